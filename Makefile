@@ -1,0 +1,34 @@
+# make demo: set up and run the main job.  make test: set up and run the tests.
+PYTHON ?= python3
+VENV := .venv
+RUN := OMP_NUM_THREADS=1 $(VENV)/bin/python
+INSTALLED := $(VENV)/.installed
+
+.PHONY: install demo test lint types clean
+
+install: $(INSTALLED)
+
+# torch first and by name: on a machine without CUDA a later unpinned torch would bring CUDA's packages.
+$(INSTALLED): requirements.lock pyproject.toml CMakeLists.txt
+	@$(PYTHON) -c 'import sys; sys.exit(0 if (3, 11) <= sys.version_info[:2] < (3, 14) else "error: Python 3.11 to 3.13 is needed, $(PYTHON) is " + sys.version.split()[0] + "; use make PYTHON=python3.11")'
+	test -x $(VENV)/bin/python || $(PYTHON) -m venv $(VENV)
+	$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check torch==2.13.0
+	$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check -r requirements.lock
+	$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	touch $@
+
+demo: $(INSTALLED)
+	$(RUN) run.py sweeps=demo size=tiny
+
+test: $(INSTALLED)
+	$(RUN) -m pytest
+
+lint: $(INSTALLED)
+	$(VENV)/bin/ruff check .
+	$(VENV)/bin/ruff format --check .
+
+types: $(INSTALLED)
+	$(VENV)/bin/mypy
+
+clean:
+	rm -rf $(VENV) build

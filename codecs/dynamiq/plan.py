@@ -1,0 +1,72 @@
+"""What all workers derive from the reduced statistics: widths, order, sizes (DynamiQ §3.2).
+
+The statistics are bit-identical on every rank, hence so is the plan; it costs no bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+import torch
+from torch import Tensor
+
+from gradwire.codecs.dynamiq.allocation import WIDTHS, allocate, norm_patterns
+from gradwire.codecs.dynamiq.message import message_order
+from gradwire.codecs.dynamiq.sizes import ChunkSize, align, used_bytes
+from gradwire.codecs.dynamiq.statistics import common_mean
+
+
+@dataclass(frozen=True)
+class Plan:
+    """One round's arrangement of a bucket.
+
+    `order` (super-groups,) int64 lists super-group indices chunk after chunk as messages hold them, `mean`
+    (super-groups,) float32 their means in the same order, NaN where the statistics are not finite. `counts`
+    and `sizes` have one entry per chunk.
+    """
+
+    order: Tensor
+    mean: Tensor
+    counts: tuple[Mapping[int, int], ...]
+    sizes: tuple[ChunkSize, ...]
+    exact_size: bool
+
+    @cached_property
+    def rows(self) -> tuple[slice, ...]:
+        """Where each chunk's super-groups lie in `order`."""
+        slices, start = [], 0
+        for size in self.sizes:
+            slices.append(slice(start, start + size.super_groups))
+            start += size.super_groups
+        return tuple(slices)
+
+    def message_bytes(self, chunk: int) -> int:
+        """Length of one chunk's message: its capacity, or the bytes used if sizes are exact."""
+        return align(used_bytes(self.counts[chunk])) if self.exact_size else self.sizes[chunk].capacity
+
+
+def make_plan(
+    mean_sum: Tensor, norm: Tensor, workers: int, sizes: tuple[ChunkSize, ...], exact_size: bool = False
+) -> Plan:
+    """The plan for reduced statistics, two bf16 tensors (super-groups,) on any device.
+
+    The number of super-groups of each width is read back to the host.
+    """
+    finite = mean_sum.isfinite() & norm.isfinite()
+    total, num_chunks = norm.numel(), len(sizes)
+    length = -(-total // num_chunks)
+    patterns = torch.zeros(length * num_chunks, dtype=torch.int32, device=norm.device)
+    patterns[:total] = norm_patterns(norm, finite)
+    units = torch.tensor([size.upgrade_units for size in sizes], device=norm.device)
+    widths = allocate(patterns.view(length, num_chunks).T, units)
+    order = message_order(widths, total)
+    counts = []
+    numbers = torch.stack([(widths == width).sum(dim=1) for width in WIDTHS], dim=1).tolist()
+    for size, row in zip(sizes, numbers, strict=True):
+        count = dict(zip(WIDTHS, row, strict=True))
+        # A chunk may lack the last super-group of the longest: what is absent was counted as smallest width.
+        count[min(WIDTHS)] -= length - size.super_groups
+        counts.append(count)
+    return Plan(order, common_mean(mean_sum, finite, workers)[order], tuple(counts), sizes, exact_size)

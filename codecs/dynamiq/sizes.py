@@ -1,0 +1,74 @@
+"""How many bytes a chunk's message may have: a function of the layout, the chunks and the budget only.
+
+Super-group j belongs to chunk j mod num_chunks. Everything on the wire counts towards `bits` per
+coordinate: the statistics of the first all-reduce, codes, group scales and super-group scales (DynamiQ §3.2).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from gradwire.codecs.dynamiq.allocation import UNIT_BYTES, WIDTHS
+from gradwire.codecs.dynamiq.blocks import GROUPS, SUPER_GROUP, num_super_groups
+from gradwire.codecs.dynamiq.statistics import BYTES_PER_SUPER_GROUP
+
+ALIGNMENT = 16
+"""Every chunk's message starts and ends at a multiple of this many bytes."""
+
+SCALE_BYTES = GROUPS + 2
+"""Of one super-group: one byte a group and one bf16."""
+
+OVERHEAD_BITS = 8 * (SCALE_BYTES + BYTES_PER_SUPER_GROUP) / SUPER_GROUP
+"""Bits per coordinate spent on scales and statistics: 0.6875."""
+
+SMALLEST_BUDGET = min(WIDTHS) + OVERHEAD_BITS
+LARGEST_BUDGET = max(WIDTHS) + OVERHEAD_BITS
+
+
+def code_bytes(width: int) -> int:
+    """Of one super-group's codes at `width` bits per coordinate."""
+    return SUPER_GROUP * width // 8
+
+
+def used_bytes(counts: Mapping[int, int]) -> int:
+    """Of a message with `counts[width]` super-groups of each width."""
+    return sum(number * (code_bytes(width) + SCALE_BYTES) for width, number in counts.items())
+
+
+def align(size: int) -> int:
+    """`size` rounded up to the alignment of messages."""
+    return -(-size // ALIGNMENT) * ALIGNMENT
+
+
+@dataclass(frozen=True)
+class ChunkSize:
+    """One chunk: its super-groups, its capacity in bytes, and whether the smallest widths exceed it."""
+
+    super_groups: int
+    capacity: int
+    over_budget: bool
+
+    @property
+    def upgrade_units(self) -> int:
+        """What the capacity leaves for upgrades, in units of 64 bytes."""
+        return (self.capacity - self.super_groups * (code_bytes(min(WIDTHS)) + SCALE_BYTES)) // UNIT_BYTES
+
+
+def chunk_size(numel: int, num_chunks: int, chunk: int, bits: float) -> ChunkSize:
+    """Capacity of chunk `chunk` of a bucket of `numel` coordinates at `bits` per coordinate.
+
+    At least what all super-groups need at the smallest width, at most what they can use.
+    """
+    total = num_super_groups(numel)
+    super_groups = len(range(chunk, total, num_chunks))
+    if not super_groups:
+        return ChunkSize(0, 0, False)
+    coordinates = super_groups * SUPER_GROUP
+    if (total - 1) % num_chunks == chunk:
+        coordinates -= total * SUPER_GROUP - numel
+    budget = int(bits * coordinates / 8) - super_groups * BYTES_PER_SUPER_GROUP
+    smallest = used_bytes({min(WIDTHS): super_groups})
+    largest = used_bytes({max(WIDTHS): super_groups})
+    capacity = max(budget // ALIGNMENT * ALIGNMENT, align(smallest))
+    return ChunkSize(super_groups, min(capacity, align(largest)), budget < smallest)

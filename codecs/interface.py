@@ -1,0 +1,223 @@
+"""What a codec is, and what it is given: the contract between `codecs` and `harness`.
+
+A codec turns the gradients of all workers into their (approximate) mean. It knows tensors and
+nothing else: no process groups, no training loop, no configuration system. The harness hands it a
+`Collectives`, whose methods are coroutines, so that the same codec runs between real processes, in
+one process that hosts every rank, and under a simulated clock.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Literal, Protocol, runtime_checkable
+
+import torch
+from torch import Tensor
+
+Op = Literal["sum", "max_bits", "or", "norm"]
+"""How metadata is combined: `sum` in float32 (float64 and integers in their own type), `max_bits` the
+integer maximum of |x| bit patterns (NaN wins), `or` bitwise, `norm` sqrt(a² + b²) without overflow."""
+
+Level = Literal["all", "node", "local"]
+
+
+@dataclass(frozen=True)
+class Layout:
+    """One bucket: which parameters lie where in the flat buffer. Frozen after warm-up.
+
+    `offsets` and `numel` count elements. `uid` identifies the bucket by its parameters' names and is
+    part of every random key, so randomness does not depend on the order in which buckets arrive.
+    """
+
+    names: tuple[str, ...]
+    shapes: tuple[tuple[int, ...], ...]
+    offsets: tuple[int, ...]
+    numel: int
+    dtype: torch.dtype = torch.float32
+    device: torch.device = field(default_factory=lambda: torch.device("cpu"))
+
+    @cached_property
+    def uid(self) -> int:
+        """31-bit hash of the parameter names."""
+        digest = hashlib.sha256("\n".join(self.names).encode()).digest()
+        return int.from_bytes(digest[:4], "little") & 0x7FFF_FFFF
+
+    @classmethod
+    def flat(cls, numel: int, name: str = "flat", device: torch.device | str = "cpu") -> Layout:
+        """The layout of one anonymous vector: what tests, replay and benchmarks synchronize."""
+        return cls((name,), ((numel,),), (0,), numel, device=torch.device(device))
+
+
+@dataclass(frozen=True)
+class Observation:
+    """What a clock-driven codec may see of an earlier round, agreed over all ranks."""
+
+    step: int
+    phase: str
+    bytes: int
+    start_s: float
+    end_s: float
+
+
+@dataclass(frozen=True)
+class Round:
+    """One synchronization of one bucket."""
+
+    step: int
+    layout: Layout
+    rank: int
+    size: int
+    seed: int
+    observations: tuple[Observation, ...] = ()
+
+
+class Hops(Protocol):
+    """The state of one round of a codec that works hop by hop; owns its work buffers.
+
+    `chunks` is a range of base chunks (`Collectives.num_chunks` of them); a message of several
+    chunks is their messages one after another in ascending order. Messages are uint8 views of the
+    harness's arena; no reference to them may be kept after the call.
+    """
+
+    def message_bytes(self, chunks: range, workers: int) -> int:
+        """Size of the message holding the sum of `workers` contributions to `chunks`.
+
+        Additive over chunks, the same on all ranks, and never derived from device data.
+        """
+        ...
+
+    def encode(self, chunks: range, out: Tensor) -> None:
+        """LEAF: write the current partial sums of `chunks` to `out`."""
+        ...
+
+    def accumulate(self, message: Tensor, chunks: range) -> None:
+        """PARTIAL: add a message to the partial sums."""
+        ...
+
+    def accumulate_encode(self, message: Tensor, chunks: range, out: Tensor) -> None:
+        """INNER: add a message and write the new partial sums to `out`, fused."""
+        ...
+
+    def seal(self, message: Tensor | None, chunks: range, out: Tensor) -> None:
+        """SINK: add, write the final encoding to `out`, and replace the own sum by its decoding."""
+        ...
+
+    def decode(self, message: Tensor, chunks: range) -> None:
+        """GATHER: replace the sums of `chunks` by a sealed message's decoding."""
+        ...
+
+    def finish(self) -> Tensor:
+        """The mean over the workers, in layout order and the caller's dtype, shape (numel,)."""
+        ...
+
+
+class Collectives(Protocol):
+    """The collectives a codec may use; every method is a coroutine run by all ranks alike."""
+
+    rank: int
+    size: int
+    num_chunks: int
+
+    def group(self, level: Level) -> Collectives:
+        """The collectives among all ranks, the ranks of one node, or one rank of each node."""
+        ...
+
+    async def reduce(self, parts: Sequence[tuple[Tensor, Op]]) -> list[Tensor]:
+        """Combine one-dimensional metadata tensors over the ranks, in one message per hop.
+
+        The order is fixed by the topology and the result bit-identical on every rank. The partial
+        results travel in the tensors' own dtype (bfloat16 sums are rounded at every hop).
+        """
+        ...
+
+    async def all_reduce(self, hops: Hops) -> Tensor:
+        """Run `hops` over the run's topology; returns `hops.finish()`."""
+        ...
+
+    async def reduce_scatter(self, hops: Hops) -> Tensor:
+        """The first half of `all_reduce`: each sink keeps its own shard's sum."""
+        ...
+
+    async def all_to_all(self, send: list[Tensor]) -> list[Tensor]:
+        """Rank r's i-th tensor goes to rank i; all tensors of equal size and dtype."""
+        ...
+
+    async def all_gather(self, own: Tensor, sizes: Sequence[int] | None = None) -> list[Tensor]:
+        """Every rank's tensor, in rank order; `sizes` (elements per rank) when they differ."""
+        ...
+
+    async def backend_sum(self, x: Tensor) -> Tensor:
+        """The sum by the communication library's own all-reduce (gloo, NCCL); uncounted bytes."""
+        ...
+
+
+@runtime_checkable
+class Codec(Protocol):
+    """A way to compute the mean of the workers' gradients over a network."""
+
+    name: str
+    unbiased: bool
+    stateful: bool
+    clock_driven: bool
+
+    def supports(self, topology: str, size: int, layout: Layout) -> str | None:
+        """None, or the reason why this codec cannot run there; asked before anything starts."""
+        ...
+
+    async def synchronize(self, x: Tensor, round: Round, comm: Collectives) -> Tensor:
+        """The mean of `x` over all ranks, bit-identical on each.
+
+        `x` has shape (numel,) and is not written to. Called only for `round.size > 1`.
+        """
+        ...
+
+    def end_step(self, step: int) -> Mapping[str, float]:
+        """Called once all buckets of a step are synchronized; returns what is worth logging."""
+        ...
+
+    def state_dict(self) -> dict[str, Tensor]:
+        """This rank's state, keyed by parameter name."""
+        ...
+
+    def load_state_dict(self, state: Mapping[str, Tensor]) -> None: ...
+
+
+class StatelessCodec:
+    """The methods a codec without memory does not want to write."""
+
+    unbiased = False
+    stateful = False
+    clock_driven = False
+
+    def supports(self, topology: str, size: int, layout: Layout) -> str | None:
+        return None
+
+    def end_step(self, step: int) -> Mapping[str, float]:
+        return {}
+
+    def state_dict(self) -> dict[str, Tensor]:
+        return {}
+
+    def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
+        if state:
+            raise ValueError(f"{type(self).__name__} has no state, got {sorted(state)}")
+
+
+class HopCodec(StatelessCodec):
+    """A codec that quantizes hop by hop: statistics, their reduction, a plan, one all-reduce."""
+
+    def statistics(self, x: Tensor, round: Round) -> list[tuple[Tensor, Op]]:
+        """Metadata the plan needs from all ranks; none by default."""
+        return []
+
+    def plan(self, x: Tensor, round: Round, reduced: list[Tensor], num_chunks: int) -> Hops:
+        """The hop-wise state of this round, given the reduced statistics."""
+        raise TypeError(f"{type(self).__name__} defines no plan()")
+
+    async def synchronize(self, x: Tensor, round: Round, comm: Collectives) -> Tensor:
+        parts = self.statistics(x, round)
+        reduced = await comm.reduce(parts) if parts else []
+        return await comm.all_reduce(self.plan(x, round, reduced, comm.num_chunks))

@@ -1,0 +1,25 @@
+"""The communication library's own all-reduce, as a row to compare with.
+
+Not a fair baseline on CPUs (gloo's sums are compute-bound, and it cannot be paced or hosted in one
+process), so it is a codec of its own and never called BF16.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from gradwire.codecs.interface import Collectives, Round, StatelessCodec
+
+
+@dataclass
+class Native(StatelessCodec):
+    """`all_reduce` of the process group's backend, in the bucket's own dtype."""
+
+    name: str = "native"
+
+    unbiased = True
+
+    async def synchronize(self, x: Tensor, round: Round, comm: Collectives) -> Tensor:
+        return (await comm.backend_sum(x)).div_(round.size)

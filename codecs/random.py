@@ -1,0 +1,70 @@
+"""Counter-based random bits: a value is a pure function of what it is for, never of when it is drawn.
+
+Two generators, both on int64 tensors that hold unsigned 32-bit words: `philox4x32` (Salmon et al., "Parallel
+random numbers: as easy as 1, 2, 3", SC 2011) where quality matters for every coordinate, and `mix32`, a
+two-multiplication bijective hash, for the few words a super-group needs. All arithmetic is integer, so every
+backend and machine draws the same bits.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import struct
+
+import torch
+from torch import Tensor
+
+Key = tuple[int, int]
+"""Two unsigned 32-bit words."""
+
+WORD = 0xFFFF_FFFF
+
+_MULTIPLIERS = (0xD251_1F53, 0xCD9E_8D57)
+_KEY_STEPS = (0x9E37_79B9, 0xBB67_AE85)
+
+
+def stream_key(seed: int, step: int, uid: int) -> Key:
+    """The key of one bucket's randomness in one step; `uid` is the bucket's `Layout.uid`."""
+    digest = hashlib.blake2b(struct.pack("<qqq", seed, step, uid), digest_size=8).digest()
+    first, second = struct.unpack("<II", digest)
+    return first, second
+
+
+def philox4x32(
+    counter: tuple[Tensor, Tensor, Tensor, Tensor], key: Key, rounds: int = 7
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Four random 32-bit words for every counter.
+
+    The counter's words are int64 tensors with values in [0, 2³²) whose shapes broadcast together: words that
+    do not vary along a dimension stay small for the first rounds, which then cost almost nothing.
+    """
+    c0, c1, c2, c3 = counter
+    k0, k1 = key
+    for _ in range(rounds):
+        # Products are taken modulo 2⁶⁴; what the arithmetic shift and the unmasked low words leave above
+        # bit 31 is cleared once per word.
+        product0, product1 = c0 * _MULTIPLIERS[0], c2 * _MULTIPLIERS[1]
+        c0 = (product1 >> 32).bitwise_xor(c1).bitwise_xor_(k0).bitwise_and_(WORD)
+        c2 = (product0 >> 32).bitwise_xor(c3).bitwise_xor_(k1).bitwise_and_(WORD)
+        c1, c3 = product1, product0
+        k0, k1 = (k0 + _KEY_STEPS[0]) & WORD, (k1 + _KEY_STEPS[1]) & WORD
+    return c0, c1 & WORD, c2, c3 & WORD
+
+
+def mix32(x: Tensor) -> Tensor:
+    """A bijective hash of 32-bit words ("lowbias32"); int64 in (only the low 32 bits count) and out."""
+    x = x & WORD
+    x = ((x ^ (x >> 16)) * 0x7FEB_352D).bitwise_and_(WORD)
+    x = ((x ^ (x >> 15)) * 0x846C_A68B).bitwise_and_(WORD)
+    return x ^ (x >> 16)
+
+
+def halves(words: tuple[Tensor, ...]) -> Tensor:
+    """Split equally shaped (..., m) 32-bit words into 16-bit ones, low half first: (..., 2·m·len(words))
+    int32.
+
+    Position q of the words becomes positions 2·len(words)·q … of the result, word by word. The words are
+    reinterpreted in memory, which little-endian machines store low half first.
+    """
+    stacked = torch.stack(words, dim=-1).to(torch.int32)
+    return stacked.view(torch.int16).flatten(-2).to(torch.int32).bitwise_and_(0xFFFF)

@@ -1,0 +1,37 @@
+"""All codecs by name. A new codec is one entry here, one file beside this one, one YAML."""
+
+from __future__ import annotations
+
+from gradwire.codecs.dynamiq import DynamiQ
+from gradwire.codecs.exact import BF16, FP32
+from gradwire.codecs.interface import Codec
+from gradwire.codecs.native import Native
+
+_CODECS: dict[str, type] = {"fp32": FP32, "bf16": BF16, "native": Native, "dynamiq": DynamiQ}
+
+
+def codec_classes() -> dict[str, type]:
+    """Name to codec class. Each class is a dataclass whose fields are its configuration."""
+    return dict(_CODECS)
+
+
+def register_codec(codec_class: type) -> type:
+    """Class decorator: make a codec defined outside this package known by its default `name`.
+
+    Raises ValueError when the name is taken by another class.
+    """
+    name = codec_class().name
+    if _CODECS.setdefault(name, codec_class) is not codec_class:
+        raise ValueError(f"codec name {name!r} is taken by {_CODECS[name].__qualname__}; choose another")
+    return codec_class
+
+
+def make_codec(name: str, **fields: object) -> Codec:
+    """The codec called `name`, configured by its dataclass fields.
+
+    Raises ValueError naming the field, its value and what is allowed.
+    """
+    if name not in _CODECS:
+        raise ValueError(f"codec={name} is unknown; choose one of {', '.join(sorted(_CODECS))}")
+    codec: Codec = _CODECS[name](name=name, **fields)
+    return codec

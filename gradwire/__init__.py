@@ -1,0 +1,28 @@
+"""gradwire: compressed gradient synchronization for distributed training.
+
+The front door of the library. `attach` gives a DistributedDataParallel model a codec in one line;
+the types are what a codec of your own implements. Everything else is in `gradwire.codecs` and
+`gradwire.harness`.
+"""
+
+from __future__ import annotations
+
+from gradwire.codecs.interface import Codec, Collectives, HopCodec, Hops, Layout, Round, StatelessCodec
+from gradwire.codecs.registry import codec_classes, make_codec, register_codec
+from gradwire.harness.parallel.attach import attach
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "Codec",
+    "Collectives",
+    "HopCodec",
+    "Hops",
+    "Layout",
+    "Round",
+    "StatelessCodec",
+    "attach",
+    "codec_classes",
+    "make_codec",
+    "register_codec",
+]

@@ -1,0 +1,1 @@
+"""The experiment harness: topologies, transports, collectives, parallelisms, trainer, reports."""

@@ -1,0 +1,1 @@
+"""Collectives: what codecs call, written once as coroutines over any transport."""

@@ -1,0 +1,1 @@
+"""Configuration: schemas, composing, validating, run identity, sweeps."""

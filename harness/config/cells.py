@@ -1,0 +1,132 @@
+"""A sweep's cells: unions of products, as data.
+
+`hydra.sweeper.cases.<size>` is a list of cases; a case maps keys to a value or a list of values and
+means their product; the sweep is the union of its cases. Sweeps on the command line multiply it, and
+what the command line sets wins over the cases.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from hydra.core.override_parser.overrides_parser import OverridesParser
+
+from gradwire.harness.config.compose import parse
+from gradwire.harness.config.errors import ConfigError
+
+Values = Mapping[str, str]
+"""Key to value, as text of Hydra's override grammar."""
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One run of a sweep."""
+
+    overrides: tuple[str, ...]
+    """All overrides, as `python run.py` would take them."""
+    swept: Mapping[str, str]
+    """Those that come from the cases or from a sweep on the command line."""
+
+    @property
+    def label(self) -> str:
+        return " ".join(f"{key}={value}" for key, value in self.swept.items()) or "one run"
+
+
+def expand(cases: Mapping[str, Any], size: str, arguments: Sequence[str]) -> list[Cell]:
+    """The cells of a sweep in order, without repetitions.
+
+    `cases` maps sizes to lists of cases, `size` is the chosen one, `arguments` are the command line's
+    overrides. Raises ConfigError when the sweep has no cases for this size or a case is malformed.
+    """
+    fixed, swept = _command_line(arguments)
+    cells: dict[tuple[str, ...], Cell] = {}
+    for case in _cases_of(cases, size):
+        for line in _product(swept):
+            set_by_user = {**fixed, **line}
+            kept = {key: values for key, values in case.items() if not _shadowed(key, case, set_by_user)}
+            for values in _product(kept):
+                chosen = {**values, **line}
+                texts = (*_fixed_lines(arguments), *(f"{key}={value}" for key, value in chosen.items()))
+                cells.setdefault(tuple(sorted(texts)), Cell(texts, chosen))
+    return list(cells.values())
+
+
+def swept_keys(cells: Sequence[Cell]) -> list[str]:
+    """The keys whose value is not the same in all cells, in order of appearance."""
+    keys = dict.fromkeys(key for cell in cells for key in cell.swept)
+    return [key for key in keys if len({cell.swept.get(key) for cell in cells}) > 1]
+
+
+def override_text(value: Any) -> str:
+    """A value as Hydra's override grammar writes it; strings in quotes only where they need them."""
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, list):
+        return f"[{','.join(map(override_text, value))}]"
+    if isinstance(value, dict):
+        return f"{{{','.join(f'{key}: {override_text(item)}' for key, item in value.items())}}}"
+    if not isinstance(value, str):
+        return repr(value)
+    return value if _is_plain(value) else "'" + value.replace("\\", "\\\\").replace("'", "\\'") + "'"
+
+
+def _is_plain(text: str) -> bool:
+    """Whether the grammar reads `text` as this very string."""
+    try:
+        (override,) = OverridesParser.create().parse_overrides([f"key={text}"])
+    except Exception:  # the grammar has several error types; any of them means: use quotes
+        return False
+    return bool(text) and not override.is_sweep_override() and override.value() == text
+
+
+def _cases_of(cases: Mapping[str, Any], size: str) -> list[dict[str, list[str]]]:
+    if not cases:
+        return [{}]
+    if size not in cases:
+        sizes = " or ".join(f"size={known}" for known in cases)
+        raise ConfigError(f"size={size}: this sweep has no cases for it; choose {sizes}")
+    found = cases[size]
+    if not isinstance(found, list) or not found or not all(isinstance(case, Mapping) for case in found):
+        raise ConfigError(
+            f"hydra.sweeper.cases.{size} must be a list of mappings, e.g. [{{codec: bf16, seed: [0, 1]}}]"
+        )
+    return [{str(key): _texts(value) for key, value in case.items()} for case in found]
+
+
+def _texts(value: Any) -> list[str]:
+    return [override_text(item) for item in (value if isinstance(value, list) else [value])]
+
+
+def _command_line(arguments: Sequence[str]) -> tuple[dict[str, str], dict[str, list[str]]]:
+    """(fixed values, swept values) by key."""
+    fixed: dict[str, str] = {}
+    swept: dict[str, list[str]] = {}
+    for override in parse(arguments):
+        key = override.get_key_element()
+        if override.is_discrete_sweep():
+            swept[key] = list(override.sweep_string_iterator())
+        elif override.is_sweep_override():
+            raise ConfigError(f"{override.input_line} has no list of values; use choice(...) or range(...)")
+        else:
+            fixed[key] = str(override.input_line).partition("=")[2]
+    return fixed, swept
+
+
+def _fixed_lines(arguments: Sequence[str]) -> list[str]:
+    return [str(override.input_line) for override in parse(arguments) if not override.is_sweep_override()]
+
+
+def _shadowed(key: str, case: Mapping[str, list[str]], user: Values) -> bool:
+    """Whether the command line sets `key`, or another choice of its group than the case's."""
+    group = key.partition(".")[0]
+    other_choice = group in user and group in case and user[group] not in case[group]
+    return key in user or (key != group and other_choice)
+
+
+def _product(values: Mapping[str, Iterable[str]]) -> list[dict[str, str]]:
+    return [dict(zip(values, chosen, strict=True)) for chosen in itertools.product(*values.values())]

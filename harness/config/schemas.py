@@ -1,0 +1,137 @@
+"""The typed form of every group: names, types, defaults, allowed values and help, once.
+
+Hydra composes `conf/<group>/<choice>.yaml` over these, so an unknown field or a wrong type is
+refused while composing; `fields.check_fields` refuses values out of range.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from gradwire.harness.config.fields import above, at_least, between, one_of
+
+
+@dataclass
+class TaskConfig:
+    """What to do."""
+
+    name: str = "train"  # a key of harness.tasks.registry.TASKS
+
+
+@dataclass
+class TopologyConfig:
+    """Who sends which part of a bucket to whom."""
+
+    name: str = "ring"  # a key of harness.topology.registry.TOPOLOGIES
+
+
+@dataclass
+class ParallelConfig:
+    """How the model is spread over the workers; bucket fields are DistributedDataParallel's own."""
+
+    name: str = one_of("ddp")  # ddp: every worker holds the whole model
+    bucket_cap_mb: float = above(0, 25.0)  # MiB of gradients that are synchronized together
+    static_graph: bool = False  # the same parameters get gradients in every step
+    find_unused_parameters: bool = False  # some parameters may get no gradient in a step
+    gradient_as_bucket_view: bool = False  # gradients alias the buckets: saves memory
+
+
+@dataclass
+class OverlapConfig:
+    """Synchronizing while the backward pass is still running."""
+
+    enabled: bool = True  # false: all buckets are synchronized after the backward pass
+    buckets: int = at_least(1, 2)  # buckets in flight at once, per worker
+
+
+@dataclass
+class ClusterConfig:
+    """The workers: real processes (`local`) or all in one process under a simulated clock (`virtual`)."""
+
+    name: str = one_of("local", "virtual")
+    workers: int | None = at_least(1, None)  # null: the number of GPUs; 4 without any or in one process
+    backend: str = one_of("auto", "gloo", "nccl")  # auto: nccl where every worker has a GPU, else gloo
+    device: str = one_of("auto", "cpu", "cuda")  # auto: cuda where there is a GPU
+    timeout_s: float = above(0, 120.0)  # a worker silent for so long is taken for lost
+
+
+@dataclass
+class UnpacedConfig:
+    """The network as it is."""
+
+    name: str = one_of("none")
+
+
+@dataclass
+class PacedConfig:
+    """Each worker's link limited in user space: latency + bytes / rate per message."""
+
+    name: str = one_of("paced")
+    rate_mbit: float = above(0, 200.0)  # Mbit/s out of each worker
+    latency_s: float = at_least(0, 0.0)  # seconds added to each message
+
+
+@dataclass
+class TrainConfig:
+    """The training loop: length, batch, AdamW, a linear learning-rate schedule, precision."""
+
+    steps: int | None = at_least(1, None)  # optimizer steps; null: as many as `epochs` need
+    epochs: float | None = above(0, None)  # passes over the training data, unless `steps` is set
+    micro_batch: int = at_least(1, 1)  # sequences per worker in one forward pass
+    accumulation: int = at_least(1, 1)  # forward passes per worker between two synchronizations
+    lr: float = above(0, 1e-4)  # learning rate after warm-up
+    weight_decay: float = at_least(0, 0.01)  # AdamW's decoupled decay
+    beta1: float = between(0, 0.999999, 0.9)  # AdamW's mean of gradients
+    beta2: float = between(0, 0.999999, 0.999)  # AdamW's mean of squared gradients
+    adam_epsilon: float = above(0, 1e-8)  # AdamW's denominator term
+    warmup_steps: int = at_least(0, 0)  # optimizer steps in which the rate climbs linearly from 0 to `lr`
+    end_factor: float = between(0, 1, 1.0)  # the rate falls linearly from `lr` to `end_factor` x `lr` ...
+    schedule_steps: int | None = at_least(1, None)  # ... over so many steps; null: `schedule_epochs`
+    schedule_epochs: float | None = above(0, None)  # ... or passes; both null: the whole run
+    clip_norm: float | None = above(0, 1.0)  # gradients longer than this are scaled down; null: never
+    precision: str = one_of("auto", "fp32", "bf16")  # of activations; auto: bf16 on GPUs, fp32 on CPUs
+    log_every: int = at_least(1, 10)  # optimizer steps between two printed lines
+    save_checkpoint: bool = True  # keep the final weights in the run directory
+
+
+@dataclass
+class EvalConfig:
+    """Measuring the task metric on held-out data, off the training clock."""
+
+    every: int = at_least(1, 500)  # optimizer steps between two evaluations; the last step always has one
+    max_sequences: int | None = at_least(1, None)  # held-out sequences used; null: all
+    micro_batch: int = at_least(1, 1)  # sequences per forward pass; does not change the metric
+
+
+@dataclass
+class MeasureConfig:
+    """What a run records besides loss and metric."""
+
+    vnmse_every: int = at_least(0, 10)  # optimizer steps between two error measurements; 0: never
+    warmup_steps: int = at_least(0, 3)  # dummy steps before the clock starts; state is restored after
+    targets: list[float] = field(default_factory=list)  # metric values whose time-to-accuracy is reported
+    spans: bool = True  # record compute, codec and communication spans for the breakdown
+    check_hashes: bool = False  # debug: compare the synchronized gradients' hashes over all ranks
+
+
+@dataclass
+class TrackingConfig:
+    """Where a run is shown besides its own directory."""
+
+    name: str = one_of("none")  # none: nowhere
+
+
+@dataclass
+class KernelsConfig:
+    """Which implementation of the codecs' kernels runs; all give the same bytes."""
+
+    name: str = one_of("auto", "default")  # auto: the fastest that are built for the device
+
+
+@dataclass
+class SizeConfig:
+    """A preset over model, train, eval and measure."""
+
+    name: str = "paper"
+    families: dict[str, Any] = field(default_factory=dict)  # fields whose value depends on model.family

@@ -1,0 +1,61 @@
+"""The schemas of every group, and their registration with Hydra's ConfigStore.
+
+They live under `schema/<group>`, so that they are not listed as choices of the group itself. A
+choice `conf/<group>/<choice>.yaml` names the one it is typed by in its defaults list.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+from functools import cache
+from typing import Any
+
+from hydra.core.config_store import ConfigStore
+
+from gradwire.codecs.registry import codec_classes
+from gradwire.harness.config import schemas as s
+from gradwire.harness.data.config import DatasetConfig
+from gradwire.harness.models.presets import PRESETS
+
+
+@cache
+def group_schemas() -> dict[str, dict[str, Any]]:
+    """Group to schema name to dataclass (or an instance of one: then its values are the preset).
+
+    A group whose choices differ in their fields has one schema per choice, under the choice's name;
+    the others have one, called `base`.
+    """
+    return {
+        "task": {"base": s.TaskConfig},
+        "model": {name: preset() for name, preset in PRESETS.items()},
+        "dataset": {"base": DatasetConfig},
+        "codec": dict(codec_classes()),
+        "topology": {"base": s.TopologyConfig},
+        "parallel": {"base": s.ParallelConfig},
+        "cluster": {"base": s.ClusterConfig},
+        "network": {"none": s.UnpacedConfig, "paced": s.PacedConfig},
+        "train": {"base": s.TrainConfig},
+        "eval": {"base": s.EvalConfig},
+        "measure": {"base": s.MeasureConfig},
+        "tracking": {"base": s.TrackingConfig},
+        "kernels": {"base": s.KernelsConfig},
+        "size": {"base": s.SizeConfig},
+        "overlap": {"base": s.OverlapConfig},
+    }
+
+
+@cache
+def register_schemas() -> None:
+    """Make the schemas known to Hydra, once per process."""
+    store = ConfigStore.instance()
+    for group, schemas in group_schemas().items():
+        for name, schema in schemas.items():
+            store.store(group=f"schema/{group}", name=name, node=schema)
+
+
+def choices_with_field(group: str, field: str) -> Iterator[str]:
+    """The choices of `group` whose own schema has `field`: `bits` of `codec` gives `dynamiq`."""
+    for name, schema in group_schemas().get(group, {}).items():
+        if name != "base" and field in (known.name for known in dataclasses.fields(schema)):
+            yield name

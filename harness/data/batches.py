@@ -1,0 +1,75 @@
+"""Sequences to model inputs."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from ..seeding import derive_seed
+from .packing import TokenData
+
+Split = Literal["train", "held_out"]
+IGNORED = -100
+"""The label that transformers' losses leave out."""
+
+
+def make_batch(
+    data: TokenData,
+    indices: Tensor,
+    objective: str,
+    *,
+    generator_key: tuple[int | str, ...],
+    split: Split = "train",
+) -> dict[str, Tensor]:
+    """`input_ids` and `labels` of the sequences at `indices`, shape (len(indices), length), int64.
+
+    causal: labels are the inputs; the model shifts them. masked: see `mask_tokens`; the masks are a
+    pure function of (`generator_key`, sample), so with (seed, step) as the key a sample is masked
+    alike on any rank and anew at every step. On the held-out split the key is not used: its masks
+    never change. Sequences are full, so no attention mask is needed.
+    """
+    input_ids = getattr(data, split)[indices].to(torch.int64)
+    if objective == "causal":
+        return {"input_ids": input_ids, "labels": input_ids.clone()}
+    assert objective == "masked", objective
+    key = generator_key if split == "train" else ("held_out",)
+    masked = [
+        mask_tokens(row, data, torch.Generator().manual_seed(derive_seed("masking", *key, index)))
+        for row, index in zip(input_ids, indices.tolist(), strict=True)
+    ]
+    inputs, labels = zip(*masked, strict=True)
+    return {"input_ids": torch.stack(inputs), "labels": torch.stack(labels)}
+
+
+def mask_tokens(tokens: Tensor, data: TokenData, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+    """(inputs, labels) of one sequence, both shape (length,), int64 (BERT §3.1).
+
+    `mask_probability` of the tokens, rounded and at least one (a loss over none would be NaN), are
+    to be restored; special tokens never. Of these, 80 % are replaced by the mask token, 10 % by a
+    random token, 10 % stay. Labels elsewhere are -100.
+    """
+    special = torch.tensor(data.tokenizer.all_special_ids)
+    candidates = torch.nonzero(~torch.isin(tokens, special)).flatten()
+    num_chosen = min(len(candidates), max(1, round(data.mask_probability * len(candidates))))
+    chosen = candidates[torch.randperm(len(candidates), generator=generator)[:num_chosen]]
+    labels = torch.full_like(tokens, IGNORED)
+    labels[chosen] = tokens[chosen]
+
+    fate = torch.rand(num_chosen, generator=generator)
+    random_tokens = torch.randint(data.vocab_size, (num_chosen,), generator=generator)
+    mask = torch.full_like(random_tokens, _mask_id(data))
+    inputs = tokens.clone()
+    inputs[chosen] = torch.where(fate < 0.8, mask, torch.where(fate < 0.9, random_tokens, tokens[chosen]))
+    return inputs, labels
+
+
+def _mask_id(data: TokenData) -> int:
+    mask_id = data.tokenizer.mask_token_id
+    if not isinstance(mask_id, int):
+        raise ValueError(
+            f"model.objective=masked: the tokenizer {data.tokenizer.name_or_path} has no mask token; "
+            "use model.objective=causal or model.weights=random"
+        )
+    return mask_id

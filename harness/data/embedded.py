@@ -1,0 +1,86 @@
+"""Text that every Python brings along: its language reference and its library's docstrings.
+
+Enough English (and code) to train a tiny model on without fetching anything. It differs between
+Python versions, so its sha256 is part of every record.
+"""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import sys
+import sysconfig
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from .corpus import Corpus, split_by_hash
+
+LEAST_BYTES = 1_000_000
+
+SKIPPED = frozenset(
+    {"__pycache__", "test", "tests"}
+    # Distributions leave these out or package them apart: without them, one Python version is one corpus.
+    | {"distutils", "ensurepip", "idlelib", "lib2to3", "tkinter", "turtle", "turtledemo"}
+)
+
+
+@dataclass(frozen=True)
+class EmbeddedCorpus:
+    """The topics of `help()` and the standard library's docstrings, one document per topic and module."""
+
+    held_out_fraction: float = 0.05
+
+    def fingerprint(self) -> str:
+        files = [(path.as_posix(), (_library() / path).stat().st_size) for path in _source_files()]
+        return hashlib.sha256(repr((sys.version, files, self.held_out_fraction)).encode()).hexdigest()
+
+    def load(self) -> Corpus:
+        documents = (*_topics(), *_docstring_documents())
+        num_bytes = sum(len(document.encode()) for document in documents)
+        if num_bytes < LEAST_BYTES:
+            raise ValueError(
+                f"dataset=embedded: this Python brings only {num_bytes} bytes of text (no .py sources under "
+                f"{_library()}); use dataset.path=<file or folder of text>"
+            )
+        train, held_out = split_by_hash(documents, self.held_out_fraction)
+        return Corpus("embedded", train, held_out, f"last {self.held_out_fraction:.0%} by sha256")
+
+
+def _topics() -> list[str]:
+    from pydoc_data.topics import topics
+
+    return [topics[name].strip() for name in sorted(topics)]
+
+
+def _library() -> Path:
+    return Path(sysconfig.get_paths()["stdlib"])
+
+
+def _source_files() -> list[Path]:
+    """The standard library's source files, relative to its folder and sorted; no installed packages."""
+    names = sys.stdlib_module_names - SKIPPED
+    entries = [entry for entry in _library().iterdir() if entry.name.removesuffix(".py") in names]
+    files = [entry for entry in entries if entry.suffix == ".py"]
+    files += [file for entry in entries if entry.is_dir() for file in entry.rglob("*.py")]
+    relative = (file.relative_to(_library()) for file in files)
+    return sorted((path for path in relative if not SKIPPED & set(path.parts)), key=Path.as_posix)
+
+
+def _docstring_documents() -> Iterator[str]:
+    for relative in _source_files():
+        docstrings = _docstrings((_library() / relative).read_bytes())
+        if docstrings:
+            yield "\n\n".join(docstrings)
+
+
+def _docstrings(source: bytes) -> list[str]:
+    """The docstrings of a module, its classes and functions, in source order; nothing is executed."""
+    try:
+        tree = ast.parse(source)
+    except (SyntaxError, ValueError):  # a few files are broken on purpose
+        return []
+    kinds = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+    owners = [node for node in ast.walk(tree) if isinstance(node, kinds)]
+    owners.sort(key=lambda node: getattr(node, "lineno", 0))
+    return [text for owner in owners if (text := ast.get_docstring(owner))]

@@ -1,0 +1,102 @@
+"""The tokenizer: the pretrained model's own, or byte-level BPE trained on the training split."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ..models.config import ModelConfig
+from ..models.special_tokens import END, MASK, PAD, SPECIAL_TOKENS
+from .cache import cache_key, cached_folder
+from .corpus import Corpus
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerFast
+
+LEAST_VOCABULARY = 256 + len(SPECIAL_TOKENS)
+"""Every byte and the special tokens: no text is ever unknown."""
+
+
+def train_bpe(documents: Sequence[str], vocab_size: int) -> str:
+    """Byte-level BPE of at most `vocab_size` entries as the JSON text of a `tokenizers.Tokenizer`.
+
+    A pure function of its arguments. Raises ValueError if `vocab_size` has no room for all bytes.
+    """
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+
+    if vocab_size < LEAST_VOCABULARY:
+        raise ValueError(f"model.vocab_size={vocab_size}: byte-level BPE needs at least {LEAST_VOCABULARY}")
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=vocab_size,
+        min_frequency=2,
+        special_tokens=list(SPECIAL_TOKENS),
+        initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
+        show_progress=False,
+    )
+    tokenizer.train_from_iterator(documents, trainer, length=len(documents))
+    text: str = tokenizer.to_str()
+    return text
+
+
+def trained_tokenizer(corpus: Corpus, vocab_size: int, cache: Path) -> PreTrainedTokenizerFast:
+    """BPE trained on the corpus's training split, kept in `cache`."""
+    import tokenizers
+    from transformers import PreTrainedTokenizerFast
+
+    key = cache_key("tokenizer", corpus.sha256, vocab_size, tokenizers.__version__)
+
+    def fill(folder: Path) -> None:
+        (folder / "tokenizer.json").write_text(train_bpe(corpus.train, vocab_size), encoding="utf-8")
+
+    folder = cached_folder(cache / "tokenizers" / key, fill)
+    return PreTrainedTokenizerFast(  # type: ignore[no-untyped-call]
+        tokenizer_file=str(folder / "tokenizer.json"),
+        pad_token=PAD,
+        bos_token=END,
+        eos_token=END,
+        mask_token=MASK,
+        clean_up_tokenization_spaces=False,
+    )
+
+
+def pretrained_tokenizer(model: ModelConfig) -> PreTrainedTokenizerFast:
+    """The tokenizer that belongs to the model's weights. Raises ValueError if it cannot be had."""
+    from transformers import AutoTokenizer, PreTrainedTokenizerFast
+
+    from ..models.weights import WAYS_OUT, is_offline
+
+    source = model.path or model.pretrained
+    options: dict[str, Any] = {"trust_remote_code": False, "local_files_only": is_offline()}
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(source, **options)
+    except (OSError, ValueError) as error:
+        reason = str(error).strip().split("\n")[0]
+        raise ValueError(f"the tokenizer of {source} cannot be loaded ({reason}); {WAYS_OUT}") from error
+    if not isinstance(tokenizer, PreTrainedTokenizerFast):
+        raise ValueError(f"the tokenizer of {source} has no tokenizer.json; save it as a fast tokenizer")
+    separator_id(tokenizer)
+    return tokenizer
+
+
+def load_tokenizer(folder: Path) -> PreTrainedTokenizerFast:
+    """A tokenizer saved with `save_pretrained`, whatever model it belongs to."""
+    from transformers import AutoTokenizer, PreTrainedTokenizerFast
+
+    tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False, local_files_only=True)
+    assert isinstance(tokenizer, PreTrainedTokenizerFast)
+    return tokenizer
+
+
+def separator_id(tokenizer: PreTrainedTokenizerFast) -> int:
+    """The token written after every document: end of sequence, or BERT's separator."""
+    for token_id in (tokenizer.eos_token_id, tokenizer.sep_token_id):
+        if isinstance(token_id, int):
+            return token_id
+    name = tokenizer.name_or_path
+    raise ValueError(
+        f"the tokenizer {name} has neither an end-of-sequence nor a separator token; use another"
+    )

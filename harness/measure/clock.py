@@ -1,0 +1,54 @@
+"""The training clock: runs through everything a step does, stops for what training does not need.
+
+The codec cannot see or stop it. It is read without synchronizing the device; where it stops and
+starts the device is synchronized, so that work in flight counts where it was caused.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Literal
+
+import torch
+
+
+class TrainingClock:
+    """`wall`: real seconds between `start` and pauses. `simulated`: what `advance` adds up."""
+
+    def __init__(self, kind: Literal["wall", "simulated"], device: torch.device) -> None:
+        self.kind = kind
+        self._synchronize: Callable[[], None] = (
+            (lambda: torch.cuda.synchronize(device)) if device.type == "cuda" else lambda: None
+        )
+        self._accumulated = 0.0
+        self._running_since: float | None = None
+
+    def start(self) -> None:
+        """Start after warm-up."""
+        self._synchronize()
+        self._running_since = time.perf_counter()
+
+    def advance(self, seconds: float) -> None:
+        """Add a simulated step."""
+        assert self.kind == "simulated", "only a simulated clock is advanced by hand"
+        self._accumulated += seconds
+
+    @property
+    def seconds(self) -> float:
+        """Training seconds so far."""
+        if self.kind == "simulated" or self._running_since is None:
+            return self._accumulated
+        return self._accumulated + time.perf_counter() - self._running_since
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """Off the clock: evaluation, checkpoints, error measurement, bookkeeping."""
+        self._synchronize()
+        self._accumulated = self.seconds
+        self._running_since = None
+        try:
+            yield
+        finally:
+            self.start()

@@ -1,0 +1,56 @@
+"""Marks on one monotonic timeline: wall stamps on CPUs, events on CUDA streams.
+
+A mark is cheap and never synchronizes; its time in seconds is asked for later, once per step.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Protocol, cast
+
+import torch
+
+
+class Stopwatch(Protocol):
+    """Makes marks now and turns them into seconds later."""
+
+    def mark(self) -> object: ...
+
+    def seconds(self, mark: object) -> float: ...
+
+
+class WallStopwatch:
+    """Marks are wall-clock seconds."""
+
+    def mark(self) -> object:
+        return time.perf_counter()
+
+    def seconds(self, mark: object) -> float:
+        return cast(float, mark)
+
+
+class CudaStopwatch:
+    """Marks are events on the current stream, placed on the wall clock by one anchor event.
+
+    `seconds` requires that the events have completed: synchronize the device first.
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
+        self._anchor = torch.cuda.Event(enable_timing=True)
+        torch.cuda.synchronize(device)
+        self._anchor.record(torch.cuda.current_stream(device))
+        self._anchor_s = time.perf_counter()
+
+    def mark(self) -> object:
+        event = torch.cuda.Event(enable_timing=True)
+        event.record(torch.cuda.current_stream(self._device))
+        return event
+
+    def seconds(self, mark: object) -> float:
+        return self._anchor_s + self._anchor.elapsed_time(cast(torch.cuda.Event, mark)) / 1e3
+
+
+def make_stopwatch(device: torch.device) -> Stopwatch:
+    """The stopwatch of `device`'s kind."""
+    return CudaStopwatch(device) if device.type == "cuda" else WallStopwatch()

@@ -1,0 +1,1 @@
+"""Models: what they look like, and how they are built, found and saved."""

@@ -1,0 +1,102 @@
+"""Build a model: from its weights, or from a seed."""
+
+from __future__ import annotations
+
+import warnings
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from ..seeding import derive_seed
+from .config import ModelConfig, check
+from .registry import family
+from .special_tokens import END_ID, PAD_ID
+from .weights import is_offline, weights_available
+
+if TYPE_CHECKING:
+    from transformers import PretrainedConfig, PreTrainedModel
+
+ATTENTION = "sdpa"
+"""PyTorch's fused attention: on CPU it gives the same bits every time (given the thread count), on
+GPUs under `torch.use_deterministic_algorithms`, and its memory grows with the sequence length, not
+with its square as eager attention's does."""
+
+
+def build_model(config: ModelConfig, vocab_size: int | None = None, *, seed: int) -> PreTrainedModel:
+    """The model in float32 on the CPU, in training mode.
+
+    With `weights=random` its parameters are a pure function of (config, vocab_size, seed), and the
+    caller's random state is left as it was; `vocab_size` defaults to `config.vocab_size`. With
+    `weights=pretrained` its shape is that of the weights: `vocab_size` is not used, and a warning
+    names the fields of `config` that differ. No code from the hub is run.
+
+    Raises ValueError if a field of `config` cannot work or the weights cannot be had.
+    """
+    check(config)
+    model = _pretrained(config) if config.weights == "pretrained" else _random(config, vocab_size, seed)
+    model.train()
+    return model
+
+
+def transformers_config(config: ModelConfig, vocab_size: int) -> PretrainedConfig:
+    """The family's own config of a model with random weights."""
+    import transformers
+
+    mapping = family(config.family)
+    values: dict[str, Any] = {theirs: getattr(config, ours) for ours, theirs in mapping.fields.items()}
+    values |= dict.fromkeys(mapping.dropout_fields, config.dropout)
+    values |= mapping.extras(config)
+    values |= {"pad_token_id": PAD_ID, "bos_token_id": END_ID, "eos_token_id": END_ID}
+    made: PretrainedConfig = getattr(transformers, mapping.config_class)(
+        vocab_size=vocab_size, use_cache=False, **values
+    )
+    return made
+
+
+def _auto_class(config: ModelConfig) -> Any:
+    from transformers import AutoModelForCausalLM, AutoModelForMaskedLM
+
+    return AutoModelForCausalLM if config.objective == "causal" else AutoModelForMaskedLM
+
+
+def _random(config: ModelConfig, vocab_size: int | None, seed: int) -> PreTrainedModel:
+    described = transformers_config(config, vocab_size or config.vocab_size)
+    # Only the CPU generator is touched: torch.manual_seed would reseed the GPUs' as well.
+    before = torch.default_generator.get_state()
+    torch.default_generator.manual_seed(derive_seed(seed, "model"))
+    try:
+        model: PreTrainedModel = _auto_class(config).from_config(
+            described, attn_implementation=ATTENTION, dtype=torch.float32
+        )
+    finally:
+        torch.default_generator.set_state(before)
+    return model
+
+
+def _pretrained(config: ModelConfig) -> PreTrainedModel:
+    reason = weights_available(config)
+    if reason is not None:
+        raise ValueError(reason)
+    model: PreTrainedModel = _auto_class(config).from_pretrained(
+        config.path or config.pretrained,
+        attn_implementation=ATTENTION,
+        dtype=torch.float32,
+        trust_remote_code=False,
+        local_files_only=is_offline(),
+        use_cache=False,
+        **dict.fromkeys(family(config.family).dropout_fields, config.dropout),
+    )
+    _warn_of_differences(config, model.config)
+    return model
+
+
+def _warn_of_differences(config: ModelConfig, loaded: PretrainedConfig) -> None:
+    """The weights decide the shape; a setting that takes no effect says so."""
+    different = [
+        f"model.{ours}={getattr(config, ours)} (weights: {getattr(loaded, theirs)})"
+        for ours, theirs in family(config.family).fields.items()
+        if getattr(loaded, theirs, None) not in (None, getattr(config, ours))
+    ]
+    if different:
+        source = config.path or config.pretrained
+        warnings.warn(f"the pretrained weights of {source} decide over {', '.join(different)}", stacklevel=3)

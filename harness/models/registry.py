@@ -1,0 +1,45 @@
+"""The model families: every file in `families/` is one, under its own name."""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+from . import families
+
+if TYPE_CHECKING:
+    from .config import ModelConfig
+
+
+@dataclass(frozen=True)
+class Family:
+    """How one family's transformers config is written in terms of a `ModelConfig`."""
+
+    config_class: str
+    """Name of the config class in transformers; by name, as importing transformers takes seconds."""
+    objectives: tuple[str, ...]
+    fields: Mapping[str, str]
+    """Our field -> theirs, for everything that shapes the weights."""
+    dropout_fields: tuple[str, ...]
+    grouped_heads: bool
+    """Whether `num_kv_heads` may differ from `num_heads`."""
+    extras: Callable[[ModelConfig], dict[str, Any]]
+    """Settings that follow from the config but are not one field."""
+
+
+def family_names() -> tuple[str, ...]:
+    """All families, sorted."""
+    return tuple(sorted(module.name for module in pkgutil.iter_modules(families.__path__)))
+
+
+@cache
+def family(name: str) -> Family:
+    """The family of that name; `check(config)` has refused unknown names before."""
+    assert name in family_names(), name
+    found = importlib.import_module(f"{families.__name__}.{name}").FAMILY
+    assert isinstance(found, Family)
+    return found

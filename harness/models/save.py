@@ -1,0 +1,30 @@
+"""Save a model as a folder that transformers and lm-eval load by path."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+
+def save_model(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, folder: Path | str) -> None:
+    """Write weights (safetensors), config and tokenizer to `folder`, replacing what was there.
+
+    Everything is written beside `folder` first and renamed at the end: a reader, or a restart after
+    a crash, finds the complete new folder, the complete old one, or none, never a part. To be called
+    by one process.
+    """
+    folder = Path(folder)
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    # In a temporary folder of its own: the old contents are moved there too, and go with it.
+    with tempfile.TemporaryDirectory(prefix=f".{folder.name}-", dir=folder.parent) as temporary:
+        fresh, old = Path(temporary, "new"), Path(temporary, "old")
+        model.save_pretrained(fresh)
+        tokenizer.save_pretrained(fresh)
+        if folder.exists():
+            os.rename(folder, old)
+        os.rename(fresh, folder)

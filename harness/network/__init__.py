@@ -1,0 +1,1 @@
+"""Networks: link models, as data and arithmetic."""

@@ -1,0 +1,1 @@
+"""Parallelisms: everything between two batches. One file each."""

@@ -1,0 +1,100 @@
+"""Data parallelism over real processes: Accelerate, DistributedDataParallel and our hook."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from accelerate import Accelerator
+from torch import Tensor, nn
+
+from gradwire.codecs.interface import Codec, Layout
+from gradwire.harness.parallel.buckets import BucketLayouts
+from gradwire.harness.parallel.hook import Synchronizer
+from gradwire.harness.parallel.interface import GradientError, MicroBatches, StepOutcome
+from gradwire.harness.parallel.passes import forward_backward, wrap
+from gradwire.harness.parallel.snapshot import Snapshot
+from gradwire.harness.parallel.synchronize import gradient_error
+from gradwire.harness.parallel.update import OptimizerSettings, Updater
+from gradwire.harness.world.process import ProcessWorld
+
+
+class DataParallel:
+    """One replica per process; buckets are synchronized by the codec while backward runs on."""
+
+    def __init__(
+        self,
+        model: nn.Module,
+        accelerator: Accelerator,
+        world: ProcessWorld,
+        codec: Codec,
+        settings: OptimizerSettings,
+        *,
+        seed: int,
+        overlap: bool,
+        check_hashes: bool,
+        **ddp: Any,
+    ) -> None:
+        self.model, self._accelerator, self._world, self._seed = model, accelerator, world, seed
+        self._ddp = wrap(model, accelerator, **ddp)
+        self._updater = Updater(model, settings)
+        self._recorder = world.recorders[world.rank]
+        self._computing: Any = None
+        self._synchronizer = Synchronizer(
+            world, codec, BucketLayouts(model), seed=seed, overlap=overlap, check_hashes=check_hashes
+        )
+        self._synchronizer.on_bucket = self._gradients_ready
+        self._ddp.register_comm_hook(None, self._synchronizer.hook)
+
+    def _gradients_ready(self, is_last: bool) -> None:
+        """Computation is recorded from the first forward to the last gradient, one span per bucket."""
+        now = self._recorder.mark()
+        self._recorder.add("compute", self._computing, now)
+        self._computing = now
+
+    def warm_up(self, batches: MicroBatches, passes: int) -> None:
+        codec = self._synchronizer.codec
+        snapshot = Snapshot(self.model, {self._world.rank: codec})
+        for index in range(passes):
+            self._pass(-1 - index, batches)
+            self._updater.optimizer.zero_grad(set_to_none=True)
+        snapshot.restore(self.model, {self._world.rank: codec})
+        self._synchronizer.frozen = tuple(self._synchronizer.layouts)
+        self._world.traffic[self._world.rank].by_phase.clear()
+        self._recorder.drain()
+
+    def _pass(self, step: int, batches: MicroBatches) -> tuple[float, Mapping[str, float]]:
+        self._synchronizer.step = step
+        self._computing = self._recorder.mark()
+        rank = self._world.rank
+        try:
+            loss = forward_backward(self._ddp, self._accelerator, batches[rank], self._seed, step, rank)
+        except RuntimeError:
+            self._synchronizer.raise_error()
+            raise
+        return loss, self._synchronizer.end_step()
+
+    def layout(self) -> tuple[Layout, ...]:
+        assert self._synchronizer.frozen is not None, "layout() before warm_up()"
+        return self._synchronizer.frozen
+
+    def step(self, step: int, batches: MicroBatches, learning_rate: float, measured: bool) -> StepOutcome:
+        self._synchronizer.measured = measured
+        loss, logged = self._pass(step, batches)
+        start = self._recorder.mark()
+        norm, skipped = self._updater.apply(learning_rate)
+        self._recorder.add("compute", start, self._recorder.mark())
+        return StepOutcome({self._world.rank: loss}, norm, skipped, None, logged)
+
+    def gradient_error(self) -> GradientError:
+        copies = self._synchronizer.copies
+        return gradient_error(self._world, {self._world.rank: [copies[i] for i in sorted(copies)]})
+
+    def finish(self) -> None:
+        """Nothing is pending: backward returns when every bucket is synchronized."""
+
+    def state_dict(self) -> dict[str, dict[str, Tensor]]:
+        return {"codec": self._synchronizer.codec.state_dict()}
+
+    def load_state_dict(self, state: Mapping[str, Mapping[str, Tensor]]) -> None:
+        self._synchronizer.codec.load_state_dict(state["codec"])

@@ -1,0 +1,106 @@
+"""The DDP communication hook: hands each bucket to the communication thread as it gets ready."""
+
+from collections.abc import Callable, Mapping
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from gradwire.codecs.interface import Codec, Layout, Round
+from gradwire.harness.parallel.buckets import BucketLayouts
+from gradwire.harness.parallel.synchronize import MeasuredBucket, synchronization
+from gradwire.harness.world.process import ProcessWorld
+
+
+class Synchronizer:
+    """The state behind one model's hook.
+
+    Used through `gradwire.attach` it counts steps by itself; a trainer sets `step`, asks for copies
+    with `measured`, and freezes the layout after its warm-up.
+    """
+
+    def __init__(
+        self,
+        world: ProcessWorld,
+        codec: Codec,
+        layouts: BucketLayouts,
+        *,
+        seed: int = 0,
+        overlap: bool = True,
+        check_hashes: bool = False,
+    ) -> None:
+        self.world, self.codec = world, codec
+        self.step, self.measured = 0, False
+        self.layouts: list[Layout] = []
+        """The buckets of the latest step, in order."""
+        self.copies: dict[int, MeasuredBucket] = {}
+        self.frozen: tuple[Layout, ...] | None = None
+        self.on_bucket: Callable[[bool], None] | None = None
+        """Called with `is_last` as each bucket gets ready."""
+        self._bucket_layouts, self._seed = layouts, seed
+        self._overlap, self._check_hashes = overlap, check_hashes
+        self._held_back: list[Callable[[], None]] = []
+        self._step_open = False
+
+    def hook(self, state: object, bucket: dist.GradBucket) -> torch.futures.Future[Tensor]:
+        """DDP calls this for each bucket, in bucket order; the future holds the mean."""
+        index, layout = bucket.index(), self._bucket_layouts.of(bucket)
+        if index == 0:
+            self.end_step()
+            self.layouts, self.copies = [], {}
+        self.layouts.append(layout)
+        if self.frozen is not None and self.frozen[index : index + 1] != (layout,):
+            raise RuntimeError(f"bucket {index} of step {self.step} differs from the one after warm-up")
+        future = self._start(index, bucket.buffer(), layout)
+        if self.on_bucket is not None:
+            self.on_bucket(bucket.is_last())
+        if self._overlap or bucket.is_last():
+            while self._held_back:
+                self._held_back.pop(0)()
+        self._step_open = True
+        return future
+
+    def end_step(self) -> Mapping[str, float]:
+        """Tell the codec that the step's buckets are all synchronized; returns what it logs.
+
+        Without a trainer the next step's first bucket does it.
+        """
+        if not self._step_open:
+            return {}
+        self._step_open = False
+        logged = self.codec.end_step(self.step)
+        self.step += 1
+        return logged
+
+    def _start(self, index: int, x: Tensor, layout: Layout) -> torch.futures.Future[Tensor]:
+        world = self.world
+        devices = [world.device] if world.device.type == "cuda" else None
+        future: torch.futures.Future[Tensor] = torch.futures.Future(devices=devices)
+        round = Round(self.step, layout, world.rank, world.size, self._seed)
+        collective = synchronization(self.codec, x, round, self._check_hashes)
+        sink: object = future
+        if self.measured:
+            sink = _CopyingFuture(future, x.clone(), index, self.copies)
+        self._held_back.append(lambda: world.submit(collective, str(layout.uid), sink))
+        return future
+
+    def raise_error(self) -> None:
+        """Raise what went wrong on a communication thread: DDP itself shows only a cast error."""
+        if self.world.error is not None:
+            raise self.world.error
+
+
+class _CopyingFuture:
+    """Keeps copies of the raw and the synchronized bucket before it fulfils the future."""
+
+    def __init__(
+        self, future: torch.futures.Future[Tensor], raw: Tensor, index: int, copies: dict[int, MeasuredBucket]
+    ) -> None:
+        self._future, self._raw, self._index, self._copies = future, raw, index, copies
+
+    def set_result(self, mean: Tensor) -> None:
+        self._copies[self._index] = MeasuredBucket(self._raw, mean.clone())
+        self._future.set_result(mean)
+
+    def set_exception(self, error: BaseException) -> None:
+        self._future.set_exception(error)

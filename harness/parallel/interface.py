@@ -1,0 +1,77 @@
+"""What the trainer asks of a parallelism. The loop owns the clock, the parallelism owns the step."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from torch import Tensor, nn
+
+from gradwire.codecs.interface import Layout
+
+Batch = Mapping[str, Tensor]
+MicroBatches = Mapping[int, Sequence[Batch]]
+"""Hosted rank -> its micro-batches of one step."""
+
+
+@dataclass(frozen=True)
+class StepOutcome:
+    """One optimizer step.
+
+    `losses`: hosted rank -> mean loss of its micro-batches. `simulated_s`: the step's length on the
+    simulated clock, None where the wall clock counts. `logged`: what the codec wants recorded.
+    """
+
+    losses: Mapping[int, float]
+    grad_norm: float
+    skipped: bool
+    simulated_s: float | None
+    logged: Mapping[str, float]
+
+
+@dataclass(frozen=True)
+class GradientError:
+    """vNMSE's two sums over all synchronized coordinates: ‖x̄ − x̂‖² and ‖x̄‖²."""
+
+    squared_error: float
+    squared_norm: float
+
+    @property
+    def vnmse(self) -> float | None:
+        """None where it has no value: an all-zero or non-finite average gradient."""
+        ratio = self.squared_error / self.squared_norm if self.squared_norm > 0 else float("nan")
+        return ratio if ratio == ratio and ratio != float("inf") else None
+
+
+class Parallelism(Protocol):
+    """Owns the model's gradients, their synchronization and the optimizer."""
+
+    model: nn.Module
+    """The plain model: what is evaluated and saved."""
+
+    def warm_up(self, batches: MicroBatches, passes: int) -> None:
+        """Discarded passes, codec included, that settle the bucket layout; all state is restored."""
+        ...
+
+    def layout(self) -> tuple[Layout, ...]:
+        """The frozen buckets, in the order they are synchronized."""
+        ...
+
+    def step(self, step: int, batches: MicroBatches, learning_rate: float, measured: bool) -> StepOutcome:
+        """Forward, backward, synchronization, clipping and update. `measured` keeps the gradients."""
+        ...
+
+    def gradient_error(self) -> GradientError:
+        """The error of the last step's synchronization, if it was `measured`; off the clock."""
+        ...
+
+    def finish(self) -> None:
+        """Complete whatever is pending; called before evaluation and checkpoints."""
+        ...
+
+    def state_dict(self) -> dict[str, dict[str, Tensor]]:
+        """Per-rank state beside model and optimizer, e.g. the codecs'; keyed by parameter name."""
+        ...
+
+    def load_state_dict(self, state: Mapping[str, Mapping[str, Tensor]]) -> None: ...

@@ -1,0 +1,62 @@
+"""Forward and backward of one rank's micro-batches, the same lines in every world."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Sequence
+
+import torch
+from accelerate import Accelerator
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+from gradwire.harness.parallel.interface import Batch
+from gradwire.harness.seeding import derive_seed
+
+
+def forward_backward(
+    model: DistributedDataParallel,
+    accelerator: Accelerator,
+    batches: Sequence[Batch],
+    seed: int,
+    step: int,
+    rank: int,
+) -> float:
+    """Accumulate the mean gradient of `batches`; buckets are synchronized during the last backward.
+
+    Random state is set anew before each micro-batch, so that dropout depends on (seed, step,
+    micro-batch, rank) alone. Returns the mean loss.
+    """
+    losses = []
+    for index, batch in enumerate(batches):
+        torch.manual_seed(derive_seed(seed, "dropout", step, index, rank))
+        last = index == len(batches) - 1
+        with contextlib.nullcontext() if last else model.no_sync():
+            loss = model(**batch).loss / len(batches)
+            accelerator.backward(loss)
+        losses.append(loss.detach())
+    return sum(float(loss) for loss in losses)
+
+
+def wrap(
+    model: nn.Module,
+    accelerator: Accelerator,
+    *,
+    bucket_cap_mb: float,
+    static_graph: bool,
+    find_unused_parameters: bool,
+    gradient_as_bucket_view: bool,
+) -> DistributedDataParallel:
+    """The model on its device, with Accelerate's mixed precision, in DDP.
+
+    DDP is put around it here and not by Accelerate, which drops a `bucket_cap_mb` equal to its own
+    default and leaves one rank alone bare: the bucket layout must be the same in every world.
+    """
+    prepared = accelerator.prepare_model(model, evaluation_mode=True)
+    return DistributedDataParallel(
+        prepared,
+        bucket_cap_mb=bucket_cap_mb,
+        static_graph=static_graph,
+        find_unused_parameters=find_unused_parameters,
+        gradient_as_bucket_view=gradient_as_bucket_view,
+    )

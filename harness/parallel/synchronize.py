@@ -1,0 +1,79 @@
+"""The synchronization of one bucket: the coroutine that every rank of every world runs."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from gradwire.codecs.interface import Codec, Round
+from gradwire.harness.collective.collectives import ScheduledCollectives
+from gradwire.harness.parallel.interface import GradientError
+from gradwire.harness.transport.channel import MEASURE
+from gradwire.harness.world.interface import Collective, World
+
+
+@dataclass(frozen=True)
+class MeasuredBucket:
+    """Copies kept on a measured step: one rank's raw bucket and what it was synchronized to."""
+
+    raw: Tensor
+    synchronized: Tensor
+
+
+def synchronization(codec: Codec, x: Tensor, round: Round, check_hashes: bool) -> Collective[Tensor]:
+    """The coroutine that turns bucket `x` of `round.rank` into the mean over all ranks.
+
+    One rank alone has nothing to synchronize: its gradient passes untouched. RuntimeError when the
+    codec's result does not fit the bucket or, with `check_hashes`, differs between ranks.
+    """
+
+    async def run(comm: ScheduledCollectives) -> Tensor:
+        if round.size == 1:
+            return x
+        mean = await codec.synchronize(x, round, comm)
+        # A result of another length or dtype would be taken silently by DistributedDataParallel.
+        if mean.shape != x.shape or mean.dtype != x.dtype:
+            raise RuntimeError(f"codec returned {mean.dtype}{list(mean.shape)} for {x.dtype}{list(x.shape)}")
+        if check_hashes:
+            await _compare_hashes(mean, round, comm)
+        return mean
+
+    return run
+
+
+async def _compare_hashes(mean: Tensor, round: Round, comm: ScheduledCollectives) -> None:
+    digest = hashlib.blake2b(mean.cpu().view(torch.uint8).numpy().tobytes(), digest_size=16).digest()
+    own = torch.frombuffer(bytearray(digest), dtype=torch.uint8).to(mean.device)
+    hashes = await comm.in_phase(MEASURE).all_gather(own)
+    different = [rank for rank, other in enumerate(hashes) if not torch.equal(other, hashes[0])]
+    if different:
+        raise RuntimeError(
+            f"step {round.step}: ranks {different} hold other gradients than rank 0 after synchronization"
+        )
+
+
+def gradient_error(world: World, buckets: dict[int, Sequence[MeasuredBucket]]) -> GradientError:
+    """vNMSE's sums over all buckets; `buckets` per hosted rank. The same on every rank.
+
+    The exact average is the sum in float64 partial sums over the run's own topology, uncounted.
+    """
+    error = norm = 0.0
+    for index in range(len(buckets[world.ranks[0]])):
+        sums = world.run({rank: _squared_sums(world, buckets[rank][index]) for rank in world.ranks})
+        bucket_error, bucket_norm = sums[world.ranks[0]]
+        error, norm = error + bucket_error, norm + bucket_norm
+    return GradientError(error, norm)
+
+
+def _squared_sums(world: World, bucket: MeasuredBucket) -> Collective[tuple[float, float]]:
+    async def run(comm: ScheduledCollectives) -> tuple[float, float]:
+        (total,) = await comm.in_phase(MEASURE).reduce([(bucket.raw.double(), "sum")])
+        average = total / world.size
+        difference = average - bucket.synchronized.double()
+        return float(difference.square().sum()), float(average.square().sum())
+
+    return run

@@ -1,0 +1,55 @@
+"""Clip and update: what follows synchronization, the same lines in every world."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import nn
+
+
+@dataclass(frozen=True)
+class OptimizerSettings:
+    """AdamW and global-norm clipping; matrices decay, vectors do not."""
+
+    lr: float
+    weight_decay: float
+    beta1: float
+    beta2: float
+    adam_epsilon: float
+    clip_norm: float | None
+
+
+class Updater:
+    """AdamW on the synchronized gradients, after clipping by their global norm.
+
+    A step whose gradients are not finite is skipped. All ranks hold the same gradients, bit for bit,
+    so all of them skip or none does.
+    """
+
+    def __init__(self, model: nn.Module, settings: OptimizerSettings) -> None:
+        parameters = [p for p in model.parameters() if p.requires_grad]
+        groups = [
+            {"params": [p for p in parameters if p.dim() >= 2], "weight_decay": settings.weight_decay},
+            {"params": [p for p in parameters if p.dim() < 2], "weight_decay": 0.0},
+        ]
+        self.optimizer = torch.optim.AdamW(
+            [group for group in groups if group["params"]],
+            lr=settings.lr,
+            betas=(settings.beta1, settings.beta2),
+            eps=settings.adam_epsilon,
+            fused=True,
+        )
+        self._parameters, self._clip_norm = parameters, settings.clip_norm
+
+    def apply(self, learning_rate: float) -> tuple[float, bool]:
+        """Clip and update; returns the gradient norm before clipping and whether the step was skipped."""
+        limit = self._clip_norm if self._clip_norm is not None else float("inf")
+        norm = float(torch.nn.utils.clip_grad_norm_(self._parameters, limit))
+        skipped = norm != norm or norm == float("inf")
+        if not skipped:
+            for group in self.optimizer.param_groups:
+                group["lr"] = learning_rate
+            self.optimizer.step()
+        self.optimizer.zero_grad(set_to_none=True)
+        return norm, skipped

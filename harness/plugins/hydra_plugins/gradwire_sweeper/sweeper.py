@@ -1,0 +1,49 @@
+"""`hydra/sweeper=gradwire`: unions of products per size, finished cells skipped.
+
+Imported by Hydra whenever it starts, so everything heavy is imported when a sweep runs.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+from hydra.core.plugins import Plugins
+from hydra.plugins.launcher import Launcher
+from hydra.plugins.sweeper import Sweeper
+from hydra.types import HydraContext, TaskFunction
+from omegaconf import DictConfig
+
+
+class GradwireSweeper(Sweeper):
+    """Plans, runs and compares the cells of `cases` and of the command line's sweeps."""
+
+    launcher: Launcher | None = None
+
+    def __init__(self, cases: Any) -> None:
+        """Hydra passes `hydra.sweeper`'s fields; the plan reads them from the configuration."""
+
+    def setup(self, *, hydra_context: HydraContext, task_function: TaskFunction, config: DictConfig) -> None:
+        self.config = config
+        self.hydra_context = hydra_context
+        self.launcher = Plugins.instance().instantiate_launcher(
+            hydra_context=hydra_context, task_function=task_function, config=config
+        )
+
+    def sweep(self, arguments: list[str]) -> None:
+        """Exits with code 2 when a cell cannot run (before any starts), with 1 when one failed."""
+        from hydra._internal.core_plugins.basic_launcher import BasicLauncher
+
+        from gradwire.harness.config.errors import ConfigError, refuse
+        from gradwire.harness.tasks.sweep import plan_sweep, run_sweep
+
+        assert self.launcher is not None
+        assert self.config is not None
+        try:
+            plan = plan_sweep(self.config, arguments)
+        except ConfigError as error:
+            refuse(error)
+        # Hydra's own launcher is sequential: one cell a call lets each be reported as it ends.
+        batch = 1 if isinstance(self.launcher, BasicLauncher) else len(plan.cells)
+        if run_sweep(plan, self.launcher.launch, batch):
+            sys.exit(1)

@@ -1,0 +1,45 @@
+"""JSON that stays valid when a number is not finite.
+
+JSON has no infinity and no NaN, and `json.dumps` writes tokens other readers refuse. A record writes them as
+the strings "inf", "-inf" and "nan"; null keeps its own meaning, "there is no such number" (no target
+reached is infinity, no wire at n = 1 is null).
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from typing import Any
+
+_NON_FINITE = {"inf": math.inf, "-inf": -math.inf, "nan": math.nan}
+
+
+def dumps(value: Any, indent: int | None = None) -> str:
+    """One JSON text; keys keep their order."""
+    return json.dumps(_to_json(value), allow_nan=False, indent=indent, ensure_ascii=False)
+
+
+def loads(text: str) -> Any:
+    """The value `dumps` wrote, its strings "inf", "-inf" and "nan" numbers again."""
+    return _from_json(json.loads(text))
+
+
+def _to_json(value: Any) -> Any:
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(float(value))
+    if isinstance(value, Mapping):
+        return {str(key): _to_json(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_to_json(item) for item in value]
+    return value
+
+
+def _from_json(value: Any) -> Any:
+    if isinstance(value, str):
+        return _NON_FINITE.get(value, value)
+    if isinstance(value, dict):
+        return {key: _from_json(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_from_json(item) for item in value]
+    return value

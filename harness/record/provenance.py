@@ -1,0 +1,83 @@
+"""Where a number comes from: sources, versions, machine."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import platform
+import subprocess
+from functools import lru_cache
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import torch
+
+import gradwire
+
+PACKAGES = ("torch", "transformers", "tokenizers", "datasets", "accelerate", "hydra-core", "numpy", "safetensors")
+SOURCES = ("codecs", "harness")
+
+
+@lru_cache(maxsize=1)
+def code_hash() -> str:
+    """12 hexadecimal digits over the package's Python sources: names and contents."""
+    digest = hashlib.sha256()
+    root = Path(gradwire.__file__).parent
+    for folder in SOURCES:
+        for path in sorted((root / folder).resolve().rglob("*.py")):
+            digest.update(path.relative_to((root / folder).resolve()).as_posix().encode())
+            digest.update(path.read_bytes())
+    return digest.hexdigest()[:12]
+
+
+@lru_cache(maxsize=1)
+def git_state() -> tuple[str | None, bool | None]:
+    """(commit, whether tracked files differ from it); (None, None) outside a repository."""
+    root = (Path(gradwire.__file__).parent / "harness").resolve().parent
+    commit = _git(root, "rev-parse", "HEAD")
+    if commit is None:
+        return None, None
+    return commit, bool(_git(root, "status", "--porcelain", "--untracked-files=no"))
+
+
+def _git(root: Path, *arguments: str) -> str | None:
+    try:
+        done = subprocess.run(
+            ["git", "-C", str(root), *arguments], capture_output=True, text=True, timeout=20, check=True
+        )
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return done.stdout.strip()
+
+
+def versions() -> dict[str, str]:
+    """Package name to version, and Python's."""
+    found = {"python": platform.python_version()}
+    for package in PACKAGES:
+        try:
+            found[package] = metadata.version(package)
+        except metadata.PackageNotFoundError:
+            continue
+    return found
+
+
+def machine() -> dict[str, Any]:
+    """What the run ran on; no host names or user names."""
+    gpus = [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())]
+    return {
+        "system": f"{platform.system()} {platform.release()}",
+        "processor": _processor(),
+        "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
+        "gpus": gpus,
+        "intra_op_threads": torch.get_num_threads(),
+    }
+
+
+def _processor() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return platform.machine()
+    names = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.machine()

@@ -1,0 +1,91 @@
+"""`summary.json`: what a finished run reports, one number per question."""
+
+from __future__ import annotations
+
+from dataclasses import MISSING, asdict, dataclass, field, fields
+from typing import Any, Literal
+
+from gradwire.harness.record.finite_json import dumps, loads
+
+Clock = Literal["wall", "simulated"]
+"""Which clock the times are on: measured, or measured compute and codec times plus a network model's."""
+
+
+@dataclass(frozen=True)
+class Summary:
+    """A run's figures, of the whole run (resumed parts included), the maximum over ranks where these differ.
+
+    Steps on which the error was measured are left out of `rounds_per_second` and of the breakdown.
+    """
+
+    # The result.
+    metric: str  # the evaluation metric, a key of every row of evals.jsonl: "perplexity", "accuracy"
+    final_metric: float  # its value at the last evaluation
+    tta: dict[str, dict[str, Any]]  # target -> {train_time_s ("inf" if missed), step, stays (null if missed)}
+    vnmse_mean: float | None  # mean over the measured steps, no unit; null when none was measured
+
+    # Time.
+    clock: Clock  # what every time below but wall_time_s is on
+    train_time_s: float  # s, the training clock: evaluation, checkpoints and error measurement excluded
+    wall_time_s: float  # s, everything
+    rounds_per_second: float  # 1/s, 1 / mean step time on the training clock
+    compute_s: float  # s per step: forward, backward, optimizer
+    compression_s: float  # s per step: codec work not hidden by computation
+    exposed_comm_s: float  # s per step: bytes in flight and nothing else going on
+    other_s: float  # s per step: the rest; the four sum to the mean step, or are all 0 without spans
+
+    # Bytes, as counted by the transport.
+    bytes_sent_per_rank: list[int]  # bytes each rank sent in the whole run, in rank order
+    bytes_by_phase: dict[str, int]  # bytes all ranks sent, by phase: metadata, reduce_scatter, ...
+    wire_bits_per_coordinate: float | None  # bits; null when nothing is sent (n = 1) or counted (native)
+
+    # What ran.
+    seed: int
+    steps: int  # optimizer steps
+    workers: int  # data-parallel ranks
+    kernel_backend: str  # the implementation of the codecs' kernels that ran: "default", "cpu", "cuda"
+    config_hash: str  # of the settings that change the result: the run's id
+    code_hash: str  # of the sources
+    commit: str | None  # git commit; null outside a repository
+    dirty: bool | None  # whether the sources differed from the commit; null outside a repository
+    versions: dict[str, str] = field(default_factory=dict)  # package -> version
+    machine: dict[str, Any] = field(default_factory=dict)  # processor, accelerators, ...; no host name
+
+    # What was trained on what.
+    num_coordinates: int = 0  # coordinates synchronized per step
+    layout_hash: str = ""  # of the buckets: names, shapes, order
+    data: dict[str, Any] = field(default_factory=dict)  # corpus, sha256, tokens, unigram perplexity, ...
+
+    # Only where they exist.
+    wire_bits_by_level: dict[str, float] = field(default_factory=dict)  # two-level topologies: level -> bits
+    weight_error: float | None = None  # sharded runs: |w_main - w_model|^2 / |w_main|^2, no unit
+
+    @property
+    def has_breakdown(self) -> bool:
+        """Whether the parts of a step are known: they are not where spans were not recorded."""
+        return self.compute_s + self.compression_s + self.exposed_comm_s + self.other_s > 0
+
+    @property
+    def has_bytes(self) -> bool:
+        """Whether the bytes sent were counted: they are not where the backend sends by itself."""
+        return self.wire_bits_per_coordinate is not None or self.workers == 1
+
+    def to_json(self) -> str:
+        """Valid JSON, indented for readers; numbers that are not finite as in `finite_json`."""
+        return dumps(asdict(self), indent=2) + "\n"
+
+    @classmethod
+    def from_json(cls, text: str) -> Summary:
+        """Reads `to_json`'s text; unknown keys (of newer records) are skipped.
+
+        Raises ValueError naming the keys that are missing, or when the text is not a JSON object.
+        """
+        values = loads(text)
+        if not isinstance(values, dict):
+            raise ValueError(f"a summary is a JSON object, got {type(values).__name__}")
+        required = {
+            item.name for item in fields(cls) if item.default is MISSING and item.default_factory is MISSING
+        }
+        if missing := sorted(required - values.keys()):
+            raise ValueError(f"the summary lacks {', '.join(missing)}")
+        return cls(**{item.name: values[item.name] for item in fields(cls) if item.name in values})

@@ -1,0 +1,1 @@
+"""Tables and plots rebuilt from the records of runs."""

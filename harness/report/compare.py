@@ -1,0 +1,138 @@
+"""Comparing runs: groups over seeds, targets from BF16, tables, plots, and what a reader must be told."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field, fields
+from pathlib import Path
+
+from gradwire.harness.record.finite_json import dumps
+from gradwire.harness.report.configs import check_comparable
+from gradwire.harness.report.groups import Group, baseline_of, group_runs
+from gradwire.harness.report.notes import notes
+from gradwire.harness.report.rows import Row, Spread, group_targets, make_row
+from gradwire.harness.report.runs import Run, load_run
+from gradwire.harness.report.sections import sections, tables
+from gradwire.harness.report.tables import render_markdown, render_remark, render_text
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """What `compare` found: figures by group, notes, and the runs that have no figures."""
+
+    rows: list[Row]
+    notes: list[str]
+    left_out: list[str]  # a line with the name of each run that failed, did not finish, or is missing
+    files: list[Path] = field(default_factory=list)
+
+    @property
+    def text(self) -> str:
+        """For a terminal: at most 140 columns, longer paths excepted."""
+        blocks = [render_text(table) for section in sections(self.rows) for table in tables(section)]
+        remarks = "\n".join(map(render_remark, [*self.notes, *self.left_out]))
+        return "\n\n".join([*blocks, remarks])
+
+    @property
+    def markdown(self) -> str:
+        blocks = [render_markdown(table) for section in sections(self.rows) for table in tables(section)]
+        remarks = "\n".join(f"- {line}" for line in [*self.notes, *self.left_out])
+        return "\n\n".join([*blocks, "### Notes", remarks]) + "\n"
+
+
+def compare(folders: Sequence[str | Path], output: str | Path, axes: Sequence[str] = ()) -> Comparison:
+    """Compare the runs in `folders`; writes table.md, table.csv, table.json and plots to `output`.
+
+    `axes` are the dotted keys the runs may differ in beside the seed; a group such as `codec` covers all
+    its keys. Times to accuracy are relative to the groups with codec `bf16`. Raises ValueError when the runs
+    differ in anything else that changes a result, when a run is there twice, and when none is done.
+    """
+    runs, left_out = _load(folders)
+    usable = [run for run in runs if run.status != "unfinished"]
+    if not any(run.status == "done" for run in usable):
+        raise ValueError(f"nothing to compare, no run is done: {'; '.join(left_out) or 'no folder given'}")
+    check_comparable(usable, axes)
+    groups = group_runs(usable, axes)
+    rows, complaints = _rows(groups)
+    comparison = Comparison(rows, complaints + notes(rows, groups), left_out)
+    return _write(comparison, groups, Path(output))
+
+
+def _load(folders: Sequence[str | Path]) -> tuple[list[Run], list[str]]:
+    """The runs that can be read, and a line for each that is not done."""
+    runs, left_out = [], []
+    for folder in folders:
+        try:
+            run = load_run(folder)
+        except ValueError as error:
+            left_out.append(f"missing: {error}")
+            continue
+        runs.append(run)
+        if run.status == "failed":
+            left_out.append(f"{run.name}: failed, counted as a miss: {run.reason}")
+        elif run.status == "unfinished":
+            left_out.append(f"{run.name}: unfinished, left out: {run.reason}")
+    return runs, left_out
+
+
+def _rows(groups: Sequence[Group]) -> tuple[list[Row], list[str]]:
+    """A row for each group, and why some have no targets."""
+    rows, complaints = [], []
+    for group in groups:
+        baseline, targets = baseline_of(group, groups), {}
+        if baseline is not None:
+            try:
+                targets = group_targets(baseline)
+            except ValueError as error:
+                complaints.append(f"No targets from {baseline.label}: {error}.")
+        rows.append(make_row(group, baseline, targets))
+    return rows, list(dict.fromkeys(complaints))
+
+
+def _write(comparison: Comparison, groups: Sequence[Group], output: Path) -> Comparison:
+    # Imported here: whoever only reads tables need not load matplotlib.
+    from gradwire.harness.report.plots import plot_groups
+
+    output.mkdir(parents=True, exist_ok=True)
+    files = [output / "table.md", output / "table.csv", output / "table.json"]
+    files[0].write_text(comparison.markdown)
+    _write_csv(comparison.rows, files[1])
+    content = {"rows": [asdict(row) for row in comparison.rows]}
+    files[2].write_text(
+        dumps(content | {"notes": comparison.notes, "left_out": comparison.left_out}, indent=2) + "\n"
+    )
+    files += plot_groups([group for group in groups if group.runs], output)
+    return Comparison(comparison.rows, comparison.notes, comparison.left_out, files)
+
+
+def _write_csv(rows: Sequence[Row], path: Path) -> None:
+    """One line per group, one column per number; empty where there is none, inf for a target not reached."""
+    flat = [_flat(row) for row in rows]
+    columns = dict.fromkeys(column for line in flat for column in line)
+    with path.open("w", newline="") as file:
+        writer = csv.DictWriter(file, fieldnames=list(columns))
+        writer.writeheader()
+        writer.writerows(flat)
+
+
+def _flat(row: Row) -> dict[str, object]:
+    line: dict[str, object] = {}
+    for item in fields(row):
+        value = getattr(row, item.name)
+        if item.name == "targets":
+            for target in value:
+                prefix = f"tta_x{target.factor:g}"
+                line[f"{prefix}_target"] = target.target
+                line |= _columns(f"{prefix}_s", target.train_time_s)
+                line |= _columns(f"{prefix}_steps", target.steps)
+                line |= {f"{prefix}_reached": target.reached, f"{prefix}_stays": target.stays}
+                line[f"{prefix}_p_faster"] = target.p_faster
+        elif isinstance(value, Spread):
+            line |= _columns(item.name, value)
+        else:
+            line[item.name] = " ".join(map(str, value)) if isinstance(value, list) else value
+    return line
+
+
+def _columns(name: str, spread: Spread) -> dict[str, object]:
+    return {f"{name}_median": spread.median, f"{name}_low": spread.low, f"{name}_high": spread.high}

@@ -1,0 +1,119 @@
+"""What runs were asked to do: which settings differ between them, and whether they may."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from gradwire.harness.config.identity import WITHOUT_EFFECT
+from gradwire.harness.report.runs import Run
+
+Settings = dict[str, Any]
+"""A resolved config by dotted key."""
+
+NOT_COMPARED = (*WITHOUT_EFFECT, "hydra", "resume", "experiment", "sweeps")
+"""Groups and keys that change how a run is started, recorded or shown, not its result."""
+
+ABSENT = "absent"
+MACHINE = "machine"
+SEED = "seed"
+
+
+def flatten(config: Mapping[str, Any], prefix: str = "") -> Settings:
+    """Nested mappings as dotted keys; lists stay values."""
+    flat: Settings = {}
+    for key, value in config.items():
+        if isinstance(value, Mapping) and value:
+            flat.update(flatten(value, f"{prefix}{key}."))
+        else:
+            flat[f"{prefix}{key}"] = value
+    return flat
+
+
+def settings(run: Run) -> Settings:
+    """The settings that change a run's result, the seed among them."""
+    return {key: value for key, value in flatten(run.config).items() if changes_result(key)}
+
+
+def changes_result(key: str) -> bool:
+    """Whether a dotted key is more than bookkeeping, a path to write to, or a timeout."""
+    leaf = key.rsplit(".", 1)[-1]
+    return not covered(key, NOT_COMPARED) and "timeout" not in leaf and not leaf.startswith("output")
+
+
+def covered(key: str, axes: Sequence[str]) -> bool:
+    """Whether `key` is one of `axes` or lies inside one: "codec" covers "codec.bits"."""
+    return any(key == axis or key.startswith(f"{axis}.") for axis in axes)
+
+
+def differing_keys(configs: Sequence[Settings]) -> list[str]:
+    """The keys whose values are not the same everywhere; a missing key differs from any value."""
+    keys = sorted({key for config in configs for key in config})
+    return [key for key in keys if len({repr(config.get(key, ABSENT)) for config in configs}) > 1]
+
+
+def check_comparable(runs: Sequence[Run], axes: Sequence[str]) -> None:
+    """Raise ValueError unless the runs differ in nothing but `axes`, the seed, and what changes no result.
+
+    The machine counts as a setting: times of different hardware are not comparable, and neither are the
+    last bits of losses.
+    """
+    conflicts = _conflicts(runs, (*axes, SEED))
+    if not conflicts:
+        return
+    parts = []
+    for key, holders in conflicts.items():
+        values = "; ".join(f"{value} in {_some(names)}" for value, names in holders.items())
+        parts.append(f"{key} ({values})")
+    fix = [*axes, *dict.fromkeys(key.split(".", 1)[0] for key in conflicts)]
+    raise ValueError(
+        f"runs that differ in more than the axes swept ({', '.join(axes) or 'none'}) cannot be compared: "
+        f"{', '.join(parts)}. Compare fewer runs, or name the axis: axes=[{','.join(fix)}]"
+    )
+
+
+def _conflicts(runs: Sequence[Run], allowed: Sequence[str]) -> dict[str, dict[str, list[str]]]:
+    """The keys in the way: key -> value -> names of the runs that have it."""
+    configs = [settings(run) | _machine(run) for run in runs]
+    conflicts = {}
+    for key in differing_keys(configs):
+        holders: dict[str, list[str]] = {}
+        for run, config in zip(runs, configs, strict=True):
+            # A run that failed has no summary, hence no machine to compare.
+            if run.summary is not None or not covered(key, (MACHINE,)):
+                holders.setdefault(str(config.get(key, ABSENT)), []).append(run.name)
+        if len(holders) > 1 and not covered(key, allowed):
+            conflicts[key] = holders
+    return conflicts
+
+
+def _machine(run: Run) -> Settings:
+    return flatten({MACHINE: run.summary.machine}) if run.summary else {}
+
+
+def _some(names: Sequence[str], limit: int = 3) -> str:
+    rest = len(names) - limit
+    return ", ".join(names[:limit]) + (f" and {rest} more" if rest > 0 else "")
+
+
+def labels(configs: Sequence[Settings], axes: Sequence[str] = ()) -> list[str]:
+    """A short name for each config that tells it from the others: its codec, then what differs, axes first.
+
+    A group shows its `name`, and those of its other keys that differ among configs with the same name.
+    """
+    heads = {"codec"} | {key.split(".", 1)[0] for key in differing_keys(configs)}
+    first = [axis.split(".", 1)[0] for axis in ("codec", *axes)]
+    ordered = sorted(heads, key=lambda head: (first.index(head) if head in first else len(first), head))
+    described = [[_describe(config, head, configs) for head in ordered] for config in configs]
+    return [", ".join(filter(None, parts)) or "run" for parts in described]
+
+
+def _describe(config: Settings, head: str, configs: Sequence[Settings]) -> str:
+    """One group's part of a label."""
+    name = config.get(f"{head}.name")
+    alike = [other for other in configs if other.get(f"{head}.name") == name]
+    keys = [key for key in differing_keys(alike) if covered(key, (head,)) and key in config]
+    values = [f"{key.rsplit('.', 1)[-1]}={config[key]}" for key in keys]
+    if name is None and head in config:
+        return str(config[head]) if head in ("codec", "topology", "network") else f"{head}={config[head]}"
+    return " ".join([str(name)] * (name is not None) + values)

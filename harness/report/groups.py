@@ -1,0 +1,137 @@
+"""The runs of a comparison, put together that differ in nothing but the seed."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from statistics import median
+
+from gradwire.harness.measure.accuracy import Evaluation, Mode, median_with_misses, metric_mode
+from gradwire.harness.record.summary import Clock
+from gradwire.harness.report.configs import SEED, Settings, covered, labels, settings
+from gradwire.harness.report.runs import Run
+
+BASELINE = "bf16"
+
+
+@dataclass(frozen=True)
+class Group:
+    """The seeds of one cell of a sweep: `runs` done, by seed, and those that failed.
+
+    A failed run is a miss: it enters the medians of what is reached and how well, at the worst value.
+    """
+
+    label: str
+    settings: Settings  # without the seed
+    runs: list[Run]
+    failed: list[Run]
+
+    @property
+    def codec(self) -> str:
+        return self._any.codec
+
+    @property
+    def clock(self) -> Clock | None:
+        return self.runs[0].clock if self.runs else None
+
+    @property
+    def metric(self) -> str | None:
+        return self.runs[0].done.metric if self.runs else None
+
+    @property
+    def done_metric(self) -> str:
+        """The metric of a group known to have a run that is done."""
+        assert self.metric is not None, f"{self.label}: no run is done"
+        return self.metric
+
+    @property
+    def mode(self) -> Mode:
+        return metric_mode(self.metric or "loss")
+
+    @property
+    def num_seeds(self) -> int:
+        return len(self.runs) + len(self.failed)
+
+    @property
+    def _any(self) -> Run:
+        return (self.runs or self.failed)[0]
+
+    def named(self, config_group: str) -> str | None:
+        """The choice of another config group, such as `topology`."""
+        return self._any.choice(config_group)
+
+    def median_curve(self, metric: str) -> list[Evaluation]:
+        """Medians over the seeds at the steps all of them evaluated, as long as they are finite."""
+        by_step = [{point.step: point for point in run.curve(metric)} for run in self.runs]
+        shared = sorted(set.intersection(*(set(points) for points in by_step))) if by_step else []
+        curve = []
+        for step in shared:
+            value = median_with_misses([points[step].metric for points in by_step], self.mode)
+            if math.isfinite(value):
+                time = median(points[step].train_time_s for points in by_step)
+                curve.append(Evaluation(step, time, value))
+        return curve
+
+
+def group_runs(runs: Sequence[Run], axes: Sequence[str] = ()) -> list[Group]:
+    """Groups of done and failed runs, the baseline's first, then in the order given.
+
+    Raises ValueError when two done runs are the same experiment, seed included.
+    """
+    cells: dict[str, list[Run]] = {}
+    for run in runs:
+        if run.status != "unfinished":
+            cells.setdefault(repr(sorted(_without_seed(run).items())), []).append(run)
+    configs = [_without_seed(members[0]) for members in cells.values()]
+    groups = []
+    for label, config, members in zip(labels(configs, axes), configs, cells.values(), strict=True):
+        done = sorted((run for run in members if run.status == "done"), key=lambda run: run.seed or 0)
+        _check_seeds(done)
+        seeds = {run.seed for run in done}
+        # A seed that was run again after a failure counts once, as what it became.
+        failed = [run for run in members if run.status == "failed" and run.seed not in seeds]
+        if {run.clock for run in done} == {"wall", "simulated"}:
+            raise ValueError(f"{label}: some runs are on the wall clock, some simulated; compare them apart")
+        groups.append(Group(label, config, done, failed))
+    return sorted(groups, key=lambda group: group.codec != BASELINE)
+
+
+def baseline_of(group: Group, groups: Sequence[Group]) -> Group | None:
+    """The BF16 runs a group is compared with: alike in all but the codec, else in model, data and clock."""
+    candidates = [other for other in groups if other.codec == BASELINE and other.runs]
+    if group.runs:
+        candidates = [other for other in candidates if other.clock == group.clock]
+    exact = [other for other in candidates if same_but_codec(group, other)]
+    alike = [other for other in candidates if _same_task(group, other)]
+    return next(iter(exact + alike), None)
+
+
+def same_but_codec(first: Group, second: Group) -> bool:
+    """Whether two groups differ in nothing but their codec."""
+    return _without(first.settings, "codec") == _without(second.settings, "codec")
+
+
+def _same_task(first: Group, second: Group) -> bool:
+    def task(group: Group) -> Settings:
+        return {key: value for key, value in group.settings.items() if covered(key, ("model", "dataset"))}
+
+    return task(first) == task(second)
+
+
+def _without_seed(run: Run) -> Settings:
+    return _without(settings(run), SEED)
+
+
+def _without(config: Settings, head: str) -> Settings:
+    return {key: value for key, value in config.items() if not covered(key, (head,))}
+
+
+def _check_seeds(done: Sequence[Run]) -> None:
+    for before, after in pairwise(done):
+        if before.seed == after.seed:
+            raise ValueError(
+                f"{before.name} and {after.name} are the same experiment with seed {after.seed}: "
+                "compare one of them"
+            )

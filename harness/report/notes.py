@@ -1,0 +1,103 @@
+"""What a reader must know beside the figures of a comparison: one line each."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from gradwire.harness.report.groups import BASELINE, Group
+from gradwire.harness.report.rows import Row
+from gradwire.harness.report.runs import Run
+from gradwire.harness.report.tables import number
+
+
+def notes(rows: Sequence[Row], groups: Sequence[Group]) -> list[str]:
+    """Every note that applies; `rows` and `groups` belong together, in the same order."""
+    runs = [run for group in groups for run in group.runs]
+    return [
+        *_targets(rows),
+        *_seeds(rows),
+        *_reading(rows),
+        *_loopback(rows, groups),
+        *_provenance(runs),
+    ]
+
+
+def _targets(rows: Sequence[Row]) -> list[str]:
+    """Where the targets come from, or why there are none."""
+    lines = {}
+    for row in rows:
+        if row.targets:
+            values = ", ".join(f"×{item.factor:g} = {number(item.target)}" for item in row.targets)
+            lines[row.baseline] = f"Targets, from the median final metric of {row.baseline}: {values}."
+    without = [row.label for row in rows if not row.targets]
+    if not lines:
+        return [f"No time to accuracy: no finished {BASELINE} run sets the targets."]
+    if without:
+        lines[None] = f"No time to accuracy for {'; '.join(without)}: no {BASELINE} run sets their targets."
+    return list(lines.values())
+
+
+def _seeds(rows: Sequence[Row]) -> list[str]:
+    """How far the number of seeds carries."""
+    lines = ["Figures are the median over seeds, with the range from the lowest to the highest."]
+    single = [row.label for row in rows if row.num_seeds == 1]
+    if single:
+        whose = "" if len(single) == len(rows) else f" for {'; '.join(single)}"
+        lines.append(f"One seed only{whose}: no range, and no claim of a difference.")
+    sets = {tuple(sorted(map(str, row.seeds + row.failed_seeds))) for row in rows}
+    if len(sets) > 1:
+        used = "; ".join(f"{row.label}: {_listed(row.seeds + row.failed_seeds)}" for row in rows)
+        lines.append(f"The seeds are not the same everywhere ({used}): tests pair the shared ones.")
+    return lines
+
+
+def _reading(rows: Sequence[Row]) -> list[str]:
+    """How to read the marks that occur."""
+    targets = [target for row in rows for target in row.targets]
+    lines = []
+    if any(target.stays is False for target in targets):
+        lines.append("*: a later evaluation of one of the seeds fell back past the target.")
+    if any(0 < target.reached < row.num_seeds for row in rows for target in row.targets):
+        lines.append("k/n: k of n seeds reached the target; the others enter the median as infinity (∞).")
+    if any(target.p_faster is not None for target in targets):
+        lines.append(
+            "p: exact one-sided paired sign-flip test on ranks over the shared seeds; "
+            "n seeds cannot give less than 2^-n."
+        )
+    if any(row.clock == "simulated" for row in rows):
+        lines.append("Simulated times rest on a network model; they are not measurements of a network.")
+    return lines
+
+
+def _loopback(rows: Sequence[Row], groups: Sequence[Group]) -> list[str]:
+    """Compression that costs time because nothing slows the bytes down."""
+    by_label = {row.label: row for row in rows}
+    slower = []
+    for row, group in zip(rows, groups, strict=True):
+        reference = by_label.get(row.baseline or "")
+        raw = row.clock == "wall" and group.named("network") in (None, "none")
+        if not raw or reference is None or not row.step_time_s or not reference.step_time_s:
+            continue
+        extra = row.step_time_s.median / reference.step_time_s.median - 1
+        if extra > 0 and row.bytes_ratio is not None and row.bytes_ratio < 1:
+            slower.append(f"{row.label} +{extra:.0%}")
+    if not slower:
+        return []
+    return [f"On a raw loopback compression does not pay: step time over {BASELINE}'s: {'; '.join(slower)}."]
+
+
+def _provenance(runs: Sequence[Run]) -> list[str]:
+    """Differences between the runs that forbid no comparison, but should be seen."""
+    lines = []
+    if len({run.done.code_hash for run in runs}) > 1:
+        lines.append("The runs come from different versions of the sources (code_hash).")
+    if any(run.done.dirty for run in runs):
+        lines.append("Some runs come from sources with uncommitted changes.")
+    backends = sorted({run.done.kernel_backend for run in runs})
+    if len(backends) > 1:
+        lines.append(f"The runs used different kernels: {', '.join(backends)}.")
+    return lines
+
+
+def _listed(seeds: Sequence[int | None]) -> str:
+    return ", ".join(map(str, seeds))

@@ -1,0 +1,176 @@
+"""The figures of one group of runs: a median over seeds with its range, for everything a comparison shows."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from statistics import fmean, median
+
+from gradwire.harness.measure.accuracy import (
+    Mode,
+    TimeToAccuracy,
+    median_with_misses,
+    paired_test_faster,
+    relative_targets,
+    time_to_accuracy,
+)
+from gradwire.harness.record.summary import Clock, Summary
+from gradwire.harness.report.groups import Group, same_but_codec
+
+
+@dataclass(frozen=True)
+class Spread:
+    """The median and the range of one figure over the seeds."""
+
+    median: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True)
+class TargetRow:
+    """How a group fared with one target."""
+
+    factor: float  # the target is this times the baseline's median final metric
+    target: float
+    train_time_s: Spread  # s on the training clock; a seed that missed is infinite
+    steps: Spread  # optimizer steps to the target; infinite where missed
+    step_time_s: Spread | None  # s, of the seeds that got there: TTA / steps
+    reached: int  # seeds that reached it
+    stays: bool | None  # whether none of those fell back later; None when none reached it
+    p_faster: float | None  # one-sided paired test against the baseline; None without two shared seeds
+
+
+@dataclass(frozen=True)
+class Row:
+    """One group of runs; times are on `clock`, a figure that was not measured is None."""
+
+    label: str
+    codec: str
+    clock: Clock | None  # None when every seed failed
+    metric: str | None
+    seeds: list[int | None]  # of the runs that are done
+    failed_seeds: list[int | None]
+    baseline: str | None  # the group whose runs set the targets
+    final_metric: Spread  # failed and diverged seeds at the worst value
+    targets: list[TargetRow]
+    step_time_s: Spread | None
+    rounds_per_second: Spread | None
+    compute_s: Spread | None
+    compression_s: Spread | None
+    exposed_comm_s: Spread | None
+    other_s: Spread | None
+    vnmse: Spread | None
+    wire_bits_per_coordinate: Spread | None
+    bytes_per_step_per_rank: Spread | None
+    bytes_ratio: float | None  # to the BF16 runs that differ in nothing but the codec
+
+    @property
+    def num_seeds(self) -> int:
+        return len(self.seeds) + len(self.failed_seeds)
+
+
+def make_row(group: Group, baseline: Group | None, targets: dict[float, float]) -> Row:
+    """The figures of `group`; `targets` by factor, derived from `baseline`."""
+
+    def over_seeds(figure: Callable[[Summary], float | None]) -> Spread | None:
+        values = [figure(run.done) for run in group.runs]
+        known = [value for value in values if value is not None]
+        return spread(known) if known else None
+
+    def part(name: str) -> Spread | None:
+        return over_seeds(lambda summary: getattr(summary, name) if summary.has_breakdown else None)
+
+    return Row(
+        label=group.label,
+        codec=group.codec,
+        clock=group.clock,
+        metric=group.metric,
+        seeds=[run.seed for run in group.runs],
+        failed_seeds=[run.seed for run in group.failed],
+        baseline=baseline.label if baseline else None,
+        final_metric=spread(final_metrics(group), group.mode),
+        targets=[target_row(group, baseline, *item) for item in targets.items()] if baseline else [],
+        step_time_s=over_seeds(lambda summary: 1 / summary.rounds_per_second),
+        rounds_per_second=over_seeds(lambda summary: summary.rounds_per_second),
+        compute_s=part("compute_s"),
+        compression_s=part("compression_s"),
+        exposed_comm_s=part("exposed_comm_s"),
+        other_s=part("other_s"),
+        vnmse=over_seeds(lambda summary: summary.vnmse_mean),
+        wire_bits_per_coordinate=over_seeds(lambda summary: summary.wire_bits_per_coordinate),
+        bytes_per_step_per_rank=over_seeds(bytes_per_step_per_rank),
+        bytes_ratio=bytes_ratio(group, baseline),
+    )
+
+
+def spread(values: Sequence[float], mode: Mode = "min") -> Spread:
+    """Median and range, NaN counting as the worst value."""
+    worst = math.inf if mode == "min" else -math.inf
+    known = [worst if math.isnan(value) else value for value in values]
+    return Spread(median_with_misses(known, mode), min(known), max(known))
+
+
+def final_metrics(group: Group) -> list[float]:
+    """Every seed's final metric, NaN for a failed run."""
+    return [run.done.final_metric for run in group.runs] + [math.nan] * len(group.failed)
+
+
+def group_targets(baseline: Group) -> dict[float, float]:
+    """The targets set by the BF16 runs, by factor; raises ValueError if they diverged."""
+    return relative_targets(final_metrics(baseline), baseline.mode)
+
+
+def target_row(group: Group, baseline: Group, factor: float, target: float) -> TargetRow:
+    """One target for one group."""
+    times, reference = times_by_seed(group, target, baseline), times_by_seed(baseline, target, baseline)
+    got_there = [time for time in times.values() if time.step is not None]
+    per_step = [time.train_time_s / time.step for time in got_there if time.step]
+    return TargetRow(
+        factor=factor,
+        target=target,
+        train_time_s=spread([time.train_time_s for time in times.values()]),
+        steps=spread([math.inf if time.step is None else time.step for time in times.values()]),
+        step_time_s=spread(per_step) if per_step else None,
+        reached=len(got_there),
+        stays=all(time.stays for time in got_there) if got_there else None,
+        p_faster=_p_faster(times, reference) if group is not baseline else None,
+    )
+
+
+def times_by_seed(group: Group, target: float, baseline: Group) -> dict[int | None, TimeToAccuracy]:
+    """Each seed's time to `target`; a failed run never reaches it."""
+    curves = {run.seed: run.curve(baseline.done_metric) for run in group.runs}
+    done = {seed: time_to_accuracy(curve, target, baseline.mode) for seed, curve in curves.items()}
+    return done | {run.seed: TimeToAccuracy(target, math.inf, None, None) for run in group.failed}
+
+
+def _p_faster(
+    times: dict[int | None, TimeToAccuracy], baseline: dict[int | None, TimeToAccuracy]
+) -> float | None:
+    shared = sorted(times.keys() & baseline.keys(), key=str)
+    if len(shared) < 2:
+        return None
+    return paired_test_faster(
+        [baseline[seed].train_time_s for seed in shared], [times[seed].train_time_s for seed in shared]
+    )
+
+
+def bytes_per_step_per_rank(summary: Summary) -> float | None:
+    """Mean over ranks and steps; None where nobody counted."""
+    return fmean(summary.bytes_sent_per_rank) / summary.steps if summary.has_bytes else None
+
+
+def bytes_ratio(group: Group, baseline: Group | None) -> float | None:
+    """Bytes per step over BF16's; None where BF16 did not run on the same topology, or bytes are unknown."""
+    if baseline is None or not same_but_codec(group, baseline):
+        return None
+    sent, reference = _median_bytes(group), _median_bytes(baseline)
+    return sent / reference if sent is not None and reference else None
+
+
+def _median_bytes(group: Group) -> float | None:
+    counts = [bytes_per_step_per_rank(run.done) for run in group.runs]
+    known = [count for count in counts if count is not None]
+    return median(known) if known else None

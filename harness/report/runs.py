@@ -1,0 +1,127 @@
+"""Reading a run's directory back.
+
+A run's directory holds `config.yaml` (resolved), `steps.jsonl` and `evals.jsonl` (one JSON object per
+training step and per evaluation), and, once it ended, `summary.json` with the marker `DONE`, or `FAILED`
+with the reason.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from json import JSONDecodeError
+from pathlib import Path
+from typing import Any, Literal, cast
+
+from omegaconf import OmegaConf
+
+from gradwire.harness.measure.accuracy import Evaluation
+from gradwire.harness.record.finite_json import loads
+from gradwire.harness.record.summary import Clock, Summary
+
+Status = Literal["done", "failed", "unfinished"]
+
+
+@dataclass(frozen=True)
+class Run:
+    """One run as its files tell it; `summary` is there if, and only if, it is done."""
+
+    folder: Path
+    config: dict[str, Any]
+    steps: list[dict[str, Any]]
+    evals: list[dict[str, Any]]
+    status: Status
+    summary: Summary | None = None
+    reason: str = ""
+
+    @property
+    def name(self) -> str:
+        """The directory's name below the sweep's, enough to find it."""
+        return "/".join(self.folder.parts[-2:])
+
+    @property
+    def done(self) -> Summary:
+        """The summary of a run known to be done."""
+        assert self.summary is not None, f"{self.name} is {self.status}"
+        return self.summary
+
+    @property
+    def seed(self) -> int | None:
+        seed = self.config.get("seed")
+        return seed if seed is not None or self.summary is None else self.summary.seed
+
+    @property
+    def clock(self) -> Clock:
+        return self.done.clock
+
+    def choice(self, group: str) -> str | None:
+        """The choice made for a config group: its `name`, or the value itself where it is no mapping."""
+        value = self.config.get(group)
+        if isinstance(value, Mapping):
+            value = value.get("name")
+        return None if value is None else str(value)
+
+    @property
+    def codec(self) -> str:
+        return self.choice("codec") or "unknown"
+
+    def curve(self, metric: str) -> list[Evaluation]:
+        """The evaluations in order of steps; raises ValueError for a metric that was not evaluated."""
+        if self.evals and metric not in self.evals[0]:
+            known = ", ".join(sorted(self.evals[0]))
+            raise ValueError(f"{self.name}: no metric {metric!r} in evals.jsonl, which has {known}")
+        rows = sorted(self.evals, key=lambda row: row["step"])
+        return [Evaluation(row["step"], row["train_time_s"], row[metric]) for row in rows]
+
+
+def load_run(folder: str | Path) -> Run:
+    """Read one run; `DONE` wins over a `FAILED` left by an earlier attempt.
+
+    Raises ValueError when `folder` is no run directory, or a file in it cannot be read.
+    """
+    folder = Path(folder)
+    if not (folder / "config.yaml").is_file():
+        raise ValueError(f"{folder} is no run directory: it has no config.yaml")
+    loaded = OmegaConf.load(folder / "config.yaml")
+    config = cast(dict[str, Any], OmegaConf.to_container(loaded, resolve=True))
+    steps, evals = _read_rows(folder / "steps.jsonl"), _read_rows(folder / "evals.jsonl")
+    if (folder / "DONE").exists() and (folder / "summary.json").is_file():
+        try:
+            summary = Summary.from_json((folder / "summary.json").read_text())
+        except ValueError as error:
+            raise ValueError(f"{folder / 'summary.json'}: {error}") from error
+        return Run(folder, config, steps, evals, "done", summary)
+    if (folder / "FAILED").exists():
+        reason = (folder / "FAILED").read_text().strip()
+        return Run(folder, config, steps, evals, "failed", reason=reason or "no reason recorded")
+    last = steps[-1]["step"] if steps else "none"
+    return Run(folder, config, steps, evals, "unfinished", reason=f"last recorded step: {last}")
+
+
+def find_runs(roots: Iterable[str | Path]) -> list[Path]:
+    """Every run directory at or below `roots`, in order of path; a root without any is returned itself.
+
+    Hidden folders are skipped: Hydra keeps a config.yaml of its own in `.hydra`.
+    """
+    found: dict[Path, None] = {}
+    for root in map(Path, roots):
+        configs = [path.relative_to(root) for path in sorted(root.rglob("config.yaml"))]
+        hidden = [any(part.startswith(".") for part in path.parts) for path in configs]
+        visible = [root / path.parent for path, hide in zip(configs, hidden, strict=True) if not hide]
+        found.update(dict.fromkeys(visible or [root]))
+    return list(found)
+
+
+def _read_rows(path: Path) -> list[dict[str, Any]]:
+    """The rows of a JSON-lines file, none if it is missing; a last line cut off by a crash is left out."""
+    if not path.is_file():
+        return []
+    lines = path.read_text().splitlines()
+    rows = []
+    for number, line in enumerate(lines, start=1):
+        try:
+            rows.append(loads(line))
+        except JSONDecodeError as error:
+            if number < len(lines):
+                raise ValueError(f"{path}, line {number}: not JSON ({error.msg})") from error
+    return rows

@@ -1,0 +1,93 @@
+"""Tables as text: aligned columns for a terminal, pipes for Markdown; and how a figure is written."""
+
+from __future__ import annotations
+
+import math
+import textwrap
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from gradwire.harness.report.rows import Spread
+
+TEXT_WIDTH = 140
+_GAP = "  "
+_MISSING = "–"
+
+
+@dataclass(frozen=True)
+class Table:
+    """The first column names the row; the others hold figures."""
+
+    title: str
+    header: list[str]
+    rows: list[list[str]]
+
+
+def number(value: float | None, digits: int = 4) -> str:
+    """`digits` significant digits without an exponent where that stays readable; ∞ for a miss."""
+    if value is None:
+        return _MISSING
+    if math.isnan(value):
+        return "nan"
+    if math.isinf(value):
+        return "∞" if value > 0 else "-∞"
+    if value and not 1e-3 <= abs(value) < 1e7:
+        return f"{value:.{digits - 1}e}"
+    magnitude = math.floor(math.log10(abs(value))) if value else 0
+    text = f"{value:.{max(0, digits - 1 - magnitude)}f}"
+    return text.rstrip("0").rstrip(".") if value == int(value) else text
+
+
+def figure(value: Spread | None, scale: float = 1.0, digits: int = 4) -> str:
+    """Median and range of a figure times `scale`; the median alone when there is no range."""
+    if value is None:
+        return _MISSING
+    middle, low, high = (number(part * scale, digits) for part in (value.median, value.low, value.high))
+    return middle if low == high else f"{middle} ({low}–{high})"
+
+
+def render_text(table: Table, width: int = TEXT_WIDTH) -> str:
+    """Aligned columns at most `width` wide: long names and header cells continue on the next line."""
+    figures = [_column_width(table, index) for index in range(1, len(table.header))]
+    rest = width - sum(figures) - len(_GAP) * len(figures)
+    longest = max(len(row[0]) for row in [table.header, *table.rows])
+    widths = [max(min(longest, rest), 12), *figures]
+    lines = _wrapped(table.header, widths)
+    body = [line for row in table.rows for line in _wrapped(row, widths)]
+    rule = _GAP.join("-" * column for column in widths)
+    return "\n".join([table.title, *lines, rule, *body])
+
+
+def render_remark(remark: str, width: int = TEXT_WIDTH) -> str:
+    """A sentence in lines at most `width` wide; a path stays in one piece."""
+    return textwrap.fill(
+        remark, width, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False
+    )
+
+
+def render_markdown(table: Table) -> str:
+    """A pipe table under its title."""
+    lines = [table.header, ["---"] + ["--:"] * (len(table.header) - 1), *table.rows]
+    cells = ("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines)
+    return "\n".join([f"### {table.title}", "", *cells])
+
+
+def _column_width(table: Table, index: int) -> int:
+    """Wide enough for every figure and for the header in two lines."""
+    words = table.header[index].split()
+    width = max(len(text) for text in [*words, *(row[index] for row in table.rows)])
+    while len(textwrap.wrap(table.header[index], width)) > 2:
+        width += 1
+    return width
+
+
+def _wrapped(row: Sequence[str], widths: Sequence[int]) -> list[str]:
+    """The lines of one row: the name to the left, figures to the right, on the first line they need."""
+    cells = [textwrap.wrap(cell, width) or [""] for cell, width in zip(row, widths, strict=True)]
+    height = max(map(len, cells))
+    lines = []
+    for level in range(height):
+        parts = [cell[level] if level < len(cell) else "" for cell in cells]
+        figures = [part.rjust(width) for part, width in zip(parts[1:], widths[1:], strict=True)]
+        lines.append(_GAP.join([parts[0].ljust(widths[0]), *figures]).rstrip())
+    return lines

@@ -1,0 +1,1 @@
+"""What `run.py` can do, one module per `task=`."""

@@ -1,0 +1,65 @@
+"""What Hydra calls with a composed configuration: validate it, find its directory, run its task."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from pathlib import Path
+
+from hydra.core.hydra_config import HydraConfig
+from hydra.types import RunMode
+from omegaconf import DictConfig
+
+from gradwire.harness.config.errors import ConfigError, refuse
+from gradwire.harness.config.identity import run_directory
+from gradwire.harness.config.validate import validate
+from gradwire.harness.tasks.registry import TASKS
+
+
+def run_task(config: DictConfig) -> int:
+    """Run `config.task` and return its exit code.
+
+    In a sweep the code is returned and errors are raised, so that the sweep can go on. Alone, a code
+    other than 0 ends the process, and so does an error that the user can mend (code 2) or that a worker
+    has met and recorded (code 1), in one line; HYDRA_FULL_ERROR=1 shows their tracebacks.
+    """
+    alone = HydraConfig.get().mode != RunMode.MULTIRUN
+    try:
+        resolved = validate(config)
+        code = _run(resolved, run_directory(resolved, asked_directory()))
+    except expected_errors() as error:
+        if not alone or os.environ.get("HYDRA_FULL_ERROR") == "1":
+            raise
+        refuse(ConfigError(one_line(error)), code=2 if isinstance(error, ValueError) else 1)
+    if alone and code:
+        sys.exit(code)
+    return code
+
+
+def expected_errors() -> tuple[type[Exception], ...]:
+    """Errors whose text says all there is to say."""
+    from gradwire.harness.launch.processes import WorkerFailed
+
+    return ValueError, WorkerFailed
+
+
+def one_line(error: BaseException) -> str:
+    """An error's text on one line; its type where there is none."""
+    return " ".join(str(error).split()) or type(error).__name__
+
+
+def asked_directory() -> Path | None:
+    """The directory given by `hydra.run.dir=`, or by the sweep for its cell; None: choose one."""
+    hydra = HydraConfig.get()
+    if hydra.mode == RunMode.MULTIRUN:
+        return Path(hydra.sweep.dir) / hydra.sweep.subdir
+    return Path(hydra.run.dir) if hydra.run.dir != "." else None
+
+
+def _run(config: DictConfig, directory: Path) -> int:
+    task = importlib.import_module(TASKS[config.task.name])
+    try:
+        return int(task.run(config, directory))
+    except SystemExit as ended:  # would end a whole sweep
+        return ended.code if isinstance(ended.code, int) else int(ended.code is not None)

@@ -1,0 +1,152 @@
+"""A sweep: plan all cells, run the unfinished ones, compare the finished ones.
+
+Nothing starts before every cell has been composed and validated. A cell whose run directory is done
+is skipped, so that the same command continues an interrupted sweep; a failed cell does not stop it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import traceback
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, cast
+
+from hydra.core.utils import JobReturn
+from omegaconf import DictConfig, OmegaConf
+
+from gradwire.harness.config.cells import Cell, expand, override_text, swept_keys
+from gradwire.harness.config.compose import compose
+from gradwire.harness.config.errors import ConfigError
+from gradwire.harness.config.identity import run_directory, run_name
+from gradwire.harness.config.validate import validate
+from gradwire.harness.record.writer import is_done
+from gradwire.harness.tasks.main import expected_errors, one_line
+
+Launch = Callable[[list[list[str]], int], Sequence[JobReturn]]
+"""Hydra's launcher: overrides of some cells and the first one's number, to their results."""
+
+
+@dataclass(frozen=True)
+class PlannedCell:
+    """A cell that is known to be runnable, and where it goes."""
+
+    cell: Cell
+    config: DictConfig
+    directory: Path
+
+    @property
+    def done(self) -> bool:
+        return is_done(self.directory)
+
+    def launch_overrides(self) -> list[str]:
+        """The cell's overrides and the directory, as Hydra's launchers take it."""
+        parent, name = override_text(str(self.directory.parent)), override_text(self.directory.name)
+        return [*self.cell.overrides, f"hydra.sweep.dir={parent}", f"hydra.sweep.subdir={name}"]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A sweep before it starts."""
+
+    name: str
+    cells: list[PlannedCell]
+    axes: list[str]
+    output: Path
+
+
+def plan_sweep(config: DictConfig, arguments: Sequence[str]) -> Plan:
+    """All cells of the sweep that `config` (with its `hydra` node) and the command line describe.
+
+    Raises ConfigError, naming the cell, when one of them cannot run.
+    """
+    if config.hydra.run.dir != ".":
+        raise ConfigError(
+            f"hydra.run.dir={config.hydra.run.dir} would be shared by all runs of a sweep; use "
+            f"hydra.sweep.dir={config.hydra.run.dir}"
+        )
+    choices = config.hydra.runtime.choices
+    cases = cast(dict[str, Any], OmegaConf.to_container(config.hydra.sweeper.cases))
+    asked = None if config.hydra.sweep.dir == "." else Path(config.hydra.sweep.dir)
+    cells = [_planned(cell, asked) for cell in expand(cases, choices["size"], arguments)]
+    cells = list({cell.directory: cell for cell in cells}.values())
+    name = f"{choices['sweeps']}-{choices['size']}" if choices.get("sweeps") else _digest(cells)
+    return Plan(name, cells, sweep_axes(cells), asked or Path("outputs") / "sweeps" / name)
+
+
+def sweep_axes(cells: Sequence[PlannedCell]) -> list[str]:
+    """The dotted keys in which the cells differ: the swept ones, then those that follow from them.
+
+    A swept `model` brings its own learning rate, for example. The seed is no axis.
+    """
+    swept = [key for key in swept_keys([cell.cell for cell in cells]) if key != "seed"]
+    flat = [_flat(cast(dict[str, Any], OmegaConf.to_container(cell.config))) for cell in cells]
+    keys = sorted({key for settings in flat for key in settings})
+    differing = [key for key in keys if len({repr(settings.get(key)) for settings in flat}) > 1]
+    return [*swept, *(key for key in differing if key != "seed" and not _covered(key, swept))]
+
+
+def run_sweep(plan: Plan, launch: Launch, batch: int) -> list[PlannedCell]:
+    """Run the unfinished cells, `batch` per call of `launch`, and compare; returns the failed ones."""
+    waiting = [cell for cell in plan.cells if not cell.done]
+    print(
+        f"sweep {plan.name}: {len(plan.cells)} runs, {len(plan.cells) - len(waiting)} of them finished before"
+    )
+    failed: list[PlannedCell] = []
+    for first in range(0, len(waiting), batch):
+        cells = waiting[first : first + batch]
+        for index, cell in enumerate(cells, first + 1):
+            print(f"[{index}/{len(waiting)}] {cell.cell.label} -> {cell.directory}", flush=True)
+        results = launch([cell.launch_overrides() for cell in cells], first)
+        failed += [cell for cell, result in zip(cells, results, strict=True) if not _succeeded(result)]
+    finish_sweep(plan.name, [cell.directory for cell in plan.cells], plan.axes, plan.output)
+    for cell in failed:
+        print(f"failed: {cell.cell.label} ({cell.directory})")
+    return failed
+
+
+def finish_sweep(name: str, directories: Sequence[Path], axes: Sequence[str], output: Path) -> None:
+    """Compare the runs in `directories`: tables and plots in `output`, the tables also printed."""
+    from gradwire.harness.report.compare import compare
+
+    try:
+        comparison = compare(directories, output, axes=axes)
+    except ValueError as error:
+        print(f"sweep {name}: no comparison: {error}")
+        return
+    print(f"\n{comparison.text}\n\nsweep {name}: tables and plots in {output}")
+
+
+def _planned(cell: Cell, asked: Path | None) -> PlannedCell:
+    try:
+        config = validate(compose(cell.overrides))
+    except ConfigError as error:
+        raise ConfigError(f"cell {cell.label}: {error}") from None
+    return PlannedCell(cell, config, run_directory(config, asked and asked / run_name(config)))
+
+
+def _succeeded(result: JobReturn) -> bool:
+    try:
+        return not result.return_value  # an exit code; raises what the job raised
+    except expected_errors() as error:
+        print(f"error: {one_line(error)}")
+    except Exception:
+        traceback.print_exc()
+    return False
+
+
+def _digest(cells: Sequence[PlannedCell]) -> str:
+    names = sorted(cell.directory.name for cell in cells)
+    return hashlib.sha256("\n".join(names).encode()).hexdigest()[:12]
+
+
+def _flat(settings: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    flat: dict[str, Any] = {}
+    for key, value in settings.items():
+        flat |= _flat(value, f"{prefix}{key}.") if isinstance(value, dict) else {f"{prefix}{key}": value}
+    return flat
+
+
+def _covered(key: str, axes: Sequence[str]) -> bool:
+    return any(key == axis or key.startswith(f"{axis}.") for axis in axes)

@@ -1,0 +1,1 @@
+"""Topologies: who sends what to whom, as data."""

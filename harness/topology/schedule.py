@@ -1,0 +1,65 @@
+"""A topology as data: what each rank sends, receives and does with it, step by step.
+
+A schedule is checked without running anything (`check.py`); one executor runs them all
+(`harness.collective.execute`). Chunks are the units of the reduction: the bucket is cut in
+`num_chunks` base chunks, a message carries a contiguous range of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+Source = Literal["leaf", "inner", "sealed"]
+"""Where the bytes of a send come from: encode the own partial sums now (`leaf`), or forward what an
+earlier INNER action (`inner`) or SINK/GATHER action (`sealed`) has left ready."""
+
+Action = Literal["partial", "inner", "sink", "gather"]
+"""What a receiver does with a range of chunks: accumulate; accumulate and encode for the next send;
+accumulate and seal; keep the sealed bytes and decode them."""
+
+Phase = Literal["reduce_scatter", "all_gather"]
+
+
+@dataclass(frozen=True)
+class Send:
+    """One message to `peer`: the sum of `workers` contributions to `chunks`."""
+
+    peer: int
+    chunks: range
+    workers: int
+    source: Source
+
+
+@dataclass(frozen=True)
+class Receive:
+    """One message from `peer`; `actions` cover its chunks in ascending order."""
+
+    peer: int
+    chunks: range
+    workers: int
+    actions: tuple[tuple[Action, range], ...]
+
+
+@dataclass(frozen=True)
+class Step:
+    """Messages posted together by one rank; the step ends when all have arrived."""
+
+    phase: Phase
+    sends: tuple[Send, ...] = ()
+    receives: tuple[Receive, ...] = ()
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """An all-reduce: `ranks[r]` is what rank r does."""
+
+    name: str
+    size: int
+    num_chunks: int
+    ranks: tuple[tuple[Step, ...], ...]
+
+
+Topology = Callable[[int], Schedule]
+"""A topology: world size to schedule."""

@@ -1,0 +1,1 @@
+"""The training loop: steps, data, evaluation, record. It reads from top to bottom in `loop.py`."""

@@ -1,0 +1,118 @@
+"""From a validated configuration to the objects of a run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache, partial
+from typing import Any
+
+import torch
+from accelerate import Accelerator
+from accelerate.state import AcceleratorState, GradientState, PartialState
+from omegaconf import DictConfig, OmegaConf
+
+from gradwire.codecs.interface import Codec
+from gradwire.codecs.registry import make_codec
+from gradwire.harness.collective.collectives import Fabric
+from gradwire.harness.data.config import DatasetConfig
+from gradwire.harness.data.packing import TokenData
+from gradwire.harness.data.prepare import prepare_data
+from gradwire.harness.models.build import build_model
+from gradwire.harness.network.link import Link, make_link
+from gradwire.harness.parallel.ddp import DataParallel
+from gradwire.harness.parallel.interface import Parallelism
+from gradwire.harness.parallel.update import OptimizerSettings
+from gradwire.harness.parallel.virtual import VirtualDataParallel
+from gradwire.harness.topology.registry import make_schedule
+from gradwire.harness.world.interface import World
+from gradwire.harness.world.process import ProcessWorld
+from gradwire.harness.world.virtual import VirtualWorld
+
+
+@dataclass(frozen=True)
+class Parts:
+    """What the loop trains with."""
+
+    world: World
+    parallelism: Parallelism
+    data: TokenData
+
+
+def load_data(config: DictConfig) -> TokenData:
+    """The packed text of the run, from the cache if it is there.
+
+    `eval.max_sequences` bounds the held-out split where the dataset itself does not.
+    """
+    dataset: DatasetConfig = OmegaConf.to_object(config.dataset)  # type: ignore[assignment]
+    if dataset.max_held_out_sequences is None:
+        dataset.max_held_out_sequences = config.eval.max_sequences
+    return prepare_data(dataset, OmegaConf.to_object(config.model))  # type: ignore[arg-type]
+
+
+def build(config: DictConfig, device: torch.device) -> Parts:
+    """World, model and parallelism; process groups must exist (a world of one for `cluster=virtual`)."""
+    data = load_data(config)
+    model = build_model(OmegaConf.to_object(config.model), data.vocab_size, seed=config.seed)  # type: ignore[arg-type]
+    accelerator = _accelerator(config, device)
+    options: dict[str, Any] = {
+        "seed": config.seed,
+        "overlap": config.overlap.enabled,
+        "check_hashes": config.measure.check_hashes,
+        **{key: value for key, value in config.parallel.items() if key != "name"},
+    }
+    codec = partial(_codec, config)
+    settings = _optimizer_settings(config)
+    world = build_world(config, device)
+    parallelism: Parallelism
+    if isinstance(world, ProcessWorld):
+        parallelism = DataParallel(model, accelerator, world, codec(), settings, **options)
+    else:
+        assert isinstance(world, VirtualWorld)
+        codecs = {rank: codec() for rank in world.ranks}
+        parallelism = VirtualDataParallel(model, accelerator, world, codecs, settings, **options)
+    return Parts(world, parallelism, data)
+
+
+def build_world(config: DictConfig, device: torch.device) -> World:
+    """The ranks, joined by the run's topology and network."""
+    schedules = lru_cache(partial(make_schedule, config.topology.name))
+    fabric, link = Fabric(schedules), _link(config)
+    spans, in_flight = config.measure.spans, config.overlap.buckets
+    if config.cluster.name == "virtual":
+        return VirtualWorld(
+            config.cluster.workers,
+            fabric,
+            device,
+            make_link=link,
+            in_flight=in_flight,
+            spans=spans,
+            debug=config.measure.check_hashes,
+        )
+    return ProcessWorld(
+        fabric, device, link=link(), in_flight=in_flight, timeout_s=config.cluster.timeout_s, spans=spans
+    )
+
+
+def _link(config: DictConfig) -> Callable[[], Link]:
+    network = config.network
+    return partial(make_link, network.name, network.get("rate_mbit", 0.0), network.get("latency_s", 0.0))
+
+
+def _codec(config: DictConfig) -> Codec:
+    return make_codec(**{str(key): value for key, value in config.codec.items()})
+
+
+def _optimizer_settings(config: DictConfig) -> OptimizerSettings:
+    train = config.train
+    names = ("lr", "weight_decay", "beta1", "beta2", "adam_epsilon", "clip_norm")
+    return OptimizerSettings(**{name: train[name] for name in names})
+
+
+def _accelerator(config: DictConfig, device: torch.device) -> Accelerator:
+    """Accelerate keeps its state per process, and a process may run one job after another."""
+    AcceleratorState._reset_state(reset_partial_state=True)
+    PartialState._reset_state()
+    GradientState._reset_state()
+    precision = "bf16" if config.train.precision == "bf16" else "no"
+    return Accelerator(cpu=device.type == "cpu", mixed_precision=precision)

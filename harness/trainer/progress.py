@@ -1,0 +1,44 @@
+"""What a user sees while a run trains: a bar on a terminal, a line now and then elsewhere."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+from tqdm import tqdm
+
+
+class Progress:
+    """Rank 0's progress; silent on the others."""
+
+    def __init__(self, title: str, steps: int, visible: bool) -> None:
+        self._title, self._steps, self._visible = title, steps, visible
+        self._bar: tqdm[Any] | None = None
+        if visible and sys.stderr.isatty():
+            self._bar = tqdm(total=steps, desc=title, unit="step", dynamic_ncols=True)
+
+    def step(self) -> None:
+        if self._bar is not None:
+            self._bar.update()
+
+    def show(self, row: dict[str, Any]) -> None:
+        """Rows of `steps.jsonl`, every `train.log_every` steps; every rank may call it."""
+        if self._bar is not None:
+            self._bar.set_postfix(loss=f"{row['loss']:.3f}", refresh=False)
+
+    def evaluation(self, row: dict[str, Any]) -> None:
+        """Rows of `evals.jsonl`."""
+        if not self._visible:
+            return
+        line = (
+            f"{self._title}: step {row['step']}/{self._steps}, perplexity {row['perplexity']:.2f}, "
+            f"{row['train_time_s']:.1f} s on the training clock"
+        )
+        if self._bar is None:
+            print(line, flush=True)
+        else:
+            self._bar.set_postfix(perplexity=f"{row['perplexity']:.2f}")
+
+    def close(self) -> None:
+        if self._bar is not None:
+            self._bar.close()

@@ -1,0 +1,96 @@
+"""From what each rank saw of a step to one row of `steps.jsonl`.
+
+Ranks keep their own figures until the log is flushed; then one gather brings them together, so that
+recording adds no message to a step.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from gradwire.harness.measure.breakdown import breakdown
+from gradwire.harness.measure.timeline import Span
+from gradwire.harness.world.interface import World
+
+PARTS = ("compute_s", "compression_s", "exposed_comm_s", "other_s")
+PER_RANK = ("loss", "train_time_s", "step_time_s", *PARTS, "bytes_sent")
+
+
+@dataclass
+class PendingStep:
+    """One step before its flush: `shared` is equal on all ranks, the rest per hosted rank.
+
+    `window`: start and end marks of the step on each rank's recorder (seconds on a simulated clock).
+    """
+
+    shared: dict[str, Any]
+    losses: Mapping[int, float]
+    train_time_s: float
+    window: tuple[Any, Any]
+    bytes_sent: Mapping[int, int]
+    spans: dict[int, list[Span]] = field(default_factory=dict)
+
+
+class StepLog:
+    """Collects steps and turns them into rows on `flush`, which every rank must call together."""
+
+    def __init__(self, world: World, num_coordinates: int) -> None:
+        self._world, self._num_coordinates = world, num_coordinates
+        self._pending: list[PendingStep] = []
+
+    def add(self, step: PendingStep, *, simulated: bool) -> None:
+        """Keep a step; spans on a simulated clock start at zero every step and are taken at once."""
+        if simulated:
+            step.spans = {rank: self._world.recorders[rank].drain() for rank in self._world.ranks}
+        self._pending.append(step)
+
+    def flush(self) -> list[dict[str, Any]]:
+        """The rows of the pending steps, the same on every rank; the device must be synchronized."""
+        if not self._pending:
+            return []
+        spans = {rank: self._world.recorders[rank].drain() for rank in self._world.ranks}
+        own = {
+            rank: [value for step in self._pending for value in self._values(step, rank, spans[rank])]
+            for rank in self._world.ranks
+        }
+        gathered, width = self._world.gather(own), len(PER_RANK)
+        rows = [
+            self._row(step.shared, [ranks[i * width : (i + 1) * width] for ranks in gathered])
+            for i, step in enumerate(self._pending)
+        ]
+        self._pending = []
+        return rows
+
+    def _values(self, step: PendingStep, rank: int, spans: list[Span]) -> list[float]:
+        seconds = self._world.recorders[rank].seconds
+        start, end = (seconds(mark) for mark in step.window)
+        parts = [math.nan] * len(PARTS)
+        if self._world.recorders[rank].enabled:
+            found = breakdown(step.spans.get(rank, spans), start, end)
+            parts = [found.compute_s, found.compression_s, found.exposed_comm_s, found.other_s]
+        return [step.losses[rank], step.train_time_s, end - start, *parts, float(step.bytes_sent[rank])]
+
+    def _row(self, shared: dict[str, Any], ranks: list[list[float]]) -> dict[str, Any]:
+        """Loss: mean in rank order. Clock and step time: the slowest rank's. Parts: mean over ranks."""
+        columns = dict(zip(PER_RANK, zip(*ranks, strict=True), strict=True))
+        size = self._world.size
+        row: dict[str, Any] = {"step": shared["step"], "loss": sum(columns["loss"]) / size}
+        row |= {name: max(columns[name]) for name in ("train_time_s", "step_time_s")}
+        row |= {key: value for key, value in shared.items() if key != "step"}
+        row |= {name: None if math.isnan(columns[name][0]) else sum(columns[name]) / size for name in PARTS}
+        row["bytes_sent"] = int(sum(columns["bytes_sent"]))
+        row["wire_bits_per_coordinate"] = wire_bits(row["bytes_sent"], size, self._num_coordinates)
+        return row
+
+
+def wire_bits(num_bytes: int, size: int, num_coordinates: int) -> float | None:
+    """Bits per coordinate and encoded gradient of an all-reduce: 2(n − 1) gradients are sent in all.
+
+    None for one rank, which sends nothing, and where the backend sends and nobody counts.
+    """
+    if size == 1 or num_bytes == 0:
+        return None
+    return 8 * num_bytes / (2 * (size - 1) * num_coordinates)

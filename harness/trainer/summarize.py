@@ -1,0 +1,74 @@
+"""A run's rows to its summary."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
+
+from omegaconf import DictConfig
+
+from gradwire.harness.config.identity import run_id
+from gradwire.harness.measure.accuracy import Evaluation, metric_mode, time_to_accuracy
+from gradwire.harness.record.provenance import code_hash, git_state, machine, versions
+from gradwire.harness.record.summary import Summary
+from gradwire.harness.trainer.steplog import PARTS, wire_bits
+
+METRIC = "perplexity"
+
+
+def summarize(
+    config: DictConfig,
+    *,
+    steps: Sequence[Mapping[str, Any]],
+    evaluations: Sequence[Mapping[str, Any]],
+    clock: Literal["wall", "simulated"],
+    wall_time_s: float,
+    bytes_by_rank: list[int],
+    bytes_by_phase: dict[str, int],
+    num_coordinates: int,
+    layout_hash: str,
+    data: Mapping[str, Any],
+) -> Summary:
+    """The documented keys of `summary.json`; measured steps are left out of times per step."""
+    timed = [row for row in steps if not row["measured"]] or list(steps)
+    errors = [row["vnmse"] for row in steps if row.get("vnmse") is not None]
+    curve = [Evaluation(row["step"], row["train_time_s"], row[METRIC]) for row in evaluations]
+    mean_step_s = _mean([row["step_time_s"] for row in timed])
+    size = config.cluster.workers
+    commit, dirty = git_state()
+    return Summary(
+        metric=METRIC,
+        final_metric=evaluations[-1][METRIC],
+        tta={f"{target:g}": _tta(curve, target) for target in config.measure.targets},
+        vnmse_mean=_mean(errors) if errors else None,
+        clock=clock,
+        train_time_s=evaluations[-1]["train_time_s"],
+        wall_time_s=wall_time_s,
+        rounds_per_second=1.0 / mean_step_s,
+        **{part: _mean([row[part] for row in timed]) if config.measure.spans else 0.0 for part in PARTS},
+        bytes_sent_per_rank=bytes_by_rank,
+        bytes_by_phase=bytes_by_phase,
+        wire_bits_per_coordinate=wire_bits(sum(bytes_by_rank), size, num_coordinates * len(steps)),
+        seed=config.seed,
+        steps=len(steps),
+        workers=size,
+        kernel_backend="default",
+        config_hash=run_id(config),
+        code_hash=code_hash(),
+        commit=commit,
+        dirty=dirty,
+        versions=versions(),
+        machine=machine(),
+        num_coordinates=num_coordinates,
+        layout_hash=layout_hash,
+        data=dict(data),
+    )
+
+
+def _tta(curve: Sequence[Evaluation], target: float) -> dict[str, Any]:
+    found = time_to_accuracy(curve, target, metric_mode(METRIC))
+    return {"train_time_s": found.train_time_s, "step": found.step, "stays": found.stays}
+
+
+def _mean(values: Sequence[float]) -> float:
+    return sum(values) / len(values)

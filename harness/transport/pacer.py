@@ -1,0 +1,51 @@
+"""Userspace pacing: a message is handed to the socket when its last bit would have arrived.
+
+No root needed. One thread per rank plays the uplink: messages leave in order, each after
+`bytes / rate` on a serial link plus the latency. Receivers are not limited: on a ring or a butterfly
+one message comes in at a time. Real contention needs real shaped links.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import Future
+
+import torch.distributed as dist
+from torch import Tensor
+
+from gradwire.harness.network.link import Link
+
+_Departure = tuple[float, Callable[[], "dist.Work | None"], "Future[dist.Work | None]"]
+
+
+class Pacer:
+    """Holds back each send until the link model says it has arrived."""
+
+    def __init__(self, link: Link, timeout_s: float) -> None:
+        self._link, self._timeout_s = link, timeout_s
+        self._departures: queue.SimpleQueue[_Departure | None] = queue.SimpleQueue()
+        self._thread = threading.Thread(target=self._run, name="pacer", daemon=True)
+        self._thread.start()
+
+    def send(self, group: dist.ProcessGroup, peer: int, buffer: Tensor, tag: int) -> Callable[[], dist.Work | None]:
+        """Queue a send; calling the result waits until it has left and returns its work."""
+        arrival = self._link.transmit(time.monotonic(), buffer.numel() * buffer.element_size())
+        issued: Future[dist.Work | None] = Future()
+        self._departures.put((arrival, lambda: dist.isend(buffer, group_dst=peer, group=group, tag=tag), issued))
+        return lambda: issued.result(self._timeout_s + max(0.0, arrival - time.monotonic()))
+
+    def _run(self) -> None:
+        while (departure := self._departures.get()) is not None:
+            arrival, issue, issued = departure
+            time.sleep(max(0.0, arrival - time.monotonic()))
+            try:
+                issued.set_result(issue())
+            except BaseException as error:  # the waiting thread must hear of it, whatever it is
+                issued.set_exception(error)
+
+    def close(self) -> None:
+        self._departures.put(None)
+        self._thread.join()

@@ -1,0 +1,37 @@
+"""A collective in the making: a coroutine that stops at every wait, and whom to tell its outcome."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+from gradwire.harness.transport.channel import Handle
+
+
+class Task:
+    """A coroutine, the callable that gets its result and the one that gets its failure."""
+
+    def __init__(
+        self,
+        coroutine: Coroutine[Handle, None, Any],
+        finish: Callable[[Any], None],
+        fail: Callable[[BaseException], None],
+    ) -> None:
+        self._coroutine, self._finish, self._fail = coroutine, finish, fail
+        self.handle: Handle | None = None
+        """What the coroutine waits for; None before the start and after the end."""
+
+    def advance(self) -> bool:
+        """Run to the next wait; False when the coroutine has ended and its result been delivered."""
+        try:
+            self.handle = self._coroutine.send(None)
+        except StopIteration as end:
+            self.handle = None
+            self._finish(end.value)
+            return False
+        return True
+
+    def cancel(self, error: BaseException) -> None:
+        """Abandon the coroutine and report `error` as its outcome."""
+        self._coroutine.close()
+        self._fail(error)

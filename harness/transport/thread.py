@@ -1,0 +1,81 @@
+"""A communication thread: drives collectives while the backward pass runs on.
+
+Works of the transport have no callbacks that could chain hops, so a thread blocks on them. A process
+has one thread per bucket in flight, and buckets take turns on them by number: the same on all ranks,
+so threads never wait for each other in a circle (one thread that blocked on two collectives by turns
+would, where ranks take different numbers of steps). Everything between two waits is codec work and is
+recorded as such; the time from posting messages to their delivery is recorded as communication.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import queue
+import threading
+
+import torch
+
+from gradwire.harness.measure.recorder import Recorder
+from gradwire.harness.transport.process import ProcessHandle
+from gradwire.harness.transport.task import Task
+
+
+class CommunicationThread:
+    """Runs submitted tasks one after another.
+
+    The first failure ends the thread: the running and the queued tasks are cancelled with it, later
+    ones refused with it, and it stays in `error` with its traceback.
+    """
+
+    def __init__(self, recorder: Recorder, device: torch.device) -> None:
+        self.error: BaseException | None = None
+        self._recorder = recorder
+        self._stream = torch.cuda.Stream(device) if device.type == "cuda" else None
+        self._tasks: queue.SimpleQueue[Task | None] = queue.SimpleQueue()
+        self._lock = threading.Lock()
+        self._thread = threading.Thread(target=self._run, name="communication", daemon=True)
+        self._thread.start()
+
+    def submit(self, task: Task) -> None:
+        """Queue a task."""
+        with self._lock:
+            if self.error is None:
+                self._tasks.put(task)
+                return
+        task.cancel(self.error)
+
+    def close(self) -> None:
+        """Finish what is queued and end the thread."""
+        self._tasks.put(None)
+        self._thread.join()
+
+    def _run(self) -> None:
+        stream = contextlib.nullcontext() if self._stream is None else torch.cuda.stream(self._stream)
+        with stream:
+            while (task := self._tasks.get()) is not None:
+                try:
+                    self._drive(task)
+                except BaseException as error:  # whatever it is, the waiting threads must hear of it
+                    self._fail(task, error)
+                    return
+
+    def _drive(self, task: Task) -> None:
+        recorder = self._recorder
+        start = recorder.mark()
+        while task.advance():
+            posted = recorder.mark()
+            recorder.add("codec", start, posted)
+            handle = task.handle
+            assert isinstance(handle, ProcessHandle)
+            handle.block()
+            start = recorder.mark()
+            recorder.add("comm", posted, start, handle.sent_bytes)
+        recorder.add("codec", start, recorder.mark())
+
+    def _fail(self, task: Task, error: BaseException) -> None:
+        with self._lock:
+            self.error = error
+        task.cancel(error)
+        while not self._tasks.empty():
+            if (queued := self._tasks.get()) is not None:
+                queued.cancel(error)

@@ -1,0 +1,1 @@
+"""Worlds: all ranks of a run, as processes or inside one process, behind one interface."""

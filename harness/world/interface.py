@@ -1,0 +1,42 @@
+"""A world runs the same coroutine on every rank: one rank per process, or all in this one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from typing import Any, Protocol, TypeVar
+
+import torch
+
+from gradwire.harness.collective.collectives import ScheduledCollectives
+from gradwire.harness.measure.recorder import Recorder
+from gradwire.harness.transport.channel import Traffic
+
+Result = TypeVar("Result")
+Collective = Callable[[ScheduledCollectives], Coroutine[Any, None, Result]]
+"""What one rank runs: given its collectives, a coroutine."""
+
+
+class World(Protocol):
+    """All ranks of a run; `ranks` are those hosted by this process."""
+
+    size: int
+    ranks: tuple[int, ...]
+    device: torch.device
+    traffic: Mapping[int, Traffic]
+    recorders: Mapping[int, Recorder]
+
+    def run(self, collectives: Mapping[int, Collective[Result]]) -> dict[int, Result]:
+        """Run one collective now, given per hosted rank; its results per hosted rank.
+
+        All ranks of all processes must call it in the same order. Off the record: no spans, and its
+        bytes count only in the phases it names.
+        """
+        ...
+
+    def gather(self, rows: Mapping[int, Sequence[float]]) -> list[list[float]]:
+        """Each rank's float64 row, in rank order, the same on every rank; not counted as traffic."""
+        ...
+
+    def close(self) -> None:
+        """Release threads and process groups."""
+        ...

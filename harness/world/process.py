@@ -1,0 +1,97 @@
+"""One rank per process: collectives run on the process's communication threads."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Future
+from datetime import timedelta
+from itertools import count
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from gradwire.harness.collective.arena import Arena
+from gradwire.harness.collective.collectives import Fabric, ScheduledCollectives
+from gradwire.harness.measure.recorder import Recorder
+from gradwire.harness.measure.stopwatch import make_stopwatch
+from gradwire.harness.network.link import Link
+from gradwire.harness.transport.channel import MEASURE, Traffic
+from gradwire.harness.transport.pacer import Pacer
+from gradwire.harness.transport.process import ProcessChannel
+from gradwire.harness.transport.task import Task
+from gradwire.harness.transport.thread import CommunicationThread
+from gradwire.harness.world.interface import Collective, Result
+
+
+class ProcessWorld:
+    """This process's rank among those of `group`, with a process group and threads of its own.
+
+    `link` paces what is sent (gloo only); up to `in_flight` collectives run at once (one on NCCL,
+    which matches messages by order).
+    """
+
+    def __init__(
+        self,
+        fabric: Fabric,
+        device: torch.device,
+        *,
+        group: dist.ProcessGroup | None = None,
+        link: Link | None = None,
+        in_flight: int = 2,
+        timeout_s: float = 120.0,
+        spans: bool = True,
+    ) -> None:
+        rank, self.size = dist.get_rank(group), dist.get_world_size(group)
+        self.rank, self.ranks, self.device = rank, (rank,), device
+        self.traffic = {rank: Traffic()}
+        self.recorders = {rank: Recorder(make_stopwatch(device), enabled=spans)}
+        self._fabric, self._timeout = fabric, timedelta(seconds=timeout_s)
+        members = dist.get_process_group_ranks(group) if group is not None else None
+        self._group = dist.new_group(members, timeout=self._timeout)
+        ordered = dist.get_backend(self._group) == "nccl"
+        paced = link is not None and link.bytes_per_second != float("inf")
+        self._pacer = Pacer(link, timeout_s) if paced and link is not None else None
+        num_threads = 1 if ordered else in_flight
+        self._threads = [CommunicationThread(self.recorders[rank], device) for _ in range(num_threads)]
+        self._numbers, self._arenas = count(), dict[str, Arena]()
+
+    @property
+    def error(self) -> BaseException | None:
+        """What went wrong on a communication thread, if anything."""
+        return next((thread.error for thread in self._threads if thread.error is not None), None)
+
+    def submit(self, collective: Collective[Result], arena: str, future: Any) -> None:
+        """Start a collective on a communication thread; `future` gets its result or exception.
+
+        `future` has `set_result` and `set_exception`, as torch's and concurrent's futures do.
+        """
+        buffers = self._arenas.setdefault(arena, Arena(self.device))
+        buffers.begin_round()
+        number = next(self._numbers)
+        channel = ProcessChannel(self._group, number, self.traffic[self.rank], self._timeout, self._pacer)
+        coroutine = collective(ScheduledCollectives(channel, self._fabric, buffers))
+        thread = self._threads[number % len(self._threads)]
+        thread.submit(Task(coroutine, future.set_result, future.set_exception))
+
+    def run(self, collectives: Mapping[int, Collective[Result]]) -> dict[int, Result]:
+        future: Future[Result] = Future()
+        recorder = self.recorders[self.rank]
+        spans = recorder.suspend()
+        try:
+            self.submit(collectives[self.rank], "run", future)
+            return {self.rank: future.result()}
+        finally:
+            recorder.resume(spans)
+
+    def gather(self, rows: Mapping[int, Sequence[float]]) -> list[list[float]]:
+        own = torch.tensor(list(rows[self.rank]), dtype=torch.float64, device=self.device)
+        gathered = self.run({self.rank: lambda comm: comm.in_phase(MEASURE).all_gather(own)})
+        return [row.tolist() for row in gathered[self.rank]]
+
+    def close(self) -> None:
+        for thread in self._threads:
+            thread.close()
+        if self._pacer is not None:
+            self._pacer.close()
+        dist.destroy_process_group(self._group)

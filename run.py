@@ -1,0 +1,27 @@
+"""The only entry point of gradwire: `python run.py --help`.
+
+Everything is imported inside the functions: the workers' processes import this file again.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent
+
+
+def main() -> None:
+    """Find the installed package and the sweeper plugin, then compose, check and run."""
+    if Path(sys.path[0]).resolve() == ROOT:
+        del sys.path[0]  # holds a folder `codecs`, which must never be found before Python's own module
+    sys.path.append(str(ROOT / "harness" / "plugins"))
+    try:
+        from gradwire.harness.config.front import start
+    except ModuleNotFoundError as error:
+        sys.exit(f"error: {error.name} is not installed in {sys.executable}; run `make` and use its Python")
+    start()
+
+
+if __name__ == "__main__":
+    main()

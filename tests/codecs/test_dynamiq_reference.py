@@ -1,0 +1,116 @@
+"""The codec's kernels against the scalar reference, bit for bit."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from dynamiq_reference import Reference, statistics
+from torch import Tensor
+
+from gradwire.codecs.dynamiq import kernels
+from gradwire.codecs.dynamiq.rounding import Dither, Rounding
+from gradwire.codecs.dynamiq.sizes import used_bytes
+from gradwire.codecs.dynamiq.statistics import super_group_statistics
+from gradwire.codecs.dynamiq.values import levels
+from gradwire.codecs.random import stream_key
+
+CPU = torch.device("cpu")
+KEY = stream_key(seed=11, step=5, uid=77)
+COUNTS = {8: 7, 4: 7, 2: 7}
+WIDTHS = [8] * 7 + [4] * 7 + [2] * 7
+SUPER_GROUPS = [0, 3, 1 << 20, (1 << 32) - 1, 17, 18, 4] * 3
+
+
+def hard_rows(seed: int) -> Tensor:
+    """Seven super-groups: heavy tails, tiny and huge values, zeros of both signs, subnormals, Inf and NaN."""
+    generator = torch.Generator().manual_seed(seed)
+    rows = torch.randn(7, 256, generator=generator)
+    rows[0] *= torch.exp(5 * torch.randn(256, generator=generator))
+    rows[1, :16] = torch.tensor([0.0, -0.0] * 8)
+    rows[1, 16:32] = 1e-40
+    rows[1, 32:48] *= 1e-12
+    rows[2] *= 1e-30 / rows[2].abs().max()
+    rows[2, 5] = 1.0e-45
+    rows[3] *= 3e38 / rows[3].abs().max()
+    rows[3, 7] = torch.finfo(torch.float32).max
+    rows[4] = torch.tensor([-0.0, 1e-41] * 128)
+    rows[5, 200] = torch.inf if seed % 2 else -torch.nan
+    rows[6] = -rows[6].abs().clamp(min=1).log2().exp2()
+    return rows
+
+
+def make_coder(rank: int, workers: int, rounding: Rounding) -> kernels.Coder:
+    tables = {width: levels(width, {2: 0.0, 4: 0.25, 8: 0.06}[width], CPU) for width in COUNTS}
+    return kernels.Coder(tables, Dither(KEY, rank, workers, rounding), "stochastic")
+
+
+def decode_reference(reference: Reference, rows: np.ndarray) -> np.ndarray:
+    encoded = [reference.encode(*row) for row in zip(rows, WIDTHS, SUPER_GROUPS, strict=True)]
+    return np.stack([reference.decode(*parts, width) for parts, width in zip(encoded, WIDTHS, strict=True)])
+
+
+@pytest.mark.parametrize(
+    ("rank", "workers", "rounding"), [(0, 1, "correlated"), (4, 5, "correlated"), (2, 8, "independent")]
+)
+def test_every_operation_matches_the_reference(rank: int, workers: int, rounding: Rounding) -> None:
+    coder, reference = make_coder(rank, workers, rounding), Reference(KEY, rank, workers, rounding)
+    indices = torch.tensor(SUPER_GROUPS)
+    rows = torch.cat([hard_rows(seed) for seed in range(3)])
+    size = used_bytes(COUNTS)
+    message = torch.full((size + 48,), 0xAB, dtype=torch.uint8)
+    with np.errstate(all="ignore"):
+        kernels.compress(rows, indices, COUNTS, coder, message)
+        assert bytes(message[:size].tolist()) == reference.message(rows.numpy(), WIDTHS, SUPER_GROUPS)
+        assert not message[size:].any()
+
+        decoded, expected = torch.empty_like(rows), decode_reference(reference, rows.numpy())
+        kernels.decompress(message, COUNTS, coder, decoded)
+        np.testing.assert_array_equal(decoded.numpy(), expected)
+        assert (
+            np.isnan(expected[[5, 12, 19]]).all()
+            and np.isfinite(np.delete(expected, [5, 12, 19], axis=0)).all()
+        )
+
+        own = torch.cat([hard_rows(seed) for seed in range(3, 6)]) * 0.5
+        sums = own.numpy() + expected
+        fused, out = own.clone(), torch.empty_like(message)
+        kernels.decompress_accumulate_recompress(message, fused, indices, COUNTS, coder, out)
+        assert bytes(out[:size].tolist()) == reference.message(sums, WIDTHS, SUPER_GROUPS)
+        assert not out[size:].any()
+        kernels.decompress_accumulate(message, COUNTS, coder, own)
+        np.testing.assert_array_equal(own.numpy(), sums)
+
+
+def test_no_code_is_a_negative_zero() -> None:
+    rows = torch.cat([hard_rows(seed) for seed in range(3)])
+    message = torch.empty(used_bytes(COUNTS), dtype=torch.uint8)
+    kernels.compress(rows, torch.tensor(SUPER_GROUPS), COUNTS, make_coder(0, 3, "correlated"), message)
+    offset = 0
+    for width, number in COUNTS.items():
+        packed = message[offset : offset + 32 * width * number]
+        codes = (packed[:, None] >> torch.arange(0, 8, width, dtype=torch.uint8)) & ((1 << width) - 1)
+        assert codes.unique().numel() > 2
+        assert not (codes == 1 << (width - 1)).any()
+        offset += packed.numel()
+
+
+@pytest.mark.parametrize("numel", [1, 255, 256, 1000, 1792])
+def test_statistics_match_the_reference(numel: int) -> None:
+    rows = hard_rows(0)
+    rows[5] = 1e38
+    flat = rows.flatten()
+    flat[numel:] = 0
+    total = -(-numel // 256)
+    mean, norm = super_group_statistics(rows[:total], numel)
+    for j in range(total):
+        expected = statistics(flat[256 * j : min(256 * j + 256, numel)].numpy())
+        assert (int(mean[j].view(torch.int16)) & 0xFFFF, int(norm[j].view(torch.int16))) == expected
+    assert mean.isfinite().all() and norm.isfinite().all()
+
+
+def test_statistics_of_non_finite_values_are_not_finite() -> None:
+    rows = torch.ones(4, 256)
+    rows[0, 3], rows[1, 4], rows[2, 5], rows[2, 6] = torch.nan, torch.inf, torch.inf, -torch.inf
+    mean, norm = super_group_statistics(rows, 1024)
+    assert (mean.isfinite() & norm.isfinite()).tolist() == [False, False, False, True]

@@ -1,0 +1,181 @@
+"""Dither, levels and scales: counts, strata, unbiasedness."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from dynamiq_rounds import empty_message, make_hops, simulate_ring
+
+from gradwire.codecs.dynamiq import DynamiQ
+from gradwire.codecs.dynamiq.rounding import Dither, Rounding
+from gradwire.codecs.dynamiq.scales import (
+    group_quotients,
+    group_steps,
+    inverse_maxima,
+    scale_value,
+    stochastic_group_scales,
+    super_group_scale,
+)
+from gradwire.codecs.dynamiq.values import count_levels, levels
+from gradwire.codecs.random import stream_key
+
+CPU = torch.device("cpu")
+KEY = stream_key(1, 2, 3)
+ALL_BITS = {2: 2.7, 4: 4.7, 8: 8.6875}
+"""Budgets at which (nearly) all super-groups of equal norms have one width."""
+
+
+@pytest.mark.parametrize(
+    ("width", "epsilon"), [(2, 0.25), (4, 0.03), (4, 0.25), (4, 0.5), (8, 0.03), (8, 0.06), (8, 0.5)]
+)
+def test_levels_are_the_full_count(width: int, epsilon: float) -> None:
+    table = levels(width, epsilon, CPU)
+    generator = torch.Generator().manual_seed(width)
+    exponents = torch.rand(20000, generator=generator, dtype=torch.float64) * table.largest
+    t = (1 + table.step) ** exponents
+    w = 1 + torch.rand(20000, generator=generator) * table.step
+    # Thresholds themselves, and their neighbours, at both ends of w and in between.
+    near = (table.thresholds[:, None] * torch.cat((torch.tensor([1.0, 1 + table.step]), w[:40]))).flatten()
+    near = torch.cat((near, near.nextafter(torch.tensor(torch.inf)), near.nextafter(torch.tensor(0.0))))
+    t = torch.cat((t.float(), near)).clamp(1, 1 + table.span)
+    w = torch.cat(
+        (w, torch.cat((torch.tensor([1.0, 1 + table.step]), w[:40])).repeat(3 * (table.largest + 1)))
+    )
+    w = w.clamp(max=1 + table.step)
+    full = (t[:, None] > table.thresholds[:-1] * w[:, None]).sum(dim=1)
+    assert torch.equal(count_levels(t, w, table).long(), full)
+    assert full.min() == 0 and full.max() == table.largest
+
+
+@pytest.mark.parametrize("workers", range(1, 10))
+def test_correlated_dithers_hit_every_stratum_once(workers: int) -> None:
+    super_groups = torch.arange(50, 90)
+    strata, private = [], []
+    for rank in range(workers):
+        dither = Dither(KEY, rank, workers, "correlated")
+        values = dither.integers(dither.keys(super_groups))
+        assert values.min() >= 0 and values.max() < workers << 16
+        strata.append(values >> 16)
+        private.append(values & 0xFFFF)
+    expected = torch.arange(workers, dtype=torch.int32)[:, None, None].expand(-1, 40, 256)
+    assert torch.equal(torch.stack(strata).sort(dim=0).values, expected)
+    if workers > 1:
+        assert (private[0] != private[1]).float().mean() > 0.99
+
+
+@pytest.mark.parametrize("rounding", ["correlated", "independent"])
+def test_each_dither_is_uniform(rounding: Rounding) -> None:
+    dither = Dither(KEY, 2, 5, rounding)
+    uniform = (dither.integers(dither.keys(torch.arange(800))).double() + 0.5) / dither.range
+    count = uniform.numel()
+    histogram = torch.histc(uniform, bins=40, min=0, max=1)
+    # 40 bins, 39 degrees of freedom: 5 standard deviations above the mean of χ².
+    assert ((histogram - count / 40).square() / (count / 40)).sum() < 39 + 5 * (2 * 39) ** 0.5
+    neighbours = torch.corrcoef(torch.stack((uniform[:, :-1].flatten(), uniform[:, 1:].flatten())))[0, 1]
+    assert abs(neighbours) < 5 / count**0.5
+
+
+def test_independent_dithers_of_workers_are_uncorrelated() -> None:
+    dithers = [Dither(KEY, rank, 3, "independent") for rank in range(3)]
+    values = torch.stack([d.integers(d.keys(torch.arange(400))).double().flatten() for d in dithers])
+    assert (torch.corrcoef(values) - torch.eye(3)).abs().max() < 5 / values.shape[1] ** 0.5
+
+
+def repeated(workers: int, copies: int) -> list[torch.Tensor]:
+    """Per worker the same mean-free super-group many times: one round is many samples of one rounding."""
+    generator = torch.Generator().manual_seed(3)
+    blocks = torch.randn(workers, 256, generator=generator) * torch.rand(256, generator=generator) ** 3
+    return [(block - block.mean()).repeat(copies) for block in blocks]
+
+
+@pytest.mark.parametrize("width", ALL_BITS)
+@pytest.mark.parametrize("scale_rounding", ["stochastic", "ceil"])
+@pytest.mark.parametrize("workers", [1, 3])
+def test_independent_rounding_is_unbiased(width: int, scale_rounding: str, workers: int) -> None:
+    copies = 1500
+    xs = repeated(workers, copies)
+    codec = DynamiQ(bits=ALL_BITS[width], rounding="independent", scale_rounding=scale_rounding)
+    assert codec.unbiased
+    errors = (
+        simulate_ring(codec, xs)[0].view(copies, 256).double() - torch.stack(xs).mean(dim=0)[:256].double()
+    )
+    assert errors.std(dim=0).median() > 0
+    # Outcomes rarer than one in `copies` may not have been seen: they move the mean, not the deviation.
+    z = errors.mean(dim=0) / (errors.std(dim=0) / copies**0.5 + 2 * errors.abs().max() / copies)
+    assert z.abs().max() < 6
+    assert z.square().mean() < 1.5
+
+
+@pytest.mark.parametrize("width", ALL_BITS)
+@pytest.mark.parametrize("workers", [2, 4, 7])
+def test_correlated_rounding_has_less_error(width: int, workers: int) -> None:
+    """Of the sum of the workers' own gradients, each compressed once; scales add no noise."""
+    xs = repeated(1, 60) * workers
+
+    def error(rounding: str) -> float:
+        codec = DynamiQ(bits=ALL_BITS[width], rounding=rounding, scale_rounding="ceil")
+        total = torch.zeros_like(xs[0])
+        for hops in make_hops(codec, xs, num_chunks=1):
+            hops.seal(None, range(0, 1), empty_message(hops, range(0, 1)))
+            total += hops.finish()
+        # The median ignores the one super-group that alignment may leave at another width.
+        return float((total - xs[0]).square().view(-1, 256).sum(dim=1).median())
+
+    # Of equal gradients only the stratum that holds the rounding point is random: 1/n of the variance.
+    assert error("correlated") < min(0.75, 2 / workers) * error("independent")
+
+
+def test_rounding_up_is_towards_plus_infinity() -> None:
+    """With one dither for x and −x, x is rounded up exactly where −x is not rounded to the mirrored value."""
+    codec = DynamiQ(bits=ALL_BITS[2])
+    x = torch.rand(256 * 40, generator=torch.Generator().manual_seed(0)) * 0.8
+    x[::16] = 1.0
+    signs = torch.ones(256).masked_fill_(torch.arange(256) % 16 >= 8, -1).repeat(40)
+    # Alternating signs keep the mean away from the comparison: it is the same for both inputs up to its sign.
+    positive, negative = simulate_ring(codec, [x * signs])[0], simulate_ring(codec, [-x * signs])[0]
+    dither = Dither(stream_key(0, 0, 0), 0, 1, "correlated")
+    assert dither.range == 1 << 16
+    up, down = (positive >= x * signs), (negative <= -x * signs)
+    interior = torch.ones_like(up).view(-1, 16)
+    interior[:, 0] = False
+    agreement = (up == down).view(-1, 16)[interior].float().mean()
+    # Rounding magnitudes instead would mirror every coordinate: agreement 1.
+    assert agreement < 0.7
+
+
+def test_super_group_scales_are_rounded_up() -> None:
+    generator = torch.Generator().manual_seed(4)
+    exponents = torch.randint(-100, 127, (5000,), generator=generator)
+    x = (1 + torch.rand(5000, generator=generator)).ldexp(exponents)
+    x = x[x < 3.38e38]
+    x = torch.cat((x, torch.tensor([2.0**-100, 1.0, 3.389e38, 3.3e38])))
+    scale = scale_value(super_group_scale(x))
+    assert (scale >= x).all() and (scale <= x * (1 + 2.0**-7)).all()
+    assert torch.equal(scale[-3], torch.tensor(1.0))
+    below = scale_value(super_group_scale(torch.tensor([0.0, 1e-45, 2.0**-101])))
+    assert not below.any()
+    assert scale_value(super_group_scale(torch.tensor([torch.inf, torch.nan, -torch.nan]))).isnan().all()
+    assert scale_value(super_group_scale(torch.tensor([3.4028e38]))) == torch.finfo(torch.bfloat16).max
+
+
+def test_divisions_round_once() -> None:
+    generator = torch.Generator().manual_seed(6)
+    maximum = 2 + 2 * torch.rand(4000, 16, generator=generator)
+    scale = scale_value(super_group_scale(maximum.amax(dim=1)))[:, None]
+    span = levels(4, 0.25, CPU).span
+    expected = np.float32(span) / maximum.numpy()
+    np.testing.assert_array_equal(inverse_maxima(span, maximum).numpy(), expected)
+    expected = maximum.numpy() * (np.float32(255) / scale.numpy())
+    np.testing.assert_array_equal(group_quotients(maximum, scale).numpy(), expected)
+    patterns, groups = super_group_scale(maximum[:, 0].contiguous()), (maximum * 60).floor()
+    expected = (scale_value(patterns).numpy() / np.float32(255))[:, None] * groups.numpy()
+    np.testing.assert_array_equal(group_steps(patterns, groups).numpy(), expected)
+
+
+def test_group_scales_are_unbiased() -> None:
+    noise = torch.arange(65536, dtype=torch.float32)
+    for quotient in (0.0, 0.25, 17.7, 254.5, 255.0, 255.9):
+        scales = stochastic_group_scales(torch.full_like(noise, quotient), noise)
+        assert scales.double().mean() == pytest.approx(min(quotient, 255), abs=2**-16)
+        assert scales.max() <= 255

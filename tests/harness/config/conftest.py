@@ -1,0 +1,91 @@
+"""Runs the command line in this process, with a task that only writes down what it was given."""
+
+from __future__ import annotations
+
+import copy
+import sys
+import types
+from collections.abc import Callable, Iterator
+from functools import cache
+from pathlib import Path
+
+import pytest
+from hydra.core.plugins import Plugins
+from omegaconf import DictConfig, OmegaConf
+
+from gradwire.harness.config.compose import compose, conf_directory, parse
+from gradwire.harness.config.front import start
+from gradwire.harness.tasks.registry import TASKS
+
+ROOT = conf_directory().parent
+
+
+@cache
+def composed(*overrides: str) -> DictConfig:
+    """Composing takes a quarter of a second, so tests of one value share what it is set in."""
+    return compose(overrides)
+
+
+def set_values(*overrides: str) -> DictConfig:
+    """`size=tiny cluster.workers=4` with choices composed and values set, as the command line sets them."""
+    parsed = {text: parse([text])[0] for text in overrides}
+    choices = [text for text, override in parsed.items() if "." not in override.key_or_group]
+    config = copy.deepcopy(composed("size=tiny", "cluster.workers=4", *choices))
+    for override in parsed.values():
+        if "." in override.key_or_group:
+            OmegaConf.update(config, override.key_or_group, override.value())
+    return config
+
+
+class FakeTask(types.ModuleType):
+    """A task that finishes at once, and fails for the seeds in `failing`."""
+
+    def __init__(self) -> None:
+        super().__init__("fake_task")
+        self.ran: list[tuple[DictConfig, Path]] = []
+        self.failing: dict[int, BaseException | int] = {}
+
+    def run(self, config: DictConfig, directory: Path) -> int:
+        self.ran.append((config, directory))
+        outcome = self.failing.get(config.seed, 0)
+        if isinstance(outcome, BaseException):
+            raise outcome
+        directory.mkdir(parents=True, exist_ok=True)
+        (directory / "config.yaml").write_text(OmegaConf.to_yaml(config))
+        if not outcome:
+            (directory / "DONE").touch()
+        return outcome
+
+
+@pytest.fixture
+def with_values() -> Callable[..., DictConfig]:
+    return set_values
+
+
+@pytest.fixture
+def task(monkeypatch: pytest.MonkeyPatch) -> FakeTask:
+    fake = FakeTask()
+    monkeypatch.setitem(sys.modules, "fake_task", fake)
+    monkeypatch.setitem(TASKS, "train", "fake_task")
+    return fake
+
+
+@pytest.fixture
+def run_py(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Callable[..., int]]:
+    """Calls `run.py` with arguments in an empty working directory; returns the exit code."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("RANK", raising=False)
+    monkeypatch.setattr(sys, "path", [*sys.path, str(ROOT / "harness" / "plugins")])
+    from hydra_plugins.gradwire_sweeper.sweeper import GradwireSweeper
+
+    Plugins.instance().register(GradwireSweeper)  # Hydra scans for plugins once per process
+
+    def call(*arguments: str) -> int:
+        monkeypatch.setattr(sys, "argv", ["run.py", *arguments])
+        try:
+            start()
+        except SystemExit as ended:
+            return int(ended.code or 0)
+        return 0
+
+    return call

@@ -1,0 +1,84 @@
+"""A sweep is a union of products; the command line multiplies it and wins over it."""
+
+from __future__ import annotations
+
+import pytest
+
+from gradwire.harness.config.cells import Cell, expand, override_text, swept_keys
+from gradwire.harness.config.compose import parse
+from gradwire.harness.config.errors import ConfigError
+
+CASES = {
+    "tiny": [
+        {"codec": "bf16", "seed": [0, 1, 2]},
+        {"codec": "dynamiq", "codec.bits": [3, 4], "seed": [0, 1, 2]},
+    ],
+    "small": [{"codec": "fp32"}],
+}
+
+
+def values(cells: list[Cell]) -> list[tuple[str | None, ...]]:
+    return [tuple(cell.swept.get(key) for key in ("codec", "codec.bits", "seed")) for cell in cells]
+
+
+def test_a_union_of_products() -> None:
+    cells = expand(CASES, "tiny", ["size=tiny"])
+    bf16 = [("bf16", None, seed) for seed in "012"]
+    dynamiq = [("dynamiq", bits, seed) for bits in "34" for seed in "012"]
+    assert values(cells) == bf16 + dynamiq
+    assert all(cell.overrides[0] == "size=tiny" for cell in cells)
+    assert swept_keys(cells) == ["codec", "seed", "codec.bits"]
+
+
+def test_products_of_the_command_line() -> None:
+    cells = expand(
+        {}, "tiny", ["codec=bf16,dynamiq", "topology=ring,butterfly", "seed=range(0,3)", "size=tiny"]
+    )
+    assert len({cell.overrides for cell in cells}) == 2 * 2 * 3
+    assert cells[0].overrides == ("size=tiny", "codec=bf16", "topology=ring", "seed=0")
+    assert cells[0].label == "codec=bf16 topology=ring seed=0"
+
+
+def test_a_fixed_value_replaces_a_cases_values() -> None:
+    assert values(expand(CASES, "tiny", ["seed=7"])) == [
+        ("bf16", None, None),
+        ("dynamiq", "3", None),
+        ("dynamiq", "4", None),
+    ]
+
+
+def test_another_choice_drops_the_cases_fields_of_that_group() -> None:
+    bf16 = expand(CASES, "tiny", ["codec=bf16"])
+    assert values(bf16) == [(None, None, seed) for seed in "012"]
+    dynamiq = expand(CASES, "tiny", ["codec=dynamiq", "seed=0"])
+    assert [cell.swept for cell in dynamiq] == [{}, {"codec.bits": "3"}, {"codec.bits": "4"}]
+
+
+def test_sweeps_on_the_command_line_multiply_the_cases() -> None:
+    cells = expand(CASES, "tiny", ["topology=ring,butterfly"])
+    assert len(cells) == 2 * 9
+    assert len(expand(CASES, "tiny", ["seed=5,6"])) == 3 * 2  # and replace what they name
+
+
+def test_a_size_without_cases_names_the_others() -> None:
+    with pytest.raises(ConfigError, match=r"size=paper: .* size=tiny or size=small"):
+        expand(CASES, "paper", [])
+
+
+@pytest.mark.parametrize("malformed", [{"codec": "bf16"}, [], ["codec=bf16"], None])
+def test_malformed_cases_are_refused(malformed: object) -> None:
+    with pytest.raises(ConfigError, match=r"hydra.sweeper.cases.tiny must be a list"):
+        expand({"tiny": malformed}, "tiny", [])
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        *(None, True, 3, -2.5, 1e-5, [1, 2], ["a b", 1.5], {"a": 1, "b": [2]}),
+        *("ring", "", "a b", "it's", "a,b", "null", "3", "/tmp/x y", "back\\slash", "range(0,3)"),
+    ],
+)
+def test_values_survive_the_override_grammar(value: object) -> None:
+    (override,) = parse([f"key={override_text(value)}"])
+    assert override.value() == value
+    assert type(override.value()) is type(value)

@@ -1,0 +1,140 @@
+"""Every choice composes and validates; later wins and the command line wins over all."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+import yaml
+
+from gradwire.codecs.registry import codec_classes
+from gradwire.harness.config.compose import compose, conf_directory
+from gradwire.harness.config.manual import describe
+from gradwire.harness.config.validate import validate
+from gradwire.harness.models.registry import family_names
+from gradwire.harness.topology.registry import TOPOLOGIES
+
+CONF = conf_directory()
+CHOICES = [(path.parent.name, path.stem) for path in sorted(CONF.glob("[!h]*/*.yaml"))]
+GROUPS = {group: [name for of, name in CHOICES if of == group] for group, _ in CHOICES}
+
+
+def test_every_choice_says_what_it_is_and_which_command_uses_it() -> None:
+    for group, choice in CHOICES:
+        what, command = describe(CONF / group / f"{choice}.yaml")
+        used = f"{group}.", f"{group}={choice}"
+        assert what, (group, choice)
+        assert any(override.startswith(used) for override in command.split()[2:]), (group, choice)
+
+
+@pytest.mark.parametrize("turn", range(max(len(choices) for choices in GROUPS.values())))
+def test_every_choice_of_every_group_is_runnable(turn: int, tmp_path: Path) -> None:
+    """Each turn takes another choice of each group; together they take all."""
+    chosen = {group: choices[turn % len(choices)] for group, choices in GROUPS.items()}
+    (tmp_path / "text.txt").write_text("some words\n\nmore words\n")
+    extra = [] if chosen["dataset"] == "embedded" else [f"dataset.path={tmp_path}"]
+    if chosen["codec"] == "native":
+        chosen |= {"network": "none", "cluster": "local"}
+    composed = compose([f"{group}={choice}" for group, choice in chosen.items()] + extra)
+    composed.model.weights = "random"  # size=paper wants the real ones
+    config = validate(composed)
+    names = {group: choice for group, choice in chosen.items() if "name" in config.get(group, {})}
+    names["dataset"] = "embedded" if chosen["dataset"] == "embedded" else "text"
+    assert {group: config[group].name for group in names} == names
+
+
+def test_defaults() -> None:
+    config = compose()
+    assert config.seed == 0
+    assert config.overlap == {"enabled": True, "buckets": 2}
+    names = {group: config[group].name for group in ("task", "model", "size", "dataset", "codec", "topology")}
+    assert names == {
+        "task": "train",
+        "model": "gpt2",
+        "size": "paper",
+        "dataset": "auto",
+        "codec": "dynamiq",
+        "topology": "ring",
+    }
+    assert (config.parallel.name, config.network.name, config.cluster.name) == ("ddp", "none", "local")
+    assert (config.train.lr, config.train.epochs) == (config.model.recipe.lr, config.model.recipe.epochs)
+
+
+def test_choices_cover_the_registries() -> None:
+    assert {choice for group, choice in CHOICES if group == "codec"} == set(codec_classes())
+    assert {choice for group, choice in CHOICES if group == "topology"} == set(TOPOLOGIES)
+
+
+def test_later_wins_and_the_command_line_wins_over_all() -> None:
+    assert compose(["size=tiny"]).train.steps != 5
+    assert compose(["experiment=smoke", "size=tiny"]).train.steps == 5  # experiment over size, typed before
+    demo = yaml.safe_load((CONF / "sweeps" / "demo.yaml").read_text())["train"]["steps"]
+    assert compose(["experiment=smoke", "size=tiny", "sweeps=demo"]).train.steps == demo  # sweeps last
+    config = compose(["train.steps=7", "sweeps=demo", "experiment=smoke", "size=tiny", "model=bert_large"])
+    assert config.train.steps == 7
+    assert config.model.name == "bert_large"  # also over the sweep's own choice of a group
+
+
+@pytest.mark.parametrize(
+    ("size", "most", "model"),
+    [
+        ("tiny", 1.3e6, "gpt2"),
+        ("tiny", 1.3e6, "llama1b"),
+        ("small", 3e5, "bert_large"),
+        ("small", 3e5, "llama1b"),
+    ],
+)
+def test_sizes_shrink_every_model(size: str, most: float, model: str) -> None:
+    shape = compose([f"size={size}", f"model={model}"]).model
+    head = shape.hidden_size // shape.num_heads
+    attention = 2 * shape.hidden_size * (shape.hidden_size + head * shape.num_kv_heads)
+    matrices = 3 if shape.family == "llama" else 2
+    layer = attention + matrices * shape.hidden_size * shape.intermediate_size
+    embeddings = (shape.vocab_size + shape.context) * shape.hidden_size
+    assert 0.1 * most < shape.num_layers * layer + embeddings < most
+    assert shape.weights == "random"
+
+
+def test_paper_recipes_are_the_papers() -> None:
+    """DynamiQ Table 1."""
+    llama = compose(["model=llama1b"]).train
+    assert (llama.lr, llama.end_factor, llama.epochs, llama.schedule_epochs) == (2e-5, 1 / 8, 3, 2)
+    bert = compose(["model=bert_large"])
+    train = bert.train
+    assert (train.lr, train.end_factor, train.epochs, train.schedule_epochs) == (5e-5, 1 / 16, 21, 15)
+    assert train.micro_batch * bert.model.recipe.sequence_length == 2048
+
+
+def test_yaml_files_do_not_repeat_a_help_text() -> None:
+    """Help stands beside the dataclass field; the files have one comment of their own, the first line."""
+    for group, choice in CHOICES:
+        text = (CONF / group / f"{choice}.yaml").read_text()
+        comments = [line for line in text.splitlines() if re.match(r"\s*#(?! @package)", line)]
+        assert len(comments) == 1, (group, choice)
+
+
+def test_validation_replaces_every_auto() -> None:
+    config = validate(compose(["size=tiny"]))
+    assert config.dataset.name == "embedded"
+    assert config.dataset.sequence_length == config.model.recipe.sequence_length
+    assert config.cluster.workers >= 1
+    assert config.cluster.backend in ("gloo", "nccl")
+    assert config.train.precision in ("fp32", "bf16")
+    assert config.cluster.device in ("cpu", "cuda")
+
+
+def test_choices_of_size_are_whole_for_every_family() -> None:
+    for size in ("gpu", "small", "tiny"):
+        families = yaml.safe_load((CONF / "size" / f"{size}.yaml").read_text())["size"]["families"]
+        assert set(families) == set(family_names())
+
+
+def test_under_torchrun_the_world_is_the_number_of_workers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RANK", "1")
+    monkeypatch.setenv("WORLD_SIZE", "3")
+    config = compose(["size=tiny"])
+    assert validate(config).cluster.workers == 3
+    config.cluster.workers = 2
+    with pytest.raises(ValueError, match=r"cluster.workers=2, but torchrun started 3"):
+        validate(config)

@@ -1,0 +1,89 @@
+"""The same settings are the same run wherever they lie; different settings are not."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from omegaconf import DictConfig
+
+from gradwire.harness.config.identity import run_directory, run_id, run_name
+from gradwire.harness.config.validate import validate
+
+Identify = Callable[..., str]
+
+
+@pytest.fixture
+def identify(with_values: Callable[..., DictConfig]) -> Identify:
+    return lambda *overrides: run_id(validate(with_values(*overrides)))
+
+
+def test_the_id_is_stable_and_short(identify: Identify) -> None:
+    assert re.fullmatch("[0-9a-f]{12}", identify())
+    assert identify() == identify("train.accumulation=1", "codec=dynamiq")
+
+
+@pytest.mark.parametrize("override", ["cluster.timeout_s=7", "train.log_every=3"])
+def test_bookkeeping_does_not_change_it(override: str, identify: Identify) -> None:
+    assert identify(override) == identify()
+
+
+def test_auto_is_what_it_stands_for(identify: Identify) -> None:
+    assert identify("dataset=embedded") == identify()
+    assert identify("train.precision=fp32", "cluster.device=cpu") == identify("cluster.device=cpu")
+
+
+@pytest.mark.parametrize(
+    "override",
+    [
+        "seed=1",
+        "codec=bf16",
+        "codec.bits=4",
+        "topology=butterfly",
+        "model=llama1b",
+        "train.steps=9",
+        "train.lr=0.1",
+        "cluster.workers=2",
+        "cluster=virtual",
+        "network=paced",
+        "overlap.enabled=false",
+        "eval.every=5",
+        "measure.vnmse_every=1",
+        "kernels=default",
+    ],
+)
+def test_settings_that_change_the_result_change_it(override: str, identify: Identify) -> None:
+    assert identify(override) != identify()
+
+
+def write_text(folder: Path, text: str = "words\n") -> Path:
+    (folder / "part").mkdir(parents=True)
+    (folder / "part" / "a.txt").write_text(text)
+    (folder / "notes.pdf").write_text(str(folder))  # no format of ours
+    return folder
+
+
+def test_the_same_data_elsewhere_is_the_same_run(tmp_path: Path, identify: Identify) -> None:
+    first, second = write_text(tmp_path / "one"), write_text(tmp_path / "two")
+    assert identify(f"dataset.path={first}") == identify(f"dataset.path={second}")
+    before = identify(f"dataset.path={second}")
+    same_size = write_text(tmp_path / "three", "sword\n")
+    assert identify(f"dataset.path={same_size}") != before
+    changed = second / "part" / "a.txt"
+    changed.write_text("sword\n")
+    os.utime(changed, ns=(1, 1))
+    assert identify(f"dataset.path={second}") == identify(f"dataset.path={same_size}")
+    changed.rename(second / "part" / "b.txt")
+    assert identify(f"dataset.path={second}") != identify(f"dataset.path={same_size}")
+
+
+def test_name_and_directory_say_what_ran(with_values: Callable[..., DictConfig]) -> None:
+    config = validate(with_values("codec.bits=4.5", "seed=3", "topology=butterfly"))
+    assert run_name(config) == f"gpt2-dynamiq-4.5-butterfly-s3-{run_id(config)}"
+    assert run_directory(config) == Path("outputs") / run_name(config)
+    assert run_directory(config, "here") == Path("here")
+    plain = validate(with_values("codec=bf16"))
+    assert run_name(plain).startswith("gpt2-bf16-ring-s0-")

@@ -1,0 +1,133 @@
+"""Bad input is refused in one line: field, value, what is allowed, the fix."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from omegaconf import DictConfig
+
+from gradwire.harness.config.compose import compose
+from gradwire.harness.config.errors import ConfigError
+from gradwire.harness.config.validate import validate
+
+REFUSED_COMPOSING = [
+    ("codec=dynamic", ["codec=dynamic", "bf16, dynamiq, fp32, native", "codec=dynamiq"]),
+    ("size=huge", ["size=huge", "gpu, paper, small, tiny"]),
+    ("experiment=nope", ["experiment=nope", "smoke"]),
+    ("~codec", ["~codec", "choose one of bf16"]),
+    ("codec=null", ["codec=null", "choose one of bf16"]),
+    ("train.stepz=3", ["train.stepz=3", "train.steps"]),
+    ("workers=4", ["workers=4", "cluster.workers"]),
+    ("foo=1", ["foo=1", "top-level keys are", "codec"]),
+    ("+foo=1", ["foo", "top-level keys are"]),
+    ("+model.recipe.foo=1", ["model.recipe.foo", "model.recipe"]),
+    ("network.rate_mbit=3", ["network.rate_mbit=3", "add network=paced"]),
+    ("codec=bf16 codec.bits=4", ["codec.bits=4", "add codec=dynamiq"]),
+    ("train.steps=abc", ["train.steps=abc", "whole number"]),
+    ("train.lr=fast", ["train.lr=fast", "expected number"]),
+    ("overlap.enabled=maybe", ["overlap.enabled=maybe", "true or false"]),
+    ("train.micro_batch=null", ["train.micro_batch=null", "cannot be null"]),
+    ("measure.targets=3", ["measure.targets=3", "expected a list"]),
+    ("codec=bf16,fp32", ["codec=bf16,fp32", "--multirun"]),
+    ("train.lr=(", ["train.lr=(", "quotes"]),
+]
+
+REFUSED_VALIDATING = [
+    ("cluster.workers=0", ["cluster.workers=0", "at least 1"]),
+    ("cluster.backend=mpi", ["cluster.backend=mpi", "auto, gloo, nccl"]),
+    ("cluster.timeout_s=0", ["cluster.timeout_s=0", "above 0"]),
+    ("train.steps=0", ["train.steps=0", "at least 1"]),
+    ("train.lr=0", ["train.lr=0", "above 0"]),
+    ("train.lr=nan", ["train.lr=nan", "above 0"]),
+    ("train.beta2=1.5", ["train.beta2=1.5", "at most"]),
+    ("train.precision=fp8", ["train.precision=fp8", "auto, fp32, bf16"]),
+    ("train.steps=null", ["train.steps=null", "set train.steps="]),
+    ("train.epochs=1", ["train.epochs=1", "train.steps=null"]),
+    ("seed=-1", ["seed=-1", "0 to"]),
+    ("seed=abc", ["seed=abc", "whole number"]),
+    ("overlap.buckets=0", ["overlap.buckets=0", "at least 1"]),
+    ("measure.vnmse_every=-1", ["measure.vnmse_every=-1", "at least 0"]),
+    ("codec.bits=0.1", ["codec.bits=0.1"]),
+    ("codec.rounding=up", ["codec.rounding=up", "correlated", "independent"]),
+    ("network=paced network.rate_mbit=0", ["network.rate_mbit=0", "above 0"]),
+    ("network=paced codec=native", ["codec=native", "network=none"]),
+    ("cluster=virtual codec=native", ["codec=native", "cluster=local"]),
+    ("model.family=gpt9", ["model.family=gpt9", "bert, gpt2, llama"]),
+    ("model.num_heads=3", ["model.num_heads=3", "model.hidden_size=128"]),
+    ("model.context=8", ["sequence_length", "model.context=8"]),
+    ("model.name=${nowhere}", ["model.name", "nowhere"]),
+    ("kernels.name=fast", ["kernels.name=fast", "auto, default"]),
+    ("topology.name=star", ["topology.name=star", "butterfly, ring"]),
+    ("task.name=dance", ["task.name=dance", "train"]),
+    ("dataset=text", ["dataset.path"]),
+    ("dataset.path=/no/such/place", ["dataset.path=/no/such/place", "no such file"]),
+    ("size.name=small", ["dataset=auto", "dataset.path=", "size=tiny"]),
+]
+
+
+WithValues = Callable[..., DictConfig]
+
+
+def assert_refused(error: ConfigError, parts: list[str]) -> None:
+    assert "\n" not in str(error)
+    for part in parts:
+        assert part in str(error)
+
+
+@pytest.mark.parametrize(("given", "parts"), REFUSED_COMPOSING)
+def test_refused_while_composing(given: str, parts: list[str]) -> None:
+    with pytest.raises(ConfigError) as refused:
+        compose(["size=tiny", *given.split(" ")] if not given.startswith("size") else [given])
+    assert_refused(refused.value, parts)
+
+
+@pytest.mark.parametrize(("given", "parts"), REFUSED_VALIDATING)
+def test_refused_while_validating(given: str, parts: list[str], with_values: WithValues) -> None:
+    config = with_values(*given.split(" "))
+    with pytest.raises(ConfigError) as refused:
+        validate(config)
+    assert_refused(refused.value, parts)
+
+
+def test_a_folder_without_text_is_refused(tmp_path: Path, with_values: WithValues) -> None:
+    (tmp_path / "picture.png").touch()
+    with pytest.raises(ConfigError) as refused:
+        validate(with_values(f"dataset.path={tmp_path}"))
+    assert_refused(refused.value, ["dataset.path", ".txt"])
+
+
+def test_missing_weights_name_every_way_out(tmp_path: Path, with_values: WithValues) -> None:
+    with pytest.raises(ConfigError) as refused:
+        validate(with_values("model.weights=pretrained", f"model.path={tmp_path}/none"))
+    assert_refused(refused.value, ["model.path=", "size=tiny", "model.weights=random"])
+
+
+@pytest.mark.parametrize(
+    ("given", "parts"),
+    [
+        (["cluster.backend=nccl"], ["cluster.backend=nccl", "cluster.backend=gloo"]),
+        (["cluster.device=cuda"], ["cluster.device=cuda", "cluster.device=cpu"]),
+    ],
+)
+def test_gpus_that_are_not_there(
+    given: list[str], parts: list[str], with_values: WithValues, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 0)
+    with pytest.raises(ConfigError) as refused:
+        validate(with_values(*given))
+    assert_refused(refused.value, parts)
+
+
+def test_with_gpus_the_backend_follows_the_network(
+    with_values: WithValues, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 2)
+    config = validate(with_values("cluster.workers=null"))
+    assert (config.cluster.workers, config.cluster.device) == (2, "cuda")
+    assert (config.cluster.backend, config.train.precision) == ("nccl", "bf16")
+    paced = ("cluster.workers=2", "network=paced")
+    assert validate(with_values(*paced)).cluster.backend == "gloo"
+    with pytest.raises(ConfigError, match=r"network=paced.*nccl.*cluster.backend=gloo"):
+        validate(with_values(*paced, "cluster.backend=nccl"))

@@ -1,0 +1,121 @@
+"""`run.py` itself: one run, its directory, its help, and its silence."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from gradwire.harness.config.compose import conf_directory
+
+ROOT = conf_directory().parent
+
+
+def test_one_run_writes_only_its_directory(run_py: Callable[..., int], task: Any, tmp_path: Path) -> None:
+    assert run_py("size=tiny", "codec=bf16") == 0
+    ((config, directory),) = task.ran
+    assert directory.parent == Path("outputs")
+    assert config.codec.name == "bf16"
+    assert {path.parent for path in tmp_path.rglob("*") if path.is_file()} == {tmp_path / directory}
+
+
+def test_the_run_directory_can_be_replaced(run_py: Callable[..., int], task: Any, tmp_path: Path) -> None:
+    assert run_py("size=tiny", "hydra.run.dir=here/it/is") == 0
+    assert task.ran[0][1] == Path("here/it/is")
+    assert [path.name for path in tmp_path.iterdir()] == ["here"]
+
+
+@pytest.mark.parametrize(("outcome", "code"), [(0, 0), (5, 5), (ValueError("mend\nthis"), 2)])
+def test_the_exit_code_is_the_tasks(
+    outcome: BaseException | int,
+    code: int,
+    run_py: Callable[..., int],
+    task: Any,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    task.failing = {0: outcome}
+    assert run_py("size=tiny") == code
+    assert capsys.readouterr().err == ("error: mend this\n" if code == 2 else "")
+
+
+@pytest.mark.parametrize(("rank", "lines"), [(None, 1), ("0", 1), ("1", 0)])
+def test_a_refusal_is_one_line_of_rank_0(
+    rank: str | None,
+    lines: int,
+    run_py: Callable[..., int],
+    task: Any,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    if rank is not None:
+        monkeypatch.setenv("RANK", rank)
+        monkeypatch.setenv("WORLD_SIZE", "2")
+    assert run_py("size=tiny", "codec=dynamic") == 2
+    printed = capsys.readouterr()
+    assert not task.ran
+    assert printed.out == ""
+    assert len(printed.err.splitlines()) == lines
+
+
+def test_other_ranks_make_no_directory(
+    run_py: Callable[..., int], task: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RANK", "1")
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    monkeypatch.setattr(task, "run", lambda *_: 0)
+    assert run_py("size=tiny", "hydra.run.dir=here") == 0
+    assert not list(tmp_path.iterdir())
+
+
+def test_cfg_prints_the_configuration(run_py: Callable[..., int], capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_py("size=tiny", "codec.bits=4", "--cfg", "job") == 0
+    printed = yaml.safe_load(capsys.readouterr().out)
+    assert printed["codec"]["bits"] == 4
+    assert "hydra" not in printed
+
+
+def call(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+    environment = {key: value for key, value in os.environ.items() if key not in ("RANK", "WORLD_SIZE")}
+    command = [sys.executable, str(ROOT / "run.py"), *arguments]
+    return subprocess.run(command, cwd=cwd, env=environment, capture_output=True, text=True, check=False)
+
+
+def test_help_reads_like_a_manual(tmp_path: Path) -> None:
+    finished = call("--help", cwd=tmp_path)
+    assert finished.returncode == 0
+    assert finished.stderr == ""
+    assert not list(tmp_path.iterdir())
+    for path in conf_directory().glob("[!h]*/*.yaml"):
+        assert f" {path.stem} " in finished.stdout
+    for part in (
+        "python run.py sweeps=demo size=tiny",
+        "outputs/",
+        "hydra.run.dir=",
+        "codec.bits",
+        "size=paper",
+    ):
+        assert part in finished.stdout
+    assert "$" not in finished.stdout
+    assert "schema" not in finished.stdout.replace("schemas.py", "")
+
+
+def test_a_typing_error_is_one_line_without_traceback(tmp_path: Path) -> None:
+    finished = call("size=tiny", "codec=dynamic", cwd=tmp_path)
+    assert (finished.returncode, finished.stdout) == (2, "")
+    assert finished.stderr.startswith("error: codec=dynamic")
+    assert finished.stderr.count("\n") == 1
+    assert not list(tmp_path.iterdir())
+
+
+def test_without_the_package_run_py_says_how_to_get_it(tmp_path: Path) -> None:
+    command = [sys.executable, "-I", "-S", str(ROOT / "run.py"), "size=tiny"]
+    finished = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert finished.returncode == 1
+    assert "make" in finished.stderr
+    assert finished.stderr.count("\n") == 1

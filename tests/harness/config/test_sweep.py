@@ -1,0 +1,113 @@
+"""Sweeps through Hydra: everything is checked first, finished cells are skipped, failed ones listed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+Finished = list[tuple[str, list[Path], list[str], Path]]
+
+
+@pytest.fixture
+def finished(monkeypatch: pytest.MonkeyPatch) -> Finished:
+    """The calls of `finish_sweep`, which are not carried out."""
+    calls: Finished = []
+
+    def record(*arguments: Any) -> None:
+        calls.append(arguments)  # type: ignore[arg-type]
+
+    monkeypatch.setattr("gradwire.harness.tasks.sweep.finish_sweep", record)
+    return calls
+
+
+def files_below(folder: Path) -> set[str]:
+    return {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}
+
+
+def test_the_demo_runs_its_cells_and_compares_them(
+    run_py: Callable[..., int], task: Any, finished: Finished, tmp_path: Path
+) -> None:
+    assert run_py("sweeps=demo", "size=tiny") == 0
+    assert [(config.codec.name, config.network.name) for config, _ in task.ran] == [
+        ("bf16", "paced"),
+        ("dynamiq", "paced"),
+    ]
+    directories = [directory for _, directory in task.ran]
+    ((name, compared, axes, output),) = finished
+    assert (name, compared, output) == ("demo-tiny", directories, Path("outputs/sweeps/demo-tiny"))
+    assert axes[:2] == ["codec", "codec.bits"]
+    expected = {f"{directory}/{file}" for directory in directories for file in ("config.yaml", "DONE")}
+    assert files_below(tmp_path) == expected  # nothing is written elsewhere
+
+
+def test_failed_cells_are_listed_and_run_again(
+    run_py: Callable[..., int], task: Any, finished: Finished, capsys: pytest.CaptureFixture[str]
+) -> None:
+    task.failing = {1: RuntimeError("boom"), 2: 3, 3: SystemExit(4)}
+    arguments = ("--multirun", "size=tiny", "codec=bf16", "seed=range(0,4)")
+    assert run_py(*arguments) == 1
+    assert [config.seed for config, _ in task.ran] == [0, 1, 2, 3]
+    printed = capsys.readouterr()
+    failed = [line for line in printed.out.splitlines() if line.startswith("failed: ")]
+    assert [line.split()[1] for line in failed] == ["seed=1", "seed=2", "seed=3"]
+    assert "boom" in printed.err
+    assert len(finished) == 1
+    assert len(finished[0][1]) == 4
+
+    task.ran, task.failing = [], {}
+    assert run_py(*arguments) == 0
+    assert [config.seed for config, _ in task.ran] == [1, 2, 3]
+    assert finished[1][0] == finished[0][0]  # the same sweep, the same tables
+
+
+def test_nothing_starts_when_one_cell_cannot_run(
+    run_py: Callable[..., int], task: Any, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    assert run_py("--multirun", "size=tiny", "seed=0,1", "train.lr=0.1,0") == 2
+    assert not task.ran
+    assert not files_below(tmp_path)
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("error: cell seed=0 train.lr=0: train.lr=0.0 is out of range")
+
+
+def test_the_sweeps_directory_can_be_replaced(
+    run_py: Callable[..., int], task: Any, finished: Finished, tmp_path: Path
+) -> None:
+    assert run_py("--multirun", "size=tiny", "seed=0,1", "hydra.sweep.dir='my sweep'") == 0
+    assert {directory.parent for _, directory in task.ran} == {Path("my sweep")}
+    assert finished[0][3] == Path("my sweep")
+    assert all(file.startswith("my sweep/") for file in files_below(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("sweeps=demo", "size=small"), "size=small: this sweep has no cases for it; choose size=tiny"),
+        (("--multirun", "size=tiny", "seed=0,1", "hydra.run.dir=x"), "use hydra.sweep.dir=x"),
+    ],
+)  # fmt: skip
+def test_one_line_refusals(
+    arguments: tuple[str, ...], said: str, run_py: Callable[..., int], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run_py(*arguments) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert said in line
+
+
+def test_a_sweep_under_torchrun_is_refused_with_the_command_to_use(
+    run_py: Callable[..., int], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RANK", "0")
+    assert run_py("--multirun", "size=tiny", "seed=0,1") == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.endswith("use: python run.py --multirun size=tiny seed=0,1")
+
+
+@pytest.mark.usefixtures("task")
+def test_derived_differences_are_axes_too(run_py: Callable[..., int], finished: Finished) -> None:
+    """The recipe's micro-batch is the training's, too."""
+    run_py("--multirun", "size=tiny", "model.recipe.micro_batch=1,2")
+    assert finished[0][2] == ["model.recipe.micro_batch", "train.micro_batch"]

@@ -1,0 +1,52 @@
+"""A small corpus, its tokens, and where real data may lie."""
+
+import os
+import random
+from pathlib import Path
+
+import pytest
+
+from gradwire.harness.data.corpus import Corpus
+from gradwire.harness.data.packing import TokenData, read_packed, write_packed
+from gradwire.harness.data.tokenizer import trained_tokenizer
+
+WORDS = [
+    "gradient",
+    "ring",
+    "butterfly",
+    "bucket",
+    "worker",
+    "naïve",
+    "Größe",
+    "梯度",
+    "sum",
+    "+=",
+    "x[i];\n\tstep\r",
+]
+LENGTH = 32
+
+
+@pytest.fixture(scope="session")
+def corpus() -> Corpus:
+    """Documents of 1 to 200 words, some longer and some shorter than a sequence."""
+    choose = random.Random(0)
+    documents = [" ".join(choose.choices(WORDS, k=choose.randint(1, 200))).strip() for _ in range(60)]
+    return Corpus("words", tuple(documents[:50]), tuple(documents[50:]), "by hand")
+
+
+@pytest.fixture(scope="session")
+def data(corpus, tmp_path_factory) -> TokenData:
+    folder = tmp_path_factory.mktemp("packed")
+    tokenizer = trained_tokenizer(corpus, 300, tmp_path_factory.mktemp("cache"))
+    write_packed(folder, corpus, tokenizer, LENGTH, None)
+    return read_packed(folder, mask_probability=0.15)
+
+
+@pytest.fixture(scope="session")
+def real_data() -> Path:
+    """The folder of real samples; tests that need it are skipped where it is absent."""
+    default = Path(__file__).resolve().parents[3].parent / "shared" / "data"
+    folder = Path(os.environ.get("GRADWIRE_DATA", default))
+    if not folder.is_dir():
+        pytest.skip(f"no real data in {folder}; set GRADWIRE_DATA=<folder>")
+    return folder

@@ -1,0 +1,64 @@
+"""The text that comes with Python: enough of it, the same in every process."""
+
+import inspect
+import os
+import subprocess
+import sys
+import textwrap
+
+import pytest
+
+from gradwire.harness.data import embedded
+from gradwire.harness.data.embedded import EmbeddedCorpus
+
+PRINT_IDENTITY = (
+    "import sys\n"
+    "from gradwire.harness.data.embedded import EmbeddedCorpus\n"
+    "corpus = EmbeddedCorpus()\n"
+    "print(corpus.fingerprint(), corpus.load().sha256)\n"
+    "assert not {'antigravity', 'asyncio', 'this', 'sqlite3'} & set(sys.modules)"
+)
+
+
+@pytest.fixture(scope="module")
+def corpus():
+    return EmbeddedCorpus().load()
+
+
+def test_it_is_at_least_a_megabyte_in_hundreds_of_documents(corpus):
+    assert corpus.num_bytes > 1_500_000
+    assert len(corpus.train) > 400
+    assert 0.04 < len(corpus.held_out) / (len(corpus.train) + len(corpus.held_out)) < 0.07
+    assert not set(corpus.train) & set(corpus.held_out)
+    assert all(document.strip() for document in corpus.train + corpus.held_out)
+
+
+def test_it_holds_topics_and_docstrings_in_source_order(corpus):
+    documents = corpus.train + corpus.held_out
+    assert any("Boolean operations" in document and "or_test" in document for document in documents)
+    document = next(text for text in documents if text.startswith(inspect.getdoc(textwrap)))
+    parts = [inspect.getdoc(textwrap.TextWrapper.fill), inspect.getdoc(textwrap.dedent)]
+    places = [document.index(part) for part in parts]
+    assert places == sorted(places)
+
+
+def test_it_is_the_same_in_every_process_and_imports_no_library_module(corpus):
+    identities = []
+    for hash_seed in ("1", "2"):
+        environment = os.environ | {"PYTHONHASHSEED": hash_seed}
+        done = subprocess.run(
+            [sys.executable, "-c", PRINT_IDENTITY],
+            env=environment,
+            check=True,
+            capture_output=True,
+            text=True,
+        )
+        identities.append(done.stdout.split())
+    assert identities[0] == identities[1] == [EmbeddedCorpus().fingerprint(), corpus.sha256]
+
+
+def test_a_python_without_sources_is_refused_in_one_line(monkeypatch, tmp_path):
+    monkeypatch.setattr(embedded, "_library", lambda: tmp_path)
+    with pytest.raises(ValueError, match=r"dataset=embedded: .* use dataset.path=") as refusal:
+        EmbeddedCorpus().load()
+    assert "\n" not in str(refusal.value)

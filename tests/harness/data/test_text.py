@@ -1,0 +1,80 @@
+"""Files and folders: how they are split, and how they are refused."""
+
+import os
+
+import pytest
+
+from gradwire.harness.data.text import TextCorpus
+
+
+def _folder(tmp_path, files):
+    for name, text in files.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    return TextCorpus(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("names", "held_out"),
+    [
+        (("wiki.train.tokens", "wiki.valid.tokens", "wiki.test.tokens"), "wiki.valid.tokens"),
+        (("train.txt", "test.txt"), "test.txt"),
+        (("train/0.txt", "validation/0.txt", "test/0.txt"), "validation/0.txt"),
+        (("data/train-00000.txt", "data/dev-00000.txt"), "data/dev-00000.txt"),
+    ],
+)
+def test_a_split_folder_is_taken_as_it_is(tmp_path, names, held_out):
+    files = {name: f"this is {name}\n\nmore of {name}\n\nin both" for name in names}
+    corpus = _folder(tmp_path, files | {"LICENSE.txt": "no data", "README.md": "neither"}).load()
+    assert corpus.train == (f"this is {names[0]}", f"more of {names[0]}")
+    assert corpus.held_out == (f"this is {held_out}", f"more of {held_out}", "in both")
+
+
+@pytest.mark.parametrize("names", [("a.txt", "latest.txt"), ("valid.txt", "test.txt"), ("only_train.txt",)])
+def test_without_both_splits_documents_are_held_out_by_hash(tmp_path, names):
+    files = {name: "\n\n".join(f"{name} {number}" for number in range(30)) for name in names}
+    corpus = _folder(tmp_path, files | {".hidden/x.txt": "hidden\n\ntext"}).load()
+    expected = {f"{name} {number}" for name in names for number in range(30)}
+    assert set(corpus.train) | set(corpus.held_out) == expected
+    assert not set(corpus.train) & set(corpus.held_out)
+    assert len(corpus.held_out) == -(-len(expected) // 20)
+
+
+def test_a_file_without_text_in_a_folder_is_skipped_aloud(tmp_path):
+    source = _folder(tmp_path, {"a.txt": "one\n\ntwo", "info.json": '{"rows": 2}'})
+    with pytest.warns(UserWarning, match=r"skipped: dataset.path=.*: info.json: has no field 'text'"):
+        corpus = source.load()
+    assert {*corpus.train, *corpus.held_out} == {"one", "two"}
+
+
+@pytest.mark.parametrize(
+    ("files", "reason"),
+    [
+        ({}, "has no file in a known format (.txt"),
+        ({"a.txt": ""}, "a.txt: has no text"),
+        ({"a.txt": "one document"}, "separate documents by blank lines"),
+        ({"a.txt": "same\n\nsame"}, "separate documents by blank lines"),
+    ],
+)
+def test_a_folder_without_documents_is_refused_in_one_line(tmp_path, files, reason):
+    with pytest.raises(ValueError) as refusal:
+        _folder(tmp_path, files).load()
+    assert str(refusal.value).startswith(f"dataset.path={tmp_path}: ")
+    assert reason in str(refusal.value) and "\n" not in str(refusal.value)
+
+
+def test_a_missing_path_is_refused(tmp_path):
+    with pytest.raises(ValueError, match=r"dataset.path=.*nowhere: no such file or folder; correct the path"):
+        TextCorpus(tmp_path / "nowhere").fingerprint()
+
+
+def test_the_fingerprint_follows_the_files_and_settings(tmp_path):
+    source = _folder(tmp_path, {"a.txt": "one\n\ntwo"})
+    seen = [source.fingerprint(), source.fingerprint()]
+    assert seen[0] == seen[1]
+    os.utime(tmp_path / "a.txt", ns=(1, 1))
+    seen += [source.fingerprint(), TextCorpus(tmp_path, 0.2).fingerprint()]
+    seen += [TextCorpus(tmp_path, text_field="body").fingerprint()]
+    (tmp_path / "b.txt").write_text("three")
+    seen += [source.fingerprint()]
+    assert len(set(seen)) == 5

@@ -1,0 +1,103 @@
+"""The parts of a step, the bandwidth over time, and the overlap metrics."""
+
+from __future__ import annotations
+
+import math
+import random
+from typing import cast
+
+import pytest
+
+from gradwire.harness.measure.breakdown import Breakdown, bandwidth, breakdown, mean_breakdown
+from gradwire.harness.measure.overlap import Overlap, group_row, overlap, utilization
+from gradwire.harness.measure.timeline import Kind, Span
+
+# compute 0-4 and 9-10, codec 3-5, comm 4-8: 4-5 is compression, 5-8 exposed, 8-9 other.
+SPANS = [
+    Span("compute", 0.0, 4.0),
+    Span("compute", 9.0, 10.0),
+    Span("codec", 3.0, 5.0),
+    Span("comm", 4.0, 8.0, bytes=400),
+]
+
+
+def test_a_step_by_hand() -> None:
+    assert breakdown(SPANS, 0.0, 10.0) == Breakdown(5.0, 1.0, 3.0, 1.0)
+
+
+def test_hidden_codec_and_communication_cost_nothing() -> None:
+    spans = [Span("compute", 0.0, 10.0), Span("codec", 1.0, 4.0), Span("comm", 2.0, 9.0)]
+    assert breakdown(spans, 0.0, 10.0) == Breakdown(10.0, 0.0, 0.0, 0.0)
+
+
+@pytest.mark.parametrize("seed", range(50))
+def test_parts_are_what_a_grid_says_and_sum_to_the_step(seed: int) -> None:
+    source = random.Random(seed)
+    spans = []
+    for _ in range(source.randrange(30)):
+        start, end = sorted(source.choices(range(-5, 46), k=2))  # some reach out of the step
+        spans.append(Span(cast(Kind, source.choice(["compute", "codec", "comm"])), start * 0.1, end * 0.1))
+    step = breakdown(spans, 0.0, 4.0)
+
+    def covered(kind: str, time: float) -> bool:
+        return any(span.kind == kind and span.start <= time < span.end for span in spans)
+
+    counts = dict.fromkeys(["compute", "codec", "comm", None], 0)
+    for cell in range(40):
+        time = (cell + 0.5) * 0.1
+        counts[next((kind for kind in ("compute", "codec", "comm") if covered(kind, time)), None)] += 1
+    parts = [step.compute_s, step.compression_s, step.exposed_comm_s, step.other_s]
+    assert parts == pytest.approx([0.1 * count for count in counts.values()], abs=1e-9)
+    assert sum(parts) == pytest.approx(4.0, abs=1e-12)
+    assert min(parts) >= 0
+
+
+def test_an_empty_step_is_refused() -> None:
+    with pytest.raises(ValueError, match="must end after it starts"):
+        breakdown([], 1.0, 1.0)
+
+
+def test_means_over_steps() -> None:
+    steps = [Breakdown(1.0, 2.0, 3.0, 4.0), Breakdown(3.0, 2.0, 1.0, 0.0)]
+    assert mean_breakdown(steps) == Breakdown(2.0, 2.0, 2.0, 2.0)
+    assert mean_breakdown(steps).step_s == 8.0
+    with pytest.raises(ValueError, match="no step to average"):
+        mean_breakdown([])
+
+
+def test_bandwidth_conserves_bytes_and_spreads_them_evenly() -> None:
+    spans = [Span("comm", 0.005, 0.025, bytes=200), Span("comm", 0.012, 0.012, bytes=50), SPANS[0]]
+    assert bandwidth(spans, 0.0, 0.03) == pytest.approx([5e3, 15e3, 5e3])
+    shortened = bandwidth(spans, 0.0, 0.025)  # the last bin is 5 ms wide
+    assert shortened == pytest.approx([5e3, 15e3, 10e3])
+
+
+def test_overlap_by_hand() -> None:
+    spans = [*SPANS, Span("compute", 5.0, 6.0)]
+    found = overlap(spans, 0.0, 10.0, wait_s=2.0)
+    assert found == Overlap(
+        compute_s=6.0, comm_s=4.0, overlap_s=1.0, wait_s=2.0, update_s=4.0, update_compute_s=1.0
+    )
+    assert found.row == 0.5
+    assert found.osf == pytest.approx(6 / (6 + 4 - 1))
+
+
+def test_idle_time_between_two_messages_belongs_to_the_update() -> None:
+    spans = [Span("comm", 1.0, 2.0), Span("comm", 5.0, 6.0), Span("compute", 0.0, 4.0)]
+    found = overlap(spans, 0.0, 10.0, wait_s=1.0)
+    assert (found.comm_s, found.update_s, found.overlap_s, found.update_compute_s) == (2.0, 5.0, 1.0, 3.0)
+
+
+def test_nobody_waits() -> None:
+    assert overlap([Span("compute", 0.0, 1.0)], 0.0, 1.0, wait_s=0.0).row == math.inf
+    ranks = [overlap(SPANS, 0.0, 10.0, wait_s=0.0) for _ in range(2)]
+    assert group_row(ranks) == math.inf
+
+
+def test_group_row_takes_the_least_overlap_and_the_longest_wait() -> None:
+    ranks = [Overlap(1, 1, 4.0, 2.0, 1, 1), Overlap(1, 1, 3.0, 1.0, 1, 1)]
+    assert group_row(ranks) == 1.5
+
+
+def test_utilization_counts_bits() -> None:
+    assert utilization(125_000_000, 1e9, 2.0) == 0.5

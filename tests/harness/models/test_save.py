@@ -1,0 +1,87 @@
+"""A saved model is a complete folder that loads to the same function."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from gradwire.harness.data.corpus import Corpus
+from gradwire.harness.data.tokenizer import pretrained_tokenizer, trained_tokenizer
+from gradwire.harness.models.build import build_model
+from gradwire.harness.models.save import save_model
+
+TEXT = "def step(loss): the gradient of the loss is sent to all workers — naïvely"
+
+
+@pytest.fixture(scope="module")
+def tokenizer(tmp_path_factory):
+    corpus = Corpus("sample", (TEXT, TEXT.upper()), (TEXT,), "")
+    return trained_tokenizer(corpus, 300, tmp_path_factory.mktemp("cache"))
+
+
+@pytest.fixture(autouse=True)
+def offline(monkeypatch):
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+
+
+def _from(folder, config):
+    return replace(config, weights="pretrained", path=str(folder))
+
+
+def test_a_saved_model_gives_the_same_logits(family_name, make_model_config, tokenizer, tmp_path):
+    config = make_model_config(family_name)
+    model = build_model(config, seed=3).eval()
+    save_model(model, tokenizer, tmp_path / "model")
+    assert {"config.json", "model.safetensors", "tokenizer.json"} <= {
+        p.name for p in (tmp_path / "model").iterdir()
+    }
+
+    loaded = build_model(_from(tmp_path / "model", config), seed=0).eval()
+    tokens = torch.tensor([tokenizer(TEXT)["input_ids"][:16]])
+    assert torch.equal(loaded(input_ids=tokens).logits, model(input_ids=tokens).logits)
+
+
+def test_its_tokenizer_comes_back_whatever_the_family(family_name, make_model_config, tokenizer, tmp_path):
+    config = make_model_config(family_name)
+    save_model(build_model(config, seed=3), tokenizer, tmp_path / "model")
+    loaded = pretrained_tokenizer(_from(tmp_path / "model", config))
+    assert loaded(TEXT)["input_ids"] == tokenizer(TEXT)["input_ids"]
+    assert loaded.special_tokens_map == tokenizer.special_tokens_map
+    assert loaded.decode(loaded(TEXT)["input_ids"]) == TEXT
+
+
+def test_loading_applies_dropout_and_names_settings_without_effect(make_model_config, tokenizer, tmp_path):
+    save_model(build_model(make_model_config("gpt2"), seed=0), tokenizer, tmp_path / "model")
+    asked = make_model_config("gpt2", dropout=0.3, num_layers=5)
+    with pytest.warns(UserWarning, match=r"model.num_layers=5 \(weights: 2\)"):
+        model = build_model(_from(tmp_path / "model", asked), seed=0)
+    assert {m.p for m in model.modules() if isinstance(m, torch.nn.Dropout)} == {0.3}
+    assert model.training
+
+
+def test_saving_again_replaces_the_folder(make_model_config, tokenizer, tmp_path):
+    config = make_model_config("llama")
+    folder = tmp_path / "model"
+    save_model(build_model(config, seed=1), tokenizer, folder)
+    (folder / "left_over").touch()
+    second = build_model(config, seed=2)
+    save_model(second, tokenizer, folder)
+    loaded = build_model(_from(folder, config), seed=0).state_dict()
+    assert all(torch.equal(tensor, loaded[name]) for name, tensor in second.state_dict().items())
+    assert not (folder / "left_over").exists()
+    assert [entry.name for entry in tmp_path.iterdir()] == ["model"]
+
+
+def test_a_failed_save_leaves_the_old_folder(make_model_config, tokenizer, tmp_path):
+    model, folder = build_model(make_model_config("llama"), seed=1), tmp_path / "model"
+    save_model(model, tokenizer, folder)
+    before = {file.name: file.read_bytes() for file in folder.iterdir()}
+
+    class FullDisk:
+        def save_pretrained(self, folder):
+            raise OSError("No space left on device")
+
+    with pytest.raises(OSError, match="No space left"):
+        save_model(build_model(make_model_config("llama"), seed=2), FullDisk(), folder)
+    assert {file.name: file.read_bytes() for file in folder.iterdir()} == before
+    assert [entry.name for entry in tmp_path.iterdir()] == ["model"]
