@@ -15,6 +15,7 @@ from typing import Any, TypeVar, cast
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import MissingMandatoryValue, OmegaConfBaseException
 
+from gradwire.codecs.backends import choose_backend
 from gradwire.codecs.registry import make_codec
 from gradwire.harness.config.cluster import resolve_cluster
 from gradwire.harness.config.errors import ConfigError
@@ -49,6 +50,7 @@ def validate(config: DictConfig) -> DictConfig:
     _check_model(resolved)
     _check_length(resolved)
     refused_as_config_error(make_codec, **_plain(resolved.codec))
+    resolved.kernels.name = refused_as_config_error(choose_backend, resolved.kernels.name)
     resolve_cluster(resolved)
     _check_together(resolved)
     OmegaConf.set_readonly(resolved, True)

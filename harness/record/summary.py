@@ -29,10 +29,10 @@ class Summary:
     train_time_s: float  # s, the training clock: evaluation, checkpoints and error measurement excluded
     wall_time_s: float  # s, everything
     rounds_per_second: float  # 1/s, 1 / mean step time on the training clock
-    compute_s: float  # s per step: forward, backward, optimizer
-    compression_s: float  # s per step: codec work not hidden by computation
-    exposed_comm_s: float  # s per step: bytes in flight and nothing else going on
-    other_s: float  # s per step: the rest; the four sum to the mean step, or are all 0 without spans
+    compute_s: float | None  # s per step: forward, backward, optimizer
+    compression_s: float | None  # s per step: codec work not hidden by computation
+    exposed_comm_s: float | None  # s per step: bytes in flight and nothing else going on
+    other_s: float | None  # s per step: the rest; the four sum to the mean step; all null without spans
 
     # Bytes, as counted by the transport.
     bytes_sent_per_rank: list[int]  # bytes each rank sent in the whole run, in rank order
@@ -63,7 +63,7 @@ class Summary:
     @property
     def has_breakdown(self) -> bool:
         """Whether the parts of a step are known: they are not where spans were not recorded."""
-        return self.compute_s + self.compression_s + self.exposed_comm_s + self.other_s > 0
+        return None not in (self.compute_s, self.compression_s, self.exposed_comm_s, self.other_s)
 
     @property
     def has_bytes(self) -> bool:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from omegaconf import DictConfig
 
+from gradwire.harness.record.summary import Summary
 from gradwire.harness.record.writer import is_done
 from gradwire.harness.report.runs import Run, load_run
 
@@ -57,27 +58,38 @@ def _finish(directory: Path) -> None:
 
 def _show(finished: Run) -> None:
     summary = finished.done
-    step_s = 1.0 / summary.rounds_per_second
-    wire = "nothing sent" if summary.wire_bits_per_coordinate is None else (
-        f"{summary.wire_bits_per_coordinate:.3f} wire bits per coordinate"
-    )
-    error = "" if summary.vnmse_mean is None else f", vNMSE {summary.vnmse_mean:.3g}"
-    print(f"{summary.metric} {summary.final_metric:.3f} after {summary.steps} steps{error}, {wire}")
-    print(
-        f"{summary.train_time_s:.1f} s on the training clock ({summary.clock}); a step of {step_s * 1e3:.0f} ms: "
-        f"compute {summary.compute_s * 1e3:.0f}, compression {summary.compression_s * 1e3:.0f}, "
-        f"exposed communication {summary.exposed_comm_s * 1e3:.0f}, other {summary.other_s * 1e3:.0f} ms"
-    )
-    if finished.choice("network") == "none" and summary.clock == "wall":
-        _note_on_loopback(finished)
+    wire, error = "", ""
+    if summary.wire_bits_per_coordinate is not None:
+        wire = f", {summary.wire_bits_per_coordinate:.3f} wire bits per coordinate"
+    if summary.vnmse_mean is not None:
+        error = f", vNMSE {summary.vnmse_mean:.3g}"
+    print(f"{summary.metric} {summary.final_metric:.3f} after {summary.steps} steps{error}{wire}")
+    print(f"{summary.train_time_s:.1f} s on the training clock ({summary.clock}){_parts(summary)}")
+    _note_on_loopback(finished)
     print(f"run: {finished.folder}")
+
+
+def _parts(summary: Summary) -> str:
+    """The mean step and where its time went."""
+    step = f"; a step of {1e3 / summary.rounds_per_second:.0f} ms"
+    if not summary.has_breakdown:
+        return step
+    parts = {
+        "compute": summary.compute_s,
+        "compression": summary.compression_s,
+        "exposed communication": summary.exposed_comm_s,
+        "other": summary.other_s,
+    }
+    return f"{step}: " + ", ".join(f"{name} {1e3 * (part or 0):.0f}" for name, part in parts.items()) + " ms"
 
 
 def _note_on_loopback(finished: Run) -> None:
     """On a raw loopback the wire is faster than any codec: say so where this run shows it."""
     summary = finished.done
-    if not summary.machine.get("gpus") and summary.compression_s > max(summary.exposed_comm_s, 1e-3):
+    looped = finished.choice("network") == "none" and summary.clock == "wall" and not summary.machine.get("gpus")
+    compression_s, exposed_s = summary.compression_s or 0.0, summary.exposed_comm_s or 0.0
+    if looped and compression_s > max(exposed_s, 1e-3):
         print(
-            f"note: on a raw loopback compression does not pay: {summary.compression_s * 1e3:.0f} ms a step to "
-            f"compress, {summary.exposed_comm_s * 1e3:.0f} ms of exposed communication; network=paced makes links count"
+            f"note: on a raw loopback compression does not pay: {compression_s * 1e3:.0f} ms a step to compress, "
+            f"{exposed_s * 1e3:.0f} ms of exposed communication; network=paced makes links count"
         )

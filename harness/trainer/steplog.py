@@ -74,13 +74,19 @@ class StepLog:
         return [step.losses[rank], step.train_time_s, end - start, *parts, float(step.bytes_sent[rank])]
 
     def _row(self, shared: dict[str, Any], ranks: list[list[float]]) -> dict[str, Any]:
-        """Loss: mean in rank order. Clock and step time: the slowest rank's. Parts: mean over ranks."""
+        """Loss: the mean, summed in rank order. Clock: the latest. Step and its parts: the slowest rank's."""
         columns = dict(zip(PER_RANK, zip(*ranks, strict=True), strict=True))
         size = self._world.size
-        row: dict[str, Any] = {"step": shared["step"], "loss": sum(columns["loss"]) / size}
-        row |= {name: max(columns[name]) for name in ("train_time_s", "step_time_s")}
+        slowest = max(range(size), key=lambda rank: columns["step_time_s"][rank])
+        row: dict[str, Any] = {
+            "step": shared["step"],
+            "loss": sum(columns["loss"]) / size,
+            "train_time_s": max(columns["train_time_s"]),
+            "step_time_s": columns["step_time_s"][slowest],
+        }
         row |= {key: value for key, value in shared.items() if key != "step"}
-        row |= {name: None if math.isnan(columns[name][0]) else sum(columns[name]) / size for name in PARTS}
+        parts = {name: columns[name][slowest] for name in PARTS}
+        row |= {name: None if math.isnan(part) else part for name, part in parts.items()}
         row["bytes_sent"] = int(sum(columns["bytes_sent"]))
         row["wire_bits_per_coordinate"] = wire_bits(row["bytes_sent"], size, self._num_coordinates)
         return row

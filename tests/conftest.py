@@ -1,0 +1,28 @@
+"""Fixtures for all tests."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+
+os.environ["OMP_NUM_THREADS"] = "1"
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
+
+import pytest
+import torch
+from pool import WorkerPool, Workers
+
+torch.set_num_threads(1)
+
+
+@pytest.fixture(scope="session")
+def _pool() -> Iterator[WorkerPool]:
+    pool = WorkerPool()
+    yield pool
+    pool.close()
+
+
+@pytest.fixture
+def workers(_pool: WorkerPool) -> Workers:
+    """`workers(n)(function, *arguments)`: run a module-level function on n gloo ranks, results by rank."""
+    return Workers(_pool)
