@@ -114,4 +114,3 @@ class ScheduledCollectives:
 
 def _bytes(tensor: Tensor) -> Tensor:
     return tensor.contiguous().view(-1).view(torch.uint8)
-

@@ -13,7 +13,7 @@ from pathlib import Path
 import torch.distributed as dist
 from omegaconf import DictConfig
 
-from gradwire.harness.launch.processes import WorkerFailed, run_processes, tracebacks
+from gradwire.harness.launch.processes import WorkerError, run_processes, tracebacks
 from gradwire.harness.launch.worker import prepare_process, train, train_local_rank, train_virtual
 from gradwire.harness.record.writer import DirectoryLock, mark_failed, write_atomically
 from gradwire.harness.trainer.build import load_data
@@ -29,7 +29,7 @@ def under_torchrun() -> bool:
 def run_here(config: DictConfig, directory: Path) -> None:
     """Train with all ranks started or hosted by this process.
 
-    Raises ValueError for what a user can mend and WorkerFailed naming the rank; the directory then
+    Raises ValueError for what a user can mend and WorkerError naming the rank; the directory then
     says FAILED and why.
     """
     lock = DirectoryLock(directory)
@@ -50,7 +50,7 @@ def _run_local(config: DictConfig, directory: Path) -> None:
     try:
         arguments = (config, directory, folder / "rendezvous")
         run_processes(_local_rank, arguments, config.cluster.workers, folder)
-    except WorkerFailed:
+    except WorkerError:
         write_atomically(directory / TRACEBACKS, tracebacks(folder))
         raise
     finally:

@@ -30,7 +30,7 @@ GRACE_S = 5.0
 _PR_SET_PDEATHSIG = 1
 
 
-class WorkerFailed(RuntimeError):
+class WorkerError(RuntimeError):
     """A rank failed; the text is one line that names it."""
 
 
@@ -46,12 +46,14 @@ class Report:
 def run_processes(target: Callable[..., None], arguments: Sequence[Any], size: int, folder: Path) -> None:
     """Run `target(*arguments, rank)` in `size` new processes until all have ended.
 
-    `folder` holds the reports of failed ranks with their tracebacks. Raises WorkerFailed; whatever
+    `folder` holds the reports of failed ranks with their tracebacks. Raises WorkerError; whatever
     happens, Ctrl-C and SIGTERM included, no child is left running.
     """
     context = get_context("spawn")
     workers = [
-        context.Process(target=_child, args=(target, arguments, rank, str(folder), os.getpid()), name=f"rank {rank}")
+        context.Process(
+            target=_child, args=(target, arguments, rank, str(folder), os.getpid()), name=f"rank {rank}"
+        )
         for rank in range(size)
     ]
     with _terminated_as_exception():
@@ -68,7 +70,9 @@ def run_processes(target: Callable[..., None], arguments: Sequence[Any], size: i
                     worker.join()
 
 
-def _child(target: Callable[..., None], arguments: Sequence[Any], rank: int, folder: str, parent: int) -> None:
+def _child(
+    target: Callable[..., None], arguments: Sequence[Any], rank: int, folder: str, parent: int
+) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle
     _die_with_parent(parent)
     try:
@@ -116,7 +120,7 @@ def _watch(workers: Sequence[BaseProcess], folder: Path) -> None:
     while running:
         wait([worker.sentinel for worker in running])
         if any(worker.exitcode not in (None, 0) for worker in running):
-            raise WorkerFailed(_verdict(workers, folder))
+            raise WorkerError(_verdict(workers, folder))
         running = [worker for worker in running if worker.exitcode is None]
 
 
@@ -124,18 +128,21 @@ def _verdict(workers: Sequence[BaseProcess], folder: Path) -> str:
     deadline = time.monotonic() + GRACE_S
     while time.monotonic() < deadline and any(worker.exitcode is None for worker in workers):
         time.sleep(0.05)
-    killed = [(rank, -worker.exitcode) for rank, worker in enumerate(workers) if (worker.exitcode or 0) < 0]
+    codes = {rank: worker.exitcode or 0 for rank, worker in enumerate(workers)}
+    killed = [(rank, -code) for rank, code in codes.items() if code < 0]
     reports = read_reports(folder)
     if killed:
-        return "; ".join(f"rank {rank} was killed by {signal.Signals(number).name}" for rank, number in killed)
+        return "; ".join(
+            f"rank {rank} was killed by {signal.Signals(number).name}" for rank, number in killed
+        )
     silent = [rank for rank, worker in enumerate(workers) if worker.exitcode is None]
     blamed = {report.peer for report in reports}
     if silent and reports and (blamed & set(silent) or all(report.peer is not None for report in reports)):
         names = ", ".join(f"rank {rank}" for rank in silent)
         return f"{names} hung: no answer within cluster.timeout_s ({reports[0].text})"
     if not reports:
-        codes = {rank: worker.exitcode for rank, worker in enumerate(workers) if worker.exitcode}
-        return f"ranks ended with exit codes {codes} and no report"
+        failed = {rank: code for rank, code in codes.items() if code}
+        return f"ranks ended with exit codes {failed} and no report"
     cause = next((report for report in reports if report.peer is None), reports[0])
     return f"rank {cause.rank} failed: {cause.text}"
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 from omegaconf import DictConfig
+from torch._C._distributed_c10d import FileStore, HashStore
 
 from gradwire.harness.record.writer import RunWriter
 from gradwire.harness.trainer.build import build
@@ -44,11 +45,14 @@ def train_local_rank(config: DictConfig, directory: Path, rank: int, rendezvous:
     """Rank `rank` of a local cluster; ranks meet in the file `rendezvous`."""
     size = config.cluster.workers
     os.environ |= {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(size)}
-    os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "0"}  # Accelerate asks for them; the file is used
+    os.environ |= {
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": "0",
+    }  # Accelerate asks for them; the file is used
     if config.cluster.backend == "gloo":
         os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
     device = prepare_process(config, rank)
-    store = dist.FileStore(str(rendezvous), size)
+    store = FileStore(str(rendezvous), size)
     timeout = timedelta(seconds=config.cluster.timeout_s)
     dist.init_process_group(config.cluster.backend, store=store, rank=rank, world_size=size, timeout=timeout)
     try:
@@ -61,7 +65,7 @@ def train_virtual(config: DictConfig, directory: Path) -> None:
     """All ranks of a virtual cluster in this process, whose own process group is a world of one."""
     device = prepare_process(config, 0)
     backend = "nccl" if device.type == "cuda" else "gloo"
-    dist.init_process_group(backend, store=dist.HashStore(), rank=0, world_size=1)
+    dist.init_process_group(backend, store=HashStore(), rank=0, world_size=1)
     try:
         train(config, directory, device, writes=True)
     finally:

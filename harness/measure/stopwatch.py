@@ -37,18 +37,24 @@ class CudaStopwatch:
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
-        self._anchor = torch.cuda.Event(enable_timing=True)
+        self._anchor = _event()
         torch.cuda.synchronize(device)
         self._anchor.record(torch.cuda.current_stream(device))
         self._anchor_s = time.perf_counter()
 
     def mark(self) -> object:
-        event = torch.cuda.Event(enable_timing=True)
+        event = _event()
         event.record(torch.cuda.current_stream(self._device))
         return event
 
     def seconds(self, mark: object) -> float:
-        return self._anchor_s + self._anchor.elapsed_time(cast(torch.cuda.Event, mark)) / 1e3
+        elapsed_ms: float = self._anchor.elapsed_time(cast(torch.cuda.Event, mark))
+        return self._anchor_s + elapsed_ms / 1e3
+
+
+def _event() -> torch.cuda.Event:
+    event: torch.cuda.Event = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
+    return event
 
 
 def make_stopwatch(device: torch.device) -> Stopwatch:

@@ -6,8 +6,8 @@ import hashlib
 from collections.abc import Sequence
 from itertools import accumulate
 
-import torch.distributed as dist
 from torch import nn
+from torch._C._distributed_c10d import GradBucket
 
 from gradwire.codecs.interface import Layout
 
@@ -19,7 +19,7 @@ class BucketLayouts:
         self._names = {id(parameter): name for name, parameter in model.named_parameters()}
         self._known: dict[tuple[int, ...], Layout] = {}
 
-    def of(self, bucket: dist.GradBucket) -> Layout:
+    def of(self, bucket: GradBucket) -> Layout:
         """The bucket's layout: parameters lie one after another, in the order gradients get ready."""
         parameters = bucket.parameters()
         key = tuple(id(parameter) for parameter in parameters)

@@ -3,8 +3,8 @@
 from collections.abc import Callable, Mapping
 
 import torch
-import torch.distributed as dist
 from torch import Tensor
+from torch._C._distributed_c10d import GradBucket  # as register_comm_hook wants it annotated
 
 from gradwire.codecs.interface import Codec, Layout, Round
 from gradwire.harness.parallel.buckets import BucketLayouts
@@ -42,7 +42,7 @@ class Synchronizer:
         self._held_back: list[Callable[[], None]] = []
         self._step_open = False
 
-    def hook(self, state: object, bucket: dist.GradBucket) -> torch.futures.Future[Tensor]:
+    def hook(self, state: object, bucket: GradBucket) -> torch.futures.Future[Tensor]:
         """DDP calls this for each bucket, in bucket order; the future holds the mean."""
         index, layout = bucket.index(), self._bucket_layouts.of(bucket)
         if index == 0:
@@ -74,7 +74,9 @@ class Synchronizer:
 
     def _start(self, index: int, x: Tensor, layout: Layout) -> torch.futures.Future[Tensor]:
         world = self.world
-        devices = [world.device] if world.device.type == "cuda" else None
+        devices: list[int | str | torch.device] | None = (
+            [world.device] if world.device.type == "cuda" else None
+        )
         future: torch.futures.Future[Tensor] = torch.futures.Future(devices=devices)
         round = Round(self.step, layout, world.rank, world.size, self._seed)
         collective = synchronization(self.codec, x, round, self._check_hashes)
@@ -103,4 +105,4 @@ class _CopyingFuture:
         self._future.set_result(mean)
 
     def set_exception(self, error: BaseException) -> None:
-        self._future.set_exception(error)
+        self._future.set_exception(error)  # type: ignore[arg-type]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -56,7 +56,7 @@ async def _compare_hashes(mean: Tensor, round: Round, comm: ScheduledCollectives
         )
 
 
-def gradient_error(world: World, buckets: dict[int, Sequence[MeasuredBucket]]) -> GradientError:
+def gradient_error(world: World, buckets: Mapping[int, Sequence[MeasuredBucket]]) -> GradientError:
     """vNMSE's sums over all buckets; `buckets` per hosted rank. The same on every rank.
 
     The exact average is the sum in float64 partial sums over the run's own topology, uncounted.

@@ -10,9 +10,9 @@ from collections.abc import Mapping
 from typing import Any
 
 import torch
-import torch.distributed as dist
 from accelerate import Accelerator
 from torch import Tensor, nn
+from torch._C._distributed_c10d import GradBucket  # as register_comm_hook wants it annotated
 
 from gradwire.codecs.interface import Codec, Layout, Round
 from gradwire.harness.parallel.buckets import BucketLayouts
@@ -55,7 +55,8 @@ class VirtualDataParallel:
         self._collected: list[CollectedBucket] = []
         self._copies: dict[int, list[MeasuredBucket]] = {}
 
-    def _collect(self, state: object, bucket: dist.GradBucket) -> torch.futures.Future[Tensor]:
+    def _collect(self, state: object, bucket: GradBucket) -> torch.futures.Future[Tensor]:
+        self._world.synchronize()
         ready = time.perf_counter() - self._started
         x = bucket.buffer()
         self._collected.append((ready, self._layouts.of(bucket), x.clone()))
@@ -88,7 +89,9 @@ class VirtualDataParallel:
             self._ddp.zero_grad(set_to_none=True)
             self._collected = []
             self._started = time.perf_counter()
-            losses[rank] = forward_backward(self._ddp, self._accelerator, batches[rank], self._seed, step, rank)
+            losses[rank] = forward_backward(
+                self._ddp, self._accelerator, batches[rank], self._seed, step, rank
+            )
             buckets[rank] = self._collected
             ends = [0.0, *(ready for ready, _, _ in self._collected)]
             for start, end in zip(ends, ends[1:], strict=False):
@@ -120,7 +123,10 @@ class VirtualDataParallel:
         means = self._world.run_step(collectives)
         if measured:
             self._copies = {
-                rank: [MeasuredBucket(x, mean) for (_, _, x), mean in zip(buckets[rank], means[rank], strict=True)]
+                rank: [
+                    MeasuredBucket(x, mean)
+                    for (_, _, x), mean in zip(buckets[rank], means[rank], strict=True)
+                ]
                 for rank in self._world.ranks
             }
         for (_, layout, _), mean in zip(buckets[0], means[0], strict=True):
@@ -148,6 +154,7 @@ class VirtualDataParallel:
         synchronized = max(compute_s, *self._world.end_s.values())
         start = time.perf_counter()
         norm, skipped = self._updater.apply(learning_rate)
+        self._world.synchronize()
         end = synchronized + time.perf_counter() - start
         for rank in self._world.ranks:
             self._world.recorders[rank].add("compute", synchronized, end)

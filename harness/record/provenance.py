@@ -15,7 +15,16 @@ import torch
 
 import gradwire
 
-PACKAGES = ("torch", "transformers", "tokenizers", "datasets", "accelerate", "hydra-core", "numpy", "safetensors")
+PACKAGES = (
+    "torch",
+    "transformers",
+    "tokenizers",
+    "datasets",
+    "accelerate",
+    "hydra-core",
+    "numpy",
+    "safetensors",
+)
 SOURCES = ("codecs", "harness")
 
 

@@ -44,7 +44,9 @@ class DirectoryLock:
             fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
             os.close(self._descriptor)
-            raise ValueError(f"{directory} is in use by another run; wait for it or set hydra.run.dir=") from None
+            raise ValueError(
+                f"{directory} is in use by another run; wait for it or set hydra.run.dir="
+            ) from None
 
     def release(self) -> None:
         os.close(self._descriptor)

@@ -39,9 +39,9 @@ def run_task(config: DictConfig) -> int:
 
 def expected_errors() -> tuple[type[Exception], ...]:
     """Errors whose text says all there is to say."""
-    from gradwire.harness.launch.processes import WorkerFailed
+    from gradwire.harness.launch.processes import WorkerError
 
-    return ValueError, WorkerFailed
+    return ValueError, WorkerError
 
 
 def one_line(error: BaseException) -> str:

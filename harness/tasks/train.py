@@ -86,10 +86,12 @@ def _parts(summary: Summary) -> str:
 def _note_on_loopback(finished: Run) -> None:
     """On a raw loopback the wire is faster than any codec: say so where this run shows it."""
     summary = finished.done
-    looped = finished.choice("network") == "none" and summary.clock == "wall" and not summary.machine.get("gpus")
+    looped = (
+        finished.choice("network") == "none" and summary.clock == "wall" and not summary.machine.get("gpus")
+    )
     compression_s, exposed_s = summary.compression_s or 0.0, summary.exposed_comm_s or 0.0
     if looped and compression_s > max(exposed_s, 1e-3):
         print(
-            f"note: on a raw loopback compression does not pay: {compression_s * 1e3:.0f} ms a step to compress, "
-            f"{exposed_s * 1e3:.0f} ms of exposed communication; network=paced makes links count"
+            f"note: on a raw loopback compression does not pay: {compression_s * 1e3:.0f} ms a step to "
+            f"compress, {exposed_s * 1e3:.0f} ms of exposed communication; network=paced makes links count"
         )

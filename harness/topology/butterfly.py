@@ -55,7 +55,9 @@ def _core_steps(rank: int, core: int, extras: int) -> list[Step]:
     chunks, steps = range(core), []
     source: Source = "leaf"
     if folded:
-        steps.append(Step("reduce_scatter", receives=(Receive(core + rank, chunks, 1, _actions(chunks, rank)),)))
+        steps.append(
+            Step("reduce_scatter", receives=(Receive(core + rank, chunks, 1, _actions(chunks, rank)),))
+        )
         source = "inner"
     exchanges = []
     while len(chunks) > 1:

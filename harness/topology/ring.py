@@ -20,7 +20,15 @@ def _steps(rank: int, size: int) -> list[Step]:
     for hop in range(size - 1):
         last = hop == size - 2
         steps.append(
-            _step("reduce_scatter", rank, size, hop, hop + 1, "inner" if hop else "leaf", "sink" if last else "inner")
+            _step(
+                "reduce_scatter",
+                rank,
+                size,
+                hop,
+                hop + 1,
+                "inner" if hop else "leaf",
+                "sink" if last else "inner",
+            )
         )
     for hop in range(size - 1, 2 * (size - 1)):
         steps.append(_step("all_gather", rank, size, hop, size, "sealed", "gather"))

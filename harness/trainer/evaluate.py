@@ -26,7 +26,9 @@ def evaluate(model: nn.Module, data: TokenData, objective: str, world: World, mi
             rank: [
                 value
                 for index in range(rounds)
-                for value in _batch_sums(model, data, objective, index * world.size + rank, micro_batch, world)
+                for value in _batch_sums(
+                    model, data, objective, index * world.size + rank, micro_batch, world
+                )
             ]
             for rank in world.ranks
         }
@@ -35,7 +37,7 @@ def evaluate(model: nn.Module, data: TokenData, objective: str, world: World, mi
     gathered = world.gather(rows)
     in_order = [gathered[b % world.size][2 * (b // world.size) :][:2] for b in range(num_batches)]
     total, count = (sum(column) for column in zip(*in_order, strict=True))
-    return total / count
+    return float(total / count)
 
 
 @torch.no_grad()

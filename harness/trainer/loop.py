@@ -163,7 +163,10 @@ class Trainer:
     def _end(self, coordinates: int, wall_time_s: float) -> None:
         """Gather the byte counters, write checkpoint and summary; DONE is the very last thing."""
         counts = self._world.gather(
-            {rank: [float(self._world.traffic[rank].by_phase[p]) for p in PHASES] for rank in self._world.ranks}
+            {
+                rank: [float(self._world.traffic[rank].by_phase[p]) for p in PHASES]
+                for rank in self._world.ranks
+            }
         )
         if self._writer is None:
             return

@@ -13,7 +13,9 @@ def num_steps(steps: int | None, epochs: float | None, sequences: int, sequences
     return max(1, math.ceil(epochs * sequences / sequences_per_step))
 
 
-def learning_rate(step: int, *, lr: float, warmup_steps: int, end_factor: float, schedule_steps: int) -> float:
+def learning_rate(
+    step: int, *, lr: float, warmup_steps: int, end_factor: float, schedule_steps: int
+) -> float:
     """The rate of step `step` (from 0): linear warm-up, then linear to `end_factor`, then constant.
 
     Without warm-up it is torch's LinearLR from factor 1 to `end_factor` over `schedule_steps`

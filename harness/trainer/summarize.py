@@ -35,6 +35,9 @@ def summarize(
     curve = [Evaluation(row["step"], row["train_time_s"], row[METRIC]) for row in evaluations]
     mean_step_s = _mean([row["step_time_s"] for row in timed])
     size = config.cluster.workers
+    parts: dict[str, Any] = {
+        part: _mean([row[part] for row in timed]) if config.measure.spans else None for part in PARTS
+    }
     commit, dirty = git_state()
     return Summary(
         metric=METRIC,
@@ -45,7 +48,7 @@ def summarize(
         train_time_s=evaluations[-1]["train_time_s"],
         wall_time_s=wall_time_s,
         rounds_per_second=1.0 / mean_step_s,
-        **{part: _mean([row[part] for row in timed]) if config.measure.spans else None for part in PARTS},
+        **parts,
         bytes_sent_per_rank=bytes_by_rank,
         bytes_by_phase=bytes_by_phase,
         wire_bits_per_coordinate=wire_bits(sum(bytes_by_rank), size, num_coordinates * len(steps)),

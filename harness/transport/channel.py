@@ -27,7 +27,7 @@ TaggedMessage = tuple[int, Tensor, int]
 """A message and its tag."""
 
 
-class Handle(ABC):
+class Handle:
     """Messages posted together. `sent_bytes` is what this rank sends in them."""
 
     sent_bytes: int = 0
@@ -97,7 +97,9 @@ class Channel(ABC):
         return Wait(handle)
 
     @abstractmethod
-    def _post(self, sends: Sequence[TaggedMessage], receives: Sequence[TaggedMessage], phase: str) -> Handle: ...
+    def _post(
+        self, sends: Sequence[TaggedMessage], receives: Sequence[TaggedMessage], phase: str
+    ) -> Handle: ...
 
     @abstractmethod
     def backend_sum(self, x: Tensor) -> Handle:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import torch
@@ -91,6 +91,7 @@ class LocalRank:
     link: Link
     traffic: Traffic
     recorder: Recorder
+    synchronize: Callable[[], None]
     now: float = 0.0
     segment_start: float = 0.0  # wall clock
     active: list[Task] = field(default_factory=list)
@@ -103,6 +104,7 @@ class LocalRank:
         """Run a task's next piece of codec work; it leaves `active` when it ends."""
         self.segment_start = time.perf_counter()
         more = task.advance()
+        self.synchronize()
         end = self.time()
         self.recorder.add("codec", self.now, end)
         self.now = end
@@ -145,8 +147,8 @@ def run_local(
     queues = [deque(own) for own in tasks]
     try:
         while any(queues) or any(state.active for state in states):
-            # A list, not a generator: every rank gets its turn.
-            if not any([_progress(state, own, in_flight) for state, own in zip(states, queues, strict=True)]):
+            moved = [_progress(state, own, in_flight) for state, own in zip(states, queues, strict=True)]
+            if not any(moved):
                 raise RuntimeError(f"the collective is stuck: {mailboxes.waiting()}")
     except BaseException as error:
         for state in states:

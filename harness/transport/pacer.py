@@ -30,11 +30,15 @@ class Pacer:
         self._thread = threading.Thread(target=self._run, name="pacer", daemon=True)
         self._thread.start()
 
-    def send(self, group: dist.ProcessGroup, peer: int, buffer: Tensor, tag: int) -> Callable[[], dist.Work | None]:
+    def send(
+        self, group: dist.ProcessGroup, peer: int, buffer: Tensor, tag: int
+    ) -> Callable[[], dist.Work | None]:
         """Queue a send; calling the result waits until it has left and returns its work."""
         arrival = self._link.transmit(time.monotonic(), buffer.numel() * buffer.element_size())
         issued: Future[dist.Work | None] = Future()
-        self._departures.put((arrival, lambda: dist.isend(buffer, group_dst=peer, group=group, tag=tag), issued))
+        self._departures.put(
+            (arrival, lambda: dist.isend(buffer, group_dst=peer, group=group, tag=tag), issued)
+        )
         return lambda: issued.result(self._timeout_s + max(0.0, arrival - time.monotonic()))
 
     def _run(self) -> None:

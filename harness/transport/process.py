@@ -83,8 +83,14 @@ class ProcessChannel(Channel):
         self, handle: ProcessHandle, sends: Sequence[TaggedMessage], receives: Sequence[TaggedMessage]
     ) -> None:
         operations = [
-            *(dist.P2POp(dist.isend, buffer, group=self._group, group_peer=peer) for peer, buffer, _ in sends),
-            *(dist.P2POp(dist.irecv, buffer, group=self._group, group_peer=peer) for peer, buffer, _ in receives),
+            *(
+                dist.P2POp(dist.isend, buffer, group=self._group, group_peer=peer)
+                for peer, buffer, _ in sends
+            ),
+            *(
+                dist.P2POp(dist.irecv, buffer, group=self._group, group_peer=peer)
+                for peer, buffer, _ in receives
+            ),
         ]
         peer = (receives or sends)[0][0] if operations else self.rank
         for work in dist.batch_isend_irecv(operations) if operations else []:

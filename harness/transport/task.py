@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine
 from typing import Any
 
+import torch
+
 from gradwire.harness.transport.channel import Handle
 
 
@@ -20,6 +22,8 @@ class Task:
         self._coroutine, self._finish, self._fail = coroutine, finish, fail
         self.handle: Handle | None = None
         """What the coroutine waits for; None before the start and after the end."""
+        self.ready: torch.cuda.Event | None = None
+        """On CUDA: when the inputs are ready on the stream that made them."""
 
     def advance(self) -> bool:
         """Run to the next wait; False when the coroutine has ended and its result been delivered."""

@@ -20,6 +20,10 @@ from gradwire.harness.transport.process import ProcessHandle
 from gradwire.harness.transport.task import Task
 
 
+def _new_stream(device: torch.device) -> torch.cuda.Stream | None:
+    return torch.cuda.Stream(device) if device.type == "cuda" else None  # type: ignore[no-untyped-call]
+
+
 class CommunicationThread:
     """Runs submitted tasks one after another.
 
@@ -30,14 +34,16 @@ class CommunicationThread:
     def __init__(self, recorder: Recorder, device: torch.device) -> None:
         self.error: BaseException | None = None
         self._recorder = recorder
-        self._stream = torch.cuda.Stream(device) if device.type == "cuda" else None
+        self._stream = _new_stream(device)
         self._tasks: queue.SimpleQueue[Task | None] = queue.SimpleQueue()
         self._lock = threading.Lock()
         self._thread = threading.Thread(target=self._run, name="communication", daemon=True)
         self._thread.start()
 
     def submit(self, task: Task) -> None:
-        """Queue a task."""
+        """Queue a task; on CUDA it sees what the calling thread's current stream has done so far."""
+        if self._stream is not None:
+            task.ready = torch.cuda.current_stream(self._stream.device).record_event()
         with self._lock:
             if self.error is None:
                 self._tasks.put(task)
@@ -61,6 +67,8 @@ class CommunicationThread:
 
     def _drive(self, task: Task) -> None:
         recorder = self._recorder
+        if self._stream is not None and task.ready is not None:
+            self._stream.wait_event(task.ready)
         start = recorder.mark()
         while task.advance():
             posted = recorder.mark()

@@ -19,11 +19,20 @@ Collective = Callable[[ScheduledCollectives], Coroutine[Any, None, Result]]
 class World(Protocol):
     """All ranks of a run; `ranks` are those hosted by this process."""
 
-    size: int
-    ranks: tuple[int, ...]
-    device: torch.device
-    traffic: Mapping[int, Traffic]
-    recorders: Mapping[int, Recorder]
+    @property
+    def size(self) -> int: ...
+
+    @property
+    def ranks(self) -> tuple[int, ...]: ...
+
+    @property
+    def device(self) -> torch.device: ...
+
+    @property
+    def traffic(self) -> Mapping[int, Traffic]: ...
+
+    @property
+    def recorders(self) -> Mapping[int, Recorder]: ...
 
     def run(self, collectives: Mapping[int, Collective[Result]]) -> dict[int, Result]:
         """Run one collective now, given per hosted rank; its results per hosted rank.

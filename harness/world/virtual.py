@@ -45,6 +45,11 @@ class VirtualWorld:
         self.end_s: dict[int, float] = {}
         """When each rank's last `run_step` ended, in simulated seconds."""
 
+    def synchronize(self) -> None:
+        """Wait for the device, so that wall stamps measure what was launched."""
+        if self.device.type == "cuda":
+            torch.cuda.synchronize(self.device)
+
     def run_step(self, collectives: Mapping[int, Sequence[TimedCollective]]) -> dict[int, list[Any]]:
         """Run a step's collectives on all ranks from simulated time 0 on, with overlap.
 
@@ -53,7 +58,8 @@ class VirtualWorld:
         """
         mailboxes = Mailboxes(self._debug)
         states = [
-            LocalRank(rank, self._make_link(), self.traffic[rank], self.recorders[rank]) for rank in self.ranks
+            LocalRank(rank, self._make_link(), self.traffic[rank], self.recorders[rank], self.synchronize)
+            for rank in self.ranks
         ]
         numbers = [next(self._numbers) for _ in collectives[0]]
         futures: list[list[Future[Any]]] = [[Future() for _ in numbers] for _ in self.ranks]

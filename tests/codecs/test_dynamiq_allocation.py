@@ -165,7 +165,7 @@ def test_a_tiny_bucket_is_sent_at_the_smallest_widths_and_says_so_once(
     codec = DynamiQ(bits=3)
     for _ in range(2):
         hops = make_hops(codec, heavy_tailed(100, 1))
-        assert hops[0].message_bytes(range(0, 1), 1) == 96
+        assert hops[0].message_bytes(range(1), 1) == 96
     assert len(caplog.records) == 1 and "too small" in caplog.text
 
 
@@ -185,6 +185,6 @@ def test_exact_sizes_are_what_is_used() -> None:
     xs = heavy_tailed(40_000, 2)
     fixed, exact = make_hops(DynamiQ(bits=6), xs)[0], make_hops(DynamiQ(bits=6, exact_size=True), xs)[0]
     zeros = make_hops(DynamiQ(bits=6, exact_size=True), [torch.zeros_like(x) for x in xs])[0]
-    chunk = range(0, 1)
+    chunk = range(1)
     assert exact.message_bytes(chunk, 1) <= fixed.message_bytes(chunk, 1)
     assert zeros.message_bytes(chunk, 1) == align(82 * 79)

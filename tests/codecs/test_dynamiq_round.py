@@ -143,7 +143,7 @@ def test_a_message_of_several_chunks_is_their_messages() -> None:
 
 def test_sealing_replaces_the_own_sum_by_what_was_sent() -> None:
     sender, receiver = (make_hops(DynamiQ(), heavy_tailed(3000, 1), num_chunks=2)[0] for _ in range(2))
-    for chunk in (range(0, 1), range(1, 2)):
+    for chunk in (range(1), range(1, 2)):
         out = empty_message(sender, chunk)
         sender.seal(None, chunk, out)
         receiver.decode(out, chunk)
@@ -153,7 +153,7 @@ def test_sealing_replaces_the_own_sum_by_what_was_sent() -> None:
 def test_a_message_of_the_wrong_length_is_refused() -> None:
     hops = make_hops(DynamiQ(), heavy_tailed(3000, 1))[0]
     with pytest.raises(AssertionError, match="message length"):
-        hops.encode(range(0, 1), torch.empty(16, dtype=torch.uint8))
+        hops.encode(range(1), torch.empty(16, dtype=torch.uint8))
 
 
 def test_fewer_super_groups_than_chunks() -> None:

@@ -31,7 +31,9 @@ def gradients(rank: int, numel: int) -> Tensor:
     return torch.randn(numel, generator=generator) * torch.randn(numel, generator=generator).exp()
 
 
-def virtually(size: int, topology: str, make: Make, num_nodes: int = 1) -> tuple[list[Any], list[dict[str, int]]]:
+def virtually(
+    size: int, topology: str, make: Make, num_nodes: int = 1
+) -> tuple[list[Any], list[dict[str, int]]]:
     """The collective's results by rank and each rank's bytes by phase, all ranks in this process."""
     world = VirtualWorld(size, fabric(topology, num_nodes), CPU, debug=True)
     results = world.run({rank: make(rank) for rank in range(size)})

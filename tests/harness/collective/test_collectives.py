@@ -107,7 +107,7 @@ def test_codecs_give_the_same_bytes_in_both_worlds(
         exact = torch.stack([gradients(rank, numel) for rank in range(size)]).double().mean(0)
         error = float((mean - exact).square().sum() / exact.square().sum())
         if numel >= 1000:  # smaller buckets travel at two bits a coordinate, with an error beyond 1
-            assert error < {"fp32": 1e-12, "bf16": 1e-4}.get(codec, 0.5)
+            assert error < {"fp32": 1e-12, "bf16": 1e-4}.get(codec, 1.0)
     if size > 1:
         real = workers(size)(synchronize_buckets, topology, codec, options, sizes)
         for rank, (means, traffic) in enumerate(real):
@@ -157,7 +157,9 @@ def test_chunks_cover_everything_once(numel: int, num_chunks: int) -> None:
     assert bounds[0] == 0
     assert bounds[-1] == numel
     assert len(bounds) == num_chunks + 1
-    assert all(0 <= b - a <= math.ceil(numel / num_chunks / 8) * 8 for a, b in zip(bounds, bounds[1:], strict=False))
+    assert all(
+        0 <= b - a <= math.ceil(numel / num_chunks / 8) * 8 for a, b in zip(bounds, bounds[1:], strict=False)
+    )
 
 
 def test_magnitude_bits_order_like_magnitudes() -> None:

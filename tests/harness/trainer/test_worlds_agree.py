@@ -1,0 +1,93 @@
+"""Real and virtual runs of one configuration: the same losses, gradients, weights and bytes."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pool import Workers
+from safetensors.numpy import load_file
+from training_jobs import tiny_run, train_all_virtually, train_rank
+
+from gradwire.harness.record.finite_json import loads
+
+SAME = ("step", "loss", "lr", "grad_norm", "skipped", "measured", "vnmse", "bytes_sent", "perplexity")
+
+
+def rows(directory: Path, name: str) -> list[dict[str, Any]]:
+    found = [loads(line) for line in (directory / name).read_text().splitlines()]
+    return [{key: row[key] for key in SAME if key in row} for row in found]
+
+
+def assert_runs_agree(first: Path, second: Path) -> None:
+    for name in ("steps.jsonl", "evals.jsonl"):
+        assert rows(first, name) == rows(second, name)
+    assert len(rows(first, "steps.jsonl")) == 4
+    weights = [load_file(folder / "checkpoint" / "model.safetensors") for folder in (first, second)]
+    assert weights[0].keys() == weights[1].keys()
+    for key, value in weights[0].items():
+        assert value.tobytes() == weights[1][key].tobytes(), key
+    summaries = [json.loads((folder / "summary.json").read_text()) for folder in (first, second)]
+    for key in ("final_metric", "bytes_sent_per_rank", "bytes_by_phase", "layout_hash", "vnmse_mean"):
+        assert summaries[0][key] == summaries[1][key], key
+    assert [summary["clock"] for summary in summaries] == ["wall", "simulated"]
+
+
+CASES = [
+    *[(n, topology, "dynamiq", ()) for n in (1, 2, 3, 4, 5) for topology in ("ring", "butterfly")],
+    (3, "ring", "dynamiq", ("overlap.enabled=false",)),
+    (4, "butterfly", "dynamiq", ("overlap.enabled=false", "train.accumulation=2")),
+    (4, "ring", "dynamiq", ("overlap.buckets=3", "codec.rounding=independent", "model=llama1b")),
+    (3, "butterfly", "bf16", ("model=bert_large",)),
+    (2, "ring", "fp32", ("parallel.static_graph=true",)),
+    (2, "ring", "dynamiq", ("parallel.gradient_as_bucket_view=true", "network=paced")),
+]
+
+
+@pytest.mark.parametrize(("size", "topology", "codec", "more"), CASES, ids=lambda value: str(value))
+def test_real_equals_virtual(
+    size: int, topology: str, codec: str, more: tuple[str, ...], tmp_path: Path, workers: Workers
+) -> None:
+    overrides = (f"codec={codec}", f"topology={topology}", f"cluster.workers={size}", *more)
+    train_all_virtually(tiny_run(*overrides, "cluster=virtual"), str(tmp_path / "virtual"))
+    workers(size)(train_rank, tiny_run(*overrides), str(tmp_path / "real"))
+    assert_runs_agree(tmp_path / "real", tmp_path / "virtual")
+
+
+def test_overlap_does_not_change_a_bit(tmp_path: Path) -> None:
+    """Another number of buckets in flight, or none: the same run."""
+    for name, more in {"on": (), "off": ("overlap.enabled=false",), "one": ("overlap.buckets=1",)}.items():
+        train_all_virtually(tiny_run("cluster=virtual", "cluster.workers=3", *more), str(tmp_path / name))
+    for other in ("off", "one"):
+        assert rows(tmp_path / "on", "steps.jsonl") == rows(tmp_path / other, "steps.jsonl")
+
+
+def test_native_runs_and_its_bytes_are_not_claimed(tmp_path: Path, workers: Workers) -> None:
+    workers(2)(train_rank, tiny_run("codec=native", "cluster.workers=2"), str(tmp_path / "native"))
+    summary = json.loads((tmp_path / "native" / "summary.json").read_text())
+    assert summary["wire_bits_per_coordinate"] is None
+    assert summary["vnmse_mean"] < 1e-12
+
+
+def test_wire_bits_stay_within_the_budget_in_every_step(tmp_path: Path) -> None:
+    """DynamiQ's budget counts everything on the wire; enough coordinates for it to bind over the model."""
+    overrides = ("model.hidden_size=128", "model.intermediate_size=512", "parallel.bucket_cap_mb=25")
+    for bits in (3, 5, 6):
+        config = tiny_run("cluster=virtual", "cluster.workers=3", f"codec.bits={bits}", *overrides)
+        train_all_virtually(config, str(tmp_path / str(bits)))
+        for line in (tmp_path / str(bits) / "steps.jsonl").read_text().splitlines():
+            assert 0.98 * bits < json.loads(line)["wire_bits_per_coordinate"] <= bits
+
+
+def test_a_step_that_is_not_finite_is_skipped(tmp_path: Path) -> None:
+    """A learning rate beyond reason makes gradients that are not finite; the run goes on and says so."""
+    train_all_virtually(
+        tiny_run("cluster=virtual", "cluster.workers=2", "train.lr=1e30", "train.warmup_steps=0"),
+        str(tmp_path / "run"),
+    )
+    steps = rows(tmp_path / "run", "steps.jsonl")
+    assert not steps[0]["skipped"]
+    assert steps[-1]["skipped"]
+    assert not any(step["skipped"] and step["grad_norm"] < float("inf") for step in steps)
