@@ -45,9 +45,10 @@ def _batch_sums(
     model: nn.Module, data: TokenData, objective: str, batch: int, micro_batch: int, world: World
 ) -> tuple[float, float]:
     """(sum of negative log-likelihoods, predicted tokens) of held-out batch `batch`; zeros past the end."""
-    indices = torch.arange(batch * micro_batch, min((batch + 1) * micro_batch, len(data.held_out)))
-    if not len(indices):
+    start, stop = batch * micro_batch, min((batch + 1) * micro_batch, len(data.held_out))
+    if start >= stop:
         return 0.0, 0.0
+    indices = torch.arange(start, stop)
     inputs = make_batch(data, indices, objective, generator_key=(), split="held_out")
     labels = inputs["labels"][:, 1:] if objective == "causal" else inputs["labels"]
     count = int((labels != IGNORED).sum())
