@@ -4,7 +4,7 @@ VENV := .venv
 RUN := OMP_NUM_THREADS=1 $(VENV)/bin/python
 INSTALLED := $(VENV)/.installed
 
-.PHONY: install demo test lint types clean
+.PHONY: install demo test gpu lint types clean
 
 install: $(INSTALLED)
 
@@ -22,6 +22,11 @@ demo: $(INSTALLED)
 
 test: $(INSTALLED)
 	$(RUN) -m pytest
+
+# On a machine with a GPU whose Python ($(PYTHON)) has torch and the other packages; needs no network.
+gpu:
+	$(PYTHON) -m pip install --quiet --no-build-isolation --no-deps -e .
+	OMP_NUM_THREADS=1 $(PYTHON) -m pytest tests/gpu
 
 lint: $(INSTALLED)
 	$(VENV)/bin/ruff check .

@@ -53,6 +53,7 @@ def validate(config: DictConfig) -> DictConfig:
     resolved.kernels.name = refused_as_config_error(choose_backend, resolved.kernels.name)
     resolve_cluster(resolved)
     _check_together(resolved)
+    _check_parallel(resolved)
     OmegaConf.set_readonly(resolved, True)
     return resolved
 
@@ -146,6 +147,18 @@ def _check_length(config: DictConfig) -> None:
                 f"train.{by_epochs}={train[by_epochs]} has no effect while "
                 f"train.{by_steps}={train[by_steps]}; add train.{by_steps}=null, or leave it out"
             )
+
+
+def _check_parallel(config: DictConfig) -> None:
+    """What the parallelism and its codec cannot do is theirs to say."""
+    from gradwire.harness.parallel.registry import PARALLELISMS
+
+    if config.parallel.name not in PARALLELISMS:
+        known = ", ".join(sorted(PARALLELISMS))
+        raise ConfigError(f"parallel.name={config.parallel.name} is unknown; choose one of {known}")
+    reason = PARALLELISMS[config.parallel.name].supports(config)
+    if reason is not None:
+        raise ConfigError(reason)
 
 
 def _check_together(config: DictConfig) -> None:

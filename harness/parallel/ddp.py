@@ -14,7 +14,7 @@ from gradwire.harness.parallel.hook import Synchronizer
 from gradwire.harness.parallel.interface import GradientError, MicroBatches, StepOutcome
 from gradwire.harness.parallel.passes import forward_backward, wrap
 from gradwire.harness.parallel.snapshot import Snapshot
-from gradwire.harness.parallel.synchronize import gradient_error
+from gradwire.harness.parallel.synchronize import check_supported, gradient_error
 from gradwire.harness.parallel.update import OptimizerSettings, Updater
 from gradwire.harness.world.process import ProcessWorld
 
@@ -30,6 +30,7 @@ class DataParallel:
         codec: Codec,
         settings: OptimizerSettings,
         *,
+        topology: str,
         seed: int,
         overlap: bool,
         check_hashes: bool,
@@ -37,7 +38,7 @@ class DataParallel:
     ) -> None:
         self.model, self._accelerator, self._world, self._seed = model, accelerator, world, seed
         self._ddp = wrap(model, accelerator, **ddp)
-        self._updater = Updater(model, settings)
+        self._updater, self._topology = Updater(model, settings), topology
         self._recorder = world.recorders[world.rank]
         self._computing: Any = None
         self._synchronizer = Synchronizer(
@@ -60,6 +61,7 @@ class DataParallel:
             self._updater.optimizer.zero_grad(set_to_none=True)
         snapshot.restore(self.model, {self._world.rank: codec})
         self._synchronizer.frozen = tuple(self._synchronizer.layouts)
+        check_supported(codec, self._topology, self._world.size, self._synchronizer.frozen)
         self._world.traffic[self._world.rank].by_phase.clear()
         self._recorder.drain()
 

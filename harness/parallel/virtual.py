@@ -19,7 +19,12 @@ from gradwire.harness.parallel.buckets import BucketLayouts
 from gradwire.harness.parallel.interface import GradientError, MicroBatches, StepOutcome
 from gradwire.harness.parallel.passes import forward_backward, wrap
 from gradwire.harness.parallel.snapshot import Snapshot
-from gradwire.harness.parallel.synchronize import MeasuredBucket, gradient_error, synchronization
+from gradwire.harness.parallel.synchronize import (
+    MeasuredBucket,
+    check_supported,
+    gradient_error,
+    synchronization,
+)
 from gradwire.harness.parallel.update import OptimizerSettings, Updater
 from gradwire.harness.world.virtual import VirtualWorld
 
@@ -38,6 +43,7 @@ class VirtualDataParallel:
         codecs: Mapping[int, Codec],
         settings: OptimizerSettings,
         *,
+        topology: str,
         seed: int,
         overlap: bool,
         check_hashes: bool,
@@ -47,7 +53,7 @@ class VirtualDataParallel:
         self._seed, self._overlap, self._check_hashes = seed, overlap, check_hashes
         self._ddp = wrap(model, accelerator, **ddp)
         self._ddp.register_comm_hook(None, self._collect)
-        self._updater = Updater(model, settings)
+        self._updater, self._topology = Updater(model, settings), topology
         self._parameters = dict(model.named_parameters())
         self._layouts = BucketLayouts(model)
         self._frozen: tuple[Layout, ...] | None = None
@@ -69,11 +75,12 @@ class VirtualDataParallel:
         for index in range(passes):  # one worker's passes settle the layout, then all can use it
             forward_backward(self._ddp, self._accelerator, batches[0], self._seed, -1 - index, 0)
         _, buckets, _ = self._passes(-1, batches)
+        self._frozen = tuple(layout for _, layout, _ in buckets[0])
+        check_supported(self._codecs[0], self._topology, self._world.size, self._frozen)
         self._synchronize(-1, buckets, False)
         self._end_codec_step(-1)
         self._updater.optimizer.zero_grad(set_to_none=True)
         snapshot.restore(self.model, self._codecs)
-        self._frozen = tuple(layout for _, layout, _ in buckets[0])
         for rank in self._world.ranks:
             self._world.traffic[rank].by_phase.clear()
             self._world.recorders[rank].drain()

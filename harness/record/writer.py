@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from torch import nn
     from transformers import PreTrainedTokenizerBase
 
-DONE, FAILED = "DONE", "FAILED"
-RECORD_FILES = ("config.yaml", "steps.jsonl", "evals.jsonl", "summary.json", DONE, FAILED)
+DONE, FAILED, TRACEBACKS = "DONE", "FAILED", "tracebacks.txt"
+RECORD_FILES = (DONE, "config.yaml", "steps.jsonl", "evals.jsonl", "summary.json")
 
 
 def write_atomically(path: Path, text: str) -> None:
@@ -42,7 +42,7 @@ class DirectoryLock:
         self._descriptor = os.open(directory, os.O_RDONLY)
         try:
             fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
+        except BlockingIOError:
             os.close(self._descriptor)
             raise ValueError(
                 f"{directory} is in use by another run; wait for it or set hydra.run.dir="
@@ -63,6 +63,12 @@ def mark_failed(directory: Path, reason: str) -> None:
         write_atomically(directory / FAILED, " ".join(reason.split()) + "\n")
 
 
+def forget_failure(directory: Path) -> None:
+    """Remove what an earlier attempt said of its end: a new one begins."""
+    for name in (FAILED, TRACEBACKS):
+        (directory / name).unlink(missing_ok=True)
+
+
 class RunWriter:
     """The record of one run, begun anew: what an earlier, unfinished attempt left is removed."""
 
@@ -71,6 +77,7 @@ class RunWriter:
         directory.mkdir(parents=True, exist_ok=True)
         for name in RECORD_FILES:
             (directory / name).unlink(missing_ok=True)
+        forget_failure(directory)
         write_atomically(directory / "config.yaml", OmegaConf.to_yaml(config, resolve=True))
 
     def add_steps(self, rows: Iterable[Mapping[str, Any]]) -> None:

@@ -5,25 +5,20 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache, partial
-from typing import Any
 
 import torch
 from accelerate import Accelerator
 from accelerate.state import AcceleratorState, GradientState, PartialState
 from omegaconf import DictConfig, OmegaConf
 
-from gradwire.codecs.interface import Codec
-from gradwire.codecs.registry import make_codec
 from gradwire.harness.collective.collectives import Fabric
 from gradwire.harness.data.config import DatasetConfig
 from gradwire.harness.data.packing import TokenData
 from gradwire.harness.data.prepare import prepare_data
 from gradwire.harness.models.build import build_model
 from gradwire.harness.network.link import Link, make_link
-from gradwire.harness.parallel.ddp import DataParallel
 from gradwire.harness.parallel.interface import Parallelism
-from gradwire.harness.parallel.update import OptimizerSettings
-from gradwire.harness.parallel.virtual import VirtualDataParallel
+from gradwire.harness.parallel.registry import PARALLELISMS
 from gradwire.harness.topology.registry import make_schedule
 from gradwire.harness.world.interface import World
 from gradwire.harness.world.process import ProcessWorld
@@ -55,23 +50,9 @@ def build(config: DictConfig, device: torch.device) -> Parts:
     data = load_data(config)
     model = build_model(OmegaConf.to_object(config.model), data.vocab_size, seed=config.seed)  # type: ignore[arg-type]
     accelerator = _accelerator(config, device)
-    options: dict[str, Any] = {
-        "seed": config.seed,
-        "overlap": config.overlap.enabled,
-        "check_hashes": config.measure.check_hashes,
-        **{key: value for key, value in config.parallel.items() if key != "name"},
-    }
-    codec = partial(_codec, config)
-    settings = _optimizer_settings(config)
     world = build_world(config, device)
-    parallelism: Parallelism
-    if isinstance(world, ProcessWorld):
-        parallelism = DataParallel(model, accelerator, world, codec(), settings, **options)
-    else:
-        assert isinstance(world, VirtualWorld)
-        codecs = {rank: codec() for rank in world.ranks}
-        parallelism = VirtualDataParallel(model, accelerator, world, codecs, settings, **options)
-    return Parts(world, parallelism, data)
+    kind = PARALLELISMS[config.parallel.name]
+    return Parts(world, kind.build(config, model, accelerator, world), data)
 
 
 def build_world(config: DictConfig, device: torch.device) -> World:
@@ -97,16 +78,6 @@ def build_world(config: DictConfig, device: torch.device) -> World:
 def _link(config: DictConfig) -> Callable[[], Link]:
     network = config.network
     return partial(make_link, network.name, network.get("rate_mbit", 0.0), network.get("latency_s", 0.0))
-
-
-def _codec(config: DictConfig) -> Codec:
-    return make_codec(**{str(key): value for key, value in config.codec.items()})
-
-
-def _optimizer_settings(config: DictConfig) -> OptimizerSettings:
-    train = config.train
-    names = ("lr", "weight_decay", "beta1", "beta2", "adam_epsilon", "clip_norm")
-    return OptimizerSettings(**{name: train[name] for name in names})
 
 
 def _accelerator(config: DictConfig, device: torch.device) -> Accelerator:

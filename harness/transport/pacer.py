@@ -27,6 +27,7 @@ class Pacer:
     def __init__(self, link: Link, timeout_s: float) -> None:
         self._link, self._timeout_s = link, timeout_s
         self._departures: queue.SimpleQueue[_Departure | None] = queue.SimpleQueue()
+        self._closed = threading.Event()
         self._thread = threading.Thread(target=self._run, name="pacer", daemon=True)
         self._thread.start()
 

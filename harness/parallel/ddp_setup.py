@@ -1,0 +1,58 @@
+"""`parallel=ddp` from a configuration: over real processes or in the virtual cluster."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from accelerate import Accelerator
+from omegaconf import DictConfig
+from torch import nn
+
+from gradwire.codecs.interface import Codec, Layout
+from gradwire.codecs.registry import make_codec
+from gradwire.harness.parallel.ddp import DataParallel
+from gradwire.harness.parallel.interface import Parallelism
+from gradwire.harness.parallel.update import OptimizerSettings
+from gradwire.harness.parallel.virtual import VirtualDataParallel
+from gradwire.harness.world.interface import World
+from gradwire.harness.world.process import ProcessWorld
+from gradwire.harness.world.virtual import VirtualWorld
+
+OPTIMIZER_FIELDS = ("lr", "weight_decay", "beta1", "beta2", "adam_epsilon", "clip_norm")
+
+
+def supports(config: DictConfig) -> str | None:
+    """None, or the reason why this configuration cannot run, in one line with the fix."""
+    if config.parallel.static_graph and config.train.accumulation > 1:
+        return (
+            "parallel.static_graph=true cannot be combined with train.accumulation="
+            f"{config.train.accumulation}: DistributedDataParallel loses gradients; use static_graph=false"
+        )
+    workers, topology = config.cluster.workers, config.topology.name
+    # The buckets are not known yet; they are asked about again after warm-up.
+    bucket = Layout.flat(1 << 20, device=config.cluster.device)
+    reason = make_configured_codec(config).supports(topology, workers, bucket)
+    return None if reason is None else f"codec={config.codec.name}: {reason}"
+
+
+def build(config: DictConfig, model: nn.Module, accelerator: Accelerator, world: World) -> Parallelism:
+    """The parallelism for `world`'s kind, one codec instance per hosted rank."""
+    train = config.train
+    settings = OptimizerSettings(**{name: train[name] for name in OPTIMIZER_FIELDS})
+    options: dict[str, Any] = {
+        "topology": config.topology.name,
+        "seed": config.seed,
+        "overlap": config.overlap.enabled,
+        "check_hashes": config.measure.check_hashes,
+        **{str(key): value for key, value in config.parallel.items() if key != "name"},
+    }
+    if isinstance(world, ProcessWorld):
+        return DataParallel(model, accelerator, world, make_configured_codec(config), settings, **options)
+    assert isinstance(world, VirtualWorld)
+    codecs = {rank: make_configured_codec(config) for rank in world.ranks}
+    return VirtualDataParallel(model, accelerator, world, codecs, settings, **options)
+
+
+def make_configured_codec(config: DictConfig) -> Codec:
+    """A codec with the options under `codec`."""
+    return make_codec(**{str(key): value for key, value in config.codec.items()})

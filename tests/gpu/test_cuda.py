@@ -1,0 +1,65 @@
+"""On a GPU: the same bytes as on the CPU, training in the virtual cluster, NCCL between GPUs."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+
+from gradwire.codecs.interface import Layout, Round
+from gradwire.codecs.registry import make_codec
+from gradwire.harness.collective.collectives import Fabric
+from gradwire.harness.config.compose import compose
+from gradwire.harness.config.validate import validate
+from gradwire.harness.launch.launch import run_here
+from gradwire.harness.parallel.synchronize import synchronization
+from gradwire.harness.topology.registry import TOPOLOGIES, make_schedule
+from gradwire.harness.world.virtual import VirtualWorld
+
+pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+
+TINY = ("size=tiny", "train.steps=6", "train.warmup_steps=2", "eval.every=3", "measure.check_hashes=true")
+
+
+def synchronize(device: torch.device, codec: str, topology: str, numel: int, size: int) -> list[torch.Tensor]:
+    """Every rank's mean, on the CPU."""
+    world = VirtualWorld(size, Fabric(lambda n: make_schedule(topology, n)), device, debug=True)
+    layout = Layout.flat(numel, device=device)
+    collectives = {}
+    for rank in range(size):
+        generator = torch.Generator().manual_seed(rank)
+        x = torch.randn(numel, generator=generator) * torch.randn(numel, generator=generator).exp()
+        round = Round(3, layout, rank, size, 7)
+        collectives[rank] = synchronization(make_codec(codec), x.to(device), round, check_hashes=True)
+    return [mean.cpu() for mean in world.run(collectives).values()]
+
+
+@pytest.mark.parametrize("topology", sorted(TOPOLOGIES))
+@pytest.mark.parametrize("codec", ["fp32", "bf16", "dynamiq"])
+@pytest.mark.parametrize("numel", [1, 255, 100_000])
+def test_a_gpu_gives_the_bytes_of_the_cpu(codec: str, topology: str, numel: int) -> None:
+    on_cpu = synchronize(torch.device("cpu"), codec, topology, numel, 3)
+    on_gpu = synchronize(torch.device("cuda"), codec, topology, numel, 3)
+    for a, b in zip(on_cpu, on_gpu, strict=True):
+        assert torch.equal(a.view(torch.int32), b.view(torch.int32))
+
+
+@pytest.mark.parametrize("model", ["gpt2", "llama1b", "bert_large"])
+def test_training_in_the_virtual_cluster(model: str, tmp_path: Path) -> None:
+    overrides = (f"model={model}", "cluster=virtual", "cluster.workers=3", "cluster.device=cuda")
+    run_here(validate(compose([*TINY, *overrides])), tmp_path)
+    summary = json.loads((tmp_path / "summary.json").read_text())
+    assert summary["machine"]["gpus"]
+    assert summary["compute_s"] > 0
+    assert 4.9 < summary["wire_bits_per_coordinate"] <= 5
+
+
+def test_training_over_nccl(tmp_path: Path) -> None:
+    """One rank per GPU; with one GPU nothing is sent, but the streams and events are used."""
+    size = torch.cuda.device_count()
+    run_here(validate(compose([*TINY, f"cluster.workers={size}"])), tmp_path)
+    summary = json.loads((tmp_path / "summary.json").read_text())
+    assert summary["workers"] == size
+    assert summary["compute_s"] > 0
