@@ -122,7 +122,8 @@ class Collectives(Protocol):
     num_chunks: int
 
     def group(self, level: Level) -> Collectives:
-        """The collectives among all ranks, the ranks of one node, or one rank of each node."""
+        """The collectives among all ranks, the ranks of this node (`local`), or this rank's counterparts
+        on every node (`node`): the dimensions of a two-dimensional device mesh."""
         ...
 
     async def reduce(self, parts: Sequence[tuple[Tensor, Op]]) -> list[Tensor]:

@@ -24,11 +24,12 @@ class Fabric:
     num_nodes: int = 1
 
     def members(self, level: Level, rank: int, size: int) -> tuple[int, ...]:
-        """The ranks of `rank`'s group: all, those of its node, or its counterparts on every node."""
+        """The ranks of `rank`'s group: all, those of its node (`local`), its counterparts on every node
+        (`node`): the names of a two-dimensional device mesh."""
         local = size // self.num_nodes
-        if level == "node":
-            return tuple(range(rank // local * local, (rank // local + 1) * local))
         if level == "local":
+            return tuple(range(rank // local * local, (rank // local + 1) * local))
+        if level == "node":
             return tuple(range(rank % local, size, local))
         return tuple(range(size))
 

@@ -83,12 +83,11 @@ class MetadataHops:
                 if own.numel():
                     views.append((i, own, message[start : start + own.nbytes].view(own.dtype)))
                 start += own.nbytes
-            padding = chunk_start + self._chunk_bytes(chunk)
-            message[start:padding].zero_()
-            chunk_start = padding
+            chunk_start += self._chunk_bytes(chunk)
         return views
 
     def encode(self, chunks: range, out: Tensor) -> None:
+        out.zero_()  # padding too
         for _, own, sent in self._views(out, chunks):
             sent.copy_(own)
 

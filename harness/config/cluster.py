@@ -20,13 +20,14 @@ def resolve_cluster(config: DictConfig) -> None:
     cluster = config.cluster
     gpus = torch.cuda.device_count()
     if cluster.device == "auto":
-        cluster.device = "cuda" if gpus else "cpu"
+        cluster.device = "cuda" if _gpus_serve(config, gpus) else "cpu"
     elif cluster.device == "cuda" and not gpus:
         raise ConfigError("cluster.device=cuda: there is no GPU here; use cluster.device=cpu or auto")
     cluster.workers = _workers(config, gpus)
     cluster.backend = _backend(config, gpus)
     if config.train.precision == "auto":
-        config.train.precision = "bf16" if cluster.device == "cuda" else "fp32"
+        capable = cluster.device == "cuda" and torch.cuda.is_bf16_supported()
+        config.train.precision = "bf16" if capable else "fp32"
 
 
 def _workers(config: DictConfig, gpus: int) -> int:
@@ -49,16 +50,42 @@ def _workers(config: DictConfig, gpus: int) -> int:
     return int(world)
 
 
+def _local_workers(config: DictConfig, gpus: int) -> int:
+    """How many workers this machine has to serve."""
+    return int(os.environ.get("LOCAL_WORLD_SIZE", config.cluster.workers or gpus))
+
+
+def _gpus_serve(config: DictConfig, gpus: int) -> bool:
+    """Whether `device=auto` means GPUs: one for every worker here, or one for a virtual cluster.
+
+    Between real workers GPUs talk over nccl, which cannot be paced; gloo sends from CPU memory only.
+    """
+    if config.cluster.name == "virtual":
+        return gpus > 0
+    gloo = config.cluster.backend == "gloo" or config.network.name == "paced"
+    return not gloo and gpus > 0 and gpus >= _local_workers(config, gpus)
+
+
 def _backend(config: DictConfig, gpus: int) -> str:
-    """nccl needs a GPU for every local worker, and cannot be paced."""
+    """nccl between GPUs, gloo between CPUs; in the virtual cluster nothing is sent."""
     cluster = config.cluster
-    local = int(os.environ.get("LOCAL_WORLD_SIZE", cluster.workers))
-    enough = cluster.device == "cuda" and gpus >= local
-    if cluster.backend == "nccl" and cluster.name == "local" and not enough:
+    on_gpus = cluster.device == "cuda"
+    if cluster.name == "virtual":
+        return "gloo" if cluster.backend == "auto" else str(cluster.backend)
+    enough = on_gpus and gpus >= _local_workers(config, gpus)
+    if cluster.backend == "nccl" and not enough:
         raise ConfigError(
-            f"cluster.backend=nccl needs a GPU for each of the {local} workers, there are "
-            f"{gpus if cluster.device == 'cuda' else 0}; use cluster.backend=gloo or cluster=virtual"
+            f"cluster.backend=nccl needs a GPU for each of the {_local_workers(config, gpus)} workers, there are "
+            f"{gpus if on_gpus else 0}; use cluster.backend=gloo or cluster=virtual"
         )
-    if cluster.backend != "auto":
-        return str(cluster.backend)
-    return "nccl" if enough and cluster.name == "local" and config.network.name != "paced" else "gloo"
+    if on_gpus and (cluster.backend == "gloo" or not enough):
+        raise ConfigError(
+            f"cluster.device=cuda needs cluster.backend=nccl and a GPU for each of the "
+            f"{_local_workers(config, gpus)} workers, there are {gpus}; use cluster.device=cpu or cluster=virtual"
+        )
+    if on_gpus and config.network.name == "paced":
+        raise ConfigError(
+            "network=paced cannot be used with cluster.device=cuda: nccl sends by itself; use "
+            "cluster.device=cpu or cluster=virtual"
+        )
+    return "nccl" if on_gpus else "gloo"

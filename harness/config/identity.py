@@ -34,7 +34,7 @@ def run_id(config: DictConfig) -> str:
     if settings["dataset"]["path"] is not None:
         settings["dataset"]["path"] = data_fingerprint(Path(settings["dataset"]["path"]))
     if settings["model"]["path"] is not None:
-        settings["model"]["path"] = Path(settings["model"]["path"]).name
+        settings["model"]["path"] = data_fingerprint(Path(settings["model"]["path"]), every_file=True)
     text = json.dumps(settings, sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:12]
 
@@ -51,10 +51,11 @@ def run_directory(config: DictConfig, override: str | Path | None = None) -> Pat
     return Path(override) if override is not None else Path("outputs") / run_name(config)
 
 
-def data_fingerprint(path: Path) -> str:
-    """Hash of a file, or of a folder's files of known formats: relative names, sizes, bytes."""
+def data_fingerprint(path: Path, *, every_file: bool = False) -> str:
+    """Hash of a file, or of a folder's files of known formats or all of them: relative names, sizes, bytes."""
     path = path.expanduser()
-    files = [path] if path.is_file() else sorted(file for file in path.rglob("*") if format_of(file))
+    found = sorted(file for file in path.rglob("*") if file.is_file())
+    files = [path] if path.is_file() else [file for file in found if every_file or format_of(file)]
     digest = hashlib.sha256()
     for file in files:
         status = file.stat()

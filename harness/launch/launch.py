@@ -138,7 +138,7 @@ def _claimed_by_rank_0(directory: Path, rank: int) -> Iterator[tuple[Path, bool]
 
 @contextmanager
 def _rank_failure_recorded(directory: Path, rank: int) -> Iterator[None]:
-    """Every rank that can see the directory says why it failed; losing a peer is no cause where one is known."""
+    """Every rank that can see the directory says why it failed; losing a peer overwrites no other reason."""
     try:
         yield
     except Exception as error:

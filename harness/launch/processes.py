@@ -119,11 +119,15 @@ def sigterm_as_interrupt() -> Iterator[None]:
 def _watch(workers: Sequence[BaseProcess], folder: Path) -> None:
     running = list(workers)
     while running:
-        wait([worker.sentinel for worker in running])
-        if any(worker.exitcode not in (None, 0) for worker in running):
+        ended = wait([worker.sentinel for worker in running])
+        for worker in running:
+            if worker.sentinel in ended:
+                worker.join()  # the sentinel goes a moment before the exit code comes
+        codes = [worker.exitcode for worker in running]
+        if any(codes):
             _give_time_to_report(workers)
             raise WorkerError(verdict({rank: w.exitcode for rank, w in enumerate(workers)}, folder))
-        running = [worker for worker in running if worker.exitcode is None]
+        running = [worker for worker, code in zip(running, codes, strict=True) if code is None]
 
 
 def _give_time_to_report(workers: Sequence[BaseProcess]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from datetime import timedelta
 from pathlib import Path
 
@@ -18,6 +19,9 @@ from gradwire.harness.trainer.loop import Trainer
 THREADS = 1
 """Intra-op threads per worker: two give other bits, and on busy cores runs up to 50 times slower."""
 
+START_S = 300.0
+"""How far apart the ranks may come up. `cluster.timeout_s` counts from when all of them are there."""
+
 
 def prepare_process(config: DictConfig, local_rank: int) -> torch.device:
     """Threads and device of this process."""
@@ -31,12 +35,11 @@ def prepare_process(config: DictConfig, local_rank: int) -> torch.device:
 
 def train(config: DictConfig, directory: Path, device: torch.device, writes: bool) -> None:
     """Build and train in an initialized process group; `writes` on the rank that keeps the record."""
+    started = time.perf_counter()
     parts = build(config, device)
     try:
         writer = RunWriter(directory, config) if writes else None
-        Trainer(config, parts, writer, title=directory.name).run()
-        # Nobody leaves, and takes its sockets away, before everyone is through.
-        parts.world.gather({rank: [0.0] for rank in parts.world.ranks})
+        Trainer(config, parts, writer, title=directory.name, started=started).run()
     finally:
         parts.world.close()
 
@@ -45,14 +48,14 @@ def train_local_rank(config: DictConfig, directory: Path, rank: int, rendezvous:
     """Rank `rank` of a local cluster; ranks meet in the file `rendezvous`."""
     size = config.cluster.workers
     os.environ |= {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(size)}
-    os.environ |= {
-        "MASTER_ADDR": "127.0.0.1",
-        "MASTER_PORT": "0",
-    }  # Accelerate asks for them; the file is used
+    # Accelerate asks for these; the file is used.
+    os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "0"}
     if config.cluster.backend == "gloo":
         os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
     device = prepare_process(config, rank)
     store = FileStore(str(rendezvous), size)
+    store.set(f"up{rank}", "")
+    store.wait([f"up{peer}" for peer in range(size)], timedelta(seconds=START_S))
     timeout = timedelta(seconds=config.cluster.timeout_s)
     dist.init_process_group(config.cluster.backend, store=store, rank=rank, world_size=size, timeout=timeout)
     try:

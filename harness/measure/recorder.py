@@ -31,6 +31,10 @@ class Recorder:
         """Record a span between two marks."""
         self._timeline.add(kind, start, end, num_bytes)
 
+    def restart(self) -> None:
+        """Forget earlier marks; to be called now and then, when all of them have been resolved."""
+        self._stopwatch.restart()
+
     def suspend(self) -> bool:
         """Record nothing for now; returns what to give back to `resume`."""
         was_enabled, self._timeline.enabled = self._timeline.enabled, False

@@ -18,6 +18,10 @@ class Stopwatch(Protocol):
 
     def seconds(self, mark: object) -> float: ...
 
+    def restart(self) -> None:
+        """Forget earlier marks: elapsed times lose precision as they grow."""
+        ...
+
 
 class WallStopwatch:
     """Marks are wall-clock seconds."""
@@ -28,6 +32,9 @@ class WallStopwatch:
     def seconds(self, mark: object) -> float:
         return cast(float, mark)
 
+    def restart(self) -> None:
+        """Nothing to do: wall stamps keep their precision."""
+
 
 class CudaStopwatch:
     """Marks are events on the current stream, placed on the wall clock by one anchor event.
@@ -37,6 +44,10 @@ class CudaStopwatch:
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
+        self.restart()
+
+    def restart(self) -> None:
+        device = self._device
         self._anchor = _event()
         torch.cuda.synchronize(device)
         self._anchor.record(torch.cuda.current_stream(device))

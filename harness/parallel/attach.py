@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import lru_cache, partial
 
-import torch
 from torch.nn.parallel import DistributedDataParallel
 
 from gradwire.codecs.interface import Codec
@@ -64,26 +62,7 @@ def attach(
         in_flight=buckets,
         timeout_s=timeout_s,
     )
-    _check(codec, schedule, world, model.module, device)
-    synchronizer = Synchronizer(
-        world, codec, BucketLayouts(model.module), seed=seed, overlap=overlap, check_hashes=check_hashes
-    )
+    layouts = BucketLayouts(model.module, partial(codec.supports, schedule(world.size).name, world.size))
+    synchronizer = Synchronizer(world, codec, layouts, seed=seed, overlap=overlap, check_hashes=check_hashes)
     model.register_comm_hook(None, synchronizer.hook)
     return synchronizer
-
-
-def _check(
-    codec: Codec,
-    schedule: Callable[[int], object],
-    world: ProcessWorld,
-    model: torch.nn.Module,
-    device: torch.device,
-) -> None:
-    """Refuse what cannot run before the first step; the buckets are not known yet, their sum is."""
-    from gradwire.codecs.interface import Layout
-
-    made = schedule(world.size)
-    numel = sum(parameter.numel() for parameter in model.parameters() if parameter.requires_grad)
-    reason = codec.supports(getattr(made, "name", "custom"), world.size, Layout.flat(numel, device=device))
-    if reason is not None:
-        raise ValueError(f"codec={codec.name}: {reason}")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import accumulate
 
 from torch import nn
@@ -13,9 +13,13 @@ from gradwire.codecs.interface import Layout
 
 
 class BucketLayouts:
-    """Names the parameters in a bucket; layouts are made once per distinct bucket."""
+    """Names the parameters in a bucket; layouts are made once per distinct bucket.
 
-    def __init__(self, model: nn.Module) -> None:
+    `refuse` gives the reason why a bucket cannot be synchronized, or None; ValueError then.
+    """
+
+    def __init__(self, model: nn.Module, refuse: Callable[[Layout], str | None]) -> None:
+        self._refuse = refuse
         self._names = {id(parameter): name for name, parameter in model.named_parameters()}
         self._known: dict[tuple[int, ...], Layout] = {}
 
@@ -27,7 +31,7 @@ class BucketLayouts:
             buffer = bucket.buffer()
             sizes = [parameter.numel() for parameter in parameters]
             assert sum(sizes) == buffer.numel(), "a bucket has padding that its layout does not know"
-            self._known[key] = Layout(
+            layout = Layout(
                 names=tuple(self._names[i] for i in key),
                 shapes=tuple(tuple(parameter.shape) for parameter in parameters),
                 offsets=tuple([0, *accumulate(sizes)][:-1]),
@@ -35,6 +39,10 @@ class BucketLayouts:
                 dtype=buffer.dtype,
                 device=buffer.device,
             )
+            reason = self._refuse(layout)
+            if reason is not None:
+                raise ValueError(reason)
+            self._known[key] = layout
         return self._known[key]
 
 

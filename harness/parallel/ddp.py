@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 from accelerate import Accelerator
@@ -14,7 +15,7 @@ from gradwire.harness.parallel.hook import Synchronizer
 from gradwire.harness.parallel.interface import GradientError, MicroBatches, StepOutcome
 from gradwire.harness.parallel.passes import forward_backward, wrap
 from gradwire.harness.parallel.snapshot import Snapshot
-from gradwire.harness.parallel.synchronize import check_supported, gradient_error
+from gradwire.harness.parallel.synchronize import gradient_error
 from gradwire.harness.parallel.update import OptimizerSettings, Updater
 from gradwire.harness.world.process import ProcessWorld
 
@@ -38,16 +39,21 @@ class DataParallel:
     ) -> None:
         self.model, self._accelerator, self._world, self._seed = model, accelerator, world, seed
         self._ddp = wrap(model, accelerator, **ddp)
-        self._updater, self._topology = Updater(model, settings), topology
+        self._updater = Updater(model, settings)
         self._recorder = world.recorders[world.rank]
         self._computing: Any = None
         self._synchronizer = Synchronizer(
-            world, codec, BucketLayouts(model), seed=seed, overlap=overlap, check_hashes=check_hashes
+            world,
+            codec,
+            BucketLayouts(model, partial(codec.supports, topology, world.size)),
+            seed=seed,
+            overlap=overlap,
+            check_hashes=check_hashes,
         )
         self._synchronizer.on_bucket = self._gradients_ready
         self._ddp.register_comm_hook(None, self._synchronizer.hook)
 
-    def _gradients_ready(self, is_last: bool) -> None:
+    def _gradients_ready(self) -> None:
         """Computation is recorded from the first forward to the last gradient, one span per bucket."""
         now = self._recorder.mark()
         self._recorder.add("compute", self._computing, now)
@@ -58,10 +64,10 @@ class DataParallel:
         snapshot = Snapshot(self.model, {self._world.rank: codec})
         for index in range(passes):
             self._pass(-1 - index, batches)
-            self._updater.optimizer.zero_grad(set_to_none=True)
+            self._updater.warm_up()
         snapshot.restore(self.model, {self._world.rank: codec})
         self._synchronizer.frozen = tuple(self._synchronizer.layouts)
-        check_supported(codec, self._topology, self._world.size, self._synchronizer.frozen)
+        self._world.forget_buffers()
         self._world.traffic[self._world.rank].by_phase.clear()
         self._recorder.drain()
 

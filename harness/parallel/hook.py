@@ -35,8 +35,8 @@ class Synchronizer:
         """The buckets of the latest step, in order."""
         self.copies: dict[int, MeasuredBucket] = {}
         self.frozen: tuple[Layout, ...] | None = None
-        self.on_bucket: Callable[[bool], None] | None = None
-        """Called with `is_last` as each bucket gets ready."""
+        self.on_bucket: Callable[[], None] | None = None
+        """Called as each bucket gets ready."""
         self._bucket_layouts, self._seed = layouts, seed
         self._overlap, self._check_hashes = overlap, check_hashes
         self._held_back: list[Callable[[], None]] = []
@@ -48,12 +48,13 @@ class Synchronizer:
         if index == 0:
             self.end_step()
             self.layouts, self.copies = [], {}
+            self._held_back.clear()  # of a backward pass that did not end
         self.layouts.append(layout)
-        if self.frozen is not None and self.frozen[index : index + 1] != (layout,):
+        if self.frozen is not None and not self._as_frozen(bucket.is_last()):
             raise RuntimeError(f"bucket {index} of step {self.step} differs from the one after warm-up")
         future = self._start(index, bucket.buffer(), layout)
         if self.on_bucket is not None:
-            self.on_bucket(bucket.is_last())
+            self.on_bucket()
         if self._overlap or bucket.is_last():
             while self._held_back:
                 self._held_back.pop(0)()
@@ -71,6 +72,11 @@ class Synchronizer:
         logged = self.codec.end_step(self.step)
         self.step += 1
         return logged
+
+    def _as_frozen(self, is_last: bool) -> bool:
+        assert self.frozen is not None
+        so_far = tuple(self.layouts)
+        return so_far == (self.frozen if is_last else self.frozen[: len(so_far)])
 
     def _start(self, index: int, x: Tensor, layout: Layout) -> torch.futures.Future[Tensor]:
         world = self.world

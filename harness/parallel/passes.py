@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import warnings
 from collections.abc import Sequence
 
 import torch
@@ -53,10 +54,16 @@ def wrap(
     default and leaves one rank alone bare: the bucket layout must be the same in every world.
     """
     prepared = accelerator.prepare_model(model, evaluation_mode=True)
-    return DistributedDataParallel(
-        prepared,
-        bucket_cap_mb=bucket_cap_mb,
-        static_graph=static_graph,
-        find_unused_parameters=find_unused_parameters,
-        gradient_as_bucket_view=gradient_as_bucket_view,
-    )
+    with warnings.catch_warnings():
+        # `broadcast_buffers` is on its way out, its successor is not in every version we run with.
+        warnings.simplefilter("ignore", FutureWarning)
+        return DistributedDataParallel(
+            prepared,
+            bucket_cap_mb=bucket_cap_mb,
+            static_graph=static_graph,
+            find_unused_parameters=find_unused_parameters,
+            gradient_as_bucket_view=gradient_as_bucket_view,
+            # Else each forward begins with a broadcast by the backend that nobody counts or paces; the
+            # models here have no buffers that training changes.
+            broadcast_buffers=False,
+        )

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from gradwire.codecs.interface import Codec, Layout, Round
+from gradwire.codecs.interface import Codec, Round
 from gradwire.harness.collective.collectives import ScheduledCollectives
 from gradwire.harness.parallel.interface import GradientError
 from gradwire.harness.transport.channel import MEASURE
@@ -43,14 +43,6 @@ def synchronization(codec: Codec, x: Tensor, round: Round, check_hashes: bool) -
         return mean
 
     return run
-
-
-def check_supported(codec: Codec, topology: str, size: int, layouts: Sequence[Layout]) -> None:
-    """ValueError with the codec's reason if it cannot synchronize one of the buckets."""
-    for layout in layouts:
-        reason = codec.supports(topology, size, layout)
-        if reason is not None:
-            raise ValueError(f"codec={codec.name} with topology={topology}: {reason}")
 
 
 async def _compare_hashes(mean: Tensor, round: Round, comm: ScheduledCollectives) -> None:

@@ -42,6 +42,18 @@ class Updater:
         )
         self._parameters, self._clip_norm = parameters, settings.clip_norm
 
+    def warm_up(self) -> None:
+        """Use the gradients for a step that changes nothing and is forgotten: it makes the state's memory."""
+        torch.nn.utils.clip_grad_norm_(self._parameters, 1.0)
+        for group in self.optimizer.param_groups:
+            group["lr"] = 0.0
+        if all(bool(p.grad.isfinite().all()) for p in self._parameters if p.grad is not None):
+            self.optimizer.step()
+        for state in self.optimizer.state.values():
+            for value in state.values():
+                value.zero_()
+        self.optimizer.zero_grad(set_to_none=True)
+
     def apply(self, learning_rate: float) -> tuple[float, bool]:
         """Clip and update; returns the gradient norm before clipping and whether the step was skipped."""
         limit = self._clip_norm if self._clip_norm is not None else float("inf")

@@ -7,6 +7,7 @@ layout), then all ranks' collectives run under the simulated clock.
 
 import time
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 import torch
@@ -21,7 +22,6 @@ from gradwire.harness.parallel.passes import forward_backward, wrap
 from gradwire.harness.parallel.snapshot import Snapshot
 from gradwire.harness.parallel.synchronize import (
     MeasuredBucket,
-    check_supported,
     gradient_error,
     synchronization,
 )
@@ -53,9 +53,9 @@ class VirtualDataParallel:
         self._seed, self._overlap, self._check_hashes = seed, overlap, check_hashes
         self._ddp = wrap(model, accelerator, **ddp)
         self._ddp.register_comm_hook(None, self._collect)
-        self._updater, self._topology = Updater(model, settings), topology
+        self._updater = Updater(model, settings)
         self._parameters = dict(model.named_parameters())
-        self._layouts = BucketLayouts(model)
+        self._layouts = BucketLayouts(model, partial(codecs[0].supports, topology, world.size))
         self._frozen: tuple[Layout, ...] | None = None
         self._started = 0.0
         self._collected: list[CollectedBucket] = []
@@ -76,11 +76,11 @@ class VirtualDataParallel:
             forward_backward(self._ddp, self._accelerator, batches[0], self._seed, -1 - index, 0)
         _, buckets, _ = self._passes(-1, batches)
         self._frozen = tuple(layout for _, layout, _ in buckets[0])
-        check_supported(self._codecs[0], self._topology, self._world.size, self._frozen)
         self._synchronize(-1, buckets, False)
         self._end_codec_step(-1)
-        self._updater.optimizer.zero_grad(set_to_none=True)
+        self._updater.warm_up()
         snapshot.restore(self.model, self._codecs)
+        self._world.forget_buffers()
         for rank in self._world.ranks:
             self._world.traffic[rank].by_phase.clear()
             self._world.recorders[rank].drain()

@@ -47,7 +47,7 @@ def git_state() -> tuple[str | None, bool | None]:
     commit = _git(root, "rev-parse", "HEAD")
     if commit is None:
         return None, None
-    return commit, bool(_git(root, "status", "--porcelain", "--untracked-files=no"))
+    return commit, bool(_git(root, "status", "--porcelain", "--", *SOURCES, "conf", "sweeps"))
 
 
 def _git(root: Path, *arguments: str) -> str | None:

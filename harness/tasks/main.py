@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import os
+import signal
 import sys
 from pathlib import Path
 
@@ -22,7 +23,8 @@ def run_task(config: DictConfig) -> int:
 
     In a sweep the code is returned and errors are raised, so that the sweep can go on. Alone, a code
     other than 0 ends the process, and so does an error that the user can mend (code 2) or that a worker
-    has met and recorded (code 1), in one line; HYDRA_FULL_ERROR=1 shows their tracebacks.
+    has met and recorded (code 1), in one line; HYDRA_FULL_ERROR=1 shows their tracebacks. Ctrl-C (code
+    130) and SIGTERM (143) end a sweep too.
     """
     alone = HydraConfig.get().mode != RunMode.MULTIRUN
     try:
@@ -32,9 +34,17 @@ def run_task(config: DictConfig) -> int:
         if not alone or os.environ.get("HYDRA_FULL_ERROR") == "1":
             raise
         refuse(ConfigError(one_line(error)), code=2 if isinstance(error, ValueError) else 1)
+    except KeyboardInterrupt as interrupt:
+        refuse(ConfigError("interrupted"), code=_interrupt_code(interrupt))
     if alone and code:
         sys.exit(code)
     return code
+
+
+def _interrupt_code(interrupt: KeyboardInterrupt) -> int:
+    from gradwire.harness.launch.processes import Terminated
+
+    return 128 + (signal.SIGTERM if isinstance(interrupt, Terminated) else signal.SIGINT)
 
 
 def expected_errors() -> tuple[type[Exception], ...]:
@@ -54,7 +64,8 @@ def asked_directory() -> Path | None:
     hydra = HydraConfig.get()
     if hydra.mode == RunMode.MULTIRUN:
         return Path(hydra.sweep.dir) / hydra.sweep.subdir
-    return Path(hydra.run.dir) if hydra.run.dir != "." else None
+    given = any(override.lstrip("+").startswith("hydra.run.dir=") for override in hydra.overrides.hydra)
+    return Path(hydra.run.dir) if given or hydra.run.dir != "." else None
 
 
 def _run(config: DictConfig, directory: Path) -> int:

@@ -20,19 +20,17 @@ def run(config: DictConfig, directory: Path) -> int:
     from gradwire.harness.launch.launch import run_here, run_torchrun_rank, under_torchrun
 
     visible = not under_torchrun() or os.environ["RANK"] == "0"
-    if is_done(directory):
-        if visible:
-            print(f"already finished: {directory} (remove it, or set hydra.run.dir=, to run again)")
-            _show(load_run(directory))
-        return 0
-    if visible:
+    finished = is_done(directory)  # of rank 0's directory, which is what counts, rank 0 alone knows
+    if visible and finished:
+        print(f"already finished: {directory} (remove it, or set hydra.run.dir=, to run again)")
+    elif visible:
         print(_first_line(config), flush=True)
     if under_torchrun():
-        directory = run_torchrun_rank(config, directory)
-    else:
+        run_torchrun_rank(config, directory)
+    elif not finished:
         run_here(config, directory)
     if visible:
-        _finish(directory)
+        _finish(directory, plot=not finished)
     return 0
 
 
@@ -48,12 +46,13 @@ def _first_line(config: DictConfig) -> str:
     )
 
 
-def _finish(directory: Path) -> None:
+def _finish(directory: Path, *, plot: bool) -> None:
     from gradwire.harness.report.run_plots import plot_run
 
-    finished = load_run(directory)
-    plot_run(finished, directory / "plots")
-    _show(finished)
+    run = load_run(directory)
+    if plot:
+        plot_run(run, directory / "plots")
+    _show(run)
 
 
 def _show(finished: Run) -> None:

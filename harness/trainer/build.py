@@ -47,12 +47,21 @@ def load_data(config: DictConfig) -> TokenData:
 
 def build(config: DictConfig, device: torch.device) -> Parts:
     """World, model and parallelism; process groups must exist (a world of one for `cluster=virtual`)."""
+    _quiet_transformers()
     data = load_data(config)
     model = build_model(OmegaConf.to_object(config.model), data.vocab_size, seed=config.seed)  # type: ignore[arg-type]
     accelerator = _accelerator(config, device)
     world = build_world(config, device)
     kind = PARALLELISMS[config.parallel.name]
     return Parts(world, kind.build(config, model, accelerator, world), data)
+
+
+def _quiet_transformers() -> None:
+    """Its warnings and bars would come once per rank, between the lines of our own progress."""
+    from transformers.utils import logging
+
+    logging.set_verbosity_error()  # type: ignore[no-untyped-call]
+    logging.disable_progress_bar()  # type: ignore[no-untyped-call]
 
 
 def build_world(config: DictConfig, device: torch.device) -> World:

@@ -24,10 +24,15 @@ from gradwire.harness.transport.channel import PHASES
 
 
 class Trainer:
-    """Trains one run to its end. `writer` is rank 0's record, None on the other ranks."""
+    """Trains one run to its end.
 
-    def __init__(self, config: DictConfig, parts: Parts, writer: RunWriter | None, title: str) -> None:
-        self._config, self._parts, self._writer = config, parts, writer
+    `writer` is rank 0's record, None on the other ranks; `started` when the run began, by perf_counter.
+    """
+
+    def __init__(
+        self, config: DictConfig, parts: Parts, writer: RunWriter | None, title: str, started: float
+    ) -> None:
+        self._config, self._writer, self._started = config, writer, started
         self._world, self._parallelism, self._data = parts.world, parts.parallelism, parts.data
         train = config.train
         per_step = self._world.size * train.micro_batch * train.accumulation
@@ -44,7 +49,6 @@ class Trainer:
 
     def run(self) -> None:
         """Warm up, train, evaluate on the grid and at the end, summarize."""
-        started = time.perf_counter()
         self._warm_up()
         coordinates = sum(layout.numel for layout in self._parallelism.layout())
         log = StepLog(self._world, coordinates)
@@ -59,9 +63,10 @@ class Trainer:
                     self._record_steps(log)
                     if evaluated:
                         self._parallelism.finish()
-                        self._evaluate(step + 1, started)
+                        self._evaluate(step + 1)
+                    self._meet()  # else the others' clocks would run while rank 0 still writes
         self._progress.close()
-        self._end(coordinates, time.perf_counter() - started)
+        self._end(coordinates)
 
     def _warm_up(self) -> None:
         """Discarded passes: DDP settles its buckets in the second (with static_graph: third) pass."""
@@ -143,7 +148,11 @@ class Trainer:
         if self._writer is not None:
             self._writer.add_steps(rows)
 
-    def _evaluate(self, step: int, started: float) -> None:
+    def _meet(self) -> None:
+        """Go on when every rank has come here."""
+        self._world.gather({rank: [0.0] for rank in self._world.ranks})
+
+    def _evaluate(self, step: int) -> None:
         objective, micro_batch = self._config.model.objective, self._config.eval.micro_batch
         loss = evaluate(self._parallelism.model, self._data, objective, self._world, micro_batch)
         seconds = [self._clock.seconds for _ in self._world.ranks]
@@ -151,7 +160,7 @@ class Trainer:
         row = {
             "step": step,
             "train_time_s": max(clock for (clock,) in clocks),
-            "wall_time_s": time.perf_counter() - started,
+            "wall_time_s": time.perf_counter() - self._started,
             "loss": loss,
             "perplexity": perplexity(loss),
         }
@@ -160,8 +169,11 @@ class Trainer:
         if self._writer is not None:
             self._writer.add_evaluation(row)
 
-    def _end(self, coordinates: int, wall_time_s: float) -> None:
-        """Gather the byte counters, write checkpoint and summary; DONE is the very last thing."""
+    def _end(self, coordinates: int) -> None:
+        """Gather the byte counters, then rank 0 alone writes checkpoint and summary, however long it takes.
+
+        DONE is the very last thing.
+        """
         counts = self._world.gather(
             {
                 rank: [float(self._world.traffic[rank].by_phase[p]) for p in PHASES]
@@ -177,7 +189,7 @@ class Trainer:
             steps=self._step_rows,
             evaluations=self._eval_rows,
             clock=self._clock.kind,
-            wall_time_s=wall_time_s,
+            wall_time_s=time.perf_counter() - self._started,
             bytes_by_rank=[int(sum(row)) for row in counts],
             bytes_by_phase={p: int(sum(row[i] for row in counts)) for i, p in enumerate(PHASES)},
             num_coordinates=coordinates,

@@ -62,6 +62,8 @@ class StepLog:
             for i, step in enumerate(self._pending)
         ]
         self._pending = []
+        for rank in self._world.ranks:
+            self._world.recorders[rank].restart()
         return rows
 
     def _values(self, step: PendingStep, rank: int, spans: list[Span]) -> list[float]:

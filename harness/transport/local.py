@@ -2,8 +2,9 @@
 
 Each rank has a simulated communication processor with its own time: it advances by the measured
 duration of the codec work and jumps to the arrival of the messages it waits for. Collectives in
-flight share it, the one whose messages came first goes on first. Ranks run one after another, so
-what is measured for one is not disturbed by the others.
+flight share it, the one whose messages came first goes on first. Events of all ranks are processed in
+the order of simulated time, one after another, so what is measured for one rank is not disturbed by
+the others.
 """
 
 from __future__ import annotations
@@ -147,9 +148,13 @@ def run_local(
     queues = [deque(own) for own in tasks]
     try:
         while any(queues) or any(state.active for state in states):
-            moved = [_progress(state, own, in_flight) for state, own in zip(states, queues, strict=True)]
-            if not any(moved):
+            events = [_next_event(state, own, in_flight) for state, own in zip(states, queues, strict=True)]
+            # The earliest event of all ranks: whatever is sent from now on arrives after it.
+            rank = min(range(len(events)), key=lambda r: events[r][0])
+            at, arrived = events[rank]
+            if at == float("inf"):
                 raise RuntimeError(f"the collective is stuck: {mailboxes.waiting()}")
+            _process(states[rank], queues[rank], at, arrived)
     except BaseException as error:
         for state in states:
             for task in state.active:
@@ -157,27 +162,29 @@ def run_local(
         raise
 
 
-def _progress(state: LocalRank, tasks: deque[tuple[float, Task]], in_flight: int) -> bool:
-    """Run one rank as far as it gets without another; False if that is nowhere."""
-    moved = False
-    while True:
-        arrived = [task for task in state.active if _handle(task).open == 0]
-        following = min(arrived, key=lambda task: _handle(task).completed_at, default=None)
-        starts = tasks[0][0] if tasks and len(state.active) < in_flight else float("inf")
-        continues = _handle(following).completed_at if following else float("inf")
-        if starts == continues == float("inf"):
-            return moved
-        moved = True
-        if following is None or max(starts, state.now) < max(continues, state.now):
-            ready, task = tasks.popleft()
-            state.now = max(state.now, ready)
-            state.active.append(task)
-            state.advance(task)
-            continue
-        handle = _handle(following)
-        state.recorder.add("comm", handle.posted_at, handle.completed_at, handle.sent_bytes)
-        state.now = max(state.now, handle.completed_at)
-        state.advance(following)
+def _next_event(
+    state: LocalRank, tasks: deque[tuple[float, Task]], in_flight: int
+) -> tuple[float, Task | None]:
+    """(when, the task whose messages have arrived or None for the start of the next one)."""
+    starts = tasks[0][0] if tasks and len(state.active) < in_flight else float("inf")
+    arrived = [task for task in state.active if _handle(task).open == 0]
+    first = min(arrived, key=lambda task: _handle(task).completed_at, default=None)
+    if first is not None and _handle(first).completed_at <= starts:
+        return max(_handle(first).completed_at, state.now), first
+    return max(starts, state.now), None
+
+
+def _process(state: LocalRank, tasks: deque[tuple[float, Task]], at: float, arrived: Task | None) -> None:
+    """Advance a rank's clock to an event and do the codec work that follows from it."""
+    state.now = at
+    if arrived is None:
+        _, task = tasks.popleft()
+        state.active.append(task)
+        state.advance(task)
+        return
+    handle = _handle(arrived)
+    state.recorder.add("comm", handle.posted_at, handle.completed_at, handle.sent_bytes)
+    state.advance(arrived)
 
 
 def _handle(task: Task) -> LocalHandle:

@@ -26,6 +26,7 @@ class Pacer:
 
     def __init__(self, link: Link, timeout_s: float) -> None:
         self._link, self._timeout_s = link, timeout_s
+        self._lock = threading.Lock()
         self._departures: queue.SimpleQueue[_Departure | None] = queue.SimpleQueue()
         self._closed = threading.Event()
         self._thread = threading.Thread(target=self._run, name="pacer", daemon=True)
@@ -35,22 +36,26 @@ class Pacer:
         self, group: dist.ProcessGroup, peer: int, buffer: Tensor, tag: int
     ) -> Callable[[], dist.Work | None]:
         """Queue a send; calling the result waits until it has left and returns its work."""
-        arrival = self._link.transmit(time.monotonic(), buffer.numel() * buffer.element_size())
         issued: Future[dist.Work | None] = Future()
-        self._departures.put(
-            (arrival, lambda: dist.isend(buffer, group_dst=peer, group=group, tag=tag), issued)
-        )
+        with self._lock:  # several communication threads share the link
+            arrival = self._link.transmit(time.monotonic(), buffer.numel() * buffer.element_size())
+            self._departures.put(
+                (arrival, lambda: dist.isend(buffer, group_dst=peer, group=group, tag=tag), issued)
+            )
         return lambda: issued.result(self._timeout_s + max(0.0, arrival - time.monotonic()))
 
     def _run(self) -> None:
         while (departure := self._departures.get()) is not None:
             arrival, issue, issued = departure
-            time.sleep(max(0.0, arrival - time.monotonic()))
             try:
+                if self._closed.wait(max(0.0, arrival - time.monotonic())):
+                    raise RuntimeError("the link was closed before the message left")
                 issued.set_result(issue())
             except BaseException as error:  # the waiting thread must hear of it, whatever it is
                 issued.set_exception(error)
 
     def close(self) -> None:
+        """End the thread. What has not left by now was given up: a slow link is not waited for."""
+        self._closed.set()
         self._departures.put(None)
         self._thread.join()

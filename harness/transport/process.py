@@ -27,10 +27,14 @@ class PeerError(RuntimeError):
 
 
 class ProcessHandle(Handle):
-    """Works in flight; sends that a pacer still holds back are obtained by calling."""
+    """Works in flight; sends that a pacer still holds back are obtained by calling.
 
-    def __init__(self, rank: int, timeout: timedelta) -> None:
-        self._rank, self._timeout = rank, timeout
+    `posted` is the recorder's mark of the moment they were posted. Without a `timeout` (CUDA) waiting
+    is the stream's, not the host's.
+    """
+
+    def __init__(self, rank: int, timeout: timedelta | None, posted: object) -> None:
+        self._rank, self._timeout, self.posted = rank, timeout, posted
         self.works: list[tuple[int, Callable[[], dist.Work | None]]] = []
 
     def add(self, peer: int, work: dist.Work | None) -> None:
@@ -43,15 +47,22 @@ class ProcessHandle(Handle):
         """
         for peer, get in self.works:
             try:
-                work = get()
-                if work is not None:
-                    work.wait(self._timeout)
+                _wait(get(), self._timeout)
             except (RuntimeError, TimeoutError) as error:
                 raise PeerError(self._rank, peer, error) from error
 
 
+def _wait(work: dist.Work | None, timeout: timedelta | None) -> None:
+    if work is None:
+        return
+    if timeout is None:
+        work.wait()
+    else:
+        work.wait(timeout)
+
+
 class ProcessChannel(Channel):
-    """A channel over a process group of its own."""
+    """A channel over a process group of its own; `mark` stamps what is posted."""
 
     def __init__(
         self,
@@ -59,25 +70,41 @@ class ProcessChannel(Channel):
         number: int,
         traffic: Traffic,
         timeout: timedelta,
+        mark: Callable[[], object],
+        *,
+        batched: bool,
         pacer: Pacer | None = None,
     ) -> None:
         super().__init__(dist.get_rank(group), dist.get_world_size(group), number, traffic)
-        self._group, self._timeout, self._pacer = group, timeout, pacer
-        self._batched = dist.get_backend(group) == "nccl"
+        self._group, self._mark, self._batched, self._pacer = group, mark, batched, pacer
+        self._timeout = None if batched else timeout
+
+    def _handle(self) -> ProcessHandle:
+        return ProcessHandle(self.rank, self._timeout, self._mark())
 
     def _post(self, sends: Sequence[TaggedMessage], receives: Sequence[TaggedMessage], phase: str) -> Handle:
-        handle = ProcessHandle(self.rank, self._timeout)
+        handle = self._handle()
         if self._batched:
             self._post_batch(handle, sends, receives)
             return handle
-        for peer, buffer, tag in receives:
-            handle.add(peer, dist.irecv(buffer, group_src=peer, group=self._group, tag=tag))
-        for peer, buffer, tag in sends:
+        for message in receives:
+            handle.add(message[0], self._issue(dist.irecv, *message))
+        for message in sends:
             if self._pacer is None or phase == MEASURE:
-                handle.add(peer, dist.isend(buffer, group_dst=peer, group=self._group, tag=tag))
+                handle.add(message[0], self._issue(dist.isend, *message))
             else:
-                handle.works.append((peer, self._pacer.send(self._group, peer, buffer, tag)))
+                handle.works.append((message[0], self._pacer.send(self._group, *message)))
         return handle
+
+    def _issue(
+        self, operation: Callable[..., dist.Work | None], peer: int, buffer: Tensor, tag: int
+    ) -> dist.Work | None:
+        """Start one message; a connection that is already broken shows here."""
+        try:
+            named = {"group_dst" if operation is dist.isend else "group_src": peer}
+            return operation(buffer, group=self._group, tag=tag, **named)
+        except RuntimeError as error:
+            raise PeerError(self.rank, peer, error) from error
 
     def _post_batch(
         self, handle: ProcessHandle, sends: Sequence[TaggedMessage], receives: Sequence[TaggedMessage]
@@ -92,11 +119,17 @@ class ProcessChannel(Channel):
                 for peer, buffer, _ in receives
             ),
         ]
-        peer = (receives or sends)[0][0] if operations else self.rank
-        for work in dist.batch_isend_irecv(operations) if operations else []:
+        if not operations:
+            return
+        peer = (*receives, *sends)[0][0]
+        try:
+            works = dist.batch_isend_irecv(operations)
+        except RuntimeError as error:
+            raise PeerError(self.rank, peer, error) from error
+        for work in works:
             handle.add(peer, work)
 
     def backend_sum(self, x: Tensor) -> Handle:
-        handle = ProcessHandle(self.rank, self._timeout)
+        handle = self._handle()
         handle.add(self.rank, dist.all_reduce(x, group=self._group, async_op=True))
         return handle

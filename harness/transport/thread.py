@@ -25,14 +25,15 @@ def _new_stream(device: torch.device) -> torch.cuda.Stream | None:
 
 
 class CommunicationThread:
-    """Runs submitted tasks one after another.
+    """Runs submitted tasks one after another; `turn` is shared by the threads of a process.
 
     The first failure ends the thread: the running and the queued tasks are cancelled with it, later
     ones refused with it, and it stays in `error` with its traceback.
     """
 
-    def __init__(self, recorder: Recorder, device: torch.device) -> None:
+    def __init__(self, recorder: Recorder, device: torch.device, turn: threading.Lock) -> None:
         self.error: BaseException | None = None
+        self._turn = turn
         self._recorder = recorder
         self._stream = _new_stream(device)
         self._tasks: queue.SimpleQueue[Task | None] = queue.SimpleQueue()
@@ -69,16 +70,19 @@ class CommunicationThread:
         recorder = self._recorder
         if self._stream is not None and task.ready is not None:
             self._stream.wait_event(task.ready)
-        start = recorder.mark()
-        while task.advance():
-            posted = recorder.mark()
-            recorder.add("codec", start, posted)
+        while self._advance(task):
             handle = task.handle
             assert isinstance(handle, ProcessHandle)
             handle.block()
-            start = recorder.mark()
-            recorder.add("comm", posted, start, handle.sent_bytes)
-        recorder.add("codec", start, recorder.mark())
+            recorder.add("comm", handle.posted, recorder.mark(), handle.sent_bytes)
+
+    def _advance(self, task: Task) -> bool:
+        """One piece of codec work; the threads of a process take turns, a codec serves them all."""
+        with self._turn:
+            start = self._recorder.mark()
+            more = task.advance()
+            self._recorder.add("codec", start, self._recorder.mark())
+            return more
 
     def _fail(self, task: Task, error: BaseException) -> None:
         with self._lock:

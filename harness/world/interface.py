@@ -46,6 +46,10 @@ class World(Protocol):
         """Each rank's float64 row, in rank order, the same on every rank; not counted as traffic."""
         ...
 
+    def forget_buffers(self) -> None:
+        """Free the message buffers, e.g. those of a bucket layout that is no more."""
+        ...
+
     def close(self) -> None:
         """Release threads and process groups."""
         ...

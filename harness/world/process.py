@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from datetime import timedelta
@@ -22,6 +23,16 @@ from gradwire.harness.transport.process import ProcessChannel
 from gradwire.harness.transport.task import Task
 from gradwire.harness.transport.thread import CommunicationThread
 from gradwire.harness.world.interface import Collective, Result
+
+
+def _private_group(group: dist.ProcessGroup | None, backend: str, timeout: timedelta) -> dist.ProcessGroup:
+    """A group of the same ranks for our messages alone, made by its members alone."""
+    members = list(range(dist.get_world_size())) if group is None else dist.get_process_group_ranks(group)
+    part = len(members) < dist.get_world_size()
+    made: dist.ProcessGroup = dist.new_group(
+        members, timeout=timeout, backend=backend, use_local_synchronization=part
+    )
+    return made
 
 
 class ProcessWorld:
@@ -47,13 +58,12 @@ class ProcessWorld:
         self.traffic = {rank: Traffic()}
         self.recorders = {rank: Recorder(make_stopwatch(device), enabled=spans)}
         self._fabric, self._timeout = fabric, timedelta(seconds=timeout_s)
-        members = dist.get_process_group_ranks(group) if group is not None else None
-        self._group = dist.new_group(members, timeout=self._timeout)
-        ordered = dist.get_backend(self._group) == "nccl"
-        paced = link is not None and link.bytes_per_second != float("inf")
-        self._pacer = Pacer(link, timeout_s) if paced and link is not None else None
-        num_threads = 1 if ordered else in_flight
-        self._threads = [CommunicationThread(self.recorders[rank], device) for _ in range(num_threads)]
+        self._batched = device.type == "cuda"
+        self._group = _private_group(group, "nccl" if self._batched else "gloo", self._timeout)
+        self._pacer = self._make_pacer(link, timeout_s)
+        turn, num_threads = threading.Lock(), 1 if self._batched else in_flight
+        recorder = self.recorders[rank]
+        self._threads = [CommunicationThread(recorder, device, turn) for _ in range(num_threads)]
         self._numbers, self._arenas = count(), dict[str, Arena]()
 
     @property
@@ -69,7 +79,15 @@ class ProcessWorld:
         buffers = self._arenas.setdefault(arena, Arena(self.device))
         buffers.begin_round()
         number = next(self._numbers)
-        channel = ProcessChannel(self._group, number, self.traffic[self.rank], self._timeout, self._pacer)
+        channel = ProcessChannel(
+            self._group,
+            number,
+            self.traffic[self.rank],
+            self._timeout,
+            self.recorders[self.rank].mark,
+            batched=self._batched,
+            pacer=self._pacer,
+        )
         coroutine = collective(ScheduledCollectives(channel, self._fabric, buffers))
         thread = self._threads[number % len(self._threads)]
         thread.submit(Task(coroutine, future.set_result, future.set_exception))
@@ -80,9 +98,22 @@ class ProcessWorld:
         spans = recorder.suspend()
         try:
             self.submit(collectives[self.rank], "run", future)
-            return {self.rank: future.result()}
+            result = {self.rank: future.result()}
+            if self._batched:  # the result was made on the communication stream
+                torch.cuda.synchronize(self.device)
+            return result
         finally:
             recorder.resume(spans)
+
+    def _make_pacer(self, link: Link | None, timeout_s: float) -> Pacer | None:
+        if link is None or link.bytes_per_second == float("inf"):
+            return None
+        if self._batched:
+            raise ValueError("links can be paced between CPU workers only; leave the rate out on GPUs")
+        return Pacer(link, timeout_s)
+
+    def forget_buffers(self) -> None:
+        self._arenas.clear()
 
     def gather(self, rows: Mapping[int, Sequence[float]]) -> list[list[float]]:
         own = torch.tensor(list(rows[self.rank]), dtype=torch.float64, device=self.device)

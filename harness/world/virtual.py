@@ -100,8 +100,11 @@ class VirtualWorld:
                 recorder.resume(suspended[rank])
         return {rank: result[0] for rank, result in results.items()}
 
+    def forget_buffers(self) -> None:
+        self._arenas.clear()
+
     def gather(self, rows: Mapping[int, Sequence[float]]) -> list[list[float]]:
         return [list(map(float, rows[rank])) for rank in self.ranks]
 
     def close(self) -> None:
-        self._arenas.clear()
+        self.forget_buffers()

@@ -126,8 +126,8 @@ async def exchange_everything(comm: ScheduledCollectives) -> list[Tensor]:
 async def reduce_in_groups(comm: ScheduledCollectives) -> list[Tensor]:
     """Sums inside each node and between the counterparts of all nodes."""
     own = torch.tensor([10.0**comm.rank])
-    inside = await comm.group("node").reduce([(own, "sum")])
-    between = await comm.group("local").reduce([(own, "sum")])
+    inside = await comm.group("local").reduce([(own, "sum")])
+    between = await comm.group("node").reduce([(own, "sum")])
     return [*inside, *between]
 
 

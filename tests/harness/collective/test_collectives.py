@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 import torch
 from collective_jobs import (
+    CPU,
+    fabric,
     gradients,
     make_exchange,
     make_groups,
@@ -21,8 +23,13 @@ from pool import Workers
 from torch import Tensor
 
 from gradwire.codecs.exact import chunk_bounds
+from gradwire.codecs.interface import Layout, Round
+from gradwire.codecs.registry import make_codec
 from gradwire.harness.collective.metadata import magnitude_bits
+from gradwire.harness.network.link import Link
+from gradwire.harness.parallel.synchronize import synchronization
 from gradwire.harness.topology.registry import TOPOLOGIES
+from gradwire.harness.world.virtual import VirtualWorld
 
 SIZES = [1, 2, 3, 4, 5]
 TOPOLOGY_NAMES = sorted(TOPOLOGIES)
@@ -106,7 +113,8 @@ def test_codecs_give_the_same_bytes_in_both_worlds(
     for mean, numel in zip(virtual[0], sizes, strict=True):
         exact = torch.stack([gradients(rank, numel) for rank in range(size)]).double().mean(0)
         error = float((mean - exact).square().sum() / exact.square().sum())
-        if numel >= 1000:  # smaller buckets travel at two bits a coordinate, with an error beyond 1
+        # With few bits, and in buckets that only two bits fit, heavy tails leave errors beyond 1.
+        if numel >= 1000 and options.get("bits", 5.0) >= 5:
             assert error < {"fp32": 1e-12, "bf16": 1e-4}.get(codec, 1.0)
     if size > 1:
         real = workers(size)(synchronize_buckets, topology, codec, options, sizes)
@@ -168,3 +176,36 @@ def test_magnitude_bits_order_like_magnitudes() -> None:
         patterns = magnitude_bits(values.to(dtype))
         assert (patterns[1:] >= patterns[:-1]).all()
         assert patterns[0] == patterns[1] == 0
+
+
+def test_more_buckets_in_flight_do_not_slow_the_simulated_clock() -> None:
+    """A hop of the first bucket must not wait for a bucket that gets ready later."""
+    size, numel, seconds = 4, 60_000, 0.02
+    link = Link(2 * 3 / 4 * numel * 4 / seconds)  # one bucket takes `seconds` on the wire
+    ends = {}
+    for in_flight in (1, 2, 4):
+        world = VirtualWorld(
+            size, fabric("ring"), CPU, make_link=lambda: Link(link.bytes_per_second), in_flight=in_flight
+        )
+        collectives = {
+            rank: [
+                (
+                    0.1 * (index + 1),
+                    f"bucket{index}",
+                    synchronization(
+                        make_codec("fp32"),
+                        gradients(rank, numel),
+                        Round(0, Layout.flat(numel, name=f"bucket{index}"), rank, size, 0),
+                        check_hashes=False,
+                    ),
+                )
+                for index in range(4)
+            ]
+            for rank in range(size)
+        }
+        world.run_step(collectives)
+        ends[in_flight] = max(world.end_s.values())
+        spans = [span for span in world.recorders[0].drain() if span.kind == "comm"]
+        assert max(span.end - span.start for span in spans) < 0.09, "a hop waited for the next bucket"
+    assert 0.4 + seconds <= ends[1] < 0.5
+    assert max(ends.values()) < 0.5

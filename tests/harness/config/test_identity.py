@@ -52,7 +52,6 @@ def test_auto_is_what_it_stands_for(identify: Identify) -> None:
         "overlap.enabled=false",
         "eval.every=5",
         "measure.vnmse_every=1",
-        "kernels=default",
     ],
 )
 def test_settings_that_change_the_result_change_it(override: str, identify: Identify) -> None:

@@ -120,14 +120,27 @@ def test_gpus_that_are_not_there(
     assert_refused(refused.value, parts)
 
 
-def test_with_gpus_the_backend_follows_the_network(
+def test_with_gpus_device_and_backend_follow_the_network(
     with_values: WithValues, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """nccl sends from GPUs, gloo from CPU memory; links can be paced on gloo only."""
     monkeypatch.setattr("torch.cuda.device_count", lambda: 2)
-    config = validate(with_values("cluster.workers=null"))
-    assert (config.cluster.workers, config.cluster.device) == (2, "cuda")
-    assert (config.cluster.backend, config.train.precision) == ("nccl", "bf16")
-    paced = ("cluster.workers=2", "network=paced")
-    assert validate(with_values(*paced)).cluster.backend == "gloo"
-    with pytest.raises(ConfigError, match=r"network=paced.*nccl.*cluster.backend=gloo"):
-        validate(with_values(*paced, "cluster.backend=nccl"))
+    monkeypatch.setattr("torch.cuda.is_bf16_supported", lambda: True)
+
+    def resolved(*given: str) -> tuple[int, str, str, str]:
+        config = validate(with_values(*given))
+        cluster = config.cluster
+        return cluster.workers, cluster.device, cluster.backend, config.train.precision
+
+    assert resolved("cluster.workers=null") == (2, "cuda", "nccl", "bf16")
+    assert resolved("cluster.workers=2", "network=paced") == (2, "cpu", "gloo", "fp32")
+    assert resolved("cluster.workers=3") == (3, "cpu", "gloo", "fp32")
+    assert resolved("cluster.workers=3", "cluster=virtual")[:2] == (3, "cuda")
+    for given, said in {
+        ("network=paced", "cluster.backend=nccl"): r"cluster.backend=nccl needs a GPU",
+        ("network=paced", "cluster.device=cuda"): r"network=paced.*cluster.device=cpu",
+        ("cluster.device=cuda", "cluster.backend=gloo"): r"cluster.device=cuda needs cluster.backend=nccl",
+        ("cluster.device=cuda", "cluster.workers=3"): r"cluster.device=cuda needs.*there are 2",
+    }.items():
+        with pytest.raises(ConfigError, match=said):
+            validate(with_values("cluster.workers=2", *given))

@@ -1,0 +1,106 @@
+"""`run.py` in processes of its own, in a working directory of its own."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from gradwire.harness.config.compose import conf_directory
+
+RUN = str(conf_directory().parent / "run.py")
+TORCHRUN = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")
+TINY = (
+    "size=tiny",
+    "model.num_layers=1",
+    "model.hidden_size=32",
+    "model.num_heads=2",
+    "model.num_kv_heads=2",
+    "model.intermediate_size=64",
+    "model.vocab_size=512",
+    "dataset.sequence_length=32",
+    "train.steps=2",
+    "train.warmup_steps=1",
+    "train.micro_batch=2",
+    "train.log_every=1",
+    "eval.every=2",
+    "eval.max_sequences=4",
+    "measure.vnmse_every=2",
+    "parallel.bucket_cap_mb=0.05",
+)
+ENDLESS = (*TINY, "train.steps=1000000", "eval.every=1000000")
+
+
+def started(cwd: Path, *arguments: str, **environment: str) -> subprocess.Popen[str]:
+    """`python <arguments>` in a session of its own, its prepared data kept in `cwd/../cache`."""
+    inherited = {key: value for key, value in os.environ.items() if key not in ("RANK", "WORLD_SIZE")}
+    return subprocess.Popen(
+        [sys.executable, *arguments],
+        cwd=cwd,
+        env=inherited | {"GRADWIRE_CACHE": str(cwd.parent / "cache")} | environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+
+
+def finished(process: subprocess.Popen[str], timeout_s: float = 240) -> subprocess.CompletedProcess[str]:
+    """The process's outcome; it and its children are ended if it takes longer than `timeout_s`."""
+    try:
+        out, err = process.communicate(timeout=timeout_s)
+    finally:
+        process.kill()
+    return subprocess.CompletedProcess(process.args, process.returncode, out, err)
+
+
+def call(cwd: Path, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    return finished(started(cwd, *arguments, **environment))
+
+
+def wait_for_steps(process: subprocess.Popen[str], directory: Path) -> None:
+    """Until the run in `directory` is in its training loop."""
+    deadline = time.monotonic() + 240
+    while not (directory / "steps.jsonl").exists():
+        assert process.poll() is None, process.communicate()
+        assert time.monotonic() < deadline, "the run does not start"
+        time.sleep(0.05)
+
+
+def errors(printed: str) -> list[str]:
+    """The lines that tell a user what is wrong."""
+    return [line for line in printed.splitlines() if line.startswith("error: ")]
+
+
+def descendants(process: subprocess.Popen[str]) -> list[int]:
+    """The processes of the session of `process`, itself left out: a session is inherited."""
+    found = []
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            fields = stat.read_text().rpartition(")")[2].split()
+        except (FileNotFoundError, ProcessLookupError):
+            continue
+        if int(fields[3]) == process.pid and fields[0] not in "ZX" and int(stat.parent.name) != process.pid:
+            found.append(int(stat.parent.name))
+    return found
+
+
+def workers_of(process: subprocess.Popen[str]) -> list[int]:
+    """The ids of a running command's workers, in rank order."""
+    spawned = [
+        pid
+        for pid in descendants(process)
+        if re.search("multiprocessing.spawn", Path(f"/proc/{pid}/cmdline").read_text())
+    ]
+    return sorted(spawned)
+
+
+def assert_alone(process: subprocess.Popen[str]) -> None:
+    """Nothing that the ended `process` started is left."""
+    deadline = time.monotonic() + 10
+    while descendants(process):
+        assert time.monotonic() < deadline, f"still running: {descendants(process)}"
+        time.sleep(0.05)

@@ -1,0 +1,66 @@
+"""What the processes of the launching tests do; run as a script, the parent that a test sends signals to."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+
+from gradwire.harness.launch.processes import run_processes, sigterm_as_interrupt
+
+
+class LostPeerError(RuntimeError):
+    """As a transport raises it: names the rank that did not answer."""
+
+    def __init__(self, peer: int) -> None:
+        super().__init__(f"lost rank {peer}")
+        self.peer = peer
+
+
+def arrive(folder: Path, size: int, rank: int) -> None:
+    """Leave the process's id in `folder` and wait for the others': from here on all ranks run."""
+    (folder / f"pid{rank}.part").write_text(str(os.getpid()))
+    (folder / f"pid{rank}.part").rename(folder / f"pid{rank}")
+    while len(list(folder.glob("pid?"))) < size:
+        time.sleep(0.01)
+
+
+def end_well(folder: Path, size: int, rank: int) -> None:
+    arrive(folder, size, rank)
+
+
+def wait_for_ever(folder: Path, size: int, rank: int) -> None:
+    arrive(folder, size, rank)
+    time.sleep(600)
+
+
+def raise_on_rank_1(folder: Path, size: int, rank: int) -> None:
+    """Rank 1 fails; the other one loses it, and reports first."""
+    arrive(folder, size, rank)
+    if rank == 1:
+        time.sleep(0.2)
+        raise ValueError("the cause\nand more of it")
+    raise LostPeerError(1)
+
+
+def kill_rank_1(folder: Path, size: int, rank: int) -> None:
+    arrive(folder, size, rank)
+    if rank == 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+    raise LostPeerError(1)
+
+
+def stop_rank_1(folder: Path, size: int, rank: int) -> None:
+    """Rank 1 hangs, the other one waited for it in vain."""
+    arrive(folder, size, rank)
+    if rank == 1:
+        os.kill(os.getpid(), signal.SIGSTOP)
+    raise LostPeerError(1)
+
+
+if __name__ == "__main__":
+    here = Path(sys.argv[1])
+    with sigterm_as_interrupt():
+        run_processes(wait_for_ever, (here, 1), 1, here)

@@ -1,0 +1,131 @@
+"""The command line from start to end: local workers, torchrun, the virtual cluster, and refusals."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from subprocess import CompletedProcess
+from typing import Any
+
+import pytest
+from command import RUN, TINY, TORCHRUN, call, errors, finished, started
+
+from gradwire.harness.record.summary import Summary
+
+SAME = ("loss", "grad_norm", "vnmse", "bytes_sent", "perplexity")
+
+
+@pytest.fixture(scope="module")
+def here(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The working directory of all runs."""
+    folder = tmp_path_factory.mktemp("command") / "work"
+    folder.mkdir()
+    return folder
+
+
+@pytest.fixture(scope="module")
+def local(here: Path) -> tuple[CompletedProcess[str], Path]:
+    """A run with two local workers, and its directory; no other is made."""
+    ran = call(here, RUN, *TINY, "cluster.workers=2")
+    assert ran.returncode == 0, ran.stderr
+    (directory,) = (here / "outputs").iterdir()
+    assert [path.name for path in here.iterdir()] == ["outputs"]
+    return ran, directory
+
+
+def rows(directory: Path) -> list[dict[str, Any]]:
+    lines = [
+        line for name in ("steps", "evals") for line in (directory / f"{name}.jsonl").read_text().splitlines()
+    ]
+    return [{key: value for key, value in json.loads(line).items() if key in SAME} for line in lines]
+
+
+def test_a_run_leaves_what_is_documented(local: tuple[CompletedProcess[str], Path]) -> None:
+    ran, directory = local
+    assert ran.stdout.splitlines()[-1] == f"run: outputs/{directory.name}"
+    assert not errors(ran.stderr)
+    files = {str(path.relative_to(directory)) for path in directory.rglob("*") if path.is_file()}
+    assert files >= {"config.yaml", "steps.jsonl", "evals.jsonl", "summary.json", "DONE"}
+    assert files >= {"checkpoint/model.safetensors", "checkpoint/config.json", "plots/loss.png"}
+    assert not files & {"FAILED", "tracebacks.txt"}
+    assert not [name for name in files if name.startswith(".")], "a temporary file is left"
+    summary = Summary.from_json((directory / "summary.json").read_text())
+    assert set(json.loads((directory / "summary.json").read_text())) == set(Summary.__dataclass_fields__)
+    assert (summary.steps, summary.workers, summary.clock) == (2, 2, "wall")
+    assert summary.bytes_sent_per_rank[0] > 0
+
+
+def test_a_finished_run_is_shown_again(local: tuple[CompletedProcess[str], Path], here: Path) -> None:
+    """And so it is where `hydra.run.dir=.` names its directory from inside."""
+    ran, directory = local
+    before = {path: path.stat().st_mtime_ns for path in directory.rglob("*")}
+    processes = [
+        started(here, RUN, *TINY, "cluster.workers=2"),
+        started(directory, RUN, *TINY, "cluster.workers=2", "hydra.run.dir=."),
+    ]
+    for process, last in zip(processes, (ran.stdout.splitlines()[-1], "run: ."), strict=True):
+        again = finished(process)
+        assert again.returncode == 0, again.stderr
+        assert again.stdout.startswith("already finished: ")
+        assert again.stdout.splitlines()[-1] == last
+        assert ran.stdout.splitlines()[-4] in again.stdout
+    assert {path: path.stat().st_mtime_ns for path in directory.rglob("*")} == before
+
+
+def test_every_way_of_launching_gives_the_same_numbers(
+    local: tuple[CompletedProcess[str], Path], here: Path
+) -> None:
+    """torchrun, twice: the second time rank 0 sees that its directory is done, which rank 1 cannot know."""
+    by_torchrun = ("hydra.run.dir=by_torchrun",)
+    virtual = started(here, RUN, *TINY, "cluster=virtual", "cluster.workers=2", "hydra.run.dir=virtual")
+    outputs = []
+    for _ in range(2):
+        ran = call(here, *TORCHRUN, RUN, *TINY, *by_torchrun)
+        assert ran.returncode == 0, ran.stderr
+        outputs.append(ran.stdout)
+    assert [text.splitlines()[-1] for text in outputs] == ["run: by_torchrun"] * 2
+    assert [text.count("already finished") for text in outputs] == [0, 1]
+    assert outputs[0].count("run: ") == 1
+    ended = finished(virtual)
+    assert ended.returncode == 0, ended.stderr
+    assert rows(here / "by_torchrun") == rows(local[1]) == rows(here / "virtual")
+    assert sorted(path.name for path in here.iterdir()) == ["by_torchrun", "outputs", "virtual"]
+    assert len(list((here / "outputs").iterdir())) == 1
+
+
+def refusals(folder: Path) -> list[tuple[tuple[str, ...], dict[str, str], list[str]]]:
+    """Arguments, environment, and what the error names."""
+    (folder / "short.txt").write_text("Too short to cut a single sequence from.\n")
+    (folder / "broken.jsonl").write_text('{"text": "no end\n')
+    return [
+        (("codec.bits=1", "size=tiny"), {}, ["bits=1"]),
+        (("dataset=embedded",), {}, ["size=tiny", "model.weights=random"]),
+        (("size=tiny", f"dataset.path={folder}/short.txt"), {}, ["short.txt"]),
+        (("size=tiny", f"dataset.path={folder}/broken.jsonl"), {}, ["broken.jsonl"]),
+        (("--multirun", "size=tiny", "codec=bf16,fp32"), {"RANK": "0", "WORLD_SIZE": "2"}, ["python run.py"]),
+    ]
+
+
+def test_bad_input_is_one_line_and_leaves_nothing(tmp_path: Path) -> None:
+    work = tmp_path / "work"
+    work.mkdir()
+    cases = refusals(tmp_path)
+    processes = [started(work, RUN, *given, **environment) for given, environment, _ in cases]
+    for process, (given, _, named) in zip(processes, cases, strict=True):
+        ended = finished(process)
+        assert ended.returncode == 2, (given, ended.stderr)
+        assert ended.stderr == f"{errors(ended.stderr)[0]}\n", given
+        for part in named:
+            assert part in ended.stderr
+    assert not list(work.iterdir())
+
+
+def test_under_torchrun_one_rank_tells(tmp_path: Path) -> None:
+    work = tmp_path / "work"
+    work.mkdir()
+    text = tmp_path / "short.txt"
+    text.write_text("Too short to cut a single sequence from.\n")
+    ended = call(work, *TORCHRUN, RUN, "size=tiny", f"dataset.path={text}")
+    assert ended.returncode == 1
+    assert len(errors(ended.stderr)) == 1
+    assert not list(work.iterdir())

@@ -1,0 +1,70 @@
+"""Which rank is at fault, judged from exit codes and reports alone."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+from launch_jobs import LostPeerError
+
+from gradwire.harness.launch.verdict import blamed_peer, read_reports, tracebacks, verdict, write_report
+
+TIMED_OUT = RuntimeError("[gloo] Timed out waiting 5000ms for recv operation to complete")
+CAUSE = ValueError("the cause\nand more of it")
+
+NAMED = "rank 1 failed: ValueError: the cause"
+
+CASES: list[tuple[str, dict[int, int | None], dict[int, Exception], str]] = [
+    ("raised", {0: 1, 1: 1, 2: 1}, {0: LostPeerError(1), 1: CAUSE, 2: LostPeerError(1)}, NAMED),
+    ("raised, one still cleaning up", {0: 1, 1: 1, 2: None}, {0: LostPeerError(2), 1: CAUSE}, NAMED),
+    ("killed", {0: 1, 1: -signal.SIGKILL, 2: 1}, {0: LostPeerError(1)}, "rank 1 was killed by SIGKILL"),
+    ("crashed", {0: 1, 1: -signal.SIGSEGV}, {0: CAUSE}, "rank 1 was killed by SIGSEGV"),
+    ("killed by a signal without a name", {0: -40}, {}, "rank 0 was killed by signal 40"),
+    ("both killed", {0: -9, 1: -15}, {}, "rank 0 was killed by SIGKILL; rank 1 was killed by SIGTERM"),
+    ("left without a word", {0: 1, 1: 3}, {0: LostPeerError(1)}, "rank 1 ended with exit code 3"),
+    ("hung", {0: 1, 1: None, 2: 1}, {0: LostPeerError(2), 2: LostPeerError(1)}, "rank 1 hung: "),
+    ("hung, another one slow to report", {0: 1, 1: None, 2: None}, {0: LostPeerError(1)}, "rank 1 hung: "),
+    ("hung while starting", {0: 1, 1: None}, {0: TIMED_OUT}, "rank 1 hung: "),
+    ("two hung", {0: 1, 1: None, 2: None}, {0: TIMED_OUT}, "rank 1, rank 2 hung: "),
+    ("all lost each other", {0: 1, 1: 1}, {0: LostPeerError(1), 1: LostPeerError(0)}, "rank 0 failed: "),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("codes", "errors", "expected"), [case[1:] for case in CASES], ids=[c[0] for c in CASES]
+)
+def test_the_cause_is_named(
+    codes: Mapping[int, int | None], errors: Mapping[int, Exception], expected: str, tmp_path: Path
+) -> None:
+    for rank, error in errors.items():
+        write_report(tmp_path, rank, error)
+    line = verdict(codes, tmp_path)
+    assert line.startswith(expected)
+    assert (" hung" in line) == (" hung" in expected)
+    assert "\n" not in line
+
+
+def test_an_error_while_cleaning_up_does_not_hide_the_lost_peer() -> None:
+    with pytest.raises(OSError, match="closed") as raised:
+        try:
+            raise LostPeerError(2)
+        finally:
+            raise OSError("a socket that is gone cannot be closed")
+    assert blamed_peer(raised.value) == 2
+    assert blamed_peer(CAUSE) is None
+
+
+def test_reports_are_read_by_time_and_keep_their_tracebacks(tmp_path: Path) -> None:
+    for rank, error in ((2, CAUSE), (0, TIMED_OUT), (1, LostPeerError(0))):
+        write_report(tmp_path, rank, error)
+    reports = read_reports(tmp_path)
+    assert [(report.rank, report.peer, report.waited) for report in reports] == [
+        (2, None, False),
+        (0, None, True),
+        (1, 0, True),
+    ]
+    text = tracebacks(tmp_path)
+    assert "rank2\nValueError: the cause\nand more of it" in text
+    assert text.count("\n\n") == 2

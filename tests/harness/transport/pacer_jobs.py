@@ -1,0 +1,37 @@
+"""Paced messages between pool workers."""
+
+from __future__ import annotations
+
+import time
+
+import torch
+import torch.distributed as dist
+
+from gradwire.harness.network.link import Link
+from gradwire.harness.transport.pacer import Pacer
+
+
+def send_or_receive(
+    rank: int, size: int, num_bytes: int, rate: float, latency_s: float, count: int
+) -> list[tuple[float, int]]:
+    """Rank 0 posts `count` messages at once; rank 1's seconds from then on and the messages' first bytes."""
+    group = dist.group.WORLD
+    assert group is not None
+    buffers = [torch.full((num_bytes,), value, dtype=torch.uint8) for value in range(1, count + 1)]
+    if rank == 0:
+        pacer = Pacer(Link(rate, latency_s), timeout_s=30)
+        dist.barrier()
+        pending = [pacer.send(group, 1, buffer, tag) for tag, buffer in enumerate(buffers)]
+        for work in (get() for get in pending):
+            assert work is not None
+            work.wait()
+        pacer.close()
+        return []
+    for buffer in buffers:
+        buffer.zero_()
+    dist.barrier()
+    start, arrivals = time.monotonic(), []
+    for tag, buffer in enumerate(buffers):
+        dist.recv(buffer, src=0, tag=tag)
+        arrivals.append((time.monotonic() - start, int(buffer[0])))
+    return arrivals

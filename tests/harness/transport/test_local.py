@@ -1,0 +1,165 @@
+"""The in-process driver: simulated clocks, deadlocks, cancelled coroutines, buffers under guard."""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import pytest
+import torch
+
+from gradwire.codecs.interface import Layout, Round
+from gradwire.codecs.registry import make_codec
+from gradwire.harness.collective.collectives import Fabric, ScheduledCollectives
+from gradwire.harness.measure.recorder import Recorder
+from gradwire.harness.network.link import Link
+from gradwire.harness.parallel.synchronize import synchronization
+from gradwire.harness.topology.registry import make_schedule
+from gradwire.harness.transport.channel import Channel, Traffic
+from gradwire.harness.transport.local import LocalChannel, LocalRank, Mailboxes, run_local
+from gradwire.harness.transport.task import Task
+from gradwire.harness.world.virtual import VirtualWorld
+
+Job = Callable[[Channel], Coroutine[Any, None, Any]]
+
+
+def run(jobs: list[Job], link: Link | None = None, debug: bool = False) -> tuple[list[Any], list[LocalRank]]:
+    """One coroutine per rank; their results (or exceptions) and the ranks' clocks and counters."""
+    mailboxes = Mailboxes(debug)
+    results: list[Any] = [None] * len(jobs)
+    states = [
+        LocalRank(rank, link or Link(float("inf")), Traffic(), Recorder(), lambda: None)
+        for rank in range(len(jobs))
+    ]
+
+    def task(rank: int, job: Job) -> Task:
+        def keep(outcome: Any) -> None:
+            results[rank] = outcome
+
+        return Task(job(LocalChannel(states[rank], len(jobs), 0, mailboxes)), keep, keep)
+
+    tasks = [[(0.0, task(rank, job))] for rank, job in enumerate(jobs)]
+    try:
+        run_local(states, tasks, 2, mailboxes)
+    except Exception as error:
+        results.append(error)
+    return results, states
+
+
+def message(*values: int) -> torch.Tensor:
+    return torch.tensor(values, dtype=torch.uint8)
+
+
+def sender(peer: int, *buffers: torch.Tensor) -> Job:
+    async def run(channel: Channel) -> None:
+        handles = [channel.post([(peer, buffer)], [], "reduce_scatter") for buffer in buffers]
+        for handle in handles:
+            await channel.wait(handle)
+
+    return run
+
+
+def receiver(peer: int, size: int, count: int) -> Job:
+    async def run(channel: Channel) -> list[list[int]]:
+        received = []
+        for _ in range(count):
+            buffer = torch.zeros(size, dtype=torch.uint8)
+            await channel.wait(channel.post([], [(peer, buffer)], "reduce_scatter"))
+            received.append(buffer.tolist())
+        return received
+
+    return run
+
+
+def test_messages_keep_their_order_and_the_link_its_time() -> None:
+    """Three messages of 1000 bytes on a link of 1000 bytes a second: the last one arrives after 3.5 s."""
+    buffers = [torch.full((1000,), value, dtype=torch.uint8) for value in (1, 2, 3)]
+    (_, received), states = run([sender(1, *buffers), receiver(0, 1000, 3)], Link(1000.0, latency_s=0.5))
+    assert received == [[1] * 1000, [2] * 1000, [3] * 1000]
+    assert 3.5 <= states[1].now < 4.5
+    assert (states[0].traffic.total, states[1].traffic.total) == (3000, 0)
+    spans = [span for span in states[1].recorder.drain() if span.kind == "comm"]
+    assert len(spans) == 3
+    assert spans[-1].end - spans[0].start >= 3.5 - 1e-6
+
+
+def test_a_deadlock_names_who_waits_for_whom() -> None:
+    results, _ = run([receiver(1, 4, 1), receiver(2, 4, 1), receiver(0, 4, 1)])
+    error = results.pop()
+    assert isinstance(error, RuntimeError)
+    assert "stuck: rank 0 for rank 1, rank 1 for rank 2, rank 2 for rank 0" in str(error)
+    assert results == [error] * 3, "all that wait hear of it"
+    results, _ = run([sender(1, message(1)), receiver(0, 1, 0)])
+    assert "stuck: rank 0 for rank 1 to receive" in str(results[-1])
+
+
+@pytest.mark.parametrize("debug", [True, False])
+def test_a_send_buffer_written_to_too_early_is_noticed(debug: bool) -> None:
+    async def hasty(channel: Channel) -> None:
+        buffer = message(1, 2, 3)
+        handle = channel.post([(1, buffer)], [], "reduce_scatter")
+        buffer.zero_()
+        await channel.wait(handle)
+
+    results, _ = run([hasty, receiver(0, 3, 1)], debug=debug)
+    if debug:
+        assert "written to before the message was received" in str(results[-1])
+    else:
+        assert results[1] == [[0, 0, 0]], "what the check is for"
+
+
+def test_a_failing_coroutine_cancels_the_others_and_keeps_its_traceback() -> None:
+    closed = []
+
+    async def failing_codec(channel: Channel) -> None:
+        await channel.wait(channel.post([(1, message(1))], [], "reduce_scatter"))
+        raise ValueError("the codec's own")
+
+    async def waiting(channel: Channel) -> None:
+        try:
+            buffer = message(0)
+            await channel.wait(channel.post([], [(0, buffer)], "reduce_scatter"))
+            await channel.wait(channel.post([], [(0, buffer)], "reduce_scatter"))
+        finally:
+            closed.append(channel.rank)
+
+    results, _ = run([failing_codec, waiting])
+    error = results[-1]
+    assert isinstance(error, ValueError)
+    assert "failing_codec" in "".join(traceback.format_exception(error))
+    assert results[:2] == [error, error]
+    assert closed == [1]
+
+
+class Wrong:
+    """fp32, whose result `spoil` then changes."""
+
+    def __init__(self, spoil: Callable[[torch.Tensor, Round], torch.Tensor]) -> None:
+        self._codec, self._spoil = make_codec("fp32"), spoil
+
+    async def synchronize(self, x: torch.Tensor, round: Round, comm: Any) -> torch.Tensor:
+        return self._spoil(await self._codec.synchronize(x, round, comm), round)
+
+
+def synchronize_with(spoil: Callable[[torch.Tensor, Round], torch.Tensor]) -> None:
+    world = VirtualWorld(3, Fabric(lambda size: make_schedule("ring", size)), torch.device("cpu"), debug=True)
+
+    def collective(rank: int) -> Callable[[ScheduledCollectives], Coroutine[Any, None, torch.Tensor]]:
+        round = Round(7, Layout.flat(100), rank, 3, seed=0)
+        return synchronization(Wrong(spoil), torch.ones(100), round, check_hashes=True)  # type: ignore[arg-type]
+
+    world.run({rank: collective(rank) for rank in range(3)})
+
+
+def test_a_result_that_does_not_fit_the_bucket_is_refused() -> None:
+    with pytest.raises(RuntimeError, match=r"codec returned torch.float32\[99\] for torch.float32\[100\]"):
+        synchronize_with(lambda mean, round: mean[1:])
+    with pytest.raises(RuntimeError, match=r"codec returned torch.float64\[100\]"):
+        synchronize_with(lambda mean, round: mean.double())
+
+
+def test_hashes_find_the_rank_with_another_result() -> None:
+    synchronize_with(lambda mean, round: mean)
+    with pytest.raises(RuntimeError, match=r"step 7: ranks \[2\] hold other gradients than rank 0"):
+        synchronize_with(lambda mean, round: mean + 1e-7 if round.rank == 2 else mean)
