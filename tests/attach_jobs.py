@@ -94,7 +94,7 @@ def refusals(rank: int, size: int) -> list[str]:
 def fail(rank: int, size: int, options: dict[str, Any]) -> tuple[str, str]:
     """What backward() raises, and the original error with its traceback."""
     model, x, y = model_and_data(rank)
-    synchronizer = gradwire.attach(model, codec="halves", timeout_s=10, check_hashes=True, **options)
+    synchronizer = gradwire.attach(model, codec="halves", timeout_s=3, check_hashes=True, **options)
     try:
         nn.functional.mse_loss(model(x), y).backward()
     except RuntimeError as error:

@@ -16,7 +16,7 @@ from gradwire.codecs.dynamiq.kernels import Coder, ScaleRounding
 from gradwire.codecs.dynamiq.plan import make_plan
 from gradwire.codecs.dynamiq.rounding import MAX_WORKERS, Dither, Rounding
 from gradwire.codecs.dynamiq.sizes import LARGEST_BUDGET, SMALLEST_BUDGET, ChunkSize, chunk_size
-from gradwire.codecs.dynamiq.statistics import super_group_statistics
+from gradwire.codecs.dynamiq.statistics import BYTES_PER_SUPER_GROUP, super_group_statistics
 from gradwire.codecs.dynamiq.values import levels
 from gradwire.codecs.interface import HopCodec, Layout, Op, Round
 from gradwire.codecs.random import stream_key
@@ -90,13 +90,16 @@ class DynamiQ(HopCodec):
 
     def plan(self, x: Tensor, round: Round, reduced: list[Tensor], num_chunks: int) -> DynamiQHops:
         mean_sum, norm = reduced
-        plan = make_plan(
-            mean_sum, norm, round.size, self._sizes(x.numel(), num_chunks, round), self.exact_size
-        )
+        plan = make_plan(mean_sum, norm, round.size, self._sizes(x.numel(), num_chunks), self.exact_size)
         return DynamiQHops(x, round.size, plan, self._coder(x, round))
 
-    def _sizes(self, numel: int, num_chunks: int, round: Round) -> tuple[ChunkSize, ...]:
+    def _sizes(self, numel: int, num_chunks: int) -> tuple[ChunkSize, ...]:
+        """The chunks' capacities; with the statistics they keep to the budget, or to the smallest size."""
         sizes = tuple(chunk_size(numel, num_chunks, chunk, self.bits) for chunk in range(num_chunks))
+        assert any(size.over_budget for size in sizes) or (
+            8 * sum(size.capacity + BYTES_PER_SUPER_GROUP * size.super_groups for size in sizes)
+            <= self.bits * numel
+        ), f"{numel} coordinates in {num_chunks} chunks exceed codec.bits={self.bits}"
         if any(size.over_budget for size in sizes) and not self._warned:
             self._warned = True
             logger.warning(

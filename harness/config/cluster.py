@@ -75,13 +75,14 @@ def _backend(config: DictConfig, gpus: int) -> str:
     enough = on_gpus and gpus >= _local_workers(config, gpus)
     if cluster.backend == "nccl" and not enough:
         raise ConfigError(
-            f"cluster.backend=nccl needs a GPU for each of the {_local_workers(config, gpus)} workers, there are "
-            f"{gpus if on_gpus else 0}; use cluster.backend=gloo or cluster=virtual"
+            f"cluster.backend=nccl needs a GPU for each of the {_local_workers(config, gpus)} workers, there "
+            f"are {gpus if on_gpus else 0}; use cluster.backend=gloo or cluster=virtual"
         )
     if on_gpus and (cluster.backend == "gloo" or not enough):
         raise ConfigError(
             f"cluster.device=cuda needs cluster.backend=nccl and a GPU for each of the "
-            f"{_local_workers(config, gpus)} workers, there are {gpus}; use cluster.device=cpu or cluster=virtual"
+            f"{_local_workers(config, gpus)} workers, there are {gpus}; use cluster.device=cpu or "
+            f"cluster=virtual"
         )
     if on_gpus and config.network.name == "paced":
         raise ConfigError(

@@ -52,7 +52,7 @@ def run_directory(config: DictConfig, override: str | Path | None = None) -> Pat
 
 
 def data_fingerprint(path: Path, *, every_file: bool = False) -> str:
-    """Hash of a file, or of a folder's files of known formats or all of them: relative names, sizes, bytes."""
+    """Hash of a file, or of a folder's files of known formats or all: relative names, sizes, bytes."""
     path = path.expanduser()
     found = sorted(file for file in path.rglob("*") if file.is_file())
     files = [path] if path.is_file() else [file for file in found if every_file or format_of(file)]

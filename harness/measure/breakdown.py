@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Iterable
+from dataclasses import dataclass
 
 from gradwire.harness.measure.intervals import Intervals, clip, difference, measure, union
 from gradwire.harness.measure.timeline import Kind, Span
@@ -44,14 +44,6 @@ def spans_by_kind(spans: Iterable[Span], start: float, end: float) -> dict[Kind,
     for span in spans:
         found[span.kind].append((span.start, span.end))
     return {kind: clip(union(intervals), start, end) for kind, intervals in found.items()}
-
-
-def mean_breakdown(steps: Sequence[Breakdown]) -> Breakdown:
-    """The mean over steps, part by part. Raises ValueError without any step."""
-    if not steps:
-        raise ValueError("no step to average: every step was a measured one, or none was run")
-    names = [field.name for field in fields(Breakdown)]
-    return Breakdown(*(math.fsum(getattr(step, name) for step in steps) / len(steps) for name in names))
 
 
 def bandwidth(spans: Iterable[Span], start: float, end: float, bin_s: float = 0.01) -> list[float]:

@@ -22,6 +22,7 @@ from gradwire.harness.config.errors import ConfigError
 from gradwire.harness.config.identity import run_directory, run_name
 from gradwire.harness.config.validate import validate
 from gradwire.harness.record.writer import is_done
+from gradwire.harness.report.configs import covered, flatten
 from gradwire.harness.tasks.main import expected_errors, one_line
 
 Launch = Callable[[list[list[str]], int], Sequence[JobReturn]]
@@ -81,10 +82,10 @@ def sweep_axes(cells: Sequence[PlannedCell]) -> list[str]:
     A swept `model` brings its own learning rate, for example. The seed is no axis.
     """
     swept = [key for key in swept_keys([cell.cell for cell in cells]) if key != "seed"]
-    flat = [_flat(cast(dict[str, Any], OmegaConf.to_container(cell.config))) for cell in cells]
+    flat = [flatten(cast(dict[str, Any], OmegaConf.to_container(cell.config))) for cell in cells]
     keys = sorted({key for settings in flat for key in settings})
     differing = [key for key in keys if len({repr(settings.get(key)) for settings in flat}) > 1]
-    return [*swept, *(key for key in differing if key != "seed" and not _covered(key, swept))]
+    return [*swept, *(key for key in differing if key != "seed" and not covered(key, swept))]
 
 
 def run_sweep(plan: Plan, launch: Launch, batch: int) -> list[PlannedCell]:
@@ -139,14 +140,3 @@ def _succeeded(result: JobReturn) -> bool:
 def _digest(cells: Sequence[PlannedCell]) -> str:
     names = sorted(cell.directory.name for cell in cells)
     return hashlib.sha256("\n".join(names).encode()).hexdigest()[:12]
-
-
-def _flat(settings: dict[str, Any], prefix: str = "") -> dict[str, Any]:
-    flat: dict[str, Any] = {}
-    for key, value in settings.items():
-        flat |= _flat(value, f"{prefix}{key}.") if isinstance(value, dict) else {f"{prefix}{key}": value}
-    return flat
-
-
-def _covered(key: str, axes: Sequence[str]) -> bool:
-    return any(key == axis or key.startswith(f"{axis}.") for axis in axes)

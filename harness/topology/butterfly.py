@@ -20,7 +20,7 @@ def butterfly(size: int) -> Schedule:
     return Schedule("butterfly", size, core, tuple(tuple(steps) for steps in ranks))
 
 
-def _workers(first: int, count: int, core: int, extras: int, stride: int) -> int:
+def _workers(first: int, count: int, extras: int, stride: int) -> int:
     """Contributions held by the core ranks first, first + stride, …: each with its folded extra."""
     holders = [first + i * stride for i in range(count)]
     return sum(2 if holder < extras else 1 for holder in holders)
@@ -65,8 +65,8 @@ def _core_steps(rank: int, core: int, extras: int) -> list[Step]:
         half = len(kept)
         peer = rank + half if rank < given.start else rank - half
         merged = core // len(chunks)  # core ranks whose sums this rank has merged so far
-        sent = Send(peer, given, _workers(rank % len(chunks), merged, core, extras, len(chunks)), source)
-        got = _workers(peer % len(chunks), merged, core, extras, len(chunks))
+        sent = Send(peer, given, _workers(rank % len(chunks), merged, extras, len(chunks)), source)
+        got = _workers(peer % len(chunks), merged, extras, len(chunks))
         steps.append(Step("reduce_scatter", (sent,), (Receive(peer, kept, got, _actions(kept, rank)),)))
         exchanges.append((peer, kept, given))
         chunks, source = kept, "inner"

@@ -60,6 +60,12 @@ class Schedule:
     num_chunks: int
     ranks: tuple[tuple[Step, ...], ...]
 
+    def sealed_by(self, rank: int) -> tuple[int, ...]:
+        """The chunks whose sum is complete at `rank`, and there alone, after the reduce-scatter."""
+        receives = [receive for step in self.ranks[rank] for receive in step.receives]
+        actions = [found for receive in receives for found in receive.actions]
+        return tuple(chunk for action, chunks in actions if action == "sink" for chunk in chunks)
+
 
 Topology = Callable[[int], Schedule]
 """A topology: world size to schedule."""

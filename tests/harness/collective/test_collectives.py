@@ -22,13 +22,13 @@ from collective_jobs import (
 from pool import Workers
 from torch import Tensor
 
-from gradwire.codecs.exact import chunk_bounds
+from gradwire.codecs.exact import ExactHops, chunk_bounds
 from gradwire.codecs.interface import Layout, Round
 from gradwire.codecs.registry import make_codec
 from gradwire.harness.collective.metadata import magnitude_bits
 from gradwire.harness.network.link import Link
 from gradwire.harness.parallel.synchronize import synchronization
-from gradwire.harness.topology.registry import TOPOLOGIES
+from gradwire.harness.topology.registry import TOPOLOGIES, make_schedule
 from gradwire.harness.world.virtual import VirtualWorld
 
 SIZES = [1, 2, 3, 4, 5]
@@ -209,3 +209,28 @@ def test_more_buckets_in_flight_do_not_slow_the_simulated_clock() -> None:
         assert max(span.end - span.start for span in spans) < 0.09, "a hop waited for the next bucket"
     assert 0.4 + seconds <= ends[1] < 0.5
     assert max(ends.values()) < 0.5
+
+
+@pytest.mark.parametrize("topology", TOPOLOGY_NAMES)
+@pytest.mark.parametrize("size", [2, 3, 4, 5])
+def test_reduce_scatter_leaves_each_sink_its_chunks(size: int, topology: str) -> None:
+    """After the first half, a rank's own chunks hold the exact mean; nothing of the second half is sent."""
+    numel = 1000
+    schedule = make_schedule(topology, size)
+    bounds = chunk_bounds(numel, schedule.num_chunks)
+
+    def make(rank: int) -> Any:
+        async def run(comm: Any) -> Tensor:
+            own = torch.arange(numel, dtype=torch.float32) * (rank + 1)
+            return await comm.reduce_scatter(ExactHops(own, size, comm.num_chunks, torch.float32))
+
+        return run
+
+    results, sent = virtually(size, topology, make)
+    mean = torch.arange(numel, dtype=torch.float64) * (size + 1) / 2
+    for rank, result in enumerate(results):
+        for chunk in schedule.sealed_by(rank):
+            own = slice(bounds[chunk], bounds[chunk + 1])
+            torch.testing.assert_close(result[own].double(), mean[own], rtol=1e-6, atol=1e-6)
+    assert sum(phases["reduce_scatter"] for phases in sent) == (size - 1) * numel * 4
+    assert not any("all_gather" in phases for phases in sent)

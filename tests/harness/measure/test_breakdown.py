@@ -8,7 +8,7 @@ from typing import cast
 
 import pytest
 
-from gradwire.harness.measure.breakdown import Breakdown, bandwidth, breakdown, mean_breakdown
+from gradwire.harness.measure.breakdown import Breakdown, bandwidth, breakdown
 from gradwire.harness.measure.overlap import Overlap, group_row, overlap, utilization
 from gradwire.harness.measure.timeline import Kind, Span
 
@@ -55,14 +55,6 @@ def test_parts_are_what_a_grid_says_and_sum_to_the_step(seed: int) -> None:
 def test_an_empty_step_is_refused() -> None:
     with pytest.raises(ValueError, match="must end after it starts"):
         breakdown([], 1.0, 1.0)
-
-
-def test_means_over_steps() -> None:
-    steps = [Breakdown(1.0, 2.0, 3.0, 4.0), Breakdown(3.0, 2.0, 1.0, 0.0)]
-    assert mean_breakdown(steps) == Breakdown(2.0, 2.0, 2.0, 2.0)
-    assert mean_breakdown(steps).step_s == 8.0
-    with pytest.raises(ValueError, match="no step to average"):
-        mean_breakdown([])
 
 
 def test_bandwidth_conserves_bytes_and_spreads_them_evenly() -> None:

@@ -41,3 +41,11 @@ def test_the_checker_finds_faults() -> None:
 def test_unknown_topology_names_the_choices() -> None:
     with pytest.raises(ValueError, match="topology=star.*butterfly, ring"):
         make_schedule("star", 4)
+
+
+@pytest.mark.parametrize("name", sorted(TOPOLOGIES))
+@pytest.mark.parametrize("size", [2, 3, 4, 5, 8])
+def test_every_chunk_is_sealed_once(name: str, size: int) -> None:
+    schedule = make_schedule(name, size)
+    sealed = [chunk for rank in range(size) for chunk in schedule.sealed_by(rank)]
+    assert sorted(sealed) == list(range(schedule.num_chunks))
