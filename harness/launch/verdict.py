@@ -83,7 +83,7 @@ def verdict(codes: Mapping[int, int | None], folder: Path) -> str:
     """One line that names the rank at fault, given each rank's exit code (None: still running)."""
     reports = read_reports(folder)
     killed = [
-        f"rank {rank} was killed by {_name(-code)}" for rank, code in codes.items() if code and code < 0
+        f"rank {rank} was killed by {_signal(-code)}" for rank, code in codes.items() if code and code < 0
     ]
     if killed:
         return "; ".join(killed)
@@ -103,7 +103,9 @@ def verdict(codes: Mapping[int, int | None], folder: Path) -> str:
     return f"rank {cause.rank} failed: {cause.text}"
 
 
-def _name(number: int) -> str:
+def _signal(number: int) -> str:
+    if number == signal.SIGKILL:
+        return "SIGKILL (out of memory?)"
     try:
         return signal.Signals(number).name
     except ValueError:  # real-time signals have no names

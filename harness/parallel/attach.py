@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import lru_cache, partial
 
+import torch
+import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
-from gradwire.codecs.interface import Codec
+from gradwire.codecs.interface import Codec, Layout
 from gradwire.codecs.registry import make_codec
 from gradwire.harness.collective.collectives import Fabric
 from gradwire.harness.network.link import Link
@@ -54,6 +57,7 @@ def attach(
         raise ValueError(f"codec options {sorted(codec_options)} have no effect on a codec instance")
     schedule = partial(make_schedule, topology) if isinstance(topology, str) else topology
     device = next(model.parameters()).device
+    refuse = _supported(codec, schedule, model, device)
     world = ProcessWorld(
         Fabric(lru_cache(schedule)),
         device,
@@ -62,7 +66,23 @@ def attach(
         in_flight=buckets,
         timeout_s=timeout_s,
     )
-    layouts = BucketLayouts(model.module, partial(codec.supports, schedule(world.size).name, world.size))
+    layouts = BucketLayouts(model.module, refuse)
     synchronizer = Synchronizer(world, codec, layouts, seed=seed, overlap=overlap, check_hashes=check_hashes)
-    model.register_comm_hook(None, synchronizer.hook)
+    try:
+        model.register_comm_hook(None, synchronizer.hook)
+    except RuntimeError:  # it has a hook already
+        world.close()
+        raise
     return synchronizer
+
+
+def _supported(
+    codec: Codec, schedule: Topology, model: DistributedDataParallel, device: torch.device
+) -> Callable[[Layout], str | None]:
+    """The question whether a bucket can be synchronized, asked here for one of usual size."""
+    size = dist.get_world_size(model.process_group)
+    ask = partial(codec.supports, schedule(size).name, size)
+    reason = ask(Layout.flat(1 << 20, device=device))
+    if reason is not None:
+        raise ValueError(reason)
+    return ask

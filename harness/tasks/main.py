@@ -6,6 +6,7 @@ import importlib
 import os
 import signal
 import sys
+import time
 from pathlib import Path
 
 from hydra.core.hydra_config import HydraConfig
@@ -33,12 +34,19 @@ def run_task(config: DictConfig) -> int:
     except expected_errors() as error:
         if not alone or os.environ.get("HYDRA_FULL_ERROR") == "1":
             raise
+        _let_rank_0_speak()
         refuse(ConfigError(one_line(error)), code=2 if isinstance(error, ValueError) else 1)
     except KeyboardInterrupt as interrupt:
         refuse(ConfigError("interrupted"), code=_interrupt_code(interrupt))
     if alone and code:
         sys.exit(code)
     return code
+
+
+def _let_rank_0_speak() -> None:
+    """torchrun ends all ranks as soon as one has ended, and the line is printed by rank 0."""
+    if os.environ.get("RANK", "0") != "0":
+        time.sleep(5)
 
 
 def _interrupt_code(interrupt: KeyboardInterrupt) -> int:

@@ -156,8 +156,8 @@ def run_local(
                 raise RuntimeError(f"the collective is stuck: {mailboxes.waiting()}")
             _process(states[rank], queues[rank], at, arrived)
     except BaseException as error:
-        for state in states:
-            for task in state.active:
+        for state, waiting in zip(states, queues, strict=True):
+            for task in [*state.active, *(task for _, task in waiting)]:
                 task.cancel(error)
         raise
 

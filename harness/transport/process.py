@@ -21,7 +21,8 @@ class PeerError(RuntimeError):
     """A message from or to `peer` did not come through."""
 
     def __init__(self, rank: int, peer: int, cause: BaseException) -> None:
-        reason = next(iter(str(cause).splitlines()), "no answer in time")
+        first_line = next(iter(str(cause).splitlines()), "no answer in time")
+        reason = first_line.split("] ")[-1].split(". This is typically")[0]  # without gloo's file and advice
         super().__init__(f"rank {rank} lost rank {peer}: {reason}")
         self.rank, self.peer = rank, peer
 

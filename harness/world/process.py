@@ -121,8 +121,8 @@ class ProcessWorld:
         return [row.tolist() for row in gathered[self.rank]]
 
     def close(self) -> None:
+        if self._pacer is not None:  # first: what it still holds back nobody will receive
+            self._pacer.close()
         for thread in self._threads:
             thread.close()
-        if self._pacer is not None:
-            self._pacer.close()
         dist.destroy_process_group(self._group)

@@ -30,7 +30,7 @@ def test_a_killed_worker_ends_the_run(here: Path) -> None:
     ended = finished(run, 60)
     assert_alone(run)
     assert ended.returncode == 1
-    reason = "rank 1 was killed by SIGKILL"
+    reason = "rank 1 was killed by SIGKILL (out of memory?)"
     assert errors(ended.stderr) == [f"error: {reason} (tracebacks: killed/tracebacks.txt)"]
     assert (here / "killed" / "FAILED").read_text().startswith(reason)
     assert "rank0" in (here / "killed" / "tracebacks.txt").read_text()

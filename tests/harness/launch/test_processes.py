@@ -58,7 +58,7 @@ def test_a_rank_that_raises_is_named(tmp_path: Path) -> None:
 
 
 def test_a_killed_rank_is_named_with_its_signal(tmp_path: Path) -> None:
-    assert failure(jobs.kill_rank_1, tmp_path) == "rank 1 was killed by SIGKILL"
+    assert failure(jobs.kill_rank_1, tmp_path) == "rank 1 was killed by SIGKILL (out of memory?)"
 
 
 def test_a_rank_that_hangs_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -22,7 +22,7 @@ CASES: list[tuple[str, dict[int, int | None], dict[int, Exception], str]] = [
     ("killed", {0: 1, 1: -signal.SIGKILL, 2: 1}, {0: LostPeerError(1)}, "rank 1 was killed by SIGKILL"),
     ("crashed", {0: 1, 1: -signal.SIGSEGV}, {0: CAUSE}, "rank 1 was killed by SIGSEGV"),
     ("killed by a signal without a name", {0: -40}, {}, "rank 0 was killed by signal 40"),
-    ("both killed", {0: -9, 1: -15}, {}, "rank 0 was killed by SIGKILL; rank 1 was killed by SIGTERM"),
+    ("both killed", {0: -15, 1: -6}, {}, "rank 0 was killed by SIGTERM; rank 1 was killed by SIGABRT"),
     ("left without a word", {0: 1, 1: 3}, {0: LostPeerError(1)}, "rank 1 ended with exit code 3"),
     ("hung", {0: 1, 1: None, 2: 1}, {0: LostPeerError(2), 2: LostPeerError(1)}, "rank 1 hung: "),
     ("hung, another one slow to report", {0: 1, 1: None, 2: None}, {0: LostPeerError(1)}, "rank 1 hung: "),
