@@ -16,7 +16,7 @@ PRINT_IDENTITY = (
     "from gradwire.harness.data.embedded import EmbeddedCorpus\n"
     "corpus = EmbeddedCorpus()\n"
     "print(corpus.fingerprint(), corpus.load().sha256)\n"
-    "assert not {'antigravity', 'asyncio', 'this', 'sqlite3'} & set(sys.modules)"
+    "assert not {'antigravity', 'turtledemo', 'this', 'sqlite3'} & set(sys.modules)"
 )
 
 

@@ -79,11 +79,11 @@ def test_every_file_of_families_is_a_family():
     assert family_names() == ("bert", "gpt2", "llama")
 
 
-def test_settings_and_availability_import_no_heavy_library():
+def test_settings_and_availability_do_not_import_transformers():
     code = (
         "import sys\n"
         "from gradwire.harness.models import presets, config, weights\n"
         "config.check(presets.llama1b()); weights.weights_available(presets.gpt2())\n"
-        "assert not {'torch', 'transformers'} & set(sys.modules)"
+        "assert 'transformers' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
