@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 
 import hydra
 from hydra._internal.utils import get_args_parser
@@ -13,7 +14,8 @@ from hydra.types import RunMode
 from gradwire.harness.config.compose import VERSION_BASE, compose, conf_directory, parse, prepare
 from gradwire.harness.config.errors import ConfigError, refuse
 from gradwire.harness.config.explain import CONFIG_NAME
-from gradwire.harness.config.validate import validate
+from gradwire.harness.config.validate import refused_as_config_error, validate
+from gradwire.harness.record.writer import make_directory
 
 
 def start() -> None:
@@ -53,5 +55,9 @@ def check_command_line(arguments: Sequence[str]) -> None:
         return
     if len(single) < len(flags.overrides):
         compose(flags.overrides)  # refuses the several values of an override
-    if not flags.cfg:
-        validate(config)
+    if flags.cfg:
+        return
+    validate(config)
+    asked = config.hydra.run.dir
+    if asked != ".":  # Hydra makes it next, and would show a traceback
+        refused_as_config_error(make_directory, Path(asked))

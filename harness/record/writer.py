@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import os
+import tempfile
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -34,11 +36,24 @@ def write_atomically(path: Path, text: str) -> None:
         temporary.unlink(missing_ok=True)
 
 
+def make_directory(directory: Path) -> None:
+    """Make sure that files can be written to `directory`; ValueError in one line if they cannot."""
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=directory):
+            pass
+    except OSError as error:
+        raise ValueError(
+            f"{directory}: {error.strerror}; choose a folder that can be written to with hydra.run.dir= "
+            "(hydra.sweep.dir= for a sweep)"
+        ) from None
+
+
 class DirectoryLock:
     """Keeps a run directory to one run at a time; the system releases it if the process dies."""
 
     def __init__(self, directory: Path) -> None:
-        directory.mkdir(parents=True, exist_ok=True)
+        make_directory(directory)
         self._descriptor = os.open(directory, os.O_RDONLY)
         try:
             fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -58,9 +73,13 @@ def is_done(directory: Path) -> bool:
 
 
 def mark_failed(directory: Path, reason: str) -> None:
-    """Leave the reason, one line, in the directory of a run that did not finish."""
+    """Leave the reason, one line, in the directory of a run that did not finish.
+
+    A full disk, which may be the reason itself, leaves no room for it: the caller's own error says it.
+    """
     if directory.is_dir() and not is_done(directory):
-        write_atomically(directory / FAILED, " ".join(reason.split()) + "\n")
+        with contextlib.suppress(OSError):
+            write_atomically(directory / FAILED, " ".join(reason.split()) + "\n")
 
 
 def forget_failure(directory: Path) -> None:

@@ -12,6 +12,7 @@ from gradwire.harness.record.writer import (
     DirectoryLock,
     RunWriter,
     is_done,
+    make_directory,
     mark_failed,
     write_atomically,
 )
@@ -68,3 +69,12 @@ def test_provenance_names_what_ran() -> None:
     assert (commit is None) == (dirty is None)
     assert {"python", "torch", "transformers", "accelerate"} <= versions().keys()
     assert machine()["intra_op_threads"] == 1
+
+
+def test_a_directory_that_cannot_be_made_is_refused_in_one_line(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(ValueError, match=r"Not a directory; choose a folder.*hydra\.run\.dir=") as refusal:
+        make_directory(tmp_path / "file" / "run")
+    assert "\n" not in str(refusal.value)
+    make_directory(tmp_path / "run")
+    assert list((tmp_path / "run").iterdir()) == []

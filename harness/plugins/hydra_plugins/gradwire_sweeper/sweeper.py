@@ -35,12 +35,15 @@ class GradwireSweeper(Sweeper):
         from hydra._internal.core_plugins.basic_launcher import BasicLauncher
 
         from gradwire.harness.config.errors import ConfigError, refuse
+        from gradwire.harness.config.validate import refused_as_config_error
+        from gradwire.harness.record.writer import make_directory
         from gradwire.harness.tasks.sweep import plan_sweep, run_sweep
 
         assert self.launcher is not None
         assert self.config is not None
         try:
             plan = plan_sweep(self.config, arguments)
+            refused_as_config_error(make_directory, plan.output)
         except ConfigError as error:
             refuse(error)
         # Hydra's own launcher is sequential: one cell a call lets each be reported as it ends.
