@@ -71,7 +71,7 @@ class DataParallel:
         self._world.traffic[self._world.rank].by_phase.clear()
         self._recorder.drain()
 
-    def _pass(self, step: int, batches: MicroBatches) -> tuple[float, Mapping[str, float]]:
+    def _pass(self, step: int, batches: MicroBatches) -> tuple[Tensor, Mapping[str, float]]:
         self._synchronizer.step = step
         self._computing = self._recorder.mark()
         rank = self._world.rank
@@ -92,7 +92,7 @@ class DataParallel:
         start = self._recorder.mark()
         norm, skipped = self._updater.apply(learning_rate)
         self._recorder.add("compute", start, self._recorder.mark())
-        return StepOutcome({self._world.rank: loss}, norm, skipped, None, logged)
+        return StepOutcome({self._world.rank: float(loss)}, norm, skipped, None, logged)
 
     def gradient_error(self) -> GradientError:
         copies = self._synchronizer.copies

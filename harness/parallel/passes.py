@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 import torch
 from accelerate import Accelerator
-from torch import nn
+from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from gradwire.harness.parallel.interface import Batch
@@ -22,21 +22,22 @@ def forward_backward(
     seed: int,
     step: int,
     rank: int,
-) -> float:
+) -> Tensor:
     """Accumulate the mean gradient of `batches`; buckets are synchronized during the last backward.
 
     Random state is set anew before each micro-batch, so that dropout depends on (seed, step,
-    micro-batch, rank) alone. Returns the mean loss.
+    micro-batch, rank) alone. Returns the mean loss, a float64 scalar on the model's device: reading it
+    here would make the host wait for the device before the last buckets are even sent.
     """
-    losses = []
+    total = torch.zeros((), dtype=torch.float64, device=accelerator.device)
     for index, batch in enumerate(batches):
         torch.manual_seed(derive_seed(seed, "dropout", step, index, rank))
         last = index == len(batches) - 1
         with contextlib.nullcontext() if last else model.no_sync():
             loss = model(**batch).loss / len(batches)
             accelerator.backward(loss)
-        losses.append(loss.detach())
-    return sum(float(loss) for loss in losses)
+        total += loss.detach()
+    return total
 
 
 def wrap(

@@ -73,6 +73,7 @@ class VirtualDataParallel:
     def warm_up(self, batches: MicroBatches, passes: int) -> None:
         snapshot = Snapshot(self.model, self._codecs)
         for index in range(passes):  # one worker's passes settle the layout, then all can use it
+            self._collected = []
             forward_backward(self._ddp, self._accelerator, batches[0], self._seed, -1 - index, 0)
         _, buckets, _ = self._passes(-1, batches)
         self._frozen = tuple(layout for _, layout, _ in buckets[0])
@@ -96,9 +97,8 @@ class VirtualDataParallel:
             self._ddp.zero_grad(set_to_none=True)
             self._collected = []
             self._started = time.perf_counter()
-            losses[rank] = forward_backward(
-                self._ddp, self._accelerator, batches[rank], self._seed, step, rank
-            )
+            loss = forward_backward(self._ddp, self._accelerator, batches[rank], self._seed, step, rank)
+            losses[rank] = float(loss)
             buckets[rank] = self._collected
             ends = [0.0, *(ready for ready, _, _ in self._collected)]
             for start, end in zip(ends, ends[1:], strict=False):
