@@ -190,7 +190,7 @@ def test_more_buckets_in_flight_do_not_slow_the_simulated_clock() -> None:
         collectives = {
             rank: [
                 (
-                    0.1 * (index + 1),
+                    10.0 * (index + 1),  # simulated: a busy machine is no reason for seconds
                     f"bucket{index}",
                     synchronization(
                         make_codec("fp32"),
@@ -206,9 +206,9 @@ def test_more_buckets_in_flight_do_not_slow_the_simulated_clock() -> None:
         world.run_step(collectives)
         ends[in_flight] = max(world.end_s.values())
         spans = [span for span in world.recorders[0].drain() if span.kind == "comm"]
-        assert max(span.end - span.start for span in spans) < 0.09, "a hop waited for the next bucket"
-    assert 0.4 + seconds <= ends[1] < 0.5
-    assert max(ends.values()) < 0.5
+        assert max(span.end - span.start for span in spans) < 5, "a hop waited for the next bucket"
+    assert 40 + seconds <= ends[1] < 45
+    assert max(ends.values()) < 45
 
 
 @pytest.mark.parametrize("topology", TOPOLOGY_NAMES)
