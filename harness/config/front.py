@@ -59,5 +59,6 @@ def check_command_line(arguments: Sequence[str]) -> None:
         return
     validate(config)
     asked = config.hydra.run.dir
-    if asked != ".":  # Hydra makes it next, and would show a traceback
+    rank_0 = os.environ.get("RANK", "0") == "0"
+    if asked != "." and rank_0:  # Hydra makes it next, and would show a traceback
         refused_as_config_error(make_directory, Path(asked))
