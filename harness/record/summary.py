@@ -15,7 +15,8 @@ Clock = Literal["wall", "simulated"]
 class Summary:
     """A run's figures, of the whole run (resumed parts included), the maximum over ranks where these differ.
 
-    Steps on which the error was measured are left out of `rounds_per_second` and of the breakdown.
+    Steps on which the error was measured are left out of `rounds_per_second` and of the breakdown, unless
+    all were.
     """
 
     # The result.

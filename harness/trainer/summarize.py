@@ -29,7 +29,7 @@ def summarize(
     layout_hash: str,
     data: Mapping[str, Any],
 ) -> Summary:
-    """The documented keys of `summary.json`; measured steps are left out of times per step."""
+    """The documented keys of `summary.json`; times per step leave out measured steps."""
     timed = [row for row in steps if not row["measured"]] or list(steps)
     errors = [row["vnmse"] for row in steps if row.get("vnmse") is not None]
     curve = [Evaluation(row["step"], row["train_time_s"], row[METRIC]) for row in evaluations]
