@@ -9,28 +9,13 @@ import sys
 import time
 from pathlib import Path
 
+from tiny import TINY_MODEL
+
 from gradwire.harness.config.compose import conf_directory
 
 RUN = str(conf_directory().parent / "run.py")
 TORCHRUN = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")
-TINY = (
-    "size=tiny",
-    "model.num_layers=1",
-    "model.hidden_size=32",
-    "model.num_heads=2",
-    "model.num_kv_heads=2",
-    "model.intermediate_size=64",
-    "model.vocab_size=512",
-    "dataset.sequence_length=32",
-    "train.steps=2",
-    "train.warmup_steps=1",
-    "train.micro_batch=2",
-    "train.log_every=1",
-    "eval.every=2",
-    "eval.max_sequences=4",
-    "measure.vnmse_every=2",
-    "parallel.bucket_cap_mb=0.05",
-)
+TINY = (*TINY_MODEL, "train.steps=2", "train.log_every=1", "eval.max_sequences=4")
 ENDLESS = (*TINY, "train.steps=1000000", "eval.every=1000000")
 
 
