@@ -64,13 +64,14 @@ class Observation:
 
 @dataclass(frozen=True)
 class Round:
-    """One synchronization of one bucket."""
+    """One synchronization of one bucket, the `bucket`-th of its step: a step's first one is 0."""
 
     step: int
     layout: Layout
     rank: int
     size: int
     seed: int
+    bucket: int = 0
     observations: tuple[Observation, ...] = ()
 
 

@@ -84,7 +84,7 @@ class Synchronizer:
             [world.device] if world.device.type == "cuda" else None
         )
         future: torch.futures.Future[Tensor] = torch.futures.Future(devices=devices)
-        round = Round(self.step, layout, world.rank, world.size, self._seed)
+        round = Round(self.step, layout, world.rank, world.size, self._seed, index)
         collective = synchronization(self.codec, x, round, self._check_hashes)
         sink: object = future
         if self.measured:

@@ -121,11 +121,11 @@ class VirtualDataParallel:
                     synchronization(
                         self._codecs[rank],
                         x,
-                        Round(step, layout, rank, self._world.size, self._seed),
+                        Round(step, layout, rank, self._world.size, self._seed, bucket),
                         self._check_hashes,
                     ),
                 )
-                for ready, layout, x in buckets[rank]
+                for bucket, (ready, layout, x) in enumerate(buckets[rank])
             ]
         means = self._world.run_step(collectives)
         if measured:
