@@ -164,6 +164,8 @@ class Codec(Protocol):
     unbiased: bool
     stateful: bool
     clock_driven: bool
+    one_at_a_time: bool
+    """Whether its buckets must follow one another: the backend's own collectives match by their order."""
 
     def supports(self, topology: str, size: int, layout: Layout) -> str | None:
         """None, or the reason why this codec cannot run there; asked before anything starts."""
@@ -193,6 +195,7 @@ class StatelessCodec:
     unbiased = False
     stateful = False
     clock_driven = False
+    one_at_a_time = False
 
     def supports(self, topology: str, size: int, layout: Layout) -> str | None:
         return None

@@ -20,6 +20,7 @@ class Native(StatelessCodec):
     name: str = "native"
 
     unbiased = True
+    one_at_a_time = True
 
     async def synchronize(self, x: Tensor, round: Round, comm: Collectives) -> Tensor:
         return (await comm.backend_sum(x)).div_(round.size)

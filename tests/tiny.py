@@ -13,5 +13,5 @@ TINY_MODEL = (
     "train.micro_batch=2",
     "eval.every=2",
     "measure.vnmse_every=2",
-    "parallel.bucket_cap_mb=0.05",
+    "parallel.bucket_cap_mb=0.02",
 )

@@ -27,6 +27,9 @@ from gradwire.harness.config.store import choices_with_field, group_schemas
 
 CONFIG_NAME = "config"
 
+ROOT_KEYS = ("hydra", "seed", "resume")
+"""Keys of the root beside the groups, whatever the task."""
+
 OPTIONAL_GROUPS = ("experiment", "sweeps")
 """Groups without a choice by default."""
 
@@ -78,7 +81,7 @@ def check_keys(config: DictConfig, overrides: Sequence[Override]) -> None:
     The root has no schema, so that tasks can add keys: its known keys are those of the default
     configuration with the same task. Needs Hydra.
     """
-    extra = set(config) - {"hydra", "seed", *group_schemas()}
+    extra = set(config) - {*ROOT_KEYS, *group_schemas()}
     if extra:
         tasks = [str(override.input_line) for override in overrides if override.key_or_group == "task"]
         extra -= set(hydra.compose(CONFIG_NAME, tasks))

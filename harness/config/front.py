@@ -9,13 +9,21 @@ from pathlib import Path
 
 import hydra
 from hydra._internal.utils import get_args_parser
+from hydra.core.override_parser.types import Override
 from hydra.types import RunMode
+from omegaconf import DictConfig
 
 from gradwire.harness.config.compose import VERSION_BASE, compose, conf_directory, parse, prepare
 from gradwire.harness.config.errors import ConfigError, refuse
 from gradwire.harness.config.explain import CONFIG_NAME
-from gradwire.harness.config.validate import refused_as_config_error, validate
-from gradwire.harness.record.writer import make_directory
+from gradwire.harness.config.validate import (
+    ignored_keys,
+    refused_as_config_error,
+    task_of,
+    validate,
+    validate_task,
+)
+from gradwire.harness.record.directory import make_directory
 
 
 def start() -> None:
@@ -57,8 +65,25 @@ def check_command_line(arguments: Sequence[str]) -> None:
         compose(flags.overrides)  # refuses the several values of an override
     if flags.cfg:
         return
-    validate(config)
+    if task_of(config).trains:
+        validate(config)
+    else:
+        _check_task(config, arguments, parse(flags.overrides))
     asked = config.hydra.run.dir
     rank_0 = os.environ.get("RANK", "0") == "0"
     if asked != "." and rank_0:  # Hydra makes it next, and would show a traceback
         refused_as_config_error(make_directory, Path(asked))
+
+
+def _check_task(config: DictConfig, arguments: Sequence[str], overrides: Sequence[Override]) -> None:
+    """Refuse what a task that trains nothing cannot do, or would not read."""
+    name = config.task.name
+    if "RANK" in os.environ:
+        raise ConfigError(f"task={name} runs in one process; use: python run.py {' '.join(arguments)}")
+    ignored = ignored_keys(task_of(config)) - {"hydra"}
+    for override in overrides:
+        if override.key_or_group.partition(".")[0] in ignored:
+            raise ConfigError(
+                f"{override.input_line} has no effect on task={name}, which trains nothing; leave it out"
+            )
+    validate_task(config)

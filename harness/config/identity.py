@@ -12,7 +12,15 @@ from omegaconf import DictConfig, OmegaConf
 
 from gradwire.harness.data.formats import format_of
 
-WITHOUT_EFFECT = ("tracking", "size", "cluster.timeout_s", "train.log_every")
+WITHOUT_EFFECT = (
+    "tracking",
+    "size",
+    "resume",
+    "cluster.timeout_s",
+    "train.log_every",
+    "train.checkpoint_every",
+    "train.keep_checkpoints",
+)
 """Groups and keys that change no result: every value a size sets is in the id by itself."""
 
 WHOLE_FILE_BYTES = 64 * 2**20
@@ -35,6 +43,9 @@ def run_id(config: DictConfig) -> str:
         settings["dataset"]["path"] = data_fingerprint(Path(settings["dataset"]["path"]))
     if settings["model"]["path"] is not None:
         settings["model"]["path"] = data_fingerprint(Path(settings["model"]["path"]), every_file=True)
+    tokenizer = settings["model"]["tokenizer"]
+    if tokenizer is not None and Path(tokenizer).expanduser().is_dir():
+        settings["model"]["tokenizer"] = data_fingerprint(Path(tokenizer), every_file=True)
     text = json.dumps(settings, sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:12]
 

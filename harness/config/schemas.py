@@ -74,25 +74,29 @@ class PacedConfig:
 
 @dataclass
 class TrainConfig:
-    """The training loop: length, batch, AdamW, a linear learning-rate schedule, precision."""
+    """The training loop: length, batch, AdamW, the learning-rate schedule, precision."""
 
     steps: int | None = at_least(1, None)  # optimizer steps; null: as many as `epochs` need
     epochs: float | None = above(0, None)  # passes over the training data, unless `steps` is set
     micro_batch: int = at_least(1, 1)  # sequences per worker in one forward pass
-    accumulation: int = at_least(1, 1)  # forward passes per worker between two synchronizations
+    accumulation: int | None = at_least(1, None)  # forward passes per worker and step; null: as `batch` needs
+    batch: int | None = at_least(1, None)  # sequences of all workers in one step; null: as they come
     lr: float = above(0, 1e-4)  # learning rate after warm-up
     weight_decay: float = at_least(0, 0.01)  # AdamW's decoupled decay
     beta1: float = between(0, 0.999999, 0.9)  # AdamW's mean of gradients
     beta2: float = between(0, 0.999999, 0.999)  # AdamW's mean of squared gradients
     adam_epsilon: float = above(0, 1e-8)  # AdamW's denominator term
     warmup_steps: int = at_least(0, 0)  # optimizer steps in which the rate climbs linearly from 0 to `lr`
-    end_factor: float = between(0, 1, 1.0)  # the rate falls linearly from `lr` to `end_factor` x `lr` ...
+    schedule: str = one_of("linear", "cosine")  # how the rate falls afterwards ...
+    end_factor: float = between(0, 1, 1.0)  # ... from `lr` to `end_factor` x `lr` ...
     schedule_steps: int | None = at_least(1, None)  # ... over so many steps; null: `schedule_epochs`
     schedule_epochs: float | None = above(0, None)  # ... or passes; both null: the whole run
     clip_norm: float | None = above(0, 1.0)  # gradients longer than this are scaled down; null: never
     precision: str = one_of("auto", "fp32", "bf16")  # of activations; auto: bf16 on GPUs, fp32 on CPUs
     log_every: int = at_least(1, 10)  # optimizer steps between two printed lines
     save_checkpoint: bool = True  # keep the final weights in the run directory
+    checkpoint_every: int | None = at_least(1, 500)  # optimizer steps between checkpoints; null: on SIGTERM
+    keep_checkpoints: int = at_least(1, 2)  # newest checkpoints kept while the run is not finished
 
 
 @dataclass
@@ -116,10 +120,22 @@ class MeasureConfig:
 
 
 @dataclass
-class TrackingConfig:
-    """Where a run is shown besides its own directory."""
+class UntrackedConfig:
+    """The run's own directory only."""
 
-    name: str = one_of("none")  # none: nowhere
+    name: str = one_of("none")
+
+
+@dataclass
+class WandbConfig:
+    """The run is shown in wandb, too, as it is written; `task=sync` rebuilds the view from the record."""
+
+    name: str = one_of("wandb")
+    project: str = "gradwire"
+    entity: str | None = None  # the user or team; null: the one who is logged in
+    mode: str = one_of("auto", "offline", "online", "disabled")  # auto: online if logged in, else offline
+    group: str | None = None  # runs shown together; null: the sweep's name
+    tags: list[str] = field(default_factory=list)
 
 
 @dataclass

@@ -13,6 +13,7 @@ from typing import Any
 
 from hydra.core.config_store import ConfigStore
 
+from gradwire.codecs.options import CommonOptions
 from gradwire.codecs.registry import codec_classes
 from gradwire.harness.config import schemas as s
 from gradwire.harness.data.config import DatasetConfig
@@ -30,7 +31,7 @@ def group_schemas() -> dict[str, dict[str, Any]]:
         "task": {"base": s.TaskConfig},
         "model": {name: preset() for name, preset in PRESETS.items()},
         "dataset": {"base": DatasetConfig},
-        "codec": dict(codec_classes()),
+        "codec": {name: _with_common_options(codec) for name, codec in codec_classes().items()},
         "topology": {"base": s.TopologyConfig},
         "parallel": {"base": s.ParallelConfig},
         "cluster": {"base": s.ClusterConfig},
@@ -38,11 +39,16 @@ def group_schemas() -> dict[str, dict[str, Any]]:
         "train": {"base": s.TrainConfig},
         "eval": {"base": s.EvalConfig},
         "measure": {"base": s.MeasureConfig},
-        "tracking": {"base": s.TrackingConfig},
+        "tracking": {"none": s.UntrackedConfig, "wandb": s.WandbConfig},
         "kernels": {"base": s.KernelsConfig},
         "size": {"base": s.SizeConfig},
         "overlap": {"base": s.OverlapConfig},
     }
+
+
+def _with_common_options(codec: type) -> type:
+    """The schema of a codec: its own fields, then those that every codec has."""
+    return dataclasses.make_dataclass(codec.__name__, [], bases=(CommonOptions, codec))
 
 
 @cache

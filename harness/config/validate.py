@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
@@ -18,17 +18,23 @@ from omegaconf.errors import MissingMandatoryValue, OmegaConfBaseException
 from gradwire.codecs.backends import choose_backend
 from gradwire.codecs.registry import make_codec
 from gradwire.harness.config.cluster import resolve_cluster
+from gradwire.harness.config.compose import conf_directory
 from gradwire.harness.config.errors import ConfigError
-from gradwire.harness.config.explain import broken_interpolation
+from gradwire.harness.config.explain import OPTIONAL_GROUPS, ROOT_KEYS, broken_interpolation
 from gradwire.harness.config.fields import check_fields
 from gradwire.harness.config.store import group_schemas
-from gradwire.harness.data.config import DatasetConfig, resolve_dataset
+from gradwire.harness.data.available import dataset_available
+from gradwire.harness.data.config import DatasetConfig, at_most_evaluated, resolve_dataset
 from gradwire.harness.data.text import TextCorpus
 from gradwire.harness.models.config import ModelConfig, check
 from gradwire.harness.models.registry import family_names
-from gradwire.harness.models.weights import weights_available
-from gradwire.harness.tasks.registry import TASKS
+from gradwire.harness.models.weights import tokenizer_available, weights_available
+from gradwire.harness.tasks.registry import TASKS, Task
 from gradwire.harness.topology.registry import TOPOLOGIES
+from gradwire.harness.tracking.login import check_tracking
+
+RESUME = ("auto", "force", "never")
+"""What an unfinished run directory means: continue it if the code is the same, with any code, or not."""
 
 Result = TypeVar("Result")
 
@@ -36,26 +42,55 @@ Result = TypeVar("Result")
 def validate(config: DictConfig) -> DictConfig:
     """A resolved, read-only copy of a composed configuration that can be run as it is.
 
-    Interpolations and every `auto` or null that stands for something are replaced: `dataset.name`,
-    `dataset.sequence_length`, `cluster.workers`, `cluster.backend`, `cluster.device`,
-    `train.precision`. Raises ConfigError in one line: field, value, what is allowed, the fix.
+    Interpolations and every `auto` or null that stands for something are replaced: `dataset`'s,
+    `cluster.workers`, `cluster.backend`, `cluster.device`,
+    `train.accumulation`, `train.precision`. Raises ConfigError in one line: field, value, what is
+    allowed, the fix.
     """
+    _check_trains(config)
     resolved = _resolve(config)
-    for group in group_schemas():
-        schema = OmegaConf.get_type(resolved[group])
-        if dataclasses.is_dataclass(schema):
-            check_fields(cast(type, schema), dict(resolved[group]), group)
-    _check_names(resolved)
+    _check_groups(resolved)
+    _check_name("topology", resolved.topology.name, TOPOLOGIES)
     _check_seed(resolved.seed)
+    _check_resume(resolved.resume)
     _check_model(resolved)
     _check_length(resolved)
     refused_as_config_error(make_codec, **_plain(resolved.codec))
     resolved.kernels.name = refused_as_config_error(choose_backend, resolved.kernels.name)
     resolve_cluster(resolved)
+    check_tracking(resolved)
+    _resolve_accumulation(resolved)
     _check_together(resolved)
     _check_parallel(resolved)
     OmegaConf.set_readonly(resolved, True)
     return resolved
+
+
+def task_of(config: DictConfig) -> Task:
+    """The task that `config` asks for; ConfigError if there is no such task."""
+    _check_name("task", config.task.name, TASKS)
+    return TASKS[config.task.name]
+
+
+def validate_task(config: DictConfig) -> DictConfig:
+    """A resolved, read-only copy of what a task that trains nothing reads: its own keys and its groups.
+
+    Nothing else is looked at: models, data and packages that a run would need may be missing.
+    """
+    ignored = ignored_keys(task_of(config))
+    resolved = OmegaConf.masked_copy(config, [str(key) for key in config if key not in ignored])
+    OmegaConf.set_readonly(resolved, False)
+    _resolve_in_place(resolved)
+    _check_groups(resolved)
+    if "tracking" in resolved:
+        check_tracking(resolved)
+    OmegaConf.set_readonly(resolved, True)
+    return resolved
+
+
+def ignored_keys(task: Task) -> set[str]:
+    """The root keys that have no effect on a task which trains nothing."""
+    return {*ROOT_KEYS, *OPTIONAL_GROUPS, *group_schemas()} - {"task", *task.groups}
 
 
 def refused_as_config_error(function: Callable[..., Result], *args: Any, **kwargs: Any) -> Result:
@@ -81,28 +116,46 @@ def _resolve(config: DictConfig) -> DictConfig:
     family = resolved.model.family
     if family not in family_names():  # before resolving: sizes look values up by family
         raise ConfigError(f"model.family={family} is unknown; choose one of {', '.join(family_names())}")
+    _resolve_in_place(resolved)
+    return resolved
+
+
+def _check_trains(config: DictConfig) -> None:
+    if not task_of(config).trains:
+        command = f"python run.py task={config.task.name}"
+        raise ConfigError(
+            f"task={config.task.name} trains nothing and cannot be part of a sweep; use: {command}"
+        )
+
+
+def _resolve_in_place(config: DictConfig) -> None:
     try:
-        OmegaConf.resolve(resolved)
-        missing = OmegaConf.missing_keys(resolved)
+        OmegaConf.resolve(config)
+        missing = OmegaConf.missing_keys(config)
     except (OmegaConfBaseException, MissingMandatoryValue) as error:
-        raise broken_interpolation(resolved, error) from None
+        raise broken_interpolation(config, error) from None
     for key in sorted(missing):
         raise ConfigError(f"{key} has no value; add {key}=<value>")
-    return resolved
+
+
+def _check_groups(config: DictConfig) -> None:
+    """The values of every group that is there and typed."""
+    for group in group_schemas():
+        schema = OmegaConf.get_type(config[group]) if group in config else None
+        if dataclasses.is_dataclass(schema):
+            check_fields(cast(type, schema), dict(config[group]), group)
 
 
 def _plain(node: DictConfig) -> dict[str, Any]:
     return {str(key): value for key, value in cast(dict[str, Any], OmegaConf.to_container(node)).items()}
 
 
-def _check_names(config: DictConfig) -> None:
-    for group, known in (("task", TASKS), ("topology", TOPOLOGIES)):
-        if config[group].name not in known:
-            names = ", ".join(sorted(known))
-            raise ConfigError(
-                f"{group}.name={config[group].name} is unknown; choose one of {names}, e.g. "
-                f"{group}={next(iter(known))}"
-            )
+def _check_name(group: str, name: str, known: Mapping[str, Any]) -> None:
+    if name not in known:
+        names = ", ".join(sorted(known))
+        raise ConfigError(
+            f"{group}.name={name} is unknown; choose one of {names}, e.g. {group}={next(iter(known))}"
+        )
 
 
 def _check_seed(seed: Any) -> None:
@@ -110,24 +163,32 @@ def _check_seed(seed: Any) -> None:
         raise ConfigError(f"seed={seed} is out of range; seed must be a whole number from 0 to {2**31 - 1}")
 
 
+def _check_resume(resume: Any) -> None:
+    if resume not in RESUME:
+        raise ConfigError(f"resume={resume} is unknown; choose one of {', '.join(RESUME)}, e.g. resume=auto")
+
+
 def _check_model(config: DictConfig) -> None:
     """Model, data and weights: what is asked for must exist, without reading all of it."""
     model: ModelConfig = typed(config.model)
     refused_as_config_error(check, model)
-    dataset: DatasetConfig = refused_as_config_error(
-        resolve_dataset, typed(config.dataset), model, config.size.name
-    )
-    config.dataset.name, config.dataset.sequence_length = dataset.name, dataset.sequence_length
-    if dataset.path is not None:
-        _check_readable(dataset)
-    reason = weights_available(model)
+    _check_dataset(config, model)
+    reason = weights_available(model) or tokenizer_available(model)
     if reason is not None:
         raise ConfigError(reason)
 
 
-def _check_readable(dataset: DatasetConfig) -> None:
-    corpus = TextCorpus(Path(str(dataset.path)).expanduser(), dataset.held_out_fraction, dataset.text_field)
-    refused_as_config_error(corpus.fingerprint)
+def _check_dataset(config: DictConfig, model: ModelConfig) -> None:
+    dataset: DatasetConfig = refused_as_config_error(
+        resolve_dataset, typed(config.dataset), model, config.size.name, conf_directory() / "dataset"
+    )
+    if dataset.path is not None:
+        refused_as_config_error(TextCorpus(Path(dataset.path).expanduser()).fingerprint)
+    reason = dataset_available(at_most_evaluated(dataset, config.eval.max_sequences), model)
+    if reason is not None:
+        paper = f"dataset=auto: model={model.name} at size={config.size.name} trains on {dataset.name}; "
+        raise ConfigError((paper if config.dataset.name == "auto" else "") + reason)
+    config.dataset.update(dataclasses.asdict(dataset))
 
 
 def _check_length(config: DictConfig) -> None:
@@ -147,6 +208,27 @@ def _check_length(config: DictConfig) -> None:
                 f"train.{by_epochs}={train[by_epochs]} has no effect while "
                 f"train.{by_steps}={train[by_steps]}; add train.{by_steps}=null, or leave it out"
             )
+
+
+def _resolve_accumulation(config: DictConfig) -> None:
+    """`train.batch`, which counts all workers, in forward passes of each worker."""
+    train, workers = config.train, config.cluster.workers
+    if train.batch is None:
+        train.accumulation = train.accumulation or 1
+        return
+    one_pass = workers * train.micro_batch
+    product = f"cluster.workers={workers} x train.micro_batch={train.micro_batch}"
+    if train.batch % one_pass:
+        raise ConfigError(
+            f"train.batch={train.batch} is not a multiple of {product}; change one of them, or add "
+            "train.batch=null"
+        )
+    if train.accumulation not in (None, train.batch // one_pass):
+        raise ConfigError(
+            f"train.accumulation={train.accumulation} contradicts train.batch={train.batch} with {product}, "
+            f"which is {train.batch // one_pass}; leave it out, or add train.batch=null"
+        )
+    train.accumulation = train.batch // one_pass
 
 
 def _check_parallel(config: DictConfig) -> None:

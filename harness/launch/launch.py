@@ -1,149 +1,101 @@
-"""Runs one validated configuration to its end: real processes here, a virtual cluster, or torchrun's rank."""
+"""Runs one validated configuration to its end, with all ranks started here or in this process."""
 
 from __future__ import annotations
 
+import contextlib
 import os
-import shutil
-import tempfile
+import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
-from datetime import timedelta
 from pathlib import Path
 
-import torch.distributed as dist
 from omegaconf import DictConfig
 
-from gradwire.harness.config.errors import ConfigError
-from gradwire.harness.launch.processes import WorkerError, run_processes, sigterm_as_interrupt
-from gradwire.harness.launch.verdict import blamed_peer, describe, tracebacks
-from gradwire.harness.launch.worker import prepare_process, train, train_local_rank, train_virtual
-from gradwire.harness.record.writer import (
-    FAILED,
-    TRACEBACKS,
-    DirectoryLock,
-    forget_failure,
-    is_done,
-    mark_failed,
-    write_atomically,
-)
+from gradwire.harness.checkpoint.folder import checkpoints, remove_all, remove_unfinished
+from gradwire.harness.checkpoint.resume import Opened, check_directory, is_finished, open_run
+from gradwire.harness.launch.processes import WorkerError, run_processes
+from gradwire.harness.launch.scratch import scratch_folder
+from gradwire.harness.launch.stop import StopRequest, Terminated, stop_requests
+from gradwire.harness.launch.verdict import describe, tracebacks
+from gradwire.harness.launch.worker import train_local_rank, train_virtual
+from gradwire.harness.record.directory import TRACEBACKS, DirectoryLock, is_done, mark_failed
+from gradwire.harness.record.files import write_atomically
+from gradwire.harness.tracking import tracked
 from gradwire.harness.trainer.build import load_data
-
-
-def under_torchrun() -> bool:
-    """Whether torchrun (or accelerate launch, or srun with its variables) started this process."""
-    return "RANK" in os.environ and "WORLD_SIZE" in os.environ
 
 
 def run_here(config: DictConfig, directory: Path) -> None:
     """Train with all ranks started or hosted by this process, unless another run has just done so.
 
-    Raises ValueError for what a user can mend, before anything is written, and WorkerError naming the
-    rank; the directory then says FAILED and why.
+    Goes on from the newest checkpoint in `directory`. Raises ValueError for what a user can mend, before
+    anything is written, Terminated when a signal has ended the run, and WorkerError naming the rank; the
+    directory then says FAILED and why.
     """
+    check_directory(config, directory)
     load_data(config)  # once, before the ranks ask the cache for it
     lock = DirectoryLock(directory)
     try:
-        if is_done(directory):
+        if is_finished(config, directory):
             return
-        forget_failure(directory)
-        with sigterm_as_interrupt(), _failure_recorded(directory):
+        opened = open_run(config, directory)
+        print_notes(opened)
+        with stop_requests() as stop, _failure_recorded(directory), tracked(config, directory):
             if config.cluster.name == "virtual":
-                train_virtual(config, directory)
+                train_virtual(config, directory, opened.checkpoint, stop)
             else:
-                _run_local(config, directory)
+                _run_local(config, directory, opened.checkpoint, stop)
+            raise_if_stopped(directory, stop, is_done(directory))
     finally:
+        clean_up(directory)
         lock.release()
 
 
-def _run_local(config: DictConfig, directory: Path) -> None:
-    folder = Path(tempfile.mkdtemp(prefix="gradwire-"))
+def _run_local(config: DictConfig, directory: Path, checkpoint: Path | None, stop: StopRequest) -> None:
     os.environ["OMP_NUM_THREADS"] = "1"  # read by the children's thread pools as they load
-    try:
-        arguments = (config, directory, folder / "rendezvous")
-        run_processes(_local_rank, arguments, config.cluster.workers, folder)
-    except WorkerError as error:
-        text = tracebacks(folder)
-        if not text:
+    with scratch_folder() as folder:
+        arguments = (config, directory, checkpoint, folder / "rendezvous")
+        try:
+            run_processes(train_local_rank, arguments, config.cluster.workers, folder, stop)
+        except WorkerError as error:
+            text = tracebacks(folder)
+            if not text:
+                raise
+            with contextlib.suppress(OSError):  # a full disk may be what ended the run
+                write_atomically(directory / TRACEBACKS, text)
+                raise WorkerError(f"{error} (tracebacks: {directory / TRACEBACKS})") from None
             raise
-        write_atomically(directory / TRACEBACKS, text)
-        raise WorkerError(f"{error} (tracebacks: {directory / TRACEBACKS})") from None
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
 
 
-def _local_rank(config: DictConfig, directory: Path, rendezvous: Path, rank: int) -> None:
-    train_local_rank(config, directory, rank, rendezvous)
+def print_notes(opened: Opened) -> None:
+    """Tell how an attempt begins, where it is not simply from the start."""
+    for note in opened.notes:
+        print(note, flush=True)
+
+
+def raise_if_stopped(directory: Path, stop: StopRequest, finished: bool) -> None:
+    """Raise Terminated if there was a request: a sweep ends with it even where this run was just done."""
+    if finished and stop.number is None:
+        return
+    number = stop.number or signal.SIGTERM  # another rank's
+    saved = next(iter(checkpoints(directory)), None)
+    end = "as it finished" if finished else f"saved in {saved}; the same command continues"
+    raise Terminated(number, f"stopped by {signal.Signals(number).name}, {end}")
+
+
+def clean_up(directory: Path) -> None:
+    """Remove what nobody needs: half-written checkpoints, and all of them once the run is done."""
+    remove_unfinished(directory)
+    if is_done(directory):
+        remove_all(directory)
 
 
 @contextmanager
 def _failure_recorded(directory: Path) -> Iterator[None]:
     try:
         yield
-    except (KeyboardInterrupt, SystemExit):
-        mark_failed(directory, "interrupted")
+    except (KeyboardInterrupt, SystemExit) as interrupt:
+        mark_failed(directory, str(interrupt) or "interrupted")
         raise
     except BaseException as error:
         mark_failed(directory, f"{error}" if isinstance(error, WorkerError) else describe(error))
-        raise
-
-
-def run_torchrun_rank(config: DictConfig, directory: Path) -> None:
-    """Train as the rank torchrun made us, unless the run is done; rank 0's `directory` is everybody's.
-
-    Raises ConfigError, on all ranks alike, for what a user can mend.
-    """
-    if config.cluster.name == "virtual":  # a world of one
-        run_here(config, directory)
-        return
-    try:
-        load_data(config)
-    except ValueError as error:
-        raise ConfigError(str(error)) from None
-    rank = int(os.environ["RANK"])
-    device = prepare_process(config, int(os.environ.get("LOCAL_RANK", "0")))
-    dist.init_process_group(config.cluster.backend, timeout=timedelta(seconds=config.cluster.timeout_s))
-    try:
-        with _claimed_by_rank_0(directory, rank) as (shared, done):
-            if not done:
-                with _rank_failure_recorded(shared, rank):
-                    train(config, shared, device, writes=rank == 0)
-    finally:
-        dist.destroy_process_group()
-
-
-@contextmanager
-def _claimed_by_rank_0(directory: Path, rank: int) -> Iterator[tuple[Path, bool]]:
-    """Rank 0's directory, locked by it, and whether a run has finished there: one answer for all ranks.
-
-    Raises ConfigError on all ranks when another run is using it.
-    """
-    lock, answer = None, ["", False, ""]
-    if rank == 0:
-        try:
-            lock = DirectoryLock(directory)
-            answer = [str(directory.absolute()), is_done(directory), ""]
-            forget_failure(directory)
-        except ValueError as error:
-            answer = ["", False, str(error)]
-    try:
-        dist.broadcast_object_list(answer, src=0)
-        shared, done, refusal = answer
-        if refusal:
-            raise ConfigError(str(refusal))
-        yield Path(str(shared)), bool(done)
-    finally:
-        if lock is not None:
-            lock.release()
-
-
-@contextmanager
-def _rank_failure_recorded(directory: Path, rank: int) -> Iterator[None]:
-    """Every rank that can see the directory says why it failed; losing a peer overwrites no other reason."""
-    try:
-        yield
-    except Exception as error:
-        if blamed_peer(error) is None or not (directory / FAILED).exists():
-            mark_failed(directory, f"rank {rank} failed: {describe(error)}")
-        if isinstance(error, ValueError):  # this rank's alone, where a ValueError of all is told by rank 0
-            raise RuntimeError(f"rank {rank} failed: {describe(error)}") from error
         raise

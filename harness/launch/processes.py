@@ -13,9 +13,9 @@ from multiprocessing import get_context, resource_tracker
 from multiprocessing.connection import wait
 from multiprocessing.process import BaseProcess
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
+from gradwire.harness.launch.stop import SIGNALS, StopRequest
 from gradwire.harness.launch.verdict import verdict, write_report
 
 GRACE_S = 5.0
@@ -28,15 +28,18 @@ class WorkerError(RuntimeError):
     """A rank failed; the text is one line that names it."""
 
 
-class Terminated(KeyboardInterrupt):
-    """SIGTERM: ends what Ctrl-C ends."""
-
-
-def run_processes(target: Callable[..., None], arguments: Sequence[Any], size: int, folder: Path) -> None:
+def run_processes(
+    target: Callable[..., None],
+    arguments: Sequence[Any],
+    size: int,
+    folder: Path,
+    stop: StopRequest | None = None,
+) -> None:
     """Run `target(*arguments, rank)` in `size` new processes until all have ended.
 
-    `folder` holds the reports of failed ranks with their tracebacks. Raises WorkerError; whatever
-    happens, Ctrl-C and (within `sigterm_as_interrupt`) SIGTERM included, no child is left running.
+    `folder` holds the reports of failed ranks with their tracebacks. A signal noted by `stop` is passed
+    on to the ranks, which note it too. Raises WorkerError; whatever happens, Ctrl-C included, no child is
+    left running.
 
     A rank that hangs is noticed by those that wait for it. Ranks that all hang, waiting for nobody
     (stopped together, or on a dead file system), are waited for: only a clock of this process could
@@ -50,11 +53,17 @@ def run_processes(target: Callable[..., None], arguments: Sequence[Any], size: i
         for rank in range(size)
     ]
     try:
-        with _interrupt_held_back():
+        with _signals_held_back():
             for worker in workers:
                 worker.start()
+            if stop is not None:
+                stop.pass_on = lambda number: _signal(workers, number)
+                if stop.number is not None:  # it came before there was anybody to tell
+                    stop.pass_on(stop.number)
         _watch(workers, folder)
     finally:
+        if stop is not None:
+            stop.pass_on = None
         started = [worker for worker in workers if worker.pid is not None]
         for worker in started:
             worker.kill()  # SIGKILL: a stopped process would not hear SIGTERM
@@ -68,6 +77,8 @@ def _child(
     _die_with_parent(parent)
     try:
         target(*arguments, rank)
+        for number in SIGNALS:  # nothing is left to stop, and an ending interpreter has no handlers
+            signal.signal(number, signal.SIG_IGN)
     except BaseException as error:
         write_report(Path(folder), rank, error)
         sys.stdout.flush()
@@ -84,36 +95,25 @@ def _die_with_parent(parent: int) -> None:
 
 
 @contextlib.contextmanager
-def _interrupt_held_back() -> Iterator[None]:
-    """Block SIGINT in this thread and, for good, in the processes started here.
+def _signals_held_back() -> Iterator[None]:
+    """Block SIGINT and the requests to stop in this thread and in the processes started here.
 
     A terminal sends Ctrl-C to all of them. It is the parent's to handle; a child would print a
-    traceback of whatever it was importing.
+    traceback of whatever it was importing. Requests to stop wait until the child has a handler.
     """
     resource_tracker.ensure_running()  # starting it unblocks SIGINT
-    previous = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    previous = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, *SIGNALS})
     try:
         yield
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, previous)
 
 
-@contextlib.contextmanager
-def sigterm_as_interrupt() -> Iterator[None]:
-    """SIGTERM raises Terminated in this block, so that cleaning up happens."""
-
-    def handler(number: int, frame: FrameType | None) -> None:
-        raise Terminated
-
-    try:
-        previous = signal.signal(signal.SIGTERM, handler)
-    except ValueError:  # not in the main thread: signals are somebody else's
-        yield
-        return
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, previous)
+def _signal(workers: Sequence[BaseProcess], number: int) -> None:
+    for worker in workers:
+        if worker.exitcode is None and worker.pid is not None:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(worker.pid, number)
 
 
 def _watch(workers: Sequence[BaseProcess], folder: Path) -> None:

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from gradwire.harness.record.writer import write_atomically
+from gradwire.harness.record.files import write_atomically
 
 
 @dataclass(frozen=True)

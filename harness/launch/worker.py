@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
 
@@ -12,7 +14,8 @@ import torch.distributed as dist
 from omegaconf import DictConfig
 from torch._C._distributed_c10d import FileStore, HashStore
 
-from gradwire.harness.record.writer import RunWriter
+from gradwire.harness.checkpoint.read import CheckpointReader
+from gradwire.harness.launch.stop import stop_requests_of_rank
 from gradwire.harness.trainer.build import build
 from gradwire.harness.trainer.loop import Trainer
 
@@ -33,19 +36,40 @@ def prepare_process(config: DictConfig, local_rank: int) -> torch.device:
     return device
 
 
-def train(config: DictConfig, directory: Path, device: torch.device, writes: bool) -> None:
-    """Build and train in an initialized process group; `writes` on the rank that keeps the record."""
+def train(
+    config: DictConfig,
+    directory: Path,
+    device: torch.device,
+    writes: bool,
+    checkpoint: Path | None = None,
+    stop: Callable[[], bool] = lambda: False,
+) -> bool:
+    """Build and train in an initialized process group; returns whether to the end (see `Trainer.run`).
+
+    `directory` has been opened for this attempt, which goes on from `checkpoint`; `writes` on the rank
+    that keeps the record.
+    """
     started = time.perf_counter()
     parts = build(config, device)
     try:
-        writer = RunWriter(directory, config) if writes else None
-        Trainer(config, parts, writer, title=directory.name, started=started).run()
+        trainer = Trainer(config, parts, directory, writes=writes, started=started, stop=stop)
+        return trainer.run(None if checkpoint is None else CheckpointReader(checkpoint))
     finally:
         parts.world.close()
 
 
-def train_local_rank(config: DictConfig, directory: Path, rank: int, rendezvous: Path) -> None:
-    """Rank `rank` of a local cluster; ranks meet in the file `rendezvous`."""
+def train_local_rank(
+    config: DictConfig, directory: Path, checkpoint: Path | None, rendezvous: Path, rank: int
+) -> None:
+    """Train as rank `rank` of a local cluster."""
+    stop = stop_requests_of_rank()
+    with joined_process_group(config, rank, rendezvous) as device:
+        train(config, directory, device, rank == 0, checkpoint, stop)
+
+
+@contextmanager
+def joined_process_group(config: DictConfig, rank: int, rendezvous: Path) -> Iterator[torch.device]:
+    """The process group of a local cluster, whose ranks meet in the file `rendezvous`; this rank's device."""
     size = config.cluster.workers
     os.environ |= {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(size)}
     # Accelerate asks for these; the file is used.
@@ -59,17 +83,22 @@ def train_local_rank(config: DictConfig, directory: Path, rank: int, rendezvous:
     timeout = timedelta(seconds=config.cluster.timeout_s)
     dist.init_process_group(config.cluster.backend, store=store, rank=rank, world_size=size, timeout=timeout)
     try:
-        train(config, directory, device, writes=rank == 0)
+        yield device
     finally:
         dist.destroy_process_group()
 
 
-def train_virtual(config: DictConfig, directory: Path) -> None:
+def train_virtual(
+    config: DictConfig,
+    directory: Path,
+    checkpoint: Path | None = None,
+    stop: Callable[[], bool] = lambda: False,
+) -> None:
     """All ranks of a virtual cluster in this process, whose own process group is a world of one."""
     device = prepare_process(config, 0)
     backend = "nccl" if device.type == "cuda" else "gloo"
     dist.init_process_group(backend, store=HashStore(), rank=0, world_size=1)
     try:
-        train(config, directory, device, writes=True)
+        train(config, directory, device, True, checkpoint, stop)
     finally:
         dist.destroy_process_group()

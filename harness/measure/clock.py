@@ -30,6 +30,11 @@ class TrainingClock:
         self._synchronize()
         self._running_since = time.perf_counter()
 
+    def resume(self, seconds: float) -> None:
+        """Count on from the training seconds of earlier attempts; before `start`."""
+        assert self._running_since is None, "resume() before start()"
+        self._accumulated = seconds
+
     def advance(self, seconds: float) -> None:
         """Add a simulated step."""
         assert self.kind == "simulated", "only a simulated clock is advanced by hand"

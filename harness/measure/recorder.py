@@ -19,6 +19,11 @@ class Recorder:
     def enabled(self) -> bool:
         return self._timeline.enabled
 
+    @property
+    def total(self) -> int:
+        """Spans recorded so far."""
+        return self._timeline.total
+
     def mark(self) -> Any:
         """Now, on the current stream."""
         return self._stopwatch.mark()

@@ -33,6 +33,12 @@ class Timeline:
     def __init__(self, enabled: bool = True) -> None:
         self.enabled = enabled
         self._spans: list[Span] = []
+        self._drained = 0
+
+    @property
+    def total(self) -> int:
+        """Spans recorded so far, those taken out included."""
+        return self._drained + len(self._spans)
 
     def add(self, kind: Kind, start: float, end: float, bytes: int = 0, label: str = "") -> None:
         """Record one span; appending to a list is atomic, so threads need no lock."""
@@ -47,6 +53,7 @@ class Timeline:
         count = len(self._spans)
         drained = self._spans[:count]
         del self._spans[:count]
+        self._drained += count
         return drained
 
 

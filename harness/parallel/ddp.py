@@ -12,9 +12,10 @@ from torch import Tensor, nn
 from gradwire.codecs.interface import Codec, Layout
 from gradwire.harness.parallel.buckets import BucketLayouts
 from gradwire.harness.parallel.hook import Synchronizer
-from gradwire.harness.parallel.interface import GradientError, MicroBatches, StepOutcome
+from gradwire.harness.parallel.interface import GradientError, MicroBatches, ReadPart, StepOutcome
 from gradwire.harness.parallel.passes import forward_backward, wrap
 from gradwire.harness.parallel.snapshot import Snapshot
+from gradwire.harness.parallel.state import codec_state, load_state, replicated_state
 from gradwire.harness.parallel.synchronize import gradient_error
 from gradwire.harness.parallel.update import OptimizerSettings, Updater
 from gradwire.harness.world.process import ProcessWorld
@@ -102,7 +103,8 @@ class DataParallel:
         """Nothing is pending: backward returns when every bucket is synchronized."""
 
     def state_dict(self) -> dict[str, dict[str, Tensor]]:
-        return {"codec": self._synchronizer.codec.state_dict()}
+        own = codec_state({self._world.rank: self._synchronizer.codec})
+        return own if self._world.rank else own | replicated_state(self.model, self._updater)
 
-    def load_state_dict(self, state: Mapping[str, Mapping[str, Tensor]]) -> None:
-        self._synchronizer.codec.load_state_dict(state["codec"])
+    def load_state_dict(self, read: ReadPart) -> None:
+        load_state(read, self.model, self._updater, {self._world.rank: self._synchronizer.codec})

@@ -89,7 +89,10 @@ class Synchronizer:
         sink: object = future
         if self.measured:
             sink = _CopyingFuture(future, x.clone(), index, self.copies)
-        self._held_back.append(lambda: world.submit(collective, str(layout.uid), sink))
+        in_turn = self.codec.one_at_a_time
+        self._held_back.append(
+            lambda: world.submit(collective, str(layout.uid), sink, one_at_a_time=in_turn)
+        )
         return future
 
     def raise_error(self) -> None:

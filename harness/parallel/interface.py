@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -13,6 +13,10 @@ from gradwire.codecs.interface import Layout
 Batch = Mapping[str, Tensor]
 MicroBatches = Mapping[int, Sequence[Batch]]
 """Hosted rank -> its micro-batches of one step."""
+
+
+ReadPart = Callable[[str], dict[str, Tensor]]
+"""The tensors of one part of a checkpoint, on the device of the model; empty if it had none."""
 
 
 @dataclass(frozen=True)
@@ -71,7 +75,16 @@ class Parallelism(Protocol):
         ...
 
     def state_dict(self) -> dict[str, dict[str, Tensor]]:
-        """Per-rank state beside model and optimizer, e.g. the codecs'; keyed by parameter name."""
+        """This process's parts of a checkpoint: part -> tensors by parameter name.
+
+        All that a step changes: model, optimizer, codecs. What all ranks hold alike is the part of one
+        of them; what is a rank's own is a part named after it, the same in every world.
+        """
         ...
 
-    def load_state_dict(self, state: Mapping[str, Mapping[str, Tensor]]) -> None: ...
+    def load_state_dict(self, read: ReadPart) -> None:
+        """Take up the state of a checkpoint; after `warm_up`, which settles the layout it belongs to.
+
+        Raises ValueError when it is another model's.
+        """
+        ...

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 
 @dataclass(frozen=True)
@@ -41,6 +42,7 @@ class Updater:
             fused=True,
         )
         self._parameters, self._clip_norm = parameters, settings.clip_norm
+        self._names: dict[Tensor, str] = {parameter: name for name, parameter in model.named_parameters()}
 
     def warm_up(self) -> None:
         """Use the gradients for a step that changes nothing and is forgotten: it makes the state's memory."""
@@ -65,3 +67,21 @@ class Updater:
             self.optimizer.step()
         self.optimizer.zero_grad(set_to_none=True)
         return norm, skipped
+
+    def state_dict(self) -> dict[str, Tensor]:
+        """AdamW's moments and step counts: `<field>/<parameter name>` to tensor."""
+        return {
+            f"{field}/{self._names[parameter]}": value
+            for parameter, state in self.optimizer.state.items()
+            for field, value in state.items()
+        }
+
+    def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
+        """Take up what `state_dict` gave. Raises ValueError for parameters this model does not have."""
+        parameters = {name: parameter for parameter, name in self._names.items()}
+        self.optimizer.state.clear()
+        for key, value in state.items():
+            field, _, name = key.partition("/")
+            if name not in parameters:
+                raise ValueError(f"the checkpoint is another model's: its optimizer has {name}")
+            self.optimizer.state[parameters[name]][field] = value.to(parameters[name].device)

@@ -17,9 +17,10 @@ from torch._C._distributed_c10d import GradBucket  # as register_comm_hook wants
 
 from gradwire.codecs.interface import Codec, Layout, Round
 from gradwire.harness.parallel.buckets import BucketLayouts
-from gradwire.harness.parallel.interface import GradientError, MicroBatches, StepOutcome
+from gradwire.harness.parallel.interface import GradientError, MicroBatches, ReadPart, StepOutcome
 from gradwire.harness.parallel.passes import forward_backward, wrap
 from gradwire.harness.parallel.snapshot import Snapshot
+from gradwire.harness.parallel.state import codec_state, load_state, replicated_state
 from gradwire.harness.parallel.synchronize import (
     MeasuredBucket,
     gradient_error,
@@ -174,8 +175,7 @@ class VirtualDataParallel:
         """Nothing is pending: a step ends with its update."""
 
     def state_dict(self) -> dict[str, dict[str, Tensor]]:
-        return {f"codec{rank}": codec.state_dict() for rank, codec in self._codecs.items()}
+        return codec_state(self._codecs) | replicated_state(self.model, self._updater)
 
-    def load_state_dict(self, state: Mapping[str, Mapping[str, Tensor]]) -> None:
-        for rank, codec in self._codecs.items():
-            codec.load_state_dict(state[f"codec{rank}"])
+    def load_state_dict(self, read: ReadPart) -> None:
+        load_state(read, self.model, self._updater, self._codecs)

@@ -1,116 +1,76 @@
-"""Writes a run's directory. Files appear whole or not at all; rows are appended as whole lines."""
+"""Writes a run's record. Files appear whole or not at all; rows are appended as whole lines."""
 
 from __future__ import annotations
 
-import contextlib
-import fcntl
-import os
-import tempfile
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from omegaconf import DictConfig, OmegaConf
 
-from gradwire.harness.record.finite_json import dumps
+from gradwire.harness.config.identity import run_id
+from gradwire.harness.record.attempts import FILE as ATTEMPTS
+from gradwire.harness.record.attempts import Attempts
+from gradwire.harness.record.directory import DONE, forget_failure
+from gradwire.harness.record.files import write_atomically
+from gradwire.harness.record.rows import Row, append_rows, cut_rows, flush_rows, read_rows
 from gradwire.harness.record.summary import Summary
 
 if TYPE_CHECKING:
     from torch import nn
     from transformers import PreTrainedTokenizerBase
 
-DONE, FAILED, TRACEBACKS = "DONE", "FAILED", "tracebacks.txt"
-RECORD_FILES = (DONE, "config.yaml", "steps.jsonl", "evals.jsonl", "summary.json")
+CONFIG, STEPS, EVALUATIONS, SUMMARY = "config.yaml", "steps.jsonl", "evals.jsonl", "summary.json"
+RECORD_FILES = (DONE, CONFIG, STEPS, EVALUATIONS, SUMMARY, ATTEMPTS)
 
 
-def write_atomically(path: Path, text: str) -> None:
-    """Replace `path` by a file holding `text`; a reader sees the old file or the new one."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        with temporary.open("w") as handle:
-            handle.write(text)
-            handle.flush()
-            os.fsync(handle.fileno())
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
-
-
-def make_directory(directory: Path) -> None:
-    """Make sure that files can be written to `directory`; ValueError in one line if they cannot."""
-    try:
-        directory.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=directory):
-            pass
-    except OSError as error:
-        raise ValueError(
-            f"{directory}: {error.strerror}; choose a folder that can be written to with hydra.run.dir= "
-            "(hydra.sweep.dir= for a sweep)"
-        ) from None
-
-
-class DirectoryLock:
-    """Keeps a run directory to one run at a time; the system releases it if the process dies."""
-
-    def __init__(self, directory: Path) -> None:
-        make_directory(directory)
-        self._descriptor = os.open(directory, os.O_RDONLY)
-        try:
-            fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            os.close(self._descriptor)
-            raise ValueError(
-                f"{directory} is in use by another run; wait for it or set hydra.run.dir="
-            ) from None
-
-    def release(self) -> None:
-        os.close(self._descriptor)
-
-
-def is_done(directory: Path) -> bool:
-    """Whether a run has finished there."""
-    return (directory / DONE).is_file()
-
-
-def mark_failed(directory: Path, reason: str) -> None:
-    """Leave the reason, one line, in the directory of a run that did not finish.
-
-    A full disk, which may be the reason itself, leaves no room for it: the caller's own error says it.
-    """
-    if directory.is_dir() and not is_done(directory):
-        with contextlib.suppress(OSError):
-            write_atomically(directory / FAILED, " ".join(reason.split()) + "\n")
-
-
-def forget_failure(directory: Path) -> None:
-    """Remove what an earlier attempt said of its end: a new one begins."""
-    for name in (FAILED, TRACEBACKS):
+def begin_record(directory: Path, config: DictConfig) -> None:
+    """Start the record of a run anew: what earlier attempts left is removed."""
+    for name in RECORD_FILES:
         (directory / name).unlink(missing_ok=True)
+    forget_failure(directory)
+    write_atomically(directory / CONFIG, OmegaConf.to_yaml(config, resolve=True))
+    Attempts(run_id(config)).add(directory, 0)
+
+
+def continue_record(directory: Path, config: DictConfig, step: int) -> None:
+    """Prepare the record for an attempt that goes on after `step` steps: later rows are cut."""
+    forget_failure(directory)
+    for name in (DONE, SUMMARY):
+        (directory / name).unlink(missing_ok=True)
+    cut_rows(directory / STEPS, lambda row: bool(row["step"] < step))
+    cut_rows(directory / EVALUATIONS, lambda row: bool(row["step"] <= step))
+    write_atomically(directory / CONFIG, OmegaConf.to_yaml(config, resolve=True))
+    attempts = Attempts.read(directory) or Attempts(run_id(config))
+    attempts.add(directory, step)
 
 
 class RunWriter:
-    """The record of one run, begun anew: what an earlier, unfinished attempt left is removed."""
+    """Writes the record of a run whose directory `begin_record` or `continue_record` has prepared."""
 
-    def __init__(self, directory: Path, config: DictConfig) -> None:
+    def __init__(self, directory: Path) -> None:
         self.directory = directory
-        directory.mkdir(parents=True, exist_ok=True)
-        for name in RECORD_FILES:
-            (directory / name).unlink(missing_ok=True)
-        forget_failure(directory)
-        write_atomically(directory / "config.yaml", OmegaConf.to_yaml(config, resolve=True))
 
-    def add_steps(self, rows: Iterable[Mapping[str, Any]]) -> None:
-        self._append("steps.jsonl", rows)
+    def add_steps(self, rows: Iterable[Row]) -> None:
+        append_rows(self.directory / STEPS, rows)
 
-    def add_evaluation(self, row: Mapping[str, Any]) -> None:
-        self._append("evals.jsonl", [row])
+    def add_evaluation(self, row: Row) -> None:
+        append_rows(self.directory / EVALUATIONS, [row])
 
-    def _append(self, name: str, rows: Iterable[Mapping[str, Any]]) -> None:
-        text = "".join(dumps(dict(row)) + "\n" for row in rows)
-        with (self.directory / name).open("a") as handle:
-            handle.write(text)
+    def steps(self) -> list[dict[str, Any]]:
+        """All steps recorded so far, those of earlier attempts included."""
+        return read_rows(self.directory / STEPS)
 
-    def save_checkpoint(self, model: nn.Module, tokenizer: PreTrainedTokenizerBase) -> None:
+    def evaluations(self) -> list[dict[str, Any]]:
+        """All evaluations recorded so far."""
+        return read_rows(self.directory / EVALUATIONS)
+
+    def flush(self) -> None:
+        """Wait until all rows are on the disk: a checkpoint counts on them."""
+        flush_rows(self.directory / STEPS)
+        flush_rows(self.directory / EVALUATIONS)
+
+    def save_weights(self, model: nn.Module, tokenizer: PreTrainedTokenizerBase) -> None:
         """The weights as a Hugging Face folder, `checkpoint/`."""
         from gradwire.harness.models.save import save_model
 
@@ -118,5 +78,5 @@ class RunWriter:
 
     def finish(self, summary: Summary) -> None:
         """Write the summary and, last of all, the marker that says everything is there."""
-        write_atomically(self.directory / "summary.json", summary.to_json())
+        write_atomically(self.directory / SUMMARY, summary.to_json())
         write_atomically(self.directory / DONE, "")

@@ -9,14 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from json import JSONDecodeError
 from pathlib import Path
 from typing import Any, Literal, cast
 
 from omegaconf import OmegaConf
 
 from gradwire.harness.measure.accuracy import Evaluation
-from gradwire.harness.record.finite_json import loads
+from gradwire.harness.record.rows import read_rows
 from gradwire.harness.record.summary import Clock, Summary
 
 Status = Literal["done", "failed", "unfinished"]
@@ -84,7 +83,7 @@ def load_run(folder: str | Path) -> Run:
         raise ValueError(f"{folder} is no run directory: it has no config.yaml")
     loaded = OmegaConf.load(folder / "config.yaml")
     config = cast(dict[str, Any], OmegaConf.to_container(loaded, resolve=True))
-    steps, evals = _read_rows(folder / "steps.jsonl"), _read_rows(folder / "evals.jsonl")
+    steps, evals = read_rows(folder / "steps.jsonl"), read_rows(folder / "evals.jsonl")
     if (folder / "DONE").exists() and (folder / "summary.json").is_file():
         try:
             summary = Summary.from_json((folder / "summary.json").read_text())
@@ -110,18 +109,3 @@ def find_runs(roots: Iterable[str | Path]) -> list[Path]:
         visible = [root / path.parent for path, hide in zip(configs, hidden, strict=True) if not hide]
         found.update(dict.fromkeys(visible or [root]))
     return list(found)
-
-
-def _read_rows(path: Path) -> list[dict[str, Any]]:
-    """The rows of a JSON-lines file, none if it is missing; a last line cut off by a crash is left out."""
-    if not path.is_file():
-        return []
-    lines = path.read_text().splitlines()
-    rows = []
-    for number, line in enumerate(lines, start=1):
-        try:
-            rows.append(loads(line))
-        except JSONDecodeError as error:
-            if number < len(lines):
-                raise ValueError(f"{path}, line {number}: not JSON ({error.msg})") from error
-    return rows

@@ -8,6 +8,7 @@ import signal
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
@@ -15,8 +16,7 @@ from omegaconf import DictConfig
 
 from gradwire.harness.config.errors import ConfigError, refuse
 from gradwire.harness.config.identity import run_directory
-from gradwire.harness.config.validate import validate
-from gradwire.harness.tasks.registry import TASKS
+from gradwire.harness.config.validate import task_of, validate, validate_task
 
 
 def run_task(config: DictConfig) -> int:
@@ -25,19 +25,18 @@ def run_task(config: DictConfig) -> int:
     In a sweep the code is returned and errors are raised, so that the sweep can go on. Alone, a code
     other than 0 ends the process, and so does an error that the user can mend (code 2) or that a worker
     has met and recorded (code 1), in one line; HYDRA_FULL_ERROR=1 shows their tracebacks. Ctrl-C (code
-    130) and SIGTERM (143) end a sweep too.
+    130), SIGTERM (143) and SIGUSR2 (140) end a sweep too.
     """
     alone = HydraConfig.get().mode != RunMode.MULTIRUN
     try:
-        resolved = validate(config)
-        code = _run(resolved, run_directory(resolved, asked_directory()))
+        code = _perform(config)
     except expected_errors() as error:
         if not alone or os.environ.get("HYDRA_FULL_ERROR") == "1":
             raise
         _let_rank_0_speak()
         refuse(ConfigError(one_line(error)), code=2 if isinstance(error, ValueError) else 1)
     except KeyboardInterrupt as interrupt:
-        refuse(ConfigError("interrupted"), code=_interrupt_code(interrupt))
+        refuse(ConfigError(str(interrupt) or "interrupted"), code=_interrupt_code(interrupt))
     if alone and code:
         sys.exit(code)
     return code
@@ -50,9 +49,9 @@ def _let_rank_0_speak() -> None:
 
 
 def _interrupt_code(interrupt: KeyboardInterrupt) -> int:
-    from gradwire.harness.launch.processes import Terminated
+    from gradwire.harness.launch.stop import Terminated
 
-    return 128 + (signal.SIGTERM if isinstance(interrupt, Terminated) else signal.SIGINT)
+    return 128 + (interrupt.number if isinstance(interrupt, Terminated) else signal.SIGINT)
 
 
 def expected_errors() -> tuple[type[Exception], ...]:
@@ -76,9 +75,17 @@ def asked_directory() -> Path | None:
     return Path(hydra.run.dir) if given or hydra.run.dir != "." else None
 
 
-def _run(config: DictConfig, directory: Path) -> int:
-    task = importlib.import_module(TASKS[config.task.name])
+def _perform(config: DictConfig) -> int:
+    task = task_of(config)
+    if not task.trains:
+        return _run(task.module, validate_task(config))
+    resolved = validate(config)
+    return _run(task.module, resolved, run_directory(resolved, asked_directory()))
+
+
+def _run(module: str, *arguments: Any) -> int:
+    task = importlib.import_module(module)
     try:
-        return int(task.run(config, directory))
+        return int(task.run(*arguments))
     except SystemExit as ended:  # would end a whole sweep
         return ended.code if isinstance(ended.code, int) else int(ended.code is not None)

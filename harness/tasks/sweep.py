@@ -16,12 +16,12 @@ from typing import Any, cast
 from hydra.core.utils import JobReturn
 from omegaconf import DictConfig, OmegaConf
 
+from gradwire.harness.checkpoint.resume import check_directory, is_finished
 from gradwire.harness.config.cells import Cell, expand, override_text, swept_keys
 from gradwire.harness.config.compose import compose
 from gradwire.harness.config.errors import ConfigError
 from gradwire.harness.config.identity import run_directory, run_name
 from gradwire.harness.config.validate import validate
-from gradwire.harness.record.writer import is_done
 from gradwire.harness.report.configs import covered, flatten
 from gradwire.harness.tasks.main import expected_errors, one_line
 
@@ -39,7 +39,7 @@ class PlannedCell:
 
     @property
     def done(self) -> bool:
-        return is_done(self.directory)
+        return is_finished(self.config, self.directory)
 
     def launch_overrides(self) -> list[str]:
         """The cell's overrides and the directory, as Hydra's launchers take it."""
@@ -122,9 +122,11 @@ def finish_sweep(name: str, directories: Sequence[Path], axes: Sequence[str], ou
 def _planned(cell: Cell, asked: Path | None) -> PlannedCell:
     try:
         config = validate(compose(cell.overrides))
-    except ConfigError as error:
+        directory = run_directory(config, asked and asked / run_name(config))
+        check_directory(config, directory)
+    except ValueError as error:
         raise ConfigError(f"cell {cell.label}: {error}") from None
-    return PlannedCell(cell, config, run_directory(config, asked and asked / run_name(config)))
+    return PlannedCell(cell, config, directory)
 
 
 def _succeeded(result: JobReturn) -> bool:

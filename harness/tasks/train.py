@@ -7,8 +7,8 @@ from pathlib import Path
 
 from omegaconf import DictConfig
 
+from gradwire.harness.checkpoint.resume import check_directory, is_finished
 from gradwire.harness.record.summary import Summary
-from gradwire.harness.record.writer import is_done
 from gradwire.harness.report.runs import Run, load_run
 
 
@@ -17,12 +17,14 @@ def run(config: DictConfig, directory: Path) -> int:
 
     The last line printed is `run: <directory>`.
     """
-    from gradwire.harness.launch.launch import run_here, run_torchrun_rank, under_torchrun
+    from gradwire.harness.launch.launch import run_here
+    from gradwire.harness.launch.torchrun import run_torchrun_rank, under_torchrun
 
     visible = not under_torchrun() or os.environ["RANK"] == "0"
-    finished = is_done(directory)  # of rank 0's directory, which is what counts, rank 0 alone knows
+    check_directory(config, directory)
+    finished = is_finished(config, directory)  # of rank 0's directory, which counts, rank 0 alone knows
     if visible and finished:
-        print(f"already finished: {directory} (remove it, or set hydra.run.dir=, to run again)")
+        print(f"already finished: {directory} (resume=never runs it again)")
     elif visible:
         print(_first_line(config), flush=True)
     if under_torchrun():
@@ -30,7 +32,7 @@ def run(config: DictConfig, directory: Path) -> int:
     elif not finished:
         run_here(config, directory)
     if visible:
-        _finish(directory, plot=not finished)
+        _finish(directory, plot=not finished or not (directory / "plots").is_dir())
     return 0
 
 

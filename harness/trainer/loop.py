@@ -3,36 +3,55 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import torch
 from omegaconf import DictConfig
 
+from gradwire.harness.checkpoint.read import CheckpointReader
 from gradwire.harness.data.batches import make_batch
 from gradwire.harness.data.order import sample_indices
 from gradwire.harness.measure.clock import TrainingClock
 from gradwire.harness.parallel.buckets import layout_hash
 from gradwire.harness.parallel.interface import MicroBatches, StepOutcome
+from gradwire.harness.record.attempts import Attempts
 from gradwire.harness.record.writer import RunWriter
 from gradwire.harness.trainer.build import Parts
+from gradwire.harness.trainer.checkpoints import Checkpointer, bytes_by_phase
 from gradwire.harness.trainer.evaluate import evaluate, perplexity
+from gradwire.harness.trainer.meetings import Meetings
 from gradwire.harness.trainer.progress import Progress
 from gradwire.harness.trainer.schedule import learning_rate, num_steps
 from gradwire.harness.trainer.steplog import PendingStep, StepLog
 from gradwire.harness.trainer.summarize import summarize
 from gradwire.harness.transport.channel import PHASES
 
+STOP_S = 5.0
+"""A request to stop is heard within so many seconds, or one step: ranks then meet and agree."""
+
 
 class Trainer:
-    """Trains one run to its end.
+    """Trains one run to its end, or to a request to stop.
 
-    `writer` is rank 0's record, None on the other ranks; `started` when the run began, by perf_counter.
+    `writes` on rank 0, which keeps the record in `directory`; `started` is when the attempt began, by
+    perf_counter; `stop` says whether this process has been asked to save and end.
     """
 
     def __init__(
-        self, config: DictConfig, parts: Parts, writer: RunWriter | None, title: str, started: float
+        self,
+        config: DictConfig,
+        parts: Parts,
+        directory: Path,
+        *,
+        writes: bool = False,
+        started: float | None = None,
+        stop: Callable[[], bool] = lambda: False,
     ) -> None:
-        self._config, self._writer, self._started = config, writer, started
+        self._config, self._directory, self._stop = config, directory, stop
+        self._started = time.perf_counter() if started is None else started
+        self._writer = RunWriter(directory) if writes else None
         self._world, self._parallelism, self._data = parts.world, parts.parallelism, parts.data
         train = config.train
         per_step = self._world.size * train.micro_batch * train.accumulation
@@ -43,30 +62,67 @@ class Trainer:
             self._schedule_steps = num_steps(train.schedule_steps, train.schedule_epochs, sequences, per_step)
         simulated = config.cluster.name == "virtual"
         self._clock = TrainingClock("simulated" if simulated else "wall", self._world.device)
-        self._progress = Progress(title, self.steps, writer is not None)
-        self._step_rows: list[dict[str, Any]] = []
-        self._eval_rows: list[dict[str, Any]] = []
+        self._progress = Progress(directory.name, self.steps, writes)
+        self._meetings = Meetings(train.log_every, STOP_S)
+        self._checkpoints = Checkpointer(directory, parts, self._clock, self._writer, train.keep_checkpoints)
 
-    def run(self) -> None:
-        """Warm up, train, evaluate on the grid and at the end, summarize."""
+    def run(self, checkpoint: CheckpointReader | None = None) -> bool:
+        """Warm up, go on from `checkpoint`, train, evaluate on the grid and at the end, summarize.
+
+        Returns whether the run came to its end: not if `stop` was true on some rank, a checkpoint saved.
+        """
+        first = self.start(checkpoint)
+        finished = self.advance(first, self.steps)
+        self._progress.close()
+        if finished:
+            self._end()
+        return finished
+
+    def start(self, checkpoint: CheckpointReader | None = None) -> int:
+        """Warm up and take up the state of `checkpoint`; returns the number of the first step."""
         self._warm_up()
         coordinates = sum(layout.numel for layout in self._parallelism.layout())
-        log = StepLog(self._world, coordinates)
+        self._log = StepLog(self._world, coordinates)
+        first = 0
+        if checkpoint is not None:
+            state = self._checkpoints.resume(checkpoint)
+            first, self._started = state.step, self._started - state.wall_time_s
+        self._progress.start(first)
+        return first
+
+    def advance(self, first: int, stop: int) -> bool:
+        """Steps `first` to `stop`; False if a request to stop ended them earlier."""
+        self._meetings.start(first)
         self._clock.start()
-        for step in range(self.steps):
-            log.add(self._step(step), simulated=self._clock.kind == "simulated")
+        for done in range(first + 1, stop + 1):
+            self._log.add(self._step(done - 1), simulated=self._clock.kind == "simulated")
             self._progress.step()
-            last = step == self.steps - 1
-            evaluated = last or (step + 1) % self._config.eval.every == 0
-            if evaluated or (step + 1) % self._config.train.log_every == 0:
+            last = done == self.steps
+            evaluates = last or done % self._config.eval.every == 0
+            saves = not last and self._saves_after(done)
+            if evaluates or saves or self._meetings.due(done):
                 with self._clock.paused():
-                    self._record_steps(log)
-                    if evaluated:
-                        self._parallelism.finish()
-                        self._evaluate(step + 1)
-                    self._meet()  # else the others' clocks would run while rank 0 still writes
-        self._progress.close()
-        self._end(coordinates)
+                    if self._pause(done, evaluates, saves) and not last:
+                        return False
+        return True
+
+    def _pause(self, done: int, evaluates: bool, saves: bool) -> bool:
+        """What is done off the clock after `done` steps; returns whether some rank was asked to stop."""
+        self._record_steps()
+        if evaluates:
+            self._parallelism.finish()
+            self._evaluate(done)
+        # Ranks meet last: else the others' clocks would run while rank 0 still writes.
+        stop = self._meetings.meet(self._world, done, self._stop())
+        if saves or (stop and done < self.steps):
+            self._parallelism.finish()
+            self._checkpoints.save(done, time.perf_counter() - self._started)
+            self._meetings.meet(self._world, done, False)
+        return stop
+
+    def _saves_after(self, done: int) -> bool:
+        every = self._config.train.checkpoint_every
+        return every is not None and done % every == 0
 
     def _warm_up(self) -> None:
         """Discarded passes: DDP settles its buckets in the second (with static_graph: third) pass."""
@@ -112,6 +168,7 @@ class Trainer:
             warmup_steps=train.warmup_steps,
             end_factor=train.end_factor,
             schedule_steps=self._schedule_steps,
+            schedule=train.schedule,
         )
         before = {rank: self._world.traffic[rank].total for rank in self._world.ranks}
         recorder = self._world.recorders[self._world.ranks[0]]
@@ -140,17 +197,12 @@ class Trainer:
             **{f"codec/{name}": value for name, value in outcome.logged.items()},
         }
 
-    def _record_steps(self, log: StepLog) -> None:
-        rows = log.flush()
-        self._step_rows += rows
+    def _record_steps(self) -> None:
+        rows = self._log.flush()
         if rows:
             self._progress.show(rows[-1])
         if self._writer is not None:
             self._writer.add_steps(rows)
-
-    def _meet(self) -> None:
-        """Go on when every rank has come here."""
-        self._world.gather({rank: [0.0] for rank in self._world.ranks})
 
     def _evaluate(self, step: int) -> None:
         objective, micro_batch = self._config.model.objective, self._config.eval.micro_batch
@@ -164,36 +216,32 @@ class Trainer:
             "loss": loss,
             "perplexity": perplexity(loss),
         }
-        self._eval_rows.append(row)
         self._progress.evaluation(row)
         if self._writer is not None:
             self._writer.add_evaluation(row)
 
-    def _end(self, coordinates: int) -> None:
-        """Gather the byte counters, then rank 0 alone writes checkpoint and summary, however long it takes.
+    def _end(self) -> None:
+        """Gather the byte counters, then rank 0 alone writes weights and summary, however long it takes.
 
         DONE is the very last thing.
         """
-        counts = self._world.gather(
-            {
-                rank: [float(self._world.traffic[rank].by_phase[p]) for p in PHASES]
-                for rank in self._world.ranks
-            }
-        )
+        sent = bytes_by_phase(self._world)
         if self._writer is None:
             return
         if self._config.train.save_checkpoint:
-            self._writer.save_checkpoint(self._parallelism.model, self._data.tokenizer)
+            self._writer.save_weights(self._parallelism.model, self._data.tokenizer)
+        layouts = self._parallelism.layout()
         summary = summarize(
             self._config,
-            steps=self._step_rows,
-            evaluations=self._eval_rows,
+            steps=self._writer.steps(),
+            evaluations=self._writer.evaluations(),
             clock=self._clock.kind,
             wall_time_s=time.perf_counter() - self._started,
-            bytes_by_rank=[int(sum(row)) for row in counts],
-            bytes_by_phase={p: int(sum(row[i] for row in counts)) for i, p in enumerate(PHASES)},
-            num_coordinates=coordinates,
-            layout_hash=layout_hash(self._parallelism.layout()),
+            bytes_by_rank=[sum(counts.values()) for counts in sent],
+            bytes_by_phase={phase: sum(counts[phase] for counts in sent) for phase in PHASES},
+            num_coordinates=sum(layout.numel for layout in layouts),
+            layout_hash=layout_hash(layouts),
             data=self._data.description,
+            resumed_after=Attempts.resumed_after_in(self._directory),
         )
         self._writer.finish(summary)

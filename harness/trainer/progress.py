@@ -14,8 +14,13 @@ class Progress:
     def __init__(self, title: str, steps: int, visible: bool) -> None:
         self._title, self._steps, self._visible = title, steps, visible
         self._bar: tqdm[Any] | None = None
-        if visible and sys.stderr.isatty():
-            self._bar = tqdm(total=steps, desc=title, unit="step", dynamic_ncols=True)
+
+    def start(self, first: int) -> None:
+        """Show the bar, with `first` steps done by earlier attempts."""
+        if self._visible and sys.stderr.isatty():
+            self._bar = tqdm(
+                total=self._steps, initial=first, desc=self._title, unit="step", dynamic_ncols=True
+            )
 
     def step(self) -> None:
         if self._bar is not None:

@@ -14,14 +14,23 @@ def num_steps(steps: int | None, epochs: float | None, sequences: int, sequences
 
 
 def learning_rate(
-    step: int, *, lr: float, warmup_steps: int, end_factor: float, schedule_steps: int
+    step: int,
+    *,
+    lr: float,
+    warmup_steps: int,
+    end_factor: float,
+    schedule_steps: int,
+    schedule: str = "linear",
 ) -> float:
-    """The rate of step `step` (from 0): linear warm-up, then linear to `end_factor`, then constant.
+    """The rate of step `step` (from 0): linear warm-up, then `schedule` to `end_factor`, then constant.
 
     Without warm-up it is torch's LinearLR from factor 1 to `end_factor` over `schedule_steps`
-    (DynamiQ Table 1), as a pure function of the step: nothing to save, nothing to resume.
+    (DynamiQ Table 1), or CosineAnnealingLR down to `lr * end_factor`, as a pure function of the
+    step: nothing to save, nothing to resume.
     """
     if step < warmup_steps:
         return lr * (step + 1) / warmup_steps
     progress = min(1.0, (step - warmup_steps) / max(1, schedule_steps - warmup_steps))
+    if schedule == "cosine":
+        progress = (1.0 - math.cos(math.pi * progress)) / 2.0
     return lr * (1.0 + (end_factor - 1.0) * progress)

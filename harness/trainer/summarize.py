@@ -28,6 +28,7 @@ def summarize(
     num_coordinates: int,
     layout_hash: str,
     data: Mapping[str, Any],
+    resumed_after: list[int],
 ) -> Summary:
     """The documented keys of `summary.json`; times per step leave out measured steps."""
     timed = [row for row in steps if not row["measured"]] or list(steps)
@@ -65,6 +66,7 @@ def summarize(
         num_coordinates=num_coordinates,
         layout_hash=layout_hash,
         data=dict(data),
+        resumed_after=resumed_after,
     )
 
 

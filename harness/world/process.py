@@ -71,10 +71,13 @@ class ProcessWorld:
         """What went wrong on a communication thread, if anything."""
         return next((thread.error for thread in self._threads if thread.error is not None), None)
 
-    def submit(self, collective: Collective[Result], arena: str, future: Any) -> None:
+    def submit(
+        self, collective: Collective[Result], arena: str, future: Any, *, one_at_a_time: bool = False
+    ) -> None:
         """Start a collective on a communication thread; `future` gets its result or exception.
 
-        `future` has `set_result` and `set_exception`, as torch's and concurrent's futures do.
+        `future` has `set_result` and `set_exception`, as torch's and concurrent's futures do. With
+        `one_at_a_time` it begins when those submitted so before it have ended.
         """
         buffers = self._arenas.setdefault(arena, Arena(self.device))
         buffers.begin_round()
@@ -89,7 +92,7 @@ class ProcessWorld:
             pacer=self._pacer,
         )
         coroutine = collective(ScheduledCollectives(channel, self._fabric, buffers))
-        thread = self._threads[number % len(self._threads)]
+        thread = self._threads[0 if one_at_a_time else number % len(self._threads)]
         thread.submit(Task(coroutine, future.set_result, future.set_exception))
 
     def run(self, collectives: Mapping[int, Collective[Result]]) -> dict[int, Result]:

@@ -8,7 +8,8 @@ import sys
 import time
 from pathlib import Path
 
-from gradwire.harness.launch.processes import run_processes, sigterm_as_interrupt
+from gradwire.harness.launch.processes import run_processes
+from gradwire.harness.launch.stop import stop_requests
 
 
 class LostPeerError(RuntimeError):
@@ -62,5 +63,5 @@ def stop_rank_1(folder: Path, size: int, rank: int) -> None:
 
 if __name__ == "__main__":
     here = Path(sys.argv[1])
-    with sigterm_as_interrupt():
-        run_processes(wait_for_ever, (here, 1), 1, here)
+    with stop_requests() as request:
+        run_processes(wait_for_ever, (here, 1), 1, here, request)

@@ -5,17 +5,21 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from omegaconf import OmegaConf
+from omegaconf import DictConfig
+from tiny import TINY_MODEL
 
+from gradwire.harness.config.compose import compose
+from gradwire.harness.config.validate import validate
+from gradwire.harness.record.directory import DirectoryLock, is_done, make_directory, mark_failed
+from gradwire.harness.record.files import write_atomically
 from gradwire.harness.record.provenance import code_hash, git_state, machine, versions
-from gradwire.harness.record.writer import (
-    DirectoryLock,
-    RunWriter,
-    is_done,
-    make_directory,
-    mark_failed,
-    write_atomically,
-)
+from gradwire.harness.record.rows import append_rows, cut_rows, read_rows
+from gradwire.harness.record.writer import RunWriter, begin_record, continue_record
+
+
+@pytest.fixture
+def settings() -> DictConfig:
+    return validate(compose([*TINY_MODEL, "cluster=virtual"]))
 
 
 def test_writing_replaces_whole_files_and_leaves_nothing_beside(tmp_path: Path) -> None:
@@ -35,17 +39,44 @@ def test_a_failed_write_keeps_the_old_file(tmp_path: Path) -> None:
     assert [entry.name for entry in tmp_path.iterdir()] == ["file"]
 
 
-def test_a_new_attempt_begins_with_a_clean_record(tmp_path: Path) -> None:
-    config = OmegaConf.create({"seed": 1})
-    first = RunWriter(tmp_path, config)
-    first.add_steps([{"step": 0, "loss": float("inf")}])
-    first.add_evaluation({"step": 1})
+def test_a_new_record_replaces_the_old_one(settings: DictConfig, tmp_path: Path) -> None:
+    begin_record(tmp_path, settings)
+    writer = RunWriter(tmp_path)
+    writer.add_steps([{"step": 0, "loss": float("inf")}])
+    writer.add_evaluation({"step": 1})
     mark_failed(tmp_path, "two\nlines")
     assert (tmp_path / "FAILED").read_text() == "two lines\n"
-    second = RunWriter(tmp_path, config)
-    assert sorted(entry.name for entry in tmp_path.iterdir()) == ["config.yaml"]
-    second.add_steps([{"step": 0}, {"step": 1}])
+    begin_record(tmp_path, settings)
+    assert sorted(entry.name for entry in tmp_path.iterdir()) == ["config.yaml", "run.json"]
+    writer.add_steps([{"step": 0}, {"step": 1}])
     assert (tmp_path / "steps.jsonl").read_text() == '{"step": 0}\n{"step": 1}\n'
+
+
+def test_a_continued_record_keeps_what_the_checkpoint_knows(settings: DictConfig, tmp_path: Path) -> None:
+    """Steps before it, the evaluation after its last step; numbers come back as they were."""
+    begin_record(tmp_path, settings)
+    writer = RunWriter(tmp_path)
+    writer.add_steps({"step": step, "loss": 1 / (step + 3)} for step in range(6))
+    writer.add_evaluation({"step": 3, "perplexity": float("inf")})
+    writer.add_evaluation({"step": 6, "perplexity": 1.5})
+    mark_failed(tmp_path, "interrupted")
+    continue_record(tmp_path, settings, 3)
+    assert writer.steps() == [{"step": step, "loss": 1 / (step + 3)} for step in range(3)]
+    assert writer.evaluations() == [{"step": 3, "perplexity": float("inf")}]
+    assert not (tmp_path / "FAILED").exists()
+
+
+def test_a_line_cut_off_by_a_crash_is_dropped_and_a_damaged_one_named(tmp_path: Path) -> None:
+    path = tmp_path / "steps.jsonl"
+    append_rows(path, [{"step": 0}, {"step": 1}])
+    with path.open("a") as handle:
+        handle.write('{"step": 2, "lo')
+    cut_rows(path, lambda row: True)
+    assert read_rows(path) == [{"step": 0}, {"step": 1}]
+    assert path.read_text().endswith("}\n")
+    path.write_text('{"step"\n{"step": 1}\n')
+    with pytest.raises(ValueError, match=r"steps\.jsonl, line 1: not JSON"):
+        read_rows(path)
 
 
 def test_a_finished_run_cannot_be_marked_failed(tmp_path: Path) -> None:

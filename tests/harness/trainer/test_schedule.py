@@ -1,4 +1,4 @@
-"""Length and learning rate: torch's LinearLR is the reference."""
+"""Length and learning rate: torch's schedulers are the reference."""
 
 from __future__ import annotations
 
@@ -21,6 +21,21 @@ def test_without_warm_up_it_is_torchs_linear_lr(end_factor: float, schedule_step
         assert ours == pytest.approx(optimizer.param_groups[0]["lr"], rel=1e-9)
         optimizer.step()
         reference.step()
+
+
+@pytest.mark.parametrize(("end_factor", "schedule_steps"), [(0.1, 20), (1 / 15, 7), (1.0, 5)])
+def test_a_cosine_is_torchs_cosine_annealing(end_factor: float, schedule_steps: int) -> None:
+    optimizer = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=0.3)
+    reference = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, schedule_steps, 0.3 * end_factor)
+    settings = {"lr": 0.3, "end_factor": end_factor, "schedule": "cosine"}
+    for step in range(schedule_steps + 1):
+        ours = learning_rate(step, warmup_steps=0, schedule_steps=schedule_steps, **settings)
+        shifted = learning_rate(step + 4, warmup_steps=4, schedule_steps=schedule_steps + 4, **settings)
+        assert ours == shifted == pytest.approx(optimizer.param_groups[0]["lr"], rel=1e-9)
+        optimizer.step()
+        reference.step()
+    after = learning_rate(1000, warmup_steps=0, schedule_steps=schedule_steps, **settings)
+    assert after == pytest.approx(0.3 * end_factor)
 
 
 def test_warm_up_climbs_to_the_rate_and_the_end_is_reached() -> None:

@@ -7,13 +7,21 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
+import torch.distributed as dist
 from pool import Workers
 from safetensors.numpy import load_file
+from torch._C._distributed_c10d import HashStore
 from training_jobs import tiny_run, train_all_virtually, train_rank
 
 from gradwire.harness.record.finite_json import loads
+from gradwire.harness.trainer.build import build
+from gradwire.harness.trainer.loop import Trainer
 
-SAME = ("step", "loss", "lr", "grad_norm", "skipped", "measured", "vnmse", "bytes_sent", "perplexity")
+SAME = (
+    *("step", "loss", "lr", "grad_norm", "skipped", "measured", "vnmse", "bytes_sent", "perplexity"),
+    *("codec/mu", "codec/overflow"),
+)
 
 
 def rows(directory: Path, name: str) -> list[dict[str, Any]]:
@@ -46,6 +54,18 @@ CASES = [
 ]
 
 
+def test_the_runs_have_several_buckets(tmp_path: Path) -> None:
+    """Else nothing here would see buckets in flight at the same time."""
+    config = tiny_run("cluster=virtual", "cluster.workers=2")
+    dist.init_process_group("gloo", store=HashStore(), rank=0, world_size=1)
+    try:
+        parts = build(config, torch.device("cpu"))
+        Trainer(config, parts, tmp_path).start()
+        assert len(parts.parallelism.layout()) >= 3
+    finally:
+        dist.destroy_process_group()
+
+
 @pytest.mark.parametrize(("size", "topology", "codec", "more"), CASES, ids=lambda value: str(value))
 def test_real_equals_virtual(
     size: int, topology: str, codec: str, more: tuple[str, ...], tmp_path: Path, workers: Workers
@@ -54,6 +74,18 @@ def test_real_equals_virtual(
     train_all_virtually(tiny_run(*overrides, "cluster=virtual"), str(tmp_path / "virtual"))
     workers(size)(train_rank, tiny_run(*overrides), str(tmp_path / "real"))
     assert_runs_agree(tmp_path / "real", tmp_path / "virtual")
+
+
+def test_what_a_codec_remembers_is_the_same_in_both_worlds(tmp_path: Path, workers: Workers) -> None:
+    """MXFP's μ, which follows what all ranks counted a step before; the warm-up left nothing of it."""
+    overrides = ("codec=mxfp8", "codec.gamma=0.5", "topology=butterfly", "cluster.workers=3")
+    train_all_virtually(tiny_run(*overrides, "cluster=virtual"), str(tmp_path / "virtual"))
+    workers(3)(train_rank, tiny_run(*overrides), str(tmp_path / "real"))
+    assert_runs_agree(tmp_path / "real", tmp_path / "virtual")
+    steps = rows(tmp_path / "real", "steps.jsonl")
+    assert [row["codec/mu"] for row in steps[:3]] == [3.0, 3.0, 1.5]
+    assert [row["codec/overflow"] for row in steps[:2]] == [0.0, 0.0]
+    assert steps[3]["codec/mu"] == (3.0 if steps[2]["codec/overflow"] > 1e-5 else 1.0)
 
 
 def test_overlap_does_not_change_a_bit(tmp_path: Path) -> None:

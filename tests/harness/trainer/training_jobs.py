@@ -8,6 +8,7 @@ import torch
 from omegaconf import DictConfig
 from tiny import TINY_MODEL
 
+from gradwire.harness.checkpoint.resume import open_run
 from gradwire.harness.config.compose import compose
 from gradwire.harness.config.validate import validate
 from gradwire.harness.launch.worker import train, train_virtual
@@ -28,10 +29,43 @@ def tiny_run(*overrides: str) -> DictConfig:
     return validate(compose([*TINY, *overrides]))
 
 
-def train_rank(rank: int, size: int, config: DictConfig, directory: str) -> None:
-    """One rank of a real run, in the pool's process group."""
-    train(config, Path(directory), torch.device("cpu"), writes=rank == 0)
+class StopAfter:
+    """A request to stop that is there from the `count`-th time on that it is asked for; null: never."""
+
+    def __init__(self, count: int | None) -> None:
+        self._count = count
+
+    def __call__(self) -> bool:
+        if self._count is not None:
+            self._count -= 1
+        return self._count is not None and self._count <= 0
 
 
-def train_all_virtually(config: DictConfig, directory: str) -> None:
-    train_virtual(config, Path(directory))
+def opened(config: DictConfig, directory: Path) -> Path | None:
+    """Make `directory` ready for an attempt; the checkpoint it goes on from."""
+    directory.mkdir(parents=True, exist_ok=True)
+    return open_run(config, directory).checkpoint
+
+
+def train_rank(
+    rank: int,
+    size: int,
+    config: DictConfig,
+    directory: str,
+    checkpoint: Path | None = None,
+    stop_after: int | None = None,
+) -> bool:
+    """One rank of a real run, in the pool's process group; only the last rank is asked to stop.
+
+    Without a checkpoint rank 0 begins a new record.
+    """
+    if rank == 0 and checkpoint is None:
+        opened(config, Path(directory))
+    stop = StopAfter(stop_after if rank == size - 1 else None)
+    return train(config, Path(directory), torch.device("cpu"), rank == 0, checkpoint, stop)
+
+
+def train_all_virtually(config: DictConfig, directory: str, stop_after: int | None = None) -> None:
+    """All ranks in this process; goes on from what is in `directory`."""
+    checkpoint = opened(config, Path(directory))
+    train_virtual(config, Path(directory), checkpoint, StopAfter(stop_after))

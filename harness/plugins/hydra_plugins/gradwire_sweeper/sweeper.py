@@ -36,7 +36,7 @@ class GradwireSweeper(Sweeper):
 
         from gradwire.harness.config.errors import ConfigError, refuse
         from gradwire.harness.config.validate import refused_as_config_error
-        from gradwire.harness.record.writer import make_directory
+        from gradwire.harness.record.directory import make_directory
         from gradwire.harness.tasks.sweep import plan_sweep, run_sweep
 
         assert self.launcher is not None

@@ -1,0 +1,75 @@
+"""Writing a checkpoint: every process its own files, then one process seals them."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+from safetensors.torch import save_file
+from torch import Tensor
+
+from gradwire.harness.checkpoint.folder import (
+    DONE,
+    STATE,
+    SUFFIX,
+    checkpoint_path,
+    file_digest,
+    remove_older,
+    unfinished_path,
+)
+from gradwire.harness.checkpoint.state import CheckpointState
+from gradwire.harness.record.files import write_atomically
+
+_DIGEST = ".sha256"
+
+
+def write_files(directory: Path, step: int, parts: Mapping[str, Mapping[str, Tensor]]) -> int:
+    """Write this process's `parts` (file name without suffix -> tensors); returns the number of files.
+
+    Parts without tensors get no file. Raises OSError when the disk does not take them.
+    """
+    folder = unfinished_path(directory, step)
+    folder.mkdir(parents=True, exist_ok=True)
+    present = {name: tensors for name, tensors in parts.items() if tensors}
+    for name, tensors in present.items():
+        file = folder / f"{name}{SUFFIX}"
+        save_file({key: tensor.detach().contiguous() for key, tensor in tensors.items()}, file)
+        _flush(file)
+        write_atomically(folder / f"{name}{_DIGEST}", file_digest(file))
+    return len(present)
+
+
+def seal(directory: Path, state: CheckpointState, num_files: int, keep: int) -> Path:
+    """Give the checkpoint its name, after all processes have written `num_files` files together.
+
+    Keeps the newest `keep` checkpoints of the run. To be called by one process. Raises RuntimeError
+    when files are missing, as they are when the nodes do not share the run directory.
+    """
+    folder = unfinished_path(directory, state.step)
+    digests = {path.name.removesuffix(_DIGEST): path for path in sorted(folder.glob(f"*{_DIGEST}"))}
+    if len(digests) != num_files:
+        raise RuntimeError(
+            f"{folder}: {num_files} files were written, {len(digests)} are here; checkpoints need a run "
+            f"directory that all nodes share (hydra.run.dir=), or train.checkpoint_every=null"
+        )
+    files = {f"{name}{SUFFIX}": path.read_text() for name, path in digests.items()}
+    for path in digests.values():
+        path.unlink()
+    write_atomically(folder / STATE, dataclasses.replace(state, files=files).to_json())
+    write_atomically(folder / DONE, file_digest(folder / STATE) + "\n")
+    path = checkpoint_path(directory, state.step)
+    os.replace(folder, path)
+    _flush(path.parent)
+    remove_older(directory, keep)
+    return path
+
+
+def _flush(path: Path) -> None:
+    """Wait until a file, or a folder's list of names, is on the disk."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,71 @@
+"""SIGTERM and SIGUSR2 as a request: save a checkpoint and end. Schedulers send them before they take a node.
+
+The first request is only noted, and passed on to the ranks; the training loop asks at its next meeting of
+ranks. A second one interrupts at once, as Ctrl-C does.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+from collections.abc import Callable, Iterator
+from types import FrameType
+
+SIGNALS = (signal.SIGTERM, signal.SIGUSR2)
+
+
+class Terminated(KeyboardInterrupt):
+    """A signal ended the run; the text is what its user should know, `number` the signal."""
+
+    def __init__(self, number: int, text: str = "interrupted") -> None:
+        super().__init__(text)
+        self.number = number
+
+
+class StopRequest:
+    """Whether the run has been asked to end, and by which signal; calling it says whether."""
+
+    def __init__(self) -> None:
+        self.number: int | None = None
+        self.pass_on: Callable[[int], None] | None = None
+        """Called with the signal's number when it comes."""
+
+    def __call__(self) -> bool:
+        return self.number is not None
+
+    def receive(self, number: int, frame: FrameType | None = None) -> None:
+        """The signals' handler in the process that owns the run."""
+        if self.number is not None:
+            raise Terminated(number)
+        self.note(number)
+
+    def note(self, number: int, frame: FrameType | None = None) -> None:
+        """The signals' handler in a rank: the owner decides when it has been patient enough."""
+        self.number = self.number or number
+        if self.pass_on is not None:
+            self.pass_on(number)
+
+
+@contextlib.contextmanager
+def stop_requests() -> Iterator[StopRequest]:
+    """The requests that come in this block, in the process that owns the run."""
+    request = StopRequest()
+    try:
+        previous = {number: signal.signal(number, request.receive) for number in SIGNALS}
+    except ValueError:  # not in the main thread: signals are somebody else's
+        yield request
+        return
+    try:
+        yield request
+    finally:
+        for number, handler in previous.items():
+            signal.signal(number, handler)
+
+
+def stop_requests_of_rank() -> StopRequest:
+    """The requests that come to this rank's process from now on, which was started with them blocked."""
+    request = StopRequest()
+    for number in SIGNALS:
+        signal.signal(number, request.note)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
+    return request

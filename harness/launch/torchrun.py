@@ -1,0 +1,121 @@
+"""Runs one validated configuration as a rank that torchrun, accelerate launch or srun has started."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+
+import torch.distributed as dist
+from omegaconf import DictConfig
+
+from gradwire.harness.checkpoint.resume import is_finished, open_run
+from gradwire.harness.config.errors import ConfigError
+from gradwire.harness.launch.launch import clean_up, print_notes, raise_if_stopped, run_here
+from gradwire.harness.launch.stop import stop_requests
+from gradwire.harness.launch.verdict import blamed_peer, describe
+from gradwire.harness.launch.worker import prepare_process, train
+from gradwire.harness.record.directory import FAILED, DirectoryLock, mark_failed
+from gradwire.harness.tracking import tracked
+from gradwire.harness.trainer.build import load_data
+
+
+def under_torchrun() -> bool:
+    """Whether torchrun (or accelerate launch, or srun with its variables) started this process."""
+    return "RANK" in os.environ and "WORLD_SIZE" in os.environ
+
+
+def run_torchrun_rank(config: DictConfig, directory: Path) -> None:
+    """Train as the rank torchrun made us, unless the run is done; rank 0's `directory` is everybody's.
+
+    Raises ConfigError, on all ranks alike, for what a user can mend.
+    """
+    if config.cluster.name == "virtual":  # a world of one
+        run_here(config, directory)
+        return
+    try:
+        load_data(config)
+    except ValueError as error:
+        raise ConfigError(str(error)) from None
+    rank = int(os.environ["RANK"])
+    device = prepare_process(config, int(os.environ.get("LOCAL_RANK", "0")))
+    dist.init_process_group(config.cluster.backend, timeout=timedelta(seconds=config.cluster.timeout_s))
+    try:
+        with stop_requests() as stop, _claimed_by_rank_0(config, directory, rank) as claim:
+            if claim.done:
+                return
+            shared = claim.directory
+            with _rank_failure_recorded(shared, rank), _tracked_by_rank_0(config, shared, rank):
+                finished = train(config, shared, device, rank == 0, claim.checkpoint, stop)
+                raise_if_stopped(shared, stop, finished)
+    finally:
+        dist.destroy_process_group()
+
+
+@dataclass(frozen=True)
+class _Claim:
+    """What rank 0 tells all ranks of the directory it has locked; `refusal` is why they may not use it."""
+
+    directory: Path
+    done: bool = False
+    checkpoint: Path | None = None
+    refusal: str = ""
+
+
+@contextmanager
+def _claimed_by_rank_0(config: DictConfig, directory: Path, rank: int) -> Iterator[_Claim]:
+    """Rank 0's directory, locked and opened by it: one answer for all ranks.
+
+    Raises ConfigError on all ranks when another run is using it, or it holds what may not be continued.
+    """
+    lock: DirectoryLock | None = None
+    claim = _Claim(directory)
+    if rank == 0:
+        try:
+            lock = DirectoryLock(directory)
+            claim = _open(config, directory.absolute())
+        except ValueError as error:
+            claim = _Claim(directory, refusal=str(error))
+    try:
+        answer = [claim]
+        dist.broadcast_object_list(answer, src=0)
+        if answer[0].refusal:
+            raise ConfigError(answer[0].refusal)
+        yield answer[0]
+    finally:
+        if lock is not None:
+            if not claim.refusal:
+                clean_up(directory)
+            lock.release()
+
+
+def _open(config: DictConfig, directory: Path) -> _Claim:
+    if is_finished(config, directory):
+        return _Claim(directory, done=True)
+    opened = open_run(config, directory)
+    print_notes(opened)
+    return _Claim(directory, checkpoint=opened.checkpoint)
+
+
+def _tracked_by_rank_0(config: DictConfig, directory: Path, rank: int) -> AbstractContextManager[None]:
+    return tracked(config, directory) if rank == 0 else nullcontext()
+
+
+@contextmanager
+def _rank_failure_recorded(directory: Path, rank: int) -> Iterator[None]:
+    """Every rank that can see the directory says why it failed; losing a peer overwrites no other reason."""
+    try:
+        yield
+    except KeyboardInterrupt as interrupt:
+        if rank == 0:
+            mark_failed(directory, str(interrupt) or "interrupted")
+        raise
+    except Exception as error:
+        if blamed_peer(error) is None or not (directory / FAILED).exists():
+            mark_failed(directory, f"rank {rank} failed: {describe(error)}")
+        if isinstance(error, ValueError):  # this rank's alone, where a ValueError of all is told by rank 0
+            raise RuntimeError(f"rank {rank} failed: {describe(error)}") from error
+        raise

@@ -1,0 +1,48 @@
+"""The parts of a checkpoint that data parallelism has: model and optimizer once, each rank's codec."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor, nn
+
+from gradwire.codecs.interface import Codec
+from gradwire.harness.parallel.interface import ReadPart
+from gradwire.harness.parallel.update import Updater
+
+MODEL, OPTIMIZER = "model", "optimizer"
+
+
+def codec_part(rank: int) -> str:
+    """The name of the part that holds the codec state of `rank`."""
+    return f"codec-rank{rank}"
+
+
+def replicated_state(model: nn.Module, updater: Updater) -> dict[str, dict[str, Tensor]]:
+    """What all replicas hold alike: to be written by one of them."""
+    return {MODEL: _model_tensors(model), OPTIMIZER: updater.state_dict()}
+
+
+def codec_state(codecs: Mapping[int, Codec]) -> dict[str, dict[str, Tensor]]:
+    """What each rank's codec remembers."""
+    return {codec_part(rank): codec.state_dict() for rank, codec in codecs.items()}
+
+
+def load_state(read: ReadPart, model: nn.Module, updater: Updater, codecs: Mapping[int, Codec]) -> None:
+    """Take up what `replicated_state` and `codec_state` gave. Raises ValueError for another model's."""
+    own, saved = _model_tensors(model), read(MODEL)
+    if own.keys() != saved.keys():
+        odd = sorted(own.keys() ^ saved.keys())
+        raise ValueError(f"the checkpoint is another model's: only one of them has {', '.join(odd[:3])}")
+    with torch.no_grad():
+        for name, tensor in own.items():
+            tensor.copy_(saved[name])
+    updater.load_state_dict(read(OPTIMIZER))
+    for rank, codec in codecs.items():
+        codec.load_state_dict(read(codec_part(rank)))
+
+
+def _model_tensors(model: nn.Module) -> dict[str, Tensor]:
+    """Parameters and buffers, tied ones once."""
+    return dict(model.named_parameters()) | dict(model.named_buffers())

@@ -1,0 +1,65 @@
+"""A run's directory: one owner at a time, and markers that say how the run ended."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import tempfile
+from pathlib import Path
+
+from gradwire.harness.record.files import write_atomically
+
+DONE, FAILED, TRACEBACKS = "DONE", "FAILED", "tracebacks.txt"
+
+
+def make_directory(directory: Path) -> None:
+    """Make sure that files can be written to `directory`; ValueError in one line if they cannot."""
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=directory):
+            pass
+    except OSError as error:
+        raise ValueError(
+            f"{directory}: {error.strerror}; choose a folder that can be written to with hydra.run.dir= "
+            "(hydra.sweep.dir= for a sweep)"
+        ) from None
+
+
+class DirectoryLock:
+    """Keeps a run directory to one run at a time; the system releases it if the process dies."""
+
+    def __init__(self, directory: Path) -> None:
+        make_directory(directory)
+        self._descriptor = os.open(directory, os.O_RDONLY)
+        try:
+            fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(self._descriptor)
+            raise ValueError(
+                f"{directory} is in use by another run; wait for it or set hydra.run.dir="
+            ) from None
+
+    def release(self) -> None:
+        os.close(self._descriptor)
+
+
+def is_done(directory: Path) -> bool:
+    """Whether a run has finished there."""
+    return (directory / DONE).is_file()
+
+
+def mark_failed(directory: Path, reason: str) -> None:
+    """Leave the reason, one line, in the directory of a run that did not finish.
+
+    A full disk, which may be the reason itself, leaves no room for it: the caller's own error says it.
+    """
+    if directory.is_dir() and not is_done(directory):
+        with contextlib.suppress(OSError):
+            write_atomically(directory / FAILED, " ".join(reason.split()) + "\n")
+
+
+def forget_failure(directory: Path) -> None:
+    """Remove what an earlier attempt said of its end: a new one begins."""
+    for name in (FAILED, TRACEBACKS):
+        (directory / name).unlink(missing_ok=True)

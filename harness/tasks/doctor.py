@@ -1,0 +1,41 @@
+"""`task=doctor`: what this machine has, what it lacks and what that disables, on one page."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+
+from omegaconf import DictConfig
+
+from gradwire.harness.doctor.devices import devices
+from gradwire.harness.doctor.findings import Finding, Section
+from gradwire.harness.doctor.hubs import hubs
+from gradwire.harness.doctor.page import lacking, render_json, render_text
+from gradwire.harness.doctor.software import software, sources
+from gradwire.harness.doctor.storage import storage
+from gradwire.harness.doctor.tools import shaping, tools
+
+FORMATS = {"text": render_text, "json": render_json}
+
+PROBES: tuple[Callable[[], Section], ...] = (sources, software, devices, tools, shaping, hubs, storage)
+
+
+def run(config: DictConfig) -> int:
+    """Print the page; 1 if something is missing that `python run.py size=tiny` needs."""
+    if config.format not in FORMATS:
+        raise ValueError(f"format={config.format} is unknown; choose one of {', '.join(FORMATS)}")
+    with ThreadPoolExecutor() as together:
+        sections = list(together.map(examined, PROBES))
+    print(FORMATS[config.format](sections))
+    return int(bool(lacking(sections)))
+
+
+def examined(probe: Callable[[], Section]) -> Section:
+    """What `probe` finds; a probe that fails spoils no other."""
+    try:
+        return probe()
+    except Exception as error:
+        reason = f"could not be examined: {type(error).__name__}: {' '.join(str(error).split())}"
+        return Section(
+            probe.__name__, [Finding(probe.__name__, reason, "missing", "nothing by itself", "report it")]
+        )

@@ -1,0 +1,71 @@
+"""`task=sync run=<folder>`: rebuild the wandb runs of records, finished or not."""
+
+from __future__ import annotations
+
+import glob
+import sys
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, cast
+
+from omegaconf import DictConfig, ListConfig, OmegaConf
+
+from gradwire.harness.config.schemas import WandbConfig
+from gradwire.harness.record.directory import DirectoryLock
+from gradwire.harness.report.runs import Run, find_runs, load_run
+from gradwire.harness.tracking.follow import replay
+from gradwire.harness.tracking.login import choose_mode
+
+
+def run(config: DictConfig) -> int:
+    """Show every record that `run=` names in wandb; 1 if one of them could not be shown."""
+    shown = [_show(config, directory) for directory in records(config.run)]
+    return int(not all(shown))
+
+
+def _show(config: DictConfig, directory: Path) -> bool:
+    try:
+        lock = DirectoryLock(directory)  # a run that goes on is shown by its own process
+        try:
+            found = load_run(directory)
+            rows = f"{len(found.steps)} steps, {len(found.evals)} evaluations"
+            print(f"{directory}: {rows}, {found.status}", flush=True)
+            return replay(settings(config, found), directory)
+        finally:
+            lock.release()
+    except ValueError as error:
+        print(f"error: {error}", file=sys.stderr, flush=True)
+        return False
+
+
+def records(asked: Any) -> list[Path]:
+    """The run directories that `run=` means: a folder, a pattern (`outputs/*-s0-*`), or a list of them.
+
+    A folder stands for all runs below it. Raises ValueError in one line where there is none.
+    """
+    wanted = list(asked) if isinstance(asked, list | tuple | ListConfig) else [asked]
+    found: dict[Path, None] = {}
+    for pattern in map(str, wanted):
+        folders = [Path(path) for path in sorted(glob.glob(str(Path(pattern).expanduser())))]
+        runs = [path for path in find_runs(folders) if (path / "config.yaml").is_file()]
+        if not runs:
+            raise ValueError(f"run={pattern}: no run directory is there; use run=outputs/<run>")
+        # wandb keeps a config.yaml of its own inside.
+        found |= dict.fromkeys(path for path in runs if not set(path.parents) & set(runs))
+    return list(found)
+
+
+def settings(config: DictConfig, found: Run) -> Mapping[str, Any]:
+    """What says how to show a record: the command line, else the record itself, else the defaults."""
+    recorded = found.config.get("tracking") or {}
+    tracking = asdict(WandbConfig())
+    if config.tracking.name == "wandb":
+        group = recorded.get("group")  # the sweep's name, unless the command line has another
+        chosen = cast(dict[str, Any], OmegaConf.to_container(config.tracking))
+        tracking |= chosen | ({"group": group} if chosen["group"] is None else {})
+    elif recorded.get("name") == "wandb":
+        tracking |= recorded
+    if choose_mode(tracking["mode"]) == "disabled":
+        raise ValueError("wandb is disabled by tracking.mode or WANDB_MODE; use tracking.mode=offline")
+    return tracking

@@ -1,0 +1,71 @@
+"""What of a run goes into a checkpoint, and back: the parallelism's parts, clocks and byte counters."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+
+from gradwire.harness.checkpoint.read import CheckpointReader
+from gradwire.harness.checkpoint.state import CheckpointState
+from gradwire.harness.checkpoint.write import seal, write_files
+from gradwire.harness.measure.clock import TrainingClock
+from gradwire.harness.parallel.buckets import layout_hash
+from gradwire.harness.record.writer import RunWriter
+from gradwire.harness.trainer.build import Parts
+from gradwire.harness.transport.channel import PHASES
+from gradwire.harness.world.interface import World
+
+
+class Checkpointer:
+    """Saves and resumes one run; data order, dropout and learning rate follow from the step alone."""
+
+    def __init__(
+        self, directory: Path, parts: Parts, clock: TrainingClock, writer: RunWriter | None, keep: int
+    ) -> None:
+        self._directory, self._clock, self._writer, self._keep = directory, clock, writer, keep
+        self._world, self._parallelism = parts.world, parts.parallelism
+
+    def save(self, done: int, wall_time_s: float) -> None:
+        """A checkpoint after `done` steps: all ranks write their parts, then rank 0 seals it."""
+        if self._writer is not None:
+            self._writer.flush()
+        num_files = write_files(self._directory, done, self._parallelism.state_dict())
+        # A process counts its files once, with the first of its ranks.
+        counts = {rank: num_files if rank == self._world.ranks[0] else 0 for rank in self._world.ranks}
+        gathered = self._world.gather({rank: [self._clock.seconds, counts[rank]] for rank in counts})
+        sent = bytes_by_phase(self._world)
+        if self._writer is None:
+            return
+        state = CheckpointState(
+            step=done,
+            layout_hash=layout_hash(self._parallelism.layout()),
+            train_time_s=[seconds for seconds, _ in gathered],
+            wall_time_s=wall_time_s,
+            bytes_by_phase=sent,
+        )
+        seal(self._directory, state, int(sum(count for _, count in gathered)), self._keep)
+
+    def resume(self, checkpoint: CheckpointReader) -> CheckpointState:
+        """Take up the state of a checkpoint, after warm-up and before the clock starts.
+
+        Raises RuntimeError when the buckets are others: codec state and randomness belong to them.
+        """
+        state, own = checkpoint.state, layout_hash(self._parallelism.layout())
+        if state.layout_hash != own:
+            raise RuntimeError(
+                f"{checkpoint.path} has other buckets ({state.layout_hash}) than this run ({own}): another "
+                "PyTorch may order them differently; resume=never starts over"
+            )
+        self._parallelism.load_state_dict(partial(checkpoint.part, device=self._world.device))
+        self._clock.resume(state.train_time_s[self._world.ranks[0]])
+        for rank in self._world.ranks:
+            self._world.traffic[rank].by_phase.update(state.bytes_by_phase[rank])
+        return state
+
+
+def bytes_by_phase(world: World) -> list[dict[str, int]]:
+    """What each rank has sent so far, in rank order, on every rank."""
+    rows = {rank: [float(world.traffic[rank].by_phase[p]) for p in PHASES] for rank in world.ranks}
+    return [
+        {phase: int(count) for phase, count in zip(PHASES, row, strict=True)} for row in world.gather(rows)
+    ]

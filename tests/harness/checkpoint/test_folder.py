@@ -1,0 +1,110 @@
+"""Checkpoints on disk: whole or not there, verified, the oldest removed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from saved import PARTS, save
+
+from gradwire.harness.checkpoint.folder import (
+    DamagedCheckpointError,
+    checkpoints,
+    remove,
+    remove_unfinished,
+    verified,
+)
+from gradwire.harness.checkpoint.read import CheckpointReader
+from gradwire.harness.checkpoint.state import CheckpointState
+from gradwire.harness.checkpoint.write import seal, write_files
+
+
+def test_what_is_read_is_what_was_written(tmp_path: Path) -> None:
+    path = save(tmp_path, 120)
+    assert path == tmp_path / "checkpoints" / "step-00000120"
+    assert sorted(file.name for file in path.iterdir()) == [
+        "DONE",
+        "codec-rank0.safetensors",
+        "model.safetensors",
+        "state.json",
+    ]
+    reader = CheckpointReader(path)
+    assert reader.state == verified(path)
+    assert (reader.state.step, reader.state.train_time_s) == (120, [1.5, 2.5])
+    cpu = torch.device("cpu")
+    for name, tensors in PARTS.items():
+        read = reader.part(name, cpu)
+        assert read.keys() == tensors.keys()
+        assert all(torch.equal(read[key], tensor) for key, tensor in tensors.items())
+    assert reader.part("empty", cpu) == {}
+
+
+def test_the_newest_are_kept(tmp_path: Path) -> None:
+    for step in (5, 90, 100, 1000):
+        save(tmp_path, step, keep=2)
+    assert [path.name for path in checkpoints(tmp_path)] == ["step-00001000", "step-00000100"]
+    assert len(list((tmp_path / "checkpoints").iterdir())) == 2
+
+
+def flip_a_bit(path: Path) -> None:
+    content = bytearray((path / "model.safetensors").read_bytes())
+    content[-1] ^= 1
+    (path / "model.safetensors").write_bytes(content)
+
+
+def cut_short(path: Path) -> None:
+    content = (path / "codec-rank0.safetensors").read_bytes()
+    (path / "codec-rank0.safetensors").write_bytes(content[:-4])
+
+
+def lose(name: str) -> Callable[[Path], None]:
+    return lambda path: (path / name).unlink()
+
+
+def change_the_state(path: Path) -> None:
+    (path / "state.json").write_text((path / "state.json").read_text().replace("120", "121"))
+
+
+DAMAGES = {
+    "model.safetensors": flip_a_bit,
+    "codec-rank0.safetensors": cut_short,
+    "model.safetensors: No such file": lose("model.safetensors"),
+    "DONE: No such file": lose("DONE"),
+    "state.json differs": change_the_state,
+    "state.json: No such file": lose("state.json"),
+}
+
+
+@pytest.mark.parametrize("named", DAMAGES)
+def test_damage_is_named(named: str, tmp_path: Path) -> None:
+    path = save(tmp_path, 120)
+    DAMAGES[named](path)
+    with pytest.raises(DamagedCheckpointError) as refusal:
+        verified(path)
+    assert str(refusal.value).startswith(f"{path}: ")
+    assert named in str(refusal.value)
+    assert "\n" not in str(refusal.value)
+
+
+def test_what_an_interruption_leaves_is_no_checkpoint_and_goes(tmp_path: Path) -> None:
+    save(tmp_path, 100)
+    write_files(tmp_path, 120, PARTS)
+    (tmp_path / "checkpoints" / ".old-step-00000080").mkdir()
+    assert [path.name for path in checkpoints(tmp_path)] == ["step-00000100"]
+    remove_unfinished(tmp_path)
+    assert [path.name for path in (tmp_path / "checkpoints").iterdir()] == ["step-00000100"]
+    remove(checkpoints(tmp_path)[0])
+    assert not list((tmp_path / "checkpoints").iterdir())
+
+
+def test_a_checkpoint_without_all_its_files_is_not_sealed(tmp_path: Path) -> None:
+    """As where nodes do not share the run directory."""
+    num_files = write_files(tmp_path, 120, PARTS)
+    state = CheckpointState(120, "layout", [0.0], 0.0, [{}])
+    with pytest.raises(
+        RuntimeError, match="3 files were written, 2 are here; checkpoints need a run directory"
+    ):
+        seal(tmp_path, state, num_files + 1, keep=2)
+    assert not checkpoints(tmp_path)

@@ -1,0 +1,137 @@
+"""What a run directory holds decides how the next attempt begins."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from omegaconf import DictConfig, open_dict
+from saved import save
+from tiny import TINY_MODEL
+
+from gradwire.harness.checkpoint.folder import checkpoints
+from gradwire.harness.checkpoint.resume import check_directory, is_finished, open_run
+from gradwire.harness.config.compose import compose
+from gradwire.harness.config.validate import validate
+from gradwire.harness.record.rows import append_rows, read_rows
+
+
+@pytest.fixture(scope="module")
+def settings() -> DictConfig:
+    return validate(compose([*TINY_MODEL, "cluster=virtual", "cluster.workers=2"]))
+
+
+def asked(settings: DictConfig, **changes: Any) -> DictConfig:
+    """The settings with some of them changed."""
+    config = settings.copy()
+    config._set_flag("readonly", False)
+    with open_dict(config):
+        config.update(changes)
+    return config
+
+
+def recorded(directory: Path, name: str) -> list[int]:
+    return [row["step"] for row in read_rows(directory / name)]
+
+
+@pytest.fixture
+def unfinished(settings: DictConfig, tmp_path: Path) -> Path:
+    """Checkpoints after 2 and 4 steps, rows of 6, an evaluation every 2, the last row cut off."""
+    open_run(settings, tmp_path)
+    append_rows(tmp_path / "steps.jsonl", ({"step": step} for step in range(6)))
+    append_rows(tmp_path / "evals.jsonl", ({"step": step} for step in (2, 4, 6)))
+    with (tmp_path / "steps.jsonl").open("a") as handle:
+        handle.write('{"step": 6, "lo')
+    for step in (2, 4):
+        save(tmp_path, step)
+    return tmp_path
+
+
+def test_an_unfinished_run_goes_on_and_later_rows_are_cut(settings: DictConfig, unfinished: Path) -> None:
+    opened = open_run(settings, unfinished)
+    assert opened.checkpoint == unfinished / "checkpoints" / "step-00000004"
+    assert opened.notes == (f"continuing after step 4, from {opened.checkpoint}",)
+    assert recorded(unfinished, "steps.jsonl") == [0, 1, 2, 3]
+    assert recorded(unfinished, "evals.jsonl") == [2, 4]
+    attempts = json.loads((unfinished / "run.json").read_text())["attempts"]
+    assert [attempt["from_step"] for attempt in attempts] == [0, 4]
+
+
+def test_a_damaged_checkpoint_is_named_and_the_one_before_used(
+    settings: DictConfig, unfinished: Path
+) -> None:
+    damaged = unfinished / "checkpoints" / "step-00000004"
+    (damaged / "model.safetensors").write_bytes(b"half")
+    opened = open_run(settings, unfinished)
+    assert opened.notes[0].startswith(f"damaged checkpoint removed: {damaged}: model.safetensors")
+    assert opened.checkpoint == unfinished / "checkpoints" / "step-00000002"
+    assert recorded(unfinished, "steps.jsonl") == [0, 1]
+    assert not damaged.exists()
+
+
+def test_without_a_usable_checkpoint_the_run_starts_over(settings: DictConfig, unfinished: Path) -> None:
+    for path in checkpoints(unfinished):
+        (path / "DONE").unlink()
+    opened = open_run(settings, unfinished)
+    assert opened.checkpoint is None
+    assert opened.notes[-1] == "no usable checkpoint is left: starting over"
+    assert recorded(unfinished, "steps.jsonl") == []
+
+
+def test_never_starts_over(settings: DictConfig, unfinished: Path) -> None:
+    opened = open_run(asked(settings, resume="never"), unfinished)
+    assert (opened.checkpoint, opened.notes) == (None, ())
+    assert recorded(unfinished, "steps.jsonl") == []
+    assert not checkpoints(unfinished)
+
+
+def test_other_code_is_refused_unless_forced(
+    settings: DictConfig, unfinished: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gradwire.harness.checkpoint.resume.code_hash", lambda: "other")
+    with pytest.raises(ValueError, match=r"begun by other code .*; resume=force .*, resume=never") as refusal:
+        open_run(settings, unfinished)
+    assert "\n" not in str(refusal.value)
+    assert recorded(unfinished, "evals.jsonl") == [2, 4, 6], "nothing is changed"
+    assert open_run(asked(settings, resume="force"), unfinished).checkpoint is not None
+
+
+def test_other_code_may_start_a_run_that_has_no_checkpoint(
+    settings: DictConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    open_run(settings, tmp_path)
+    monkeypatch.setattr("gradwire.harness.checkpoint.resume.code_hash", lambda: "other")
+    assert open_run(settings, tmp_path).checkpoint is None
+
+
+@pytest.mark.parametrize("resume", ["auto", "force"])
+def test_other_settings_are_refused(resume: str, settings: DictConfig, unfinished: Path) -> None:
+    """A finished run's directory too: its summary would be taken for this run's."""
+    other = asked(settings, seed=7, resume=resume)
+    for _ in range(2):
+        with pytest.raises(ValueError, match=r"other settings .* hydra\.run\.dir=, or resume=never"):
+            check_directory(other, unfinished)
+        (unfinished / "DONE").touch()
+    check_directory(asked(other, resume="never"), unfinished)
+
+
+def test_settings_without_effect_are_no_other_settings(settings: DictConfig, unfinished: Path) -> None:
+    config = settings.copy()
+    config._set_flag("readonly", False)
+    config.train.checkpoint_every, config.train.log_every, config.cluster.timeout_s = 1, 2, 3.0
+    assert open_run(config, unfinished).checkpoint is not None
+
+
+def test_a_finished_run_is_not_run_again_unless_asked(settings: DictConfig, unfinished: Path) -> None:
+    assert not is_finished(settings, unfinished)
+    (unfinished / "DONE").touch()
+    assert is_finished(settings, unfinished)
+    assert not is_finished(asked(settings, resume="never"), unfinished)
+
+
+def test_an_unreadable_identity_is_one_line(settings: DictConfig, unfinished: Path) -> None:
+    (unfinished / "run.json").write_text("{")
+    with pytest.raises(ValueError, match=r"run\.json cannot be read .*; resume=never starts over"):
+        check_directory(settings, unfinished)

@@ -1,0 +1,156 @@
+"""The same command after whatever ended it: it goes on, and ends as if nothing had happened.
+
+`faults.py` as a script does this at many more random points.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from command import RUN, TORCHRUN, assert_alone, call, errors, finished, started, wait_for_steps, workers_of
+from faults import COMMAND, left_behind, outcome, recorded_steps
+
+from gradwire.harness.checkpoint.resume import open_run
+from gradwire.harness.config.compose import compose
+from gradwire.harness.config.validate import validate
+from gradwire.harness.launch.worker import train_virtual
+
+
+@pytest.fixture(scope="module")
+def here(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The working directory of all runs."""
+    folder = tmp_path_factory.mktemp("resumed") / "work"
+    folder.mkdir()
+    return folder
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """What a run without any fault records; virtual, which makes no difference to it."""
+    directory = tmp_path_factory.mktemp("undisturbed")
+    config = validate(compose([*COMMAND, "cluster=virtual"]))
+    open_run(config, directory)
+    train_virtual(config, directory)
+    return outcome(directory)
+
+
+def until(steps: int, run: subprocess.Popen[str], directory: Path) -> None:
+    """Wait until so many steps are recorded."""
+    wait_for_steps(run, directory)
+    while recorded_steps(directory) < steps:
+        assert run.poll() is None, run.communicate()
+
+
+def test_killed_then_asked_to_stop_then_left_alone(here: Path, undisturbed: dict[str, Any]) -> None:
+    command, directory, rng = (RUN, *COMMAND, "hydra.run.dir=real"), here / "real", random.Random()
+    run = started(here, *command)
+    until(rng.randint(4, 20), run, directory)
+    os.kill(rng.choice(workers_of(run)), signal.SIGKILL)
+    assert finished(run).returncode == 1
+    assert_alone(run)
+    assert not left_behind(directory)
+
+    run = started(here, *command)
+    until(rng.randint(25, 40), run, directory)
+    run.send_signal(signal.SIGTERM)
+    ended = finished(run)
+    assert ended.returncode == 128 + signal.SIGTERM
+    assert_alone(run)
+    (line,) = errors(ended.stderr)
+    assert line.startswith("error: stopped by SIGTERM, saved in real/checkpoints/step-000000")
+    assert line.endswith("; the same command continues")
+    assert f"error: {(directory / 'FAILED').read_text()}" == f"{line}\n"
+    assert "continuing after step " in ended.stdout
+
+    ended = call(here, *command)
+    assert ended.returncode == 0, ended.stderr
+    assert outcome(directory) == undisturbed
+    assert not left_behind(directory)
+    assert not (directory / "checkpoints").exists()
+
+
+def test_the_launcher_itself_killed(here: Path, undisturbed: dict[str, Any]) -> None:
+    """Then nobody can clean up, and the next attempt does: here after damage to the newest checkpoint."""
+    command, directory = (RUN, *COMMAND, "cluster=virtual", "hydra.run.dir=virtual"), here / "virtual"
+    run = started(here, *command)
+    until(random.randint(15, 40), run, directory)
+    run.send_signal(signal.SIGKILL)
+    finished(run)
+    newest = max((directory / "checkpoints").glob("step-*"))
+    (newest / "optimizer.safetensors").write_bytes(b"")
+    ended = call(here, *command)
+    assert ended.returncode == 0, ended.stderr
+    assert f"damaged checkpoint removed: virtual/checkpoints/{newest.name}: optimizer.saf" in ended.stdout
+    assert outcome(directory) == undisturbed
+    assert not left_behind(directory)
+
+
+def test_a_preempted_torchrun_goes_on(here: Path, undisturbed: dict[str, Any]) -> None:
+    """torchrun passes SIGTERM on to the ranks and waits for them."""
+    command, directory = (*TORCHRUN, RUN, *COMMAND, "hydra.run.dir=torchrun"), here / "torchrun"
+    run = started(here, *command)
+    until(10, run, directory)
+    run.send_signal(signal.SIGTERM)
+    ended = finished(run)
+    assert_alone(run)
+    assert ended.returncode != 0
+    assert "stopped by SIGTERM, saved in " in (directory / "FAILED").read_text()
+    assert call(here, *command).returncode == 0
+    assert outcome(directory) == undisturbed
+
+
+@pytest.fixture
+def small_disk(here: Path) -> Iterator[Path]:
+    """A file system that a checkpoint fills, and that `grow` makes larger."""
+    folder = here / "disk"
+    folder.mkdir()
+    if sys.platform != "linux" or os.geteuid() != 0:
+        pytest.skip("mounting a small file system needs root on Linux")
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=700k", "tmpfs", str(folder)]).returncode:
+        pytest.skip("file systems cannot be mounted here")
+    yield folder
+    subprocess.run(["umount", str(folder)], check=True)
+
+
+def test_a_full_disk_is_named_and_the_run_goes_on_when_there_is_room(
+    small_disk: Path, here: Path, undisturbed: dict[str, Any]
+) -> None:
+    command = (RUN, *COMMAND, "cluster=virtual", "hydra.run.dir=disk/run")
+    ended = call(here, *command)
+    assert ended.returncode == 1
+    assert "No space left on device" in ended.stderr
+    assert not left_behind(small_disk / "run")
+    subprocess.run(["mount", "-o", "remount,size=30m", str(small_disk)], check=True)
+    ended = call(here, *command)
+    assert ended.returncode == 0, ended.stderr
+    assert outcome(small_disk / "run") == undisturbed
+
+
+def test_an_interrupted_sweep_goes_on(here: Path) -> None:
+    """The request ends the sweep, not only its run; then the finished run is skipped, the other goes on."""
+    command = (RUN, "--multirun", *COMMAND, "seed=0,1", "cluster=virtual", "hydra.sweep.dir=sweep")
+    run = started(here, *command)
+    while not (done := list((here / "sweep").glob("*/DONE"))):
+        assert run.poll() is None, run.communicate()
+    while len(rows := list((here / "sweep").glob("*/steps.jsonl"))) < 2:
+        assert run.poll() is None, run.communicate()
+    run.send_signal(signal.SIGUSR2)
+    assert finished(run).returncode == 128 + signal.SIGUSR2
+    (first,) = done
+    (second,) = [path.parent for path in rows if path.parent != first.parent]
+    assert "stopped by SIGUSR2" in (second / "FAILED").read_text()
+    before = first.stat().st_mtime_ns
+    ended = call(here, *command)
+    assert ended.returncode == 0, ended.stderr
+    assert "2 runs, 1 of them finished before" in ended.stdout
+    assert "continuing after step " in ended.stdout
+    assert first.stat().st_mtime_ns == before
+    assert (second / "DONE").exists()

@@ -1,0 +1,159 @@
+"""Stopped and resumed runs: the same numbers and weights as without the stop, bit for bit."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from omegaconf import DictConfig
+from pool import Workers
+from safetensors.torch import load_file
+from torch import Tensor
+from training_jobs import opened, tiny_run, train_all_virtually, train_rank
+
+from gradwire.codecs.exact import BF16
+from gradwire.codecs.interface import Collectives, Round, StatelessCodec
+from gradwire.codecs.registry import codec_classes, register_codec
+from gradwire.harness.checkpoint.folder import checkpoints
+from gradwire.harness.launch.worker import train_virtual
+from gradwire.harness.record.finite_json import loads
+
+TIMES = (
+    "train_time_s",
+    "wall_time_s",
+    "step_time_s",
+    "compute_s",
+    "compression_s",
+    "exposed_comm_s",
+    "other_s",
+)
+SIZE = 3
+STEPS = ("train.steps=9", "train.log_every=1", "eval.every=3", f"cluster.workers={SIZE}")
+
+
+def record(directory: Path) -> dict[str, Any]:
+    """A finished run's rows without times, its weights, and its summary's counts."""
+    found: dict[str, Any] = {
+        name: [
+            {key: value for key, value in loads(line).items() if key not in TIMES}
+            for line in (directory / name).read_text().splitlines()
+        ]
+        for name in ("steps.jsonl", "evals.jsonl")
+    }
+    summary = json.loads((directory / "summary.json").read_text())
+    for key in ("final_metric", "vnmse_mean", "bytes_sent_per_rank", "bytes_by_phase", "steps"):
+        found[key] = summary[key]
+    found["weights"] = (directory / "checkpoint" / "model.safetensors").read_bytes()
+    return found
+
+
+def resumed_after(directory: Path) -> list[int]:
+    found: list[int] = json.loads((directory / "summary.json").read_text())["resumed_after"]
+    return found
+
+
+@pytest.mark.parametrize("codec", ["dynamiq", "mxfp8", "bf16"])
+def test_a_virtual_run_goes_on_bit_for_bit(codec: str, tmp_path: Path) -> None:
+    """Stopped twice: between two checkpoints, and where one is due."""
+    config = tiny_run("cluster=virtual", *STEPS, f"codec={codec}", "train.checkpoint_every=4")
+    train_all_virtually(config, str(tmp_path / "whole"))
+    for stop_after in (3, 5, None):
+        train_all_virtually(config, str(tmp_path / "parts"), stop_after)
+    assert record(tmp_path / "parts") == record(tmp_path / "whole")
+    assert (resumed_after(tmp_path / "whole"), resumed_after(tmp_path / "parts")) == ([], [3, 8])
+
+
+@pytest.mark.parametrize("more", [(), ("codec=mxfp8", "topology=butterfly", "train.accumulation=2")])
+def test_a_real_run_goes_on_bit_for_bit(more: tuple[str, ...], tmp_path: Path, workers: Workers) -> None:
+    """The last rank alone is asked to stop; all end after the same step. Equal to a virtual run as well."""
+    config, run = tiny_run(*STEPS, *more), workers(SIZE)
+    ended = run(train_rank, config, str(tmp_path / "parts"), None, 4)
+    assert ended == [False] * SIZE
+    (checkpoint,) = checkpoints(tmp_path / "parts")
+    assert opened(config, tmp_path / "parts") == checkpoint
+    assert run(train_rank, config, str(tmp_path / "parts"), checkpoint) == [True] * SIZE
+    train_all_virtually(tiny_run("cluster=virtual", *STEPS, *more), str(tmp_path / "virtual"))
+    assert record(tmp_path / "parts") == record(tmp_path / "virtual")
+    assert resumed_after(tmp_path / "parts") == [4]
+
+
+def test_checkpoints_hold_the_same_bytes_in_both_worlds(tmp_path: Path, workers: Workers) -> None:
+    train_all_virtually(tiny_run("cluster=virtual", *STEPS, "codec=mxfp8"), str(tmp_path / "virtual"), 5)
+    workers(SIZE)(train_rank, tiny_run(*STEPS, "codec=mxfp8"), str(tmp_path / "real"), None, 5)
+    (real,), (virtual,) = checkpoints(tmp_path / "real"), checkpoints(tmp_path / "virtual")
+    names = sorted(path.name for path in real.glob("*.safetensors"))
+    assert names == sorted(path.name for path in virtual.glob("*.safetensors"))
+    assert names == [*(f"codec-rank{rank}.safetensors" for rank in range(SIZE)), *names[SIZE:]]
+    assert names[SIZE:] == ["model.safetensors", "optimizer.safetensors"]
+    for name in names:
+        first, second = load_file(real / name), load_file(virtual / name)
+        assert first.keys() == second.keys()
+        assert all(torch.equal(tensor, second[key]) for key, tensor in first.items()), name
+
+
+def test_a_finished_run_keeps_no_checkpoints_but_its_weights(tmp_path: Path) -> None:
+    """They go with the launcher's cleaning up; the trainer itself keeps the newest `keep_checkpoints`."""
+    config = tiny_run("cluster=virtual", *STEPS, "train.checkpoint_every=1", "train.keep_checkpoints=3")
+    train_all_virtually(config, str(tmp_path / "run"))
+    assert [path.name[-1] for path in checkpoints(tmp_path / "run")] == ["8", "7", "6"]
+
+
+def test_other_buckets_are_refused(tmp_path: Path) -> None:
+    config = tiny_run("cluster=virtual", *STEPS)
+    train_all_virtually(config, str(tmp_path / "run"), 2)
+    other = tiny_run("cluster=virtual", *STEPS, "parallel.bucket_cap_mb=25")
+    (checkpoint,) = checkpoints(tmp_path / "run")
+    with pytest.raises(RuntimeError, match=r"has other buckets .*; resume=never starts over"):
+        train_virtual(other, tmp_path / "run", checkpoint)
+
+
+def test_memory_of_one_rank_alone_survives(tmp_path: Path) -> None:
+    """A codec whose state differs from rank to rank and from parameter to parameter."""
+    if "residual" not in codec_classes():
+        register_codec(Residual)
+    config = tiny_run("cluster=virtual", *STEPS)
+    with_memory: DictConfig = config.copy()
+    with_memory._set_flag("readonly", False)
+    with_memory._set_flag("struct", False)
+    with_memory.codec = {"name": "residual"}
+    train_all_virtually(with_memory, str(tmp_path / "whole"))
+    for stop_after in (2, 4, None):
+        train_all_virtually(with_memory, str(tmp_path / "parts"), stop_after)
+    assert record(tmp_path / "parts") == record(tmp_path / "whole")
+    assert record(tmp_path / "parts")["steps.jsonl"][-1]["codec/residual"] > 0
+
+
+@dataclass
+class Residual(StatelessCodec):
+    """Sends every other coordinate in turns and keeps the rest, per parameter, for the next step."""
+
+    name: str = "residual"
+    memory: dict[str, Tensor] = field(default_factory=dict)
+
+    stateful = True
+
+    async def synchronize(self, x: Tensor, round: Round, comm: Collectives) -> Tensor:
+        layout, send = round.layout, x.clone()
+        for name, offset, shape in zip(layout.names, layout.offsets, layout.shapes, strict=True):
+            count = math.prod(shape)
+            part = send[offset : offset + count]
+            part += self.memory.get(name, torch.zeros(count))
+            rest = part.clone()
+            rest[round.step % 2 :: 2] = 0
+            part -= rest
+            self.memory[name] = rest
+        return await BF16().synchronize(send, round, comm)
+
+    def end_step(self, step: int) -> dict[str, float]:
+        return {"residual": float(sum(self.memory[name].double().square().sum() for name in sorted(self.memory)))}
+
+    def state_dict(self) -> dict[str, Tensor]:
+        return dict(self.memory)
+
+    def load_state_dict(self, state: Any) -> None:
+        self.memory = {name: tensor.clone() for name, tensor in state.items()}
