@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import warnings
 from typing import TYPE_CHECKING, Any
 
@@ -46,7 +47,8 @@ def transformers_config(config: ModelConfig, vocab_size: int) -> PretrainedConfi
     values: dict[str, Any] = {theirs: getattr(config, ours) for ours, theirs in mapping.fields.items()}
     values |= dict.fromkeys(mapping.dropout_fields, config.dropout)
     values |= mapping.extras(config)
-    values |= {"pad_token_id": PAD_ID, "bos_token_id": END_ID, "eos_token_id": END_ID}
+    if config.tokenizer is None:  # else the family's own: our padding id is a word of other tokenizers
+        values |= {"pad_token_id": PAD_ID, "bos_token_id": END_ID, "eos_token_id": END_ID}
     made: PretrainedConfig = getattr(transformers, mapping.config_class)(
         vocab_size=vocab_size, use_cache=False, **values
     )
@@ -78,7 +80,7 @@ def _pretrained(config: ModelConfig) -> PreTrainedModel:
     if reason is not None:
         raise ValueError(reason)
     model: PreTrainedModel = _auto_class(config).from_pretrained(
-        config.path or config.pretrained,
+        os.path.expanduser(config.path or config.pretrained),
         attn_implementation=ATTENTION,
         dtype=torch.float32,
         trust_remote_code=False,

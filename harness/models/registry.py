@@ -27,6 +27,8 @@ class Family:
     dropout_fields: tuple[str, ...]
     grouped_heads: bool
     """Whether `num_kv_heads` may differ from `num_heads`."""
+    own_head_dim: bool
+    """Whether `head_dim` may differ from `hidden_size / num_heads`."""
     extras: Callable[[ModelConfig], dict[str, Any]]
     """Settings that follow from the config but are not one field."""
 

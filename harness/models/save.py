@@ -14,10 +14,12 @@ if TYPE_CHECKING:
 def save_model(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, folder: Path | str) -> None:
     """Write weights (safetensors), config and tokenizer to `folder`, replacing what was there.
 
+    The config's special tokens become the tokenizer's, so that generated text ends where it should.
     Everything is written beside `folder` first and renamed at the end: a reader, or a restart after
     a crash, finds the complete new folder, the complete old one, or none, never a part. To be called
     by one process.
     """
+    _adopt_special_tokens(model, tokenizer)
     folder = Path(folder)
     folder.parent.mkdir(parents=True, exist_ok=True)
     # In a temporary folder of its own: the old contents are moved there too, and go with it.
@@ -28,3 +30,12 @@ def save_model(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, folde
         if folder.exists():
             os.rename(folder, old)
         os.rename(fresh, folder)
+
+
+def _adopt_special_tokens(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> None:
+    """A config with several ends of sequence (published chat models) knows better and stays."""
+    for config in (model.config, getattr(model, "generation_config", None)):
+        for name in ("pad_token_id", "bos_token_id", "eos_token_id"):
+            theirs = getattr(tokenizer, name)
+            if config is not None and theirs is not None and not isinstance(getattr(config, name), list):
+                setattr(config, name, theirs)

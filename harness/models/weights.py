@@ -1,4 +1,4 @@
-"""Whether pretrained weights can be had, answered before anything is started."""
+"""Whether pretrained weights and tokenizers can be had, answered before anything is started."""
 
 from __future__ import annotations
 
@@ -13,7 +13,12 @@ WEIGHT_FILES = (
     "pytorch_model.bin",
     "pytorch_model.bin.index.json",
 )
+TOKENIZER_FILE = "tokenizer.json"
 WAYS_OUT = "use size=tiny, model.path=<folder with the weights> or model.weights=random"
+TOKENIZER_WAYS_OUT = (
+    "use model.tokenizer=null (train one on the data), model.tokenizer=<folder with a tokenizer.json> "
+    "or size=tiny"
+)
 TIMEOUT_S = 5.0
 
 
@@ -35,13 +40,42 @@ def weights_available(config: ModelConfig) -> str | None:
         return None
     if config.path is not None:
         return _missing_from_folder(Path(config.path).expanduser())
-    if _in_cache(config.pretrained):
+    where = f"model.pretrained={config.pretrained}"
+    reason = _not_to_be_had(config.pretrained, "config.json", WEIGHT_FILES)
+    return reason and f"{where}: {reason}; {WAYS_OUT}"
+
+
+def tokenizer_available(config: ModelConfig) -> str | None:
+    """None, or in one line why `model.tokenizer` cannot be had and the ways out.
+
+    Looks and asks as `weights_available` does. Null needs nothing: pretrained weights bring their
+    own tokenizer, and with random weights one is trained on the data.
+    """
+    if config.tokenizer is None:
         return None
-    where = f"model.pretrained={config.pretrained}: not in the Hugging Face cache"
+    where = f"model.tokenizer={config.tokenizer}"
+    if _is_folder(config.tokenizer):
+        folder = Path(config.tokenizer).expanduser()
+        reason = None if (folder / TOKENIZER_FILE).is_file() else f"no such folder with a {TOKENIZER_FILE}"
+    else:
+        reason = _not_to_be_had(config.tokenizer, TOKENIZER_FILE)
+    return reason and f"{where}: {reason}; {TOKENIZER_WAYS_OUT}"
+
+
+def _is_folder(name: str) -> bool:
+    """Whether a name means a folder: names on the hub have at most one slash, inside."""
+    return name.startswith((".", "/", "~")) or name.count("/") > 1 or Path(name).is_dir()
+
+
+def _not_to_be_had(name: str, filename: str, one_of: tuple[str, ...] = ()) -> str | None:
+    """None if `filename` (and one of `one_of`) is in the cache or the hub would hand it out, else why not."""
+    if _in_cache(name, filename, one_of):
+        return None
+    where = "not in the Hugging Face cache"
     if is_offline():
-        return f"{where} and HF_HUB_OFFLINE is set; {WAYS_OUT}"
-    refused = _refused_by_hub(config.pretrained)
-    return refused and f"{where} and {refused}; {WAYS_OUT}"
+        return f"{where} and HF_HUB_OFFLINE is set"
+    refused = _refused_by_hub(name, filename)
+    return refused and f"{where} and {refused}"
 
 
 def _missing_from_folder(folder: Path) -> str | None:
@@ -54,7 +88,7 @@ def _missing_from_folder(folder: Path) -> str | None:
     return None
 
 
-def _in_cache(name: str) -> bool:
+def _in_cache(name: str, filename: str, one_of: tuple[str, ...]) -> bool:
     from huggingface_hub import try_to_load_from_cache
     from huggingface_hub.errors import HFValidationError
 
@@ -62,22 +96,29 @@ def _in_cache(name: str) -> bool:
         return isinstance(try_to_load_from_cache(name, filename), str)
 
     try:
-        return cached("config.json") and any(map(cached, WEIGHT_FILES))
+        return cached(filename) and (not one_of or any(map(cached, one_of)))
     except HFValidationError:
         return False
 
 
-def _refused_by_hub(name: str) -> str | None:
-    """None if the hub would hand out the weights, else why not."""
+def _refused_by_hub(name: str, filename: str) -> str | None:
+    """None if the hub would hand out the file, else why not."""
     from huggingface_hub import get_hf_file_metadata, hf_hub_url
-    from huggingface_hub.errors import GatedRepoError, HFValidationError, RepositoryNotFoundError
+    from huggingface_hub.errors import (
+        EntryNotFoundError,
+        GatedRepoError,
+        HFValidationError,
+        RepositoryNotFoundError,
+    )
 
     try:
-        get_hf_file_metadata(hf_hub_url(name, "config.json"), timeout=TIMEOUT_S)
+        get_hf_file_metadata(hf_hub_url(name, filename), timeout=TIMEOUT_S)
     except GatedRepoError:
         return "the hub wants its licence accepted and a token (hf auth login)"
     except (RepositoryNotFoundError, HFValidationError):
         return "the hub knows no such model, or shows it only to its owner (hf auth login)"
+    except EntryNotFoundError:
+        return f"on the hub it has no {filename}"
     except Exception as error:  # the HTTP client's own errors: no route, proxy, timeout, 5xx
         return f"the hub did not answer ({type(error).__name__})"
     return None

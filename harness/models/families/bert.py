@@ -17,5 +17,6 @@ FAMILY = Family(
     },
     dropout_fields=("hidden_dropout_prob", "attention_probs_dropout_prob"),
     grouped_heads=False,
+    own_head_dim=False,
     extras=lambda config: {},
 )

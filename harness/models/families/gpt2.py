@@ -17,5 +17,6 @@ FAMILY = Family(
     },
     dropout_fields=("resid_pdrop", "embd_pdrop", "attn_pdrop"),
     grouped_heads=False,
+    own_head_dim=False,
     extras=lambda config: {},
 )

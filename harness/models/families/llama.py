@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..config import ModelConfig
+from ..config import ModelConfig, head_dim
 from ..registry import Family
 
 ROPE_THETA = 500000.0
@@ -24,7 +24,7 @@ def _extras(config: ModelConfig) -> dict[str, Any]:
             "original_max_position_embeddings": ORIGINAL_CONTEXT,
         }
     return {
-        "head_dim": config.hidden_size // config.num_heads,
+        "head_dim": head_dim(config),
         "rms_norm_eps": 1e-5,
         "rope_parameters": rope,
     }
@@ -44,5 +44,6 @@ FAMILY = Family(
     },
     dropout_fields=("attention_dropout",),
     grouped_heads=True,
+    own_head_dim=True,
     extras=_extras,
 )

@@ -15,7 +15,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from gradwire.harness.config.compose import compose, conf_directory, parse
 from gradwire.harness.config.front import start
-from gradwire.harness.tasks.registry import TASKS
+from gradwire.harness.tasks.registry import TASKS, Task
 
 ROOT = conf_directory().parent
 
@@ -66,7 +66,7 @@ def with_values() -> Callable[..., DictConfig]:
 def task(monkeypatch: pytest.MonkeyPatch) -> FakeTask:
     fake = FakeTask()
     monkeypatch.setitem(sys.modules, "fake_task", fake)
-    monkeypatch.setitem(TASKS, "train", "fake_task")
+    monkeypatch.setitem(TASKS, "train", Task("fake_task", trains=True))
     return fake
 
 

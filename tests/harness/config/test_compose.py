@@ -34,10 +34,11 @@ def test_every_choice_of_every_group_is_runnable(turn: int, tmp_path: Path) -> N
     chosen = {group: choices[turn % len(choices)] for group, choices in GROUPS.items()}
     (tmp_path / "text.txt").write_text("some words\n\nmore words\n")
     extra = [] if chosen["dataset"] == "embedded" else [f"dataset.path={tmp_path}"]
+    chosen["task"] = "train"  # others have configurations of their own: test_task_configs.py
     if chosen["codec"] == "native":
         chosen |= {"network": "none", "cluster": "local"}
     composed = compose([f"{group}={choice}" for group, choice in chosen.items()] + extra)
-    composed.model.weights = "random"  # size=paper wants the real ones
+    composed.model.weights, composed.model.tokenizer = "random", None  # size=paper wants the real ones
     config = validate(composed)
     names = {group: choice for group, choice in chosen.items() if "name" in config.get(group, {})}
     names["dataset"] = "embedded" if chosen["dataset"] == "embedded" else "text"

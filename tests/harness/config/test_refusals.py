@@ -54,7 +54,7 @@ REFUSED_VALIDATING = [
     ("network=paced network.rate_mbit=0", ["network.rate_mbit=0", "above 0"]),
     ("network=paced codec=native", ["codec=native", "network=none"]),
     ("cluster=virtual codec=native", ["codec=native", "cluster=local"]),
-    ("model.family=gpt9", ["model.family=gpt9", "bert, gpt2, llama"]),
+    ("model.family=gpt9", ["model.family=gpt9", "bert, gemma, gpt2, llama"]),
     ("model.num_heads=3", ["model.num_heads=3", "model.hidden_size=128"]),
     ("model.context=8", ["sequence_length", "model.context=8"]),
     ("model.name=${nowhere}", ["model.name", "nowhere"]),

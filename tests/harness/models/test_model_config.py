@@ -1,44 +1,16 @@
-"""Model settings: usable by OmegaConf, refused in one line, equal to the published models."""
+"""Model settings: usable by OmegaConf, refused in one line, meaning the same in every family."""
 
 import dataclasses
 import subprocess
 import sys
 
 import pytest
-import torch
 from omegaconf import OmegaConf
 
 from gradwire.harness.models.build import transformers_config
 from gradwire.harness.models.config import ModelConfig, RecipeConfig, check
-from gradwire.harness.models.presets import PRESETS
 from gradwire.harness.models.registry import family_names
-
-PARAMETERS = {"gpt2": 124_439_808, "llama1b": 1_235_814_400, "bert_large": 335_174_458}
-"""As published: the parameters of the checkpoints on the Hugging Face hub."""
-
-
-@pytest.mark.parametrize("name", PARAMETERS)
-def test_presets_have_the_published_number_of_parameters(name):
-    from transformers import AutoModelForCausalLM, AutoModelForMaskedLM
-
-    config = PRESETS[name]()
-    check(config)
-    auto = AutoModelForCausalLM if config.objective == "causal" else AutoModelForMaskedLM
-    with torch.device("meta"):
-        model = auto.from_config(transformers_config(config, config.vocab_size))
-    assert sum(parameter.numel() for parameter in model.parameters()) == PARAMETERS[name]
-
-
-def test_llama_preset_has_the_published_rotary_constants():
-    described = transformers_config(PRESETS["llama1b"](), 128256)
-    assert described.rope_parameters == {
-        "rope_type": "llama3",
-        "rope_theta": 500000.0,
-        "factor": 32.0,
-        "low_freq_factor": 1.0,
-        "high_freq_factor": 4.0,
-        "original_max_position_embeddings": 8192,
-    }
+from gradwire.harness.models.special_tokens import END_ID, PAD_ID
 
 
 def test_omegaconf_composes_settings_with_interpolations():
@@ -51,17 +23,28 @@ def test_omegaconf_composes_settings_with_interpolations():
 @pytest.mark.parametrize(
     ("changes", "named"),
     [
-        ({"family": "t5"}, "model.family=t5: must be one of bert, gpt2, llama"),
+        ({"family": "t5"}, "model.family=t5: must be one of bert, gemma, gpt2, llama"),
         ({"weights": "none"}, "model.weights=none: must be one of pretrained, random"),
         ({"objective": "masked"}, "model.objective=masked: must be one of causal"),
         ({"num_layers": 0}, "model.num_layers=0"),
         ({"num_heads": 5, "num_kv_heads": 5}, "model.num_heads=5: must divide model.hidden_size=768"),
         ({"num_kv_heads": 5}, "model.num_kv_heads=5: must divide model.num_heads=12"),
         ({"num_kv_heads": 6}, "use model.num_kv_heads=12"),
+        ({"head_dim": 32}, "use model.head_dim=null"),
+        ({"family": "gemma", "head_dim": 0}, "model.head_dim=0"),
         ({"dropout": 1.0}, "model.dropout=1.0"),
         ({"path": "/weights"}, "model.weights=pretrained"),
+        ({"weights": "pretrained", "tokenizer": "some/other"}, "use model.tokenizer=null"),
         ({"recipe": RecipeConfig(sequence_length=1025)}, "between 2 and model.context=1024"),
         ({"recipe": RecipeConfig(micro_batch=0)}, "model.recipe.micro_batch=0"),
+        ({"recipe": RecipeConfig(batch=0)}, "model.recipe.batch=0"),
+        ({"recipe": RecipeConfig(steps=0)}, "model.recipe.steps=0"),
+        ({"recipe": RecipeConfig(warmup_steps=-1)}, "model.recipe.warmup_steps=-1: must be at least 0"),
+        ({"recipe": RecipeConfig(epochs=0.0)}, "model.recipe.epochs=0.0"),
+        (
+            {"recipe": RecipeConfig(schedule="step")},
+            "model.recipe.schedule=step: must be one of linear, cosine",
+        ),
         ({"recipe": RecipeConfig(lr=0.0)}, "model.recipe.lr=0.0"),
         ({"recipe": RecipeConfig(lr=float("nan"))}, "model.recipe.lr=nan"),
         ({"recipe": RecipeConfig(end_factor=1.5)}, "model.recipe.end_factor=1.5"),
@@ -76,14 +59,30 @@ def test_bad_settings_are_refused_in_one_line(changes, named):
 
 
 def test_every_file_of_families_is_a_family():
-    assert family_names() == ("bert", "gpt2", "llama")
+    assert family_names() == ("bert", "gemma", "gpt2", "llama")
 
 
 def test_settings_and_availability_do_not_import_transformers():
     code = (
         "import sys\n"
         "from gradwire.harness.models import presets, config, weights\n"
-        "config.check(presets.llama1b()); weights.weights_available(presets.gpt2())\n"
+        "for preset in presets.PRESETS.values():\n"
+        "    config.check(preset())\n"
+        "    weights.weights_available(preset()), weights.tokenizer_available(preset())\n"
         "assert 'transformers' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+@pytest.mark.parametrize(("family_name", "width"), [("llama", 16), ("gemma", 16), ("gemma", None)])
+def test_heads_may_be_as_wide_as_asked(family_name, width, make_model_config):
+    described = transformers_config(make_model_config(family_name, head_dim=width), 300)
+    assert described.head_dim == (width or 32 // 4)
+
+
+def test_the_special_tokens_are_those_of_the_tokenizer(make_model_config):
+    """Of one trained on the data, else of the family's own."""
+    trained = transformers_config(make_model_config("gpt2"), 300)
+    assert (trained.pad_token_id, trained.eos_token_id) == (PAD_ID, END_ID)
+    own = transformers_config(make_model_config("gpt2", tokenizer="openai-community/gpt2"), 50257)
+    assert (own.bos_token_id, own.eos_token_id) == (50256, 50256)

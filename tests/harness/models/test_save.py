@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 import torch
+from transformers import AutoConfig
 
 from gradwire.harness.data.corpus import Corpus
 from gradwire.harness.data.tokenizer import pretrained_tokenizer, trained_tokenizer
@@ -50,6 +51,14 @@ def test_its_tokenizer_comes_back_whatever_the_family(family_name, make_model_co
     assert loaded.decode(loaded(TEXT)["input_ids"]) == TEXT
 
 
+def test_the_saved_special_tokens_are_the_tokenizers(family_name, make_model_config, tokenizer, tmp_path):
+    model = build_model(make_model_config(family_name, tokenizer="some/other"), seed=3)
+    save_model(model, tokenizer, tmp_path / "model")
+    saved = AutoConfig.from_pretrained(tmp_path / "model")
+    for name in ("pad_token_id", "bos_token_id", "eos_token_id"):
+        assert getattr(saved, name) == getattr(tokenizer, name)
+
+
 def test_loading_applies_dropout_and_names_settings_without_effect(make_model_config, tokenizer, tmp_path):
     save_model(build_model(make_model_config("gpt2"), seed=0), tokenizer, tmp_path / "model")
     asked = make_model_config("gpt2", dropout=0.3, num_layers=5)
@@ -78,6 +87,8 @@ def test_a_failed_save_leaves_the_old_folder(make_model_config, tokenizer, tmp_p
     before = {file.name: file.read_bytes() for file in folder.iterdir()}
 
     class FullDisk:
+        pad_token_id = bos_token_id = eos_token_id = None
+
         def save_pretrained(self, folder):
             raise OSError("No space left on device")
 

@@ -10,9 +10,10 @@ from typing import ClassVar
 
 import pytest
 
-from gradwire.harness.models.weights import weights_available
+from gradwire.harness.models.weights import tokenizer_available, weights_available
 
 WAYS_OUT = ("size=tiny", "model.path=", "model.weights=random")
+TOKENIZER_WAYS_OUT = ("size=tiny", "model.tokenizer=null", "model.tokenizer=<folder")
 
 
 def test_random_weights_are_always_there(make_model_config):
@@ -38,6 +39,26 @@ def test_a_complete_folder_will_do(make_model_config, tmp_path):
     for name in ("config.json", "model.safetensors.index.json"):
         (tmp_path / name).touch()
     assert weights_available(make_model_config("llama", weights="pretrained", path=str(tmp_path))) is None
+
+
+def test_without_a_tokenizer_named_nothing_is_needed(make_model_config):
+    assert tokenizer_available(make_model_config("llama")) is None
+    assert tokenizer_available(make_model_config("llama", weights="pretrained")) is None
+
+
+@pytest.mark.parametrize("is_there", [True, False])
+def test_a_tokenizers_folder_needs_its_file(make_model_config, tmp_path, is_there, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    (tmp_path / "words").mkdir()
+    if is_there:
+        (tmp_path / "words" / "tokenizer.json").touch()
+    for named in (str(tmp_path / "words"), "~/words"):
+        told = tokenizer_available(make_model_config("gpt2", tokenizer=named))
+        if is_there:
+            assert told is None
+        else:
+            assert f"model.tokenizer={named}: no such folder with a tokenizer.json" in told
+            assert "\n" not in told and all(way in told for way in TOKENIZER_WAYS_OUT)
 
 
 class Hub(BaseHTTPRequestHandler):
@@ -71,14 +92,16 @@ def hub():
 
 
 def _ask(names, **environment):
-    """The answers for models of these names, from a process of its own: the hub's client reads its
-    settings when imported."""
+    """The answers for weights and for tokenizers of these names, from a process of its own: the hub's
+    client reads its settings when imported."""
     code = (
         "import json, sys\n"
         "from gradwire.harness.models.config import ModelConfig\n"
-        "from gradwire.harness.models.weights import weights_available\n"
-        "models = [ModelConfig(weights='pretrained', pretrained=name) for name in sys.argv[1:]]\n"
-        "print(json.dumps([weights_available(model) for model in models]))"
+        "from gradwire.harness.models.weights import tokenizer_available, weights_available\n"
+        "weights = [ModelConfig(weights='pretrained', pretrained=name) for name in sys.argv[1:]]\n"
+        "tokenizers = [ModelConfig(tokenizer=name) for name in sys.argv[1:]]\n"
+        "answers = list(map(weights_available, weights)), list(map(tokenizer_available, tokenizers))\n"
+        "print(json.dumps(answers))"
     )
     kept = {
         name: value
@@ -97,30 +120,33 @@ def _ask(names, **environment):
 
 def test_the_hub_is_asked_for_what_is_not_here(hub, tmp_path):
     names = ["some/open", "some/gated", "some/missing"]
-    found, gated, missing = _ask(names, HF_ENDPOINT=hub, HF_HUB_CACHE=str(tmp_path))
-    assert found is None
-    assert "some/gated" in gated and "licence" in gated and all(way in gated for way in WAYS_OUT)
-    assert (
-        "some/missing" in missing and "no such model" in missing and all(way in missing for way in WAYS_OUT)
-    )
+    answers = _ask(names, HF_ENDPOINT=hub, HF_HUB_CACHE=str(tmp_path))
+    for (found, gated, missing), ways in zip(answers, (WAYS_OUT, TOKENIZER_WAYS_OUT), strict=True):
+        assert found is None
+        assert "some/gated" in gated and "licence" in gated and all(way in gated for way in ways)
+        assert "some/missing" in missing and "no such model" in missing
+        assert all(way in missing for way in ways)
+    assert any(path.endswith("/some/open/resolve/main/tokenizer.json") for path in Hub.asked)
 
 
 def test_offline_nobody_is_asked_and_the_cache_counts(hub, tmp_path):
     snapshot = tmp_path / "models--some--cached" / "snapshots" / "abc"
     snapshot.mkdir(parents=True)
-    for name in ("config.json", "model.safetensors"):
+    for name in ("config.json", "model.safetensors", "tokenizer.json"):
         (snapshot / name).touch()
     (tmp_path / "models--some--cached" / "refs").mkdir()
     (tmp_path / "models--some--cached" / "refs" / "main").write_text("abc")
     asked_before = len(Hub.asked)
-    cached, absent = _ask(
+    answers = _ask(
         ["some/cached", "some/open"], HF_ENDPOINT=hub, HF_HUB_CACHE=str(tmp_path), HF_HUB_OFFLINE="1"
     )
-    assert cached is None
-    assert "some/open" in absent and "HF_HUB_OFFLINE" in absent and all(way in absent for way in WAYS_OUT)
+    for (cached, absent), ways in zip(answers, (WAYS_OUT, TOKENIZER_WAYS_OUT), strict=True):
+        assert cached is None
+        assert "some/open" in absent and "HF_HUB_OFFLINE" in absent and all(way in absent for way in ways)
     assert len(Hub.asked) == asked_before
 
 
 def test_a_hub_that_does_not_answer_is_a_reason(tmp_path):
-    (told,) = _ask(["some/model"], HF_ENDPOINT="http://127.0.0.1:9", HF_HUB_CACHE=str(tmp_path))
-    assert "did not answer" in told and "\n" not in told and all(way in told for way in WAYS_OUT)
+    answers = _ask(["some/model"], HF_ENDPOINT="http://127.0.0.1:9", HF_HUB_CACHE=str(tmp_path))
+    for (told,), ways in zip(answers, (WAYS_OUT, TOKENIZER_WAYS_OUT), strict=True):
+        assert "did not answer" in told and "\n" not in told and all(way in told for way in ways)

@@ -1,0 +1,107 @@
+"""Tasks that train nothing: only their own keys count, and nothing a run needs has to be there."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+import types
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from omegaconf import OmegaConf
+
+from gradwire.harness.config.compose import compose, conf_directory
+from gradwire.harness.config.errors import ConfigError
+from gradwire.harness.config.validate import validate, validate_task
+from gradwire.harness.tasks.registry import TASKS, Task
+
+REQUIRED = {"sync": ["run=somewhere"]}
+"""What a task cannot do without."""
+
+
+class ShownTask(types.ModuleType):
+    """A task that keeps what it was given."""
+
+    def __init__(self) -> None:
+        super().__init__("shown")
+        self.given: list[Any] = []
+
+    def run(self, *given: Any) -> int:
+        self.given.append(given)
+        return 3
+
+
+@pytest.fixture
+def sync(monkeypatch: pytest.MonkeyPatch) -> ShownTask:
+    """`task=sync`, replaced by one that only looks."""
+    shown = ShownTask()
+    monkeypatch.setitem(sys.modules, "shown", shown)
+    monkeypatch.setitem(TASKS, "sync", Task("shown", trains=False, groups=("tracking",)))
+    return shown
+
+
+def test_every_task_has_a_configuration_and_a_module() -> None:
+    choices = {path.stem for path in (conf_directory() / "task").glob("*.yaml")}
+    assert choices == set(TASKS)
+    for name, task in TASKS.items():
+        config = compose([f"task={name}", *REQUIRED.get(name, [])])
+        assert config.task.name == name
+        assert callable(importlib.import_module(task.module).run)
+        assert task.trains or set(validate_task(config)) > {"task"}
+
+
+def test_a_task_that_trains_nothing_runs_where_a_run_cannot(
+    run_py: Callable[..., int], sync: ShownTask, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The default model's weights and data are not here: a run is refused, this is not."""
+    with pytest.raises(ConfigError, match="size=tiny"):
+        validate(compose())
+    assert run_py("task=sync", "run=[a,b]", "tracking=wandb", "tracking.group=g") == 3
+    ((config,),) = sync.given
+    assert set(config) == {"task", "run", "tracking"}
+    assert (config.run, config.tracking.group) == (["a", "b"], "g")
+    assert OmegaConf.is_readonly(config)
+    assert not list(tmp_path.iterdir()), "it has no run directory"
+    assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize(
+    ("given", "parts"),
+    [
+        (["task=sync"], ["run has no value", "run=<value>"]),
+        (["task=sync", "runs=x"], ["unknown key runs", "run"]),
+        (["task=sync", "run=x", "codec=bf16"], ["codec=bf16 has no effect on task=sync", "leave it out"]),
+        (["task=sync", "run=x", "seed=1"], ["seed=1 has no effect"]),
+        (["task=sync", "run=x", "tracking=wandb", "tracking.mode=never"], ["tracking.mode=never", "auto"]),
+        (["task=sync", "run=x", "tracking.project=p"], ["add tracking=wandb"]),
+        (["--multirun", "task=doctor", "format=text,json"], ["task=doctor trains nothing", "sweep"]),
+        (["run=x", "size=tiny"], ["unknown key run"]),
+    ],
+)
+def test_refused_in_one_line(
+    given: list[str],
+    parts: list[str],
+    run_py: Callable[..., int],
+    sync: ShownTask,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+) -> None:
+    assert run_py(*given) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert all(part in line for part in parts), line
+    assert not sync.given
+    assert not [path for path in tmp_path.rglob("*") if path.is_file()]
+
+
+def test_one_process_is_enough_for_it(
+    run_py: Callable[..., int],
+    sync: ShownTask,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setenv("RANK", "0")
+    assert run_py("task=sync", "run=x") == 2
+    assert "task=sync runs in one process; use: python run.py task=sync run=x" in capsys.readouterr().err
+    assert not sync.given

@@ -1,0 +1,158 @@
+"""Every model at every size composes, is built and takes one step.
+
+`paper` and `gpu` run on the meta device, so that no memory is needed, and with at most six layers (one
+round of Gemma's local and global ones): all layers of a kind have the same shapes. `small` and `tiny`
+train for real. Sizes make many models equal: each shape is stepped once.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from dataclasses import replace
+from functools import cache
+
+import pytest
+import torch
+from omegaconf import DictConfig, OmegaConf
+
+from gradwire.harness.config.compose import compose, conf_directory
+from gradwire.harness.models.build import ATTENTION, build_model, transformers_config
+from gradwire.harness.models.config import ModelConfig, RecipeConfig, check
+from gradwire.harness.models.presets import PRESETS
+from gradwire.harness.trainer.schedule import learning_rate
+
+SIZES = ("paper", "gpu", "small", "tiny")
+MOST_LAYERS = 6
+
+
+@cache
+def unresolved(model: str) -> DictConfig:
+    config = compose([f"model={model}"])
+    OmegaConf.set_struct(config, False)
+    return config
+
+
+@cache
+def composed(model: str, size: str) -> tuple[ModelConfig, dict]:
+    """The model and the training settings of `model=<model> size=<size>`.
+
+    Hydra composes each model once; a size is merged over it as Hydra does, at a tenth of the time.
+    """
+    preset = OmegaConf.load(conf_directory() / "size" / f"{size}.yaml")
+    del preset["defaults"]
+    return settings_of(OmegaConf.merge(unresolved(model), preset))
+
+
+def settings_of(config: DictConfig) -> tuple[ModelConfig, dict]:
+    config = copy.deepcopy(config)
+    OmegaConf.resolve(config)
+    return OmegaConf.to_object(config.model), OmegaConf.to_container(config.train)
+
+
+def shape_of(config: ModelConfig) -> ModelConfig:
+    """The model without what its shape does not depend on."""
+    unshaped = {"name": "", "weights": "random", "tokenizer": None, "paper_dataset": "", "pretrained": ""}
+    return replace(config, **unshaped, recipe=RecipeConfig(sequence_length=config.recipe.sequence_length))
+
+
+def once(check_shape: Callable[[ModelConfig], int]) -> Callable[[ModelConfig], int]:
+    """`check_shape`, run once for all models of one shape."""
+    done: dict[str, int] = {}
+
+    def checked(config: ModelConfig) -> int:
+        shape = shape_of(config)
+        if repr(shape) not in done:
+            done[repr(shape)] = check_shape(shape)
+        return done[repr(shape)]
+
+    return checked
+
+
+@once
+def parameters_after_a_step(shape: ModelConfig) -> int:
+    """The model's parameters, after a real step that lowered the loss on its batch."""
+    model = build_model(shape, seed=0).eval()  # no dropout: two losses of one batch can be compared
+    tokens = torch.arange(2 * 16).reshape(2, 16) % (shape.vocab_size - 3) + 3
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+    before = model(input_ids=tokens, labels=tokens).loss
+    before.backward()
+    optimizer.step()
+    assert model(input_ids=tokens, labels=tokens).loss < before
+    return sum(parameter.numel() for parameter in model.parameters())
+
+
+@once
+def parameters_after_a_meta_step(shape: ModelConfig) -> int:
+    """The model's parameters, after a forward with its loss and a backward to all of them.
+
+    Without memory and values, of at most `MOST_LAYERS` layers.
+    """
+    from transformers import AutoModelForCausalLM, AutoModelForMaskedLM
+
+    auto = AutoModelForCausalLM if shape.objective == "causal" else AutoModelForMaskedLM
+    shallow = replace(shape, num_layers=min(shape.num_layers, MOST_LAYERS))
+    length = shape.recipe.sequence_length
+    with torch.device("meta"):
+        model = auto.from_config(
+            transformers_config(shallow, shape.vocab_size), attn_implementation=ATTENTION
+        ).train()
+        tokens = torch.zeros(1, length, dtype=torch.long)
+        mask = torch.ones(1, 1, length, length, dtype=torch.bool)  # making one reads values
+    output = model(input_ids=tokens, labels=tokens, attention_mask=mask)
+    assert output.logits.shape == (1, length, shape.vocab_size) and output.loss.shape == ()
+    output.loss.backward()
+    assert all(parameter.grad.shape == parameter.shape for parameter in model.parameters())
+    return sum(parameter.numel() for parameter in model.parameters())
+
+
+def test_every_model_has_a_file_and_a_preset_of_its_name() -> None:
+    assert {path.stem for path in (conf_directory() / "model").glob("*.yaml")} == set(PRESETS)
+    assert all(preset().name == name for name, preset in PRESETS.items())
+
+
+@pytest.mark.parametrize(("model", "size"), zip(("gpt_125m", "gemma1b", "tinybert"), SIZES[1:], strict=True))
+def test_merging_a_size_is_what_hydra_does(model: str, size: str) -> None:
+    assert composed(model, size) == settings_of(compose([f"model={model}", f"size={size}"]))
+
+
+@pytest.mark.parametrize("model", PRESETS)
+def test_the_papers_form_is_the_preset_and_takes_a_step(model: str) -> None:
+    config, train = composed(model, "paper")
+    assert config == PRESETS[model]()
+    check(config)
+    recipe = config.recipe
+    settings = {name: value for name, value in vars(recipe).items() if name != "sequence_length"}
+    assert settings.items() <= train.items()
+    assert parameters_after_a_meta_step(config)
+
+
+@pytest.mark.parametrize("model", PRESETS)
+def test_the_gpu_form_takes_a_step(model: str) -> None:
+    config, train = composed(model, "gpu")
+    check(config)
+    assert config.tokenizer is None and config.weights == "random" and train["batch"] is None
+    assert parameters_after_a_meta_step(config)
+
+
+@pytest.mark.parametrize(("size", "least", "most"), [("small", 1e5, 3e5), ("tiny", 7e5, 1.3e6)])
+@pytest.mark.parametrize("model", PRESETS)
+def test_the_small_forms_train_and_are_small(model: str, size: str, least: float, most: float) -> None:
+    config, train = composed(model, size)
+    check(config)
+    assert config.tokenizer is None and config.weights == "random" and train["batch"] is None
+    assert least < parameters_after_a_step(config) <= most
+
+
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("model", PRESETS)
+def test_the_learning_rate_reaches_its_end(model: str, size: str) -> None:
+    """A run by steps ends at `end_factor`; none has a warm-up longer than itself."""
+    _, train = composed(model, size)
+    steps = train["steps"]
+    assert (steps is None) != (train["epochs"] is None)
+    if steps is not None:
+        names = ("lr", "warmup_steps", "end_factor", "schedule")
+        settings = {name: train[name] for name in names} | {"schedule_steps": steps}
+        rates = [learning_rate(step, **settings) for step in (train["warmup_steps"], steps)]
+        assert rates == pytest.approx([train["lr"], train["lr"] * train["end_factor"]])
