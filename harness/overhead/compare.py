@@ -1,0 +1,74 @@
+"""Alternating blocks of contestants in one process group, and what their times say."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from statistics import median
+from typing import Any
+
+Contestant = Callable[[int], object]
+"""Runs so many steps."""
+
+
+@dataclass(frozen=True)
+class Block:
+    """One block of one contestant: seconds per step."""
+
+    cpu_s: float
+    wall_s: float
+
+
+def alternate(
+    contestants: Mapping[str, Contestant], blocks: int, steps: int, meet: Callable[[], object]
+) -> dict[str, list[Block]]:
+    """`blocks` blocks of `steps` steps of each contestant, in turns; every other round in reverse order.
+
+    The first round is not counted. All ranks `meet` before each block. CPU time is this process's, its
+    communication threads included.
+    """
+    found: dict[str, list[Block]] = {name: [] for name in contestants}
+    for number in range(blocks + 1):
+        for name in sorted(contestants, reverse=bool(number % 2)):
+            meet()
+            cpu, wall = time.process_time(), time.perf_counter()
+            contestants[name](steps)
+            block = Block((time.process_time() - cpu) / steps, (time.perf_counter() - wall) / steps)
+            if number:
+                found[name].append(block)
+    return found
+
+
+def ratio(candidate: Sequence[float], baseline: Sequence[float]) -> dict[str, float]:
+    """Ratio of the medians, and the smallest, middle and largest ratio of blocks of one round."""
+    rounds = sorted(first / second for first, second in zip(candidate, baseline, strict=True))
+    return {
+        "of_medians": median(candidate) / median(baseline),
+        "lowest": rounds[0],
+        "median": median(rounds),
+        "highest": rounds[-1],
+    }
+
+
+def summarize(blocks: Mapping[str, Sequence[Block]], baseline: str) -> dict[str, Any]:
+    """Medians per contestant in seconds a step, ratios to `baseline`, and all blocks."""
+    base = blocks[baseline]
+    return {
+        "seconds_per_step": {
+            name: {
+                "cpu": median(block.cpu_s for block in found),
+                "wall": median(block.wall_s for block in found),
+            }
+            for name, found in blocks.items()
+        },
+        "ratio": {
+            name: {
+                "cpu": ratio([block.cpu_s for block in found], [block.cpu_s for block in base]),
+                "wall": ratio([block.wall_s for block in found], [block.wall_s for block in base]),
+            }
+            for name, found in blocks.items()
+            if name != baseline
+        },
+        "blocks": {name: [asdict(block) for block in found] for name, found in blocks.items()},
+    }

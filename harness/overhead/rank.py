@@ -1,0 +1,61 @@
+"""What one rank of the benchmark does."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+from omegaconf import DictConfig, OmegaConf
+
+from gradwire.harness.launch.worker import joined_process_group
+from gradwire.harness.measure.timeline import event_cost
+from gradwire.harness.models.build import build_model
+from gradwire.harness.overhead.bare import BareLoop
+from gradwire.harness.overhead.compare import alternate, summarize
+from gradwire.harness.record.files import write_atomically
+from gradwire.harness.trainer.build import Parts, build
+from gradwire.harness.trainer.loop import Trainer
+
+BARE, HARNESS, WITHOUT_SPANS = "bare", "harness", "harness without spans"
+
+
+def benchmark_rank(config: DictConfig, directory: Path, rendezvous: Path, rank: int) -> None:
+    """Runs the contestants on this rank; each rank leaves `rank<rank>.json` in `directory`."""
+    with joined_process_group(config, rank, rendezvous) as device:
+        with_spans, without = Stepper(config, device, spans=True), Stepper(config, device, spans=False)
+        data = with_spans.parts.data
+        model = build_model(OmegaConf.to_object(config.model), data.vocab_size, seed=config.seed)  # type: ignore[arg-type]
+        model.train()
+        contestants = {
+            BARE: BareLoop(config, model, data, rank, device).run,
+            HARNESS: with_spans.run,
+            WITHOUT_SPANS: without.run,
+        }
+        blocks = alternate(contestants, config.overhead.blocks, config.overhead.steps, dist.barrier)
+        found = summarize(blocks, BARE) | {"recording": with_spans.recording(), "rank": rank}
+        write_atomically(directory / f"rank{rank}.json", json.dumps(found))
+        for stepper in (with_spans, without):
+            stepper.parts.world.close()
+
+
+class Stepper:
+    """The trainer, a block of steps at a time: no evaluation, no error measurement, no checkpoints."""
+
+    def __init__(self, config: DictConfig, device: torch.device, spans: bool) -> None:
+        own = config.copy()
+        OmegaConf.set_readonly(own, False)
+        own.measure.spans = spans
+        self.parts: Parts = build(own, device)
+        self._trainer = Trainer(own, self.parts, Path("unused"))
+        self._done = self._trainer.start()
+
+    def run(self, steps: int) -> None:
+        self._trainer.advance(self._done, self._done + steps)
+        self._done += steps
+
+    def recording(self) -> dict[str, float]:
+        """What recording a step takes by itself: spans a step, seconds a span."""
+        recorder = self.parts.world.recorders[self.parts.world.ranks[0]]
+        return {"spans_per_step": recorder.total / self._done, "span_s": event_cost()}
