@@ -56,6 +56,8 @@ def validate(config: DictConfig) -> DictConfig:
     _check_model(resolved)
     _check_length(resolved)
     refused_as_config_error(make_codec, **_plain(resolved.codec))
+    # Its schema is made from the codec's class and the common options, and no worker could import it.
+    resolved.codec = OmegaConf.create(_plain(resolved.codec), flags={"struct": True})
     resolved.kernels.name = refused_as_config_error(choose_backend, resolved.kernels.name)
     resolve_cluster(resolved)
     check_tracking(resolved)
@@ -184,7 +186,8 @@ def _check_dataset(config: DictConfig, model: ModelConfig) -> None:
     )
     if dataset.path is not None:
         refused_as_config_error(TextCorpus(Path(dataset.path).expanduser()).fingerprint)
-    reason = dataset_available(at_most_evaluated(dataset, config.eval.max_sequences), model)
+    dataset = at_most_evaluated(dataset, config.eval.max_sequences)
+    reason = dataset_available(dataset, model)
     if reason is not None:
         paper = f"dataset=auto: model={model.name} at size={config.size.name} trains on {dataset.name}; "
         raise ConfigError((paper if config.dataset.name == "auto" else "") + reason)

@@ -42,7 +42,7 @@ class BareLoop:
             torch.nn.utils.clip_grad_norm_(self._parameters, self._clip)
             self._optimizer.step()
             self._optimizer.zero_grad(set_to_none=True)
-        return float(loss)
+        return float(loss.detach())
 
     def _batch(self) -> Tensor:
         rows = torch.randint(len(self._data.train), (self._micro_batch,), generator=self._generator)

@@ -31,13 +31,20 @@ def forward_backward(
     """
     total = torch.zeros((), dtype=torch.float64, device=accelerator.device)
     for index, batch in enumerate(batches):
-        torch.manual_seed(derive_seed(seed, "dropout", step, index, rank))
+        _seed_dropout(derive_seed(seed, "dropout", step, index, rank), accelerator.device)
         last = index == len(batches) - 1
         with contextlib.nullcontext() if last else model.no_sync():
             loss = model(**batch).loss / len(batches)
             accelerator.backward(loss)
         total += loss.detach()
     return total
+
+
+def _seed_dropout(seed: int, device: torch.device) -> None:
+    """What `torch.manual_seed` does, but for the device in use alone: for others it keeps stack traces."""
+    torch.default_generator.manual_seed(seed)
+    if device.type == "cuda":
+        torch.cuda.default_generators[torch.cuda.current_device()].manual_seed(seed)
 
 
 def wrap(

@@ -7,7 +7,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig
 
 from gradwire.harness.config.errors import ConfigError
 from gradwire.harness.launch.processes import run_processes
@@ -28,11 +28,10 @@ def run(config: DictConfig, directory: Path) -> int:
         raise ConfigError("task=overhead starts its own processes; use cluster=local, without torchrun")
     if config.overhead.blocks < 1 or config.overhead.steps < 1:
         raise ConfigError("overhead.blocks and overhead.steps must be at least 1")
-    settings = _quiet(config)
-    load_data(settings)
+    load_data(config)
     make_directory(directory)
     with scratch_folder() as folder:
-        arguments = (settings, folder, folder / "rendezvous")
+        arguments = (config, folder, folder / "rendezvous")
         run_processes(benchmark_rank, arguments, config.cluster.workers, folder)
         ranks = [
             json.loads((folder / f"rank{rank}.json").read_text()) for rank in range(config.cluster.workers)
@@ -57,15 +56,6 @@ def run(config: DictConfig, directory: Path) -> int:
     print(table(found))
     print(f"run: {directory}")
     return 0
-
-
-def _quiet(config: DictConfig) -> DictConfig:
-    """The configuration without what a run does beside its steps."""
-    settings = config.copy()
-    OmegaConf.set_readonly(settings, False)
-    settings.train.steps, settings.eval.every = 10**9, 10**9
-    settings.train.checkpoint_every, settings.measure.vnmse_every = None, 0
-    return settings
 
 
 def table(found: dict[str, Any]) -> str:

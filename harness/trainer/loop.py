@@ -5,12 +5,13 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
-from omegaconf import DictConfig
+from omegaconf import DictConfig, OmegaConf
 
 from gradwire.harness.checkpoint.read import CheckpointReader
+from gradwire.harness.config.schemas import EvalConfig, TrainConfig
 from gradwire.harness.data.batches import make_batch
 from gradwire.harness.data.order import sample_indices
 from gradwire.harness.measure.clock import TrainingClock
@@ -53,8 +54,13 @@ class Trainer:
         self._started = time.perf_counter() if started is None else started
         self._writer = RunWriter(directory) if writes else None
         self._world, self._parallelism, self._data = parts.world, parts.parallelism, parts.data
-        train = config.train
-        per_step = self._world.size * train.micro_batch * train.accumulation
+        # As plain objects: reading them through OmegaConf at every step would cost milliseconds.
+        train = self._train = cast(TrainConfig, OmegaConf.to_object(config.train))
+        self._eval = cast(EvalConfig, OmegaConf.to_object(config.eval))
+        self._vnmse_every, self._seed = int(config.measure.vnmse_every), int(config.seed)
+        self._objective = str(config.model.objective)
+        self._accumulation = int(config.train.accumulation)
+        per_step = self._world.size * train.micro_batch * self._accumulation
         sequences = len(self._data.train)
         self.steps = num_steps(train.steps, train.epochs, sequences, per_step)
         self._schedule_steps = self.steps
@@ -98,7 +104,7 @@ class Trainer:
             self._log.add(self._step(done - 1), simulated=self._clock.kind == "simulated")
             self._progress.step()
             last = done == self.steps
-            evaluates = last or done % self._config.eval.every == 0
+            evaluates = last or done % self._eval.every == 0
             saves = not last and self._saves_after(done)
             if evaluates or saves or self._meetings.due(done):
                 with self._clock.paused():
@@ -121,7 +127,7 @@ class Trainer:
         return stop
 
     def _saves_after(self, done: int) -> bool:
-        every = self._config.train.checkpoint_every
+        every = self._train.checkpoint_every
         return every is not None and done % every == 0
 
     def _warm_up(self) -> None:
@@ -136,32 +142,29 @@ class Trainer:
             raise RuntimeError(f"ranks {different} have other buckets than rank 0 after warm-up")
 
     def _batches(self, step: int) -> MicroBatches:
-        train, device = self._config.train, self._world.device
+        device = self._world.device
         return {
-            rank: [self._micro_batch(step, index, rank, device) for index in range(train.accumulation)]
+            rank: [self._micro_batch(step, index, rank, device) for index in range(self._accumulation)]
             for rank in self._world.ranks
         }
 
     def _micro_batch(self, step: int, index: int, rank: int, device: torch.device) -> dict[str, torch.Tensor]:
-        config = self._config
         indices = sample_indices(
             len(self._data.train),
-            config.seed,
+            self._seed,
             step,
             index,
             rank,
             world_size=self._world.size,
-            micro_batch=config.train.micro_batch,
-            accumulation=config.train.accumulation,
+            micro_batch=self._train.micro_batch,
+            accumulation=self._accumulation,
         )
-        key = (config.seed, step)
-        batch = make_batch(self._data, indices, config.model.objective, generator_key=key)
+        batch = make_batch(self._data, indices, self._objective, generator_key=(self._seed, step))
         return {name: value.to(device, non_blocking=True) for name, value in batch.items()}
 
     def _step(self, step: int) -> PendingStep:
-        every = self._config.measure.vnmse_every
+        every, train = self._vnmse_every, self._train
         measured = bool(every) and step % every == 0 and self._world.size > 1
-        train = self._config.train
         rate = learning_rate(
             step,
             lr=train.lr,
@@ -205,8 +208,9 @@ class Trainer:
             self._writer.add_steps(rows)
 
     def _evaluate(self, step: int) -> None:
-        objective, micro_batch = self._config.model.objective, self._config.eval.micro_batch
-        loss = evaluate(self._parallelism.model, self._data, objective, self._world, micro_batch)
+        loss = evaluate(
+            self._parallelism.model, self._data, self._objective, self._world, self._eval.micro_batch
+        )
         seconds = [self._clock.seconds for _ in self._world.ranks]
         clocks = self._world.gather(dict(zip(self._world.ranks, ([s] for s in seconds), strict=True)))
         row = {
@@ -228,7 +232,7 @@ class Trainer:
         sent = bytes_by_phase(self._world)
         if self._writer is None:
             return
-        if self._config.train.save_checkpoint:
+        if self._train.save_checkpoint:
             self._writer.save_weights(self._parallelism.model, self._data.tokenizer)
         layouts = self._parallelism.layout()
         summary = summarize(
