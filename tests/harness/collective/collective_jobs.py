@@ -57,9 +57,9 @@ def synchronize_buckets(
     made = make_codec(codec, **options)
     try:
         futures: list[Future[Tensor]] = []
-        for numel in sizes:
+        for index, numel in enumerate(sizes):
             layout = Layout.flat(numel, name=f"bucket{numel}")
-            round = Round(3, layout, rank, size, seed=5)
+            round = Round(3, layout, rank, size, seed=5, bucket=index)
             futures.append(Future())
             collective = synchronization(made, gradients(rank, numel), round, check_hashes=True)
             world.submit(collective, layout.names[0], futures[-1])
@@ -82,11 +82,11 @@ def synchronize_virtually(
                 synchronization(
                     codecs[rank],
                     gradients(rank, numel),
-                    Round(3, Layout.flat(numel, name=f"bucket{numel}"), rank, size, seed=5),
+                    Round(3, Layout.flat(numel, name=f"bucket{numel}"), rank, size, 5, index),
                     check_hashes=True,
                 ),
             )
-            for numel in sizes
+            for index, numel in enumerate(sizes)
         ]
         for rank in range(size)
     }

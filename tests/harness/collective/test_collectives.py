@@ -97,6 +97,9 @@ CASES: list[tuple[str, dict[str, Any]]] = [
     ("dynamiq", {"bits": 5.0}),
     ("dynamiq", {"bits": 3.0, "rounding": "independent"}),
     ("dynamiq", {"bits": 4.0, "exact_size": True}),
+    ("mxfp8", {}),
+    ("mxfp6", {"scale_rule": "e8m0_floor"}),
+    ("mxfp4", {}),
 ]
 
 
@@ -126,7 +129,7 @@ def test_codecs_give_the_same_bytes_in_both_worlds(
 @pytest.mark.parametrize("topology", TOPOLOGY_NAMES)
 @pytest.mark.parametrize("size", [6, 7, 8, 9, 16])
 def test_larger_virtual_worlds(size: int, topology: str) -> None:
-    for codec in ("bf16", "dynamiq"):
+    for codec in ("bf16", "dynamiq", "mxfp8"):
         virtual, sent = synchronize_virtually(size, topology, codec, {}, [10_000])
         assert all(torch.equal(virtual[0][0], other[0]) for other in virtual)
         exact = torch.stack([gradients(rank, 10_000) for rank in range(size)]).double().mean(0)
@@ -136,7 +139,7 @@ def test_larger_virtual_worlds(size: int, topology: str) -> None:
 
 
 def test_one_rank_sends_nothing_and_changes_nothing() -> None:
-    for codec in ("bf16", "dynamiq"):
+    for codec in ("bf16", "dynamiq", "mxfp8"):
         (results,), (sent,) = synchronize_virtually(1, "ring", codec, {}, [1000])
         assert torch.equal(results[0], gradients(0, 1000))
         assert sum(sent.values()) == 0

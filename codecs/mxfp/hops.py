@@ -1,0 +1,81 @@
+"""One round of an MXFP codec: partial sums that never leave the element format (DynamiQ Appendix C)."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from gradwire.codecs.mxfp import kernels
+from gradwire.codecs.mxfp.blocks import BLOCK, num_blocks
+from gradwire.codecs.mxfp.formats import ElementFormat
+from gradwire.codecs.mxfp.scales import BlockScales
+from gradwire.codecs.mxfp.scaling import CastCount
+
+ALIGNMENT = 16
+"""Every chunk's message starts and ends at a multiple of this many bytes."""
+
+BLOCKS_PER_UNIT = 2
+"""Chunk boundaries are multiples of two blocks, 48 bytes at 6 bits: only the last message needs padding."""
+
+
+def chunk_bounds(numel: int, num_chunks: int) -> list[int]:
+    """`num_chunks + 1` boundaries of nearly equal slices, in blocks; the last ones may be short or empty."""
+    total = num_blocks(numel)
+    per_chunk = -(-total // (num_chunks * BLOCKS_PER_UNIT)) * BLOCKS_PER_UNIT
+    return [min(chunk * per_chunk, total) for chunk in range(num_chunks + 1)]
+
+
+class MXFPHops:
+    """Partial sums as packed elements: a chunk's message is its slice of them. The scales are those of the
+    whole round."""
+
+    def __init__(
+        self, x: Tensor, num_chunks: int, element: ElementFormat, scales: BlockScales, count: CastCount
+    ) -> None:
+        """`x` is this worker's bucket, (numel,) of a floating dtype; it is not written to."""
+        self._numel, self._dtype, self._element = x.numel(), x.dtype, element
+        self._scales, self._count = scales, count
+        self._bounds = chunk_bounds(x.numel(), num_chunks)
+        self._offsets = [self._align(bound * kernels.block_bytes(element)) for bound in self._bounds]
+        self._sums = torch.empty(self._offsets[-1], dtype=torch.uint8, device=x.device)
+        used = self._bounds[-1] * kernels.block_bytes(element)
+        self._sums[used:].zero_()
+        kernels.quantize(x, scales, element, self._sums, count.saturated)
+        count.casts += self._numel
+
+    @staticmethod
+    def _align(size: int) -> int:
+        return -(-size // ALIGNMENT) * ALIGNMENT
+
+    def _own(self, message: Tensor, chunks: range) -> Tensor:
+        """The packed sums of `chunks`, as long as a message about them."""
+        assert message.numel() == self.message_bytes(chunks, 1), "message length differs from message_bytes()"
+        return self._sums[self._offsets[chunks.start] : self._offsets[chunks.stop]]
+
+    def message_bytes(self, chunks: range, workers: int) -> int:
+        return self._offsets[chunks.stop] - self._offsets[chunks.start]
+
+    def encode(self, chunks: range, out: Tensor) -> None:
+        out.copy_(self._own(out, chunks))
+
+    def accumulate(self, message: Tensor, chunks: range) -> None:
+        kernels.add(self._own(message, chunks), message, self._element, self._count.saturated)
+        first, last = (min(self._bounds[c] * BLOCK, self._numel) for c in (chunks.start, chunks.stop))
+        self._count.casts += last - first
+
+    def accumulate_encode(self, message: Tensor, chunks: range, out: Tensor) -> None:
+        self.accumulate(message, chunks)
+        self.encode(chunks, out)
+
+    def seal(self, message: Tensor | None, chunks: range, out: Tensor) -> None:
+        if message is not None:
+            self.accumulate(message, chunks)
+        self.encode(chunks, out)
+
+    def decode(self, message: Tensor, chunks: range) -> None:
+        self._own(message, chunks).copy_(message)
+
+    def finish(self) -> Tensor:
+        mean = torch.empty(self._numel, dtype=self._dtype, device=self._sums.device)
+        kernels.dequantize(self._sums, self._scales, self._element, mean)
+        return mean

@@ -1,0 +1,94 @@
+"""From a block's maximum to the scale of its elements: the rules of the shared scale.
+
+Let G be the block's maximum over all workers (bf16) and s = μ·G what the rule starts from; MAX, emax and M
+are the element format's maximum, its exponent and its mantissa bits. Elements are cast from g/X:
+
+- `bf16_mu`     X = s/MAX: the scale of DynamiQ's Appendix C, after FP8-LM. A bf16 maximum times μ.
+- `e8m0_floor`  X = 2^(⌊log2 s⌋ − emax): OCP Microscaling Formats v1.0 §6.3. Elements above MAX saturate.
+- `e8m0_even`   the same of s rounded to M mantissa bits, halves up: `EVEN` of torchao's MX formats.
+- `e8m0_ceil`   X = 2^⌈log2(s/MAX)⌉, the smallest power of two that brings s to at most MAX: NVIDIA's rule for
+                MXFP8 and torchao's `RCEIL`.
+
+The powers of two are known to all workers and never sent, so they are not confined to E8M0's range.
+Everything is computed relative to a power of two near G: no product of it overflows or vanishes, and a
+gradient scaled by 2^k changes no bit of any element while its block maxima lie in [2⁻¹²⁶, 2¹²⁸ − 2¹²⁰].
+Below, a maximum is rounded up to a multiple of 2⁻¹³³, so that smaller gradients fade; above, it is rounded
+down, and what a power of two rounds up beyond float32's range is infinite.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from gradwire.codecs.mxfp.formats import ElementFormat
+
+ScaleRule = Literal["bf16_mu", "e8m0_floor", "e8m0_even", "e8m0_ceil"]
+
+
+@dataclass(frozen=True)
+class BlockScales:
+    """How blocks are scaled on the way in, (g·normalizer)·factor, and out, (v·step)·restorer.
+
+    All are (blocks, 1), float32; `alive` (int32) is −1, or 0 for blocks of zeros and those that are not
+    finite: the elements of both are +0. `step` includes the division by the number of workers; it is NaN
+    where the maximum is not finite.
+    """
+
+    normalizer: Tensor
+    factor: Tensor
+    alive: Tensor
+    step: Tensor
+    restorer: Tensor
+
+
+def _constant(value: float, like: Tensor) -> Tensor:
+    """`value` as a float32 scalar tensor: with a Python number PyTorch may multiply by its reciprocal."""
+    return torch.full((), value, dtype=torch.float32, device=like.device)
+
+
+def _power_of_two(field: Tensor) -> Tensor:
+    """2^(field − 127) as float32, exactly; `field` int32 in [1, 254]."""
+    return (field << 23).view(torch.float32)
+
+
+def block_scales(
+    maximum: Tensor, mu: float, rule: ScaleRule, element: ElementFormat, workers: int
+) -> BlockScales:
+    """The scales of blocks with reduced maxima `maximum`, (blocks,) bf16.
+
+    With 2^(f−127) ≤ G < 2^(f−126) the normalizer is 2^(128−f), which makes 2 ≤ G·normalizer < 4 (less if G
+    is subnormal). The restorer 2^(f−127) is twice its inverse, so that both are normal numbers; `step` makes
+    up for the 2.
+    """
+    maximum = maximum.to(torch.float32)[:, None]
+    finite = maximum.isfinite()
+    field = (maximum.view(torch.int32) >> 23).clamp_(1, 254)
+    normalizer = _power_of_two(255 - field)
+    shared = maximum * normalizer * _constant(mu, maximum)
+    factor, unit = _exact_scale(shared, element) if rule == "bf16_mu" else _power_scale(shared, rule, element)
+    step = unit.div(_constant(2 * workers, unit)).masked_fill_(~finite, torch.nan)
+    alive = (finite & (maximum > 0)).to(torch.int32).neg_()
+    return BlockScales(normalizer, factor, alive, step, _power_of_two(field))
+
+
+def _exact_scale(shared: Tensor, element: ElementFormat) -> tuple[Tensor, Tensor]:
+    """1/X and X for X = s/MAX, each by one division."""
+    maximum = _constant(element.maximum, shared)
+    return maximum.div(shared), shared.div(maximum)
+
+
+def _power_scale(shared: Tensor, rule: ScaleRule, element: ElementFormat) -> tuple[Tensor, Tensor]:
+    """1/X and X for X a power of two, by integer arithmetic on the bits of `shared` (float32)."""
+    bits = shared.view(torch.int32)
+    if rule == "e8m0_ceil":
+        largest = int(torch.tensor(element.maximum).view(torch.int32))
+        field = (bits - largest + 0x7F_FFFF).bitwise_right_shift_(23).add_(127)
+    else:
+        half = 1 << (22 - element.mantissa_bits) if rule == "e8m0_even" else 0
+        field = (bits + half).bitwise_right_shift_(23).sub_(element.largest_exponent)
+    field.clamp_(1, 253)  # what is not alive: any scale will do
+    return _power_of_two(254 - field), _power_of_two(field)
