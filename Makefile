@@ -1,10 +1,11 @@
 # make demo: set up and run the main job.  make test: set up and run the tests.
+# make faults: kill runs at 24 random moments and compare what they end with, about 10 minutes.
 PYTHON ?= python3
 VENV := .venv
 RUN := OMP_NUM_THREADS=1 $(VENV)/bin/python
 INSTALLED := $(VENV)/.installed
 
-.PHONY: install demo test gpu lint types clean
+.PHONY: install demo test faults gpu lint types clean
 
 install: $(INSTALLED)
 
@@ -22,6 +23,9 @@ demo: $(INSTALLED)
 
 test: $(INSTALLED)
 	$(RUN) -m pytest
+
+faults: $(INSTALLED)
+	$(RUN) tests/harness/launch/faults.py --points 24
 
 # On a machine with a GPU whose Python ($(PYTHON)) has torch and the other packages; needs no network.
 gpu:
