@@ -4,10 +4,20 @@ from __future__ import annotations
 
 from gradwire.codecs.dynamiq import DynamiQ
 from gradwire.codecs.exact import BF16, FP32
+from gradwire.codecs.exclude import Exclude, check_globs
 from gradwire.codecs.interface import Codec
+from gradwire.codecs.mxfp import MXFP
 from gradwire.codecs.native import Native
 
-_CODECS: dict[str, type] = {"fp32": FP32, "bf16": BF16, "native": Native, "dynamiq": DynamiQ}
+_CODECS: dict[str, type] = {
+    "fp32": FP32,
+    "bf16": BF16,
+    "native": Native,
+    "dynamiq": DynamiQ,
+    "mxfp8": MXFP,
+    "mxfp6": MXFP,
+    "mxfp4": MXFP,
+}
 
 
 def codec_classes() -> dict[str, type]:
@@ -26,12 +36,14 @@ def register_codec(codec_class: type) -> type:
     return codec_class
 
 
-def make_codec(name: str, **fields: object) -> Codec:
+def make_codec(name: str, *, exclude: object = (), **fields: object) -> Codec:
     """The codec called `name`, configured by its dataclass fields.
 
-    Raises ValueError naming the field, its value and what is allowed.
+    `exclude` is a list of globs: parameters whose names match one travel in bf16 instead. Raises ValueError
+    naming the field, its value and what is allowed.
     """
     if name not in _CODECS:
         raise ValueError(f"codec={name} is unknown; choose one of {', '.join(sorted(_CODECS))}")
     codec: Codec = _CODECS[name](name=name, **fields)
-    return codec
+    globs = check_globs(exclude)
+    return Exclude(codec, globs) if globs else codec

@@ -1,41 +1,29 @@
-"""Which super-group gets 2, 4 or 8 bits (DynamiQ §3.2, Appendix A), decided on integers alone.
+"""Which super-group gets how many bits (DynamiQ §3.2, Appendix A), decided on integers alone.
 
-A super-group deserves 4 bits from a threshold T24 on its squared norm, 8 bits from T48 = 512/17·T24. The norm
-is a bf16 whose 15-bit pattern grows with its value, so the pattern itself is the key of the upgrade 2 → 4,
-and the largest T24 at which the super-group would reach T48 is the key of its upgrade 4 → 8. The rule "lower
-the threshold until the budget is spent" is then: sort all upgrades by key, take the longest prefix that
-fits; equal keys are settled by index. No logarithm and no comparison of floats enters a decision.
+Both rules take the upgrades in descending order of what they are worth a bit, as many as the capacity of
+their chunk allows: the longest prefix that fits. They differ in how exactly they know the order.
+
+`exact` sorts all upgrades of all super-groups by F·benefit, compared without rounding: no other widths of the
+same total size have less modelled error.
+
+`fast` looks for one integer, the smallest bf16 pattern t that the first upgrade's threshold on the norm may
+have; the others follow at fixed ratios, rounded to bf16, so that an upgrade may be taken for another that is
+worth up to 1.4 % more. What the capacity leaves goes to those that t − 1 would raise too: first upgrades
+before later ones, then by index. Counting replaces sorting. On gradients of language models the two differ
+by less than 1 % of vNMSE, mostly in favour of `fast`: first upgrades are worth more than 4^−w says.
 """
 
 from __future__ import annotations
 
-import math
-from functools import lru_cache
+from typing import Literal
 
 import torch
 from torch import Tensor
 
-WIDTHS = (8, 4, 2)
-"""Bits per coordinate, in the order in which a message holds them."""
+from gradwire.codecs.dynamiq.sizes import code_bytes
+from gradwire.codecs.dynamiq.upgrades import INFINITY, Upgrades, threshold_patterns, worth_keys
 
-UNIT_BYTES = 64
-"""What the upgrade of one super-group from 2 to 4 bits costs; from 4 to 8 bits costs two."""
-
-NORM_RATIO = math.sqrt(512 / 17)
-"""√(T48 / T24): thresholds are compared on norms, not on their squares."""
-
-_INFINITY = 0x7F80
-"""The bf16 pattern of infinity: no finite norm reaches it."""
-
-
-@lru_cache(maxsize=8)
-def eight_bit_keys(device: torch.device) -> Tensor:
-    """For each bf16 pattern p the largest pattern t with bf16(t·√(512/17)) ≤ p: (0x7f80,) int32."""
-    patterns = torch.arange(_INFINITY + 1, dtype=torch.int32)
-    norms = patterns.to(torch.int16).view(torch.bfloat16).to(torch.float32)
-    thresholds = (norms * NORM_RATIO).to(torch.bfloat16).view(torch.int16).to(torch.int32)
-    keys = torch.searchsorted(thresholds, patterns[:_INFINITY], right=True) - 1
-    return keys.to(device=device, dtype=torch.int32)
+Allocation = Literal["fast", "exact"]
 
 
 def norm_patterns(norm: Tensor, finite: Tensor) -> Tensor:
@@ -43,19 +31,51 @@ def norm_patterns(norm: Tensor, finite: Tensor) -> Tensor:
     return norm.view(torch.int16).to(torch.int32).masked_fill_(~finite, 0)
 
 
-def allocate(patterns: Tensor, units: Tensor) -> Tensor:
+def allocate(patterns: Tensor, spare: Tensor, upgrades: Upgrades, allocation: Allocation) -> Tensor:
     """Widths of every chunk's super-groups, each chunk within its own capacity.
 
-    `patterns` is (chunks, super-groups) int32, 0 for super-groups that stay at 2 bits; `units` is (chunks,)
-    int64, what each chunk may spend on upgrades in units of 64 bytes. Returns (chunks, super-groups) int64.
+    `patterns` is (chunks, super-groups) int32, 0 for super-groups that stay at the smallest width; `spare` is
+    (chunks,) int64, the bytes each chunk may spend on upgrades. Returns (chunks, super-groups) int64.
     """
-    chunks, length = patterns.shape
-    keys = torch.cat((patterns, eight_bit_keys(patterns.device)[patterns.long()]), dim=1)
-    cost = torch.ones(2 * length, dtype=torch.int64, device=patterns.device)
-    cost[length:] = 2
+    widths = torch.tensor(upgrades.widths, device=patterns.device)
+    if len(widths) == 1:
+        return widths.expand(patterns.shape)
+    chosen = {"fast": _fast, "exact": _exact}[allocation](patterns, spare, upgrades)
+    return widths[chosen.view(patterns.shape[0], len(widths) - 1, -1).sum(dim=1)]
+
+
+def _costs(patterns: Tensor, upgrades: Upgrades) -> Tensor:
+    """Bytes of every upgrade of a chunk, first upgrades of all super-groups first: (events,) int64."""
+    each = torch.tensor([code_bytes(bits) for bits in upgrades.bits], device=patterns.device)
+    return each.repeat_interleave(patterns.shape[1])
+
+
+def _exact(patterns: Tensor, spare: Tensor, upgrades: Upgrades) -> Tensor:
+    """(chunks, events) bool: the upgrades taken."""
+    keys = worth_keys(upgrades, patterns.device)[:, patterns.long()].transpose(0, 1).flatten(1)
     keys, order = keys.sort(dim=1, descending=True, stable=True)
-    taken = (cost[order].cumsum(dim=1) <= units[:, None]) & (keys > 0)
-    upgraded = torch.zeros(chunks, 2 * length, dtype=torch.bool, device=patterns.device).scatter_(
-        1, order, taken
-    )
-    return 2 + 2 * upgraded[:, :length].long() + 4 * upgraded[:, length:].long()
+    fits = _costs(patterns, upgrades)[order].cumsum(dim=1) <= spare[:, None]
+    return torch.zeros_like(fits).scatter_(1, order, fits & (keys > 0))
+
+
+def _fast(patterns: Tensor, spare: Tensor, upgrades: Upgrades) -> Tensor:
+    """(chunks, events) bool: the upgrades taken."""
+    thresholds, costs = threshold_patterns(upgrades, patterns.device), _costs(patterns, upgrades)
+
+    def reached(first: Tensor) -> Tensor:
+        """The upgrades deserved with these thresholds (chunks,) of the first one."""
+        return (patterns >= thresholds[:, first, None]).transpose(0, 1).flatten(1)
+
+    def cost(taken: Tensor) -> Tensor:
+        return (taken * costs).sum(dim=1)
+
+    # All upgrades that `high` gives fit; `low` gives too many, or is 0, which would raise zeros.
+    low = torch.zeros_like(spare)
+    high = torch.full_like(spare, INFINITY)
+    for _ in range(INFINITY.bit_length()):
+        middle = (low + high + 1) >> 1
+        fits = cost(reached(middle)) <= spare
+        high, low = torch.where(fits, middle, high), torch.where(fits, low, middle)
+    taken = reached(high)
+    tied = reached(low) & ~taken & (low > 0)[:, None]
+    return taken | tied & ((tied * costs).cumsum(dim=1) <= (spare - cost(taken))[:, None])

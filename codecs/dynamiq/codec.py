@@ -1,23 +1,24 @@
-"""DynamiQ: multi-hop all-reduce of gradients in 2, 4 or 8 bits per coordinate."""
+"""DynamiQ: multi-hop all-reduce of gradients in a few bit widths, by default 2, 4 and 8 bits."""
 
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import cast, get_args
 
 import torch
 from torch import Tensor
 
-from gradwire.codecs.dynamiq.allocation import WIDTHS
+from gradwire.codecs.dynamiq.allocation import Allocation
 from gradwire.codecs.dynamiq.blocks import to_super_groups
 from gradwire.codecs.dynamiq.hops import DynamiQHops
 from gradwire.codecs.dynamiq.kernels import Coder, ScaleRounding
 from gradwire.codecs.dynamiq.plan import make_plan
 from gradwire.codecs.dynamiq.rounding import MAX_WORKERS, Dither, Rounding
-from gradwire.codecs.dynamiq.sizes import LARGEST_BUDGET, SMALLEST_BUDGET, ChunkSize, chunk_size
+from gradwire.codecs.dynamiq.sizes import OVERHEAD_BITS, ChunkSize, budget_limits, chunk_size
 from gradwire.codecs.dynamiq.statistics import BYTES_PER_SUPER_GROUP, super_group_statistics
-from gradwire.codecs.dynamiq.values import levels
+from gradwire.codecs.dynamiq.tables import WIDTHS, values_of
+from gradwire.codecs.dynamiq.upgrades import paper_upgrades
 from gradwire.codecs.interface import HopCodec, Layout, Op, Round
 from gradwire.codecs.random import stream_key
 
@@ -28,7 +29,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass
 class DynamiQ(HopCodec):
-    """DynamiQ with widths {2, 4, 8}, groups of 16 and super-groups of 256 coordinates.
+    """DynamiQ with groups of 16 and super-groups of 256 coordinates.
 
     Unbiased with `rounding="independent"`; correlated rounding has less error and, over several hops, a small
     bias. Raises ValueError for settings outside their range.
@@ -38,6 +39,12 @@ class DynamiQ(HopCodec):
 
     bits: float = 5.0
     """Everything on the wire, in bits per coordinate: codes, scales and statistics."""
+
+    widths: list[int] = field(default_factory=lambda: [2, 4, 8])
+    """Bits per coordinate a super-group may get: some of 1, 2, 4, 8 and 16."""
+
+    allocation: str = "fast"
+    """How widths are chosen: one threshold by counting (`fast`), or sorting without rounding (`exact`)."""
 
     rounding: str = "correlated"
     """`correlated` among the workers, or `independent` (DynamiQ §3.4)."""
@@ -55,9 +62,11 @@ class DynamiQ(HopCodec):
     """Send only the bytes in use; message sizes then depend on the gradient. CPU only."""
 
     def __post_init__(self) -> None:
-        self._check_range(
-            "bits", SMALLEST_BUDGET, LARGEST_BUDGET, "2 to 8 bits of code and 0.6875 of metadata"
-        )
+        self._check_widths()
+        low, high = budget_limits(self.widths)
+        codes = " to ".join(f"{width}" for width in sorted({min(self.widths), max(self.widths)}))
+        self._check_range("bits", low, high, f"{codes} bits of code and {OVERHEAD_BITS:g} of metadata")
+        self._check_choice("allocation", get_args(Allocation))
         self._check_range("epsilon_4", 0.03, 0.5, "0.25 is best on real gradients")
         self._check_range("epsilon_8", 0.03, 0.5, "0.06 is best on real gradients")
         self._check_choice("rounding", get_args(Rounding))
@@ -65,10 +74,20 @@ class DynamiQ(HopCodec):
         self.unbiased = self.rounding == "independent"
         self._warned = False
 
+    def _check_widths(self) -> None:
+        widths = list(self.widths)
+        if not widths or len({*widths}) < len(widths) or not {*widths} <= {*WIDTHS}:
+            allowed = ", ".join(map(str, WIDTHS))
+            raise ValueError(
+                f"codec.widths={widths}: choose one or more of {allowed}, each once, e.g. [2,4,8]"
+            )
+        self.widths = sorted(widths)
+
     def _check_range(self, field: str, low: float, high: float, hint: str) -> None:
         value = getattr(self, field)
         if not low <= value <= high:
-            raise ValueError(f"codec.{field}={value}: choose a value from {low} to {high} ({hint})")
+            allowed = f"a value from {low} to {high}" if low < high else str(low)
+            raise ValueError(f"codec.{field}={value}: choose {allowed} ({hint})")
 
     def _check_choice(self, field: str, allowed: tuple[str, ...]) -> None:
         value = getattr(self, field)
@@ -90,31 +109,34 @@ class DynamiQ(HopCodec):
 
     def plan(self, x: Tensor, round: Round, reduced: list[Tensor], num_chunks: int) -> DynamiQHops:
         mean_sum, norm = reduced
-        plan = make_plan(mean_sum, norm, round.size, self._sizes(x.numel(), num_chunks), self.exact_size)
+        sizes, upgrades = self._sizes(x.numel(), num_chunks), paper_upgrades(tuple(self.widths))
+        allocation = cast(Allocation, self.allocation)
+        plan = make_plan(mean_sum, norm, round.size, sizes, upgrades, allocation, self.exact_size)
         return DynamiQHops(x, round.size, plan, self._coder(x, round))
 
     def _sizes(self, numel: int, num_chunks: int) -> tuple[ChunkSize, ...]:
         """The chunks' capacities; with the statistics they keep to the budget, or to the smallest size."""
-        sizes = tuple(chunk_size(numel, num_chunks, chunk, self.bits) for chunk in range(num_chunks))
-        assert any(size.over_budget for size in sizes) or (
-            8 * sum(size.capacity + BYTES_PER_SUPER_GROUP * size.super_groups for size in sizes)
-            <= self.bits * numel
-        ), f"{numel} coordinates in {num_chunks} chunks exceed codec.bits={self.bits}"
-        if any(size.over_budget for size in sizes) and not self._warned:
+        sizes = tuple(
+            chunk_size(numel, num_chunks, chunk, self.bits, self.widths) for chunk in range(num_chunks)
+        )
+        spent = 8 * sum(size.capacity + BYTES_PER_SUPER_GROUP * size.super_groups for size in sizes)
+        over_budget = any(size.over_budget for size in sizes)
+        assert over_budget or spent <= self.bits * numel, f"{numel} coordinates exceed codec.bits={self.bits}"
+        if over_budget and not self._warned:
             self._warned = True
             logger.warning(
-                "codec.bits=%g: a bucket of %d coordinates in %d chunks is too small for this budget and "
-                "is sent at %d bits plus metadata",
+                "codec.bits=%g: a bucket of %d coordinates in %d chunks is too small for it, it takes "
+                "%.4g bits a coordinate",
                 self.bits,
                 numel,
                 num_chunks,
-                min(WIDTHS),
+                spent / numel,
             )
         return sizes
 
     def _coder(self, x: Tensor, round: Round) -> Coder:
-        epsilon = {2: 0.0, 4: self.epsilon_4, 8: self.epsilon_8}
-        tables = {width: levels(width, epsilon[width], x.device) for width in WIDTHS}
+        epsilons = {4: self.epsilon_4, 8: self.epsilon_8}
+        values = {width: values_of(width, epsilons.get(width, 0.0), x.device) for width in self.widths}
         key = stream_key(round.seed, round.step, round.layout.uid)
         dither = Dither(key, round.rank, round.size, cast(Rounding, self.rounding))
-        return Coder(tables, dither, cast(ScaleRounding, self.scale_rounding))
+        return Coder(values, dither, cast(ScaleRounding, self.scale_rounding))

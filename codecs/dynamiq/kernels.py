@@ -26,7 +26,7 @@ from gradwire.codecs.dynamiq.scales import (
     stochastic_group_scales,
     super_group_scale,
 )
-from gradwire.codecs.dynamiq.values import Levels, count_levels, to_codes
+from gradwire.codecs.dynamiq.values import Values
 
 ScaleRounding = Literal["stochastic", "ceil"]
 
@@ -38,9 +38,9 @@ _SIGN = -(1 << 31)
 
 @dataclass(frozen=True)
 class Coder:
-    """What the operations of one worker need in one round: tables per width, randomness, rule of scales."""
+    """What the operations of one worker need in one round: values per width, randomness, rule of scales."""
 
-    tables: Mapping[int, Levels]
+    values: Mapping[int, Values]
     dither: Dither
     scale_rounding: ScaleRounding
 
@@ -88,7 +88,7 @@ def _grouped(rows: Tensor) -> Tensor:
 def _factors(coder: Coder, tile: Tile) -> tuple[Tensor, Tensor]:
     """Normalised values (g, 16, 16) and group scales (g, 16, 1): their product is the decoded tile."""
     steps = group_steps(tile.scales.to(torch.int32), tile.group_scales)
-    return _grouped(look_up(tile.codes, coder.tables[tile.width].byte_values)), steps[:, :, None]
+    return _grouped(look_up(tile.codes, coder.values[tile.width].decoded)), steps[:, :, None]
 
 
 def _add_tile(rows: Tensor, coder: Coder, tile: Tile) -> None:
@@ -97,7 +97,7 @@ def _add_tile(rows: Tensor, coder: Coder, tile: Tile) -> None:
 
 
 def _compress_tile(rows: Tensor, keys: Keys, coder: Coder, tile: Tile) -> None:
-    table = coder.tables[tile.width]
+    values = coder.values[tile.width]
     magnitude = rows.abs()
     group_maximum = torch.nn.functional.max_pool1d(magnitude[None], GROUP)[0]
     scale = super_group_scale(group_maximum.amax(dim=1))
@@ -110,11 +110,11 @@ def _compress_tile(rows: Tensor, keys: Keys, coder: Coder, tile: Tile) -> None:
     )
     group_scale.masked_fill_(dead[:, None], 0)
 
-    inverse = inverse_maxima(table.span, reference).masked_fill_(group_maximum < _SMALLEST_GROUP, 0)
-    t = _grouped(magnitude.mul_(factor)).mul_(inverse[:, :, None]).add_(1).view(-1, SUPER_GROUP)
-    t.masked_fill_(dead[:, None], 1)
-    level = count_levels(t, _scaled_dither(rows, keys, coder.dither, table), table)
-    pack(to_codes(level, rows, tile.width), tile.width, tile.codes)
+    inverse = inverse_maxima(values.span, reference).masked_fill_(group_maximum < _SMALLEST_GROUP, 0)
+    y = _grouped(magnitude.mul_(factor)).mul_(inverse[:, :, None]).view(-1, SUPER_GROUP)
+    y.masked_fill_(dead[:, None], 0)
+    w = _scaled_dither(rows, keys, coder.dither, values)
+    pack(values.codes(y, w, rows), tile.width, tile.codes)
     tile.group_scales.copy_(group_scale)
     tile.scales.copy_(scale)
 
@@ -122,18 +122,19 @@ def _compress_tile(rows: Tensor, keys: Keys, coder: Coder, tile: Tile) -> None:
 def _group_scales(maximum: Tensor, scale: Tensor, noise: Tensor, coder: Coder) -> tuple[Tensor, Tensor]:
     """Each group's r_G (float32, garbage in dead rows) and the magnitude that its values are normalised by.
 
-    `stochastic` is the paper's: the exact maximum. `ceil` rounds up and normalises by the decoded scale.
+    `stochastic` is the paper's: the exact maximum. `ceil` rounds up and normalises by the decoded scale; what
+    `stochastic` would never round up to 1 stays 0.
     """
     quotient = group_quotients(maximum, scale)
     if coder.scale_rounding == "stochastic":
         return stochastic_group_scales(quotient, noise), maximum
-    group_scale = quotient.ceil().clamp_(max=255)
+    group_scale = quotient.ceil().clamp_(max=255).masked_fill_(maximum < _SMALLEST_GROUP, 0)
     return group_scale, group_scale * scale.div(constant(255, scale))
 
 
-def _scaled_dither(rows: Tensor, keys: Keys, dither: Dither, table: Levels) -> Tensor:
-    """w = 1 + (a − 1)/2 ± d·((a − 1)/N), with the sign of the row's values: (g, 256) float32 in [1, a]."""
-    unit = torch.tensor(table.step).div(torch.tensor(float(dither.range))).item()
+def _scaled_dither(rows: Tensor, keys: Keys, dither: Dither, values: Values) -> Tensor:
+    """w = centre ± d·(step/N), with the sign of the row's values: (g, 256) float32."""
+    unit = torch.tensor(values.step).div(torch.tensor(float(dither.range))).item()
     centred = dither.centred(keys).mul_(unit)
     centred.view(torch.int32).bitwise_xor_(rows.view(torch.int32) & _SIGN)
-    return centred.add_(1 + table.step / 2)
+    return centred.add_(values.centre)

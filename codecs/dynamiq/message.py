@@ -1,6 +1,6 @@
 """Where things lie in a chunk's message, and in which order a chunk holds its super-groups.
 
-Codes come first, in runs of one width (8 bits, then 4, then 2) and by super-group index within a run; then 16
+Codes come first, in runs of one width (the largest first) and by super-group index within a run; then 16
 group scales a super-group; then their bf16 scales. What the chunk's capacity leaves over is zero.
 """
 
@@ -12,7 +12,6 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from gradwire.codecs.dynamiq.allocation import WIDTHS
 from gradwire.codecs.dynamiq.blocks import GROUPS, TILE
 from gradwire.codecs.dynamiq.sizes import code_bytes, used_bytes
 
@@ -40,7 +39,7 @@ def tiles(message: Tensor, counts: Mapping[int, int]) -> Iterator[Tile]:
     group_scales = message[end_of_codes:end_of_groups].view(total, GROUPS)
     scales = message[end_of_groups : end_of_groups + 2 * total].view(torch.int16)
     row = offset = 0
-    for width in WIDTHS:
+    for width in sorted(counts, reverse=True):
         stop = row + counts[width]
         while row < stop:
             rows = slice(row, min(row + TILE, stop))

@@ -12,10 +12,11 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from gradwire.codecs.dynamiq.allocation import WIDTHS, allocate, norm_patterns
+from gradwire.codecs.dynamiq.allocation import Allocation, allocate, norm_patterns
 from gradwire.codecs.dynamiq.message import message_order
 from gradwire.codecs.dynamiq.sizes import ChunkSize, align, used_bytes
 from gradwire.codecs.dynamiq.statistics import common_mean
+from gradwire.codecs.dynamiq.upgrades import Upgrades
 
 
 @dataclass(frozen=True)
@@ -48,7 +49,13 @@ class Plan:
 
 
 def make_plan(
-    mean_sum: Tensor, norm: Tensor, workers: int, sizes: tuple[ChunkSize, ...], exact_size: bool = False
+    mean_sum: Tensor,
+    norm: Tensor,
+    workers: int,
+    sizes: tuple[ChunkSize, ...],
+    upgrades: Upgrades,
+    allocation: Allocation = "fast",
+    exact_size: bool = False,
 ) -> Plan:
     """The plan for reduced statistics, two bf16 tensors (super-groups,) on any device.
 
@@ -59,14 +66,14 @@ def make_plan(
     length = -(-total // num_chunks)
     patterns = torch.zeros(length * num_chunks, dtype=torch.int32, device=norm.device)
     patterns[:total] = norm_patterns(norm, finite)
-    units = torch.tensor([size.upgrade_units for size in sizes], device=norm.device)
-    widths = allocate(patterns.view(length, num_chunks).T, units)
+    spare = torch.tensor([size.spare for size in sizes], device=norm.device)
+    widths = allocate(patterns.view(length, num_chunks).T, spare, upgrades, allocation)
     order = message_order(widths, total)
     counts = []
-    numbers = torch.stack([(widths == width).sum(dim=1) for width in WIDTHS], dim=1).tolist()
+    numbers = torch.stack([(widths == width).sum(dim=1) for width in upgrades.widths], dim=1).tolist()
     for size, row in zip(sizes, numbers, strict=True):
-        count = dict(zip(WIDTHS, row, strict=True))
+        count = dict(zip(upgrades.widths, row, strict=True))
         # A chunk may lack the last super-group of the longest: what is absent was counted as smallest width.
-        count[min(WIDTHS)] -= length - size.super_groups
+        count[min(count)] -= length - size.super_groups
         counts.append(count)
     return Plan(order, common_mean(mean_sum, finite, workers)[order], tuple(counts), sizes, exact_size)

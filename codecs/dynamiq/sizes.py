@@ -6,10 +6,9 @@ coordinate: the statistics of the first all-reduce, codes, group scales and supe
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from gradwire.codecs.dynamiq.allocation import UNIT_BYTES, WIDTHS
 from gradwire.codecs.dynamiq.blocks import GROUPS, SUPER_GROUP, num_super_groups
 from gradwire.codecs.dynamiq.statistics import BYTES_PER_SUPER_GROUP
 
@@ -22,8 +21,10 @@ SCALE_BYTES = GROUPS + 2
 OVERHEAD_BITS = 8 * (SCALE_BYTES + BYTES_PER_SUPER_GROUP) / SUPER_GROUP
 """Bits per coordinate spent on scales and statistics: 0.6875."""
 
-SMALLEST_BUDGET = min(WIDTHS) + OVERHEAD_BITS
-LARGEST_BUDGET = max(WIDTHS) + OVERHEAD_BITS
+
+def budget_limits(widths: Sequence[int]) -> tuple[float, float]:
+    """The least and the most bits per coordinate that super-groups of these widths can spend."""
+    return min(widths) + OVERHEAD_BITS, max(widths) + OVERHEAD_BITS
 
 
 def code_bytes(width: int) -> int:
@@ -43,19 +44,16 @@ def align(size: int) -> int:
 
 @dataclass(frozen=True)
 class ChunkSize:
-    """One chunk: its super-groups, its capacity in bytes, and whether the smallest widths exceed it."""
+    """One chunk: its super-groups, its capacity in bytes, how much of that the smallest width leaves, and
+    whether the capacity exceeds the budget because the smallest width does."""
 
     super_groups: int
     capacity: int
+    spare: int
     over_budget: bool
 
-    @property
-    def upgrade_units(self) -> int:
-        """What the capacity leaves for upgrades, in units of 64 bytes."""
-        return (self.capacity - self.super_groups * (code_bytes(min(WIDTHS)) + SCALE_BYTES)) // UNIT_BYTES
 
-
-def chunk_size(numel: int, num_chunks: int, chunk: int, bits: float) -> ChunkSize:
+def chunk_size(numel: int, num_chunks: int, chunk: int, bits: float, widths: Sequence[int]) -> ChunkSize:
     """Capacity of chunk `chunk` of a bucket of `numel` coordinates at `bits` per coordinate.
 
     At least what all super-groups need at the smallest width, at most what they can use.
@@ -63,12 +61,12 @@ def chunk_size(numel: int, num_chunks: int, chunk: int, bits: float) -> ChunkSiz
     total = num_super_groups(numel)
     super_groups = len(range(chunk, total, num_chunks))
     if not super_groups:
-        return ChunkSize(0, 0, False)
+        return ChunkSize(0, 0, 0, False)
     coordinates = super_groups * SUPER_GROUP
     if (total - 1) % num_chunks == chunk:
         coordinates -= total * SUPER_GROUP - numel
     budget = int(bits * coordinates / 8) - super_groups * BYTES_PER_SUPER_GROUP
-    smallest = used_bytes({min(WIDTHS): super_groups})
-    largest = used_bytes({max(WIDTHS): super_groups})
-    capacity = max(budget // ALIGNMENT * ALIGNMENT, align(smallest))
-    return ChunkSize(super_groups, min(capacity, align(largest)), budget < smallest)
+    smallest = used_bytes({min(widths): super_groups})
+    largest = used_bytes({max(widths): super_groups})
+    capacity = min(max(budget // ALIGNMENT * ALIGNMENT, align(smallest)), align(largest))
+    return ChunkSize(super_groups, capacity, capacity - smallest, capacity > budget)

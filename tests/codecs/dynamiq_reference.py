@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,6 +14,7 @@ WORD = 0xFFFFFFFF
 SMALLEST, INFINITY = 2.0**-100, float("inf")
 
 
+@functools.lru_cache(maxsize=64)
 def philox_words(
     counter: tuple[int, int, int, int], key: tuple[int, int], rounds: int = 7
 ) -> tuple[int, ...]:
@@ -51,6 +53,33 @@ def nearest_bf16(x: float) -> int:
     return (bits + 0x7FFF + ((bits >> 16) & 1)) >> 16
 
 
+@functools.lru_cache(maxsize=64)
+def worker_order(key: tuple[int, int], super_group: int, workers: int, rank: int) -> int:
+    """σ: the rank's place among the workers' hashes for a super-group."""
+    base = mix32_word(super_group ^ key[0]) + key[1]
+    hashes = [mix32_word((base + j * 0x27D4EB2F) & WORD) >> 8 << 8 | j for j in range(workers)]
+    return sorted(hashes).index(hashes[rank])
+
+
+Table = tuple[float, Floats, np.float32, list[np.float32]]
+"""a − 1, T, K, f(ε, ·); at 1 and 16 bits, without T, what the dither and y are scaled by instead."""
+
+
+@functools.cache
+def make_table(width: int, epsilon: float) -> Table:
+    """The tables of `width` at non-uniformity ε."""
+    if width == 1:
+        return 2.0, np.empty(0, f32), f32(1), [f32(1)]
+    if width == 16:
+        return 1.0, np.empty(0, f32), f32(32767), [f32(r / 32767) for r in range(32768)]
+    step = 1.0 if width == 2 else round(2 * epsilon * epsilon * 2**22) / 2**22
+    powers = [1.0]
+    while len(powers) < 1 << (width - 1):
+        powers.append(powers[-1] * (1.0 + step))
+    span = powers[-1] - 1.0
+    return step, np.array(powers, f32), f32(span), [f32((p - 1.0) / span) for p in powers]
+
+
 @dataclass
 class Reference:
     """One worker's codec in one round."""
@@ -59,18 +88,13 @@ class Reference:
     rank: int
     workers: int
     rounding: str = "correlated"
+    scale_rounding: str = "stochastic"
     epsilon_4: float = 0.25
     epsilon_8: float = 0.06
 
-    def table(self, width: int) -> tuple[float, list[np.float32], np.float32, list[np.float32]]:
-        """a − 1, T, K, f(ε, ·)."""
-        epsilon = {4: self.epsilon_4, 8: self.epsilon_8}.get(width, 0.0)
-        step = 1.0 if width == 2 else round(2 * epsilon * epsilon * 2**22) / 2**22
-        powers = [1.0]
-        while len(powers) < 1 << (width - 1):
-            powers.append(powers[-1] * (1.0 + step))
-        span = powers[-1] - 1.0
-        return step, [f32(p) for p in powers], f32(span), [f32((p - 1.0) / span) for p in powers]
+    def table(self, width: int) -> Table:
+        """The tables of one width."""
+        return make_table(width, {4: self.epsilon_4, 8: self.epsilon_8}.get(width, 0.0))
 
     def private_word(self, super_group: int, group: int) -> int:
         inner = mix32_word(super_group ^ self.key[1]) + self.key[0]
@@ -84,10 +108,7 @@ class Reference:
         if independent:
             return half, 1 << 16
         n = self.workers
-        base = mix32_word(super_group ^ self.key[0]) + self.key[1]
-        hashes = [mix32_word((base + j * 0x27D4EB2F) & WORD) >> 8 << 8 | j for j in range(n)]
-        order = sorted(hashes).index(hashes[self.rank])
-        value = (half * n + (order << 16)) % (n << 16)
+        value = (half * n + (worker_order(self.key, super_group, n, self.rank) << 16)) % (n << 16)
         return value ^ (self.private_word(super_group, k // 16) & 0xFFFF), n << 16
 
     def code(self, x: np.float32, maximum: np.float32, width: int, super_group: int, k: int) -> int:
@@ -95,46 +116,58 @@ class Reference:
         step, thresholds, span, _ = self.table(width)
         value, total = self.dither(super_group, k)
         shift = f32(f32(value + 0.5 - total / 2) * f32(f32(step) / f32(total)))
-        w = f32(f32(1 + step / 2) + (-shift if np.signbit(x) else shift))
-        t = f32(f32(abs(x) * f32(span / maximum)) + f32(1)) if maximum > 0 else f32(1)
-        level = sum(bool(t > f32(threshold * w)) for threshold in thresholds[:-1])
+        shift = -shift if np.signbit(x) else shift
+        y = f32(abs(x) * f32(span / maximum)) if maximum > 0 else f32(0)
+        if width == 1:
+            return int(maximum > 0 and bool(y > shift) == bool(np.signbit(x)))
+        if width == 16:
+            y = min(y, span)
+            level = int(y) + bool(f32(y - int(y)) > f32(f32(0.5) + shift))
+        else:
+            t, w = f32(y + f32(1)), f32(f32(1 + step / 2) + shift)
+            level = int((t > thresholds[:-1] * w).sum())
         return level | (int(np.signbit(x)) << (width - 1) if level else 0)
 
     def encode(self, x: Floats, width: int, super_group: int) -> tuple[list[int], list[int], int]:
         """Codes, group scales and the scale's bit pattern of one super-group."""
-        groups = np.abs(x).reshape(16, 16)
-        largest = groups.max()
+        largest = np.abs(x).max()
         if not np.isfinite(x).all():
             return [0] * 256, [0] * 16, 0x7FC0
         if largest < SMALLEST:
             return [0] * 256, [0] * 16, 0
         scale = min((bits_of(largest) + 0xFFFF) >> 16, 0x7F7F)
+        # Scaled exactly by a power of two, so that the scale lies in [2, 4).
+        exponent = int(np.frexp(float_of(scale << 16))[1]) - 2
+        unit, scaled = np.ldexp(float_of(scale << 16), -exponent), np.ldexp(x, -exponent)
         codes, group_scales = [], []
         for g in range(16):
-            maximum = f32(groups[g].max())
-            quotient = f32(maximum * f32(f32(255) / float_of(scale << 16)))
-            noise = self.private_word(super_group, g) >> 16
-            up = (noise + 0.5) / 65536 < float(quotient) - int(quotient)
-            group_scales.append(min(int(quotient) + up, 255))
-            # Too small for its scale ever to be rounded up to 1: sent as zeros.
-            kept = (
-                maximum if maximum >= 2.0**-26 * 2.0 ** (np.frexp(float_of(scale << 16))[1] - 2.0) else f32(0)
-            )
-            codes += [self.code(x[16 * g + i], kept, width, super_group, 16 * g + i) for i in range(16)]
+            group = scaled[16 * g : 16 * g + 16]
+            group_scale, maximum = self.group_scale(f32(np.abs(group).max()), unit, super_group, g)
+            group_scales.append(group_scale)
+            codes += [self.code(v, maximum, width, super_group, 16 * g + i) for i, v in enumerate(group)]
         return codes, group_scales, scale
+
+    def group_scale(
+        self, maximum: np.float32, scale: np.float32, super_group: int, group: int
+    ) -> tuple[int, np.float32]:
+        """r_G and the magnitude that the group's values are normalised by; 0 where it is sent as zeros."""
+        if maximum < 2.0**-26:  # too small for its scale ever to be rounded up to 1
+            return 0, f32(0)
+        quotient = f32(maximum * f32(f32(255) / scale))
+        fraction = float(quotient) - int(quotient)
+        if self.scale_rounding == "ceil":
+            rounded = min(int(quotient) + (fraction > 0), 255)
+            return rounded, f32(f32(rounded) * f32(scale / f32(255)))
+        noise = self.private_word(super_group, group) >> 16
+        return min(int(quotient) + ((noise + 0.5) / 65536 < fraction), 255), maximum
 
     def decode(self, codes: list[int], group_scales: list[int], scale: int, width: int) -> Floats:
         """The values of one super-group, (256,) float32."""
         values, half = self.table(width)[3], 1 << (width - 1)
         unit = f32(float_of(scale << 16) / f32(255))
         steps = [f32(unit * f32(r)) for r in group_scales]
-        return np.array(
-            [
-                f32((-values[c - half] if c >= half else values[c]) * steps[k // 16])
-                for k, c in enumerate(codes)
-            ],
-            f32,
-        )
+        signed = [-values[code - half] if code >= half else values[code] for code in codes]
+        return np.array([f32(value * steps[k // 16]) for k, value in enumerate(signed)], f32)
 
     def message(self, rows: Floats, widths: list[int], super_groups: list[int]) -> bytes:
         """A chunk's message; `widths` are descending."""

@@ -9,17 +9,19 @@ from dynamiq_reference import Reference, statistics
 from torch import Tensor
 
 from gradwire.codecs.dynamiq import kernels
+from gradwire.codecs.dynamiq.kernels import ScaleRounding
+from gradwire.codecs.dynamiq.packing import pack
 from gradwire.codecs.dynamiq.rounding import Dither, Rounding
 from gradwire.codecs.dynamiq.sizes import used_bytes
 from gradwire.codecs.dynamiq.statistics import super_group_statistics
-from gradwire.codecs.dynamiq.values import levels
+from gradwire.codecs.dynamiq.tables import WIDTHS, values_of
 from gradwire.codecs.random import stream_key
 
 CPU = torch.device("cpu")
 KEY = stream_key(seed=11, step=5, uid=77)
-COUNTS = {8: 7, 4: 7, 2: 7}
-WIDTHS = [8] * 7 + [4] * 7 + [2] * 7
-SUPER_GROUPS = [0, 3, 1 << 20, (1 << 32) - 1, 17, 18, 4] * 3
+COUNTS = dict.fromkeys(sorted(WIDTHS, reverse=True), 7)
+ROW_WIDTHS = [width for width, number in COUNTS.items() for _ in range(number)]
+SUPER_GROUPS = [0, 3, 1 << 20, (1 << 32) - 1, 17, 18, 4] * len(COUNTS)
 
 
 def hard_rows(seed: int) -> Tensor:
@@ -40,59 +42,91 @@ def hard_rows(seed: int) -> Tensor:
     return rows
 
 
-def make_coder(rank: int, workers: int, rounding: Rounding) -> kernels.Coder:
-    tables = {width: levels(width, {2: 0.0, 4: 0.25, 8: 0.06}[width], CPU) for width in COUNTS}
-    return kernels.Coder(tables, Dither(KEY, rank, workers, rounding), "stochastic")
+def hard_batch(seed: int) -> Tensor:
+    """Seven different hard super-groups for each width."""
+    return torch.cat([hard_rows(seed + i) for i in range(len(COUNTS))])
+
+
+def make_coder(rank: int, workers: int, rounding: Rounding, scale_rounding: ScaleRounding) -> kernels.Coder:
+    values = {width: values_of(width, {4: 0.25, 8: 0.06}.get(width, 0.0), CPU) for width in COUNTS}
+    return kernels.Coder(values, Dither(KEY, rank, workers, rounding), scale_rounding)
 
 
 def decode_reference(reference: Reference, rows: np.ndarray) -> np.ndarray:
-    encoded = [reference.encode(*row) for row in zip(rows, WIDTHS, SUPER_GROUPS, strict=True)]
-    return np.stack([reference.decode(*parts, width) for parts, width in zip(encoded, WIDTHS, strict=True)])
+    encoded = [reference.encode(*row) for row in zip(rows, ROW_WIDTHS, SUPER_GROUPS, strict=True)]
+    return np.stack(
+        [reference.decode(*parts, width) for parts, width in zip(encoded, ROW_WIDTHS, strict=True)]
+    )
 
 
 @pytest.mark.parametrize(
-    ("rank", "workers", "rounding"), [(0, 1, "correlated"), (4, 5, "correlated"), (2, 8, "independent")]
+    ("rank", "workers", "rounding", "scale_rounding"),
+    [
+        (0, 1, "correlated", "stochastic"),
+        (4, 5, "correlated", "stochastic"),
+        (2, 8, "independent", "ceil"),
+    ],
 )
-def test_every_operation_matches_the_reference(rank: int, workers: int, rounding: Rounding) -> None:
-    coder, reference = make_coder(rank, workers, rounding), Reference(KEY, rank, workers, rounding)
+def test_every_operation_matches_the_reference(
+    rank: int, workers: int, rounding: Rounding, scale_rounding: ScaleRounding
+) -> None:
+    coder = make_coder(rank, workers, rounding, scale_rounding)
+    reference = Reference(KEY, rank, workers, rounding, scale_rounding)
     indices = torch.tensor(SUPER_GROUPS)
-    rows = torch.cat([hard_rows(seed) for seed in range(3)])
+    rows = hard_batch(0)
     size = used_bytes(COUNTS)
     message = torch.full((size + 48,), 0xAB, dtype=torch.uint8)
     with np.errstate(all="ignore"):
         kernels.compress(rows, indices, COUNTS, coder, message)
-        assert bytes(message[:size].tolist()) == reference.message(rows.numpy(), WIDTHS, SUPER_GROUPS)
+        assert bytes(message[:size].tolist()) == reference.message(rows.numpy(), ROW_WIDTHS, SUPER_GROUPS)
         assert not message[size:].any()
 
         decoded, expected = torch.empty_like(rows), decode_reference(reference, rows.numpy())
         kernels.decompress(message, COUNTS, coder, decoded)
         np.testing.assert_array_equal(decoded.numpy(), expected)
-        assert (
-            np.isnan(expected[[5, 12, 19]]).all()
-            and np.isfinite(np.delete(expected, [5, 12, 19], axis=0)).all()
-        )
+        damaged = list(range(5, len(rows), 7))
+        assert np.isnan(expected[damaged]).all()
+        assert np.isfinite(np.delete(expected, damaged, axis=0)).all()
 
-        own = torch.cat([hard_rows(seed) for seed in range(3, 6)]) * 0.5
+        own = hard_batch(100) * 0.5
         sums = own.numpy() + expected
         fused, out = own.clone(), torch.empty_like(message)
         kernels.decompress_accumulate_recompress(message, fused, indices, COUNTS, coder, out)
-        assert bytes(out[:size].tolist()) == reference.message(sums, WIDTHS, SUPER_GROUPS)
+        assert bytes(out[:size].tolist()) == reference.message(sums, ROW_WIDTHS, SUPER_GROUPS)
         assert not out[size:].any()
         kernels.decompress_accumulate(message, COUNTS, coder, own)
         np.testing.assert_array_equal(own.numpy(), sums)
 
 
 def test_no_code_is_a_negative_zero() -> None:
-    rows = torch.cat([hard_rows(seed) for seed in range(3)])
+    """1 bit has no zero, hence no negative one."""
     message = torch.empty(used_bytes(COUNTS), dtype=torch.uint8)
-    kernels.compress(rows, torch.tensor(SUPER_GROUPS), COUNTS, make_coder(0, 3, "correlated"), message)
+    coder = make_coder(0, 3, "correlated", "stochastic")
+    kernels.compress(hard_batch(0), torch.tensor(SUPER_GROUPS), COUNTS, coder, message)
     offset = 0
     for width, number in COUNTS.items():
-        packed = message[offset : offset + 32 * width * number]
-        codes = (packed[:, None] >> torch.arange(0, 8, width, dtype=torch.uint8)) & ((1 << width) - 1)
+        packed = message[offset : offset + 32 * width * number].view(number, -1)
+        offset += packed.numel()
+        if width == 1:
+            continue
+        codes = unpack(packed, width)
         assert codes.unique().numel() > 2
         assert not (codes == 1 << (width - 1)).any()
-        offset += packed.numel()
+
+
+def unpack(packed: Tensor, width: int) -> Tensor:
+    """(rows, 32·width) uint8 as codes (rows, 256) int64, bit by bit."""
+    bits = (packed[:, :, None] >> torch.arange(8, dtype=torch.uint8)) & 1
+    weights = 1 << torch.arange(width)
+    return (bits.view(len(packed), 256, width).long() * weights).sum(dim=2)
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_codes_lie_one_after_another_little_endian(width: int) -> None:
+    codes = torch.randint(0, 1 << width, (9, 256), generator=torch.Generator().manual_seed(width))
+    packed = torch.empty(9, 32 * width, dtype=torch.uint8)
+    pack(codes.to(torch.int16 if width == 16 else torch.uint8), width, packed)
+    assert torch.equal(unpack(packed, width), codes)
 
 
 @pytest.mark.parametrize("numel", [1, 255, 256, 1000, 1792])

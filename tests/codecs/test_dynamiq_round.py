@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 from dynamiq_rounds import empty_message, heavy_tailed, make_hops, run_ring, simulate_ring, vnmse
 from torch import Tensor
 
 from gradwire.codecs.dynamiq import DynamiQ, kernels
+from gradwire.codecs.dynamiq.blocks import to_super_groups
+from gradwire.codecs.dynamiq.plan import make_plan
+from gradwire.codecs.dynamiq.sizes import chunk_size
+from gradwire.codecs.dynamiq.statistics import super_group_statistics
+from gradwire.codecs.dynamiq.upgrades import paper_upgrades
 from gradwire.codecs.interface import Layout
 
 ACCURATE = 5e-4
@@ -32,6 +39,54 @@ def test_every_rank_gets_the_same_mean_at_any_size(numel: int, workers: int) -> 
     if numel == 5000:
         # Two or three super-groups a chunk hardly go beyond 4 bits, whose error grows along nine hops.
         assert vnmse(results[0], xs) < 0.1
+
+
+VARIANTS = [
+    {"widths": [1, 2, 4], "bits": 3.5},
+    {"widths": [2, 8], "bits": 5.0, "allocation": "exact"},
+    {"widths": [4], "bits": 4.6875},
+    {"widths": [1, 2, 4, 8, 16], "bits": 6.0},
+    {"widths": [16, 1, 4], "bits": 9.0, "allocation": "exact", "rounding": "independent"},
+    {"allocation": "exact"},
+]
+
+
+@pytest.mark.parametrize("options", VARIANTS, ids=str)
+@pytest.mark.parametrize("workers", [1, 2, 5])
+def test_any_widths_serve_every_rank_alike_within_the_budget(options: dict[str, Any], workers: int) -> None:
+    for numel in (1, 255, 257, 5000):
+        codec, xs = DynamiQ(**options), heavy_tailed(numel, workers, spread=1.5)
+        hops = make_hops(codec, xs)
+        spent = sum(hops[0].message_bytes(range(c, c + 1), 1) for c in range(workers)) + 4 * -(-numel // 256)
+        results = run_ring(hops)
+        assert all(torch.equal(result, results[0]) for result in results)
+        assert results[0].shape == (numel,) and results[0].isfinite().all()
+        if numel == 5000:
+            assert 8 * spent <= codec.bits * numel or len(codec.widths) == 1
+            assert vnmse(results[0], xs) < 1.0
+
+
+@pytest.mark.parametrize("options", VARIANTS, ids=str)
+def test_any_widths_show_non_finite_values_and_keep_zeros(options: dict[str, Any]) -> None:
+    xs = heavy_tailed(3000, 3)
+    for x in xs:
+        x[512:1024] = 0.0
+    xs[1][300], xs[2][2990] = torch.nan, -torch.inf
+    expected = torch.zeros(3000, dtype=torch.bool)
+    expected[256:512] = expected[2816:] = True
+    for result in simulate_ring(DynamiQ(**options), xs):
+        assert torch.equal(result.isnan(), expected)
+        assert result[~expected].isfinite().all()
+        assert not result[512:1024].any()
+
+
+def test_all_five_widths_are_used() -> None:
+    """By gradients so skewed that some super-groups are worth hardly anything, others nearly all."""
+    widths, x = (1, 2, 4, 8, 16), heavy_tailed(60_000, 1, spread=5.0)[0]
+    sizes = (chunk_size(60_000, 1, 0, 5.0, widths),)
+    plan = make_plan(*super_group_statistics(to_super_groups(x), 60_000), 1, sizes, paper_upgrades(widths))
+    assert list(plan.counts[0]) == list(widths)
+    assert all(number > 0 for number in plan.counts[0].values())
 
 
 @pytest.mark.parametrize("workers", [2, 5])
@@ -173,12 +228,29 @@ def test_fewer_super_groups_than_chunks() -> None:
         ("epsilon_8", 1.0),
         ("rounding", "none"),
         ("scale_rounding", "up"),
+        ("allocation", "best"),
     ],
 )
 def test_bad_settings_are_refused_in_one_line(field: str, value: object) -> None:
     with pytest.raises(ValueError, match=rf"^codec\.{field}={value}: choose .*[a-z0-9)]$") as error:
         DynamiQ(**{field: value})  # type: ignore[arg-type]
     assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("widths", [[], [3], [2, 2], [2, 4, 32]])
+def test_widths_without_values_are_refused(widths: list[int]) -> None:
+    with pytest.raises(ValueError) as refused:
+        DynamiQ(widths=widths)
+    assert str(refused.value).startswith(f"codec.widths={widths}: choose one or more of 1, 2, 4, 8, 16")
+    assert "\n" not in str(refused.value)
+
+
+def test_the_budget_fits_the_widths() -> None:
+    assert DynamiQ(widths=[4, 1], bits=4.6875).widths == [1, 4]
+    with pytest.raises(ValueError, match=r"codec.bits=5.0: .* from 1.6875 to 4.6875 \(1 to 4 bits of code"):
+        DynamiQ(widths=[1, 4])
+    with pytest.raises(ValueError, match=r"codec.bits=5.0: choose 4.6875 \(4 bits of code"):
+        DynamiQ(widths=[4])
 
 
 def test_what_is_not_supported_says_why() -> None:

@@ -41,7 +41,7 @@ def test_every_choice_of_every_group_is_runnable(turn: int, tmp_path: Path) -> N
     composed.model.weights, composed.model.tokenizer = "random", None  # size=paper wants the real ones
     config = validate(composed)
     names = {group: choice for group, choice in chosen.items() if "name" in config.get(group, {})}
-    names["dataset"] = "embedded" if chosen["dataset"] == "embedded" else "text"
+    names["dataset"] = "text" if chosen["dataset"] == "auto" else chosen["dataset"]  # auto: there is a path
     names["kernels"] = "default"  # what auto stands for
     assert {group: config[group].name for group in names} == names
 

@@ -1,0 +1,150 @@
+"""Parameters that travel in bf16 whatever the codec: those whose names match a glob of `codec.exclude`.
+
+A bucket is taken apart by its layout: the codec synchronizes the remaining parameters, then BF16 the
+excluded ones, and both means are put back in their places. A bucket with nothing to exclude goes to the
+codec as it is.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
+from itertools import accumulate
+
+import torch
+from torch import Tensor
+
+from gradwire.codecs.exact import BF16
+from gradwire.codecs.interface import Codec, Collectives, Layout, Round
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Part:
+    """Some of a bucket's parameters: a layout of their own, and where each of them lies in the bucket."""
+
+    layout: Layout
+    places: tuple[slice, ...]
+
+    def take(self, x: Tensor) -> Tensor:
+        """These parameters' coordinates of a bucket (numel,), one after another."""
+        return torch.cat([x[place] for place in self.places])
+
+    def put(self, mean: Tensor, bucket: Tensor) -> None:
+        """The inverse of `take`, into `bucket`."""
+        lengths = [place.stop - place.start for place in self.places]
+        for place, values in zip(self.places, torch.split(mean, lengths), strict=True):
+            bucket[place] = values
+
+
+def part_of(layout: Layout, chosen: Sequence[int]) -> Part | None:
+    """The parameters at the positions `chosen` (ascending) of a bucket, None if there are none of them."""
+    if not chosen:
+        return None
+    shapes = tuple(layout.shapes[i] for i in chosen)
+    ends = list(accumulate(math.prod(shape) for shape in shapes))
+    starts = [layout.offsets[i] for i in chosen]
+    places = [slice(start, start + math.prod(shape)) for start, shape in zip(starts, shapes, strict=True)]
+    own = replace(
+        layout,
+        names=tuple(layout.names[i] for i in chosen),
+        shapes=shapes,
+        offsets=(0, *ends[:-1]),
+        numel=ends[-1],
+    )
+    return Part(own, tuple(places))
+
+
+@dataclass(frozen=True)
+class Split:
+    """A bucket's parameters for the codec, and those for BF16."""
+
+    remaining: Part | None
+    excluded: Part | None
+
+
+class Exclude:
+    """`codec` for all parameters but those that match one of `globs`.
+
+    What it says about itself is the codec's. Buckets of excluded parameters only do not count: the codec's
+    own first one is number 0 of a step. Which that is follows from the layouts of the step before, so it is
+    the same on all ranks, whichever bucket starts first. A bucket that is not where it was in that step keeps
+    its number: in the first step, and when DistributedDataParallel has rebuilt its buckets.
+
+    A glob that matches no parameter is told at the end of the first step, when all names have been seen.
+    """
+
+    def __init__(self, codec: Codec, globs: Sequence[str]) -> None:
+        self._codec, self._globs, self._bf16 = codec, tuple(globs), BF16()
+        self.name, self.unbiased, self.stateful = codec.name, codec.unbiased, codec.stateful
+        self.clock_driven, self.one_at_a_time = codec.clock_driven, codec.one_at_a_time
+        self._splits: dict[Layout, Split] = {}
+        self._this_step: dict[int, Layout] = {}
+        self._last_step: dict[int, Layout] = {}
+        self._rank = 0
+
+    def supports(self, topology: str, size: int, layout: Layout) -> str | None:
+        remaining = self._split(layout).remaining
+        return None if remaining is None else self._codec.supports(topology, size, remaining.layout)
+
+    async def synchronize(self, x: Tensor, round: Round, comm: Collectives) -> Tensor:
+        split = self._split(round.layout)
+        own = replace(round, bucket=self._number(round))
+        if split.excluded is None:
+            return await self._codec.synchronize(x, own, comm)
+        mean = torch.empty_like(x)
+        for part, codec in ((split.remaining, self._codec), (split.excluded, self._bf16)):
+            if part is not None:
+                partial = await codec.synchronize(part.take(x), replace(own, layout=part.layout), comm)
+                part.put(partial, mean)
+        return mean
+
+    def end_step(self, step: int) -> Mapping[str, float]:
+        if self._this_step and not self._last_step and self._rank == 0:
+            self._warn_of_globs_without_match()
+        self._last_step, self._this_step = self._this_step or self._last_step, {}
+        return self._codec.end_step(step)
+
+    def state_dict(self) -> dict[str, Tensor]:
+        return self._codec.state_dict()
+
+    def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
+        self._codec.load_state_dict(state)
+
+    def _split(self, layout: Layout) -> Split:
+        if layout not in self._splits:
+            matched = [any(fnmatchcase(name, glob) for glob in self._globs) for name in layout.names]
+            if any(matched):
+                excluded = part_of(layout, [i for i, match in enumerate(matched) if match])
+                remaining = part_of(layout, [i for i, match in enumerate(matched) if not match])
+                self._splits[layout] = Split(remaining, excluded)
+            else:
+                self._splits[layout] = Split(Part(layout, (slice(0, layout.numel),)), None)
+        return self._splits[layout]
+
+    def _number(self, round: Round) -> int:
+        """The round's number among the buckets of its step that have parameters for the codec."""
+        self._rank = round.rank
+        self._this_step[round.bucket] = round.layout
+        if self._last_step.get(round.bucket) != round.layout:
+            return round.bucket
+        earlier = [layout for bucket, layout in self._last_step.items() if bucket < round.bucket]
+        return sum(self._split(layout).remaining is not None for layout in earlier)
+
+    def _warn_of_globs_without_match(self) -> None:
+        names = [name for layout in self._this_step.values() for name in layout.names]
+        for glob in self._globs:
+            if not any(fnmatchcase(name, glob) for name in names):
+                logger.warning("codec.exclude: no parameter's name matches %s; one is %s", glob, names[0])
+
+
+def check_globs(globs: object) -> list[str]:
+    """`globs` as a list. Raises ValueError unless they are a sequence of non-empty strings."""
+    listed = list(globs) if isinstance(globs, Sequence) and not isinstance(globs, str) else [""]
+    if not all(isinstance(glob, str) and glob for glob in listed):
+        raise ValueError(f"codec.exclude={globs}: choose a list of names or globs, e.g. ['*embed*','*.bias']")
+    return listed

@@ -1,0 +1,256 @@
+"""Parameters that travel in bf16: what is split, what the codec sees, what comes back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from gradwire.codecs.exclude import Exclude
+from gradwire.codecs.interface import Codec, Collectives, Layout, Round, StatelessCodec
+from gradwire.codecs.registry import make_codec
+from gradwire.harness.collective.collectives import Fabric
+from gradwire.harness.parallel.synchronize import synchronization
+from gradwire.harness.topology.registry import make_schedule
+from gradwire.harness.world.virtual import VirtualWorld
+
+CPU = torch.device("cpu")
+WORKERS = 3
+Shapes = Mapping[str, tuple[int, ...]]
+
+BLOCK: Shapes = {
+    "h.0.mlp.weight": (40, 70),
+    "h.0.mlp.bias": (40,),
+    "wte.embedding": (90, 33),
+    "h.0.ln": (33,),
+}
+
+
+def layout_of(shapes: Shapes) -> Layout:
+    sizes = [torch.Size(shape).numel() for shape in shapes.values()]
+    offsets = tuple(sum(sizes[:i]) for i in range(len(sizes)))
+    return Layout(tuple(shapes), tuple(shapes.values()), offsets, sum(sizes))
+
+
+def gradients(numel: int) -> list[Tensor]:
+    generator = torch.Generator().manual_seed(numel)
+    return [torch.randn(numel, generator=generator).exp() for _ in range(WORKERS)]
+
+
+def synchronize(
+    codecs: list[Codec], layouts: list[Layout], step: int = 0, topology: str = "ring"
+) -> tuple[list[list[Tensor]], int]:
+    """Every bucket's means by rank, two buckets in flight, and the bytes rank 0 sent."""
+    world = VirtualWorld(WORKERS, Fabric(lambda size: make_schedule(topology, size)), CPU, debug=True)
+    xs = [gradients(layout.numel) for layout in layouts]
+
+    def collective(rank: int, bucket: int) -> Any:
+        round = Round(step, layouts[bucket], rank, WORKERS, 7, bucket)
+        return synchronization(codecs[rank], xs[bucket][rank], round, check_hashes=True)
+
+    tasks = {
+        rank: [(0.0, f"bucket{bucket}", collective(rank, bucket)) for bucket in range(len(layouts))]
+        for rank in range(WORKERS)
+    }
+    results = world.run_step(tasks)
+    traffic = world.traffic[0].by_phase
+    return [results[rank] for rank in range(WORKERS)], sum(
+        bytes_sent for phase, bytes_sent in traffic.items() if phase != "measure"
+    )
+
+
+def per_rank(make: Callable[[], Codec]) -> list[Codec]:
+    return [make() for _ in range(WORKERS)]
+
+
+@dataclass
+class Witness(StatelessCodec):
+    """Writes down what it is given; its mean is a constant."""
+
+    name: str = "witness"
+    seen: list[tuple[int, tuple[str, ...]]] = field(default_factory=list)
+
+    stateful = True
+    unbiased = True
+    one_at_a_time = True
+
+    def supports(self, topology: str, size: int, layout: Layout) -> str | None:
+        return f"{layout.names} on {size} over {topology}"
+
+    async def synchronize(self, x: Tensor, round: Round, comm: Collectives) -> Tensor:
+        assert x.numel() == round.layout.numel == sum(map(len, self.taken(round.layout, x)))
+        self.seen.append((round.bucket, round.layout.names))
+        return torch.full_like(x, 7.0)
+
+    @staticmethod
+    def taken(layout: Layout, x: Tensor) -> list[Tensor]:
+        sizes = [torch.Size(shape).numel() for shape in layout.shapes]
+        return [x[start : start + size] for start, size in zip(layout.offsets, sizes, strict=True)]
+
+    def end_step(self, step: int) -> Mapping[str, float]:
+        return {"steps": float(step)}
+
+    def state_dict(self) -> dict[str, Tensor]:
+        return {"seen": torch.tensor(len(self.seen))}
+
+    def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
+        self.seen = [(int(state["seen"]), ())]
+
+
+@pytest.mark.parametrize("topology", ["ring", "butterfly"])
+@pytest.mark.parametrize("codec", ["dynamiq", "bf16", "mxfp8"])
+def test_a_bucket_without_excluded_parameters_is_untouched(codec: str, topology: str) -> None:
+    layouts = [layout_of(BLOCK)]
+    plain, sent = synchronize(per_rank(lambda: make_codec(codec)), layouts, topology=topology)
+    wrapped = per_rank(lambda: make_codec(codec, exclude=["*.nothing"]))
+    same, also_sent = synchronize(wrapped, layouts, topology=topology)
+    assert all(torch.equal(a[0], b[0]) for a, b in zip(plain, same, strict=True))
+    assert sent == also_sent
+
+
+@pytest.mark.parametrize("topology", ["ring", "butterfly"])
+def test_every_parameter_comes_back_where_it_was(topology: str) -> None:
+    """The excluded ones as BF16 alone would have them, the others as the codec alone would."""
+    layout = layout_of(BLOCK)
+    globs = ["*embed*", "*.bias"]
+    codecs = per_rank(lambda: make_codec("dynamiq", exclude=globs, bits=6.0))
+    means, sent = synchronize(codecs, [layout], topology=topology)
+    assert all(torch.equal(mean[0], means[0][0]) for mean in means)
+
+    excluded = [1, 2]
+    x = gradients(layout.numel)
+    parts = {name: Witness.taken(layout, means[0][0])[i] for i, name in enumerate(layout.names)}
+    for positions, options in ((excluded, {"name": "bf16"}), ([0, 3], {"name": "dynamiq", "bits": 6.0})):
+        own = layout_of({layout.names[i]: layout.shapes[i] for i in positions})
+        inputs = [torch.cat([Witness.taken(layout, each)[i] for i in positions]) for each in x]
+        alone = alone_with(options, own, inputs, topology)
+        expected = torch.cat([parts[layout.names[i]] for i in positions])
+        assert torch.equal(alone, expected)
+    coordinates = [torch.Size(shape).numel() for shape in BLOCK.values()]
+    in_bf16 = coordinates[1] + coordinates[2]
+    if topology == "ring":
+        per_coordinate = 2 * (WORKERS - 1) / WORKERS
+        expected_bits = 16 * in_bf16 + 6 * (layout.numel - in_bf16)
+        assert 0.9 * expected_bits < 8 * sent / per_coordinate < 1.1 * expected_bits
+
+
+def alone_with(options: Mapping[str, Any], layout: Layout, inputs: list[Tensor], topology: str) -> Tensor:
+    """The mean of `inputs` by an unwrapped codec."""
+    world = VirtualWorld(WORKERS, Fabric(lambda size: make_schedule(topology, size)), CPU, debug=True)
+    collectives = {
+        rank: synchronization(
+            make_codec(**options), inputs[rank], Round(0, layout, rank, WORKERS, 7), check_hashes=True
+        )
+        for rank in range(WORKERS)
+    }
+    return world.run(collectives)[0]
+
+
+def test_a_bucket_of_excluded_parameters_never_reaches_the_codec() -> None:
+    codecs: list[Codec] = [Exclude(Witness(), ["wte.*", "h.0.ln"]) for _ in range(WORKERS)]
+    layouts = [layout_of({"wte.embedding": (50, 9), "h.0.ln": (9,)})]
+    (means, *_), _ = synchronize(codecs, layouts)
+    expected, _ = synchronize(per_rank(lambda: make_codec("bf16")), layouts)
+    assert torch.equal(means[0], expected[0][0])
+    assert int(codecs[0].state_dict()["seen"]) == 0
+
+
+def test_the_codec_counts_its_own_buckets_whichever_starts_first() -> None:
+    """Buckets 0 and 1 have nothing for it, bucket 2 a part, bucket 3 everything: 2 and 3 are 0 and 1."""
+    layouts = [
+        layout_of({"wte.embedding": (50, 9)}),
+        layout_of({"h.1.bias": (9,), "h.1.ln.bias": (9,)}),
+        layout_of({"h.1.weight": (9, 9), "h.0.bias": (9,)}),
+        layout_of({"h.0.weight": (9, 9)}),
+    ]
+    witnesses = [Witness() for _ in range(WORKERS)]
+    codecs = [Exclude(witness, ["*embed*", "*.bias"]) for witness in witnesses]
+    numbers = {("h.1.weight",): 0, ("h.0.weight",): 1}
+    for step in range(3):
+        for rank, codec in enumerate(codecs):
+            for witness in witnesses:
+                witness.seen.clear()
+            rounds = [Round(step, layout, rank, WORKERS, 7, bucket) for bucket, layout in enumerate(layouts)]
+            ready = [codec.synchronize(torch.zeros(r.layout.numel), r, NoNetwork()) for r in rounds]
+            order = ready if (rank + step) % 2 else ready[::-1]
+            for coroutine in order:
+                finish(coroutine)
+            seen = {names: bucket for bucket, names in witnesses[rank].seen}
+            if step:
+                assert seen == numbers
+            else:  # nothing is known yet: no bucket is taken for another
+                assert seen == {("h.1.weight",): 2, ("h.0.weight",): 3}
+        for codec in codecs:
+            assert codec.end_step(step) == {"steps": float(step)}
+
+
+def test_rebuilt_buckets_keep_their_numbers_for_a_step() -> None:
+    first = [layout_of({"a.bias": (3,)}), layout_of({"a.weight": (3, 3), "b.weight": (3, 3)})]
+    rebuilt = [layout_of({"b.weight": (3, 3), "a.bias": (3,)}), layout_of({"a.weight": (3, 3)})]
+    witness = Witness()
+    codec = Exclude(witness, ["*.bias"])
+    found = []
+    for step, layouts in enumerate([first, first, rebuilt, rebuilt]):
+        witness.seen.clear()
+        for bucket, layout in enumerate(layouts):
+            round = Round(step, layout, 0, WORKERS, 7, bucket)
+            finish(codec.synchronize(torch.zeros(layout.numel), round, NoNetwork()))
+        codec.end_step(step)
+        found.append([bucket for bucket, _ in witness.seen])
+    assert found == [[1], [0], [0, 1], [0, 1]]
+
+
+class NoNetwork:
+    """Collectives of one rank: BF16's sums are its own gradients."""
+
+    rank, size, num_chunks = 0, 1, 1
+
+    async def all_reduce(self, hops: Any) -> Tensor:
+        return hops.finish()  # type: ignore[no-any-return]
+
+
+def finish(coroutine: Any) -> None:
+    """Run a coroutine that never waits."""
+    with pytest.raises(StopIteration):
+        coroutine.send(None)
+
+
+def test_it_speaks_for_its_codec() -> None:
+    witness = Witness()
+    codec = Exclude(witness, ["*.bias"])
+    assert isinstance(codec, Codec)
+    own = ("name", "unbiased", "stateful", "clock_driven", "one_at_a_time")
+    assert [getattr(codec, name) for name in own] == [getattr(witness, name) for name in own]
+    assert codec.supports("ring", 4, layout_of(BLOCK)) == (
+        "('h.0.mlp.weight', 'wte.embedding', 'h.0.ln') on 4 over ring"
+    )
+    assert codec.supports("ring", 4, layout_of({"h.0.mlp.bias": (3,)})) is None
+    codec.load_state_dict({"seen": torch.tensor(5)})
+    assert witness.seen == [(5, ())]
+
+
+def test_a_glob_that_matches_nothing_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
+    layouts = [layout_of(BLOCK), layout_of({"lm_head.weight": (4, 4)})]
+    codecs = per_rank(lambda: make_codec("bf16", exclude=["*.bias", "*.biass", "lm_head*"]))
+    for step in range(3):
+        synchronize(codecs, layouts, step)
+        for codec in codecs:
+            codec.end_step(step)
+    (record,) = caplog.records
+    assert "codec.exclude" in record.getMessage() and "*.biass" in record.getMessage()
+    assert "\n" not in record.getMessage()
+
+
+@pytest.mark.parametrize("exclude", ["*.bias", [""], [3], 5, None])
+def test_what_is_no_list_of_globs_is_refused(exclude: Any) -> None:
+    with pytest.raises(ValueError, match=r"^codec.exclude=.*: choose a list of names or globs") as refused:
+        make_codec("bf16", exclude=exclude)
+    assert "\n" not in str(refused.value)
+
+
+def test_without_globs_there_is_no_wrapper() -> None:
+    assert type(make_codec("bf16", exclude=[])) is type(make_codec("bf16"))
