@@ -152,7 +152,7 @@ class Collectives(Protocol):
         ...
 
     async def backend_sum(self, x: Tensor) -> Tensor:
-        """The sum by the communication library's own all-reduce (gloo, NCCL); uncounted bytes."""
+        """The sum by the communication library's own all-reduce (gloo, NCCL), in place; uncounted bytes."""
         ...
 
 

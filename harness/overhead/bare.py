@@ -25,9 +25,11 @@ class BareLoop:
             gradient_as_bucket_view=config.parallel.gradient_as_bucket_view,
         )
         self._parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
-        self._optimizer = torch.optim.AdamW(
-            self._parameters, lr=train.lr, weight_decay=train.weight_decay, fused=True
-        )
+        groups = [
+            {"params": [p for p in self._parameters if p.dim() >= 2], "weight_decay": train.weight_decay},
+            {"params": [p for p in self._parameters if p.dim() < 2], "weight_decay": 0.0},
+        ]
+        self._optimizer = torch.optim.AdamW(groups, lr=train.lr, fused=True)
         self._clip = float("inf") if train.clip_norm is None else train.clip_norm
         self._data, self._micro_batch, self._device = data, train.micro_batch, device
         self._generator = torch.Generator().manual_seed(rank)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
@@ -14,7 +14,7 @@ Contestant = Callable[[int], object]
 
 @dataclass(frozen=True)
 class Block:
-    """One block of one contestant: seconds per step."""
+    """One block of one contestant: seconds per step, on one rank or on all of them together."""
 
     cpu_s: float
     wall_s: float
@@ -40,6 +40,22 @@ def alternate(
     return found
 
 
+def as_lists(blocks: Mapping[str, Sequence[Block]]) -> dict[str, list[list[float]]]:
+    """For JSON: contestant to [CPU, wall] of each block."""
+    return {name: [[block.cpu_s, block.wall_s] for block in found] for name, found in blocks.items()}
+
+
+def over_ranks(ranks: Sequence[Mapping[str, Sequence[Sequence[float]]]]) -> dict[str, list[Block]]:
+    """The job's blocks from all ranks' (as `as_lists` gives them): CPU time summed, the longest wall."""
+    return {
+        name: [
+            Block(sum(cpu for cpu, _ in same), max(wall for _, wall in same))
+            for same in zip(*(rank[name] for rank in ranks), strict=True)
+        ]
+        for name in ranks[0]
+    }
+
+
 def ratio(candidate: Sequence[float], baseline: Sequence[float]) -> dict[str, float]:
     """Ratio of the medians, and the smallest, middle and largest ratio of blocks of one round."""
     rounds = sorted(first / second for first, second in zip(candidate, baseline, strict=True))
@@ -52,7 +68,7 @@ def ratio(candidate: Sequence[float], baseline: Sequence[float]) -> dict[str, fl
 
 
 def summarize(blocks: Mapping[str, Sequence[Block]], baseline: str) -> dict[str, Any]:
-    """Medians per contestant in seconds a step, ratios to `baseline`, and all blocks."""
+    """Medians per contestant in seconds a step, ratios to `baseline`, and all blocks as [CPU, wall]."""
     base = blocks[baseline]
     return {
         "seconds_per_step": {
@@ -70,5 +86,5 @@ def summarize(blocks: Mapping[str, Sequence[Block]], baseline: str) -> dict[str,
             for name, found in blocks.items()
             if name != baseline
         },
-        "blocks": {name: [asdict(block) for block in found] for name, found in blocks.items()},
+        "blocks": as_lists(blocks),
     }

@@ -13,7 +13,7 @@ from gradwire.harness.launch.worker import joined_process_group
 from gradwire.harness.measure.timeline import event_cost
 from gradwire.harness.models.build import build_model
 from gradwire.harness.overhead.bare import BareLoop
-from gradwire.harness.overhead.compare import alternate, summarize
+from gradwire.harness.overhead.compare import alternate, as_lists
 from gradwire.harness.record.files import write_atomically
 from gradwire.harness.trainer.build import Parts, build
 from gradwire.harness.trainer.loop import Trainer
@@ -34,7 +34,7 @@ def benchmark_rank(config: DictConfig, directory: Path, rendezvous: Path, rank: 
             WITHOUT_SPANS: without.run,
         }
         blocks = alternate(contestants, config.overhead.blocks, config.overhead.steps, dist.barrier)
-        found = summarize(blocks, BARE) | {"recording": with_spans.recording(), "rank": rank}
+        found = {"blocks": as_lists(blocks), "recording": with_spans.recording()}
         write_atomically(directory / f"rank{rank}.json", json.dumps(found))
         for stepper in (with_spans, without):
             stepper.parts.world.close()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from statistics import median
 from typing import Any
 
 from omegaconf import DictConfig
@@ -13,6 +12,7 @@ from gradwire.harness.config.errors import ConfigError
 from gradwire.harness.launch.processes import run_processes
 from gradwire.harness.launch.scratch import scratch_folder
 from gradwire.harness.launch.torchrun import under_torchrun
+from gradwire.harness.overhead.compare import over_ranks, summarize
 from gradwire.harness.overhead.rank import BARE, HARNESS, WITHOUT_SPANS, benchmark_rank
 from gradwire.harness.record.directory import make_directory
 from gradwire.harness.record.files import write_atomically
@@ -44,13 +44,14 @@ def run(config: DictConfig, directory: Path) -> int:
         "workers": config.cluster.workers,
         "micro_batch": config.train.micro_batch,
         "steps_per_block": config.overhead.steps,
-        "blocks": config.overhead.blocks,
+        "blocks_each": config.overhead.blocks,
         "commit": commit,
         "dirty": dirty,
         "code_hash": code_hash(),
         "versions": versions(),
         "machine": machine(),
-        "ranks": ranks,
+        "recording": ranks[0]["recording"],
+        **summarize(over_ranks([rank["blocks"] for rank in ranks]), BARE),
     }
     write_atomically(directory / FILE, json.dumps(found, indent=1) + "\n")
     print(table(found))
@@ -59,32 +60,30 @@ def run(config: DictConfig, directory: Path) -> int:
 
 
 def table(found: dict[str, Any]) -> str:
-    """The figures as Markdown: medians over blocks, of the slowest rank where ranks differ."""
-    ranks = found["ranks"]
+    """The figures as Markdown: medians over blocks; all workers' CPU time, the slowest one's wall time."""
     lines = [
         f"{found['model']} (size {found['size']}), codec {found['codec']}, {found['workers']} workers, "
-        f"{found['blocks']} alternating blocks of {found['steps_per_block']} steps each",
+        f"{found['blocks_each']} alternating blocks of {found['steps_per_block']} steps each",
         "",
         "| loop | CPU ms/step | wall ms/step | CPU ratio (lowest-highest block) | wall ratio |",
         "|---|---|---|---|---|",
     ]
     for name in (BARE, HARNESS, WITHOUT_SPANS):
-        cpu, wall = (
-            1e3 * max(rank["seconds_per_step"][name][kind] for rank in ranks) for kind in ("cpu", "wall")
-        )
-        ratios = ["1", "1"] if name == BARE else [_ratio(ranks, name, kind) for kind in ("cpu", "wall")]
-        lines.append(f"| {name} | {cpu:.2f} | {wall:.2f} | {ratios[0]} | {ratios[1]} |")
-    spans = median(rank["recording"]["spans_per_step"] for rank in ranks)
-    span_s = median(rank["recording"]["span_s"] for rank in ranks)
-    step_s = median(rank["seconds_per_step"][HARNESS]["wall"] for rank in ranks)
+        seconds = found["seconds_per_step"][name]
+        ratios = [_ratio(found, name, kind) for kind in ("cpu", "wall")]
+        times = [f"{1e3 * seconds[kind]:.2f}" for kind in ("cpu", "wall")]
+        lines.append(f"| {' | '.join([name, *times, *ratios])} |")
+    spans, span_s = found["recording"]["spans_per_step"], found["recording"]["span_s"]
+    share = spans * span_s / found["seconds_per_step"][HARNESS]["wall"]
     lines += [
         "",
-        f"Recording: {spans:.0f} spans a step at {1e6 * span_s:.2f} us each: "
-        f"{100 * spans * span_s / step_s:.3f} % of a step.",
+        f"Recording: {spans:.0f} spans a step at {1e6 * span_s:.2f} us each: {share:.4%} of a step.",
     ]
     return "\n".join(lines)
 
 
-def _ratio(ranks: list[dict[str, Any]], name: str, kind: str) -> str:
-    worst = max((rank["ratio"][name][kind] for rank in ranks), key=lambda ratio: float(ratio["of_medians"]))
-    return f"{worst['of_medians']:.3f} ({worst['lowest']:.3f}-{worst['highest']:.3f})"
+def _ratio(found: dict[str, Any], name: str, kind: str) -> str:
+    if name == BARE:
+        return "1"
+    ratio = found["ratio"][name][kind]
+    return f"{ratio['of_medians']:.3f} ({ratio['lowest']:.3f}-{ratio['highest']:.3f})"
