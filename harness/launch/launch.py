@@ -39,7 +39,7 @@ def run_here(config: DictConfig, directory: Path) -> None:
             return
         opened = open_run(config, directory)
         print_notes(opened)
-        with stop_requests() as stop, _failure_recorded(directory), tracked(config, directory):
+        with stop_requests() as stop, tracked(config, directory), _failure_recorded(directory):
             if config.cluster.name == "virtual":
                 train_virtual(config, directory, opened.checkpoint, stop)
             else:

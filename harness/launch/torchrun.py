@@ -48,7 +48,7 @@ def run_torchrun_rank(config: DictConfig, directory: Path) -> None:
             if claim.done:
                 return
             shared = claim.directory
-            with _rank_failure_recorded(shared, rank), _tracked_by_rank_0(config, shared, rank):
+            with _tracked_by_rank_0(config, shared, rank), _rank_failure_recorded(shared, rank):
                 finished = train(config, shared, device, rank == 0, claim.checkpoint, stop)
                 raise_if_stopped(shared, stop, finished)
     finally:

@@ -100,12 +100,15 @@ def load_run(folder: str | Path) -> Run:
 def find_runs(roots: Iterable[str | Path]) -> list[Path]:
     """Every run directory at or below `roots`, in order of path; a root without any is returned itself.
 
-    Hidden folders are skipped: Hydra keeps a config.yaml of its own in `.hydra`.
+    Hidden folders and those inside of a run are skipped: other tools keep a config.yaml there too.
     """
     found: dict[Path, None] = {}
     for root in map(Path, roots):
-        configs = [path.relative_to(root) for path in sorted(root.rglob("config.yaml"))]
-        hidden = [any(part.startswith(".") for part in path.parts) for path in configs]
-        visible = [root / path.parent for path, hide in zip(configs, hidden, strict=True) if not hide]
+        folders = {path.parent.relative_to(root) for path in root.rglob("config.yaml")}
+        visible = [
+            root / folder
+            for folder in sorted(folders)
+            if not any(part.startswith(".") for part in folder.parts) and folders.isdisjoint(folder.parents)
+        ]
         found.update(dict.fromkeys(visible or [root]))
     return list(found)

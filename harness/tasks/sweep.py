@@ -41,10 +41,13 @@ class PlannedCell:
     def done(self) -> bool:
         return is_finished(self.config, self.directory)
 
-    def launch_overrides(self) -> list[str]:
-        """The cell's overrides and the directory, as Hydra's launchers take it."""
+    def launch_overrides(self, sweep: str) -> list[str]:
+        """The cell's overrides, the sweep's name as its group and the directory, for Hydra's launchers."""
         parent, name = override_text(str(self.directory.parent)), override_text(self.directory.name)
-        return [*self.cell.overrides, f"hydra.sweep.dir={parent}", f"hydra.sweep.subdir={name}"]
+        tracking = self.config.tracking
+        nameless = "group" in tracking and tracking.group is None
+        group = [f"tracking.group={override_text(sweep)}"] if nameless else []
+        return [*self.cell.overrides, *group, f"hydra.sweep.dir={parent}", f"hydra.sweep.subdir={name}"]
 
 
 @dataclass(frozen=True)
@@ -99,7 +102,7 @@ def run_sweep(plan: Plan, launch: Launch, batch: int) -> list[PlannedCell]:
         cells = waiting[first : first + batch]
         for index, cell in enumerate(cells, first + 1):
             print(f"[{index}/{len(waiting)}] {cell.cell.label} -> {cell.directory}", flush=True)
-        results = launch([cell.launch_overrides() for cell in cells], first)
+        results = launch([cell.launch_overrides(plan.name) for cell in cells], first)
         failed += [cell for cell, result in zip(cells, results, strict=True) if not _succeeded(result)]
     finish_sweep(plan.name, [cell.directory for cell in plan.cells], plan.axes, plan.output)
     for cell in failed:

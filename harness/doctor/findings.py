@@ -1,0 +1,50 @@
+"""What the doctor has to say about one thing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+State = Literal["ok", "missing", "needed"]
+"""`needed`: missing, and `python run.py size=tiny` cannot do without it."""
+
+Environment = Mapping[str, str]
+
+Run = Callable[[list[str]], str | None]
+"""A command to what it prints; None if it is not there, fails, or takes too long."""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One line of the page."""
+
+    name: str
+    value: str  # what was found, or that it is missing
+    state: State = "ok"
+    disables: str = ""  # what cannot be done without it
+    remedy: str = ""  # how to get it, or to do without
+
+
+@dataclass(frozen=True)
+class Section:
+    """Findings that belong together."""
+
+    title: str
+    findings: list[Finding]
+
+
+def found_or_missing(
+    name: str, value: str | None, disables: str, remedy: str, *, needed: bool = False
+) -> Finding:
+    """A finding that is fine if there is a `value`."""
+    if value is not None:
+        return Finding(name, value)
+    return Finding(name, "missing", "needed" if needed else "missing", disables, remedy)
+
+
+def size_text(num_bytes: float) -> str:
+    """`1.5 GiB`: one digit after the point where it is not 0."""
+    units = ("B", "KiB", "MiB", "GiB", "TiB")
+    power = next((power for power in range(4) if num_bytes < 1024 ** (power + 1)), 4)
+    return f"{num_bytes / 1024**power:.1f}".removesuffix(".0") + f" {units[power]}"

@@ -1,0 +1,62 @@
+"""The findings as one page of text, or as JSON."""
+
+from __future__ import annotations
+
+import json
+import textwrap
+from collections.abc import Sequence
+from dataclasses import asdict
+
+from gradwire.harness.doctor.findings import Finding, Section
+
+WIDTH = 110
+MARKS = {"ok": " ", "missing": "-", "needed": "!"}
+BASIC = "python run.py size=tiny"
+
+
+def render_text(sections: Sequence[Section]) -> str:
+    """Aligned lines; below each thing that is missing, what that disables and how to get it."""
+    width = max(len(finding.name) for section in sections for finding in section.findings)
+    blocks = []
+    for section in sections:
+        lines = [line for finding in section.findings for line in _lines(finding, width)]
+        blocks.append("\n".join([section.title, *lines]))
+    return "\n\n".join([*blocks, verdict(sections)])
+
+
+def render_json(sections: Sequence[Section]) -> str:
+    """Section to findings, and whether the basic run is possible."""
+    content = {
+        "can_run": not lacking(sections),
+        "sections": {section.title: [asdict(item) for item in section.findings] for section in sections},
+    }
+    return json.dumps(content, indent=2)
+
+
+def lacking(sections: Sequence[Section]) -> list[str]:
+    """The names of what the basic run needs and is not there."""
+    return [item.name for section in sections for item in section.findings if item.state == "needed"]
+
+
+def verdict(sections: Sequence[Section]) -> str:
+    """Whether the basic run is possible."""
+    names = lacking(sections)
+    if names:
+        return f"{BASIC} cannot run here: see {', '.join(names)}"
+    return f"{BASIC} can run here"
+
+
+def _lines(finding: Finding, width: int) -> list[str]:
+    indent = " " * (width + 4)
+    head = f"{MARKS[finding.state]} {finding.name:<{width}}  "
+    text = finding.value
+    if finding.state != "ok":
+        text += f"; disables {finding.disables}; remedy: {finding.remedy}"
+    return textwrap.wrap(
+        text,
+        WIDTH,
+        initial_indent=head,
+        subsequent_indent=indent,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )

@@ -1,0 +1,93 @@
+"""Python, the packages the project is built on, its own version, and who computes the codecs."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from importlib import metadata
+
+from gradwire.codecs.backends import AVAILABLE, choose_backend
+from gradwire.codecs.registry import codec_classes
+from gradwire.harness.doctor.findings import Finding, Section, found_or_missing
+from gradwire.harness.record.provenance import git_state
+
+OLDEST, NEWEST = (3, 11), (3, 13)
+
+
+@dataclass(frozen=True)
+class Package:
+    """A package by its name on PyPI, and what there is not without it."""
+
+    name: str
+    disables: str
+    needed: bool = False
+
+
+PACKAGES = (
+    Package("torch", "everything", needed=True),
+    Package("numpy", "everything", needed=True),
+    Package("transformers", "every model", needed=True),
+    Package("tokenizers", "every tokenizer", needed=True),
+    Package("accelerate", "training", needed=True),
+    Package("safetensors", "checkpoints and weights", needed=True),
+    Package("hydra-core", "run.py", needed=True),
+    Package("matplotlib", "the plots every run ends with", needed=True),
+    Package("datasets", "the papers' data sets (not dataset=embedded or your own text)"),
+    Package("lm-eval", "scoring on lm-eval's tasks"),
+    Package("wandb", "tracking=wandb and task=sync"),
+)
+
+
+def version_of(package: str) -> str | None:
+    """The version that is installed, None without."""
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def software(
+    version_of: Callable[[str], str | None] = version_of, python: Sequence[int] = sys.version_info[:3]
+) -> Section:
+    """Versions of Python and the packages; `version_of` gives None for one that is not installed."""
+    findings = [_python(python)]
+    for package in PACKAGES:
+        findings.append(
+            found_or_missing(
+                package.name,
+                version_of(package.name),
+                package.disables,
+                f"pip install {package.name}",
+                needed=package.needed,
+            )
+        )
+    return Section("Software", findings)
+
+
+def sources(state: tuple[str | None, bool | None] | None = None, version: str | None = None) -> Section:
+    """gradwire's version, its commit and whether the sources differ from it, and the kernels' backends."""
+    commit, dirty = git_state() if state is None else state
+    found = None if commit is None else f"{commit[:12]}{', with changes' if dirty else ''}"
+    findings = [
+        found_or_missing("gradwire", version or version_of("gradwire"), "run.py", "make", needed=True),
+        found_or_missing("commit", found, "the commit in records", "run from a git checkout"),
+        *kernels(),
+    ]
+    return Section("gradwire", findings)
+
+
+def kernels() -> list[Finding]:
+    """Which implementation each codec's kernels have here; all give the same bytes."""
+    chosen = choose_backend("auto")
+    names = ", ".join(sorted(codec_classes()))
+    listed = ", ".join(AVAILABLE)
+    return [Finding("kernels", f"{chosen} for {names} (available: {listed})")]
+
+
+def _python(version: Sequence[int]) -> Finding:
+    text = ".".join(map(str, version[:3]))
+    if OLDEST <= tuple(version[:2]) <= NEWEST:
+        return Finding("python", text)
+    wanted = " to ".join(".".join(map(str, bound)) for bound in (OLDEST, NEWEST))
+    return Finding("python", text, "needed", "everything", f"Python {wanted}: make PYTHON=<it>")

@@ -1,0 +1,72 @@
+"""Programs beside Python: compilers for the kernels, and what shapes links."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+from collections.abc import Callable
+
+from gradwire.harness.doctor.commands import output_of
+from gradwire.harness.doctor.findings import Environment, Finding, Run, Section, found_or_missing
+from gradwire.harness.doctor.namespaces import try_namespace
+
+Which = Callable[[str], str | None]
+
+COMPILERS = ("c++", "g++", "clang++")
+WITHOUT_KERNELS = "kernels in {} (those in PyTorch, kernels=default, give the same bytes)"
+WITHOUT_SHAPING = "links shaped by the system (network=paced needs nothing)"
+
+
+def tools(
+    which: Which = shutil.which, run: Run = output_of, environment: Environment = os.environ
+) -> Section:
+    """Compilers, by the version they say they have."""
+
+    def version(name: str) -> str | None:
+        path = which(name)
+        return None if path is None else _version(run([path, "--version"])) or path
+
+    candidates = filter(None, (environment.get("CXX"), *COMPILERS))
+    compiler = next((f"{name} {found}" for name in candidates if (found := version(name))), None)
+    return Section(
+        "Tools",
+        [
+            found_or_missing("C++ compiler", compiler, WITHOUT_KERNELS.format("C++"), "apt-get install g++"),
+            found_or_missing("cmake", version("cmake"), "building kernels", "pip install cmake"),
+            found_or_missing(
+                "nvcc", version("nvcc"), WITHOUT_KERNELS.format("CUDA"), "NVIDIA's CUDA toolkit"
+            ),
+            found_or_missing("git", version("git"), "the commit in records", "apt-get install git"),
+        ],
+    )
+
+
+def shaping(
+    which: Which = shutil.which,
+    user: Callable[[], int] = os.geteuid,
+    attempt: Callable[[], str | None] = try_namespace,
+) -> Section:
+    """What the system offers to shape links with; `attempt` says why a network namespace cannot be used."""
+    root = user() == 0
+    reason = attempt()
+    namespaces = Finding("network namespaces", "possible, with a paced link inside (tried)")
+    if reason is not None:
+        namespaces = Finding(
+            "network namespaces", f"not possible: {reason}", "missing", WITHOUT_SHAPING, "root"
+        )
+    return Section(
+        "Network emulation",
+        [
+            Finding("user", "root" if root else "not root"),
+            found_or_missing("ip", which("ip"), WITHOUT_SHAPING, "apt-get install iproute2"),
+            found_or_missing("tc", which("tc"), WITHOUT_SHAPING, "apt-get install iproute2"),
+            namespaces,
+        ],
+    )
+
+
+def _version(printed: str | None) -> str | None:
+    """The first number with a dot that a program prints."""
+    found = re.search(r"\d+(\.\d+)+", printed or "")
+    return found[0] if found else None

@@ -1,0 +1,101 @@
+"""Starting and ending the process that shows a run in wandb."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, cast
+
+from omegaconf import DictConfig, OmegaConf
+
+from gradwire.harness.report.runs import load_run
+from gradwire.harness.tracking.login import choose_mode
+from gradwire.harness.tracking.messages import ending, environment, last_id, new_id, opening, way_out
+
+VIEW = Path(__file__).with_name("view.py")
+
+FINISH_S = 45.0
+"""Seconds a run waits, once it has ended, for its last rows to be uploaded ..."""
+
+PATIENCE_S = 120.0
+"""... and for the process to end, which is killed then."""
+
+
+@contextmanager
+def tracked(config: DictConfig, directory: Path) -> Iterator[None]:
+    """Show the run that goes on in this block in wandb, if `tracking` says so.
+
+    `directory` is locked and prepared for this attempt: its record may hold rows, all of which are shown.
+    Nothing that goes wrong here ends the run: one line says what it was, and the record is all there.
+    """
+    follower = _follower(config, directory)
+    try:
+        yield
+    finally:
+        if follower is not None:
+            follower.end(PATIENCE_S)
+
+
+def replay(tracking: Mapping[str, Any], directory: Path) -> bool:
+    """Show the record in `directory` in wandb as far as it goes, in place of what is there.
+
+    Returns whether that succeeded; a line has said why not. Raises ValueError if there is no record.
+    """
+    message = opening(load_run(directory).config, tracking, directory, last_id(directory), 0.0)
+    return Follower(message, directory).end(None)
+
+
+class Follower:
+    """The process in `view.py` for one run."""
+
+    def __init__(self, message: Mapping[str, Any], directory: Path) -> None:
+        self._directory = directory
+        self._process = subprocess.Popen(
+            [sys.executable, "-P", str(VIEW)],
+            stdin=subprocess.PIPE,
+            text=True,
+            env=environment(directory),
+            start_new_session=True,  # Ctrl-C is for the run, whose end it is told
+        )
+        assert self._process.stdin is not None
+        self._process.stdin.write(json.dumps(message) + "\n")
+        self._process.stdin.flush()
+
+    def end(self, timeout_s: float | None) -> bool:
+        """Tell how the run has ended, and wait; returns whether all of it could be shown."""
+        code = None
+        try:
+            self._process.communicate(json.dumps(ending(self._directory)) + "\n", timeout=timeout_s)
+            code = self._process.returncode
+        except subprocess.TimeoutExpired:
+            _warn(f"no answer within {timeout_s:g} s", self._directory)
+        except Exception as error:
+            _warn(error, self._directory)
+        finally:
+            self._process.kill()
+            self._process.wait()
+        if code is not None and code < 0:  # else it has spoken itself
+            _warn(f"its process was killed by signal {-code}", self._directory)
+        return code == 0
+
+
+def _follower(config: DictConfig, directory: Path) -> Follower | None:
+    tracking = config.tracking
+    if tracking.name == "none" or choose_mode(tracking.mode) == "disabled":
+        return None
+    try:
+        container = cast(dict[str, Any], OmegaConf.to_container(config, resolve=True))
+        message = opening(container, container["tracking"], directory, new_id(directory), FINISH_S)
+        return Follower(message, directory)
+    except Exception as error:
+        _warn(error, directory)
+        return None
+
+
+def _warn(reason: object, directory: Path) -> None:
+    line = f"warning: not shown in wandb: {' '.join(str(reason).split())}; {way_out(directory)}"
+    print(line, file=sys.stderr, flush=True)

@@ -1,0 +1,133 @@
+"""What the process in `view.py` is told: how to open a wandb run, and how the run has ended."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import secrets
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from gradwire.harness.record.attempts import Attempts
+from gradwire.harness.record.directory import is_done
+from gradwire.harness.report.runs import load_run
+from gradwire.harness.tracking.login import choose_mode
+from gradwire.harness.tracking.tables import tables
+
+INIT_S = 30
+"""Seconds in which the server must answer; it is asked beside the training."""
+
+QUIET = {
+    "silent": True,
+    "console": "off",
+    "save_code": False,
+    "disable_code": True,
+    "disable_git": True,
+    "x_save_requirements": False,
+    "x_disable_meta": True,
+    "x_disable_stats": True,
+    "x_disable_machine_info": True,
+    "label_disable": True,
+    "host": "",
+    "program": "run.py",
+    "x_executable": "python",
+    "symlink": False,
+    "use_dot_wandb": False,
+    "init_timeout": INIT_S,
+    "login_timeout": INIT_S,
+    "finish_timeout_raises": True,
+}
+"""wandb's settings: no output, no code, nothing about the machine or its user. The record says what ran."""
+
+
+def opening(
+    config: Mapping[str, Any], tracking: Mapping[str, Any], directory: Path, wandb_id: str, finish_s: float
+) -> dict[str, Any]:
+    """How to open the wandb run `wandb_id` of the record in `directory`, whose resolved config is given.
+
+    `finish_s`: seconds in which the last rows must be uploaded; 0: as long as it takes.
+    """
+    folder = directory.absolute()
+    init = {
+        "id": wandb_id,
+        "name": directory.resolve().name,
+        "entity": tracking["entity"],
+        "project": tracking["project"],
+        "group": tracking["group"],
+        "tags": list(tracking["tags"]) or None,
+        "job_type": config["task"]["name"],
+        "mode": choose_mode(tracking["mode"]),
+        "dir": str(folder),
+        "config": without_home(config),
+        "reinit": "create_new",
+    }
+    return {
+        "init": init,
+        "settings": QUIET | {"finish_timeout": finish_s},
+        "may_be_offline": tracking["mode"] == "auto",
+        "files": {"train": str(folder / "steps.jsonl"), "eval": str(folder / "evals.jsonl")},
+        "way_out": way_out(directory),
+    }
+
+
+def way_out(directory: Path) -> str:
+    """How to get a view that is missing."""
+    return f"task=sync run={directory} shows the record"
+
+
+def environment(directory: Path) -> dict[str, str]:
+    """The variables of the process: wandb's files stay below the run directory, its error reports at home."""
+    folder = directory.absolute() / "wandb"
+    inherited = {name: value for name, value in os.environ.items() if name != "WANDB_SERVICE"}
+    return inherited | {
+        "WANDB_CACHE_DIR": str(folder / "cache"),
+        "WANDB_DATA_DIR": str(folder / "data"),
+        "WANDB_ERROR_REPORTING": "false",
+    }
+
+
+def ending(directory: Path) -> dict[str, Any]:
+    """How the run in `directory` has ended: the exit code is 0 if, and only if, it is done."""
+    try:
+        run = load_run(directory)
+    except ValueError as error:  # it ended before it had a record, or its files are damaged
+        summary = {"status": "unreadable", "reason": str(error)}
+        return {"exit_code": int(not is_done(directory)), "tables": {}, "summary": without_home(summary)}
+    summary = {"status": run.status} | ({"reason": run.reason} if run.reason else {})
+    if run.summary is not None:
+        summary |= json.loads(run.summary.to_json())  # wandb would drop a NaN, and keeps the text "nan"
+    told = {"tables": tables(run), "summary": without_home(summary)}
+    return {"exit_code": int(run.status != "done"), **told}
+
+
+def new_id(directory: Path) -> str:
+    """`<run id>-<attempt>-<4 digits>`: the same run on another machine is another wandb run."""
+    return f"{_attempt(directory)}-{secrets.token_hex(2)}"
+
+
+def last_id(directory: Path) -> str:
+    """The id under which the last attempt is shown already, so that it is replaced; else a new one."""
+    shown = re.compile(rf"(?:offline-)?run-(\d+_\d+)-({_attempt(directory)}-[0-9a-f]{{4}})(?:-\d+)?")
+    found = [shown.fullmatch(path.name) for path in (directory / "wandb").glob("*run-*")]
+    latest = max((match.groups() for match in found if match), default=None)
+    return latest[1] if latest else new_id(directory)
+
+
+def without_home(value: Any) -> Any:
+    """`value` with `~` for the home directory, whose name tells the user's."""
+    if isinstance(value, str):
+        return value.replace(f"{Path.home()}/", "~/")
+    if isinstance(value, Mapping):
+        return {key: without_home(item) for key, item in value.items()}
+    return [without_home(item) for item in value] if isinstance(value, list | tuple) else value
+
+
+def _attempt(directory: Path) -> str:
+    """`<run id>-<attempt>`; records of old have no file of attempts."""
+    known = Attempts.read(directory)
+    if known is not None:
+        return f"{known.config_hash}-{len(known.attempts)}"
+    return f"{hashlib.sha256((directory / 'config.yaml').read_bytes()).hexdigest()[:12]}-1"

@@ -1,0 +1,67 @@
+"""The tables of a run, as wandb shows them: plain rows, so that they travel as JSON."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from gradwire.harness.record.summary import Summary
+from gradwire.harness.report.runs import Run
+
+Table = dict[str, list[Any]]
+"""`columns` and `rows`."""
+
+MOST_ROWS = 10_000
+"""What wandb shows of a table; of longer curves every second, third, ... row is taken."""
+
+
+def tables(run: Run) -> dict[str, Table]:
+    """Name to table: the curves, and, once the run is done, what its summary holds; empty ones left out."""
+    measured = [row for row in run.steps if row.get("vnmse") is not None]
+    found = {
+        "steps": curve(run.steps),
+        "evals": curve(run.evals),
+        "vnmse": curve([{"step": row["step"], "vnmse": row["vnmse"]} for row in measured]),
+    }
+    if run.summary is not None:
+        found |= _of_summary(run.summary)
+    return {name: table for name, table in found.items() if table["rows"]}
+
+
+def curve(rows: Sequence[Mapping[str, Any]]) -> Table:
+    """Rows of the record, a column for each key; None where a row lacks it."""
+    columns = list(dict.fromkeys(key for row in rows for key in row))
+    shown = rows[:: math.ceil(len(rows) / MOST_ROWS) or 1]
+    return {"columns": columns, "rows": [[row.get(key) for key in columns] for row in shown]}
+
+
+def _of_summary(summary: Summary) -> dict[str, Table]:
+    phases, ranks = summary.bytes_by_phase.items(), enumerate(summary.bytes_sent_per_rank)
+    return {
+        "time_to_accuracy": _time_to_accuracy(summary),
+        "breakdown": _breakdown(summary),
+        "bytes_by_phase": {"columns": ["phase", "bytes"], "rows": [list(item) for item in phases]},
+        "bytes_by_rank": {"columns": ["rank", "bytes"], "rows": [list(item) for item in ranks]},
+    }
+
+
+def _time_to_accuracy(summary: Summary) -> Table:
+    """A line for each target; a target that was missed has an infinite time and no step."""
+    rows = [
+        [float(target), found["train_time_s"], found["step"], found["stays"], summary.clock]
+        for target, found in summary.tta.items()
+    ]
+    return {"columns": ["target", "train_time_s", "step", "stays", "clock"], "rows": rows}
+
+
+def _breakdown(summary: Summary) -> Table:
+    """Seconds per step; no lines where spans were not recorded."""
+    parts = {
+        "compute": summary.compute_s,
+        "compression": summary.compression_s,
+        "exposed communication": summary.exposed_comm_s,
+        "other": summary.other_s,
+    }
+    rows = [[part, seconds, summary.clock] for part, seconds in parts.items() if summary.has_breakdown]
+    return {"columns": ["part", "seconds_per_step", "clock"], "rows": rows}

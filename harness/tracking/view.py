@@ -1,0 +1,159 @@
+"""The process that shows one record in wandb: `python view.py`, told on its standard input what to do.
+
+A process of its own, so that wandb can neither break nor slow the training, can be killed when it does not
+answer, and sees the run end as failed even where the run's own process was killed: the input then ends
+without a word. It imports nothing of gradwire, which would load torch once more.
+
+The input is one line of JSON, `messages.opening`, and, when the run has ended, a second one,
+`messages.ending`. Until then the record's rows are shown as they are written.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, TextIO
+
+POLL_S = 1.0
+"""Seconds between two looks at the record."""
+
+NICENESS = 5
+"""The training goes first where cores are scarce."""
+
+UNTOLD = {
+    "exit_code": 1,
+    "tables": {},
+    "summary": {"status": "failed", "reason": "the run's process was killed"},
+}
+"""How a run has ended that nobody told the end of."""
+
+
+class Tail:
+    """The whole lines of a file that grows."""
+
+    def __init__(self, path: str) -> None:
+        self._path, self._read, self._inode = path, 0, -1
+
+    def lines(self) -> Iterator[str]:
+        """Those added since the last call; all of them again if the file was replaced or cut."""
+        try:
+            whole = self._read_on()
+        except FileNotFoundError:
+            return
+        if whole:
+            self._read += len(whole) + 1
+            yield from whole.decode().split("\n")
+
+    def _read_on(self) -> bytes:
+        with open(self._path, "rb") as file:
+            status = os.fstat(file.fileno())
+            if status.st_ino != self._inode or status.st_size < self._read:
+                self._read, self._inode = 0, status.st_ino
+            file.seek(self._read)
+            return file.read().rpartition(b"\n")[0]
+
+
+class Ending:
+    """The second line of the input, awaited while the record is shown."""
+
+    def __init__(self) -> None:
+        self.told: dict[str, Any] = UNTOLD
+        self._come = threading.Event()
+        threading.Thread(target=self._await, daemon=True).start()
+
+    def wait(self, seconds: float) -> bool:
+        """Whether it has come, after at most so long."""
+        return self._come.wait(seconds)
+
+    def _await(self) -> None:
+        line = sys.stdin.readline()
+        with suppress(json.JSONDecodeError):  # cut off as its writer was killed
+            self.told = json.loads(line)
+        self._come.set()
+
+
+class View:
+    """One wandb run."""
+
+    def __init__(self, opening: dict[str, Any]) -> None:
+        import wandb
+
+        self._wandb = wandb
+        known = wandb.Settings.model_fields  # other versions have other settings
+        settings = wandb.Settings(**{k: v for k, v in opening["settings"].items() if k in known})
+        try:
+            self._run = wandb.init(**opening["init"], settings=settings)
+        except Exception:
+            if not opening["may_be_offline"]:
+                raise
+            wandb.teardown()  # else the id would still be in use
+            self._run = wandb.init(**opening["init"] | {"mode": "offline"}, settings=settings)
+        self.offline = self._run.settings.mode == "offline"
+        self.url = str(self._run.url)
+        self.directory = Path(self._run.dir).parent
+        self._tails = {name: Tail(path) for name, path in opening["files"].items()}
+        for name in self._tails:
+            self._run.define_metric(f"{name}/*", step_metric=f"{name}/step")
+
+    def show_new_rows(self) -> None:
+        """One row of history for each new row of the record; `<name>/<key>` to value."""
+        for name, tail in self._tails.items():
+            for line in tail.lines():
+                row = json.loads(line)
+                self._run.log({f"{name}/{key}": number(value) for key, value in row.items()})
+
+    def end(self, told: dict[str, Any]) -> None:
+        """Show the summary and the tables, and finish; waits for the upload."""
+        try:
+            self._run.summary.update(told["summary"])
+            for name, table in told["tables"].items():
+                shown = self._wandb.Table(columns=table["columns"], data=table["rows"])
+                self._run.log({f"tables/{name}": shown})
+        finally:
+            self._run.finish(exit_code=told["exit_code"])
+
+
+def number(value: Any) -> Any:
+    """The record writes numbers that are not finite as strings."""
+    return float(value) if value in ("inf", "-inf", "nan") else value
+
+
+def main() -> int:
+    """Show a record until its run has ended; returns 1 if it could not be shown, and has then said why."""
+    output, errors = (os.fdopen(os.dup(stream), "w", buffering=1) for stream in (1, 2))
+    silence = os.open(os.devnull, os.O_WRONLY)
+    for stream in (1, 2):  # what wandb prints would come between the lines of our own progress
+        os.dup2(silence, stream)
+    os.nice(NICENESS)
+    opening = json.loads(sys.stdin.readline())
+    ending = Ending()
+    try:
+        _show(View(opening), ending, output)
+    except Exception as error:
+        reason = " ".join(str(error).split()) or type(error).__name__
+        print(f"warning: not shown in wandb: {reason}; {opening['way_out']}", file=errors)
+        return 1
+    return 0
+
+
+def _show(view: View, ending: Ending, output: TextIO) -> None:
+    if not view.offline:
+        print(f"wandb: {view.url}", file=output)
+    while not ending.wait(POLL_S):
+        view.show_new_rows()
+    view.show_new_rows()
+    view.end(ending.told)
+    if view.offline:
+        here = Path.cwd()
+        below = view.directory.is_relative_to(here)
+        folder = view.directory.relative_to(here) if below else view.directory
+        print(f"wandb: offline run in {folder}; upload it with: wandb sync {folder}", file=output)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
