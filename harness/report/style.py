@@ -1,119 +1,162 @@
-"""How our plots look: readable in print, on a dark page (opaque white ground) and without colour vision."""
+"""How our plots look on paper and on a dark page: colours, and lines and hatches for who cannot see them."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, Literal
 
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
+Hue = Literal["ink", "blue", "vermilion", "green", "purple", "orange", "sky", "grey"]
 
-DPI = 150
+HUES: tuple[Hue, ...] = ("blue", "vermilion", "green", "purple", "orange", "sky")
+"""The hues of series in order; `ink` is the baseline's, `grey` stands for the rest."""
 
-# Okabe and Ito, "Color universal design", 2008; black is BF16's, yellow left out as too faint on white.
-BLACK = "#000000"
-COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
-LINES = ("--", "-.", ":", (0, (5, 1, 1, 1, 1, 1)), (0, (7, 2)), "-")
+
+@dataclass(frozen=True)
+class Form:
+    """One of the forms every plot is written in; a hue is the same series in all of them."""
+
+    name: str  # part of the name of the file
+    suffixes: tuple[str, ...]  # the kinds of files, without dots
+    ground: str
+    grid: str
+    colors: Mapping[Hue, str]
+
+
+# Hues after Okabe and Ito, "Color universal design", 2008, darker or lighter: each has a contrast of at least
+# 3 to its ground (WCAG 2.1, 1.4.11), and any two stay apart without one of the three kinds of cones.
+PRINT = Form(
+    name="print",
+    suffixes=("svg", "png"),
+    ground="#FFFFFF",
+    grid="#DDDDDD",
+    colors={
+        "ink": "#000000",
+        "blue": "#0056A0",
+        "vermilion": "#B84300",
+        "green": "#00875F",
+        "purple": "#B8528F",
+        "orange": "#C98500",
+        "sky": "#3A9BD9",
+        "grey": "#8C8C8C",
+    },
+)
+DARK = Form(
+    name="dark",
+    suffixes=("png",),
+    ground="#0D1117",
+    grid="#30363D",
+    colors={
+        "ink": "#F0F6FC",
+        "blue": "#4A90E2",
+        "vermilion": "#E8632B",
+        "green": "#2BB58B",
+        "purple": "#D77FB4",
+        "orange": "#F5BC42",
+        "sky": "#8AD4FF",
+        "grey": "#9198A1",
+    },
+)
+FORMS = (PRINT, DARK)
+
+LINES: tuple[Any, ...] = ("--", "-.", ":", (0, (5, 1, 1, 1, 1, 1)), (0, (7, 2)), "-")
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<")
-
-PARTS = {
-    "compute_s": ("compute", "#0072B2", ""),
-    "compression_s": ("compression", "#E69F00", "////"),
-    "exposed_comm_s": ("exposed communication", "#D55E00", "...."),
-    "other_s": ("other", "#BBBBBB", "\\\\\\\\"),
-}
-"""The parts of a step: name, colour, hatch."""
-
-RC: dict[Any, Any] = {
-    "figure.facecolor": "white",
-    "axes.facecolor": "white",
-    "savefig.facecolor": "white",
-    "figure.constrained_layout.use": True,
-    "font.size": 9.0,
-    "figure.titlesize": 9.5,
-    "axes.titlesize": 9.0,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.grid": True,
-    "axes.axisbelow": True,
-    "grid.color": "#DDDDDD",
-    "grid.linewidth": 0.6,
-    "legend.frameon": False,
-    "legend.handlelength": 3.2,
-    "legend.fontsize": 8.5,
-    "hatch.linewidth": 0.6,
-    "lines.linewidth": 1.8,
-}
 
 
 @dataclass(frozen=True)
 class LineStyle:
-    """One group's look; colour, dash and marker all differ between neighbours."""
+    """One series' look; hue, dash and marker all differ between neighbours."""
 
-    color: str
+    hue: Hue
     line: Any
     marker: str
 
 
+@dataclass(frozen=True)
+class Filling:
+    """One part's look in a stack; hue and hatch both differ between neighbours."""
+
+    label: str
+    hue: Hue
+    hatch: str
+
+
+# No hatch of dots: in a vector file they are a quarter of a megabyte.
+PARTS = {
+    "compute_s": Filling("compute", "blue", ""),
+    "compression_s": Filling("compression", "orange", "////"),
+    "exposed_comm_s": Filling("exposed comm", "vermilion", "xxxx"),
+    "other_s": Filling("other", "grey", "\\\\\\\\"),
+}
+"""The parts of a step, by their key in rows and summaries."""
+
+PHASES = {
+    "reduce_scatter": Filling("reduce-scatter", "blue", ""),
+    "all_gather": Filling("all-gather", "sky", "////"),
+    "metadata": Filling("metadata", "vermilion", "xxxx"),
+    "weights": Filling("weights", "green", "++++"),
+    "activations": Filling("activations", "purple", "----"),
+    "control": Filling("control", "grey", "\\\\\\\\"),
+}
+"""The phases bytes are counted in, by their key in summaries."""
+
+
 def line_styles(codecs: Sequence[str], baseline: str = "bf16") -> list[LineStyle]:
-    """A style for each group, in order; the baseline is a solid black line with circles."""
+    """A style for each group, in order; the baseline is a solid line in the text's colour with circles."""
     styles: list[LineStyle] = []
     others = 0
     for codec in codecs:
-        if codec == baseline and BLACK not in [style.color for style in styles]:
-            styles.append(LineStyle(BLACK, "-", MARKERS[0]))
+        if codec == baseline and "ink" not in [style.hue for style in styles]:
+            styles.append(LineStyle("ink", "-", MARKERS[0]))
             continue
-        dash, marker = LINES[others % len(LINES)], MARKERS[(others + 1) % len(MARKERS)]
-        styles.append(LineStyle(COLORS[others % len(COLORS)], dash, marker))
+        # A hue that comes again comes with another dash.
+        dash = LINES[(others + others // len(HUES)) % len(LINES)]
+        marker = MARKERS[(others + 1) % len(MARKERS)]
+        styles.append(LineStyle(HUES[others % len(HUES)], dash, marker))
         others += 1
     return styles
 
 
-@contextmanager
-def drawing(path: Path, title: str, height: float = 3.6, panels: int = 1) -> Iterator[list[Axes]]:
-    """The axes of a figure 7.5 inches wide, written to `path` as a PNG when the block ends.
+def matplotlib_settings(form: Form) -> dict[Any, Any]:
+    """Matplotlib's settings for a figure as wide as a column of text, its letters readable at that size."""
+    ink = form.colors["ink"]
+    return {
+        "figure.facecolor": form.ground,
+        "axes.facecolor": form.ground,
+        "savefig.facecolor": form.ground,
+        "text.color": ink,
+        "axes.edgecolor": ink,
+        "axes.labelcolor": ink,
+        "axes.titlecolor": ink,
+        "xtick.color": ink,
+        "ytick.color": ink,
+        "grid.color": form.grid,
+        "figure.constrained_layout.use": True,
+        "font.size": 8.0,
+        "figure.titlesize": 8.0,
+        "axes.titlesize": 8.0,
+        "axes.titlelocation": "left",
+        "xtick.labelsize": 7.5,
+        "ytick.labelsize": 7.5,
+        "legend.fontsize": 7.5,
+        "legend.frameon": False,
+        "legend.handlelength": 3.0,
+        "legend.columnspacing": 1.5,
+        "axes.spines.top": False,
+        "axes.spines.right": False,
+        "axes.linewidth": 0.7,
+        "axes.grid": True,
+        "axes.axisbelow": True,
+        "grid.linewidth": 0.5,
+        "hatch.linewidth": 0.6,
+        "lines.linewidth": 1.4,
+        "lines.markersize": 3.5,
+        # Letters as outlines, the same on every machine; names inside that stay the same.
+        "svg.fonttype": "path",
+        "svg.hashsalt": "gradwire",
+    }
 
-    Needs no display and no global state. The legend, where there is more than one entry, is below the
-    axes, so that it covers no data, and makes the figure that much higher than `height` inches.
-    """
-    from matplotlib import rc_context
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
 
-    with rc_context(RC):
-        figure = Figure(figsize=(7.5, height))
-        FigureCanvasAgg(figure)
-        axes = [figure.add_subplot(1, panels, 1 + index) for index in range(panels)]
-        yield axes
-        figure.suptitle(title, x=0.01, horizontalalignment="left")
-        handles, names = axes[0].get_legend_handles_labels()
-        if len(handles) > 1:
-            columns = legend_columns(names)
-            figure.set_figheight(height + 0.19 * math.ceil(len(names) / columns))
-            figure.legend(handles, names, loc="outside lower center", ncols=columns)
-        figure.savefig(path, dpi=DPI)
-
-
-def legend_columns(names: Sequence[str]) -> int:
-    """As many columns as fit: about 100 characters side by side, 11 of them taken by line and gaps."""
-    if sum(11 + len(name) for name in names) <= 100:
-        return len(names)
-    return max(1, min(4, 100 // (11 + max(map(len, names)))))
-
-
-def plain_log_axis(axes: Axes, values: Sequence[float], ratio: float = 4.0) -> None:
-    """A logarithmic y axis with plain numbers, where positive values span more than `ratio`."""
-    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
-
-    if not values or min(values) <= 0 or max(values) / min(values) < ratio:
-        return
-    axes.set_yscale("log")
-    span = max(values) / min(values)
-    ticks = (1.0, 2.0, 3.0, 5.0) if span < 30 else (1.0, 3.0) if span < 1000 else (1.0,)
-    axes.yaxis.set_major_locator(LogLocator(subs=ticks))
-    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-    axes.yaxis.set_minor_formatter(NullFormatter())
+def phase_filling(phase: str) -> Filling:
+    """The look of a phase of communication; one without a look of its own is grey."""
+    return PHASES.get(phase, Filling(phase.replace("_", " "), "grey", ""))

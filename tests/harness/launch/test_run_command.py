@@ -46,7 +46,7 @@ def test_a_run_leaves_what_is_documented(local: tuple[CompletedProcess[str], Pat
     assert not errors(ran.stderr)
     files = {str(path.relative_to(directory)) for path in directory.rglob("*") if path.is_file()}
     assert files >= {"config.yaml", "steps.jsonl", "evals.jsonl", "summary.json", "DONE"}
-    assert files >= {"checkpoint/model.safetensors", "checkpoint/config.json", "plots/loss.png"}
+    assert files >= {"checkpoint/model.safetensors", "checkpoint/config.json", "plots/metric-print.png"}
     assert not files & {"FAILED", "tracebacks.txt"}
     assert not [name for name in files if name.startswith(".")], "a temporary file is left"
     summary = Summary.from_json((directory / "summary.json").read_text())

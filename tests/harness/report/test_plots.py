@@ -1,106 +1,291 @@
-"""Plots exist, have the size they should and show something; nobody pays for matplotlib before that."""
+"""Plots of a comparison: what they show, in both forms, of groups that are few, many, odd or unlucky."""
 
 from __future__ import annotations
 
 import math
-import subprocess
-import sys
+import random
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
+from plot_checks import by_name, check_forms, legend, lines_by_label, row_names, words
 
-from gradwire.harness.report.compare import compare
-from gradwire.harness.report.groups import group_runs
-from gradwire.harness.report.plots import limit_view, plot_groups, title, zoom_view
-from gradwire.harness.report.run_plots import plot_run
+from gradwire.harness.report.figures import Plot, render
+from gradwire.harness.report.groups import Group, group_runs
+from gradwire.harness.report.plots import group_plots, plot_groups
 from gradwire.harness.report.runs import load_run
-from gradwire.harness.report.style import drawing, line_styles
+from gradwire.harness.report.style import DARK, PRINT
+from gradwire.harness.report.titles import title
 
 if TYPE_CHECKING:
     from conftest import SyntheticRuns
 
-
-def pixels(path: Path) -> np.ndarray:
-    """The picture, shape (height, width, 4), values in [0, 1]."""
-    from matplotlib.image import imread
-
-    return np.asarray(imread(path))
+pytestmark = pytest.mark.filterwarnings("error")
 
 
-def check_picture(path: Path) -> None:
-    image = pixels(path)
-    assert image.shape[1] == 1125, "7.5 inches at 150 dots"
-    assert image.shape[0] >= 200
-    assert (image[..., 3] == 1).all(), "an opaque ground, for dark pages"
-    inked = (image[..., :3] < 0.9).any(axis=-1)
-    assert 0.01 < inked.mean() < 0.7
-    edge = np.concatenate([inked[0], inked[-1], inked[:, 0], inked[:, -1]])
-    assert not edge.any(), "something is cut off at the border"
+def groups_of(*folders: Path) -> list[Group]:
+    return group_runs([load_run(folder) for folder in folders], ["codec"])
 
 
-def test_plots_of_a_comparison(runs: SyntheticRuns, tmp_path: Path) -> None:
-    folders = [runs.write(codec, seed) for codec in ("bf16", "dynamiq", "thc") for seed in (0, 1)]
-    comparison = compare(folders, tmp_path / "out", axes=["codec"])
-    pictures = [path for path in comparison.files if path.suffix == ".png"]
-    assert [path.name for path in pictures] == ["metric.png", "breakdown.png", "vnmse.png"]
-    for path in pictures:
-        check_picture(path)
+def plots_of(*folders: Path) -> dict[str, Plot]:
+    return by_name(group_plots(groups_of(*folders)))
 
 
-def test_plots_of_one_run(runs: SyntheticRuns, tmp_path: Path) -> None:
-    pictures = plot_run(load_run(runs.write("dynamiq")), tmp_path / "plots")
-    assert [path.name for path in pictures] == ["loss.png", "breakdown.png", "vnmse.png"]
-    for path in pictures:
-        check_picture(path)
+@pytest.fixture
+def three(runs: SyntheticRuns) -> dict[str, Plot]:
+    """Three codecs, three seeds each."""
+    return plots_of(*(runs.write(codec, seed) for codec in ("bf16", "dynamiq", "thc") for seed in (0, 1, 2)))
 
 
-def test_what_was_not_measured_is_not_plotted(runs: SyntheticRuns, tmp_path: Path) -> None:
-    folder = runs.write()
-    (folder / "steps.jsonl").write_text('{"step": 0, "train_time_s": 1.0, "loss": "nan"}\n')
-    run = load_run(folder)
-    assert [path.name for path in plot_run(run, tmp_path / "one")] == ["loss.png"]
-    assert [path.name for path in plot_groups(group_runs([run]), tmp_path / "all")] == [
-        "metric.png",
-        "breakdown.png",
+def test_every_plot_is_there_in_both_forms(runs: SyntheticRuns, tmp_path: Path) -> None:
+    files = plot_groups(groups_of(runs.write(), runs.write("dynamiq")), tmp_path / "out")
+    names = ["metric", "metric-end", "tta", "breakdown", "vnmse", "bits"]
+    assert [path.name for path in files] == [
+        f"{name}-{form}" for name in names for form in ("print.svg", "print.png", "dark.png")
+    ]
+    assert all(path.stat().st_size > 1000 for path in files)
+
+
+def test_forms_agree_and_nothing_is_covered(three: dict[str, Plot]) -> None:
+    check_forms(list(three.values()))
+
+
+def test_twelve_groups(runs: SyntheticRuns) -> None:
+    codecs = ("bf16", "dynamiq", "mxfp8", "mxfp4", "thc", "omnireduce", "native", "powersgd")
+    folders = [runs.write(codec, seed) for codec in codecs for seed in (0, 1)]
+    for bits in (3, 4, 6, 7):
+        folders.append(runs.write("dynamiq", name=f"{bits} bits", codec={"name": "dynamiq", "bits": bits}))
+    plots = plots_of(*folders)
+    check_forms(list(plots.values()))
+    for name in ("metric", "metric-end", "vnmse"):
+        assert len(legend(render(plots[name], PRINT))) == 12
+    for name in ("tta", "breakdown", "bits"):
+        assert len(row_names(render(plots[name], PRINT).axes[0])) == 12
+
+
+def test_long_names(runs: SyntheticRuns) -> None:
+    long = {"name": "dynamiq", "non_uniform_quantization_of_groups": True}
+    folders = [runs.write(), runs.write("dynamiq", name="a", codec=long | {"super_group_size": 256})]
+    folders.append(
+        runs.write("dynamiq", name="b", codec=long | {"super_group_size": 512, "rounding": "x" * 50})
+    )
+    plots = plots_of(*folders)
+    check_forms(list(plots.values()))
+    labels = [group.label for group in groups_of(*folders)]
+    assert legend(render(plots["metric"], PRINT))[:2] == labels[:2]
+
+
+def test_axes_legends_and_titles(three: dict[str, Plot]) -> None:
+    """Units, the clock, the groups, and how many seeds there were."""
+    figures = {name: render(plot, DARK) for name, plot in three.items()}
+    labels = {name: (f.axes[-1].get_xlabel(), f.axes[-1].get_ylabel()) for name, f in figures.items()}
+    assert labels == {
+        "metric": ("training clock [s], wall", "evaluation perplexity"),
+        "metric-end": ("training clock [s], wall", "evaluation perplexity"),
+        "tta": ("training clock [s], wall", ""),
+        "breakdown": ("time of a step [ms], wall clock", ""),
+        "vnmse": ("training step", "vNMSE"),
+        "bits": ("bits on the wire per coordinate", ""),
+    }
+    for name, figure in figures.items():
+        if name in ("metric", "metric-end", "vnmse"):
+            assert legend(figure) == ["bf16", "dynamiq", "thc"]
+        else:
+            assert all(row_names(axes) == ["bf16", "dynamiq", "thc"] for axes in figure.axes)
+        assert any("wall clock 3 seeds: median" in plain(text) for text in words(figure))
+
+
+def plain(text: str) -> str:
+    return text.replace("\u00a0", " ").replace("\n", " ")
+
+
+def test_a_group_looks_the_same_in_all_plots(runs: SyntheticRuns) -> None:
+    """Also where two clocks divide the groups over several plots."""
+    folders = [runs.write(codec) for codec in ("bf16", "mxfp8", "dynamiq", "thc")]
+    for folder in (folders[1], folders[3]):
+        runs.change_summary(folder, clock="simulated")
+    looks: dict[str, set[Any]] = {}
+    for name, plot in plots_of(*folders).items():
+        if name.startswith(("metric", "vnmse")):
+            for label, line in lines_by_label(render(plot, PRINT).axes[0]).items():
+                looks.setdefault(label, set()).add(
+                    (line.get_color(), line.get_marker(), line.get_linestyle())
+                )
+    assert len(looks) == 4
+    assert all(len(found) == 1 for found in looks.values()), looks
+    assert len(set.union(*looks.values())) == 4
+
+
+def test_a_bar_has_the_colour_of_its_groups_line(three: dict[str, Plot]) -> None:
+    from matplotlib.colors import to_hex
+
+    lines = lines_by_label(render(three["metric"], PRINT).axes[0])
+    bars = render(three["tta"], PRINT).axes[0].patches
+    assert [to_hex(bar.get_facecolor()) for bar in bars] == [
+        to_hex(lines[name].get_color()) for name in ("bf16", "dynamiq", "thc")
     ]
 
 
-def test_a_diverged_run_is_drawn_as_far_as_it_goes(runs: SyntheticRuns, tmp_path: Path) -> None:
-    folders = [runs.write(), runs.write("mxfp4")]
-    runs.write_curve(folders[1], [500.0, 1e30, math.inf, math.nan])
-    for path in plot_groups(group_runs([load_run(folder) for folder in folders]), tmp_path / "plots"):
-        check_picture(path)
+def test_the_line_is_the_median_and_the_band_the_range(runs: SyntheticRuns) -> None:
+    folders = [runs.write("bf16", seed) for seed in (0, 1, 2)]
+    for folder, values in zip(folders, ([90.0, 30.0], [70.0, 50.0], [80.0, 20.0]), strict=True):
+        runs.write_curve(folder, values, every_s=10 if folder is folders[0] else 1)
+    axes = render(plots_of(*folders)["metric"], PRINT).axes[0]
+    (line,), (band,) = axes.lines, axes.collections
+    assert line.get_xydata().tolist() == [[1, 80], [2, 30]]
+    corners = {tuple(point) for point in np.round(band.get_paths()[0].vertices, 9).tolist()}
+    assert corners == {(1, 70), (1, 90), (2, 20), (2, 50)}
 
 
-def test_a_diverged_run_does_not_hide_the_others(runs: SyntheticRuns, tmp_path: Path) -> None:
+def test_one_seed_has_no_band(runs: SyntheticRuns) -> None:
+    plots = plots_of(runs.write(), runs.write("dynamiq"))
+    for name in ("metric", "vnmse"):
+        check_forms([plots[name]])
+        assert not render(plots[name], PRINT).axes[0].collections
+    assert plain(plots["metric"].title).endswith("wall clock · 1 seed")
+
+
+def test_bars_are_the_times_to_each_target(runs: SyntheticRuns) -> None:
+    folders = {
+        (codec, seed): runs.write(codec, seed) for codec in ("bf16", "thc", "mxfp4") for seed in (0, 1, 2)
+    }
+    for (codec, seed), folder in folders.items():
+        last = {"bf16": 20.0, "thc": 20.0 if seed else 25.0, "mxfp4": 20.8 if seed == 0 else 25.0}[codec]
+        runs.write_curve(folder, [40.0, 22.0, last], every_s=1.0 + seed)
+    figure = render(plots_of(*folders.values())["tta"], PRINT)
+    assert [axes.get_title(loc="right") for axes in figure.axes] == [
+        "perplexity ≤ 21 (×1.05)",
+        "perplexity ≤ 20.60 (×1.03)",
+        "perplexity ≤ 20.20 (×1.01)",
+        "perplexity ≤ 20.10 (×1.005)",
+    ]
+    loosest, *others = figure.axes
+    assert [bar.get_width() for bar in loosest.patches] == [6, 9], "medians of 3, 6, 9 and of ∞, 6, 9"
+    assert [text.get_text() for text in loosest.texts] == ["6", "9 (2/3)", "not reached (1/3)"]
+    for axes in others:
+        assert [text.get_text() for text in axes.texts] == ["6", "9 (2/3)", "not reached"]
+        assert len(axes.patches) == 2, "a group that missed has no bar"
+
+
+def test_a_failed_seed_is_a_miss(runs: SyntheticRuns) -> None:
+    folders = [runs.write(codec, seed) for codec in ("bf16", "thc") for seed in (0, 1, 2)]
+    for folder in folders:
+        runs.write_curve(folder, [40.0, 20.0])
+    runs.fail(folders[3], "killed")
+    plots = plots_of(*folders)
+    assert legend(render(plots["metric"], PRINT)) == ["bf16", "thc (3 seeds, 1 failed)"]
+    assert [text.get_text() for text in render(plots["tta"], PRINT).axes[0].texts] == ["2", "2 (2/3)"]
+
+
+def test_accuracies_rise(runs: SyntheticRuns) -> None:
+    folders = [runs.write("bf16"), runs.write("dynamiq"), runs.write("thc")]
+    noise = random.Random(5)
+    for folder, best in zip(folders, (0.7, 0.71, 0.5), strict=True):
+        curve = [best * (1 - math.exp(-index / 3)) + noise.uniform(0, 1e-3) for index in range(1, 20)]
+        runs.write_curve(folder, curve, metric="accuracy")
+    plots = plots_of(*folders)
+    check_forms([plots["metric"], plots["metric-end"], plots["tta"]])
+    whole, tta = render(plots["metric"], PRINT).axes[0], render(plots["tta"], PRINT)
+    assert whole.get_yscale() == "linear"
+    assert whole.get_ylim()[1] > 0.7
+    assert tta.axes[0].get_title(loc="right").startswith("accuracy ≥ ")
+    low, high = render(plots["metric-end"], PRINT).axes[0].get_ylim()
+    assert 0.6 < low < 0.7 < high < 0.75, "the group that stays far behind is out of view"
+
+
+def test_the_breakdown_adds_up(runs: SyntheticRuns) -> None:
+    folders = [runs.write(codec, seed) for codec in ("bf16", "thc") for seed in (0, 1, 2)]
+    groups = groups_of(*folders)
+    figure = render(by_name(group_plots(groups))["breakdown"], PRINT)
+    assert legend(figure) == ["compute", "compression", "exposed comm", "other"]
+    for row, group in enumerate(groups):
+        bars = figure.axes[0].patches[row::2]
+        times = sorted(1e3 / run.done.rounds_per_second for run in group.runs)
+        assert sum(bar.get_width() for bar in bars) == pytest.approx(times[1]), "the seed in the middle"
+        assert [bar.get_hatch() for bar in bars] == ["", "////", "xxxx", "\\\\\\\\"], "not by colour alone"
+
+
+def test_without_spans_a_step_is_not_split(runs: SyntheticRuns) -> None:
+    folders = [runs.write(), runs.write("native")]
+    runs.change_summary(folders[1], compute_s=None, compression_s=None, exposed_comm_s=None, other_s=None)
+    figure = render(plots_of(*folders)["breakdown"], PRINT)
+    assert legend(figure)[-1] == "parts not recorded"
+    whole = [bar.get_width() for bar in figure.axes[0].patches if bar.get_hatch() == "++++"]
+    assert whole == [0, pytest.approx(1332, rel=0.05)]
+    assert "breakdown" not in plots_of(folders[1])
+
+
+def test_bits_by_phase(runs: SyntheticRuns) -> None:
+    folders = [runs.write(), runs.write("dynamiq"), runs.write("native")]
+    phases = {"metadata": 100, "reduce_scatter": 500, "all_gather": 400, "weights": 0, "a_new_phase": 1000}
+    runs.change_summary(folders[1], bytes_by_phase=phases, wire_bits_per_coordinate=4.0)
+    runs.change_summary(folders[2], wire_bits_per_coordinate=None)
+    figure = render(plots_of(*folders)["bits"], PRINT)
+    assert legend(figure) == ["reduce-scatter", "all-gather", "metadata", "a new phase"]
+    dynamiq = [bar.get_width() for bar in figure.axes[0].patches[1::3]]
+    assert dynamiq == pytest.approx([1.0, 0.8, 0.2, 2.0])
+    assert [text.get_text() for text in figure.axes[0].texts] == ["16", "4", "not counted"]
+
+
+def test_one_worker_sends_nothing(runs: SyntheticRuns) -> None:
+    folder = runs.write()
+    runs.change_summary(folder, workers=1, bytes_by_phase={"metadata": 0}, wire_bits_per_coordinate=None)
+    assert "bits" not in plots_of(folder)
+
+
+def test_what_was_not_measured_is_not_plotted(runs: SyntheticRuns) -> None:
+    folder = runs.write()
+    (folder / "steps.jsonl").write_text('{"step": 0, "train_time_s": 1.0, "loss": "nan"}\n')
+    assert list(plots_of(folder)) == ["metric", "metric-end", "tta", "breakdown", "bits"]
+
+
+def test_no_error_is_said_where_a_logarithm_cannot_show_it(runs: SyntheticRuns) -> None:
+    folders = [runs.write(), runs.write("dynamiq"), runs.write("native")]
+    (folders[0] / "steps.jsonl").write_text('{"step": 0, "vnmse": 0.0}\n{"step": 10, "vnmse": "inf"}\n')
+    (folders[2] / "steps.jsonl").write_text('{"step": 0}\n')
+    plots = plots_of(*folders)
+    check_forms([plots["vnmse"]])
+    assert legend(render(plots["vnmse"], PRINT)) == ["bf16: exact", "dynamiq", "native: not measured"]
+
+
+def test_a_diverged_seed_leaves_the_view(runs: SyntheticRuns) -> None:
+    folders = [runs.write("bf16"), runs.write("mxfp4", 0), runs.write("mxfp4", 1), runs.write("mxfp4", 2)]
+    runs.write_curve(folders[0], [400.0, 50.0, 20.0])
+    for folder in folders[1:3]:
+        runs.write_curve(folder, [400.0, 90.0, 60.0])
+    runs.write_curve(folders[3], [400.0, 1e30, math.nan])
+    plots = plots_of(*folders)
+    check_forms([plots["metric"], plots["metric-end"], plots["tta"]])
+    figure = render(plots["metric"], PRINT)
+    (band,) = figure.axes[0].collections
+    assert band.get_paths()[0].vertices[:, 1].max() > figure.axes[0].get_ylim()[1]
+    assert figure.axes[0].get_ylim() == (pytest.approx(17, abs=1.1), 800)
+    assert legend(figure) == ["bf16 (1 seed)", "mxfp4 (3 seeds, 1 diverged)"]
+
+
+def test_a_diverged_group_does_not_hide_the_others(runs: SyntheticRuns) -> None:
     folders = [runs.write(), runs.write("mxfp4")]
     runs.write_curve(folders[0], [400.0, 50.0, 20.0])
     runs.write_curve(folders[1], [400.0, 300.0, 1e30])
-    groups = group_runs([load_run(folder) for folder in folders])
-    with drawing(tmp_path / "view.png", "", panels=2) as (whole, end):
-        limit_view(whole, groups)
-        zoom_view(end, groups)
-        assert whole.get_ylim() == pytest.approx((16.0, 800.0))
-        low, high = end.get_ylim()
-        assert 15 < low < 20
-        assert 21 < high < 30, "all targets, up to 20 x 1.05, are in view"
+    plots = plots_of(*folders)
+    check_forms([plots["metric"], plots["metric-end"]])
+    assert render(plots["metric"], PRINT).axes[0].get_ylim()[1] == 800
+    low, high = render(plots["metric-end"], PRINT).axes[0].get_ylim()
+    assert 15 < low < 20
+    assert 21 < high < 30, "all targets, up to 20 x 1.05, are in view"
+
+
+def test_nothing_finite_is_no_plot(runs: SyntheticRuns) -> None:
+    folder = runs.write()
+    runs.write_curve(folder, [math.inf, math.nan])
+    assert list(plots_of(folder)) == ["breakdown", "vnmse", "bits"]
 
 
 def test_the_title_says_what_the_groups_share(runs: SyntheticRuns) -> None:
-    loaded = [load_run(runs.write()), load_run(runs.write(name="b", topology={"name": "butterfly"}))]
-    assert title(group_runs(loaded[:1])) == "gpt2 · wikitext · ring · 4 workers · wall clock"
-    assert title(group_runs(loaded)) == "gpt2 · wikitext · 4 workers · wall clock"
-
-
-def test_groups_can_be_told_apart_without_colour() -> None:
-    styles = line_styles(["bf16"] + [f"codec{index}" for index in range(11)])
-    assert len({(style.color, str(style.line), style.marker) for style in styles}) == len(styles)
-    assert len({(str(style.line), style.marker) for style in styles}) == len(styles)
-
-
-@pytest.mark.parametrize("module", ["compare", "plots", "run_plots", "runs"])
-def test_importing_loads_no_matplotlib(module: str) -> None:
-    code = f"import gradwire.harness.report.{module}, sys; sys.exit('matplotlib' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+    folders = [runs.write(), runs.write("dynamiq", topology={"name": "butterfly"}), runs.write("bf16", 1)]
+    assert title(groups_of(folders[0])) == "bf16 · gpt2 · wikitext · ring · 4 workers · wall clock · 1 seed"
+    assert (
+        title(groups_of(*folders), "median")
+        == "gpt2 · wikitext · 4 workers · wall clock · 1 to 2 seeds: median"
+    )

@@ -150,7 +150,8 @@ class Residual(StatelessCodec):
         return await BF16().synchronize(send, round, comm)
 
     def end_step(self, step: int) -> dict[str, float]:
-        return {"residual": float(sum(self.memory[name].double().square().sum() for name in sorted(self.memory)))}
+        in_order = [self.memory[name] for name in sorted(self.memory)]
+        return {"residual": sum(float(rest.double().square().sum()) for rest in in_order)}
 
     def state_dict(self) -> dict[str, Tensor]:
         return dict(self.memory)

@@ -1,0 +1,135 @@
+"""From what a plot shows to its files: the same drawing for print and for a dark page."""
+
+from __future__ import annotations
+
+import math
+import textwrap
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from gradwire.harness.report.style import FORMS, Form, matplotlib_settings
+
+if TYPE_CHECKING:
+    from matplotlib.artist import Artist
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+WIDTH = 3.5
+"""Inches: a column of a two-column paper."""
+DPI = 200
+MAX_TICKS = 5
+LINE_HEIGHT = 0.15
+TITLE_CHARACTERS, LEGEND_CHARACTERS = 54, 58
+HANDLE_CHARACTERS, GAP_CHARACTERS = 7, 3
+
+# Equal data make equal files: no time of writing, no version of the writer.
+METADATA = {"svg": {"Date": None, "Creator": None}, "png": {"Software": None}}
+
+
+@dataclass(frozen=True)
+class Plot:
+    """What one picture shows; `draw` is called once for each form, with the panels from top to bottom."""
+
+    name: str  # of the files, without the form
+    title: str
+    draw: Callable[[Sequence[Axes], Form], None]
+    heights: tuple[float, ...] = (2.1,)  # inches, one for each panel; title and legend come on top
+
+
+def write_plots(plots: Sequence[Plot], folder: Path) -> list[Path]:
+    """Write each plot in every form, `<name>-print.svg`, `<name>-dark.png` …; returns the files."""
+    folder.mkdir(parents=True, exist_ok=True)
+    return [path for plot in plots for form in FORMS for path in _write(plot, form, folder)]
+
+
+def render(plot: Plot, form: Form) -> Figure:
+    """A plot in one form, laid out; needs no display and leaves no setting changed.
+
+    The legend, where there is more than one entry, is below the axes, so that it covers no data.
+    """
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    with _settings(form):
+        figure = Figure(figsize=(WIDTH, sum(plot.heights)), dpi=DPI)
+        FigureCanvasAgg(figure)
+        grid = figure.subplots(len(plot.heights), 1, height_ratios=plot.heights, squeeze=False)
+        for axes in figure.axes:
+            # How many ticks there are must not depend on the layout, which depends on them.
+            axes.locator_params(axis="x", nbins=MAX_TICKS)
+        plot.draw(list(grid[:, 0]), form)
+        title = wrapped_title(plot.title)
+        figure.suptitle(title, x=0.01, horizontalalignment="left")
+        lines = title.count("\n") + 1 + _add_legend(figure)
+        figure.set_figheight(sum(plot.heights) + LINE_HEIGHT * lines)
+        _lay_out(figure)
+    return figure
+
+
+def _write(plot: Plot, form: Form, folder: Path) -> list[Path]:
+    figure = render(plot, form)
+    paths = [folder / f"{plot.name}-{form.name}.{suffix}" for suffix in form.suffixes]
+    with _settings(form):
+        for path in paths:
+            figure.savefig(path, metadata=METADATA[path.suffix[1:]])
+    return paths
+
+
+@contextmanager
+def _settings(form: Form) -> Iterator[None]:
+    """Our settings and matplotlib's defaults for the rest, whatever the user's are; undone at the end."""
+    from matplotlib import rc_context, rcdefaults, rcParams
+
+    with rc_context():
+        rcdefaults()
+        rcParams.update(matplotlib_settings(form))
+        yield
+
+
+def _lay_out(figure: Figure) -> None:
+    """Place everything once; writing a file does not do so again."""
+    engine = figure.get_layout_engine()
+    assert engine is not None, "our settings ask for a layout"
+    engine.execute(figure)
+    figure.set_layout_engine("none")
+    for axes in figure.axes:
+        # The solver's last bits are not the same every time.
+        left, bottom, width, height = axes.get_position().bounds
+        axes.set_position((round(left, 6), round(bottom, 6), round(width, 6), round(height, 6)))
+
+
+def _add_legend(figure: Figure) -> int:
+    """A legend of all panels' series; returns how many lines high it is."""
+    entries: dict[str, Artist] = {}
+    for axes in figure.axes:
+        handles, labels = axes.get_legend_handles_labels()
+        entries.update(zip(labels, handles, strict=True))
+    if len(entries) < 2:
+        return 0
+    names = [textwrap.fill(name, LEGEND_CHARACTERS - HANDLE_CHARACTERS) for name in entries]
+    columns = legend_columns(names)
+    figure.legend(list(entries.values()), names, loc="outside lower center", ncols=columns)
+    deepest = max(1 + name.count("\n") for name in names)
+    return deepest * math.ceil(len(names) / columns)
+
+
+def legend_columns(names: Sequence[str]) -> int:
+    """As many columns as fit side by side, split as matplotlib does."""
+    from numpy import array_split
+
+    for columns in range(len(names), 1, -1):
+        widths = [max(map(len, column)) for column in array_split(list(names), columns)]
+        needed = sum(HANDLE_CHARACTERS + width for width in widths) + GAP_CHARACTERS * (columns - 1)
+        if needed <= LEGEND_CHARACTERS:
+            return columns
+    return 1
+
+
+def wrapped_title(title: str) -> str:
+    """Lines that fit the width, broken between parts where these are not too long themselves."""
+    parts = [part.replace(" ", "\u00a0") for part in title.split(" · ")]
+    lines = textwrap.wrap("\u00a0· ".join(parts), TITLE_CHARACTERS, break_on_hyphens=False)
+    return "\n".join(line.removesuffix("\u00a0·") for line in lines)
