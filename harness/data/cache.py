@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import shutil
 import tempfile
 from collections.abc import Callable
 from functools import cache
@@ -53,6 +54,9 @@ def cached_folder(target: Path, fill: Callable[[Path], None]) -> Path:
 
 
 def _fill_and_rename(target: Path, fill: Callable[[Path], None]) -> None:
+    """Only with the lock of `target`: what a killed process has left half written goes first."""
+    for leftover in target.parent.glob(f".{target.name}-*"):
+        shutil.rmtree(leftover, ignore_errors=True)
     with tempfile.TemporaryDirectory(prefix=f".{target.name}-", dir=target.parent) as temporary:
         folder = Path(temporary, "contents")
         folder.mkdir()

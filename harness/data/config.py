@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+import dataclasses
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
 
 from ..models.config import ModelConfig
+from .published import published_settings
 
-NAMES = ("auto", "embedded", "text")
+CHAT_FORMATS = ("auto", "plain", "template")
 
 
 @dataclass
@@ -14,53 +18,110 @@ class DatasetConfig:
     """Where the text comes from and how it is cut."""
 
     name: str = "auto"
-    """`embedded` (text that comes with Python), `text` (your files), or `auto`: `text` if `path` is
-    set, else `embedded` at size=tiny."""
+    """A published data set (one with `hub`), `embedded` (text that comes with Python), `text` (your
+    files), or `auto`: `text` if `path` is set, else `embedded` at size=tiny, else the data set the
+    paper trains the model on."""
     path: str | None = None
-    """A file or folder: .txt .jsonl .json .csv .tsv .parquet, plain or as .gz .bz2 .xz."""
+    """A file or folder: .txt .jsonl .json .csv .tsv .parquet, plain or as .gz .bz2 .xz .zst. With a
+    published data set: its own files, and nothing is fetched."""
+    hub: str | None = None
+    """Hugging Face name of a published data set."""
+    configuration: str | None = None
+    """Which of the repository's configurations; null where it has only one."""
+    revision: str | None = None
+    """Commit, tag or branch of the repository; null: main, as it is when first prepared."""
+    files: dict[str, str] = field(default_factory=dict)
+    """Split to file pattern, for repositories whose card does not say; empty: as the card says."""
+    train_split: str = "train"
+    """The repository's split to train on; also looked for in the names of the files of `path`."""
+    held_out_split: str | None = None
+    """The repository's split to evaluate on; null: `held_out_fraction` of the training documents."""
+    streaming: bool = False
+    """Read from the start, only as far as needed, and keep no copy of the repository. Documents are
+    then held out one by one (any in the last `held_out_fraction` of the range of sha256)."""
     text_field: str = "text"
     """The field or column that holds the text, where records have fields."""
+    chat_format: str = "auto"
+    """How `messages` become text: `plain` ("role: content"), `template` (the tokenizer's own), or
+    `auto`: the template of a tokenizer that has one. Base models have none, chat models do."""
     sequence_length: int | None = None
     """Tokens per sequence; null takes `model.recipe.sequence_length`."""
+    max_train_tokens: int | None = None
+    """Train on no more than this many tokens, the first ones; null takes all."""
     held_out_fraction: float = 0.05
-    """Share of the documents kept for evaluation, when the files are not split already."""
+    """Share of the documents kept for evaluation, when the data is not split already."""
     max_held_out_sequences: int | None = None
     """Evaluate on no more than this many sequences; null takes all."""
     mask_probability: float = 0.15
     """Share of the tokens that masked language modelling hides (BERT §3.1)."""
 
 
-def resolve_dataset(dataset: DatasetConfig, model: ModelConfig, size_name: str) -> DatasetConfig:
+def resolve_dataset(
+    dataset: DatasetConfig, model: ModelConfig, size_name: str, folder: Path
+) -> DatasetConfig:
     """`dataset` with `auto` and null replaced by what they stand for, and checked.
 
-    Raises ValueError in one line.
+    `folder` holds the settings of the published data sets, one YAML each. Where `path` replaces a
+    repository, the repository is gone from the settings. Raises ValueError in one line.
     """
-    resolved = replace(
-        dataset,
-        name=_resolve_name(dataset, model, size_name),
-        sequence_length=dataset.sequence_length or model.recipe.sequence_length,
-    )
+    name = _resolve_name(dataset, model, size_name)
+    if dataset.name == "auto" and name not in ("embedded", "text"):
+        dataset = _with_defaults(dataset, published_settings(name, folder, model.name))
+    _check_source(replace(dataset, name=name))
+    if dataset.path is not None:
+        unused = ("hub", "configuration", "files")
+        dataset = replace(dataset, **{field: _defaults()[field] for field in unused})
+    length = dataset.sequence_length or model.recipe.sequence_length
+    resolved = replace(dataset, name=name, sequence_length=length)
     _check(resolved, model)
     return resolved
 
 
+def at_most_evaluated(dataset: DatasetConfig, most: int | None) -> DatasetConfig:
+    """`dataset` with `max_held_out_sequences` lowered to `most`; None lowers nothing."""
+    limits = [limit for limit in (dataset.max_held_out_sequences, most) if limit is not None]
+    return replace(dataset, max_held_out_sequences=min(limits, default=None))
+
+
 def _resolve_name(dataset: DatasetConfig, model: ModelConfig, size_name: str) -> str:
-    if dataset.name not in NAMES:
-        raise ValueError(f"dataset.name={dataset.name}: must be one of {', '.join(NAMES)}")
-    if dataset.name == "text" and dataset.path is None:
-        raise ValueError("dataset.path: dataset=text needs a file or folder of text; set dataset.path=")
-    if dataset.name == "embedded" and dataset.path is not None:
-        raise ValueError(f"dataset.path={dataset.path} has no effect with dataset=embedded; use dataset=text")
     if dataset.name != "auto":
         return dataset.name
     if dataset.path is not None:
         return "text"
-    if size_name == "tiny":
-        return "embedded"
-    raise ValueError(
-        f"dataset=auto: model={model.name} at size={size_name} trains on {model.paper_dataset}, "
-        "which is not fetched for you; use dataset.path=<file or folder>, dataset=embedded or size=tiny"
-    )
+    return "embedded" if size_name == "tiny" else model.paper_dataset
+
+
+def _defaults() -> dict[str, Any]:
+    return dataclasses.asdict(DatasetConfig())
+
+
+def _with_defaults(dataset: DatasetConfig, settings: dict[str, Any]) -> DatasetConfig:
+    """`settings` for the fields that `dataset` leaves as they are by default."""
+    defaults = _defaults()
+    untouched = {key for key, default in defaults.items() if getattr(dataset, key) == default}
+    return replace(dataset, **{key: value for key, value in settings.items() if key in untouched})
+
+
+def _check_source(dataset: DatasetConfig) -> None:
+    """The text must come from one place."""
+    if dataset.name in ("embedded", "text") and dataset.hub is not None:
+        raise ValueError(
+            f"dataset.hub={dataset.hub} has no effect with dataset={dataset.name}; use "
+            "dataset=<a published data set> dataset.hub="
+        )
+    if dataset.name == "embedded" and dataset.path is not None:
+        raise ValueError(f"dataset.path={dataset.path} has no effect with dataset=embedded; use dataset=text")
+    if dataset.name == "text" and dataset.path is None:
+        raise ValueError("dataset.path: dataset=text needs a file or folder of text; set dataset.path=")
+    if dataset.name not in ("embedded", "text") and dataset.path is None and dataset.hub is None:
+        raise ValueError(
+            f"dataset.name={dataset.name}: must be one of auto, embedded, text, or have dataset.hub="
+        )
+    if dataset.path is not None and dataset.revision is not None:
+        raise ValueError(
+            f"dataset.revision={dataset.revision} has no effect with dataset.path={dataset.path}; leave "
+            "one of them out"
+        )
 
 
 def _check(dataset: DatasetConfig, model: ModelConfig) -> None:
@@ -68,9 +129,16 @@ def _check(dataset: DatasetConfig, model: ModelConfig) -> None:
     if length is None or not 2 <= length <= model.context:
         limits = f"between 2 and model.context={model.context}"
         raise ValueError(f"dataset.sequence_length={length}: must be {limits}")
+    if dataset.max_train_tokens is not None and dataset.max_train_tokens < length:
+        limits = f"at least one sequence ({length} tokens) or null"
+        raise ValueError(f"dataset.max_train_tokens={dataset.max_train_tokens}: must be {limits}")
     if not 0 < dataset.held_out_fraction < 1:
         raise ValueError(f"dataset.held_out_fraction={dataset.held_out_fraction}: must be between 0 and 1")
     if not 0 < dataset.mask_probability < 1:
         raise ValueError(f"dataset.mask_probability={dataset.mask_probability}: must be between 0 and 1")
     if most is not None and most < 1:
         raise ValueError(f"dataset.max_held_out_sequences={most}: must be at least 1 or null")
+    if dataset.chat_format not in CHAT_FORMATS:
+        raise ValueError(
+            f"dataset.chat_format={dataset.chat_format}: must be one of {', '.join(CHAT_FORMATS)}"
+        )

@@ -4,37 +4,35 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Sequence
+from array import array
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Protocol
+
+import numpy as np
+
+
+@dataclass(frozen=True)
+class Documents:
+    """Documents that are read anew each time they are gone through, so that nobody keeps them."""
+
+    read: Callable[[], Iterable[str]]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.read())
 
 
 @dataclass(frozen=True)
 class Corpus:
-    """Documents in a fixed order; no document is in both splits."""
+    """Documents in a fixed order, which can be gone through more than once."""
 
     name: str
-    train: tuple[str, ...]
-    held_out: tuple[str, ...]
+    train: Iterable[str]
+    held_out: Iterable[str]
     split: str
     """How the held-out documents were chosen, for the record."""
-
-    @cached_property
-    def sha256(self) -> str:
-        """Hex digest of both splits: every document's length and UTF-8 bytes, in order."""
-        digest = hashlib.sha256()
-        for label, documents in (("train", self.train), ("held_out", self.held_out)):
-            digest.update(f"{label} {len(documents)}\n".encode())
-            for document in documents:
-                encoded = document.encode()
-                digest.update(f"{len(encoded)}\n".encode() + encoded)
-        return digest.hexdigest()
-
-    @property
-    def num_bytes(self) -> int:
-        """UTF-8 bytes of all documents."""
-        return sum(len(document.encode()) for document in self.train + self.held_out)
+    streaming: bool = False
+    """Whether held-out documents beyond those that are evaluated on are not worth reading."""
 
 
 class CorpusSource(Protocol):
@@ -45,20 +43,86 @@ class CorpusSource(Protocol):
         ...
 
     def load(self) -> Corpus:
-        """Read the documents. Raises ValueError, in one line, if there is nothing to train on."""
+        """Find the documents. Raises ValueError, in one line, if there is nothing to train on."""
         ...
 
 
-def split_by_hash(documents: Sequence[str], fraction: float) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """(train, held out): the documents with the last `fraction` of sha256 values are held out.
+def hash_value(document: str) -> int:
+    """The first 8 bytes of the document's sha256: uniform on 0 ... 2^64 - 1."""
+    return int.from_bytes(hashlib.sha256(document.encode()).digest()[:8])
+
+
+class Tally:
+    """Counts and hashes the documents of a split: every one's length and UTF-8 bytes, in order."""
+
+    def __init__(self) -> None:
+        self.num_documents = self.num_bytes = 0
+        self._digest = hashlib.sha256()
+
+    def add(self, document: str) -> None:
+        encoded = document.encode()
+        self.num_documents += 1
+        self.num_bytes += len(encoded)
+        self._digest.update(f"{len(encoded)}\n".encode() + encoded)
+
+    @property
+    def digest(self) -> str:
+        return self._digest.hexdigest()
+
+
+def digest_of(train: Tally, held_out: Tally) -> str:
+    """Hex digest of both splits' documents."""
+    splits = (("train", train), ("held_out", held_out))
+    identity = "".join(f"{name} {tally.num_documents} {tally.digest}\n" for name, tally in splits)
+    return hashlib.sha256(identity.encode()).hexdigest()
+
+
+def split_documents(
+    documents: Iterable[str], fraction: float, *, one_by_one: bool
+) -> tuple[Documents, Documents, str]:
+    """(train, held out, how): by hash, of documents that are not split already."""
+    if one_by_one:
+        return *split_one_by_one(documents, fraction), f"sha256 in the last {fraction:.0%} of its range"
+    return *split_by_hash(documents, fraction), f"last {fraction:.0%} by sha256"
+
+
+def split_by_hash(documents: Iterable[str], fraction: float) -> tuple[Documents, Documents]:
+    """(train, held out): the documents with the last `fraction` of hash values are held out.
 
     A document's split depends on its text and hardly on its neighbours, and copies of a document
     share a split. At least one document is held out; train may be empty if all are alike.
     """
-    digests = [hashlib.sha256(document.encode()).digest() for document in documents]
-    num_held_out = max(1, math.ceil(fraction * len(documents)))
-    first_held_out = sorted(digests)[-num_held_out]
-    pairs = list(zip(documents, digests, strict=True))
-    train = tuple(document for document, digest in pairs if digest < first_held_out)
-    held_out = tuple(document for document, digest in pairs if digest >= first_held_out)
-    return train, held_out
+    values = np.asarray(array("Q", map(hash_value, documents)))
+    num_held_out = max(1, math.ceil(fraction * len(values)))
+    first_held_out = int(np.partition(values, -num_held_out)[-num_held_out]) if len(values) else 0
+    return _split_at(documents, first_held_out)
+
+
+def split_one_by_one(documents: Iterable[str], fraction: float) -> tuple[Documents, Documents]:
+    """(train, held out) without having seen all: hash values in the last `fraction` of their range.
+
+    Of few documents there may be none: then the last one by hash is held out, and in train as well,
+    where whoever packs leaves out what is held out.
+    """
+    first_held_out = round((1 - fraction) * 2**64)
+    train, _ = _split_at(documents, first_held_out)
+    return train, Documents(lambda: _in_range_or_last(documents, first_held_out))
+
+
+def _in_range_or_last(documents: Iterable[str], first_held_out: int) -> Iterator[str]:
+    last: tuple[int, str] | None = None
+    for text in documents:
+        value = hash_value(text)
+        if value >= first_held_out:
+            yield text
+        if last is None or value > last[0]:
+            last = (value, text)
+    if last is not None and last[0] < first_held_out:
+        yield last[1]
+
+
+def _split_at(documents: Iterable[str], first_held_out: int) -> tuple[Documents, Documents]:
+    return (
+        Documents(lambda: (text for text in documents if hash_value(text) < first_held_out)),
+        Documents(lambda: (text for text in documents if hash_value(text) >= first_held_out)),
+    )

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from .corpus import Corpus, split_by_hash
+from .corpus import Corpus, split_documents
 
 LEAST_BYTES = 1_000_000
 
@@ -43,8 +43,8 @@ class EmbeddedCorpus:
                 f"dataset=embedded: this Python brings only {num_bytes} bytes of text (no .py sources under "
                 f"{_library()}); use dataset.path=<file or folder of text>"
             )
-        train, held_out = split_by_hash(documents, self.held_out_fraction)
-        return Corpus("embedded", train, held_out, f"last {self.held_out_fraction:.0%} by sha256")
+        train, held_out, split = split_documents(documents, self.held_out_fraction, one_by_one=False)
+        return Corpus("embedded", train, held_out, split)
 
 
 def _topics() -> list[str]:

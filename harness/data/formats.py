@@ -1,31 +1,25 @@
-"""Read the documents of one file, whatever its format."""
+"""Read the pieces of one file, whatever its format: documents of text, or the rows of a table."""
 
 from __future__ import annotations
 
-import bz2
 import csv
-import gzip
 import io
 import json
-import lzma
-import re
 import sys
 import threading
-import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any, TextIO
 
-OPENERS: Mapping[str, Callable[..., Any]] = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
+from .chat import ChatFormat
+from .compression import CORRUPT, OPENERS, open_text
+from .plain_text import split_text
+from .records import UnreadableFileError, field_of_text, no_text_field, record_text
 
-HEADING = re.compile(r"(?:\A\s*|\n[ \t]*\n)( ?= (?!=).*(?<!=) = ?)(?=\n[ \t]*\n)")
-"""WikiText's line before an article, ` = Title = ` between blank lines; a section's has more signs."""
+ROWS_AT_ONCE = 1000
 
 _field_limit = threading.Lock()
-
-
-class UnreadableFileError(ValueError):
-    """A file without usable text; the message says why and what to do."""
 
 
 def format_of(path: Path) -> str | None:
@@ -36,26 +30,33 @@ def format_of(path: Path) -> str | None:
     return suffixes[-1] if suffixes and suffixes[-1] in READERS else None
 
 
-def read_documents(path: Path, text_field: str) -> list[str]:
-    """The file's documents, in order, stripped of surrounding white space, without empty ones.
+def holds_rows(path: Path) -> bool:
+    """Whether the file's pieces are rows, which may be parts of a document, or documents."""
+    return READERS.get(format_of(path) or "") is not _read_text
 
-    Raises UnreadableFileError.
+
+def read_pieces(path: Path, text_field: str, chat: ChatFormat) -> Iterator[str]:
+    """The file's documents or rows, in order and one at a time, empty ones included.
+
+    Raises UnreadableFileError, also on the way if the file is damaged further down.
     """
     kind = format_of(path)
     if kind is None:
         raise UnreadableFileError(f"unknown format; use one of {formats_in_words()}")
+    is_empty = True
     try:
-        documents = [text for found in READERS[kind](path, text_field) if (text := _encodable(found).strip())]
+        for piece in READERS[kind](path, text_field, chat):
+            if "\0" in piece:
+                raise UnreadableFileError("is binary (has zero bytes); use a text file")
+            is_empty = is_empty and not piece.strip()
+            yield piece
     except UnicodeDecodeError as error:
         where = f"{error.reason} at byte {error.start}"
         raise UnreadableFileError(f"not UTF-8 text ({where}); convert it first") from error
-    except (OSError, EOFError, lzma.LZMAError, zlib.error) as error:
+    except CORRUPT as error:
         raise UnreadableFileError(f"cannot be read ({error}); check the file and its suffix") from error
-    if not documents:
+    if is_empty:
         raise UnreadableFileError("has no text; use another file")
-    if any("\0" in document for document in documents):
-        raise UnreadableFileError("is binary (has zero bytes); use a text file")
-    return documents
 
 
 def formats_in_words() -> str:
@@ -63,34 +64,19 @@ def formats_in_words() -> str:
     return f"{', '.join(READERS)}, plain or as {', '.join(OPENERS)}"
 
 
-def _encodable(text: str) -> str:
-    """JSON may hold halves of surrogate pairs, which UTF-8 cannot: they become question marks."""
-    return text.encode("utf-8", "replace").decode()
-
-
-def _open_text(path: Path) -> TextIO:
-    opener = OPENERS.get(path.suffix.lower(), open)
-    handle: TextIO = opener(path, "rt", encoding="utf-8-sig", newline=None)
-    return handle
-
-
-def _read_text(path: Path, text_field: str) -> list[str]:
-    """Articles if it begins with a WikiText heading, else what blank lines separate, else lines."""
-    with _open_text(path) as handle:
-        text = _strip_csv_quotes(handle.read())
-    if HEADING.match(text):
-        starts = [match.start(1) for match in HEADING.finditer(text)]
-        return [text[start:end] for start, end in zip(starts, [*starts[1:], len(text)], strict=True)]
-    paragraphs = re.split(r"\n[ \t]*\n", text.strip())
-    return paragraphs if len(paragraphs) > 1 else text.split("\n")
+def _read_text(path: Path, text_field: str, chat: ChatFormat) -> Iterator[str]:
+    with open_text(path) as handle:
+        first = handle.readline()
+        if first.startswith('"'):
+            yield from split_text(_strip_csv_quotes(first + handle.read()).split("\n"))
+        else:
+            yield from split_text(line.removesuffix("\n") for line in chain([first], handle))
 
 
 def _strip_csv_quotes(text: str) -> str:
     """Undo an export of lines of text as a csv file of one column; other text is returned as it is."""
-    if not text.startswith('"'):
-        return text
     try:
-        rows = list(_csv_rows(io.StringIO(text, newline=""), strict=True))
+        rows = list(_csv_rows(csv.reader(io.StringIO(text, newline=""), strict=True)))
     except csv.Error:
         return text
     if any(len(row) > 1 for row in rows):
@@ -99,59 +85,57 @@ def _strip_csv_quotes(text: str) -> str:
     return "\n".join(line.removesuffix("\n") for line in lines)
 
 
-def _csv_rows(handle: TextIO, **options: Any) -> Iterator[list[str]]:
+def _csv_rows(reader: Iterator[list[str]]) -> Iterator[list[str]]:
     """The rows of a csv file, with fields of any length (the csv module's limit is one global number)."""
-    with _field_limit:
-        before = csv.field_size_limit(sys.maxsize)
-        try:
-            yield from csv.reader(handle, **options)
-        finally:
-            csv.field_size_limit(before)
+    while True:
+        with _field_limit:
+            before = csv.field_size_limit(sys.maxsize)
+            try:
+                rows = list(islice(reader, ROWS_AT_ONCE))
+            finally:
+                csv.field_size_limit(before)
+        if not rows:
+            return
+        yield from rows
 
 
-def _read_table(path: Path, text_field: str) -> list[str]:
+def _read_table(path: Path, text_field: str, chat: ChatFormat) -> Iterator[str]:
     """csv or tsv with a header line; tabs separate without any quoting."""
     tabs = format_of(path) == ".tsv"
     options: dict[str, Any] = {"delimiter": "\t", "quoting": csv.QUOTE_NONE} if tabs else {}
-    with _open_text(path) as handle:
-        rows = _csv_rows(handle, **options)
+    with open_text(path) as handle:
+        rows = _csv_rows(csv.reader(handle, **options))
         try:
             header = next(rows, [])
-            column = _column(header, text_field)
-            return [row[column] for row in rows if len(row) > column]
+            if text_field not in header:
+                raise no_text_field(header, text_field)
+            column = header.index(text_field)
+            yield from (row[column] for row in rows if len(row) > column)
         except csv.Error as error:
             raise UnreadableFileError(f"is not a table ({error}); check the file and its suffix") from error
-        finally:
-            rows.close()  # type: ignore[attr-defined]  # a generator: gives the limit back now
 
 
-def _column(header: list[str], text_field: str) -> int:
-    if text_field not in header:
-        raise UnreadableFileError(_no_field(header, text_field))
-    return header.index(text_field)
-
-
-def _read_parquet(path: Path, text_field: str) -> list[str]:
+def _read_parquet(path: Path, text_field: str, chat: ChatFormat) -> Iterator[str]:
     import pyarrow
     import pyarrow.parquet
 
     try:
-        file = pyarrow.parquet.ParquetFile(path)
-        names = file.schema_arrow.names
-        wanted = [name for name in (text_field, "messages") if name in names][:1]
-        if not wanted:
-            raise UnreadableFileError(_no_field(names, text_field))
-        records = file.read(columns=wanted).to_pylist()
+        with pyarrow.parquet.ParquetFile(path) as file:
+            names = file.schema_arrow.names
+            wanted = field_of_text(names, text_field)
+            if wanted is None:
+                raise no_text_field(names, text_field)
+            for batch in file.iter_batches(ROWS_AT_ONCE, columns=[wanted]):
+                yield from (record_text(record, text_field, chat) for record in batch.to_pylist())
     except pyarrow.ArrowException as error:
         raise UnreadableFileError(
             f"is not a parquet file ({error}); check the file and its suffix"
         ) from error
-    return [_record_text(record, text_field) for record in records]
 
 
-def _read_lines_of_json(path: Path, text_field: str) -> list[str]:
-    with _open_text(path) as handle:
-        return [_record_text(record, text_field) for record in _json_lines(handle)]
+def _read_lines_of_json(path: Path, text_field: str, chat: ChatFormat) -> Iterator[str]:
+    with open_text(path) as handle:
+        yield from (record_text(record, text_field, chat) for record in _json_lines(handle))
 
 
 def _json_lines(lines: Iterable[str]) -> Iterator[Any]:
@@ -163,41 +147,31 @@ def _json_lines(lines: Iterable[str]) -> Iterator[Any]:
                 raise UnreadableFileError(f"line {number} is not JSON ({error.msg}); repair it") from error
 
 
-def _read_json(path: Path, text_field: str) -> list[str]:
+def _read_json(path: Path, text_field: str, chat: ChatFormat) -> Iterator[str]:
     """One JSON list of records, or one record per line under the name .json."""
-    with _open_text(path) as handle:
-        text = handle.read()
+    with open_text(path) as handle:
+        yield from (record_text(record, text_field, chat) for record in _json_records(handle))
+
+
+def _json_records(handle: TextIO) -> Iterator[Any]:
+    first = handle.readline()
+    try:
+        json.loads(first)
+    except json.JSONDecodeError:  # a list over several lines, or broken
+        text = first + handle.read()
+    else:
+        rest = handle.readline()
+        if rest.strip():
+            return _json_lines(chain([first, rest], handle))
+        text = first + rest + handle.read()
     try:
         whole = json.loads(text)
     except json.JSONDecodeError:
-        records = list(_json_lines(text.split("\n")))
-    else:
-        records = whole if isinstance(whole, list) else [whole]
-    return [_record_text(record, text_field) for record in records]
+        return _json_lines(text.split("\n"))
+    return iter(whole if isinstance(whole, list) else [whole])
 
 
-def _record_text(record: object, text_field: str) -> str:
-    """A string, a record's text field, or its chat messages, each as "role: content"."""
-    if isinstance(record, str):
-        return record
-    fields = record if isinstance(record, dict) else {}
-    if isinstance(fields.get(text_field), str):
-        return str(fields[text_field])
-    messages = fields.get("messages")
-    if not isinstance(messages, list):
-        raise UnreadableFileError(_no_field(list(fields), text_field))
-    try:
-        return "\n\n".join(f"{message['role']}: {message['content']}" for message in messages)
-    except (KeyError, TypeError) as error:
-        raise UnreadableFileError("a message lacks 'role' or 'content'; add them") from error
-
-
-def _no_field(found: list[str], text_field: str) -> str:
-    names = ", ".join(map(str, found))[:120] or "nothing"
-    return f"has no field '{text_field}' (text) or 'messages' but {names}; set dataset.text_field="
-
-
-READERS: Mapping[str, Callable[[Path, str], list[str]]] = {
+READERS: Mapping[str, Callable[[Path, str, ChatFormat], Iterator[str]]] = {
     ".txt": _read_text,
     ".tokens": _read_text,
     ".raw": _read_text,

@@ -1,12 +1,12 @@
 """Documents to sequences of equal length.
 
-"Truncate and pack tokens into fixed-length sequences, samples may be merged" (DynamiQ, appendix).
+"Truncate and pack tokens into fixed-length sequences, samples may be merged" (DynamiQ §5).
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Container, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,13 +16,16 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from .corpus import Corpus
+from .corpus import Corpus, Tally, digest_of, hash_value
+from .progress import PreparationProgress
+from .rows import RowWriter
 from .tokenizer import load_tokenizer, separator_id
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast
 
 DOCUMENTS_AT_ONCE = 1000
+CHARACTERS_AT_ONCE = 2**23
 
 
 @dataclass(frozen=True)
@@ -46,26 +49,52 @@ class TokenData:
 
 
 def pack(
-    documents: Sequence[str], tokenizer: PreTrainedTokenizerFast, sequence_length: int
-) -> NDArray[np.int32]:
-    """All documents, each followed by the separator, cut into rows of `sequence_length` tokens.
+    documents: Iterable[str],
+    tokenizer: PreTrainedTokenizerFast,
+    rows: RowWriter,
+    *,
+    read_all: bool,
+    progress: PreparationProgress,
+) -> Tally:
+    """Write all documents, each followed by the separator, to `rows`.
 
-    Shape (num_sequences, sequence_length); the incomplete last row is dropped.
+    Those after `rows` is full are only counted, or, without `read_all`, not even read.
     """
-    separator = separator_id(tokenizer)
-    pieces: list[NDArray[np.int32]] = []
-    for start in range(0, len(documents), DOCUMENTS_AT_ONCE):
-        encoded = tokenizer(
-            list(documents[start : start + DOCUMENTS_AT_ONCE]),
-            add_special_tokens=False,
-            return_attention_mask=False,
-            return_token_type_ids=False,
-            verbose=False,  # documents longer than the model's context are what packing is for
-        )["input_ids"]
-        pieces += [np.array([*tokens, separator], dtype=np.int32) for tokens in encoded]
-    tokens = np.concatenate(pieces) if pieces else np.zeros(0, dtype=np.int32)
-    num_sequences = len(tokens) // sequence_length
-    return tokens[: num_sequences * sequence_length].reshape(num_sequences, sequence_length)
+    separator, tally = separator_id(tokenizer), Tally()
+    for batch in _batches(documents):
+        encoded = [[]] * len(batch) if rows.is_full else _encode(tokenizer, batch)
+        for document, tokens in zip(batch, encoded, strict=True):
+            if not rows.is_full:
+                rows.append([*tokens, separator])
+            elif not read_all:
+                return tally
+            tally.add(document)
+        progress.show(tally.num_documents, rows.num_tokens)
+    return tally
+
+
+def _batches(documents: Iterable[str]) -> Iterator[list[str]]:
+    batch: list[str] = []
+    num_characters = 0
+    for document in documents:
+        batch.append(document)
+        num_characters += len(document)
+        if len(batch) == DOCUMENTS_AT_ONCE or num_characters >= CHARACTERS_AT_ONCE:
+            yield batch
+            batch, num_characters = [], 0
+    if batch:
+        yield batch
+
+
+def _encode(tokenizer: PreTrainedTokenizerFast, documents: list[str]) -> list[list[int]]:
+    encoded: list[list[int]] = tokenizer(
+        documents,
+        add_special_tokens=False,
+        return_attention_mask=False,
+        return_token_type_ids=False,
+        verbose=False,  # documents longer than the model's context are what packing is for
+    )["input_ids"]
+    return encoded
 
 
 def unigram_perplexity(tokens: NDArray[np.int32]) -> float:
@@ -84,33 +113,59 @@ def write_packed(
     tokenizer: PreTrainedTokenizerFast,
     sequence_length: int,
     max_held_out_sequences: int | None,
+    max_train_tokens: int | None = None,
 ) -> None:
-    """Write to `folder` what `read_packed` reads. Raises ValueError if a split fills no sequence."""
-    train = pack(corpus.train, tokenizer, sequence_length)
-    held_out = pack(corpus.held_out, tokenizer, sequence_length)[:max_held_out_sequences]
-    for split, rows in (("training", train), ("held-out", held_out)):
-        if not len(rows):
-            raise ValueError(
-                f"dataset: the {split} documents of {corpus.name} fill no sequence of {sequence_length} "
-                "tokens; use more text (dataset.path=) or a smaller dataset.sequence_length="
-            )
-    np.save(folder / "train.npy", train)
-    np.save(folder / "held_out.npy", held_out)
+    """Write to `folder` what `read_packed` reads, a batch of documents in memory at a time.
+
+    No document that is held out is trained on. Raises ValueError if a split fills no sequence.
+    """
+    seen: set[int] = set()
+    with RowWriter(folder / "held_out.npy", sequence_length, max_held_out_sequences) as held_out:
+        progress = PreparationProgress(f"{corpus.name}, held-out split", None)
+        documents = _remembered(corpus.held_out, seen)
+        held_out_tally = pack(
+            documents, tokenizer, held_out, read_all=not corpus.streaming, progress=progress
+        )
+    most = None if max_train_tokens is None else max_train_tokens // sequence_length
+    with RowWriter(folder / "train.npy", sequence_length, most) as train:
+        progress = PreparationProgress(f"{corpus.name}, training split", max_train_tokens)
+        documents = _unseen(corpus.train, seen)
+        train_tally = pack(documents, tokenizer, train, read_all=False, progress=progress)
+    _check_filled(corpus, train, held_out)
     tokenizer.save_pretrained(folder / "tokenizer")
     description = {
         "corpus": corpus.name,
-        "sha256": corpus.sha256,
-        "bytes": corpus.num_bytes,
+        "sha256": digest_of(train=train_tally, held_out=held_out_tally),
+        "bytes": train_tally.num_bytes + held_out_tally.num_bytes,
         "split": corpus.split,
-        "train_documents": len(corpus.train),
-        "held_out_documents": len(corpus.held_out),
-        "train_tokens": train.size,
-        "held_out_tokens": held_out.size,
+        "train_documents": train_tally.num_documents,
+        "held_out_documents": held_out_tally.num_documents,
+        "train_tokens": train.num_rows * sequence_length,
+        "held_out_tokens": held_out.num_rows * sequence_length,
         "vocab_size": len(tokenizer),
         "sequence_length": sequence_length,
-        "unigram_perplexity": unigram_perplexity(held_out),
+        "unigram_perplexity": unigram_perplexity(np.load(folder / "held_out.npy", mmap_mode="r")),
     }
     (folder / "description.json").write_text(json.dumps(description, indent=1), encoding="utf-8")
+
+
+def _remembered(documents: Iterable[str], seen: set[int]) -> Iterator[str]:
+    for document in documents:
+        seen.add(hash_value(document))
+        yield document
+
+
+def _unseen(documents: Iterable[str], seen: Container[int]) -> Iterator[str]:
+    return (document for document in documents if hash_value(document) not in seen)
+
+
+def _check_filled(corpus: Corpus, train: RowWriter, held_out: RowWriter) -> None:
+    for split, rows in (("training", train), ("held-out", held_out)):
+        if not rows.num_rows:
+            raise ValueError(
+                f"dataset: the {split} documents of {corpus.name} fill no sequence of {rows.row_length} "
+                "tokens; use more text (dataset.path=) or a smaller dataset.sequence_length="
+            )
 
 
 def read_packed(folder: Path, mask_probability: float) -> TokenData:

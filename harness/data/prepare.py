@@ -8,23 +8,47 @@ from typing import TYPE_CHECKING
 from ..models.config import ModelConfig
 from ..models.special_tokens import SPECIAL_TOKENS
 from .cache import cache_folder, cache_key, cached_folder
+from .chat import ChatFormat, chosen_template, make_chat_format, plain_chat
 from .config import DatasetConfig
 from .corpus import CorpusSource
 from .embedded import EmbeddedCorpus
+from .hub import HubCorpus
 from .packing import TokenData, read_packed, write_packed
 from .text import TextCorpus
-from .tokenizer import pretrained_tokenizer, trained_tokenizer
+from .tokenizer import own_tokenizer, trained_tokenizer
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast
 
 
-def corpus_source(dataset: DatasetConfig) -> CorpusSource:
+def corpus_source(dataset: DatasetConfig, chat: ChatFormat = plain_chat) -> CorpusSource:
     """Where the text of a resolved `dataset` comes from."""
     if dataset.name == "embedded":
         return EmbeddedCorpus(dataset.held_out_fraction)
-    assert dataset.name == "text" and dataset.path is not None, "resolve_dataset comes first"
-    return TextCorpus(Path(dataset.path).expanduser(), dataset.held_out_fraction, dataset.text_field)
+    if dataset.path is not None:
+        splits = (dataset.train_split, dataset.held_out_split) if dataset.held_out_split else None
+        return TextCorpus(
+            path=Path(dataset.path).expanduser(),
+            held_out_fraction=dataset.held_out_fraction,
+            text_field=dataset.text_field,
+            chat=chat,
+            streaming=dataset.streaming,
+            published_splits=splits,
+        )
+    assert dataset.hub is not None, "resolve_dataset comes first"
+    return HubCorpus(
+        name=dataset.name,
+        hub=dataset.hub,
+        configuration=dataset.configuration,
+        revision=dataset.revision,
+        files=dataset.files,
+        train_split=dataset.train_split,
+        held_out_split=dataset.held_out_split,
+        streaming=dataset.streaming,
+        text_field=dataset.text_field,
+        held_out_fraction=dataset.held_out_fraction,
+        chat=chat,
+    )
 
 
 def prepare_data(dataset: DatasetConfig, model: ModelConfig, cache: Path | None = None) -> TokenData:
@@ -33,22 +57,48 @@ def prepare_data(dataset: DatasetConfig, model: ModelConfig, cache: Path | None 
     `cache` defaults to `cache_folder()`. Any number of processes may call this at once: one
     prepares, the others wait. Raises ValueError, in one line, if the text cannot be used.
     """
-    assert dataset.sequence_length is not None, "resolve_dataset comes first"
-    cache = cache or cache_folder()
-    source, length, most = corpus_source(dataset), dataset.sequence_length, dataset.max_held_out_sequences
-    own = pretrained_tokenizer(model) if model.weights == "pretrained" else None
-    key = cache_key("packed", source.fingerprint(), _tokenizer_key(own, model), length, most)
+    cache, own = cache or cache_folder(), own_tokenizer(model)
 
     def fill(folder: Path) -> None:
-        corpus = source.load()
+        corpus = corpus_source(dataset, make_chat_format(dataset.chat_format, own)).load()
         tokenizer = own or trained_tokenizer(corpus, model.vocab_size, cache)
-        write_packed(folder, corpus, tokenizer, length, most)
+        length, most = dataset.sequence_length, dataset.max_held_out_sequences
+        assert length is not None, "resolve_dataset comes first"
+        write_packed(folder, corpus, tokenizer, length, most, dataset.max_train_tokens)
 
-    return read_packed(cached_folder(cache / "packed" / key, fill), dataset.mask_probability)
+    folder = cached_folder(_packed_folder(dataset, model, cache, own), fill)
+    return read_packed(folder, dataset.mask_probability)
+
+
+def is_prepared(dataset: DatasetConfig, model: ModelConfig) -> bool:
+    """Whether `prepare_data` would find all it needs in `cache_folder()`."""
+    cache = cache_folder()
+    if not (cache / "packed").is_dir():  # spares loading a tokenizer
+        return False
+    try:
+        return _packed_folder(dataset, model, cache, own_tokenizer(model, on_disk=True)).is_dir()
+    except ValueError:  # there is no tokenizer to do it with
+        return False
+
+
+def _packed_folder(
+    dataset: DatasetConfig, model: ModelConfig, cache: Path, own: PreTrainedTokenizerFast | None
+) -> Path:
+    """Named after all that decides the tokens, which is known without reading the corpus."""
+    key = cache_key(
+        "packed",
+        corpus_source(dataset).fingerprint(),
+        chosen_template(dataset.chat_format, own),
+        _tokenizer_key(own, model),
+        dataset.sequence_length,
+        dataset.max_held_out_sequences,
+        dataset.max_train_tokens,
+    )
+    return cache / "packed" / key
 
 
 def _tokenizer_key(own: PreTrainedTokenizerFast | None, model: ModelConfig) -> tuple[object, ...]:
-    """What decides the tokenizer, known without reading the corpus."""
+    """What decides the tokenizer."""
     import tokenizers
     import transformers
 

@@ -6,11 +6,16 @@ import hashlib
 import os
 import re
 import warnings
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from itertools import groupby
 from pathlib import Path
 
-from .corpus import Corpus, split_by_hash
-from .formats import UnreadableFileError, format_of, formats_in_words, read_documents
+from .chat import ChatFormat, plain_chat
+from .corpus import Corpus, Documents, split_documents
+from .formats import format_of, formats_in_words, holds_rows, read_pieces
+from .plain_text import join_rows
+from .records import UnreadableFileError, encodable
 
 SPLIT_WORDS = {
     "train": {"train", "training"},
@@ -24,32 +29,38 @@ class TextCorpus:
     """The documents of a file or folder.
 
     A folder with files named after a train split trains on those and evaluates on those named after
-    a valid split, or a test split if there is none; all else is left out. Otherwise everything is
-    read and `held_out_fraction` of the documents is held out by hash.
+    a valid split, or a test split if there is none; all else is left out. (`published_splits` are
+    looked for first: UltraChat has train_sft and train_gen.) Otherwise everything is read and
+    `held_out_fraction` of the documents is held out by hash.
     """
 
     path: Path
     held_out_fraction: float = 0.05
     text_field: str = "text"
+    chat: ChatFormat = plain_chat
+    streaming: bool = False
+    published_splits: tuple[str, str] | None = None
+    """The names of the published (train, held-out) splits, where they are not just train and valid."""
 
     def fingerprint(self) -> str:
-        stats = [(str(file.resolve()), file.stat()) for file in self._files()]
-        seen = [(name, stat.st_size, stat.st_mtime_ns) for name, stat in stats]
-        return hashlib.sha256(repr((seen, self.held_out_fraction, self.text_field)).encode()).hexdigest()
+        seen = describe_files(self._files())
+        settings = (self.held_out_fraction, self.text_field, self.streaming, self.published_splits)
+        return hashlib.sha256(repr((seen, settings)).encode()).hexdigest()
 
     def load(self) -> Corpus:
         train_files, held_out_files = self._splits()
-        train, held_out = tuple(self._read(train_files)), tuple(self._read(held_out_files))
-        if held_out:
-            copies = set(held_out)  # not to be trained on
-            train = tuple(document for document in train if document not in copies)
+        documents = Documents(lambda: self._read(train_files))
+        train: Iterable[str] = documents
+        if held_out_files:
+            held_out = Documents(lambda: self._read(held_out_files))
             split = f"files {', '.join(file.name for file in held_out_files)}"
         else:
-            train, held_out = split_by_hash(train, self.held_out_fraction)
-            split = f"last {self.held_out_fraction:.0%} by sha256"
-        if not train:
+            train, held_out, split = split_documents(
+                documents, self.held_out_fraction, one_by_one=self.streaming
+            )
+        if next(iter(train), None) is None:
             raise self._refusal("has no second document to hold out; separate documents by blank lines")
-        return Corpus(self.path.resolve().name, train, held_out, split)
+        return Corpus(self.path.resolve().name, train, held_out, split, self.streaming)
 
     def _files(self) -> list[Path]:
         """All files with a known suffix, sorted; the path itself if it is a file."""
@@ -66,6 +77,10 @@ class TextCorpus:
     def _splits(self) -> tuple[list[Path], list[Path]]:
         """(train, held-out) files; held-out is empty when the documents are to be split by hash."""
         files = self._files()
+        if self.published_splits is not None:
+            train, held_out = ([file for file in files if _names(file, s)] for s in self.published_splits)
+            if train and held_out:
+                return train, held_out
         named = {split: [file for file in files if self._split_of(file) == split] for split in SPLIT_WORDS}
         if not named["train"]:
             return files, []
@@ -80,21 +95,47 @@ class TextCorpus:
                     return split
         return None
 
-    def _read(self, files: list[Path]) -> list[str]:
-        """The documents of all files; a folder's odd file without text is skipped with a warning."""
-        documents: list[str] = []
+    def _read(self, files: list[Path]) -> Iterator[str]:
+        """The documents of all files, stripped of surrounding white space, without empty ones.
+
+        A folder's odd file without any text is skipped with a warning.
+        """
         refusals: list[ValueError] = []
-        for file in files:
-            try:
-                documents += read_documents(file, self.text_field)
-            except UnreadableFileError as error:
-                refusals.append(self._refusal(str(error), file))
-        if refusals and not documents:
+        is_empty = True
+        for rows, group in groupby(files, key=holds_rows):
+            pieces = self._pieces(list(group), refusals)
+            for document in join_rows(pieces) if rows else pieces:
+                if text := encodable(document).strip():
+                    is_empty = False
+                    yield text
+        if refusals and is_empty:
             raise refusals[0]
         for refusal in refusals:
-            warnings.warn(f"skipped: {refusal}", stacklevel=2)
-        return documents
+            warnings.warn(f"skipped: {refusal}", stacklevel=1)  # of one place: shown once
+
+    def _pieces(self, files: list[Path], refusals: list[ValueError]) -> Iterator[str]:
+        """The pieces of all files; why a file has none is added to `refusals`."""
+        for file in files:
+            is_empty = True
+            try:
+                for piece in read_pieces(file, self.text_field, self.chat):
+                    is_empty = is_empty and not piece.strip()
+                    yield piece
+            except UnreadableFileError as error:
+                if not is_empty:
+                    raise self._refusal(str(error), file) from error
+                refusals.append(self._refusal(str(error), file))
 
     def _refusal(self, reason: str, file: Path | None = None) -> ValueError:
         inside = f"{os.path.relpath(file, self.path)}: " if file and file != self.path else ""
         return ValueError(f"dataset.path={self.path}: {inside}{reason}")
+
+
+def _names(file: Path, split: str) -> bool:
+    return re.search(rf"(?<![a-z]){re.escape(split)}(?![a-z])", file.name.lower()) is not None
+
+
+def describe_files(files: list[Path]) -> list[tuple[str, int, int]]:
+    """Name, size and time of change of every file: another list means that the data may have changed."""
+    stats = [(str(file.resolve()), file.stat()) for file in files]
+    return [(name, stat.st_size, stat.st_mtime_ns) for name, stat in stats]

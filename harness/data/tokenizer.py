@@ -1,21 +1,26 @@
-"""The tokenizer: the pretrained model's own, or byte-level BPE trained on the training split."""
+"""The tokenizer: the model's own, or byte-level BPE trained on the training split."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import os
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..models.config import ModelConfig
 from ..models.special_tokens import END, MASK, PAD, SPECIAL_TOKENS
+from ..models.weights import TOKENIZER_WAYS_OUT, WAYS_OUT, is_offline
 from .cache import cache_key, cached_folder
-from .corpus import Corpus
+from .corpus import Corpus, hash_value
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast
 
 LEAST_VOCABULARY = 256 + len(SPECIAL_TOKENS)
 """Every byte and the special tokens: no text is ever unknown."""
+
+TRAINING_BYTES = 2**26
+"""UTF-8 bytes of text that a tokenizer is trained on at most: more changes it little."""
 
 
 def train_bpe(documents: Sequence[str], vocab_size: int) -> str:
@@ -43,14 +48,15 @@ def train_bpe(documents: Sequence[str], vocab_size: int) -> str:
 
 
 def trained_tokenizer(corpus: Corpus, vocab_size: int, cache: Path) -> PreTrainedTokenizerFast:
-    """BPE trained on the corpus's training split, kept in `cache`."""
+    """BPE trained on the beginning of the corpus's training split, kept in `cache`."""
     import tokenizers
     from transformers import PreTrainedTokenizerFast
 
-    key = cache_key("tokenizer", corpus.sha256, vocab_size, tokenizers.__version__)
+    documents = _beginning(corpus.train)
+    key = cache_key("tokenizer", list(map(hash_value, documents)), vocab_size, tokenizers.__version__)
 
     def fill(folder: Path) -> None:
-        (folder / "tokenizer.json").write_text(train_bpe(corpus.train, vocab_size), encoding="utf-8")
+        (folder / "tokenizer.json").write_text(train_bpe(documents, vocab_size), encoding="utf-8")
 
     folder = cached_folder(cache / "tokenizers" / key, fill)
     return PreTrainedTokenizerFast(  # type: ignore[no-untyped-call]
@@ -63,19 +69,46 @@ def trained_tokenizer(corpus: Corpus, vocab_size: int, cache: Path) -> PreTraine
     )
 
 
-def pretrained_tokenizer(model: ModelConfig) -> PreTrainedTokenizerFast:
+def _beginning(documents: Iterable[str]) -> list[str]:
+    """The first documents, of `TRAINING_BYTES` together."""
+    taken: list[str] = []
+    num_bytes = 0
+    for document in documents:
+        taken.append(document)
+        num_bytes += len(document.encode())
+        if num_bytes >= TRAINING_BYTES:
+            break
+    return taken
+
+
+def own_tokenizer(model: ModelConfig, *, on_disk: bool = False) -> PreTrainedTokenizerFast | None:
+    """The tokenizer that the model comes with, or None: one is to be trained on the data.
+
+    Raises ValueError if it cannot be had; with `on_disk`, if it would have to be fetched.
+    """
+    if model.weights == "pretrained":
+        return pretrained_tokenizer(model, on_disk=on_disk)
+    if model.tokenizer is not None:
+        return _fast_tokenizer(model.tokenizer, TOKENIZER_WAYS_OUT, on_disk)
+    return None
+
+
+def pretrained_tokenizer(model: ModelConfig, *, on_disk: bool = False) -> PreTrainedTokenizerFast:
     """The tokenizer that belongs to the model's weights. Raises ValueError if it cannot be had."""
+    return _fast_tokenizer(model.path or model.pretrained, WAYS_OUT, on_disk)
+
+
+def _fast_tokenizer(source: str, ways_out: str, on_disk: bool) -> PreTrainedTokenizerFast:
+    """The tokenizer of a folder or a name on the hub."""
     from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
-    from ..models.weights import WAYS_OUT, is_offline
-
-    source = model.path or model.pretrained
-    options: dict[str, Any] = {"trust_remote_code": False, "local_files_only": is_offline()}
+    place = os.path.expanduser(source)
+    options: dict[str, Any] = {"trust_remote_code": False, "local_files_only": on_disk or is_offline()}
     try:
-        tokenizer = AutoTokenizer.from_pretrained(source, **options)
+        tokenizer = AutoTokenizer.from_pretrained(place, **options)
     except (OSError, ValueError) as error:
         reason = str(error).strip().split("\n")[0]
-        raise ValueError(f"the tokenizer of {source} cannot be loaded ({reason}); {WAYS_OUT}") from error
+        raise ValueError(f"the tokenizer of {source} cannot be loaded ({reason}); {ways_out}") from error
     if not isinstance(tokenizer, PreTrainedTokenizerFast):
         raise ValueError(f"the tokenizer of {source} has no tokenizer.json; save it as a fast tokenizer")
     separator_id(tokenizer)

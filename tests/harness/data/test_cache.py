@@ -36,11 +36,26 @@ def test_a_failed_fill_leaves_nothing_and_can_be_repeated(tmp_path):
         (folder / "half").touch()
         raise ValueError("no text")
 
+    def interrupted(folder):
+        (folder / "half").touch()
+        raise KeyboardInterrupt
+
     with pytest.raises(ValueError, match="no text"):
         cached_folder(tmp_path / "key", fail)
+    with pytest.raises(KeyboardInterrupt):
+        cached_folder(tmp_path / "key", interrupted)
     assert [entry.name for entry in tmp_path.iterdir() if entry.is_dir()] == []
     cached_folder(tmp_path / "key", lambda folder: (folder / "whole").touch())
     assert [file.name for file in (tmp_path / "key").iterdir()] == ["whole"]
+
+
+def test_what_a_killed_process_has_left_is_cleared_by_the_next(tmp_path):
+    killed, other = tmp_path / ".key-1" / "contents", tmp_path / ".other-1" / "contents"
+    for leftover in (killed, other):
+        leftover.mkdir(parents=True)
+        (leftover / "half").touch()
+    cached_folder(tmp_path / "key", lambda folder: (folder / "whole").touch())
+    assert not killed.parent.exists() and other.exists()
 
 
 def test_a_folder_that_cannot_be_written_is_named_with_the_way_out(tmp_path):

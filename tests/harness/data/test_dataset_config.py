@@ -5,9 +5,11 @@ from dataclasses import replace
 import pytest
 from omegaconf import OmegaConf
 
-from gradwire.harness.data.config import DatasetConfig, resolve_dataset
+from gradwire.harness.config.compose import conf_directory
+from gradwire.harness.data.config import DatasetConfig, at_most_evaluated, resolve_dataset
 from gradwire.harness.models.config import ModelConfig, RecipeConfig
 
+CONF = conf_directory() / "dataset"
 MODEL = ModelConfig(recipe=RecipeConfig(sequence_length=64))
 
 
@@ -22,18 +24,48 @@ MODEL = ModelConfig(recipe=RecipeConfig(sequence_length=64))
     ],
 )
 def test_auto_is_your_text_or_the_embedded_at_size_tiny(asked, size, name):
-    assert resolve_dataset(asked, MODEL, size) == replace(asked, name=name, sequence_length=64)
+    assert resolve_dataset(asked, MODEL, size, CONF) == replace(asked, name=name, sequence_length=64)
+
+
+def _resolved(size="tiny", model=MODEL, **asked):
+    return resolve_dataset(DatasetConfig(**asked), model, size, CONF)
+
+
+def test_auto_is_what_the_paper_trains_the_model_on():
+    found = _resolved("paper", max_train_tokens=640, chat_format="plain")
+    assert (found.name, found.hub) == ("openwebtext", "Skylion007/openwebtext")
+    assert found.streaming and found.configuration == "plain_text"
+    assert (found.max_train_tokens, found.chat_format) == (640, "plain")  # what was asked for stays
+    chat = _resolved("small", replace(MODEL, paper_dataset="ultrachat"))
+    assert (chat.train_split, chat.held_out_split, chat.text_field) == ("train_sft", "test_sft", "messages")
+    with pytest.raises(ValueError, match=r"model=gpt2 trains on moon, .*conf/dataset/moon.yaml; use data"):
+        _resolved("paper", replace(MODEL, paper_dataset="moon"))
+
+
+def test_files_take_the_place_of_the_repository():
+    found = _resolved(name="pile", path="x", hub="a/b", files={"train": "*"}, held_out_split="val")
+    assert (found.name, found.path, found.hub, found.files) == ("pile", "x", None, {})
+    assert found.held_out_split == "val"
+
+
+def test_the_smaller_limit_of_the_evaluation_counts():
+    for given, most, expected in ((None, None, None), (5, None, 5), (None, 3, 3), (5, 3, 3), (3, 5, 3)):
+        dataset = DatasetConfig(max_held_out_sequences=given)
+        assert at_most_evaluated(dataset, most).max_held_out_sequences == expected
 
 
 def test_the_sequence_length_can_be_set_apart_from_the_recipe():
-    assert resolve_dataset(DatasetConfig(sequence_length=128), MODEL, "tiny").sequence_length == 128
+    assert _resolved(sequence_length=128).sequence_length == 128
 
 
 @pytest.mark.parametrize(
     ("asked", "named"),
     [
-        (DatasetConfig(), ("model=gpt2", "openwebtext", "dataset.path=", "dataset=embedded", "size=tiny")),
-        (DatasetConfig(name="wiki"), ("dataset.name=wiki", "auto, embedded, text")),
+        (DatasetConfig(name="wiki"), ("dataset.name=wiki", "auto, embedded, text", "dataset.hub=")),
+        (DatasetConfig(name="text", hub="a/b"), ("dataset.hub=a/b", "dataset=text")),
+        (DatasetConfig(name="c4", path="x", revision="y"), ("dataset.revision=y", "dataset.path=x")),
+        (DatasetConfig(name="embedded", chat_format="odd"), ("dataset.chat_format=odd", "auto, plain")),
+        (DatasetConfig(name="embedded", max_train_tokens=63), ("dataset.max_train_tokens=63", "64 tokens")),
         (DatasetConfig(name="text"), ("dataset.path",)),
         (DatasetConfig(name="embedded", path="x.txt"), ("dataset.path=x.txt", "dataset=text")),
         (DatasetConfig(name="embedded", sequence_length=1025), ("dataset.sequence_length=1025", "1024")),
@@ -45,7 +77,7 @@ def test_the_sequence_length_can_be_set_apart_from_the_recipe():
 )
 def test_what_cannot_work_is_refused_in_one_line(asked, named):
     with pytest.raises(ValueError) as refusal:
-        resolve_dataset(asked, MODEL, "paper")
+        resolve_dataset(asked, MODEL, "paper", CONF)
     assert all(part in str(refusal.value) for part in named)
     assert "\n" not in str(refusal.value)
 

@@ -10,10 +10,18 @@ import pyarrow
 import pyarrow.parquet
 import pytest
 
-from gradwire.harness.data.formats import UnreadableFileError, read_documents
+from gradwire.harness.data.chat import plain_chat
+from gradwire.harness.data.compression import decompress_zstd
+from gradwire.harness.data.formats import read_pieces
+from gradwire.harness.data.records import UnreadableFileError
 
 DOCUMENTS = ['First "quoted", with a comma.\nSecond line — naïve.', "Another\tdocument.", "x" * 200_000]
 RECORDS = [{"id": 1, "text": document} for document in DOCUMENTS]
+
+
+def read_documents(path, text_field):
+    pieces = read_pieces(path, text_field, plain_chat)
+    return [text for piece in pieces if (text := piece.strip())]
 
 
 def _write_csv(path, documents):
@@ -60,6 +68,42 @@ def test_compressed_files_are_read_alike(tmp_path, name, suffix, compress):
         read_documents(packed, "text")
 
 
+def test_zstd_files_are_read_alike_also_in_several_frames(tmp_path):
+    lines = [json.dumps(record).encode() + b"\n" for record in RECORDS]
+    frames = [zstd(lines[0]), zstd(b"".join(lines[1:]))]
+    packed = tmp_path / "a.jsonl.zst"
+    packed.write_bytes(b"".join(frames))
+    assert read_documents(packed, "text") == DOCUMENTS
+    with packed.open("rb") as handle:
+        assert decompress_zstd(handle).read() == b"".join(lines)
+    packed.write_bytes(b"".join(frames)[:-5])
+    with pytest.raises(UnreadableFileError, match="cannot be read"):
+        read_documents(packed, "text")
+
+
+def zstd(content):
+    sink = pyarrow.BufferOutputStream()
+    with pyarrow.CompressedOutputStream(sink, "zstd") as stream:
+        stream.write(content)
+    return sink.getvalue().to_pybytes()
+
+
+def test_a_long_file_is_not_read_before_its_documents_are_asked_for(tmp_path):
+    good = "".join(json.dumps({"text": f"document {n}"}) + "\n" for n in range(50_000))
+    for name in ("a.jsonl", "a.json"):
+        (tmp_path / name).write_text(good + "{broken")
+        pieces = read_pieces(tmp_path / name, "text", plain_chat)
+        assert [next(pieces) for _ in range(3)] == ["document 0", "document 1", "document 2"]
+        with pytest.raises(UnreadableFileError, match="line 50001 is not JSON"):
+            list(pieces)
+    (tmp_path / "a.txt").write_bytes(b"one\n\ntwo\n\n" * 50_000 + b"\xff")
+    assert next(read_pieces(tmp_path / "a.txt", "text", plain_chat)) == "one"
+    (tmp_path / "a.csv").write_bytes(b"id,text\n" + b"1,one\n" * 50_000 + b"\xff")
+    assert next(read_pieces(tmp_path / "a.csv", "text", plain_chat)) == "one"
+    with pytest.raises(UnreadableFileError, match="not UTF-8"):
+        list(read_pieces(tmp_path / "a.csv", "text", plain_chat))
+
+
 def test_tabs_separate_without_quoting_and_the_field_is_chosen(tmp_path):
     (tmp_path / "a.tsv").write_text('sentence\tlabel\nit "works\t1\n\t0\nfine , really\t0\n')
     assert read_documents(tmp_path / "a.tsv", "sentence") == ['it "works', "fine , really"]
@@ -73,27 +117,6 @@ def test_chats_become_text(tmp_path):
         assert read_documents(tmp_path / name, "text") == ["user: Why?\n\nassistant: Because."]
 
 
-@pytest.mark.parametrize("line", ["{}\n", '"{}"\n'])
-def test_wikitext_is_cut_at_articles_also_when_quoted_as_csv(tmp_path, line):
-    lines = [
-        "",
-        " = One = ",
-        "",
-        ' The "first" , it = 1 = 1 ',
-        " = x = ",
-        "",
-        " = = Part = = ",
-        "",
-        " more ",
-        "",
-    ]
-    text = [*lines, " = Two = ", "", " The second ", ""]
-    quoted = line.startswith('"')
-    (tmp_path / "a.txt").write_text("".join(line.format(t.replace('"', '""') if quoted else t) for t in text))
-    documents = read_documents(tmp_path / "a.txt", "text")
-    assert documents == ["\n".join(lines).strip(), "= Two = \n\n The second"]
-
-
 def test_text_is_cut_at_blank_lines_else_at_lines(tmp_path):
     (tmp_path / "a.txt").write_text('"Quoted," he said.\nStill one.\n \n\n = Not a title = \n\nlast')
     assert read_documents(tmp_path / "a.txt", "text") == [
@@ -103,11 +126,6 @@ def test_text_is_cut_at_blank_lines_else_at_lines(tmp_path):
     ]
     (tmp_path / "b.txt").write_text("one article\nanother\n")
     assert read_documents(tmp_path / "b.txt", "text") == ["one article", "another"]
-
-
-def test_half_a_surrogate_pair_in_json_does_not_reach_the_tokenizer(tmp_path):
-    (tmp_path / "a.jsonl").write_text('{"text": "a\\ud83d b"}')
-    assert read_documents(tmp_path / "a.jsonl", "text") == ["a? b"]
 
 
 @pytest.mark.parametrize(
@@ -127,6 +145,8 @@ def test_half_a_surrogate_pair_in_json_does_not_reach_the_tokenizer(tmp_path):
         ),
         ("a.jsonl", b"[1, 2]", "set dataset.text_field="),
         ("a.jsonl", b'{"messages": [{"role": "user"}]}', "lacks 'role' or 'content'"),
+        ("a.jsonl", b'{"messages": ["Hello"]}', "lacks 'role' or 'content'"),
+        ("a.jsonl", b'{"messages": [{"role": "user", "content": null}]}', "'content' is not text"),
         ("a.json", b"[", "line 1 is not JSON"),
         ("a.csv", b"id,body\n1,a", "but id, body; set dataset.text_field="),
         ("a.csv", b"", "set dataset.text_field="),
@@ -139,3 +159,9 @@ def test_files_without_text_are_refused(tmp_path, name, content, reason):
         read_documents(tmp_path / name, "text")
     assert reason in str(refusal.value)
     assert "\n" not in str(refusal.value)
+
+
+def test_conversations_are_asked_for_by_the_name_they_have(tmp_path):
+    (tmp_path / "a.jsonl").write_text('{"data": "Compose a post"}')
+    with pytest.raises(UnreadableFileError, match=r"^has no field 'messages' but data; set"):
+        read_documents(tmp_path / "a.jsonl", "messages")

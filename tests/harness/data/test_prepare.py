@@ -5,11 +5,12 @@ import os
 import subprocess
 import sys
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
 
-from gradwire.harness.data import prepare
+from gradwire.harness.data import prepare, tokenizer
 from gradwire.harness.data.config import DatasetConfig, resolve_dataset
 from gradwire.harness.data.prepare import prepare_data
 from gradwire.harness.models.build import build_model
@@ -27,6 +28,8 @@ MODEL = ModelConfig(
     recipe=RecipeConfig(sequence_length=16),
 )
 
+NOWHERE = Path("nowhere")
+
 PREPARE = """
 import hashlib, sys, time
 from pathlib import Path
@@ -35,12 +38,13 @@ from gradwire.harness.data.prepare import prepare_data
 from gradwire.harness.models.config import ModelConfig, RecipeConfig
 path, cache, ready = sys.argv[1:]
 model = ModelConfig(vocab_size=300, context=64, recipe=RecipeConfig(sequence_length=16))
-dataset = resolve_dataset(DatasetConfig(path=path), model, "tiny")
+dataset = resolve_dataset(DatasetConfig(path=path), model, "tiny", Path("nowhere"))
 prepare_data(dataset, model, Path(ready, "imports"))
 Path(ready, str(hash("ready"))).touch()
 while len(list(Path(ready).iterdir())) < 3:
     time.sleep(0.001)
 data = prepare_data(dataset, model, Path(cache))
+assert "datasets" not in sys.modules  # a second for nothing
 print(hashlib.sha256(data.train.numpy().tobytes() + data.held_out.numpy().tobytes()).hexdigest())
 """
 
@@ -59,7 +63,7 @@ def _digest(data):
 
 
 def _resolved(path, **changes):
-    return resolve_dataset(DatasetConfig(path=str(path), **changes), MODEL, "tiny")
+    return resolve_dataset(DatasetConfig(path=str(path), **changes), MODEL, "tiny", NOWHERE)
 
 
 def test_processes_that_prepare_at_once_get_the_same_tokens(text, tmp_path):
@@ -98,6 +102,7 @@ def test_whatever_changes_the_tokens_is_prepared_anew(text, tmp_path):
         (_resolved(text, held_out_fraction=0.1), MODEL),
     ]
     variants += [(_resolved(text, max_held_out_sequences=2), MODEL)]
+    variants += [(_resolved(text, max_train_tokens=100), MODEL), (_resolved(text, streaming=True), MODEL)]
     prepared = [prepare_data(dataset, model, tmp_path) for dataset, model in variants]
     text.write_text(text.read_text().replace("ring", "line"))
     prepared.append(prepare_data(_resolved(text), MODEL, tmp_path))
@@ -126,6 +131,36 @@ def test_pretrained_weights_bring_their_tokenizer(text, tmp_path, monkeypatch):
     loaded = build_model(model, seed=0)
     rows = data.train[:4].long()
     assert torch.isfinite(loaded(input_ids=rows, labels=rows).loss)
+
+
+def test_random_weights_take_a_tokenizer_by_name(text, tmp_path, monkeypatch):
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    other = tmp_path / "other.txt"
+    other.write_text("\n\n".join(f"{n} bottles of beer" for n in range(300)))
+    named = prepare_data(_resolved(other), replace(MODEL, vocab_size=290), tmp_path).tokenizer
+    named.save_pretrained(tmp_path / "named")
+    model = replace(MODEL, tokenizer=str(tmp_path / "named"))
+    data = prepare_data(_resolved(text), model, tmp_path)
+    assert data.tokenizer.get_vocab() == named.get_vocab() and data.vocab_size == len(named)
+    loaded = build_model(model, data.vocab_size, seed=0)
+    rows = data.train[:4].long()
+    assert torch.isfinite(loaded(input_ids=rows, labels=rows).loss)
+
+    missing = replace(MODEL, tokenizer=str(tmp_path / "none"))
+    with pytest.raises(ValueError, match=r"tokenizer of .*none.* model.tokenizer=null") as refusal:
+        prepare_data(_resolved(text), missing, tmp_path)
+    assert "\n" not in str(refusal.value)
+
+
+def test_a_tokenizer_learns_from_the_beginning_of_a_long_text(text, tmp_path, monkeypatch):
+    monkeypatch.setattr(tokenizer, "TRAINING_BYTES", 2000)
+    long = tmp_path / "long.txt"
+    long.write_text(text.read_text() + "\n\n" + "\n\n".join(f"other words {n} other" for n in range(3000)))
+    vocabularies = []
+    for path in (text, long):
+        data = prepare_data(_resolved(path, streaming=True), MODEL, tmp_path / path.stem)
+        vocabularies.append(data.tokenizer.get_vocab())
+    assert vocabularies[0] == vocabularies[1]
 
 
 def test_a_missing_tokenizer_is_refused_with_the_ways_out(text, tmp_path, monkeypatch):

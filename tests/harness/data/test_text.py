@@ -26,8 +26,8 @@ def _folder(tmp_path, files):
 def test_a_split_folder_is_taken_as_it_is(tmp_path, names, held_out):
     files = {name: f"this is {name}\n\nmore of {name}\n\nin both" for name in names}
     corpus = _folder(tmp_path, files | {"LICENSE.txt": "no data", "README.md": "neither"}).load()
-    assert corpus.train == (f"this is {names[0]}", f"more of {names[0]}")
-    assert corpus.held_out == (f"this is {held_out}", f"more of {held_out}", "in both")
+    assert list(corpus.train) == [f"this is {names[0]}", f"more of {names[0]}", "in both"]
+    assert list(corpus.held_out) == [f"this is {held_out}", f"more of {held_out}", "in both"]
 
 
 @pytest.mark.parametrize("names", [("a.txt", "latest.txt"), ("valid.txt", "test.txt"), ("only_train.txt",)])
@@ -37,14 +37,43 @@ def test_without_both_splits_documents_are_held_out_by_hash(tmp_path, names):
     expected = {f"{name} {number}" for name in names for number in range(30)}
     assert set(corpus.train) | set(corpus.held_out) == expected
     assert not set(corpus.train) & set(corpus.held_out)
-    assert len(corpus.held_out) == -(-len(expected) // 20)
+    assert len(list(corpus.held_out)) == -(-len(expected) // 20)
+    assert corpus.split == "last 5% by sha256" and not corpus.streaming
+
+
+def test_published_splits_are_looked_for_by_their_names(tmp_path):
+    names = ("train_sft-0.txt", "train_gen-0.txt", "test_sft-0.txt", "test_gen-0.txt")
+    _folder(tmp_path, {name: f"one of {name}\n\ntwo of {name}" for name in names})
+    corpus = TextCorpus(tmp_path, published_splits=("train_sft", "test_sft")).load()
+    assert list(corpus.train) == ["one of train_sft-0.txt", "two of train_sft-0.txt"]
+    assert list(corpus.held_out) == ["one of test_sft-0.txt", "two of test_sft-0.txt"]
+    unnamed = TextCorpus(tmp_path, published_splits=("train_sft", "validation")).load()
+    assert len(list(unnamed.train)) == 4  # as without names
+
+
+def test_read_one_by_one_the_hash_alone_decides(tmp_path):
+    _folder(tmp_path, {"a.txt": "\n\n".join(f"document {number}" for number in range(400))})
+    corpus = TextCorpus(tmp_path, streaming=True).load()
+    train, held_out = set(corpus.train), set(corpus.held_out)
+    assert len(train | held_out) == 400 and not train & held_out
+    assert corpus.streaming and "5%" in corpus.split
+    (tmp_path / "b.txt").write_text("\n\n".join(f"more {number}" for number in range(400)))
+    longer = TextCorpus(tmp_path, streaming=True).load()
+    assert train < set(longer.train) and held_out < set(longer.held_out)
+
+
+def test_a_file_broken_further_down_is_not_half_used(tmp_path):
+    source = _folder(tmp_path, {"a.txt": "one\n\ntwo", "b.jsonl": '{"text": "three"}\n{"text"'})
+    with pytest.raises(ValueError, match=r"dataset.path=.*: b.jsonl: line 2 is not JSON") as refusal:
+        source.load()
+    assert "\n" not in str(refusal.value)
 
 
 def test_a_file_without_text_in_a_folder_is_skipped_aloud(tmp_path):
     source = _folder(tmp_path, {"a.txt": "one\n\ntwo", "info.json": '{"rows": 2}'})
     with pytest.warns(UserWarning, match=r"skipped: dataset.path=.*: info.json: has no field 'text'"):
         corpus = source.load()
-    assert {*corpus.train, *corpus.held_out} == {"one", "two"}
+        assert {*corpus.train, *corpus.held_out} == {"one", "two"}
 
 
 @pytest.mark.parametrize(
@@ -75,6 +104,8 @@ def test_the_fingerprint_follows_the_files_and_settings(tmp_path):
     os.utime(tmp_path / "a.txt", ns=(1, 1))
     seen += [source.fingerprint(), TextCorpus(tmp_path, 0.2).fingerprint()]
     seen += [TextCorpus(tmp_path, text_field="body").fingerprint()]
+    seen += [TextCorpus(tmp_path, streaming=True).fingerprint()]
+    seen += [TextCorpus(tmp_path, published_splits=("a", "b")).fingerprint()]
     (tmp_path / "b.txt").write_text("three")
     seen += [source.fingerprint()]
-    assert len(set(seen)) == 5
+    assert len(set(seen)) == 7

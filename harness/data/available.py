@@ -1,0 +1,74 @@
+"""Whether a published data set can be had, answered before anything is started."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from ..models.config import ModelConfig
+from ..models.weights import TIMEOUT_S, is_offline
+from .config import DatasetConfig
+from .prepare import is_prepared
+from .published import WAYS_OUT
+
+
+def dataset_available(dataset: DatasetConfig, model: ModelConfig) -> str | None:
+    """None, or in one line why a resolved `dataset` cannot be had and the ways out.
+
+    Looks at what is prepared and at the Hugging Face cache, and asks the hub (one request of at most
+    five seconds) only for what is in neither and unless told to stay offline.
+    """
+    if dataset.hub is None or Path(dataset.hub).is_dir() or _in_cache(dataset, dataset.hub):
+        return None
+    if is_prepared(dataset, model):
+        return None
+    where = f"dataset={dataset.name} ({dataset.hub}): not in the Hugging Face cache"
+    if is_offline():
+        return f"{where} and HF_HUB_OFFLINE is set; {WAYS_OUT}"
+    refused = _refused_by_hub(dataset.hub, dataset.revision)
+    return refused and f"{where} and {refused}; {WAYS_OUT}"
+
+
+def _in_cache(dataset: DatasetConfig, hub: str) -> bool:
+    """Whether `datasets` has prepared this configuration before, so that it needs no hub.
+
+    Its folders are <cache>/<owner>___<name>/<configuration>/<version>/<commit>; files chosen by
+    pattern add a hash to the configuration. Only a whole commit says which of them is meant.
+    """
+    configuration = f"{dataset.configuration or 'default'}{'-*' if dataset.files else ''}"
+    folder = _cache_folder() / hub.replace("/", "___")
+    pattern = f"{configuration}/*/{dataset.revision or '*'}/dataset_info.json"
+    return any(folder.glob(pattern))
+
+
+def _cache_folder() -> Path:
+    from huggingface_hub.constants import HF_HOME
+
+    return Path(os.environ.get("HF_DATASETS_CACHE") or Path(HF_HOME, "datasets")).expanduser()
+
+
+def _refused_by_hub(hub: str, revision: str | None) -> str | None:
+    """None if the hub would hand out the data set, else why not."""
+    from huggingface_hub import get_hf_file_metadata, hf_hub_url
+    from huggingface_hub.errors import (
+        EntryNotFoundError,
+        GatedRepoError,
+        HFValidationError,
+        RepositoryNotFoundError,
+        RevisionNotFoundError,
+    )
+
+    try:
+        card = hf_hub_url(hub, "README.md", repo_type="dataset", revision=revision)
+        get_hf_file_metadata(card, timeout=TIMEOUT_S)
+    except EntryNotFoundError:  # a repository without a card
+        return None
+    except GatedRepoError:
+        return "the hub wants its terms accepted and a token (hf auth login)"
+    except RevisionNotFoundError:
+        return f"the hub knows no revision {revision} of it (dataset.revision=)"
+    except (RepositoryNotFoundError, HFValidationError):
+        return "the hub knows no such data set, or shows it only to its owner (hf auth login)"
+    except Exception as error:  # the HTTP client's own errors: no route, proxy, timeout, 5xx
+        return f"the hub did not answer ({type(error).__name__})"
+    return None

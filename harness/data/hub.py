@@ -1,0 +1,136 @@
+"""A published data set, read through the `datasets` library."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, fields
+from functools import partial
+from pathlib import Path
+from typing import Any, TypeVar
+
+from .chat import ChatFormat, plain_chat
+from .compression import decompress_zstd
+from .corpus import Corpus, Documents, split_documents
+from .plain_text import join_rows
+from .published import WAYS_OUT
+from .records import UnreadableFileError, encodable, field_of_text, no_text_field, record_text
+from .text import describe_files
+
+Result = TypeVar("Result")
+
+ROWS_AT_ONCE = 1000
+COMMIT = re.compile("[0-9a-f]{40}")
+
+
+@dataclass(frozen=True)
+class HubCorpus:
+    """The documents of two splits of a repository, or of one that is split by hash.
+
+    A folder of the repository's name below the working directory is taken instead, as `datasets`
+    does. Whatever goes wrong on the way is a ValueError of one line.
+    """
+
+    name: str
+    hub: str
+    configuration: str | None = None
+    revision: str | None = None
+    files: Mapping[str, str] = field(default_factory=dict)
+    train_split: str = "train"
+    held_out_split: str | None = None
+    streaming: bool = False
+    text_field: str = "text"
+    held_out_fraction: float = 0.05
+    chat: ChatFormat = field(default=plain_chat, compare=False)
+
+    def fingerprint(self) -> str:
+        settings = [getattr(self, known.name) for known in fields(self) if known.compare]
+        local = describe_files(sorted(file for file in Path(self.hub).rglob("*") if file.is_file()))
+        return hashlib.sha256(repr((settings, local)).encode()).hexdigest()
+
+    def load(self) -> Corpus:
+        builder = self._builder()
+        documents = Documents(partial(self._documents, builder, self.train_split))
+        train: Iterable[str] = documents
+        if self.held_out_split is not None:
+            held_out = Documents(partial(self._documents, builder, self.held_out_split))
+            split = f"split {self.held_out_split}"
+        else:
+            train, held_out, split = split_documents(
+                documents, self.held_out_fraction, one_by_one=self.streaming
+            )
+        commit = f"at {builder.hash[:12]}" if COMMIT.fullmatch(builder.hash or "") else None
+        name = " ".join(part for part in (self.hub, self.configuration, commit) if part)
+        return Corpus(name, train, held_out, split, self.streaming)
+
+    def _builder(self) -> Any:
+        """What `datasets` reads the repository with; nothing of it is fetched yet but its card."""
+        import datasets
+
+        _prepare_library()
+        builder = self._tried(
+            lambda: datasets.load_dataset_builder(
+                self.hub, self.configuration, data_files=dict(self.files) or None, revision=self.revision
+            )
+        )
+        pinned = COMMIT.fullmatch(self.revision or "")
+        if pinned and COMMIT.fullmatch(builder.hash or "") and builder.hash != self.revision:
+            raise self._refusal(f"only revision {builder.hash} is in the Hugging Face cache")
+        return builder
+
+    def _documents(self, builder: Any, split: str) -> Iterator[str]:
+        try:
+            for document in join_rows(self._rows(builder, split)):
+                if text := encodable(document).strip():
+                    yield text
+        except UnreadableFileError as error:
+            raise ValueError(f"{self._where()}, split {split}: {error}") from error
+
+    def _rows(self, builder: Any, split: str) -> Iterator[str]:
+        """The text of every row of a split, 1000 rows in memory at a time."""
+        batches = self._tried(lambda: self._dataset(builder, split).iter(ROWS_AT_ONCE))
+        while (batch := self._tried(lambda: next(batches, None))) is not None:
+            wanted = field_of_text(batch, self.text_field)
+            if wanted is None:
+                raise no_text_field(batch, self.text_field)
+            yield from (record_text({wanted: value}, wanted, self.chat) for value in batch[wanted])
+
+    def _dataset(self, builder: Any, split: str) -> Any:
+        if self.streaming:
+            return builder.as_streaming_dataset(split)
+        if not Path(builder.cache_dir).is_dir():
+            print(f"fetching {self.hub} for dataset={self.name}", flush=True)
+        builder.download_and_prepare()
+        return builder.as_dataset(split)
+
+    def _tried(self, act: Callable[[], Result]) -> Result:
+        """The result of `act`, which calls `datasets`: its errors, the network's and the files'."""
+        try:
+            return act()
+        except Exception as error:  # HTTP clients', file systems' and parsers' own types
+            lines = str(error).strip().splitlines() or [type(error).__name__]
+            raise self._refusal(f"cannot be read ({lines[0]})") from error
+
+    def _refusal(self, reason: str) -> ValueError:
+        return ValueError(f"{self._where()}: {reason}; {WAYS_OUT}")
+
+    def _where(self) -> str:
+        return f"dataset={self.name} ({self.hub})"
+
+
+def _prepare_library() -> None:
+    """No bars and warnings between our lines, an end to waiting for a network, .zst as the Pile has it."""
+    import datasets
+    from fsspec.compression import compr, register_compression
+    from huggingface_hub.utils import logging
+    from huggingface_hub.utils.tqdm import disable_progress_bars
+
+    datasets.disable_progress_bars()
+    datasets.logging.set_verbosity(datasets.logging.CRITICAL)  # its errors are raised, too
+    disable_progress_bars()
+    logging.set_verbosity_error()  # type: ignore[no-untyped-call]
+    # Twenty by default, each of them half a minute of attempts by the hub's own client.
+    datasets.config.STREAMING_READ_MAX_RETRIES = datasets.config.STREAMING_OPEN_MAX_RETRIES = 1
+    if "zstd" not in compr:
+        register_compression("zstd", decompress_zstd, "zst")

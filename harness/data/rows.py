@@ -1,0 +1,73 @@
+"""Rows of equal length in a .npy file that grows, for tokens that do not fit into memory."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from types import TracebackType
+
+import numpy as np
+from numpy.lib import format as npy
+from numpy.typing import NDArray
+
+TOKENS_AT_ONCE = 2**20
+"""Tokens kept in memory before they are written."""
+
+
+class RowWriter:
+    """Cuts a stream of tokens into int32 rows of `row_length`; the incomplete last row is dropped.
+
+    `most_rows` of None is no limit. The file is a complete .npy file once the writer is closed.
+    """
+
+    def __init__(self, file: Path, row_length: int, most_rows: int | None = None) -> None:
+        self.row_length, self._most_rows = row_length, most_rows
+        self._pieces: list[NDArray[np.int32]] = []
+        self._num_kept = self.num_rows = 0
+        self._handle = file.open("wb")
+        self._write_header()
+
+    def __enter__(self) -> RowWriter:
+        return self
+
+    def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+    @property
+    def num_tokens(self) -> int:
+        """Tokens taken so far, those of the incomplete last row included."""
+        return self.num_rows * self.row_length + self._num_kept
+
+    @property
+    def is_full(self) -> bool:
+        return self._most_rows is not None and self.num_tokens >= self._most_rows * self.row_length
+
+    def append(self, tokens: Sequence[int]) -> None:
+        self._pieces.append(np.array(tokens, dtype=np.int32))
+        self._num_kept += len(tokens)
+        if self._num_kept >= TOKENS_AT_ONCE or self.is_full:
+            self._write()
+
+    def close(self) -> None:
+        """Write what is left and say in the header how many rows there are."""
+        if not self._handle.closed:
+            self._write()
+            self._handle.seek(0)
+            self._write_header()
+            self._handle.close()
+
+    def _write(self) -> None:
+        tokens = np.concatenate([np.zeros(0, np.int32), *self._pieces])
+        num_rows = len(tokens) // self.row_length
+        if self._most_rows is not None:
+            num_rows = min(num_rows, self._most_rows - self.num_rows)
+        tokens[: num_rows * self.row_length].tofile(self._handle)
+        self.num_rows += num_rows
+        rest = tokens[num_rows * self.row_length :]
+        self._pieces, self._num_kept = [rest], len(rest)
+
+    def _write_header(self) -> None:
+        """Of the same length for any number of rows: numpy pads it for arrays that grow."""
+        shape = (self.num_rows, self.row_length)
+        described = {"descr": npy.dtype_to_descr(np.dtype(np.int32)), "fortran_order": False, "shape": shape}
+        npy.write_array_header_1_0(self._handle, described)

@@ -1,0 +1,21 @@
+"""Long preparations say how far they are, short ones say nothing."""
+
+import pytest
+
+from gradwire.harness.data import progress
+from gradwire.harness.data.progress import PreparationProgress
+
+
+@pytest.mark.parametrize(("most", "limit"), [(None, ""), (50_000_000, " of 50")])
+def test_a_line_every_ten_seconds(monkeypatch, capsys, most, limit):
+    now = [100.0]
+    monkeypatch.setattr(progress.time, "monotonic", lambda: now[0])
+    shown = PreparationProgress("words, training split", most)
+    for number in range(26):
+        shown.show(number * 1000, number * 1_250_000)
+        now[0] += 1
+    lines = capsys.readouterr().out.splitlines()
+    assert lines == [
+        f"preparing words, training split: 10000 documents, 12.5{limit} million tokens after 10 s",
+        f"preparing words, training split: 20000 documents, 25.0{limit} million tokens after 20 s",
+    ]
