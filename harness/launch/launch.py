@@ -32,7 +32,8 @@ def run_here(config: DictConfig, directory: Path) -> None:
     directory then says FAILED and why.
     """
     check_directory(config, directory)
-    load_data(config)  # once, before the ranks ask the cache for it
+    with stop_requests(at_once=True):
+        load_data(config)  # once, before the ranks ask the cache for it
     lock = DirectoryLock(directory)
     try:
         if is_finished(config, directory):

@@ -46,12 +46,20 @@ class StopRequest:
             self.pass_on(number)
 
 
+def _interrupt(number: int, frame: FrameType | None) -> None:
+    raise Terminated(number)
+
+
 @contextlib.contextmanager
-def stop_requests() -> Iterator[StopRequest]:
-    """The requests that come in this block, in the process that owns the run."""
+def stop_requests(at_once: bool = False) -> Iterator[StopRequest]:
+    """The requests that come in this block, in the process that owns the run.
+
+    With `at_once` the first one interrupts: there is nothing to save yet, but something to clean up.
+    """
     request = StopRequest()
+    handler = _interrupt if at_once else request.receive
     try:
-        previous = {number: signal.signal(number, request.receive) for number in SIGNALS}
+        previous = {number: signal.signal(number, handler) for number in SIGNALS}
     except ValueError:  # not in the main thread: signals are somebody else's
         yield request
         return

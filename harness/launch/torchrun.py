@@ -37,7 +37,8 @@ def run_torchrun_rank(config: DictConfig, directory: Path) -> None:
         run_here(config, directory)
         return
     try:
-        load_data(config)
+        with stop_requests(at_once=True):
+            load_data(config)
     except ValueError as error:
         raise ConfigError(str(error)) from None
     rank = int(os.environ["RANK"])
