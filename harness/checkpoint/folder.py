@@ -7,6 +7,7 @@ everything is there, so a folder without the dot is complete unless its disk has
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import re
@@ -18,6 +19,8 @@ from gradwire.harness.checkpoint.state import CheckpointState
 FOLDER, STATE, DONE, SUFFIX = "checkpoints", "state.json", "DONE", ".safetensors"
 
 _NAME = re.compile(r"step-(\d{8,})")
+_LEFTOVER = re.compile(r"\.(old-)?step-\d{8,}")
+_ASIDE = re.compile(r"damaged-step-\d{8,}")
 
 
 class DamagedCheckpointError(ValueError):
@@ -36,28 +39,40 @@ def unfinished_path(directory: Path, step: int) -> Path:
 
 def checkpoints(directory: Path) -> list[Path]:
     """All complete checkpoints of a run, the newest first."""
-    found = [path for path in (directory / FOLDER).glob("step-*") if _NAME.fullmatch(path.name)]
-    return sorted(found, key=lambda path: int(path.name.removeprefix("step-")), reverse=True)
+    return sorted(_named(directory, _NAME), key=lambda path: int(path.name[5:]), reverse=True)
+
+
+def _named(directory: Path, *names: re.Pattern[str]) -> list[Path]:
+    """Our own folders among whatever lies there."""
+    found = (directory / FOLDER).glob("*")
+    return [path for path in found if any(name.fullmatch(path.name) for name in names)]
 
 
 def verified(path: Path) -> CheckpointState:
     """The state of a checkpoint whose every file has the contents it was written with.
 
-    Raises DamagedCheckpointError.
+    Raises DamagedCheckpointError, and ValueError where nothing can be said about it: it cannot be read
+    now, or code with another idea of checkpoints has written it.
     """
     try:
         text = (path / STATE).read_bytes()
-        if hashlib.sha256(text).hexdigest() != (path / DONE).read_text().strip():
+        if hashlib.sha256(text).hexdigest().encode() != (path / DONE).read_bytes().strip():
             raise DamagedCheckpointError(f"{path}: {STATE} differs from the digest in {DONE}")
         state = CheckpointState.from_json(text.decode())
         for name, digest in state.files.items():
             if file_digest(path / name) != digest:
                 raise DamagedCheckpointError(f"{path}: {name} differs from its digest in {STATE}")
+    except FileNotFoundError as error:
+        raise DamagedCheckpointError(f"{path}: {Path(error.filename).name} is missing") from None
     except OSError as error:
-        name = Path(error.filename or path).name
-        raise DamagedCheckpointError(f"{path}: {name}: {error.strerror or error}") from None
+        reason = f"{Path(error.filename or path).name}: {error.strerror or error}"
+        raise ValueError(
+            f"{path} cannot be read ({reason}); try again, or start over with resume=never"
+        ) from None
     except KeyError as error:
-        raise DamagedCheckpointError(f"{path}: {STATE} lacks {error}: other code has written it") from None
+        raise ValueError(
+            f"{path}: {STATE} lacks {error}, other code has written it; run that code, or resume=never"
+        ) from None
     return state
 
 
@@ -75,9 +90,17 @@ def remove(path: Path) -> None:
     shutil.rmtree(hidden, ignore_errors=True)
 
 
+def set_aside(path: Path) -> Path:
+    """Keep a checkpoint that cannot be used under a name that says so, until the run is done."""
+    aside = path.with_name(f"damaged-{path.name}")
+    shutil.rmtree(aside, ignore_errors=True)
+    os.replace(path, aside)
+    return aside
+
+
 def remove_unfinished(directory: Path) -> None:
     """Remove what interrupted writes and removals have left."""
-    for path in (directory / FOLDER).glob(".*"):
+    for path in _named(directory, _LEFTOVER):
         remove(path)
 
 
@@ -88,5 +111,8 @@ def remove_older(directory: Path, keep: int) -> None:
 
 
 def remove_all(directory: Path) -> None:
-    """Remove the checkpoints of a run that needs them no more."""
-    shutil.rmtree(directory / FOLDER, ignore_errors=True)
+    """Remove the checkpoints of a run that needs them no more; other things in their folder stay."""
+    for path in _named(directory, _NAME, _LEFTOVER, _ASIDE):
+        remove(path)
+    with contextlib.suppress(OSError):  # not there, or not empty
+        (directory / FOLDER).rmdir()

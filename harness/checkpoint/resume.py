@@ -12,18 +12,30 @@ from pathlib import Path
 from omegaconf import DictConfig
 
 from gradwire.harness.checkpoint.folder import (
+    FOLDER,
     DamagedCheckpointError,
     checkpoints,
-    remove,
     remove_all,
     remove_unfinished,
+    set_aside,
     verified,
 )
 from gradwire.harness.config.identity import run_id
-from gradwire.harness.record.attempts import Attempts
+from gradwire.harness.record.attempts import FILE as ATTEMPTS
+from gradwire.harness.record.attempts import Attempts, this_code
 from gradwire.harness.record.directory import is_done
-from gradwire.harness.record.provenance import code_hash
-from gradwire.harness.record.writer import begin_record, continue_record
+from gradwire.harness.record.writer import (
+    RECORD_FILES,
+    WEIGHTS,
+    IncompleteRecordError,
+    begin_record,
+    check_rows,
+    continue_record,
+    remove_temporary_files,
+)
+
+OWN_NAMES = (*(name for name in RECORD_FILES if name != ATTEMPTS), WEIGHTS, FOLDER)
+"""What a run writes over or removes in its directory."""
 
 
 def is_finished(config: DictConfig, directory: Path) -> bool:
@@ -36,21 +48,30 @@ def check_directory(config: DictConfig, directory: Path) -> None:
 
     Reads only, so that it can be asked before anything starts.
     """
-    if config.resume == "never":
-        return
-    earlier = Attempts.read(directory)
+    earlier = None if config.resume == "never" else Attempts.read(directory)
     if earlier is None:
+        _refuse_foreign(directory)
         return
     if earlier.config_hash != run_id(config):
         raise ValueError(
             f"{directory} holds a run with other settings ({earlier.config_hash}, these are "
             f"{run_id(config)}); choose another folder with hydra.run.dir=, or resume=never to replace it"
         )
-    other_code = earlier.code_hash != code_hash()
+    other_code = earlier.code != this_code()
     if other_code and config.resume == "auto" and not is_done(directory) and checkpoints(directory):
         raise ValueError(
-            f"{directory} was begun by other code ({earlier.code_hash}, this is {code_hash()}); "
+            f"{directory} was begun by other code ({earlier.code}, this is {this_code()}); "
             "resume=force goes on with this code, resume=never starts over"
+        )
+
+
+def _refuse_foreign(directory: Path) -> None:
+    """Without `run.json` nothing says that what lies there is a run's and may be replaced."""
+    names = [name for name in OWN_NAMES if (directory / name).exists()]
+    if names and not (directory / ATTEMPTS).exists():
+        raise ValueError(
+            f"{directory} holds {', '.join(names)}, and no {ATTEMPTS} that would make it a run; choose "
+            "another folder with hydra.run.dir=, or move them away"
         )
 
 
@@ -65,21 +86,22 @@ class Opened:
 def open_run(config: DictConfig, directory: Path) -> Opened:
     """Prepare `directory`, which the caller has locked, for the next attempt.
 
-    Finds the newest whole checkpoint and removes damaged ones, names them in the notes, cuts the rows
+    Finds the newest whole checkpoint, sets damaged ones aside and names them in the notes, cuts the rows
     that the attempt will write again, or clears everything to start over. Raises ValueError as
     `check_directory` does.
     """
     check_directory(config, directory)
     remove_unfinished(directory)
+    remove_temporary_files(directory)
     if config.resume == "never":
         remove_all(directory)
     notes: list[str] = []
     for path in checkpoints(directory):
         try:
             step = verified(path).step
-        except DamagedCheckpointError as error:
-            notes.append(f"damaged checkpoint removed: {error}")
-            remove(path)
+            check_rows(directory, step)
+        except (DamagedCheckpointError, IncompleteRecordError) as error:
+            notes.append(f"{error}: set aside as {set_aside(path).name}")
             continue
         notes.append(f"continuing after step {step}, from {path}")
         continue_record(directory, config, step)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import time
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from gradwire.harness.checkpoint.folder import (
     SUFFIX,
     checkpoint_path,
     file_digest,
+    remove,
     remove_older,
     unfinished_path,
 )
@@ -23,6 +25,9 @@ from gradwire.harness.checkpoint.state import CheckpointState
 from gradwire.harness.record.files import write_atomically
 
 _DIGEST = ".sha256"
+
+SHARED_S = 60.0
+"""How long a shared file system may take to show one node what another has written."""
 
 
 def write_files(directory: Path, step: int, parts: Mapping[str, Mapping[str, Tensor]]) -> int:
@@ -48,7 +53,7 @@ def seal(directory: Path, state: CheckpointState, num_files: int, keep: int) -> 
     when files are missing, as they are when the nodes do not share the run directory.
     """
     folder = unfinished_path(directory, state.step)
-    digests = {path.name.removesuffix(_DIGEST): path for path in sorted(folder.glob(f"*{_DIGEST}"))}
+    digests = _digests(folder, num_files)
     if len(digests) != num_files:
         raise RuntimeError(
             f"{folder}: {num_files} files were written, {len(digests)} are here; checkpoints need a run "
@@ -59,11 +64,24 @@ def seal(directory: Path, state: CheckpointState, num_files: int, keep: int) -> 
         path.unlink()
     write_atomically(folder / STATE, dataclasses.replace(state, files=files).to_json())
     write_atomically(folder / DONE, file_digest(folder / STATE) + "\n")
+    _flush(folder)
     path = checkpoint_path(directory, state.step)
+    if path.exists():
+        remove(path)
     os.replace(folder, path)
     _flush(path.parent)
     remove_older(directory, keep)
     return path
+
+
+def _digests(folder: Path, num_files: int) -> dict[str, Path]:
+    """File name to the file with its digest; waits for those that other nodes have written."""
+    deadline = time.monotonic() + SHARED_S
+    while True:
+        found = {path.name.removesuffix(_DIGEST): path for path in sorted(folder.glob(f"*{_DIGEST}"))}
+        if len(found) >= num_files or time.monotonic() > deadline:
+            return found
+        time.sleep(0.1)
 
 
 def _flush(path: Path) -> None:

@@ -93,7 +93,7 @@ class TrainConfig:
     schedule_epochs: float | None = above(0, None)  # ... or passes; both null: the whole run
     clip_norm: float | None = above(0, 1.0)  # gradients longer than this are scaled down; null: never
     precision: str = one_of("auto", "fp32", "bf16")  # of activations; auto: bf16 on GPUs, fp32 on CPUs
-    log_every: int = at_least(1, 10)  # optimizer steps between two printed lines
+    log_every: int = at_least(1, 10)  # most optimizer steps between two times that rows are written
     save_checkpoint: bool = True  # keep the final weights in the run directory
     checkpoint_every: int | None = at_least(1, 500)  # optimizer steps between checkpoints; null: on SIGTERM
     keep_checkpoints: int = at_least(1, 2)  # newest checkpoints kept while the run is not finished

@@ -40,7 +40,12 @@ def run_here(config: DictConfig, directory: Path) -> None:
             return
         opened = open_run(config, directory)
         print_notes(opened)
-        with stop_requests() as stop, tracked(config, directory), _failure_recorded(directory):
+        with (
+            stop_requests() as stop,
+            stop_not_forgotten(directory, stop),
+            tracked(config, directory),
+            _failure_recorded(directory),
+        ):
             if config.cluster.name == "virtual":
                 train_virtual(config, directory, opened.checkpoint, stop)
             else:
@@ -81,6 +86,27 @@ def raise_if_stopped(directory: Path, stop: StopRequest, finished: bool) -> None
     saved = next(iter(checkpoints(directory)), None)
     end = "as it finished" if finished else f"saved in {saved}; the same command continues"
     raise Terminated(number, f"stopped by {signal.Signals(number).name}, {end}")
+
+
+@contextmanager
+def stop_not_forgotten(directory: Path, stop: StopRequest) -> Iterator[None]:
+    """A request ends a sweep too, whenever it came: as tracking was ending, or before a rank failed."""
+    try:
+        yield
+    except WorkerError as error:
+        if stop.number is None:
+            raise
+        raise Terminated(stop.number, f"{error}, after {signal.Signals(stop.number).name}") from None
+    raise_if_stopped(directory, stop, is_done(directory))
+
+
+def clean_finished(directory: Path) -> None:
+    """Remove the checkpoints of a finished run whose launcher was killed before it could."""
+    if checkpoints(directory):
+        with contextlib.suppress(ValueError):  # in use: its launcher is about to
+            lock = DirectoryLock(directory)
+            clean_up(directory)
+            lock.release()
 
 
 def clean_up(directory: Path) -> None:

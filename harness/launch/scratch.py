@@ -2,31 +2,36 @@
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import os
-import re
 import shutil
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-_NAME = re.compile(r"gradwire-(\d+)-.*")
+PREFIX, LOCK = "gradwire-ranks-", "lock"
 
 
 @contextmanager
 def scratch_folder() -> Iterator[Path]:
     """A folder outside the run directory, which may be on a full or slow disk; removed in the end."""
     _remove_orphans(Path(tempfile.gettempdir()))
-    folder = Path(tempfile.mkdtemp(prefix=f"gradwire-{os.getpid()}-"))
-    try:
-        yield folder
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
+    folder = Path(tempfile.mkdtemp(prefix=PREFIX))
+    with (folder / LOCK).open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        try:
+            yield folder
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 def _remove_orphans(parent: Path) -> None:
-    """Remove this user's folders of processes that are no more: a killed launcher could not."""
-    for path in parent.glob("gradwire-*-*"):
-        match = _NAME.fullmatch(path.name)
-        if match and path.stat().st_uid == os.getuid() and not Path(f"/proc/{match[1]}").exists():
-            shutil.rmtree(path, ignore_errors=True)
+    """Remove this user's folders whose lock nobody holds: a killed launcher could not."""
+    for path in parent.glob(f"{PREFIX}*"):
+        with contextlib.suppress(OSError):  # locked, just removed by another launcher, or just being made
+            if path.stat().st_uid == os.getuid():
+                with (path / LOCK).open() as lock:
+                    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    shutil.rmtree(path, ignore_errors=True)

@@ -1,17 +1,22 @@
 """SIGTERM and SIGUSR2 as a request: save a checkpoint and end. Schedulers send them before they take a node.
 
 The first request is only noted, and passed on to the ranks; the training loop asks at its next meeting of
-ranks. A second one interrupts at once, as Ctrl-C does.
+ranks. A second one, some seconds later, interrupts at once, as Ctrl-C does.
 """
 
 from __future__ import annotations
 
 import contextlib
 import signal
+import time
 from collections.abc import Callable, Iterator
 from types import FrameType
 
 SIGNALS = (signal.SIGTERM, signal.SIGUSR2)
+
+ECHO_S = 3.0
+"""A second signal within so many seconds is the first one come twice: a scheduler signals all processes of a
+job, and so does torchrun when it is signalled itself."""
 
 
 class Terminated(KeyboardInterrupt):
@@ -29,19 +34,22 @@ class StopRequest:
         self.number: int | None = None
         self.pass_on: Callable[[int], None] | None = None
         """Called with the signal's number when it comes."""
+        self._noted_at = 0.0
 
     def __call__(self) -> bool:
         return self.number is not None
 
     def receive(self, number: int, frame: FrameType | None = None) -> None:
         """The signals' handler in the process that owns the run."""
-        if self.number is not None:
+        if self.number is None:
+            self.note(number)
+        elif time.monotonic() - self._noted_at > ECHO_S:
             raise Terminated(number)
-        self.note(number)
 
     def note(self, number: int, frame: FrameType | None = None) -> None:
         """The signals' handler in a rank: the owner decides when it has been patient enough."""
-        self.number = self.number or number
+        if self.number is None:
+            self.number, self._noted_at = number, time.monotonic()
         if self.pass_on is not None:
             self.pass_on(number)
 
@@ -57,9 +65,9 @@ def stop_requests(at_once: bool = False) -> Iterator[StopRequest]:
     With `at_once` the first one interrupts: there is nothing to save yet, but something to clean up.
     """
     request = StopRequest()
-    handler = _interrupt if at_once else request.receive
+    chosen = _interrupt if at_once else request.receive
     try:
-        previous = {number: signal.signal(number, handler) for number in SIGNALS}
+        previous = {number: signal.signal(number, chosen) for number in SIGNALS}
     except ValueError:  # not in the main thread: signals are somebody else's
         yield request
         return

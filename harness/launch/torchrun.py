@@ -18,7 +18,7 @@ from gradwire.harness.launch.launch import clean_up, print_notes, raise_if_stopp
 from gradwire.harness.launch.stop import stop_requests
 from gradwire.harness.launch.verdict import blamed_peer, describe
 from gradwire.harness.launch.worker import prepare_process, train
-from gradwire.harness.record.directory import FAILED, DirectoryLock, mark_failed
+from gradwire.harness.record.directory import FAILED, DirectoryLock, is_done, mark_failed
 from gradwire.harness.tracking import tracked
 from gradwire.harness.trainer.build import load_data
 
@@ -88,7 +88,7 @@ def _claimed_by_rank_0(config: DictConfig, directory: Path, rank: int) -> Iterat
         yield answer[0]
     finally:
         if lock is not None:
-            if not claim.refusal:
+            if is_done(directory):  # else the other ranks may still be writing; the next attempt cleans
                 clean_up(directory)
             lock.release()
 

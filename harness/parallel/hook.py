@@ -90,9 +90,7 @@ class Synchronizer:
         if self.measured:
             sink = _CopyingFuture(future, x.clone(), index, self.copies)
         in_turn = self.codec.one_at_a_time
-        self._held_back.append(
-            lambda: world.submit(collective, str(layout.uid), sink, one_at_a_time=in_turn)
-        )
+        self._held_back.append(lambda: world.submit(collective, str(layout.uid), sink, one_at_a_time=in_turn))
         return future
 
     def raise_error(self) -> None:

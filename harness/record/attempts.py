@@ -7,6 +7,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from gradwire.harness.record.files import write_atomically
 from gradwire.harness.record.provenance import code_hash, git_state
 
@@ -21,9 +23,9 @@ class Attempts:
     attempts: list[dict[str, Any]] = field(default_factory=list)
 
     @property
-    def code_hash(self) -> str:
-        """Of the sources that ran last."""
-        return str(self.attempts[-1]["code_hash"])
+    def code(self) -> str:
+        """What ran last: the hash of the sources, and PyTorch's version."""
+        return f"{self.attempts[-1]['code_hash']} on PyTorch {self.attempts[-1]['torch']}"
 
     @property
     def resumed_after(self) -> list[int]:
@@ -37,7 +39,7 @@ class Attempts:
             return cls(**json.loads((directory / FILE).read_text()))
         except FileNotFoundError:
             return None
-        except (OSError, ValueError, TypeError) as error:
+        except (OSError, ValueError, TypeError, AttributeError) as error:
             raise ValueError(
                 f"{directory / FILE} cannot be read ({error}); resume=never starts over"
             ) from None
@@ -48,10 +50,25 @@ class Attempts:
         found = cls.read(directory)
         return [] if found is None else found.resumed_after
 
+    def __post_init__(self) -> None:
+        if not all({"from_step", "code_hash", "torch"} <= attempt.keys() for attempt in self.attempts):
+            raise ValueError("an attempt lacks from_step, code_hash or torch")
+
     def add(self, directory: Path, from_step: int) -> None:
         """Write down that an attempt begins after `from_step` steps."""
         commit, dirty = git_state()
         self.attempts.append(
-            {"from_step": from_step, "code_hash": code_hash(), "commit": commit, "dirty": dirty}
+            {
+                "from_step": from_step,
+                "code_hash": code_hash(),
+                "torch": torch.__version__,
+                "commit": commit,
+                "dirty": dirty,
+            }
         )
         write_atomically(directory / FILE, json.dumps(asdict(self), indent=1) + "\n")
+
+
+def this_code() -> str:
+    """What runs now, in the words of `Attempts.code`."""
+    return f"{code_hash()} on PyTorch {torch.__version__}"

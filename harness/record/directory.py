@@ -39,6 +39,12 @@ class DirectoryLock:
             raise ValueError(
                 f"{directory} is in use by another run; wait for it or set hydra.run.dir="
             ) from None
+        except OSError as error:
+            os.close(self._descriptor)
+            raise ValueError(
+                f"{directory} cannot be locked ({error.strerror}); choose a folder on another file system "
+                "with hydra.run.dir="
+            ) from None
 
     def release(self) -> None:
         os.close(self._descriptor)

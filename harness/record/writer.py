@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,7 +12,7 @@ from omegaconf import DictConfig, OmegaConf
 from gradwire.harness.config.identity import run_id
 from gradwire.harness.record.attempts import FILE as ATTEMPTS
 from gradwire.harness.record.attempts import Attempts
-from gradwire.harness.record.directory import DONE, forget_failure
+from gradwire.harness.record.directory import DONE, FAILED, TRACEBACKS, forget_failure
 from gradwire.harness.record.files import write_atomically
 from gradwire.harness.record.rows import Row, append_rows, cut_rows, flush_rows, read_rows
 from gradwire.harness.record.summary import Summary
@@ -21,16 +22,42 @@ if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
 CONFIG, STEPS, EVALUATIONS, SUMMARY = "config.yaml", "steps.jsonl", "evals.jsonl", "summary.json"
+WEIGHTS = "checkpoint"
 RECORD_FILES = (DONE, CONFIG, STEPS, EVALUATIONS, SUMMARY, ATTEMPTS)
+
+
+class IncompleteRecordError(ValueError):
+    """The record lacks rows that a checkpoint counts on."""
 
 
 def begin_record(directory: Path, config: DictConfig) -> None:
     """Start the record of a run anew: what earlier attempts left is removed."""
+    Attempts(run_id(config)).add(directory, 0)  # first: without it, what follows would be nobody's
     for name in RECORD_FILES:
-        (directory / name).unlink(missing_ok=True)
+        if name != ATTEMPTS:
+            (directory / name).unlink(missing_ok=True)
     forget_failure(directory)
     write_atomically(directory / CONFIG, OmegaConf.to_yaml(config, resolve=True))
-    Attempts(run_id(config)).add(directory, 0)
+
+
+def check_rows(directory: Path, step: int) -> None:
+    """Raise IncompleteRecordError unless the first `step` steps are all there, once and in order."""
+    try:
+        rows, _ = read_rows(directory / STEPS), read_rows(directory / EVALUATIONS)
+    except ValueError as error:
+        raise IncompleteRecordError(str(error)) from None
+    found = [row["step"] for row in rows if row["step"] < step]
+    if found != list(range(step)):
+        raise IncompleteRecordError(f"{directory / STEPS} lacks some of the first {step} steps")
+
+
+def remove_temporary_files(directory: Path) -> None:
+    """Remove what a killed attempt was about to rename: halves of files and of the weights' folder."""
+    for name in (*RECORD_FILES, FAILED, TRACEBACKS):
+        for path in directory.glob(f".{name}.*"):
+            path.unlink()
+    for path in directory.glob(f".{WEIGHTS}-*"):
+        shutil.rmtree(path, ignore_errors=True)
 
 
 def continue_record(directory: Path, config: DictConfig, step: int) -> None:
@@ -74,7 +101,7 @@ class RunWriter:
         """The weights as a Hugging Face folder, `checkpoint/`."""
         from gradwire.harness.models.save import save_model
 
-        save_model(model, tokenizer, self.directory / "checkpoint")  # type: ignore[arg-type]
+        save_model(model, tokenizer, self.directory / WEIGHTS)  # type: ignore[arg-type]
 
     def finish(self, summary: Summary) -> None:
         """Write the summary and, last of all, the marker that says everything is there."""

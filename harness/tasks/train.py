@@ -17,7 +17,7 @@ def run(config: DictConfig, directory: Path) -> int:
 
     The last line printed is `run: <directory>`.
     """
-    from gradwire.harness.launch.launch import run_here
+    from gradwire.harness.launch.launch import clean_finished, run_here
     from gradwire.harness.launch.torchrun import run_torchrun_rank, under_torchrun
 
     visible = not under_torchrun() or os.environ["RANK"] == "0"
@@ -25,6 +25,7 @@ def run(config: DictConfig, directory: Path) -> int:
     finished = is_finished(config, directory)  # of rank 0's directory, which counts, rank 0 alone knows
     if visible and finished:
         print(f"already finished: {directory} (resume=never runs it again)")
+        clean_finished(directory)
     elif visible:
         print(_first_line(config), flush=True)
     if under_torchrun():

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import sys
 import threading
 from collections.abc import Iterator
@@ -130,6 +131,8 @@ def main() -> int:
     for stream in (1, 2):  # what wandb prints would come between the lines of our own progress
         os.dup2(silence, stream)
     os.nice(NICENESS)
+    for number in (signal.SIGTERM, signal.SIGUSR2):  # to a whole job: the run saves, and its end is told
+        signal.signal(number, signal.SIG_IGN)
     opening = json.loads(sys.stdin.readline())
     ending = Ending()
     try:

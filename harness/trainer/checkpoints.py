@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from functools import partial
 from pathlib import Path
 
@@ -24,6 +26,8 @@ class Checkpointer:
     ) -> None:
         self._directory, self._clock, self._writer, self._keep = directory, clock, writer, keep
         self._world, self._parallelism = parts.world, parts.parallelism
+        description = json.dumps(parts.data.description, sort_keys=True)
+        self._data_hash = hashlib.sha256(description.encode()).hexdigest()[:16]
 
     def save(self, done: int, wall_time_s: float) -> None:
         """A checkpoint after `done` steps: all ranks write their parts, then rank 0 seals it."""
@@ -39,6 +43,7 @@ class Checkpointer:
         state = CheckpointState(
             step=done,
             layout_hash=layout_hash(self._parallelism.layout()),
+            data_hash=self._data_hash,
             train_time_s=[seconds for seconds, _ in gathered],
             wall_time_s=wall_time_s,
             bytes_by_phase=sent,
@@ -48,13 +53,19 @@ class Checkpointer:
     def resume(self, checkpoint: CheckpointReader) -> CheckpointState:
         """Take up the state of a checkpoint, after warm-up and before the clock starts.
 
-        Raises RuntimeError when the buckets are others: codec state and randomness belong to them.
+        Raises RuntimeError when the buckets are others (codec state and randomness belong to them), or the
+        data.
         """
         state, own = checkpoint.state, layout_hash(self._parallelism.layout())
         if state.layout_hash != own:
             raise RuntimeError(
                 f"{checkpoint.path} has other buckets ({state.layout_hash}) than this run ({own}): another "
                 "PyTorch may order them differently; resume=never starts over"
+            )
+        if state.data_hash != self._data_hash:
+            raise RuntimeError(
+                f"{checkpoint.path} was written while training on other data under the same name; bring it "
+                "back (dataset.revision=, dataset.path=), or start over with resume=never"
             )
         self._parallelism.load_state_dict(partial(checkpoint.part, device=self._world.device))
         self._clock.resume(state.train_time_s[self._world.ranks[0]])

@@ -15,5 +15,5 @@ PARTS = {"model": {"weight": torch.arange(6.0).view(2, 3)}, "codec-rank0": {"mu"
 def save(directory: Path, step: int, keep: int = 9) -> Path:
     """A checkpoint after `step` steps with the tensors of `PARTS`."""
     num_files = write_files(directory, step, {**PARTS, "empty": {}})
-    state = CheckpointState(step, "layout", [1.5, 2.5], 9.0, [{"metadata": 7}, {"metadata": 8}])
+    state = CheckpointState(step, "layout", "data", [1.5, 2.5], 9.0, [{"metadata": 7}, {"metadata": 8}])
     return seal(directory, state, num_files, keep)

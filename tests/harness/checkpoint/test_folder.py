@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable
 from pathlib import Path
 
@@ -13,12 +14,20 @@ from gradwire.harness.checkpoint.folder import (
     DamagedCheckpointError,
     checkpoints,
     remove,
+    remove_all,
     remove_unfinished,
+    set_aside,
     verified,
 )
 from gradwire.harness.checkpoint.read import CheckpointReader
 from gradwire.harness.checkpoint.state import CheckpointState
 from gradwire.harness.checkpoint.write import seal, write_files
+
+
+@pytest.fixture
+def save_at(tmp_path: Path) -> Path:
+    """A checkpoint."""
+    return save(tmp_path, 120)
 
 
 def test_what_is_read_is_what_was_written(tmp_path: Path) -> None:
@@ -70,10 +79,11 @@ def change_the_state(path: Path) -> None:
 DAMAGES = {
     "model.safetensors": flip_a_bit,
     "codec-rank0.safetensors": cut_short,
-    "model.safetensors: No such file": lose("model.safetensors"),
-    "DONE: No such file": lose("DONE"),
+    "model.safetensors is missing": lose("model.safetensors"),
+    "DONE is missing": lose("DONE"),
     "state.json differs": change_the_state,
-    "state.json: No such file": lose("state.json"),
+    "state.json differs from the digest in DONE": lambda path: (path / "DONE").write_bytes(b"\xff\xfe"),
+    "state.json is missing": lose("state.json"),
 }
 
 
@@ -88,6 +98,43 @@ def test_damage_is_named(named: str, tmp_path: Path) -> None:
     assert "\n" not in str(refusal.value)
 
 
+def test_what_cannot_be_read_now_is_not_taken_for_damaged(
+    save_at: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(file: Path) -> str:
+        raise OSError(5, "Input/output error", str(file))
+
+    monkeypatch.setattr("gradwire.harness.checkpoint.folder.file_digest", fail)
+    with pytest.raises(ValueError, match=r"cannot be read .*Input/output error.*; try again") as refusal:
+        verified(save_at)
+    assert not isinstance(refusal.value, DamagedCheckpointError)
+
+
+def test_a_checkpoint_of_other_code_is_not_taken_for_damaged(save_at: Path) -> None:
+    text = (save_at / "state.json").read_text().replace("layout_hash", "other_name")
+    (save_at / "state.json").write_text(text)
+    (save_at / "DONE").write_text(hashlib.sha256(text.encode()).hexdigest())
+    with pytest.raises(ValueError, match="lacks 'layout_hash', other code has written it") as refusal:
+        verified(save_at)
+    assert not isinstance(refusal.value, DamagedCheckpointError)
+
+
+def test_the_same_step_can_be_saved_again(tmp_path: Path) -> None:
+    assert save(tmp_path, 120) == save(tmp_path, 120)
+    assert len(checkpoints(tmp_path)) == 1
+
+
+def test_what_is_not_ours_stays(tmp_path: Path) -> None:
+    save(tmp_path, 120)
+    for name in ("my-model", ".git", "step-1", ".step-notes"):
+        (tmp_path / "checkpoints" / name).mkdir()
+    set_aside(checkpoints(tmp_path)[0])
+    remove_unfinished(tmp_path)
+    remove_all(tmp_path)
+    left = sorted(path.name for path in (tmp_path / "checkpoints").iterdir())
+    assert left == [".git", ".step-notes", "my-model", "step-1"]
+
+
 def test_what_an_interruption_leaves_is_no_checkpoint_and_goes(tmp_path: Path) -> None:
     save(tmp_path, 100)
     write_files(tmp_path, 120, PARTS)
@@ -99,10 +146,13 @@ def test_what_an_interruption_leaves_is_no_checkpoint_and_goes(tmp_path: Path) -
     assert not list((tmp_path / "checkpoints").iterdir())
 
 
-def test_a_checkpoint_without_all_its_files_is_not_sealed(tmp_path: Path) -> None:
+def test_a_checkpoint_without_all_its_files_is_not_sealed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """As where nodes do not share the run directory."""
+    monkeypatch.setattr("gradwire.harness.checkpoint.write.SHARED_S", 0.2)
     num_files = write_files(tmp_path, 120, PARTS)
-    state = CheckpointState(120, "layout", [0.0], 0.0, [{}])
+    state = CheckpointState(120, "layout", "data", [0.0], 0.0, [{}])
     with pytest.raises(
         RuntimeError, match="3 files were written, 2 are here; checkpoints need a run directory"
     ):

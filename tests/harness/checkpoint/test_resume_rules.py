@@ -65,7 +65,8 @@ def test_a_damaged_checkpoint_is_named_and_the_one_before_used(
     damaged = unfinished / "checkpoints" / "step-00000004"
     (damaged / "model.safetensors").write_bytes(b"half")
     opened = open_run(settings, unfinished)
-    assert opened.notes[0].startswith(f"damaged checkpoint removed: {damaged}: model.safetensors")
+    assert opened.notes[0].startswith(f"{damaged}: model.safetensors differs")
+    assert opened.notes[0].endswith(": set aside as damaged-step-00000004")
     assert opened.checkpoint == unfinished / "checkpoints" / "step-00000002"
     assert recorded(unfinished, "steps.jsonl") == [0, 1]
     assert not damaged.exists()
@@ -80,6 +81,34 @@ def test_without_a_usable_checkpoint_the_run_starts_over(settings: DictConfig, u
     assert recorded(unfinished, "steps.jsonl") == []
 
 
+def test_a_checkpoint_without_its_rows_is_not_used(settings: DictConfig, unfinished: Path) -> None:
+    """The summary would count fewer steps than were made."""
+    rows = (unfinished / "steps.jsonl").read_text().splitlines(keepends=True)
+    (unfinished / "steps.jsonl").write_text("".join(rows[:3]))
+    opened = open_run(settings, unfinished)
+    assert "steps.jsonl lacks some of the first 4 steps: set aside" in opened.notes[0]
+    assert opened.checkpoint == unfinished / "checkpoints" / "step-00000002"
+
+
+@pytest.mark.parametrize("resume", ["auto", "never"])
+@pytest.mark.parametrize("name", ["config.yaml", "checkpoints", "checkpoint"])
+def test_what_is_no_run_is_not_overwritten(
+    name: str, resume: str, settings: DictConfig, tmp_path: Path
+) -> None:
+    (tmp_path / name).mkdir()
+    with pytest.raises(ValueError, match=rf"holds {name}, and no run\.json .* hydra\.run\.dir="):
+        open_run(asked(settings, resume=resume), tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == [name]
+
+
+def test_halves_of_files_go(settings: DictConfig, unfinished: Path) -> None:
+    (unfinished / ".summary.json.123").touch()
+    (unfinished / ".checkpoint-x1").mkdir()
+    (unfinished / ".mine").touch()
+    open_run(settings, unfinished)
+    assert [path.name for path in unfinished.glob(".*")] == [".mine"]
+
+
 def test_never_starts_over(settings: DictConfig, unfinished: Path) -> None:
     opened = open_run(asked(settings, resume="never"), unfinished)
     assert (opened.checkpoint, opened.notes) == (None, ())
@@ -90,7 +119,7 @@ def test_never_starts_over(settings: DictConfig, unfinished: Path) -> None:
 def test_other_code_is_refused_unless_forced(
     settings: DictConfig, unfinished: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("gradwire.harness.checkpoint.resume.code_hash", lambda: "other")
+    monkeypatch.setattr("gradwire.harness.checkpoint.resume.this_code", lambda: "other")
     with pytest.raises(ValueError, match=r"begun by other code .*; resume=force .*, resume=never") as refusal:
         open_run(settings, unfinished)
     assert "\n" not in str(refusal.value)
@@ -102,7 +131,7 @@ def test_other_code_may_start_a_run_that_has_no_checkpoint(
     settings: DictConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     open_run(settings, tmp_path)
-    monkeypatch.setattr("gradwire.harness.checkpoint.resume.code_hash", lambda: "other")
+    monkeypatch.setattr("gradwire.harness.checkpoint.resume.this_code", lambda: "other")
     assert open_run(settings, tmp_path).checkpoint is None
 
 

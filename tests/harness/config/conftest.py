@@ -15,6 +15,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from gradwire.harness.config.compose import compose, conf_directory, parse
 from gradwire.harness.config.front import start
+from gradwire.harness.record.writer import begin_record
 from gradwire.harness.tasks.registry import TASKS, Task
 
 ROOT = conf_directory().parent
@@ -51,7 +52,7 @@ class FakeTask(types.ModuleType):
         if isinstance(outcome, BaseException):
             raise outcome
         directory.mkdir(parents=True, exist_ok=True)
-        (directory / "config.yaml").write_text(OmegaConf.to_yaml(config))
+        begin_record(directory, config)
         if not outcome:
             (directory / "DONE").touch()
         return outcome

@@ -20,12 +20,12 @@ ENDLESS = (*TINY, "train.steps=1000000", "eval.every=1000000")
 
 
 def started(cwd: Path, *arguments: str, **environment: str) -> subprocess.Popen[str]:
-    """`python <arguments>` in a session of its own, its prepared data kept in `cwd/../cache`."""
+    """`python <arguments>` in a session of its own."""
     inherited = {key: value for key, value in os.environ.items() if key not in ("RANK", "WORLD_SIZE")}
     return subprocess.Popen(
         [sys.executable, *arguments],
         cwd=cwd,
-        env=inherited | {"GRADWIRE_CACHE": str(cwd.parent / "cache")} | environment,
+        env=inherited | environment,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,

@@ -1,4 +1,4 @@
-"""Runs that do not end well: the rank at fault is named, FAILED says why, nobody is left."""
+"""Runs that end at once: the rank at fault is named, FAILED says why, nobody is left."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import signal
 from pathlib import Path
 
 import pytest
-from command import ENDLESS, RUN, assert_alone, call, errors, finished, started, wait_for_steps, workers_of
+from command import ENDLESS, RUN, assert_alone, errors, finished, started, wait_for_steps, workers_of
 
 
 @pytest.fixture(scope="module")
@@ -16,25 +16,6 @@ def here(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("interrupted") / "work"
     folder.mkdir()
     return folder
-
-
-def test_a_killed_worker_ends_the_run(here: Path) -> None:
-    """Before that, a second run in the same directory is refused."""
-    command = (RUN, *ENDLESS, "cluster.workers=2", "hydra.run.dir=killed")
-    run = started(here, *command)
-    wait_for_steps(run, here / "killed")
-    second = call(here, *command)
-    assert (second.returncode, len(second.stderr.splitlines())) == (2, 1)
-    assert errors(second.stderr)[0].startswith("error: killed is in use by another run")
-    os.kill(workers_of(run)[1], signal.SIGKILL)
-    ended = finished(run, 60)
-    assert_alone(run)
-    assert ended.returncode == 1
-    reason = "rank 1 was killed by SIGKILL (out of memory?)"
-    assert errors(ended.stderr) == [f"error: {reason} (tracebacks: killed/tracebacks.txt)"]
-    assert (here / "killed" / "FAILED").read_text().startswith(reason)
-    assert "rank0" in (here / "killed" / "tracebacks.txt").read_text()
-    assert not (here / "killed" / "DONE").exists()
 
 
 def test_a_stopped_worker_ends_the_run(here: Path) -> None:

@@ -15,6 +15,7 @@ import pytest
 
 from gradwire.harness.launch import processes
 from gradwire.harness.launch.processes import WorkerError, run_processes
+from gradwire.harness.launch.stop import ECHO_S
 from gradwire.harness.launch.verdict import tracebacks
 
 
@@ -92,7 +93,7 @@ def test_no_child_outlives_its_parent(number: signal.Signals, tmp_path: Path) ->
     else:
         parent.send_signal(number)
         if number == signal.SIGTERM:  # a request, which these children do not hear; the second one insists
-            time.sleep(0.5)
+            time.sleep(ECHO_S + 0.5)
             assert parent.poll() is None
             parent.send_signal(number)
     printed = parent.communicate(timeout=60)[1]

@@ -15,13 +15,25 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from command import RUN, TORCHRUN, assert_alone, call, errors, finished, started, wait_for_steps, workers_of
+from command import (
+    RUN,
+    TORCHRUN,
+    assert_alone,
+    call,
+    descendants,
+    errors,
+    finished,
+    started,
+    wait_for_steps,
+    workers_of,
+)
 from faults import COMMAND, left_behind, outcome, recorded_steps
 
 from gradwire.harness.checkpoint.resume import open_run
 from gradwire.harness.config.compose import compose
 from gradwire.harness.config.validate import validate
 from gradwire.harness.launch.worker import train_virtual
+from gradwire.harness.record.directory import DirectoryLock
 
 
 @pytest.fixture(scope="module")
@@ -52,11 +64,19 @@ def until(steps: int, run: subprocess.Popen[str], directory: Path) -> None:
 def test_killed_then_asked_to_stop_then_left_alone(here: Path, undisturbed: dict[str, Any]) -> None:
     command, directory, rng = (RUN, *COMMAND, "hydra.run.dir=real"), here / "real", random.Random()
     run = started(here, *command)
+    wait_for_steps(run, directory)
+    with pytest.raises(ValueError, match="real is in use by another run"):
+        DirectoryLock(directory)
     until(rng.randint(4, 20), run, directory)
-    os.kill(rng.choice(workers_of(run)), signal.SIGKILL)
-    assert finished(run).returncode == 1
+    os.kill(workers_of(run)[1], signal.SIGKILL)
+    ended = finished(run)
+    assert ended.returncode == 1
     assert_alone(run)
     assert not left_behind(directory)
+    reason = "rank 1 was killed by SIGKILL (out of memory?)"
+    assert errors(ended.stderr) == [f"error: {reason} (tracebacks: real/tracebacks.txt)"]
+    assert (directory / "FAILED").read_text().startswith(reason)
+    assert "rank0" in (directory / "tracebacks.txt").read_text()
 
     run = started(here, *command)
     until(rng.randint(25, 40), run, directory)
@@ -88,16 +108,18 @@ def test_the_launcher_itself_killed(here: Path, undisturbed: dict[str, Any]) -> 
     (newest / "optimizer.safetensors").write_bytes(b"")
     ended = call(here, *command)
     assert ended.returncode == 0, ended.stderr
-    assert f"damaged checkpoint removed: virtual/checkpoints/{newest.name}: optimizer.saf" in ended.stdout
+    assert f"virtual/checkpoints/{newest.name}: optimizer.safetensors differs" in ended.stdout
     assert outcome(directory) == undisturbed
     assert not left_behind(directory)
 
 
 def test_a_preempted_torchrun_goes_on(here: Path, undisturbed: dict[str, Any]) -> None:
-    """torchrun passes SIGTERM on to the ranks and waits for them."""
+    """torchrun passes SIGTERM on to the ranks and waits for them; a scheduler has told them before."""
     command, directory = (*TORCHRUN, RUN, *COMMAND, "hydra.run.dir=torchrun"), here / "torchrun"
     run = started(here, *command)
     until(10, run, directory)
+    for rank in descendants(run):
+        os.kill(rank, signal.SIGTERM)
     run.send_signal(signal.SIGTERM)
     ended = finished(run)
     assert_alone(run)

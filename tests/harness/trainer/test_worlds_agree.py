@@ -14,6 +14,7 @@ from safetensors.numpy import load_file
 from torch._C._distributed_c10d import HashStore
 from training_jobs import tiny_run, train_all_virtually, train_rank
 
+from gradwire.codecs.registry import codec_classes
 from gradwire.harness.record.finite_json import loads
 from gradwire.harness.trainer.build import build
 from gradwire.harness.trainer.loop import Trainer
@@ -127,3 +128,16 @@ def test_a_step_that_is_not_finite_is_skipped(tmp_path: Path) -> None:
     assert not steps[0]["skipped"]
     assert steps[-1]["skipped"]
     assert not any(step["skipped"] and step["grad_norm"] < float("inf") for step in steps)
+
+
+OWN_CODECS = sorted(name for name, made in codec_classes().items() if made.__module__.startswith("gradwire."))
+
+
+@pytest.mark.parametrize("codec", [name for name in OWN_CODECS if name != "native"])
+def test_every_codec_trains(codec: str, tmp_path: Path) -> None:
+    """As its YAML configures it; `native` has no virtual form and a test of its own."""
+    config = tiny_run("cluster=virtual", "cluster.workers=2", f"codec={codec}", "train.steps=2")
+    train_all_virtually(config, str(tmp_path))
+    first, second = rows(tmp_path, "steps.jsonl")
+    assert second["loss"] != first["loss"]
+    assert 0 < first["vnmse"] < 1
