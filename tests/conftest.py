@@ -9,15 +9,15 @@ from collections.abc import Iterator
 os.environ["OMP_NUM_THREADS"] = "1"
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 
-# Prepared data: once for all tests and the processes they start, and nothing in the user's own cache.
-_cache = tempfile.TemporaryDirectory(prefix="gradwire-tests-cache-")
-os.environ["GRADWIRE_CACHE"] = _cache.name
-
 import pytest
 import torch
 from pool import WorkerPool, Workers
 
 torch.set_num_threads(1)
+
+# Prepared data: once for all tests and the processes they start, and nothing in the user's own cache.
+_cache = tempfile.TemporaryDirectory(prefix="gradwire-tests-cache-")
+os.environ["GRADWIRE_CACHE"] = _cache.name
 
 
 @pytest.fixture(scope="session")
