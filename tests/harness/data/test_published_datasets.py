@@ -189,12 +189,13 @@ def test_whatever_changes_the_documents_changes_the_fingerprint(changes):
 def test_every_published_data_set_composes(name, home):
     make_repository(name, home)
     composed = compose(["size=tiny", f"dataset={name}", "eval.max_sequences=7"])
-    for key, value in published_settings(name, CONF, "any").items():
+    published = published_settings(name, CONF, "any")
+    assert published["streaming"] == (published["max_train_tokens"] is not None)
+    for key, value in (published | {"max_train_tokens": 20_000_000}).items():  # which is the size's
         assert composed.dataset[key] == value, key
     composed = validate(composed).dataset
     assert composed.max_held_out_sequences == 7  # the smaller limit
     assert composed.hub == REPOSITORIES[name][0] and composed.name == name
-    assert composed.streaming == (composed.max_train_tokens is not None)
 
 
 def test_a_run_is_identified_by_what_its_data_is(home):

@@ -89,7 +89,7 @@ def begin(directory: Path, attempts: int = 1, **tracking: Any) -> Path:
     directory.mkdir(parents=True)
     config = CONFIG | {"tracking": CONFIG["tracking"] | tracking}
     (directory / "config.yaml").write_text(yaml.safe_dump(config))
-    known = Attempts(SUMMARY.config_hash, [{"from_step": 0, "code_hash": "c"}] * attempts)
+    known = Attempts(SUMMARY.config_hash, [{"from_step": 0, "code_hash": "c", "torch": "2"}] * attempts)
     (directory / FILE).write_text(dumps(vars(known)))
     return directory
 
