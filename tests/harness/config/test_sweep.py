@@ -39,7 +39,9 @@ def test_the_demo_runs_its_cells_and_compares_them(
     ((name, compared, axes, output),) = finished
     assert (name, compared, output) == ("demo-tiny", directories, Path("outputs/sweeps/demo-tiny"))
     assert axes[:2] == ["codec", "codec.bits"]
-    expected = {f"{directory}/{file}" for directory in directories for file in ("config.yaml", "run.json", "DONE")}
+    expected = {
+        f"{directory}/{file}" for directory in directories for file in ("config.yaml", "run.json", "DONE")
+    }
     assert files_below(tmp_path) == expected  # nothing is written elsewhere
 
 
