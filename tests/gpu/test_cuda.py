@@ -37,7 +37,7 @@ def synchronize(device: torch.device, codec: str, topology: str, numel: int, siz
 
 
 @pytest.mark.parametrize("topology", sorted(TOPOLOGIES))
-@pytest.mark.parametrize("codec", ["fp32", "bf16", "dynamiq"])
+@pytest.mark.parametrize("codec", ["fp32", "bf16", "dynamiq", "mxfp8", "mxfp6", "mxfp4"])
 @pytest.mark.parametrize("numel", [1, 255, 100_000])
 def test_a_gpu_gives_the_bytes_of_the_cpu(codec: str, topology: str, numel: int) -> None:
     on_cpu = synchronize(torch.device("cpu"), codec, topology, numel, 3)
