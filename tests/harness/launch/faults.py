@@ -7,7 +7,6 @@ hit, and says what it saw; the tests use its parts.
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import random
 import signal
@@ -18,11 +17,11 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 sys.path.append(str(Path(__file__).resolve().parents[2]))
 
 from command import RUN, assert_alone, started, workers_of
+from recorded import outcome
 from tiny import TINY_MODEL
 
 STEPS = 60
@@ -37,36 +36,6 @@ COMMAND = (
     "model.dropout=0.1",
     "cluster.workers=2",
 )
-CLOCKS = (
-    "train_time_s",
-    "wall_time_s",
-    "step_time_s",
-    "compute_s",
-    "compression_s",
-    "exposed_comm_s",
-    "other_s",
-)
-"""What two runs of the same settings need not have in common."""
-
-
-def outcome(directory: Path) -> dict[str, Any]:
-    """All that a finished run recorded but its times, and the bytes of its weights."""
-    assert (directory / "DONE").exists(), sorted(path.name for path in directory.iterdir())
-    found: dict[str, Any] = {"weights": (directory / "checkpoint" / "model.safetensors").read_bytes()}
-    for name in ("steps.jsonl", "evals.jsonl"):
-        rows = [json.loads(line) for line in (directory / name).read_text().splitlines()]
-        found[name] = [{key: value for key, value in row.items() if key not in CLOCKS} for row in rows]
-    summary = json.loads((directory / "summary.json").read_text())
-    for name in (
-        "final_metric",
-        "vnmse_mean",
-        "bytes_sent_per_rank",
-        "bytes_by_phase",
-        "steps",
-        "layout_hash",
-    ):
-        found[name] = summary[name]
-    return found
 
 
 def left_behind(directory: Path) -> list[str]:

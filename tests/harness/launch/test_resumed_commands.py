@@ -27,7 +27,8 @@ from command import (
     wait_for_steps,
     workers_of,
 )
-from faults import COMMAND, left_behind, outcome, recorded_steps
+from faults import COMMAND, left_behind, recorded_steps
+from recorded import outcome
 
 from gradwire.harness.checkpoint.resume import open_run
 from gradwire.harness.config.compose import compose

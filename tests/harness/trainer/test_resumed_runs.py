@@ -13,6 +13,7 @@ import pytest
 import torch
 from omegaconf import DictConfig
 from pool import Workers
+from recorded import outcome
 from safetensors.torch import load_file
 from torch import Tensor
 from training_jobs import opened, tiny_run, train_all_virtually, train_rank
@@ -23,36 +24,10 @@ from gradwire.codecs.registry import codec_classes, register_codec
 from gradwire.harness.checkpoint.folder import checkpoints
 from gradwire.harness.data.packing import TokenData
 from gradwire.harness.launch.worker import train_virtual
-from gradwire.harness.record.finite_json import loads
 from gradwire.harness.trainer import build as build_module
 
-TIMES = (
-    "train_time_s",
-    "wall_time_s",
-    "step_time_s",
-    "compute_s",
-    "compression_s",
-    "exposed_comm_s",
-    "other_s",
-)
 SIZE = 3
 STEPS = ("train.steps=9", "train.log_every=1", "eval.every=3", f"cluster.workers={SIZE}")
-
-
-def record(directory: Path) -> dict[str, Any]:
-    """A finished run's rows without times, its weights, and its summary's counts."""
-    found: dict[str, Any] = {
-        name: [
-            {key: value for key, value in loads(line).items() if key not in TIMES}
-            for line in (directory / name).read_text().splitlines()
-        ]
-        for name in ("steps.jsonl", "evals.jsonl")
-    }
-    summary = json.loads((directory / "summary.json").read_text())
-    for key in ("final_metric", "vnmse_mean", "bytes_sent_per_rank", "bytes_by_phase", "steps"):
-        found[key] = summary[key]
-    found["weights"] = (directory / "checkpoint" / "model.safetensors").read_bytes()
-    return found
 
 
 def resumed_after(directory: Path) -> list[int]:
@@ -67,7 +42,7 @@ def test_a_virtual_run_goes_on_bit_for_bit(codec: str, tmp_path: Path) -> None:
     train_all_virtually(config, str(tmp_path / "whole"))
     for stop_after in (3, 5, None):
         train_all_virtually(config, str(tmp_path / "parts"), stop_after)
-    assert record(tmp_path / "parts") == record(tmp_path / "whole")
+    assert outcome(tmp_path / "parts") == outcome(tmp_path / "whole")
     assert (resumed_after(tmp_path / "whole"), resumed_after(tmp_path / "parts")) == ([], [3, 8])
 
 
@@ -81,7 +56,7 @@ def test_a_real_run_goes_on_bit_for_bit(more: tuple[str, ...], tmp_path: Path, w
     assert opened(config, tmp_path / "parts") == checkpoint
     assert run(train_rank, config, str(tmp_path / "parts"), checkpoint) == [True] * SIZE
     train_all_virtually(tiny_run("cluster=virtual", *STEPS, *more), str(tmp_path / "virtual"))
-    assert record(tmp_path / "parts") == record(tmp_path / "virtual")
+    assert outcome(tmp_path / "parts") == outcome(tmp_path / "virtual")
     assert resumed_after(tmp_path / "parts") == [4]
 
 
@@ -141,8 +116,8 @@ def test_memory_of_one_rank_alone_survives(tmp_path: Path) -> None:
     train_all_virtually(with_memory, str(tmp_path / "whole"))
     for stop_after in (2, 4, None):
         train_all_virtually(with_memory, str(tmp_path / "parts"), stop_after)
-    assert record(tmp_path / "parts") == record(tmp_path / "whole")
-    assert record(tmp_path / "parts")["steps.jsonl"][-1]["codec/residual"] > 0
+    assert outcome(tmp_path / "parts") == outcome(tmp_path / "whole")
+    assert outcome(tmp_path / "parts")["steps.jsonl"][-1]["codec/residual"] > 0
 
 
 @dataclass
