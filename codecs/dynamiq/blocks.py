@@ -5,6 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from gradwire.codecs.floats import power_of_two
+
 SUPER_GROUP = 256
 """Coordinates that share a bit width, a mean and a bf16 scale."""
 
@@ -20,15 +22,6 @@ TILE = 512
 # further down, so that every factor and its inverse are normal numbers.
 SMALLEST_EXPONENT = 27
 LARGEST_EXPONENT = 254
-
-
-def constant(value: float, like: Tensor) -> Tensor:
-    """`value` as a float32 scalar tensor on the device of `like`.
-
-    Every division by or of a constant goes through it: with a Python number PyTorch may multiply by a
-    reciprocal instead, which rounds twice and differs between devices.
-    """
-    return torch.full((), value, dtype=torch.float32, device=like.device)
 
 
 def num_super_groups(numel: int) -> int:
@@ -48,11 +41,6 @@ def to_super_groups(x: Tensor) -> Tensor:
 def exponent(maximum: Tensor) -> Tensor:
     """Exponent field of non-negative float32, limited to [27, 254]: int32, same shape."""
     return (maximum.view(torch.int32) >> 23).clamp_(SMALLEST_EXPONENT, LARGEST_EXPONENT)
-
-
-def power_of_two(field: Tensor) -> Tensor:
-    """2^(field − 127) as float32, exactly; `field` int32 in [1, 254]."""
-    return (field << 23).view(torch.float32)
 
 
 def normalizer(maximum: Tensor) -> Tensor:

@@ -8,8 +8,9 @@ import torch
 from torch import Tensor
 
 from gradwire.codecs.dynamiq import kernels
-from gradwire.codecs.dynamiq.blocks import constant, to_super_groups
+from gradwire.codecs.dynamiq.blocks import to_super_groups
 from gradwire.codecs.dynamiq.plan import Plan
+from gradwire.codecs.floats import constant
 
 
 class DynamiQHops:

@@ -14,7 +14,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from gradwire.codecs.dynamiq.blocks import GROUP, GROUPS, SUPER_GROUP, constant, normalizer
+from gradwire.codecs.dynamiq.blocks import GROUP, GROUPS, SUPER_GROUP, normalizer
 from gradwire.codecs.dynamiq.message import Tile, clear_unused, tiles
 from gradwire.codecs.dynamiq.packing import look_up, pack
 from gradwire.codecs.dynamiq.rounding import Dither, Keys
@@ -27,6 +27,7 @@ from gradwire.codecs.dynamiq.scales import (
     super_group_scale,
 )
 from gradwire.codecs.dynamiq.values import Values
+from gradwire.codecs.floats import constant
 
 ScaleRounding = Literal["stochastic", "ceil"]
 

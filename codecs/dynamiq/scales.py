@@ -5,7 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from gradwire.codecs.dynamiq.blocks import GROUPS, SMALLEST_EXPONENT, constant
+from gradwire.codecs.dynamiq.blocks import GROUPS, SMALLEST_EXPONENT
+from gradwire.codecs.floats import constant
 
 _NAN = 0x7FC0
 _LARGEST = 0x7F7F

@@ -9,7 +9,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from gradwire.codecs.dynamiq.blocks import SUPER_GROUP, TILE, constant, exponent, power_of_two
+from gradwire.codecs.dynamiq.blocks import SUPER_GROUP, TILE, exponent
+from gradwire.codecs.floats import constant, power_of_two
 
 BYTES_PER_SUPER_GROUP = 4
 """Of the metadata message: two bf16 values."""

@@ -24,6 +24,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from gradwire.codecs.floats import constant, power_of_two
 from gradwire.codecs.mxfp.formats import ElementFormat
 
 ScaleRule = Literal["bf16_mu", "e8m0_floor", "e8m0_even", "e8m0_ceil"]
@@ -45,16 +46,6 @@ class BlockScales:
     restorer: Tensor
 
 
-def _constant(value: float, like: Tensor) -> Tensor:
-    """`value` as a float32 scalar tensor: with a Python number PyTorch may multiply by its reciprocal."""
-    return torch.full((), value, dtype=torch.float32, device=like.device)
-
-
-def _power_of_two(field: Tensor) -> Tensor:
-    """2^(field − 127) as float32, exactly; `field` int32 in [1, 254]."""
-    return (field << 23).view(torch.float32)
-
-
 def block_scales(
     maximum: Tensor, mu: float, rule: ScaleRule, element: ElementFormat, workers: int
 ) -> BlockScales:
@@ -67,17 +58,17 @@ def block_scales(
     maximum = maximum.to(torch.float32)[:, None]
     finite = maximum.isfinite()
     field = (maximum.view(torch.int32) >> 23).clamp_(1, 254)
-    normalizer = _power_of_two(255 - field)
-    shared = maximum * normalizer * _constant(mu, maximum)
+    normalizer = power_of_two(255 - field)
+    shared = maximum * normalizer * constant(mu, maximum)
     factor, unit = _exact_scale(shared, element) if rule == "bf16_mu" else _power_scale(shared, rule, element)
-    step = unit.div(_constant(2 * workers, unit)).masked_fill_(~finite, torch.nan)
+    step = unit.div(constant(2 * workers, unit)).masked_fill_(~finite, torch.nan)
     alive = (finite & (maximum > 0)).to(torch.int32).neg_()
-    return BlockScales(normalizer, factor, alive, step, _power_of_two(field))
+    return BlockScales(normalizer, factor, alive, step, power_of_two(field))
 
 
 def _exact_scale(shared: Tensor, element: ElementFormat) -> tuple[Tensor, Tensor]:
     """1/X and X for X = s/MAX, each by one division."""
-    maximum = _constant(element.maximum, shared)
+    maximum = constant(element.maximum, shared)
     return maximum.div(shared), shared.div(maximum)
 
 
@@ -91,4 +82,4 @@ def _power_scale(shared: Tensor, rule: ScaleRule, element: ElementFormat) -> tup
         half = 1 << (22 - element.mantissa_bits) if rule == "e8m0_even" else 0
         field = (bits + half).bitwise_right_shift_(23).sub_(element.largest_exponent)
     field.clamp_(1, 253)  # what is not alive: any scale will do
-    return _power_of_two(254 - field), _power_of_two(field)
+    return power_of_two(254 - field), power_of_two(field)
