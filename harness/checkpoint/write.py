@@ -57,7 +57,7 @@ def seal(directory: Path, state: CheckpointState, num_files: int, keep: int) -> 
     if len(digests) != num_files:
         raise RuntimeError(
             f"{folder}: {num_files} files were written, {len(digests)} are here; checkpoints need a run "
-            f"directory that all nodes share (hydra.run.dir=), or train.checkpoint_every=null"
+            "directory that all nodes share (hydra.run.dir=), or train.checkpoint_every=null"
         )
     files = {f"{name}{SUFFIX}": path.read_text() for name, path in digests.items()}
     for path in digests.values():

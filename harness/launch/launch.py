@@ -93,10 +93,11 @@ def stop_not_forgotten(directory: Path, stop: StopRequest) -> Iterator[None]:
     """A request ends a sweep too, whenever it came: as tracking was ending, or before a rank failed."""
     try:
         yield
-    except WorkerError as error:
+    except Exception as error:
         if stop.number is None:
             raise
-        raise Terminated(stop.number, f"{error}, after {signal.Signals(stop.number).name}") from None
+        reason = f"{error}" if isinstance(error, WorkerError) else describe(error)
+        raise Terminated(stop.number, f"{reason}, after {signal.Signals(stop.number).name}") from error
     raise_if_stopped(directory, stop, is_done(directory))
 
 

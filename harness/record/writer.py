@@ -32,7 +32,8 @@ class IncompleteRecordError(ValueError):
 
 def begin_record(directory: Path, config: DictConfig) -> None:
     """Start the record of a run anew: what earlier attempts left is removed."""
-    Attempts(run_id(config)).add(directory, 0)  # first: without it, what follows would be nobody's
+    (directory / DONE).unlink(missing_ok=True)  # first: another run's must never be taken for this one's
+    Attempts(run_id(config)).add(directory, 0)  # second: without it, what follows would be nobody's
     for name in RECORD_FILES:
         if name != ATTEMPTS:
             (directory / name).unlink(missing_ok=True)

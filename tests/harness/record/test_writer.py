@@ -52,6 +52,22 @@ def test_a_new_record_replaces_the_old_one(settings: DictConfig, tmp_path: Path)
     assert (tmp_path / "steps.jsonl").read_text() == '{"step": 0}\n{"step": 1}\n'
 
 
+def test_an_old_end_is_never_taken_for_the_new_run(
+    settings: DictConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Wherever replacing a finished run is cut off, nothing says that the new one has finished."""
+    begin_record(tmp_path, settings)
+    (tmp_path / "DONE").touch()
+
+    def cut_off(path: Path, text: str) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("gradwire.harness.record.attempts.write_atomically", cut_off)
+    with pytest.raises(KeyboardInterrupt):
+        begin_record(tmp_path, settings)
+    assert not is_done(tmp_path)
+
+
 def test_a_continued_record_keeps_what_the_checkpoint_knows(settings: DictConfig, tmp_path: Path) -> None:
     """Steps before it, the evaluation after its last step; numbers come back as they were."""
     begin_record(tmp_path, settings)
