@@ -80,7 +80,8 @@ class Exclude:
 
     def __init__(self, codec: Codec, globs: Sequence[str]) -> None:
         self._codec, self._globs, self._bf16 = codec, tuple(globs), BF16()
-        self.name, self.unbiased, self.stateful = codec.name, codec.unbiased, codec.stateful
+        self.name, self.about = codec.name, codec.about
+        self.unbiased, self.stateful = codec.unbiased, codec.stateful
         self.clock_driven, self.one_at_a_time = codec.clock_driven, codec.one_at_a_time
         self._splits: dict[Layout, Split] = {}
         self._this_step: dict[int, Layout] = {}

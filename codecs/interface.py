@@ -12,7 +12,7 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Literal, Protocol, runtime_checkable
+from typing import Literal, Protocol, cast, runtime_checkable
 
 import torch
 from torch import Tensor
@@ -115,6 +115,22 @@ class Hops(Protocol):
         ...
 
 
+class LossyHops(Hops, Protocol):
+    """Hops that can tell what this worker's own encodings have lost: what error feedback sends next time."""
+
+    def keep_losses(self) -> None:
+        """From now on add up the losses; called before the first hop, costs a decoding per encoding."""
+        ...
+
+    def losses(self) -> Tensor:
+        """(numel,) float32, layout order: over all encodings of this worker in the round, what was to be
+        encoded (its part of a sum of gradients) less its decoding.
+
+        Summed over the ranks it is n times the exact mean less n times the result.
+        """
+        ...
+
+
 class Collectives(Protocol):
     """The collectives a codec may use; every method is a coroutine run by all ranks alike."""
 
@@ -156,11 +172,28 @@ class Collectives(Protocol):
         ...
 
 
+@dataclass(frozen=True)
+class About:
+    """What the table of codecs says of one, in words; the rest of the table is asked of the codec itself."""
+
+    source: str = ""
+    """Where it comes from: "DynamiQ §3"."""
+    wire_bits: str = ""
+    """Bits on the wire per coordinate, all metadata included, as settings determine them."""
+    metadata: str = "none"
+    """What is reduced before the gradients are."""
+    state: str = "none"
+    """What it remembers from step to step."""
+    unbiased_if: str = ""
+    """The setting that makes it unbiased where it is not by default: "codec.rounding=independent"."""
+
+
 @runtime_checkable
 class Codec(Protocol):
     """A way to compute the mean of the workers' gradients over a network."""
 
     name: str
+    about: About
     unbiased: bool
     stateful: bool
     clock_driven: bool
@@ -191,6 +224,8 @@ class Codec(Protocol):
 
 class StatelessCodec:
     """The methods a codec without memory does not want to write."""
+
+    about = About()
 
     unbiased = False
     stateful = False
@@ -223,6 +258,27 @@ class HopCodec(StatelessCodec):
         raise TypeError(f"{type(self).__name__} defines no plan()")
 
     async def synchronize(self, x: Tensor, round: Round, comm: Collectives) -> Tensor:
+        return await comm.all_reduce(await self._planned(x, round, comm))
+
+    async def _planned(self, x: Tensor, round: Round, comm: Collectives) -> Hops:
         parts = self.statistics(x, round)
         reduced = await comm.reduce(parts) if parts else []
-        return await comm.all_reduce(self.plan(x, round, reduced, comm.num_chunks))
+        return self.plan(x, round, reduced, comm.num_chunks)
+
+
+class LossyHopCodec(HopCodec):
+    """A hop-wise codec whose `plan()` gives `LossyHops`: error feedback can be put around it."""
+
+    def refuses_feedback(self, largest_sum: int) -> str | None:
+        """None, or why error feedback diverges around this codec, as it is set, where a worker encodes sums
+        of 1 to `largest_sum` gradients, each with what was lost of it before: see `feedback`.
+        """
+        return None
+
+    async def synchronize_with_losses(
+        self, x: Tensor, round: Round, comm: Collectives
+    ) -> tuple[Tensor, Tensor]:
+        """`synchronize`, and what this worker's encodings lost, (numel,) float32 in layout order."""
+        hops = cast(LossyHops, await self._planned(x, round, comm))
+        hops.keep_losses()
+        return await comm.all_reduce(hops), hops.losses()

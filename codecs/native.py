@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from gradwire.codecs.interface import Collectives, Round, StatelessCodec
+from gradwire.codecs.interface import About, Collectives, Round, StatelessCodec
 
 
 @dataclass
@@ -21,6 +21,7 @@ class Native(StatelessCodec):
 
     unbiased = True
     one_at_a_time = True
+    about = About("the backend's own all-reduce", "not counted")
 
     async def synchronize(self, x: Tensor, round: Round, comm: Collectives) -> Tensor:
         return await comm.backend_sum(x / round.size)

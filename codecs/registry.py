@@ -5,6 +5,7 @@ from __future__ import annotations
 from gradwire.codecs.dynamiq import DynamiQ
 from gradwire.codecs.exact import BF16, FP32
 from gradwire.codecs.exclude import Exclude, check_globs
+from gradwire.codecs.feedback import with_feedback
 from gradwire.codecs.interface import Codec
 from gradwire.codecs.mxfp import MXFP
 from gradwire.codecs.native import Native
@@ -36,14 +37,16 @@ def register_codec(codec_class: type) -> type:
     return codec_class
 
 
-def make_codec(name: str, *, exclude: object = (), **fields: object) -> Codec:
+def make_codec(name: str, *, exclude: object = (), ef: bool = False, **fields: object) -> Codec:
     """The codec called `name`, configured by its dataclass fields.
 
-    `exclude` is a list of globs: parameters whose names match one travel in bf16 instead. Raises ValueError
-    naming the field, its value and what is allowed.
+    `exclude` is a list of globs: parameters whose names match one travel in bf16 instead. `ef` puts error
+    feedback around it. Raises ValueError naming the field, its value and what is allowed.
     """
     if name not in _CODECS:
         raise ValueError(f"codec={name} is unknown; choose one of {', '.join(sorted(_CODECS))}")
     codec: Codec = _CODECS[name](name=name, **fields)
     globs = check_globs(exclude)
+    if ef:
+        codec = with_feedback(codec)
     return Exclude(codec, globs) if globs else codec

@@ -9,6 +9,7 @@ from typing import cast, get_args
 import torch
 from torch import Tensor
 
+from gradwire.codecs.checks import check_choice, check_range
 from gradwire.codecs.dynamiq.allocation import Allocation
 from gradwire.codecs.dynamiq.blocks import to_super_groups
 from gradwire.codecs.dynamiq.hops import DynamiQHops
@@ -19,7 +20,7 @@ from gradwire.codecs.dynamiq.sizes import OVERHEAD_BITS, ChunkSize, budget_limit
 from gradwire.codecs.dynamiq.statistics import BYTES_PER_SUPER_GROUP, super_group_statistics
 from gradwire.codecs.dynamiq.tables import WIDTHS, values_of
 from gradwire.codecs.dynamiq.upgrades import paper_upgrades
-from gradwire.codecs.interface import HopCodec, Layout, Op, Round
+from gradwire.codecs.interface import About, HopCodec, Layout, Op, Round
 from gradwire.codecs.random import stream_key
 
 DTYPES = (torch.float32, torch.bfloat16, torch.float16)
@@ -61,16 +62,23 @@ class DynamiQ(HopCodec):
     exact_size: bool = False
     """Send only the bytes in use; message sizes then depend on the gradient. CPU only."""
 
+    about = About(
+        source="DynamiQ §3",
+        wire_bits="`codec.bits`",
+        metadata="mean and norm of super-groups of 256",
+        unbiased_if="codec.rounding=independent",
+    )
+
     def __post_init__(self) -> None:
         self._check_widths()
         low, high = budget_limits(self.widths)
         codes = " to ".join(f"{width}" for width in sorted({min(self.widths), max(self.widths)}))
-        self._check_range("bits", low, high, f"{codes} bits of code and {OVERHEAD_BITS:g} of metadata")
-        self._check_choice("allocation", get_args(Allocation))
-        self._check_range("epsilon_4", 0.03, 0.5, "0.25 is best on real gradients")
-        self._check_range("epsilon_8", 0.03, 0.5, "0.06 is best on real gradients")
-        self._check_choice("rounding", get_args(Rounding))
-        self._check_choice("scale_rounding", get_args(ScaleRounding))
+        check_range(self, "bits", low, high, f"{codes} bits of code and {OVERHEAD_BITS:g} of metadata")
+        check_choice(self, "allocation", get_args(Allocation))
+        check_range(self, "epsilon_4", 0.03, 0.5, "0.25 is best on real gradients")
+        check_range(self, "epsilon_8", 0.03, 0.5, "0.06 is best on real gradients")
+        check_choice(self, "rounding", get_args(Rounding))
+        check_choice(self, "scale_rounding", get_args(ScaleRounding))
         self.unbiased = self.rounding == "independent"
         self._warned = False
 
@@ -82,17 +90,6 @@ class DynamiQ(HopCodec):
                 f"codec.widths={widths}: choose one or more of {allowed}, each once, e.g. [2,4,8]"
             )
         self.widths = sorted(widths)
-
-    def _check_range(self, field: str, low: float, high: float, hint: str) -> None:
-        value = getattr(self, field)
-        if not low <= value <= high:
-            allowed = f"a value from {low} to {high}" if low < high else str(low)
-            raise ValueError(f"codec.{field}={value}: choose {allowed} ({hint})")
-
-    def _check_choice(self, field: str, allowed: tuple[str, ...]) -> None:
-        value = getattr(self, field)
-        if value not in allowed:
-            raise ValueError(f"codec.{field}={value}: choose one of {', '.join(allowed)}")
 
     def supports(self, topology: str, size: int, layout: Layout) -> str | None:
         if size > MAX_WORKERS:

@@ -9,7 +9,8 @@ from typing import cast, get_args
 import torch
 from torch import Tensor
 
-from gradwire.codecs.interface import HopCodec, Layout, Op, Round
+from gradwire.codecs.checks import check_choice, check_range
+from gradwire.codecs.interface import About, HopCodec, Layout, Op, Round
 from gradwire.codecs.mxfp.blocks import block_maxima
 from gradwire.codecs.mxfp.formats import FORMATS
 from gradwire.codecs.mxfp.hops import MXFPHops
@@ -43,24 +44,23 @@ class MXFP(HopCodec):
 
     stateful = True
 
+    @property
+    def about(self) -> About:  # type: ignore[override]
+        return About(
+            source="OCP MX formats as adapted in DynamiQ §5, Appendix C",
+            wire_bits={"mxfp8": "8.5", "mxfp6": "6.5", "mxfp4": "4.5"}[self.name],
+            metadata="maxima of blocks of 32, counts of casts",
+            state="μ and its counts",
+        )
+
     def __post_init__(self) -> None:
-        self._check_choice("name", tuple(FORMATS))
-        self._check_choice("scale_rule", get_args(ScaleRule))
-        self._check_range("epsilon", 0, 1, "1e-5 is FP8-LM's")
-        self._check_range("gamma", 0.5, 1, "close to 1; 1 keeps μ from falling")
-        self._check_range("mu_minimum", 0.001, 1000, "1 scales by the largest gradient")
+        check_choice(self, "name", tuple(FORMATS))
+        check_choice(self, "scale_rule", get_args(ScaleRule))
+        check_range(self, "epsilon", 0, 1, "1e-5 is FP8-LM's")
+        check_range(self, "gamma", 0.5, 1, "close to 1; 1 keeps μ from falling")
+        check_range(self, "mu_minimum", 0.001, 1000, "1 scales by the largest gradient")
         self._element = FORMATS[self.name]
         self._scaling = AutomaticScaling(self.epsilon, self.gamma, self.mu_minimum)
-
-    def _check_range(self, field: str, low: float, high: float, hint: str) -> None:
-        value = getattr(self, field)
-        if not low <= value <= high:
-            raise ValueError(f"codec.{field}={value}: choose a value from {low} to {high} ({hint})")
-
-    def _check_choice(self, field: str, allowed: tuple[str, ...]) -> None:
-        value = getattr(self, field)
-        if value not in allowed:
-            raise ValueError(f"codec.{field}={value}: choose one of {', '.join(allowed)}")
 
     def supports(self, topology: str, size: int, layout: Layout) -> str | None:
         if layout.dtype not in DTYPES:

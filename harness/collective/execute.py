@@ -35,11 +35,17 @@ class Execution:
         self._offsets = [0, *accumulate(sizes)]
         self._sealed = arena.take(self._offsets[-1])
         self._ready: dict[range, Tensor] = {}
+        self._leaves: dict[range, Tensor] = {}
         self._undecoded: list[Receive] = []
         self._inner_workers: dict[range, int] = {}
 
     async def run(self, steps: Sequence[Step], *, scatter_only: bool = False) -> None:
-        """Execute `steps`; with `scatter_only` stop where every sink holds its full sum, unsealed."""
+        """Execute `steps`; with `scatter_only` stop where every sink holds its full sum, unsealed.
+
+        Raises ValueError for `scatter_only` on a topology without sinks.
+        """
+        if scatter_only and _collects(steps):
+            raise ValueError("topology=broadcast sums nothing on the way and has no reduce-scatter")
         inner = [send for step in steps for send in step.sends if send.source == "inner"]
         self._inner_workers = {send.chunks: send.workers for send in inner}
         for step in steps:
@@ -54,6 +60,9 @@ class Execution:
             )
             self._decode_gathered()  # while the next messages are in flight
             await self._channel.wait(handle)
+            if _collects([step]):
+                self._collect(incoming)
+                continue
             for receive, buffer in incoming:
                 self._process(receive, buffer, scatter_only)
         self._decode_gathered()
@@ -63,9 +72,11 @@ class Execution:
             return self._ready.pop(send.chunks)
         if send.source == "sealed":
             return self._sealed_part(send.chunks)
-        message = self._arena.take(self._hops.message_bytes(send.chunks, send.workers))
-        self._hops.encode(send.chunks, message)
-        return message
+        if send.chunks not in self._leaves:
+            message = self._arena.take(self._hops.message_bytes(send.chunks, send.workers))
+            self._hops.encode(send.chunks, message)
+            self._leaves[send.chunks] = message
+        return self._leaves[send.chunks]
 
     def _buffer(self, receive: Receive) -> Tensor:
         if receive.actions[0][0] == "gather":
@@ -92,7 +103,21 @@ class Execution:
                 self._hops.accumulate_encode(message, chunks, out)
                 self._ready[chunks] = out
 
+    def _collect(self, incoming: Sequence[tuple[Receive, Tensor]]) -> None:
+        """Sum the messages of all ranks, the own one too, in the order of the ranks: the same on each."""
+        (chunks,) = {receive.chunks for receive, _ in incoming}
+        messages = {self._members[receive.peer]: buffer for receive, buffer in incoming}
+        messages[self._channel.rank] = self._leaves[chunks]
+        first, *others = sorted(messages)
+        self._hops.decode(messages[first], chunks)
+        for rank in others:
+            self._hops.accumulate(messages[rank], chunks)
+
     def _decode_gathered(self) -> None:
         for receive in self._undecoded:
             self._hops.decode(self._sealed_part(receive.chunks), receive.chunks)
         self._undecoded.clear()
+
+
+def _collects(steps: Sequence[Step]) -> bool:
+    return any(receive.actions[0][0] == "collect" for step in steps for receive in step.receives)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import lru_cache, partial
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -31,7 +32,7 @@ def attach(
     timeout_s: float = 120.0,
     rate_mbit: float | None = None,
     check_hashes: bool = False,
-    **codec_options: object,
+    **codec_options: Any,
 ) -> Synchronizer:
     """Synchronize `model`'s gradients through `codec` over `topology` from now on.
 

@@ -15,12 +15,16 @@ class _Rank:
         self.sums: Content = {c: frozenset({rank}) for c in range(num_chunks)}
         self.ready: Content = {}
         self.sealed: Content = {}
+        self.leaves: Content = {}
         self.encodes: Counter[int] = Counter()
 
     def outgoing(self, send: Send) -> Content:
         if send.source == "leaf":
-            self.encodes.update(send.chunks)
-            content = {c: self.sums.pop(c) for c in send.chunks}
+            for c in send.chunks:
+                if c not in self.leaves:  # a leaf may go to several peers, encoded once
+                    self.encodes[c] += 1
+                    self.leaves[c] = self.sums.pop(c)
+            content = {c: self.leaves[c] for c in send.chunks}
         else:
             store = self.ready if send.source == "inner" else self.sealed
             assert set(send.chunks) <= store.keys(), f"{send} forwards bytes that are not ready"
@@ -35,6 +39,11 @@ class _Rank:
             if action == "gather":
                 assert c not in self.sealed, f"chunk {c} gathered twice"
                 self.sealed[c] = content[c]
+                continue
+            if action == "collect":
+                self.sealed.setdefault(c, self.leaves[c])
+                assert not self.sealed[c] & content[c], f"chunk {c}: {content[c]} collected twice"
+                self.sealed[c] |= content[c]
                 continue
             assert not self.sums[c] & content[c], f"chunk {c}: {self.sums[c] & content[c]} counted twice"
             self.sums[c] |= content[c]
@@ -76,6 +85,7 @@ def check_schedule(schedule: Schedule) -> None:
 
 def _receive(state: _Rank, rank: int, step: Step, links: dict[tuple[int, int], deque[Content]]) -> None:
     for receive in step.receives:
+        assert links[receive.peer, rank], f"{receive} has no message of its own"
         content = links[receive.peer, rank].popleft()
         assert sorted(content) == list(receive.chunks), f"{receive} gets chunks {sorted(content)}"
         covered = [c for _, chunks in receive.actions for c in chunks]

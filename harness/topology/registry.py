@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from gradwire.harness.topology.broadcast import broadcast
 from gradwire.harness.topology.butterfly import butterfly
 from gradwire.harness.topology.ring import ring
 from gradwire.harness.topology.schedule import Schedule, Topology
 
-TOPOLOGIES: dict[str, Topology] = {"ring": ring, "butterfly": butterfly}
+TOPOLOGIES: dict[str, Topology] = {"ring": ring, "butterfly": butterfly, "broadcast": broadcast}
 
 
 def make_schedule(name: str, size: int) -> Schedule:

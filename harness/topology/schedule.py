@@ -15,9 +15,10 @@ Source = Literal["leaf", "inner", "sealed"]
 """Where the bytes of a send come from: encode the own partial sums now (`leaf`), or forward what an
 earlier INNER action (`inner`) or SINK/GATHER action (`sealed`) has left ready."""
 
-Action = Literal["partial", "inner", "sink", "gather"]
+Action = Literal["partial", "inner", "sink", "gather", "collect"]
 """What a receiver does with a range of chunks: accumulate; accumulate and encode for the next send;
-accumulate and seal; keep the sealed bytes and decode them."""
+accumulate and seal; keep the sealed bytes and decode them; or, with its own message and those of all other
+ranks, decode the first rank's and accumulate the others' in their order."""
 
 Phase = Literal["reduce_scatter", "all_gather"]
 
@@ -59,6 +60,12 @@ class Schedule:
     size: int
     num_chunks: int
     ranks: tuple[tuple[Step, ...], ...]
+
+    @property
+    def gradients_sent(self) -> float:
+        """Encoded gradients that all ranks send in all: 2(n − 1) for any all-reduce of sums."""
+        sends = [send for steps in self.ranks for step in steps for send in step.sends]
+        return sum(len(send.chunks) for send in sends) / self.num_chunks
 
     def sealed_by(self, rank: int) -> tuple[int, ...]:
         """The chunks whose sum is complete at `rank`, and there alone, after the reduce-scatter."""

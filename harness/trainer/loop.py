@@ -19,6 +19,7 @@ from gradwire.harness.parallel.buckets import layout_hash
 from gradwire.harness.parallel.interface import MicroBatches, StepOutcome
 from gradwire.harness.record.attempts import Attempts
 from gradwire.harness.record.writer import RunWriter
+from gradwire.harness.topology.registry import make_schedule
 from gradwire.harness.trainer.build import Parts
 from gradwire.harness.trainer.checkpoints import Checkpointer, bytes_by_phase
 from gradwire.harness.trainer.evaluate import evaluate, perplexity
@@ -66,6 +67,7 @@ class Trainer:
         self._schedule_steps = self.steps
         if train.schedule_steps is not None or train.schedule_epochs is not None:
             self._schedule_steps = num_steps(train.schedule_steps, train.schedule_epochs, sequences, per_step)
+        self._gradients_sent = make_schedule(config.topology.name, self._world.size).gradients_sent
         simulated = config.cluster.name == "virtual"
         self._clock = TrainingClock("simulated" if simulated else "wall", self._world.device)
         self._progress = Progress(directory.name, self.steps, writes)
@@ -88,7 +90,7 @@ class Trainer:
         """Warm up and take up the state of `checkpoint`; returns the number of the first step."""
         self._warm_up()
         coordinates = sum(layout.numel for layout in self._parallelism.layout())
-        self._log = StepLog(self._world, coordinates)
+        self._log = StepLog(self._world, coordinates, self._gradients_sent)
         first = 0
         if checkpoint is not None:
             state = self._checkpoints.resume(checkpoint)
@@ -244,6 +246,7 @@ class Trainer:
             bytes_by_rank=[sum(counts.values()) for counts in sent],
             bytes_by_phase={phase: sum(counts[phase] for counts in sent) for phase in PHASES},
             num_coordinates=sum(layout.numel for layout in layouts),
+            gradients_sent=self._gradients_sent,
             layout_hash=layout_hash(layouts),
             data=self._data.description,
             resumed_after=Attempts.resumed_after_in(self._directory),

@@ -13,6 +13,7 @@ from typing import Any
 
 from gradwire.harness.measure.breakdown import breakdown
 from gradwire.harness.measure.timeline import Span
+from gradwire.harness.measure.wire import wire_bits
 from gradwire.harness.world.interface import World
 
 PARTS = ("compute_s", "compression_s", "exposed_comm_s", "other_s")
@@ -35,10 +36,14 @@ class PendingStep:
 
 
 class StepLog:
-    """Collects steps and turns them into rows on `flush`, which every rank must call together."""
+    """Collects steps and turns them into rows on `flush`, which every rank must call together.
 
-    def __init__(self, world: World, num_coordinates: int) -> None:
+    A step synchronizes `num_coordinates` and sends `gradients_sent` encoded gradients.
+    """
+
+    def __init__(self, world: World, num_coordinates: int, gradients_sent: float) -> None:
         self._world, self._num_coordinates = world, num_coordinates
+        self._gradients_sent = gradients_sent
         self._pending: list[PendingStep] = []
 
     def add(self, step: PendingStep, *, simulated: bool) -> None:
@@ -90,15 +95,7 @@ class StepLog:
         parts = {name: columns[name][slowest] for name in PARTS}
         row |= {name: None if math.isnan(part) else part for name, part in parts.items()}
         row["bytes_sent"] = int(sum(columns["bytes_sent"]))
-        row["wire_bits_per_coordinate"] = wire_bits(row["bytes_sent"], size, self._num_coordinates)
+        row["wire_bits_per_coordinate"] = wire_bits(
+            row["bytes_sent"], self._gradients_sent, self._num_coordinates
+        )
         return row
-
-
-def wire_bits(num_bytes: int, size: int, num_coordinates: int) -> float | None:
-    """Bits per coordinate and encoded gradient of an all-reduce: 2(n − 1) gradients are sent in all.
-
-    None for one rank, which sends nothing, and where the backend sends and nobody counts.
-    """
-    if size == 1 or num_bytes == 0:
-        return None
-    return 8 * num_bytes / (2 * (size - 1) * num_coordinates)

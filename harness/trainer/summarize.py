@@ -9,9 +9,10 @@ from omegaconf import DictConfig
 
 from gradwire.harness.config.identity import run_id
 from gradwire.harness.measure.accuracy import Evaluation, metric_mode, time_to_accuracy
+from gradwire.harness.measure.wire import wire_bits
 from gradwire.harness.record.provenance import code_hash, git_state, machine, versions
 from gradwire.harness.record.summary import Summary
-from gradwire.harness.trainer.steplog import PARTS, wire_bits
+from gradwire.harness.trainer.steplog import PARTS
 
 METRIC = "perplexity"
 
@@ -26,6 +27,7 @@ def summarize(
     bytes_by_rank: list[int],
     bytes_by_phase: dict[str, int],
     num_coordinates: int,
+    gradients_sent: float,
     layout_hash: str,
     data: Mapping[str, Any],
     resumed_after: list[int],
@@ -52,7 +54,7 @@ def summarize(
         **parts,
         bytes_sent_per_rank=bytes_by_rank,
         bytes_by_phase=bytes_by_phase,
-        wire_bits_per_coordinate=wire_bits(sum(bytes_by_rank), size, num_coordinates * len(steps)),
+        wire_bits_per_coordinate=wire_bits(sum(bytes_by_rank), gradients_sent, num_coordinates * len(steps)),
         seed=config.seed,
         steps=len(steps),
         workers=size,

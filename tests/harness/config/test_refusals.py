@@ -59,7 +59,7 @@ REFUSED_VALIDATING = [
     ("model.context=8", ["sequence_length", "model.context=8"]),
     ("model.name=${nowhere}", ["model.name", "nowhere"]),
     ("kernels.name=fast", ["kernels.name=fast", "auto, default"]),
-    ("topology.name=star", ["topology.name=star", "butterfly, ring"]),
+    ("topology.name=star", ["topology.name=star", "broadcast, butterfly, ring"]),
     ("task.name=dance", ["task.name=dance", "train"]),
     ("dataset=text", ["dataset.path"]),
     ("dataset.path=/no/such/place", ["dataset.path=/no/such/place", "no such file"]),

@@ -13,8 +13,10 @@ from gradwire.harness.topology.registry import TOPOLOGIES, make_schedule
 def test_schedule_is_an_all_reduce(name: str, size: int) -> None:
     schedule = make_schedule(name, size)
     check_schedule(schedule)
-    # 2(n − 1) encoded gradients in all, folded or not.
-    assert sum(chunks_sent(schedule)) == 2 * (size - 1) * schedule.num_chunks
+    # 2(n − 1) encoded gradients in all, folded or not; every rank's own to all others in a broadcast.
+    gradients = size * (size - 1) if name == "broadcast" else 2 * (size - 1)
+    assert sum(chunks_sent(schedule)) == gradients * schedule.num_chunks
+    assert schedule.gradients_sent == gradients
 
 
 @pytest.mark.parametrize("size", [2, 4, 8, 64])
@@ -39,11 +41,21 @@ def test_the_checker_finds_faults() -> None:
 
 
 def test_unknown_topology_names_the_choices() -> None:
-    with pytest.raises(ValueError, match="topology=star.*butterfly, ring"):
+    with pytest.raises(ValueError, match="topology=star.*broadcast, butterfly, ring"):
         make_schedule("star", 4)
 
 
-@pytest.mark.parametrize("name", sorted(TOPOLOGIES))
+def test_a_broadcast_that_leaves_one_out_is_found() -> None:
+    schedule = make_schedule("broadcast", 3)
+    (step,) = schedule.ranks[0]
+    deaf = dataclasses.replace(step, receives=step.receives[:1])
+    twice = dataclasses.replace(step, receives=(step.receives[0], step.receives[0]))
+    for broken in (deaf, twice):
+        with pytest.raises(AssertionError):
+            check_schedule(dataclasses.replace(schedule, ranks=((broken,), *schedule.ranks[1:])))
+
+
+@pytest.mark.parametrize("name", sorted({*TOPOLOGIES} - {"broadcast"}))
 @pytest.mark.parametrize("size", [2, 3, 4, 5, 8])
 def test_every_chunk_is_sealed_once(name: str, size: int) -> None:
     schedule = make_schedule(name, size)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 import torch
 
+from gradwire.harness.measure.wire import wire_bits
 from gradwire.harness.trainer.evaluate import perplexity
 from gradwire.harness.trainer.schedule import learning_rate, num_steps
-from gradwire.harness.trainer.steplog import wire_bits
 
 
 @pytest.mark.parametrize(("end_factor", "schedule_steps"), [(1 / 8, 20), (1 / 16, 7), (1.0, 5)])
@@ -61,6 +61,6 @@ def test_perplexity_of_a_hopeless_loss_is_infinite() -> None:
 def test_wire_bits_of_an_all_reduce() -> None:
     """bf16 between n ranks: 2(n − 1) gradients of two bytes a coordinate."""
     for size in (2, 3, 8):
-        assert wire_bits(2 * (size - 1) * 1000 * 2, size, 1000) == 16
-    assert wire_bits(0, 4, 1000) is None
-    assert wire_bits(0, 1, 1000) is None
+        assert wire_bits(2 * (size - 1) * 1000 * 2, 2 * (size - 1), 1000) == 16
+    assert wire_bits(0, 6, 1000) is None
+    assert wire_bits(0, 0, 1000) is None

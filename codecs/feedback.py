@@ -1,0 +1,92 @@
+"""Error feedback around any hop-wise codec: what was lost is sent next time.
+
+Each worker adds what its own encodings lost in the round before to its gradient, parameter by parameter. Over
+all workers nothing is ever lost for good: the sums of what was sent and of what is kept are those of the
+gradients. A worker on the way loses a part of a sum of several gradients; that is added to its own.
+
+It does not always help. A codec that loses a share ω of the energy it encodes loses it of what was kept, too:
+along a ring a worker encodes sums of 1 to n gradients, (n + 1)/2 in the mean, so what is kept grows without
+bound unless ω·(n + 1)/2 < 1. `LossyHopCodec.refuses_feedback` says so before anything starts.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from gradwire.codecs.interface import Codec, Collectives, Layout, LossyHopCodec, Round
+
+PREFIX = "residual/"
+"""Of the keys under which a parameter's residual is saved, before the parameter's name."""
+
+
+class ErrorFeedback:
+    """`codec` with error feedback; what it says about itself is the codec's.
+
+    A round that loses something that is not finite, as it does when a gradient is not, leaves the residuals
+    of those coordinates as they were.
+    """
+
+    def __init__(self, codec: LossyHopCodec) -> None:
+        assert isinstance(codec, Codec)
+        self._codec, self._lossy = codec, codec
+        self.name, self.about = codec.name, codec.about
+        self.unbiased, self.stateful = False, True
+        self.clock_driven, self.one_at_a_time = codec.clock_driven, codec.one_at_a_time
+        self._residuals: dict[str, Tensor] = {}
+
+    def supports(self, topology: str, size: int, layout: Layout) -> str | None:
+        reason = self._lossy.refuses_feedback(1 if topology == "broadcast" else size)
+        if reason is not None:
+            return f"codec.ef=true diverges with codec={self.name}: {reason}"
+        return self._codec.supports(topology, size, layout)
+
+    async def synchronize(self, x: Tensor, round: Round, comm: Collectives) -> Tensor:
+        before = self._gather(round.layout, x.device)
+        corrected = x.to(torch.float32) + before
+        wide = replace(round, layout=replace(round.layout, dtype=torch.float32))
+        mean, losses = await self._lossy.synchronize_with_losses(corrected, wide, comm)
+        kept = torch.where(losses.isfinite(), losses, before)
+        for name, place in _places(round.layout):
+            self._residuals[name] = kept[place].clone()
+        return mean.to(x.dtype)
+
+    def _gather(self, layout: Layout, device: torch.device) -> Tensor:
+        """The residuals of a bucket, (numel,) float32; zeros where there are none yet."""
+        found = torch.zeros(layout.numel, dtype=torch.float32, device=device)
+        for name, place in _places(layout):
+            if name in self._residuals:
+                found[place] = self._residuals[name].to(device)
+        return found
+
+    def end_step(self, step: int) -> Mapping[str, float]:
+        return self._codec.end_step(step)
+
+    def state_dict(self) -> dict[str, Tensor]:
+        own = {f"{PREFIX}{name}": residual for name, residual in self._residuals.items()}
+        return own | self._codec.state_dict()
+
+    def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
+        own = {key: value for key, value in state.items() if key.startswith(PREFIX)}
+        self._residuals = {key.removeprefix(PREFIX): value.clone() for key, value in own.items()}
+        self._codec.load_state_dict({key: value for key, value in state.items() if key not in own})
+
+
+def with_feedback(codec: Codec) -> ErrorFeedback:
+    """`codec` with error feedback; ValueError if it cannot tell what it loses."""
+    if not isinstance(codec, LossyHopCodec):
+        raise ValueError(
+            f"codec.ef=true: codec={codec.name} loses nothing that error feedback could send later, or has "
+            "error feedback of its own; leave codec.ef out"
+        )
+    return ErrorFeedback(codec)
+
+
+def _places(layout: Layout) -> Iterator[tuple[str, slice]]:
+    """Where each parameter lies in a bucket."""
+    for name, shape, offset in zip(layout.names, layout.shapes, layout.offsets, strict=True):
+        yield name, slice(offset, offset + math.prod(shape))

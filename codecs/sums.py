@@ -1,0 +1,109 @@
+"""Hops that keep partial sums in float32 and encode each chunk, a slice of the bucket, anew at every hop.
+
+What a codec of this kind adds is how a slice becomes bytes and back: `SliceCoder`.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from gradwire.codecs.floats import constant
+
+
+class SliceCoder(Protocol):
+    """How slices of a bucket are encoded in one round of one worker.
+
+    Slices begin at multiples of `unit` coordinates, and only the bucket's last one ends elsewhere: `unit`
+    coordinates take a multiple of 16 bytes, so every slice's bytes are aligned. `first` is the index of a
+    slice's first coordinate in the bucket, for what is random per coordinate.
+    """
+
+    unit: int
+
+    def num_bytes(self, numel: int) -> int:
+        """Bytes of a slice of `numel` coordinates, on every rank and in every round the same."""
+        ...
+
+    def encode(self, values: Tensor, first: int, out: Tensor) -> None:
+        """Write (numel,) float32 `values`, left unchanged, to all of `out`, (num_bytes,) uint8."""
+        ...
+
+    def decode(self, message: Tensor, first: int, numel: int) -> Tensor:
+        """(numel,) float32; may be a view of the message."""
+        ...
+
+
+def chunk_bounds(numel: int, num_chunks: int, unit: int = 8) -> list[int]:
+    """`num_chunks + 1` boundaries of nearly equal slices, multiples of `unit`; the last ones may be short or
+    empty."""
+    per_chunk = -(-numel // (num_chunks * unit)) * unit
+    return [min(i * per_chunk, numel) for i in range(num_chunks + 1)]
+
+
+class SumHops:
+    """`LossyHops` for any `SliceCoder`."""
+
+    def __init__(self, x: Tensor, size: int, num_chunks: int, coder: SliceCoder) -> None:
+        """`x` is this worker's bucket, (numel,) of a floating dtype; it is not written to."""
+        self._sums = x.to(torch.float32, copy=True)
+        self._size, self._dtype, self._coder = size, x.dtype, coder
+        self._bounds = chunk_bounds(x.numel(), num_chunks, coder.unit)
+        self._losses: Tensor | None = None
+
+    def _chunk_bytes(self, chunk: int) -> int:
+        numel = self._bounds[chunk + 1] - self._bounds[chunk]
+        return self._coder.num_bytes(numel) if numel else 0
+
+    def message_bytes(self, chunks: range, workers: int) -> int:
+        return sum(self._chunk_bytes(chunk) for chunk in chunks)
+
+    def _slices(self, chunks: range, message: Tensor) -> list[tuple[slice, Tensor]]:
+        """The slices of the bucket that chunks with coordinates stand for, and their parts of a message."""
+        assert message.numel() == self.message_bytes(chunks, 1), "message length differs from message_bytes()"
+        found, start = [], 0
+        for chunk in chunks:
+            place, stop = slice(*self._bounds[chunk : chunk + 2]), start + self._chunk_bytes(chunk)
+            if stop > start:
+                found.append((place, message[start:stop]))
+            start = stop
+        return found
+
+    def _decoded(self, message: Tensor, place: slice) -> Tensor:
+        return self._coder.decode(message, place.start, place.stop - place.start)
+
+    def encode(self, chunks: range, out: Tensor) -> None:
+        for place, message in self._slices(chunks, out):
+            self._coder.encode(self._sums[place], place.start, message)
+            if self._losses is not None:
+                self._losses[place] = self._sums[place] - self._decoded(message, place)
+
+    def accumulate(self, message: Tensor, chunks: range) -> None:
+        for place, part in self._slices(chunks, message):
+            self._sums[place].add_(self._decoded(part, place))
+
+    def accumulate_encode(self, message: Tensor, chunks: range, out: Tensor) -> None:
+        self.accumulate(message, chunks)
+        self.encode(chunks, out)
+
+    def seal(self, message: Tensor | None, chunks: range, out: Tensor) -> None:
+        if message is not None:
+            self.accumulate(message, chunks)
+        self.encode(chunks, out)
+        self.decode(out, chunks)
+
+    def decode(self, message: Tensor, chunks: range) -> None:
+        for place, part in self._slices(chunks, message):
+            self._sums[place].copy_(self._decoded(part, place))
+
+    def finish(self) -> Tensor:
+        return self._sums.div_(constant(self._size, self._sums)).to(self._dtype)
+
+    def keep_losses(self) -> None:
+        self._losses = torch.zeros_like(self._sums)
+
+    def losses(self) -> Tensor:
+        assert self._losses is not None, "losses() without keep_losses()"
+        return self._losses
