@@ -1,0 +1,93 @@
+"""How a bucket is cut into blocks, each rotated on its own.
+
+A bucket is padded with zeros to a multiple of 128 coordinates: any number of bits then fills whole 16 bytes.
+As many blocks of the given size as fit come first, then, of what is left, as many of the largest power of two
+that fits, and so on down to 128. So less than 128 coordinates are padding, whatever the size of the blocks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+
+from gradwire.codecs.hadamard import LARGEST
+
+UNIT = 128
+"""Coordinates that a bucket is padded to a multiple of, and chunks begin at."""
+
+TILE = 1 << 17
+"""Coordinates processed at a time: temporaries of 512 KiB stay near a core, the cost of a call is spread."""
+
+
+@dataclass(frozen=True)
+class Piece:
+    """Some coordinates of a bucket, and the blocks they lie in: whole blocks, or a part of one."""
+
+    coordinates: slice
+    blocks: slice
+
+    @property
+    def rows(self) -> int:
+        """Number of blocks: the shape of its coordinates is (rows, -1)."""
+        return int(self.blocks.stop - self.blocks.start)
+
+
+@dataclass(frozen=True)
+class Segment:
+    """`count` blocks of `block` coordinates; the first one begins at coordinate `start` and is the bucket's
+    `index`-th."""
+
+    start: int
+    index: int
+    block: int
+    count: int
+
+    @property
+    def coordinates(self) -> slice:
+        return slice(self.start, self.start + self.block * self.count)
+
+    @property
+    def blocks(self) -> slice:
+        return slice(self.index, self.index + self.count)
+
+    def pieces(self) -> Iterator[Piece]:
+        """Its coordinates, at most `TILE` at a time."""
+        end, per_tile = self.coordinates.stop, max(1, TILE // self.block)
+        for start in range(self.start, end, TILE):
+            first = self.index + (start - self.start) // self.block
+            last = min(first + per_tile, self.blocks.stop)
+            yield Piece(slice(start, min(start + TILE, end)), slice(first, last))
+
+
+@dataclass(frozen=True)
+class Blocks:
+    """All blocks of a bucket of `numel` coordinates, padded to `total`."""
+
+    numel: int
+    total: int
+    segments: tuple[Segment, ...]
+
+    @property
+    def count(self) -> int:
+        return sum(segment.count for segment in self.segments)
+
+    def pieces(self) -> Iterator[Piece]:
+        """All coordinates, padding included, in ascending order."""
+        for segment in self.segments:
+            yield from segment.pieces()
+
+
+@lru_cache(maxsize=1024)
+def cut(numel: int, block: int) -> Blocks:
+    """The blocks of a bucket of `numel` > 0 coordinates; `block` is a power of two, or 0 for the largest that
+    fits (at most 2²⁴)."""
+    total = -(-numel // UNIT) * UNIT
+    size, segments = block or LARGEST, list[Segment]()
+    start = index = 0
+    while start < total:
+        left = total - start
+        size = min(size, 1 << (left.bit_length() - 1))
+        segments.append(Segment(start, index, size, left // size))
+        start, index = segments[-1].coordinates.stop, segments[-1].blocks.stop
+    return Blocks(numel, total, tuple(segments))

@@ -1,0 +1,129 @@
+"""THC: sums of quantized integers after a rotation (THC, NSDI 2024; hop by hop as in DynamiQ §5)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from gradwire.codecs.checks import check_choice, check_range
+from gradwire.codecs.hadamard import LARGEST
+from gradwire.codecs.interface import About, Layout, LossyHopCodec, Op, Round
+from gradwire.codecs.random import stream_key
+from gradwire.codecs.thc.blocks import cut
+from gradwire.codecs.thc.hops import THCHops
+from gradwire.codecs.thc.packing import LARGEST_BITS
+from gradwire.codecs.thc.randomness import Randomness
+from gradwire.codecs.thc.ranges import block_ranges, block_root_mean_squares, bucket_root_mean_square
+from gradwire.codecs.thc.table import Table, optimal_table, uniform_table
+
+DTYPES = (torch.float32, torch.bfloat16, torch.float16)
+
+
+@dataclass
+class THC(LossyHopCodec):
+    """Signs at random, a Hadamard transform per block, 4-bit integers, whose sums travel in 8 or 12 bits.
+
+    Nothing is rounded on the way: the result is the mean of what the workers have quantized, on any topology.
+    Biased by the clamping alone. Raises ValueError for settings outside their range.
+    """
+
+    name: str = "thc"
+
+    block: int = 0
+    """Coordinates rotated together, a power of two; 0: as many as fit, up to 2²⁴."""
+
+    norm: str = "block"
+    """What ranges follow: each `block`'s norm, or that of the `bucket`, whose blocks then share a range."""
+
+    t_p: float = 2.154
+    """Coordinates are clamped to t_p standard deviations: p = 1/32 of a normal distribution lie beyond."""
+
+    quantization_bits: int = 4
+    """A worker's coordinate becomes one of 2^quantization_bits values."""
+
+    table: str = "uniform"
+    """Which values: `uniform`, or `nonuniform`, the best multiples of 1/granularity of the range."""
+
+    granularity: int = 30
+    """Of the nonuniform table: a coordinate adds up to this much to a sum."""
+
+    bits: int | str = "auto"
+    """On the wire, per sum; `auto`: 8 for up to 8 workers, 12 for more, and more where sums need it."""
+
+    about = About(
+        source="THC (NSDI 2024), as adapted in DynamiQ §5",
+        wire_bits="8 for up to 8 workers, 12 for more, or `codec.bits`",
+        metadata="largest norm of each block",
+        unbiased_if="codec.t_p=√codec.block",
+    )
+
+    def __post_init__(self) -> None:
+        if self.block and (self.block.bit_count() != 1 or not 16 <= self.block <= LARGEST):
+            raise ValueError(f"codec.block={self.block}: choose 0 or a power of two from 16 to {LARGEST}")
+        check_choice(self, "norm", ("block", "bucket"))
+        check_range(self, "t_p", 0.5, 4096, "2.154 clamps 1 of 32 coordinates")
+        check_range(self, "quantization_bits", 1, 8, "4 is THC's choice")
+        check_choice(self, "table", ("uniform", "nonuniform"))
+        if self.table == "nonuniform":
+            check_range(self, "granularity", (1 << self.quantization_bits) - 1, 255, "30 is THC's for 4 bits")
+        if str(self.bits) not in ("auto", *map(str, range(1, LARGEST_BITS + 1))):
+            raise ValueError(f"codec.bits={self.bits}: choose auto or a number from 1 to {LARGEST_BITS}")
+        self.unbiased = self.norm == "block" and 0 < self.block <= self.t_p**2  # then nothing is clamped
+        self._table = self._make_table()
+
+    def _make_table(self) -> Table:
+        if self.table == "uniform":
+            return uniform_table(self.quantization_bits)
+        return optimal_table(self.quantization_bits, self.granularity, self.t_p)
+
+    def supports(self, topology: str, size: int, layout: Layout) -> str | None:
+        if layout.dtype not in DTYPES:
+            return f"codec=thc compresses float32, bfloat16 and float16 gradients, got {layout.dtype}"
+        bits, needed, peak = self.sum_bits(size), self._needed_bits(size), self._table.granularity
+        if needed > LARGEST_BITS:
+            return (
+                f"codec=thc sums in at most {LARGEST_BITS} bits, but with {size} workers {peak}·{size} needs "
+                f"{needed}; choose a smaller codec.quantization_bits"
+            )
+        if bits < needed:
+            return (
+                f"codec.bits={bits} overflows with {size} workers: {peak}·{size} needs {needed} bits; choose "
+                f"codec.bits={needed} or auto"
+            )
+        return None
+
+    def sum_bits(self, size: int) -> int:
+        """Bits of a sum on the wire, with `size` workers (12 beyond 8 as in DynamiQ §6.1)."""
+        if self.bits == "auto":
+            return max(8 if size <= 8 else 12, self._needed_bits(size))
+        return int(self.bits)
+
+    def _needed_bits(self, size: int) -> int:
+        """⌈log2(g·n + 1)⌉: what the largest sum takes."""
+        return (self._table.granularity * size).bit_length()
+
+    def statistics(self, x: Tensor, round: Round) -> list[tuple[Tensor, Op]]:
+        blocks = cut(x.numel(), self.block)
+        root_mean_squares = block_root_mean_squares(x, blocks)
+        if self.norm == "bucket":
+            root_mean_squares = bucket_root_mean_square(blocks, root_mean_squares)
+        return [(root_mean_squares, "max_bits")]
+
+    def plan(self, x: Tensor, round: Round, reduced: list[Tensor], num_chunks: int) -> THCHops:
+        blocks = cut(x.numel(), self.block)
+        ranges = block_ranges(reduced[0].expand(blocks.count).contiguous(), self.t_p)
+        randomness = Randomness(stream_key(round.seed, round.step, round.layout.uid), round.rank)
+        bits = self.sum_bits(round.size)
+        return THCHops(x, round.size, num_chunks, bits, blocks, ranges, self._table, randomness)
+
+    def refuses_feedback(self, largest_sum: int) -> str | None:
+        """A worker loses of its own gradient alone, however large the sums; it must not lose all of it."""
+        lost = self._table.expected_error(self.t_p)
+        if lost < 1:
+            return None
+        return (
+            f"a worker loses {lost:.2g} times the energy it quantizes; choose more than "
+            f"codec.quantization_bits={self.quantization_bits}, or a smaller codec.t_p"
+        )

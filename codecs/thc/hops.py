@@ -1,0 +1,79 @@
+"""One round of THC: a chunk's message is its slice of the integer sums, which no hop rounds again."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from gradwire.codecs.sums import chunk_bounds
+from gradwire.codecs.thc import kernels
+from gradwire.codecs.thc.blocks import UNIT, Blocks
+from gradwire.codecs.thc.packing import pack, unpack
+from gradwire.codecs.thc.randomness import Randomness
+from gradwire.codecs.thc.ranges import Ranges
+from gradwire.codecs.thc.table import Table
+
+
+class THCHops:
+    """`LossyHops` of integer sums, `bits` each in every message. Chunks are slices of the rotated bucket."""
+
+    def __init__(
+        self,
+        x: Tensor,
+        size: int,
+        num_chunks: int,
+        bits: int,
+        blocks: Blocks,
+        ranges: Ranges,
+        table: Table,
+        randomness: Randomness,
+    ) -> None:
+        """`x` is this worker's bucket, (numel,) of a floating dtype; it is not written to."""
+        assert table.granularity * size < 1 << bits, f"{bits} bits do not hold sums of {size} workers"
+        self._x, self._size, self._bits = x, size, bits
+        self._blocks, self._ranges, self._table, self._randomness = blocks, ranges, table, randomness
+        self._bounds = chunk_bounds(blocks.total, num_chunks, UNIT)
+        self._sums = kernels.quantize(x, blocks, ranges, table, randomness)
+        self._losses: Tensor | None = None
+
+    def message_bytes(self, chunks: range, workers: int) -> int:
+        return (self._bounds[chunks.stop] - self._bounds[chunks.start]) // 8 * self._bits
+
+    def _own(self, message: Tensor, chunks: range) -> Tensor:
+        """The sums of `chunks`."""
+        assert message.numel() == self.message_bytes(chunks, 1), "message length differs from message_bytes()"
+        return self._sums[self._bounds[chunks.start] : self._bounds[chunks.stop]]
+
+    def encode(self, chunks: range, out: Tensor) -> None:
+        pack(self._own(out, chunks), self._bits, out)
+
+    def accumulate(self, message: Tensor, chunks: range) -> None:
+        self._own(message, chunks).add_(unpack(message, self._bits))
+
+    def accumulate_encode(self, message: Tensor, chunks: range, out: Tensor) -> None:
+        self.accumulate(message, chunks)
+        self.encode(chunks, out)
+
+    def seal(self, message: Tensor | None, chunks: range, out: Tensor) -> None:
+        if message is not None:
+            self.accumulate(message, chunks)
+        self.encode(chunks, out)
+
+    def decode(self, message: Tensor, chunks: range) -> None:
+        self._own(message, chunks).copy_(unpack(message, self._bits))
+
+    def finish(self) -> Tensor:
+        return self._mean(self._size).to(self._x.dtype)
+
+    def keep_losses(self) -> None:
+        """All that is lost is lost before the first hop, where the sums are this worker's own integers."""
+        self._losses = self._x.to(torch.float32) - self._mean(1)
+
+    def losses(self) -> Tensor:
+        assert self._losses is not None, "losses() without keep_losses()"
+        return self._losses
+
+    def _mean(self, workers: int) -> Tensor:
+        return kernels.dequantize(
+            self._sums, workers, self._blocks, self._ranges, self._table, self._randomness
+        )
