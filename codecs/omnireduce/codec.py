@@ -1,0 +1,91 @@
+"""OmniReduce as DynamiQ adapts it to multi-hop all-reduce: chunked top-k (DynamiQ §5, Appendix C).
+
+OmniReduce's workers send their own largest blocks to a server. Along a ring the blocks of a partial sum would
+grow in number with every hop; so all workers first agree on the union of what each of them would send, and
+then sum these blocks in bfloat16.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from gradwire.codecs.checks import check_range
+from gradwire.codecs.interface import About, Layout, LossyHopCodec, Op, Round
+from gradwire.codecs.omnireduce.blocks import SomeBlocks, block_energies, largest_blocks, num_blocks
+from gradwire.codecs.omnireduce.local_k import LocalK
+from gradwire.codecs.omnireduce.mask import pack_mask, unpack_mask
+from gradwire.codecs.selected import SelectedHops
+
+DTYPES = (torch.float32, torch.bfloat16, torch.float16)
+
+_WIRE_BITS = 16
+
+
+@dataclass
+class OmniReduce(LossyHopCodec):
+    """The union of all workers' k blocks of largest l2 norm, summed in bfloat16; all other blocks are zero.
+
+    k follows the union's size (see `local_k`), so that the union settles at `bits`/16 of the blocks. How long
+    messages are depends on the union: every bucket waits for one copy of the reduced mask to the host. It is
+    the same on all ranks. Blocks that are not finite on any worker are in the union, whatever k is, and
+    arrive as they are. Raises ValueError for settings outside their range.
+
+    With error feedback nothing diverges: of its own gradient and what was kept, a worker always sends the k
+    largest blocks, and partial sums lose no more than bfloat16 does.
+    """
+
+    name: str = "omnireduce"
+
+    bits: float = 8.0
+    """Of bfloat16 values on the wire per coordinate, in the mean over rounds; the mask adds 1/`block`."""
+
+    block: int = 256
+    """Coordinates of a block (the paper's chunk)."""
+
+    gamma: float = 0.8
+    """The share of k that a round leaves as it is."""
+
+    stateful = True
+    about = About(
+        source="OmniReduce as adapted in DynamiQ §5, Appendix C",
+        wire_bits="about `codec.bits`",
+        metadata="mask of blocks of 256",
+        state="k of every bucket",
+    )
+
+    def __post_init__(self) -> None:
+        check_range(self, "bits", 0.01, _WIRE_BITS, "8 sends half of the blocks, 16 all")
+        check_range(self, "block", 1, 1 << 20, "256 as in the paper")
+        check_range(self, "gamma", 0, 1, "0.8 as in the paper; 1 leaves k as it is")
+        self._local = LocalK(self.bits / _WIRE_BITS, self.gamma)
+
+    def supports(self, topology: str, size: int, layout: Layout) -> str | None:
+        if layout.dtype not in DTYPES:
+            return f"codec={self.name} compresses float32, bfloat16 and float16 gradients, got {layout.dtype}"
+        return None
+
+    def statistics(self, x: Tensor, round: Round) -> list[tuple[Tensor, Op]]:
+        energies = block_energies(x, self.block)
+        count = self._local.blocks(round.layout.names[0], round.size, energies.numel())
+        return [(pack_mask(largest_blocks(energies, count)), "or")]
+
+    def plan(self, x: Tensor, round: Round, reduced: list[Tensor], num_chunks: int) -> SelectedHops:
+        total = num_blocks(x.numel(), self.block)
+        union = unpack_mask(reduced[0].cpu(), total)
+        self._local.follow(round.layout.names[0], round.size, int(union.sum()), total)
+        blocks = SomeBlocks(union, x.numel(), self.block, x.device)
+        return SelectedHops(x, round.size, num_chunks, blocks, torch.bfloat16)
+
+    def end_step(self, step: int) -> Mapping[str, float]:
+        """The union, and k of a worker, of all buckets of the step, as shares of their blocks."""
+        return self._local.end_step()
+
+    def state_dict(self) -> dict[str, Tensor]:
+        return self._local.state_dict()
+
+    def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
+        self._local.load_state_dict(state)

@@ -1,0 +1,107 @@
+"""Random-k: the same random coordinates on all workers, summed hop by hop; no indices on the wire.
+
+The draw is a function of (seed, step, bucket), known to all workers. Sent as they are, the coordinates are
+what remains of a gradient after a random contraction (Stich et al., "Sparsified SGD with memory", 2018),
+which wants error feedback; multiplied by d/k they are right on average and have d/k times the energy.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from gradwire.codecs.checks import check_choice, check_range
+from gradwire.codecs.interface import About, Layout, LossyHopCodec, Round
+from gradwire.codecs.selected import SelectedHops
+from gradwire.codecs.random import Key, mix32, stream_key
+from gradwire.codecs.topk import DTYPES, WIRE_DTYPES, selected_count
+
+_TILE = 1 << 16
+"""Coordinates hashed at a time: temporaries of 512 KiB stay near a core."""
+
+
+def drawn_coordinates(numel: int, count: int, key: Key, device: torch.device) -> Tensor:
+    """`count` of `numel` < 2³² coordinates, all alike in how likely they are drawn: ascending int64.
+
+    They are those with the smallest hashes; hashing is bijective, so no two are alike.
+    """
+    hashes = torch.empty(numel, dtype=torch.int32, device=device)
+    for start in range(0, numel, _TILE):
+        coordinates = torch.arange(start, min(start + _TILE, numel), device=device)
+        hashes[start : start + _TILE] = mix32(mix32(coordinates ^ key[0]) + key[1]) - (1 << 31)
+    largest = hashes.topk(count, largest=False, sorted=False).values.max()
+    return torch.nonzero_static(hashes <= largest, size=count)[:, 0]
+
+
+class Coordinates:
+    """The `Selection` of single coordinates, for which a gradient is finite as a whole or not at all.
+
+    Where a coordinate that is not sent is not finite, all that are sent become NaN; a NaN that arrives stands
+    for the whole bucket.
+    """
+
+    def __init__(self, index: Tensor) -> None:
+        """`index` is (selected,) int64 on the bucket's device."""
+        self._index = index
+
+    def take(self, x: Tensor) -> Tensor:
+        return x[self._index].masked_fill_(~x.isfinite().all(), torch.nan)
+
+    def put(self, values: Tensor, into: Tensor) -> None:
+        into[self._index] = values
+        into.masked_fill_(values.isnan().any(), torch.nan)
+
+
+@dataclass
+class RandomK(LossyHopCodec):
+    """Sums of a random `fraction` of the coordinates, at least one; the others become zero.
+
+    A bucket in which any worker's gradient is not finite becomes NaN, all of it, on all ranks. Raises
+    ValueError for settings outside their range.
+    """
+
+    name: str = "randomk"
+
+    fraction: float = 0.01
+    """Of the coordinates of a bucket that are sent, rounded to a whole number."""
+
+    values: str = "fp32"
+    """How values travel: `fp32` or `bf16`, which is rounded to nearest at every hop."""
+
+    unbiased_scaling: bool = False
+    """Multiply by coordinates per coordinate sent: right on average. Error feedback wants it `false`."""
+
+    about = About(
+        source="random sparsification; Stich et al. 2018",
+        wire_bits="32·`codec.fraction` (bf16: 16)",
+        unbiased_if="codec.unbiased_scaling=true",
+    )
+
+    def __post_init__(self) -> None:
+        check_range(self, "fraction", 1e-6, 1, "0.01 sends one coordinate of a hundred")
+        check_choice(self, "values", tuple(WIRE_DTYPES))
+        self.unbiased = self.unbiased_scaling and self.values == "fp32"
+
+    def supports(self, topology: str, size: int, layout: Layout) -> str | None:
+        if layout.dtype not in DTYPES:
+            return f"codec={self.name} compresses float32, bfloat16 and float16 gradients, got {layout.dtype}"
+        return None
+
+    def refuses_feedback(self, largest_sum: int) -> str | None:
+        # A coordinate drawn with probability p loses (1/p − 1) times itself, or else all of itself: with a
+        # random sign its energy grows by (1 − p)²/p + (1 − p) = (1 − p)/p a round.
+        if self.unbiased_scaling and self.fraction <= 0.5:
+            return (
+                "what is kept is sent multiplied by 1/codec.fraction and the excess kept again; set "
+                "codec.unbiased_scaling=false"
+            )
+        return None
+
+    def plan(self, x: Tensor, round: Round, reduced: list[Tensor], num_chunks: int) -> SelectedHops:
+        count = selected_count(self.fraction, x.numel())
+        key = stream_key(round.seed, round.step, round.layout.uid)
+        coordinates = Coordinates(drawn_coordinates(x.numel(), count, key, x.device))
+        factor = x.numel() / count if self.unbiased_scaling else 1.0
+        return SelectedHops(x, round.size, num_chunks, coordinates, WIRE_DTYPES[self.values], factor)

@@ -1,0 +1,103 @@
+"""Top-k: every worker sends its own largest coordinates, as pairs of index and value, to all others.
+
+Different workers choose different coordinates, so nothing is summed on the way: everybody adds up the same
+messages in the order of the ranks, on any topology. (Aji & Heafield, "Sparse communication for distributed
+gradient descent", 2017; with error feedback: Stich et al., "Sparsified SGD with memory", 2018.)
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from gradwire.codecs.checks import check_choice, check_range
+from gradwire.codecs.floats import constant
+from gradwire.codecs.interface import About, Collectives, Layout, LossyHopCodec, Round
+
+DTYPES = (torch.float32, torch.bfloat16, torch.float16)
+
+WIRE_DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
+
+_MAGNITUDE = 0x7FFF_FFFF
+_INDEX_BYTES = 4
+
+
+def selected_count(fraction: float, numel: int) -> int:
+    """Coordinates that `fraction` of `numel` stands for: at least one."""
+    return max(round(fraction * numel), 1)
+
+
+def largest_coordinates(x: Tensor, count: int) -> Tensor:
+    """Where the `count` largest magnitudes of (numel,) float32 are, NaN above infinity, the earlier of two
+    alike: ascending int64."""
+    magnitudes = x.view(torch.int32).bitwise_and(_MAGNITUDE)
+    smallest = magnitudes.topk(count, sorted=False).values.min()
+    above, alike = magnitudes > smallest, magnitudes == smallest
+    chosen = above | (alike & (alike.cumsum(0, dtype=torch.int32) <= count - above.sum()))
+    return torch.nonzero_static(chosen, size=count)[:, 0]
+
+
+@dataclass
+class TopK(LossyHopCodec):
+    """Each worker's `fraction` of coordinates of largest magnitude, at least one; biased, and meant for error
+    feedback, around which nothing diverges: each worker loses a part of its own gradient only.
+
+    A worker's coordinates that are not finite are its largest and arrive as they are, k of them if there are
+    more. Raises ValueError for settings outside their range.
+    """
+
+    name: str = "topk"
+
+    fraction: float = 0.01
+    """Of the coordinates of a bucket that each worker sends, rounded to a whole number."""
+
+    values: str = "fp32"
+    """How values travel: `fp32` or `bf16`."""
+
+    about = About(
+        source="Aji & Heafield 2017",
+        wire_bits="64·`codec.fraction` (bf16: 48) to each other worker",
+    )
+
+    def __post_init__(self) -> None:
+        check_range(self, "fraction", 1e-6, 1, "0.01 sends one coordinate of a hundred")
+        check_choice(self, "values", tuple(WIRE_DTYPES))
+
+    def supports(self, topology: str, size: int, layout: Layout) -> str | None:
+        if layout.dtype not in DTYPES:
+            return f"codec={self.name} compresses float32, bfloat16 and float16 gradients, got {layout.dtype}"
+        if layout.numel >= 1 << 31:
+            return f"codec={self.name} has indices of 32 bits for {layout.numel} coordinates of a bucket"
+        return None
+
+    async def synchronize(self, x: Tensor, round: Round, comm: Collectives) -> Tensor:
+        mean, _ = await self.synchronize_with_losses(x, round, comm)
+        return mean
+
+    async def synchronize_with_losses(
+        self, x: Tensor, round: Round, comm: Collectives
+    ) -> tuple[Tensor, Tensor]:
+        losses = x.to(torch.float32, copy=True)
+        total = torch.zeros_like(losses)
+        own = self._encode(losses)
+        for message in await comm.all_gather(own):
+            index, values = self._decode(message)
+            total[index] += values  # each index occurs once, so the order does not matter
+        index, values = self._decode(own)
+        losses[index] -= values
+        return total.div_(constant(round.size, total)).to(x.dtype), losses
+
+    def _encode(self, x: Tensor) -> Tensor:
+        """The indices as int32, then the values: (k·(4 + bytes of a value),) uint8."""
+        index = largest_coordinates(x, selected_count(self.fraction, x.numel()))
+        parts = index.to(torch.int32), x[index].to(WIRE_DTYPES[self.values])
+        return torch.cat([part.view(torch.uint8) for part in parts])
+
+    def _decode(self, message: Tensor) -> tuple[Tensor, Tensor]:
+        """The indices as int64 and the values as float32, (k,) each."""
+        dtype = WIRE_DTYPES[self.values]
+        split = message.numel() // (_INDEX_BYTES + dtype.itemsize) * _INDEX_BYTES
+        values = message[split:].view(dtype)
+        return message[:split].view(torch.int32).to(torch.int64), values.to(torch.float32)
