@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from gradwire.codecs.checks import check_choice, check_range
-from gradwire.codecs.interface import About, HopCodec, Layout, Op, Round
+from gradwire.codecs.interface import About, Layout, LossyHopCodec, Op, Round
 from gradwire.codecs.mxfp.blocks import block_maxima
 from gradwire.codecs.mxfp.formats import FORMATS
 from gradwire.codecs.mxfp.hops import MXFPHops
@@ -21,7 +21,7 @@ DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 
 
 @dataclass
-class MXFP(HopCodec):
+class MXFP(LossyHopCodec):
     """Elements E4M3 (`mxfp8`), E3M2 (`mxfp6`) or E2M1 (`mxfp4`) in blocks of 32 with a common scale.
 
     A first all-reduce takes the blocks' maxima over the workers; the scales that follow hold for the round,
@@ -78,7 +78,7 @@ class MXFP(HopCodec):
             self._scaling.agree(reduced[1])
         mu, rule = self._scaling.mu(round.size), cast(ScaleRule, self.scale_rule)
         scales = block_scales(reduced[0], mu, rule, self._element, round.size)
-        return MXFPHops(x, num_chunks, self._element, scales, self._scaling.count(x.device))
+        return MXFPHops(x, round.size, num_chunks, self._element, scales, self._scaling.count(x.device))
 
     def end_step(self, step: int) -> Mapping[str, float]:
         return self._scaling.end_step()

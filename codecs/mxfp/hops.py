@@ -8,6 +8,7 @@ from torch import Tensor
 from gradwire.codecs.mxfp import kernels
 from gradwire.codecs.mxfp.blocks import BLOCK, num_blocks
 from gradwire.codecs.mxfp.formats import ElementFormat
+from gradwire.codecs.mxfp.losses import CastLosses
 from gradwire.codecs.mxfp.scales import BlockScales
 from gradwire.codecs.mxfp.scaling import CastCount
 
@@ -30,10 +31,18 @@ class MXFPHops:
     whole round."""
 
     def __init__(
-        self, x: Tensor, num_chunks: int, element: ElementFormat, scales: BlockScales, count: CastCount
+        self,
+        x: Tensor,
+        size: int,
+        num_chunks: int,
+        element: ElementFormat,
+        scales: BlockScales,
+        count: CastCount,
     ) -> None:
         """`x` is this worker's bucket, (numel,) of a floating dtype; it is not written to."""
-        self._numel, self._dtype, self._element = x.numel(), x.dtype, element
+        self._x, self._numel, self._dtype, self._element = x, x.numel(), x.dtype, element
+        self._size = size
+        self._losses: CastLosses | None = None
         self._scales, self._count = scales, count
         self._bounds = chunk_bounds(x.numel(), num_chunks)
         self._offsets = [self._align(bound * kernels.block_bytes(element)) for bound in self._bounds]
@@ -59,7 +68,11 @@ class MXFPHops:
         out.copy_(self._own(out, chunks))
 
     def accumulate(self, message: Tensor, chunks: range) -> None:
-        kernels.add(self._own(message, chunks), message, self._element, self._count.saturated)
+        own = self._own(message, chunks)
+        exact = None if self._losses is None else self._losses.values(own).add_(self._losses.values(message))
+        kernels.add(own, message, self._element, self._count.saturated)
+        if self._losses is not None and exact is not None:
+            self._losses.add(self._bounds[chunks.start], exact, own)
         first, last = (min(self._bounds[c] * BLOCK, self._numel) for c in (chunks.start, chunks.stop))
         self._count.casts += last - first
 
@@ -74,8 +87,17 @@ class MXFPHops:
 
     def decode(self, message: Tensor, chunks: range) -> None:
         self._own(message, chunks).copy_(message)
+        if self._losses is not None:  # what is added from now on, in a broadcast, everybody adds alike
+            self._losses.share = 1 / self._size
 
     def finish(self) -> Tensor:
         mean = torch.empty(self._numel, dtype=self._dtype, device=self._sums.device)
         kernels.dequantize(self._sums, self._scales, self._element, mean)
         return mean
+
+    def keep_losses(self) -> None:
+        self._losses = CastLosses(self._x, self._sums, self._scales, self._element, self._size)
+
+    def losses(self) -> Tensor:
+        assert self._losses is not None, "losses() without keep_losses()"
+        return self._losses.total()

@@ -53,7 +53,14 @@ def add(own: Tensor, message: Tensor, element: ElementFormat, saturated: Tensor)
 def dequantize(packed: Tensor, scales: BlockScales, element: ElementFormat, out: Tensor) -> None:
     """Write the means to `out`, (numel,) of a floating dtype, from packed sums, (blocks·4·width,) uint8."""
     for tile in tiles(0, scales.step.shape[0]):
-        values = decode(_bytes(packed, tile, element), element).view(-1, BLOCK)
-        values.mul_(scales.step[tile]).mul_(scales.restorer[tile])
-        target = out[tile.start * BLOCK : tile.stop * BLOCK]
-        target.copy_(values.view(-1)[: target.numel()])
+        restore(decode(_bytes(packed, tile, element), element), scales, tile, out)
+
+
+def restore(values: Tensor, scales: BlockScales, tile: slice, out: Tensor) -> None:
+    """Write the means of the blocks `tile` to their places in `out`, (numel,) of a floating dtype.
+
+    `values` are sums of elements, float32, and overwritten.
+    """
+    restored = values.view(-1, BLOCK).mul_(scales.step[tile]).mul_(scales.restorer[tile])
+    target = out[tile.start * BLOCK : tile.stop * BLOCK]
+    target.copy_(restored.view(-1)[: target.numel()])
