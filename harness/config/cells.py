@@ -17,6 +17,9 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from gradwire.harness.config.compose import parse
 from gradwire.harness.config.errors import ConfigError
 
+ANY_SIZE = "any"
+"""The cases of a sweep that no size changes, such as one of replays."""
+
 Values = Mapping[str, str]
 """Key to value, as text of Hydra's override grammar."""
 
@@ -38,8 +41,8 @@ class Cell:
 def expand(cases: Mapping[str, Any], size: str, arguments: Sequence[str]) -> list[Cell]:
     """The cells of a sweep in order, without repetitions.
 
-    `cases` maps sizes to lists of cases, `size` is the chosen one, `arguments` are the command line's
-    overrides. Raises ConfigError when the sweep has no cases for this size or a case is malformed.
+    `cases` maps sizes, or `any`, to lists of cases, `size` is the chosen one, `arguments` are the command
+    line's overrides. Raises ConfigError when the sweep has no cases for this size or a case is malformed.
     """
     fixed, swept = _command_line(arguments)
     cells: dict[tuple[str, ...], Cell] = {}
@@ -87,6 +90,7 @@ def _is_plain(text: str) -> bool:
 def _cases_of(cases: Mapping[str, Any], size: str) -> list[dict[str, list[str]]]:
     if not cases:
         return [{}]
+    size = ANY_SIZE if ANY_SIZE in cases else size
     if size not in cases:
         sizes = " or ".join(f"size={known}" for known in cases)
         raise ConfigError(f"size={size}: this sweep has no cases for it; choose {sizes}")

@@ -77,10 +77,10 @@ def check_command_line(arguments: Sequence[str]) -> None:
 
 def _check_task(config: DictConfig, arguments: Sequence[str], overrides: Sequence[Override]) -> None:
     """Refuse what a task that trains nothing cannot do, or would not read."""
-    name = config.task.name
+    task, name = task_of(config), config.task.name
     if "RANK" in os.environ:
         raise ConfigError(f"task={name} runs in one process; use: python run.py {' '.join(arguments)}")
-    ignored = ignored_keys(task_of(config)) - {"hydra"}
+    ignored = ignored_keys(task) - {"hydra"}
     for override in overrides:
         if override.key_or_group.partition(".")[0] in ignored:
             raise ConfigError(

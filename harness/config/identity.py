@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import importlib
 import json
 from functools import lru_cache
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import Any, cast
 from omegaconf import DictConfig, OmegaConf
 
 from gradwire.harness.data.formats import format_of
+from gradwire.harness.tasks.registry import TASKS
 
 WITHOUT_EFFECT = (
     "tracking",
@@ -23,6 +25,15 @@ WITHOUT_EFFECT = (
 )
 """Groups and keys that change no result: every value a size sets is in the id by itself."""
 
+FILES = (
+    ("dataset", "path", False),
+    ("model", "path", True),
+    ("model", "tokenizer", None),
+    ("gradients", "", True),
+)
+"""Group and field (or root key) of settings that name files, and whether every file of a folder counts or
+only those of known formats; None: a folder's, and anything else is a name."""
+
 WHOLE_FILE_BYTES = 64 * 2**20
 """Files of at least this size count by name and size, smaller ones by their bytes too."""
 
@@ -30,31 +41,38 @@ WHOLE_FILE_BYTES = 64 * 2**20
 def run_id(config: DictConfig) -> str:
     """12 hexadecimal digits that differ when a setting that changes the result does.
 
-    `config` is validated. Where the data and the weights lie does not matter, what they are does.
+    `config` is validated. Where the data, the weights and saved gradients lie does not matter, what they are
+    does.
     """
     settings = cast(dict[str, Any], OmegaConf.to_container(config, resolve=True))
     for key in WITHOUT_EFFECT:
         group, _, field = key.partition(".")
         if field:
-            settings[group].pop(field)
+            settings.get(group, {}).pop(field, None)
         else:
-            settings.pop(group)
-    if settings["dataset"]["path"] is not None:
-        settings["dataset"]["path"] = data_fingerprint(Path(settings["dataset"]["path"]))
-    if settings["model"]["path"] is not None:
-        settings["model"]["path"] = data_fingerprint(Path(settings["model"]["path"]), every_file=True)
-    tokenizer = settings["model"]["tokenizer"]
-    if tokenizer is not None and Path(tokenizer).expanduser().is_dir():
-        settings["model"]["tokenizer"] = data_fingerprint(Path(tokenizer), every_file=True)
+            settings.pop(group, None)
+    for group, field, every_file in FILES:
+        holder = settings.get(group, {}) if field else settings
+        place = holder.get(field or group)
+        if place is not None and (every_file is not None or Path(place).expanduser().is_dir()):
+            holder[field or group] = data_fingerprint(Path(place), every_file=every_file is not False)
     text = json.dumps(settings, sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
 def run_name(config: DictConfig) -> str:
-    """`<model>-<codec>[-<bits>]-<topology>-s<seed>-<id>`, a directory name a reader can tell apart."""
+    """A directory name a reader can tell apart: `<model>-<codec>[-<bits>]-<topology>-s<seed>-<id>`, or what
+    the task calls it, and the id."""
+    task = TASKS[config.task.name]
+    if not task.trains:
+        return f"{importlib.import_module(task.module).name(config)}-{run_id(config)}"
+    return f"{config.model.name}-{codec_name(config)}-{config.topology.name}-s{config.seed}-{run_id(config)}"
+
+
+def codec_name(config: DictConfig) -> str:
+    """The codec with its bits, if it has any."""
     bits = config.codec.get("bits")
-    codec = config.codec.name if bits is None else f"{config.codec.name}-{bits:g}"
-    return f"{config.model.name}-{codec}-{config.topology.name}-s{config.seed}-{run_id(config)}"
+    return config.codec.name if not isinstance(bits, (int, float)) else f"{config.codec.name}-{bits:g}"
 
 
 def run_directory(config: DictConfig, override: str | Path | None = None) -> Path:

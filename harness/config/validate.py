@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import importlib
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar, cast
@@ -32,6 +33,7 @@ from gradwire.harness.models.weights import tokenizer_available, weights_availab
 from gradwire.harness.tasks.registry import TASKS, Task
 from gradwire.harness.topology.registry import TOPOLOGIES
 from gradwire.harness.tracking.login import check_tracking
+from gradwire.harness.trainer.saved_gradients import check_saved_steps
 
 RESUME = ("auto", "force", "never")
 """What an unfinished run directory means: continue it if the code is the same, with any code, or not."""
@@ -47,18 +49,12 @@ def validate(config: DictConfig) -> DictConfig:
     `train.accumulation`, `train.precision`. Raises ConfigError in one line: field, value, what is
     allowed, the fix.
     """
-    _check_trains(config)
+    task_of(config)
     resolved = _resolve(config)
     _check_groups(resolved)
-    _check_name("topology", resolved.topology.name, TOPOLOGIES)
-    _check_seed(resolved.seed)
-    _check_resume(resolved.resume)
+    _check_common(resolved)
     _check_model(resolved)
     _check_length(resolved)
-    refused_as_config_error(make_codec, **_plain(resolved.codec))
-    # Its schema is made from the codec's class and the common options, and no worker could import it.
-    resolved.codec = OmegaConf.create(_plain(resolved.codec), flags={"struct": True})
-    resolved.kernels.name = refused_as_config_error(choose_backend, resolved.kernels.name)
     resolve_cluster(resolved)
     check_tracking(resolved)
     _resolve_accumulation(resolved)
@@ -77,17 +73,26 @@ def task_of(config: DictConfig) -> Task:
 def validate_task(config: DictConfig) -> DictConfig:
     """A resolved, read-only copy of what a task that trains nothing reads: its own keys and its groups.
 
-    Nothing else is looked at: models, data and packages that a run would need may be missing.
+    A task that keeps results has checks of its own. Nothing else is looked at: models, data and packages that
+    a run would need may be missing.
     """
     ignored = ignored_keys(task_of(config))
     resolved = OmegaConf.masked_copy(config, [str(key) for key in config if key not in ignored])
     OmegaConf.set_readonly(resolved, False)
     _resolve_in_place(resolved)
     _check_groups(resolved)
+    _check_common(resolved)
     if "tracking" in resolved:
         check_tracking(resolved)
+    if task_of(config).keeps:
+        refused_as_config_error(importlib.import_module(task_of(config).module).check, resolved)
     OmegaConf.set_readonly(resolved, True)
     return resolved
+
+
+def validate_any(config: DictConfig) -> DictConfig:
+    """`validate` or `validate_task`, as the configuration's task wants it."""
+    return validate(config) if task_of(config).trains else validate_task(config)
 
 
 def ignored_keys(task: Task) -> set[str]:
@@ -120,14 +125,6 @@ def _resolve(config: DictConfig) -> DictConfig:
         raise ConfigError(f"model.family={family} is unknown; choose one of {', '.join(family_names())}")
     _resolve_in_place(resolved)
     return resolved
-
-
-def _check_trains(config: DictConfig) -> None:
-    if not task_of(config).trains:
-        command = f"python run.py task={config.task.name}"
-        raise ConfigError(
-            f"task={config.task.name} trains nothing and cannot be part of a sweep; use: {command}"
-        )
 
 
 def _resolve_in_place(config: DictConfig) -> None:
@@ -170,6 +167,22 @@ def _check_resume(resume: Any) -> None:
         raise ConfigError(f"resume={resume} is unknown; choose one of {', '.join(RESUME)}, e.g. resume=auto")
 
 
+def _check_common(config: DictConfig) -> None:
+    """What means the same to every task that reads it; `kernels=auto` is replaced."""
+    if "topology" in config:
+        _check_name("topology", config.topology.name, TOPOLOGIES)
+    if "seed" in config:
+        _check_seed(config.seed)
+    if "resume" in config:
+        _check_resume(config.resume)
+    if "codec" in config:
+        refused_as_config_error(make_codec, **_plain(config.codec))
+        # Its schema is made from the codec's class and the common options, and no worker could import it.
+        config.codec = OmegaConf.create(_plain(config.codec), flags={"struct": True})
+    if "kernels" in config:
+        config.kernels.name = refused_as_config_error(choose_backend, config.kernels.name)
+
+
 def _check_model(config: DictConfig) -> None:
     """Model, data and weights: what is asked for must exist, without reading all of it."""
     model: ModelConfig = typed(config.model)
@@ -201,6 +214,8 @@ def _check_length(config: DictConfig) -> None:
         raise ConfigError(
             "train.steps=null and train.epochs=null: a run needs a length; set train.steps=<steps>"
         )
+    if train.steps is not None:
+        refused_as_config_error(check_saved_steps, config.measure.save_gradients_at, train.steps)
     for by_steps, by_epochs, usual in (
         ("steps", "epochs", recipe.epochs),
         ("schedule_steps", "schedule_epochs", recipe.schedule_epochs),

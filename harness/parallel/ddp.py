@@ -16,7 +16,7 @@ from gradwire.harness.parallel.interface import GradientError, MicroBatches, Rea
 from gradwire.harness.parallel.passes import forward_backward, wrap
 from gradwire.harness.parallel.snapshot import Snapshot
 from gradwire.harness.parallel.state import codec_state, load_state, replicated_state
-from gradwire.harness.parallel.synchronize import gradient_error
+from gradwire.harness.parallel.synchronize import MeasuredBucket, gather_raw, gradient_error
 from gradwire.harness.parallel.update import OptimizerSettings, Updater
 from gradwire.harness.world.process import ProcessWorld
 
@@ -96,8 +96,14 @@ class DataParallel:
         return StepOutcome({self._world.rank: float(loss)}, norm, skipped, None, logged)
 
     def gradient_error(self) -> GradientError:
+        return gradient_error(self._world, self._copies())
+
+    def raw_gradients(self) -> Tensor:
+        return gather_raw(self._world, self._copies())
+
+    def _copies(self) -> dict[int, list[MeasuredBucket]]:
         copies = self._synchronizer.copies
-        return gradient_error(self._world, {self._world.rank: [copies[i] for i in sorted(copies)]})
+        return {self._world.rank: [copies[index] for index in sorted(copies)]}
 
     def finish(self) -> None:
         """Nothing is pending: backward returns when every bucket is synchronized."""

@@ -70,6 +70,11 @@ class Parallelism(Protocol):
         """The error of the last step's synchronization, if it was `measured`; off the clock."""
         ...
 
+    def raw_gradients(self) -> Tensor:
+        """All workers' gradients of the last step before their synchronization, if it was `measured`:
+        (workers, coordinates) on the CPU, in the order of `layout()`. Called by all ranks, off the clock."""
+        ...
+
     def finish(self) -> None:
         """Complete whatever is pending; called before evaluation and checkpoints."""
         ...

@@ -77,3 +77,22 @@ def _squared_sums(world: World, bucket: MeasuredBucket) -> Collective[tuple[floa
         return float(difference.square().sum()), float(average.square().sum())
 
     return run
+
+
+def gather_raw(world: World, buckets: Mapping[int, Sequence[MeasuredBucket]]) -> Tensor:
+    """All ranks' raw gradients, (ranks, coordinates) on the CPU, bucket after bucket; uncounted bytes.
+
+    `buckets` per hosted rank. The same on every rank.
+    """
+    gathered = []
+    for index in range(len(buckets[world.ranks[0]])):
+        rows = world.run({rank: _gather(buckets[rank][index].raw) for rank in world.ranks})
+        gathered.append(torch.stack(rows[world.ranks[0]]).cpu())
+    return torch.cat(gathered, dim=1)
+
+
+def _gather(raw: Tensor) -> Collective[list[Tensor]]:
+    async def run(comm: ScheduledCollectives) -> list[Tensor]:
+        return await comm.in_phase(MEASURE).all_gather(raw)
+
+    return run

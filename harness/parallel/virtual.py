@@ -23,6 +23,7 @@ from gradwire.harness.parallel.snapshot import Snapshot
 from gradwire.harness.parallel.state import codec_state, load_state, replicated_state
 from gradwire.harness.parallel.synchronize import (
     MeasuredBucket,
+    gather_raw,
     gradient_error,
     synchronization,
 )
@@ -170,6 +171,9 @@ class VirtualDataParallel:
 
     def gradient_error(self) -> GradientError:
         return gradient_error(self._world, self._copies)
+
+    def raw_gradients(self) -> Tensor:
+        return gather_raw(self._world, self._copies)
 
     def finish(self) -> None:
         """Nothing is pending: a step ends with its update."""

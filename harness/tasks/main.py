@@ -16,7 +16,7 @@ from omegaconf import DictConfig
 
 from gradwire.harness.config.errors import ConfigError, refuse
 from gradwire.harness.config.identity import run_directory
-from gradwire.harness.config.validate import task_of, validate, validate_task
+from gradwire.harness.config.validate import task_of, validate_any
 
 
 def run_task(config: DictConfig) -> int:
@@ -76,10 +76,9 @@ def asked_directory() -> Path | None:
 
 
 def _perform(config: DictConfig) -> int:
-    task = task_of(config)
-    if not task.trains:
-        return _run(task.module, validate_task(config))
-    resolved = validate(config)
+    task, resolved = task_of(config), validate_any(config)
+    if not task.has_directory:
+        return _run(task.module, resolved)
     return _run(task.module, resolved, run_directory(resolved, asked_directory()))
 
 

@@ -10,16 +10,34 @@ class Task:
     """What `task=<name>` runs, and which part of the configuration is meant for it."""
 
     module: str
-    """Imported when asked for. It has `run(config, directory) -> exit code`, or, where the task trains
-    nothing, `run(config) -> exit code`."""
+    """Imported when asked for. It has `run(config, directory) -> exit code`, or, where the task keeps
+    nothing, `run(config) -> exit code`. Where it keeps results without training it has `check(config)`, which
+    replaces in place what stands for something else and refuses what cannot run, and `name(config)`, the
+    first words of its directory's name. `compare(folders, output, axes)`, if any, makes a sweep's tables."""
     trains: bool
-    """Whether the whole configuration describes a training run, which has a directory of its own."""
+    """Whether the whole configuration describes a training run."""
     groups: tuple[str, ...] = ()
-    """The groups that a task which trains nothing reads, beside the root keys its YAML adds."""
+    """What a task that trains nothing reads: groups, and root keys that every task has, such as `seed`,
+    beside the root keys its YAML adds."""
+    keeps: bool = False
+    """Whether a task that trains nothing has a directory for its results, and can be part of a sweep."""
+
+    @property
+    def has_directory(self) -> bool:
+        return self.trains or self.keeps
 
 
 TASKS: dict[str, Task] = {
     "train": Task("gradwire.harness.tasks.train", trains=True),
+    "replay": Task(
+        "gradwire.harness.tasks.replay",
+        trains=False,
+        groups=("codec", "topology", "cluster", "kernels", "seed", "resume"),
+        keeps=True,
+    ),
+    "statistics": Task(
+        "gradwire.harness.tasks.statistics", trains=False, groups=("seed", "resume"), keeps=True
+    ),
     "overhead": Task("gradwire.harness.tasks.overhead", trains=True),
     "sync": Task("gradwire.harness.tasks.sync", trains=False, groups=("tracking",)),
     "doctor": Task("gradwire.harness.tasks.doctor", trains=False),

@@ -7,6 +7,7 @@ is skipped, so that the same command continues an interrupted sweep; a failed ce
 from __future__ import annotations
 
 import hashlib
+import importlib
 import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -21,9 +22,10 @@ from gradwire.harness.config.cells import Cell, expand, override_text, swept_key
 from gradwire.harness.config.compose import compose
 from gradwire.harness.config.errors import ConfigError
 from gradwire.harness.config.identity import run_directory, run_name
-from gradwire.harness.config.validate import validate
+from gradwire.harness.config.validate import task_of, validate_any
 from gradwire.harness.report.configs import covered, flatten
 from gradwire.harness.tasks.main import expected_errors, one_line
+from gradwire.harness.tasks.registry import TASKS
 
 Launch = Callable[[list[list[str]], int], Sequence[JobReturn]]
 """Hydra's launcher: overrides of some cells and the first one's number, to their results."""
@@ -44,7 +46,7 @@ class PlannedCell:
     def launch_overrides(self, sweep: str) -> list[str]:
         """The cell's overrides, the sweep's name as its group and the directory, for Hydra's launchers."""
         parent, name = override_text(str(self.directory.parent)), override_text(self.directory.name)
-        tracking = self.config.tracking
+        tracking = self.config.get("tracking", {})
         nameless = "group" in tracking and tracking.group is None
         group = [f"tracking.group={override_text(sweep)}"] if nameless else []
         return [*self.cell.overrides, *group, f"hydra.sweep.dir={parent}", f"hydra.sweep.subdir={name}"]
@@ -52,9 +54,10 @@ class PlannedCell:
 
 @dataclass(frozen=True)
 class Plan:
-    """A sweep before it starts."""
+    """A sweep before it starts; all its cells have the same task."""
 
     name: str
+    task: str
     cells: list[PlannedCell]
     axes: list[str]
     output: Path
@@ -76,7 +79,15 @@ def plan_sweep(config: DictConfig, arguments: Sequence[str]) -> Plan:
     cells = [_planned(cell, asked) for cell in expand(cases, choices["size"], arguments)]
     cells = list({cell.directory: cell for cell in cells}.values())
     name = f"{choices['sweeps']}-{choices['size']}" if choices.get("sweeps") else _digest(cells)
-    return Plan(name, cells, sweep_axes(cells), asked or Path("outputs") / "sweeps" / name)
+    output = asked or Path("outputs") / "sweeps" / name
+    return Plan(name, _only_task(cells), cells, sweep_axes(cells), output)
+
+
+def _only_task(cells: Sequence[PlannedCell]) -> str:
+    tasks = list(dict.fromkeys(str(cell.config.task.name) for cell in cells))
+    if len(tasks) > 1:
+        raise ConfigError(f"task={','.join(tasks)}: a sweep has one task; run one sweep for each")
+    return tasks[0]
 
 
 def sweep_axes(cells: Sequence[PlannedCell]) -> list[str]:
@@ -104,27 +115,34 @@ def run_sweep(plan: Plan, launch: Launch, batch: int) -> list[PlannedCell]:
             print(f"[{index}/{len(waiting)}] {cell.cell.label} -> {cell.directory}", flush=True)
         results = launch([cell.launch_overrides(plan.name) for cell in cells], first)
         failed += [cell for cell, result in zip(cells, results, strict=True) if not _succeeded(result)]
-    finish_sweep(plan.name, [cell.directory for cell in plan.cells], plan.axes, plan.output)
+    finish_sweep(plan)
     for cell in failed:
         print(f"failed: {cell.cell.label} ({cell.directory})")
     return failed
 
 
-def finish_sweep(name: str, directories: Sequence[Path], axes: Sequence[str], output: Path) -> None:
-    """Compare the runs in `directories`: tables and plots in `output`, the tables also printed."""
-    from gradwire.harness.report.compare import compare
-
-    try:
-        comparison = compare(directories, output, axes=axes)
-    except ValueError as error:
-        print(f"sweep {name}: no comparison: {error}")
+def finish_sweep(plan: Plan) -> None:
+    """Compare the sweep's runs as their task does: tables, also printed, and plots in its folder."""
+    task = importlib.import_module(TASKS[plan.task].module)
+    if not hasattr(task, "compare"):
         return
-    print(f"\n{comparison.text}\n\nsweep {name}: tables and plots in {output}")
+    try:
+        comparison = task.compare([cell.directory for cell in plan.cells], plan.output, axes=plan.axes)
+    except ValueError as error:
+        print(f"sweep {plan.name}: no comparison: {error}")
+        return
+    print(f"\n{comparison.text}\n\nsweep {plan.name}: tables and plots in {plan.output}")
 
 
 def _planned(cell: Cell, asked: Path | None) -> PlannedCell:
     try:
-        config = validate(compose(cell.overrides))
+        composed = compose(cell.overrides)
+        if not task_of(composed).has_directory:
+            command = f"python run.py task={composed.task.name}"
+            raise ValueError(
+                f"task={composed.task.name} keeps nothing and cannot be part of a sweep; use: {command}"
+            )
+        config = validate_any(composed)
         directory = run_directory(config, asked and asked / run_name(config))
         check_directory(config, directory)
     except ValueError as error:

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from omegaconf import DictConfig
 
 from gradwire.harness.checkpoint.resume import check_directory, is_finished
 from gradwire.harness.record.summary import Summary
 from gradwire.harness.report.runs import Run, load_run
+
+if TYPE_CHECKING:
+    from gradwire.harness.report.compare import Comparison
 
 
 def run(config: DictConfig, directory: Path) -> int:
@@ -35,6 +40,13 @@ def run(config: DictConfig, directory: Path) -> int:
     if visible:
         _finish(directory, plot=not finished or not (directory / "plots").is_dir())
     return 0
+
+
+def compare(folders: Sequence[Path], output: Path, axes: Sequence[str]) -> Comparison:
+    """A sweep's tables and plots: see `report.compare`."""
+    from gradwire.harness.report import compare as report
+
+    return report.compare(folders, output, axes=axes)
 
 
 def _first_line(config: DictConfig) -> str:

@@ -25,6 +25,7 @@ from gradwire.harness.trainer.checkpoints import Checkpointer, bytes_by_phase
 from gradwire.harness.trainer.evaluate import evaluate, perplexity
 from gradwire.harness.trainer.meetings import Meetings
 from gradwire.harness.trainer.progress import Progress
+from gradwire.harness.trainer.saved_gradients import check_saved_steps, save_gradients
 from gradwire.harness.trainer.schedule import learning_rate, num_steps
 from gradwire.harness.trainer.steplog import PendingStep, StepLog
 from gradwire.harness.trainer.summarize import summarize
@@ -59,11 +60,13 @@ class Trainer:
         train = self._train = cast(TrainConfig, OmegaConf.to_object(config.train))
         self._eval = cast(EvalConfig, OmegaConf.to_object(config.eval))
         self._vnmse_every, self._seed = int(config.measure.vnmse_every), int(config.seed)
+        self._save_at = [int(step) for step in config.measure.save_gradients_at]
         self._objective = str(config.model.objective)
         self._accumulation = int(config.train.accumulation)
         per_step = self._world.size * train.micro_batch * self._accumulation
         sequences = len(self._data.train)
         self.steps = num_steps(train.steps, train.epochs, sequences, per_step)
+        check_saved_steps(self._save_at, self.steps)
         self._schedule_steps = self.steps
         if train.schedule_steps is not None or train.schedule_epochs is not None:
             self._schedule_steps = num_steps(train.schedule_steps, train.schedule_epochs, sequences, per_step)
@@ -166,7 +169,7 @@ class Trainer:
 
     def _step(self, step: int) -> PendingStep:
         every, train = self._vnmse_every, self._train
-        measured = bool(every) and step % every == 0 and self._world.size > 1
+        compared, saved = bool(every) and step % every == 0 and self._world.size > 1, step in self._save_at
         rate = learning_rate(
             step,
             lr=train.lr,
@@ -178,18 +181,25 @@ class Trainer:
         before = {rank: self._world.traffic[rank].total for rank in self._world.ranks}
         recorder = self._world.recorders[self._world.ranks[0]]
         start = recorder.mark()
-        outcome = self._parallelism.step(step, self._batches(step), rate, measured)
+        outcome = self._parallelism.step(step, self._batches(step), rate, compared or saved)
         window = (start, recorder.mark())
         if outcome.simulated_s is not None:
             window = (0.0, outcome.simulated_s)
             self._clock.advance(outcome.simulated_s)
-        shared = self._shared(step, outcome, rate, measured)
+        shared = self._shared(step, outcome, rate, compared or saved)
         bytes_sent = {rank: self._world.traffic[rank].total - before[rank] for rank in self._world.ranks}
         pending = PendingStep(shared, outcome.losses, self._clock.seconds, window, bytes_sent)
-        if measured:
+        if compared or saved:
             with self._clock.paused():
-                shared["vnmse"] = self._parallelism.gradient_error().vnmse
+                if compared:
+                    shared["vnmse"] = self._parallelism.gradient_error().vnmse
+                if saved:
+                    self._save_gradients(step)
         return pending
+
+    def _save_gradients(self, step: int) -> None:
+        writes = self._writer is not None
+        save_gradients(self._config, self._parallelism, self._directory, step, writes=writes)
 
     @staticmethod
     def _shared(step: int, outcome: StepOutcome, rate: float, measured: bool) -> dict[str, Any]:

@@ -33,7 +33,7 @@ def test_a_run_can_exclude_parameters(codec: str, with_values: WithValues) -> No
 
 def test_common_options_belong_to_all_codecs_and_own_ones_to_theirs() -> None:
     assert set(choices_with_field("codec", "exclude")) == set(codec_classes())
-    assert list(choices_with_field("codec", "widths")) == ["dynamiq"]
+    assert set(choices_with_field("codec", "mu_minimum")) == {"mxfp8", "mxfp6", "mxfp4"}
 
 
 def test_lists_are_given_on_the_command_line() -> None:
@@ -57,7 +57,7 @@ def test_what_is_excluded_and_which_widths_there_are_make_another_run(with_value
     ("given", "parts"),
     [
         ("codec.exclude=[*.bias,'']", ["codec.exclude=['*.bias', '']", "list of names or globs"]),
-        ("codec.widths=[2,3]", ["codec.widths=[2, 3]", "1, 2, 4, 8, 16"]),
+        ("codec.widths=[2,7]", ["codec.widths=[2, 7]", "1, 2, 3, 4, 5, 6, 8, 16"]),
         ("codec.widths=[1,2]", ["codec.bits=5.0", "1.6875 to 2.6875"]),
         ("codec.allocation=quick", ["codec.allocation=quick", "fast, exact"]),
     ],

@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+from gradwire.harness.tasks.sweep import Plan
+
 Finished = list[tuple[str, list[Path], list[str], Path]]
 
 
@@ -16,8 +18,8 @@ def finished(monkeypatch: pytest.MonkeyPatch) -> Finished:
     """The calls of `finish_sweep`, which are not carried out."""
     calls: Finished = []
 
-    def record(*arguments: Any) -> None:
-        calls.append(arguments)  # type: ignore[arg-type]
+    def record(plan: Plan) -> None:
+        calls.append((plan.name, [cell.directory for cell in plan.cells], plan.axes, plan.output))
 
     monkeypatch.setattr("gradwire.harness.tasks.sweep.finish_sweep", record)
     return calls

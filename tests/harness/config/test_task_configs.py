@@ -17,7 +17,11 @@ from gradwire.harness.config.errors import ConfigError
 from gradwire.harness.config.validate import validate, validate_task
 from gradwire.harness.tasks.registry import TASKS, Task
 
-REQUIRED = {"sync": ["run=somewhere"]}
+REQUIRED = {
+    "sync": ["run=somewhere"],
+    "replay": ["gradients=somewhere.npz"],
+    "statistics": ["gradients=somewhere.npz"],
+}
 """What a task cannot do without."""
 
 
@@ -48,8 +52,11 @@ def test_every_task_has_a_configuration_and_a_module() -> None:
     for name, task in TASKS.items():
         config = compose([f"task={name}", *REQUIRED.get(name, [])])
         assert config.task.name == name
-        assert callable(importlib.import_module(task.module).run)
-        assert task.trains or set(validate_task(config)) > {"task"}
+        module = importlib.import_module(task.module)
+        assert callable(module.run)
+        assert not task.keeps or (callable(module.check) and callable(module.name))
+        if not task.trains and not task.keeps:
+            assert set(validate_task(config)) > {"task"}
 
 
 def test_a_task_that_trains_nothing_runs_where_a_run_cannot(
@@ -76,7 +83,7 @@ def test_a_task_that_trains_nothing_runs_where_a_run_cannot(
         (["task=sync", "run=x", "seed=1"], ["seed=1 has no effect"]),
         (["task=sync", "run=x", "tracking=wandb", "tracking.mode=never"], ["tracking.mode=never", "auto"]),
         (["task=sync", "run=x", "tracking.project=p"], ["add tracking=wandb"]),
-        (["--multirun", "task=doctor", "format=text,json"], ["task=doctor trains nothing", "sweep"]),
+        (["--multirun", "task=doctor", "format=text,json"], ["task=doctor keeps nothing", "sweep"]),
         (["run=x", "size=tiny"], ["unknown key run"]),
     ],
 )

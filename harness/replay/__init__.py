@@ -1,0 +1,1 @@
+"""Saved gradients of all workers, and codecs tried on them without training."""

@@ -1,0 +1,172 @@
+"""Comparing replays: tables of codecs for each file, topology and number of workers, and plots."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, cast
+
+from omegaconf import DictConfig, OmegaConf
+
+from gradwire.harness.record.directory import is_done
+from gradwire.harness.record.finite_json import dumps
+from gradwire.harness.record.writer import CONFIG, SUMMARY
+from gradwire.harness.replay.summary import ReplaySummary
+from gradwire.harness.report.configs import Settings, covered, flatten, labels
+from gradwire.harness.report.tables import Table, number, render_markdown, render_remark, render_text
+
+SUBJECT = ("gradients", "topology", "cluster")
+"""What a codec is tried on; everything else in a configuration belongs to the codec."""
+
+MAX_COLUMNS = 6
+"""Of a table that sets subjects side by side."""
+
+
+@dataclass(frozen=True)
+class Replayed:
+    """One finished replay: its codec's and its subject's names in this comparison."""
+
+    codec: str
+    subject: str
+    family: str
+    """The codec without its bits: what belongs on one line of a plot."""
+    summary: ReplaySummary
+
+
+@dataclass(frozen=True)
+class ReplayComparison:
+    """Finished replays in the order given, and a line for each that has no figures."""
+
+    replays: list[Replayed]
+    left_out: list[str]
+
+    @property
+    def subjects(self) -> list[str]:
+        return list(dict.fromkeys(replay.subject for replay in self.replays))
+
+    @property
+    def tables(self) -> list[Table]:
+        side_by_side = _side_by_side(self.replays, self.subjects) if len(self.subjects) > 1 else []
+        return [*side_by_side, *(_figures(self.of(subject), subject) for subject in self.subjects)]
+
+    def of(self, subject: str) -> list[Replayed]:
+        return [replay for replay in self.replays if replay.subject == subject]
+
+    @property
+    def text(self) -> str:
+        """For a terminal."""
+        return "\n\n".join([*map(render_text, self.tables), *map(render_remark, [*NOTES, *self.left_out])])
+
+    @property
+    def markdown(self) -> str:
+        notes = "\n".join(f"- {line}" for line in [*NOTES, *self.left_out])
+        return "\n\n".join([*map(render_markdown, self.tables), "### Notes", notes]) + "\n"
+
+
+NOTES = (
+    "vNMSE: mean over the seeds and their standard deviation. Above the yardstick: 10 log10 of the vNMSE "
+    "over what reverse water-filling over the super-groups' variances allows at the same wire bits.",
+    "Codec time: plain measurement of one synchronization on the busiest rank, all ranks in one process.",
+)
+
+
+def compare_replays(folders: Sequence[Path], output: Path, axes: Sequence[str] = ()) -> ReplayComparison:
+    """Compare the replays in `folders`; writes table.md, table.csv, table.json and plots to `output`.
+
+    Raises ValueError when none is done.
+    """
+    from gradwire.harness.replay.plots import plot_comparison
+
+    done = [folder for folder in folders if is_done(folder)]
+    left_out = [f"{folder.name}: not finished, left out" for folder in folders if folder not in done]
+    if not done:
+        raise ValueError(f"nothing to compare, no replay is done: {'; '.join(left_out) or 'no folder given'}")
+    comparison = ReplayComparison(_load(done, axes), left_out)
+    output.mkdir(parents=True, exist_ok=True)
+    (output / "table.md").write_text(comparison.markdown)
+    _write_csv(comparison.replays, output / "table.csv")
+    rows = [asdict(replay) for replay in comparison.replays]
+    (output / "table.json").write_text(dumps({"rows": rows, "left_out": left_out}, indent=1) + "\n")
+    plot_comparison(comparison, output)
+    return comparison
+
+
+def _load(folders: Sequence[Path], axes: Sequence[str]) -> list[Replayed]:
+    configs = [cast(DictConfig, OmegaConf.load(folder / CONFIG)) for folder in folders]
+    flat = [_settings(cast(dict[str, Any], OmegaConf.to_container(config))) for config in configs]
+    codecs = labels([_part(settings, subject=False) for settings in flat], axes)
+    families = labels([_without_bits(settings) for settings in flat], axes)
+    subjects = _subjects([_part(settings, subject=True) for settings in flat])
+    summaries = [ReplaySummary.from_json((folder / SUMMARY).read_text()) for folder in folders]
+    return [Replayed(*names) for names in zip(codecs, subjects, families, summaries, strict=True)]
+
+
+def _settings(config: dict[str, Any]) -> Settings:
+    """Flat, without what changes no result; the seed does not tell replays apart, their seeds are many."""
+    settings = flatten(config)
+    settings["gradients"] = Path(str(settings["gradients"])).stem
+    unused = ("task", "seed", "resume", "kernels", "cluster.name", "cluster.timeout_s", "cluster.backend")
+    return {key: value for key, value in settings.items() if not covered(key, unused)}
+
+
+def _part(settings: Settings, *, subject: bool) -> Settings:
+    return {key: value for key, value in settings.items() if covered(key, SUBJECT) == subject}
+
+
+def _without_bits(settings: Settings) -> Settings:
+    own = _part(settings, subject=False)
+    return {key: value for key, value in own.items() if key not in ("codec.bits", "codec.width")}
+
+
+def _subjects(parts: Sequence[Settings]) -> list[str]:
+    """`<file>, <topology> of <workers>`."""
+    return [f"{part['gradients']}, {part['topology.name']} of {part['cluster.workers']}" for part in parts]
+
+
+def _side_by_side(replays: Sequence[Replayed], subjects: Sequence[str]) -> list[Table]:
+    """vNMSE of every codec (rows) on every subject (columns)."""
+    found = {(replay.codec, replay.subject): number(replay.summary.vnmse_mean, 3) for replay in replays}
+    names = list(dict.fromkeys(replay.codec for replay in replays))
+    tables = []
+    for first in range(0, len(subjects), MAX_COLUMNS):
+        columns = subjects[first : first + MAX_COLUMNS]
+        rows = [[name, *(found.get((name, column), "–") for column in columns)] for name in names]
+        tables.append(Table("vNMSE", ["codec", *columns], rows))
+    return tables
+
+
+def _figures(replays: Sequence[Replayed], subject: str) -> Table:
+    figures = ["vNMSE", "±", "dB above yardstick", "wire bits", "metadata bits", "codec ns/coordinate"]
+    return Table(subject, ["codec", *figures], [_row(replay) for replay in replays])
+
+
+def _row(replay: Replayed) -> list[str]:
+    summary = replay.summary
+    above = summary.db_above_yardstick
+    return [
+        replay.codec,
+        number(summary.vnmse_mean),
+        number(summary.vnmse_std, 2),
+        "–" if above is None else f"{above:.1f}",
+        number(summary.wire_bits_per_coordinate),
+        number(summary.wire_bits_by_phase.get("metadata", 0.0)),
+        number(summary.codec_ns_per_coordinate, 3),
+    ]
+
+
+def _write_csv(replays: Sequence[Replayed], path: Path) -> None:
+    """One line per replay."""
+    figures = (
+        *("vnmse_mean", "vnmse_std", "vnmse_min", "vnmse_max", "repeats", "wire_bits_per_coordinate"),
+        *("yardstick_vnmse", "db_above_yardstick", "codec_ns_per_coordinate", "workers", "num_coordinates"),
+    )
+    with path.open("w", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(["codec", "subject", *figures])
+        for replay in replays:
+            values = [getattr(replay.summary, figure) for figure in figures]
+            writer.writerow(
+                [replay.codec, replay.subject, *("" if value is None else value for value in values)]
+            )

@@ -1,0 +1,147 @@
+"""Files of saved gradients: every worker's, of one step, one row each.
+
+`.safetensors` or `.npz` with an array `gradients` of shape (workers, coordinates), float32, float16 or (in
+`.safetensors`) bfloat16; an `.npz` may hold bfloat16 as uint16 in an array `bf16` instead. Files that a run
+wrote also say which buckets and parameters the coordinates are, as JSON: in the metadata of `.safetensors`,
+or in a string array `layout` of an `.npz`. Nothing is ever unpickled.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import zipfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import accumulate
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor
+
+from gradwire.codecs.interface import Layout
+
+GRADIENTS, BF16, LAYOUT = "gradients", "bf16", "layout"
+SUFFIXES = (".safetensors", ".npz")
+DTYPES = (torch.float32, torch.float16, torch.bfloat16)
+
+
+@dataclass(frozen=True)
+class SavedGradients:
+    """One step's gradients: `values` is (workers, coordinates) on the CPU, bucket after bucket.
+
+    `buckets` are their layouts, empty where the file does not say; `about` is what the writer said of the
+    step.
+    """
+
+    values: Tensor
+    buckets: tuple[Layout, ...] = ()
+    about: Mapping[str, Any] | None = None
+
+    @property
+    def workers(self) -> int:
+        return self.values.shape[0]
+
+    @property
+    def numel(self) -> int:
+        """Coordinates of one worker."""
+        return self.values.shape[1]
+
+    def layouts(self, bucket_mb: float) -> tuple[Layout, ...]:
+        """The file's buckets; where it has none, equal anonymous ones of at most `bucket_mb` MiB in float32,
+        as DistributedDataParallel counts."""
+        if self.buckets:
+            return self.buckets
+        count = math.ceil(4 * self.numel / (bucket_mb * 2**20))
+        each = math.ceil(self.numel / count)
+        starts = range(0, self.numel, each)
+        return tuple(
+            replace(Layout.flat(min(each, self.numel - start), f"bucket{index}"), dtype=self.values.dtype)
+            for index, start in enumerate(starts)
+        )
+
+
+def read_gradients(path: str | Path) -> SavedGradients:
+    """The gradients in a file; ValueError in one line, with what is allowed, if they cannot be read."""
+    path = Path(path).expanduser()
+    if path.suffix not in SUFFIXES or not path.is_file():
+        problem = "is not there" if path.suffix in SUFFIXES else "has another suffix"
+        raise ValueError(f"gradients={path} {problem}; give a file {' or '.join(SUFFIXES)}")
+    try:
+        values, text = (_read_safetensors if path.suffix == ".safetensors" else _read_npz)(path)
+        _check(values)
+        about = json.loads(text) if text else None
+        buckets = () if about is None else _buckets(about, values)
+    except (OSError, ValueError, KeyError, TypeError, SafetensorError, zipfile.BadZipFile) as error:
+        reason = " ".join(str(error).split()) or type(error).__name__
+        raise ValueError(f"gradients={path} cannot be read: {reason}") from None
+    return SavedGradients(values, buckets, about)
+
+
+def write_gradients(
+    path: Path, values: Tensor, layouts: Sequence[Layout], about: Mapping[str, Any] | None = None
+) -> None:
+    """Write (workers, coordinates) gradients of `layouts`, bucket after bucket, to a `.safetensors` file.
+
+    It appears whole or not at all. `about` is added to what the file says of itself.
+    """
+    text = json.dumps({**(about or {}), "buckets": [_described(layout) for layout in layouts]})
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        save_file({GRADIENTS: values.contiguous()}, temporary, metadata={LAYOUT: text})
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def _read_safetensors(path: Path) -> tuple[Tensor, str]:
+    with safe_open(path, framework="pt") as file:
+        if GRADIENTS not in file.keys():  # noqa: SIM118 (no container)
+            raise ValueError(f"it has {', '.join(file.keys()) or 'nothing'}, and no array {GRADIENTS}")
+        return file.get_tensor(GRADIENTS), (file.metadata() or {}).get(LAYOUT, "")
+
+
+def _read_npz(path: Path) -> tuple[Tensor, str]:
+    with np.load(path, allow_pickle=False) as file:
+        text = str(file[LAYOUT]) if LAYOUT in file else ""
+        if GRADIENTS in file:
+            return torch.from_numpy(np.ascontiguousarray(file[GRADIENTS])), text
+        if BF16 in file:
+            bits = file[BF16]
+            if bits.dtype != np.uint16:
+                raise ValueError(f"its array {BF16} is {bits.dtype}, not uint16")
+            return torch.from_numpy(np.ascontiguousarray(bits).view(np.int16)).view(torch.bfloat16), text
+        raise ValueError(f"it has {', '.join(file) or 'nothing'}, and no array {GRADIENTS} or {BF16}")
+
+
+def _check(values: Tensor) -> None:
+    if values.dim() != 2 or not values.numel():
+        raise ValueError(f"{GRADIENTS} has shape {tuple(values.shape)}, not (workers, coordinates)")
+    if values.dtype not in DTYPES:
+        raise ValueError(f"{GRADIENTS} is {values.dtype}, not float32, float16 or bfloat16")
+
+
+def _described(layout: Layout) -> dict[str, Any]:
+    return {"names": list(layout.names), "shapes": [list(shape) for shape in layout.shapes]}
+
+
+def _buckets(about: Mapping[str, Any], values: Tensor) -> tuple[Layout, ...]:
+    """The layouts that a file's text describes; ValueError unless they cover the coordinates."""
+    layouts = []
+    for bucket in about["buckets"]:
+        shapes = tuple(tuple(int(side) for side in shape) for shape in bucket["shapes"])
+        ends = list(accumulate(math.prod(shape) for shape in shapes))
+        names = tuple(map(str, bucket["names"]))
+        if len(names) != len(shapes) or not names:
+            raise ValueError(f"a bucket has {len(names)} names and {len(shapes)} shapes")
+        layouts.append(Layout(names, shapes, (0, *ends[:-1]), ends[-1], values.dtype))
+    described = sum(layout.numel for layout in layouts)
+    if described != values.shape[1]:
+        raise ValueError(f"its buckets have {described} coordinates, {GRADIENTS} has {values.shape[1]}")
+    return tuple(layouts)

@@ -1,0 +1,104 @@
+"""Plots of replays: error against wire bits with the yardstick, and errors super-group by super-group."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from gradwire.harness.replay.summary import ReplaySummary
+from gradwire.harness.report.figures import Plot, write_plots
+from gradwire.harness.report.style import Form, LineStyle, line_styles
+from gradwire.harness.report.views import log_axis
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+    from gradwire.harness.replay.compare import ReplayComparison, Replayed
+
+Curves = Mapping[str, list[float]]
+"""Name -> quantiles at 0, 1 .. 100 %."""
+
+SMALLEST_SHOWN = 1e-9
+"""Relative errors below are drawn there: a logarithmic axis has no zero."""
+
+
+def plot_replay(summary: ReplaySummary, codec: str, folder: Path) -> list[Path]:
+    """Write the plots of one replay; returns the files."""
+    title = f"{codec} · {summary.workers} workers · {summary.repeats} seeds"
+    curves = {codec: summary.super_group_errors}
+    return write_plots([plot for plot in [errors_plot("super-groups", title, curves)] if plot], folder)
+
+
+def plot_comparison(comparison: ReplayComparison, folder: Path) -> list[Path]:
+    """Write the plots of a comparison, two for each subject; returns the files."""
+    plots: list[Plot | None] = []
+    for subject in comparison.subjects:
+        replays = comparison.of(subject)
+        suffix = f"-{slug(subject)}" if len(comparison.subjects) > 1 else ""
+        plots.append(frontier_plot(f"frontier{suffix}", subject, replays))
+        curves = {replay.codec: replay.summary.super_group_errors for replay in replays}
+        plots.append(errors_plot(f"super-groups{suffix}", subject, curves))
+    return write_plots([plot for plot in plots if plot is not None], folder)
+
+
+def slug(text: str) -> str:
+    """A name of a file: letters and digits, the rest dashes."""
+    return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")
+
+
+def frontier_plot(name: str, title: str, replays: Sequence[Replayed]) -> Plot | None:
+    """vNMSE against wire bits, a line for each codec over its bits, and the yardstick below."""
+    series: dict[str, list[tuple[float, float]]] = {}
+    for replay in replays:
+        bits, error = replay.summary.wire_bits_per_coordinate, replay.summary.vnmse_mean
+        if bits is not None and error:
+            series.setdefault(replay.family, []).append((bits, error))
+    if not series:
+        return None
+    styles = dict(zip(series, line_styles(list(series)), strict=True))
+    yardstick = replays[0].summary.yardstick_curve
+
+    def draw(panels: Sequence[Axes], form: Form) -> None:
+        (axes,) = panels
+        for family, points in series.items():
+            _line(axes, form, styles[family], sorted(points), family)
+        widest = max(bits for points in series.values() for bits, _ in points)
+        bound = [
+            (float(bits), value) for bits, value in enumerate(yardstick) if bits <= widest + 1 and value > 0
+        ]
+        axes.plot(*zip(*bound, strict=True), color=form.colors["grey"], label="yardstick")
+        axes.set_xlabel("wire bits per coordinate")
+        axes.set_ylabel("vNMSE")
+        log_axis(axes)
+
+    return Plot(name, title, draw, (2.8,))
+
+
+def errors_plot(name: str, title: str, curves: Curves) -> Plot | None:
+    """CDF over super-groups of their squared error relative to their own energy."""
+    shown = {label: values for label, values in curves.items() if values}
+    if not shown:
+        return None
+    styles = dict(zip(shown, line_styles(list(shown)), strict=True))
+
+    def draw(panels: Sequence[Axes], form: Form) -> None:
+        (axes,) = panels
+        for label, values in shown.items():
+            share = [index / (len(values) - 1) for index in range(len(values))]
+            style = styles[label]
+            limited = [max(value, SMALLEST_SHOWN) for value in values]
+            axes.plot(limited, share, color=form.colors[style.hue], ls=style.line, label=label)
+        axes.set_xscale("log")
+        axes.set_xlabel("squared error / energy of the super-group")
+        axes.set_ylabel("share of super-groups")
+
+    return Plot(name, title, draw, (2.4,))
+
+
+def _line(
+    axes: Axes, form: Form, style: LineStyle, points: Sequence[tuple[float, float]], label: str
+) -> None:
+    look = {"color": form.colors[style.hue], "ls": style.line, "marker": style.marker}
+    axes.plot(*zip(*points, strict=True), label=label, **look)

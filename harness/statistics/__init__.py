@@ -1,0 +1,1 @@
+"""What saved gradients look like: norms and widths of super-groups, outliers, entropy, what workers share."""

@@ -1,0 +1,140 @@
+"""`task=replay`: a codec on saved gradients, without training: its error, bytes and time."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache, partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import torch
+from omegaconf import DictConfig
+
+from gradwire.codecs.registry import make_codec
+from gradwire.harness.checkpoint.resume import check_directory, is_finished
+from gradwire.harness.collective.collectives import Fabric
+from gradwire.harness.config.identity import codec_name
+from gradwire.harness.record.files import write_atomically
+from gradwire.harness.record.once import done_at_once
+from gradwire.harness.record.writer import SUMMARY
+from gradwire.harness.replay.gradients import SavedGradients, read_gradients
+from gradwire.harness.replay.rounds import Repeat, Replay
+from gradwire.harness.replay.summarize import summarize_replay
+from gradwire.harness.replay.summary import ReplaySummary
+from gradwire.harness.topology.registry import make_schedule
+from gradwire.harness.world.virtual import VirtualWorld
+
+if TYPE_CHECKING:
+    from gradwire.harness.replay.compare import ReplayComparison
+
+IN_FLIGHT = 2
+
+
+def check(config: DictConfig) -> None:
+    """Fill in workers and device; ValueError in one line if the file, the codec or the numbers do not fit."""
+    if config.cluster.name != "virtual":
+        raise ValueError(
+            "task=replay hosts all workers in one process; leave cluster out, or use cluster=virtual"
+        )
+    for field in ("repeats", "rounds", "bucket_mb"):
+        if not config.replay[field] > 0:
+            raise ValueError(f"replay.{field}={config.replay[field]} must be greater than 0")
+    gradients = _gradients(config)
+    workers = config.cluster.workers = config.cluster.workers or gradients.workers
+    if workers > gradients.workers:
+        raise ValueError(
+            f"cluster.workers={workers}: {config.gradients} has the gradients of {gradients.workers} workers"
+        )
+    if config.cluster.device == "auto":
+        config.cluster.device = "cuda" if torch.cuda.is_available() else "cpu"
+    codec = make_codec(**config.codec)
+    if codec.one_at_a_time and workers > 1:
+        raise ValueError(f"codec={codec.name} needs real processes, and task=replay has none; use codec=fp32")
+    for layout in gradients.layouts(config.replay.bucket_mb):
+        reason = codec.supports(config.topology.name, workers, layout)
+        if reason is not None:
+            raise ValueError(f"codec={config.codec.name}: {reason}")
+
+
+def name(config: DictConfig) -> str:
+    """`replay-<file>-<codec>[-<bits>]-<topology>-n<workers>-s<seed>`."""
+    file, codec = Path(config.gradients).stem, codec_name(config)
+    return f"replay-{file}-{codec}-{config.topology.name}-n{config.cluster.workers}-s{config.seed}"
+
+
+def run(config: DictConfig, directory: Path) -> int:
+    """Replay, or show the summary of a replay that has finished; returns the exit code."""
+    check_directory(config, directory)
+    if is_finished(config, directory):
+        print(f"already finished: {directory} (resume=never runs it again)")
+        summary = ReplaySummary.from_json((directory / SUMMARY).read_text())
+    else:
+        with done_at_once(config, directory):
+            summary = _replay(config)
+            write_atomically(directory / SUMMARY, summary.to_json())
+            _plot(summary, config, directory)
+    _show(summary, config)
+    print(f"run: {directory}")
+    return 0
+
+
+def compare(folders: Sequence[Path], output: Path, axes: Sequence[str]) -> ReplayComparison:
+    """A sweep's tables and plots."""
+    from gradwire.harness.replay.compare import compare_replays
+
+    return compare_replays(folders, output, axes)
+
+
+@lru_cache(maxsize=2)
+def _read(path: str, version: tuple[int, int]) -> SavedGradients:
+    """A file's gradients, kept for the next cell of a sweep; `version` is its size and time of change."""
+    assert version
+    return read_gradients(path)
+
+
+def _gradients(config: DictConfig) -> SavedGradients:
+    path = Path(str(config.gradients)).expanduser()
+    status = path.stat() if path.is_file() else None
+    if status is None:
+        return read_gradients(path)  # says what is wrong
+    return _read(str(path), (status.st_size, status.st_mtime_ns))
+
+
+def _replay(config: DictConfig) -> ReplaySummary:
+    gradients, size = _gradients(config), config.cluster.workers
+    layouts, values = gradients.layouts(config.replay.bucket_mb), gradients.values[:size]
+    torch.set_num_threads(1)  # more give other bits, and are slower on tensors of this size
+    fabric = Fabric(lru_cache(partial(make_schedule, config.topology.name)))
+    world = VirtualWorld(size, fabric, torch.device(config.cluster.device), in_flight=IN_FLIGHT)
+    replay = Replay(values, layouts, world)
+    make = partial(make_codec, **config.codec)
+    repeats: list[Repeat] = []
+    for index in range(config.replay.repeats):
+        seed = config.seed + index
+        repeats.append(replay.repeat(make, seed, config.replay.rounds, check_hashes=index == 0))
+    return summarize_replay(config, gradients, values, len(layouts), repeats)
+
+
+def _plot(summary: ReplaySummary, config: DictConfig, directory: Path) -> None:
+    from gradwire.harness.replay.plots import plot_replay
+
+    plot_replay(summary, codec_name(config), directory / "plots")
+
+
+def _show(summary: ReplaySummary, config: DictConfig) -> None:
+    from gradwire.harness.report.tables import number
+
+    deviation = "" if summary.vnmse_std is None else f" ± {summary.vnmse_std:.1e}"
+    decibels = summary.db_above_yardstick
+    above = "" if decibels is None else f", {decibels:.1f} dB above the yardstick"
+    phases = ", ".join(f"{phase} {bits:.4g}" for phase, bits in summary.wire_bits_by_phase.items())
+    bits, milliseconds = number(summary.wire_bits_per_coordinate), number(1e3 * summary.codec_s)
+    print(
+        f"{codec_name(config)} on {config.gradients} ({summary.num_coordinates} coordinates in "
+        f"{summary.num_buckets} buckets), {config.topology.name} of {summary.workers}"
+    )
+    print(f"vNMSE {number(summary.vnmse_mean)}{deviation} over {summary.repeats} seeds{above}")
+    print(f"{bits} wire bits per coordinate: {phases or 'nothing was sent'}")
+    print(
+        f"codec {milliseconds} ms on the busiest rank, {summary.codec_ns_per_coordinate:.1f} ns a coordinate"
+    )

@@ -1,0 +1,103 @@
+"""`task=statistics`: what saved gradients look like, as tables, plots and JSON."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+from omegaconf import DictConfig, ListConfig
+
+from gradwire.harness.checkpoint.resume import check_directory, is_finished
+from gradwire.harness.record.files import write_atomically
+from gradwire.harness.record.once import done_at_once
+from gradwire.harness.record.provenance import code_hash, git_state
+from gradwire.harness.replay.gradients import SavedGradients, read_gradients
+from gradwire.harness.report.figures import write_plots
+from gradwire.harness.statistics.collect import Statistics, collect, first_not_finite
+from gradwire.harness.statistics.plots import plots
+from gradwire.harness.statistics.tables import text
+from gradwire.harness.statistics.widths import check_budgets
+
+JSON, TABLES, PLOTS = "statistics.json", "tables.txt", "plots"
+
+
+def check(config: DictConfig) -> None:
+    """ValueError in one line if the numbers are out of range or the file cannot be read."""
+    budgets = config.statistics.bits
+    if not isinstance(budgets, ListConfig) or not budgets or not all(map(_is_number, budgets)):
+        raise ValueError(
+            f"statistics.bits={budgets} must be a list of numbers, e.g. statistics.bits=[3,4,5,6]"
+        )
+    check_budgets("statistics.bits", budgets)
+    megabytes = config.statistics.bucket_mb
+    if not _is_number(megabytes) or megabytes <= 0:
+        raise ValueError(f"statistics.bucket_mb={megabytes} must be a number greater than 0")
+    read_gradients(config.gradients)
+
+
+def name(config: DictConfig) -> str:
+    """`statistics-<file>`."""
+    return f"statistics-{Path(config.gradients).stem}"
+
+
+def run(config: DictConfig, directory: Path) -> int:
+    """Print the tables and leave them in `directory` with `statistics.json` and plots; the exit code.
+
+    Statistics that are there already are shown again.
+    """
+    check_directory(config, directory)
+    if is_finished(config, directory):
+        print(f"already finished: {directory} (resume=never runs it again)")
+    else:
+        with done_at_once(config, directory):
+            _write(config, directory)
+    print((directory / TABLES).read_text(), end="")
+    print(f"run: {directory}")
+    return 0
+
+
+def _write(config: DictConfig, directory: Path) -> None:
+    gradients = read_gradients(config.gradients)
+    wrong = first_not_finite(gradients.values)
+    if wrong is not None:
+        worker, coordinate = wrong
+        raise ValueError(
+            f"gradients={config.gradients}: coordinate {coordinate} of worker {worker} is "
+            f"{float(gradients.values[worker, coordinate])}; statistics need finite gradients"
+        )
+    found = _collect(config, gradients)
+    heading = _heading(config, gradients)
+    write_atomically(directory / JSON, found.to_json(_about(config, gradients)))
+    write_atomically(directory / TABLES, text(found, heading) + "\n")
+    write_plots(plots(found, heading), directory / PLOTS)
+
+
+def _collect(config: DictConfig, gradients: SavedGradients) -> Statistics:
+    layouts = gradients.layouts(config.statistics.bucket_mb)
+    budgets = list(map(float, config.statistics.bits))
+    return collect(gradients.values, layouts, budgets, config.seed)
+
+
+def _heading(config: DictConfig, gradients: SavedGradients) -> str:
+    workers = f"{gradients.workers} worker{'s' if gradients.workers > 1 else ''}"
+    return f"{Path(config.gradients).name} · {workers} · {gradients.numel:,} coordinates"
+
+
+def _about(config: DictConfig, gradients: SavedGradients) -> dict[str, Any]:
+    commit, dirty = git_state()
+    return {
+        "gradients": str(config.gradients),
+        "num_workers": gradients.workers,
+        "num_coordinates": gradients.numel,
+        "dtype": str(gradients.values.dtype).removeprefix("torch."),
+        "about": {key: value for key, value in (gradients.about or {}).items() if key != "buckets"},
+        "seed": config.seed,
+        "commit": commit,
+        "dirty": dirty,
+        "code_hash": code_hash(),
+    }
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)

@@ -1,0 +1,103 @@
+"""Files of saved gradients: what is written is read back, other people's files are read, bad ones refused."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import save_file
+
+from gradwire.codecs.interface import Layout
+from gradwire.harness.replay.gradients import SavedGradients, read_gradients, write_gradients
+
+LAYOUTS = (Layout(("a", "b"), ((2, 3), (4,)), (0, 6), 10), Layout(("c",), ((5,),), (0,), 5))
+VALUES = torch.arange(45, dtype=torch.float32).view(3, 15)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
+def test_what_is_written_is_read_back(dtype: torch.dtype, tmp_path: Path) -> None:
+    path = tmp_path / "new" / "step3.safetensors"
+    write_gradients(path, VALUES.to(dtype), LAYOUTS, {"step": 3})
+    found = read_gradients(path)
+    assert torch.equal(found.values, VALUES.to(dtype))
+    assert [(layout.names, layout.shapes, layout.offsets, layout.numel) for layout in found.buckets] == [
+        (layout.names, layout.shapes, layout.offsets, layout.numel) for layout in LAYOUTS
+    ]
+    assert {layout.dtype for layout in found.buckets} == {dtype}
+    assert found.about is not None
+    assert found.about["step"] == 3
+    assert [file.name for file in path.parent.iterdir()] == [path.name]
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float16])
+def test_npz(dtype: type, tmp_path: Path) -> None:
+    np.savez(tmp_path / "own.npz", gradients=VALUES.numpy().astype(dtype))
+    found = read_gradients(tmp_path / "own.npz")
+    assert torch.equal(found.values.float(), VALUES)
+    assert found.values.element_size() == np.dtype(dtype).itemsize
+    assert found.buckets == ()
+    assert (found.workers, found.numel) == (3, 15)
+
+
+def test_npz_with_bfloat16_as_integers_and_a_layout(tmp_path: Path) -> None:
+    bits = VALUES.to(torch.bfloat16).view(torch.int16).numpy().view(np.uint16)
+    text = json.dumps({"buckets": [{"names": ["w"], "shapes": [[3, 5]]}]})
+    np.savez_compressed(tmp_path / "own.npz", bf16=bits, layout=text)
+    found = read_gradients(tmp_path / "own.npz")
+    assert torch.equal(found.values, VALUES.to(torch.bfloat16))
+    assert found.buckets[0].shapes == ((3, 5),)
+
+
+def test_anonymous_gradients_are_cut_into_equal_buckets() -> None:
+    gradients = SavedGradients(torch.zeros(2, 1000))
+    assert [layout.numel for layout in gradients.layouts(25.0)] == [1000]
+    layouts = gradients.layouts(300 * 4 / 2**20)
+    assert [layout.numel for layout in layouts] == [250] * 4
+    assert len({layout.uid for layout in layouts}) == 4
+    assert [layout.numel for layout in SavedGradients(torch.zeros(2, 7)).layouts(12 / 2**20)] == [3, 3, 1]
+
+
+def bad_files(folder: Path) -> dict[str, str]:
+    """Name of a file -> what its refusal says."""
+    np.savez(folder / "names.npz", other=VALUES.numpy())
+    np.savez(folder / "flat.npz", gradients=VALUES.numpy().ravel())
+    np.savez(folder / "integers.npz", gradients=VALUES.numpy().astype(np.int64))
+    np.savez(folder / "objects.npz", gradients=np.array([{"a": 1}], dtype=object))
+    np.savez(folder / "signed.npz", bf16=VALUES.numpy().astype(np.int16))
+    np.savez(folder / "empty.npz", gradients=np.zeros((4, 0), dtype=np.float32))
+    np.savez(
+        folder / "buckets.npz",
+        gradients=VALUES.numpy(),
+        layout=json.dumps({"buckets": [{"names": ["w"], "shapes": [[3, 4]]}]}),
+    )
+    np.savez(folder / "text.npz", gradients=VALUES.numpy(), layout="no JSON")
+    (folder / "broken.npz").write_bytes(b"PK nothing")
+    (folder / "broken.safetensors").write_bytes(b"\x00" * 40)
+    save_file({"weights": VALUES}, folder / "names.safetensors")
+    (folder / "table.csv").write_text("1,2\n")
+    return {
+        "names.npz": "no array gradients",
+        "flat.npz": r"shape \(45,\), not \(workers, coordinates\)",
+        "integers.npz": "int64, not float32, float16 or bfloat16",
+        "objects.npz": "allow_pickle=False",
+        "signed.npz": "int16, not uint16",
+        "empty.npz": r"shape \(4, 0\)",
+        "buckets.npz": "buckets have 12 coordinates, gradients has 15",
+        "text.npz": "cannot be read",
+        "broken.npz": "cannot be read",
+        "broken.safetensors": "cannot be read",
+        "names.safetensors": "it has weights, and no array gradients",
+        "table.csv": r"another suffix; give a file \.safetensors or \.npz",
+        "absent.npz": "is not there",
+    }
+
+
+def test_bad_files_are_refused_in_one_line(tmp_path: Path) -> None:
+    for name, message in bad_files(tmp_path).items():
+        with pytest.raises(ValueError, match=message) as refused:
+            read_gradients(tmp_path / name)
+        assert name in str(refused.value)
+        assert "\n" not in str(refused.value)

@@ -1,0 +1,66 @@
+"""`measure.save_gradients_at`: gradients of chosen steps, ready for a replay, and nothing else changes."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from pool import Workers
+from training_jobs import tiny_run, train_all_virtually, train_rank
+
+from gradwire.harness.config.compose import compose
+from gradwire.harness.config.errors import ConfigError
+from gradwire.harness.config.validate import validate_any
+from gradwire.harness.record.finite_json import loads
+from gradwire.harness.replay.gradients import read_gradients
+from gradwire.harness.tasks import replay
+
+SETTINGS = ("cluster.workers=3", "codec=dynamiq", "measure.save_gradients_at=[1,2]")
+
+
+def losses(directory: Path) -> list[tuple[float, float | None]]:
+    rows = [loads(line) for line in (directory / "steps.jsonl").read_text().splitlines()]
+    return [(row["loss"], row.get("vnmse")) for row in rows]
+
+
+def test_both_worlds_save_the_same_gradients(tmp_path: Path, workers: Workers) -> None:
+    train_all_virtually(tiny_run(*SETTINGS, "cluster=virtual"), str(tmp_path / "virtual"))
+    workers(3)(train_rank, tiny_run(*SETTINGS), str(tmp_path / "real"))
+    for step in (1, 2):
+        files = [tmp_path / world / "gradients" / f"step{step}.safetensors" for world in ("real", "virtual")]
+        real, virtual = map(read_gradients, files)
+        assert torch.equal(real.values, virtual.values)
+        assert real.buckets == virtual.buckets
+        assert len(real.buckets) >= 3
+        assert real.workers == 3
+        assert not torch.equal(real.values[0], real.values[1])
+    assert sorted(path.name for path in (tmp_path / "real" / "gradients").iterdir()) == [
+        "step1.safetensors",
+        "step2.safetensors",
+    ]
+
+
+def test_saving_changes_nothing_else(tmp_path: Path) -> None:
+    train_all_virtually(tiny_run(*SETTINGS, "cluster=virtual"), str(tmp_path / "saving"))
+    train_all_virtually(tiny_run(*SETTINGS[:2], "cluster=virtual"), str(tmp_path / "plain"))
+    assert losses(tmp_path / "saving") == losses(tmp_path / "plain")
+
+
+def test_a_replay_repeats_the_runs_error(tmp_path: Path) -> None:
+    """The same gradients, buckets, seed and codec; the step is another one, hence the random numbers."""
+    train_all_virtually(
+        tiny_run(*SETTINGS[:2], "cluster=virtual", "measure.save_gradients_at=[0]"), str(tmp_path / "run")
+    )
+    file = tmp_path / "run" / "gradients" / "step0.safetensors"
+    config = validate_any(compose(["task=replay", f"gradients={file}", "replay.repeats=1"]))
+    assert replay.run(config, tmp_path / "replay") == 0
+    summary = json.loads((tmp_path / "replay" / "summary.json").read_text())
+    assert summary["vnmse_mean"] == pytest.approx(losses(tmp_path / "run")[0][1], rel=1e-6)
+    assert summary["gradients"]["model"] == "gpt2"
+
+
+def test_steps_beyond_the_run_are_refused() -> None:
+    with pytest.raises(ConfigError, match=r"measure\.save_gradients_at=\[1, 4\]: .* steps 0 to 3, and not 4"):
+        tiny_run("measure.save_gradients_at=[1,4]")
