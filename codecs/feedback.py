@@ -40,7 +40,7 @@ class ErrorFeedback:
         self._residuals: dict[str, Tensor] = {}
 
     def supports(self, topology: str, size: int, layout: Layout) -> str | None:
-        reason = self._lossy.refuses_feedback(1 if topology == "broadcast" else size)
+        reason = self._lossy.refuses_feedback(1 if topology == "broadcast" else size, layout)
         if reason is not None:
             return f"codec.ef=true diverges with codec={self.name}: {reason}"
         return self._codec.supports(topology, size, layout)

@@ -184,6 +184,8 @@ class About:
     """What is reduced before the gradients are."""
     state: str = "none"
     """What it remembers from step to step."""
+    topologies: str = ""
+    """Where it runs, if that is not for `supports` to say."""
     unbiased_if: str = ""
     """The setting that makes it unbiased where it is not by default: "codec.rounding=independent"."""
 
@@ -269,9 +271,9 @@ class HopCodec(StatelessCodec):
 class LossyHopCodec(HopCodec):
     """A hop-wise codec whose `plan()` gives `LossyHops`: error feedback can be put around it."""
 
-    def refuses_feedback(self, largest_sum: int) -> str | None:
-        """None, or why error feedback diverges around this codec, as it is set, where a worker encodes sums
-        of 1 to `largest_sum` gradients, each with what was lost of it before: see `feedback`.
+    def refuses_feedback(self, largest_sum: int, layout: Layout) -> str | None:
+        """None, or why error feedback diverges around this codec, as it is set, in a bucket of which a worker
+        encodes sums of 1 to `largest_sum` gradients, each with what was lost of it before: see `feedback`.
         """
         return None
 

@@ -21,7 +21,7 @@ class Native(StatelessCodec):
 
     unbiased = True
     one_at_a_time = True
-    about = About("the backend's own all-reduce", "not counted")
+    about = About("the backend's own all-reduce", "not counted", topologies="the backend's")
 
     async def synchronize(self, x: Tensor, round: Round, comm: Collectives) -> Tensor:
         return await comm.backend_sum(x / round.size)

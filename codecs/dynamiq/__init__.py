@@ -1,5 +1,6 @@
 """DynamiQ: compressed multi-hop all-reduce (see `codec` for the settings, `values` for the quantizer)."""
 
 from gradwire.codecs.dynamiq.codec import DynamiQ
+from gradwire.codecs.dynamiq.uniform_codec import UniformQuantization
 
-__all__ = ["DynamiQ"]
+__all__ = ["DynamiQ", "UniformQuantization"]

@@ -1,4 +1,4 @@
-"""Super-groups and groups: how a bucket is cut, and the exact powers of two it is scaled by (DynamiQ §3)."""
+"""Super-groups: how a bucket is cut, and the exact powers of two it is scaled by (DynamiQ §3)."""
 
 from __future__ import annotations
 
@@ -8,17 +8,12 @@ from torch import Tensor
 from gradwire.codecs.floats import power_of_two
 
 SUPER_GROUP = 256
-"""Coordinates that share a bit width, a mean and a bf16 scale."""
-
-GROUP = 16
-"""Coordinates that share a uint8 scale."""
-
-GROUPS = SUPER_GROUP // GROUP
+"""Coordinates that share a bit width and a mean."""
 
 TILE = 512
 """Super-groups processed at a time: temporaries of 512 KiB stay near a core, the cost of a call is spread."""
 
-# Exponent field of 2⁻¹⁰⁰. A super-group whose maximum lies below is sent as zeros, and no scaling goes
+# Exponent field of 2⁻¹⁰⁰. What has a bf16 scale and a maximum below is sent as zeros, and no scaling goes
 # further down, so that every factor and its inverse are normal numbers.
 SMALLEST_EXPONENT = 27
 LARGEST_EXPONENT = 254

@@ -11,26 +11,32 @@ from torch import Tensor
 
 from gradwire.codecs.checks import check_choice, check_range
 from gradwire.codecs.dynamiq.allocation import Allocation
-from gradwire.codecs.dynamiq.blocks import to_super_groups
+from gradwire.codecs.dynamiq.blocks import num_super_groups, to_super_groups
+from gradwire.codecs.dynamiq.format import Format, Scales
 from gradwire.codecs.dynamiq.hops import DynamiQHops
-from gradwire.codecs.dynamiq.kernels import Coder, ScaleRounding
+from gradwire.codecs.dynamiq.kernels import Coder
+from gradwire.codecs.dynamiq.losses import feedback_diverges, lost_share
 from gradwire.codecs.dynamiq.plan import make_plan
 from gradwire.codecs.dynamiq.rounding import MAX_WORKERS, Dither, Rounding
-from gradwire.codecs.dynamiq.sizes import OVERHEAD_BITS, ChunkSize, budget_limits, chunk_size
-from gradwire.codecs.dynamiq.statistics import BYTES_PER_SUPER_GROUP, super_group_statistics
-from gradwire.codecs.dynamiq.tables import WIDTHS, values_of
-from gradwire.codecs.dynamiq.upgrades import paper_upgrades
-from gradwire.codecs.interface import About, HopCodec, Layout, Op, Round
+from gradwire.codecs.dynamiq.scaling import ScaleRounding
+from gradwire.codecs.dynamiq.sizes import ChunkSize, budget_limits, chunk_size
+from gradwire.codecs.dynamiq.statistics import super_group_statistics
+from gradwire.codecs.dynamiq.tables import WIDTHS, Kind, values_of
+from gradwire.codecs.dynamiq.upgrades import Upgrades, measured_upgrades, paper_upgrades
+from gradwire.codecs.interface import About, Layout, LossyHopCodec, Op, Round
 from gradwire.codecs.random import stream_key
 
 DTYPES = (torch.float32, torch.bfloat16, torch.float16)
+
+FOLLOWING = 16
+"""Super-groups of a chunk from which on widths follow what error feedback keeps."""
 
 logger = logging.getLogger(__name__)
 
 
 @dataclass
-class DynamiQ(HopCodec):
-    """DynamiQ with groups of 16 and super-groups of 256 coordinates.
+class DynamiQ(LossyHopCodec):
+    """DynamiQ with super-groups of 256 coordinates; each of its techniques can be replaced by a simpler one.
 
     Unbiased with `rounding="independent"`; correlated rounding has less error and, over several hops, a small
     bias. Raises ValueError for settings outside their range.
@@ -38,26 +44,56 @@ class DynamiQ(HopCodec):
 
     name: str = "dynamiq"
 
-    bits: float = 5.0
-    """Everything on the wire, in bits per coordinate: codes, scales and statistics."""
+    bits: float | None = 5.0
+    """Everything on the wire, in bits per coordinate: codes, scales and statistics. None with a single width:
+    what that takes."""
 
     widths: list[int] = field(default_factory=lambda: [2, 4, 8])
-    """Bits per coordinate a super-group may get: some of 1, 2, 4, 8 and 16."""
+    """Bits per coordinate a super-group may get; a single one is given to all of them."""
 
     allocation: str = "fast"
     """How widths are chosen: one threshold by counting (`fast`), or sorting without rounding (`exact`)."""
 
-    rounding: str = "correlated"
-    """`correlated` among the workers, or `independent` (DynamiQ §3.4)."""
+    errors: str = "powers"
+    """What a width's error is taken for when widths are chosen: `powers` of four, 4^−w, as in the paper, or
+    `measured` ones."""
+
+    values: str = "nonuniform"
+    """Quantization values: `nonuniform` (DynamiQ §3.3), `uniform`, or `distinct`: non-uniform, none of them
+    twice."""
+
+    epsilon_2: float = 0.5
+    """Non-uniformity of the quantization values at 2 bits, where it only matters if they are distinct."""
+
+    epsilon_3: float = 0.4
+    """The same at 3 bits."""
+
+    epsilon_4: float = 0.25
+    """The same at 4 bits."""
+
+    epsilon_5: float = 0.15
+    """The same at 5 bits."""
+
+    epsilon_6: float = 0.1
+    """The same at 6 bits."""
+
+    epsilon_8: float = 0.06
+    """The same at 8 bits."""
+
+    group: int = 16
+    """Coordinates that share a scale: 16 or 32."""
+
+    scales: str = "hierarchical"
+    """`hierarchical`: one byte per group and one bf16 per super-group (DynamiQ §3.3); `bf16`: one a group."""
 
     scale_rounding: str = "stochastic"
     """Of group scales: `stochastic` as in the paper, or `ceil` as in its authors' released code."""
 
-    epsilon_4: float = 0.25
-    """Non-uniformity of the quantization values at 4 bits (DynamiQ §3.3)."""
+    mean: bool = True
+    """Subtract the workers' mean of each super-group, which is then sent in the first all-reduce."""
 
-    epsilon_8: float = 0.06
-    """The same at 8 bits."""
+    rounding: str = "correlated"
+    """`correlated` among the workers, or `independent` (DynamiQ §3.4)."""
 
     exact_size: bool = False
     """Send only the bytes in use; message sizes then depend on the gradient. CPU only."""
@@ -71,12 +107,15 @@ class DynamiQ(HopCodec):
 
     def __post_init__(self) -> None:
         self._check_widths()
-        low, high = budget_limits(self.widths)
-        codes = " to ".join(f"{width}" for width in sorted({min(self.widths), max(self.widths)}))
-        check_range(self, "bits", low, high, f"{codes} bits of code and {OVERHEAD_BITS:g} of metadata")
+        check_choice(self, "group", (16, 32))
+        check_choice(self, "scales", get_args(Scales))
+        self._format = Format(tuple(self.widths), self.group, cast(Scales, self.scales), self.mean)
+        self._check_bits()
         check_choice(self, "allocation", get_args(Allocation))
-        check_range(self, "epsilon_4", 0.03, 0.5, "0.25 is best on real gradients")
-        check_range(self, "epsilon_8", 0.03, 0.5, "0.06 is best on real gradients")
+        check_choice(self, "errors", ("powers", "measured"))
+        check_choice(self, "values", get_args(Kind))
+        for width, best in ((2, 0.5), (3, 0.4), (4, 0.25), (5, 0.15), (6, 0.1), (8, 0.06)):
+            check_range(self, f"epsilon_{width}", 0.03, 0.5, f"{best} is best on real gradients")
         check_choice(self, "rounding", get_args(Rounding))
         check_choice(self, "scale_rounding", get_args(ScaleRounding))
         self.unbiased = self.rounding == "independent"
@@ -91,40 +130,82 @@ class DynamiQ(HopCodec):
             )
         self.widths = sorted(widths)
 
+    def _check_bits(self) -> None:
+        low, high = budget_limits(self._format)
+        if self.bits is None and len(self.widths) > 1:
+            raise ValueError(f"codec.bits=null: choose a value from {low} to {high}, or a single width")
+        if self.bits is not None:
+            codes = " to ".join(f"{width}" for width in sorted({self.widths[0], self.widths[-1]}))
+            overhead = self._format.overhead_bits
+            check_range(self, "bits", low, high, f"{codes} bits of code and {overhead:g} of metadata")
+        self._bits = low if self.bits is None else self.bits
+
     def supports(self, topology: str, size: int, layout: Layout) -> str | None:
         if size > MAX_WORKERS:
-            return f"codec=dynamiq runs on at most {MAX_WORKERS} workers, got {size}"
+            return f"codec={self.name} runs on at most {MAX_WORKERS} workers, got {size}"
         if self.exact_size and layout.device.type != "cpu":
             return "codec.exact_size=true needs sizes on the host; it runs on CPU only"
         if layout.dtype not in DTYPES:
-            return f"codec=dynamiq compresses float32, bfloat16 and float16 gradients, got {layout.dtype}"
+            return f"codec={self.name} compresses float32, bfloat16 and float16 gradients, got {layout.dtype}"
         return None
 
+    def refuses_feedback(self, largest_sum: int, layout: Layout) -> str | None:
+        """In a bucket of few super-groups some stay at the smallest width whatever they keep."""
+        code_bits = self._bits - self._format.overhead_bits
+        few = num_super_groups(layout.numel) < FOLLOWING * largest_sum
+        kind = cast(Kind, self.values)
+        share = lost_share(self.widths, self.widths[0] if few else code_bits, kind, self.group)
+        if not feedback_diverges(share, largest_sum):
+            return None
+        reason = (
+            f"with codec.widths={self.widths} and {self._bits:g} bits each encoding loses {100 * share:.0f} "
+            f"% of the energy, too much for sums of {largest_sum} gradients; give it more bits"
+        )
+        small = f", or buckets larger than {layout.numel} coordinates" if few else ""
+        return reason + small
+
     def statistics(self, x: Tensor, round: Round) -> list[tuple[Tensor, Op]]:
+        if not self._format.statistics_bytes:
+            return []
         mean, norm = super_group_statistics(to_super_groups(x), x.numel())
-        return [(mean, "sum"), (norm, "norm")]
+        means: list[tuple[Tensor, Op]] = [(mean, "sum")] if self._format.mean else []
+        norms: list[tuple[Tensor, Op]] = [(norm, "norm")] if self._format.norm else []
+        return means + norms
 
     def plan(self, x: Tensor, round: Round, reduced: list[Tensor], num_chunks: int) -> DynamiQHops:
-        mean_sum, norm = reduced
-        sizes, upgrades = self._sizes(x.numel(), num_chunks), paper_upgrades(tuple(self.widths))
-        allocation = cast(Allocation, self.allocation)
-        plan = make_plan(mean_sum, norm, round.size, sizes, upgrades, allocation, self.exact_size)
+        absent = torch.zeros(num_super_groups(x.numel()), dtype=torch.bfloat16, device=x.device)
+        mean_sum = reduced[0] if self._format.mean else absent
+        norm = reduced[-1] if self._format.norm else absent
+        plan = make_plan(
+            mean_sum,
+            norm,
+            round.size,
+            self._sizes(x.numel(), num_chunks),
+            self._upgrades(),
+            self._format,
+            cast(Allocation, self.allocation),
+            self.exact_size,
+        )
         return DynamiQHops(x, round.size, plan, self._coder(x, round))
+
+    def _upgrades(self) -> Upgrades:
+        if self.errors == "measured":
+            return measured_upgrades(self._format.widths, self.group)
+        return paper_upgrades(self._format.widths)
 
     def _sizes(self, numel: int, num_chunks: int) -> tuple[ChunkSize, ...]:
         """The chunks' capacities; with the statistics they keep to the budget, or to the smallest size."""
-        sizes = tuple(
-            chunk_size(numel, num_chunks, chunk, self.bits, self.widths) for chunk in range(num_chunks)
-        )
-        spent = 8 * sum(size.capacity + BYTES_PER_SUPER_GROUP * size.super_groups for size in sizes)
+        form, bits = self._format, self._bits
+        sizes = tuple(chunk_size(numel, num_chunks, chunk, bits, form) for chunk in range(num_chunks))
+        spent = 8 * sum(size.capacity + form.statistics_bytes * size.super_groups for size in sizes)
         over_budget = any(size.over_budget for size in sizes)
-        assert over_budget or spent <= self.bits * numel, f"{numel} coordinates exceed codec.bits={self.bits}"
-        if over_budget and not self._warned:
+        assert over_budget or spent <= bits * numel, f"{numel} coordinates exceed codec.bits={bits}"
+        if over_budget and len(form.widths) > 1 and not self._warned:
             self._warned = True
             logger.warning(
                 "codec.bits=%g: a bucket of %d coordinates in %d chunks is too small for it, it takes "
                 "%.4g bits a coordinate",
-                self.bits,
+                bits,
                 numel,
                 num_chunks,
                 spent / numel,
@@ -132,8 +213,10 @@ class DynamiQ(HopCodec):
         return sizes
 
     def _coder(self, x: Tensor, round: Round) -> Coder:
-        epsilons = {4: self.epsilon_4, 8: self.epsilon_8}
-        values = {width: values_of(width, epsilons.get(width, 0.0), x.device) for width in self.widths}
+        kind, values = cast(Kind, self.values), {}
+        for width in self.widths:
+            epsilon = getattr(self, f"epsilon_{width}", 0.0)
+            values[width] = values_of(width, kind, epsilon, x.device, self.group)
         key = stream_key(round.seed, round.step, round.layout.uid)
-        dither = Dither(key, round.rank, round.size, cast(Rounding, self.rounding))
-        return Coder(values, dither, cast(ScaleRounding, self.scale_rounding))
+        dither = Dither(key, round.rank, round.size, cast(Rounding, self.rounding), self.group)
+        return Coder(values, dither, cast(ScaleRounding, self.scale_rounding), self._format)

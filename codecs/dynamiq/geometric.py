@@ -1,4 +1,4 @@
-"""Non-uniform values at 2, 4 and 8 bits, in geometric progression (DynamiQ §3.3).
+"""Non-uniform values at 2 to 8 bits, in geometric progression (DynamiQ §3.3).
 
 A coordinate of b bits is a sign and a level r ≤ R = 2^(b−1) − 1 of value f(ε, r) = (a^r − 1)/(a^R − 1) of its
 group's maximum, a = 1 + 2ε². Rounding is defined by a count, every operation rounded to float32 once:
@@ -17,7 +17,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from gradwire.codecs.dynamiq.values import Values, signed_codes
+from gradwire.codecs.dynamiq.packing import decoding_table
+from gradwire.codecs.dynamiq.values import Parameter, Values, signed_codes
 
 _GRID = float(1 << 22)
 """a is a multiple of 2⁻²²: a, a − 1 and 1 + (a − 1)/2 are then float32 numbers, and w cannot fall below 1."""
@@ -25,9 +26,12 @@ _GRID = float(1 << 22)
 
 @dataclass(frozen=True)
 class Geometric(Values):
-    """`thresholds` is T[0…R], float32; `step` is a − 1."""
+    """`thresholds` is T[0…R], float32, or several tables of which a row's begins at `first`, (rows, 1) int32;
+    `step` is a − 1 and `levels_per_octave` 1/log₂ a."""
 
     thresholds: Tensor
+    levels_per_octave: Parameter
+    first: Tensor | int
 
     @property
     def largest(self) -> int:
@@ -38,13 +42,23 @@ class Geometric(Values):
         return signed_codes(count_levels(y.add_(1), w, self), x, self.width).to(torch.uint8)
 
 
-def geometric_values(width: int, epsilon: float, device: torch.device) -> Geometric:
-    """The values of `width` ∈ {2, 4, 8}. At 2 bits ε has no effect and a = 2 makes t exact."""
-    step = 1.0 if width == 2 else round(2 * epsilon * epsilon * _GRID) / _GRID
-    # Powers by repeated multiplication: the C library's pow may differ between machines.
+def progression_step(epsilon: float) -> float:
+    """a − 1 = 2ε², a multiple of 2⁻²²."""
+    return round(2 * epsilon * epsilon * _GRID) / _GRID
+
+
+def geometric_powers(step: float, largest: int) -> list[float]:
+    """1, a, …, a^largest, by repeated multiplication: the C library's pow may differ between machines."""
     powers = [1.0]
-    for _ in range((1 << (width - 1)) - 1):
+    for _ in range(largest):
         powers.append(powers[-1] * (1 + step))
+    return powers
+
+
+def geometric_values(width: int, epsilon: float, device: torch.device) -> Geometric:
+    """The values of `width` from 2 to 8 bits. At 2 bits ε has no effect and a = 2 makes t exact."""
+    step = 1.0 if width == 2 else progression_step(epsilon)
+    powers = geometric_powers(step, (1 << (width - 1)) - 1)
     span = powers[-1] - 1
     values = torch.tensor([(power - 1) / span for power in powers], dtype=torch.float32)
     return Geometric(
@@ -52,18 +66,11 @@ def geometric_values(width: int, epsilon: float, device: torch.device) -> Geomet
         span=torch.tensor(span, dtype=torch.float32).item(),
         centre=1 + step / 2,
         step=step,
-        decoded=_by_byte(values, width).to(device),
+        decoded=decoding_table(torch.cat((values, -values)), width).to(device),
         thresholds=torch.tensor(powers, dtype=torch.float32, device=device),
+        levels_per_octave=levels_per_octave(step),
+        first=0,
     )
-
-
-def _by_byte(values: Tensor, width: int) -> Tensor:
-    """The signed values packed in each byte, as (256,) elements of 4·8/width bytes."""
-    shifts = torch.arange(0, 8, width)
-    codes = (torch.arange(256)[:, None] >> shifts) & ((1 << width) - 1)
-    decoded = torch.cat((values, -values))[codes].contiguous()
-    element = {8: torch.float32, 4: torch.float64, 2: torch.complex128}[width]
-    return decoded.view(element).flatten()
 
 
 def count_levels(t: Tensor, w: Tensor, table: Geometric) -> Tensor:
@@ -74,9 +81,9 @@ def count_levels(t: Tensor, w: Tensor, table: Geometric) -> Tensor:
     """
     if table.largest == 1:
         return (t > w).to(torch.int32)
-    estimate = t.log2().mul_(1 / _log2(1 + table.step)).sub_(0.75).clamp_(0, table.largest - 2)
+    estimate = t.log2().mul_(table.levels_per_octave).sub_(0.75).clamp_(0, table.largest - 2)
     level = estimate.to(torch.int32)
-    flat = level.view(-1)
+    flat = (level + table.first).view(-1)
     lower = table.thresholds.index_select(0, flat).view_as(t)
     upper = table.thresholds.index_select(0, flat + 1).view_as(t)
     # p − t has the exact sign of the comparison t > p; an arithmetic shift turns it into −1 or 0.
@@ -85,5 +92,6 @@ def count_levels(t: Tensor, w: Tensor, table: Geometric) -> Tensor:
     return level.sub_(above_lower).sub_(above_upper)
 
 
-def _log2(x: float) -> float:
-    return float(torch.tensor(x, dtype=torch.float64).log2())
+def levels_per_octave(step: float) -> float:
+    """1/log₂ a, for estimates: its last bits decide nothing."""
+    return 1 / float(torch.tensor(1 + step, dtype=torch.float64).log2())

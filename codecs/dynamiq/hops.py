@@ -14,7 +14,7 @@ from gradwire.codecs.floats import constant
 
 
 class DynamiQHops:
-    """Partial sums of the mean-free super-groups, float32, in the order of the messages."""
+    """`LossyHops` of the mean-free super-groups: partial sums, float32, in the order of the messages."""
 
     def __init__(self, x: Tensor, workers: int, plan: Plan, coder: kernels.Coder) -> None:
         """`x` is this worker's bucket, (numel,) of a floating dtype; it is not written to."""
@@ -22,6 +22,7 @@ class DynamiQHops:
         self._plan, self._coder = plan, coder
         self._sums = to_super_groups(x).index_select(0, plan.order).sub_(plan.mean[:, None])
         self._clear_padding()
+        self._losses: Tensor | None = None
 
     def _clear_padding(self) -> None:
         """Undo the subtraction of the mean beyond the bucket's end, unless it made the super-group NaN."""
@@ -49,6 +50,7 @@ class DynamiQHops:
             rows = self._plan.rows[chunk]
             super_groups, counts = self._plan.order[rows], self._plan.counts[chunk]
             kernels.compress(self._sums[rows], super_groups, counts, self._coder, message)
+            self._add_losses(chunk, message)
 
     def accumulate(self, message: Tensor, chunks: range) -> None:
         for chunk, part in self._each(chunks, message):
@@ -63,6 +65,7 @@ class DynamiQHops:
             kernels.decompress_accumulate_recompress(
                 source, self._sums[rows], super_groups, counts, self._coder, target
             )
+            self._add_losses(chunk, target)
 
     def seal(self, message: Tensor | None, chunks: range, out: Tensor) -> None:
         if message is None:
@@ -78,5 +81,22 @@ class DynamiQHops:
 
     def finish(self) -> Tensor:
         mean = self._sums.div_(constant(self._workers, self._sums)).add_(self._plan.mean[:, None])
-        result = torch.empty_like(mean).index_copy_(0, self._plan.order, mean)
-        return result.view(-1)[: self._numel].to(self._dtype)
+        return self._in_layout_order(mean).to(self._dtype)
+
+    def _in_layout_order(self, rows: Tensor) -> Tensor:
+        """(super-groups, 256) in the order of the messages as (numel,), without the padding."""
+        return torch.empty_like(rows).index_copy_(0, self._plan.order, rows).view(-1)[: self._numel]
+
+    def _add_losses(self, chunk: int, message: Tensor) -> None:
+        if self._losses is not None:
+            rows = self._plan.rows[chunk]
+            decoded = torch.empty_like(self._sums[rows])
+            kernels.decompress(message, self._plan.counts[chunk], self._coder, decoded)
+            self._losses[rows] += self._sums[rows] - decoded
+
+    def keep_losses(self) -> None:
+        self._losses = torch.zeros_like(self._sums)
+
+    def losses(self) -> Tensor:
+        assert self._losses is not None, "losses() without keep_losses()"
+        return self._in_layout_order(self._losses)

@@ -1,7 +1,8 @@
 """Where things lie in a chunk's message, and in which order a chunk holds its super-groups.
 
-Codes come first, in runs of one width (the largest first) and by super-group index within a run; then 16
-group scales a super-group; then their bf16 scales. What the chunk's capacity leaves over is zero.
+Codes come first, in runs of one width (the largest first) and by super-group index within a run; then the
+group scales of each super-group; then, if scales are hierarchical, the super-groups' bf16 scales. What the
+chunk's capacity leaves over is zero.
 """
 
 from __future__ import annotations
@@ -12,8 +13,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from gradwire.codecs.dynamiq.blocks import GROUPS, TILE
+from gradwire.codecs.dynamiq.blocks import TILE
+from gradwire.codecs.dynamiq.format import Format
 from gradwire.codecs.dynamiq.sizes import code_bytes, used_bytes
+
+_DTYPES = {1: torch.uint8, 2: torch.int16}
 
 
 @dataclass(frozen=True)
@@ -28,16 +32,18 @@ class Tile:
     scales: Tensor
 
 
-def tiles(message: Tensor, counts: Mapping[int, int]) -> Iterator[Tile]:
+def tiles(message: Tensor, counts: Mapping[int, int], format: Format) -> Iterator[Tile]:
     """Cut a chunk's message (uint8) into tiles of at most `TILE` super-groups; tensors are views.
 
-    Per tile of g rows: `codes` (g, 32·width) uint8, `group_scales` (g, 16) uint8, `scales` (g,) int16.
+    Per tile of g rows: `codes` (g, 32·width) uint8; `group_scales` (g, 16) uint8 and `scales` (g,) int16, or
+    with bf16 scales per group `group_scales` (g, 16) int16 and `scales` empty. Groups of 32: 8 instead of 16.
     """
     total = sum(counts.values())
     end_of_codes = sum(code_bytes(width) * number for width, number in counts.items())
-    end_of_groups = end_of_codes + GROUPS * total
-    group_scales = message[end_of_codes:end_of_groups].view(total, GROUPS)
-    scales = message[end_of_groups : end_of_groups + 2 * total].view(torch.int16)
+    end_of_groups = end_of_codes + format.groups * format.group_scale_bytes * total
+    group_scales = message[end_of_codes:end_of_groups].view(_DTYPES[format.group_scale_bytes])
+    group_scales = group_scales.view(total, format.groups)
+    scales = message[end_of_groups : used_bytes(counts, format)].view(torch.int16)
     row = offset = 0
     for width in sorted(counts, reverse=True):
         stop = row + counts[width]
@@ -49,9 +55,9 @@ def tiles(message: Tensor, counts: Mapping[int, int]) -> Iterator[Tile]:
             row, offset = rows.stop, offset + size
 
 
-def clear_unused(message: Tensor, counts: Mapping[int, int]) -> None:
+def clear_unused(message: Tensor, counts: Mapping[int, int], format: Format) -> None:
     """Zero what a chunk's codes and scales leave of its message."""
-    message[used_bytes(counts) :].zero_()
+    message[used_bytes(counts, format) :].zero_()
 
 
 def message_order(widths: Tensor, total: int) -> Tensor:

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from gradwire.codecs.dynamiq.allocation import Allocation, allocate, norm_patterns
+from gradwire.codecs.dynamiq.format import Format
 from gradwire.codecs.dynamiq.message import message_order
 from gradwire.codecs.dynamiq.sizes import ChunkSize, align, used_bytes
 from gradwire.codecs.dynamiq.statistics import common_mean
@@ -24,14 +25,15 @@ class Plan:
     """One round's arrangement of a bucket.
 
     `order` (super-groups,) int64 lists super-group indices chunk after chunk as messages hold them, `mean`
-    (super-groups,) float32 their means in the same order, NaN where the statistics are not finite. `counts`
-    and `sizes` have one entry per chunk.
+    (super-groups,) float32 what is subtracted from them in the same order: their means, NaN where the
+    statistics are not finite. `counts` and `sizes` have one entry per chunk.
     """
 
     order: Tensor
     mean: Tensor
     counts: tuple[Mapping[int, int], ...]
     sizes: tuple[ChunkSize, ...]
+    format: Format
     exact_size: bool
 
     @cached_property
@@ -45,7 +47,9 @@ class Plan:
 
     def message_bytes(self, chunk: int) -> int:
         """Length of one chunk's message: its capacity, or the bytes used if sizes are exact."""
-        return align(used_bytes(self.counts[chunk])) if self.exact_size else self.sizes[chunk].capacity
+        if self.exact_size:
+            return align(used_bytes(self.counts[chunk], self.format))
+        return self.sizes[chunk].capacity
 
 
 def make_plan(
@@ -54,12 +58,14 @@ def make_plan(
     workers: int,
     sizes: tuple[ChunkSize, ...],
     upgrades: Upgrades,
+    format: Format,
     allocation: Allocation = "fast",
     exact_size: bool = False,
 ) -> Plan:
-    """The plan for reduced statistics, two bf16 tensors (super-groups,) on any device.
+    """The plan for reduced statistics, two bf16 tensors (super-groups,) on any device; zeros stand for one
+    that is not sent.
 
-    The number of super-groups of each width is read back to the host.
+    The number of super-groups of each width is read back to the host if there is a choice.
     """
     finite = mean_sum.isfinite() & norm.isfinite()
     total, num_chunks = norm.numel(), len(sizes)
@@ -69,11 +75,19 @@ def make_plan(
     spare = torch.tensor([size.spare for size in sizes], device=norm.device)
     widths = allocate(patterns.view(length, num_chunks).T, spare, upgrades, allocation)
     order = message_order(widths, total)
+    mean = common_mean(mean_sum, finite, workers)[order]
+    return Plan(order, mean, _count(widths, sizes, format), sizes, format, exact_size)
+
+
+def _count(widths: Tensor, sizes: tuple[ChunkSize, ...], format: Format) -> tuple[Mapping[int, int], ...]:
+    """How many super-groups of each width every chunk has; `widths` is (chunks, super-groups) int64."""
+    if len(format.widths) == 1:
+        return tuple({format.widths[0]: size.super_groups} for size in sizes)
     counts = []
-    numbers = torch.stack([(widths == width).sum(dim=1) for width in upgrades.widths], dim=1).tolist()
+    numbers = torch.stack([(widths == width).sum(dim=1) for width in format.widths], dim=1).tolist()
     for size, row in zip(sizes, numbers, strict=True):
-        count = dict(zip(upgrades.widths, row, strict=True))
+        count = dict(zip(format.widths, row, strict=True))
         # A chunk may lack the last super-group of the longest: what is absent was counted as smallest width.
-        count[min(count)] -= length - size.super_groups
+        count[min(count)] -= widths.shape[1] - size.super_groups
         counts.append(count)
-    return Plan(order, common_mean(mean_sum, finite, workers)[order], tuple(counts), sizes, exact_size)
+    return tuple(counts)

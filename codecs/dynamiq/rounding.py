@@ -15,7 +15,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from gradwire.codecs.dynamiq.blocks import GROUP, GROUPS, SUPER_GROUP
+from gradwire.codecs.dynamiq.blocks import SUPER_GROUP
 from gradwire.codecs.random import Key, halves, mix32, philox4x32
 
 Rounding = Literal["correlated", "independent"]
@@ -31,7 +31,8 @@ class Keys:
     """One worker's randomness for some super-groups, as far as it is not per coordinate.
 
     `super_groups` (rows,) int64 are their indices in the bucket, `order` (rows,) int32 is σ·2¹⁶, `within`
-    (rows, 16) int32 the 16-bit key within an interval, `scale_noise` (rows, 16) float32 an integer below 2¹⁶.
+    (rows, groups) int32 the 16-bit key within an interval, `scale_noise` (rows, groups) float32 an integer
+    below 2¹⁶.
     """
 
     super_groups: Tensor
@@ -45,12 +46,14 @@ class Keys:
 
 @dataclass(frozen=True)
 class Dither:
-    """The randomness of one worker in one round; `key` comes from seed, step and the bucket's uid."""
+    """The randomness of one worker in one round; `key` comes from seed, step and the bucket's uid, `group` is
+    the number of coordinates that share a scale."""
 
     key: Key
     rank: int
     workers: int
     rounding: Rounding
+    group: int = 16
 
     @property
     def range(self) -> int:
@@ -58,10 +61,10 @@ class Dither:
         return _RESOLUTION * (self.workers if self.rounding == "correlated" else 1)
 
     def private_words(self, super_groups: Tensor) -> Tensor:
-        """32 bits per group that only this worker uses, (rows, 16) int64: the low half is the key within an
-        interval, the high half rounds the group's scale."""
+        """32 bits per group that only this worker uses, (rows, groups) int64: the low half is the key within
+        an interval, the high half rounds the group's scale."""
         base = mix32(super_groups ^ self.key[1])[:, None] + self.key[0]
-        group = torch.arange(GROUPS, device=super_groups.device) * 0xC2B2_AE35
+        group = torch.arange(SUPER_GROUP // self.group, device=super_groups.device) * 0xC2B2_AE35
         return mix32(base + (self.rank + 1) * 0x85EB_CA6B + group)
 
     def worker_order(self, super_groups: Tensor) -> Tensor:
@@ -92,7 +95,8 @@ class Dither:
         # (h·n + σ·2¹⁶) mod N: N is subtracted first and added back where the difference is negative.
         interval = shared.mul_(self.workers).add_((keys.order - self.range)[:, None])
         interval.add_((interval >> 31).bitwise_and_(self.range))
-        return interval.view(-1, GROUPS, GROUP).bitwise_xor_(keys.within[:, :, None]).view(-1, SUPER_GROUP)
+        grouped = interval.view(*keys.within.shape, self.group)
+        return grouped.bitwise_xor_(keys.within[:, :, None]).view(-1, SUPER_GROUP)
 
     def centred(self, keys: Keys) -> Tensor:
         """V + ½ − N/2 as float32, exactly: symmetric about 0, so that its negative is the mirrored dither."""

@@ -1,11 +1,12 @@
-"""Hierarchical scales: one bf16 per super-group, one randomly rounded uint8 per group (DynamiQ §3.3)."""
+"""Scales as numbers: bf16 of super-groups or groups, uint8 of groups (DynamiQ §3.3)."""
 
 from __future__ import annotations
 
 import torch
 from torch import Tensor
 
-from gradwire.codecs.dynamiq.blocks import GROUPS, SMALLEST_EXPONENT
+from gradwire.codecs.dynamiq.blocks import SMALLEST_EXPONENT
+from gradwire.codecs.dynamiq.values import Parameter
 from gradwire.codecs.floats import constant
 
 _NAN = 0x7FC0
@@ -13,15 +14,23 @@ _LARGEST = 0x7F7F
 _SMALLEST_BITS = SMALLEST_EXPONENT << 23
 
 
-def super_group_scale(maximum: Tensor) -> Tensor:
-    """bf16 patterns (int32) of the smallest bf16 ≥ `maximum` (float32, non-negative or NaN).
+def super_group_scale(maximum: Tensor, spare: int = 0) -> Tensor:
+    """bf16 patterns (int32) of the smallest bf16 ≥ `maximum` (float32, non-negative or NaN) whose `spare` last
+    mantissa bits are 0.
 
     NaN when the maximum is not finite, so that the whole super-group decodes to NaN; 0 below 2⁻¹⁰⁰; the
     largest finite bf16 where rounding up would overflow.
     """
+    return rounded_scale(maximum, (1 << (16 + spare)) - 1, spare)
+
+
+def rounded_scale(maximum: Tensor, addend: Tensor | int, spare: int = 0) -> Tensor:
+    """The same with `addend` added to the float32 pattern before its last 16 + `spare` bits are dropped: ones
+    round up, as many random bits (int32, of the shape of `maximum`) are right on average."""
     bits = maximum.view(torch.int32)
-    pattern = (bits >> 16) + ((bits & 0xFFFF) != 0)
-    pattern = pattern.clamp_(max=_LARGEST).masked_fill_(bits < _SMALLEST_BITS, 0)
+    pattern = ((bits + addend) >> (16 + spare)) << spare
+    largest = _LARGEST >> spare << spare
+    pattern = pattern.clamp_(max=largest).masked_fill_(bits < _SMALLEST_BITS, 0)
     return pattern.masked_fill_(~maximum.isfinite(), _NAN)
 
 
@@ -31,13 +40,13 @@ def scale_value(pattern: Tensor) -> Tensor:
 
 
 def group_quotients(maximum: Tensor, scale: Tensor) -> Tensor:
-    """max|G|·(255/scale): (rows, 16) float32 for maxima (rows, 16) and scales (rows, 1)."""
+    """max|G|·(255/scale): (rows, groups) float32 for maxima (rows, groups) and scales (rows, 1)."""
     return maximum * constant(255, scale).div(scale)
 
 
-def inverse_maxima(span: float, maximum: Tensor) -> Tensor:
-    """K/max|G|, `span` being K: float32 of any shape."""
-    return constant(span, maximum).div(maximum)
+def inverse_maxima(span: Parameter, maximum: Tensor) -> Tensor:
+    """K/max|G|, `span` being K: (rows, groups) float32."""
+    return (span if isinstance(span, Tensor) else constant(span, maximum)).div(maximum)
 
 
 def stochastic_group_scales(quotient: Tensor, noise: Tensor) -> Tensor:
@@ -51,10 +60,10 @@ def stochastic_group_scales(quotient: Tensor, noise: Tensor) -> Tensor:
 
 
 def group_steps(patterns: Tensor, group_scales: Tensor) -> Tensor:
-    """Decoded scale of each group, r_G·(scale/255): (rows, 16) float32, NaN where the super-group's is.
+    """Decoded scale of each group, r_G·(scale/255): (rows, groups) float32, NaN where the super-group's is.
 
-    `patterns` is (rows,) int32, `group_scales` (rows, 16) of any dtype. The division comes first: r_G·scale
-    could overflow.
+    `patterns` is (rows,) int32, `group_scales` (rows, groups) of any dtype. The division comes first:
+    r_G·scale could overflow.
     """
     unit = scale_value(patterns)
-    return unit.div_(constant(255, unit))[:, None] * group_scales.to(torch.float32).view(-1, GROUPS)
+    return unit.div_(constant(255, unit))[:, None] * group_scales.to(torch.float32)

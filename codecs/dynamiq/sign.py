@@ -13,22 +13,24 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from gradwire.codecs.dynamiq.blocks import GROUP, GROUPS
+from gradwire.codecs.dynamiq.packing import decoding_table
 from gradwire.codecs.dynamiq.values import Values
 
 
 @dataclass(frozen=True)
 class Sign(Values):
-    """Code 0 is +max, code 1 is −max."""
+    """Code 0 is +max, code 1 is −max; `group` coordinates share a maximum."""
+
+    group: int
 
     def codes(self, y: Tensor, w: Tensor, x: Tensor) -> Tensor:
         kept = y > w
         down = (x.view(torch.int32) < 0).eq_(kept)
-        alive = y.view(-1, GROUPS, GROUP).amax(dim=2, keepdim=True) > 0
-        return down.view(-1, GROUPS, GROUP).logical_and_(alive).view_as(y).to(torch.uint8)
+        alive = y.view(-1, self.group).amax(dim=1, keepdim=True) > 0
+        return down.view(-1, self.group).logical_and_(alive).view_as(y).to(torch.uint8)
 
 
-def sign_values(device: torch.device) -> Sign:
-    """The values of 1 bit."""
-    codes = (torch.arange(256)[:, None] >> torch.arange(8)) & 1
-    return Sign(width=1, span=1.0, centre=0.0, step=2.0, decoded=(1.0 - 2 * codes).to(device))
+def sign_values(device: torch.device, group: int = 16) -> Sign:
+    """The values of 1 bit, for groups of `group` coordinates."""
+    decoded = decoding_table(torch.tensor([1.0, -1.0]), 1).to(device)
+    return Sign(width=1, span=1.0, centre=0.0, step=2.0, decoded=decoded, group=group)

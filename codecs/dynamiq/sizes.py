@@ -1,30 +1,24 @@
 """How many bytes a chunk's message may have: a function of the layout, the chunks and the budget only.
 
 Super-group j belongs to chunk j mod num_chunks. Everything on the wire counts towards `bits` per
-coordinate: the statistics of the first all-reduce, codes, group scales and super-group scales (DynamiQ §3.2).
+coordinate: the statistics of the first all-reduce, codes and scales (DynamiQ §3.2).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
-from gradwire.codecs.dynamiq.blocks import GROUPS, SUPER_GROUP, num_super_groups
-from gradwire.codecs.dynamiq.statistics import BYTES_PER_SUPER_GROUP
+from gradwire.codecs.dynamiq.blocks import SUPER_GROUP, num_super_groups
+from gradwire.codecs.dynamiq.format import Format
 
 ALIGNMENT = 16
 """Every chunk's message starts and ends at a multiple of this many bytes."""
 
-SCALE_BYTES = GROUPS + 2
-"""Of one super-group: one byte a group and one bf16."""
 
-OVERHEAD_BITS = 8 * (SCALE_BYTES + BYTES_PER_SUPER_GROUP) / SUPER_GROUP
-"""Bits per coordinate spent on scales and statistics: 0.6875."""
-
-
-def budget_limits(widths: Sequence[int]) -> tuple[float, float]:
-    """The least and the most bits per coordinate that super-groups of these widths can spend."""
-    return min(widths) + OVERHEAD_BITS, max(widths) + OVERHEAD_BITS
+def budget_limits(format: Format) -> tuple[float, float]:
+    """The least and the most bits per coordinate that super-groups of this format can spend."""
+    return min(format.widths) + format.overhead_bits, max(format.widths) + format.overhead_bits
 
 
 def code_bytes(width: int) -> int:
@@ -32,9 +26,9 @@ def code_bytes(width: int) -> int:
     return SUPER_GROUP * width // 8
 
 
-def used_bytes(counts: Mapping[int, int]) -> int:
+def used_bytes(counts: Mapping[int, int], format: Format) -> int:
     """Of a message with `counts[width]` super-groups of each width."""
-    return sum(number * (code_bytes(width) + SCALE_BYTES) for width, number in counts.items())
+    return sum(number * (code_bytes(width) + format.scale_bytes) for width, number in counts.items())
 
 
 def align(size: int) -> int:
@@ -53,7 +47,7 @@ class ChunkSize:
     over_budget: bool
 
 
-def chunk_size(numel: int, num_chunks: int, chunk: int, bits: float, widths: Sequence[int]) -> ChunkSize:
+def chunk_size(numel: int, num_chunks: int, chunk: int, bits: float, format: Format) -> ChunkSize:
     """Capacity of chunk `chunk` of a bucket of `numel` coordinates at `bits` per coordinate.
 
     At least what all super-groups need at the smallest width, at most what they can use.
@@ -65,8 +59,8 @@ def chunk_size(numel: int, num_chunks: int, chunk: int, bits: float, widths: Seq
     coordinates = super_groups * SUPER_GROUP
     if (total - 1) % num_chunks == chunk:
         coordinates -= total * SUPER_GROUP - numel
-    budget = int(bits * coordinates / 8) - super_groups * BYTES_PER_SUPER_GROUP
-    smallest = used_bytes({min(widths): super_groups})
-    largest = used_bytes({max(widths): super_groups})
+    budget = int(bits * coordinates / 8) - super_groups * format.statistics_bytes
+    smallest = used_bytes({min(format.widths): super_groups}, format)
+    largest = used_bytes({max(format.widths): super_groups}, format)
     capacity = min(max(budget // ALIGNMENT * ALIGNMENT, align(smallest)), align(largest))
     return ChunkSize(super_groups, capacity, capacity - smallest, capacity > budget)

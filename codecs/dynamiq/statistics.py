@@ -12,9 +12,6 @@ from torch import Tensor
 from gradwire.codecs.dynamiq.blocks import SUPER_GROUP, TILE, exponent
 from gradwire.codecs.floats import constant, power_of_two
 
-BYTES_PER_SUPER_GROUP = 4
-"""Of the metadata message: two bf16 values."""
-
 TRAVEL_EXPONENT = 8
 """Statistics travel divided by 2 to this power."""
 

@@ -3,23 +3,34 @@
 from __future__ import annotations
 
 from functools import lru_cache
+from typing import Literal
 
 import torch
 
+from gradwire.codecs.dynamiq.distinct import distinct_values
 from gradwire.codecs.dynamiq.geometric import geometric_values
 from gradwire.codecs.dynamiq.sign import sign_values
 from gradwire.codecs.dynamiq.uniform import uniform_values
 from gradwire.codecs.dynamiq.values import Values
 
-WIDTHS = (1, 2, 4, 8, 16)
+Kind = Literal["nonuniform", "uniform", "distinct"]
+
+WIDTHS = (1, 2, 3, 4, 5, 6, 8, 16)
 """Every width there are values for."""
 
 
 @lru_cache(maxsize=64)
-def values_of(width: int, epsilon: float, device: torch.device) -> Values:
-    """The values of `width` ∈ {1, 2, 4, 8, 16}; ε is their non-uniformity at 4 and 8 bits."""
+def values_of(width: int, kind: Kind, epsilon: float, device: torch.device, group: int = 16) -> Values:
+    """The values of `width`, one of `WIDTHS`: `nonuniform` (DynamiQ §3.3), its limit `uniform`, or `distinct`.
+
+    ε is the non-uniformity of the values; it has no effect on uniform ones, nor on nonuniform ones of 2 bits.
+    At 1 bit there is but the sign, of a coordinate in a group of `group`, and at 16 bits values are uniform
+    whatever their kind.
+    """
     if width == 1:
-        return sign_values(device)
-    if width == 16:
-        return uniform_values(device)
+        return sign_values(device, group)
+    if kind == "uniform" or width == 16:
+        return uniform_values(device, width)
+    if kind == "distinct":
+        return distinct_values(width, epsilon, device)
     return geometric_values(width, epsilon, device)

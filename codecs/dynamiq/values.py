@@ -2,9 +2,9 @@
 
 A coordinate x of a group with maximum max|G| becomes y = |x|·(span/max|G|), in [0, span], and its dither
 w = centre ± d·(step/N) (d: centred dither, see `rounding`; minus where x < 0); every operation is rounded to
-float32 once. What a width makes of y and w is told in `sign` (1 bit), `geometric` (2, 4 and 8) and `uniform`
-(16). Since w is affine in the dither, each is an unbiased rounding of x; since the dither is mirrored for
-negative x, rounding up means towards +∞ of the signed value.
+float32 once. What is made of y and w is told in `sign` (1 bit), `geometric`, `distinct` and `uniform`. Since
+w is affine in the dither, each is an unbiased rounding of x; since the dither is mirrored for negative x,
+rounding up means towards +∞ of the signed value.
 """
 
 from __future__ import annotations
@@ -16,19 +16,21 @@ import torch
 from torch import Tensor
 
 
+Parameter = float | Tensor
+"""A number for all rows, or one for each of them, (rows, 1) float32."""
+
+
 @dataclass(frozen=True)
 class Values(ABC):
-    """The values of one width, the sign in a code's top bit.
+    """The values of one width.
 
-    `decoded` maps a byte of packed codes to its 8/width values, held as one element (float32, float64,
-    complex128) or a row of float32, so that a single look-up unpacks and decodes a byte; at 16 bits it maps
-    each code.
+    `decoded` maps packed codes to their values, see `packing.decoding_table`.
     """
 
     width: int
-    span: float
-    centre: float
-    step: float
+    span: Parameter
+    centre: Parameter
+    step: Parameter
     decoded: Tensor
 
     @abstractmethod

@@ -11,6 +11,8 @@ import numpy.typing as npt
 f32 = np.float32
 Floats = npt.NDArray[np.float32]
 WORD = 0xFFFFFFFF
+EPSILONS = {3: 0.4, 4: 0.25, 5: 0.15, 6: 0.1, 8: 0.06}
+"""Non-uniformity by width."""
 SMALLEST, INFINITY = 2.0**-100, float("inf")
 
 
@@ -89,12 +91,10 @@ class Reference:
     workers: int
     rounding: str = "correlated"
     scale_rounding: str = "stochastic"
-    epsilon_4: float = 0.25
-    epsilon_8: float = 0.06
 
     def table(self, width: int) -> Table:
         """The tables of one width."""
-        return make_table(width, {4: self.epsilon_4, 8: self.epsilon_8}.get(width, 0.0))
+        return make_table(width, EPSILONS.get(width, 0.0))
 
     def private_word(self, super_group: int, group: int) -> int:
         inner = mix32_word(super_group ^ self.key[1]) + self.key[0]

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from gradwire.codecs.dynamiq import DynamiQ
 from gradwire.codecs.dynamiq.allocation import Allocation, allocate, norm_patterns
+from gradwire.codecs.dynamiq.format import Format
 from gradwire.codecs.dynamiq.message import message_order
 from gradwire.codecs.dynamiq.plan import make_plan
 from gradwire.codecs.dynamiq.sizes import align, budget_limits, chunk_size, used_bytes
@@ -62,13 +63,15 @@ KINDS = ["skewed", "random", "infinite", "constant", "zero", "tiny"]
 def test_no_chunk_exceeds_its_capacity(kind: str, count: int, rule: Allocation) -> None:
     norm = norms(kind, count)
     for widths, num_chunks, share in itertools.product(WIDTH_SETS, (1, 2, 5), (0, 0.2, 1)):
-        low, high = budget_limits(widths)
+        low, high = budget_limits(Format(widths))
         bits = low + share * (high - low)
-        sizes = tuple(chunk_size(count * 256, num_chunks, chunk, bits, widths) for chunk in range(num_chunks))
-        plan = make_plan(torch.zeros_like(norm), norm, 3, sizes, paper_upgrades(widths), rule)
+        sizes = tuple(
+            chunk_size(count * 256, num_chunks, chunk, bits, Format(widths)) for chunk in range(num_chunks)
+        )
+        plan = make_plan(torch.zeros_like(norm), norm, 3, sizes, paper_upgrades(widths), Format(widths), rule)
         assert plan.order.sort().values.tolist() == list(range(count))
         for size, counts, rows in zip(sizes, plan.counts, plan.rows, strict=True):
-            assert used_bytes(counts) <= size.capacity
+            assert used_bytes(counts, Format(widths)) <= size.capacity
             assert sum(counts.values()) == size.super_groups == rows.stop - rows.start
             assert all(number >= 0 for number in counts.values())
         smallest = min(widths)
@@ -140,8 +143,8 @@ def test_fast_loses_next_to_nothing_to_exact(widths: tuple[int, ...]) -> None:
 def test_non_finite_statistics_get_the_smallest_width_and_no_mean(damaged: str) -> None:
     statistics = {"mean": torch.ones(8).bfloat16(), "norm": torch.full((8,), 3.0).bfloat16()}
     statistics[damaged][1] = torch.inf
-    sizes = (chunk_size(8 * 256, 1, 0, 8.6, DEFAULT),)
-    plan = make_plan(statistics["mean"], statistics["norm"], 2, sizes, paper_upgrades(DEFAULT))
+    sizes = (chunk_size(8 * 256, 1, 0, 8.6, Format()),)
+    plan = make_plan(statistics["mean"], statistics["norm"], 2, sizes, paper_upgrades(DEFAULT), Format())
     assert plan.counts[0][2] == 1
     assert plan.order[-1] == 1
     assert plan.mean.isnan().tolist() == [False] * 7 + [True]
@@ -221,15 +224,15 @@ def test_order_is_by_width_then_index_within_each_chunk() -> None:
 @pytest.mark.parametrize("workers", [1, 2, 3, 8, 9])
 @pytest.mark.parametrize("widths", WIDTH_SETS)
 def test_the_budget_holds_for_every_size(workers: int, widths: tuple[int, ...]) -> None:
-    low, high = budget_limits(widths)
+    low, high = budget_limits(Format(widths))
     for share, numel in itertools.product(
         (0, 0.05, 0.2, 0.4, 0.6), (1, 100, 256, 257, 5000, 64 * 256 * workers, 100_003, 3_000_000)
     ):
         bits = low + share * (high - low)
-        sizes = [chunk_size(numel, workers, chunk, bits, widths) for chunk in range(workers)]
+        sizes = [chunk_size(numel, workers, chunk, bits, Format(widths)) for chunk in range(workers)]
         total = -(-numel // 256)
         assert sum(size.super_groups for size in sizes) == total
-        metadata = 4 * total
+        metadata = (4 if len(widths) > 1 else 2) * total
         smallest = sum(align((32 * min(widths) + 18) * size.super_groups) for size in sizes)
         spent = sum(size.capacity for size in sizes)
         padded = bits * 256 * workers * math.ceil(numel / (256 * workers))

@@ -5,13 +5,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from dynamiq_reference import Reference, statistics
+from dynamiq_reference import EPSILONS, Reference, statistics
 from torch import Tensor
 
 from gradwire.codecs.dynamiq import kernels
-from gradwire.codecs.dynamiq.kernels import ScaleRounding
+from gradwire.codecs.dynamiq.format import Format
 from gradwire.codecs.dynamiq.packing import pack
 from gradwire.codecs.dynamiq.rounding import Dither, Rounding
+from gradwire.codecs.dynamiq.scaling import ScaleRounding
 from gradwire.codecs.dynamiq.sizes import used_bytes
 from gradwire.codecs.dynamiq.statistics import super_group_statistics
 from gradwire.codecs.dynamiq.tables import WIDTHS, values_of
@@ -48,8 +49,8 @@ def hard_batch(seed: int) -> Tensor:
 
 
 def make_coder(rank: int, workers: int, rounding: Rounding, scale_rounding: ScaleRounding) -> kernels.Coder:
-    values = {width: values_of(width, {4: 0.25, 8: 0.06}.get(width, 0.0), CPU) for width in COUNTS}
-    return kernels.Coder(values, Dither(KEY, rank, workers, rounding), scale_rounding)
+    values = {width: values_of(width, "nonuniform", EPSILONS.get(width, 0.0), CPU) for width in COUNTS}
+    return kernels.Coder(values, Dither(KEY, rank, workers, rounding), scale_rounding, Format())
 
 
 def decode_reference(reference: Reference, rows: np.ndarray) -> np.ndarray:
@@ -74,7 +75,7 @@ def test_every_operation_matches_the_reference(
     reference = Reference(KEY, rank, workers, rounding, scale_rounding)
     indices = torch.tensor(SUPER_GROUPS)
     rows = hard_batch(0)
-    size = used_bytes(COUNTS)
+    size = used_bytes(COUNTS, Format())
     message = torch.full((size + 48,), 0xAB, dtype=torch.uint8)
     with np.errstate(all="ignore"):
         kernels.compress(rows, indices, COUNTS, coder, message)
@@ -100,7 +101,7 @@ def test_every_operation_matches_the_reference(
 
 def test_no_code_is_a_negative_zero() -> None:
     """1 bit has no zero, hence no negative one."""
-    message = torch.empty(used_bytes(COUNTS), dtype=torch.uint8)
+    message = torch.empty(used_bytes(COUNTS, Format()), dtype=torch.uint8)
     coder = make_coder(0, 3, "correlated", "stochastic")
     kernels.compress(hard_batch(0), torch.tensor(SUPER_GROUPS), COUNTS, coder, message)
     offset = 0

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from gradwire.codecs.dynamiq import DynamiQ, kernels
 from gradwire.codecs.dynamiq.blocks import to_super_groups
+from gradwire.codecs.dynamiq.format import Format
 from gradwire.codecs.dynamiq.plan import make_plan
 from gradwire.codecs.dynamiq.sizes import chunk_size
 from gradwire.codecs.dynamiq.statistics import super_group_statistics
@@ -44,7 +45,7 @@ def test_every_rank_gets_the_same_mean_at_any_size(numel: int, workers: int) -> 
 VARIANTS = [
     {"widths": [1, 2, 4], "bits": 3.5},
     {"widths": [2, 8], "bits": 5.0, "allocation": "exact"},
-    {"widths": [4], "bits": 4.6875},
+    {"widths": [4], "bits": 4.625},
     {"widths": [1, 2, 4, 8, 16], "bits": 6.0},
     {"widths": [16, 1, 4], "bits": 9.0, "allocation": "exact", "rounding": "independent"},
     {"allocation": "exact"},
@@ -83,8 +84,9 @@ def test_any_widths_show_non_finite_values_and_keep_zeros(options: dict[str, Any
 def test_all_five_widths_are_used() -> None:
     """By gradients so skewed that some super-groups are worth hardly anything, others nearly all."""
     widths, x = (1, 2, 4, 8, 16), heavy_tailed(60_000, 1, spread=5.0)[0]
-    sizes = (chunk_size(60_000, 1, 0, 5.0, widths),)
-    plan = make_plan(*super_group_statistics(to_super_groups(x), 60_000), 1, sizes, paper_upgrades(widths))
+    sizes = (chunk_size(60_000, 1, 0, 5.0, Format(widths)),)
+    statistics = super_group_statistics(to_super_groups(x), 60_000)
+    plan = make_plan(*statistics, 1, sizes, paper_upgrades(widths), Format(widths))
     assert list(plan.counts[0]) == list(widths)
     assert all(number > 0 for number in plan.counts[0].values())
 
@@ -237,11 +239,13 @@ def test_bad_settings_are_refused_in_one_line(field: str, value: object) -> None
     assert "\n" not in str(error.value)
 
 
-@pytest.mark.parametrize("widths", [[], [3], [2, 2], [2, 4, 32]])
+@pytest.mark.parametrize("widths", [[], [7], [2, 2], [2, 4, 32]])
 def test_widths_without_values_are_refused(widths: list[int]) -> None:
     with pytest.raises(ValueError) as refused:
         DynamiQ(widths=widths)
-    assert str(refused.value).startswith(f"codec.widths={widths}: choose one or more of 1, 2, 4, 8, 16")
+    assert str(refused.value).startswith(
+        f"codec.widths={widths}: choose one or more of 1, 2, 3, 4, 5, 6, 8, 16"
+    )
     assert "\n" not in str(refused.value)
 
 
@@ -249,7 +253,7 @@ def test_the_budget_fits_the_widths() -> None:
     assert DynamiQ(widths=[4, 1], bits=4.6875).widths == [1, 4]
     with pytest.raises(ValueError, match=r"codec.bits=5.0: .* from 1.6875 to 4.6875 \(1 to 4 bits of code"):
         DynamiQ(widths=[1, 4])
-    with pytest.raises(ValueError, match=r"codec.bits=5.0: choose 4.6875 \(4 bits of code"):
+    with pytest.raises(ValueError, match=r"codec.bits=5.0: choose 4.625 \(4 bits of code"):
         DynamiQ(widths=[4])
 
 

@@ -10,6 +10,7 @@ import torch
 from dynamiq_rounds import empty_message, make_hops, simulate_ring
 
 from gradwire.codecs.dynamiq import DynamiQ
+from gradwire.codecs.dynamiq.format import Format
 from gradwire.codecs.dynamiq.geometric import count_levels, geometric_values
 from gradwire.codecs.dynamiq.message import tiles
 from gradwire.codecs.dynamiq.rounding import Dither, Rounding
@@ -22,7 +23,6 @@ from gradwire.codecs.dynamiq.scales import (
     super_group_scale,
 )
 from gradwire.codecs.dynamiq.sign import sign_values
-from gradwire.codecs.dynamiq.sizes import budget_limits
 from gradwire.codecs.dynamiq.tables import WIDTHS
 from gradwire.codecs.dynamiq.uniform import uniform_values
 from gradwire.codecs.random import stream_key
@@ -33,7 +33,7 @@ KEY = stream_key(1, 2, 3)
 
 def of_width(width: int, **options: str) -> DynamiQ:
     """A codec all of whose super-groups have one width."""
-    return DynamiQ(widths=[width], bits=budget_limits([width])[0], **options)  # type: ignore[arg-type]
+    return DynamiQ(widths=[width], bits=None, **options)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -224,7 +224,7 @@ def group_scales(codec: DynamiQ, x: torch.Tensor, seed: int) -> torch.Tensor:
     hops = make_hops(codec, [x], seed=seed)[0]
     message = empty_message(hops, range(1))
     hops.seal(None, range(1), message)
-    (tile,) = tiles(message, {min(codec.widths): -(-x.numel() // 256)})
+    (tile,) = tiles(message, {min(codec.widths): -(-x.numel() // 256)}, Format())
     return tile.group_scales.float()
 
 
