@@ -14,8 +14,8 @@ from torch import Tensor
 
 from gradwire.codecs.checks import check_choice, check_range
 from gradwire.codecs.interface import About, Layout, LossyHopCodec, Round
-from gradwire.codecs.selected import SelectedHops
 from gradwire.codecs.random import Key, mix32, stream_key
+from gradwire.codecs.selected import SelectedHops
 from gradwire.codecs.topk import DTYPES, WIRE_DTYPES, selected_count
 
 _TILE = 1 << 16
@@ -89,7 +89,7 @@ class RandomK(LossyHopCodec):
             return f"codec={self.name} compresses float32, bfloat16 and float16 gradients, got {layout.dtype}"
         return None
 
-    def refuses_feedback(self, largest_sum: int) -> str | None:
+    def refuses_feedback(self, largest_sum: int, layout: Layout) -> str | None:
         # A coordinate drawn with probability p loses (1/p − 1) times itself, or else all of itself: with a
         # random sign its energy grows by (1 − p)²/p + (1 − p) = (1 − p)/p a round.
         if self.unbiased_scaling and self.fraction <= 0.5:

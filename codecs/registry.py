@@ -2,22 +2,41 @@
 
 from __future__ import annotations
 
-from gradwire.codecs.dynamiq import DynamiQ
+from gradwire.codecs.dynamiq import DynamiQ, UniformQuantization
 from gradwire.codecs.exact import BF16, FP32
 from gradwire.codecs.exclude import Exclude, check_globs
 from gradwire.codecs.feedback import with_feedback
 from gradwire.codecs.interface import Codec
 from gradwire.codecs.mxfp import MXFP
 from gradwire.codecs.native import Native
+from gradwire.codecs.omnireduce import OmniReduce
+from gradwire.codecs.onebit import OneBit
+from gradwire.codecs.powersgd import PowerSGD
+from gradwire.codecs.qsgd import QSGD
+from gradwire.codecs.randomk import RandomK
+from gradwire.codecs.terngrad import TernGrad
+from gradwire.codecs.tfp import TFP
+from gradwire.codecs.thc import THC
+from gradwire.codecs.topk import TopK
 
 _CODECS: dict[str, type] = {
     "fp32": FP32,
     "bf16": BF16,
     "native": Native,
     "dynamiq": DynamiQ,
+    "uniform": UniformQuantization,
     "mxfp8": MXFP,
     "mxfp6": MXFP,
     "mxfp4": MXFP,
+    "thc": THC,
+    "omnireduce": OmniReduce,
+    "qsgd": QSGD,
+    "tfp": TFP,
+    "powersgd": PowerSGD,
+    "terngrad": TernGrad,
+    "onebit": OneBit,
+    "topk": TopK,
+    "randomk": RandomK,
 }
 
 

@@ -21,7 +21,8 @@ class SliceCoder(Protocol):
     slice's first coordinate in the bucket, for what is random per coordinate.
     """
 
-    unit: int
+    @property
+    def unit(self) -> int: ...
 
     def num_bytes(self, numel: int) -> int:
         """Bytes of a slice of `numel` coordinates, on every rank and in every round the same."""

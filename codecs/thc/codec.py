@@ -118,7 +118,7 @@ class THC(LossyHopCodec):
         bits = self.sum_bits(round.size)
         return THCHops(x, round.size, num_chunks, bits, blocks, ranges, self._table, randomness)
 
-    def refuses_feedback(self, largest_sum: int) -> str | None:
+    def refuses_feedback(self, largest_sum: int, layout: Layout) -> str | None:
         """A worker loses of its own gradient alone, however large the sums; it must not lose all of it."""
         lost = self._table.expected_error(self.t_p)
         if lost < 1:

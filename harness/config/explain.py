@@ -83,8 +83,9 @@ def check_keys(config: DictConfig, overrides: Sequence[Override]) -> None:
     """
     extra = set(config) - {*ROOT_KEYS, *group_schemas()}
     if extra:
-        tasks = [str(override.input_line) for override in overrides if override.key_or_group == "task"]
-        extra -= set(hydra.compose(CONFIG_NAME, tasks))
+        # Not the override's: a sweep or an experiment may have chosen the task.
+        known = group_choices("task")
+        extra -= set(hydra.compose(CONFIG_NAME, [f"task={config.task.name}"] * (config.task.name in known)))
     for key in [*sorted(map(str, extra)), *_beyond_schemas(config)]:
         raise unknown_key(key, None, overrides)
 

@@ -22,6 +22,7 @@ WITHOUT_EFFECT = (
     "train.log_every",
     "train.checkpoint_every",
     "train.keep_checkpoints",
+    "replay.plots",
 )
 """Groups and keys that change no result: every value a size sets is in the id by itself."""
 

@@ -107,7 +107,16 @@ def _settings(config: dict[str, Any]) -> Settings:
     """Flat, without what changes no result; the seed does not tell replays apart, their seeds are many."""
     settings = flatten(config)
     settings["gradients"] = Path(str(settings["gradients"])).stem
-    unused = ("task", "seed", "resume", "kernels", "cluster.name", "cluster.timeout_s", "cluster.backend")
+    unused = (
+        "task",
+        "replay.plots",
+        "seed",
+        "resume",
+        "kernels",
+        "cluster.name",
+        "cluster.timeout_s",
+        "cluster.backend",
+    )
     return {key: value for key, value in settings.items() if not covered(key, unused)}
 
 

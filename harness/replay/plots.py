@@ -64,11 +64,14 @@ def frontier_plot(name: str, title: str, replays: Sequence[Replayed]) -> Plot | 
         (axes,) = panels
         for family, points in series.items():
             _line(axes, form, styles[family], sorted(points), family)
-        widest = max(bits for points in series.values() for bits, _ in points)
-        bound = [
-            (float(bits), value) for bits, value in enumerate(yardstick) if bits <= widest + 1 and value > 0
+        known = [bits for points in series.values() for bits, _ in points]
+        shown = [
+            (float(bits), value)
+            for bits, value in enumerate(yardstick)
+            if value > 0 and min(known) - 1.5 <= bits <= max(known) + 1
         ]
-        axes.plot(*zip(*bound, strict=True), color=form.colors["grey"], label="yardstick")
+        if shown:
+            axes.plot(*zip(*shown, strict=True), color=form.colors["grey"], label="yardstick")
         axes.set_xlabel("wire bits per coordinate")
         axes.set_ylabel("vNMSE")
         log_axis(axes)

@@ -72,7 +72,8 @@ def run(config: DictConfig, directory: Path) -> int:
         with done_at_once(config, directory):
             summary = _replay(config)
             write_atomically(directory / SUMMARY, summary.to_json())
-            _plot(summary, config, directory)
+            if config.replay.plots:
+                _plot(summary, config, directory)
     _show(summary, config)
     print(f"run: {directory}")
     return 0

@@ -15,6 +15,8 @@ from gradwire.codecs.omnireduce import OmniReduce
 from gradwire.codecs.omnireduce.blocks import block_energies, largest_blocks
 from gradwire.codecs.omnireduce.mask import pack_mask, unpack_mask
 
+LARGE = Layout.flat(1 << 20)
+
 TOPOLOGY_NAMES = ["ring", "butterfly", "broadcast"]
 
 
@@ -167,7 +169,7 @@ def test_error_feedback_converges(workers: int, topology: str) -> None:
     """What is kept at one bit of sixteen stops growing."""
     kept = [*kept_by_feedback(lambda: OmniReduce(bits=1.0, block=16), workers, 100, topology)]
     assert max(kept[60:]) < 1.3 * max(kept[20:40]) < 20
-    assert OmniReduce().refuses_feedback(64) is None
+    assert OmniReduce().refuses_feedback(64, LARGE) is None
 
 
 def test_state_goes_on_bit_for_bit_and_is_named_after_the_first_parameter() -> None:

@@ -15,6 +15,8 @@ from gradwire.codecs.interface import Layout
 from gradwire.codecs.random import stream_key
 from gradwire.codecs.randomk import RandomK, drawn_coordinates
 
+LARGE = Layout.flat(1 << 20)
+
 CPU = torch.device("cpu")
 TOPOLOGY_NAMES = ["ring", "butterfly", "broadcast"]
 
@@ -177,7 +179,7 @@ def test_error_feedback_is_refused_where_it_diverges(options: dict[str, float], 
     for workers in (2, 4):
         kept = [*kept_by_feedback(lambda: RandomK(**options), workers, 80)]
         assert (max(kept[60:]) < 2 * max(kept[20:40])) == converges
-        assert (RandomK(**options).refuses_feedback(workers) is None) == converges
+        assert (RandomK(**options).refuses_feedback(workers, LARGE) is None) == converges
 
 
 @pytest.mark.parametrize(("field", "value"), [("fraction", 0.0), ("fraction", 1.5), ("values", "fp8")])

@@ -9,8 +9,11 @@ import torch
 from thc_rounds import exact_mean, gradients, mean_and_losses, vnmse
 from torch import Tensor
 
+from gradwire.codecs.interface import Layout
 from gradwire.codecs.thc import THC
 from gradwire.codecs.thc.table import optimal_table, uniform_table
+
+LARGE = Layout.flat(1 << 20)
 
 
 def shares(xs: list[Tensor], steps: int, **options: Any) -> Tensor:
@@ -98,14 +101,14 @@ def residuals(xs: list[Tensor], steps: int, **options: Any) -> list[float]:
 @pytest.mark.parametrize("options", [{}, {"norm": "bucket", "block": 64}, {"quantization_bits": 2}])
 def test_residuals_stay_where_feedback_is_accepted(options: dict[str, Any]) -> None:
     norms = residuals(gradients(500, 3), 60, **options)
-    assert THC(**options).refuses_feedback(3) is None
+    assert THC(**options).refuses_feedback(3, LARGE) is None
     assert max(norms[30:]) < 1.5 * max(norms[10:30]) < 3
 
 
 @pytest.mark.parametrize("options", [{"quantization_bits": 1}, {"quantization_bits": 2, "t_p": 4.0}])
 def test_residuals_grow_where_feedback_is_refused(options: dict[str, Any]) -> None:
     norms = residuals(gradients(500, 3), 40, **options)
-    refusal = THC(**options).refuses_feedback(3)
+    refusal = THC(**options).refuses_feedback(3, LARGE)
     assert refusal is not None
     assert "codec.quantization_bits" in refusal
     assert norms[39] > 2 * norms[19] > 4 * norms[0]

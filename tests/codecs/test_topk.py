@@ -13,6 +13,8 @@ from torch import Tensor
 from gradwire.codecs.interface import Layout
 from gradwire.codecs.topk import TopK, largest_coordinates
 
+LARGE = Layout.flat(1 << 20)
+
 TOPOLOGY_NAMES = ["ring", "butterfly", "broadcast"]
 WIRE = {"fp32": np.float32, "bf16": ml_dtypes.bfloat16}
 
@@ -97,7 +99,7 @@ def test_error_feedback_converges(workers: int, topology: str) -> None:
     """What is kept when one coordinate in twenty is sent stops growing."""
     kept = [*kept_by_feedback(lambda: TopK(fraction=0.05, values="bf16"), workers, 100, topology)]
     assert max(kept[80:]) < 1.2 * max(kept[40:60]) < 10
-    assert TopK().refuses_feedback(64) is None
+    assert TopK().refuses_feedback(64, LARGE) is None
 
 
 @pytest.mark.parametrize(("field", "value"), [("fraction", 0.0), ("fraction", 1.5), ("values", "fp8")])

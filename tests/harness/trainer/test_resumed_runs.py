@@ -35,7 +35,13 @@ def resumed_after(directory: Path) -> list[int]:
     return found
 
 
-@pytest.mark.parametrize("codec", ["dynamiq", "mxfp8", "mxfp6 codec.exclude=[*wte*,*ln*]"])
+@pytest.mark.parametrize(
+    "codec",
+    [
+        *("dynamiq", "mxfp8", "mxfp6 codec.exclude=[*wte*,*ln*]"),
+        *("powersgd", "omnireduce codec.ef=true", "topk codec.ef=true codec.exclude=[*ln*]"),
+    ],
+)
 def test_a_virtual_run_goes_on_bit_for_bit(codec: str, tmp_path: Path) -> None:
     """Stopped twice: between two checkpoints, and where one is due."""
     config = tiny_run("cluster=virtual", *STEPS, *f"codec={codec}".split(), "train.checkpoint_every=4")

@@ -56,6 +56,8 @@ CASES = [
     (2, "ring", "fp32", ("parallel.static_graph=true",)),
     (2, "ring", "dynamiq", ("parallel.gradient_as_bucket_view=true", "network=paced")),
     (3, "ring", "mxfp8", FIRST_BUCKET_EXCLUDED),
+    (3, "butterfly", "powersgd", ()),
+    (3, "broadcast", "omnireduce", ("codec.ef=true",)),
 ]
 
 

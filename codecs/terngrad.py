@@ -1,0 +1,49 @@
+"""TernGrad: a sign or nothing, times the largest magnitude of a block (Wen et al., NIPS 2017)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from gradwire.codecs.checks import check_choice
+from gradwire.codecs.coordinate_bits import CoordinateBits
+from gradwire.codecs.dynamiq.losses import feedback_diverges
+from gradwire.codecs.groups import GROUP_SIZES
+from gradwire.codecs.interface import About, Layout, LossyHopCodec, Round
+from gradwire.codecs.qsgd import LevelCoder, lost_share
+from gradwire.codecs.sums import SumHops
+
+
+@dataclass
+class TernGrad(LossyHopCodec):
+    """Each coordinate becomes 0 or ± its block's largest magnitude, with the probability that makes it
+    unbiased; anew at every hop. It is QSGD with one level and the maximum for a norm.
+
+    The largest magnitude is each worker's own, of a block and not of a layer, and nothing is clipped. A value
+    that is not finite makes its block NaN. Raises ValueError for settings outside their range.
+    """
+
+    name: str = "terngrad"
+
+    block: int = 512
+    """Coordinates that share a largest magnitude, a power of two; larger blocks have more variance."""
+
+    unbiased = True
+    about = About("TernGrad (Wen et al., NIPS 2017)", "2 + 32/`codec.block`")
+
+    def __post_init__(self) -> None:
+        check_choice(self, "block", GROUP_SIZES)
+
+    def refuses_feedback(self, largest_sum: int, layout: Layout) -> str | None:
+        share = lost_share(self.block, 1, "max")
+        if not feedback_diverges(share, largest_sum):
+            return None
+        return (
+            f"with codec.block={self.block} an encoding loses {100 * share:.0f} % of the energy, too much "
+            f"for sums of {largest_sum} gradients; choose topology=broadcast, or codec=onebit"
+        )
+
+    def plan(self, x: Tensor, round: Round, reduced: list[Tensor], num_chunks: int) -> SumHops:
+        coder = LevelCoder(self.block, 2, "max", CoordinateBits.of(round))
+        return SumHops(x, round.size, num_chunks, coder)

@@ -1,0 +1,107 @@
+"""Steps of any codec on every rank of a world in this process: what the tests of all codecs run."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from itertools import accumulate
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from gradwire.codecs.interface import Layout, Round
+from gradwire.codecs.registry import make_codec
+from gradwire.harness.collective.collectives import Fabric
+from gradwire.harness.parallel.synchronize import synchronization
+from gradwire.harness.topology.registry import make_schedule
+from gradwire.harness.world.virtual import VirtualWorld
+
+CPU = torch.device("cpu")
+
+SHAPES = {"body.weight": (24, 32), "body.bias": (24,), "head.weight": (40, 50), "norm": (300,)}
+
+
+def layout_of(shapes: dict[str, tuple[int, ...]], dtype: torch.dtype = torch.float32) -> Layout:
+    """One bucket of named parameters."""
+    ends = list(accumulate(math.prod(shape) for shape in shapes.values()))
+    return Layout(tuple(shapes), tuple(shapes.values()), (0, *ends[:-1]), ends[-1], dtype)
+
+
+MODEL = layout_of(SHAPES)
+"""Matrices and vectors, 3092 coordinates."""
+TAIL = layout_of({"tail": (5,)})
+"""A bucket of almost nothing."""
+
+
+def gradients(layout: Layout, size: int, step: int = 0) -> list[Tensor]:
+    """Every rank's bucket: partly common to all, parameters and blocks of different magnitude."""
+    generator = torch.Generator().manual_seed(1000 * step + layout.numel)
+    magnitude = torch.exp(torch.randn(-(-layout.numel // 32), generator=generator)).repeat_interleave(32)
+    common = torch.randn(layout.numel, generator=generator)
+    noises = [torch.randn(layout.numel, generator=generator) for _ in range(size)]
+    scale = 1e-3 * magnitude[: layout.numel]
+    return [(scale * (common + 0.5 * noise)).to(layout.dtype) for noise in noises]
+
+
+class Cluster:
+    """`size` ranks with a codec each; `step()` synchronizes a step's buckets, two in flight at once."""
+
+    def __init__(self, size: int, topology: str, codec: str, seed: int = 0, **options: Any) -> None:
+        self.codecs = [make_codec(codec, **options) for _ in range(size)]
+        self.world = VirtualWorld(size, Fabric(lambda n: make_schedule(topology, n)), CPU, debug=True)
+        self.topology, self.steps, self.seed = topology, 0, seed
+
+    def supports(self, layout: Layout) -> str | None:
+        return self.codecs[0].supports(self.topology, len(self.codecs), layout)
+
+    def step(self, *buckets: tuple[Layout, Sequence[Tensor]]) -> list[Tensor]:
+        """Every bucket's mean, the same on all ranks, bit for bit; the inputs are left as they were."""
+        before = [[x.clone() for x in xs] for _, xs in buckets]
+        results = self.world.run_step({rank: self._collectives(rank, buckets) for rank in self.world.ranks})
+        for (_, xs), copies in zip(buckets, before, strict=True):
+            for x, copy in zip(xs, copies, strict=True):
+                assert torch.equal(as_bytes(x), as_bytes(copy)), "the gradient was written to"
+        logged = [dict(codec.end_step(self.steps)) for codec in self.codecs]
+        assert all(log.keys() == logged[0].keys() for log in logged)
+        self.steps += 1
+        return results[0]
+
+    def _collectives(self, rank: int, buckets: Sequence[tuple[Layout, Sequence[Tensor]]]) -> list[Any]:
+        collectives = []
+        for index, (layout, xs) in enumerate(buckets):
+            round = Round(self.steps, layout, rank, len(self.codecs), self.seed, index)
+            run = synchronization(self.codecs[rank], xs[rank], round, check_hashes=True)
+            collectives.append((0.0, f"bucket{index}", run))
+        return collectives
+
+    def train(self, steps: int) -> list[list[Tensor]]:
+        """The means of `steps` steps on gradients of their own."""
+        size = len(self.codecs)
+        return [
+            self.step(*((layout, gradients(layout, size, self.steps)) for layout in (MODEL, TAIL)))
+            for _ in range(steps)
+        ]
+
+    def one(self, xs: Sequence[Tensor], layout: Layout | None = None) -> Tensor:
+        """The mean of one bucket."""
+        return self.step((layout or Layout.flat(xs[0].numel()), xs))[0]
+
+
+def as_bytes(tensor: Tensor) -> Tensor:
+    """A NaN equals the same NaN."""
+    return tensor.contiguous().view(-1).view(torch.uint8)
+
+
+def mean_of(xs: Sequence[Tensor]) -> Tensor:
+    """The exact mean, float64."""
+    return torch.stack([x.double() for x in xs]).mean(dim=0)
+
+
+def vnmse(estimate: Tensor, xs: Sequence[Tensor]) -> float:
+    """‖estimate − mean‖² / ‖mean‖², in float64."""
+    mean = mean_of(xs)
+    return float((estimate.double() - mean).square().sum() / mean.square().sum())
+
+
+Make = Callable[[], Cluster]

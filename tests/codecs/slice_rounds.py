@@ -1,0 +1,139 @@
+"""Rounds of codecs that encode slices of a bucket anew at every hop, on all ranks of a world in this process;
+and a ring on numpy, for references."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from dynamiq_reference import philox_words
+from torch import Tensor
+
+from gradwire.codecs.feedback import ErrorFeedback
+from gradwire.codecs.interface import Codec, Layout, LossyHopCodec, Round
+from gradwire.codecs.random import stream_key
+from gradwire.codecs.sums import SliceCoder
+from gradwire.harness.collective.collectives import Fabric
+from gradwire.harness.parallel.synchronize import synchronization
+from gradwire.harness.topology.registry import make_schedule
+from gradwire.harness.world.virtual import VirtualWorld
+
+CPU = torch.device("cpu")
+
+Vector = np.ndarray[Any, Any]
+
+Quantize = Callable[[Vector, int, int], Vector]
+"""float32 values, their first coordinate's index and the rank, to the float32 values that arrive."""
+
+
+class Cluster:
+    """`size` ranks with a codec each; step by step the same bucket's mean."""
+
+    def __init__(
+        self, make: Callable[[], Codec], size: int, topology: str = "ring", seed: int = 0, step: int = 0
+    ) -> None:
+        self.codecs = [make() for _ in range(size)]
+        self.world = VirtualWorld(size, Fabric(lambda n: make_schedule(topology, n)), CPU, debug=True)
+        self.seed, self.next_step = seed, step
+
+    def step(self, xs: Sequence[Tensor]) -> Tensor:
+        """The mean; all ranks have the same, bit for bit, and leave their gradients as they were."""
+        copies = [x.clone() for x in xs]
+        means = list(self.world.run_step({r: [self._collective(r, x)] for r, x in enumerate(xs)}).values())
+        self.next_step += 1
+        assert all(torch.equal(as_bytes(mean), as_bytes(means[0][0])) for (mean,) in means)
+        assert all(torch.equal(as_bytes(x), as_bytes(copy)) for x, copy in zip(xs, copies, strict=True))
+        return means[0][0]
+
+    def _collective(self, rank: int, x: Tensor) -> tuple[float, str, Any]:
+        layout = Layout.flat(x.numel(), "bucket")
+        round = Round(self.next_step, layout, rank, len(self.codecs), self.seed)
+        return 0.0, "bucket", synchronization(self.codecs[rank], x, round, check_hashes=True)
+
+    def bytes_sent(self) -> int:
+        """By all ranks so far, without the hashes that are compared."""
+        totals = (traffic.by_phase for traffic in self.world.traffic.values())
+        return sum(by_phase["reduce_scatter"] + by_phase["all_gather"] for by_phase in totals)
+
+
+def mean_of(make: Callable[[], Codec], xs: Sequence[Tensor], topology: str = "ring", **options: int) -> Tensor:
+    """One step's mean."""
+    return Cluster(make, len(xs), topology, **options).step(xs)
+
+
+def sent(coder: SliceCoder, values: Tensor, first: int = 0) -> Tensor:
+    """What arrives where `values` are encoded."""
+    out = torch.full((coder.num_bytes(values.numel()),), 0xAB, dtype=torch.uint8)
+    coder.encode(values, first, out)
+    return coder.decode(out, first, values.numel())
+
+
+def residuals(make: Callable[[], LossyHopCodec], xs: Sequence[Tensor], topology: str, steps: int) -> list[float]:
+    """With error feedback and gradients that never change: after each step the energy of what is kept,
+    relative to theirs."""
+    cluster = Cluster(lambda: _Unrefused(make()), len(xs), topology)
+    energy, found = sum(float(x.double().square().sum()) for x in xs), []
+    for _ in range(steps):
+        cluster.step(xs)
+        kept = [value.double() for codec in cluster.codecs for value in codec.state_dict().values()]
+        found.append(sum(float(value.square().sum()) for value in kept) / energy)
+    return found
+
+
+class _Unrefused(ErrorFeedback):
+    """Error feedback also where the codec refuses it."""
+
+    def supports(self, topology: str, size: int, layout: Layout) -> str | None:
+        return None
+
+
+def ring_mean(xs: Sequence[Vector], unit: int, quantize: Quantize) -> Vector:
+    """Chunk c, a multiple of `unit`, begins at rank c + 1 and is sealed by rank c."""
+    workers, numel = len(xs), len(xs[0])
+    per_chunk = -(-numel // (workers * unit)) * unit
+    mean = np.empty(numel, np.float32)
+    for c in range(workers):
+        place = slice(min(c * per_chunk, numel), min((c + 1) * per_chunk, numel))
+        arrived = np.zeros(place.stop - place.start, np.float32)
+        for hop in range(workers):
+            rank = (c + 1 + hop) % workers
+            total = xs[rank][place] + arrived if hop else xs[rank][place]
+            arrived = quantize(total, place.start, rank)
+        mean[place] = arrived / np.float32(workers)
+    return mean
+
+
+def random_word(coordinate: int, rank: int, seed: int = 0, step: int = 0) -> int:
+    """The 32 bits by which a rank rounds a coordinate of the bucket."""
+    key = stream_key(seed, step, Layout.flat(1, "bucket").uid)
+    return philox_words((coordinate // 4, rank, 0, 0), key)[coordinate % 4]
+
+
+def as_bytes(tensor: Tensor) -> Tensor:
+    """A NaN equals the same NaN."""
+    return tensor.contiguous().view(torch.uint8)
+
+
+def heavy_tailed(numel: int, workers: int, seed: int = 0) -> list[Tensor]:
+    """Gradients whose coordinates differ in magnitude by orders, partly common to the workers."""
+    generator = torch.Generator().manual_seed(seed)
+    magnitude = torch.randn(numel, generator=generator).exp()
+    common = torch.randn(numel, generator=generator)
+    noises = (torch.randn(numel, generator=generator) for _ in range(workers))
+    return [1e-3 * magnitude * (0.5 * common + noise) for noise in noises]
+
+
+def exact_mean(xs: Sequence[Tensor]) -> Tensor:
+    """float64."""
+    return torch.stack([x.double() for x in xs]).mean(dim=0)
+
+
+def remaining_error(make: Callable[[], Codec], xs: Sequence[Tensor], topology: str, rounds: int) -> float:
+    """The squared error of the mean of as many rounds' results, relative to what it is if they are independent
+    and unbiased: about 1 then, larger otherwise."""
+    cluster, exact = Cluster(make, len(xs), topology), exact_mean(xs)
+    results = torch.stack([cluster.step(xs).double() for _ in range(rounds)])
+    variance = results.var(dim=0).sum()
+    return float((results.mean(dim=0) - exact).square().sum() * rounds / variance)

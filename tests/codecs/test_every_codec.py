@@ -1,0 +1,243 @@
+"""What every codec of the registry must do, one from outside the package included."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+import torch
+import toy_codec
+from codec_rounds import MODEL, TAIL, Cluster, as_bytes, gradients, layout_of, mean_of, vnmse
+from pool import Workers
+from real_rounds import train_rank_for_real
+from torch import Tensor
+
+from gradwire.codecs.feedback import ErrorFeedback
+from gradwire.codecs.interface import Codec, LossyHopCodec
+from gradwire.codecs.registry import codec_classes, make_codec
+from gradwire.harness.topology.registry import TOPOLOGIES
+from gradwire.harness.transport.local import Mailboxes
+
+assert toy_codec.Toy.name in codec_classes()
+
+NAMES = sorted({*codec_classes()} - {"native", "residual"})
+"""`native` needs a process group of its own and has tests of its own."""
+
+TOPOLOGY_NAMES = sorted(TOPOLOGIES)
+
+OPTIONS: dict[str, list[dict[str, Any]]] = {
+    "omnireduce": [{"bits": 4.0, "block": 32}],
+    "thc": [{"block": 256, "table": "nonuniform"}, {"bits": 12, "block": 1024, "norm": "bucket"}],
+    "qsgd": [{"bits": 8, "norm": "max"}],
+    "tfp": [{"bits": 4}, {"bits": 12, "rounding": "truncate"}],
+    "powersgd": [{"rank": 1, "feedback": False}],
+    "topk": [{"values": "bf16", "fraction": 0.1}],
+    "randomk": [{"values": "bf16", "fraction": 0.1}, {"unbiased_scaling": True, "fraction": 0.6}],
+}
+"""Settings beside the default ones."""
+
+CASES = [(name, options) for name in NAMES for options in [{}, *OPTIONS.get(name, [])]]
+
+SHORT_OF_NAN = {"toy"}
+"""Codecs that may leave out a coordinate that is not finite."""
+
+COARSE = {"terngrad": 30.0}
+"""Codecs that are right on average only, with the error a single round may have."""
+
+every_codec = pytest.mark.parametrize(("codec", "options"), CASES, ids=lambda value: str(value))
+every_topology = pytest.mark.parametrize("topology", TOPOLOGY_NAMES)
+
+
+@every_topology
+@every_codec
+def test_real_workers_get_what_virtual_ones_get(
+    codec: str, options: dict[str, Any], topology: str, workers: Workers
+) -> None:
+    """Three steps of two buckets: means, bytes and state, bit for bit; the means are near the exact ones."""
+    cluster = Cluster(3, topology, codec, **options)
+    steps = cluster.train(3)
+    real = workers(3)(train_rank_for_real, topology, codec, options, 3)
+    for rank, (means, sent, state) in enumerate(real):
+        for step, expected in zip(means, steps, strict=True):
+            assert all(torch.equal(as_bytes(a), as_bytes(b)) for a, b in zip(step, expected, strict=True))
+        assert sent == dict(cluster.world.traffic[rank].by_phase)
+        assert_same_state(state, cluster.codecs[rank].state_dict())
+    assert vnmse(steps[0][0], gradients(MODEL, 3, 0)) < COARSE.get(codec, 1.5)
+
+
+def assert_same_state(first: dict[str, Tensor], second: dict[str, Tensor]) -> None:
+    assert first.keys() == second.keys()
+    for key, value in first.items():
+        assert torch.equal(as_bytes(value), as_bytes(second[key])), key
+
+
+@every_codec
+@pytest.mark.parametrize("size", [2, 5])
+def test_reported_bytes_are_moved_bytes(
+    codec: str, options: dict[str, Any], size: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Counted where messages meet their receivers, on every topology."""
+    moved: Counter[int] = Counter()
+    send = Mailboxes.send
+
+    def counted(self: Mailboxes, key: Any, buffer: Tensor, handle: Any, arrival: float) -> None:
+        moved[key[0]] += buffer.numel() * buffer.element_size()
+        send(self, key, buffer, handle, arrival)
+
+    monkeypatch.setattr(Mailboxes, "send", counted)
+    for topology in TOPOLOGY_NAMES:
+        moved.clear()
+        cluster = Cluster(size, topology, codec, **options)
+        cluster.train(2)
+        hashes = 2 * 2 * 16 * (size - 1)  # what the comparison of hashes sends, uncounted
+        for rank, traffic in cluster.world.traffic.items():
+            assert moved[rank] - hashes == traffic.total > 0
+
+
+@every_codec
+def test_saved_and_restored_state_goes_on_bit_for_bit(codec: str, options: dict[str, Any]) -> None:
+    whole = Cluster(3, "ring", codec, **options)
+    expected = whole.train(5)
+    first, second = Cluster(3, "ring", codec, **options), Cluster(3, "ring", codec, **options)
+    first.train(2)
+    for old, new in zip(first.codecs, second.codecs, strict=True):
+        state = {key: value.clone() for key, value in old.state_dict().items()}
+        assert not state or old.stateful, "a codec with state says so"
+        new.load_state_dict(state)
+    second.steps = first.steps
+    for got, wanted in zip(second.train(3), expected[2:], strict=True):
+        assert all(torch.equal(as_bytes(a), as_bytes(b)) for a, b in zip(got, wanted, strict=True))
+
+
+@every_codec
+@pytest.mark.parametrize("numel", [1, 7, 255, 1000])
+def test_zeros_stay_zeros(codec: str, options: dict[str, Any], numel: int) -> None:
+    for topology in TOPOLOGY_NAMES:
+        mean = Cluster(3, topology, codec, **options).one([torch.zeros(numel)] * 3)
+        assert mean.shape == (numel,)
+        assert not mean.any(), topology
+
+
+@every_codec
+@pytest.mark.parametrize("numel", [1, 7, 255])
+def test_tiny_buckets(codec: str, options: dict[str, Any], numel: int) -> None:
+    xs = gradients(layout_of({"tiny": (numel,)}), 4)
+    for topology in TOPOLOGY_NAMES:
+        assert Cluster(4, topology, codec, **options).one(xs).isfinite().all()
+
+
+@every_codec
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+def test_the_result_has_the_gradients_dtype(codec: str, options: dict[str, Any], dtype: torch.dtype) -> None:
+    layout = layout_of({"a": (30, 40), "b": (100,)}, dtype)
+    mean = Cluster(2, "ring", codec, **options).one(gradients(layout, 2), layout)
+    assert mean.dtype == dtype
+    assert mean.shape == (layout.numel,)
+
+
+@every_codec
+@pytest.mark.parametrize("exponent", [-80, -30, 30, 100])
+def test_magnitudes_from_tiny_to_huge(codec: str, options: dict[str, Any], exponent: int) -> None:
+    """The error, relative to the gradient, is what it is at usual magnitudes, or nearly so."""
+    xs, scale = gradients(MODEL, 3), 2.0**exponent
+    usual = vnmse(Cluster(3, "ring", codec, **options).one(xs, MODEL), xs)
+    scaled = [x * scale for x in xs]
+    error = vnmse(Cluster(3, "ring", codec, **options).one(scaled, MODEL), scaled)
+    assert error <= 1.2 * usual + 1e-6
+
+
+@every_codec
+@pytest.mark.parametrize("bad", [float("nan"), float("inf"), float("-inf")])
+def test_what_is_not_finite_is_seen_by_all(codec: str, options: dict[str, Any], bad: float) -> None:
+    """On every topology, whichever rank has it; the loss scaler and the skipped step rely on it."""
+    if codec in SHORT_OF_NAN:
+        pytest.skip("sends some coordinates only, as it says")
+    for topology in TOPOLOGY_NAMES:
+        xs = gradients(MODEL, 3)
+        xs[1][1234] = bad
+        mean = Cluster(3, topology, codec, **options).one(xs, MODEL)  # hashes are compared: all ranks alike
+        assert not mean.isfinite().all(), topology
+
+
+@every_codec
+def test_what_says_it_is_unbiased_is(codec: str, options: dict[str, Any]) -> None:
+    """The mean over 200 seeds: its error is that of one round, divided by 200."""
+    if not make_codec(codec, **options).unbiased:
+        pytest.skip("makes no such claim")
+    layout, rounds = layout_of({"a": (16, 32)}), 200
+    xs = gradients(layout, 3)
+    total, single = torch.zeros(layout.numel, dtype=torch.float64), 0.0
+    for seed in range(rounds):
+        estimate = Cluster(3, "ring", codec, seed=seed, **options).one(xs, layout).double()
+        total += estimate
+        single += float((estimate - mean_of(xs)).square().sum()) / rounds
+    remaining = float((total / rounds - mean_of(xs)).square().sum())
+    assert remaining <= 1.5 * single / rounds + 1e-12 * float(mean_of(xs).square().sum())
+
+
+def with_feedback(codec: str, options: dict[str, Any], size: int, topology: str = "ring") -> Cluster | None:
+    """A cluster with error feedback; None where it is refused."""
+    if not isinstance(make_codec(codec, **options), LossyHopCodec):
+        with pytest.raises(ValueError, match=r"codec\.ef=true"):
+            make_codec(codec, ef=True, **options)
+        return None
+    cluster = Cluster(size, topology, codec, ef=True, **options)
+    reason = cluster.supports(MODEL)
+    if reason is not None:
+        assert "codec.ef=true diverges" in reason
+        return None
+    return cluster
+
+
+def residual(codecs: Sequence[Codec]) -> Tensor:
+    """What all ranks together keep for the next step, float64, in the model's layout."""
+    total = torch.zeros(MODEL.numel, dtype=torch.float64)
+    for codec in codecs:
+        assert isinstance(codec, ErrorFeedback)
+        state = codec.state_dict()
+        total += torch.cat([state[f"residual/{name}"].double() for name in MODEL.names])
+    return total
+
+
+@every_topology
+@every_codec
+def test_nothing_is_lost_with_error_feedback(codec: str, options: dict[str, Any], topology: str) -> None:
+    """Of all gradients so far what was not sent is kept: n·Σ means + kept = Σ gradients."""
+    cluster = with_feedback(codec, options, 3, topology)
+    if cluster is None:
+        pytest.skip("without error feedback")
+    given, received = torch.zeros(2, MODEL.numel, dtype=torch.float64)
+    for step in range(4):
+        xs = gradients(MODEL, 3, step)
+        given += 3 * mean_of(xs)
+        received += 3 * cluster.one(xs, MODEL).double()
+    kept = residual(cluster.codecs)
+    difference = (received + kept - given).square().sum() / given.square().sum()
+    assert float(difference) < 1e-9
+
+
+@every_codec
+def test_what_is_kept_stays_bounded(codec: str, options: dict[str, Any]) -> None:
+    """Where error feedback is not refused: among two, four and eight workers, over 80 steps."""
+    for size in (2, 4, 8):
+        cluster = with_feedback(codec, options, size)
+        if cluster is None:
+            continue
+        xs = gradients(MODEL, size)
+        norms = []
+        for _ in range(80):
+            cluster.one(xs, MODEL)
+            norms.append(float(residual(cluster.codecs).norm()))
+        assert max(norms[60:]) <= 3 * max(norms[20:40]) + 1e-9, size
+
+
+@every_codec
+def test_every_codec_is_described(codec: str, options: dict[str, Any]) -> None:
+    made = make_codec(codec, **options)
+    assert made.name == codec
+    assert made.about.source
+    assert made.about.wire_bits
+    assert (made.about.state == "none") == (not made.stateful)
+    assert TAIL.numel == 5

@@ -1,0 +1,50 @@
+"""A codec from outside the package: every fourth coordinate of a sum in turns, the others left for later."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from gradwire.codecs.interface import About, LossyHopCodec, Round
+from gradwire.codecs.registry import codec_classes, register_codec
+from gradwire.codecs.sums import SumHops
+
+
+@dataclass(frozen=True)
+class EveryFourth:
+    """Slices of which one coordinate in four is sent, as float32; which one depends on `turn`."""
+
+    turn: int
+    unit = 16
+
+    def num_bytes(self, numel: int) -> int:
+        return 4 * len(range(self.turn, numel, 4))
+
+    def encode(self, values: Tensor, first: int, out: Tensor) -> None:
+        out.view(torch.float32).copy_(values[self.turn :: 4])
+
+    def decode(self, message: Tensor, first: int, numel: int) -> Tensor:
+        # A NaN that is not sent in its turn would be lost: whoever needs to see it at once cannot use a toy.
+        decoded = torch.zeros(numel, dtype=torch.float32, device=message.device)
+        decoded[self.turn :: 4] = message.view(torch.float32)
+        return decoded
+
+
+@dataclass
+class Toy(LossyHopCodec):
+    """Sends a quarter of the coordinates, another one every step."""
+
+    name: str = "toy"
+    phase: int = 0
+    """Where to begin."""
+
+    about = About(source="a test", wire_bits="8")
+
+    def plan(self, x: Tensor, round: Round, reduced: list[Tensor], num_chunks: int) -> SumHops:
+        return SumHops(x, round.size, num_chunks, EveryFourth((round.step + self.phase) % 4))
+
+
+if "toy" not in codec_classes():
+    register_codec(Toy)
