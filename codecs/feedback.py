@@ -4,9 +4,11 @@ Each worker adds what its own encodings lost in the round before to its gradient
 all workers nothing is ever lost for good: the sums of what was sent and of what is kept are those of the
 gradients. A worker on the way loses a part of a sum of several gradients; that is added to its own.
 
-It does not always help. A codec that loses a share ω of the energy it encodes loses it of what was kept, too:
-along a ring a worker encodes sums of 1 to n gradients, (n + 1)/2 in the mean, so what is kept grows without
-bound unless ω·(n + 1)/2 < 1. `LossyHopCodec.refuses_feedback` says so before anything starts.
+It does not always help. A codec that loses a share ω of the energy it encodes loses it of what was kept, too,
+and along a ring a worker encodes sums of 1 to n gradients, (n + 1)/2 in the mean. For ω ≥ 1 what is kept grows
+without bound; below it settles, as a chain's end does, near (1 + ω/(1 − ω))ⁿ times the energy of the
+gradients: from about ω·(n + 1)/2 = 1 on a round's mean is mostly noise, and nothing is won. Both are called
+divergence here. `LossyHopCodec.refuses_feedback` says so before anything starts.
 """
 
 from __future__ import annotations

@@ -20,6 +20,12 @@ from gradwire.harness.report.tables import Table, number, render_markdown, rende
 SUBJECT = ("gradients", "topology", "cluster")
 """What a codec is tried on; everything else in a configuration belongs to the codec."""
 
+UNTOLD = (
+    *("task", "seed", "resume", "kernels", "cluster.name", "cluster.timeout_s", "cluster.backend"),
+    *("replay.plots", "replay.repeats"),
+)
+"""Settings that have no place in a name."""
+
 MAX_COLUMNS = 6
 """Of a table that sets subjects side by side."""
 
@@ -104,20 +110,13 @@ def _load(folders: Sequence[Path], axes: Sequence[str]) -> list[Replayed]:
 
 
 def _settings(config: dict[str, Any]) -> Settings:
-    """Flat, without what changes no result; the seed does not tell replays apart, their seeds are many."""
+    """Flat, without what does not tell codecs apart: where they ran, the seeds, which are many, and one
+    round, which is the rule."""
     settings = flatten(config)
     settings["gradients"] = Path(str(settings["gradients"])).stem
-    unused = (
-        "task",
-        "replay.plots",
-        "seed",
-        "resume",
-        "kernels",
-        "cluster.name",
-        "cluster.timeout_s",
-        "cluster.backend",
-    )
-    return {key: value for key, value in settings.items() if not covered(key, unused)}
+    if settings["replay.rounds"] == 1:
+        del settings["replay.rounds"]
+    return {key: value for key, value in settings.items() if not covered(key, UNTOLD)}
 
 
 def _part(settings: Settings, *, subject: bool) -> Settings:

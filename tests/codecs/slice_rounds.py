@@ -58,7 +58,9 @@ class Cluster:
         return sum(by_phase["reduce_scatter"] + by_phase["all_gather"] for by_phase in totals)
 
 
-def mean_of(make: Callable[[], Codec], xs: Sequence[Tensor], topology: str = "ring", **options: int) -> Tensor:
+def mean_of(
+    make: Callable[[], Codec], xs: Sequence[Tensor], topology: str = "ring", **options: int
+) -> Tensor:
     """One step's mean."""
     return Cluster(make, len(xs), topology, **options).step(xs)
 
@@ -70,7 +72,14 @@ def sent(coder: SliceCoder, values: Tensor, first: int = 0) -> Tensor:
     return coder.decode(out, first, values.numel())
 
 
-def residuals(make: Callable[[], LossyHopCodec], xs: Sequence[Tensor], topology: str, steps: int) -> list[float]:
+def refusal(codec: LossyHopCodec, largest_sum: int) -> str | None:
+    """Why error feedback diverges around `codec`, if it does."""
+    return codec.refuses_feedback(largest_sum, Layout.flat(2048))
+
+
+def residuals(
+    make: Callable[[], LossyHopCodec], xs: Sequence[Tensor], topology: str, steps: int
+) -> list[float]:
     """With error feedback and gradients that never change: after each step the energy of what is kept,
     relative to theirs."""
     cluster = Cluster(lambda: _Unrefused(make()), len(xs), topology)
@@ -90,7 +99,7 @@ class _Unrefused(ErrorFeedback):
 
 
 def ring_mean(xs: Sequence[Vector], unit: int, quantize: Quantize) -> Vector:
-    """Chunk c, a multiple of `unit`, begins at rank c + 1 and is sealed by rank c."""
+    """Chunk c, a multiple of `unit` coordinates, begins at rank c and is sealed by rank c − 1."""
     workers, numel = len(xs), len(xs[0])
     per_chunk = -(-numel // (workers * unit)) * unit
     mean = np.empty(numel, np.float32)
@@ -98,7 +107,7 @@ def ring_mean(xs: Sequence[Vector], unit: int, quantize: Quantize) -> Vector:
         place = slice(min(c * per_chunk, numel), min((c + 1) * per_chunk, numel))
         arrived = np.zeros(place.stop - place.start, np.float32)
         for hop in range(workers):
-            rank = (c + 1 + hop) % workers
+            rank = (c + hop) % workers
             total = xs[rank][place] + arrived if hop else xs[rank][place]
             arrived = quantize(total, place.start, rank)
         mean[place] = arrived / np.float32(workers)
@@ -113,7 +122,7 @@ def random_word(coordinate: int, rank: int, seed: int = 0, step: int = 0) -> int
 
 def as_bytes(tensor: Tensor) -> Tensor:
     """A NaN equals the same NaN."""
-    return tensor.contiguous().view(torch.uint8)
+    return tensor.contiguous().view(-1).view(torch.uint8)
 
 
 def heavy_tailed(numel: int, workers: int, seed: int = 0) -> list[Tensor]:
@@ -131,8 +140,8 @@ def exact_mean(xs: Sequence[Tensor]) -> Tensor:
 
 
 def remaining_error(make: Callable[[], Codec], xs: Sequence[Tensor], topology: str, rounds: int) -> float:
-    """The squared error of the mean of as many rounds' results, relative to what it is if they are independent
-    and unbiased: about 1 then, larger otherwise."""
+    """The squared error of the mean of many results, relative to what independent and unbiased ones leave:
+    about 1 for them, larger for others."""
     cluster, exact = Cluster(make, len(xs), topology), exact_mean(xs)
     results = torch.stack([cluster.step(xs).double() for _ in range(rounds)])
     variance = results.var(dim=0).sum()

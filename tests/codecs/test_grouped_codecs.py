@@ -1,4 +1,4 @@
-"""What QSGD, TernGrad, 1-bit SGD and TFP have in common: slices of groups with scales, encoded at every hop."""
+"""What QSGD, TernGrad, 1-bit SGD and TFP have in common: slices of groups with scales, encoded anew."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Callable
 import pytest
 import torch
 from slice_rounds import Cluster, heavy_tailed, mean_of, remaining_error, sent
+
 from gradwire.codecs.coordinate_bits import CoordinateBits
 from gradwire.codecs.groups import TILE, GroupCoder
 from gradwire.codecs.interface import Layout, LossyHopCodec, Round
@@ -36,8 +37,14 @@ RANDOM = CoordinateBits((1, 2), 0)
 CODERS: dict[str, GroupCoder] = {
     **{f"levels{bits}": LevelCoder(group, bits, "l2", RANDOM) for bits, group in ((2, 8), (3, 32), (16, 64))},
     "signs": SignCoder(128, 1),
-    **{f"tfp{bits}": TruncationCoder(32, bits, truncated_format(bits), False, RANDOM) for bits in range(2, 33)},
-    **{f"scaled{bits}": TruncationCoder(32, bits, truncated_format(bits), True, None) for bits in range(2, 10)},
+    **{
+        f"tfp{bits}": TruncationCoder(32, bits, truncated_format(bits), False, RANDOM)
+        for bits in range(2, 33)
+    },
+    **{
+        f"scaled{bits}": TruncationCoder(32, bits, truncated_format(bits), True, None)
+        for bits in range(2, 10)
+    },
 }
 
 
@@ -140,7 +147,7 @@ UNBIASED = ["qsgd4", "qsgd5max", "terngrad", "tfp2", "tfp4", "tfp8", "tfp11"]
 @pytest.mark.parametrize(("workers", "topology"), [(3, "ring"), (2, "broadcast")])
 @pytest.mark.parametrize("name", UNBIASED)
 def test_the_unbiased_ones_are_right_on_average(name: str, workers: int, topology: str) -> None:
-    """Over 150 steps: errors of the mean are what independent ones leave, here within 5 standard deviations."""
+    """Over 150 steps: the error of the mean is what independent errors leave of it."""
     make = CODECS[name]
     assert make().unbiased
     assert remaining_error(make, heavy_tailed(2000, workers), topology, 150) < 1.3
@@ -148,7 +155,7 @@ def test_the_unbiased_ones_are_right_on_average(name: str, workers: int, topolog
 
 @pytest.mark.parametrize("name", ["onebit", "tfp6"])
 def test_the_others_are_not(name: str) -> None:
-    """Truncation is not random at all; signs are of partial sums, but hardly vary."""
+    """They err the same way in every step."""
     make = CODECS[name]
     assert not make().unbiased
     xs = heavy_tailed(2000, 3)
