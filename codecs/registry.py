@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gradwire.codecs.dynamiq import DynamiQ, UniformQuantization
+from gradwire.codecs.dynamiq import DynamiQ, DynamiQPlus, UniformQuantization
 from gradwire.codecs.exact import BF16, FP32
 from gradwire.codecs.exclude import Exclude, check_globs
 from gradwire.codecs.feedback import with_feedback
@@ -24,6 +24,7 @@ _CODECS: dict[str, type] = {
     "bf16": BF16,
     "native": Native,
     "dynamiq": DynamiQ,
+    "dynamiq_plus": DynamiQPlus,
     "uniform": UniformQuantization,
     "mxfp8": MXFP,
     "mxfp6": MXFP,

@@ -12,6 +12,7 @@ from torch import Tensor
 from gradwire.codecs.checks import check_choice, check_range
 from gradwire.codecs.dynamiq.allocation import Allocation
 from gradwire.codecs.dynamiq.blocks import num_super_groups, to_super_groups
+from gradwire.codecs.dynamiq.codebooks import CODEBOOK_WIDTHS, Codebooks, codebooks_of
 from gradwire.codecs.dynamiq.format import Format, Scales
 from gradwire.codecs.dynamiq.hops import DynamiQHops
 from gradwire.codecs.dynamiq.kernels import Coder
@@ -23,6 +24,7 @@ from gradwire.codecs.dynamiq.sizes import ChunkSize, budget_limits, chunk_size
 from gradwire.codecs.dynamiq.statistics import super_group_statistics
 from gradwire.codecs.dynamiq.tables import WIDTHS, Kind, values_of
 from gradwire.codecs.dynamiq.upgrades import Upgrades, measured_upgrades, paper_upgrades
+from gradwire.codecs.dynamiq.values import Values
 from gradwire.codecs.interface import About, Layout, LossyHopCodec, Op, Round
 from gradwire.codecs.random import stream_key
 
@@ -80,6 +82,10 @@ class DynamiQ(LossyHopCodec):
     epsilon_8: float = 0.06
     """The same at 8 bits."""
 
+    codebooks: int = 1
+    """Sets of values that each super-group chooses from: 1, or 4 if values are distinct and scales
+    hierarchical."""
+
     group: int = 16
     """Coordinates that share a scale: 16 or 32."""
 
@@ -109,11 +115,17 @@ class DynamiQ(LossyHopCodec):
         self._check_widths()
         check_choice(self, "group", (16, 32))
         check_choice(self, "scales", get_args(Scales))
-        self._format = Format(tuple(self.widths), self.group, cast(Scales, self.scales), self.mean)
+        check_choice(self, "codebooks", (1, 4))
+        scales = cast(Scales, self.scales)
+        self._format = Format(tuple(self.widths), self.group, scales, self.mean, self.codebooks)
         self._check_bits()
         check_choice(self, "allocation", get_args(Allocation))
         check_choice(self, "errors", ("powers", "measured"))
         check_choice(self, "values", get_args(Kind))
+        if self.codebooks > 1 and (self.values, self.scales) != ("distinct", "hierarchical"):
+            raise ValueError(
+                f"codec.codebooks={self.codebooks}: choose 1, or values=distinct and scales=hierarchical too"
+            )
         for width, best in ((2, 0.5), (3, 0.4), (4, 0.25), (5, 0.15), (6, 0.1), (8, 0.06)):
             check_range(self, f"epsilon_{width}", 0.03, 0.5, f"{best} is best on real gradients")
         check_choice(self, "rounding", get_args(Rounding))
@@ -213,10 +225,13 @@ class DynamiQ(LossyHopCodec):
         return sizes
 
     def _coder(self, x: Tensor, round: Round) -> Coder:
-        kind, values = cast(Kind, self.values), {}
-        for width in self.widths:
-            epsilon = getattr(self, f"epsilon_{width}", 0.0)
-            values[width] = values_of(width, kind, epsilon, x.device, self.group)
+        values = {width: self._values(width, x.device) for width in self.widths}
         key = stream_key(round.seed, round.step, round.layout.uid)
         dither = Dither(key, round.rank, round.size, cast(Rounding, self.rounding), self.group)
         return Coder(values, dither, cast(ScaleRounding, self.scale_rounding), self._format)
+
+    def _values(self, width: int, device: torch.device) -> Values | Codebooks:
+        epsilon = getattr(self, f"epsilon_{width}", 0.0)
+        if self.codebooks > 1 and width in CODEBOOK_WIDTHS:
+            return codebooks_of(width, epsilon, device)
+        return values_of(width, cast(Kind, self.values), epsilon, device, self.group)

@@ -19,13 +19,14 @@ class Format:
 
     `widths` (ascending) are the bits per coordinate a super-group may get, `group` the coordinates that share
     a scale, `mean` says whether the super-groups' means are subtracted, hence sent. Norms are sent if there
-    are widths to choose from.
+    are widths to choose from. With several `codebooks`, the scale of a super-group says which one it has.
     """
 
     widths: tuple[int, ...] = (2, 4, 8)
     group: int = 16
     scales: Scales = "hierarchical"
     mean: bool = True
+    codebooks: int = 1
 
     @property
     def groups(self) -> int:

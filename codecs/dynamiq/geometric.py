@@ -79,8 +79,9 @@ def count_levels(t: Tensor, w: Tensor, table: Geometric) -> Tensor:
     An estimate of log_a t that is off by less than a quarter level, and two exact comparisons: every
     threshold below the estimate is exceeded by at least half a level, every one above it by none.
     """
-    if table.largest == 1:
-        return (t > w).to(torch.int32)
+    if table.largest <= 2:
+        level = (t > w).to(torch.int32)
+        return level if table.largest == 1 else level.add_(t > w * (1 + table.step))
     estimate = t.log2().mul_(table.levels_per_octave).sub_(0.75).clamp_(0, table.largest - 2)
     level = estimate.to(torch.int32)
     flat = (level + table.first).view(-1)

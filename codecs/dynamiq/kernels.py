@@ -14,13 +14,15 @@ import torch
 from torch import Tensor
 
 from gradwire.codecs.dynamiq.blocks import SUPER_GROUP
+from gradwire.codecs.dynamiq.codebooks import Codebooks, mark, mirrored, unmarked
 from gradwire.codecs.dynamiq.format import Format
 from gradwire.codecs.dynamiq.message import Tile, clear_unused, tiles
 from gradwire.codecs.dynamiq.packing import look_up, pack
 from gradwire.codecs.dynamiq.rounding import Dither, Keys
 from gradwire.codecs.dynamiq.scales import group_steps, inverse_maxima, scale_value
 from gradwire.codecs.dynamiq.scaling import ScaleRounding, write_scales
-from gradwire.codecs.dynamiq.values import Values
+from gradwire.codecs.dynamiq.values import Values, as_tensor
+from gradwire.codecs.floats import constant
 
 _SIGN = -(1 << 31)
 
@@ -30,7 +32,7 @@ class Coder:
     """What the operations of one worker need in one round: values per width, randomness, rule of scales, and
     what a message looks like."""
 
-    values: Mapping[int, Values]
+    values: Mapping[int, Values | Codebooks]
     dither: Dither
     scale_rounding: ScaleRounding
     format: Format
@@ -80,10 +82,19 @@ def _grouped(rows: Tensor, format: Format) -> Tensor:
 def _factors(coder: Coder, tile: Tile) -> tuple[Tensor, Tensor]:
     """Normalised values (g, groups, group) and group scales (g, groups, 1): their product is the decoded
     tile."""
-    values = _grouped(look_up(tile.codes, coder.values[tile.width].decoded), coder.format)
+    values = _grouped(_look_up(coder.values[tile.width], tile), coder.format)
     if coder.format.scales == "bf16":
         return values, scale_value(tile.group_scales.to(torch.int32))[:, :, None]
-    return values, group_steps(tile.scales.to(torch.int32), tile.group_scales)[:, :, None]
+    scales = tile.scales.to(torch.int32)
+    if coder.format.codebooks > 1:
+        scales = unmarked(scales)
+    return values, group_steps(scales, tile.group_scales)[:, :, None]
+
+
+def _look_up(values: Values | Codebooks, tile: Tile) -> Tensor:
+    """Normalised values, (g, 256) float32."""
+    first = values.tables(tile.scales) if isinstance(values, Codebooks) else None
+    return look_up(tile.codes, values.decoded, first)
 
 
 def _add_tile(rows: Tensor, coder: Coder, tile: Tile) -> None:
@@ -98,15 +109,20 @@ def _compress_tile(rows: Tensor, keys: Keys, coder: Coder, tile: Tile) -> None:
     scaling = write_scales(maximum, keys.scale_noise, coder.scale_rounding, format, tile)
 
     y = _grouped(magnitude, format).mul_(scaling.factor[:, :, None])
+    signed = rows
+    if isinstance(values, Codebooks):
+        choice = values.choose(y, scaling, rows)
+        mark(tile.scales, choice)
+        values, signed = values.of_rows(choice), mirrored(rows, choice)
     y.mul_(inverse_maxima(values.span, scaling.reference)[:, :, None])
     y.masked_fill_(scaling.silent[:, :, None], 0)
     w = _scaled_dither(rows, keys, coder.dither, values)
-    pack(values.codes(y.view(-1, SUPER_GROUP), w, rows), tile.width, tile.codes)
+    pack(values.codes(y.view(-1, SUPER_GROUP), w, signed), tile.width, tile.codes)
 
 
 def _scaled_dither(rows: Tensor, keys: Keys, dither: Dither, values: Values) -> Tensor:
     """w = centre ± d·(step/N), with the sign of the row's values: (g, 256) float32."""
-    unit = torch.tensor(values.step).div(torch.tensor(float(dither.range))).item()
+    unit = as_tensor(values.step, rows).div(constant(dither.range, rows))
     centred = dither.centred(keys).mul_(unit)
     centred.view(torch.int32).bitwise_xor_(rows.view(torch.int32) & _SIGN)
     return centred.add_(values.centre)

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from gradwire.codecs.dynamiq.blocks import SMALLEST_EXPONENT
-from gradwire.codecs.dynamiq.values import Parameter
+from gradwire.codecs.dynamiq.values import Parameter, as_tensor
 from gradwire.codecs.floats import constant
 
 _NAN = 0x7FC0
@@ -15,8 +15,8 @@ _SMALLEST_BITS = SMALLEST_EXPONENT << 23
 
 
 def super_group_scale(maximum: Tensor, spare: int = 0) -> Tensor:
-    """bf16 patterns (int32) of the smallest bf16 ≥ `maximum` (float32, non-negative or NaN) whose `spare` last
-    mantissa bits are 0.
+    """bf16 patterns (int32) of the smallest bf16 ≥ `maximum` (float32, non-negative or NaN) whose last
+    `spare` mantissa bits are 0.
 
     NaN when the maximum is not finite, so that the whole super-group decodes to NaN; 0 below 2⁻¹⁰⁰; the
     largest finite bf16 where rounding up would overflow.
@@ -46,7 +46,7 @@ def group_quotients(maximum: Tensor, scale: Tensor) -> Tensor:
 
 def inverse_maxima(span: Parameter, maximum: Tensor) -> Tensor:
     """K/max|G|, `span` being K: (rows, groups) float32."""
-    return (span if isinstance(span, Tensor) else constant(span, maximum)).div(maximum)
+    return as_tensor(span, maximum).div(maximum)
 
 
 def stochastic_group_scales(quotient: Tensor, noise: Tensor) -> Tensor:

@@ -21,9 +21,9 @@ WIDTHS = (1, 2, 3, 4, 5, 6, 8, 16)
 
 @lru_cache(maxsize=64)
 def values_of(width: int, kind: Kind, epsilon: float, device: torch.device, group: int = 16) -> Values:
-    """The values of `width`, one of `WIDTHS`: `nonuniform` (DynamiQ §3.3), its limit `uniform`, or `distinct`.
+    """The values of one of `WIDTHS`: `nonuniform` (DynamiQ §3.3), their limit `uniform`, or `distinct`.
 
-    ε is the non-uniformity of the values; it has no effect on uniform ones, nor on nonuniform ones of 2 bits.
+    ε is their non-uniformity; it has no effect on uniform values, nor on nonuniform ones of 2 bits.
     At 1 bit there is but the sign, of a coordinate in a group of `group`, and at 16 bits values are uniform
     whatever their kind.
     """

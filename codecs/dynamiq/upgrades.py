@@ -54,16 +54,24 @@ def paper_upgrades(widths: tuple[int, ...]) -> Upgrades:
     return Upgrades(widths, tuple(Fraction(1, 4**width) for width in widths))
 
 
-_MEASURED = {
-    16: {1: 3.3, 2: 0.464, 3: 0.0583, 4: 0.0121, 5: 0.00288, 6: 7.06e-4, 8: 5.57e-5, 16: 8.7e-6},
-    32: {1: 5.0, 2: 0.654, 3: 0.0765, 4: 0.0162, 5: 0.0041, 6: 9.8e-4, 8: 6.76e-5, 16: 8.7e-6},
+MEASURED = {
+    16: {1: 3.8, 2: 0.437, 3: 0.0564, 4: 0.0117, 5: 0.00274, 6: 6.81e-4, 8: 4.56e-5, 16: 7.5e-10},
+    32: {1: 5.2, 2: 0.556, 3: 0.0709, 4: 0.0147, 5: 0.00347, 6: 8.55e-4, 8: 5.37e-5, 16: 9.6e-10},
 }
+"""By group: width to the error of one rounding over the energy, the mean over super-groups.
+
+Of distinct values with the default non-uniformities, group scales rounded up: the median over gradients of a
+GPT-2 (steps 0, 10, 40 and 100), a Llama and a BERT (steps 4 and 120) of 0.1 to 0.4 million parameters, of one
+worker and of four together, 600 super-groups of each, those of zeros aside. These sets differ by ±15 %.
+Stochastic group scales add 3e-6 at 8 bits and 9e-6 at 16. Other values err 1.4 to 1.6 times as much at 2
+bits, 1.3 to 1.4 at 3 and up to 1.3 above.
+"""
 
 
 @lru_cache(maxsize=64)
 def measured_upgrades(widths: tuple[int, ...], group: int) -> Upgrades:
-    """The upgrades between ascending `widths` whose errors are those of distinct values, for `group` 16 or 32."""
-    return Upgrades(widths, tuple(Fraction(_MEASURED[group][width]) for width in widths))
+    """The upgrades between ascending `widths` whose errors are `MEASURED` ones, for groups of 16 or 32."""
+    return Upgrades(widths, tuple(Fraction(MEASURED[group][width]) for width in widths))
 
 
 def _norms() -> Tensor:

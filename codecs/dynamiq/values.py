@@ -15,9 +15,15 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from gradwire.codecs.floats import constant
 
 Parameter = float | Tensor
 """A number for all rows, or one for each of them, (rows, 1) float32."""
+
+
+def as_tensor(parameter: Parameter, like: Tensor) -> Tensor:
+    """A parameter as float32 on the device of `like`."""
+    return parameter if isinstance(parameter, Tensor) else constant(parameter, like)
 
 
 @dataclass(frozen=True)

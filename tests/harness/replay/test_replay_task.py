@@ -25,6 +25,7 @@ from gradwire.harness.config.validate import validate_any
 from gradwire.harness.parallel.synchronize import synchronization
 from gradwire.harness.replay.errors import exact_mean, relative_errors, vnmse
 from gradwire.harness.tasks import replay
+from gradwire.harness.tasks.sweep import plan_sweep
 from gradwire.harness.topology.registry import make_schedule
 from gradwire.harness.world.virtual import VirtualWorld
 
@@ -198,6 +199,19 @@ def test_a_sweep_makes_the_comparison_table(file: Path, tmp_path: Path) -> None:
     }
     again = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120, check=True)
     assert "4 runs, 4 of them finished before" in again.stdout
+
+
+SWEEPS = sorted(path.stem for path in (ROOT / "sweeps").glob("replay_*.yaml"))
+
+
+@pytest.mark.parametrize("sweep", SWEEPS)
+def test_every_sweep_of_replays_can_run(sweep: str, file: Path) -> None:
+    """All its cells are composed and validated, and no two of them are the same."""
+    arguments = [f"sweeps={sweep}", f"gradients={file}", "cluster.workers=3"]
+    config = compose(arguments, with_hydra=True)
+    plan = plan_sweep(config, arguments)
+    assert plan.task == "replay"
+    assert len({cell.directory for cell in plan.cells}) == len(plan.cells) >= 5
 
 
 def test_errors_super_group_by_super_group() -> None:
