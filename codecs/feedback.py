@@ -4,9 +4,9 @@ Each worker adds what its own encodings lost in the round before to its gradient
 all workers nothing is ever lost for good: the sums of what was sent and of what is kept are those of the
 gradients. A worker on the way loses a part of a sum of several gradients; that is added to its own.
 
-It does not always help. A codec that loses a share ω of the energy it encodes loses it of what was kept, too,
-and along a ring a worker encodes sums of 1 to n gradients, (n + 1)/2 in the mean. For ω ≥ 1 what is kept grows
-without bound; below it settles, as a chain's end does, near (1 + ω/(1 − ω))ⁿ times the energy of the
+It does not always help. A codec that loses a share ω of the energy it encodes loses it of what was kept,
+too, and along a ring a worker encodes sums of 1 to n gradients, (n + 1)/2 in the mean. For ω ≥ 1 what is kept
+grows without bound; below it settles, as a chain's end does, near (1 + ω/(1 − ω))ⁿ times the energy of the
 gradients: from about ω·(n + 1)/2 = 1 on a round's mean is mostly noise, and nothing is won. Both are called
 divergence here. `LossyHopCodec.refuses_feedback` says so before anything starts.
 """
@@ -86,6 +86,11 @@ def with_feedback(codec: Codec) -> ErrorFeedback:
             "error feedback of its own; leave codec.ef out"
         )
     return ErrorFeedback(codec)
+
+
+def feedback_diverges(share: float, largest_sum: int) -> bool:
+    """Whether the residual outgrows the gradients where a worker encodes sums of 1 to `largest_sum`."""
+    return share * (largest_sum + 1) / 2 >= 1
 
 
 def _places(layout: Layout) -> Iterator[tuple[str, slice]]:

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from gradwire.codecs.checks import check_choice
-from gradwire.codecs.dynamiq.statistics import fold
+from gradwire.codecs.floats import fold
 from gradwire.codecs.groups import GROUP_SIZES, GroupCoder
 from gradwire.codecs.interface import About, LossyHopCodec, Round
 from gradwire.codecs.sums import SumHops

@@ -10,9 +10,8 @@ from torch import Tensor
 
 from gradwire.codecs.checks import check_choice, check_range
 from gradwire.codecs.coordinate_bits import CoordinateBits
-from gradwire.codecs.dynamiq.losses import feedback_diverges
-from gradwire.codecs.dynamiq.statistics import fold
-from gradwire.codecs.floats import constant
+from gradwire.codecs.feedback import feedback_diverges
+from gradwire.codecs.floats import constant, fold
 from gradwire.codecs.groups import GROUP_SIZES, GroupCoder
 from gradwire.codecs.interface import About, Layout, LossyHopCodec, Round
 from gradwire.codecs.sums import SumHops

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from gradwire.codecs.checks import check_choice
 from gradwire.codecs.coordinate_bits import CoordinateBits
-from gradwire.codecs.dynamiq.losses import feedback_diverges
+from gradwire.codecs.feedback import feedback_diverges
 from gradwire.codecs.groups import GROUP_SIZES
 from gradwire.codecs.interface import About, Layout, LossyHopCodec, Round
 from gradwire.codecs.qsgd import LevelCoder, lost_share

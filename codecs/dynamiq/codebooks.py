@@ -6,7 +6,7 @@ to six mantissa bits, the seventh chooses ε, and the sign mirrors, as it change
 
 The sender takes the codebook with the least expected error of stochastic rounding: the sum of (v − q)(q′ − v)
 over values v between levels q and q′. Errors are looked up at the nearest of 32·2^b + 1 points from 0 to the
-group's maximum, which takes neither a logarithm nor a search. Chosen so, no super-group was seen to err 1 %
+group's maximum, which takes neither a logarithm nor a search. Chosen so, no super-group was seen to err 1.1 %
 more than with the best of the four, and all together err 10⁻⁵ more. Sums are of fixed order; of equal ones
 the first counts.
 """
@@ -24,7 +24,7 @@ from torch import Tensor
 from gradwire.codecs.dynamiq.distinct import Distinct, distinct_values
 from gradwire.codecs.dynamiq.scales import inverse_maxima
 from gradwire.codecs.dynamiq.scaling import Scaling
-from gradwire.codecs.dynamiq.statistics import fold
+from gradwire.codecs.floats import fold
 
 CODEBOOK_WIDTHS = (2, 3, 4, 5, 6, 8)
 """The widths that have several; at 1 and 16 bits all super-groups have the first."""

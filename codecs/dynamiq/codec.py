@@ -16,7 +16,7 @@ from gradwire.codecs.dynamiq.codebooks import CODEBOOK_WIDTHS, Codebooks, codebo
 from gradwire.codecs.dynamiq.format import Format, Scales
 from gradwire.codecs.dynamiq.hops import DynamiQHops
 from gradwire.codecs.dynamiq.kernels import Coder
-from gradwire.codecs.dynamiq.losses import feedback_diverges, lost_share
+from gradwire.codecs.dynamiq.losses import lost_share
 from gradwire.codecs.dynamiq.plan import make_plan
 from gradwire.codecs.dynamiq.rounding import MAX_WORKERS, Dither, Rounding
 from gradwire.codecs.dynamiq.scaling import ScaleRounding
@@ -25,6 +25,7 @@ from gradwire.codecs.dynamiq.statistics import super_group_statistics
 from gradwire.codecs.dynamiq.tables import WIDTHS, Kind, values_of
 from gradwire.codecs.dynamiq.upgrades import Upgrades, measured_upgrades, paper_upgrades
 from gradwire.codecs.dynamiq.values import Values
+from gradwire.codecs.feedback import feedback_diverges
 from gradwire.codecs.interface import About, Layout, LossyHopCodec, Op, Round
 from gradwire.codecs.random import stream_key
 

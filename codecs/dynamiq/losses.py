@@ -44,8 +44,3 @@ def lost_share(widths: Sequence[int], code_bits: float, kind: Kind, group: int) 
             upper = (code_bits - a) / (b - a)
             return math.exp((1 - upper) * math.log(shares[a]) + upper * math.log(shares[b]))
     return shares[widths[-1]]
-
-
-def feedback_diverges(share: float, largest_sum: int) -> bool:
-    """Whether the residual outgrows the gradients where a worker encodes sums of 1 to `largest_sum`."""
-    return share * (largest_sum + 1) / 2 >= 1

@@ -10,7 +10,7 @@ What is different are defaults of DynamiQ's switches, each of which can be set b
     scale_rounding   up: at 8 bits and above, random scales would be most of the error
     mean             not subtracted: that gains less than sending the means costs
 
-Each was measured to lower the vNMSE on gradients of a GPT-2, a Llama and a BERT in training (0.1 to 0.4
+Each was measured to lower the vNMSE on most gradients of a GPT-2, a Llama and a BERT in training (0.1 to 0.4
 million parameters, rings and butterflies of 4 to 16 workers). So does a width of 1 bit, at 3 bits by up to
 three quarters; but it leaves some super-groups with many times more error than energy, so it is not the
 default.

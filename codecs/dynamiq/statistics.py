@@ -10,22 +10,10 @@ import torch
 from torch import Tensor
 
 from gradwire.codecs.dynamiq.blocks import SUPER_GROUP, TILE, exponent
-from gradwire.codecs.floats import constant, power_of_two
+from gradwire.codecs.floats import constant, fold, power_of_two
 
 TRAVEL_EXPONENT = 8
 """Statistics travel divided by 2 to this power."""
-
-
-def fold(x: Tensor) -> Tensor:
-    """Sum of (rows, 256) float32 over each row in a fixed order: halves are added until one value is left.
-
-    Coordinate k meets k + 128, the sums k and k + 64, and so on: whole vectors in SIMD, no shuffles until 16
-    lanes are left.
-    """
-    while x.shape[1] > 1:
-        half = x.shape[1] // 2
-        x = x[:, :half] + x[:, half:]
-    return x[:, 0]
 
 
 def super_group_statistics(rows: Tensor, numel: int) -> tuple[Tensor, Tensor]:

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from gradwire.codecs.checks import check_choice, check_range
 from gradwire.codecs.coordinate_bits import CoordinateBits
-from gradwire.codecs.dynamiq.losses import feedback_diverges
+from gradwire.codecs.feedback import feedback_diverges
 from gradwire.codecs.interface import About, Layout, LossyHopCodec, Round
 from gradwire.codecs.sums import SumHops
 from gradwire.codecs.tfp.coder import TruncationCoder

@@ -14,8 +14,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from gradwire.codecs.dynamiq.statistics import fold
-from gradwire.codecs.floats import constant, power_of_two
+from gradwire.codecs.floats import constant, fold, power_of_two
 from gradwire.codecs.thc.blocks import UNIT, Blocks, Segment
 
 _LARGEST_FLOAT = torch.finfo(torch.float32).max
