@@ -89,7 +89,7 @@ class QSGD(LossyHopCodec):
 
     name: str = "qsgd"
 
-    bits: int = 4
+    bits: int = 8
     """Of a coordinate's code: a sign and 2^(bits − 1) − 1 levels above zero."""
 
     group: int = 512

@@ -63,8 +63,8 @@ MEASURED = {
 Of distinct values with the default non-uniformities, group scales rounded up: the median over gradients of a
 GPT-2 (steps 0, 10, 40 and 100), a Llama and a BERT (steps 4 and 120) of 0.1 to 0.4 million parameters, of one
 worker and of four together, at most 600 super-groups of each, those of zeros aside. These sets differ by
-±15 %. Stochastic group scales add 3e-6 at 8 bits and 9e-6 at 16. Other values err 1.4 to 1.6 times as much at 2
-bits, 1.3 to 1.4 at 3 and up to 1.3 above.
+±15 %. Stochastic group scales add 3e-6 at 8 bits and 9e-6 at 16. Other values err 1.4 to 1.6 times as much
+at 2 bits, 1.3 to 1.4 at 3 and up to 1.3 above.
 """
 
 

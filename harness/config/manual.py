@@ -24,9 +24,11 @@ def choices_table(conf: Path) -> str:
     groups = sorted(folder for folder in conf.iterdir() if folder.is_dir() and folder.name != "hydra")
     lines: list[str] = []
     for group in groups:
-        for index, path in enumerate(sorted(group.glob("*.yaml"))):
+        choices = sorted(group.glob("*.yaml"))
+        width = max(12, *(len(path.stem) + 1 for path in choices))
+        for index, path in enumerate(choices):
             label = f"{group.name}=" if index == 0 else ""
-            lines.append(f"  {label:<12}{path.stem:<12}{describe(path)[0]}")
+            lines.append(f"  {label:<12}{path.stem:<{width}}{describe(path)[0]}")
     return "\n".join(lines).replace("$", "$$")  # Hydra substitutes $NAME in what it prints
 
 

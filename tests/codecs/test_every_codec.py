@@ -30,7 +30,7 @@ TOPOLOGY_NAMES = sorted(TOPOLOGIES)
 OPTIONS: dict[str, list[dict[str, Any]]] = {
     "omnireduce": [{"bits": 4.0, "block": 32}],
     "thc": [{"block": 256, "table": "nonuniform"}, {"bits": 12, "block": 1024, "norm": "bucket"}],
-    "qsgd": [{"bits": 8, "norm": "max"}],
+    "qsgd": [{"bits": 4, "norm": "max"}],
     "tfp": [{"bits": 4}, {"bits": 12, "rounding": "truncate"}],
     "powersgd": [{"rank": 1, "feedback": False}],
     "topk": [{"values": "bf16", "fraction": 0.1}],
@@ -220,17 +220,17 @@ def test_nothing_is_lost_with_error_feedback(codec: str, options: dict[str, Any]
 
 @every_codec
 def test_what_is_kept_stays_bounded(codec: str, options: dict[str, Any]) -> None:
-    """Where error feedback is not refused: among two, four and eight workers, over 80 steps."""
-    for size in (2, 4, 8):
+    """Where error feedback is not refused: among three and eight workers, over 50 steps."""
+    for size in (3, 8):
         cluster = with_feedback(codec, options, size)
         if cluster is None:
             continue
         xs = gradients(MODEL, size)
         norms = []
-        for _ in range(80):
+        for _ in range(50):
             cluster.one(xs, MODEL)
             norms.append(float(residual(cluster.codecs).norm()))
-        assert max(norms[60:]) <= 3 * max(norms[20:40]) + 1e-9, size
+        assert max(norms[40:]) <= 3 * max(norms[10:25]) + 1e-9, size
 
 
 @every_codec

@@ -13,7 +13,7 @@ from gradwire.harness.config.errors import ConfigError
 from gradwire.harness.config.validate import validate
 
 REFUSED_COMPOSING = [
-    ("codec=dynamic", ["codec=dynamic", "bf16, dynamiq, fp32, mxfp4, mxfp6, mxfp8, native", "codec=dynamiq"]),
+    ("codec=dynamic", ["codec=dynamic", "bf16, dynamiq, dynamiq_plus, fp32, mxfp4", "codec=dynamiq"]),
     ("size=huge", ["size=huge", "gpu, paper, small, tiny"]),
     ("experiment=nope", ["experiment=nope", "smoke"]),
     ("~codec", ["~codec", "choose one of bf16"]),

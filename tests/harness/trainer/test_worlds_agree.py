@@ -142,4 +142,4 @@ def test_every_codec_trains(codec: str, tmp_path: Path) -> None:
     train_all_virtually(config, str(tmp_path))
     first, second = rows(tmp_path, "steps.jsonl")
     assert second["loss"] != first["loss"]
-    assert 0 < first["vnmse"] < 1
+    assert 0 < first["vnmse"] < (30 if codec == "terngrad" else 1)  # three values for all: right on average
