@@ -21,8 +21,10 @@ $(INSTALLED): requirements.lock pyproject.toml CMakeLists.txt
 demo: $(INSTALLED)
 	$(RUN) run.py sweeps=demo size=tiny
 
+# Two processes, each with workers of its own: TEST_PROCESSES=1 on a machine with little memory.
+TEST_PROCESSES ?= 2
 test: $(INSTALLED)
-	$(RUN) -m pytest
+	$(RUN) -m pytest -n $(TEST_PROCESSES) --dist loadfile
 
 faults: $(INSTALLED)
 	$(RUN) tests/harness/launch/faults.py --points 24
