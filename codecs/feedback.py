@@ -22,6 +22,10 @@ from torch import Tensor
 
 from gradwire.codecs.interface import Codec, Collectives, Layout, LossyHopCodec, Round
 
+LARGEST_SHARE = 0.9
+"""Of the energy that an encoding may lose: what is kept settles at ten times the gradients' energy even where
+nothing is summed."""
+
 PREFIX = "residual/"
 """Of the keys under which a parameter's residual is saved, before the parameter's name."""
 
@@ -29,8 +33,9 @@ PREFIX = "residual/"
 class ErrorFeedback:
     """`codec` with error feedback; what it says about itself is the codec's.
 
-    A round that loses something that is not finite, as it does when a gradient is not, leaves the residuals
-    of those coordinates as they were.
+    A round whose mean is not finite, as it is when a gradient is not, leaves the bucket's residuals as they
+    were: the trainer skips such a step. It skips the other buckets' as well, whose means have been taken for
+    delivered.
     """
 
     def __init__(self, codec: LossyHopCodec) -> None:
@@ -52,10 +57,13 @@ class ErrorFeedback:
         corrected = x.to(torch.float32) + before
         wide = replace(round, layout=replace(round.layout, dtype=torch.float32))
         mean, losses = await self._lossy.synchronize_with_losses(corrected, wide, comm)
-        kept = torch.where(losses.isfinite(), losses, before)
+        delivered = mean.to(x.dtype)
+        losses = losses + (mean - delivered.to(torch.float32))  # of n·mean each worker takes a share
+        sound = losses.isfinite() & mean.isfinite().all()
+        kept = torch.where(sound, losses, before)
         for name, place in _places(round.layout):
             self._residuals[name] = kept[place].clone()
-        return mean.to(x.dtype)
+        return delivered
 
     def _gather(self, layout: Layout, device: torch.device) -> Tensor:
         """The residuals of a bucket, (numel,) float32; zeros where there are none yet."""
@@ -90,7 +98,7 @@ def with_feedback(codec: Codec) -> ErrorFeedback:
 
 def feedback_diverges(share: float, largest_sum: int) -> bool:
     """Whether the residual outgrows the gradients where a worker encodes sums of 1 to `largest_sum`."""
-    return share * (largest_sum + 1) / 2 >= 1
+    return share >= LARGEST_SHARE or share * (largest_sum + 1) / 2 >= 1
 
 
 def _places(layout: Layout) -> Iterator[tuple[str, slice]]:

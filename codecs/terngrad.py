@@ -41,7 +41,7 @@ class TernGrad(LossyHopCodec):
             return None
         return (
             f"with codec.block={self.block} an encoding loses {100 * share:.0f} % of the energy, too much "
-            f"for sums of {largest_sum} gradients; choose topology=broadcast, or codec=onebit"
+            f"for sums of {largest_sum} gradients; choose a smaller block, or codec=onebit"
         )
 
     def plan(self, x: Tensor, round: Round, reduced: list[Tensor], num_chunks: int) -> SumHops:

@@ -67,8 +67,10 @@ class TFP(LossyHopCodec):
         self.unbiased = self.rounding == "stochastic" and (self._scaled or self.bits > _SCALED_BITS["block"])
 
     def refuses_feedback(self, largest_sum: int, layout: Layout) -> str | None:
-        if not self._scaled and self._format.maximum < 8:
-            return f"what exceeds {self._format.maximum:g} is lost in every round; set codec.scale=block"
+        if not self._scaled and self.bits <= _SCALED_BITS["block"]:
+            return (
+                f"what lies outside of {self.bits} bits' range is lost in every round; set codec.scale=block"
+            )
         share = _LOST_SHARES.get(self.bits, 0.0) if self.rounding == "stochastic" else 0.0
         if not feedback_diverges(share, largest_sum):
             return None

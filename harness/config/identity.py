@@ -26,11 +26,13 @@ WITHOUT_EFFECT = (
 )
 """Groups and keys that change no result: every value a size sets is in the id by itself."""
 
+GRADIENTS = "gradients"
+
 FILES = (
     ("dataset", "path", False),
     ("model", "path", True),
     ("model", "tokenizer", None),
-    ("gradients", "", True),
+    (GRADIENTS, "", True),
 )
 """Group and field (or root key) of settings that name files, and whether every file of a folder counts or
 only those of known formats; None: a folder's, and anything else is a name."""
@@ -56,7 +58,12 @@ def run_id(config: DictConfig) -> str:
         holder = settings.get(group, {}) if field else settings
         place = holder.get(field or group)
         if place is not None and (every_file is not None or Path(place).expanduser().is_dir()):
-            holder[field or group] = data_fingerprint(Path(place), every_file=every_file is not False)
+            holder[field or group] = data_fingerprint(
+                # Files of gradients are alike in name and size wherever a model's were saved.
+                Path(place),
+                every_file=every_file is not False,
+                whole=group == GRADIENTS,
+            )
     text = json.dumps(settings, sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:12]
 
@@ -81,8 +88,11 @@ def run_directory(config: DictConfig, override: str | Path | None = None) -> Pat
     return Path(override) if override is not None else Path("outputs") / run_name(config)
 
 
-def data_fingerprint(path: Path, *, every_file: bool = False) -> str:
-    """Hash of a file, or of a folder's files of known formats or all: relative names, sizes, bytes."""
+def data_fingerprint(path: Path, *, every_file: bool = False, whole: bool = False) -> str:
+    """Hash of a file, or of a folder's files of known formats or all: relative names, sizes, bytes.
+
+    `whole` reads large files, too.
+    """
     path = path.expanduser()
     found = sorted(file for file in path.rglob("*") if file.is_file())
     files = [path] if path.is_file() else [file for file in found if every_file or format_of(file)]
@@ -91,7 +101,7 @@ def data_fingerprint(path: Path, *, every_file: bool = False) -> str:
         status = file.stat()
         name = file.name if file == path else file.relative_to(path).as_posix()
         digest.update(f"{name}\n{status.st_size}\n".encode())
-        if status.st_size < WHOLE_FILE_BYTES:
+        if whole or status.st_size < WHOLE_FILE_BYTES:
             digest.update(_file_digest(file.resolve(), (status.st_size, status.st_mtime_ns)))
     return digest.hexdigest()
 
@@ -99,6 +109,6 @@ def data_fingerprint(path: Path, *, every_file: bool = False) -> str:
 @lru_cache(maxsize=4096)
 def _file_digest(file: Path, version: tuple[int, int]) -> bytes:
     """sha256 of a file's bytes, read once per `version` (size and time of change) in a sweep."""
-    assert version[0] < WHOLE_FILE_BYTES
+    assert version
     with file.open("rb") as handle:
         return hashlib.file_digest(handle, "sha256").digest()

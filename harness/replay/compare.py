@@ -21,7 +21,7 @@ SUBJECT = ("gradients", "topology", "cluster")
 """What a codec is tried on; everything else in a configuration belongs to the codec."""
 
 UNTOLD = (
-    *("task", "seed", "resume", "kernels", "cluster.name", "cluster.timeout_s", "cluster.backend"),
+    *("task", "resume", "kernels", "cluster.name", "cluster.timeout_s", "cluster.backend"),
     *("replay.plots", "replay.repeats"),
 )
 """Settings that have no place in a name."""
@@ -74,7 +74,9 @@ class ReplayComparison:
 NOTES = (
     "vNMSE: mean over the seeds and their standard deviation. Above the yardstick: 10 log10 of the vNMSE "
     "over what reverse water-filling over the super-groups' variances allows at the same wire bits.",
-    "Codec time: plain measurement of one synchronization on the busiest rank, all ranks in one process.",
+    "Wire bits are those of an encoded gradient: a ring or a butterfly of n sends 2(n - 1) of them in all, a "
+    "broadcast n(n - 1). Sent: megabytes of the rank that sends most; compare topologies by these.",
+    "Codec: nanoseconds per coordinate of one synchronization on the busiest rank, all ranks in one process.",
 )
 
 
@@ -102,6 +104,9 @@ def compare_replays(folders: Sequence[Path], output: Path, axes: Sequence[str] =
 def _load(folders: Sequence[Path], axes: Sequence[str]) -> list[Replayed]:
     configs = [cast(DictConfig, OmegaConf.load(folder / CONFIG)) for folder in folders]
     flat = [_settings(cast(dict[str, Any], OmegaConf.to_container(config))) for config in configs]
+    files = file_names([str(settings["gradients"]) for settings in flat])
+    for settings in flat:
+        settings["gradients"] = files[str(settings["gradients"])]
     codecs = labels([_part(settings, subject=False) for settings in flat], axes)
     families = labels([_without_bits(settings) for settings in flat], axes)
     subjects = _subjects([_part(settings, subject=True) for settings in flat])
@@ -109,11 +114,19 @@ def _load(folders: Sequence[Path], axes: Sequence[str]) -> list[Replayed]:
     return [Replayed(*names) for names in zip(codecs, subjects, families, summaries, strict=True)]
 
 
+def file_names(paths: Sequence[str]) -> dict[str, str]:
+    """A name for each file: as little of its path's end, without the suffix, as tells it from the others."""
+    parts = {path: Path(path).with_suffix("").parts for path in paths}
+    for length in range(1, max(map(len, parts.values())) + 1):
+        names = {path: "/".join(own[-length:]) for path, own in parts.items()}
+        if len(set(names.values())) == len(names):
+            break
+    return names
+
+
 def _settings(config: dict[str, Any]) -> Settings:
-    """Flat, without what does not tell codecs apart: where they ran, the seeds, which are many, and one
-    round, which is the rule."""
+    """Flat, without what does not tell codecs apart: where they ran, and one round, which is the rule."""
     settings = flatten(config)
-    settings["gradients"] = Path(str(settings["gradients"])).stem
     if settings["replay.rounds"] == 1:
         del settings["replay.rounds"]
     return {key: value for key, value in settings.items() if not covered(key, UNTOLD)}
@@ -146,7 +159,7 @@ def _side_by_side(replays: Sequence[Replayed], subjects: Sequence[str]) -> list[
 
 
 def _figures(replays: Sequence[Replayed], subject: str) -> Table:
-    figures = ["vNMSE", "±", "dB above yardstick", "wire bits", "metadata bits", "codec ns/coordinate"]
+    figures = ["vNMSE", "±", "dB above yardstick", "wire bits", "metadata bits", "sent MB", "codec ns"]
     return Table(subject, ["codec", *figures], [_row(replay) for replay in replays])
 
 
@@ -160,6 +173,7 @@ def _row(replay: Replayed) -> list[str]:
         "–" if above is None else f"{above:.1f}",
         number(summary.wire_bits_per_coordinate),
         number(summary.wire_bits_by_phase.get("metadata", 0.0)),
+        number(max(summary.bytes_sent_per_rank) / 1e6, 3),
         number(summary.codec_ns_per_coordinate, 3),
     ]
 

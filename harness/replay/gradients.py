@@ -12,8 +12,10 @@ import json
 import math
 import os
 import zipfile
+import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from itertools import accumulate
 from pathlib import Path
 from typing import Any
@@ -28,6 +30,11 @@ from gradwire.codecs.interface import Layout
 
 GRADIENTS, BF16, LAYOUT = "gradients", "bf16", "layout"
 SUFFIXES = (".safetensors", ".npz")
+UNREADABLE = (
+    *(OSError, ValueError, KeyError, TypeError, AttributeError, NotImplementedError, MemoryError),
+    *(SafetensorError, zipfile.BadZipFile, zlib.error),
+)
+"""What reading a file may raise, whatever is in it."""
 DTYPES = (torch.float32, torch.float16, torch.bfloat16)
 
 
@@ -77,10 +84,27 @@ def read_gradients(path: str | Path) -> SavedGradients:
         _check(values)
         about = json.loads(text) if text else None
         buckets = () if about is None else _buckets(about, values)
-    except (OSError, ValueError, KeyError, TypeError, SafetensorError, zipfile.BadZipFile) as error:
+    except UNREADABLE as error:
         reason = " ".join(str(error).split()) or type(error).__name__
+        if "pickle" in reason:  # numpy's advice is to load it as such
+            reason = "it is no archive of numbers"
         raise ValueError(f"gradients={path} cannot be read: {reason}") from None
     return SavedGradients(values, buckets, about)
+
+
+def cached_gradients(path: str) -> SavedGradients:
+    """`read_gradients`, once for as long as the file does not change and few others are read."""
+    place = Path(path).expanduser()
+    status = place.stat() if place.is_file() else None
+    if status is None:
+        return read_gradients(place)  # says what is wrong
+    return _read_version(place, (status.st_size, status.st_mtime_ns))
+
+
+@lru_cache(maxsize=2)
+def _read_version(path: Path, version: tuple[int, int]) -> SavedGradients:
+    assert version
+    return read_gradients(path)
 
 
 def write_gradients(
@@ -133,6 +157,8 @@ def _described(layout: Layout) -> dict[str, Any]:
 
 def _buckets(about: Mapping[str, Any], values: Tensor) -> tuple[Layout, ...]:
     """The layouts that a file's text describes; ValueError unless they cover the coordinates."""
+    if not isinstance(about, Mapping) or not isinstance(about.get("buckets"), list):
+        raise ValueError("its layout is no mapping with a list of buckets")
     layouts = []
     for bucket in about["buckets"]:
         shapes = tuple(tuple(int(side) for side in shape) for shape in bucket["shapes"])
@@ -140,6 +166,8 @@ def _buckets(about: Mapping[str, Any], values: Tensor) -> tuple[Layout, ...]:
         names = tuple(map(str, bucket["names"]))
         if len(names) != len(shapes) or not names:
             raise ValueError(f"a bucket has {len(names)} names and {len(shapes)} shapes")
+        if any(side < 1 for shape in shapes for side in shape):
+            raise ValueError(f"{names[0]} or another one of its bucket has a side of less than 1")
         layouts.append(Layout(names, shapes, (0, *ends[:-1]), ends[-1], values.dtype))
     described = sum(layout.numel for layout in layouts)
     if described != values.shape[1]:

@@ -22,6 +22,8 @@ from gradwire.harness.replay.yardstick import Yardstick
 from gradwire.harness.statistics.distribution import quantiles
 from gradwire.harness.topology.registry import make_schedule
 
+SMALLEST_BOUND = 1e-12
+
 CURVE_BITS = 16
 """The yardstick is kept for 0 to so many bits."""
 
@@ -98,6 +100,8 @@ def _against_yardstick(mean: Tensor, bits: float, error: float | None) -> dict[s
     if not bits or not bool(mean.isfinite().all()) or not float(mean.abs().max()):
         return {"yardstick_vnmse": None, "db_above_yardstick": None, "yardstick_curve": []}
     yardstick = Yardstick.of(mean)
+    if yardstick.bound(bits) < SMALLEST_BOUND:  # a handful of coordinates: nothing to compare with
+        return {"yardstick_vnmse": None, "db_above_yardstick": None, "yardstick_curve": []}
     return {
         "yardstick_curve": [yardstick.bound(whole) for whole in range(CURVE_BITS + 1)],
         "yardstick_vnmse": yardstick.bound(bits),
@@ -107,4 +111,4 @@ def _against_yardstick(mean: Tensor, bits: float, error: float | None) -> dict[s
 
 def _described(path: Path, gradients: SavedGradients) -> dict[str, Any]:
     about = {key: value for key, value in (gradients.about or {}).items() if key != "buckets"}
-    return {"file": path.name, "hash": data_fingerprint(path, every_file=True)[:12], **about}
+    return {"file": path.name, "hash": data_fingerprint(path, every_file=True, whole=True)[:12], **about}

@@ -17,7 +17,8 @@ from gradwire.harness.config.identity import codec_name
 from gradwire.harness.record.files import write_atomically
 from gradwire.harness.record.once import done_at_once
 from gradwire.harness.record.writer import SUMMARY
-from gradwire.harness.replay.gradients import SavedGradients, read_gradients
+from gradwire.harness.replay.checks import check_count, check_megabytes
+from gradwire.harness.replay.gradients import cached_gradients
 from gradwire.harness.replay.rounds import Repeat, Replay
 from gradwire.harness.replay.summarize import summarize_replay
 from gradwire.harness.replay.summary import ReplaySummary
@@ -36,10 +37,10 @@ def check(config: DictConfig) -> None:
         raise ValueError(
             "task=replay hosts all workers in one process; leave cluster out, or use cluster=virtual"
         )
-    for field in ("repeats", "rounds", "bucket_mb"):
-        if not config.replay[field] > 0:
-            raise ValueError(f"replay.{field}={config.replay[field]} must be greater than 0")
-    gradients = _gradients(config)
+    for field in ("repeats", "rounds"):
+        check_count(f"replay.{field}", config.replay[field])
+    check_megabytes("replay.bucket_mb", config.replay.bucket_mb)
+    gradients = cached_gradients(config.gradients)
     workers = config.cluster.workers = config.cluster.workers or gradients.workers
     if workers > gradients.workers:
         raise ValueError(
@@ -50,6 +51,11 @@ def check(config: DictConfig) -> None:
     codec = make_codec(**config.codec)
     if codec.one_at_a_time and workers > 1:
         raise ValueError(f"codec={codec.name} needs real processes, and task=replay has none; use codec=fp32")
+    if codec.name == "powersgd" and not gradients.buckets:
+        raise ValueError(
+            f"codec=powersgd compresses matrices, and {config.gradients} does not say which there are: add "
+            "an array `layout` (harness/replay/gradients.py), or save gradients by measure.save_gradients_at"
+        )
     for layout in gradients.layouts(config.replay.bucket_mb):
         reason = codec.supports(config.topology.name, workers, layout)
         if reason is not None:
@@ -86,23 +92,8 @@ def compare(folders: Sequence[Path], output: Path, axes: Sequence[str]) -> Repla
     return compare_replays(folders, output, axes)
 
 
-@lru_cache(maxsize=2)
-def _read(path: str, version: tuple[int, int]) -> SavedGradients:
-    """A file's gradients, kept for the next cell of a sweep; `version` is its size and time of change."""
-    assert version
-    return read_gradients(path)
-
-
-def _gradients(config: DictConfig) -> SavedGradients:
-    path = Path(str(config.gradients)).expanduser()
-    status = path.stat() if path.is_file() else None
-    if status is None:
-        return read_gradients(path)  # says what is wrong
-    return _read(str(path), (status.st_size, status.st_mtime_ns))
-
-
 def _replay(config: DictConfig) -> ReplaySummary:
-    gradients, size = _gradients(config), config.cluster.workers
+    gradients, size = cached_gradients(config.gradients), config.cluster.workers
     layouts, values = gradients.layouts(config.replay.bucket_mb), gradients.values[:size]
     torch.set_num_threads(1)  # more give other bits, and are slower on tensors of this size
     fabric = Fabric(lru_cache(partial(make_schedule, config.topology.name)))
@@ -134,8 +125,11 @@ def _show(summary: ReplaySummary, config: DictConfig) -> None:
         f"{codec_name(config)} on {config.gradients} ({summary.num_coordinates} coordinates in "
         f"{summary.num_buckets} buckets), {config.topology.name} of {summary.workers}"
     )
-    print(f"vNMSE {number(summary.vnmse_mean)}{deviation} over {summary.repeats} seeds{above}")
+    rounds = "" if summary.rounds == 1 else f", after {summary.rounds} rounds"
+    print(f"vNMSE {number(summary.vnmse_mean)}{deviation} over {summary.repeats} seeds{rounds}{above}")
     print(f"{bits} wire bits per coordinate: {phases or 'nothing was sent'}")
     print(
         f"codec {milliseconds} ms on the busiest rank, {summary.codec_ns_per_coordinate:.1f} ns a coordinate"
     )
+    if config.codec.get("ef") and summary.rounds == 1:
+        print("note: error feedback has nothing to add in a first round; replay.rounds=20 shows what it does")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,8 @@ from gradwire.harness.checkpoint.resume import check_directory, is_finished
 from gradwire.harness.record.files import write_atomically
 from gradwire.harness.record.once import done_at_once
 from gradwire.harness.record.provenance import code_hash, git_state
-from gradwire.harness.replay.gradients import SavedGradients, read_gradients
+from gradwire.harness.replay.checks import check_megabytes, is_number
+from gradwire.harness.replay.gradients import SavedGradients, cached_gradients
 from gradwire.harness.report.figures import write_plots
 from gradwire.harness.statistics.collect import Statistics, collect, first_not_finite
 from gradwire.harness.statistics.plots import plots
@@ -25,15 +25,13 @@ JSON, TABLES, PLOTS = "statistics.json", "tables.txt", "plots"
 def check(config: DictConfig) -> None:
     """ValueError in one line if the numbers are out of range or the file cannot be read."""
     budgets = config.statistics.bits
-    if not isinstance(budgets, ListConfig) or not budgets or not all(map(_is_number, budgets)):
+    if not isinstance(budgets, ListConfig) or not budgets or not all(map(is_number, budgets)):
         raise ValueError(
             f"statistics.bits={budgets} must be a list of numbers, e.g. statistics.bits=[3,4,5,6]"
         )
     check_budgets("statistics.bits", budgets)
-    megabytes = config.statistics.bucket_mb
-    if not _is_number(megabytes) or megabytes <= 0:
-        raise ValueError(f"statistics.bucket_mb={megabytes} must be a number greater than 0")
-    read_gradients(config.gradients)
+    check_megabytes("statistics.bucket_mb", config.statistics.bucket_mb)
+    cached_gradients(config.gradients)
 
 
 def name(config: DictConfig) -> str:
@@ -58,7 +56,7 @@ def run(config: DictConfig, directory: Path) -> int:
 
 
 def _write(config: DictConfig, directory: Path) -> None:
-    gradients = read_gradients(config.gradients)
+    gradients = cached_gradients(config.gradients)
     wrong = first_not_finite(gradients.values)
     if wrong is not None:
         worker, coordinate = wrong
@@ -97,7 +95,3 @@ def _about(config: DictConfig, gradients: SavedGradients) -> dict[str, Any]:
         "dirty": dirty,
         "code_hash": code_hash(),
     }
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)

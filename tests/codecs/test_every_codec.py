@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
 import torch
 import toy_codec
-from codec_rounds import MODEL, TAIL, Cluster, as_bytes, gradients, layout_of, mean_of, vnmse
+from codec_rounds import MODEL, Cluster, as_bytes, gradients, layout_of, mean_of, vnmse
 from pool import Workers
 from real_rounds import train_rank_for_real
 from torch import Tensor
@@ -28,6 +29,8 @@ NAMES = sorted({*codec_classes()} - {"native", "residual"})
 TOPOLOGY_NAMES = sorted(TOPOLOGIES)
 
 OPTIONS: dict[str, list[dict[str, Any]]] = {
+    "dynamiq": [{"rounding": "independent"}],
+    "dynamiq_plus": [{"rounding": "independent", "bits": 4.0}],
     "omnireduce": [{"bits": 4.0, "block": 32}],
     "thc": [{"block": 256, "table": "nonuniform"}, {"bits": 12, "block": 1024, "norm": "bucket"}],
     "qsgd": [{"bits": 4, "norm": "max"}],
@@ -219,10 +222,41 @@ def test_nothing_is_lost_with_error_feedback(codec: str, options: dict[str, Any]
 
 
 @every_codec
+def test_nothing_is_lost_of_gradients_of_fewer_bits(codec: str, options: dict[str, Any]) -> None:
+    """What the result's own dtype rounds away is kept, too."""
+    if with_feedback(codec, options, 3) is None:
+        pytest.skip("without error feedback")
+    layout = replace(MODEL, dtype=torch.bfloat16)
+    cluster = Cluster(3, "ring", codec, ef=True, **options)
+    given, received = torch.zeros(2, MODEL.numel, dtype=torch.float64)
+    for step in range(4):
+        xs = gradients(layout, 3, step)
+        given += 3 * mean_of(xs)
+        received += 3 * cluster.one(xs, layout).double()
+    difference = (received + residual(cluster.codecs) - given).square().sum() / given.square().sum()
+    assert float(difference) < 1e-9
+
+
+@every_codec
+def test_a_skipped_step_leaves_what_is_kept(codec: str, options: dict[str, Any]) -> None:
+    """A gradient that is not finite: its step is skipped, so nothing of its bucket has been delivered."""
+    cluster = with_feedback(codec, options, 3)
+    if cluster is None or codec in SHORT_OF_NAN:
+        pytest.skip("without error feedback, or without NaN")
+    cluster.one(gradients(MODEL, 3), MODEL)
+    before = residual(cluster.codecs)
+    xs = gradients(MODEL, 3, 1)
+    xs[2][77] = float("nan")
+    cluster.one(xs, MODEL)
+    assert torch.equal(residual(cluster.codecs), before)
+
+
+@every_codec
 def test_what_is_kept_stays_bounded(codec: str, options: dict[str, Any]) -> None:
-    """Where error feedback is not refused: among three and eight workers, over 50 steps."""
-    for size in (3, 8):
-        cluster = with_feedback(codec, options, size)
+    """Where error feedback is not refused: along rings of three and eight workers and in a broadcast, over
+    50 steps."""
+    for size, topology in ((3, "ring"), (8, "ring"), (3, "broadcast")):
+        cluster = with_feedback(codec, options, size, topology)
         if cluster is None:
             continue
         xs = gradients(MODEL, size)
@@ -240,4 +274,3 @@ def test_every_codec_is_described(codec: str, options: dict[str, Any]) -> None:
     assert made.about.source
     assert made.about.wire_bits
     assert (made.about.state == "none") == (not made.stateful)
-    assert TAIL.numel == 5

@@ -66,7 +66,8 @@ def test_wire_bits() -> None:
 
 
 def test_error_feedback_along_a_ring_is_refused() -> None:
-    assert refusal(TernGrad(), 1) is None
+    assert refusal(TernGrad(block=32), 1) is None
+    assert refusal(TernGrad(), 1) is not None
     for workers in (2, 4):
         reason = refusal(TernGrad(), workers)
         assert reason is not None and "codec.block=512" in reason

@@ -74,6 +74,11 @@ def bad_files(folder: Path) -> dict[str, str]:
         layout=json.dumps({"buckets": [{"names": ["w"], "shapes": [[3, 4]]}]}),
     )
     np.savez(folder / "text.npz", gradients=VALUES.numpy(), layout="no JSON")
+    for name, shapes in {"sides": [[-1], [16]], "none": [[0], [15]]}.items():
+        text = json.dumps({"buckets": [{"names": ["v", "w"], "shapes": shapes}]})
+        np.savez(folder / f"{name}.npz", gradients=VALUES.numpy(), layout=text)
+    np.savez(folder / "list.npz", gradients=VALUES.numpy(), layout="[1]")
+    (folder / "words.npz").write_text("no archive\n")
     (folder / "broken.npz").write_bytes(b"PK nothing")
     (folder / "broken.safetensors").write_bytes(b"\x00" * 40)
     save_file({"weights": VALUES}, folder / "names.safetensors")
@@ -82,7 +87,11 @@ def bad_files(folder: Path) -> dict[str, str]:
         "names.npz": "no array gradients",
         "flat.npz": r"shape \(45,\), not \(workers, coordinates\)",
         "integers.npz": "int64, not float32, float16 or bfloat16",
-        "objects.npz": "allow_pickle=False",
+        "objects.npz": "no archive of numbers",
+        "words.npz": "no archive of numbers",
+        "sides.npz": "a side of less than 1",
+        "none.npz": "a side of less than 1",
+        "list.npz": "no mapping with a list of buckets",
         "signed.npz": "int16, not uint16",
         "empty.npz": r"shape \(4, 0\)",
         "buckets.npz": "buckets have 12 coordinates, gradients has 15",

@@ -23,6 +23,7 @@ from gradwire.harness.config.errors import ConfigError
 from gradwire.harness.config.identity import run_id, run_name
 from gradwire.harness.config.validate import validate_any
 from gradwire.harness.parallel.synchronize import synchronization
+from gradwire.harness.replay.compare import file_names
 from gradwire.harness.replay.errors import exact_mean, relative_errors, vnmse
 from gradwire.harness.tasks import replay
 from gradwire.harness.tasks.sweep import plan_sweep
@@ -151,6 +152,10 @@ def test_what_changes_the_result_changes_the_name(file: Path, tmp_path: Path) ->
         (("codec=native",), ["codec=native", "real processes", "fp32"]),
         (("cluster=local",), ["cluster=virtual"]),
         (("replay.repeats=0",), ["replay.repeats=0", "greater than 0"]),
+        (("replay.repeats=1.5",), ["replay.repeats=1.5", "whole number"]),
+        (("replay.rounds=null",), ["replay.rounds=None", "whole number"]),
+        (("replay.bucket_mb=many",), ["replay.bucket_mb=many", "a number"]),
+        (("codec=powersgd",), ["codec=powersgd", "array `layout`"]),
         (("replay.bucket_mb=-1",), ["replay.bucket_mb=-1"]),
         (("codec.bits=1",), ["codec.bits=1"]),
         (("topology.name=star",), ["topology.name=star", "broadcast, butterfly, ring"]),
@@ -201,12 +206,33 @@ def test_a_sweep_makes_the_comparison_table(file: Path, tmp_path: Path) -> None:
     assert "4 runs, 4 of them finished before" in again.stdout
 
 
+def test_large_files_of_one_name_and_size_are_not_one(tmp_path: Path) -> None:
+    """Those of two runs of a model: what tells them apart is in the middle of 80 MB."""
+    values = np.zeros((2, 10_000_000), dtype=np.float32)
+    names = []
+    for run, middle in (("one", 1.0), ("two", 2.0)):
+        values[1, 5_000_000] = middle
+        (tmp_path / run).mkdir()
+        np.savez(tmp_path / run / "step10.npz", gradients=values)
+        place = f"gradients={tmp_path / run / 'step10.npz'}"
+        names.append(run_name(validate_any(compose(["task=replay", place, "codec=bf16"]))))
+    assert len(set(names)) == 2
+
+
+def test_files_are_named_by_what_tells_them_apart() -> None:
+    assert list(file_names(["a/b/x.npz", "a/c/y.npz"]).values()) == ["x", "y"]
+    assert list(file_names(["a/b/x.npz", "a/c/x.npz", "a/b/y.npz"]).values()) == ["b/x", "c/x", "b/y"]
+    assert list(file_names(["x.npz", "x.npz"]).values()) == ["x"]
+
+
 SWEEPS = sorted(path.stem for path in (ROOT / "sweeps").glob("replay_*.yaml"))
 
 
 @pytest.mark.parametrize("sweep", SWEEPS)
 def test_every_sweep_of_replays_can_run(sweep: str, file: Path) -> None:
     """All its cells are composed and validated, and no two of them are the same."""
+    text = json.dumps({"buckets": [{"names": ["w"], "shapes": [[50, NUMEL // 50]]}]})
+    np.savez(file, gradients=values_of(file).numpy(), layout=text)
     arguments = [f"sweeps={sweep}", f"gradients={file}", "cluster.workers=3"]
     config = compose(arguments, with_hydra=True)
     plan = plan_sweep(config, arguments)
