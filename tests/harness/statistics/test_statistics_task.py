@@ -182,8 +182,8 @@ def test_gradients_that_are_not_finite(value: float, tmp_path: Path) -> None:
         ({"bits": []}, r"statistics\.bits=\[\] must be a list of numbers"),
         ({"bits": 5}, r"statistics\.bits=5 must be a list of numbers"),
         ({"bits": ["x"]}, r"statistics\.bits=\['x'\] must be a list of numbers"),
-        ({"bucket_mb": 0}, r"statistics\.bucket_mb=0 must be a number of at least 0\\.001"),
-        ({"bucket_mb": "big"}, r"statistics\.bucket_mb=big must be a number of at least 0\\.001"),
+        ({"bucket_mb": 0}, r"statistics\.bucket_mb=0 must be a number of at least 0\.001"),
+        ({"bucket_mb": "big"}, r"statistics\.bucket_mb=big must be a number of at least 0\.001"),
     ],
 )
 def test_refusals(changed: dict[str, Any], message: str, file: Path) -> None:
