@@ -10,6 +10,7 @@ import random
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -60,6 +61,7 @@ def until(steps: int, run: subprocess.Popen[str], directory: Path) -> None:
     wait_for_steps(run, directory)
     while recorded_steps(directory) < steps:
         assert run.poll() is None, run.communicate()
+        time.sleep(0.005)  # steps are short; but a core all to itself would starve them
 
 
 def test_killed_then_asked_to_stop_then_left_alone(here: Path, undisturbed: dict[str, Any]) -> None:
@@ -163,8 +165,10 @@ def test_an_interrupted_sweep_goes_on(here: Path) -> None:
     run = started(here, *command)
     while not (done := list((here / "sweep").glob("*/DONE"))):
         assert run.poll() is None, run.communicate()
+        time.sleep(0.005)
     while len(rows := list((here / "sweep").glob("*/steps.jsonl"))) < 2:
         assert run.poll() is None, run.communicate()
+        time.sleep(0.005)
     run.send_signal(signal.SIGUSR2)
     assert finished(run).returncode == 128 + signal.SIGUSR2
     (first,) = done
