@@ -26,6 +26,9 @@ UNTOLD = (
 )
 """Settings that have no place in a name."""
 
+SIZES = ("codec.bits", "codec.fraction", "codec.rank", "codec.widths")
+"""Settings that say how much is sent; widths do if there is one."""
+
 MAX_COLUMNS = 6
 """Of a table that sets subjects side by side."""
 
@@ -137,8 +140,10 @@ def _part(settings: Settings, *, subject: bool) -> Settings:
 
 
 def _without_bits(settings: Settings) -> Settings:
+    """Without the settings that a codec's size on the wire follows from."""
     own = _part(settings, subject=False)
-    return {key: value for key, value in own.items() if key not in ("codec.bits", "codec.width")}
+    fixed = len(own.get("codec.widths", [])) == 1
+    return {key: value for key, value in own.items() if key not in SIZES[: 4 if fixed else 3]}
 
 
 def _subjects(parts: Sequence[Settings]) -> list[str]:
