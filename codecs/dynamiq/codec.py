@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import cast, get_args
 
 import torch
@@ -132,7 +133,6 @@ class DynamiQ(LossyHopCodec):
         check_choice(self, "rounding", get_args(Rounding))
         check_choice(self, "scale_rounding", get_args(ScaleRounding))
         self.unbiased = self.rounding == "independent"
-        self._warned = False
 
     def _check_widths(self) -> None:
         widths = list(self.widths)
@@ -213,16 +213,8 @@ class DynamiQ(LossyHopCodec):
         spent = 8 * sum(size.capacity + form.statistics_bytes * size.super_groups for size in sizes)
         over_budget = any(size.over_budget for size in sizes)
         assert over_budget or spent <= bits * numel, f"{numel} coordinates exceed codec.bits={bits}"
-        if over_budget and len(form.widths) > 1 and not self._warned:
-            self._warned = True
-            logger.warning(
-                "codec.bits=%g: a bucket of %d coordinates in %d chunks is too small for it, it takes "
-                "%.4g bits a coordinate",
-                bits,
-                numel,
-                num_chunks,
-                spent / numel,
-            )
+        if over_budget and len(form.widths) > 1:
+            tell_of_small_bucket(bits, numel, num_chunks, spent / numel)
         return sizes
 
     def _coder(self, x: Tensor, round: Round) -> Coder:
@@ -236,3 +228,16 @@ class DynamiQ(LossyHopCodec):
         if self.codebooks > 1 and width in CODEBOOK_WIDTHS:
             return codebooks_of(width, epsilon, device)
         return values_of(width, cast(Kind, self.values), epsilon, device, self.group)
+
+
+@lru_cache(maxsize=1024)
+def tell_of_small_bucket(bits: float, numel: int, num_chunks: int, taken: float) -> None:
+    """Warn that the smallest width takes more than the budget; once, however many ranks this process hosts."""
+    logger.warning(
+        "codec.bits=%g: a bucket of %d coordinates in %d chunks is too small for it, it takes %.4g bits a "
+        "coordinate",
+        bits,
+        numel,
+        num_chunks,
+        taken,
+    )
