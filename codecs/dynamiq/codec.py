@@ -232,7 +232,7 @@ class DynamiQ(LossyHopCodec):
 
 @lru_cache(maxsize=1024)
 def tell_of_small_bucket(bits: float, numel: int, num_chunks: int, taken: float) -> None:
-    """Warn that the smallest width takes more than the budget; once, however many ranks this process hosts."""
+    """Warn that the smallest width takes more than the budget; once, however many ranks a process hosts."""
     logger.warning(
         "codec.bits=%g: a bucket of %d coordinates in %d chunks is too small for it, it takes %.4g bits a "
         "coordinate",
