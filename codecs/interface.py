@@ -99,12 +99,18 @@ class Hops(Protocol):
         ...
 
     def accumulate_encode(self, message: Tensor, chunks: range, out: Tensor) -> None:
-        """INNER: add a message and write the new partial sums to `out`, fused."""
-        ...
+        """INNER: add a message and write the new partial sums to `out`; one operation where that pays."""
+        self.accumulate(message, chunks)
+        self.encode(chunks, out)
 
     def seal(self, message: Tensor | None, chunks: range, out: Tensor) -> None:
-        """SINK: add, write the final encoding to `out`, and replace the own sum by its decoding."""
-        ...
+        """SINK: add, write the final encoding to `out`, and replace the own sum by its decoding.
+
+        Where encoding loses nothing the own sum is its decoding, and this will do.
+        """
+        if message is not None:
+            self.accumulate(message, chunks)
+        self.encode(chunks, out)
 
     def decode(self, message: Tensor, chunks: range) -> None:
         """GATHER: replace the sums of `chunks` by a sealed message's decoding."""

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from gradwire.codecs.floats import constant
+from gradwire.codecs.interface import Hops
 
 
 class SliceCoder(Protocol):
@@ -44,7 +45,7 @@ def chunk_bounds(numel: int, num_chunks: int, unit: int = 8) -> list[int]:
     return [min(i * per_chunk, numel) for i in range(num_chunks + 1)]
 
 
-class SumHops:
+class SumHops(Hops):
     """`LossyHops` for any `SliceCoder`."""
 
     def __init__(self, x: Tensor, size: int, num_chunks: int, coder: SliceCoder) -> None:
@@ -85,14 +86,8 @@ class SumHops:
         for place, part in self._slices(chunks, message):
             self._sums[place].add_(self._decoded(part, place))
 
-    def accumulate_encode(self, message: Tensor, chunks: range, out: Tensor) -> None:
-        self.accumulate(message, chunks)
-        self.encode(chunks, out)
-
     def seal(self, message: Tensor | None, chunks: range, out: Tensor) -> None:
-        if message is not None:
-            self.accumulate(message, chunks)
-        self.encode(chunks, out)
+        super().seal(message, chunks, out)
         self.decode(out, chunks)
 
     def decode(self, message: Tensor, chunks: range) -> None:

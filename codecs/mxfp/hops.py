@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from gradwire.codecs.interface import Hops
 from gradwire.codecs.mxfp import kernels
 from gradwire.codecs.mxfp.blocks import BLOCK, num_blocks
 from gradwire.codecs.mxfp.formats import ElementFormat
@@ -26,7 +27,7 @@ def chunk_bounds(numel: int, num_chunks: int) -> list[int]:
     return [min(chunk * per_chunk, total) for chunk in range(num_chunks + 1)]
 
 
-class MXFPHops:
+class MXFPHops(Hops):
     """Partial sums as packed elements: a chunk's message is its slice of them. The scales are those of the
     whole round."""
 
@@ -75,15 +76,6 @@ class MXFPHops:
             self._losses.add(self._bounds[chunks.start], exact, own)
         first, last = (min(self._bounds[c] * BLOCK, self._numel) for c in (chunks.start, chunks.stop))
         self._count.casts += last - first
-
-    def accumulate_encode(self, message: Tensor, chunks: range, out: Tensor) -> None:
-        self.accumulate(message, chunks)
-        self.encode(chunks, out)
-
-    def seal(self, message: Tensor | None, chunks: range, out: Tensor) -> None:
-        if message is not None:
-            self.accumulate(message, chunks)
-        self.encode(chunks, out)
 
     def decode(self, message: Tensor, chunks: range) -> None:
         self._own(message, chunks).copy_(message)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from gradwire.codecs.interface import Hops
 from gradwire.codecs.sums import chunk_bounds
 from gradwire.codecs.thc import kernels
 from gradwire.codecs.thc.blocks import UNIT, Blocks
@@ -14,7 +15,7 @@ from gradwire.codecs.thc.ranges import Ranges
 from gradwire.codecs.thc.table import Table
 
 
-class THCHops:
+class THCHops(Hops):
     """`LossyHops` of integer sums, `bits` each in every message. Chunks are slices of the rotated bucket."""
 
     def __init__(
@@ -49,15 +50,6 @@ class THCHops:
 
     def accumulate(self, message: Tensor, chunks: range) -> None:
         self._own(message, chunks).add_(unpack(message, self._bits))
-
-    def accumulate_encode(self, message: Tensor, chunks: range, out: Tensor) -> None:
-        self.accumulate(message, chunks)
-        self.encode(chunks, out)
-
-    def seal(self, message: Tensor | None, chunks: range, out: Tensor) -> None:
-        if message is not None:
-            self.accumulate(message, chunks)
-        self.encode(chunks, out)
 
     def decode(self, message: Tensor, chunks: range) -> None:
         self._own(message, chunks).copy_(unpack(message, self._bits))

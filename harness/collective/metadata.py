@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
-from gradwire.codecs.interface import Op
+from gradwire.codecs.interface import Hops, Op
 
 
 def _sum(a: Tensor, b: Tensor) -> Tensor:
@@ -44,7 +44,7 @@ def magnitude_bits(x: Tensor) -> Tensor:
     return x.contiguous().view(integer) & torch.iinfo(integer).max
 
 
-class MetadataHops:
+class MetadataHops(Hops):
     """Parts of any length and dtype, each split evenly over the chunks, one message per hop.
 
     Parts are laid out by descending item size, so every part is aligned within a message; messages
@@ -94,15 +94,6 @@ class MetadataHops:
     def accumulate(self, message: Tensor, chunks: range) -> None:
         for i, own, received in self._views(message, chunks):
             own.copy_(self._combine[i](own, received))
-
-    def accumulate_encode(self, message: Tensor, chunks: range, out: Tensor) -> None:
-        self.accumulate(message, chunks)
-        self.encode(chunks, out)
-
-    def seal(self, message: Tensor | None, chunks: range, out: Tensor) -> None:
-        if message is not None:
-            self.accumulate(message, chunks)
-        self.encode(chunks, out)
 
     def decode(self, message: Tensor, chunks: range) -> None:
         for _, own, received in self._views(message, chunks):

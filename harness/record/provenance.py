@@ -90,3 +90,15 @@ def _processor() -> str:
         return platform.machine()
     names = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
     return names[0] if names else platform.machine()
+
+
+def provenance() -> dict[str, Any]:
+    """What every summary says of where it comes from: code_hash, commit, dirty, versions, machine."""
+    commit, dirty = git_state()
+    return {
+        "code_hash": code_hash(),
+        "commit": commit,
+        "dirty": dirty,
+        "versions": versions(),
+        "machine": machine(),
+    }

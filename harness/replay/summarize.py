@@ -13,7 +13,7 @@ from torch import Tensor
 
 from gradwire.harness.config.identity import data_fingerprint, run_id
 from gradwire.harness.measure.wire import wire_bits
-from gradwire.harness.record.provenance import code_hash, git_state, machine, versions
+from gradwire.harness.record.provenance import provenance
 from gradwire.harness.replay.errors import exact_mean, relative_errors, vnmse
 from gradwire.harness.replay.gradients import SavedGradients
 from gradwire.harness.replay.rounds import Repeat
@@ -37,7 +37,6 @@ def summarize_replay(
     spread = _spread(errors)
     codec_s = statistics.median(repeat.codec_s for repeat in repeats)
     bits = _bits(config, repeats[-1], values.shape[1])
-    commit, dirty = git_state()
     return ReplaySummary(
         **spread,
         vnmse=errors,
@@ -58,11 +57,7 @@ def summarize_replay(
         gradients=_described(Path(config.gradients), gradients),
         kernel_backend=config.kernels.name,
         config_hash=run_id(config),
-        code_hash=code_hash(),
-        commit=commit,
-        dirty=dirty,
-        versions=versions(),
-        machine=machine(),
+        **provenance(),
     )
 
 

@@ -16,7 +16,7 @@ from gradwire.harness.overhead.compare import over_ranks, summarize
 from gradwire.harness.overhead.rank import BARE, HARNESS, WITHOUT_SPANS, benchmark_rank
 from gradwire.harness.record.directory import make_directory
 from gradwire.harness.record.files import write_atomically
-from gradwire.harness.record.provenance import code_hash, git_state, machine, versions
+from gradwire.harness.record.provenance import provenance
 from gradwire.harness.trainer.build import load_data
 
 FILE = "overhead.json"
@@ -36,7 +36,6 @@ def run(config: DictConfig, directory: Path) -> int:
         ranks = [
             json.loads((folder / f"rank{rank}.json").read_text()) for rank in range(config.cluster.workers)
         ]
-    commit, dirty = git_state()
     found = {
         "model": config.model.name,
         "size": config.size.name,
@@ -45,11 +44,7 @@ def run(config: DictConfig, directory: Path) -> int:
         "micro_batch": config.train.micro_batch,
         "steps_per_block": config.overhead.steps,
         "blocks_each": config.overhead.blocks,
-        "commit": commit,
-        "dirty": dirty,
-        "code_hash": code_hash(),
-        "versions": versions(),
-        "machine": machine(),
+        **provenance(),
         "recording": ranks[0]["recording"],
         **summarize(over_ranks([rank["blocks"] for rank in ranks]), BARE),
     }

@@ -10,7 +10,7 @@ from omegaconf import DictConfig
 from gradwire.harness.config.identity import run_id
 from gradwire.harness.measure.accuracy import Evaluation, metric_mode, time_to_accuracy
 from gradwire.harness.measure.wire import wire_bits
-from gradwire.harness.record.provenance import code_hash, git_state, machine, versions
+from gradwire.harness.record.provenance import provenance
 from gradwire.harness.record.summary import Summary
 from gradwire.harness.trainer.steplog import PARTS
 
@@ -41,7 +41,6 @@ def summarize(
     parts: dict[str, Any] = {
         part: _mean([row[part] for row in timed]) if config.measure.spans else None for part in PARTS
     }
-    commit, dirty = git_state()
     return Summary(
         metric=METRIC,
         final_metric=evaluations[-1][METRIC],
@@ -60,11 +59,7 @@ def summarize(
         workers=size,
         kernel_backend=config.kernels.name,
         config_hash=run_id(config),
-        code_hash=code_hash(),
-        commit=commit,
-        dirty=dirty,
-        versions=versions(),
-        machine=machine(),
+        **provenance(),
         num_coordinates=num_coordinates,
         layout_hash=layout_hash,
         data=dict(data),
