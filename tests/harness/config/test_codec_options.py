@@ -32,7 +32,9 @@ def test_a_run_can_exclude_parameters(codec: str, with_values: WithValues) -> No
 
 
 def test_common_options_belong_to_all_codecs_and_own_ones_to_theirs() -> None:
-    assert set(choices_with_field("codec", "exclude")) == set(codec_classes())
+    own = {name for name, made in codec_classes().items() if made.__module__.startswith("gradwire.")}
+    for option in ("exclude", "ef"):
+        assert own <= set(choices_with_field("codec", option))
     assert set(choices_with_field("codec", "mu_minimum")) == {"mxfp8", "mxfp6", "mxfp4"}
 
 
