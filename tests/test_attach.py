@@ -22,6 +22,8 @@ EXAMPLE = Path(__file__).resolve().parent.parent / "examples" / "ddp.py"
         (3, "dynamiq", "ring", {"bits": 6, "overlap": False}),
         (3, "bf16", "butterfly", {"buckets": 1, "rate_mbit": 1000.0}),
         (2, "halves", "ring", {}),
+        (2, "topk", "broadcast", {"fraction": 0.3, "ef": True}),
+        (2, "powersgd", "ring", {"rank": 8}),
     ],
 )
 def test_replicas_stay_identical_and_learn(
