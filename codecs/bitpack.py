@@ -1,6 +1,7 @@
 """Integers of any width from 1 to 32 bits as a little-endian bit stream: value i begins at bit i·bits.
 
-Eight values take `bits` whole bytes, so rows of a multiple of eight values are streams of their own.
+Eight values take `bits` whole bytes, so rows of a multiple of eight values are streams of their own. Below 16
+bits eight values are, on the way, two 64-bit words of four each; above, bytes are put together one by one.
 """
 
 from __future__ import annotations
@@ -13,10 +14,15 @@ from torch import Tensor
 _WHOLE = {8: torch.uint8, 16: torch.int16, 32: torch.int32}
 """Widths that are an integer type's, with that type."""
 
+_EIGHT = 8
+
+_TILE = 1 << 16
+"""Values processed at a time: temporaries stay near a core."""
+
 
 def packed_bytes(numel: int, bits: int) -> int:
     """Bytes of `numel` values, the last ones padded to eight."""
-    return -(-numel // 8) * bits
+    return -(-numel // _EIGHT) * bits
 
 
 def pack(codes: Tensor, bits: int, out: Tensor) -> None:
@@ -28,11 +34,12 @@ def pack(codes: Tensor, bits: int, out: Tensor) -> None:
     if bits in _WHOLE:
         out.view(_WHOLE[bits]).copy_(codes.view(-1))
         return
-    eight, stream = codes.view(-1, 8), out.view(-1, bits)
-    for byte in range(bits):
-        first, last = 8 * byte // bits, (8 * byte + 7) // bits
-        shifted = (_shift(eight[:, i], i * bits - 8 * byte) for i in range(first, last + 1))
-        stream[:, byte] = _union(shifted)
+    streams = torch.split(out.view(-1, bits), _TILE // _EIGHT)
+    for part, stream in zip(torch.split(codes.view(-1), _TILE), streams, strict=True):
+        if bits < 16:
+            stream.copy_(_to_words(part, bits).view(torch.uint8)[:, :bits])
+        else:
+            _to_bytes(part.view(-1, _EIGHT), bits, stream)
 
 
 def unpack(packed: Tensor, bits: int) -> Tensor:
@@ -40,13 +47,54 @@ def unpack(packed: Tensor, bits: int) -> Tensor:
     if bits in _WHOLE:
         codes = packed.view(_WHOLE[bits]).to(torch.int32)
         return codes if bits == 32 else codes.bitwise_and_((1 << bits) - 1)
-    stream = packed.view(-1, bits).to(torch.int32)
-    codes = torch.empty(stream.shape[0], 8, dtype=torch.int32, device=packed.device)
-    for i in range(8):
+    codes = torch.empty(packed.numel() * _EIGHT // bits, dtype=torch.int32, device=packed.device)
+    streams = torch.split(packed.view(-1, bits), _TILE // _EIGHT)
+    for stream, part in zip(streams, torch.split(codes, _TILE), strict=True):
+        if bits < 16:
+            whole = torch.zeros(stream.shape[0], 16, dtype=torch.uint8, device=packed.device)
+            whole[:, :bits] = stream
+            _from_words(whole.view(torch.int64), bits, part.view(-1, 2, 4))
+        else:
+            _from_bytes(stream.to(torch.int32), bits, part.view(-1, _EIGHT))
+    return codes
+
+
+def _to_bytes(eight: Tensor, bits: int, stream: Tensor) -> None:
+    """(m/8, 8) int32 to (m/8, bits) uint8."""
+    for byte in range(bits):
+        first, last = 8 * byte // bits, (8 * byte + 7) // bits
+        shifted = (_shift(eight[:, i], i * bits - 8 * byte) for i in range(first, last + 1))
+        stream[:, byte] = _union(shifted)
+
+
+def _from_bytes(stream: Tensor, bits: int, eight: Tensor) -> None:
+    """The inverse of `_to_bytes`, from (m/8, bits) int32."""
+    for i in range(_EIGHT):
         first, last = i * bits // 8, (i * bits + bits - 1) // 8
         shifted = (_shift(stream[:, byte], 8 * byte - i * bits) for byte in range(first, last + 1))
-        codes[:, i] = _union(shifted)
-    return codes.bitwise_and_((1 << bits) - 1).view(-1)
+        eight[:, i] = _union(shifted)
+    eight.bitwise_and_((1 << bits) - 1)
+
+
+def _to_words(values: Tensor, bits: int) -> Tensor:
+    """(m,) int32 below 2^16 as (m/8, 2) int64: the bits of eight values, below 128 of them, zeros above."""
+    pairs = values.view(-1, 2)
+    pair = pairs[:, 0].bitwise_or(pairs[:, 1] << bits).view(-1, 2).to(torch.int64)
+    four = pair[:, 0].bitwise_or(pair[:, 1] << 2 * bits).view(-1, 2)
+    low, high = four[:, 0], four[:, 1]
+    # What a shift pushes out above bit 63 is what the second word begins with.
+    return torch.stack((low | (high << 4 * bits), high >> (64 - 4 * bits)), dim=1)
+
+
+def _from_words(stream: Tensor, bits: int, out: Tensor) -> None:
+    """The inverse of `_to_words`: (m/8, 2) int64 to (m/8, 2, 4) int32."""
+    first, second = stream[:, 0], stream[:, 1]
+    # The arithmetic shift copies the sign into the high bits: they are cleared first.
+    rest = (first >> 4 * bits) & ((1 << (64 - 4 * bits)) - 1)
+    high = rest | (second << (64 - 4 * bits))
+    for k in range(4):
+        out[:, 0, k] = (first >> k * bits) & ((1 << bits) - 1)
+        out[:, 1, k] = (high >> k * bits) & ((1 << bits) - 1)
 
 
 def _shift(words: Tensor, left: int) -> Tensor:

@@ -83,6 +83,7 @@ class Exclude:
         self.name, self.about = codec.name, codec.about
         self.unbiased, self.stateful = codec.unbiased, codec.stateful
         self.clock_driven, self.one_at_a_time = codec.clock_driven, codec.one_at_a_time
+        self.needs_shapes = codec.needs_shapes
         self._splits: dict[Layout, Split] = {}
         self._this_step: dict[int, Layout] = {}
         self._last_step: dict[int, Layout] = {}

@@ -44,6 +44,7 @@ class ErrorFeedback:
         self.name, self.about = codec.name, codec.about
         self.unbiased, self.stateful = False, True
         self.clock_driven, self.one_at_a_time = codec.clock_driven, codec.one_at_a_time
+        self.needs_shapes = codec.needs_shapes
         self._residuals: dict[str, Tensor] = {}
 
     def supports(self, topology: str, size: int, layout: Layout) -> str | None:

@@ -207,6 +207,8 @@ class Codec(Protocol):
     clock_driven: bool
     one_at_a_time: bool
     """Whether its buckets must follow one another: the backend's own collectives match by their order."""
+    needs_shapes: bool
+    """Whether it compresses nothing of an anonymous vector: parameters must be matrices to it."""
 
     def supports(self, topology: str, size: int, layout: Layout) -> str | None:
         """None, or the reason why this codec cannot run there; asked before anything starts."""
@@ -239,6 +241,7 @@ class StatelessCodec:
     stateful = False
     clock_driven = False
     one_at_a_time = False
+    needs_shapes = False
 
     def supports(self, topology: str, size: int, layout: Layout) -> str | None:
         return None

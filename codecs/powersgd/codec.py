@@ -54,6 +54,7 @@ class PowerSGD(StatelessCodec):
     """Of the factors: `gram_schmidt`, `qr`, or torch's choice between them by rank (`auto`)."""
 
     stateful = True
+    needs_shapes = True
     about = About(
         source="PowerSGD, Algorithm 1",
         wire_bits="32 · `codec.rank` · (1/rows + 1/columns); 32 uncompressed",

@@ -13,12 +13,14 @@ from gradwire.codecs.interface import About, Layout, LossyHopCodec, Op, Round
 from gradwire.codecs.random import stream_key
 from gradwire.codecs.thc.blocks import cut
 from gradwire.codecs.thc.hops import THCHops
-from gradwire.codecs.thc.packing import LARGEST_BITS
 from gradwire.codecs.thc.randomness import Randomness
 from gradwire.codecs.thc.ranges import block_ranges, block_root_mean_squares, bucket_root_mean_square
 from gradwire.codecs.thc.table import Table, optimal_table, uniform_table
 
 DTYPES = (torch.float32, torch.bfloat16, torch.float16)
+
+LARGEST_BITS = 16
+"""Of a sum on the wire."""
 
 
 @dataclass

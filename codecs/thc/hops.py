@@ -5,11 +5,11 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from gradwire.codecs.bitpack import pack, unpack
 from gradwire.codecs.interface import Hops
 from gradwire.codecs.sums import chunk_bounds
 from gradwire.codecs.thc import kernels
 from gradwire.codecs.thc.blocks import UNIT, Blocks
-from gradwire.codecs.thc.packing import pack, unpack
 from gradwire.codecs.thc.randomness import Randomness
 from gradwire.codecs.thc.ranges import Ranges
 from gradwire.codecs.thc.table import Table

@@ -123,8 +123,8 @@ def file_names(paths: Sequence[str]) -> dict[str, str]:
     for length in range(1, max(map(len, parts.values())) + 1):
         names = {path: "/".join(own[-length:]) for path, own in parts.items()}
         if len(set(names.values())) == len(names):
-            break
-    return names
+            return names
+    return {path: path for path in paths}
 
 
 def _settings(config: dict[str, Any]) -> Settings:

@@ -51,10 +51,10 @@ def check(config: DictConfig) -> None:
     codec = make_codec(**config.codec)
     if codec.one_at_a_time and workers > 1:
         raise ValueError(f"codec={codec.name} needs real processes, and task=replay has none; use codec=fp32")
-    if codec.name == "powersgd" and not gradients.buckets:
+    if codec.needs_shapes and not gradients.buckets:
         raise ValueError(
-            f"codec=powersgd compresses matrices, and {config.gradients} does not say which there are: add "
-            "an array `layout` (harness/replay/gradients.py), or save gradients by measure.save_gradients_at"
+            f"codec={codec.name} compresses matrices, and {config.gradients} does not say which there are: "
+            "add an array `layout` (README), or save gradients by measure.save_gradients_at"
         )
     for layout in gradients.layouts(config.replay.bucket_mb):
         reason = codec.supports(config.topology.name, workers, layout)

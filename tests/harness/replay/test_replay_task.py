@@ -223,6 +223,7 @@ def test_files_are_named_by_what_tells_them_apart() -> None:
     assert list(file_names(["a/b/x.npz", "a/c/y.npz"]).values()) == ["x", "y"]
     assert list(file_names(["a/b/x.npz", "a/c/x.npz", "a/b/y.npz"]).values()) == ["b/x", "c/x", "b/y"]
     assert list(file_names(["x.npz", "x.npz"]).values()) == ["x"]
+    assert list(file_names(["a/x.npz", "a/x.safetensors"]).values()) == ["a/x.npz", "a/x.safetensors"]
 
 
 SWEEPS = sorted(path.stem for path in (ROOT / "sweeps").glob("replay_*.yaml"))

@@ -1,11 +1,11 @@
-"""The bit stream of sums, against Python's big integers."""
+"""The bit stream of fewer than 16 bits, against Python's big integers."""
 
 from __future__ import annotations
 
 import pytest
 import torch
 
-from gradwire.codecs.thc.packing import pack, unpack
+from gradwire.codecs.bitpack import pack, unpack
 
 
 def packed(values: torch.Tensor, bits: int) -> torch.Tensor:
