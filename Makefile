@@ -10,7 +10,7 @@ INSTALLED := $(VENV)/.installed
 install: $(INSTALLED)
 
 # torch first and by name: on a machine without CUDA a later unpinned torch would bring CUDA's packages.
-$(INSTALLED): requirements.lock pyproject.toml CMakeLists.txt
+$(INSTALLED): requirements.lock pyproject.toml CMakeLists.txt $(shell find csrc -type f)
 	@$(PYTHON) -c 'import sys; sys.exit(0 if (3, 11) <= sys.version_info[:2] < (3, 14) else "error: Python 3.11 to 3.13 is needed, $(PYTHON) is " + sys.version.split()[0] + "; use make PYTHON=python3.11")'
 	test -x $(VENV)/bin/python || $(PYTHON) -m venv $(VENV)
 	$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check torch==2.13.0

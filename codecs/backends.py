@@ -1,20 +1,81 @@
-"""Which implementations of the codecs' kernels can run here.
+"""Which implementation of the codecs' kernels runs: one choice for the process.
 
-`default` is plain PyTorch: readable, on every device, and the definition of what a kernel computes.
+`default` is plain PyTorch: readable, on every device, and the definition of what a kernel computes. `cpu` and
+`cuda` are compiled from `csrc` and give the same bytes; `auto` stands for what a device has.
 """
 
 from __future__ import annotations
 
-AVAILABLE = ("default",)
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+
+from gradwire.codecs.kernels.library import Library, LibraryName, cuda_devices, library
+
+BACKENDS = ("auto", "default", "cpu", "cuda")
+"""What `kernels=` accepts."""
+
+_active = "auto"
 
 
-def choose_backend(name: str) -> str:
-    """The backend that `kernels=name` stands for; `auto` is the fastest there is.
+def available_backends() -> tuple[str, ...]:
+    """The implementations that can run here, `default` first."""
+    compiled = (("cpu", library("cpu") is not None), ("cuda", cuda_devices() > 0))
+    return ("default", *(name for name, there in compiled if there))
+
+
+def choose_backend(name: str, device: str = "cpu") -> str:
+    """The backend that `kernels=name` stands for on a type of device; `auto` is the fastest there is.
 
     Raises ValueError for one that is not available: a run never falls back silently.
     """
+    available = available_backends()
     if name == "auto":
-        return AVAILABLE[-1]
-    if name not in AVAILABLE:
-        raise ValueError(f"kernels={name} is not available here; choose auto or {' or '.join(AVAILABLE)}")
+        return device if device in available else "default"
+    if name not in BACKENDS:
+        raise ValueError(f"kernels={name} is unknown; choose one of {', '.join(BACKENDS)}")
+    if name not in available:
+        needed = "a C++ compiler" if name == "cpu" else "nvcc and a GPU with its driver"
+        raise ValueError(
+            f"kernels={name} is not available here: it needs {needed} when gradwire is installed; choose auto "
+            f"or {' or '.join(available)}"
+        )
+    if name not in ("default", device):
+        raise ValueError(f"kernels={name} cannot run on {device}; choose auto, default or {device}")
     return name
+
+
+def use_backend(name: str) -> None:
+    """From now on run this backend, one of `BACKENDS`; `emulated` runs CUDA's sources on the CPU, for tests."""
+    global _active
+    _active = name
+
+
+@contextmanager
+def backend(name: str) -> Iterator[None]:
+    """The same for a while."""
+    before = _active
+    use_backend(name)
+    try:
+        yield
+    finally:
+        use_backend(before)
+
+
+def library_for(device: torch.device) -> Library | None:
+    """The library whose kernels run on tensors of this device; None: the definition in PyTorch does.
+
+    Raises ValueError where the chosen backend cannot run.
+    """
+    if _active == "default":
+        return None
+    if _active == "auto":
+        names: dict[str, LibraryName] = {"cpu": "cpu", "cuda": "cuda"}
+        return library(names[device.type]) if device.type in names else None
+    name: LibraryName = "emulated" if _active == "emulated" else "cuda" if _active == "cuda" else "cpu"
+    found = library(name)
+    wanted = "cuda" if name == "cuda" else "cpu"
+    if found is None or device.type != wanted:
+        raise ValueError(f"kernels={_active} cannot run on {device}; choose kernels=auto or kernels=default")
+    return found

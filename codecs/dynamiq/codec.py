@@ -12,7 +12,7 @@ from torch import Tensor
 
 from gradwire.codecs.checks import check_choice, check_range
 from gradwire.codecs.dynamiq.allocation import Allocation
-from gradwire.codecs.dynamiq.blocks import num_super_groups, to_super_groups
+from gradwire.codecs.dynamiq.blocks import num_super_groups
 from gradwire.codecs.dynamiq.codebooks import CODEBOOK_WIDTHS, Codebooks, codebooks_of
 from gradwire.codecs.dynamiq.format import Format, Scales
 from gradwire.codecs.dynamiq.hops import DynamiQHops
@@ -180,7 +180,7 @@ class DynamiQ(LossyHopCodec):
     def statistics(self, x: Tensor, round: Round) -> list[tuple[Tensor, Op]]:
         if not self._format.statistics_bytes:
             return []
-        mean, norm = super_group_statistics(to_super_groups(x), x.numel())
+        mean, norm = super_group_statistics(x)
         means: list[tuple[Tensor, Op]] = [(mean, "sum")] if self._format.mean else []
         norms: list[tuple[Tensor, Op]] = [(norm, "norm")] if self._format.norm else []
         return means + norms

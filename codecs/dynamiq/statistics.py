@@ -9,23 +9,37 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from gradwire.codecs.dynamiq.blocks import SUPER_GROUP, TILE, exponent
+from gradwire.codecs.backends import library_for
+from gradwire.codecs.dynamiq import statistics_compiled as compiled
+from gradwire.codecs.dynamiq.blocks import SUPER_GROUP, TILE, exponent, num_super_groups, to_super_groups
 from gradwire.codecs.floats import constant, fold, power_of_two
+from gradwire.codecs.kernels.operators import operator
 
 TRAVEL_EXPONENT = 8
 """Statistics travel divided by 2 to this power."""
 
 
-def super_group_statistics(rows: Tensor, numel: int) -> tuple[Tensor, Tensor]:
-    """Mean and norm of every super-group, both bf16 of shape (super-groups,) and divided by 2⁸.
+def super_group_statistics(x: Tensor) -> tuple[Tensor, Tensor]:
+    """Mean and norm of every super-group of `x`, (numel,) of a floating dtype: both bf16 of shape
+    (super-groups,) and divided by 2⁸.
 
-    `rows` is (super-groups, 256) float32 with zeros beyond `numel`, which the last mean does not count.
-    With m
-    a power of two near the largest magnitude, mean = m·(Σ(x/m)/count) and norm = m·√Σ(x/m)². Non-finite
-    coordinates make at least one of the two non-finite.
+    With m a power of two near the largest magnitude, mean = m·(Σ(x/m)/count) and norm = m·√Σ(x/m)²; the last
+    super-group's mean does not count padding. Non-finite coordinates make at least one of the two non-finite.
     """
-    mean = torch.empty(rows.shape[0], dtype=torch.bfloat16, device=rows.device)
+    mean = torch.empty(num_super_groups(x.numel()), dtype=torch.bfloat16, device=x.device)
     norm = torch.empty_like(mean)
+    write_statistics(x if x.dtype in compiled.DTYPES else x.to(torch.float32), mean, norm)
+    return mean, norm
+
+
+@operator("super_group_statistics(Tensor x, Tensor(a!) mean, Tensor(b!) norm) -> ()")
+def write_statistics(x: Tensor, mean: Tensor, norm: Tensor) -> None:
+    """Fill `mean` and `norm`, bf16 (super-groups,), from `x`, (numel,) float32 or bfloat16."""
+    library = library_for(x.device)
+    if library is not None:
+        compiled.super_group_statistics(library, x, mean, norm)
+        return
+    rows = to_super_groups(x)
     for start in range(0, rows.shape[0], TILE):
         tile = rows[start : start + TILE]
         field = exponent(tile.abs().amax(dim=1))
@@ -33,10 +47,11 @@ def super_group_statistics(rows: Tensor, numel: int) -> tuple[Tensor, Tensor]:
         back = power_of_two(field - (1 + TRAVEL_EXPONENT))
         count = torch.full_like(back, SUPER_GROUP)
         if start + TILE >= rows.shape[0]:
-            count[-1] = numel - (rows.shape[0] - 1) * SUPER_GROUP
+            count[-1] = x.numel() - (rows.shape[0] - 1) * SUPER_GROUP
         mean[start : start + TILE] = fold(scaled) / count * back
-        norm[start : start + TILE] = fold(scaled.square_()).sqrt_() * back
-    return mean, norm
+        # PyTorch's float32 square root is not always the nearest one; rounded from float64 it is.
+        root = fold(scaled.square_()).double().sqrt_().to(torch.float32)
+        norm[start : start + TILE] = root * back
 
 
 def common_mean(mean_sum: Tensor, finite: Tensor, workers: int) -> Tensor:

@@ -143,7 +143,7 @@ class WandbConfig:
 class KernelsConfig:
     """Which implementation of the codecs' kernels runs; all give the same bytes."""
 
-    name: str = one_of("auto", "default")  # auto: the fastest that are built for the device
+    name: str = one_of("auto", "default", "cpu", "cuda")  # auto: the fastest that are built for the device
 
 
 @dataclass

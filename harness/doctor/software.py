@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib import metadata
 
-from gradwire.codecs.backends import AVAILABLE, choose_backend
+from gradwire.codecs.backends import available_backends, choose_backend
 from gradwire.codecs.registry import codec_classes
 from gradwire.harness.doctor.findings import Finding, Section, found_or_missing
 from gradwire.harness.record.provenance import git_state
@@ -81,7 +81,7 @@ def kernels() -> list[Finding]:
     """Which implementation each codec's kernels have here; all give the same bytes."""
     chosen = choose_backend("auto")
     names = ", ".join(sorted(codec_classes()))
-    listed = ", ".join(AVAILABLE)
+    listed = ", ".join(available_backends())
     return [Finding("kernels", f"{chosen} for {names} (available: {listed})")]
 
 

@@ -14,7 +14,6 @@ from itertools import pairwise
 import torch
 from torch import Tensor
 
-from gradwire.codecs.dynamiq.blocks import to_super_groups
 from gradwire.codecs.dynamiq.format import Format
 from gradwire.codecs.dynamiq.plan import Plan, make_plan
 from gradwire.codecs.dynamiq.sizes import budget_limits, chunk_size
@@ -122,7 +121,7 @@ def _reduce(x: Tensor) -> Collective[list[Tensor]]:
     """The reduced statistics of one worker's bucket, as they travel."""
 
     async def run(comm: ScheduledCollectives) -> list[Tensor]:
-        mean, norm = super_group_statistics(to_super_groups(x), x.numel())
+        mean, norm = super_group_statistics(x)
         return await comm.reduce([(mean, "sum"), (norm, "norm")])
 
     return run

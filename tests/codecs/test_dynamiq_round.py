@@ -10,7 +10,6 @@ from dynamiq_rounds import empty_message, heavy_tailed, make_hops, run_ring, sim
 from torch import Tensor
 
 from gradwire.codecs.dynamiq import DynamiQ, kernels
-from gradwire.codecs.dynamiq.blocks import to_super_groups
 from gradwire.codecs.dynamiq.format import Format
 from gradwire.codecs.dynamiq.plan import make_plan
 from gradwire.codecs.dynamiq.sizes import chunk_size
@@ -85,7 +84,7 @@ def test_all_five_widths_are_used() -> None:
     """By gradients so skewed that some super-groups are worth hardly anything, others nearly all."""
     widths, x = (1, 2, 4, 8, 16), heavy_tailed(60_000, 1, spread=5.0)[0]
     sizes = (chunk_size(60_000, 1, 0, 5.0, Format(widths)),)
-    statistics = super_group_statistics(to_super_groups(x), 60_000)
+    statistics = super_group_statistics(x)
     plan = make_plan(*statistics, 1, sizes, paper_upgrades(widths), Format(widths))
     assert list(plan.counts[0]) == list(widths)
     assert all(number > 0 for number in plan.counts[0].values())

@@ -1,0 +1,91 @@
+"""The libraries of compiled kernels: where they are, and whether they can be used.
+
+They are plain C (`csrc/include/gradwire/abi.h`), so one build serves every Python and every PyTorch.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Literal
+
+LibraryName = Literal["cpu", "cuda", "emulated"]
+"""`emulated`: the sources for CUDA compiled for the CPU, which tests compare with the others."""
+
+ABI_VERSION = 1
+
+DIRECTORY = "GRADWIRE_LIBRARIES"
+"""The environment variable that names another folder to look for libraries in."""
+
+
+@dataclass(frozen=True)
+class Library:
+    """A loaded library; `handle` has its functions."""
+
+    name: LibraryName
+    path: Path
+    handle: ctypes.CDLL
+
+    def error(self, code: int) -> str:
+        """What an error code means."""
+        text: bytes = self.handle.gradwire_error(code)
+        return text.decode()
+
+
+@lru_cache(maxsize=3)
+def library(name: LibraryName) -> Library | None:
+    """The library of this name, None if it was not built.
+
+    Raises ImportError for one that was built from other sources than this Python code.
+    """
+    for directory in _directories():
+        path = directory / f"libgradwire_{name}.so"
+        if path.exists():
+            return _load(name, path)
+    return None
+
+
+def _directories() -> Iterator[Path]:
+    """Where libraries may lie: an editable install has its own beside `site-packages`, not the sources."""
+    if directory := os.environ.get(DIRECTORY):
+        yield Path(directory)
+        return
+    import gradwire
+
+    for directory in gradwire.__path__:
+        yield Path(directory) / "lib"
+
+
+def _load(name: LibraryName, path: Path) -> Library:
+    handle = ctypes.CDLL(str(path), mode=os.RTLD_LOCAL | os.RTLD_NOW)
+    version = handle.gradwire_abi_version()
+    if version != ABI_VERSION:
+        raise ImportError(f"{path} has version {version}, expected {ABI_VERSION}: build the package again")
+    handle.gradwire_error.restype = ctypes.c_char_p
+    return Library(name, path, handle)
+
+
+def cuda_devices() -> int:
+    """GPUs that the kernels for CUDA can run on: 0 without them, or without a driver."""
+    cuda = library("cuda")
+    return 0 if cuda is None else int(cuda.handle.gradwire_cuda_devices())
+
+
+def cpu_level() -> str | None:
+    """Which instructions the kernels for CPUs use here: `base`, `v3` (AVX2) or `v4` (AVX-512)."""
+    cpu = library("cpu")
+    if cpu is None:
+        return None
+    cpu.handle.gradwire_cpu_level.restype = ctypes.c_char_p
+    return str(cpu.handle.gradwire_cpu_level().decode())
+
+
+def choose_cpu_level(name: str) -> bool:
+    """Use this level, or the best one for an empty name; False if this machine has not got it. For tests."""
+    cpu = library("cpu")
+    assert cpu is not None, "there is no library for CPUs"
+    return bool(cpu.handle.gradwire_cpu_choose(name.encode()) == 0)

@@ -1,0 +1,149 @@
+// How a kernel for CUDA is launched; the same source is compiled for the CPU over emulation.h for tests.
+//
+// An exported function checks its arguments, makes the caller's device current for its duration, and launches on
+// the caller's stream. It neither allocates nor waits, so it can be captured in a CUDA graph. Structs are passed
+// by value, in the constant bank.
+#pragma once
+#ifdef GRADWIRE_EMULATED
+#include "emulation.h"
+#else
+#include <cuda_runtime.h>
+#define GRADWIRE_LAUNCH(kernel, grid, block, stream, ...) kernel<<<grid, block, 0, stream>>>(__VA_ARGS__)
+#define GRADWIRE_GRID_CONSTANT __grid_constant__
+// A variable in shared memory; the emulation spoils it before every block.
+#define GRADWIRE_SHARED(Type, name) __shared__ Type name
+#endif
+#include "gradwire/abi.h"
+#include "gradwire/arithmetic.h"
+
+namespace gradwire_cuda {
+
+constexpr int WARP = 32, THREADS = 256, WARPS = THREADS / WARP;
+constexpr unsigned ALL = 0xffffffffu;
+
+// Leaves the caller's current device as it was.
+class OnDevice {
+ public:
+  explicit OnDevice(int device) {
+    error = cudaGetDevice(&previous_);
+    if (error == cudaSuccess && previous_ != device) {
+      error = cudaSetDevice(device);
+      changed_ = error == cudaSuccess;
+    }
+  }
+  ~OnDevice() {
+    if (changed_) cudaSetDevice(previous_);
+  }
+  int error = 0;
+
+ private:
+  int previous_ = 0;
+  bool changed_ = false;
+};
+
+// As many blocks of THREADS as the current device holds at a time, or fewer if `blocks` are enough: kernels
+// stride over the grid. The device's answer is remembered; it costs more than a launch.
+template <class Kernel>
+int grid_of(Kernel kernel, int64_t blocks) {
+  constexpr int DEVICES = 64;
+  static int resident[DEVICES] = {};
+  int device = 0;
+  cudaGetDevice(&device);
+  int held = device < DEVICES ? resident[device] : 0;
+  if (!held) {
+    int processors = 1, each = 1;
+    cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, device);
+    cudaOccupancyMaxActiveBlocksPerMultiprocessor(&each, kernel, THREADS, 0);
+    held = processors * (each > 0 ? each : 1);
+    if (device < DEVICES) resident[device] = held;
+  }
+  const int64_t grid = blocks < held ? blocks : held;
+  return (int)(grid > 0 ? grid : 1);
+}
+
+inline bool aligned(const void* pointer, int bytes = 16) { return ((uintptr_t)pointer & (uintptr_t)(bytes - 1)) == 0; }
+
+__device__ __forceinline__ int lane_of_thread() { return (int)(threadIdx.x % WARP); }
+// The warp's number in the grid, and how many warps there are.
+__device__ __forceinline__ int64_t warp_of_grid() { return (int64_t)blockIdx.x * WARPS + threadIdx.x / WARP; }
+__device__ __forceinline__ int64_t warps_of_grid() { return (int64_t)gridDim.x * WARPS; }
+
+// COUNT consecutive elements at a 16-byte boundary as float32, by 16-byte loads. COUNT is a multiple of 4, of 8
+// for bfloat16.
+template <int COUNT>
+__device__ __forceinline__ void load_aligned(const float* source, float* values) {
+#pragma unroll
+  for (int i = 0; i < COUNT / 4; ++i) {
+    const float4 part = reinterpret_cast<const float4*>(source)[i];
+    values[4 * i] = part.x;
+    values[4 * i + 1] = part.y;
+    values[4 * i + 2] = part.z;
+    values[4 * i + 3] = part.w;
+  }
+}
+template <int COUNT>
+__device__ __forceinline__ void load_aligned(const uint16_t* source, float* values) {
+#pragma unroll
+  for (int i = 0; i < COUNT / 8; ++i) {
+    const uint4 part = reinterpret_cast<const uint4*>(source)[i];
+    const uint32_t words[4] = {part.x, part.y, part.z, part.w};
+#pragma unroll
+    for (int j = 0; j < 4; ++j) {
+      values[8 * i + 2 * j] = gradwire::float_of(words[j] << 16);
+      values[8 * i + 2 * j + 1] = gradwire::float_of(words[j] & 0xffff0000u);
+    }
+  }
+}
+// Four consecutive elements at a multiple of their size, by one load.
+__device__ __forceinline__ void load_four(const float* source, float* values) { load_aligned<4>(source, values); }
+__device__ __forceinline__ void load_four(const uint16_t* source, float* values) {
+  const uint2 part = *reinterpret_cast<const uint2*>(source);
+  values[0] = gradwire::float_of(part.x << 16);
+  values[1] = gradwire::float_of(part.x & 0xffff0000u);
+  values[2] = gradwire::float_of(part.y << 16);
+  values[3] = gradwire::float_of(part.y & 0xffff0000u);
+}
+template <int COUNT>
+__device__ __forceinline__ void store_aligned(float* target, const float* values) {
+#pragma unroll
+  for (int i = 0; i < COUNT / 4; ++i)
+    reinterpret_cast<float4*>(target)[i] =
+        make_float4(values[4 * i], values[4 * i + 1], values[4 * i + 2], values[4 * i + 3]);
+}
+template <int COUNT>
+__device__ __forceinline__ void store_aligned(uint16_t* target, const float* values) {
+#pragma unroll
+  for (int i = 0; i < COUNT / 8; ++i) {
+    uint32_t words[4];
+#pragma unroll
+    for (int j = 0; j < 4; ++j)
+      words[j] = (uint32_t)gradwire::to_bfloat16(values[8 * i + 2 * j]) |
+                 (uint32_t)gradwire::to_bfloat16(values[8 * i + 2 * j + 1]) << 16;
+    reinterpret_cast<uint4*>(target)[i] = make_uint4(words[0], words[1], words[2], words[3]);
+  }
+}
+
+// The same at any address, `valid` of them: the rest is read as zeros and not written. Loops are unrolled so that
+// `values` stay in registers.
+template <int COUNT, class T>
+__device__ __forceinline__ void load_some(const T* source, int64_t valid, float* values) {
+#pragma unroll
+  for (int i = 0; i < COUNT; ++i) values[i] = i < valid ? gradwire::load(source + i) : 0.0f;
+}
+template <int COUNT, class T>
+__device__ __forceinline__ void store_some(T* target, int64_t valid, const float* values) {
+#pragma unroll
+  for (int i = 0; i < COUNT; ++i)
+    if (i < valid) gradwire::store(target + i, values[i]);
+}
+
+}  // namespace gradwire_cuda
+
+// Begins an exported function: checks the struct, then the arguments with the family's check_<name>.
+#define GRADWIRE_CUDA_BEGIN(name, args)                                                  \
+  if ((args)->call.bytes != (int32_t)sizeof(*(args))) return GRADWIRE_WRONG_SIZE;        \
+  if (const int error = gradwire::check_##name(*(args))) return error;                   \
+  if (gradwire::items_##name(*(args)) == 0) return GRADWIRE_OK;                          \
+  gradwire_cuda::OnDevice on_device((args)->call.device);                                \
+  if (on_device.error) return on_device.error;                                           \
+  const cudaStream_t stream = (cudaStream_t)(args)->call.stream

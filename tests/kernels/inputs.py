@@ -1,0 +1,78 @@
+"""Gradients of every kind that a kernel must treat as its definition does."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+KINDS = (
+    "normal",
+    "heavy_tail",
+    "zeros",
+    "signed_zeros",
+    "subnormal",
+    "tiny",
+    "largest",
+    "infinite",
+    "nan",
+    "mixed",
+)
+
+
+def gradient(kind: str, numel: int, seed: int = 0) -> Tensor:
+    """(numel,) float32 of one of `KINDS`."""
+    generator = torch.Generator().manual_seed(seed)
+    x = torch.randn(numel, generator=generator)
+    if kind == "heavy_tail":
+        x *= torch.randn(numel, generator=generator).mul(4).exp2()
+    elif kind == "zeros":
+        x.zero_()
+    elif kind == "signed_zeros":
+        x.mul_(0.0)
+        x[::7] = 1e-3
+    elif kind == "subnormal":
+        x *= 2.0**-127
+        x[::3] *= 2.0**-15
+    elif kind == "tiny":
+        x *= 2.0**-100
+    elif kind == "largest":
+        x = x.sign() * torch.finfo(torch.float32).max * torch.rand(numel, generator=generator).round()
+    elif kind == "infinite":
+        x[numel // 2 :: 700] = torch.inf
+        x[numel // 3 :: 900] = -torch.inf
+    elif kind == "nan":
+        x[numel // 2 :: 600] = torch.nan
+    elif kind == "mixed":
+        x *= (
+            torch.randint(-120, 100, (-(-numel // 64),), generator=generator)
+            .exp2()
+            .repeat_interleave(64)[:numel]
+        )
+    return x
+
+
+def misaligned(x: Tensor, offset: int = 1) -> Tensor:
+    """The same values at an address that is `offset` elements past an aligned one."""
+    room = torch.empty(x.numel() + offset, dtype=x.dtype, device=x.device)
+    room[offset:] = x
+    return room[offset:]
+
+
+def poisoned(numel: int, dtype: torch.dtype, seed: int = 0) -> Tensor:
+    """A tensor to be written whose bytes differ from one seed to the next: what stays unwritten is seen."""
+    fill = 0x5B if seed == 0 else 0xA6
+    return torch.full((numel * dtype.itemsize,), fill, dtype=torch.uint8).view(dtype)
+
+
+def assert_same(actual: Tensor, expected: Tensor) -> None:
+    """The same bytes; of floating-point numbers, NaN stands for every NaN."""
+    assert actual.dtype == expected.dtype and actual.shape == expected.shape
+    if actual.dtype.is_floating_point:
+        assert torch.equal(actual.isnan(), expected.isnan())
+        actual, expected = (
+            actual.nan_to_num(0, torch.inf, -torch.inf),
+            expected.nan_to_num(0, torch.inf, -torch.inf),
+        )
+    actual, expected = actual.contiguous().view(torch.uint8), expected.contiguous().view(torch.uint8)
+    differing = int((actual != expected).sum())
+    assert differing == 0, f"{differing} of {actual.numel()} bytes differ"
