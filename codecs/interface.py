@@ -99,7 +99,10 @@ class Hops(Protocol):
         ...
 
     def accumulate_encode(self, message: Tensor, chunks: range, out: Tensor) -> None:
-        """INNER: add a message and write the new partial sums to `out`; one operation where that pays."""
+        """INNER: add a message and write the new partial sums to `out`; one operation where that pays.
+
+        The sums are passed on: of these chunks this rank sees nothing more until they are decoded.
+        """
         self.accumulate(message, chunks)
         self.encode(chunks, out)
 
@@ -115,6 +118,13 @@ class Hops(Protocol):
     def decode(self, message: Tensor, chunks: range) -> None:
         """GATHER: replace the sums of `chunks` by a sealed message's decoding."""
         ...
+
+    def collect(self, messages: Sequence[Tensor], chunks: range) -> None:
+        """Replace the sums of `chunks` by the sum of all ranks' messages, added in the order given."""
+        first, *others = messages
+        self.decode(first, chunks)
+        for message in others:
+            self.accumulate(message, chunks)
 
     def finish(self) -> Tensor:
         """The mean over the workers, in layout order and the caller's dtype, shape (numel,)."""

@@ -13,7 +13,7 @@ from torch import Tensor
 from gradwire.codecs.checks import check_choice, check_range
 from gradwire.codecs.dynamiq.allocation import Allocation
 from gradwire.codecs.dynamiq.blocks import num_super_groups
-from gradwire.codecs.dynamiq.codebooks import CODEBOOK_WIDTHS, Codebooks, codebooks_of
+from gradwire.codecs.dynamiq.codebooks import Codebooks
 from gradwire.codecs.dynamiq.format import Format, Scales
 from gradwire.codecs.dynamiq.hops import DynamiQHops
 from gradwire.codecs.dynamiq.kernels import Coder
@@ -23,7 +23,7 @@ from gradwire.codecs.dynamiq.rounding import MAX_WORKERS, Dither, Rounding
 from gradwire.codecs.dynamiq.scaling import ScaleRounding
 from gradwire.codecs.dynamiq.sizes import ChunkSize, budget_limits, chunk_size
 from gradwire.codecs.dynamiq.statistics import super_group_statistics
-from gradwire.codecs.dynamiq.tables import WIDTHS, Kind, values_of
+from gradwire.codecs.dynamiq.tables import WIDTHS, Kind, chosen_values
 from gradwire.codecs.dynamiq.upgrades import Upgrades, measured_upgrades, paper_upgrades
 from gradwire.codecs.dynamiq.values import Values
 from gradwire.codecs.feedback import feedback_diverges
@@ -225,9 +225,7 @@ class DynamiQ(LossyHopCodec):
 
     def _values(self, width: int, device: torch.device) -> Values | Codebooks:
         epsilon = getattr(self, f"epsilon_{width}", 0.0)
-        if self.codebooks > 1 and width in CODEBOOK_WIDTHS:
-            return codebooks_of(width, epsilon, device)
-        return values_of(width, cast(Kind, self.values), epsilon, device, self.group)
+        return chosen_values(width, cast(Kind, self.values), epsilon, device, self.group, self.codebooks)
 
 
 @lru_cache(maxsize=1024)

@@ -2,35 +2,43 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import torch
 from torch import Tensor
 
-from gradwire.codecs.dynamiq import kernels
-from gradwire.codecs.dynamiq.blocks import to_super_groups
+from gradwire.codecs.dynamiq.blocks import SUPER_GROUP
+from gradwire.codecs.dynamiq.compiled import DTYPES
+from gradwire.codecs.dynamiq.hop import Hop, make_hop
+from gradwire.codecs.dynamiq.kernels import Coder
 from gradwire.codecs.dynamiq.plan import Plan
-from gradwire.codecs.floats import constant
+from gradwire.codecs.interface import Hops
 
 
-class DynamiQHops:
-    """`LossyHops` of the mean-free super-groups: partial sums, float32, in the order of the messages."""
+class DynamiQHops(Hops):
+    """`LossyHops` of the mean-free super-groups.
 
-    def __init__(self, x: Tensor, workers: int, plan: Plan, coder: kernels.Coder) -> None:
+    A chunk's partial sum is at first where it comes from, in the bucket; it becomes rows of float32, in the
+    order of the messages, once something is added that is not passed on in the same hop. What is decoded last
+    goes straight into the result.
+    """
+
+    def __init__(self, x: Tensor, workers: int, plan: Plan, coder: Coder) -> None:
         """`x` is this worker's bucket, (numel,) of a floating dtype; it is not written to."""
-        self._numel, self._dtype, self._workers = x.numel(), x.dtype, workers
-        self._plan, self._coder = plan, coder
-        self._sums = to_super_groups(x).index_select(0, plan.order).sub_(plan.mean[:, None])
-        self._clear_padding()
+        self._dtype = x.dtype
+        self._x = x if x.dtype in DTYPES else x.to(torch.float32)
+        self._plan = plan
+        self._sums: Tensor | None = None
+        self._result = torch.empty_like(self._x)
+        self._summed: set[int] = set()
+        self._finished: set[int] = set()
         self._losses: Tensor | None = None
+        self._hops = [self._hop(chunk, coder) for chunk in range(len(plan.sizes))]
 
-    def _clear_padding(self) -> None:
-        """Undo the subtraction of the mean beyond the bucket's end, unless it made the super-group NaN."""
-        total = self._plan.order.numel()
-        padding = total * self._sums.shape[1] - self._numel
-        if padding:
-            row = self._plan.order == total - 1
-            self._sums[:, -padding:].masked_fill_(row[:, None] & self._plan.mean.isfinite()[:, None], 0)
+    def _hop(self, chunk: int, coder: Coder) -> Hop:
+        rows, plan = self._plan.rows[chunk], self._plan
+        x = self._x
+        return make_hop(x.numel(), x.dtype, plan.order[rows], plan.mean[rows], plan.counts[chunk], coder)
 
     def _each(self, chunks: range, message: Tensor) -> Iterator[tuple[int, Tensor]]:
         """The chunks that have super-groups, with their parts of a message."""
@@ -42,61 +50,77 @@ class DynamiQHops:
                 yield chunk, message[start:stop]
             start = stop
 
+    def _rows(self, chunk: int) -> Tensor:
+        """Where the chunk's partial sum is kept once it has left the bucket."""
+        if self._sums is None:
+            order = self._plan.order
+            self._sums = torch.empty(order.numel(), SUPER_GROUP, dtype=torch.float32, device=order.device)
+        return self._sums[self._plan.rows[chunk]]
+
+    def _source(self, chunk: int) -> dict[str, Tensor]:
+        """The chunk's partial sum, as `Hop.run` takes it."""
+        return {"sums": self._rows(chunk)} if chunk in self._summed else {"x": self._x}
+
     def message_bytes(self, chunks: range, workers: int) -> int:
         return sum(self._plan.message_bytes(chunk) for chunk in chunks)
 
     def encode(self, chunks: range, out: Tensor) -> None:
         for chunk, message in self._each(chunks, out):
-            rows = self._plan.rows[chunk]
-            super_groups, counts = self._plan.order[rows], self._plan.counts[chunk]
-            kernels.compress(self._sums[rows], super_groups, counts, self._coder, message)
+            self._hops[chunk].run(**self._source(chunk), outgoing=message)
             self._add_losses(chunk, message)
 
     def accumulate(self, message: Tensor, chunks: range) -> None:
         for chunk, part in self._each(chunks, message):
-            rows = self._sums[self._plan.rows[chunk]]
-            kernels.decompress_accumulate(part, self._plan.counts[chunk], self._coder, rows)
+            self._hops[chunk].run(**self._source(chunk), incoming=part, new_sums=self._rows(chunk))
+            self._summed.add(chunk)
 
     def accumulate_encode(self, message: Tensor, chunks: range, out: Tensor) -> None:
+        if self._losses is not None:  # the sum is needed once more
+            self.accumulate(message, chunks)
+            self.encode(chunks, out)
+            return
         incoming, outgoing = self._each(chunks, message), self._each(chunks, out)
         for (chunk, source), (_, target) in zip(incoming, outgoing, strict=True):
-            rows = self._plan.rows[chunk]
-            super_groups, counts = self._plan.order[rows], self._plan.counts[chunk]
-            kernels.decompress_accumulate_recompress(
-                source, self._sums[rows], super_groups, counts, self._coder, target
-            )
-            self._add_losses(chunk, target)
+            self._hops[chunk].run(**self._source(chunk), incoming=source, outgoing=target)
 
     def seal(self, message: Tensor | None, chunks: range, out: Tensor) -> None:
-        if message is None:
-            self.encode(chunks, out)
-        else:
-            self.accumulate_encode(message, chunks, out)
+        super().seal(message, chunks, out)
         self.decode(out, chunks)
 
     def decode(self, message: Tensor, chunks: range) -> None:
         for chunk, part in self._each(chunks, message):
-            rows = self._sums[self._plan.rows[chunk]]
-            kernels.decompress(part, self._plan.counts[chunk], self._coder, rows)
+            self._hops[chunk].run(incoming=part, result=self._result)
+            self._finished.add(chunk)
+
+    def collect(self, messages: Sequence[Tensor], chunks: range) -> None:
+        first, *others = messages
+        for chunk, part in self._each(chunks, first):
+            self._hops[chunk].run(incoming=part, new_sums=self._rows(chunk))
+            self._summed.add(chunk)
+        for message in others:
+            self.accumulate(message, chunks)
 
     def finish(self) -> Tensor:
-        mean = self._sums.div_(constant(self._workers, self._sums)).add_(self._plan.mean[:, None])
-        return self._in_layout_order(mean).to(self._dtype)
-
-    def _in_layout_order(self, rows: Tensor) -> Tensor:
-        """(super-groups, 256) in the order of the messages as (numel,), without the padding."""
-        return torch.empty_like(rows).index_copy_(0, self._plan.order, rows).view(-1)[: self._numel]
+        for chunk, hop in enumerate(self._hops):
+            if self._plan.sizes[chunk].super_groups and chunk not in self._finished:
+                hop.run(**self._source(chunk), result=self._result)
+        return self._result.to(self._dtype)
 
     def _add_losses(self, chunk: int, message: Tensor) -> None:
-        if self._losses is not None:
-            rows = self._plan.rows[chunk]
-            decoded = torch.empty_like(self._sums[rows])
-            kernels.decompress(message, self._plan.counts[chunk], self._coder, decoded)
-            self._losses[rows] += self._sums[rows] - decoded
+        if self._losses is None:
+            return
+        rows = self._plan.rows[chunk]
+        if chunk not in self._summed:  # as rows, to be compared with what the message stands for
+            self._hops[chunk].run(x=self._x, new_sums=self._rows(chunk))
+            self._summed.add(chunk)
+        decoded = torch.empty_like(self._rows(chunk))
+        self._hops[chunk].run(incoming=message, new_sums=decoded)
+        self._losses[rows] += self._rows(chunk) - decoded
 
     def keep_losses(self) -> None:
-        self._losses = torch.zeros_like(self._sums)
+        self._losses = torch.zeros(self._plan.order.numel(), SUPER_GROUP, device=self._x.device)
 
     def losses(self) -> Tensor:
         assert self._losses is not None, "losses() without keep_losses()"
-        return self._in_layout_order(self._losses)
+        order = self._plan.order
+        return torch.empty_like(self._losses).index_copy_(0, order, self._losses).view(-1)[: self._x.numel()]

@@ -1,4 +1,4 @@
-"""The four operations of a hop on one chunk, in plain PyTorch: the definition other backends reproduce
+"""The operations of a hop on one chunk, in plain PyTorch: the definition that compiled kernels reproduce
 (DynamiQ §4).
 
 Rows are the chunk's partial sums, (super-groups, 256) float32, in the order of its message. An operation
@@ -60,19 +60,6 @@ def decompress_accumulate(message: Tensor, counts: Mapping[int, int], coder: Cod
     """Add the message's values to `rows`."""
     for tile in tiles(message, counts, coder.format):
         _add_tile(rows[tile.rows], coder, tile)
-
-
-def decompress_accumulate_recompress(
-    message: Tensor, rows: Tensor, super_groups: Tensor, counts: Mapping[int, int], coder: Coder, out: Tensor
-) -> None:
-    """Add the message's values to `rows` and write the message of the new sums to `out`."""
-    keys = coder.dither.keys(super_groups)
-    sources, targets = tiles(message, counts, coder.format), tiles(out, counts, coder.format)
-    for incoming, outgoing in zip(sources, targets, strict=True):
-        sums = rows[incoming.rows]
-        _add_tile(sums, coder, incoming)
-        _compress_tile(sums, keys[incoming.rows], coder, outgoing)
-    clear_unused(out, counts, coder.format)
 
 
 def _grouped(rows: Tensor, format: Format) -> Tensor:

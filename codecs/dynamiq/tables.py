@@ -7,6 +7,7 @@ from typing import Literal
 
 import torch
 
+from gradwire.codecs.dynamiq.codebooks import CODEBOOK_WIDTHS, Codebooks, codebooks_of
 from gradwire.codecs.dynamiq.distinct import distinct_values
 from gradwire.codecs.dynamiq.geometric import geometric_values
 from gradwire.codecs.dynamiq.sign import sign_values
@@ -34,3 +35,12 @@ def values_of(width: int, kind: Kind, epsilon: float, device: torch.device, grou
     if kind == "distinct":
         return distinct_values(width, epsilon, device)
     return geometric_values(width, epsilon, device)
+
+
+def chosen_values(
+    width: int, kind: Kind, epsilon: float, device: torch.device, group: int, codebooks: int
+) -> Values | Codebooks:
+    """The values of a width, or its codebooks if there are several."""
+    if codebooks > 1 and width in CODEBOOK_WIDTHS:
+        return codebooks_of(width, epsilon, device)
+    return values_of(width, kind, epsilon, device, group)

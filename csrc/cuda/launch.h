@@ -63,6 +63,19 @@ int grid_of(Kernel kernel, int64_t blocks) {
 
 inline bool aligned(const void* pointer, int bytes = 16) { return ((uintptr_t)pointer & (uintptr_t)(bytes - 1)) == 0; }
 
+// log2 to about 2^-22; what depends on its last bits must not reach a result. The emulation answers with noise.
+__device__ __forceinline__ float approximate_log2(float x) {
+#if defined(__CUDA_ARCH__)
+  float result;
+  asm("lg2.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(x));
+  return result;
+#elif defined(GRADWIRE_EMULATED)
+  return emulation::noisy_log2(x);
+#else
+  return x;  // the host's pass of nvcc: never called
+#endif
+}
+
 __device__ __forceinline__ int lane_of_thread() { return (int)(threadIdx.x % WARP); }
 // The warp's number in the grid, and how many warps there are.
 __device__ __forceinline__ int64_t warp_of_grid() { return (int64_t)blockIdx.x * WARPS + threadIdx.x / WARP; }

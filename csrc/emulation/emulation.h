@@ -235,6 +235,13 @@ T value_of(uint64_t bits) {
   return v;
 }
 
+// A GPU's log2 is not reproducible: this one errs by up to 1e-3, so that no result can depend on it.
+inline float noisy_log2(float x) {
+  static uint32_t state = 1;
+  state = state * 1664525u + 1013904223u;
+  return log2f(x) + 1e-3f * ((int32_t)state * 4.6566129e-10f);
+}
+
 }  // namespace emulation
 
 #define threadIdx emulation::thread_index

@@ -108,10 +108,7 @@ class Execution:
         (chunks,) = {receive.chunks for receive, _ in incoming}
         messages = {self._members[receive.peer]: buffer for receive, buffer in incoming}
         messages[self._channel.rank] = self._leaves[chunks]
-        first, *others = sorted(messages)
-        self._hops.decode(messages[first], chunks)
-        for rank in others:
-            self._hops.accumulate(messages[rank], chunks)
+        self._hops.collect([messages[rank] for rank in sorted(messages)], chunks)
 
     def _decode_gathered(self) -> None:
         for receive in self._undecoded:

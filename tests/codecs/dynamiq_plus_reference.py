@@ -32,14 +32,22 @@ def levels(epsilon: float, width: int, negative: bool) -> tuple[float, ...]:
 
 
 @functools.cache
-def cost_table(epsilon: float, width: int, negative: bool) -> tuple[np.float32, ...]:
-    """(v − q)(q′ − v) at 32·2^b + 1 equidistant v from 0 to 1."""
-    side, costs, points = levels(epsilon, width, negative), [], 32 << width
+def errors_at_points(epsilon: float, width: int, negative: bool) -> tuple[float, ...]:
+    """(v − q)(q′ − v) at 8·2^b + 1 equidistant v from 0 to 1."""
+    side, errors, points = levels(epsilon, width, negative), [], 8 << width
     for k in range(points + 1):
         v = k / points
         upper = next(i for i, level in enumerate(side) if level >= v) or 1
-        costs.append(f32((v - side[upper - 1]) * (side[upper] - v)))
-    return tuple(costs)
+        errors.append((v - side[upper - 1]) * (side[upper] - v))
+    return tuple(errors)
+
+
+@functools.cache
+def cost_table(epsilon: float, width: int, negative: bool) -> tuple[int, ...]:
+    """The same as integers, the largest error of all codebooks of the width being 2047."""
+    both = (EPSILONS[width] / SPREAD, EPSILONS[width] * SPREAD)
+    largest = max(max(errors_at_points(e, width, side)) for e in both for side in (False, True))
+    return tuple(round(error * (2047 / largest)) for error in errors_at_points(epsilon, width, negative))
 
 
 @functools.cache
@@ -82,14 +90,14 @@ class PlusReference(SwitchedReference):
         for choice in range(4):
             by_group = []
             for group, reference in zip(groups, references, strict=True):
-                costs = [f32(0)] * len(group)
+                cost = 0
                 if reference > 0:
-                    inverse = f32(f32(32 << width) / reference)
-                    for i, v in enumerate(group):
-                        point = min(int(np.rint(f32(abs(v) * inverse))), 32 << width)
+                    inverse = f32(f32(8 << width) / reference)
+                    for v in group:
+                        point = min(int(np.rint(f32(abs(v) * inverse))), 8 << width)
                         fewer = bool(np.signbit(v)) != bool(choice & 1)
-                        costs[i] = cost_table(self.epsilon(width, choice), width, fewer)[point]
-                by_group.append(f32(fold(costs) * f32(reference * reference)))
+                        cost += cost_table(self.epsilon(width, choice), width, fewer)[point]
+                by_group.append(f32(f32(cost) * f32(reference * reference)))
             errors.append(fold(by_group))
         return errors.index(min(errors))
 

@@ -154,5 +154,5 @@ def ring_mean(references: list[SwitchedReference], xs: list[Floats], width: int)
             rows = padded[rank][j] if incoming is None else padded[rank][j] + incoming
             incoming = references[rank].decode(*references[rank].encode(rows, width, j), width)
         assert incoming is not None
-        result[j] = incoming / f32(size) + f32(0)
+        result[j] = incoming * (f32(1) / f32(size)) + f32(0)
     return result.reshape(-1)[:numel]

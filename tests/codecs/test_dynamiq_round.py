@@ -9,6 +9,7 @@ import torch
 from dynamiq_rounds import empty_message, heavy_tailed, make_hops, run_ring, simulate_ring, vnmse
 from torch import Tensor
 
+from gradwire.codecs.backends import backend
 from gradwire.codecs.dynamiq import DynamiQ, kernels
 from gradwire.codecs.dynamiq.format import Format
 from gradwire.codecs.dynamiq.plan import make_plan
@@ -103,7 +104,8 @@ def test_intact_and_sabotaged_codecs_are_told_apart(monkeypatch: pytest.MonkeyPa
     assert vnmse(simulate_ring(DynamiQ(), xs)[0], xs) < ACCURATE
     steps = kernels.group_steps
     monkeypatch.setattr(kernels, "group_steps", lambda scales, groups: steps(scales.roll(1), groups))
-    assert vnmse(simulate_ring(DynamiQ(), xs)[0], xs) > 10 * ACCURATE
+    with backend("default"):
+        assert vnmse(simulate_ring(DynamiQ(), xs)[0], xs) > 10 * ACCURATE
 
 
 @pytest.mark.parametrize("exponent", [-98, -40, 1, 60, 123])

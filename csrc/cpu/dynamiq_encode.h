@@ -1,0 +1,280 @@
+// One super-group to its part of a message.
+#pragma once
+#include "dynamiq_codes.h"
+#include "lookup.h"
+
+namespace gradwire {
+inline namespace GRADWIRE_LEVEL {
+
+struct Row {
+  alignas(64) float values[SUPER_GROUP];
+};
+
+// What encoding keeps from one step to the next.
+struct Encoding {
+  const gradwire_dynamiq* args;
+  uint32_t super_group;
+  float factor[GROUPS];      // powers of two that coordinates are scaled by, by group of 16
+  float reference[GROUPS];   // 0: the group is sent as zeros
+  uint32_t within[GROUPS];   // keys within an interval
+  alignas(64) float magnitude[SUPER_GROUP];  // scaled
+};
+
+inline void group_maxima(const Row& row, uint32_t* maxima) {
+  for (int group = 0; group < GROUPS; ++group) {
+    uint32_t maximum = 0;
+#pragma omp simd reduction(max : maximum)
+    for (int k = 0; k < 16; ++k) maximum = larger(maximum, magnitude_bits(row.values[16 * group + k]));
+    maxima[group] = maximum;
+  }
+}
+
+// Writes the scales of all groups; returns false if the whole super-group is sent as zeros, or as NaN.
+inline bool encode_scales(Encoding& work, const Row& row, uint8_t* group_scales, uint8_t* scale, uint32_t* scale_pattern) {
+  const gradwire_dynamiq& args = *work.args;
+  const int wide = args.group / 16, groups = GROUPS / wide;
+  alignas(64) uint32_t maxima[GROUPS], noise[GROUPS];
+  group_maxima(row, maxima);
+  const uint32_t base = private_base(work.super_group, args.rank, args.key0, args.key1);
+  GRADWIRE_SIMD for (int group = 0; group < GROUPS; ++group) {
+    const uint32_t word = private_word(base, (uint32_t)group / (uint32_t)wide);
+    work.within[group] = word & 0xFFFFu;
+    noise[group] = word >> 16;
+  }
+  if (wide == 2)
+    for (int group = 0; group < GROUPS; group += 2) maxima[group] = maxima[group + 1] = larger(maxima[group], maxima[group + 1]);
+  if (args.bf16_scales) {
+    bool alive = false;
+    for (int group = 0; group < GROUPS; ++group) {
+      const uint32_t pattern = rounded_scale(maxima[group], args.ceil_scales ? 0xFFFFu : noise[group], 0);
+      const uint16_t stored = (uint16_t)pattern;
+      memcpy(group_scales + group / wide * 2, &stored, 2);
+      work.factor[group] = normalizer_of_scale(pattern);
+      const float value = args.ceil_scales ? scale_value(pattern) : float_of(maxima[group]);
+      work.reference[group] = is_dead(pattern) ? 0.0f : mul(value, work.factor[group]);
+      alive |= !is_dead(pattern);
+    }
+    return alive;
+  }
+  uint32_t largest = 0;
+  for (int group = 0; group < GROUPS; ++group) largest = larger(largest, maxima[group]);
+  const uint32_t spare = args.codebooks > 1, pattern = rounded_scale(largest, (1u << (16 + spare)) - 1, spare);
+  *scale_pattern = pattern;
+  const uint16_t stored = (uint16_t)pattern;
+  memcpy(scale, &stored, 2);
+  if (is_dead(pattern)) {
+    memset(group_scales, 0, groups);
+    return false;
+  }
+  const float factor = normalizer_of_scale(pattern), normalized = mul(scale_value(pattern), factor);
+  const float quotient_unit = div(255.0f, normalized);
+  const bool ceil = args.ceil_scales;
+  alignas(64) uint32_t codes[GROUPS];
+  for (int group = 0; group < GROUPS; ++group) {
+    const GroupScale one = group_scale(mul(float_of(maxima[group]), factor), normalized, quotient_unit, ceil, noise[group]);
+    codes[group] = one.code;
+    work.reference[group] = one.reference;
+    work.factor[group] = factor;
+  }
+  for (int group = 0; group < groups; ++group) group_scales[group] = (uint8_t)codes[wide * group];
+  return true;
+}
+
+// |x| times the groups' factors; zeros in groups that are sent as zeros.
+inline void scale_magnitudes(Encoding& work, const Row& row) {
+  for (int group = 0; group < GROUPS; ++group) {
+    const float factor = work.factor[group];
+    const uint32_t kept = work.reference[group] > 0.0f ? MAGNITUDE : 0u;
+    const float* values = row.values + 16 * group;
+    float* magnitude = work.magnitude + 16 * group;
+    GRADWIRE_SIMD for (int k = 0; k < 16; ++k) magnitude[k] = mul(float_of(bits_of(values[k]) & kept), factor);
+  }
+}
+
+inline uint32_t choose_codebook(const Encoding& work, const Row& row, const gradwire_values& values, const uint64_t* costs) {
+  const int wide = work.args->group / 16, groups = GROUPS / wide;
+  const uint64_t* table = costs + values.first_cost;
+  const int32_t points = values.points;
+  uint64_t sums[GROUPS];
+  for (int group = 0; group < GROUPS; ++group) {
+    const float reference = work.reference[group];
+    const float per_point = reference > 0.0f ? div((float)points, reference) : 0.0f;
+    const float *magnitude = work.magnitude + 16 * group, *x = row.values + 16 * group;
+    alignas(64) int32_t point[16];
+    GRADWIRE_SIMD for (int k = 0; k < 16; ++k) point[k] = smaller((int32_t)nearest_even(mul(magnitude[k], per_point)), points);
+    uint64_t positive = 0, negative = 0;
+    for (int k = 0; k < 16; ++k) {
+      const uint64_t cost = table[point[k]], mask = 0 - (uint64_t)(bits_of(x[k]) >> 31);
+      positive += cost & ~mask;
+      negative += cost & mask;
+    }
+    sums[group] = positive + mirrored_costs(negative);
+  }
+  alignas(64) float by_group[4 * GROUPS];  // of each group, one after another, those of the four codebooks
+  for (int group = 0; group < groups; ++group) {
+    const uint64_t sum = wide == 2 ? sums[2 * group] + sums[2 * group + 1] : sums[group];
+    const float reference = work.reference[wide * group], energy = mul(reference, reference);
+    for (int book = 0; book < 4; ++book)
+      by_group[4 * group + book] = mul((float)(int32_t)(sum >> 16 * book & 0xFFFF), energy);
+  }
+  for (int half = 2 * groups; half >= 4; half /= 2)
+    for (int k = 0; k < half; ++k) by_group[k] = add(by_group[k], by_group[k + half]);
+  uint32_t best = 0;
+  for (uint32_t book = 1; book < 4; ++book)
+    if (by_group[book] < by_group[best]) best = book;
+  return best;
+}
+
+// The shared or private sixteen bits of all coordinates, one in each word.
+inline void coordinate_halves(uint32_t super_group, uint32_t stream, uint32_t key0, uint32_t key1, uint32_t* halves) {
+  enum { PARTS = SUPER_GROUP / 8 };
+  alignas(64) uint32_t x[PARTS], y[PARTS], z[PARTS], w[PARTS];
+  GRADWIRE_SIMD for (int part = 0; part < PARTS; ++part) {
+    const Words words = coordinate_words(super_group, stream, (uint32_t)part, key0, key1);
+    x[part] = words.x;
+    y[part] = words.y;
+    z[part] = words.z;
+    w[part] = words.w;
+  }
+  alignas(64) uint32_t words[4 * PARTS];
+  for (int part = 0; part < PARTS; ++part) {
+    words[4 * part] = x[part];
+    words[4 * part + 1] = y[part];
+    words[4 * part + 2] = z[part];
+    words[4 * part + 3] = w[part];
+  }
+  alignas(64) uint16_t narrow[SUPER_GROUP];
+  memcpy(narrow, words, sizeof narrow);
+  for (int k = 0; k < SUPER_GROUP; ++k) halves[k] = narrow[k];
+}
+
+// V of every coordinate.
+inline void dither(const Encoding& work, uint32_t* halves) {
+  const gradwire_dynamiq& args = *work.args;
+  coordinate_halves(work.super_group, args.correlated ? 0 : args.rank + 1, args.key0, args.key1, halves);
+  if (!args.correlated) return;
+  const uint32_t base = order_base(work.super_group, args.key0, args.key1), own = order_hash(base, args.rank);
+  uint32_t order = 0;
+  for (uint32_t worker = 0; worker < args.workers; ++worker) order += order_hash(base, worker) < own;
+  const uint32_t workers = args.workers;
+  for (int group = 0; group < GROUPS; ++group) {
+    const uint32_t within = work.within[group];
+    uint32_t* half = halves + 16 * group;
+    GRADWIRE_SIMD for (int k = 0; k < 16; ++k) half[k] = correlated_dither(half[k], workers, order, within);
+  }
+}
+
+// An estimate of log2 on [1, 2^127), off by less than 8e-4: a cubic of the mantissa.
+inline __attribute__((always_inline)) float estimated_log2(float t) {
+  const uint32_t bits = bits_of(t);
+  const float m = float_of((bits & 0x7FFFFFu) | 0x3F800000u), exponent = (float)((int32_t)(bits >> 23) - 127);
+  return add(exponent, sub(mul(add(mul(sub(mul(0.15824871f, m), 1.0518750f), m), 3.0478842f), m), 2.1536207f));
+}
+
+// The levels of one group's t and w: #{k < largest : t > T[k]·w}.
+template <int WIDTH>
+struct Levels {
+  static constexpr int SIZE = WIDTH <= 4 ? 16 : 1 << (WIDTH - 1);
+  Table<SIZE> thresholds;
+  const float* few;
+  float levels_per_octave;
+  int32_t largest;
+  Levels(const gradwire_values& values, int book)
+      : thresholds(values.thresholds[book]), few(values.thresholds[book]),
+        levels_per_octave(values.levels_per_octave[book]), largest(values.largest) {}
+  __attribute__((always_inline)) void count(const float* t, const float* w, int32_t* level) const {
+    if constexpr (WIDTH <= 3) {
+      GRADWIRE_SIMD for (int k = 0; k < 16; ++k) {
+        int32_t counted = 0;
+        for (int r = 0; r < (1 << (WIDTH - 1)); ++r) counted += r < largest && t[k] > mul(few[r], w[k]) ? 1 : 0;
+        level[k] = counted;
+      }
+    } else {
+      alignas(64) int32_t first[16], second[16];
+      alignas(64) float lower[16], upper[16];
+      GRADWIRE_SIMD for (int k = 0; k < 16; ++k) {
+        first[k] = first_level(estimated_log2(t[k]), levels_per_octave, largest);
+        second[k] = first[k] + 1;
+      }
+      thresholds.find(first, lower);
+      thresholds.find(second, upper);
+      GRADWIRE_SIMD for (int k = 0; k < 16; ++k) level[k] = exact_level(first[k], t[k], w[k], lower[k], upper[k]);
+    }
+  }
+};
+
+// Codes of all coordinates; `mirror` is the sign bit that the codebook changes.
+template <int WIDTH>
+inline void codes_of(const Encoding& work, const Row& row, const gradwire_values& values, uint32_t codebook,
+                     const uint32_t* dithers, uint32_t* codes) {
+  const int book = (int)(codebook >> 1);
+  const uint32_t mirror = codebook << 31;
+  const float unit = values.unit[book], centre = values.centre[book], span = values.span[book];
+  const float middle = mul((float)(int32_t)(work.args->correlated ? (work.args->workers << 16) - 1 : 0xFFFF), 0.5f);
+  const int32_t kind = values.kind, largest = values.largest;
+  const float negative_factor = values.negative_factor[book];
+  const Levels<WIDTH == 1 || WIDTH == 16 ? 2 : WIDTH> levels(values, book);
+  for (int group = 0; group < GROUPS; ++group) {
+    const float reference = work.reference[group], inverse = reference > 0.0f ? div(span, reference) : 0.0f;
+    const float *x = row.values + 16 * group, *magnitude = work.magnitude + 16 * group;
+    const uint32_t* v = dithers + 16 * group;
+    uint32_t* code = codes + 16 * group;
+    alignas(64) float t[16], w[16];
+    GRADWIRE_SIMD for (int k = 0; k < 16; ++k) {
+      t[k] = mul(magnitude[k], inverse);
+      w[k] = scaled_dither(v[k], middle, unit, centre, bits_of(x[k]) & SIGN);
+    }
+    if (WIDTH == 1) {
+      const int wide = work.args->group / 16;  // a group lives if any of its coordinates does
+      bool alive = false;
+      for (int part = group / wide * wide; part < group / wide * wide + wide; ++part)
+        for (int k = 0; k < 16; ++k) alive |= mul(work.magnitude[16 * part + k], inverse) > 0.0f;
+      for (int k = 0; k < 16; ++k) code[k] = sign_code(t[k], w[k], bits_of(x[k]) & SIGN, alive);
+    } else if (WIDTH == 16 || kind == GRADWIRE_UNIFORM) {
+      GRADWIRE_SIMD for (int k = 0; k < 16; ++k) code[k] = uniform_code(t[k], w[k], bits_of(x[k]) & SIGN, largest, WIDTH);
+    } else {
+      alignas(64) int32_t level[16];
+      if (kind == GRADWIRE_DISTINCT) {
+        GRADWIRE_SIMD for (int k = 0; k < 16; ++k) {
+          const uint32_t sign = (bits_of(x[k]) ^ mirror) & SIGN;
+          t[k] = add(mul(t[k], sign ? negative_factor : 1.0f), 1.0f);
+        }
+        levels.count(t, w, level);
+        GRADWIRE_SIMD for (int k = 0; k < 16; ++k) {
+          const uint32_t sign = (bits_of(x[k]) ^ mirror) & SIGN;
+          code[k] = signed_code(smaller(level[k], largest - (int32_t)(sign >> 31)), sign, WIDTH);
+        }
+      } else {
+        GRADWIRE_SIMD for (int k = 0; k < 16; ++k) t[k] = add(t[k], 1.0f);
+        levels.count(t, w, level);
+        GRADWIRE_SIMD for (int k = 0; k < 16; ++k) code[k] = signed_code(level[k], bits_of(x[k]) & SIGN, WIDTH);
+      }
+    }
+  }
+}
+
+template <int WIDTH>
+inline void encode(const gradwire_dynamiq& args, const Row& row, const gradwire_values& values, uint32_t super_group,
+                   uint8_t* out, uint8_t* group_scales, uint8_t* scale) {
+  Encoding work;
+  work.args = &args;
+  work.super_group = super_group;
+  uint32_t pattern = 0, codebook = 0;
+  if (!encode_scales(work, row, group_scales, scale, &pattern)) {
+    memset(out, 0, 32 * WIDTH);
+    return;
+  }
+  scale_magnitudes(work, row);
+  if (values.points) {
+    codebook = choose_codebook(work, row, values, args.costs);
+    const uint16_t marked = (uint16_t)(pattern | codebook >> 1 | codebook << 15);
+    memcpy(scale, &marked, 2);
+  }
+  alignas(64) uint32_t dithers[SUPER_GROUP], codes[SUPER_GROUP];
+  dither(work, dithers);
+  codes_of<WIDTH>(work, row, values, codebook, dithers, codes);
+  pack_codes<WIDTH>(codes, out);
+}
+
+}  // namespace GRADWIRE_LEVEL
+}  // namespace gradwire

@@ -1,0 +1,200 @@
+// DynamiQ: super-groups to codes and back (DynamiQ §3.3, §3.4); codecs/dynamiq/kernels.py defines it.
+//
+// One operation serves every hop. What is summed is what is given: coordinates of the bucket (`x`, gathered by
+// `order`, less the mean) or partial sums (`x`, in the order of the message), and an `incoming` message. Where it
+// goes is what is given, too: an `outgoing` message, or values (`out`), as sums or as the means of the result.
+//
+// A message holds the super-groups' codes by width, the widest first, then their group scales, then the scales
+// of super-groups. Code k of a super-group begins at bit k·width.
+#pragma once
+#include "gradwire/abi.h"
+#include "gradwire/random.h"
+#include "gradwire/statistics.h"
+
+enum { GRADWIRE_DYNAMIQ_WIDTHS = 8 };  // 16, 8, 6, 5, 4, 3, 2, 1 bits: the order of a message
+
+enum { GRADWIRE_SIGN = 0, GRADWIRE_UNIFORM = 1, GRADWIRE_GEOMETRIC = 2, GRADWIRE_DISTINCT = 3 };  // values
+
+// The quantization values of one width; of each of two ε where there are codebooks.
+typedef struct {
+  int32_t kind;     // GRADWIRE_SIGN, …
+  int32_t largest;  // the largest level of positive coordinates
+  int32_t points;   // steps at which the costs of codebooks are tabulated; 0 without codebooks
+  int32_t first_cost;  // where they begin in `costs`
+  float span[2], centre[2], unit[2], negative_factor[2], levels_per_octave[2];
+  float thresholds[2][128];
+  float decoded[2][256];  // by code; at 16 bits a level is decoded by a division
+} gradwire_values;
+
+typedef struct {
+  gradwire_call call;  // dtype: of `x` if it is gathered, of `out` if it is the result
+  const void* x;       // the bucket, or the sums of this chunk (float32), or null
+  void* out;           // means of the bucket, or sums, or null
+  int64_t numel;       // coordinates of the bucket
+  const int64_t* order;  // the bucket's super-groups in the order of the message
+  const float* mean;     // theirs, in the same order
+  const uint8_t* incoming;  // at multiples of 16 bytes
+  uint8_t* outgoing;        //
+  int64_t message_bytes;    // of `outgoing`: what codes and scales leave is zeroed
+  int64_t counts[GRADWIRE_DYNAMIQ_WIDTHS];  // super-groups of each width
+  const gradwire_values* values;            // one for each width
+  const uint64_t* costs;                    // see codecs/dynamiq/codebooks.py, positive coordinates alone
+  int32_t gather;         // whether `x` is the bucket
+  int32_t scatter;        // whether `out` is the result: out = sum·inverse + mean
+  float inverse;          // 1 / workers
+  int32_t group;          // coordinates that share a scale: 16 or 32
+  int32_t bf16_scales;    // one bfloat16 a group instead of a byte a group and a bfloat16 a super-group
+  int32_t ceil_scales;    // round group scales up instead of at random
+  int32_t correlated;     // rounding among the workers
+  int32_t codebooks;      // 1 or 4
+  int32_t kind;           // of the values of 2 to 8 bits: GRADWIRE_UNIFORM, …
+  uint32_t key0, key1;    // of the round's randomness
+  uint32_t rank, workers;
+} gradwire_dynamiq;
+
+GRADWIRE_API int gradwire_dynamiq_hop(const gradwire_dynamiq* args);
+
+GRADWIRE_NAMESPACE_BEGIN
+
+enum : int { WIDTH_SLOTS = GRADWIRE_DYNAMIQ_WIDTHS, GROUPS = SUPER_GROUP / 16 };
+
+GRADWIRE_HD int width_of_slot(int slot) {
+  return slot == 0 ? 16 : slot == 1 ? 8 : slot == 2 ? 6 : slot == 3 ? 5 : 8 - slot;
+}
+
+GRADWIRE_HD int64_t items_dynamiq_hop(const gradwire_dynamiq& args) {
+  int64_t total = 0;
+  for (int slot = 0; slot < WIDTH_SLOTS; ++slot) total += args.counts[slot];
+  return total;
+}
+GRADWIRE_HD int check_dynamiq_hop(const gradwire_dynamiq& args) {
+  for (int slot = 0; slot < WIDTH_SLOTS; ++slot)
+    if (args.counts[slot] < 0) return GRADWIRE_BAD_ARGUMENT;
+  const bool encodes = args.outgoing && !args.out && args.x, decodes = args.out && !args.outgoing;
+  if (!encodes && !decodes) return GRADWIRE_BAD_ARGUMENT;
+  if (!args.x && !args.incoming) return GRADWIRE_BAD_ARGUMENT;
+  if (!args.order || !args.mean || !args.values || (args.codebooks > 1 && !args.costs)) return GRADWIRE_BAD_ARGUMENT;
+  if ((args.group != 16 && args.group != 32) || (args.codebooks != 1 && args.codebooks != 4)) return GRADWIRE_BAD_ARGUMENT;
+  if (args.workers < 1 || args.workers > 256 || args.rank >= args.workers) return GRADWIRE_BAD_ARGUMENT;
+  if (((uintptr_t)args.incoming | (uintptr_t)args.outgoing) & 15) return GRADWIRE_MISALIGNED;
+  return GRADWIRE_OK;
+}
+
+// Where the parts of row `row` of a message lie.
+struct Place {
+  int slot;
+  int64_t codes, group_scales, scale;
+};
+GRADWIRE_HD int group_scale_bytes(const gradwire_dynamiq& args) { return args.bf16_scales ? 2 : 1; }
+GRADWIRE_HD int64_t code_bytes_in_all(const gradwire_dynamiq& args) {
+  int64_t bytes = 0;
+  for (int slot = 0; slot < WIDTH_SLOTS; ++slot) bytes += args.counts[slot] * 32 * width_of_slot(slot);
+  return bytes;
+}
+// Bytes of codes and scales.
+GRADWIRE_HD int64_t used_bytes(const gradwire_dynamiq& args) {
+  const int64_t scales = SUPER_GROUP / args.group * group_scale_bytes(args) + (args.bf16_scales ? 0 : 2);
+  return code_bytes_in_all(args) + items_dynamiq_hop(args) * scales;
+}
+
+// ---- Randomness: codecs/dynamiq/rounding.py ----------------------------------------------------------------------
+
+// Sixteen bits for each of the coordinates 8·part … 8·part + 7; stream 0 is shared by all workers.
+GRADWIRE_HD Words coordinate_words(uint32_t super_group, uint32_t stream, uint32_t part, uint32_t key0, uint32_t key1) {
+  return philox(super_group, stream, part, 0, key0, key1);
+}
+// Of a group, private to the worker: the low half is its key within an interval, the high half rounds its scale.
+GRADWIRE_HD uint32_t private_base(uint32_t super_group, uint32_t rank, uint32_t key0, uint32_t key1) {
+  return mix(super_group ^ key1) + key0 + (rank + 1) * 0x85EBCA6Bu;
+}
+GRADWIRE_HD uint32_t private_word(uint32_t base, uint32_t group) { return mix(base + group * 0xC2B2AE35u); }
+// The workers are ordered by these hashes; ties by worker.
+GRADWIRE_HD uint32_t order_base(uint32_t super_group, uint32_t key0, uint32_t key1) { return mix(super_group ^ key0) + key1; }
+GRADWIRE_HD uint32_t order_hash(uint32_t base, uint32_t worker) {
+  return (mix(base + worker * 0x27D4EB2Fu) & ~0xFFu) | worker;
+}
+// V in [0, N), N = 2^16·workers: (h·n + σ·2^16) mod N, and the private key within the interval.
+GRADWIRE_HD uint32_t correlated_dither(uint32_t half, uint32_t workers, uint32_t order, uint32_t within) {
+  const uint32_t interval = half * workers + (order << 16), wrapped = interval - (workers << 16);
+  return smaller(interval, wrapped) ^ within;  // what wraps below zero is the larger one
+}
+// w = centre ± (V + ½ − N/2)·unit; minus where x < 0.
+GRADWIRE_HD float scaled_dither(uint32_t dither, float middle, float unit, float centre, uint32_t sign) {
+  const float shift = mul(sub((float)(int32_t)dither, middle), unit);
+  return add(float_of(bits_of(shift) ^ sign), centre);
+}
+
+// ---- Scales: codecs/dynamiq/scales.py, scaling.py -----------------------------------------------------------------
+
+enum : uint32_t { SMALLEST_SCALE = (uint32_t)SMALLEST_EXPONENT << 23, LARGEST_BF16 = 0x7F7F, NAN_BF16 = 0x7FC0 };
+
+// The smallest bfloat16 >= a maximum (given as its bits) whose last `spare` bits are 0, see `rounded_scale`.
+GRADWIRE_HD uint32_t rounded_scale(uint32_t maximum, uint32_t addend, uint32_t spare) {
+  const uint32_t pattern = smaller((maximum + addend) >> (16 + spare) << spare, LARGEST_BF16 >> spare << spare);
+  return maximum >= INFINITE ? (uint32_t)NAN_BF16 : maximum < SMALLEST_SCALE ? 0u : pattern;
+}
+GRADWIRE_HD float scale_value(uint32_t pattern) { return float_of(pattern << 16); }
+GRADWIRE_HD bool is_dead(uint32_t pattern) { return pattern == 0 || pattern == NAN_BF16; }
+GRADWIRE_HD float normalizer_of_scale(uint32_t pattern) { return normalizer_of(exponent_of(pattern << 16)); }
+
+struct GroupScale {
+  uint32_t code;
+  float reference;  // what its coordinates are normalised by; 0 if the group is sent as zeros
+};
+// Of a group with the normalised maximum `maximum` in a super-group with the normalised scale `scale`.
+GRADWIRE_HD GroupScale group_scale(float maximum, float scale, float quotient_unit, bool ceil, uint32_t noise) {
+  const bool silent = maximum < 1.4901161193847656e-08f;  // 2^-26
+  const float quotient = mul(maximum, quotient_unit);
+  GroupScale result;
+  if (ceil) {
+    const float rounded = ceil_of(quotient) < 255.0f ? ceil_of(quotient) : 255.0f;
+    result.code = (uint32_t)(int32_t)rounded;
+    result.reference = mul(rounded, div(scale, 255.0f));
+  } else {
+    const float floor = floor_of(quotient);
+    const float uniform = mul(add((float)(int32_t)noise, 0.5f), 1.0f / 65536);
+    result.code = smaller((uint32_t)(int32_t)floor + (uniform < sub(quotient, floor) ? 1u : 0u), 255u);
+    result.reference = maximum;
+  }
+  if (silent) return GroupScale{0, 0.0f};
+  return result;
+}
+
+// ---- Codes: codecs/dynamiq/geometric.py, distinct.py, uniform.py, sign.py ------------------------------------------
+
+GRADWIRE_HD uint32_t signed_code(int32_t level, uint32_t sign, int width) {
+  return (uint32_t)level | (level ? sign >> (32 - width) : 0u);
+}
+// From an estimate of the level, off by less than a quarter, and the two thresholds next to it.
+GRADWIRE_HD int32_t first_level(float log2_t, float levels_per_octave, int32_t largest) {
+  const int32_t level = (int32_t)sub(mul(log2_t, levels_per_octave), 0.75f);
+  return smaller(larger(level, 0), largest - 2);
+}
+GRADWIRE_HD int32_t exact_level(int32_t level, float t, float w, float lower, float upper) {
+  return level + (t > mul(lower, w) ? 1 : 0) + (t > mul(upper, w) ? 1 : 0);
+}
+GRADWIRE_HD uint32_t uniform_code(float y, float w, uint32_t sign, int32_t largest, int width) {
+  const float limited = y < (float)largest ? y : (float)largest, floor = floor_of(limited);
+  return signed_code((int32_t)floor + (sub(limited, floor) > w ? 1 : 0), sign, width);
+}
+// 1 bit: the sign is kept iff y > w; groups of zeros have code 0.
+GRADWIRE_HD uint32_t sign_code(float y, float w, uint32_t sign, bool alive) {
+  const bool kept = y > w;
+  return alive && (sign != 0) == kept ? 1u : 0u;
+}
+
+// The costs of negative coordinates are those of positive ones with neighbours swapped: the mirrored codebooks.
+GRADWIRE_HD uint64_t mirrored_costs(uint64_t costs) {
+  return (costs & 0x0000FFFF0000FFFFull) << 16 | (costs >> 16 & 0x0000FFFF0000FFFFull);
+}
+
+// ---- Decoding --------------------------------------------------------------------------------------------------------
+
+GRADWIRE_HD float decoded_level(uint32_t code) {  // 16 bits
+  const float level = div((float)(int32_t)(code & 0x7FFFu), 32767.0f);
+  return float_of(bits_of(level) | (code & 0x8000u) << 16);
+}
+// One group's step: r·(scale/255), negative for a mirrored codebook; a marked pattern has the larger ε.
+GRADWIRE_HD float group_step(uint32_t pattern, uint32_t code) { return mul(div(scale_value(pattern), 255.0f), (float)(int32_t)code); }
+
+GRADWIRE_NAMESPACE_END

@@ -1,0 +1,144 @@
+"""DynamiQ's hops: every implementation gives the definition's bytes."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from dynamiq_hops_cases import CODERS, Chunk, make_coder
+from implementations import IMPLEMENTATIONS, implementation
+from inputs import KINDS, assert_same, gradient, misaligned
+from torch import Tensor
+
+from gradwire.codecs.backends import backend
+
+every_implementation = pytest.mark.parametrize("name", IMPLEMENTATIONS)
+
+
+def all_hops(first: Chunk, second: Chunk, x: Tensor, y: Tensor, seed: int) -> list[Tensor]:
+    """What every hop writes: `first` encodes `x`, `second`, another worker, goes on with `y`."""
+    leaf, passed, again = first.message(seed), second.message(seed), second.message(seed)
+    sums, more, decoded = second.rows(seed), second.rows(seed), second.rows(seed)
+    results = [second.result(seed) for _ in range(3)]
+    first.hop().run(x=x, outgoing=leaf)
+    hop = second.hop()
+    hop.run(x=y, incoming=leaf, outgoing=passed)
+    hop.run(x=y, incoming=leaf, new_sums=sums)
+    hop.run(sums=sums, outgoing=again)
+    more.copy_(sums)
+    hop.run(sums=more, incoming=passed, new_sums=more)
+    hop.run(incoming=passed, new_sums=decoded)
+    hop.run(incoming=passed, result=results[0])
+    hop.run(sums=more, result=results[1])
+    hop.run(x=y, result=results[2])
+    assert_same(again, passed)
+    return [leaf, passed, sums, more, decoded, *results]
+
+
+def compare(name: str, settings: str, x: Tensor, y: Tensor, share: int = 1, workers: int = 5) -> None:
+    first, second = (
+        Chunk(x.numel(), make_coder(rank, workers, **CODERS[settings]), x.dtype, share=share)
+        for rank in (workers // 2, workers - 1)
+    )
+    with backend("default"):
+        expected = all_hops(first, second, x, y, seed=0)
+    with implementation(name):
+        actual = all_hops(first, second, x, y, seed=1)
+    places = second.order[:, None] * 256 + torch.arange(256)
+    places = places[places < x.numel()]
+    for index, (a, b) in enumerate(zip(actual, expected, strict=True)):
+        # Of a result, what belongs to other chunks is not written.
+        result = index >= len(actual) - 3
+        assert_same(a[places] if result else a, b[places] if result else b)
+
+
+@every_implementation
+@pytest.mark.parametrize("settings", CODERS)
+def test_every_setting(name: str, settings: str) -> None:
+    for kind in ("mixed", "nan"):
+        x, y = (gradient(kind, 30 * 256 - 37, seed) for seed in (0, 1))
+        compare(name, settings, x, y)
+
+
+@every_implementation
+@pytest.mark.parametrize("settings", ["paper", "plus", "uniform"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_kind_of_gradient(name: str, settings: str, kind: str) -> None:
+    x, y = (gradient(kind, 12 * 256 - 3, seed) for seed in (0, 1))
+    compare(name, settings, x, y)
+
+
+@every_implementation
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("numel", [1, 255, 256, 257, 2500])
+def test_any_length_and_address(name: str, dtype: torch.dtype, numel: int) -> None:
+    for offset, share in ((0, 1), (1, 1), (3, 2)):
+        x, y = (misaligned(gradient("normal", numel, seed).to(dtype), offset) for seed in (0, 1))
+        compare(name, "paper", x, y, share)
+
+
+@every_implementation
+@pytest.mark.parametrize("workers", [1, 2, 3, 16, 33, 64, 256])
+def test_any_number_of_workers(name: str, workers: int) -> None:
+    x, y = (gradient("heavy_tail", 9 * 256, seed) for seed in (0, 1))
+    compare(name, "paper", x, y, workers=workers)
+    compare(name, "plus", x, y, workers=workers)
+
+
+@every_implementation
+def test_many_normal_coordinates_of_every_width(name: str) -> None:
+    """Levels are estimated before they are decided: rare wrong estimates would show up here."""
+    numel = (40 if name in ("emulated", "reversed") else 1000) * 256
+    for settings in ("every_width", "plus"):
+        x, y = (gradient("normal", numel, seed) for seed in (2, 3))
+        compare(name, settings, x, y)
+
+
+def test_threads_change_nothing() -> None:
+    chunk = Chunk(2000 * 256 - 5, make_coder(1, 4))
+    x = gradient("heavy_tail", chunk.numel)
+    messages = [chunk.message(seed) for seed in (0, 1)]
+    with implementation("v4"):
+        chunk.hop().run(x=x, outgoing=messages[0])
+        torch.set_num_threads(3)
+        try:
+            chunk.hop().run(x=x, outgoing=messages[1])
+        finally:
+            torch.set_num_threads(1)
+    assert_same(messages[1], messages[0])
+
+
+@pytest.mark.parametrize("kernels", ["default", "cpu"])
+def test_is_an_operator_of_pytorch(kernels: str) -> None:
+    chunk = Chunk(1000, make_coder(0, 2))
+    widths, counts = zip(*sorted(chunk.counts.items()), strict=True)
+    settings = (
+        "nonuniform",
+        [0.5, 0.25, 0.06],
+        1,
+        16,
+        "hierarchical",
+        "stochastic",
+        "correlated",
+        1,
+        2,
+        0,
+        2,
+    )
+    tensors = (gradient("normal", 1000), None, None, chunk.message(), None, None, chunk.order, chunk.mean)
+    with backend(kernels):
+        torch.library.opcheck(
+            torch.ops.gradwire.dynamiq_hop.default, (*tensors, 1000, list(widths), list(counts), *settings)
+        )
+
+
+def test_refuses_what_does_not_fit() -> None:
+    chunk = Chunk(1000, make_coder(0, 2))
+    x = gradient("normal", 1000)
+    with backend("cpu"):
+        hop = chunk.hop()
+        with pytest.raises(ValueError, match="dynamiq_hop: outgoing has 16 bytes, .* are needed"):
+            hop.run(x=x, outgoing=torch.zeros(16, dtype=torch.uint8))
+        with pytest.raises(ValueError, match="x must be a contiguous torch.float32 of 1000 elements"):
+            hop.run(x=x[:999], outgoing=chunk.message())
+        with pytest.raises(ValueError, match="sums must be a contiguous torch.float32"):
+            hop.run(sums=chunk.rows().double(), outgoing=chunk.message())
