@@ -40,6 +40,7 @@ class WidthValues(ctypes.Structure):
         ("unit", _Two),
         ("negative_factor", _Two),
         ("levels_per_octave", _Two),
+        ("levels_per_step", _Two),
         ("thresholds", ctypes.c_float * _THRESHOLDS * 2),
         ("decoded", ctypes.c_float * _DECODED * 2),
     ]
@@ -51,7 +52,7 @@ WidthsAndValues = tuple[tuple[int, Values | Codebooks], ...]
 
 @lru_cache(maxsize=64)
 def value_tables(pairs: WidthsAndValues, dither_range: int, device: torch.device) -> tuple[Tensor, Tensor]:
-    """The bytes of eight `WidthValues`, and the costs of all codebooks (int64, of positive coordinates).
+    """The bytes of eight `WidthValues`, and the costs of all codebooks (int64).
 
     `dither_range` is N: a dither is scaled by step/N, rounded to float32 once.
     """
@@ -60,9 +61,8 @@ def value_tables(pairs: WidthsAndValues, dither_range: int, device: torch.device
     for width, values in pairs:
         entry = table[MESSAGE_WIDTHS.index(width)]
         if isinstance(values, Codebooks):
-            positive = values.costs.cpu()[: values.costs.numel() // 2]
-            entry.points, entry.first_cost = len(positive) - 1, sum(map(len, costs))
-            costs.append(positive)
+            entry.points, entry.first_cost = values.costs.numel() // 2 - 1, sum(map(len, costs))
+            costs.append(values.costs.cpu())
             _fill(entry, values.values, 2, dither_range)
         else:
             _fill(entry, values, 1, dither_range)
@@ -85,6 +85,7 @@ def _fill(entry: Any, values: Values, books: int, dither_range: int) -> None:
             _copy(_by_code(values, book, books), entry.decoded[book])
         if isinstance(values, Geometric):
             entry.levels_per_octave[book] = _number(values.levels_per_octave, book)
+            entry.levels_per_step[book] = 1 / _number(values.step, book)
             _copy(values.thresholds.cpu().chunk(books)[book][: values.largest], entry.thresholds[book])
         if isinstance(values, Distinct):
             entry.negative_factor[book] = _number(values.negative_span, book)

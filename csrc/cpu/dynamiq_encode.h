@@ -32,12 +32,12 @@ inline void group_maxima(const Row& row, uint32_t* maxima) {
 // Writes the scales of all groups; returns false if the whole super-group is sent as zeros, or as NaN.
 inline bool encode_scales(Encoding& work, const Row& row, uint8_t* group_scales, uint8_t* scale, uint32_t* scale_pattern) {
   const gradwire_dynamiq& args = *work.args;
-  const int wide = args.group / 16, groups = GROUPS / wide;
+  const int wide = args.group / 16, halved = wide - 1, groups = GROUPS / wide;
   alignas(64) uint32_t maxima[GROUPS], noise[GROUPS];
   group_maxima(row, maxima);
   const uint32_t base = private_base(work.super_group, args.rank, args.key0, args.key1);
   GRADWIRE_SIMD for (int group = 0; group < GROUPS; ++group) {
-    const uint32_t word = private_word(base, (uint32_t)group / (uint32_t)wide);
+    const uint32_t word = private_word(base, (uint32_t)group >> halved);
     work.within[group] = word & 0xFFFFu;
     noise[group] = word >> 16;
   }
@@ -70,12 +70,20 @@ inline bool encode_scales(Encoding& work, const Row& row, uint8_t* group_scales,
   const float quotient_unit = div(255.0f, normalized);
   const bool ceil = args.ceil_scales;
   alignas(64) uint32_t codes[GROUPS];
-  for (int group = 0; group < GROUPS; ++group) {
-    const GroupScale one = group_scale(mul(float_of(maxima[group]), factor), normalized, quotient_unit, ceil, noise[group]);
-    codes[group] = one.code;
-    work.reference[group] = one.reference;
-    work.factor[group] = factor;
+  if (ceil) {
+    GRADWIRE_SIMD for (int group = 0; group < GROUPS; ++group) {
+      const GroupScale one = group_scale(mul(float_of(maxima[group]), factor), normalized, quotient_unit, true, 0);
+      codes[group] = one.code;
+      work.reference[group] = one.reference;
+    }
+  } else {
+    GRADWIRE_SIMD for (int group = 0; group < GROUPS; ++group) {
+      const GroupScale one = group_scale(mul(float_of(maxima[group]), factor), normalized, quotient_unit, false, noise[group]);
+      codes[group] = one.code;
+      work.reference[group] = one.reference;
+    }
   }
+  for (int group = 0; group < GROUPS; ++group) work.factor[group] = factor;
   for (int group = 0; group < groups; ++group) group_scales[group] = (uint8_t)codes[wide * group];
   return true;
 }
@@ -91,37 +99,46 @@ inline void scale_magnitudes(Encoding& work, const Row& row) {
   }
 }
 
+// The codebook with the least expected error; WIDE sixteens of coordinates are a group.
+template <int WIDE>
 inline uint32_t choose_codebook(const Encoding& work, const Row& row, const gradwire_values& values, const uint64_t* costs) {
-  const int wide = work.args->group / 16, groups = GROUPS / wide;
+  enum { ALL = GROUPS / WIDE };
   const uint64_t* table = costs + values.first_cost;
   const int32_t points = values.points;
-  uint64_t sums[GROUPS];
-  for (int group = 0; group < GROUPS; ++group) {
+  alignas(64) int32_t point[SUPER_GROUP];
+  alignas(64) float per_point[GROUPS];
+  GRADWIRE_SIMD for (int group = 0; group < GROUPS; ++group) {
     const float reference = work.reference[group];
-    const float per_point = reference > 0.0f ? div((float)points, reference) : 0.0f;
+    per_point[group] = reference > 0.0f ? div((float)points, reference) : 0.0f;
+  }
+  for (int group = 0; group < GROUPS; ++group) {
+    const float each = per_point[group];
     const float *magnitude = work.magnitude + 16 * group, *x = row.values + 16 * group;
-    alignas(64) int32_t point[16];
-    GRADWIRE_SIMD for (int k = 0; k < 16; ++k) point[k] = smaller((int32_t)nearest_even(mul(magnitude[k], per_point)), points);
-    uint64_t positive = 0, negative = 0;
-    for (int k = 0; k < 16; ++k) {
-      const uint64_t cost = table[point[k]], mask = 0 - (uint64_t)(bits_of(x[k]) >> 31);
-      positive += cost & ~mask;
-      negative += cost & mask;
+    int32_t* target = point + 16 * group;
+    GRADWIRE_SIMD for (int k = 0; k < 16; ++k) {  // negative coordinates have costs of their own
+      const int32_t nearest = smaller((int32_t)nearest_even(mul(magnitude[k], each)), points);
+      target[k] = nearest + ((points + 1) & ((int32_t)bits_of(x[k]) >> 31));
     }
-    sums[group] = positive + mirrored_costs(negative);
   }
-  alignas(64) float by_group[4 * GROUPS];  // of each group, one after another, those of the four codebooks
-  for (int group = 0; group < groups; ++group) {
-    const uint64_t sum = wide == 2 ? sums[2 * group] + sums[2 * group + 1] : sums[group];
-    const float reference = work.reference[wide * group], energy = mul(reference, reference);
-    for (int book = 0; book < 4; ++book)
-      by_group[4 * group + book] = mul((float)(int32_t)(sum >> 16 * book & 0xFFFF), energy);
+  uint64_t sums[ALL];  // of all four codebooks, sixteen bits each
+  for (int group = 0; group < ALL; ++group) {
+    uint64_t sum = 0;
+    for (int k = 0; k < 16 * WIDE; ++k) sum += table[point[16 * WIDE * group + k]];
+    sums[group] = sum;
   }
-  for (int half = 2 * groups; half >= 4; half /= 2)
-    for (int k = 0; k < half; ++k) by_group[k] = add(by_group[k], by_group[k + half]);
+  alignas(64) uint16_t units[4 * ALL];
+  alignas(64) float cost[4 * ALL];
+  memcpy(units, sums, sizeof units);
+  for (int group = 0; group < ALL; ++group) {
+    const float reference = work.reference[WIDE * group], energy = mul(reference, reference);
+    for (int book = 0; book < 4; ++book) cost[4 * group + book] = energy;
+  }
+  for (int k = 0; k < 4 * ALL; ++k) cost[k] = mul((float)(int32_t)units[k], cost[k]);
+#pragma GCC unroll 4
+  for (int half = 2 * ALL; half >= 4; half /= 2)
+    for (int k = 0; k < half; ++k) cost[k] = add(cost[k], cost[k + half]);
   uint32_t best = 0;
-  for (uint32_t book = 1; book < 4; ++book)
-    if (by_group[book] < by_group[best]) best = book;
+  for (uint32_t book = 1; book < 4; ++book) best = cost[book] < cost[best] ? book : best;
   return best;
 }
 
@@ -177,11 +194,12 @@ struct Levels {
   static constexpr int SIZE = WIDTH <= 4 ? 16 : 1 << (WIDTH - 1);
   Table<SIZE> thresholds;
   const float* few;
-  float levels_per_octave;
+  float levels_per_octave, levels_per_step;
   int32_t largest;
   Levels(const gradwire_values& values, int book)
       : thresholds(values.thresholds[book]), few(values.thresholds[book]),
-        levels_per_octave(values.levels_per_octave[book]), largest(values.largest) {}
+        levels_per_octave(values.levels_per_octave[book]), levels_per_step(values.levels_per_step[book]),
+        largest(values.largest) {}
   __attribute__((always_inline)) void count(const float* t, const float* w, int32_t* level) const {
     if constexpr (WIDTH <= 3) {
       GRADWIRE_SIMD for (int k = 0; k < 16; ++k) {
@@ -190,15 +208,12 @@ struct Levels {
         level[k] = counted;
       }
     } else {
-      alignas(64) int32_t first[16], second[16];
-      alignas(64) float lower[16], upper[16];
-      GRADWIRE_SIMD for (int k = 0; k < 16; ++k) {
-        first[k] = first_level(estimated_log2(t[k]), levels_per_octave, largest);
-        second[k] = first[k] + 1;
-      }
-      thresholds.find(first, lower);
-      thresholds.find(second, upper);
-      GRADWIRE_SIMD for (int k = 0; k < 16; ++k) level[k] = exact_level(first[k], t[k], w[k], lower[k], upper[k]);
+      alignas(64) int32_t nearest[16];
+      alignas(64) float threshold[16];
+      GRADWIRE_SIMD for (int k = 0; k < 16; ++k)
+        nearest[k] = nearest_level(estimated_log2(t[k]), w[k], levels_per_octave, levels_per_step, largest);
+      thresholds.find(nearest, threshold);
+      GRADWIRE_SIMD for (int k = 0; k < 16; ++k) level[k] = exact_level(nearest[k], t[k], w[k], threshold[k]);
     }
   }
 };
@@ -266,7 +281,8 @@ inline void encode(const gradwire_dynamiq& args, const Row& row, const gradwire_
   }
   scale_magnitudes(work, row);
   if (values.points) {
-    codebook = choose_codebook(work, row, values, args.costs);
+    codebook = args.group == 16 ? choose_codebook<1>(work, row, values, args.costs)
+                                : choose_codebook<2>(work, row, values, args.costs);
     const uint16_t marked = (uint16_t)(pattern | codebook >> 1 | codebook << 15);
     memcpy(scale, &marked, 2);
   }

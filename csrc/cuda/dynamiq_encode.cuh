@@ -112,7 +112,7 @@ __device__ __forceinline__ uint32_t worker_order(const gradwire_dynamiq& args, c
 // #{k < largest : t > T[k]·w} at 2 to 8 bits.
 template <int WIDTH>
 __device__ __forceinline__ int32_t count_levels(const EncodingTables& tables, int slot, int book, bool books, int copy, float t, float w,
-                                                float levels_per_octave, int32_t largest) {
+                                                const Scalars& scalars, int32_t largest) {
   const float* thresholds = tables.thresholds[book] + (WIDTH == 8 ? 0 : threshold_base(slot));
   if constexpr (WIDTH <= 3) {
     int32_t level = 0;
@@ -120,16 +120,8 @@ __device__ __forceinline__ int32_t count_levels(const EncodingTables& tables, in
     for (int r = 0; r < 1 << (WIDTH - 1); ++r) level += r < largest && t > mul(thresholds[r], w) ? 1 : 0;
     return level;
   } else {
-    const int32_t first = first_level(approximate_log2(t), levels_per_octave, largest);
-    float lower, upper;
-    if constexpr (WIDTH == 8) {
-      lower = wide_threshold(tables, books, book, first, copy);
-      upper = wide_threshold(tables, books, book, first + 1, copy);
-    } else {
-      lower = thresholds[first];
-      upper = thresholds[first + 1];
-    }
-    return exact_level(first, t, w, lower, upper);
+    const int32_t level = nearest_level(approximate_log2(t), w, scalars.levels_per_octave, scalars.levels_per_step, largest);
+    return exact_level(level, t, w, WIDTH == 8 ? wide_threshold(tables, books, book, level, copy) : thresholds[level]);
   }
 }
 
@@ -140,10 +132,10 @@ __device__ __forceinline__ uint32_t code_of(const EncodingTables& tables, const 
     return uniform_code(y, w, sign, largest, WIDTH);
   } else if constexpr (KIND == GRADWIRE_DISTINCT) {
     const float t = add(mul(y, sign ? scalars.negative_factor : 1.0f), 1.0f);
-    const int32_t level = count_levels<WIDTH>(tables, slot, book, books, copy, t, w, scalars.levels_per_octave, largest);
+    const int32_t level = count_levels<WIDTH>(tables, slot, book, books, copy, t, w, scalars, largest);
     return signed_code(smaller(level, largest - (int32_t)(sign >> 31)), sign, WIDTH);
   } else {
-    return signed_code(count_levels<WIDTH>(tables, slot, book, books, copy, add(y, 1.0f), w, scalars.levels_per_octave, largest), sign, WIDTH);
+    return signed_code(count_levels<WIDTH>(tables, slot, book, books, copy, add(y, 1.0f), w, scalars, largest), sign, WIDTH);
   }
 }
 

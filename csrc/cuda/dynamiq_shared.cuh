@@ -9,7 +9,7 @@ using namespace gradwire;
 
 // Of one width and one of its ε.
 struct Scalars {
-  float span, centre, unit, negative_factor, levels_per_octave;
+  float span, centre, unit, negative_factor, levels_per_octave, levels_per_step;
 };
 
 enum { COPIES = 32, WIDE = 128, MOST_COSTS = 3072 };
@@ -42,10 +42,11 @@ __device__ inline void fill(Tables& tables, const gradwire_dynamiq& args) {
     const int slot = i / 2, book = i % 2;
     const gradwire_values& values = args.values[slot];
     tables.scalars[slot][book] = {values.span[book], values.centre[book], values.unit[book],
-                                  values.negative_factor[book], values.levels_per_octave[book]};
+                                  values.negative_factor[book], values.levels_per_octave[book],
+                                  values.levels_per_step[book]};
     tables.largest[slot] = values.largest;
     tables.points[slot] = values.points;
-    tables.first_cost[slot] = values.first_cost;
+    tables.first_cost[slot] = values.first_cost / 2;  // those of positive coordinates alone are kept
   }
   for (int slot = 1; slot < WIDTH_SLOTS; ++slot)
     for (int i = threadIdx.x; i < 2 << width_of_slot(slot); i += THREADS) {
@@ -72,7 +73,7 @@ __device__ inline void fill(CodebookTables& tables, const gradwire_dynamiq& args
   for (int slot = 1; slot < WIDTH_SLOTS; ++slot) {
     const int first = args.values[slot].first_cost, points = args.values[slot].points;
     if (points)
-      for (int i = threadIdx.x; i <= points; i += THREADS) tables.costs[first + i] = args.costs[first + i];
+      for (int i = threadIdx.x; i <= points; i += THREADS) tables.costs[first / 2 + i] = args.costs[first + i];
   }
 }
 

@@ -21,7 +21,8 @@ typedef struct {
   int32_t largest;  // the largest level of positive coordinates
   int32_t points;   // steps at which the costs of codebooks are tabulated; 0 without codebooks
   int32_t first_cost;  // where they begin in `costs`
-  float span[2], centre[2], unit[2], negative_factor[2], levels_per_octave[2];
+  float span[2], centre[2], unit[2], negative_factor[2];
+  float levels_per_octave[2], levels_per_step[2];  // 1/log2(a) and 1/(a - 1): estimates, their last bits decide nothing
   float thresholds[2][128];
   float decoded[2][256];  // by code; at 16 bits a level is decoded by a division
 } gradwire_values;
@@ -38,7 +39,7 @@ typedef struct {
   int64_t message_bytes;    // of `outgoing`: what codes and scales leave is zeroed
   int64_t counts[GRADWIRE_DYNAMIQ_WIDTHS];  // super-groups of each width
   const gradwire_values* values;            // one for each width
-  const uint64_t* costs;                    // see codecs/dynamiq/codebooks.py, positive coordinates alone
+  const uint64_t* costs;                    // see codecs/dynamiq/codebooks.py
   int32_t gather;         // whether `x` is the bucket
   int32_t scatter;        // whether `out` is the result: out = sum·inverse + mean
   float inverse;          // 1 / workers
@@ -165,14 +166,13 @@ GRADWIRE_HD GroupScale group_scale(float maximum, float scale, float quotient_un
 GRADWIRE_HD uint32_t signed_code(int32_t level, uint32_t sign, int width) {
   return (uint32_t)level | (level ? sign >> (32 - width) : 0u);
 }
-// From an estimate of the level, off by less than a quarter, and the two thresholds next to it.
-GRADWIRE_HD int32_t first_level(float log2_t, float levels_per_octave, int32_t largest) {
-  const int32_t level = (int32_t)sub(mul(log2_t, levels_per_octave), 0.75f);
-  return smaller(larger(level, 0), largest - 2);
+// The level is #{k < largest : t > T[k]·w}, T[k] = a^k. With log_a(t) - log_a(w) off by less than a half, one
+// threshold is left to be compared: the nearest one. log_a(w) is nearly (w - 1)/(a - 1), in [0, 1].
+GRADWIRE_HD int32_t nearest_level(float log2_t, float w, const float levels_per_octave, const float levels_per_step, int32_t largest) {
+  const int32_t level = (int32_t)add(sub(mul(log2_t, levels_per_octave), mul(w, levels_per_step)), add(levels_per_step, 0.5f));
+  return smaller(larger(level, 0), largest - 1);
 }
-GRADWIRE_HD int32_t exact_level(int32_t level, float t, float w, float lower, float upper) {
-  return level + (t > mul(lower, w) ? 1 : 0) + (t > mul(upper, w) ? 1 : 0);
-}
+GRADWIRE_HD int32_t exact_level(int32_t level, float t, float w, float threshold) { return level + (t > mul(threshold, w) ? 1 : 0); }
 GRADWIRE_HD uint32_t uniform_code(float y, float w, uint32_t sign, int32_t largest, int width) {
   const float limited = y < (float)largest ? y : (float)largest, floor = floor_of(limited);
   return signed_code((int32_t)floor + (sub(limited, floor) > w ? 1 : 0), sign, width);
