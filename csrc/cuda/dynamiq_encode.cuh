@@ -159,6 +159,7 @@ __device__ __forceinline__ void encode(const gradwire_dynamiq& args, const Secti
   const int32_t largest = tables.largest[slot];
   const float inverse = scale.reference > 0.0f ? div(scalars.span, scale.reference) : 0.0f;
   const uint32_t stream = args.correlated ? 0 : args.rank + 1, workers = args.correlated ? args.workers : 1;
+  const uint32_t within = args.correlated ? scale.within : 0;
   const float middle = mul((float)(int32_t)((workers << 16) - 1), 0.5f);
   const uint32_t order = args.correlated ? worker_order(args, lane, super_group) : 0;
   bool alive = true;
@@ -178,7 +179,7 @@ __device__ __forceinline__ void encode(const gradwire_dynamiq& args, const Secti
     for (int i = 0; i < 8; ++i) {
       const int k = 8 * part + i;
       const uint32_t half = i & 1 ? pairs[i / 2] >> 16 : pairs[i / 2] & 0xFFFFu;
-      const uint32_t dither = args.correlated ? correlated_dither(half, workers, order, scale.within) : half;
+      const uint32_t dither = correlated_dither(half, workers, order, within);
       const uint32_t sign = bits_of(values[k]) & SIGN;
       const float w = scaled_dither(dither, middle, scalars.unit, scalars.centre, sign), y = mul(magnitude[k], inverse);
       uint32_t code;

@@ -21,13 +21,18 @@ __device__ __forceinline__ void take(const gradwire_dynamiq& args, const Lane& l
                                      float* values) {
   const int64_t first = super_group * SUPER_GROUP + 16 * lane.index;
   const int64_t limit = args.gather ? args.numel : (super_group + 1) * SUPER_GROUP;
-  if (lane.active && vectors && first + 16 <= limit)
+  const float mean = args.gather && lane.active ? args.mean[lane.row] : 0.0f;
+  if (lane.active && vectors && first + 16 <= limit) {
     load_aligned<16>(x + first, values);
-  else
-    load_some<16>(x + first, lane.active ? limit - first : 0, values);
-  if (args.gather) {
-    const float mean = lane.active ? args.mean[lane.row] : 0.0f;
-    const int64_t valid = limit - first;
+    if (args.gather) {
+#pragma unroll
+      for (int k = 0; k < 16; ++k) values[k] = sub(values[k], mean);
+    }
+    return;
+  }
+  const int64_t valid = lane.active ? limit - first : 0;
+  load_some<16>(x + first, valid, values);
+  if (args.gather) {  // beyond the end are zeros, unless the mean is NaN
 #pragma unroll
     for (int k = 0; k < 16; ++k) values[k] = sub(k < valid ? values[k] : mean, mean);
   }

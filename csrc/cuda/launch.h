@@ -123,6 +123,16 @@ __device__ __forceinline__ void store_aligned(float* target, const float* values
     reinterpret_cast<float4*>(target)[i] =
         make_float4(values[4 * i], values[4 * i + 1], values[4 * i + 2], values[4 * i + 3]);
 }
+// Two bfloat16 in a word, `low` in its lower half; a NaN is some NaN.
+__device__ __forceinline__ uint32_t two_bfloat16(float low, float high) {
+#if defined(__CUDA_ARCH__)
+  uint32_t both;
+  asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(both) : "f"(high), "f"(low));
+  return both;
+#else
+  return (uint32_t)gradwire::to_bfloat16(low) | (uint32_t)gradwire::to_bfloat16(high) << 16;
+#endif
+}
 template <int COUNT>
 __device__ __forceinline__ void store_aligned(uint16_t* target, const float* values) {
 #pragma unroll
@@ -130,8 +140,7 @@ __device__ __forceinline__ void store_aligned(uint16_t* target, const float* val
     uint32_t words[4];
 #pragma unroll
     for (int j = 0; j < 4; ++j)
-      words[j] = (uint32_t)gradwire::to_bfloat16(values[8 * i + 2 * j]) |
-                 (uint32_t)gradwire::to_bfloat16(values[8 * i + 2 * j + 1]) << 16;
+      words[j] = two_bfloat16(values[8 * i + 2 * j], values[8 * i + 2 * j + 1]);
     reinterpret_cast<uint4*>(target)[i] = make_uint4(words[0], words[1], words[2], words[3]);
   }
 }

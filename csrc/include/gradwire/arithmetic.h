@@ -37,6 +37,8 @@ GRADWIRE_HD float square_root(float x) { return __fsqrt_rn(x); }
 GRADWIRE_HD double mul(double a, double b) { return __dmul_rn(a, b); }
 GRADWIRE_HD double add(double a, double b) { return __dadd_rn(a, b); }
 GRADWIRE_HD uint32_t upper_product(uint32_t a, uint32_t b) { return __umulhi(a, b); }
+// a·b + c, rounded once or twice: for estimates whose last bits decide nothing.
+GRADWIRE_HD float about(float a, float b, float c) { return __fmaf_rn(a, b, c); }
 GRADWIRE_HD float nearest_even(float x) { return rintf(x); }
 GRADWIRE_HD float floor_of(float x) { return floorf(x); }
 GRADWIRE_HD float ceil_of(float x) { return ceilf(x); }
@@ -59,6 +61,7 @@ GRADWIRE_HD float square_root(float x) { return __builtin_sqrtf(x); }
 GRADWIRE_HD double mul(double a, double b) { return a * b; }
 GRADWIRE_HD double add(double a, double b) { return a + b; }
 GRADWIRE_HD uint32_t upper_product(uint32_t a, uint32_t b) { return (uint32_t)(((uint64_t)a * b) >> 32); }
+GRADWIRE_HD float about(float a, float b, float c) { return a * b + c; }
 GRADWIRE_HD float nearest_even(float x) { return __builtin_rintf(x); }
 GRADWIRE_HD float floor_of(float x) { return __builtin_floorf(x); }
 GRADWIRE_HD float ceil_of(float x) { return __builtin_ceilf(x); }

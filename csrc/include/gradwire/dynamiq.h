@@ -114,7 +114,8 @@ GRADWIRE_HD uint32_t order_base(uint32_t super_group, uint32_t key0, uint32_t ke
 GRADWIRE_HD uint32_t order_hash(uint32_t base, uint32_t worker) {
   return (mix(base + worker * 0x27D4EB2Fu) & ~0xFFu) | worker;
 }
-// V in [0, N), N = 2^16·workers: (h·n + σ·2^16) mod N, and the private key within the interval.
+// V in [0, N), N = 2^16·workers: (h·n + σ·2^16) mod N, and the private key within the interval. With one worker,
+// σ = 0 and no key it is h: independent rounding.
 GRADWIRE_HD uint32_t correlated_dither(uint32_t half, uint32_t workers, uint32_t order, uint32_t within) {
   const uint32_t interval = half * workers + (order << 16), wrapped = interval - (workers << 16);
   return smaller(interval, wrapped) ^ within;  // what wraps below zero is the larger one
@@ -167,10 +168,11 @@ GRADWIRE_HD uint32_t signed_code(int32_t level, uint32_t sign, int width) {
   return (uint32_t)level | (level ? sign >> (32 - width) : 0u);
 }
 // The level is #{k < largest : t > T[k]·w}, T[k] = a^k. With log_a(t) - log_a(w) off by less than a half, one
-// threshold is left to be compared: the nearest one. log_a(w) is nearly (w - 1)/(a - 1), in [0, 1].
-GRADWIRE_HD int32_t nearest_level(float log2_t, float w, const float levels_per_octave, const float levels_per_step, int32_t largest) {
-  const int32_t level = (int32_t)add(sub(mul(log2_t, levels_per_octave), mul(w, levels_per_step)), add(levels_per_step, 0.5f));
-  return smaller(larger(level, 0), largest - 1);
+// threshold is left to be compared: the nearest one. log_a(w) is nearly (w - 1)/(a - 1), in [0, 1]; the estimate
+// is above -1, which the conversion to an integer makes 0.
+GRADWIRE_HD int32_t nearest_level(float log2_t, float w, float levels_per_octave, float levels_per_step, int32_t largest) {
+  const float below = about(w, -levels_per_step, levels_per_step + 0.5f);
+  return smaller((int32_t)about(log2_t, levels_per_octave, below), largest - 1);
 }
 GRADWIRE_HD int32_t exact_level(int32_t level, float t, float w, float threshold) { return level + (t > mul(threshold, w) ? 1 : 0); }
 GRADWIRE_HD uint32_t uniform_code(float y, float w, uint32_t sign, int32_t largest, int width) {
