@@ -15,13 +15,18 @@ by less than 1 % of vNMSE, mostly in favour of `fast`: first upgrades are worth 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from itertools import pairwise
 from typing import Literal
 
 import torch
 from torch import Tensor
 
+from gradwire.codecs.backends import library_for
+from gradwire.codecs.dynamiq import allocation_compiled as compiled
 from gradwire.codecs.dynamiq.sizes import code_bytes
 from gradwire.codecs.dynamiq.upgrades import INFINITY, Upgrades, threshold_patterns, worth_keys
+from gradwire.codecs.kernels.operators import operator
 
 Allocation = Literal["fast", "exact"]
 
@@ -37,16 +42,44 @@ def allocate(patterns: Tensor, spare: Tensor, upgrades: Upgrades, allocation: Al
     `patterns` is (chunks, super-groups) int32, 0 for super-groups that stay at the smallest width; `spare` is
     (chunks,) int64, the bytes each chunk may spend on upgrades. Returns (chunks, super-groups) int64.
     """
-    widths = torch.tensor(upgrades.widths, device=patterns.device)
-    if len(widths) == 1:
-        return widths.expand(patterns.shape)
-    chosen = {"fast": _fast, "exact": _exact}[allocation](patterns, spare, upgrades)
-    return widths[chosen.view(patterns.shape[0], len(widths) - 1, -1).sum(dim=1)]
+    if not upgrades.bits:
+        return torch.full(patterns.shape, upgrades.widths[0], device=patterns.device)
+    chosen = torch.empty(patterns.shape, dtype=torch.int64, device=patterns.device)
+    if allocation == "exact":
+        _write(chosen, _exact(patterns, spare, upgrades), upgrades.widths)
+    else:
+        thresholds = threshold_patterns(upgrades, patterns.device)
+        write_widths(patterns.contiguous(), spare, thresholds, upgrades.widths, chosen)
+    return chosen
 
 
-def _costs(patterns: Tensor, upgrades: Upgrades) -> Tensor:
+@operator(
+    "width_allocation(Tensor patterns, Tensor spare, Tensor thresholds, int[] widths, Tensor(a!) chosen)"
+    " -> ()"
+)
+def write_widths(
+    patterns: Tensor, spare: Tensor, thresholds: Tensor, widths: Sequence[int], chosen: Tensor
+) -> None:
+    """Fill `chosen` by the rule `fast`; `thresholds` are `threshold_patterns` of the upgrades between two or
+    more `widths`."""
+    library = library_for(patterns.device)
+    if library is not None:
+        compiled.width_allocation(library, patterns, spare, thresholds, widths, chosen)
+        return
+    _write(chosen, _fast(patterns, spare, thresholds, widths), widths)
+
+
+def _write(chosen: Tensor, taken: Tensor, widths: Sequence[int]) -> None:
+    """The smallest width and the upgrades taken, (chunks, events) bool: of a super-group's, those before it
+    are taken too."""
+    chosen.fill_(widths[0])
+    for k, (a, b) in enumerate(pairwise(widths)):
+        chosen.add_(taken.view(chosen.shape[0], len(widths) - 1, chosen.shape[1])[:, k], alpha=b - a)
+
+
+def _costs(patterns: Tensor, widths: Sequence[int]) -> Tensor:
     """Bytes of every upgrade of a chunk, first upgrades of all super-groups first: (events,) int64."""
-    each = torch.tensor([code_bytes(bits) for bits in upgrades.bits], device=patterns.device)
+    each = torch.tensor([code_bytes(b - a) for a, b in pairwise(widths)], device=patterns.device)
     return each.repeat_interleave(patterns.shape[1])
 
 
@@ -54,13 +87,13 @@ def _exact(patterns: Tensor, spare: Tensor, upgrades: Upgrades) -> Tensor:
     """(chunks, events) bool: the upgrades taken."""
     keys = worth_keys(upgrades, patterns.device)[:, patterns.long()].transpose(0, 1).flatten(1)
     keys, order = keys.sort(dim=1, descending=True, stable=True)
-    fits = _costs(patterns, upgrades)[order].cumsum(dim=1) <= spare[:, None]
+    fits = _costs(patterns, upgrades.widths)[order].cumsum(dim=1) <= spare[:, None]
     return torch.zeros_like(fits).scatter_(1, order, fits & (keys > 0))
 
 
-def _fast(patterns: Tensor, spare: Tensor, upgrades: Upgrades) -> Tensor:
+def _fast(patterns: Tensor, spare: Tensor, thresholds: Tensor, widths: Sequence[int]) -> Tensor:
     """(chunks, events) bool: the upgrades taken."""
-    thresholds, costs = threshold_patterns(upgrades, patterns.device), _costs(patterns, upgrades)
+    costs = _costs(patterns, widths)
 
     def reached(first: Tensor) -> Tensor:
         """The upgrades deserved with these thresholds (chunks,) of the first one."""

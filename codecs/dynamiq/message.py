@@ -1,4 +1,4 @@
-"""Where things lie in a chunk's message, and in which order a chunk holds its super-groups.
+"""Where things lie in a chunk's message.
 
 Codes come first, in runs of one width (the largest first) and by super-group index within a run; then the
 group scales of each super-group; then, if scales are hierarchical, the super-groups' bf16 scales. What the
@@ -58,17 +58,3 @@ def tiles(message: Tensor, counts: Mapping[int, int], format: Format) -> Iterato
 def clear_unused(message: Tensor, counts: Mapping[int, int], format: Format) -> None:
     """Zero what a chunk's codes and scales leave of its message."""
     message[used_bytes(counts, format) :].zero_()
-
-
-def message_order(widths: Tensor, total: int) -> Tensor:
-    """Super-group indices in the order of the messages, chunk after chunk: (total,) int64.
-
-    `widths` is (chunks, super-groups) int64; its entry (c, i) is super-group i·chunks + c, which exists if
-    below `total`.
-    """
-    chunks, length = widths.shape
-    index = torch.arange(length, device=widths.device) * chunks
-    index = index + torch.arange(chunks, device=widths.device)[:, None]
-    by_width = widths.masked_fill(index >= total, 0).argsort(dim=1, descending=True, stable=True)
-    index = index.gather(1, by_width).flatten()
-    return index[index < total]

@@ -7,16 +7,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 import torch
 from torch import Tensor
 
-from gradwire.codecs.dynamiq.allocation import Allocation, allocate, norm_patterns
+from gradwire.codecs.dynamiq.allocation import Allocation, allocate
 from gradwire.codecs.dynamiq.format import Format
-from gradwire.codecs.dynamiq.message import message_order
+from gradwire.codecs.dynamiq.order import message_order
+from gradwire.codecs.dynamiq.reduced import reduced_statistics
 from gradwire.codecs.dynamiq.sizes import ChunkSize, align, used_bytes
-from gradwire.codecs.dynamiq.statistics import common_mean
 from gradwire.codecs.dynamiq.upgrades import Upgrades
 
 
@@ -67,27 +67,21 @@ def make_plan(
 
     The number of super-groups of each width is read back to the host if there is a choice.
     """
-    finite = mean_sum.isfinite() & norm.isfinite()
-    total, num_chunks = norm.numel(), len(sizes)
-    length = -(-total // num_chunks)
-    patterns = torch.zeros(length * num_chunks, dtype=torch.int32, device=norm.device)
-    patterns[:total] = norm_patterns(norm, finite)
-    spare = torch.tensor([size.spare for size in sizes], device=norm.device)
-    widths = allocate(patterns.view(length, num_chunks).T, spare, upgrades, allocation)
-    order = message_order(widths, total)
-    mean = common_mean(mean_sum, finite, workers)[order]
-    return Plan(order, mean, _count(widths, sizes, format), sizes, format, exact_size)
+    patterns, mean = reduced_statistics(mean_sum, norm, workers, len(sizes))
+    spare = _spare(tuple(size.spare for size in sizes), norm.device)
+    order, numbers = message_order(allocate(patterns, spare, upgrades, allocation), norm.numel())
+    mean = mean.index_select(0, order)
+    return Plan(order, mean, _counts(numbers, sizes, format), sizes, format, exact_size)
 
 
-def _count(widths: Tensor, sizes: tuple[ChunkSize, ...], format: Format) -> tuple[Mapping[int, int], ...]:
-    """How many super-groups of each width every chunk has; `widths` is (chunks, super-groups) int64."""
+@lru_cache(maxsize=64)
+def _spare(spare: tuple[int, ...], device: torch.device) -> Tensor:
+    """The chunks' spare bytes, (chunks,) int64: the same in every round, hence copied to the device once."""
+    return torch.tensor(spare, device=device)
+
+
+def _counts(numbers: Tensor, sizes: tuple[ChunkSize, ...], format: Format) -> tuple[Mapping[int, int], ...]:
+    """How many super-groups of each width every chunk has, from `message_order`'s (chunks, 17) int64."""
     if len(format.widths) == 1:
         return tuple({format.widths[0]: size.super_groups} for size in sizes)
-    counts = []
-    numbers = torch.stack([(widths == width).sum(dim=1) for width in format.widths], dim=1).tolist()
-    for size, row in zip(sizes, numbers, strict=True):
-        count = dict(zip(format.widths, row, strict=True))
-        # A chunk may lack the last super-group of the longest: what is absent was counted as smallest width.
-        count[min(count)] -= widths.shape[1] - size.super_groups
-        counts.append(count)
-    return tuple(counts)
+    return tuple({width: row[width] for width in format.widths} for row in numbers.tolist())

@@ -5,8 +5,22 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-_TILE = 1 << 18
-"""Coordinates squared at a time: temporaries of 2 MiB."""
+from gradwire.codecs.backends import library_for
+from gradwire.codecs.floats import fold, power_of_two
+from gradwire.codecs.kernels.operators import operator
+from gradwire.codecs.omnireduce import compiled
+
+TILE = 256
+"""Coordinates summed in float32, scaled by one power of two; tiles of a block are added in float64."""
+
+PARTIAL_SUMS = 32
+"""Tiles of a block this far apart go to the same partial sum."""
+
+_PIECE = 1 << 18
+"""Coordinates squared at a time: temporaries of 1 MiB."""
+
+# Exponent fields that a tile is scaled by: below the first, squares scaled by it are normal numbers still.
+_SMALLEST_EXPONENT, _LARGEST_EXPONENT = 27, 254
 
 
 def num_blocks(numel: int, block: int) -> int:
@@ -17,30 +31,57 @@ def num_blocks(numel: int, block: int) -> int:
 def block_energies(x: Tensor, block: int) -> Tensor:
     """The squared l2 norm of every block of `x`, (numel,) of a floating dtype: (blocks,) float64.
 
-    Infinite where a coordinate is not finite, and only there: squares of float32 neither overflow nor vanish
-    in float64.
+    Infinite where a coordinate is not finite, and only there; of finite ones right to 10⁻⁶, however large or
+    small they are. Blocks of the same values have the same energy, and so do machines and backends.
     """
-    tile = max(_TILE // block, 1) * block
-    starts = range(0, x.numel(), tile)
-    return torch.cat([_energies(x[start : start + tile], block) for start in starts])
+    energies = torch.empty(num_blocks(x.numel(), block), dtype=torch.float64, device=x.device)
+    write_energies(x if x.dtype in compiled.DTYPES else x.to(torch.float32), block, energies)
+    return energies
+
+
+@operator("block_energies(Tensor x, int block, Tensor(a!) energies) -> ()")
+def write_energies(x: Tensor, block: int, energies: Tensor) -> None:
+    """Fill `energies`, float64 (blocks,), from `x`, (numel,) float32 or bfloat16."""
+    library = library_for(x.device)
+    if library is not None:
+        compiled.block_energies(library, x, block, energies)
+        return
+    each = max(_PIECE // block, 1)
+    for first in range(0, energies.numel(), each):
+        piece = x[first * block : (first + each) * block].to(torch.float32)
+        energies[first : first + each] = _energies(piece, block)
 
 
 def _energies(x: Tensor, block: int) -> Tensor:
-    width = min(block, x.numel())
-    padding = num_blocks(x.numel(), width) * width - x.numel()
-    rows = torch.nn.functional.pad(x.to(torch.float64), (0, padding)).view(-1, width)
-    return _fold(rows.square_()).nan_to_num_(nan=torch.inf, posinf=torch.inf)
+    tiles = _tile_energies(_tiles(x, block))
+    sums = _padded(tiles, PARTIAL_SUMS).view(tiles.shape[0], -1, PARTIAL_SUMS)
+    total = sums[:, 0]
+    for each in range(1, sums.shape[1]):
+        total = total + sums[:, each]
+    return fold(total).nan_to_num_(nan=torch.inf, posinf=torch.inf)
 
 
-def _fold(rows: Tensor) -> Tensor:
-    """The sum of each row in a fixed order: the second half is added to the first until one column is left,
-    the middle column of an odd number waiting."""
-    while (width := rows.shape[1]) > 1:
-        half = (width + 1) // 2
-        folded = rows[:, :half].clone()
-        folded[:, : width - half] += rows[:, half:]
-        rows = folded
-    return rows[:, 0]
+def _tiles(x: Tensor, block: int) -> Tensor:
+    """(blocks, tiles, width) of zero-padded tiles: as wide as the power of two that holds a block, at most
+    `TILE`. How many zeros there are changes no sum."""
+    width = min(1 << (block - 1).bit_length(), TILE)
+    rows = _padded(torch.nn.functional.pad(x, (0, -x.numel() % block)).view(-1, block), width)
+    return rows.view(rows.shape[0], -1, width)
+
+
+def _padded(rows: Tensor, multiple: int) -> Tensor:
+    return torch.nn.functional.pad(rows, (0, -rows.shape[1] % multiple))
+
+
+def _tile_energies(tiles: Tensor) -> Tensor:
+    """(blocks, tiles) float64. With m a power of two near the tile's largest magnitude: m²·Σ(x/m)², the sum
+    in float32, the product exact."""
+    rows = tiles.flatten(0, 1)
+    largest = rows.abs().amax(dim=1).view(torch.int32)
+    field = (largest >> 23).clamp_(_SMALLEST_EXPONENT, _LARGEST_EXPONENT)
+    squares = fold((rows * power_of_two(255 - field)[:, None]).square_())
+    scale = power_of_two(field - 1).double()
+    return (squares.double() * scale * scale).view(tiles.shape[:2])
 
 
 def largest_blocks(energies: Tensor, count: int) -> Tensor:

@@ -16,7 +16,7 @@ from gradwire.codecs.dynamiq import DynamiQ
 from gradwire.codecs.dynamiq.allocation import Allocation, allocate, norm_patterns
 from gradwire.codecs.dynamiq.codec import tell_of_small_bucket
 from gradwire.codecs.dynamiq.format import Format
-from gradwire.codecs.dynamiq.message import message_order
+from gradwire.codecs.dynamiq.order import message_order
 from gradwire.codecs.dynamiq.plan import make_plan
 from gradwire.codecs.dynamiq.sizes import align, budget_limits, chunk_size, used_bytes
 from gradwire.codecs.dynamiq.upgrades import Upgrades, paper_upgrades, threshold_patterns, worth_keys
@@ -219,7 +219,9 @@ def test_other_widths_and_measured_errors_will_do(rule: Allocation) -> None:
 
 def test_order_is_by_width_then_index_within_each_chunk() -> None:
     widths = torch.tensor([[2, 8, 4, 8], [4, 4, 2, 2]])  # super-groups 0 2 4 6 and 1 3 5 (7 does not exist)
-    assert message_order(widths, 7).tolist() == [2, 6, 4, 0, 1, 3, 5]
+    order, counts = message_order(widths, 7)
+    assert order.tolist() == [2, 6, 4, 0, 1, 3, 5]
+    assert counts[:, [2, 4, 8]].tolist() == [[1, 1, 2], [1, 2, 0]] and counts.sum() == 7
 
 
 @pytest.mark.parametrize("workers", [1, 2, 3, 8, 9])
