@@ -12,7 +12,10 @@ import math
 import torch
 from torch import Tensor
 
+from gradwire.codecs import hadamard_compiled as compiled
+from gradwire.codecs.backends import library_for
 from gradwire.codecs.floats import constant
+from gradwire.codecs.kernels.operators import operator
 
 LARGEST = 1 << 24
 """Values of the longest row."""
@@ -25,10 +28,22 @@ def hadamard_(rows: Tensor) -> Tensor:
     """Transform each row of `rows`, (m, d) contiguous float32 with d a power of two up to 2²⁴, in place.
 
     The matrix is symmetric and orthogonal: the transform is its own inverse up to rounding. Returns `rows`.
-    Allocates a tile on a CPU, a copy of `rows` on other devices.
+    The default implementation allocates a tile on a CPU, a copy of `rows` on other devices.
     """
     length = rows.shape[1]
     assert 0 < length <= LARGEST and not length & (length - 1), f"rows of {length} values"
+    transform(rows)
+    return rows
+
+
+@operator("hadamard_transform(Tensor(a!) rows) -> ()")
+def transform(rows: Tensor) -> None:
+    """Transform each row of `rows`, (m, d) contiguous float32, in place."""
+    library = library_for(rows.device)
+    if library is not None:
+        compiled.hadamard_transform(library, rows)
+        return
+    length = rows.shape[1]
     tile = TILE if rows.device.type == "cpu" else max(rows.numel(), 1)
     near = min(length, tile)
     scratch = torch.empty(min(tile, rows.numel()), dtype=torch.float32, device=rows.device)
@@ -39,7 +54,6 @@ def hadamard_(rows: Tensor) -> Tensor:
         for row in torch.split(rows.view(-1, length // near, near), 1):
             for columns in torch.split(row, tile // row.shape[1], dim=2):
                 _butterflies(columns, scratch, scale)
-    return rows
 
 
 def _butterflies(x: Tensor, scratch: Tensor, scale: Tensor | None) -> None:

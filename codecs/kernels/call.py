@@ -46,7 +46,7 @@ class Plan:
         call.bytes = ctypes.sizeof(arguments)
         call.device = -1 if device.type == "cpu" else _index(device)
         call.threads = torch.get_num_threads()
-        self._function = getattr(library.handle, f"gradwire_{operation}")
+        self._function = library.function(operation)
         self._reference = ctypes.byref(arguments)
 
     def run(self) -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import ctypes
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -29,6 +29,13 @@ class Library:
     name: LibraryName
     path: Path
     handle: ctypes.CDLL
+
+    def function(self, operation: str) -> Callable[[object], int]:
+        """The function of an operation. Raises ImportError if this library has none."""
+        found: Callable[[object], int] | None = getattr(self.handle, f"gradwire_{operation}", None)
+        if found is None:
+            raise ImportError(f"{self.path} has no {operation}: build the package again")
+        return found
 
     def error(self, code: int) -> str:
         """What an error code means."""

@@ -69,6 +69,11 @@ class Blocks:
     segments: tuple[Segment, ...]
 
     @property
+    def largest(self) -> int:
+        """Coordinates of the largest block; it and `numel` determine all others."""
+        return self.segments[0].block
+
+    @property
     def count(self) -> int:
         return sum(segment.count for segment in self.segments)
 

@@ -14,7 +14,7 @@ from gradwire.codecs.random import stream_key
 from gradwire.codecs.thc.blocks import cut
 from gradwire.codecs.thc.hops import THCHops
 from gradwire.codecs.thc.randomness import Randomness
-from gradwire.codecs.thc.ranges import block_ranges, block_root_mean_squares, bucket_root_mean_square
+from gradwire.codecs.thc.ranges import Ranges, block_root_mean_squares, bucket_root_mean_square
 from gradwire.codecs.thc.table import Table, optimal_table, uniform_table
 
 DTYPES = (torch.float32, torch.bfloat16, torch.float16)
@@ -115,7 +115,7 @@ class THC(LossyHopCodec):
 
     def plan(self, x: Tensor, round: Round, reduced: list[Tensor], num_chunks: int) -> THCHops:
         blocks = cut(x.numel(), self.block)
-        ranges = block_ranges(reduced[0].expand(blocks.count).contiguous(), self.t_p)
+        ranges = Ranges(reduced[0].expand(blocks.count).contiguous(), self.t_p)
         randomness = Randomness(stream_key(round.seed, round.step, round.layout.uid), round.rank)
         bits = self.sum_bits(round.size)
         return THCHops(x, round.size, num_chunks, bits, blocks, ranges, self._table, randomness)

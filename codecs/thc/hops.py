@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from gradwire.codecs.bitpack import pack, unpack
+from gradwire.codecs.bitpack import pack, unpack, unpack_add
 from gradwire.codecs.interface import Hops
 from gradwire.codecs.sums import chunk_bounds
 from gradwire.codecs.thc import kernels
@@ -49,23 +49,23 @@ class THCHops(Hops):
         pack(self._own(out, chunks), self._bits, out)
 
     def accumulate(self, message: Tensor, chunks: range) -> None:
-        self._own(message, chunks).add_(unpack(message, self._bits))
+        unpack_add(message, self._bits, self._own(message, chunks))
 
     def decode(self, message: Tensor, chunks: range) -> None:
         self._own(message, chunks).copy_(unpack(message, self._bits))
 
     def finish(self) -> Tensor:
-        return self._mean(self._size).to(self._x.dtype)
+        return self._mean(self._size, self._x.dtype)
 
     def keep_losses(self) -> None:
         """All that is lost is lost before the first hop, where the sums are this worker's own integers."""
-        self._losses = self._x.to(torch.float32) - self._mean(1)
+        self._losses = self._x.to(torch.float32) - self._mean(1, torch.float32)
 
     def losses(self) -> Tensor:
         assert self._losses is not None, "losses() without keep_losses()"
         return self._losses
 
-    def _mean(self, workers: int) -> Tensor:
+    def _mean(self, workers: int, dtype: torch.dtype) -> Tensor:
         return kernels.dequantize(
-            self._sums, workers, self._blocks, self._ranges, self._table, self._randomness
+            self._sums, workers, self._blocks, self._ranges, self._table, self._randomness, dtype
         )

@@ -14,8 +14,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from gradwire.codecs.backends import library_for
 from gradwire.codecs.floats import constant, fold, power_of_two
-from gradwire.codecs.thc.blocks import UNIT, Blocks, Segment
+from gradwire.codecs.kernels.operators import operator
+from gradwire.codecs.thc import compiled
+from gradwire.codecs.thc.blocks import UNIT, Blocks, Segment, cut
 
 _LARGEST_FLOAT = torch.finfo(torch.float32).max
 
@@ -35,15 +38,32 @@ def block_root_mean_squares(x: Tensor, blocks: Blocks) -> Tensor:
 
     NaN where a coordinate is not finite.
     """
-    maximum = torch.zeros(blocks.count, dtype=torch.float32, device=x.device)
-    for piece in blocks.pieces():
-        low, high = padded(x, piece.coordinates).view(piece.rows, -1).aminmax(dim=1)
-        maximum[piece.blocks] = torch.maximum(maximum[piece.blocks], torch.maximum(low.neg_(), high))
-    normalizer, restorer = _powers(maximum)
-    mean = torch.empty_like(maximum)
+    root_mean_squares = torch.empty(blocks.count, dtype=torch.float32, device=x.device)
+    write_root_mean_squares(
+        x if x.dtype in compiled.DTYPES else x.to(torch.float32), blocks.largest, root_mean_squares
+    )
+    return root_mean_squares
+
+
+@operator("thc_root_mean_squares(Tensor x, int block, Tensor(a!) root_mean_squares) -> ()")
+def write_root_mean_squares(x: Tensor, block: int, root_mean_squares: Tensor) -> None:
+    """Fill `root_mean_squares`, float32 (blocks,), from `x`, (numel,) float32 or bfloat16, cut into blocks of
+    at most `block` coordinates.
+
+    Every 128 coordinates are added up relative to a power of two near their own maximum, then 128 of these
+    sums relative to one near theirs, and so on: one pass over `x`, in which no square over- or underflows.
+    """
+    blocks = cut(x.numel(), block)
+    library = library_for(x.device)
+    if library is not None:
+        compiled.root_mean_squares(library, x, blocks, root_mean_squares)
+        return
     for segment in blocks.segments:
-        mean[segment.blocks] = _mean_squares(x, segment, normalizer)
-    return _restored(mean, maximum, restorer)
+        maximum, energy = _units(x, segment)
+        while maximum.numel() > segment.count:
+            maximum, energy = _joined(maximum, energy, min(maximum.numel() // segment.count, UNIT))
+        restorer = _powers(maximum)[1]
+        root_mean_squares[segment.blocks] = _restored(energy * (1 / segment.block), maximum, restorer)
 
 
 def bucket_root_mean_square(blocks: Blocks, root_mean_squares: Tensor) -> Tensor:
@@ -61,18 +81,34 @@ def bucket_root_mean_square(blocks: Blocks, root_mean_squares: Tensor) -> Tensor
 
 def _powers(maximum: Tensor) -> tuple[Tensor, Tensor]:
     """For 2^e ≤ maximum < 2^(e+1) 2^(1−e) and 2^e, both normal numbers: e is confined to [−126, 127]."""
-    field = (maximum.view(torch.int32) >> 23).clamp_(1, 254)
+    field = _field(maximum)
     return power_of_two(255 - field), power_of_two(field)
 
 
-def _mean_squares(x: Tensor, segment: Segment, normalizer: Tensor) -> Tensor:
-    """Σ(x·normalizer)²/d of a segment's blocks, (count,) float32; at first 128 coordinates are added up."""
-    unit = min(segment.block, UNIT)
-    sums = []
+def _field(maximum: Tensor) -> Tensor:
+    """e + 127."""
+    return (maximum.contiguous().view(torch.int32) >> 23).clamp_(1, 254)
+
+
+def _units(x: Tensor, segment: Segment) -> tuple[Tensor, Tensor]:
+    """For every 128 coordinates of a segment, or every block if these are smaller, the largest magnitude and
+    Σ(x·normalizer)²: float32."""
+    width, maxima, energies = min(segment.block, UNIT), list[Tensor](), list[Tensor]()
     for piece in segment.pieces():
-        rows = padded(x, piece.coordinates).view(piece.rows, -1) * normalizer[piece.blocks, None]
-        sums.append(fold(rows.square_().view(-1, unit)))
-    return fold(torch.cat(sums).view(segment.count, -1)) * (1 / segment.block)
+        rows = padded(x, piece.coordinates).view(-1, width)
+        low, high = rows.aminmax(dim=1)
+        maxima.append(torch.maximum(low.neg_(), high))
+        energies.append(fold((rows * _powers(maxima[-1])[0][:, None]).square_()))
+    return torch.cat(maxima), torch.cat(energies)
+
+
+def _joined(maximum: Tensor, energy: Tensor, width: int) -> tuple[Tensor, Tensor]:
+    """The same for every `width` of them together."""
+    rows, parts = maximum.view(-1, width), energy.view(-1, width)
+    top = rows.amax(dim=1)
+    apart = _field(rows).sub_(_field(top)[:, None]).clamp_(min=-126)
+    factor = power_of_two(apart.add_(127))
+    return top, fold(parts * factor * factor)
 
 
 def _restored(mean_square: Tensor, maximum: Tensor, restorer: Tensor) -> Tensor:
@@ -87,7 +123,16 @@ def _restored(mean_square: Tensor, maximum: Tensor, restorer: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class Ranges:
-    """How the blocks of a round are scaled on the way in, y = x·normalizer, and out, x = y·restorer/2.
+    """What the blocks of a round are clamped to: `t_p` times the largest root mean square of any worker,
+    (blocks,) float32."""
+
+    root_mean_squares: Tensor
+    t_p: float
+
+
+@dataclass(frozen=True)
+class Scales:
+    """How blocks are scaled on the way in, y = x·normalizer, and out, x = y·restorer/2.
 
     All are (blocks, 1), float32. `limit` is t in units of y: 0 for blocks of zeros, NaN for those that are
     not finite. `alive` (int32) is −1, or 0 for both of these.
@@ -99,10 +144,9 @@ class Ranges:
     alive: Tensor
 
 
-def block_ranges(root_mean_squares: Tensor, t_p: float) -> Ranges:
-    """The ranges of blocks, from (blocks,) maxima over the workers."""
-    maximum = root_mean_squares[:, None]
+def block_scales(ranges: Ranges) -> Scales:
+    maximum = ranges.root_mean_squares[:, None]
     normalizer, restorer = _powers(maximum)
     finite = maximum.isfinite()
-    limit = (maximum * normalizer).mul_(constant(t_p, maximum)).masked_fill_(~finite, torch.nan)
-    return Ranges(normalizer, restorer, limit, (finite & (maximum > 0)).to(torch.int32).neg_())
+    limit = (maximum * normalizer).mul_(constant(ranges.t_p, maximum)).masked_fill_(~finite, torch.nan)
+    return Scales(normalizer, restorer, limit, (finite & (maximum > 0)).to(torch.int32).neg_())

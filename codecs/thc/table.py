@@ -93,11 +93,10 @@ def _cumulative(z: float) -> float:
 
 
 @lru_cache(maxsize=16)
-def neighbours(table: Table, device: torch.device) -> tuple[Tensor, Tensor]:
+def neighbours(table: Table, device: torch.device) -> Tensor:
     """For each integer k in [0, g] the entry at or below it, and the distance from there to the next one, 1
-    where there is none: (g + 1,) float32 each."""
+    where there is none: (2, g + 1) float32."""
     below = [max(entry for entry in table.entries if entry <= k) for k in range(table.granularity + 1)]
     distances = dict(zip(table.entries, (b - a for a, b in pairwise(table.entries)), strict=False))
     gaps = [distances.get(entry, 1) for entry in below]
-    entries = torch.tensor(below, dtype=torch.float32, device=device)
-    return entries, torch.tensor(gaps, dtype=torch.float32, device=device)
+    return torch.tensor([below, gaps], dtype=torch.float32, device=device)

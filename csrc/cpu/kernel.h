@@ -58,3 +58,31 @@ void share(Run run, const void* args, int64_t items, int64_t grain, int threads)
   }                                                                                              \
   GRADWIRE_EXPORT(name, Args, grain)                                                             \
   static void run_##name(const Args& args, int64_t begin, int64_t end)
+
+// An operation in two passes, where the second needs all of the first: each is a GRADWIRE_CPU_PASS(<name>, <pass>,
+// gradwire_<family>) { … }, with `items_<name>_<pass>(args)` items, and the file ends with
+//
+//     GRADWIRE_CPU_PASSES(<name>, gradwire_<family>, <first>, <its grain>, <second>, <its grain>)
+#define GRADWIRE_CPU_PASS(name, pass, Args)                                                      \
+  static void run_##name##_##pass(const Args& args, int64_t begin, int64_t end);                 \
+  extern "C" void GRADWIRE_SYMBOL(name##_##pass)(const void* args, int64_t begin, int64_t end) { \
+    run_##name##_##pass(*(const Args*)args, begin, end);                                         \
+  }                                                                                              \
+  static void run_##name##_##pass(const Args& args, int64_t begin, int64_t end)
+#ifdef GRADWIRE_EXPORTS
+#define GRADWIRE_CPU_PASSES(name, Args, first, first_grain, second, second_grain)                           \
+  GRADWIRE_DECLARE_LEVELS(name##_##first)                                                                   \
+  GRADWIRE_DECLARE_LEVELS(name##_##second)                                                                  \
+  GRADWIRE_API int gradwire_##name(const Args* args) {                                                      \
+    static const gradwire_cpu::Run firsts[] = GRADWIRE_LEVELS(name##_##first);                              \
+    static const gradwire_cpu::Run seconds[] = GRADWIRE_LEVELS(name##_##second);                            \
+    if (args->call.bytes != (int32_t)sizeof(Args)) return GRADWIRE_WRONG_SIZE;                              \
+    if (const int error = gradwire::check_##name(*args)) return error;                                      \
+    const int level = gradwire_cpu::level(), threads = args->call.threads;                                  \
+    gradwire_cpu::share(firsts[level], args, items_##name##_##first(*args), first_grain, threads); \
+    gradwire_cpu::share(seconds[level], args, items_##name##_##second(*args), second_grain, threads); \
+    return GRADWIRE_OK;                                                                                     \
+  }
+#else
+#define GRADWIRE_CPU_PASSES(name, Args, first, first_grain, second, second_grain)
+#endif

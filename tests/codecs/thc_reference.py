@@ -58,8 +58,10 @@ def root_mean_square(row: Floats) -> np.float32:
         return f32(0)
     e = exponent(maximum)
     squares = np.square(row * f32(2.0 ** (1 - e)))
-    parts = [pairwise(part) for part in squares.reshape(-1, min(128, len(row)))]
-    mean = pairwise(np.array(parts, f32)) * f32(1 / len(row))
+    sums = squares
+    while len(sums) > 1:
+        sums = np.array([pairwise(part) for part in sums.reshape(-1, min(128, len(sums)))], f32)
+    mean = sums[0] * f32(1 / len(row))
     return f32(np.sqrt(mean) * f32(0.5) * f32(2.0**e))
 
 
@@ -116,6 +118,7 @@ class Reference:
         for k, v in enumerate(scaled):
             below = max(entry for entry in self.table if entry <= v)
             above = min((entry for entry in self.table if entry > below), default=below + 1)
-            share = (v - f32(below)) / f32(above - below)
-            rounded.append(above if share + self.dither(worker, start + k) >= 1 else below)
+            distance = f32(above - below)
+            chance = v - f32(below) + self.dither(worker, start + k) * distance
+            rounded.append(above if chance >= distance else below)
         return np.array(rounded, np.int64)

@@ -73,6 +73,6 @@ def assert_same(actual: Tensor, expected: Tensor) -> None:
             actual.nan_to_num(0, torch.inf, -torch.inf),
             expected.nan_to_num(0, torch.inf, -torch.inf),
         )
-    actual, expected = actual.contiguous().view(torch.uint8), expected.contiguous().view(torch.uint8)
+    actual, expected = (x.reshape(-1).view(torch.uint8) for x in (actual, expected))
     differing = int((actual != expected).sum())
     assert differing == 0, f"{differing} of {actual.numel()} bytes differ"

@@ -1,0 +1,17 @@
+"""Runs every operator once on the GPU: what compute-sanitizer watches."""
+
+from __future__ import annotations
+
+import torch
+from operator_calls import call, calls_of_all
+from torch import Tensor
+
+from gradwire.codecs.backends import backend
+
+if __name__ == "__main__":
+    for dtype in (torch.float32, torch.bfloat16):
+        for name, calls in calls_of_all(3001, dtype).items():
+            for arguments in calls:
+                with backend("cuda"):
+                    call(name, *(a.cuda() if isinstance(a, Tensor) else a for a in arguments))
+    torch.cuda.synchronize()

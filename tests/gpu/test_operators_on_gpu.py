@@ -1,0 +1,140 @@
+"""Every operator on a GPU: the bytes of the CPU, on any stream, in a graph, on any device."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from operator_calls import SCHEMAS, call, calls_of_all
+from torch import Tensor
+
+from gradwire.codecs.backends import available_backends, backend
+
+pytestmark = [
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),
+    pytest.mark.skipif("cuda" not in available_backends(), reason="the kernels for CUDA are not built"),
+]
+
+every_operator = pytest.mark.parametrize("name", sorted(SCHEMAS))
+DTYPES = (torch.float32, torch.bfloat16)
+
+
+def placed(arguments: tuple[Any, ...], device: str, offset: int = 0) -> list[Any]:
+    """Copies of the arguments on a device; long tensors of floats `offset` elements past an aligned address."""
+
+    def copy(x: Tensor) -> Tensor:
+        if offset and x.dim() == 1 and x.dtype in DTYPES and x.numel() > 1000:
+            room = torch.empty(x.numel() + offset, dtype=x.dtype, device=device)
+            room[offset:] = x
+            return room[offset:]
+        return x.clone().to(device)
+
+    return [copy(a) if isinstance(a, Tensor) else a for a in arguments]
+
+
+def assert_equal(on_gpu: list[Any], on_cpu: list[Any], name: str) -> None:
+    """The same bytes, any NaN standing for every NaN."""
+    for a, b in zip(on_gpu, on_cpu, strict=True):
+        if not isinstance(a, Tensor):
+            continue
+        found, wanted = a.cpu(), b.cpu()
+        if found.dtype.is_floating_point:
+            assert torch.equal(found.isnan(), wanted.isnan()), name
+            found, wanted = found.masked_fill(found.isnan(), 0), wanted.masked_fill(wanted.isnan(), 0)
+        found, wanted = (x.reshape(-1).view(torch.uint8) for x in (found, wanted))
+        assert torch.equal(found, wanted), f"{name}: {int((found != wanted).sum())} bytes differ"
+
+
+def expected_of(name: str, arguments: tuple[Any, ...]) -> list[Any]:
+    result = placed(arguments, "cpu")
+    with backend("auto"):
+        call(name, *result)
+    return result
+
+
+@every_operator
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("numel", [300, 3001, 200_003])
+def test_a_gpu_gives_the_bytes_of_the_cpu(name: str, dtype: torch.dtype, numel: int) -> None:
+    for arguments in calls_of_all(numel, dtype)[name]:
+        for offset in (0, 1):
+            actual = placed(arguments, "cuda", offset)
+            with backend("cuda"):
+                call(name, *actual)
+            assert_equal(actual, expected_of(name, arguments), name)
+
+
+@every_operator
+def test_another_stream_and_a_graph(name: str) -> None:
+    """An operator waits for what is before it on its stream; a captured one can be replayed."""
+    for arguments in calls_of_all(70_001, torch.float32)[name]:
+        expected = expected_of(name, arguments)
+        with backend("cuda"):
+            call(
+                name, *placed(arguments, "cuda")
+            )  # what is remembered per device is there before the capture
+            side = torch.cuda.Stream()
+            with torch.cuda.stream(side):
+                late = placed(arguments, "cuda")
+                torch.cuda._sleep(20_000_000)
+                call(name, *late)
+            side.synchronize()
+            assert_equal(late, expected, name)
+            captured, graph = placed(arguments, "cuda"), torch.cuda.CUDAGraph()
+            torch.cuda.synchronize()
+            with torch.cuda.graph(graph):
+                call(name, *captured)
+            graph.replay()
+            torch.cuda.synchronize()
+            assert_equal(captured, expected, name)
+
+
+@every_operator
+def test_the_current_device_stays_what_it_is(name: str) -> None:
+    """With one GPU only that it is still the first; with several, tensors lie on the last."""
+    last = f"cuda:{torch.cuda.device_count() - 1}"
+    torch.cuda.set_device(0)
+    for arguments in calls_of_all(3001, torch.float32)[name][:1]:
+        actual = placed(arguments, last)
+        with backend("cuda"):
+            call(name, *actual)
+        torch.cuda.synchronize(last)
+        assert torch.cuda.current_device() == 0
+        assert_equal(actual, expected_of(name, arguments), name)
+
+
+def test_a_bucket_beyond_two_to_the_31() -> None:
+    """The end of a huge bucket has the statistics that it has alone."""
+    numel = (1 << 31) + 300
+    if torch.cuda.mem_get_info()[0] < 3 * numel:
+        pytest.skip("not enough memory on the GPU")
+    x = torch.zeros(numel, dtype=torch.bfloat16, device="cuda")
+    end = torch.randn(300, device="cuda").to(torch.bfloat16)
+    x[-300:] = end
+    total = -(-numel // 256)
+    mean, norm = (torch.empty(total, dtype=torch.bfloat16, device="cuda") for _ in range(2))
+    alone = [torch.empty(2, dtype=torch.bfloat16, device="cuda") for _ in range(2)]
+    with backend("cuda"):
+        call("super_group_statistics", x, mean, norm)
+        call("super_group_statistics", end, *alone)
+    assert torch.equal(mean[-2:], alone[0]) and torch.equal(norm[-2:], alone[1])
+    assert not mean[:-2].any() and not norm[:-2].any()
+
+
+def test_compute_sanitizer_finds_nothing() -> None:
+    tool = shutil.which("compute-sanitizer")
+    if tool is None:
+        pytest.skip("compute-sanitizer is not in PATH")
+    program = Path(__file__).with_name("run_operators.py")
+    for check in ("memcheck", "racecheck", "initcheck"):
+        command = [tool, f"--tool={check}", "--error-exitcode=9", sys.executable, str(program)]
+        environment = {**os.environ, "PYTHONPATH": str(program.parents[1])}
+        environment["PYTORCH_NO_CUDA_MEMORY_CACHING"] = "1"
+        done = subprocess.run(command, capture_output=True, text=True, timeout=300, env=environment)
+        assert done.returncode == 0, f"{check}: {(done.stdout + done.stderr)[-3000:]}"

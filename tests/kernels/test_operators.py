@@ -1,0 +1,45 @@
+"""All operators: each has a call to be compared with, and a schema that tells what it writes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from inputs import assert_same
+from operator_calls import SCHEMAS, call, calls_of_all
+from torch import Tensor
+
+from gradwire.codecs.backends import backend
+from gradwire.codecs.kernels.library import library
+
+
+def copies(arguments: tuple[Any, ...]) -> list[Any]:
+    return [a.clone() if isinstance(a, Tensor) else a for a in arguments]
+
+
+def test_every_operator_has_a_call() -> None:
+    assert set(calls_of_all(1000, torch.float32)) == set(SCHEMAS)
+
+
+@pytest.mark.parametrize("kernels", ["cpu", "emulated"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_calls_give_what_the_definition_gives(kernels: str, dtype: torch.dtype) -> None:
+    if library("emulated" if kernels == "emulated" else "cpu") is None:
+        pytest.skip(f"the kernels {kernels} are not built")
+    for name, calls in calls_of_all(3001, dtype).items():
+        for arguments in calls:
+            expected, actual = copies(arguments), copies(arguments)
+            with backend("default"):
+                call(name, *expected)
+            with backend(kernels):
+                call(name, *actual)
+            for a, b in zip(actual, expected, strict=True):
+                if isinstance(a, Tensor):
+                    assert_same(a, b)
+
+
+@pytest.mark.parametrize("name", sorted(SCHEMAS))
+def test_pytorch_accepts_the_operator(name: str) -> None:
+    for arguments in calls_of_all(700, torch.float32)[name][:2]:
+        torch.library.opcheck(getattr(torch.ops.gradwire, name).default, tuple(copies(arguments)))

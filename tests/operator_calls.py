@@ -1,0 +1,221 @@
+"""A call of every operator `torch.ops.gradwire.*`, to compare devices and implementations with each other."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+import gradwire.codecs.edgc.histogram  # noqa: F401
+import gradwire.codecs.linear.kernels  # noqa: F401
+from gradwire.codecs.bitpack import packed_bytes
+from gradwire.codecs.dynamiq.format import Format
+from gradwire.codecs.dynamiq.sizes import align, used_bytes
+from gradwire.codecs.dynamiq.upgrades import paper_upgrades, threshold_patterns
+from gradwire.codecs.linear.message import MessageFormat
+from gradwire.codecs.thc.blocks import cut
+
+Arguments = tuple[Any, ...]
+
+KEY = (0x1234_5678, 0xDEAD_BEEF)
+
+SCHEMAS = {
+    schema.name.partition("::")[2]: schema
+    for schema in torch._C._jit_get_all_schemas()
+    if schema.name.startswith("gradwire::")
+}
+"""Of every operator, by name."""
+
+
+def call(name: str, *arguments: Any) -> None:
+    """Run an operator."""
+    getattr(torch.ops.gradwire, name)(*arguments)
+
+
+def values(numel: int, dtype: torch.dtype, seed: int) -> Tensor:
+    """Heavy-tailed, with some zeros."""
+    generator = torch.Generator().manual_seed(seed)
+    x = torch.randn(numel, generator=generator) * torch.randn(numel, generator=generator).exp()
+    x[:: 1 + numel // 5] = 0
+    return x.to(dtype)
+
+
+def room(numel: int, dtype: torch.dtype = torch.uint8) -> Tensor:
+    """To be written; what is there before is no number of interest."""
+    return torch.full((numel * dtype.itemsize,), 0x5B, dtype=torch.uint8).view(dtype)
+
+
+def dynamiq(numel: int, dtype: torch.dtype) -> list[Arguments]:
+    """A hop of every kind: encode, pass on, accumulate, decode to sums and to the result."""
+    calls: list[Arguments] = []
+    total = -(-numel // 256)
+    order, mean = torch.arange(total).flip(0), values(total, torch.float32, 3) * 1e-3
+    plus = ((2, 3, 4, 5, 6, 8, 16), "distinct", 4, 32, "ceil")
+    for widths, kind, codebooks, group, rounding in (
+        ((2, 4, 8), "nonuniform", 1, 16, "stochastic"),
+        plus,
+        ((1, 4), "uniform", 1, 32, "ceil"),
+    ):
+        counts = [total // len(widths)] * len(widths)
+        counts[-1] += total - sum(counts)
+        form = Format(widths, group, codebooks=codebooks)
+        size = align(used_bytes(dict(zip(widths, counts, strict=True)), form)) + 16
+        epsilons = [max(0.06, 0.9 / width) if width > 1 else 0.1 for width in widths]
+        epsilons = [min(epsilon, 0.5) for epsilon in epsilons]
+        rest = (order, mean, numel, list(widths), counts, kind, epsilons, codebooks, group)
+        settings = (*rest, "hierarchical", rounding, "correlated", *KEY, 1, 5)
+        x, message, passed = values(numel, dtype, 1), room(size), room(size)
+        sums = values(total * 256, torch.float32, 4).view(-1, 256)
+        calls.append((x, None, None, message, None, None, *settings))
+        call("dynamiq_hop", *calls[-1])
+        calls.append((x, None, message, passed, None, None, *settings))
+        calls.append((None, sums, message, None, sums.clone(), None, *settings))
+        calls.append((None, None, message, None, None, room(numel, dtype), *settings))
+    return calls
+
+
+def group_codes(numel: int, dtype: torch.dtype) -> dict[str, list[Arguments]]:
+    """What sends groups of coordinates one by one: TFP with its refinements, QSGD, 1-bit SGD."""
+    x, sums = values(numel, dtype, 1), values(numel, torch.float32, 2)
+    calls: dict[str, list[Arguments]] = {}
+
+    def codec(name: str, size: int, encoding: Sequence[Any], decoding: Sequence[Any]) -> Tensor:
+        message = room(size)
+        call(f"{name}_encode", x, *encoding, message)
+        calls.setdefault(f"{name}_encode", []).append((x, *encoding, room(size)))
+        for operator, written in (("decode", room(numel, torch.float32)), ("add", sums)):
+            calls.setdefault(f"{name}_{operator}", []).append((message, *decoding, written))
+        return message
+
+    def scales(group: int, each: int) -> int:
+        return -(-numel // group) * each
+
+    for bits, norm in ((4, "l2"), (8, "max")):
+        size = packed_bytes(numel, bits) + scales(512, 4)
+        codec("levels", size, (0, 512, bits, norm, *KEY, 3), (512, bits))
+    codec("signs", packed_bytes(numel, 1) + scales(256, 8), (256,), (256,))
+    for bits, base, stochastic in ((4, "scaled", True), (8, "plain", False), (12, "plain", True)):
+        size = packed_bytes(numel, bits) + (scales(32, 2) if base == "scaled" else 0)
+        codec("tfp", size, (0, bits, base, stochastic, *KEY, 3), (bits, base))
+    size = packed_bytes(numel, 4) + scales(32, 2)
+    message = codec("tfp", size, (0, 4, "embedded", False, *KEY, 3), (4, "embedded"))
+    plane, larger = room(packed_bytes(numel, 5)), packed_bytes(numel, 9) + scales(32, 2)
+    refined = (4, 9, "embedded")
+    call("tfp_plane", x, *refined, plane)
+    calls["tfp_plane"] = [(x, *refined, room(plane.numel()))]
+    calls["tfp_refine"] = [(message, plane, numel, *refined, room(larger))]
+    calls["tfp_refine_decode"] = [(message, plane, *refined, room(numel, torch.float32))]
+    calls["tfp_refine_add"] = [(message, plane, *refined, sums)]
+    return calls
+
+
+def bit_streams(numel: int) -> dict[str, list[Arguments]]:
+    eights = -(-numel // 8) * 8
+    calls: dict[str, list[Arguments]] = {"pack_bits": [], "unpack_bits": [], "add_bits": []}
+    for bits in (1, 3, 4, 12, 17, 32):
+        codes = torch.randint(1 << min(bits, 30), (eights,), dtype=torch.int32)
+        packed = room(packed_bytes(eights, bits))
+        call("pack_bits", codes, bits, packed)
+        calls["pack_bits"].append((codes, bits, room(packed.numel())))
+        calls["unpack_bits"].append((packed, bits, room(eights, torch.int32)))
+        calls["add_bits"].append((packed, bits, codes.clone()))
+    return calls
+
+
+def microscaling(numel: int, dtype: torch.dtype) -> dict[str, list[Arguments]]:
+    """MXFP8, MXFP6 and MXFP4."""
+    x, blocks = values(numel, dtype, 1), -(-numel // 32)
+    maxima = room(blocks, torch.bfloat16)
+    call("mxfp_maxima", x, maxima)
+    calls: dict[str, list[Arguments]] = {"mxfp_maxima": [(x, room(blocks, torch.bfloat16))]}
+    for width, rule in ((8, "bf16_mu"), (6, "e8m0_floor"), (4, "e8m0_even")):
+        packed, saturated = room(blocks * 4 * width), torch.zeros((), dtype=torch.int64)
+        call("mxfp_quantize", x, maxima, 1.5, rule, width, packed, saturated)
+        quantize = (x, maxima, 1.5, rule, width, room(packed.numel()), torch.zeros((), dtype=torch.int64))
+        calls.setdefault("mxfp_quantize", []).append(quantize)
+        calls.setdefault("mxfp_add", []).append((packed.clone(), packed, width, torch.zeros_like(saturated)))
+        means = (packed, maxima, 1.5, rule, 3, width, room(numel, dtype))
+        calls.setdefault("mxfp_dequantize", []).append(means)
+    return calls
+
+
+def linear(numel: int, dtype: torch.dtype) -> dict[str, list[Arguments]]:
+    """SDP4Bit's int8 and int4."""
+    x = values(numel, dtype, 1)
+    calls: dict[str, list[Arguments]] = {}
+    for bits, group, scale, hadamard, stochastic in (
+        (4, 128, "float32", True, False),
+        (8, 128, "bfloat16", False, True),
+        (4, 2048, "float32", False, False),
+    ):
+        form = (bits, group, scale)
+        message = room(MessageFormat(*form).num_bytes(numel))
+        rest = (*form, hadamard, stochastic, 0, *KEY, 3, 0)
+        call("linear_quantize", x, message, *rest)
+        calls.setdefault("linear_quantize", []).append((x, room(message.numel()), *rest))
+        decoding = (*form, hadamard)
+        calls.setdefault("linear_dequantize", []).append((message, room(numel, dtype), *decoding))
+        calls.setdefault("linear_add", []).append((message, values(numel, dtype, 2), *decoding))
+        messages = torch.stack((message, message, message))
+        calls.setdefault("linear_reduce", []).append((messages, room(numel, torch.float32), *decoding))
+    return calls
+
+
+def rotation(numel: int, dtype: torch.dtype) -> dict[str, list[Arguments]]:
+    """The Hadamard transform, and THC around it."""
+    rows = values(3 << 14, torch.float32, 5).view(3, -1)
+    calls: dict[str, list[Arguments]] = {"hadamard_transform": [(rows,), (rows.view(-1, 64).clone(),)]}
+    x, blocks = values(numel, dtype, 1), cut(numel, 1 << 14)
+    norms = room(blocks.count, torch.float32)
+    calls["thc_root_mean_squares"] = [(x, 1 << 14, room(blocks.count, torch.float32))]
+    call("thc_root_mean_squares", x, 1 << 14, norms)
+    integers = room(blocks.total, torch.int32)
+    call("thc_quantize", x, norms, 2.154, 1 << 14, list(range(16)), list(KEY), 1, integers)
+    settings = (norms, 2.154, 1 << 14)
+    calls["thc_quantize"] = [
+        (x, *settings, list(range(16)), list(KEY), 1, room(blocks.total, torch.int32)),
+        (x, *settings, [0, 2, 5, 9], list(KEY), 1, room(blocks.total, torch.int32)),
+    ]
+    calls["thc_dequantize"] = [(integers, 15, *settings, list(KEY), room(blocks.total, dtype))]
+    return calls
+
+
+def statistics(numel: int, dtype: torch.dtype) -> dict[str, list[Arguments]]:
+    """What is counted and reduced before gradients are sent."""
+    x, total = values(numel, dtype, 1), -(-numel // 256)
+    mean, norm = (room(total, torch.bfloat16) for _ in range(2))
+    call("super_group_statistics", x, mean, norm)
+    chunks, length = 3, -(-total // 3)
+    patterns = room(chunks * length, torch.int32).view(chunks, length)
+    call("reduced_statistics", mean, norm, 3, patterns, room(total, torch.float32))
+    upgrades = paper_upgrades((2, 4, 8))
+    spare = torch.full((chunks,), 64 * length // 2, dtype=torch.int64)
+    chosen = room(patterns.numel(), torch.int64).view(chunks, length)
+    allocation = (patterns, spare, threshold_patterns(upgrades, x.device), [2, 4, 8])
+    call("width_allocation", *allocation, chosen)
+    order, counts = room(total, torch.int64), room(chunks * 17, torch.int64).view(chunks, 17)
+    return {
+        "super_group_statistics": [(x, mean.clone(), norm.clone())],
+        "reduced_statistics": [(mean, norm, 3, patterns.clone(), room(total, torch.float32))],
+        "width_allocation": [(*allocation, torch.zeros_like(chosen))],
+        "message_order": [(chosen, order, counts)],
+        "block_energies": [(x, 256, room(total, torch.float64))],
+        "sampled_histogram": [(x, 4, 7, torch.zeros(4097, dtype=torch.int64))],
+    }
+
+
+def calls_of_all(numel: int, dtype: torch.dtype) -> dict[str, list[Arguments]]:
+    """By operator, the arguments of some calls with buckets of `numel` coordinates of `dtype`."""
+    families: tuple[Callable[[int, torch.dtype], dict[str, list[Arguments]]], ...] = (
+        group_codes,
+        microscaling,
+        linear,
+        rotation,
+        statistics,
+    )
+    found: dict[str, list[Arguments]] = {"dynamiq_hop": dynamiq(numel, dtype), **bit_streams(numel)}
+    for family in families:
+        found |= family(numel, dtype)
+    return found
