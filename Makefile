@@ -1,11 +1,12 @@
 # make demo: set up and run the main job.  make test: set up and run the tests.
+# make sanitize: the kernels' tests under sanitizers.  make wheel: build a wheel and look into it.
 # make faults: kill runs at 24 random moments and compare what they end with, about 10 minutes.
 PYTHON ?= python3
 VENV := .venv
 RUN := OMP_NUM_THREADS=1 $(VENV)/bin/python
 INSTALLED := $(VENV)/.installed
 
-.PHONY: install demo test faults gpu lint types clean
+.PHONY: install demo test sanitize wheel faults gpu lint types clean
 
 install: $(INSTALLED)
 
@@ -25,6 +26,29 @@ demo: $(INSTALLED)
 TEST_PROCESSES ?= 2
 test: $(INSTALLED)
 	$(RUN) -m pytest -n $(TEST_PROCESSES) --dist loadfile
+
+# The kernels, those for CUDA emulated, under AddressSanitizer and UndefinedBehaviorSanitizer: GCC's, which have
+# to be there before Python is. Threads in reverse order show other faults than these.
+SANITIZED := build/sanitized
+SANITIZERS = $(foreach name,asan ubsan,$(shell $(CXX) -print-file-name=lib$(name).so))
+sanitize: $(INSTALLED)
+	$(VENV)/bin/cmake -S . -B $(SANITIZED) -G Ninja -DCMAKE_MAKE_PROGRAM=$(CURDIR)/$(VENV)/bin/ninja \
+	  -DGRADWIRE_SANITIZE=ON -DGRADWIRE_EMULATION=ON
+	$(VENV)/bin/cmake --build $(SANITIZED)
+	$(VENV)/bin/cmake --install $(SANITIZED) --prefix $(SANITIZED)
+	rm -f $(SANITIZED)/report.*
+	LD_PRELOAD="$(SANITIZERS)" GRADWIRE_LIBRARIES=$(CURDIR)/$(SANITIZED)/gradwire/lib \
+	  ASAN_OPTIONS=detect_leaks=0:log_path=$(SANITIZED)/report \
+	  UBSAN_OPTIONS=print_stacktrace=1:log_path=$(SANITIZED)/report \
+	  $(RUN) -m pytest -n $(TEST_PROCESSES) --dist loadfile -k "not reversed" tests/kernels \
+	  || { cat $(SANITIZED)/report.*; exit 1; }
+
+# As for the world outside: in an environment of its own, without PyTorch.
+wheel: $(INSTALLED)
+	rm -rf build/wheels
+	$(VENV)/bin/python -m pip wheel --quiet --disable-pip-version-check --no-deps --wheel-dir build/wheels \
+	  --config-settings=build-dir=build/wheel .
+	$(VENV)/bin/python tests/kernels/wheel_contents.py build/wheels
 
 faults: $(INSTALLED)
 	$(RUN) tests/harness/launch/faults.py --points 24

@@ -21,13 +21,25 @@ def resolve_cluster(config: DictConfig) -> None:
     gpus = torch.cuda.device_count()
     if cluster.device == "auto":
         cluster.device = "cuda" if _gpus_serve(config, gpus) else "cpu"
-    elif cluster.device == "cuda" and not gpus:
-        raise ConfigError("cluster.device=cuda: there is no GPU here; use cluster.device=cpu or auto")
+    _check_gpus(config, gpus)
     cluster.workers = _workers(config, gpus)
     cluster.backend = _backend(config, gpus)
     if config.train.precision == "auto":
         capable = cluster.device == "cuda" and torch.cuda.is_bf16_supported()
         config.train.precision = "bf16" if capable else "fp32"
+
+
+def resolve_device(config: DictConfig) -> None:
+    """Replace `cluster.device=auto`, in place, for a task that has one process. Raises ConfigError."""
+    gpus = torch.cuda.device_count()
+    if config.cluster.device == "auto":
+        config.cluster.device = "cuda" if gpus else "cpu"
+    _check_gpus(config, gpus)
+
+
+def _check_gpus(config: DictConfig, gpus: int) -> None:
+    if config.cluster.device == "cuda" and not gpus:
+        raise ConfigError("cluster.device=cuda: there is no GPU here; use cluster.device=cpu or auto")
 
 
 def _workers(config: DictConfig, gpus: int) -> int:

@@ -16,13 +16,13 @@ from typing import Any, TypeVar, cast
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import MissingMandatoryValue, OmegaConfBaseException
 
-from gradwire.codecs.backends import choose_backend
 from gradwire.codecs.registry import make_codec
-from gradwire.harness.config.cluster import resolve_cluster
+from gradwire.harness.config.cluster import resolve_cluster, resolve_device
 from gradwire.harness.config.compose import conf_directory
 from gradwire.harness.config.errors import ConfigError
 from gradwire.harness.config.explain import OPTIONAL_GROUPS, ROOT_KEYS, broken_interpolation
 from gradwire.harness.config.fields import check_fields
+from gradwire.harness.config.kernels import resolve_kernels
 from gradwire.harness.config.store import group_schemas
 from gradwire.harness.data.available import dataset_available
 from gradwire.harness.data.config import DatasetConfig, at_most_evaluated, resolve_dataset
@@ -45,7 +45,7 @@ def validate(config: DictConfig) -> DictConfig:
     """A resolved, read-only copy of a composed configuration that can be run as it is.
 
     Interpolations and every `auto` or null that stands for something are replaced: `dataset`'s,
-    `cluster.workers`, `cluster.backend`, `cluster.device`,
+    `cluster.workers`, `cluster.backend`, `cluster.device`, `kernels`,
     `train.accumulation`, `train.precision`. Raises ConfigError in one line: field, value, what is
     allowed, the fix.
     """
@@ -56,6 +56,7 @@ def validate(config: DictConfig) -> DictConfig:
     _check_model(resolved)
     _check_length(resolved)
     resolve_cluster(resolved)
+    _resolve_kernels(resolved)
     check_tracking(resolved)
     _resolve_accumulation(resolved)
     _check_together(resolved)
@@ -82,6 +83,10 @@ def validate_task(config: DictConfig) -> DictConfig:
     _resolve_in_place(resolved)
     _check_groups(resolved)
     _check_common(resolved)
+    if "cluster" in resolved:
+        resolve_device(resolved)
+    if "kernels" in resolved:
+        _resolve_kernels(resolved)
     if "tracking" in resolved:
         check_tracking(resolved)
     if task_of(config).keeps:
@@ -168,7 +173,7 @@ def _check_resume(resume: Any) -> None:
 
 
 def _check_common(config: DictConfig) -> None:
-    """What means the same to every task that reads it; `kernels=auto` is replaced."""
+    """What means the same to every task that reads it."""
     if "topology" in config:
         _check_name("topology", config.topology.name, TOPOLOGIES)
     if "seed" in config:
@@ -179,8 +184,10 @@ def _check_common(config: DictConfig) -> None:
         refused_as_config_error(make_codec, **_plain(config.codec))
         # Its schema is made from the codec's class and the common options, and no worker could import it.
         config.codec = OmegaConf.create(_plain(config.codec), flags={"struct": True})
-    if "kernels" in config:
-        config.kernels.name = refused_as_config_error(choose_backend, config.kernels.name)
+
+
+def _resolve_kernels(config: DictConfig) -> None:
+    refused_as_config_error(resolve_kernels, config, timed=task_of(config).times)
 
 
 def _check_model(config: DictConfig) -> None:

@@ -7,8 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib import metadata
 
-from gradwire.codecs.backends import available_backends, choose_backend
-from gradwire.codecs.registry import codec_classes
+from gradwire.codecs.kernels.library import cpu_level, cuda_devices, library
 from gradwire.harness.doctor.findings import Finding, Section, found_or_missing
 from gradwire.harness.record.provenance import git_state
 
@@ -77,12 +76,45 @@ def sources(state: tuple[str | None, bool | None] | None = None, version: str | 
     return Section("gradwire", findings)
 
 
-def kernels() -> list[Finding]:
-    """Which implementation each codec's kernels have here; all give the same bytes."""
-    chosen = choose_backend("auto")
-    names = ", ".join(sorted(codec_classes()))
-    listed = ", ".join(available_backends())
-    return [Finding("kernels", f"{chosen} for {names} (available: {listed})")]
+LEVELS = {"base": "no more than every such CPU has", "v3": "AVX2", "v4": "AVX-512"}
+
+
+@dataclass(frozen=True)
+class Compiled:
+    """Which kernels were built here: `level` of instruction sets of those for CPUs, None without; whether
+    those for CUDA were, and how many GPUs they can run on."""
+
+    level: str | None
+    cuda: bool
+    gpus: int
+
+
+def compiled() -> Compiled:
+    """What this installation has."""
+    return Compiled(cpu_level(), library("cuda") is not None, cuda_devices())
+
+
+def kernels(built: Compiled | None = None) -> list[Finding]:
+    """Which implementations of the kernels there are, all with the same bytes, and what `auto` means."""
+    built = built or compiled()
+    auto = "default" if built.level is None else "cpu"
+    level = built.level and f"built, level {built.level} ({LEVELS[built.level]})"
+    gpus = "no GPU that they can run on" if not built.gpus else f"{built.gpus} GPUs"
+    return [
+        Finding("kernels", f"auto means {auto} on CPUs, {'cuda' if built.gpus else 'default'} on GPUs"),
+        found_or_missing(
+            "kernels=cpu",
+            level,
+            "codecs at full speed: kernels=default, plain PyTorch, is tens of times slower",
+            "a C++ compiler, then make install",
+        ),
+        found_or_missing(
+            "kernels=cuda",
+            f"built, {gpus}" if built.cuda else None,
+            "codecs at full speed on GPUs",
+            "nvcc in PATH, then make install",
+        ),
+    ]
 
 
 def _python(version: Sequence[int]) -> Finding:

@@ -14,6 +14,7 @@ import torch.distributed as dist
 from omegaconf import DictConfig
 from torch._C._distributed_c10d import FileStore, HashStore
 
+from gradwire.codecs.backends import backend
 from gradwire.harness.checkpoint.read import CheckpointReader
 from gradwire.harness.launch.stop import stop_requests_of_rank
 from gradwire.harness.trainer.build import build
@@ -50,12 +51,13 @@ def train(
     that keeps the record.
     """
     started = time.perf_counter()
-    parts = build(config, device)
-    try:
-        trainer = Trainer(config, parts, directory, writes=writes, started=started, stop=stop)
-        return trainer.run(None if checkpoint is None else CheckpointReader(checkpoint))
-    finally:
-        parts.world.close()
+    with backend(config.kernels.name):
+        parts = build(config, device)
+        try:
+            trainer = Trainer(config, parts, directory, writes=writes, started=started, stop=stop)
+            return trainer.run(None if checkpoint is None else CheckpointReader(checkpoint))
+        finally:
+            parts.world.close()
 
 
 def train_local_rank(

@@ -9,6 +9,7 @@ import torch
 import torch.distributed as dist
 from omegaconf import DictConfig, OmegaConf
 
+from gradwire.codecs.backends import backend
 from gradwire.harness.launch.worker import joined_process_group
 from gradwire.harness.measure.timeline import event_cost
 from gradwire.harness.models.build import build_model
@@ -23,7 +24,7 @@ BARE, HARNESS, WITHOUT_SPANS = "bare", "harness", "harness without spans"
 
 def benchmark_rank(config: DictConfig, directory: Path, rendezvous: Path, rank: int) -> None:
     """Runs the contestants on this rank; each rank leaves `rank<rank>.json` in `directory`."""
-    with joined_process_group(config, rank, rendezvous) as device:
+    with joined_process_group(config, rank, rendezvous) as device, backend(config.kernels.name):
         with_spans, without = Stepper(config, device, spans=True), Stepper(config, device, spans=False)
         data = with_spans.parts.data
         model = build_model(OmegaConf.to_object(config.model), data.vocab_size, seed=config.seed)  # type: ignore[arg-type]

@@ -25,29 +25,47 @@ PACKAGES = (
     "numpy",
     "safetensors",
 )
-SOURCES = ("codecs", "harness")
+SOURCES = {
+    "codecs": (".py",),
+    "harness": (".py",),
+    "csrc": (".h", ".cpp", ".cu", "CMakeLists.txt"),
+}
+"""Folders of the sources, and how the names of those files end that a result can depend on. An installed
+wheel has none of `csrc`."""
 
 
 @lru_cache(maxsize=1)
 def code_hash() -> str:
-    """12 hexadecimal digits over the package's Python sources: names and contents."""
+    """12 hexadecimal digits over the sources, Python's and the kernels': names and contents."""
+    return hash_of_sources(_root())
+
+
+def hash_of_sources(root: Path) -> str:
+    """The same for the folders `SOURCES` below `root`."""
     digest = hashlib.sha256()
-    root = Path(gradwire.__file__).parent
-    for folder in SOURCES:
-        for path in sorted((root / folder).resolve().rglob("*.py")):
-            digest.update(path.relative_to((root / folder).resolve()).as_posix().encode())
-            digest.update(path.read_bytes())
+    for folder, endings in SOURCES.items():
+        for path in sorted((root / folder).rglob("*")):
+            if path.name.endswith(endings):
+                digest.update(path.relative_to(root / folder).as_posix().encode())
+                digest.update(path.read_bytes())
     return digest.hexdigest()[:12]
+
+
+def _root() -> Path:
+    """The folder that has `codecs`, `harness` and, in a checkout, `csrc`; an editable install links to it."""
+    return (Path(gradwire.__file__).parent / "harness").resolve().parent
 
 
 @lru_cache(maxsize=1)
 def git_state() -> tuple[str | None, bool | None]:
     """(commit, whether tracked files differ from it); (None, None) outside a repository."""
-    root = (Path(gradwire.__file__).parent / "harness").resolve().parent
+    root = _root()
     commit = _git(root, "rev-parse", "HEAD")
     if commit is None:
         return None, None
-    return commit, bool(_git(root, "status", "--porcelain", "--", *SOURCES, "conf", "sweeps"))
+    return commit, bool(
+        _git(root, "status", "--porcelain", "--", *SOURCES, "CMakeLists.txt", "conf", "sweeps")
+    )
 
 
 def _git(root: Path, *arguments: str) -> str | None:

@@ -40,6 +40,7 @@ def run(config: DictConfig, directory: Path) -> int:
         "model": config.model.name,
         "size": config.size.name,
         "codec": config.codec.name,
+        "kernel_backend": config.kernels.name,
         "workers": config.cluster.workers,
         "micro_batch": config.train.micro_batch,
         "steps_per_block": config.overhead.steps,

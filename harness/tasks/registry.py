@@ -21,6 +21,8 @@ class Task:
     beside the root keys its YAML adds."""
     keeps: bool = False
     """Whether a task that trains nothing has a directory for its results, and can be part of a sweep."""
+    times: bool = False
+    """Whether its figures are times: then `kernels=auto` never stands for the slow definition."""
 
     @property
     def has_directory(self) -> bool:
@@ -38,7 +40,14 @@ TASKS: dict[str, Task] = {
     "statistics": Task(
         "gradwire.harness.tasks.statistics", trains=False, groups=("seed", "resume"), keeps=True
     ),
-    "overhead": Task("gradwire.harness.tasks.overhead", trains=True),
+    "bench": Task(
+        "gradwire.harness.tasks.bench",
+        trains=False,
+        groups=("cluster", "kernels", "seed", "resume"),
+        keeps=True,
+        times=True,
+    ),
+    "overhead": Task("gradwire.harness.tasks.overhead", trains=True, times=True),
     "sync": Task("gradwire.harness.tasks.sync", trains=False, groups=("tracking",)),
     "doctor": Task("gradwire.harness.tasks.doctor", trains=False),
 }

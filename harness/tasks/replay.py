@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import torch
 from omegaconf import DictConfig
 
+from gradwire.codecs.backends import backend
 from gradwire.codecs.registry import make_codec
 from gradwire.harness.checkpoint.resume import check_directory, is_finished
 from gradwire.harness.collective.collectives import Fabric
@@ -32,7 +33,7 @@ IN_FLIGHT = 2
 
 
 def check(config: DictConfig) -> None:
-    """Fill in workers and device; ValueError in one line if the file, the codec or the numbers do not fit."""
+    """Fill in the workers; ValueError in one line if the file, the codec or the numbers do not fit."""
     if config.cluster.name != "virtual":
         raise ValueError(
             "task=replay hosts all workers in one process; leave cluster out, or use cluster=virtual"
@@ -46,8 +47,6 @@ def check(config: DictConfig) -> None:
         raise ValueError(
             f"cluster.workers={workers}: {config.gradients} has the gradients of {gradients.workers} workers"
         )
-    if config.cluster.device == "auto":
-        config.cluster.device = "cuda" if torch.cuda.is_available() else "cpu"
     codec = make_codec(**config.codec)
     if codec.one_at_a_time and workers > 1:
         raise ValueError(f"codec={codec.name} needs real processes, and task=replay has none; use codec=fp32")
@@ -101,9 +100,10 @@ def _replay(config: DictConfig) -> ReplaySummary:
     replay = Replay(values, layouts, world)
     make = partial(make_codec, **config.codec)
     repeats: list[Repeat] = []
-    for index in range(config.replay.repeats):
-        seed = config.seed + index
-        repeats.append(replay.repeat(make, seed, config.replay.rounds, check_hashes=index == 0))
+    with backend(config.kernels.name):
+        for index in range(config.replay.repeats):
+            seed = config.seed + index
+            repeats.append(replay.repeat(make, seed, config.replay.rounds, check_hashes=index == 0))
     return summarize_replay(config, gradients, values, len(layouts), repeats)
 
 

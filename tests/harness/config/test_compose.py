@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from gradwire.codecs.backends import available_backends, choose_backend
 from gradwire.codecs.registry import codec_classes
 from gradwire.harness.config.compose import compose, conf_directory
 from gradwire.harness.config.manual import describe
@@ -37,6 +38,8 @@ def test_every_choice_of_every_group_is_runnable(turn: int, tmp_path: Path) -> N
     chosen["task"] = "train"  # others have configurations of their own: test_task_configs.py
     if chosen["sweeps"].startswith("replay"):  # of another task: test_replay_task.py
         del chosen["sweeps"]
+    if chosen["kernels"] not in ("auto", *available_backends()):
+        chosen["kernels"] = "default"
     if chosen["codec"] == "native":
         chosen |= {"network": "none", "cluster": "local"}
     composed = compose([f"{group}={choice}" for group, choice in chosen.items()] + extra)
@@ -44,7 +47,7 @@ def test_every_choice_of_every_group_is_runnable(turn: int, tmp_path: Path) -> N
     config = validate(composed)
     names = {group: choice for group, choice in chosen.items() if "name" in config.get(group, {})}
     names["dataset"] = "text" if chosen["dataset"] == "auto" else chosen["dataset"]  # auto: there is a path
-    names["kernels"] = "default"  # what auto stands for
+    names["kernels"] = choose_backend(chosen["kernels"])  # what auto stands for
     assert {group: config[group].name for group in names} == names
 
 

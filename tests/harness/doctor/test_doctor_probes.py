@@ -62,7 +62,20 @@ def test_sources() -> None:
     outside = software.sources((None, None))
     assert_helpful(outside)
     assert by_name(outside)["commit"].state == "missing"
-    assert by_name(outside)["kernels"].value.startswith("default for bf16, ")
+
+
+def test_kernels() -> None:
+    everything = by_name(Section("", software.kernels(software.Compiled("v3", cuda=True, gpus=2))))
+    assert everything["kernels"].value == "auto means cpu on CPUs, cuda on GPUs"
+    assert everything["kernels=cpu"].value == "built, level v3 (AVX2)"
+    assert everything["kernels=cuda"].value == "built, 2 GPUs"
+    nothing = Section("", software.kernels(software.Compiled(None, cuda=False, gpus=0)))
+    assert_helpful(nothing)
+    found = by_name(nothing)
+    assert found["kernels"].value == "auto means default on CPUs, default on GPUs"
+    assert found["kernels=cpu"].state == found["kernels=cuda"].state == "missing"
+    no_gpu = by_name(Section("", software.kernels(software.Compiled("base", cuda=True, gpus=0))))
+    assert no_gpu["kernels=cuda"] == Finding("kernels=cuda", "built, no GPU that they can run on")
 
 
 def test_cores_and_their_limit(tmp_path: Path) -> None:

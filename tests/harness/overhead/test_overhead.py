@@ -50,13 +50,13 @@ def test_ratios_and_the_job_of_all_ranks() -> None:
 
 
 def test_the_command_measures_and_records(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    settings = ("cluster.workers=2", "overhead.blocks=1", "overhead.steps=2")
+    settings = ("cluster.workers=2", "overhead.blocks=1", "overhead.steps=2", "kernels=default")
     assert (
         run(validate(compose(["task=overhead", *TINY_MODEL, "measure.vnmse_every=0", *settings])), tmp_path)
         == 0
     )
     found = json.loads((tmp_path / FILE).read_text())
-    assert found["codec"] == "native"
+    assert (found["codec"], found["kernel_backend"]) == ("native", "default")
     assert set(found["seconds_per_step"]) == {"bare", "harness", "harness without spans"}
     assert all(seconds["cpu"] > 0 for seconds in found["seconds_per_step"].values())
     assert found["recording"]["spans_per_step"] >= 3
@@ -64,6 +64,8 @@ def test_the_command_measures_and_records(tmp_path: Path, capsys: pytest.Capture
 
 
 def test_it_starts_its_own_workers(tmp_path: Path) -> None:
-    config = validate(compose(["task=overhead", "size=tiny", "cluster=virtual", "codec=fp32"]))
+    config = validate(
+        compose(["task=overhead", "size=tiny", "cluster=virtual", "codec=fp32", "kernels=default"])
+    )
     with pytest.raises(ConfigError, match="use cluster=local"):
         run(config, tmp_path)

@@ -12,7 +12,7 @@ from gradwire.harness.config.compose import compose
 from gradwire.harness.config.validate import validate
 from gradwire.harness.record.directory import DirectoryLock, is_done, make_directory, mark_failed
 from gradwire.harness.record.files import write_atomically
-from gradwire.harness.record.provenance import code_hash, git_state, machine, versions
+from gradwire.harness.record.provenance import code_hash, git_state, hash_of_sources, machine, versions
 from gradwire.harness.record.rows import append_rows, cut_rows, read_rows
 from gradwire.harness.record.writer import RunWriter, begin_record, continue_record
 
@@ -116,6 +116,22 @@ def test_provenance_names_what_ran() -> None:
     assert (commit is None) == (dirty is None)
     assert {"python", "torch", "transformers", "accelerate"} <= versions().keys()
     assert machine()["intra_op_threads"] == 1
+
+
+def test_all_sources_count_wherever_they_lie(tmp_path: Path) -> None:
+    for root in (tmp_path / "one", tmp_path / "other"):
+        for name in ("codecs/a.py", "harness/b.py", "csrc/cpu/c.cpp"):
+            (root / name).parent.mkdir(parents=True)
+            (root / name).write_text(name)
+    first = hash_of_sources(tmp_path / "one")
+    assert hash_of_sources(tmp_path / "other") == first
+    (tmp_path / "one" / "csrc" / "notes.md").touch()
+    assert hash_of_sources(tmp_path / "one") == first
+    changed = {first}
+    for name in ("codecs/a.py", "csrc/cpu/c.cpp", "csrc/cpu/new.h"):
+        (tmp_path / "one" / name).write_text("changed")
+        changed.add(hash_of_sources(tmp_path / "one"))
+    assert len(changed) == 4
 
 
 def test_a_directory_that_cannot_be_made_is_refused_in_one_line(tmp_path: Path) -> None:

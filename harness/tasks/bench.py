@@ -1,0 +1,125 @@
+"""`task=bench`: the speed of the codecs' operations on this machine, as a table, JSON and plots."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import torch
+from omegaconf import DictConfig, ListConfig
+
+from gradwire.codecs.kernels.library import cpu_level
+from gradwire.harness.bench.measure import DTYPES, Settings, measure
+from gradwire.harness.bench.plots import plots
+from gradwire.harness.bench.registry import chosen_operations
+from gradwire.harness.bench.ring import ring_costs
+from gradwire.harness.bench.smoothing import smoothing
+from gradwire.harness.bench.tables import text
+from gradwire.harness.checkpoint.resume import check_directory, is_finished
+from gradwire.harness.doctor.commands import output_of
+from gradwire.harness.doctor.devices import DRIVER
+from gradwire.harness.record.files import write_atomically
+from gradwire.harness.record.once import done_at_once
+from gradwire.harness.record.provenance import provenance
+from gradwire.harness.replay.checks import check_count, is_number
+from gradwire.harness.report.figures import write_plots
+
+JSON, TABLES, PLOTS = "bench.json", "tables.txt", "plots"
+
+WORKERS = 8
+"""Of the ring whose cost is shown, unless told: DynamiQ's testbed has 8 GPUs."""
+
+
+def check(config: DictConfig) -> None:
+    """Fill in the workers; ValueError in one line for names that match nothing and numbers out of range."""
+    bench = config.bench
+    for field in ("operations", "sizes", "dtypes", "threads"):
+        if not isinstance(bench[field], ListConfig) or not bench[field]:
+            raise ValueError(f"bench.{field}={bench[field]} must be a list of at least one")
+    chosen_operations(list(map(str, bench.operations)))
+    for field in ("sizes", "threads"):
+        for value in bench[field]:
+            check_count(f"bench.{field}", value)
+    unknown = [name for name in bench.dtypes if name not in DTYPES]
+    if unknown:
+        raise ValueError(f"bench.dtypes: {unknown[0]} is unknown; choose from {', '.join(DTYPES)}")
+    if not is_number(bench.seconds) or not 0 <= bench.seconds <= 60:
+        raise ValueError(f"bench.seconds={bench.seconds} must be from 0 to 60")
+    config.cluster.workers = config.cluster.workers or WORKERS
+
+
+def name(config: DictConfig) -> str:
+    """`bench-<kernels>-<device>`."""
+    return f"bench-{config.kernels.name}-{config.cluster.device}"
+
+
+def run(config: DictConfig, directory: Path) -> int:
+    """Measure, print the tables, and leave them with `bench.json` and plots in `directory`; the exit code.
+
+    Figures that are there already are shown again.
+    """
+    check_directory(config, directory)
+    if is_finished(config, directory):
+        print(f"already finished: {directory} (resume=never runs it again)")
+    else:
+        with done_at_once(config, directory):
+            _write(config, directory)
+    print((directory / TABLES).read_text(), end="")
+    print(f"run: {directory}")
+    return 0
+
+
+def _write(config: DictConfig, directory: Path) -> None:
+    settings = _settings(config)
+    operations = chosen_operations(list(map(str, config.bench.operations)))
+    rows = list(measure(operations, settings))
+    found = _about(settings) | {
+        "rows": [row.as_json() for row in rows],
+        "ring": [
+            asdict(cost) | {f"at_{config.cluster.workers}_workers": cost.at(config.cluster.workers)}
+            for cost in ring_costs(rows)
+        ],
+        "smoothing": [asdict(pair) | {"share": pair.share} for pair in smoothing(rows)],
+    }
+    write_atomically(directory / JSON, json.dumps(found, indent=1) + "\n")
+    heading = _heading(found)
+    tables = text(rows, config.cluster.workers)
+    write_atomically(directory / TABLES, f"{heading}\n\n{tables}\n")
+    write_plots(plots(rows, heading), directory / PLOTS)
+
+
+def _settings(config: DictConfig) -> Settings:
+    bench = config.bench
+    return Settings(
+        tuple(bench.sizes),
+        tuple(bench.dtypes),
+        tuple(bench.threads),
+        float(bench.seconds),
+        config.kernels.name,
+        torch.device(config.cluster.device),
+        config.seed,
+    )
+
+
+def _about(settings: Settings) -> dict[str, Any]:
+    """Where the figures come from: code, machine, device and driver, level of instructions, date, seed."""
+    on_gpu = settings.device.type == "cuda"
+    return {
+        "kernel_backend": settings.kernels,
+        "cpu_level": cpu_level(),
+        "device": torch.cuda.get_device_name(settings.device) if on_gpu else "cpu",
+        "driver": output_of(DRIVER) if on_gpu else None,
+        "date": datetime.now(UTC).isoformat(timespec="seconds"),
+        "seed": settings.seed,
+        "seconds_per_row": settings.seconds,
+        **provenance(),
+    }
+
+
+def _heading(found: dict[str, Any]) -> str:
+    processor = found["machine"]["processor"]
+    device = found["device"] if found["device"] != "cpu" else f"{processor}, level {found['cpu_level']}"
+    return f"{device} · kernels={found['kernel_backend']}"

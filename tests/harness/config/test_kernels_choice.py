@@ -1,0 +1,134 @@
+"""`kernels=`: what it stands for on which device, what is refused, and that runs do use it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from omegaconf import DictConfig
+
+from gradwire.codecs import backends
+from gradwire.harness.config.compose import compose
+from gradwire.harness.config.errors import ConfigError
+from gradwire.harness.config.validate import validate, validate_any
+from gradwire.harness.launch import worker
+from gradwire.harness.overhead import rank
+from gradwire.harness.tasks import replay
+
+Built = Callable[..., None]
+
+
+@pytest.fixture
+def built(monkeypatch: pytest.MonkeyPatch) -> Built:
+    """Sets which backends there are, and how many GPUs."""
+
+    def set_backends(*names: str, gpus: int = 0) -> None:
+        monkeypatch.setattr(backends, "available_backends", lambda: ("default", *names))
+        monkeypatch.setattr("torch.cuda.device_count", lambda: gpus)
+        monkeypatch.setattr("torch.cuda.is_bf16_supported", lambda: True)
+
+    return set_backends
+
+
+def config(*overrides: str) -> DictConfig:
+    return compose(["size=tiny", "cluster.workers=1", *overrides])
+
+
+@pytest.mark.parametrize(
+    ("names", "gpus", "overrides", "expected"),
+    [
+        ((), 0, [], "default"),
+        (("cpu",), 0, [], "cpu"),
+        (("cpu",), 0, ["kernels=default"], "default"),
+        (("cpu", "cuda"), 1, [], "cuda"),
+        (("cpu", "cuda"), 1, ["cluster.device=cpu"], "cpu"),
+        (("cpu",), 1, [], "default"),
+    ],
+)
+def test_auto_is_the_fastest_for_the_device(
+    names: tuple[str, ...], gpus: int, overrides: list[str], expected: str, built: Built
+) -> None:
+    built(*names, gpus=gpus)
+    assert validate(config(*overrides)).kernels.name == expected
+
+
+@pytest.mark.parametrize(
+    ("names", "gpus", "overrides", "parts"),
+    [
+        ((), 0, ["kernels=cpu"], ["kernels=cpu is not available here", "C++ compiler"]),
+        (("cpu",), 0, ["kernels=cuda"], ["kernels=cuda is not available here", "auto or default or cpu"]),
+        (("cpu", "cuda"), 1, ["kernels=cpu"], ["kernels=cpu cannot run on cuda"]),
+        ((), 0, ["task=overhead"], ["kernels=auto", "task=overhead", "C++ compiler", "kernels=default"]),
+        (("cpu",), 1, ["task=overhead"], ["cluster.device=cuda", "nvcc", "kernels=default"]),
+    ],
+)
+def test_what_cannot_run_is_refused(
+    names: tuple[str, ...], gpus: int, overrides: list[str], parts: list[str], built: Built
+) -> None:
+    built(*names, gpus=gpus)
+    with pytest.raises(ConfigError) as refused:
+        validate(config(*overrides))
+    assert "\n" not in str(refused.value)
+    assert all(part in str(refused.value) for part in parts), str(refused.value)
+
+
+def test_who_asks_for_the_slow_definition_may_time_it(built: Built) -> None:
+    built()
+    assert validate(config("task=overhead", "kernels=default")).kernels.name == "default"
+
+
+class SeenError(Exception):
+    """Ends what is started when it has got as far as to use a backend."""
+
+
+@pytest.fixture
+def used() -> Iterator[list[str]]:
+    """Backends in use where `stop` was called; what was in use before is in use afterwards."""
+    before = backends._active
+    yield []
+    assert backends._active == before
+
+
+def stop(used: list[str]) -> Callable[..., Any]:
+    def note(*args: Any, **kwargs: Any) -> Any:
+        used.append(backends._active)
+        raise SeenError
+
+    return note
+
+
+def test_it_takes_effect_in_training(
+    used: list[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(worker, "build", stop(used))
+    with pytest.raises(SeenError):
+        worker.train(validate(config("kernels=default")), tmp_path, torch.device("cpu"), writes=False)
+    assert used == ["default"]
+
+
+def test_it_takes_effect_in_replay(used: list[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    np.savez(tmp_path / "own.npz", gradients=np.ones((2, 300), np.float32))
+    chosen = ["task=replay", f"gradients={tmp_path}/own.npz", "kernels=default"]
+    monkeypatch.setattr(replay.Replay, "repeat", stop(used))
+    with pytest.raises(SeenError):
+        replay.run(validate_any(compose(chosen)), tmp_path / "out")
+    assert used == ["default"]
+
+
+def test_it_takes_effect_in_overhead(
+    used: list[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    @contextmanager
+    def joined(*args: Any) -> Iterator[torch.device]:
+        yield torch.device("cpu")
+
+    monkeypatch.setattr(rank, "joined_process_group", joined)
+    monkeypatch.setattr(rank, "Stepper", stop(used))
+    with pytest.raises(SeenError):
+        rank.benchmark_rank(validate(config("task=overhead", "kernels=default")), tmp_path, tmp_path, 0)
+    assert used == ["default"]
