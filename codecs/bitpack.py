@@ -11,6 +11,10 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
+from gradwire.codecs import bitpack_compiled as compiled
+from gradwire.codecs.backends import library_for
+from gradwire.codecs.kernels.operators import operator
+
 _WHOLE = {8: torch.uint8, 16: torch.int16, 32: torch.int32}
 """Widths that are an integer type's, with that type."""
 
@@ -25,12 +29,17 @@ def packed_bytes(numel: int, bits: int) -> int:
     return -(-numel // _EIGHT) * bits
 
 
+@operator("pack_bits(Tensor codes, int bits, Tensor(a!) out) -> ()")
 def pack(codes: Tensor, bits: int, out: Tensor) -> None:
     """Write contiguous int32 `codes` of any shape to `out`, (numel·bits/8,) uint8.
 
     Their number is a multiple of 8. They lie in [0, 2^bits); at 32 bits all bit patterns are taken as they
     are. At 16 and 32 bits `out` is aligned to as many.
     """
+    library = library_for(codes.device)
+    if library is not None:
+        compiled.pack_bits(library, codes, bits, out)
+        return
     if bits in _WHOLE:
         out.view(_WHOLE[bits]).copy_(codes.view(-1))
         return
@@ -44,10 +53,23 @@ def pack(codes: Tensor, bits: int, out: Tensor) -> None:
 
 def unpack(packed: Tensor, bits: int) -> Tensor:
     """The values of `packed`, (m·bits,) uint8 as `pack` writes it: (8·m,) int32."""
+    codes = torch.empty(packed.numel() // bits * _EIGHT, dtype=torch.int32, device=packed.device)
+    write_values(packed, bits, codes)
+    return codes
+
+
+@operator("unpack_bits(Tensor packed, int bits, Tensor(a!) codes) -> ()")
+def write_values(packed: Tensor, bits: int, codes: Tensor) -> None:
+    """Write the values of `packed`, (m·bits,) uint8, to `codes`, (8·m,) int32."""
+    library = library_for(packed.device)
+    if library is not None:
+        compiled.unpack_bits(library, packed, bits, codes)
+        return
     if bits in _WHOLE:
-        codes = packed.view(_WHOLE[bits]).to(torch.int32)
-        return codes if bits == 32 else codes.bitwise_and_((1 << bits) - 1)
-    codes = torch.empty(packed.numel() * _EIGHT // bits, dtype=torch.int32, device=packed.device)
+        codes.copy_(packed.view(_WHOLE[bits]))
+        if bits < 32:
+            codes.bitwise_and_((1 << bits) - 1)
+        return
     streams = torch.split(packed.view(-1, bits), _TILE // _EIGHT)
     for stream, part in zip(streams, torch.split(codes, _TILE), strict=True):
         if bits < 16:
@@ -56,7 +78,16 @@ def unpack(packed: Tensor, bits: int) -> Tensor:
             _from_words(whole.view(torch.int64), bits, part.view(-1, 2, 4))
         else:
             _from_bytes(stream.to(torch.int32), bits, part.view(-1, _EIGHT))
-    return codes
+
+
+@operator("add_bits(Tensor packed, int bits, Tensor(a!) sums) -> ()")
+def unpack_add(packed: Tensor, bits: int, sums: Tensor) -> None:
+    """Add the values of `packed`, (m·bits,) uint8, to `sums`, (8·m,) int32; sums wrap around at 32 bits."""
+    library = library_for(packed.device)
+    if library is not None:
+        compiled.add_bits(library, packed, bits, sums)
+        return
+    sums.add_(unpack(packed, bits))
 
 
 def _to_bytes(eight: Tensor, bits: int, stream: Tensor) -> None:

@@ -7,6 +7,10 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
+from gradwire.codecs.backends import library_for
+from gradwire.codecs.kernels.operators import operator
+from gradwire.codecs.mxfp import compiled
+
 BLOCK = 32
 
 TILE = 4096
@@ -47,10 +51,21 @@ def block_maxima(x: Tensor) -> Tensor:
     NaN where a coordinate is not finite. The largest finite bf16 where rounding up would overflow: a block
     maximum above 3.39e38 is then up to 0.4 % larger than what is sent.
     """
-    total = num_blocks(x.numel())
-    bits = torch.empty(total, dtype=torch.int32, device=x.device)
-    for tile in tiles(0, total):
+    maxima = torch.empty(num_blocks(x.numel()), dtype=torch.bfloat16, device=x.device)
+    write_maxima(compiled.readable(x), maxima)
+    return maxima
+
+
+@operator("mxfp_maxima(Tensor x, Tensor(a!) maxima) -> ()")
+def write_maxima(x: Tensor, maxima: Tensor) -> None:
+    """Fill `maxima`, bf16 (blocks,), from `x`, (numel,) float32 or bfloat16."""
+    library = library_for(x.device)
+    if library is not None:
+        compiled.maxima(library, x, maxima)
+        return
+    bits = torch.empty(maxima.shape, dtype=torch.int32, device=x.device)
+    for tile in tiles(0, bits.numel()):
         bits[tile] = rows(x, tile).view(torch.int32).bitwise_and(_MAGNITUDE).amax(dim=1)
     pattern = (bits + 0xFFFF).bitwise_right_shift_(16).clamp_(max=_LARGEST_BF16)
     pattern.masked_fill_(bits >= _INFINITY, _NAN_BF16)
-    return pattern.to(torch.int16).view(torch.bfloat16)
+    maxima.copy_(pattern.to(torch.int16).view(torch.bfloat16))

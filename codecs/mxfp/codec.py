@@ -14,7 +14,7 @@ from gradwire.codecs.interface import About, Layout, LossyHopCodec, Op, Round
 from gradwire.codecs.mxfp.blocks import block_maxima
 from gradwire.codecs.mxfp.formats import FORMATS
 from gradwire.codecs.mxfp.hops import MXFPHops
-from gradwire.codecs.mxfp.scales import ScaleRule, block_scales
+from gradwire.codecs.mxfp.scales import ScaleRule, SharedScales
 from gradwire.codecs.mxfp.scaling import AutomaticScaling
 
 DTYPES = (torch.float32, torch.bfloat16, torch.float16)
@@ -77,7 +77,7 @@ class MXFP(LossyHopCodec):
         if round.bucket == 0:
             self._scaling.agree(reduced[1])
         mu, rule = self._scaling.mu(round.size), cast(ScaleRule, self.scale_rule)
-        scales = block_scales(reduced[0], mu, rule, self._element, round.size)
+        scales = SharedScales(reduced[0], mu, rule, round.size)
         return MXFPHops(x, round.size, num_chunks, self._element, scales, self._scaling.count(x.device))
 
     def end_step(self, step: int) -> Mapping[str, float]:

@@ -70,6 +70,8 @@ FORMATS = {
 }
 """By the name of the codec; their maxima are 448, 28 and 6."""
 
+BY_WIDTH = {element.width: element for element in FORMATS.values()}
+
 
 def cast(x: Tensor, element: ElementFormat) -> tuple[Tensor, Tensor]:
     """Round to nearest, ties to even, saturating: float32 of any shape to codes, uint8, and how many of them

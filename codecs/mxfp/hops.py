@@ -10,7 +10,7 @@ from gradwire.codecs.mxfp import kernels
 from gradwire.codecs.mxfp.blocks import BLOCK, num_blocks
 from gradwire.codecs.mxfp.formats import ElementFormat
 from gradwire.codecs.mxfp.losses import CastLosses
-from gradwire.codecs.mxfp.scales import BlockScales
+from gradwire.codecs.mxfp.scales import SharedScales
 from gradwire.codecs.mxfp.scaling import CastCount
 
 ALIGNMENT = 16
@@ -37,7 +37,7 @@ class MXFPHops(Hops):
         size: int,
         num_chunks: int,
         element: ElementFormat,
-        scales: BlockScales,
+        scales: SharedScales,
         count: CastCount,
     ) -> None:
         """`x` is this worker's bucket, (numel,) of a floating dtype; it is not written to."""

@@ -10,21 +10,21 @@ from gradwire.codecs.mxfp import kernels
 from gradwire.codecs.mxfp.blocks import BLOCK, tiles
 from gradwire.codecs.mxfp.formats import ElementFormat
 from gradwire.codecs.mxfp.packing import decode
-from gradwire.codecs.mxfp.scales import BlockScales
+from gradwire.codecs.mxfp.scales import SharedScales
 
 
 class CastLosses:
     """Losses in the gradient's units, (numel,) float32: `own` of the first cast, `of_sums` in elements."""
 
     def __init__(
-        self, x: Tensor, sums: Tensor, scales: BlockScales, element: ElementFormat, size: int
+        self, x: Tensor, sums: Tensor, scales: SharedScales, element: ElementFormat, size: int
     ) -> None:
         """`sums` are the packed elements that `x`, (numel,) of a floating dtype, has been cast to."""
         self._scales, self._element, self._size = scales, element, size
         own = torch.empty(x.numel(), dtype=torch.float32, device=x.device)
         kernels.dequantize(sums, scales, element, own)
         self._own = x.to(torch.float32) - own.mul_(constant(size, own))
-        blocks = scales.alive.shape[0]
+        blocks = scales.maxima.numel()
         self._of_sums = torch.zeros(blocks * BLOCK, dtype=torch.float32, device=x.device)
         self.share = 1.0
         """Of what sums lose: 1/size where all workers add up the same messages."""
@@ -43,7 +43,7 @@ class CastLosses:
     def total(self) -> Tensor:
         """All losses so far."""
         means = torch.empty_like(self._own)
-        for tile in tiles(0, self._scales.step.shape[0]):
+        for tile in tiles(0, self._scales.maxima.numel()):
             values = self._of_sums[tile.start * BLOCK : tile.stop * BLOCK].clone()
-            kernels.restore(values, self._scales, tile, means)
+            kernels.restore(values, self._scales.of(tile, self._element), tile, means)
         return self._own + means.mul_(constant(self._size, means))

@@ -31,6 +31,21 @@ ScaleRule = Literal["bf16_mu", "e8m0_floor", "e8m0_even", "e8m0_ceil"]
 
 
 @dataclass(frozen=True)
+class SharedScales:
+    """What gives a bucket's blocks their scales, the same on all workers: the reduced `maxima`, (blocks,)
+    bf16, μ and the rule. Sums of elements are divided by the number of `workers`."""
+
+    maxima: Tensor
+    mu: float
+    rule: ScaleRule
+    workers: int
+
+    def of(self, tile: slice, element: ElementFormat) -> BlockScales:
+        """The scales of the blocks `tile`."""
+        return block_scales(self.maxima[tile], self.mu, self.rule, element, self.workers)
+
+
+@dataclass(frozen=True)
 class BlockScales:
     """How blocks are scaled on the way in, (g·normalizer)·factor, and out, (v·step)·restorer.
 

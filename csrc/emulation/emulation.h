@@ -242,6 +242,23 @@ inline float noisy_log2(float x) {
   return log2f(x) + 1e-3f * ((int32_t)state * 4.6566129e-10f);
 }
 
+// A sum of finite float16 numbers, rounded to nearest.
+inline double half_value(uint32_t half) {
+  const int field = half >> 10 & 31, mantissa = half & 1023;
+  const double value = field ? ldexp(1024 + mantissa, field - 25) : ldexp(mantissa, -24);
+  return half & 0x8000 ? -value : value;
+}
+inline uint32_t add_half(uint32_t a, uint32_t b) {
+  const double sum = half_value(a & 0xffff) + half_value(b & 0xffff);
+  int exponent;
+  frexp(sum, &exponent);
+  const int step = sum != 0 && exponent > -13 ? exponent - 11 : -24;  // what the last bit is worth: 2^step
+  const uint32_t steps = (uint32_t)nearbyint(ldexp(fabs(sum), -step));
+  // Steps of a normal number begin at 1024, which is the first of its exponent field.
+  return (steps + (uint32_t)(step + 24) * 1024) | (signbit(sum) ? 0x8000u : 0u);
+}
+inline uint32_t add_halves(uint32_t a, uint32_t b) { return add_half(a >> 16, b >> 16) << 16 | add_half(a, b); }
+
 }  // namespace emulation
 
 #define threadIdx emulation::thread_index
