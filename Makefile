@@ -53,10 +53,14 @@ wheel: $(INSTALLED)
 faults: $(INSTALLED)
 	$(RUN) tests/harness/launch/faults.py --points 24
 
-# On a machine with a GPU whose Python ($(PYTHON)) has torch and the other packages; needs no network.
+# On a machine with a GPU whose Python ($(PYTHON)) has torch and the other packages; needs no network, but nvcc.
+# What it measures is left in $(GPU_RESULTS), with device, driver and date, to be committed.
+GPU_RESULTS ?= results/gpu/$(shell date +%F)
 gpu:
-	$(PYTHON) -m pip install --quiet --no-build-isolation --no-deps -e .
+	GRADWIRE_CUDA=ON $(PYTHON) -m pip install --quiet --no-build-isolation --no-deps -e .
 	OMP_NUM_THREADS=1 $(PYTHON) -m pytest tests/gpu
+	OMP_NUM_THREADS=1 $(PYTHON) run.py task=bench kernels=cuda cluster.device=cuda \
+	  "bench.sizes=[16777216,134217728]" hydra.run.dir=$(GPU_RESULTS)
 
 lint: $(INSTALLED)
 	$(VENV)/bin/ruff check .

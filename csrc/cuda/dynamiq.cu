@@ -1,7 +1,7 @@
 // One hop of DynamiQ. Half a warp has a super-group, a lane sixteen of its coordinates: what is done once for a
 // group is done once, maxima take few exchanges, codes are stored by whole words. A warp has two super-groups of
 // the same width, so that it does not diverge. All widths of a message are one launch.
-#include "dynamiq_encode.cuh"
+#include "dynamiq_encode.h"
 
 using namespace gradwire;
 using namespace gradwire_cuda;

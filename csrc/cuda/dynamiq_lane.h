@@ -1,6 +1,6 @@
 // What one lane of a half-warp does: sixteen coordinates of a super-group, its codes, its place in a message.
 #pragma once
-#include "dynamiq_shared.cuh"
+#include "dynamiq_shared.h"
 
 namespace gradwire_cuda {
 

@@ -1,6 +1,6 @@
 // A lane's sixteen coordinates to its part of a message.
 #pragma once
-#include "dynamiq_lane.cuh"
+#include "dynamiq_lane.h"
 
 namespace gradwire_cuda {
 
