@@ -1,0 +1,78 @@
+"""The settings of a linear quantizer, and its operations on flat buffers (SDP4Bit §2.3, §3; ZeRO++)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+from torch import Tensor
+
+from gradwire.codecs.linear.kernels import linear_add, linear_dequantize, linear_quantize, linear_reduce
+from gradwire.codecs.linear.message import BLOCK, MessageFormat, Scales
+from gradwire.codecs.linear.rounding import LARGEST, RoundingNoise
+
+Rounding = Literal["nearest", "stochastic"]
+
+
+@dataclass(frozen=True)
+class LinearQuantizer:
+    """Codes of `bits` bits relative to the largest magnitude of every `group` coordinates.
+
+    Buffers are flat, contiguous, float32 or bfloat16, of any length; a message is (message_bytes(numel),)
+    uint8 at a multiple of 16 bytes (`message` says what is in it). Raises ValueError for settings that are
+    not offered.
+    """
+
+    bits: int = 4  # 4 or 8
+    group: int = 128  # a power of two from 32 to 2048
+    scales: Scales = "float32"  # bfloat16 ones are rounded up
+    hadamard: bool = False  # what is quantized is the transform of every 32 coordinates
+    rounding: Rounding = "nearest"
+
+    def __post_init__(self) -> None:
+        MessageFormat(self.bits, self.group, self.scales)
+        if self.rounding not in get_args(Rounding):
+            raise ValueError(f"rounding={self.rounding}: choose one of {', '.join(get_args(Rounding))}")
+
+    @property
+    def format(self) -> MessageFormat:
+        return MessageFormat(self.bits, self.group, self.scales)
+
+    def message_bytes(self, numel: int) -> int:
+        """Bytes of the message of `numel` coordinates: (bits + 32/group)/8 each, but for the ends."""
+        return self.format.num_bytes(numel)
+
+    def quantize(self, x: Tensor, out: Tensor, noise: RoundingNoise | None = None, first: int = 0) -> None:
+        """Write the message of `x` to `out`.
+
+        Stochastic rounding needs the `noise` of this rank and step, and the index of the buffer's `first`
+        coordinate in it, a multiple of 32. Raises ValueError without it, or with one that is not used.
+        """
+        stochastic = self.rounding == "stochastic"
+        if stochastic != (noise is not None):
+            raise ValueError(f"rounding={self.rounding} {'needs' if stochastic else 'takes no'} noise")
+        if first % BLOCK or not 0 <= first <= LARGEST - x.numel() - self.group:
+            raise ValueError(f"first={first}: choose a multiple of {BLOCK} well below {LARGEST}")
+        settings = (self.bits, self.group, self.scales, self.hadamard, stochastic)
+        if noise is None:
+            linear_quantize(x, out, *settings)
+        else:
+            linear_quantize(x, out, *settings, first, *noise.bits.key, noise.rank)
+
+    def dequantize(self, message: Tensor, out: Tensor, hadamard: bool | None = None) -> None:
+        """Write the values of `message` to `out`, transformed back if they were transformed, or as `hadamard`
+        says."""
+        linear_dequantize(message, out, *self._decoding(hadamard))
+
+    def reduce(self, messages: Tensor, out: Tensor, hadamard: bool | None = None) -> None:
+        """Write the sum of the values of `messages`, (m, message_bytes) with contiguous rows, to `out`: in
+        float32, in the order of the rows, transformed back once in the end if they were transformed, or as
+        `hadamard` says (SDP4Bit, Algorithm 3: not between the levels)."""
+        linear_reduce(messages, out, *self._decoding(hadamard))
+
+    def add(self, message: Tensor, target: Tensor, hadamard: bool | None = None) -> None:
+        """Add the values of `message` to `target`, as `dequantize` has them: in float32, rounded once."""
+        linear_add(message, target, *self._decoding(hadamard))
+
+    def _decoding(self, hadamard: bool | None) -> tuple[int, int, str, bool]:
+        return self.bits, self.group, self.scales, self.hadamard if hadamard is None else hadamard
