@@ -1,4 +1,4 @@
-"""Private random bits for stochastic rounding: 32 for every coordinate of a bucket, others on every rank."""
+"""Private random bits for stochastic rounding: 16 for every coordinate of a bucket, others on every rank."""
 
 from __future__ import annotations
 
@@ -8,10 +8,13 @@ import torch
 from torch import Tensor
 
 from gradwire.codecs.interface import Round
-from gradwire.codecs.random import Key, philox4x32, stream_key
+from gradwire.codecs.random import Key, halves, philox4x32, stream_key
 
-_WORDS = 4
-"""Coordinates served by one counter: the words that a counter gives."""
+COUNTER = 8
+"""Coordinates served by one counter: the halves of the four words that it gives."""
+
+_BELOW = 1 << 15
+"""The middle of what 16 bits leave open of a word."""
 
 
 @dataclass(frozen=True)
@@ -26,18 +29,19 @@ class CoordinateBits:
     def of(cls, round: Round) -> CoordinateBits:
         return cls(stream_key(round.seed, round.step, round.layout.uid), round.rank)
 
-    def words(self, first: int, like: Tensor) -> Tensor:
-        """32-bit words for the coordinates from `first` on, as many as `like` has: int64 of its shape.
+    def dithers(self, first: int, like: Tensor) -> Tensor:
+        """Integers below 2¹⁶ for the coordinates from `first` on, as many as `like` has: int32 of its shape.
 
-        `first` and their number are multiples of 4.
+        `first` and their number are multiples of 8. With 16 bits the probability of rounding up is right to
+        within 2⁻¹⁷; all 32 would cost twice as much, and random bits are the dearest part of an encoding.
         """
-        assert first % _WORDS == 0 and like.numel() % _WORDS == 0
-        start = first // _WORDS
-        counter = torch.arange(start, start + like.numel() // _WORDS, device=like.device)
+        assert first % COUNTER == 0 and like.numel() % COUNTER == 0
+        start = first // COUNTER
+        counter = torch.arange(start, start + like.numel() // COUNTER, device=like.device)
         zero = torch.zeros((), dtype=torch.int64, device=like.device)
         words = philox4x32((counter, zero + self.rank, zero, zero), self.key)
-        return torch.stack(words, dim=-1).view(like.shape)
+        return halves(words).view(like.shape)
 
-    def uniforms(self, first: int, like: Tensor) -> Tensor:
-        """Multiples of 2⁻²⁴ in [0, 1), float32, from the words' upper bits."""
-        return (self.words(first, like) >> 8).to(torch.float32).mul_(2.0**-24)
+    def words(self, first: int, like: Tensor) -> Tensor:
+        """The same as the upper half of 32-bit words whose lower half is 2¹⁵: int64."""
+        return (self.dithers(first, like).to(torch.int64) << 16).bitwise_or_(_BELOW)

@@ -12,11 +12,11 @@ import torch
 from torch import Tensor
 
 from gradwire.codecs.interface import About, LossyHopCodec, Round
-from gradwire.codecs.sums import SumHops
+from gradwire.codecs.sums import SliceCoder, SumHops
 
 
 @dataclass(frozen=True)
-class Cast:
+class Cast(SliceCoder):
     """Slices in another floating dtype."""
 
     dtype: torch.dtype

@@ -8,9 +8,11 @@ import torch
 from torch import Tensor
 
 from gradwire.codecs.checks import check_choice
-from gradwire.codecs.floats import fold
+from gradwire.codecs.group_sums import exponents, group_sums, largest_magnitudes, normalizers, restorers
 from gradwire.codecs.groups import GROUP_SIZES, GroupCoder
 from gradwire.codecs.interface import About, LossyHopCodec, Round
+from gradwire.codecs.kernels.operators import operator
+from gradwire.codecs.signs_compiled import SignKernels
 from gradwire.codecs.sums import SumHops
 
 
@@ -26,19 +28,53 @@ class SignCoder(GroupCoder):
     def scales_per_group(self) -> int:
         return 2
 
+    @property
+    def kernels(self) -> SignKernels:
+        return SignKernels(self.group)
+
     def quantize(self, rows: Tensor, first: int, numel: int) -> tuple[Tensor, Tensor]:
-        negative, wide = rows < 0, rows.to(torch.float64)
-        coordinates = torch.full((len(rows),), self.group, device=rows.device)
-        coordinates[-1] -= rows.numel() - numel
+        negative = rows < 0
+        counts = torch.full((len(rows),), self.group, device=rows.device)
+        counts[-1] -= rows.numel() - numel
         below = negative.sum(dim=1)
-        counts = torch.stack((coordinates - below, below), dim=1).clamp_(min=1)
-        sums = torch.stack((fold(wide.clamp(min=0)), fold(wide.clamp(max=0))), dim=1)
-        finite = sums.isfinite().all(dim=1, keepdim=True)
-        means = sums.div_(counts).to(torch.float32).masked_fill_(~finite, torch.nan)
+        counts = torch.stack((counts - below, below), dim=1).clamp_(min=1).to(torch.float32)
+        largest = largest_magnitudes(rows)
+        finite = largest.isfinite()
+        field = exponents(largest.masked_fill(~finite, 0.0))
+        scaled = rows * normalizers(field)
+        parts = scaled.masked_fill(negative, 0.0), scaled.masked_fill(~negative, 0.0)
+        means = torch.cat([group_sums(part) for part in parts], dim=1).div_(counts) * restorers(field)
+        # Of magnitudes near float32's largest the rounded sum may be too large by its last bit.
+        means = torch.where(means.abs() > largest, largest.copysign(means), means)
+        means.masked_fill_(~finite, torch.nan)
         return means, negative.to(torch.int32)
 
     def dequantize(self, scales: Tensor, codes: Tensor) -> Tensor:
         return torch.where(codes > 0, scales[:, 1:], scales[:, :1])
+
+
+@operator("signs_encode(Tensor values, int group, Tensor(a!) out) -> ()")
+def signs_encode(values: Tensor, group: int, out: Tensor) -> None:
+    """Encode (numel,) floating-point `values` to all of `out`."""
+    SignCoder(group, 1).encode(values, 0, out)
+
+
+@operator("signs_add_encode(Tensor message, Tensor sums, int group, Tensor(a!) out) -> ()")
+def signs_add_encode(message: Tensor, sums: Tensor, group: int, out: Tensor) -> None:
+    """Encode the sum of (numel,) float32 `sums` and what `message` stands for to all of `out`."""
+    SignCoder(group, 1).accumulate_encode(message, 0, sums, out)
+
+
+@operator("signs_decode(Tensor message, int group, Tensor(a!) values) -> ()")
+def signs_decode(message: Tensor, group: int, values: Tensor) -> None:
+    """Fill (numel,) float32 `values`."""
+    SignCoder(group, 1).decode_into(message, 0, values)
+
+
+@operator("signs_add(Tensor message, int group, Tensor(a!) sums) -> ()")
+def signs_add(message: Tensor, group: int, sums: Tensor) -> None:
+    """Add to (numel,) float32 `sums`."""
+    SignCoder(group, 1).accumulate(message, 0, sums)
 
 
 @dataclass

@@ -11,32 +11,45 @@ from torch import Tensor
 from gradwire.codecs.checks import check_choice, check_range
 from gradwire.codecs.coordinate_bits import CoordinateBits
 from gradwire.codecs.feedback import feedback_diverges
-from gradwire.codecs.floats import constant, fold
+from gradwire.codecs.floats import constant
+from gradwire.codecs.group_sums import exponents, group_sums, largest_magnitudes, normalizers, restorers
 from gradwire.codecs.groups import GROUP_SIZES, GroupCoder
 from gradwire.codecs.interface import About, Layout, LossyHopCodec, Round
+from gradwire.codecs.kernels.operators import operator
+from gradwire.codecs.levels_compiled import LevelKernels
 from gradwire.codecs.sums import SumHops
 
 Norm = Literal["l2", "max"]
 
+_DITHER_BITS = 16
 
-def group_norms(rows: Tensor, norm: Norm) -> Tensor:
-    """Norm of every row of (groups, group) float32: (groups, 1) float32, no less than any magnitude.
 
-    NaN where a coordinate is not finite or the norm exceeds float32's range. In float64, squares of float32
-    neither overflow nor vanish.
+def group_norms(rows: Tensor, norm: Norm) -> tuple[Tensor, Tensor, Tensor]:
+    """Of every row of (groups, group) float32 the norm, no less than any magnitude; the power of two that
+    brings the largest magnitude near 1; and the norm of the row times it, 1 for want of one: (groups, 1)
+    float32 each.
+
+    The norm is NaN where a coordinate is not finite or it exceeds float32's range.
     """
-    if norm == "max":
-        norms = rows.abs().amax(dim=1, keepdim=True)
-    else:
-        norms = fold(rows.to(torch.float64).square_()).sqrt_().to(torch.float32)[:, None]
-    return norms.masked_fill_(~norms.isfinite(), torch.nan)
+    largest = largest_magnitudes(rows)
+    finite = largest.isfinite()
+    field = exponents(largest.masked_fill(~finite, 0.0))
+    normalizer = normalizers(field)
+    normalized = largest * normalizer
+    if norm == "l2":
+        # PyTorch's float32 square root is not always the nearest one; rounded from float64 it is.
+        normalized = group_sums((rows * normalizer).square_()).double().sqrt_().to(torch.float32)
+    norms = normalized * restorers(field)
+    norms.masked_fill_(~(finite & norms.isfinite()), torch.nan)
+    return norms, normalizer, normalized.masked_fill_(~(norms > 0), 1.0)
 
 
 @dataclass(frozen=True)
 class LevelCoder(GroupCoder):
     """The magnitude in units of norm/s, s = 2^(bits − 1) − 1, rounded stochastically, and above it the sign.
 
-    The norm is a float32; where it is NaN the whole group becomes NaN. Unbiased to within 2⁻²⁴ of a unit.
+    The norm is a float32; where it is NaN the whole group becomes NaN, and its codes are zeros. Unbiased to
+    within 2⁻¹⁷ of a unit.
     """
 
     norm: Norm
@@ -47,18 +60,73 @@ class LevelCoder(GroupCoder):
         """s."""
         return (1 << (self.bits - 1)) - 1
 
+    @property
+    def kernels(self) -> LevelKernels:
+        return LevelKernels(self.group, self.bits, self.norm, self.random.key, self.random.rank)
+
     def quantize(self, rows: Tensor, first: int, numel: int) -> tuple[Tensor, Tensor]:
-        norms = group_norms(rows, self.norm)
-        # After rounding, too, |x|/norm ≤ 1 and s times it ≤ s. A group that is NaN is sent as zeros.
-        position = (rows.abs() / norms.masked_fill(norms == 0, 1.0)).mul_(float(self.levels)).nan_to_num_(0.0)
-        level = position.floor()
-        level += self.random.uniforms(first, rows) < position.sub_(level)
+        norms, normalizer, normalized = group_norms(rows, self.norm)
+        rows = rows.masked_fill(norms.isnan(), 0.0)
+        # Positions among levels in units of 2⁻¹⁶, to which a dither of as many bits is added. Also after
+        # rounding none is above the last level's.
+        last = constant(self.levels << _DITHER_BITS, rows)
+        position = torch.minimum((rows.abs() * normalizer).mul_(last / normalized), last)
+        position = position.add_(0.5).to(torch.int32)
+        level = position.add_(self.random.dithers(first, rows)) >> _DITHER_BITS
         sign = (rows.view(torch.int32) >> (32 - self.bits)).bitwise_and_(self.levels + 1)
-        return norms, level.to(torch.int32).bitwise_or_(sign)
+        return norms, level.bitwise_or_(sign)
 
     def dequantize(self, scales: Tensor, codes: Tensor) -> Tensor:
         signed = torch.where(codes > self.levels, (self.levels + 1) - codes, codes)
         return signed.to(torch.float32).mul_(scales / constant(self.levels, scales))
+
+
+@operator(
+    "levels_encode(Tensor values, int first, int group, int bits, str norm, int key0, int key1, int rank, "
+    "Tensor(a!) out) -> ()"
+)
+def levels_encode(
+    values: Tensor, first: int, group: int, bits: int, norm: str, key0: int, key1: int, rank: int, out: Tensor
+) -> None:
+    """Encode (numel,) floating-point `values`, the bucket's coordinates from `first` on, to all of `out`."""
+    LevelCoder(group, bits, cast(Norm, norm), CoordinateBits((key0, key1), rank)).encode(values, first, out)
+
+
+@operator(
+    "levels_add_encode(Tensor message, Tensor sums, int first, int group, int bits, str norm, int key0, "
+    "int key1, int rank, Tensor(a!) out) -> ()"
+)
+def levels_add_encode(
+    message: Tensor,
+    sums: Tensor,
+    first: int,
+    group: int,
+    bits: int,
+    norm: str,
+    key0: int,
+    key1: int,
+    rank: int,
+    out: Tensor,
+) -> None:
+    """Encode the sum of (numel,) float32 `sums` and what `message` stands for to all of `out`."""
+    coder = LevelCoder(group, bits, cast(Norm, norm), CoordinateBits((key0, key1), rank))
+    coder.accumulate_encode(message, first, sums, out)
+
+
+@operator("levels_decode(Tensor message, int group, int bits, Tensor(a!) values) -> ()")
+def levels_decode(message: Tensor, group: int, bits: int, values: Tensor) -> None:
+    """Fill (numel,) float32 `values`."""
+    _decoder(group, bits).decode_into(message, 0, values)
+
+
+@operator("levels_add(Tensor message, int group, int bits, Tensor(a!) sums) -> ()")
+def levels_add(message: Tensor, group: int, bits: int, sums: Tensor) -> None:
+    """Add to (numel,) float32 `sums`."""
+    _decoder(group, bits).accumulate(message, 0, sums)
+
+
+def _decoder(group: int, bits: int) -> LevelCoder:
+    return LevelCoder(group, bits, "max", CoordinateBits((0, 0), 0))
 
 
 def lost_share(group: int, levels: int, norm: Norm) -> float:

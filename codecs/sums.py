@@ -15,7 +15,7 @@ from gradwire.codecs.interface import Hops
 
 
 class SliceCoder(Protocol):
-    """How slices of a bucket are encoded in one round of one worker.
+    """How slices of a bucket are encoded in one round of one worker: a base class.
 
     Slices begin at multiples of `unit` coordinates, and only the bucket's last one ends elsewhere: `unit`
     coordinates take a multiple of 16 bytes, so every slice's bytes are aligned. `first` is the index of a
@@ -36,6 +36,18 @@ class SliceCoder(Protocol):
     def decode(self, message: Tensor, first: int, numel: int) -> Tensor:
         """(numel,) float32; may be a view of the message."""
         ...
+
+    def decode_into(self, message: Tensor, first: int, values: Tensor) -> None:
+        """The same, written to `values`, (numel,) float32."""
+        values.copy_(self.decode(message, first, values.numel()))
+
+    def accumulate(self, message: Tensor, first: int, sums: Tensor) -> None:
+        """The same, added to `sums`, (numel,) float32; one operation where that pays."""
+        sums.add_(self.decode(message, first, sums.numel()))
+
+    def accumulate_encode(self, message: Tensor, first: int, sums: Tensor, out: Tensor) -> None:
+        """Encode the sum of (numel,) float32 `sums`, left unchanged, and what `message` stands for."""
+        self.encode(sums + self.decode(message, first, sums.numel()), first, out)
 
 
 def chunk_bounds(numel: int, num_chunks: int, unit: int = 8) -> list[int]:
@@ -73,26 +85,35 @@ class SumHops(Hops):
             start = stop
         return found
 
-    def _decoded(self, message: Tensor, place: slice) -> Tensor:
-        return self._coder.decode(message, place.start, place.stop - place.start)
-
     def encode(self, chunks: range, out: Tensor) -> None:
         for place, message in self._slices(chunks, out):
             self._coder.encode(self._sums[place], place.start, message)
             if self._losses is not None:
-                self._losses[place] = self._sums[place] - self._decoded(message, place)
+                decoded = self._coder.decode(message, place.start, place.stop - place.start)
+                torch.sub(self._sums[place], decoded, out=self._losses[place])
 
     def accumulate(self, message: Tensor, chunks: range) -> None:
         for place, part in self._slices(chunks, message):
-            self._sums[place].add_(self._decoded(part, place))
+            self._coder.accumulate(part, place.start, self._sums[place])
+
+    def accumulate_encode(self, message: Tensor, chunks: range, out: Tensor) -> None:
+        if self._losses is not None:  # which are of the sums
+            super().accumulate_encode(message, chunks, out)
+            return
+        parts = zip(self._slices(chunks, message), self._slices(chunks, out), strict=True)
+        for (place, received), (_, sent) in parts:
+            self._coder.accumulate_encode(received, place.start, self._sums[place], sent)
 
     def seal(self, message: Tensor | None, chunks: range, out: Tensor) -> None:
-        super().seal(message, chunks, out)
+        if message is None:
+            self.encode(chunks, out)
+        else:
+            self.accumulate_encode(message, chunks, out)
         self.decode(out, chunks)
 
     def decode(self, message: Tensor, chunks: range) -> None:
         for place, part in self._slices(chunks, message):
-            self._sums[place].copy_(self._decoded(part, place))
+            self._coder.decode_into(part, place.start, self._sums[place])
 
     def finish(self) -> Tensor:
         return self._sums.div_(constant(self._size, self._sums)).to(self._dtype)

@@ -14,12 +14,12 @@ from gradwire.codecs.interface import About, Layout, LossyHopCodec, Round
 from gradwire.codecs.sums import SumHops
 from gradwire.codecs.tfp.coder import TruncationCoder
 from gradwire.codecs.tfp.formats import truncated_format
-from gradwire.codecs.tfp.scales import BLOCK
+from gradwire.codecs.tfp.scales import BLOCK, WIDEST_SCALED
 
 Rounding = Literal["stochastic", "truncate"]
 Scale = Literal["block", "all", "none"]
 
-_SCALED_BITS: dict[Scale, int] = {"block": 6, "all": 9, "none": 0}
+_SCALED_BITS: dict[Scale, int] = {"block": 6, "all": WIDEST_SCALED, "none": 0}
 """The widest formats that have block scales."""
 
 _LOST_SHARES = {2: 0.8, 3: 0.1}

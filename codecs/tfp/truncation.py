@@ -37,9 +37,9 @@ def _position(magnitude: Tensor, target: TruncatedFormat) -> Tensor:
 def truncate(x: Tensor, target: TruncatedFormat, words: Tensor | None = None) -> Tensor:
     """The codes of float32 `x`: int32 of its shape, all bits of it at 32 bits.
 
-    Without `words` towards zero; with them, 32 random bits for every element as int64, stochastically. What
-    exceeds the largest finite value becomes it. NaN stays NaN, and infinities stay where the format has them
-    and become NaN where not.
+    Without `words` towards zero; with them, random in [0, 2³²) for every element as int64, stochastically.
+    What exceeds the largest finite value becomes it. NaN stays NaN, and infinities stay where the format has
+    them and become NaN where not.
     """
     bits = x.view(torch.int32)
     finite = x.isfinite()

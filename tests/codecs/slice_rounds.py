@@ -114,10 +114,38 @@ def ring_mean(xs: Sequence[Vector], unit: int, quantize: Quantize) -> Vector:
     return mean
 
 
-def random_word(coordinate: int, rank: int, seed: int = 0, step: int = 0) -> int:
-    """The 32 bits by which a rank rounds a coordinate of the bucket."""
+def dither(coordinate: int, rank: int, seed: int = 0, step: int = 0) -> int:
+    """The 16 bits by which a rank rounds a coordinate of the bucket."""
     key = stream_key(seed, step, Layout.flat(1, "bucket").uid)
-    return philox_words((coordinate // 4, rank, 0, 0), key)[coordinate % 4]
+    word = philox_words((coordinate // 8, rank, 0, 0), key)[coordinate % 8 // 2]
+    return word >> 16 * (coordinate % 2) & 0xFFFF
+
+
+def random_word(coordinate: int, rank: int, seed: int = 0, step: int = 0) -> int:
+    """The same as 32 bits of which the lower half is the middle."""
+    return (dither(coordinate, rank, seed, step) << 16) + (1 << 15)
+
+
+def power_near(values: Vector) -> np.float32:
+    """The power of two between a half and a quarter of the largest magnitude, not below 2⁻¹⁰¹."""
+    exponent = max(int(np.frexp(np.abs(values).max())[1]) - 2, -101)
+    return np.float32(2.0**exponent)
+
+
+def tree_sum(values: Vector) -> np.float32:
+    """Of float32 values, as many as a power of two: 16 neighbours, 32 of their sums, 8 of these, by halves;
+    beyond 4096 as the first 4096 plus the next."""
+
+    def halves(part: Vector) -> np.float32:
+        while len(part) > 1:
+            part = part[: len(part) // 2] + part[len(part) // 2 :]
+        return np.float32(part[0])
+
+    sums = np.array([halves(values[i : i + 16]) for i in range(0, len(values), 16)], np.float32)
+    total = sums[:256]
+    for start in range(256, len(sums), 256):
+        total = total + sums[start : start + 256]
+    return halves(np.array([halves(total[i : i + 32]) for i in range(0, len(total), 32)], np.float32))
 
 
 def as_bytes(tensor: Tensor) -> Tensor:

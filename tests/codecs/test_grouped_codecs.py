@@ -171,20 +171,23 @@ def test_randomness_depends_on_seed_step_and_rank_alone(name: str) -> None:
     assert torch.equal(first, mean_of(CODECS[name], xs, seed=3, step=4))
     assert not torch.equal(first, mean_of(CODECS[name], xs, seed=3, step=5))
     assert not torch.equal(first, mean_of(CODECS[name], xs, seed=4, step=4))
-    same = CoordinateBits((5, 6), 0).words(0, xs[0]), CoordinateBits((5, 6), 1).words(0, xs[0])
-    assert not (same[0] == same[1]).any()
+    same = (
+        CoordinateBits((5, 6), 0).dithers(0, xs[0][:496]),
+        CoordinateBits((5, 6), 1).dithers(0, xs[0][:496]),
+    )
+    assert (same[0] == same[1]).sum() <= 1
 
 
-def test_random_words_are_uniform_and_cut_anywhere() -> None:
-    """Means of all 32 bits, and the words of a part are a part of the words."""
+def test_dithers_are_uniform_and_cut_anywhere() -> None:
+    """Means of all 16 bits, and those of a part are a part of them."""
     like = torch.empty(40000)
+    dithers = CoordinateBits((7, 8), 3).dithers(0, like)
+    bits = (dithers[:, None] >> torch.arange(17)) & 1
+    assert (bits[:, :16].double().mean(dim=0) - 0.5).abs().max() < 0.5 * 4.5 / 40000**0.5
+    assert not bits[:, 16].any() and (dithers >= 0).all()
+    assert torch.equal(CoordinateBits((7, 8), 3).dithers(400, like[:80]), dithers[400:480])
     words = CoordinateBits((7, 8), 3).words(0, like)
-    bits = (words[:, None] >> torch.arange(32)) & 1
-    assert (bits.double().mean(dim=0) - 0.5).abs().max() < 0.5 * 4.5 / 40000**0.5
-    assert torch.equal(CoordinateBits((7, 8), 3).words(400, like[:80]), words[400:480])
-    uniforms = CoordinateBits((7, 8), 3).uniforms(0, like)
-    assert uniforms.min() >= 0 and uniforms.max() < 1
-    assert torch.equal(uniforms.double(), (words >> 8).double() / 2**24)
+    assert torch.equal(words, dithers.long() * 65536 + 32768)
 
 
 @pytest.mark.parametrize("topology", ["ring", "broadcast"])

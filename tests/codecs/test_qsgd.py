@@ -10,13 +10,15 @@ import torch
 from slice_rounds import (
     Cluster,
     Vector,
+    dither,
     heavy_tailed,
     mean_of,
-    random_word,
+    power_near,
     refusal,
     residuals,
     ring_mean,
     sent,
+    tree_sum,
 )
 
 from gradwire.codecs.coordinate_bits import CoordinateBits
@@ -29,24 +31,26 @@ def reference(values: Vector, first: int, rank: int, bits: int, group: int, norm
     """One encoding and decoding, coordinate by coordinate."""
     levels, decoded = 2 ** (bits - 1) - 1, np.empty_like(values)
     for start in range(0, len(values), group):
-        own = values[start : start + group]
-        squares = math.fsum(float(x) ** 2 for x in own)
-        scale = F32(math.sqrt(squares)) if norm == "l2" else np.abs(own).max()
-        for i, x in enumerate(own):
-            position = F32(F32(abs(x) / scale) * F32(levels)) if scale else F32(0)
-            uniform = (random_word(first + start + i, rank) >> 8) / 2**24
-            level = math.floor(position) + (uniform < float(position) - math.floor(position))
-            decoded[start + i] = math.copysign(F32(level) * F32(scale / F32(levels)), x)
+        own = np.zeros(group, F32)
+        own[: len(values) - start] = values[start : start + group]
+        unit = power_near(own)
+        scale = F32(math.sqrt(tree_sum((own / unit) ** 2))) if norm == "l2" else np.abs(own / unit).max()
+        for i, x in enumerate(values[start : start + group]):
+            position = F32(F32(abs(x) / unit) * F32(F32(levels * 2**16) / scale)) if scale else F32(0)
+            steps = int(F32(min(position, F32(levels * 2**16)) + F32(0.5)))
+            level = (steps + dither(first + start + i, rank)) // 2**16
+            decoded[start + i] = math.copysign(F32(level) * F32(F32(scale * unit) / F32(levels)), x)
     return decoded
 
 
 @pytest.mark.parametrize(
     ("bits", "group", "norm", "unit"),
-    [(4, 64, "l2", 256), (8, 32, "max", 128), (2, 16, "l2", 32), (3, 512, "max", 2048), (11, 8, "l2", 128)],
+    [(4, 64, "l2", 256), (8, 32, "max", 128), (2, 16, "l2", 32), (3, 512, "max", 2048), (11, 8, "l2", 128)]
+    + [(6, 1024, "l2", 4096), (8, 16384, "l2", 65536)],
 )
 def test_a_ring_is_the_references_bit_for_bit(bits: int, group: int, norm: str, unit: int) -> None:
     """Chunk boundaries too: `unit` is the number of coordinates that take a multiple of 16 bytes."""
-    xs = heavy_tailed(700, 3)
+    xs = heavy_tailed(max(700, group), 3)
     for x in xs:
         x[64:128] = 0
     mean = mean_of(lambda: QSGD(bits=bits, group=group, norm=norm), xs)
@@ -65,7 +69,7 @@ def coder(bits: int, group: int = 512, norm: Norm = "l2") -> LevelCoder:
 def test_what_arrives_are_neighbouring_levels(bits: int, norm: Norm) -> None:
     """Multiples of norm/s, less than one of them away, with the sign of the coordinate."""
     (x,) = heavy_tailed(1024, 1)
-    step = group_norms(x.view(2, 512), norm).double() / (2 ** (bits - 1) - 1)
+    step = group_norms(x.view(2, 512), norm)[0].double() / (2 ** (bits - 1) - 1)
     arrived = sent(coder(bits, norm=norm), x).view(2, 512).double()
     levels = arrived / step
     assert torch.allclose(levels, levels.round(), atol=1e-2 if bits == 16 else 1e-4)
@@ -95,10 +99,11 @@ def test_variance_is_that_of_stochastic_rounding() -> None:
 
 def test_norms_neither_overflow_nor_vanish() -> None:
     rows = torch.tensor([[3e30, 4e30], [3e-30, -4e-30], [3e38, 3e38], [torch.inf, 1.0], [0.0, 0.0]])
-    assert torch.allclose(group_norms(rows[:2], "l2"), torch.tensor([[5e30], [5e-30]]))
-    assert group_norms(rows, "l2").isnan().flatten().tolist() == [False, False, True, True, False]
-    assert torch.equal(group_norms(rows[:3], "max"), torch.tensor([[4e30], [4e-30], [3e38]]))
-    assert group_norms(rows, "max").isnan().flatten().tolist() == [False, False, False, True, False]
+    l2, largest = group_norms(rows, "l2")[0], group_norms(rows, "max")[0]
+    assert torch.allclose(l2[:2], torch.tensor([[5e30], [5e-30]]))
+    assert l2.isnan().flatten().tolist() == [False, False, True, True, False]
+    assert torch.equal(largest[:3], torch.tensor([[4e30], [4e-30], [3e38]]))
+    assert largest.isnan().flatten().tolist() == [False, False, False, True, False]
 
 
 def test_an_l2_norm_beyond_the_range_is_seen_by_all() -> None:

@@ -8,9 +8,10 @@ import torch
 from slice_rounds import (
     Cluster,
     Vector,
+    dither,
     heavy_tailed,
     mean_of,
-    random_word,
+    power_near,
     refusal,
     residuals,
     ring_mean,
@@ -29,9 +30,12 @@ def reference(values: Vector, first: int, rank: int, block: int) -> Vector:
     decoded = np.zeros_like(values)
     for start in range(0, len(values), block):
         own = values[start : start + block]
-        maximum = np.abs(own).max()
+        maximum, unit = np.abs(own).max(), power_near(own)
         for i, x in enumerate(own):
-            if maximum and (random_word(first + start + i, rank) >> 8) / 2**24 < float(F32(abs(x) / maximum)):
+            if not maximum:
+                continue
+            share = min(F32(F32(abs(x) / unit) * F32(F32(2**16) / F32(maximum / unit))), F32(2**16))
+            if int(F32(share + F32(0.5))) + dither(first + start + i, rank) >= 2**16:
                 decoded[start + i] = np.copysign(maximum, x)
     return decoded
 

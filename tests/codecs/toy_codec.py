@@ -9,11 +9,11 @@ from torch import Tensor
 
 from gradwire.codecs.interface import About, LossyHopCodec, Round
 from gradwire.codecs.registry import codec_classes, register_codec
-from gradwire.codecs.sums import SumHops
+from gradwire.codecs.sums import SliceCoder, SumHops
 
 
 @dataclass(frozen=True)
-class EveryFourth:
+class EveryFourth(SliceCoder):
     """Slices of which one coordinate in four is sent, as float32; which one depends on `turn`."""
 
     turn: int
