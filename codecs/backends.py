@@ -38,8 +38,8 @@ def choose_backend(name: str, device: str = "cpu") -> str:
     if name not in available:
         needed = "a C++ compiler" if name == "cpu" else "nvcc and a GPU with its driver"
         raise ValueError(
-            f"kernels={name} is not available here: it needs {needed} when gradwire is installed; choose auto "
-            f"or {' or '.join(available)}"
+            f"kernels={name} is not available here: it needs {needed} when gradwire is installed; choose "
+            f"auto or {' or '.join(available)}"
         )
     if name not in ("default", device):
         raise ValueError(f"kernels={name} cannot run on {device}; choose auto, default or {device}")
@@ -47,7 +47,7 @@ def choose_backend(name: str, device: str = "cpu") -> str:
 
 
 def use_backend(name: str) -> None:
-    """From now on run this backend, one of `BACKENDS`; `emulated` runs CUDA's sources on the CPU, for tests."""
+    """From now on run this backend, one of `BACKENDS`, or for tests `emulated`: CUDA's sources on the CPU."""
     global _active
     _active = name
 

@@ -87,6 +87,7 @@ def group_codes(numel: int, dtype: torch.dtype) -> dict[str, list[Arguments]]:
         calls.setdefault(f"{name}_encode", []).append((x, *encoding, room(size)))
         for operator, written in (("decode", room(numel, torch.float32)), ("add", sums)):
             calls.setdefault(f"{name}_{operator}", []).append((message, *decoding, written))
+        calls.setdefault(f"{name}_add_encode", []).append((message, sums, *encoding, room(size)))
         return message
 
     def scales(group: int, each: int) -> int:
@@ -152,7 +153,7 @@ def linear(numel: int, dtype: torch.dtype) -> dict[str, list[Arguments]]:
     ):
         form = (bits, group, scale)
         message = room(MessageFormat(*form).num_bytes(numel))
-        rest = (*form, hadamard, stochastic, 0, *KEY, 3, 0)
+        rest = (*form, hadamard, stochastic, 0, *KEY, 3)
         call("linear_quantize", x, message, *rest)
         calls.setdefault("linear_quantize", []).append((x, room(message.numel()), *rest))
         decoding = (*form, hadamard)

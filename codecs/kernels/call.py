@@ -35,8 +35,8 @@ class Call(ctypes.Structure):
 class Plan:
     """A call that is filled in once and made many times: set what changes in `arguments`, then `run()`.
 
-    It keeps no tensors alive: that is for whoever made it. Takes a microsecond, where PyTorch's operators take
-    some twenty.
+    It keeps no tensors alive: that is for whoever made it. Takes a microsecond, where PyTorch's operators
+    take some twenty.
     """
 
     def __init__(self, library: Library, operation: str, arguments: ctypes.Structure, device: torch.device):
@@ -90,8 +90,8 @@ def pointer(
     numel: int,
     device: torch.device,
 ) -> int | None:
-    """The address of a contiguous tensor of one of `dtypes` and exactly `numel` elements on `device`; None for
-    None.
+    """The address of a contiguous tensor of one of `dtypes` and exactly `numel` elements on `device`; None
+    for None.
 
     Raises ValueError for any other tensor: a kernel believes what it is given.
     """
@@ -101,6 +101,6 @@ def pointer(
         return x.data_ptr()
     wanted = " or ".join(str(dtype) for dtype in dtypes)
     raise ValueError(
-        f"{operation}: {name} must be a contiguous {wanted} of {numel} elements on {device}, got {x.dtype} of "
-        f"shape {tuple(x.shape)} and strides {x.stride()} on {x.device}"
+        f"{operation}: {name} must be a contiguous {wanted} of {numel} elements on {device}, got {x.dtype} "
+        f"of shape {tuple(x.shape)} and strides {x.stride()} on {x.device}"
     )

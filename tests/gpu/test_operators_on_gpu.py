@@ -26,7 +26,7 @@ DTYPES = (torch.float32, torch.bfloat16)
 
 
 def placed(arguments: tuple[Any, ...], device: str, offset: int = 0) -> list[Any]:
-    """Copies of the arguments on a device; long tensors of floats `offset` elements past an aligned address."""
+    """Copies of the arguments on a device; long ones of floats `offset` elements past an aligned address."""
 
     def copy(x: Tensor) -> Tensor:
         if offset and x.dim() == 1 and x.dtype in DTYPES and x.numel() > 1000:

@@ -1,7 +1,7 @@
 """Every implementation of the kernels that this machine can run, to compare with the definition in PyTorch.
 
-`base`, `v3` and `v4` are the kernels for CPUs at each level of instruction sets; `emulated` and `reversed` are
-the sources for CUDA run on the CPU, blocks and threads forwards and backwards.
+`base`, `v3` and `v4` are the kernels for CPUs at each level of instruction sets; `emulated` and `reversed`
+run the sources for CUDA on the CPU, blocks and threads forwards and backwards.
 """
 
 from __future__ import annotations
