@@ -97,7 +97,7 @@ __device__ __forceinline__ void read_values(const gradwire_tfp& args, const Form
 
 // Blocks of a processor, which limit registers to what nothing is spilled with.
 template <Kind KIND, bool SUM>
-constexpr int RESIDENT = SUM && (KIND == HALF || KIND == TINY) ? 2 : 3;
+constexpr int RESIDENT = SUM && KIND != EMBEDDED ? 2 : 3;
 
 // Of values, or of their sum with what a message stands for.
 template <class T, Kind KIND, bool SUM>
