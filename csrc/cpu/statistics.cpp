@@ -22,14 +22,19 @@ void statistics(const gradwire_statistics& args, int64_t begin, int64_t end) {
     const T* x = (const T*)args.x + group * SUPER_GROUP;
     const int64_t count = smaller(args.numel - group * SUPER_GROUP, (int64_t)SUPER_GROUP);
     alignas(64) float values[SUPER_GROUP], squares[SUPER_GROUP];
-    if (count == SUPER_GROUP) {
-      GRADWIRE_SIMD for (int k = 0; k < SUPER_GROUP; ++k) values[k] = load(x + k);
-    } else {
-      for (int k = 0; k < SUPER_GROUP; ++k) values[k] = k < count ? load(x + k) : 0.0f;
-    }
     uint32_t maximum = 0;
+    if (count == SUPER_GROUP) {
 #pragma omp simd reduction(max : maximum)
-    for (int k = 0; k < SUPER_GROUP; ++k) maximum = larger(maximum, magnitude_bits(values[k]));
+      for (int k = 0; k < SUPER_GROUP; ++k) {
+        values[k] = load(x + k);
+        maximum = larger(maximum, magnitude_bits(values[k]));
+      }
+    } else {
+      for (int k = 0; k < SUPER_GROUP; ++k) {
+        values[k] = k < count ? load(x + k) : 0.0f;
+        maximum = larger(maximum, magnitude_bits(values[k]));
+      }
+    }
     const int32_t field = exponent_of(maximum);
     const float normalizer = normalizer_of(field), restorer = restorer_of(field);
     GRADWIRE_SIMD for (int k = 0; k < SUPER_GROUP; ++k) {
