@@ -1,10 +1,10 @@
 """The operations of linear quantizers: their definition in plain PyTorch, and which implementation runs.
 
-Of a group with the largest magnitude m (after the smoother, if there is one), s = max(m, 2⁻¹⁰⁰) is stored: as
-float32, or rounded up to bfloat16. With peak = 2^(bits−1) − 1 and the factor f = peak/s, computed from what is
-stored, a coordinate's code is x·f rounded to nearest, ties to even. Stochastically it is ⌊(4·z + h)/2¹⁶⌋, where
-z is x·(2¹⁴·f) rounded to nearest and h is 16 random bits: z/2¹⁴ on average, exactly. As |x| ≤ s up to a few
-roundings, no code is beyond ±peak. One division for each group, none for a coordinate.
+Of a group with the largest magnitude m (after the smoother, if there is one), s = max(m, 2⁻¹⁰⁰) is stored:
+as float32, or rounded up to bfloat16. With peak = 2^(bits−1) − 1 and the factor f = peak/s, taken from what
+is stored, a coordinate's code is x·f rounded to nearest, ties to even. Stochastically it is ⌊(4·z + h)/2¹⁶⌋,
+where z is x·(2¹⁴·f) rounded to nearest and h is 16 random bits: z/2¹⁴ on average, exactly. As |x| ≤ s up to a
+few roundings, no code is beyond ±peak. One division for each group, none for a coordinate.
 
 Codes q are decoded to q·t with the step t = s·(1/peak), one multiplication for each group.
 
@@ -15,8 +15,8 @@ they are multiplied by t; of several, on the sums of their q·t.
 What follows for special values:
 - groups of zeros have the scale 2⁻¹⁰⁰ and decode to zeros; groups with a smaller maximum fade into it;
 - where maxima lie between 2⁻¹⁰⁰ and the largest float32, multiplying a buffer by 2^k changes no code;
-- a group with a coordinate that is not finite has the scale NaN and the codes 0: it decodes to NaN. So does one
-  whose maximum no bfloat16 is above, and one whose sums in the smoother overflow (coordinates above 1e37).
+- a group with a coordinate that is not finite has the scale NaN and the codes 0: it decodes to NaN. So does
+  one whose maximum no bfloat16 is above, and one whose sums in the smoother overflow (values above 1e37).
 """
 
 from __future__ import annotations
@@ -58,6 +58,8 @@ class _Tile:
 
 
 def _tiles(message: Tensor, numel: int, form: MessageFormat) -> Iterator[_Tile]:
+    if numel == 0:
+        return
     scales, codes = form.split(message, numel)
     for start in range(0, numel, TILE):
         stop = min(start + TILE, numel)
@@ -195,6 +197,8 @@ def linear_reduce(messages: Tensor, out: Tensor, bits: int, group: int, scales: 
 
     Without the transform, what was transformed stays so; an `out` of whole blocks of 32 then takes all of it.
     """
+    if messages.shape[0] == 0:
+        raise ValueError("linear_reduce: there are no messages")
     if messages.shape[0] == 1:
         linear_dequantize(messages[0], out, bits, group, scales, hadamard)
         return

@@ -13,8 +13,8 @@ LARGEST = COUNTER << 32
 
 @dataclass(frozen=True)
 class RoundingNoise:
-    """One rank's randomness in one step: `key` is the step's (`random.stream_key`), `draw`, an unsigned 32-bit
-    word, tells several quantizations of the same coordinates apart (0 inside nodes, 1 between them)."""
+    """One rank's randomness in one step: `key` is the step's (`random.stream_key`), `draw`, an unsigned
+    32-bit word, tells several quantizations of the same coordinates apart (0 inside nodes, 1 between)."""
 
     key: Key
     rank: int

@@ -66,14 +66,14 @@ bool write_scales(const gradwire_linear_encoding& args, const Extent& tile, cons
 template <class T, int BITS, bool STOCHASTIC>
 void write_codes(const gradwire_linear_encoding& args, const Extent& tile, const float* values, const float* factors,
                  bool finite) {
-  const char* ahead = (const char*)((const T*)args.x + tile.first + 2 * LINEAR_TILE);
+  const T* ahead = (const T*)args.x + tile.first + 2 * LINEAR_TILE;
   alignas(64) uint8_t room[LINEAR_TILE];
   alignas(64) uint32_t dithers[ROW];
   uint8_t* codes = args.message + scale_bytes_of(args.numel, args.group, args.scale_dtype) + tile.first / 8 * BITS;
   uint8_t* target = tile.whole() ? codes : room;
   const int log = log_of(args.group);
   for (int i = 0; i < tile.strips(); ++i) {
-    for (int byte = 0; byte < (int)(STRIP * sizeof(T)); byte += 64) __builtin_prefetch(ahead + i * STRIP * sizeof(T) + byte);
+    for (int k = 0; k < STRIP; k += 64 / (int)sizeof(T)) __builtin_prefetch(ahead + i * STRIP + k);
     const int of_row = i * STRIP % ROW;
     if (STOCHASTIC && of_row == 0) dithers_of_row(stream_of(args), args.first + tile.first + i * STRIP, dithers);
     encode<BITS, STOCHASTIC>(values + i * STRIP, factors + (i * STRIP_BLOCKS >> log), log, dithers + of_row,
@@ -131,7 +131,7 @@ void quantize(const gradwire_linear_encoding& args, int64_t begin, int64_t end) 
   }
 }
 
-// ---- Decoding ---------------------------------------------------------------------------------------------------------
+// ---- Decoding ---------------------------------------------------------------------------------------------------
 // The steps of a tile's slots in one message.
 void load_steps(const gradwire_linear_decoding& args, const Extent& tile, const uint8_t* message, float* steps) {
   const int log = __builtin_ctz(args.group), groups = tile.groups(log), each = args.group / slot_of(args.group);
@@ -152,7 +152,8 @@ enum { MOST_MESSAGES = 16 };  // whose steps are kept at a time
 
 // Of the strip from `first` on in a message's codes; the last one is filled up with zeros in `room`.
 template <int BITS>
-GRADWIRE_HD const uint8_t* codes_of(const gradwire_linear_decoding& args, const uint8_t* codes, int64_t first, uint8_t* room) {
+GRADWIRE_HD const uint8_t* codes_of(const gradwire_linear_decoding& args, const uint8_t* codes, int64_t first,
+                                    uint8_t* room) {
   codes += first / 8 * BITS;
   const int64_t there = divide_up(args.numel - first, HADAMARD) * HADAMARD;
   if (there >= STRIP) return codes;

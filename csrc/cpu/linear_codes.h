@@ -27,8 +27,8 @@ GRADWIRE_HD void pack(const __m512i (&codes)[8], uint8_t* target) {
       bytes[i] = _mm512_maddubs_epi16(_mm512_add_epi8(bytes[i], _mm512_set1_epi8(8)), weights);
     const __m512i pairs = _mm512_xor_si512(_mm512_packus_epi16(bytes[0], bytes[1]), _mm512_set1_epi8((char)0x88));
     // Word 8·l + j: lanes 4·l … 4·l + 3 of vector j.
-    const __m512i order = _mm512_set_epi16(31, 23, 15, 7, 30, 22, 14, 6, 29, 21, 13, 5, 28, 20, 12, 4, 27, 19, 11, 3, 26, 18,
-                                           10, 2, 25, 17, 9, 1, 24, 16, 8, 0);
+    const __m512i order = _mm512_set_epi16(31, 23, 15, 7, 30, 22, 14, 6, 29, 21, 13, 5, 28, 20, 12, 4,  //
+                                           27, 19, 11, 3, 26, 18, 10, 2, 25, 17, 9, 1, 24, 16, 8, 0);
     _mm512_storeu_si512(target, _mm512_permutexvar_epi16(order, pairs));
   }
 }

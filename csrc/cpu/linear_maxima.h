@@ -17,7 +17,8 @@ inline __m512i largest_lanes(const __m512i* v) {
   __m512i pairs[8], fours[4], eights[2];
 #pragma GCC unroll 8
   for (int i = 0; i < 8; ++i)
-    pairs[i] = _mm512_max_epu32(_mm512_unpacklo_epi32(v[2 * i], v[2 * i + 1]), _mm512_unpackhi_epi32(v[2 * i], v[2 * i + 1]));
+    pairs[i] = _mm512_max_epu32(_mm512_unpacklo_epi32(v[2 * i], v[2 * i + 1]),
+                                _mm512_unpackhi_epi32(v[2 * i], v[2 * i + 1]));
 #pragma GCC unroll 4
   for (int i = 0; i < 4; ++i)
     fours[i] = _mm512_max_epu32(_mm512_unpacklo_epi64(pairs[2 * i], pairs[2 * i + 1]),
@@ -36,7 +37,8 @@ GRADWIRE_HD __m512i block_maximum(__m512 a, __m512 b) {
   // that is not finite, no two of these are.
   if (TRANSFORM) return _mm512_castps_si512(_mm512_range_ps(a, b, 0x0b));
   const __m512i magnitude = _mm512_set1_epi32(MAGNITUDE);
-  return _mm512_max_epu32(_mm512_and_si512(_mm512_castps_si512(a), magnitude), _mm512_and_si512(_mm512_castps_si512(b), magnitude));
+  return _mm512_max_epu32(_mm512_and_si512(_mm512_castps_si512(a), magnitude),
+                          _mm512_and_si512(_mm512_castps_si512(b), magnitude));
 }
 
 // PER slots to a strip.

@@ -54,8 +54,8 @@ GRADWIRE_HD void store_strip(float* target, const Strip& strip) {
   for (int i = 0; i < 8; ++i) _mm512_storeu_ps(target + 16 * i, strip.v[i]);
 }
 GRADWIRE_HD void store_strip(uint16_t* target, const Strip& strip) {
-  const __m512i upper = _mm512_set_epi16(63, 61, 59, 57, 55, 53, 51, 49, 47, 45, 43, 41, 39, 37, 35, 33, 31, 29, 27, 25, 23, 21,
-                                         19, 17, 15, 13, 11, 9, 7, 5, 3, 1);
+  const __m512i upper = _mm512_set_epi16(63, 61, 59, 57, 55, 53, 51, 49, 47, 45, 43, 41, 39, 37, 35, 33,  //
+                                         31, 29, 27, 25, 23, 21, 19, 17, 15, 13, 11, 9, 7, 5, 3, 1);
 #pragma GCC unroll 4
   for (int i = 0; i < 8; i += 2) {
     const __m512i first = upper_bfloat16(strip.v[i]), second = upper_bfloat16(strip.v[i + 1]);

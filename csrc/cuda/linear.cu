@@ -28,14 +28,16 @@ constexpr int LANES = sizeof(T) == 4 ? 2 : 1;
 
 // Random bits of a lane's coordinates 8·i … 8·i + 7: 16 for each, in four words.
 template <int SHARING>
-__device__ __forceinline__ void draw_noise(const gradwire_linear_encoding& args, int64_t block, int side, int i, uint32_t* words) {
-  const int64_t first = args.first + block * HADAMARD;
-  const Words drawn = coordinate_words(stream_of(args), first / COUNTER + SHARING * i + side);
+__device__ __forceinline__ void draw_noise(const gradwire_linear_encoding& args, int64_t block, int side, int i,
+                                           uint32_t* words) {
+  const int64_t counter = (args.first + block * HADAMARD) / COUNTER + SHARING * i + side;
+  const Words drawn = coordinate_words(stream_of(args), counter);
   if (SHARING == 1) {
     words[0] = drawn.x, words[1] = drawn.y, words[2] = drawn.z, words[3] = drawn.w;
   } else {
     // Two turns, one with half of this lane's words and one with half of the other's.
-    const uint32_t x = __shfl_xor_sync(ALL, side ? drawn.x : drawn.z, 1), y = __shfl_xor_sync(ALL, side ? drawn.y : drawn.w, 1);
+    const uint32_t x = __shfl_xor_sync(ALL, side ? drawn.x : drawn.z, 1);
+    const uint32_t y = __shfl_xor_sync(ALL, side ? drawn.y : drawn.w, 1);
     words[0] = side ? x : drawn.x, words[1] = side ? y : drawn.y;
     words[2] = side ? drawn.z : x, words[3] = side ? drawn.w : y;
   }
@@ -63,7 +65,8 @@ __device__ __forceinline__ void quantize_tile(const gradwire_linear_encoding& ar
     maxima[part] = bits_of(larger_magnitude(largest[0], largest[1]));
 #pragma unroll
     for (int distance = 1; distance < WARP; distance *= 2)
-      if (distance * COUNT < args.group) maxima[part] = larger(maxima[part], __shfl_xor_sync(ALL, maxima[part], distance));
+      if (distance * COUNT < args.group)
+        maxima[part] = larger(maxima[part], __shfl_xor_sync(ALL, maxima[part], distance));
   }
 #pragma unroll
   for (int distance = 1; distance < PARTS; distance *= 2)
@@ -95,7 +98,8 @@ __device__ __forceinline__ void quantize_tile(const gradwire_linear_encoding& ar
       pack<BITS, 2>(integers, alive, words);
     } else {
 #pragma unroll
-      for (int i = 0; i < COUNT; ++i) integers[i] = nearest_code(mul(values[part][i], factor), rounder_of(false, RAISE<BITS>));
+      for (int i = 0; i < COUNT; ++i)
+        integers[i] = nearest_code(mul(values[part][i], factor), rounder_of(false, RAISE<BITS>));
       pack<BITS, 0>(integers, alive, words);
     }
     uint8_t* target = codes + (own * SHARING + side) * (4 * BITS / SHARING);
@@ -126,14 +130,16 @@ template <class T, int BITS, bool TRANSFORM, bool STOCHASTIC>
 int launch(const gradwire_linear_encoding& args, cudaStream_t stream) {
   constexpr int SMALL = PART<LANES<T>>, PARTS = LARGEST_GROUP / SMALL;
   const bool large = args.group > SMALL;
-  const auto kernel = large ? quantize<T, BITS, TRANSFORM, STOCHASTIC, PARTS> : quantize<T, BITS, TRANSFORM, STOCHASTIC, 1>;
+  const auto kernel =
+      large ? quantize<T, BITS, TRANSFORM, STOCHASTIC, PARTS> : quantize<T, BITS, TRANSFORM, STOCHASTIC, 1>;
   const int grid = grid_of(kernel, divide_up(args.numel, WARPS * (large ? LARGEST_GROUP : SMALL)));
   GRADWIRE_LAUNCH(kernel, grid, THREADS, stream, args, aligned(args.x));
   return cudaGetLastError();
 }
 template <class T, int BITS, bool TRANSFORM>
 int launch(const gradwire_linear_encoding& args, cudaStream_t stream) {
-  return args.stochastic ? launch<T, BITS, TRANSFORM, true>(args, stream) : launch<T, BITS, TRANSFORM, false>(args, stream);
+  if (args.stochastic) return launch<T, BITS, TRANSFORM, true>(args, stream);
+  return launch<T, BITS, TRANSFORM, false>(args, stream);
 }
 template <class T>
 int launch(const gradwire_linear_encoding& args, cudaStream_t stream) {
@@ -141,7 +147,7 @@ int launch(const gradwire_linear_encoding& args, cudaStream_t stream) {
   return args.hadamard ? launch<T, 8, true>(args, stream) : launch<T, 8, false>(args, stream);
 }
 
-// ---- Decoding ---------------------------------------------------------------------------------------------------------
+// ---- Decoding ---------------------------------------------------------------------------------------------------
 // Two lanes have a block, so that they store whole sectors.
 enum { SHARED_BY = 2, VALUES = OWN<SHARED_BY>, TILE_VALUES = PART<SHARED_BY> };
 
@@ -152,8 +158,8 @@ struct Piece {
   float scale;
 };
 template <class T, int BITS>
-__device__ __forceinline__ Piece<BITS> fetch(const gradwire_linear_decoding& args, const uint8_t* message, int64_t codes,
-                                             int64_t block, int side) {
+__device__ __forceinline__ Piece<BITS> fetch(const gradwire_linear_decoding& args, const uint8_t* message,
+                                             int64_t codes, int64_t block, int side) {
   Piece<BITS> piece;
   from_message<TURN<T> * BITS / 8>(message + codes + block * (4 * BITS), side, piece.words);
   const int64_t group = block >> (__ffs(args.group / HADAMARD) - 1);
@@ -200,7 +206,8 @@ __device__ __forceinline__ void decode_tile(const gradwire_linear_decoding& args
 }
 
 template <class T, int BITS, bool TRANSFORM, bool SUM, bool ADDED>
-__global__ void __launch_bounds__(THREADS, ADDED ? 3 : 4) decode(const GRADWIRE_GRID_CONSTANT gradwire_linear_decoding args, bool vectors) {
+__global__ void __launch_bounds__(THREADS, ADDED ? 3 : 4)
+    decode(const GRADWIRE_GRID_CONSTANT gradwire_linear_decoding args, bool vectors) {
   const int64_t whole = vectors ? args.numel / TILE_VALUES : 0, tiles = divide_up(args.numel, TILE_VALUES);
   const int64_t codes = scale_bytes_of(args.numel, args.group, args.scale_dtype);
   int64_t tile = warp_of_grid();
@@ -209,7 +216,7 @@ __global__ void __launch_bounds__(THREADS, ADDED ? 3 : 4) decode(const GRADWIRE_
 }
 
 template <class T, int BITS, bool SUM, bool ADDED>
-int launch_decode(const gradwire_linear_decoding& args, cudaStream_t stream) {
+int launch(const gradwire_linear_decoding& args, cudaStream_t stream) {
   const auto kernel = args.hadamard ? decode<T, BITS, true, SUM, ADDED> : decode<T, BITS, false, SUM, ADDED>;
   const int grid = grid_of(kernel, divide_up(args.numel, WARPS * TILE_VALUES));
   GRADWIRE_LAUNCH(kernel, grid, THREADS, stream, args, aligned(args.out));
@@ -217,10 +224,10 @@ int launch_decode(const gradwire_linear_decoding& args, cudaStream_t stream) {
 }
 template <bool SUM, bool ADDED>
 int launch(const gradwire_linear_decoding& args, cudaStream_t stream) {
-  const bool four = args.bits == 4;
-  if (args.call.dtype == GRADWIRE_FLOAT32)
-    return four ? launch_decode<float, 4, SUM, ADDED>(args, stream) : launch_decode<float, 8, SUM, ADDED>(args, stream);
-  return four ? launch_decode<uint16_t, 4, SUM, ADDED>(args, stream) : launch_decode<uint16_t, 8, SUM, ADDED>(args, stream);
+  const bool full = args.call.dtype == GRADWIRE_FLOAT32;
+  if (args.bits == 4)
+    return full ? launch<float, 4, SUM, ADDED>(args, stream) : launch<uint16_t, 4, SUM, ADDED>(args, stream);
+  return full ? launch<float, 8, SUM, ADDED>(args, stream) : launch<uint16_t, 8, SUM, ADDED>(args, stream);
 }
 
 }  // namespace

@@ -39,7 +39,7 @@ __device__ __forceinline__ uint32_t bytes_of(uint32_t a, uint32_t b, uint32_t se
 #endif
 }
 
-// ---- Coordinates of a block; `side` is which of its lanes ---------------------------------------------------------------
+// ---- Coordinates of a block; `side` is which of its lanes ---------------------------------------------------------
 // WHOLE: all of them are there, and the block is aligned to 16 bytes.
 template <int LANES, bool WHOLE, class T>
 __device__ __forceinline__ void load_turns(const T* block, int side, int64_t valid, float* values) {
@@ -68,7 +68,8 @@ __device__ __forceinline__ void store_turn(float* target, const float* v) {
   store_sixteen_bytes(target, bits_of(v[0]), bits_of(v[1]), bits_of(v[2]), bits_of(v[3]));
 }
 __device__ __forceinline__ void store_turn(uint16_t* target, const float* v) {
-  store_sixteen_bytes(target, two_bfloat16(v[0], v[1]), two_bfloat16(v[2], v[3]), two_bfloat16(v[4], v[5]), two_bfloat16(v[6], v[7]));
+  store_sixteen_bytes(target, two_bfloat16(v[0], v[1]), two_bfloat16(v[2], v[3]), two_bfloat16(v[4], v[5]),
+                      two_bfloat16(v[6], v[7]));
 }
 template <int LANES, bool WHOLE, class T>
 __device__ __forceinline__ void store_turns(T* block, int side, int64_t valid, const float* values) {
@@ -94,7 +95,7 @@ __device__ __forceinline__ void transform(float* values, int side) {
   butterflies<COUNT, EACH, COUNT>(values);
 }
 
-// ---- Codes of a block -----------------------------------------------------------------------------------------------------
+// ---- Codes of a block ---------------------------------------------------------------------------------------------
 // Words that a lane's codes take.
 template <int LANES, int BITS>
 constexpr int WORDS = OWN<LANES> * BITS / 32;
@@ -134,7 +135,8 @@ __device__ __forceinline__ void unpack(const uint32_t (&words)[COUNT], float* va
 #pragma unroll
     for (int i = 0; i < EACH; ++i) {
       const uint32_t source = BITS == 8 || i % 2 == 0 ? low : high, byte = BITS == 8 ? i : i / 2;
-      values[EACH * word + i] = sub(float_of(bytes_of(source, 0x4b000000u, 0x7550 + byte)), (float)((1 << 23) + RAISED));
+      const float value = float_of(bytes_of(source, 0x4b000000u, 0x7550 + byte));
+      values[EACH * word + i] = sub(value, (float)((1 << 23) + RAISED));
     }
   }
 }

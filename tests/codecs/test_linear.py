@@ -157,8 +157,8 @@ def test_the_transform_undoes_itself() -> None:
 
 
 def test_the_smoother_revives_dead_coordinates(gradients: list[list[Tensor]]) -> None:
-    """SDP4Bit §3.2.2, on gradients of a small GPT-2: an outlier of its group turns many coordinates to 0, which
-    the transform prevents in all blocks of 32 that have a code other than 0."""
+    """SDP4Bit §3.2.2, on gradients of a small GPT-2: an outlier of its group turns many coordinates to 0. The
+    transform prevents that in all blocks of 32 that have a code other than 0."""
     for workers in gradients:
         shares = []
         for hadamard in (False, True):
@@ -301,6 +301,15 @@ def test_bfloat16_buffers_are_their_float32_values() -> None:
 def test_settings_out_of_range_are_refused(settings: dict[str, object], complaint: str) -> None:
     with pytest.raises(ValueError, match=complaint):
         LinearQuantizer(**settings)  # type: ignore[arg-type]
+
+
+def test_nothing_is_something_to_quantize_but_not_to_sum() -> None:
+    quantizer, empty = LinearQuantizer(hadamard=True), torch.empty(0)
+    message = quantized(quantizer, empty)
+    quantizer.dequantize(message, empty)
+    quantizer.reduce(torch.stack((message, message)), empty)
+    with pytest.raises(ValueError, match="there are no messages"):
+        quantizer.reduce(torch.empty(0, 544, dtype=torch.uint8), torch.empty(1000))
 
 
 def test_noise_belongs_to_stochastic_rounding() -> None:

@@ -28,11 +28,6 @@ QUANTIZERS = [
 ] + [LinearQuantizer(bits, 128, "float32", not hadamard) for bits in (4, 8) for hadamard in (False, True)]
 
 
-def names(quantizer: LinearQuantizer) -> str:
-    form = quantizer.format
-    return f"int{form.bits}/{form.group}-{form.scales}{'-hadamard' if quantizer.hadamard else ''}"
-
-
 def quantized(quantizer: LinearQuantizer, x: Tensor, seed: int = 0, first: int = 0) -> Tensor:
     message = poisoned(quantizer.message_bytes(x.numel()), torch.uint8, seed)
     quantizer.quantize(x, message, NOISE if quantizer.rounding == "stochastic" else None, first)
@@ -62,10 +57,9 @@ def test_messages_equal_the_definition(name: str, dtype: torch.dtype, kind: str)
 
 
 @pytest.mark.parametrize("name", IMPLEMENTATIONS)
-@pytest.mark.parametrize("quantizer", QUANTIZERS, ids=names)
 @pytest.mark.parametrize("numel", [1, 31, 32, 33, 127, 2047, 2048, 2049, 6200])
-def test_lengths_and_addresses_change_nothing(name: str, quantizer: LinearQuantizer, numel: int) -> None:
-    for dtype, offset in itertools.product(DTYPES, (1, 0)):
+def test_lengths_and_addresses_change_nothing(name: str, numel: int) -> None:
+    for quantizer, dtype, offset in itertools.product(QUANTIZERS, DTYPES, (1, 0)):
         x = misaligned(gradient("mixed", numel).to(dtype), offset)
         out, target = misaligned(torch.zeros(numel, dtype=dtype), offset), misaligned(x * 7, offset)
         with backend("default"):
@@ -121,6 +115,22 @@ def test_sums_of_many_messages(name: str) -> None:
             quantizer.reduce(messages, expected)
         with implementation(name):
             quantizer.reduce(messages, out)
+        assert_same(out, expected)
+
+
+@pytest.mark.parametrize("name", IMPLEMENTATIONS)
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_more_than_a_grid_has_at_a_time(name: str, dtype: torch.dtype) -> None:
+    numel = 70_001
+    x = gradient("heavy_tail", numel).to(dtype)
+    for quantizer in (LinearQuantizer(4, 128, hadamard=True), LinearQuantizer(8, 2048, "bfloat16")):
+        with backend("default"):
+            message, expected = quantized(quantizer, x), torch.empty_like(x)
+            quantizer.dequantize(message, expected)
+        with implementation(name):
+            assert_same(quantized(quantizer, x, seed=1), message)
+            out = poisoned(numel, dtype)
+            quantizer.dequantize(message, out)
         assert_same(out, expected)
 
 

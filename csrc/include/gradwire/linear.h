@@ -53,7 +53,6 @@ GRADWIRE_HD int64_t scales_of(int64_t numel, int32_t group, int32_t scale_dtype)
 GRADWIRE_HD int64_t scale_bytes_of(int64_t numel, int32_t group, int32_t scale_dtype) {
   return scales_of(numel, group, scale_dtype) * scale_size(scale_dtype);
 }
-GRADWIRE_HD int64_t code_bytes_of(int64_t numel, int32_t bits) { return divide_up(numel, HADAMARD) * HADAMARD / 8 * bits; }
 
 // ---- Scales and what follows from them ------------------------------------------------------------------------------
 GRADWIRE_HD float peak_of(int32_t bits) { return bits == 4 ? 7.0f : 127.0f; }
@@ -92,7 +91,7 @@ GRADWIRE_HD uint32_t stochastic_code(float scaled, float rounder, uint32_t dithe
 }
 GRADWIRE_HD Stream stream_of(const gradwire_linear_encoding& args) { return Stream{args.key0, args.key1, args.rank}; }
 
-// ---- Arguments -------------------------------------------------------------------------------------------------------
+// ---- Arguments --------------------------------------------------------------------------------------------------
 // Items are what a CPU treats at a time: whole groups.
 enum { LINEAR_TILE = 2048 };
 
@@ -120,7 +119,8 @@ GRADWIRE_HD int check_linear_reduce(const gradwire_linear_decoding& args) {
   if (const int error = check_format(args.bits, args.group, args.scale_dtype, args.hadamard)) return error;
   const bool there = args.numel == 0 || (args.messages && args.out);
   if (!there || args.numel < 0 || args.count < 1) return GRADWIRE_BAD_ARGUMENT;
-  return (uintptr_t)args.messages % 16 || args.stride % 16 ? GRADWIRE_MISALIGNED : GRADWIRE_OK;
+  const bool aligned = (uintptr_t)args.messages % 16 == 0 && (args.numel == 0 || args.stride % 16 == 0);
+  return aligned ? GRADWIRE_OK : GRADWIRE_MISALIGNED;
 }
 GRADWIRE_HD int64_t items_linear_dequantize(const gradwire_linear_decoding& args) { return items_linear_reduce(args); }
 GRADWIRE_HD int64_t items_linear_add(const gradwire_linear_decoding& args) { return items_linear_reduce(args); }
