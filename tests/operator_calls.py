@@ -34,11 +34,21 @@ def call(name: str, *arguments: Any) -> None:
     getattr(torch.ops.gradwire, name)(*arguments)
 
 
+SPECIAL = (torch.nan, torch.inf, -torch.inf, 3.4e38, -3.38e38, 1e-38, -3e-42, -0.0, 2.0**-100, 1e19)
+"""What arithmetic treats in its own ways."""
+
+_spread = [0]
+
+
 def values(numel: int, dtype: torch.dtype, seed: int) -> Tensor:
-    """Heavy-tailed, with some zeros."""
+    """Heavy-tailed, with some zeros; special numbers among them if `calls_of_all` is asked for these."""
     generator = torch.Generator().manual_seed(seed)
     x = torch.randn(numel, generator=generator) * torch.randn(numel, generator=generator).exp()
     x[:: 1 + numel // 5] = 0
+    if _spread[0]:
+        for index, number in enumerate(SPECIAL):
+            x[300 * index + 7 * seed :: _spread[0]] = number
+        x[-400:-200] *= 2.0**-130
     return x.to(dtype)
 
 
@@ -207,8 +217,17 @@ def statistics(numel: int, dtype: torch.dtype) -> dict[str, list[Arguments]]:
     }
 
 
-def calls_of_all(numel: int, dtype: torch.dtype) -> dict[str, list[Arguments]]:
-    """By operator, the arguments of some calls with buckets of `numel` coordinates of `dtype`."""
+def calls_of_all(numel: int, dtype: torch.dtype, special: bool = False) -> dict[str, list[Arguments]]:
+    """By operator, the arguments of some calls with buckets of `numel` coordinates of `dtype`, with NaN,
+    infinities, subnormal and the largest numbers among them if `special`."""
+    _spread[0] = 3500 if special else 0
+    try:
+        return _calls_of_all(numel, dtype)
+    finally:
+        _spread[0] = 0
+
+
+def _calls_of_all(numel: int, dtype: torch.dtype) -> dict[str, list[Arguments]]:
     families: tuple[Callable[[int, torch.dtype], dict[str, list[Arguments]]], ...] = (
         group_codes,
         microscaling,

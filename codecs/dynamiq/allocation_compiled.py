@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import ClassVar
 
 import torch
@@ -45,10 +46,12 @@ def width_allocation(
     """Fill `chosen`, int64 (chunks, super-groups), from `patterns`, int32 of the same shape, `spare`, int64
     (chunks,), and `thresholds`, int32 (upgrades, 0x7f81), of the upgrades between 2 to 8 `widths`.
 
-    Not checked: patterns are those of finite norms, from 0 on, and spare bytes are not negative.
+    Not checked: patterns are those of finite norms, from 0 on, spare bytes are not negative, and thresholds
+    do not descend.
     """
-    if not 2 <= len(widths) <= _MOST_WIDTHS:
-        raise ValueError(f"{OPERATION}: 2 to {_MOST_WIDTHS} widths are needed, got {tuple(widths)}")
+    ascending = all(a < b for a, b in pairwise(widths))
+    if not 2 <= len(widths) <= _MOST_WIDTHS or not ascending:
+        raise ValueError(f"{OPERATION}: 2 to {_MOST_WIDTHS} ascending widths are needed, got {tuple(widths)}")
     chunks, length = patterns.shape
     device, upgrades = patterns.device, len(widths) - 1
     table = upgrades * (INFINITY + 1)

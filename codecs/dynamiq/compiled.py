@@ -72,6 +72,8 @@ class CompiledHop:
         tables, costs = value_tables(tuple(sorted(coder.values.items())), dither.range, device)
         self._rows, self._numel, self._dtype, self._device = order.numel(), numel, dtype, device
         self._used = used_bytes(counts, form)
+        if min(counts.values()) < 0 or sum(counts.values()) != self._rows:
+            raise ValueError(f"{OPERATION}: counts {dict(counts)} do not add up to {self._rows} super-groups")
         self._keep = (order, mean, tables, costs)
         arguments = HopArguments(
             numel=numel,
@@ -104,6 +106,10 @@ class CompiledHop:
         new_sums: Tensor | None = None,
         result: Tensor | None = None,
     ) -> None:
+        if not self._rows:
+            if outgoing is not None:
+                outgoing.zero_()
+            return
         arguments = self._plan.arguments
         bucket = x if x is not None else result
         if bucket is not None:

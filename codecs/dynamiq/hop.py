@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from gradwire.codecs.backends import library_for
-from gradwire.codecs.dynamiq.compiled import DTYPES, CompiledHop
+from gradwire.codecs.dynamiq.compiled import CompiledHop
 from gradwire.codecs.dynamiq.default_hop import DefaultHop
 from gradwire.codecs.dynamiq.format import Format, Scales
 from gradwire.codecs.dynamiq.kernels import Coder
@@ -45,8 +45,8 @@ def make_hop(
     numel: int, dtype: torch.dtype, order: Tensor, mean: Tensor, counts: Mapping[int, int], coder: Coder
 ) -> Hop:
     """The hops of the super-groups `order` (int64), with their `mean`s (float32), of a bucket of `numel`
-    coordinates of `dtype`."""
-    library = library_for(order.device) if dtype in DTYPES else None
+    coordinates of `dtype`, float32 or bfloat16. Not checked: that `order` has super-groups of the bucket."""
+    library = library_for(order.device)
     if library is None:
         return DefaultHop(numel, order, mean, counts, coder)
     return CompiledHop(library, numel, dtype, order, mean, counts, coder)

@@ -36,7 +36,7 @@ class Plan:
     """A call that is filled in once and made many times: set what changes in `arguments`, then `run()`.
 
     It keeps no tensors alive: that is for whoever made it. Takes a microsecond, where PyTorch's operators
-    take some twenty.
+    take some twenty. Not for two threads at a time: the arguments are theirs while a call lasts.
     """
 
     def __init__(self, library: Library, operation: str, arguments: ctypes.Structure, device: torch.device):
@@ -45,12 +45,12 @@ class Plan:
         call = self.arguments.call
         call.bytes = ctypes.sizeof(arguments)
         call.device = -1 if device.type == "cpu" else _index(device)
-        call.threads = torch.get_num_threads()
         self._function = library.function(operation)
         self._reference = ctypes.byref(arguments)
 
     def run(self) -> None:
         """Raises KernelError, naming the operation and the cause."""
+        self.arguments.call.threads = torch.get_num_threads()
         if self._device.type == "cuda":
             self.arguments.call.stream = torch.cuda.current_stream(self._device).cuda_stream
         code = self._function(self._reference)

@@ -104,12 +104,13 @@ def quantize(
 ) -> None:
     """Fill `integers`, (total,) int32, from the bucket `x`, (numel,) float32 or bfloat16."""
     operation = "thc_quantize"
+    values = None if table.is_uniform else neighbours(table, x.device)
     arguments = QuantizeArguments(
         x=pointer(x, operation, "x", DTYPES, blocks.numel, x.device),
         numel=blocks.numel,
         block=blocks.largest,
         root_mean_squares=_floats(root_mean_squares, operation, blocks, x.device),
-        table=None if table.is_uniform else neighbours(table, x.device).data_ptr(),
+        table=None if values is None else values.data_ptr(),
         integers=pointer(integers, operation, "integers", (torch.int32,), blocks.total, x.device),
         t_p=t_p,
         granularity=table.granularity,

@@ -129,12 +129,11 @@ def write_mean(
         centred = sums[piece.coordinates].mul(2).sub_(peak).to(torch.float32).view(piece.rows, -1)
         torch.mul(centred, unit[piece.blocks], out=y[piece.coordinates].view(piece.rows, -1))
     _rotate_(y, blocks)
-    zero = constant(0, y)
     for piece in blocks.pieces():
         values = y[piece.coordinates]
         randomness.flip_signs_(values, piece.coordinates.start)
         rows = values.view(piece.rows, -1)
-        torch.addcmul(zero, rows, scales.restorer[piece.blocks], out=rows)  # 0 + a product: −0 becomes +0
+        rows.mul_(scales.restorer[piece.blocks]).add_(0.0)  # −0 becomes +0
     if y is not mean:
         mean.copy_(y)
 

@@ -14,7 +14,7 @@ int best_level() {
 #ifdef GRADWIRE_X86
   __builtin_cpu_init();
   const bool v3 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("bmi2") &&
-                  __builtin_cpu_supports("f16c");
+                  __builtin_cpu_supports("f16c") && __builtin_cpu_supports("bmi") && __builtin_cpu_supports("lzcnt");
   const bool v4 = v3 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
                   __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq") &&
                   __builtin_cpu_supports("avx512cd");
@@ -39,6 +39,7 @@ void share(Run run, const void* args, int64_t items, int64_t grain, int threads)
     return;
   }
   std::vector<std::thread> others;
+  others.reserve((size_t)parts);
   int64_t done = items / parts;
   for (int64_t part = 1; part < parts; ++part) {
     const int64_t begin = items * part / parts, end = items * (part + 1) / parts;

@@ -42,20 +42,26 @@ class OnDevice {
 };
 
 // As many blocks of THREADS as the current device holds at a time, or fewer if `blocks` are enough: kernels
-// stride over the grid. The device's answer is remembered; it costs more than a launch.
+// stride over the grid. The device's answer is remembered by each host thread; it costs more than a launch.
 template <class Kernel>
 int grid_of(Kernel kernel, int64_t blocks) {
-  constexpr int DEVICES = 64;
-  static int resident[DEVICES] = {};
-  int device = 0;
+  struct Known {
+    Kernel kernel;
+    int device, resident;
+  };
+  constexpr int PLACES = 64;  // kernels of one signature on all devices; beyond, the oldest is forgotten
+  static thread_local Known known[PLACES];
+  static thread_local int count = 0;
+  int device = 0, held = 0;
   cudaGetDevice(&device);
-  int held = device < DEVICES ? resident[device] : 0;
+  for (int i = 0; i < count && i < PLACES && !held; ++i)
+    if (known[i].kernel == kernel && known[i].device == device) held = known[i].resident;
   if (!held) {
     int processors = 1, each = 1;
     cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, device);
     cudaOccupancyMaxActiveBlocksPerMultiprocessor(&each, kernel, THREADS, 0);
     held = processors * (each > 0 ? each : 1);
-    if (device < DEVICES) resident[device] = held;
+    known[count++ % PLACES] = {kernel, device, held};
   }
   const int64_t grid = blocks < held ? blocks : held;
   return (int)(grid > 0 ? grid : 1);

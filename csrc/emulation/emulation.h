@@ -4,7 +4,7 @@
 // A lane that misses a collective, a partial mask or a missing partner at a barrier ends the process with a
 // message. Built with -fsanitize=address,undefined it finds what compute-sanitizer would. In reverse order
 // blocks and threads run backwards: what works only because of the order shows up. Shared memory is filled with
-// garbage before every block. Not covered: races within a warp that a GPU would show, timing, occupancy.
+// garbage before every block. Not covered: races that only other orders of threads would show, timing, occupancy.
 #pragma once
 #include <math.h>
 #include <stdint.h>
@@ -44,10 +44,6 @@ inline uint2 make_uint2(uint32_t a, uint32_t b) { return {a, b}; }
 inline uint4 make_uint4(uint32_t a, uint32_t b, uint32_t c, uint32_t d) { return {a, b, c, d}; }
 inline float2 make_float2(float a, float b) { return {a, b}; }
 inline float4 make_float4(float a, float b, float c, float d) { return {a, b, c, d}; }
-template <class T>
-inline T __ldg(const T* p) {
-  return *p;
-}
 inline int __popc(unsigned v) { return __builtin_popcount(v); }
 inline int __clz(int v) { return v ? __builtin_clz((unsigned)v) : 32; }
 inline int __ffs(int v) { return __builtin_ffs(v); }
@@ -70,10 +66,6 @@ inline cudaError_t cudaDeviceGetAttribute(int* value, int, int) {
 }
 inline cudaError_t cudaGetLastError() { return cudaSuccess; }
 inline const char* cudaGetErrorString(cudaError_t) { return "emulated CUDA knows no errors"; }
-inline cudaError_t cudaMemsetAsync(void* target, int value, size_t bytes, cudaStream_t) {
-  memset(target, value, bytes);
-  return cudaSuccess;
-}
 template <class Kernel>
 inline cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessor(int* blocks, Kernel, int, int) {
   *blocks = 2;
@@ -205,12 +197,9 @@ void launch(dim3 grid, int block, Body kernel) {
     threads.resize(block);
     for (Thread& thread : threads) thread.stack.resize(1 << 17);
   }
-  for (unsigned y = 0; y < grid.y; ++y) {
-    block_index.y = y;
-    for (unsigned i = 0; i < grid.x; ++i) {
-      start_block(reversed ? grid.x - 1 - i : i, block);
-      run_block(block);
-    }
+  for (unsigned i = 0; i < grid.x; ++i) {
+    start_block(reversed ? grid.x - 1 - i : i, block);
+    run_block(block);
   }
   body = nullptr;
 }
@@ -293,12 +282,6 @@ template <class T, class U>
 T atomicAdd(T* target, U value) {
   const T before = *target;
   *target = before + (T)value;
-  return before;
-}
-template <class T, class U>
-T atomicMax(T* target, U value) {
-  const T before = *target;
-  if ((T)value > before) *target = (T)value;
   return before;
 }
 

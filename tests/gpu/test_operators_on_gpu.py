@@ -60,9 +60,13 @@ def expected_of(name: str, arguments: tuple[Any, ...]) -> list[Any]:
 
 @every_operator
 @pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("numel", [300, 3001, 200_003])
-def test_a_gpu_gives_the_bytes_of_the_cpu(name: str, dtype: torch.dtype, numel: int) -> None:
-    for arguments in calls_of_all(numel, dtype)[name]:
+@pytest.mark.parametrize(
+    ("numel", "special"), [(300, False), (3001, False), (200_003, False), (70_001, True)]
+)
+def test_a_gpu_gives_the_bytes_of_the_cpu(name: str, dtype: torch.dtype, numel: int, special: bool) -> None:
+    if special and name == "tfp_add_encode":
+        pytest.skip("a NaN's sign, which its message keeps, is the processor's")
+    for arguments in calls_of_all(numel, dtype, special)[name]:
         for offset in (0, 1):
             actual = placed(arguments, "cuda", offset)
             with backend("cuda"):

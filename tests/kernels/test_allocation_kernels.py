@@ -189,7 +189,7 @@ def test_refuse_what_they_cannot_read() -> None:
             write_widths(patterns.long(), spare, table, (2, 4, 8), chosen)
         with pytest.raises(ValueError, match="thresholds must be a contiguous torch.int32 of 32641 elements"):
             write_widths(patterns, spare, table, (2, 4), chosen)
-        with pytest.raises(ValueError, match="2 to 8 widths are needed"):
+        with pytest.raises(ValueError, match="2 to 8 ascending widths are needed"):
             write_widths(patterns, spare, table, (2,), chosen)
         with pytest.raises(ValueError, match="widths must be a contiguous torch.int64 of 100 elements"):
             write_order(chosen.int(), torch.zeros(99, dtype=torch.int64), counts)

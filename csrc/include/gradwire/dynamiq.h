@@ -68,24 +68,6 @@ GRADWIRE_HD int64_t items_dynamiq_hop(const gradwire_dynamiq& args) {
   for (int slot = 0; slot < WIDTH_SLOTS; ++slot) total += args.counts[slot];
   return total;
 }
-GRADWIRE_HD int check_dynamiq_hop(const gradwire_dynamiq& args) {
-  for (int slot = 0; slot < WIDTH_SLOTS; ++slot)
-    if (args.counts[slot] < 0) return GRADWIRE_BAD_ARGUMENT;
-  const bool encodes = args.outgoing && !args.out && args.x, decodes = args.out && !args.outgoing;
-  if (!encodes && !decodes) return GRADWIRE_BAD_ARGUMENT;
-  if (!args.x && !args.incoming) return GRADWIRE_BAD_ARGUMENT;
-  if (!args.order || !args.mean || !args.values || (args.codebooks > 1 && !args.costs)) return GRADWIRE_BAD_ARGUMENT;
-  if ((args.group != 16 && args.group != 32) || (args.codebooks != 1 && args.codebooks != 4)) return GRADWIRE_BAD_ARGUMENT;
-  if (args.workers < 1 || args.workers > 256 || args.rank >= args.workers) return GRADWIRE_BAD_ARGUMENT;
-  if (((uintptr_t)args.incoming | (uintptr_t)args.outgoing) & 15) return GRADWIRE_MISALIGNED;
-  return GRADWIRE_OK;
-}
-
-// Where the parts of row `row` of a message lie.
-struct Place {
-  int slot;
-  int64_t codes, group_scales, scale;
-};
 GRADWIRE_HD int group_scale_bytes(const gradwire_dynamiq& args) { return args.bf16_scales ? 2 : 1; }
 GRADWIRE_HD int64_t code_bytes_in_all(const gradwire_dynamiq& args) {
   int64_t bytes = 0;
@@ -96,6 +78,20 @@ GRADWIRE_HD int64_t code_bytes_in_all(const gradwire_dynamiq& args) {
 GRADWIRE_HD int64_t used_bytes(const gradwire_dynamiq& args) {
   const int64_t scales = SUPER_GROUP / args.group * group_scale_bytes(args) + (args.bf16_scales ? 0 : 2);
   return code_bytes_in_all(args) + items_dynamiq_hop(args) * scales;
+}
+
+GRADWIRE_HD int check_dynamiq_hop(const gradwire_dynamiq& args) {
+  for (int slot = 0; slot < WIDTH_SLOTS; ++slot)
+    if (args.counts[slot] < 0) return GRADWIRE_BAD_ARGUMENT;
+  const bool encodes = args.outgoing && !args.out && args.x, decodes = args.out && !args.outgoing;
+  if (!encodes && !decodes) return GRADWIRE_BAD_ARGUMENT;
+  if (encodes && args.message_bytes < used_bytes(args)) return GRADWIRE_BAD_ARGUMENT;
+  if (!args.x && !args.incoming) return GRADWIRE_BAD_ARGUMENT;
+  if (!args.order || !args.mean || !args.values || (args.codebooks > 1 && !args.costs)) return GRADWIRE_BAD_ARGUMENT;
+  if ((args.group != 16 && args.group != 32) || (args.codebooks != 1 && args.codebooks != 4)) return GRADWIRE_BAD_ARGUMENT;
+  if (args.workers < 1 || args.workers > 256 || args.rank >= args.workers) return GRADWIRE_BAD_ARGUMENT;
+  if (((uintptr_t)args.incoming | (uintptr_t)args.outgoing) & 15) return GRADWIRE_MISALIGNED;
+  return GRADWIRE_OK;
 }
 
 // ---- Randomness: codecs/dynamiq/rounding.py ----------------------------------------------------------------------
