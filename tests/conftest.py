@@ -10,7 +10,7 @@ from collections.abc import Iterator
 os.environ["OMP_NUM_THREADS"] = "1"
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 
-# What a shell runs in the background ignores SIGINT, and so would all that tests start in order to interrupt it.
+# What a shell runs in the background ignores SIGINT; so would all that tests start in order to interrupt it.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
