@@ -1,6 +1,6 @@
 // A warp quantizes a tile that has whole groups: everything stays in registers. It is 512 coordinates of float32, 1024
 // of bfloat16, and 2048 where groups are larger.
-#include "linear_lane.cuh"
+#include "linear_lane.h"
 
 namespace {
 
