@@ -1,4 +1,4 @@
-"""Message buffers that live as long as the bucket: one slot per hop, reused by the next round.
+"""Message buffers that live as long as the bucket: one slot per message, reused by the next round.
 
 A slot is not written again before the round has ended, hence not before the receiver has its bytes.
 """

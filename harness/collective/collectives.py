@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
@@ -12,16 +12,29 @@ from gradwire.codecs.interface import Hops, Level, Op
 from gradwire.harness.collective.arena import Arena
 from gradwire.harness.collective.execute import Execution
 from gradwire.harness.collective.metadata import MetadataHops
+from gradwire.harness.topology.pipeline import pipelined
 from gradwire.harness.topology.schedule import Schedule
 from gradwire.harness.transport.channel import Channel
 
 
 @dataclass(frozen=True)
 class Fabric:
-    """Which schedule serves a group of ranks, and how ranks are spread over nodes."""
+    """Which schedule serves a group of ranks, how ranks are spread over nodes, and into how many pieces the
+    messages of an all-reduce are cut (those of metadata are not)."""
 
     make_schedule: Callable[[int], Schedule]
     num_nodes: int = 1
+    pieces: int = 1
+    _made: dict[int, tuple[Schedule, Schedule]] = field(
+        default_factory=dict, init=False, repr=False, compare=False
+    )
+
+    def schedules(self, size: int) -> tuple[Schedule, Schedule]:
+        """(metadata's, an all-reduce's) among `size` ranks, made once."""
+        if size not in self._made:
+            whole = self.make_schedule(size)
+            self._made[size] = whole, pipelined(whole, self.pieces)
+        return self._made[size]
 
     def members(self, level: Level, rank: int, size: int) -> tuple[int, ...]:
         """The ranks of `rank`'s group: all, those of its node (`local`), its counterparts on every node
@@ -48,7 +61,7 @@ class ScheduledCollectives:
         self._channel, self._fabric, self._arena, self._phase = channel, fabric, arena, phase
         self._members = fabric.members(level, channel.rank, channel.size)
         self.rank, self.size = self._members.index(channel.rank), len(self._members)
-        self._schedule = fabric.make_schedule(self.size)
+        self._whole, self._schedule = fabric.schedules(self.size)
         self.num_chunks = self._schedule.num_chunks
 
     def group(self, level: Level) -> ScheduledCollectives:
@@ -61,24 +74,34 @@ class ScheduledCollectives:
         return ScheduledCollectives(self._channel, self._fabric, self._arena, "all", phase)
 
     async def reduce(self, parts: Sequence[tuple[Tensor, Op]]) -> list[Tensor]:
-        hops = MetadataHops(parts, self.num_chunks)
+        self._channel.lap("statistics", 1.0)
+        hops = MetadataHops(parts, self._whole.num_chunks)
         if self.size > 1:
-            await self._execute(hops, self._phase or "metadata")
+            phase = self._phase or "metadata"
+            await self._execution(hops, self._whole, phase, label="metadata").run()
         return hops.results()
 
     async def all_reduce(self, hops: Hops) -> Tensor:
-        await self._execute(hops, self._phase)
-        return hops.finish()
+        return await self._execute(hops, scatter_only=False)
 
     async def reduce_scatter(self, hops: Hops) -> Tensor:
-        await self._execute(hops, self._phase, scatter_only=True)
-        return hops.finish()
+        return await self._execute(hops, scatter_only=True)
 
-    async def _execute(self, hops: Hops, phase: str | None, *, scatter_only: bool = False) -> None:
-        execution = Execution(hops, self._channel, self._members, self._arena, self.num_chunks, phase)
-        await execution.run(self._schedule.ranks[self.rank], scatter_only=scatter_only)
+    async def _execute(self, hops: Hops, *, scatter_only: bool) -> Tensor:
+        self._channel.lap("plan", 1.0)
+        execution = self._execution(hops, self._schedule, self._phase)
+        await execution.run(scatter_only=scatter_only)
+        result = hops.finish()
+        self._channel.lap("finish", 1.0)
+        return result
+
+    def _execution(
+        self, hops: Hops, schedule: Schedule, phase: str | None, label: str | None = None
+    ) -> Execution:
+        return Execution(hops, self._channel, self._members, self._arena, schedule, phase, label)
 
     async def all_to_all(self, send: list[Tensor]) -> list[Tensor]:
+        self._channel.lap("prepare", 1.0)
         assert len(send) == self.size, f"{len(send)} tensors for {self.size} ranks"
         received = [self._like(tensor) for tensor in send]
         received[self.rank].copy_(send[self.rank])
@@ -86,6 +109,7 @@ class ScheduledCollectives:
         return received
 
     async def all_gather(self, own: Tensor, sizes: Sequence[int] | None = None) -> list[Tensor]:
+        self._channel.lap("prepare", 1.0)
         own = own.contiguous()
         lengths = sizes or [own.numel()] * self.size
         gathered = [torch.empty(length, dtype=own.dtype, device=own.device) for length in lengths]

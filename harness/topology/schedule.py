@@ -45,7 +45,8 @@ class Receive:
 
 @dataclass(frozen=True)
 class Step:
-    """Messages posted together by one rank; the step ends when all have arrived."""
+    """Messages posted together by one rank, at most one to and one from each peer; the step ends when all
+    have arrived."""
 
     phase: Phase
     sends: tuple[Send, ...] = ()
@@ -54,12 +55,16 @@ class Step:
 
 @dataclass(frozen=True)
 class Schedule:
-    """An all-reduce: `ranks[r]` is what rank r does."""
+    """An all-reduce: `ranks[r]` is what rank r does.
+
+    A rank may have as many steps in flight at once as the topology's messages are cut into `pieces`.
+    """
 
     name: str
     size: int
     num_chunks: int
     ranks: tuple[tuple[Step, ...], ...]
+    pieces: int = 1
 
     @property
     def gradients_sent(self) -> float:

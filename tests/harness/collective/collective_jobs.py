@@ -21,8 +21,8 @@ CPU = torch.device("cpu")
 Make = Callable[[int], Callable[[ScheduledCollectives], Coroutine[Any, None, Any]]]
 
 
-def fabric(topology: str, num_nodes: int = 1) -> Fabric:
-    return Fabric(lambda size: make_schedule(topology, size), num_nodes)
+def fabric(topology: str, num_nodes: int = 1, pieces: int = 1) -> Fabric:
+    return Fabric(lambda size: make_schedule(topology, size), num_nodes, pieces)
 
 
 def gradients(rank: int, numel: int) -> Tensor:
@@ -50,10 +50,16 @@ def really(rank: int, size: int, topology: str, make: Make, num_nodes: int = 1) 
 
 
 def synchronize_buckets(
-    rank: int, size: int, topology: str, codec: str, options: dict[str, Any], sizes: list[int]
+    rank: int,
+    size: int,
+    topology: str,
+    codec: str,
+    options: dict[str, Any],
+    sizes: list[int],
+    pieces: int = 1,
 ) -> tuple[list[Tensor], dict[str, int]]:
     """Several buckets in flight at once over gloo; the means and the bytes sent."""
-    world = ProcessWorld(fabric(topology), CPU, timeout_s=30)
+    world = ProcessWorld(fabric(topology, pieces=pieces), CPU, timeout_s=30)
     made = make_codec(codec, **options)
     try:
         futures: list[Future[Tensor]] = []
@@ -69,10 +75,10 @@ def synchronize_buckets(
 
 
 def synchronize_virtually(
-    size: int, topology: str, codec: str, options: dict[str, Any], sizes: list[int]
+    size: int, topology: str, codec: str, options: dict[str, Any], sizes: list[int], pieces: int = 1
 ) -> tuple[list[list[Tensor]], list[dict[str, int]]]:
     """The same buckets with every rank in this process; results by rank."""
-    world = VirtualWorld(size, fabric(topology), CPU, debug=True)
+    world = VirtualWorld(size, fabric(topology, pieces=pieces), CPU, debug=True)
     codecs = [make_codec(codec, **options) for _ in range(size)]
     collectives = {
         rank: [

@@ -27,8 +27,9 @@ from gradwire.codecs.interface import Layout, Round
 from gradwire.codecs.registry import make_codec
 from gradwire.codecs.sums import chunk_bounds
 from gradwire.harness.collective.metadata import magnitude_bits
-from gradwire.harness.network.link import Link
+from gradwire.harness.network.links import uplinks
 from gradwire.harness.parallel.synchronize import synchronization
+from gradwire.harness.simulate.clock import SimulatedClock
 from gradwire.harness.topology.registry import TOPOLOGIES, make_schedule
 from gradwire.harness.world.virtual import VirtualWorld
 
@@ -186,12 +187,10 @@ def test_magnitude_bits_order_like_magnitudes() -> None:
 def test_more_buckets_in_flight_do_not_slow_the_simulated_clock() -> None:
     """A hop of the first bucket must not wait for a bucket that gets ready later."""
     size, numel, seconds = 4, 60_000, 0.02
-    link = Link(2 * 3 / 4 * numel * 4 / seconds)  # one bucket takes `seconds` on the wire
+    links = uplinks(size, 2 * 3 / 4 * numel * 4 / seconds, 0.0)  # one bucket takes `seconds` on the wire
     ends = {}
     for in_flight in (1, 2, 4):
-        world = VirtualWorld(
-            size, fabric("ring"), CPU, make_link=lambda: Link(link.bytes_per_second), in_flight=in_flight
-        )
+        world = VirtualWorld(size, fabric("ring"), CPU, clock=SimulatedClock(links, in_flight=in_flight))
         collectives = {
             rank: [
                 (
@@ -209,7 +208,7 @@ def test_more_buckets_in_flight_do_not_slow_the_simulated_clock() -> None:
             for rank in range(size)
         }
         world.run_step(collectives)
-        ends[in_flight] = max(world.end_s.values())
+        ends[in_flight] = max(own.end for own in world.timed.values())
         spans = [span for span in world.recorders[0].drain() if span.kind == "comm"]
         assert max(span.end - span.start for span in spans) < 5, "a hop waited for the next bucket"
     assert 40 + seconds <= ends[1] < 45
