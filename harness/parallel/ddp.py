@@ -71,6 +71,7 @@ class DataParallel:
         self._world.forget_buffers()
         self._world.traffic[self._world.rank].by_phase.clear()
         self._recorder.drain()
+        self._world.take_notes()
 
     def _pass(self, step: int, batches: MicroBatches) -> tuple[Tensor, Mapping[str, float]]:
         self._synchronizer.step = step

@@ -42,15 +42,16 @@ def build(config: DictConfig, model: nn.Module, accelerator: Accelerator, world:
     options: dict[str, Any] = {
         "topology": config.topology.name,
         "seed": config.seed,
-        "overlap": config.overlap.enabled,
         "check_hashes": config.measure.check_hashes,
         **{str(key): value for key, value in config.parallel.items() if key != "name"},
     }
     if isinstance(world, ProcessWorld):
-        return DataParallel(model, accelerator, world, make_configured_codec(config), settings, **options)
+        codec, overlap = make_configured_codec(config), config.overlap.enabled
+        return DataParallel(model, accelerator, world, codec, settings, overlap=overlap, **options)
     assert isinstance(world, VirtualWorld)
     codecs = {rank: make_configured_codec(config) for rank in world.ranks}
-    return VirtualDataParallel(model, accelerator, world, codecs, settings, **options)
+    where = config.cluster.gradients
+    return VirtualDataParallel(model, accelerator, world, codecs, settings, gradients=where, **options)
 
 
 def make_configured_codec(config: DictConfig) -> Codec:

@@ -1,6 +1,7 @@
 """The DDP communication hook: hands each bucket to the communication thread as it gets ready."""
 
 from collections.abc import Callable, Mapping
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -90,7 +91,8 @@ class Synchronizer:
         if self.measured:
             sink = _CopyingFuture(future, x.clone(), index, self.copies)
         in_turn = self.codec.one_at_a_time
-        self._held_back.append(lambda: world.submit(collective, str(layout.uid), sink, one_at_a_time=in_turn))
+        submit = partial(world.submit, one_at_a_time=in_turn, coordinates=layout.numel)
+        self._held_back.append(lambda: submit(collective, str(layout.uid), sink))
         return future
 
     def raise_error(self) -> None:

@@ -15,6 +15,10 @@ from gradwire.harness.parallel.interface import GradientError
 from gradwire.harness.transport.channel import MEASURE
 from gradwire.harness.world.interface import Collective, World
 
+SLICE = 1 << 22
+"""Coordinates whose exact average is formed at once: in float64 a whole bucket would need several times its
+memory, for every rank that this process hosts."""
+
 
 @dataclass(frozen=True)
 class MeasuredBucket:
@@ -71,10 +75,15 @@ def gradient_error(world: World, buckets: Mapping[int, Sequence[MeasuredBucket]]
 
 def _squared_sums(world: World, bucket: MeasuredBucket) -> Collective[tuple[float, float]]:
     async def run(comm: ScheduledCollectives) -> tuple[float, float]:
-        (total,) = await comm.in_phase(MEASURE).reduce([(bucket.raw.double(), "sum")])
-        average = total / world.size
-        difference = average - bucket.synchronized.double()
-        return float(difference.square().sum()), float(average.square().sum())
+        error = norm = 0.0
+        pairs = zip(torch.split(bucket.raw, SLICE), torch.split(bucket.synchronized, SLICE), strict=True)
+        for raw, synchronized in pairs:
+            (total,) = await comm.in_phase(MEASURE).reduce([(raw.double(), "sum")])
+            average = total / world.size
+            difference = average - synchronized.double()
+            error += float(difference.square().sum())
+            norm += float(average.square().sum())
+        return error, norm
 
     return run
 

@@ -2,11 +2,12 @@
 
 All replicas are bit-identical, so one model serves them all: the workers' passes run one after
 another, their buckets are collected from the same hook (DDP over a world of one has the same bucket
-layout), then all ranks' collectives run under the simulated clock.
+layout), then bucket after bucket is synchronized by all ranks, and the simulated clock says how long the step
+takes.
 """
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -17,6 +18,7 @@ from torch._C._distributed_c10d import GradBucket  # as register_comm_hook wants
 
 from gradwire.codecs.interface import Codec, Layout, Round
 from gradwire.harness.parallel.buckets import BucketLayouts
+from gradwire.harness.parallel.gradient_store import GradientStore, make_store
 from gradwire.harness.parallel.interface import GradientError, MicroBatches, ReadPart, StepOutcome
 from gradwire.harness.parallel.passes import forward_backward, wrap
 from gradwire.harness.parallel.snapshot import Snapshot
@@ -28,10 +30,11 @@ from gradwire.harness.parallel.synchronize import (
     synchronization,
 )
 from gradwire.harness.parallel.update import OptimizerSettings, Updater
+from gradwire.harness.world.interface import Collective
 from gradwire.harness.world.virtual import VirtualWorld
 
-CollectedBucket = tuple[float, Layout, Tensor]
-"""(seconds after the worker's step began, layout, gradient)"""
+CollectedBucket = tuple[float, Layout]
+"""(seconds after the worker's step began, layout); the gradient is in the store"""
 
 
 class VirtualDataParallel:
@@ -47,12 +50,12 @@ class VirtualDataParallel:
         *,
         topology: str,
         seed: int,
-        overlap: bool,
         check_hashes: bool,
+        gradients: str = "auto",
         **ddp: Any,
     ) -> None:
         self.model, self._accelerator, self._world, self._codecs = model, accelerator, world, codecs
-        self._seed, self._overlap, self._check_hashes = seed, overlap, check_hashes
+        self._seed, self._check_hashes = seed, check_hashes
         self._ddp = wrap(model, accelerator, **ddp)
         self._ddp.register_comm_hook(None, self._collect)
         self._updater = Updater(model, settings)
@@ -60,14 +63,17 @@ class VirtualDataParallel:
         self._layouts = BucketLayouts(model, partial(codecs[0].supports, topology, world.size))
         self._frozen: tuple[Layout, ...] | None = None
         self._started = 0.0
-        self._collected: list[CollectedBucket] = []
-        self._copies: dict[int, list[MeasuredBucket]] = {}
+        self._rank, self._collected = 0, list[CollectedBucket]()
+        num_bytes = sum(p.numel() * p.element_size() for p in model.parameters() if p.requires_grad)
+        self._store = make_store(gradients, num_bytes * world.size)
+        self._means: list[Tensor] = []
 
     def _collect(self, state: object, bucket: GradBucket) -> torch.futures.Future[Tensor]:
         self._world.synchronize()
         ready = time.perf_counter() - self._started
         x = bucket.buffer()
-        self._collected.append((ready, self._layouts.of(bucket), x.clone()))
+        self._store.put(self._rank, len(self._collected), x)
+        self._collected.append((ready, self._layouts.of(bucket)))
         future: torch.futures.Future[Tensor] = torch.futures.Future()
         future.set_result(x)
         return future
@@ -75,71 +81,61 @@ class VirtualDataParallel:
     def warm_up(self, batches: MicroBatches, passes: int) -> None:
         snapshot = Snapshot(self.model, self._codecs)
         for index in range(passes):  # one worker's passes settle the layout, then all can use it
-            self._collected = []
-            forward_backward(self._ddp, self._accelerator, batches[0], self._seed, -1 - index, 0)
-        _, buckets, _ = self._passes(-1, batches)
-        self._frozen = tuple(layout for _, layout, _ in buckets[0])
+            self._pass(-1 - index, batches, 0)
+        _, buckets = self._passes(-1, batches)
+        self._frozen = tuple(layout for _, layout in buckets[0])
         self._synchronize(-1, buckets, False)
         self._end_codec_step(-1)
         self._updater.warm_up()
+        self._world.end_step(-1)
         snapshot.restore(self.model, self._codecs)
+        self._store.clear()
         self._world.forget_buffers()
         for rank in self._world.ranks:
             self._world.traffic[rank].by_phase.clear()
             self._world.recorders[rank].drain()
 
+    def _pass(self, step: int, batches: MicroBatches, rank: int) -> Tensor:
+        """One worker's forward and backward; its gradients are in the store afterwards."""
+        self._ddp.zero_grad(set_to_none=True)
+        self._rank, self._collected = rank, []
+        self._started = time.perf_counter()
+        return forward_backward(self._ddp, self._accelerator, batches[rank], self._seed, step, rank)
+
     def _passes(
         self, step: int, batches: MicroBatches
-    ) -> tuple[dict[int, float], dict[int, list[CollectedBucket]], float]:
-        """Every worker's loss and buckets, and the longest worker's seconds of computation."""
+    ) -> tuple[dict[int, float], dict[int, list[CollectedBucket]]]:
+        """Every worker's loss and buckets."""
+        self._store.clear()
         before, after = Snapshot(self.model, {}), None
-        losses, buckets, longest = {}, {}, 0.0
+        losses, buckets = {}, {}
         for rank in self._world.ranks:
             before.restore_buffers(self.model)
-            self._ddp.zero_grad(set_to_none=True)
-            self._collected = []
-            self._started = time.perf_counter()
-            loss = forward_backward(self._ddp, self._accelerator, batches[rank], self._seed, step, rank)
-            losses[rank] = float(loss)
+            losses[rank] = float(self._pass(step, batches, rank))
             buckets[rank] = self._collected
-            ends = [0.0, *(ready for ready, _, _ in self._collected)]
-            for start, end in zip(ends, ends[1:], strict=False):
-                self._world.recorders[rank].add("compute", start, end)
-            longest = max(longest, ends[-1])
             after = after or Snapshot(self.model, {})  # buffers are rank 0's
         assert after is not None
         after.restore_buffers(self.model)
-        return losses, buckets, longest
+        return losses, buckets
 
     def _synchronize(self, step: int, buckets: Mapping[int, list[CollectedBucket]], measured: bool) -> None:
-        """Synchronize all buckets on all ranks and put the means into the parameters' gradients."""
-        collectives = {}
-        for rank in self._world.ranks:
-            last = buckets[rank][-1][0]
-            collectives[rank] = [
-                (
-                    ready if self._overlap else last,
-                    str(layout.uid),
-                    synchronization(
-                        self._codecs[rank],
-                        x,
-                        Round(step, layout, rank, self._world.size, self._seed, bucket),
-                        self._check_hashes,
-                    ),
-                )
-                for bucket, (ready, layout, x) in enumerate(buckets[rank])
-            ]
-        means = self._world.run_step(collectives)
-        if measured:
-            self._copies = {
-                rank: [
-                    MeasuredBucket(x, mean)
-                    for (_, _, x), mean in zip(buckets[rank], means[rank], strict=True)
-                ]
+        """Synchronize bucket after bucket on all ranks and put the means into the parameters' gradients."""
+        self._means = []
+        for bucket, (_, layout) in enumerate(buckets[0]):
+            collectives = {
+                rank: (buckets[rank][bucket][0], self._synchronization(step, layout, rank, bucket))
                 for rank in self._world.ranks
             }
-        for (_, layout, _), mean in zip(buckets[0], means[0], strict=True):
+            # The same on all ranks, as `measure.check_hashes` checks.
+            mean = self._world.run_bucket(collectives, layout.numel)[0]
+            if measured:
+                self._means.append(mean)
             self._set_gradients(layout, mean)
+
+    def _synchronization(self, step: int, layout: Layout, rank: int, bucket: int) -> Collective[Tensor]:
+        round = Round(step, layout, rank, self._world.size, self._seed, bucket)
+        x = self._store.get(rank, bucket)
+        return synchronization(self._codecs[rank], x, round, self._check_hashes)
 
     def _set_gradients(self, layout: Layout, mean: Tensor) -> None:
         for name, shape, offset in zip(layout.names, layout.shapes, layout.offsets, strict=True):
@@ -156,24 +152,25 @@ class VirtualDataParallel:
         return self._frozen
 
     def step(self, step: int, batches: MicroBatches, learning_rate: float, measured: bool) -> StepOutcome:
-        losses, buckets, compute_s = self._passes(step, batches)
-        if tuple(layout for _, layout, _ in buckets[0]) != self._frozen:
+        losses, buckets = self._passes(step, batches)
+        if tuple(layout for _, layout in buckets[0]) != self._frozen:
             raise RuntimeError(f"the buckets of step {step} differ from those after warm-up")
         self._synchronize(step, buckets, measured)
-        synchronized = max(compute_s, *self._world.end_s.values())
         start = time.perf_counter()
         norm, skipped = self._updater.apply(learning_rate)
         self._world.synchronize()
-        end = synchronized + time.perf_counter() - start
-        for rank in self._world.ranks:
-            self._world.recorders[rank].add("compute", synchronized, end)
+        timed = self._world.end_step(step, time.perf_counter() - start)
+        end = max(trace.end for trace in timed.values())
         return StepOutcome(losses, norm, skipped, end, self._end_codec_step(step))
 
     def gradient_error(self) -> GradientError:
-        return gradient_error(self._world, self._copies)
+        return gradient_error(self._world, self._copies())
 
     def raw_gradients(self) -> Tensor:
-        return gather_raw(self._world, self._copies)
+        return gather_raw(self._world, self._copies())
+
+    def _copies(self) -> dict[int, Sequence[MeasuredBucket]]:
+        return {rank: _Copies(self._store, self._means, rank) for rank in self._world.ranks}
 
     def finish(self) -> None:
         """Nothing is pending: a step ends with its update."""
@@ -183,3 +180,16 @@ class VirtualDataParallel:
 
     def load_state_dict(self, read: ReadPart) -> None:
         load_state(read, self.model, self._updater, self._codecs)
+
+
+class _Copies(Sequence[MeasuredBucket]):
+    """One rank's raw buckets and their means, read as they are asked for."""
+
+    def __init__(self, store: GradientStore, means: Sequence[Tensor], rank: int) -> None:
+        self._store, self._means, self._rank = store, means, rank
+
+    def __len__(self) -> int:
+        return len(self._means)
+
+    def __getitem__(self, bucket: Any) -> Any:
+        return MeasuredBucket(self._store.get(self._rank, bucket), self._means[bucket])

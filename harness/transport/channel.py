@@ -12,8 +12,13 @@ from collections.abc import Generator, Sequence
 
 from torch import Tensor
 
+from gradwire.harness.trace.log import TaskLog
+
 MEASURE = "measure"
 """The phase of messages that belong to the measurement: neither counted nor paced."""
+
+BACKEND = "backend"
+"""The phase of what the communication library does by itself, message by message unknown to us."""
 
 PHASES = ("metadata", "reduce_scatter", "all_gather", "weights", "activations", "control")
 """The phases that bytes are counted under."""
@@ -28,9 +33,10 @@ TaggedMessage = tuple[int, Tensor, int]
 
 
 class Handle:
-    """Messages posted together. `sent_bytes` is what this rank sends in them."""
+    """Messages posted together, the `number`-th post of their coroutine; this rank sends `sent_bytes`."""
 
     sent_bytes: int = 0
+    number: int = 0
 
 
 class Traffic:
@@ -65,9 +71,11 @@ class Channel(ABC):
     from us: ranks may take different numbers of steps (a folded butterfly).
     """
 
-    def __init__(self, rank: int, size: int, number: int, traffic: Traffic) -> None:
+    def __init__(
+        self, rank: int, size: int, number: int, traffic: Traffic, log: TaskLog | None = None
+    ) -> None:
         self.rank, self.size = rank, size
-        self._traffic = traffic
+        self._traffic, self._log = traffic, log
         self._first_tag = (number << HOP_BITS) & 0x7FFF_FFFF
         self._sent: Counter[int] = Counter()
         self._received: Counter[int] = Counter()
@@ -83,13 +91,23 @@ class Channel(ABC):
         sent_bytes = sum(buffer.numel() * buffer.element_size() for _, buffer in sends)
         if phase != MEASURE:
             self._traffic.add(phase, sent_bytes)
+        number = 0
+        if self._log is not None:
+            number = self._log.post(phase, _sizes(sends), _sizes(receives))
         handle = self._post(self._tagged(sends, self._sent), self._tagged(receives, self._received), phase)
-        handle.sent_bytes = sent_bytes
+        handle.sent_bytes, handle.number = sent_bytes, number
         return handle
+
+    def lap(self, label: str, share: float) -> None:
+        """What was done since the last lap or message is called `label`, for this share of the bucket."""
+        if self._log is not None:
+            self._log.lap(label, share)
 
     def _tagged(self, messages: Sequence[Message], counts: Counter[int]) -> list[TaggedMessage]:
         tagged = [(peer, buffer, self._first_tag + counts[peer]) for peer, buffer in messages]
         counts.update(peer for peer, _ in messages)
+        if any(counts[peer] > 1 << HOP_BITS for peer, _ in messages):
+            raise RuntimeError(f"a collective sends a peer at most {1 << HOP_BITS} messages")
         return tagged
 
     def wait(self, handle: Handle) -> Wait:
@@ -104,3 +122,7 @@ class Channel(ABC):
     @abstractmethod
     def backend_sum(self, x: Tensor) -> Handle:
         """Start the communication library's own in-place all-reduce (sum) of `x`."""
+
+
+def _sizes(messages: Sequence[Message]) -> list[tuple[int, int]]:
+    return [(peer, buffer.numel() * buffer.element_size()) for peer, buffer in messages]

@@ -13,7 +13,8 @@ from datetime import timedelta
 import torch.distributed as dist
 from torch import Tensor
 
-from gradwire.harness.transport.channel import MEASURE, Channel, Handle, TaggedMessage, Traffic
+from gradwire.harness.trace.log import TaskLog
+from gradwire.harness.transport.channel import BACKEND, MEASURE, Channel, Handle, TaggedMessage, Traffic
 from gradwire.harness.transport.pacer import Pacer
 
 
@@ -75,8 +76,9 @@ class ProcessChannel(Channel):
         *,
         batched: bool,
         pacer: Pacer | None = None,
+        log: TaskLog | None = None,
     ) -> None:
-        super().__init__(dist.get_rank(group), dist.get_world_size(group), number, traffic)
+        super().__init__(dist.get_rank(group), dist.get_world_size(group), number, traffic, log)
         self._group, self._mark, self._batched, self._pacer = group, mark, batched, pacer
         self._timeout = None if batched else timeout
 
@@ -132,5 +134,7 @@ class ProcessChannel(Channel):
 
     def backend_sum(self, x: Tensor) -> Handle:
         handle = self._handle()
+        if self._log is not None:
+            handle.number = self._log.post(BACKEND, (), ())
         handle.add(self.rank, dist.all_reduce(x, group=self._group, async_op=True))
         return handle

@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from gradwire.harness.trace.log import TaskLog
 from gradwire.harness.transport.channel import Handle
 
 
@@ -18,8 +19,9 @@ class Task:
         coroutine: Coroutine[Handle, None, Any],
         finish: Callable[[Any], None],
         fail: Callable[[BaseException], None],
+        log: TaskLog | None = None,
     ) -> None:
-        self._coroutine, self._finish, self._fail = coroutine, finish, fail
+        self._coroutine, self._finish, self._fail, self.log = coroutine, finish, fail, log
         self.handle: Handle | None = None
         """What the coroutine waits for; None before the start and after the end."""
         self.ready: torch.cuda.Event | None = None

@@ -73,15 +73,24 @@ class CommunicationThread:
         while self._advance(task):
             handle = task.handle
             assert isinstance(handle, ProcessHandle)
+            start = None if task.log is None else recorder.mark()
             handle.block()
-            recorder.add("comm", handle.posted, recorder.mark(), handle.sent_bytes)
+            end = recorder.mark()
+            recorder.add("comm", handle.posted, end, handle.sent_bytes)
+            if task.log is not None:
+                task.log.waited(handle.number, start, end)
 
     def _advance(self, task: Task) -> bool:
         """One piece of codec work; the threads of a process take turns, a codec serves them all."""
         with self._turn:
             start = self._recorder.mark()
+            if task.log is not None:
+                task.log.resume(start)
             more = task.advance()
-            self._recorder.add("codec", start, self._recorder.mark())
+            end = self._recorder.mark()
+            self._recorder.add("codec", start, end)
+            if task.log is not None:
+                task.log.suspend(end)
             return more
 
     def _fail(self, task: Task, error: BaseException) -> None:

@@ -9,6 +9,7 @@ import torch
 
 from gradwire.harness.collective.collectives import ScheduledCollectives
 from gradwire.harness.measure.recorder import Recorder
+from gradwire.harness.trace.notes import StepNotes
 from gradwire.harness.transport.channel import Traffic
 
 Result = TypeVar("Result")
@@ -44,6 +45,10 @@ class World(Protocol):
 
     def gather(self, rows: Mapping[int, Sequence[float]]) -> list[list[float]]:
         """Each rank's float64 row, in rank order, the same on every rank; not counted as traffic."""
+        ...
+
+    def take_notes(self) -> Mapping[int, StepNotes]:
+        """What was kept of the last step for its trace, per hosted rank; nothing if no traces are kept."""
         ...
 
     def forget_buffers(self) -> None:

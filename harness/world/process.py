@@ -17,6 +17,8 @@ from gradwire.harness.collective.collectives import Fabric, ScheduledCollectives
 from gradwire.harness.measure.recorder import Recorder
 from gradwire.harness.measure.stopwatch import make_stopwatch
 from gradwire.harness.network.link import Link
+from gradwire.harness.trace.log import TaskLog
+from gradwire.harness.trace.notes import LoggedNotes, StepNotes
 from gradwire.harness.transport.channel import MEASURE, Traffic
 from gradwire.harness.transport.pacer import Pacer
 from gradwire.harness.transport.process import ProcessChannel
@@ -52,6 +54,7 @@ class ProcessWorld:
         in_flight: int = 2,
         timeout_s: float = 120.0,
         spans: bool = True,
+        trace: bool = False,
     ) -> None:
         rank, self.size = dist.get_rank(group), dist.get_world_size(group)
         self.rank, self.ranks, self.device = rank, (rank,), device
@@ -65,6 +68,7 @@ class ProcessWorld:
         recorder = self.recorders[rank]
         self._threads = [CommunicationThread(recorder, device, turn) for _ in range(num_threads)]
         self._numbers, self._arenas = count(), dict[str, Arena]()
+        self._traces, self._logs = trace, list[TaskLog]()
 
     @property
     def error(self) -> BaseException | None:
@@ -72,13 +76,21 @@ class ProcessWorld:
         return next((thread.error for thread in self._threads if thread.error is not None), None)
 
     def submit(
-        self, collective: Collective[Result], arena: str, future: Any, *, one_at_a_time: bool = False
+        self,
+        collective: Collective[Result],
+        arena: str,
+        future: Any,
+        *,
+        one_at_a_time: bool = False,
+        coordinates: int | None = None,
     ) -> None:
         """Start a collective on a communication thread; `future` gets its result or exception.
 
         `future` has `set_result` and `set_exception`, as torch's and concurrent's futures do. With
-        `one_at_a_time` it begins when those submitted so before it have ended.
+        `one_at_a_time` it begins when those submitted so before it have ended. Of the synchronization of a
+        bucket with so many `coordinates` a log is kept, if the world keeps traces.
         """
+        log = None if coordinates is None else self._log(coordinates, one_at_a_time)
         buffers = self._arenas.setdefault(arena, Arena(self.device))
         buffers.begin_round()
         number = next(self._numbers)
@@ -90,10 +102,23 @@ class ProcessWorld:
             self.recorders[self.rank].mark,
             batched=self._batched,
             pacer=self._pacer,
+            log=log,
         )
         coroutine = collective(ScheduledCollectives(channel, self._fabric, buffers))
         thread = self._threads[0 if one_at_a_time else number % len(self._threads)]
-        thread.submit(Task(coroutine, future.set_result, future.set_exception))
+        thread.submit(Task(coroutine, future.set_result, future.set_exception, log))
+
+    def _log(self, coordinates: int, in_turn: bool) -> TaskLog | None:
+        recorder = self.recorders[self.rank]
+        if not self._traces or not recorder.enabled:
+            return None
+        bucket = len(self._logs)
+        self._logs.append(TaskLog(recorder.mark, bucket, coordinates, recorder.mark(), in_turn=in_turn))
+        return self._logs[-1]
+
+    def take_notes(self) -> dict[int, StepNotes]:
+        taken, self._logs = self._logs, []
+        return {self.rank: LoggedNotes(taken)} if self._traces else {}
 
     def run(self, collectives: Mapping[int, Collective[Result]]) -> dict[int, Result]:
         future: Future[Result] = Future()

@@ -1,8 +1,14 @@
-"""All ranks in this process: a virtual cluster of any size on one machine, under a simulated clock."""
+"""All ranks in this process: a virtual cluster of any size on one machine, under a simulated clock.
+
+Buckets are synchronized one after another, all ranks of one together, so that the memory needed is that of
+one bucket times the ranks. Their work is measured as it is done; when it would have been done, with overlap
+and on what network, the clock says when the step is over.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import time
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from itertools import count
 from typing import Any
@@ -12,18 +18,22 @@ import torch
 from gradwire.harness.collective.arena import Arena
 from gradwire.harness.collective.collectives import Fabric, ScheduledCollectives
 from gradwire.harness.measure.recorder import Recorder
-from gradwire.harness.network.link import Link
+from gradwire.harness.simulate.clock import SimulatedClock
+from gradwire.harness.trace.log import TaskLog
+from gradwire.harness.trace.notes import MeasuredNotes, StepNotes, shifted
+from gradwire.harness.trace.spans import spans
+from gradwire.harness.trace.step import RankTrace, StepTrace, TaskTrace, Work
 from gradwire.harness.transport.channel import Traffic
-from gradwire.harness.transport.local import LocalChannel, LocalRank, Mailboxes, run_local
+from gradwire.harness.transport.local import LocalChannel, Mailboxes, run_local
 from gradwire.harness.transport.task import Task
 from gradwire.harness.world.interface import Collective, Result
 
 TimedCollective = tuple[float, str, Collective[Any]]
-"""(ready time in simulated seconds, arena name, what to run)"""
+"""(ready time in seconds of the step, name of the bucket, what to run)"""
 
 
 class VirtualWorld:
-    """`size` ranks, each with its own simulated link, clock and counters."""
+    """`size` ranks with counters and timelines of their own; `clock` turns what they did into time."""
 
     def __init__(
         self,
@@ -31,77 +41,99 @@ class VirtualWorld:
         fabric: Fabric,
         device: torch.device,
         *,
-        make_link: Callable[[], Link] | None = None,
-        in_flight: int = 2,
+        clock: SimulatedClock | None = None,
         spans: bool = True,
         debug: bool = False,
     ) -> None:
         self.size, self.ranks, self.device = size, tuple(range(size)), device
         self.traffic = {rank: Traffic() for rank in self.ranks}
         self.recorders = {rank: Recorder(enabled=spans) for rank in self.ranks}
-        self._fabric, self._in_flight, self._debug = fabric, in_flight, debug
-        self._make_link = make_link or (lambda: Link(float("inf")))
-        self._numbers, self._arenas = count(), dict[tuple[str, int], Arena]()
-        self.end_s: dict[int, float] = {}
-        """When each rank's last `run_step` ended, in simulated seconds."""
+        self.clock = clock or SimulatedClock()
+        self._fabric, self._debug = fabric, debug
+        self._numbers = count()
+        self._arenas = {rank: Arena(device) for rank in self.ranks}
+        self._tasks: dict[int, list[TaskTrace]] = {rank: [] for rank in self.ranks}
+        self.measured: StepTrace = {}
+        """The last step as it was measured here, before the clock."""
+        self.timed: StepTrace = {}
+        """The last step on the clock."""
 
     def synchronize(self) -> None:
         """Wait for the device, so that wall stamps measure what was launched."""
         if self.device.type == "cuda":
             torch.cuda.synchronize(self.device)
 
-    def run_step(self, collectives: Mapping[int, Sequence[TimedCollective]]) -> dict[int, list[Any]]:
-        """Run a step's collectives on all ranks from simulated time 0 on, with overlap.
+    def _mark(self) -> float:
+        self.synchronize()
+        return time.perf_counter()
 
-        Every rank gives the same number of collectives, in the same order. Spans are recorded on
-        each rank's simulated clock.
-        """
-        mailboxes = Mailboxes(self._debug)
-        states = [
-            LocalRank(rank, self._make_link(), self.traffic[rank], self.recorders[rank], self.synchronize)
-            for rank in self.ranks
-        ]
-        numbers = [next(self._numbers) for _ in collectives[0]]
-        futures: list[list[Future[Any]]] = [[Future() for _ in numbers] for _ in self.ranks]
-        tasks = [
-            [
-                (ready, self._task(state, number, mailboxes, arena, collective, future))
-                for number, future, (ready, arena, collective) in zip(
-                    numbers, futures[state.rank], collectives[state.rank], strict=True
-                )
-            ]
-            for state in states
-        ]
-        run_local(states, tasks, self._in_flight, mailboxes)
-        self.end_s = {state.rank: state.now for state in states}
-        return {rank: [future.result(0) for future in futures[rank]] for rank in self.ranks}
+    def run_bucket(
+        self, collectives: Mapping[int, tuple[float, Collective[Result]]], coordinates: int
+    ) -> dict[int, Result]:
+        """Synchronize a step's next bucket on all ranks: of each, (when its gradient was ready, what to
+        run)."""
+        bucket = len(self._tasks[0])
+        logs = {
+            rank: TaskLog(self._mark, bucket, coordinates, ready) for rank, (ready, _) in collectives.items()
+        }
+        results = self._run({rank: run for rank, (_, run) in collectives.items()}, logs)
+        for rank, log in logs.items():
+            task = log.resolve(lambda mark: mark)
+            begun = task.operations[0]
+            assert isinstance(begun, Work)
+            self._tasks[rank].append(shifted(task, -begun.start)._replace(ready=task.ready))
+        return results
 
-    def _task(
-        self,
-        state: LocalRank,
-        number: int,
-        mailboxes: Mailboxes,
-        arena: str,
-        collective: Collective[Any],
-        future: Future[Any],
-    ) -> Task:
-        buffers = self._arenas.setdefault((arena, state.rank), Arena(self.device))
-        buffers.begin_round()
-        channel = LocalChannel(state, self.size, number, mailboxes)
-        coroutine = collective(ScheduledCollectives(channel, self._fabric, buffers))
-        return Task(coroutine, future.set_result, future.set_exception)
+    def end_step(self, step: int, update_s: float = 0.0) -> StepTrace:
+        """All buckets are synchronized and the update took `update_s`: the step on the clock, from second 0
+        on, whose spans each rank's recorder gets."""
+        self.measured = {
+            rank: RankTrace(tuple(task.ready for task in tasks), tuple(tasks), update_s, 0.0)
+            for rank, tasks in self._tasks.items()
+        }
+        self._tasks = {rank: [] for rank in self.ranks}
+        self.timed = self.clock.step(step, self.measured)
+        for rank, own in self.timed.items():
+            if self.recorders[rank].enabled:
+                for span in spans(own):
+                    self.recorders[rank].add(span.kind, span.start, span.end, span.bytes)
+        return self.timed
+
+    def take_notes(self) -> dict[int, StepNotes]:
+        return {rank: MeasuredNotes(trace) for rank, trace in self.measured.items()}
+
+    def run_step(
+        self, collectives: Mapping[int, Sequence[TimedCollective]], step: int = 0
+    ) -> dict[int, list[Any]]:
+        """A step of nothing but collectives: the same number of them on each rank, in the same order."""
+        results: dict[int, list[Any]] = {rank: [] for rank in self.ranks}
+        for bucket in range(len(collectives[0])):
+            given = {rank: (own[bucket][0], own[bucket][2]) for rank, own in collectives.items()}
+            for rank, result in self.run_bucket(given, coordinates=1).items():
+                results[rank].append(result)
+        self.end_step(step)
+        return results
 
     def run(self, collectives: Mapping[int, Collective[Result]]) -> dict[int, Result]:
-        suspended = {rank: recorder.suspend() for rank, recorder in self.recorders.items()}
-        try:
-            results = self.run_step({rank: [(0.0, "run", collectives[rank])] for rank in self.ranks})
-        finally:
-            for rank, recorder in self.recorders.items():
-                recorder.resume(suspended[rank])
-        return {rank: result[0] for rank, result in results.items()}
+        return self._run(collectives, {})
+
+    def _run(
+        self, collectives: Mapping[int, Collective[Result]], logs: Mapping[int, TaskLog]
+    ) -> dict[int, Result]:
+        mailboxes, number = Mailboxes(self._debug), next(self._numbers)
+        futures: dict[int, Future[Result]] = {rank: Future() for rank in self.ranks}
+        tasks = []
+        for rank in self.ranks:
+            arena, log = self._arenas[rank], logs.get(rank)
+            arena.begin_round()
+            channel = LocalChannel(rank, self.size, number, self.traffic[rank], mailboxes, log)
+            coroutine = collectives[rank](ScheduledCollectives(channel, self._fabric, arena))
+            tasks.append(Task(coroutine, futures[rank].set_result, futures[rank].set_exception, log))
+        run_local(tasks, mailboxes, self._mark)
+        return {rank: future.result(0) for rank, future in futures.items()}
 
     def forget_buffers(self) -> None:
-        self._arenas.clear()
+        self._arenas = {rank: Arena(self.device) for rank in self.ranks}
 
     def gather(self, rows: Mapping[int, Sequence[float]]) -> list[list[float]]:
         return [list(map(float, rows[rank])) for rank in self.ranks]

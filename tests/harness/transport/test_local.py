@@ -1,7 +1,8 @@
-"""The in-process driver: simulated clocks, deadlocks, cancelled coroutines, buffers under guard."""
+"""The in-process driver: what it writes down, deadlocks, cancelled coroutines, buffers under guard."""
 
 from __future__ import annotations
 
+import time
 import traceback
 from collections.abc import Callable, Coroutine
 from typing import Any
@@ -12,39 +13,37 @@ import torch
 from gradwire.codecs.interface import Layout, Round
 from gradwire.codecs.registry import make_codec
 from gradwire.harness.collective.collectives import Fabric, ScheduledCollectives
-from gradwire.harness.measure.recorder import Recorder
-from gradwire.harness.network.link import Link
 from gradwire.harness.parallel.synchronize import synchronization
 from gradwire.harness.topology.registry import make_schedule
+from gradwire.harness.trace.log import TaskLog
+from gradwire.harness.trace.step import Post, Wait, Work
 from gradwire.harness.transport.channel import Channel, Traffic
-from gradwire.harness.transport.local import LocalChannel, LocalRank, Mailboxes, run_local
+from gradwire.harness.transport.local import LocalChannel, Mailboxes, run_local
 from gradwire.harness.transport.task import Task
 from gradwire.harness.world.virtual import VirtualWorld
 
 Job = Callable[[Channel], Coroutine[Any, None, Any]]
 
 
-def run(jobs: list[Job], link: Link | None = None, debug: bool = False) -> tuple[list[Any], list[LocalRank]]:
-    """One coroutine per rank; their results (or exceptions) and the ranks' clocks and counters."""
+def run(jobs: list[Job], debug: bool = False) -> tuple[list[Any], list[Traffic], list[TaskLog]]:
+    """One coroutine per rank; their results (or exceptions), counters and logs."""
     mailboxes = Mailboxes(debug)
     results: list[Any] = [None] * len(jobs)
-    states = [
-        LocalRank(rank, link or Link(float("inf")), Traffic(), Recorder(), lambda: None)
-        for rank in range(len(jobs))
-    ]
+    traffic = [Traffic() for _ in jobs]
+    logs = [TaskLog(time.perf_counter, 0, 1, 0.0) for _ in jobs]
 
     def task(rank: int, job: Job) -> Task:
         def keep(outcome: Any) -> None:
             results[rank] = outcome
 
-        return Task(job(LocalChannel(states[rank], len(jobs), 0, mailboxes)), keep, keep)
+        channel = LocalChannel(rank, len(jobs), 0, traffic[rank], mailboxes, logs[rank])
+        return Task(job(channel), keep, keep, logs[rank])
 
-    tasks = [[(0.0, task(rank, job))] for rank, job in enumerate(jobs)]
     try:
-        run_local(states, tasks, 2, mailboxes)
+        run_local([task(rank, job) for rank, job in enumerate(jobs)], mailboxes, time.perf_counter)
     except Exception as error:
         results.append(error)
-    return results, states
+    return results, traffic, logs
 
 
 def message(*values: int) -> torch.Tensor:
@@ -72,25 +71,27 @@ def receiver(peer: int, size: int, count: int) -> Job:
     return run
 
 
-def test_messages_keep_their_order_and_the_link_its_time() -> None:
-    """Three messages of 1000 bytes on a link of 1000 bytes a second: the last one arrives after 3.5 s."""
+def test_messages_keep_their_order_and_are_written_down() -> None:
     buffers = [torch.full((1000,), value, dtype=torch.uint8) for value in (1, 2, 3)]
-    (_, received), states = run([sender(1, *buffers), receiver(0, 1000, 3)], Link(1000.0, latency_s=0.5))
+    (_, received), traffic, logs = run([sender(1, *buffers), receiver(0, 1000, 3)])
     assert received == [[1] * 1000, [2] * 1000, [3] * 1000]
-    assert 3.5 <= states[1].now < 4.5
-    assert (states[0].traffic.total, states[1].traffic.total) == (3000, 0)
-    spans = [span for span in states[1].recorder.drain() if span.kind == "comm"]
-    assert len(spans) == 3
-    assert spans[-1].end - spans[0].start >= 3.5 - 1e-6
+    assert [own.total for own in traffic] == [3000, 0]
+    sent, got = (log.resolve(lambda mark: mark).operations for log in logs)
+    posts = [operation for operation in sent if isinstance(operation, Post)]
+    assert [post.sends for post in posts] == [((1, 1000),)] * 3
+    assert [operation.number for operation in sent if isinstance(operation, Wait)] == [0, 1, 2]
+    assert [type(operation) for operation in got] == [Work, Post, Work, Wait] * 3 + [Work]
+    times = [operation.at if isinstance(operation, Post) else operation.end for operation in got]
+    assert times == sorted(times)
 
 
 def test_a_deadlock_names_who_waits_for_whom() -> None:
-    results, _ = run([receiver(1, 4, 1), receiver(2, 4, 1), receiver(0, 4, 1)])
+    results, *_ = run([receiver(1, 4, 1), receiver(2, 4, 1), receiver(0, 4, 1)])
     error = results.pop()
     assert isinstance(error, RuntimeError)
     assert "stuck: rank 0 for rank 1, rank 1 for rank 2, rank 2 for rank 0" in str(error)
     assert results == [error] * 3, "all that wait hear of it"
-    results, _ = run([sender(1, message(1)), receiver(0, 1, 0)])
+    results, *_ = run([sender(1, message(1)), receiver(0, 1, 0)])
     assert "stuck: rank 0 for rank 1 to receive" in str(results[-1])
 
 
@@ -102,7 +103,7 @@ def test_a_send_buffer_written_to_too_early_is_noticed(debug: bool) -> None:
         buffer.zero_()
         await channel.wait(handle)
 
-    results, _ = run([hasty, receiver(0, 3, 1)], debug=debug)
+    results, *_ = run([hasty, receiver(0, 3, 1)], debug=debug)
     if debug:
         assert "written to before the message was received" in str(results[-1])
     else:
@@ -124,7 +125,7 @@ def test_a_failing_coroutine_cancels_the_others_and_keeps_its_traceback() -> Non
         finally:
             closed.append(channel.rank)
 
-    results, _ = run([failing_codec, waiting])
+    results, *_ = run([failing_codec, waiting])
     error = results[-1]
     assert isinstance(error, ValueError)
     assert "failing_codec" in "".join(traceback.format_exception(error))

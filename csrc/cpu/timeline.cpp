@@ -1,0 +1,267 @@
+#include "gradwire/timeline.h"
+
+#include <algorithm>
+#include <deque>
+#include <vector>
+
+#include "flows.h"
+#include "rivals.h"
+
+namespace gradwire_timeline_engine {
+namespace {
+
+enum Kind : int64_t { START, WORKED, FLOWN, ARRIVED, RIVAL_FLOWN, RIVAL_ARRIVED };
+
+struct Event {
+  double at;
+  int64_t number;  // in the order in which they were foretold
+  Kind kind;
+  int64_t index;
+  int64_t version;
+};
+
+bool later(const Event& a, const Event& b) { return a.at != b.at ? a.at > b.at : a.number > b.number; }
+
+// Of each post, the messages that it is this end of, in order.
+class Messages {
+ public:
+  Messages(const int64_t* ends, int64_t messages, int64_t posts) : first_((size_t)posts + 1), messages_((size_t)messages) {
+    for (int64_t message = 0; message < messages; ++message) ++first_[(size_t)ends[message] + 1];
+    for (size_t post = 0; post < (size_t)posts; ++post) first_[post + 1] += first_[post];
+    std::vector<int64_t> next = first_;
+    for (int64_t message = 0; message < messages; ++message) messages_[(size_t)next[(size_t)ends[message]]++] = message;
+  }
+  Numbers of(int64_t post) const { return {messages_.data() + first_[(size_t)post], count(post)}; }
+  int64_t count(int64_t post) const { return first_[(size_t)post + 1] - first_[(size_t)post]; }
+
+ private:
+  std::vector<int64_t> first_, messages_;
+};
+
+class Engine {
+ public:
+  explicit Engine(const gradwire_timeline& args)
+      : args_(args), sent_(args.senders, args.messages, args.posts), received_(args.receivers, args.messages, args.posts),
+        rivals_(args), flows_(args.messages + rivals_.flows(), std::max(args.links, args.routes + rivals_.flows()), args.links, args.rates),
+        open_((size_t)args.posts),
+        posted_((size_t)args.posts), waiting_((size_t)args.posts, -1), next_task_(args.first_tasks, args.first_tasks + args.threads),
+        at_((size_t)args.threads, -1), stop_((size_t)args.threads), running_(args.threads) {
+    for (int64_t post = 0; post < args.posts; ++post) open_[(size_t)post] = sent_.count(post) + received_.count(post);
+    int64_t ranks = 0;
+    for (int64_t thread = 0; thread < args.threads; ++thread) ranks = std::max(ranks, args.ranks[thread] + 1);
+    busy_.resize((size_t)ranks);
+    queues_.resize((size_t)ranks);
+  }
+
+  // Returns how many threads wait for ever.
+  int64_t run() {
+    for (int64_t thread = 0; thread < args_.threads; ++thread) schedule_task(thread, 0);
+    for (int64_t flow = 0; flow < rivals_.flows(); ++flow) start_rival(flow, 0);
+    foretell(0);
+    while (running_ && coming_) {
+      const double now = events_.front().at;
+      while (!events_.empty() && events_.front().at == now) {
+        std::pop_heap(events_.begin(), events_.end(), later);
+        const Event event = events_.back();
+        events_.pop_back();
+        handle(event, now);
+        while (!turns_.empty()) {
+          const int64_t thread = turns_.front();
+          turns_.pop_front();
+          proceed(thread, now);
+        }
+      }
+      foretell(now);
+    }
+    return running_;
+  }
+
+ private:
+  void push(double at, Kind kind, int64_t index, int64_t version = 0) {
+    events_.push_back({at, ++count_, kind, index, version});
+    std::push_heap(events_.begin(), events_.end(), later);
+  }
+
+  void push_own(double at, Kind kind, int64_t index) {
+    ++coming_;
+    push(at, kind, index);
+  }
+
+  void foretell(double now) {
+    for (const Finish& finish : flows_.settle(now))
+      push(finish.at, finish.flow < args_.messages ? FLOWN : RIVAL_FLOWN, finish.flow, finish.version);
+  }
+
+  void handle(const Event& event, double now) {
+    if (event.kind == RIVAL_FLOWN) return rival_flown(event, now);
+    if (event.kind == RIVAL_ARRIVED) return rival_arrived(event.index, now);
+    if (event.kind == FLOWN && !flows_.finish(event.index, event.version, now)) return;
+    --coming_;
+    if (event.kind == FLOWN)
+      flown(event.index, now);
+    else if (event.kind == ARRIVED)
+      arrived(event.index, now);
+    else if (event.kind == START)
+      take_turn(event.index);
+    else
+      worked(event.index, now);
+  }
+
+  void schedule_task(int64_t thread, double now) {
+    int64_t& next = next_task_[(size_t)thread];
+    if (next == args_.first_tasks[thread + 1]) {
+      --running_;
+      return;
+    }
+    const int64_t task = args_.thread_tasks[next++];
+    at_[(size_t)thread] = args_.first_operations[task];
+    stop_[(size_t)thread] = args_.first_operations[task + 1];
+    const double ready = args_.ready[task];
+    push_own(now > ready ? now : ready, START, thread);
+  }
+
+  void take_turn(int64_t thread) {
+    const size_t rank = (size_t)args_.ranks[thread];
+    if (busy_[rank]) {
+      queues_[rank].push_back(thread);
+    } else {
+      busy_[rank] = 1;
+      turns_.push_back(thread);
+    }
+  }
+
+  void end_turn(int64_t thread) {
+    const size_t rank = (size_t)args_.ranks[thread];
+    if (queues_[rank].empty()) {
+      busy_[rank] = 0;
+    } else {
+      turns_.push_back(queues_[rank].front());
+      queues_[rank].pop_front();
+    }
+  }
+
+  void proceed(int64_t thread, double now) {
+    int64_t& at = at_[(size_t)thread];
+    for (; at < stop_[(size_t)thread]; ++at) {
+      args_.start[at] = args_.end[at] = now;
+      if (args_.kinds[at] == GRADWIRE_WORK) {
+        if (args_.work_s[at] > 0) return push_own(now + args_.work_s[at], WORKED, thread);
+      } else if (args_.kinds[at] == GRADWIRE_POST) {
+        post(args_.values[at], now);
+      } else {
+        end_turn(thread);
+        return wait(thread, args_.values[at], now);
+      }
+    }
+    end_turn(thread);
+    schedule_task(thread, now);
+  }
+
+  void worked(int64_t thread, double now) {
+    args_.end[at_[(size_t)thread]++] = now;
+    proceed(thread, now);
+  }
+
+  void wait(int64_t thread, int64_t post, double now) {
+    if (open_[(size_t)post])
+      waiting_[(size_t)post] = thread;
+    else
+      through(thread, now);
+  }
+
+  void through(int64_t thread, double now) {
+    args_.end[at_[(size_t)thread]++] = now;
+    take_turn(thread);
+  }
+
+  void post(int64_t post, double now) {
+    posted_[(size_t)post] = 1;
+    for (const int64_t message : received_.of(post))
+      if (posted_[(size_t)args_.senders[message]]) begin(message, now);
+    for (const int64_t message : sent_.of(post))
+      if (posted_[(size_t)args_.receivers[message]]) begin(message, now);
+  }
+
+  void begin(int64_t message, double now) {
+    const Numbers links = links_of(args_.pair[message]);
+    if (links.count && args_.sizes[message]) {
+      ++coming_;
+      flows_.start(message, lane(args_.pair[message], links), links, (double)args_.sizes[message], now);
+    } else {
+      flown(message, now);
+    }
+  }
+
+  void flown(int64_t message, double now) {
+    const double latency = args_.sizes[message] ? args_.latencies[args_.pair[message]] : 0;
+    if (latency != 0)
+      push_own(now + latency, ARRIVED, message);
+    else
+      arrived(message, now);
+  }
+
+  void arrived(int64_t message, double now) {
+    for (const int64_t post : {args_.senders[message], args_.receivers[message]})
+      if (--open_[(size_t)post] == 0 && waiting_[(size_t)post] >= 0) through(waiting_[(size_t)post], now);
+  }
+
+  void start_rival(int64_t flow, double now) {
+    const Numbers links = links_of(rivals_.route(flow));
+    flows_.start(args_.messages + flow, lane(args_.routes + flow, links), links, rivals_.bytes(flow), now);
+  }
+
+  void rival_flown(const Event& event, double now) {
+    if (!flows_.finish(event.index, event.version, now)) return;
+    const int64_t flow = event.index - args_.messages;
+    push(now + args_.latencies[rivals_.route(flow)], RIVAL_ARRIVED, flow);
+  }
+
+  void rival_arrived(int64_t flow, double now) {
+    for (const int64_t following : rivals_.arrived(flow)) start_rival(following, now);
+  }
+
+  // Messages of a pair share a connection; where links are serial, all that take a link share it in turns.
+  int64_t lane(int64_t connection, Numbers links) const { return args_.serial ? links.first[0] : connection; }
+
+  Numbers links_of(int64_t route) const {
+    const int64_t first = args_.first_links[route];
+    return {args_.route_links + first, args_.first_links[route + 1] - first};
+  }
+
+  const gradwire_timeline& args_;
+  const Messages sent_, received_;
+  Rivals rivals_;
+  Flows flows_;
+  std::vector<Event> events_;  // a heap
+  int64_t count_ = 0;
+  std::deque<int64_t> turns_;  // threads that go on in this moment
+  std::vector<int64_t> open_;  // by post: messages that have not arrived
+  std::vector<char> posted_;
+  std::vector<int64_t> waiting_;  // by post: the thread
+  std::vector<int64_t> next_task_;
+  std::vector<int64_t> at_, stop_;  // by thread: its operation, and where its task ends
+  std::vector<char> busy_;
+  std::vector<std::deque<int64_t>> queues_;  // by rank
+  int64_t running_;
+  int64_t coming_ = 0;  // events and messages under way that are not the rivals'
+};
+
+bool is_sound(const gradwire_timeline& args) {
+  const int64_t counts[] = {args.operations, args.tasks,  args.threads, args.posts, args.messages,
+                            args.routes,     args.links,  args.jobs,    args.size};
+  for (const int64_t count : counts)
+    if (count < 0) return false;
+  for (int64_t link = 0; link < args.links; ++link)
+    if (!(args.rates[link] > 0)) return false;
+  return args.unfinished && args.size <= args.routes && (args.jobs == 0 || (args.size >= 2 && args.chunk > 0));
+}
+
+}  // namespace
+}  // namespace gradwire_timeline_engine
+
+GRADWIRE_API int gradwire_run_timeline(const gradwire_timeline* args) {
+  if (args->call.bytes != (int32_t)sizeof(gradwire_timeline)) return GRADWIRE_WRONG_SIZE;
+  if (!gradwire_timeline_engine::is_sound(*args)) return GRADWIRE_BAD_ARGUMENT;
+  *args->unfinished = gradwire_timeline_engine::Engine(*args).run();
+  return GRADWIRE_OK;
+}

@@ -1,0 +1,38 @@
+// When everything that the ranks of a step do begins and ends, given the links between them: the simulated clock's
+// engine. harness/simulate/engine.py defines it; here are the same operations on doubles, in the same order. Not a
+// kernel: one call simulates one step, in one thread and with memory of its own, and is for the CPU alone.
+#pragma once
+#include "gradwire/abi.h"
+
+enum { GRADWIRE_WORK = 0, GRADWIRE_POST = 1, GRADWIRE_WAIT = 2 };
+
+typedef struct {
+  gradwire_call call;
+  int64_t operations, tasks, threads, posts, messages;
+  const int64_t* kinds;             // operations: GRADWIRE_WORK, …
+  const int64_t* values;            // operations: the post that is made or waited for
+  const int64_t* first_operations;  // tasks + 1
+  const int64_t* ranks;             // threads: whose processor it takes turns with
+  const int64_t* first_tasks;       // threads + 1, into thread_tasks
+  const int64_t* thread_tasks;      // tasks
+  const int64_t* pair;              // messages: which route
+  const int64_t* sizes;             // messages: bytes
+  const int64_t* senders;           // messages: the post that sends it
+  const int64_t* receivers;         // messages: the post that receives it
+  const double* work_s;             // operations: seconds; what is not work is not read
+  const double* ready;              // tasks: when each may begin, seconds
+  int64_t routes, links;
+  int64_t serial;              // 1: a link carries one message after another, and a route has one link
+  const int64_t* first_links;  // routes + 1, into route_links
+  const int64_t* route_links;  //
+  const double* latencies;     // routes: seconds
+  const double* rates;         // links: bytes per second, above 0
+  int64_t jobs, size;          // rivals: rings over `size` ranks; rank r's take route `routes` − size + r
+  double chunk;                // bytes that a rival sends at a time
+  const double* first_chunks;  // jobs: what is left of that at the beginning
+  double* start;               // operations
+  double* end;                 // operations
+  int64_t* unfinished;         // 1: the threads that wait for ever
+} gradwire_timeline;
+
+GRADWIRE_API int gradwire_run_timeline(const gradwire_timeline* args);

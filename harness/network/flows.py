@@ -1,0 +1,116 @@
+"""Messages under way as fluid flows: each at its max-min fair rate, which changes as others come and go."""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from typing import Any
+
+from gradwire.harness.network.fairness import max_min
+from gradwire.harness.network.links import Links
+
+Finish = tuple[float, int, int]
+"""(when, flow, version): the flow's last byte leaves then, unless its version has changed by that time."""
+
+
+class Flows:
+    """The flows on `links`. Numbers of flows are the caller's; times are seconds and only ever grow.
+
+    After the changes of one moment `settle` gives the new times of completion; those foretold earlier for
+    flows whose rate has changed are void, as `finish` says. A flow that has ended may begin again under its
+    number. A lane carries one flow at a time, as a connection does, and the next one after it, as they came.
+    ValueError for a rate that is not above 0 and finite.
+    """
+
+    def __init__(self, links: Links) -> None:
+        if wrong := [rate for rate in links.rates if not 0 < rate < math.inf]:
+            raise ValueError(f"rates of links must be above 0 and finite, got {wrong[0]}")
+        self._rates = links.rates
+        self._users: list[dict[int, None]] = [{} for _ in links.rates]
+        self._routes: dict[int, tuple[int, ...]] = {}
+        self._state: dict[int, list[Any]] = {}  # flow: [bytes left, rate, since when, version]
+        self._changed: dict[int, None] = {}
+        self._lanes: dict[int, int] = {}  # flow: its lane
+        self._taken: set[int] = set()
+        self._queues: dict[int, deque[tuple[int, tuple[int, ...], float]]] = {}
+        self._versions = 0  # over all flows: a number may be used again
+
+    def start(self, flow: int, lane: int, route: tuple[int, ...], num_bytes: float, now: float) -> None:
+        """Begin a flow that takes the links of `route`, which is not empty, when its lane is free."""
+        self._lanes[flow] = lane
+        if lane in self._taken:
+            self._queues.setdefault(lane, deque()).append((flow, route, num_bytes))
+        else:
+            self._taken.add(lane)
+            self._begin(flow, route, num_bytes, now)
+
+    def _begin(self, flow: int, route: tuple[int, ...], num_bytes: float, now: float) -> None:
+        self._routes[flow] = route
+        self._state[flow] = [num_bytes, 0, now, 0]
+        for link in route:
+            self._users[link][flow] = None
+            self._changed[link] = None
+
+    def finish(self, flow: int, version: int, now: float) -> bool:
+        """Whether a foretold end still holds; then the flow has ended."""
+        state = self._state.get(flow)
+        if state is None or state[3] != version:
+            return False
+        del self._state[flow]
+        for link in self._routes.pop(flow):
+            users = self._users[link]
+            del users[flow]
+            if users:
+                self._changed[link] = None
+        lane = self._lanes.pop(flow)
+        if self._queues.get(lane):
+            self._begin(*self._queues[lane].popleft(), now)
+        else:
+            self._taken.remove(lane)
+        return True
+
+    def settle(self, now: float) -> list[Finish]:
+        """Share the links anew after the changes at `now`; the ends of the flows whose rate has changed."""
+        if not self._changed:
+            return []
+        found: list[Finish] = []
+        settled: set[int] = set()
+        for link in self._changed:
+            for flow in self._users[link]:
+                if flow not in settled:
+                    self._settle_around(flow, now, settled, found)
+        self._changed.clear()
+        return found
+
+    def _settle_around(self, flow: int, now: float, settled: set[int], found: list[Finish]) -> None:
+        """Settle a flow and all that share a link with it, or with one that does."""
+        route = self._routes[flow]
+        if all(len(self._users[link]) == 1 for link in route):  # alone: by far the most frequent case
+            settled.add(flow)
+            self._set_rate(flow, min(self._rates[link] for link in route), now, found)
+            return
+        flows, links, stack = {flow}, set[int](), [flow]
+        while stack:
+            for link in self._routes[stack.pop()]:
+                if link not in links:
+                    links.add(link)
+                    fresh = [user for user in self._users[link] if user not in flows]
+                    flows.update(fresh)
+                    stack += fresh
+        ordered = sorted(flows)
+        rates = max_min(
+            {one: self._routes[one] for one in ordered}, {link: self._rates[link] for link in links}
+        )
+        for one in ordered:
+            self._set_rate(one, rates[one], now, found)
+        settled |= flows
+
+    def _set_rate(self, flow: int, rate: float, now: float, found: list[Finish]) -> None:
+        state = self._state[flow]
+        if state[1] == rate:
+            return
+        state[0] -= state[1] * (now - state[2])
+        state[1], state[2] = rate, now
+        self._versions += 1
+        state[3] = self._versions
+        found.append((now + max(state[0], 0) / rate, flow, state[3]))

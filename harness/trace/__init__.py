@@ -1,0 +1,1 @@
+"""Traces: what each rank did in a step, in which order, and how long its own work took."""

@@ -1,0 +1,80 @@
+"""Networks as links: which a message takes, and what the fabric's rates become."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+import pytest
+from omegaconf import OmegaConf
+
+from gradwire.harness.network.build import make_links
+from gradwire.harness.network.links import Links, Route, star, two_level, unlimited, uplinks
+
+
+def of_two_levels(nodes: int, ranks: int, oversubscription: float = 1) -> Links:
+    return two_level(
+        nodes,
+        ranks,
+        rate=10,
+        latency_s=3,
+        intra_rate=100,
+        intra_latency_s=2,
+        oversubscription=oversubscription,
+    )
+
+
+def test_unlimited_has_no_links() -> None:
+    assert unlimited().rates == ()
+    assert unlimited().route(0, 1) == Route((), 0.0)
+
+
+def test_an_uplink_is_the_senders_alone() -> None:
+    links = uplinks(3, 7.0, 0.5)
+    assert (links.rates, links.serial) == ((7.0,) * 3, True)
+    assert links.route(2, 0) == Route((2,), 0.5)
+
+
+def test_a_star_has_an_uplink_and_a_downlink_of_each_rank() -> None:
+    links = star(4, 7.0, 0.5)
+    assert (links.rates, links.serial) == ((7.0,) * 8, False)
+    assert links.route(1, 3) == Route((1, 7), 0.5)
+    taken = [links.route(source, target).links for source in range(4) for target in range(4)]
+    assert len({*taken}) == 16
+
+
+@pytest.mark.parametrize(("nodes", "ranks"), [(1, 2), (2, 1), (2, 4), (3, 5)])
+def test_two_levels(nodes: int, ranks: int) -> None:
+    links, size = of_two_levels(nodes, ranks), nodes * ranks
+    assert links.rates == (100,) * (2 * size) + (10,) * (2 * nodes)
+    for source in range(size):
+        for target in range(size):
+            route = links.route(source, target)
+            if source // ranks == target // ranks:
+                assert route == Route((source, size + target), 2)
+            else:
+                out, into = route.links
+                assert (out, into) == (2 * size + source // ranks, 2 * size + nodes + target // ranks)
+                assert route.latency_s == 3
+
+
+def test_the_core_is_shared_by_what_leaves_nodes() -> None:
+    links = of_two_levels(4, 2, Fraction(5, 2))
+    assert links.rates[-1] == 4 * 10 / Fraction(5, 2)
+    core = len(links.rates) - 1
+    assert links.route(0, 7).links[-1] == core
+    assert core not in links.route(0, 1).links
+    assert len(of_two_levels(4, 2, 1).rates) == core
+
+
+def test_the_slowest_link() -> None:
+    assert of_two_levels(4, 2).slowest == 10
+    assert unlimited().slowest == float("inf")
+
+
+def test_a_rate_in_mbit_counts_payload() -> None:
+    network = OmegaConf.create(
+        {"name": "simulated", "fabric": "star", "rate_mbit": 80.0, "efficiency": 0.5, "latency_s": 0.25}
+    )
+    assert make_links(network, 2).rates == (5e6,) * 4
+    paced = OmegaConf.create({"name": "paced", "rate_mbit": 80.0, "latency_s": 0.25})
+    assert make_links(paced, 2).rates == (10e6,) * 2

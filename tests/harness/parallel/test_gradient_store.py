@@ -1,0 +1,70 @@
+"""The virtual workers' gradients in memory and on disk: the same bits, and nothing left behind."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import psutil
+import pytest
+import torch
+
+from gradwire.harness.parallel import gradient_store
+from gradwire.harness.parallel.gradient_store import DiskStore, GradientStore, MemoryStore, make_store
+
+STORES = (MemoryStore, DiskStore)
+
+
+@pytest.mark.parametrize("make", STORES)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16, torch.float64])
+def test_what_is_put_comes_back_bit_for_bit(make: type[GradientStore], dtype: torch.dtype) -> None:
+    store = make()
+    kept = {
+        (rank, bucket): torch.randn(7 + 1000 * bucket).to(dtype) for rank in range(3) for bucket in range(2)
+    }
+    kept[1, 0][0] = float("nan")
+    for (rank, bucket), x in kept.items():
+        store.put(rank, bucket, x)
+    for (rank, bucket), x in reversed(kept.items()):
+        found = store.get(rank, bucket)
+        assert found.dtype == dtype
+        assert torch.equal(found.view(torch.uint8), x.view(torch.uint8))
+
+
+@pytest.mark.parametrize("make", STORES)
+def test_a_copy_is_kept(make: type[GradientStore]) -> None:
+    store, x = make(), torch.ones(10)
+    store.put(0, 0, x)
+    x.zero_()
+    assert store.get(0, 0).sum() == 10
+
+
+@pytest.mark.parametrize("make", STORES)
+def test_cleared_stores_hold_the_next_step_alone(make: type[GradientStore]) -> None:
+    store = make()
+    store.put(0, 0, torch.ones(1000))
+    store.put(0, 1, torch.ones(10))
+    store.clear()
+    store.put(0, 0, torch.zeros(3))
+    assert store.get(0, 0).tolist() == [0, 0, 0]
+    with pytest.raises(KeyError):
+        store.get(0, 1)
+
+
+def test_the_file_has_no_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It goes with the process, however that ends."""
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr("tempfile.tempdir", None)
+    store = DiskStore()
+    store.put(0, 0, torch.ones(1000))
+    assert os.listdir(tmp_path) == []
+    assert store.get(0, 0).sum() == 1000
+
+
+def test_auto_goes_by_the_free_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    free = psutil.virtual_memory()._replace(available=1000)
+    monkeypatch.setattr(gradient_store.psutil, "virtual_memory", lambda: free)
+    assert isinstance(make_store("auto", 500), MemoryStore)
+    assert isinstance(make_store("auto", 501), DiskStore)
+    assert isinstance(make_store("memory", 501), MemoryStore)
+    assert isinstance(make_store("disk", 1), DiskStore)

@@ -1,0 +1,109 @@
+"""Random steps for the simulated clock's engine: any links, messages, work, readiness and rivals."""
+
+from __future__ import annotations
+
+import random
+from typing import NamedTuple
+
+from gradwire.harness.network.links import Links, Route
+from gradwire.harness.simulate.plan import Plan, compile_plan
+from gradwire.harness.simulate.rivals import Rivals
+from gradwire.harness.trace.step import Message, Operation, Post, TaskTrace, Wait, Work
+
+
+class Case(NamedTuple):
+    """The arguments of `engine.run`."""
+
+    plan: Plan
+    links: Links
+    work_s: list[float]
+    ready: list[float]
+    rivals: Rivals | None
+
+
+class Numbers:
+    """Sizes and times: few different ones where `ties`, so that much happens at once, else any."""
+
+    def __init__(self, drawn: random.Random, ties: bool) -> None:
+        self._drawn, self._ties = drawn, ties
+
+    def seconds(self) -> float:
+        drawn = self._drawn
+        return drawn.choice((0.0, 0.0, 0.5, 1.0)) if self._ties else drawn.choice((0.0, drawn.random()))
+
+    def rate(self) -> float:
+        return self._drawn.choice((1.0, 2.0)) if self._ties else self._drawn.uniform(0.1, 3.0)
+
+    def bytes(self) -> int:
+        drawn = self._drawn
+        return drawn.choice((0, 1, 2, 4)) if self._ties else drawn.choice((0, drawn.randint(1, 10)))
+
+
+def make_case(seed: int) -> Case:
+    drawn = random.Random(seed)
+    size, numbers = drawn.randint(1, 6), Numbers(drawn, ties=seed % 2 == 0)
+    buckets = [_exchanges(drawn, numbers, size) for _ in range(drawn.randint(1, 4))]
+    in_turn = [drawn.random() < 0.2 for _ in buckets]
+    tasks = {
+        rank: [
+            TaskTrace(index, 1, 0.0, tuple(_operations(drawn, rank, bucket)), in_turn[index])
+            for index, bucket in enumerate(buckets)
+        ]
+        for rank in range(size)
+    }
+    links = _links(drawn, numbers, size)
+    plan = compile_plan(tasks, drawn.randint(1, 3))
+    rivals = None
+    if size > 1 and drawn.random() < 0.5:
+        num_bytes = size * 2.0 if seed % 2 == 0 else size * drawn.uniform(0.5, 5.0)
+        rivals = Rivals(drawn.randint(1, 3), size, num_bytes, links, seed)
+        if seed % 4 == 0:  # whole chunks, all jobs at once
+            rivals.first = [rivals.chunk] * len(rivals.first)
+    work_s = [numbers.seconds() for _ in plan.kinds]
+    ready = [numbers.seconds() for _ in range(len(plan.first_operations) - 1)]
+    return Case(plan, links, work_s, ready, rivals)
+
+
+Exchange = list[tuple[int, int, int]]
+"""(source, destination, bytes) of messages that are posted together"""
+
+
+def _exchanges(drawn: random.Random, numbers: Numbers, size: int) -> list[Exchange]:
+    """Of one bucket, one after another."""
+    if size == 1:
+        return []
+    return [
+        [(*drawn.sample(range(size), 2), numbers.bytes()) for _ in range(drawn.randint(0, 2 * size))]
+        for _ in range(drawn.randint(1, 6))
+    ]
+
+
+def _operations(drawn: random.Random, rank: int, bucket: list[Exchange]) -> list[Operation]:
+    """What `rank` has of the exchanges, posted in order and waited for at once, or some exchanges later."""
+    found: list[Operation] = []
+    posted = waited = 0
+    for exchange in bucket:
+        sends: list[Message] = [(target, size) for source, target, size in exchange if source == rank]
+        receives: list[Message] = [(source, size) for source, target, size in exchange if target == rank]
+        found += [Work(0.0, 0.0)] * drawn.randint(0, 2)
+        if sends or receives or drawn.random() < 0.2:
+            found.append(Post(0.0, "metadata", tuple(sends), tuple(receives)))
+            posted += 1
+        while waited < posted and drawn.random() < 0.7:
+            found.append(Wait(waited, 0.0, 0.0))
+            waited += 1
+    return found + [Wait(number, 0.0, 0.0) for number in range(waited, posted)]
+
+
+def _links(drawn: random.Random, numbers: Numbers, size: int) -> Links:
+    """Some links, and any of them for each pair of ranks; a serial one alone; none between some ranks."""
+    rates = tuple(numbers.rate() for _ in range(drawn.randint(1, 6)))
+    serial, none = drawn.random() < 0.3, drawn.random() < 0.2
+    routes = {}
+    for source in range(size):
+        for target in range(size):
+            count = 1 if serial else drawn.randint(1, min(3, len(rates)))
+            if none and target != (source + 1) % size and drawn.random() < 0.3:
+                count = 0
+            routes[source, target] = Route(tuple(drawn.sample(range(len(rates)), count)), numbers.seconds())
+    return Links(rates, lambda source, target: routes[source, target], serial)
