@@ -8,21 +8,30 @@ import torch
 from omegaconf import DictConfig
 
 from gradwire.harness.config.errors import ConfigError
+from gradwire.harness.config.network_checks import check_network, check_size, resolve_nodes, workers_of
 
 WORKERS_WITHOUT_GPUS = 4
 
+OVER_GLOO = ("paced", "shaped")
+"""Networks that real workers reach through gloo, which sends from CPU memory."""
+
 
 def resolve_cluster(config: DictConfig) -> None:
-    """Replace, in place, `cluster.{workers,device,backend}` and `train.precision` by what they mean here.
+    """Replace, in place, `cluster.{workers,device,backend}`, a simulated network's nodes and
+    `train.precision` by what they mean here.
 
-    Under torchrun the number of workers is the world's. Raises ConfigError.
+    Under torchrun the number of workers is the world's. Raises ConfigError, also for a network that the
+    workers cannot have.
     """
+    check_network(config)
     cluster = config.cluster
     gpus = torch.cuda.device_count()
     if cluster.device == "auto":
         cluster.device = "cuda" if _gpus_serve(config, gpus) else "cpu"
     _check_gpus(config, gpus)
     cluster.workers = _workers(config, gpus)
+    resolve_nodes(config.network, cluster.workers)
+    check_size(config.network, cluster.workers)
     cluster.backend = _backend(config, gpus)
     if config.train.precision == "auto":
         capable = cluster.device == "cuda" and torch.cuda.is_bf16_supported()
@@ -43,7 +52,7 @@ def _check_gpus(config: DictConfig, gpus: int) -> None:
 
 
 def _workers(config: DictConfig, gpus: int) -> int:
-    asked: int | None = config.cluster.workers
+    asked: int | None = config.cluster.workers or workers_of(config.network)
     world = os.environ.get("WORLD_SIZE") if "RANK" in os.environ else None
     if world is None:
         one_per_gpu = config.cluster.device == "cuda" and config.cluster.name == "local"
@@ -70,11 +79,11 @@ def _local_workers(config: DictConfig, gpus: int) -> int:
 def _gpus_serve(config: DictConfig, gpus: int) -> bool:
     """Whether `device=auto` means GPUs: one for every worker here, or one for a virtual cluster.
 
-    Between real workers GPUs talk over nccl, which cannot be paced; gloo sends from CPU memory only.
+    Between real workers GPUs talk over nccl, which can be neither paced nor shaped; gloo needs CPU memory.
     """
     if config.cluster.name == "virtual":
         return gpus > 0
-    gloo = config.cluster.backend == "gloo" or config.network.name == "paced"
+    gloo = config.cluster.backend == "gloo" or config.network.name in OVER_GLOO
     return not gloo and gpus > 0 and gpus >= _local_workers(config, gpus)
 
 

@@ -27,10 +27,17 @@ def above(minimum: float, default: float | None) -> Any:
     return dataclasses.field(default=default, metadata={"low": minimum, "low_included": False})
 
 
-def between(minimum: float, maximum: float, default: float | None) -> Any:
-    """A number field with minimum <= value <= maximum."""
-    metadata = {"low": minimum, "low_included": True, "high": maximum}
-    return dataclasses.field(default=default, metadata=metadata)
+def between(
+    minimum: float,
+    maximum: float,
+    default: float | None,
+    *,
+    low_included: bool = True,
+    high_included: bool = True,
+) -> Any:
+    """A number field with minimum <= value <= maximum, or < where an end is not included."""
+    ends = {"low_included": low_included, "high_included": high_included}
+    return dataclasses.field(default=default, metadata={"low": minimum, "high": maximum, **ends})
 
 
 def check_fields(schema: type, values: dict[str, Any], prefix: str) -> None:
@@ -54,8 +61,11 @@ def _check_choice(key: str, value: Any, allowed: tuple[str, ...]) -> None:
 
 def _check_range(key: str, value: float, metadata: Any) -> None:
     low, high = metadata["low"], metadata.get("high", math.inf)
+    high_included = metadata.get("high_included", True)
     above_low = value >= low if metadata["low_included"] else value > low
-    if not (above_low and value <= high and math.isfinite(value)):
+    below_high = value <= high if high_included else value < high
+    if not (above_low and below_high and math.isfinite(value)):
         rule = f"at least {low:g}" if metadata["low_included"] else f"above {low:g}"
-        rule += f" and at most {high:g}" if math.isfinite(high) else ""
+        if math.isfinite(high):
+            rule += f" and at most {high:g}" if high_included else f" and below {high:g}"
         raise ConfigError(f"{key}={value} is out of range; {key} must be {rule}")

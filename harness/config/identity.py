@@ -11,6 +11,7 @@ from typing import Any, cast
 
 from omegaconf import DictConfig, OmegaConf
 
+from gradwire.harness.config.networks import CODEC_TIMES
 from gradwire.harness.data.formats import format_of
 from gradwire.harness.tasks.registry import TASKS
 
@@ -19,10 +20,14 @@ WITHOUT_EFFECT = (
     "size",
     "resume",
     "cluster.timeout_s",
+    "cluster.gradients",
+    "network.preset",
     "train.log_every",
     "train.checkpoint_every",
     "train.keep_checkpoints",
+    "measure.trace",
     "replay.plots",
+    "run",  # retime.digest says which
 )
 """Groups and keys that change no result: every value a size sets is in the id by itself."""
 
@@ -44,8 +49,8 @@ WHOLE_FILE_BYTES = 64 * 2**20
 def run_id(config: DictConfig) -> str:
     """12 hexadecimal digits that differ when a setting that changes the result does.
 
-    `config` is validated. Where the data, the weights and saved gradients lie does not matter, what they are
-    does.
+    `config` is validated. Where the data, the weights, saved gradients and a device's codec times lie does
+    not matter, what they are does.
     """
     settings = cast(dict[str, Any], OmegaConf.to_container(config, resolve=True))
     for key in WITHOUT_EFFECT:
@@ -64,6 +69,9 @@ def run_id(config: DictConfig) -> str:
                 every_file=every_file is not False,
                 whole=group == GRADIENTS,
             )
+    network = settings.get("network", {})
+    if network.get("codec_times", CODEC_TIMES[0]) not in CODEC_TIMES:
+        network["codec_times"] = hashlib.sha256(Path(network["codec_times"]).read_bytes()).hexdigest()
     text = json.dumps(settings, sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:12]
 

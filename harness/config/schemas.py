@@ -1,5 +1,7 @@
 """The typed form of every group: names, types, defaults, allowed values and help, once.
 
+Networks have a file of their own, `networks`, and so have models, data and codecs.
+
 Hydra composes `conf/<group>/<choice>.yaml` over these, so an unknown field or a wrong type is
 refused while composing; `fields.check_fields` refuses values out of range.
 """
@@ -43,6 +45,7 @@ class OverlapConfig:
 
     enabled: bool = True  # false: all buckets are synchronized after the backward pass
     buckets: int = at_least(1, 2)  # buckets in flight at once, per worker
+    pieces: int = at_least(1, 1)  # of each message: encoding one overlaps sending the one before
 
 
 @dataclass
@@ -54,22 +57,8 @@ class ClusterConfig:
     backend: str = one_of("auto", "gloo", "nccl")  # auto: nccl where every worker has a GPU, else gloo
     device: str = one_of("auto", "cpu", "cuda")  # auto: cuda where there is a GPU
     timeout_s: float = above(0, 120.0)  # a worker silent for so long is taken for lost
-
-
-@dataclass
-class UnpacedConfig:
-    """The network as it is."""
-
-    name: str = one_of("none")
-
-
-@dataclass
-class PacedConfig:
-    """Each worker's link limited in user space: latency + bytes / rate per message."""
-
-    name: str = one_of("paced")
-    rate_mbit: float = above(0, 200.0)  # Mbit/s out of each worker
-    latency_s: float = at_least(0, 0.0)  # seconds added to each message
+    # virtual: where gradients wait to be synchronized; auto: on disk if they need half of the free memory
+    gradients: str = one_of("auto", "memory", "disk")
 
 
 @dataclass
@@ -116,6 +105,7 @@ class MeasureConfig:
     warmup_steps: int = at_least(0, 3)  # dummy steps before the clock starts; state is restored after
     targets: list[float] = field(default_factory=list)  # metric values whose time-to-accuracy is reported
     spans: bool = True  # record compute, codec and communication spans for the breakdown
+    trace: bool = True  # keep what each step sent and how long its work took: task=retime, timelines
     save_gradients_at: list[int] = field(default_factory=list)  # steps whose gradients are kept
     check_hashes: bool = False  # debug: compare the synchronized gradients' hashes over all ranks
 

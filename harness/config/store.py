@@ -15,6 +15,7 @@ from hydra.core.config_store import ConfigStore
 
 from gradwire.codecs.options import CommonOptions
 from gradwire.codecs.registry import codec_classes
+from gradwire.harness.config import networks
 from gradwire.harness.config import schemas as s
 from gradwire.harness.data.config import DatasetConfig
 from gradwire.harness.models.presets import PRESETS
@@ -35,7 +36,12 @@ def group_schemas() -> dict[str, dict[str, Any]]:
         "topology": {"base": s.TopologyConfig},
         "parallel": {"base": s.ParallelConfig},
         "cluster": {"base": s.ClusterConfig},
-        "network": {"none": s.UnpacedConfig, "paced": s.PacedConfig},
+        "network": {
+            "none": networks.UnpacedConfig,
+            "paced": networks.PacedConfig,
+            "shaped": networks.ShapedConfig,
+            "simulated": networks.SimulatedConfig,
+        },
         "train": {"base": s.TrainConfig},
         "eval": {"base": s.EvalConfig},
         "measure": {"base": s.MeasureConfig},

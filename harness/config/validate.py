@@ -23,6 +23,7 @@ from gradwire.harness.config.errors import ConfigError
 from gradwire.harness.config.explain import OPTIONAL_GROUPS, ROOT_KEYS, broken_interpolation
 from gradwire.harness.config.fields import check_fields
 from gradwire.harness.config.kernels import resolve_kernels
+from gradwire.harness.config.network_checks import check_simulated
 from gradwire.harness.config.store import group_schemas
 from gradwire.harness.data.available import dataset_available
 from gradwire.harness.data.config import DatasetConfig, at_most_evaluated, resolve_dataset
@@ -45,7 +46,7 @@ def validate(config: DictConfig) -> DictConfig:
     """A resolved, read-only copy of a composed configuration that can be run as it is.
 
     Interpolations and every `auto` or null that stands for something are replaced: `dataset`'s,
-    `cluster.workers`, `cluster.backend`, `cluster.device`, `kernels`,
+    `cluster.workers`, `cluster.backend`, `cluster.device`, `network.nodes`, `kernels`,
     `train.accumulation`, `train.precision`. Raises ConfigError in one line: field, value, what is
     allowed, the fix.
     """
@@ -85,6 +86,8 @@ def validate_task(config: DictConfig) -> DictConfig:
     _check_common(resolved)
     if "cluster" in resolved:
         resolve_device(resolved)
+    if "network" in resolved and resolved.network.name == "simulated":
+        check_simulated(resolved.network)
     if "kernels" in resolved:
         _resolve_kernels(resolved)
     if "tracking" in resolved:
@@ -272,8 +275,19 @@ def _check_together(config: DictConfig) -> None:
     """Choices that are fine alone and cannot be combined."""
     native, paced = config.codec.name == "native", config.network.name == "paced"
     if native and config.cluster.name == "virtual" and config.cluster.workers > 1:
+        local = "" if config.network.name == "simulated" else "cluster=local or "
         raise ConfigError(
-            "codec=native needs a process group and cluster=virtual has none; use cluster=local or codec=fp32"
+            f"codec=native needs a process group and cluster=virtual has none; use {local}codec=fp32"
+        )
+    if native and config.overlap.pieces > 1:
+        raise ConfigError(
+            f"overlap.pieces={config.overlap.pieces} has no effect on codec=native, the backend sends by "
+            "itself; leave it out or use codec=fp32"
+        )
+    if config.cluster.gradients != "auto" and config.cluster.name == "local":
+        raise ConfigError(
+            f"cluster.gradients={config.cluster.gradients} has no effect on cluster=local, whose workers "
+            "keep their own; leave it out or use cluster=virtual"
         )
     if native and paced:
         raise ConfigError(

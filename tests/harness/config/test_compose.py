@@ -31,7 +31,10 @@ def test_every_choice_says_what_it_is_and_which_command_uses_it() -> None:
 
 @pytest.mark.parametrize("turn", range(max(len(choices) for choices in GROUPS.values())))
 def test_every_choice_of_every_group_is_runnable(turn: int, tmp_path: Path) -> None:
-    """Each turn takes another choice of each group; together they take all."""
+    """Each turn takes another choice of each group; together they take all.
+
+    Networks that want workers of a kind have more tests in test_network_configs.py.
+    """
     chosen = {group: choices[turn % len(choices)] for group, choices in GROUPS.items()}
     (tmp_path / "text.txt").write_text("some words\n\nmore words\n")
     extra = [] if chosen["dataset"] == "embedded" else [f"dataset.path={tmp_path}"]
@@ -42,19 +45,26 @@ def test_every_choice_of_every_group_is_runnable(turn: int, tmp_path: Path) -> N
         chosen["kernels"] = "default"
     if chosen["codec"] == "native":
         chosen |= {"network": "none", "cluster": "local"}
+    if chosen["network"] == "shaped":  # needs root
+        chosen["network"] = "none"
+    if chosen["network"] not in ("none", "paced"):
+        chosen["cluster"] = "virtual"
+        extra.append("cluster.workers=8")  # whole nodes of every testbed, also where a preset has fewer
     composed = compose([f"{group}={choice}" for group, choice in chosen.items()] + extra)
     composed.model.weights, composed.model.tokenizer = "random", None  # size=paper wants the real ones
     config = validate(composed)
     names = {group: choice for group, choice in chosen.items() if "name" in config.get(group, {})}
     names["dataset"] = "text" if chosen["dataset"] == "auto" else chosen["dataset"]  # auto: there is a path
     names["kernels"] = choose_backend(chosen["kernels"])  # what auto stands for
+    if config.network.get("preset", "custom") != "custom":
+        assert config.network.preset == names.pop("network")
     assert {group: config[group].name for group in names} == names
 
 
 def test_defaults() -> None:
     config = compose()
     assert config.seed == 0
-    assert config.overlap == {"enabled": True, "buckets": 2}
+    assert config.overlap == {"enabled": True, "buckets": 2, "pieces": 1}
     names = {group: config[group].name for group in ("task", "model", "size", "dataset", "codec", "topology")}
     assert names == {
         "task": "train",
@@ -115,11 +125,13 @@ def test_paper_recipes_are_the_papers() -> None:
 
 
 def test_yaml_files_do_not_repeat_a_help_text() -> None:
-    """Help stands beside the dataclass field; the files have one comment of their own, the first line."""
+    """Help stands beside the dataclass field; the files have one comment of their own, the first line, and
+    a testbed's says below it where its figures come from."""
     for group, choice in CHOICES:
-        text = (CONF / group / f"{choice}.yaml").read_text()
-        comments = [line for line in text.splitlines() if re.match(r"\s*#(?! @package)", line)]
-        assert len(comments) == 1, (group, choice)
+        lines = (CONF / group / f"{choice}.yaml").read_text().splitlines()
+        comments = [line for line in lines if re.match(r"\s*#(?! @package)", line)]
+        assert len(comments) == 1 or lines[: len(comments)] == comments, (group, choice)
+        assert len(comments) == 1 or comments[1].startswith("# Source: "), (group, choice)
 
 
 def test_validation_replaces_every_auto() -> None:

@@ -26,7 +26,7 @@ def test_the_id_is_stable_and_short(identify: Identify) -> None:
     assert identify() == identify("train.accumulation=1", "codec=dynamiq")
 
 
-@pytest.mark.parametrize("override", ["cluster.timeout_s=7", "train.log_every=3"])
+@pytest.mark.parametrize("override", ["cluster.timeout_s=7", "train.log_every=3", "measure.trace=false"])
 def test_bookkeeping_does_not_change_it(override: str, identify: Identify) -> None:
     assert identify(override) == identify()
 
@@ -49,7 +49,9 @@ def test_auto_is_what_it_stands_for(identify: Identify) -> None:
         "cluster.workers=2",
         "cluster=virtual",
         "network=paced",
+        "network=simulated",
         "overlap.enabled=false",
+        "overlap.pieces=4",
         "eval.every=5",
         "measure.vnmse_every=1",
     ],

@@ -19,6 +19,7 @@ from gradwire.harness.tasks.registry import TASKS, Task
 
 REQUIRED = {
     "sync": ["run=somewhere"],
+    "timeline": ["run=somewhere"],
     "replay": ["gradients=somewhere.npz"],
     "statistics": ["gradients=somewhere.npz"],
 }
@@ -112,3 +113,13 @@ def test_one_process_is_enough_for_it(
     assert run_py("task=sync", "run=x") == 2
     assert "task=sync runs in one process; use: python run.py task=sync run=x" in capsys.readouterr().err
     assert not sync.given
+
+
+def test_a_task_without_workers_reads_a_network(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its links are checked alone: what they join is the task's business."""
+    monkeypatch.setitem(TASKS, "sync", Task("shown", trains=False, groups=("network",)))
+    config = validate_task(compose(["task=sync", "run=x", "network=edgc_v100"]))
+    assert set(config) == {"task", "run", "network"}
+    assert (config.network.preset, config.network.nodes) == ("edgc_v100", 8)
+    with pytest.raises(ConfigError, match=r"network.fabric=two_level needs"):
+        validate_task(compose(["task=sync", "run=x", "network=simulated", "network.fabric=two_level"]))

@@ -1,0 +1,163 @@
+"""Which network goes with which workers, and the nodes of a simulated one."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+from omegaconf import DictConfig
+
+from gradwire.harness.config.errors import ConfigError, did_you_mean
+from gradwire.harness.config.networks import CODEC_TIMES, SimulatedConfig
+
+BENCH_FILE = "bench.json"
+"""What `task=bench` leaves in its directory."""
+
+WITHIN_NODES = ("ranks_per_node", "intra_rate_mbit", "intra_latency_s", "oversubscription")
+"""Fields of a simulated network that mean nothing on a star."""
+
+
+def check_network(config: DictConfig) -> None:
+    """Refuse a network that these workers cannot have; `codec_times` becomes a file's path, in place.
+
+    The number of workers may still be open. Raises ConfigError.
+    """
+    if config.network.name == "shaped":
+        _check_shaped(config)
+    if config.network.name == "simulated":
+        if config.cluster.name != "virtual":
+            cluster = f"cluster={config.cluster.name}"
+            raise ConfigError(
+                f"network={_choice(config.network)} is the clock of cluster=virtual and cannot be used with "
+                f"{cluster}; leave {cluster} out, or use network=paced or network=shaped"
+            )
+        check_simulated(config.network)
+
+
+def check_simulated(network: DictConfig) -> None:
+    """Refuse what contradicts itself in a simulated network, whatever runs on it. Raises ConfigError.
+
+    `codec_times`, where it names a folder of `task=bench`, becomes the file in it.
+    """
+    if network.fabric == "star":
+        _check_star(network)
+    elif network.ranks_per_node == 1 or network.intra_rate_mbit is None:
+        raise ConfigError(
+            "network.fabric=two_level needs several workers in a node and the rate between them, given are "
+            f"network.ranks_per_node={network.ranks_per_node} and "
+            f"network.intra_rate_mbit={_text(network.intra_rate_mbit)}; add e.g. network.ranks_per_node=4 "
+            "network.intra_rate_mbit=10000, or use network.fabric=star"
+        )
+    if network.codec_times not in CODEC_TIMES:
+        network.codec_times = str(_bench_file(str(network.codec_times)))
+
+
+def workers_of(network: DictConfig) -> int | None:
+    """How many workers a simulated network has places for; None if it is open, and on other networks."""
+    if network.name != "simulated" or network.nodes is None:
+        return None
+    return int(network.nodes * network.ranks_per_node)
+
+
+def resolve_nodes(network: DictConfig, workers: int) -> None:
+    """Replace a simulated network's `nodes`, in place, by those that the workers fill. Raises ConfigError.
+
+    A testbed's preset may be used in part; otherwise nodes and workers that are both given must agree.
+    """
+    if network.name != "simulated":
+        return
+    places, ranks = workers_of(network), network.ranks_per_node
+    if workers % ranks:
+        raise ConfigError(
+            f"cluster.workers={workers} does not fill nodes of network.ranks_per_node={ranks}; use a "
+            f"multiple of it, e.g. cluster.workers={workers - workers % ranks + ranks}"
+        )
+    if places is not None and (workers > places or (workers < places and network.preset == "custom")):
+        raise ConfigError(
+            f"cluster.workers={workers} contradicts network.nodes={network.nodes} with "
+            f"network.ranks_per_node={ranks}, which is {places}; leave one of them out, or add "
+            f"network.nodes={workers // ranks}"
+        )
+    network.nodes = workers // ranks
+
+
+def check_size(network: DictConfig, workers: int) -> None:
+    """Refuse more workers than shaped links can join, and rivals without a link. Raises ConfigError."""
+    if workers < 2 and network.get("rivals", 0):
+        raise ConfigError(
+            f"network.rivals={network.rivals} need links to share and cluster.workers=1 has none; use "
+            "cluster.workers=2 or more, or leave it out"
+        )
+    if network.name == "shaped":
+        from gradwire.harness.network.shaped.links import MOST_RANKS
+
+        if workers > MOST_RANKS:
+            raise ConfigError(
+                f"cluster.workers={workers} is more than the {MOST_RANKS} that network=shaped can join; use "
+                "fewer, or network=simulated"
+            )
+
+
+def _check_shaped(config: DictConfig) -> None:
+    cluster = config.cluster
+    if cluster.name == "virtual":
+        raise ConfigError(
+            "network=shaped needs a process for each worker and cluster=virtual has one for all; use "
+            "network=simulated, or cluster=local"
+        )
+    for field, value in (("backend", "nccl"), ("device", "cuda")):
+        if cluster[field] == value:
+            raise ConfigError(
+                f"network=shaped cannot be used with cluster.{field}={value}: it shapes what gloo sends from "
+                f"CPU memory; leave cluster.{field} out, or use cluster=virtual network=simulated"
+            )
+    if "RANK" in os.environ:
+        raise ConfigError(
+            "network=shaped starts its workers inside their namespaces and cannot run under torchrun; use "
+            "python run.py, or network=paced"
+        )
+    from gradwire.harness.network.shaped.check import why_not
+
+    reason = why_not()
+    if reason is not None:
+        raise ConfigError(
+            f"network=shaped cannot be used here: {reason}; network=paced and network=simulated need nothing"
+        )
+
+
+def _check_star(network: DictConfig) -> None:
+    usual = SimulatedConfig()
+    for field in WITHIN_NODES:
+        if network[field] != getattr(usual, field):
+            raise ConfigError(
+                f"network.{field}={network[field]} has no effect on network.fabric=star; add "
+                f"network.fabric=two_level, or leave it out"
+            )
+
+
+def _bench_file(given: str) -> Path:
+    """The file of a device's codec times, readable."""
+    said, path = f"network.codec_times={given}", Path(given).expanduser()
+    path = path / BENCH_FILE if path.is_dir() else path
+    if not path.is_file():
+        raise ConfigError(
+            f"{said}: no such file; use {', '.join(CODEC_TIMES)}, or the {BENCH_FILE} that task=bench wrote"
+            f"{did_you_mean(given, CODEC_TIMES)}"
+        )
+    try:
+        found = json.loads(path.read_bytes())
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"{said} cannot be read: {error}; task=bench writes such a file") from None
+    if not isinstance(found, dict) or not isinstance(found.get("rows"), list):
+        raise ConfigError(f"{said} holds no rows of task=bench; give the {BENCH_FILE} that it wrote")
+    return path
+
+
+def _choice(network: DictConfig) -> str:
+    """The simulated network as the command line names it."""
+    return "simulated" if network.preset == "custom" else str(network.preset)
+
+
+def _text(value: float | None) -> str:
+    return "null" if value is None else f"{value:g}"

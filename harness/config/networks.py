@@ -1,0 +1,67 @@
+"""The typed form of `network=`: what the workers' links are, and who else uses them.
+
+Rates are in Mbit/s (10⁶ bit/s) and hold for each way: every link is full duplex.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from gradwire.harness.config.fields import above, at_least, between, one_of
+
+CODEC_TIMES = ("measured", "none")
+"""What `codec_times` may be beside a file: as long as they take here, or no time at all."""
+
+
+@dataclass
+class UnpacedConfig:
+    """The network as it is."""
+
+    name: str = one_of("none")
+
+
+@dataclass
+class PacedConfig:
+    """Each worker's link limited in user space: latency + bytes / rate per message."""
+
+    name: str = one_of("paced")
+    rate_mbit: float = above(0, 200.0)  # Mbit/s out of each worker
+    latency_s: float = at_least(0, 0.0)  # seconds added to each message
+
+
+@dataclass
+class ShapedConfig:
+    """Real workers in network namespaces, each on a link that the kernel shapes, all links in a star.
+
+    A queue holds at least one packet as the kernel passes them on, which are of up to 64 KiB.
+    """
+
+    name: str = one_of("shaped")
+    rate_mbit: float = above(0, 200.0)  # Mbit/s into and out of each worker, headers included
+    queue_kb: int | None = at_least(64, 256)  # KiB waiting at a link's ends; null: the kernel's 1000 packets
+    rivals: int = at_least(0, 0)  # ring all-reduce jobs over the same links (DynamiQ §5.2)
+    rival_mb: float = above(0, 25.0)  # MiB of float32 that each of them reduces, again and again
+
+
+@dataclass
+class SimulatedConfig:
+    """The virtual cluster's clock: fair shares of a star's or two levels' links, measured or given work."""
+
+    name: str = one_of("simulated")
+    preset: str = "custom"  # the testbed whose figures these are, in the line a run prints first
+    fabric: str = one_of("star", "two_level")  # every worker on one switch; or nodes of several workers
+    rate_mbit: float = above(0, 200.0)  # Mbit/s of each NIC: a worker's, or all of a node's together
+    latency_s: float = at_least(0, 0.0)  # seconds from one NIC to another
+    efficiency: float = between(0, 1, 1.0, low_included=False)  # share of every rate that carries payload
+    nodes: int | None = at_least(1, None)  # null: as many as cluster.workers fill; a preset's: at most
+    ranks_per_node: int = at_least(1, 1)  # two_level: workers that share a node's NIC
+    intra_rate_mbit: float | None = above(0, None)  # two_level: Mbit/s of each worker inside its node
+    intra_latency_s: float = at_least(0, 0.0)  # two_level: seconds from one worker of a node to another
+    oversubscription: float = at_least(1, 1.0)  # two_level: the core carries nodes x rate / this, each way
+    rivals: int = at_least(0, 0)  # ring all-reduce jobs over the same links (DynamiQ §5.2)
+    rival_mb: float = above(0, 25.0)  # MiB of float32 that each of them reduces, again and again
+    jitter: float = between(0, 1, 0.0, high_included=False)  # a rank's work x uniform [1 - this, 1 + this]
+    straggler_share: float = between(0, 1, 0.0)  # how likely a rank is a straggler in a step
+    straggler_factor: float = at_least(1, 2.0)  # how much longer a straggler's work takes
+    compute_s: float | None = at_least(0, None)  # forward, backward and update of a step; null: measured here
+    codec_times: str = CODEC_TIMES[0]  # here; none: codecs cost nothing; or a bench.json (task=bench)

@@ -1,0 +1,248 @@
+"""`network=`: every choice, what it brings along, and what it cannot be combined with."""
+
+from __future__ import annotations
+
+import json
+import sys
+import types
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from omegaconf import DictConfig
+
+from gradwire.harness.config.compose import compose, conf_directory
+from gradwire.harness.config.errors import ConfigError
+from gradwire.harness.config.identity import run_id
+from gradwire.harness.config.network_names import network_text
+from gradwire.harness.config.validate import validate
+
+CHECK = "gradwire.harness.network.shaped.check"
+
+TESTBEDS = {
+    "dynamiq_testbed": (8, 2, 100e3, 450e3),  # DynamiQ §5
+    "sdp4bit_a100": (64, 4, 100e3, 2400e3),  # SDP4Bit §5.1 (1)
+    "sdp4bit_h800": (128, 8, 3200e3, 1600e3),  # SDP4Bit §5.1 (2)
+    "edgc_v100": (32, 4, 32e3, 300e3),  # EDGC Table II, Cluster 1
+    "edgc_h100": (64, 4, 400e3, 900e3),  # EDGC Table II, Cluster 2
+    "aqgb": (16, 1, 2500.0, None),  # AQGB §5.1.2
+}
+"""Workers, of a node, Mbit/s of a node's port, of a worker inside its node."""
+
+
+def settled(*overrides: str) -> DictConfig:
+    """What `python run.py size=tiny <overrides>` runs with."""
+    return validate(compose(["size=tiny", *overrides]))
+
+
+@pytest.fixture
+def links_can_be_shaped(monkeypatch: pytest.MonkeyPatch) -> Callable[[str | None], None]:
+    """Says what this machine answers to `network=shaped`; at first that it can."""
+
+    def answer(reason: str | None) -> None:
+        module: Any = types.ModuleType(CHECK)
+        module.why_not = lambda: reason
+        monkeypatch.setitem(sys.modules, CHECK, module)
+
+    answer(None)
+    return answer
+
+
+def test_every_network_is_a_testbed_of_the_papers_or_known() -> None:
+    choices = {path.stem for path in (conf_directory() / "network").glob("*.yaml")}
+    assert choices == {"none", "paced", "shaped", "simulated", *TESTBEDS}
+
+
+@pytest.mark.parametrize("network", TESTBEDS)
+def test_a_testbed_is_the_papers_and_brings_its_workers(network: str) -> None:
+    config = settled(f"network={network}")
+    links = config.network
+    found = config.cluster.workers, links.ranks_per_node, links.rate_mbit, links.intra_rate_mbit
+    assert found == TESTBEDS[network]
+    assert (config.cluster.name, links.name, links.preset) == ("virtual", "simulated", network)
+    assert links.fabric == ("star" if network == "aqgb" else "two_level")
+    assert links.nodes * links.ranks_per_node == config.cluster.workers
+    assert links.latency_s > 0
+    assert links.jitter == (0.1 if network == "aqgb" else 0)
+
+
+def test_a_part_of_a_testbed_has_fewer_nodes() -> None:
+    assert settled("network=dynamiq_testbed", "cluster.workers=4").network.nodes == 2
+    assert settled("network=aqgb", "cluster.workers=5").network.nodes == 5
+    wider = settled("network=dynamiq_testbed", "cluster.workers=16", "network.nodes=8")
+    assert (wider.network.nodes, wider.cluster.workers) == (8, 16)
+
+
+def test_nodes_are_workers_and_workers_are_nodes() -> None:
+    two_level = ("network=simulated", "network.fabric=two_level", "network.intra_rate_mbit=1e4")
+    by_nodes = settled(*two_level, "network.nodes=3", "network.ranks_per_node=2")
+    by_workers = settled(*two_level, "cluster.workers=6", "network.ranks_per_node=2")
+    assert (by_nodes.cluster.workers, by_workers.network.nodes) == (6, 3)
+    assert run_id(by_nodes) == run_id(by_workers)
+    assert settled("network=simulated").network.nodes == 4
+
+
+def test_a_simulated_network_chooses_the_virtual_cluster() -> None:
+    assert compose(["network=simulated"]).cluster.name == "virtual"
+    assert compose(["network=paced"]).cluster.name == "local"
+    with pytest.raises(ConfigError, match=r"network=simulated.*cannot be used with cluster=local; leave"):
+        settled("network=simulated", "cluster=local")
+    with pytest.raises(ConfigError, match=r"network=aqgb is the clock of cluster=virtual"):
+        settled("cluster=local", "network=aqgb")
+
+
+def test_the_cells_of_a_sweep_have_clusters_of_their_own(run_py: Callable[..., int], task: Any) -> None:
+    assert run_py("--multirun", "size=tiny", "network=none,simulated,aqgb", "cluster.workers=4") == 0
+    ran = [(config.network.name, config.cluster.name) for config, _ in task.ran]
+    assert ran == [("none", "local"), ("simulated", "virtual"), ("simulated", "virtual")]
+
+
+@pytest.mark.parametrize(
+    ("given", "parts"),
+    [
+        ("network.fabric=two_level", ["network.ranks_per_node=1", "intra_rate_mbit=null", "fabric=star"]),
+        ("network.fabric=two_level network.ranks_per_node=2", ["network.intra_rate_mbit=null"]),
+        (
+            "network.fabric=two_level network.intra_rate_mbit=9",
+            ["network.ranks_per_node=1 and", "network.ranks_per_node=4"],
+        ),
+        ("network.fabric=tree", ["network.fabric=tree", "star, two_level"]),
+        ("network.intra_rate_mbit=100", ["network.intra_rate_mbit=100", "no effect", "two_level"]),
+        ("network.intra_latency_s=1", ["network.intra_latency_s=1", "no effect on network.fabric=star"]),
+        ("network.oversubscription=2", ["network.oversubscription=2", "no effect"]),
+        ("network.ranks_per_node=2", ["network.ranks_per_node=2", "no effect"]),
+        ("network.nodes=3", ["cluster.workers=4", "network.nodes=3", "add network.nodes=4"]),
+        ("network.rate_mbit=0", ["network.rate_mbit=0", "above 0"]),
+        ("network.efficiency=0", ["network.efficiency=0", "above 0 and at most 1"]),
+        ("network.efficiency=1.1", ["network.efficiency=1.1", "above 0 and at most 1"]),
+        ("network.oversubscription=0.5", ["network.oversubscription=0.5", "at least 1"]),
+        ("network.jitter=1", ["network.jitter=1", "at least 0 and below 1"]),
+        ("network.straggler_share=2", ["network.straggler_share=2", "at most 1"]),
+        ("network.straggler_factor=0.5", ["network.straggler_factor=0.5", "at least 1"]),
+        ("network.rivals=-1", ["network.rivals=-1", "at least 0"]),
+        ("network.compute_s=-1", ["network.compute_s=-1", "at least 0"]),
+        ("network.codec_times=measure", ["network.codec_times=measure", "did you mean measured"]),
+        ("codec=native", ["codec=native", "cluster=virtual", "use codec=fp32"]),
+    ],
+)
+def test_simulated_refused_in_one_line(
+    given: str, parts: list[str], with_values: Callable[..., DictConfig]
+) -> None:
+    config = with_values("network=simulated", *given.split(" "))
+    with pytest.raises(ConfigError) as refused:
+        validate(config)
+    assert "\n" not in str(refused.value)
+    assert [part for part in parts if part not in str(refused.value)] == [], refused.value
+
+
+def test_workers_fill_nodes_and_fit_the_testbed(with_values: Callable[..., DictConfig]) -> None:
+    for given, said in {
+        "cluster.workers=3": r"cluster.workers=3 does not fill nodes of.*ranks_per_node=2.*workers=4$",
+        "cluster.workers=10": r"cluster.workers=10 contradicts network.nodes=4.*add network.nodes=5$",
+    }.items():
+        with pytest.raises(ConfigError, match=said):
+            validate(with_values("network=dynamiq_testbed", given))
+
+
+@pytest.mark.parametrize("network", ["simulated", "shaped"])
+@pytest.mark.usefixtures("links_can_be_shaped")
+def test_rivals_need_a_link(network: str) -> None:
+    with pytest.raises(ConfigError, match=r"network.rivals=3 need links.*cluster.workers=2 or more"):
+        settled(f"network={network}", "network.rivals=3", "cluster.workers=1")
+
+
+def test_another_devices_codec_times_count_by_what_they_are(tmp_path: Path) -> None:
+    def identified(given: Path) -> tuple[str, str]:
+        config = settled("network=simulated", f"network.codec_times={given}")
+        return config.network.codec_times, run_id(config)
+
+    content = json.dumps({"device": "H200", "rows": []})
+    for name in ("one/bench.json", "two/h200.json", "three/bench.json"):
+        (tmp_path / name).parent.mkdir()
+        (tmp_path / name).write_text(content)
+    file, first = identified(tmp_path / "one")
+    assert file == str(tmp_path / "one" / "bench.json")
+    assert identified(tmp_path / "two" / "h200.json")[1] == first
+    (tmp_path / "three" / "bench.json").write_text(content.replace("H200", "H100"))
+    ids = {first, identified(tmp_path / "three")[1], run_id(settled("network=simulated"))}
+    assert len(ids) == 3
+    for text, said in {"{": "cannot be read", "[1]": "holds no rows", '{"rows": 3}': "holds no rows"}.items():
+        (tmp_path / "one" / "bench.json").write_text(text)
+        with pytest.raises(ConfigError, match=said):
+            identified(tmp_path / "one")
+    with pytest.raises(ConfigError, match=r"network.codec_times=.*: no such file.*task=bench"):
+        identified(tmp_path)
+
+
+def test_a_name_and_where_gradients_wait_change_no_result() -> None:
+    plain = run_id(settled("network=simulated"))
+    assert run_id(settled("network=simulated", "network.preset=mine")) == plain
+    assert run_id(settled("network=simulated", "cluster.gradients=disk")) == plain
+    assert run_id(settled("network=simulated", "network.rivals=1")) != plain
+
+
+@pytest.mark.usefixtures("links_can_be_shaped")
+def test_shaped_links_join_processes_on_cpus(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 8)
+    cluster = settled("network=shaped", "codec=native").cluster
+    assert (cluster.name, cluster.device, cluster.backend) == ("local", "cpu", "gloo")
+
+
+@pytest.mark.parametrize(
+    ("given", "parts"),
+    [
+        ("cluster=virtual", ["network=shaped", "cluster=virtual", "network=simulated"]),
+        ("cluster.backend=nccl", ["network=shaped", "cluster.backend=nccl", "leave cluster.backend out"]),
+        ("cluster.device=cuda", ["network=shaped", "cluster.device=cuda", "leave cluster.device out"]),
+        ("cluster.workers=251", ["cluster.workers=251", "250", "network=simulated"]),
+        ("network.queue_kb=8", ["network.queue_kb=8", "at least 64"]),
+        ("network.rival_mb=0", ["network.rival_mb=0", "above 0"]),
+        ("network.rate_mbit=0", ["network.rate_mbit=0", "above 0"]),
+    ],
+)
+@pytest.mark.usefixtures("links_can_be_shaped")
+def test_shaped_refused_in_one_line(given: str, parts: list[str]) -> None:
+    with pytest.raises(ConfigError) as refused:
+        settled("network=shaped", given)
+    assert [part for part in parts if part not in str(refused.value)] == [], refused.value
+
+
+def test_shaped_says_what_this_machine_lacks(
+    links_can_be_shaped: Callable[[str | None], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    links_can_be_shaped("only root may make namespaces")
+    with pytest.raises(
+        ConfigError, match=r"network=shaped cannot be used here: only root may.*network=paced"
+    ):
+        settled("network=shaped")
+    monkeypatch.setenv("RANK", "0")
+    monkeypatch.setenv("WORLD_SIZE", "4")
+    with pytest.raises(ConfigError, match=r"network=shaped.*cannot run under torchrun; use python run.py"):
+        settled("network=shaped")
+
+
+def test_shaped_is_runnable_where_links_can_be_shaped() -> None:
+    reason = pytest.importorskip(CHECK).why_not()
+    if reason is not None:
+        pytest.skip(reason)
+    assert settled("network=shaped", "network.queue_kb=null").network.queue_kb is None
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ("network=none", "none"),
+        ("network=paced network.rate_mbit=12.5", "paced at 12.5 Mbit/s"),
+        ("network=shaped network.rivals=3", "shaped at 200 Mbit/s with 3 rivals"),
+        ("network=simulated network.rivals=1", "simulated: star at 200 Mbit/s with 1 rival"),
+        ("network=aqgb", "simulated aqgb: star at 2.5 Gbit/s"),
+        (
+            "network=dynamiq_testbed",
+            "simulated dynamiq_testbed: 4 nodes of 2 at 100 Gbit/s, 450 Gbit/s inside",
+        ),
+    ],
+)
+@pytest.mark.usefixtures("links_can_be_shaped")
+def test_the_first_line_names_the_network(given: str, said: str) -> None:
+    assert network_text(settled(*given.split(" ")).network) == said
