@@ -22,6 +22,9 @@ for command in (
     "ip link add gradwire0 type veth peer name gradwire1",
     "tc qdisc add dev gradwire0 root handle 1: htb default 1",
     "tc class add dev gradwire0 parent 1: classid 1:1 htb rate 100mbit",
+    "tc qdisc add dev gradwire0 parent 1:1 bfifo limit 262144",
+    "ip link add gradwire2 type bridge",
+    "ip link set gradwire0 master gradwire2",
 ):
     try:
         ran = subprocess.run(command.split(), capture_output=True, text=True)

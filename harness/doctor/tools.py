@@ -15,7 +15,7 @@ Which = Callable[[str], str | None]
 
 COMPILERS = ("c++", "g++", "clang++")
 WITHOUT_KERNELS = "kernels in {} (those in PyTorch, kernels=default, give the same bytes)"
-WITHOUT_SHAPING = "links shaped by the system (network=paced needs nothing)"
+WITHOUT_SHAPING = "network=shaped (network=paced and network=simulated need nothing)"
 
 
 def tools(
@@ -48,9 +48,11 @@ def shaping(
     attempt: Callable[[], str | None] = try_namespace,
 ) -> Section:
     """What the system offers to shape links with; `attempt` says why a network namespace cannot be used."""
-    root = user() == 0
+    account = Finding("user", "root")
+    if user() != 0:
+        account = Finding("user", "not root", "missing", WITHOUT_SHAPING, "sudo")
     reason = attempt()
-    namespaces = Finding("network namespaces", "possible, with a paced link inside (tried)")
+    namespaces = Finding("network namespaces", "possible, with a shaped link inside (tried)")
     if reason is not None:
         namespaces = Finding(
             "network namespaces", f"not possible: {reason}", "missing", WITHOUT_SHAPING, "root"
@@ -58,7 +60,7 @@ def shaping(
     return Section(
         "Network emulation",
         [
-            Finding("user", "root" if root else "not root"),
+            account,
             found_or_missing("ip", which("ip"), WITHOUT_SHAPING, "apt-get install iproute2"),
             found_or_missing("tc", which("tc"), WITHOUT_SHAPING, "apt-get install iproute2"),
             namespaces,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,7 +12,8 @@ from omegaconf import DictConfig
 
 from gradwire.harness.checkpoint.folder import checkpoints, remove_all, remove_unfinished
 from gradwire.harness.checkpoint.resume import Opened, check_directory, is_finished, open_run
-from gradwire.harness.launch.processes import WorkerError, run_processes
+from gradwire.harness.launch.processes import WorkerError
+from gradwire.harness.launch.ranks import run_ranks
 from gradwire.harness.launch.scratch import scratch_folder
 from gradwire.harness.launch.stop import StopRequest, Terminated, stop_requests
 from gradwire.harness.launch.verdict import describe, tracebacks
@@ -57,11 +57,10 @@ def run_here(config: DictConfig, directory: Path) -> None:
 
 
 def _run_local(config: DictConfig, directory: Path, checkpoint: Path | None, stop: StopRequest) -> None:
-    os.environ["OMP_NUM_THREADS"] = "1"  # read by the children's thread pools as they load
     with scratch_folder() as folder:
         arguments = (config, directory, checkpoint, folder / "rendezvous")
         try:
-            run_processes(train_local_rank, arguments, config.cluster.workers, folder, stop)
+            run_ranks(train_local_rank, arguments, config, directory, folder, stop)
         except WorkerError as error:
             text = tracebacks(folder)
             if not text:

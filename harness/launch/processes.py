@@ -8,12 +8,12 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from multiprocessing import get_context, resource_tracker
 from multiprocessing.connection import wait
 from multiprocessing.process import BaseProcess
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from gradwire.harness.launch.stop import SIGNALS, StopRequest
 from gradwire.harness.launch.verdict import verdict, write_report
@@ -28,18 +28,31 @@ class WorkerError(RuntimeError):
     """A rank failed; the text is one line that names it."""
 
 
+class Surroundings(Protocol):
+    """What the ranks depend on and cannot see failing, such as the links between them."""
+
+    @property
+    def sentinels(self) -> Sequence[int]:
+        """Descriptors that are readable when something may have gone wrong, until `diagnose` has looked."""
+
+    def diagnose(self) -> Mapping[int, str]:
+        """What has gone wrong, by rank: half a sentence."""
+
+
 def run_processes(
     target: Callable[..., None],
     arguments: Sequence[Any],
     size: int,
     folder: Path,
     stop: StopRequest | None = None,
+    surroundings: Surroundings | None = None,
 ) -> None:
     """Run `target(*arguments, rank)` in `size` new processes until all have ended.
 
     `folder` holds the reports of failed ranks with their tracebacks. A signal noted by `stop` is passed
-    on to the ranks, which note it too. Raises WorkerError; whatever happens, Ctrl-C included, no child is
-    left running.
+    on to the ranks, which note it too. What goes wrong in their `surroundings` ends them as well, and is
+    looked for when ranks fail. Raises WorkerError; whatever happens, Ctrl-C included, no child is left
+    running.
 
     A rank that hangs is noticed by those that wait for it. Ranks that all hang, waiting for nobody
     (stopped together, or on a dead file system), are waited for: only a clock of this process could
@@ -60,7 +73,7 @@ def run_processes(
                 stop.pass_on = lambda number: _signal(workers, number)
                 if stop.number is not None:  # it came before there was anybody to tell
                     stop.pass_on(stop.number)
-        _watch(workers, folder)
+        _watch(workers, folder, surroundings)
     finally:
         if stop is not None:
             stop.pass_on = None
@@ -116,17 +129,22 @@ def _signal(workers: Sequence[BaseProcess], number: int) -> None:
                 os.kill(worker.pid, number)
 
 
-def _watch(workers: Sequence[BaseProcess], folder: Path) -> None:
+def _watch(workers: Sequence[BaseProcess], folder: Path, surroundings: Surroundings | None = None) -> None:
     running = list(workers)
     while running:
-        ended = wait([worker.sentinel for worker in running])
+        around = [] if surroundings is None else surroundings.sentinels
+        ended = set(wait([*(worker.sentinel for worker in running), *around]))
         for worker in running:
             if worker.sentinel in ended:
                 worker.join()  # the sentinel goes a moment before the exit code comes
         codes = [worker.exitcode for worker in running]
         if any(codes):
             _give_time_to_report(workers)
-            raise WorkerError(verdict({rank: w.exitcode for rank, w in enumerate(workers)}, folder))
+        troubles: Mapping[int, str] = {}
+        if surroundings is not None and (any(codes) or not ended.isdisjoint(around)):
+            troubles = surroundings.diagnose()
+        if any(codes) or troubles:
+            raise WorkerError(verdict({rank: w.exitcode for rank, w in enumerate(workers)}, folder, troubles))
         running = [worker for worker, code in zip(running, codes, strict=True) if code is None]
 
 

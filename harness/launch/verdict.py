@@ -1,8 +1,9 @@
 """Reports of failed ranks, and which of the ranks is the cause.
 
 When one rank is lost the others fail with it a moment later: their errors name the peer they lost. The
-cause is a rank killed by a signal, else one that ended without a report, else one whose error blames
-nobody, else one that is silent while the others time out on it.
+cause is a rank killed by a signal, else one that ended without a report, else one in whose surroundings
+something is wrong, else one whose error blames nobody, else one that is silent while the others time out
+on it.
 """
 
 from __future__ import annotations
@@ -79,8 +80,11 @@ def tracebacks(folder: Path) -> str:
     return "\n".join(f"{path.stem}\n{json.loads(path.read_text())['traceback']}" for path in paths)
 
 
-def verdict(codes: Mapping[int, int | None], folder: Path) -> str:
-    """One line that names the rank at fault, given each rank's exit code (None: still running)."""
+def verdict(codes: Mapping[int, int | None], folder: Path, troubles: Mapping[int, str] | None = None) -> str:
+    """One line that names the rank at fault, given each rank's exit code (None: still running).
+
+    `troubles`: what is wrong around a rank, such as its link being down, where anything is.
+    """
     reports = read_reports(folder)
     killed = [
         f"rank {rank} was killed by {_signal(-code)}" for rank, code in codes.items() if code and code < 0
@@ -91,6 +95,9 @@ def verdict(codes: Mapping[int, int | None], folder: Path) -> str:
     unreported = [(rank, code) for rank, code in codes.items() if code and rank not in reported]
     if unreported:
         return "; ".join(f"rank {rank} ended with exit code {code}" for rank, code in unreported)
+    if troubles:
+        consequence = f" ({reports[0].text})" if reports else ""
+        return "; ".join(f"rank {rank} failed: {reason}" for rank, reason in troubles.items()) + consequence
     cause = next((report for report in reports if not report.waited), None)
     silent = [rank for rank, code in codes.items() if code is None]
     if cause is None and silent:

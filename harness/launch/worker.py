@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
@@ -17,6 +17,7 @@ from torch._C._distributed_c10d import FileStore, HashStore
 from gradwire.codecs.backends import backend
 from gradwire.harness.checkpoint.read import CheckpointReader
 from gradwire.harness.launch.stop import stop_requests_of_rank
+from gradwire.harness.network.shaped.namespace import Entrance
 from gradwire.harness.trainer.build import build
 from gradwire.harness.trainer.loop import Trainer
 
@@ -61,23 +62,33 @@ def train(
 
 
 def train_local_rank(
-    config: DictConfig, directory: Path, checkpoint: Path | None, rendezvous: Path, rank: int
+    config: DictConfig,
+    directory: Path,
+    checkpoint: Path | None,
+    rendezvous: Path,
+    entrances: Sequence[Entrance] | None,
+    rank: int,
 ) -> None:
-    """Train as rank `rank` of a local cluster."""
+    """Train as rank `rank` of a local cluster; `entrances`, by rank, lead into its own network."""
     stop = stop_requests_of_rank()
-    with joined_process_group(config, rank, rendezvous) as device:
+    entrance = None if entrances is None else entrances[rank]
+    with joined_process_group(config, rank, rendezvous, entrance) as device:
         train(config, directory, device, rank == 0, checkpoint, stop)
 
 
 @contextmanager
-def joined_process_group(config: DictConfig, rank: int, rendezvous: Path) -> Iterator[torch.device]:
-    """The process group of a local cluster, whose ranks meet in the file `rendezvous`; this rank's device."""
+def joined_process_group(
+    config: DictConfig, rank: int, rendezvous: Path, entrance: Entrance | None = None
+) -> Iterator[torch.device]:
+    """The process group of a local cluster, whose ranks meet in the file `rendezvous`; this rank's device.
+
+    This process stays in the network that `entrance` leads into.
+    """
+    _enter_network(config, entrance)
     size = config.cluster.workers
     os.environ |= {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(size)}
     # Accelerate asks for these; the file is used.
     os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "0"}
-    if config.cluster.backend == "gloo":
-        os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
     device = prepare_process(config, rank)
     store = FileStore(str(rendezvous), size)
     store.set(f"up{rank}", "")
@@ -88,6 +99,17 @@ def joined_process_group(config: DictConfig, rank: int, rendezvous: Path) -> Ite
         yield device
     finally:
         dist.destroy_process_group()
+
+
+def _enter_network(config: DictConfig, entrance: Entrance | None) -> None:
+    """Before the first connection and the first thread: both belong to the network they began in."""
+    if entrance is not None:
+        entrance.enter()
+        os.environ["GLOO_SOCKET_IFNAME"] = entrance.interface
+    elif config.network.name == "shaped":
+        raise ValueError("network=shaped has no links here; use network=none")
+    elif config.cluster.backend == "gloo":
+        os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
 
 
 def train_virtual(

@@ -142,7 +142,7 @@ def test_shaping() -> None:
     nothing = tools.shaping(lambda name: None, lambda: 1000, lambda: "unshare: Operation not permitted")
     assert_helpful(nothing)
     found = by_name(nothing)
-    assert (found["user"].value, found["user"].state) == ("not root", "ok")
+    assert (found["user"].value, found["user"].state) == ("not root", "missing")
     assert found["tc"].state == found["ip"].state == "missing"
     assert found["network namespaces"].value == "not possible: unshare: Operation not permitted"
 

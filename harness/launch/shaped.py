@@ -1,0 +1,89 @@
+"""The network around the ranks of a run with `network=shaped`, and what the record says of it."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from omegaconf import DictConfig, OmegaConf
+
+from gradwire.harness.models.build import build_model
+from gradwire.harness.network.shaped.links import LinkSpeed
+from gradwire.harness.network.shaped.shaped import ShapedNetwork
+from gradwire.harness.record.files import write_atomically
+
+FILE = "network.json"
+OFFLINE = "HF_HUB_OFFLINE"
+
+
+@contextmanager
+def shaped_network(config: DictConfig, directory: Path) -> Iterator[ShapedNetwork | None]:
+    """The links of `network=shaped`, with their rivals, while the block lasts; None on any other network.
+
+    What a link carries is measured while it is idle and left in `directory`, and in the end what the rivals
+    had of it. Raises ValueError if the network cannot be made.
+    """
+    if config.network.name != "shaped":
+        yield None
+        return
+    fetch_weights(config)
+    speed = LinkSpeed(config.network.rate_mbit, config.network.queue_kb)
+    with ShapedNetwork(config.cluster.workers, speed) as network:
+        found = {
+            "rate_mbit": speed.rate_mbit,
+            "queue_kb": speed.queue_kb,
+            "goodput_mbit": network.measure_goodput(),
+            "congestion_control": network.congestion_control,
+            "rivals": config.network.rivals,
+            "rival_goodput_mbit": list[float](),
+        }
+        _record(directory, found)
+        with _without_hub(), _rivals(config, network, directory, found):
+            yield network
+
+
+@contextmanager
+def _rivals(
+    config: DictConfig, network: ShapedNetwork, directory: Path, found: Mapping[str, Any]
+) -> Iterator[None]:
+    if not config.network.rivals:
+        yield
+        return
+    network.start_rivals(config.network.rivals, config.network.rival_mb)
+    try:
+        yield
+    finally:
+        with contextlib.suppress(OSError):  # a full disk may be what ended the run
+            _record(directory, {**found, "rival_goodput_mbit": network.stop_rivals()})
+
+
+def fetch_weights(config: DictConfig) -> None:
+    """Have the hub's weights in the cache: there is no way to the hub from inside the network.
+
+    Loads the model as the ranks will, and drops it. Raises ValueError if the weights cannot be had.
+    """
+    if "model" in config and config.model.weights == "pretrained" and config.model.path is None:
+        build_model(OmegaConf.to_object(config.model), seed=config.seed)  # type: ignore[arg-type]
+
+
+@contextmanager
+def _without_hub() -> Iterator[None]:
+    """Processes started meanwhile look into caches only, and do not wait for answers that cannot come."""
+    before = os.environ.get(OFFLINE)
+    os.environ[OFFLINE] = "1"
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ[OFFLINE]
+        else:
+            os.environ[OFFLINE] = before
+
+
+def _record(directory: Path, found: Mapping[str, Any]) -> None:
+    write_atomically(directory / FILE, json.dumps(found, indent=1) + "\n")

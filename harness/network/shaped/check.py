@@ -1,0 +1,27 @@
+"""Whether links can be shaped here, asked before anything is started."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+
+from gradwire.harness.doctor.namespaces import try_namespace
+
+PROGRAMS = ("ip", "tc")
+
+
+def why_not() -> str | None:
+    """None if `network=shaped` works here, else why not, in one line with the remedy where there is one.
+
+    Tries it, in a process that ends. Imports no torch.
+    """
+    if sys.platform != "linux":
+        return "it needs Linux"
+    if os.geteuid() != 0:
+        return "it needs root; use sudo"
+    missing = [name for name in PROGRAMS if shutil.which(name) is None]
+    if missing:
+        return f"{' and '.join(missing)} not found; install iproute2"
+    reason = try_namespace()
+    return reason and f"the kernel refuses: {reason}"

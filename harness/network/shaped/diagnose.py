@@ -1,0 +1,100 @@
+"""Which rank's link is not, or no longer, as it was made."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from gradwire.harness.network.shaped.commands import ShapingError, batch, listed
+from gradwire.harness.network.shaped.links import SWITCH, UPLINK, address, downlink
+from gradwire.harness.network.shaped.namespace import Namespace
+
+
+@dataclass(frozen=True)
+class End:
+    """One end of a link as the kernel lists it: the interface, its queues from the root on, its rate."""
+
+    interface: Mapping[str, Any]
+    queues: tuple[str, ...]
+    limit: str
+
+    def is_up(self) -> bool:
+        return "UP" in self.interface["flags"]
+
+    def has_carrier(self) -> bool:
+        return "LOWER_UP" in self.interface["flags"]
+
+    def is_shaped(self) -> bool:
+        """Whether all that leaves here goes through htb's one class into a queue."""
+        through_htb = len(self.queues) == 2 and self.queues[0] == "htb"
+        return through_htb and self.limit.startswith("class htb 1:1")
+
+
+@dataclass(frozen=True)
+class Link:
+    """Both ends of a rank's link, where they are found."""
+
+    rank: int
+    uplink: End | None
+    downlink: End | None
+    switched: bool
+
+    def trouble(self, made: Link | None = None) -> str | None:
+        """What is wrong with it, or different from when it was `made`; None if nothing is."""
+        if self.uplink is None or self.downlink is None:
+            return "its link is gone"
+        both = (self.uplink, self.downlink)
+        if not all(end.is_up() for end in both):
+            return "its link is down"
+        if not all(end.has_carrier() for end in both):
+            return "its link has no carrier"
+        if not all(end.is_shaped() for end in both) or (made is not None and self.limits() != made.limits()):
+            return "its link is not shaped as it was made"
+        own = {entry.get("local") for entry in self.uplink.interface["addr_info"]}
+        if address(self.rank) not in own:
+            return "its link has lost its address"
+        return None if self.switched else "its link has left the switch"
+
+    def limits(self) -> tuple[str, ...]:
+        """The rates of both ends, as printed, and their kinds of queues."""
+        return tuple(f"{end.queues} {end.limit}" for end in (self.uplink, self.downlink) if end is not None)
+
+
+def links(switch: Namespace, ranks: Sequence[Namespace]) -> list[Link]:
+    """All links as they are now."""
+    far = _ends(switch, [SWITCH, *(downlink(rank) for rank in range(len(ranks)))])
+    works = SWITCH in far and far[SWITCH].is_up()
+    found = []
+    for rank, namespace in enumerate(ranks):
+        end = far.get(downlink(rank))
+        switched = works and end is not None and end.interface.get("master") == SWITCH
+        found.append(Link(rank, _ends(namespace, [UPLINK]).get(UPLINK), end, switched))
+    return found
+
+
+def troubles(found: Sequence[Link], made: Sequence[Link] | None = None) -> dict[int, str]:
+    """What is wrong, by rank."""
+    reasons = {link.rank: link.trouble(None if made is None else made[link.rank]) for link in found}
+    return {rank: reason for rank, reason in reasons.items() if reason is not None}
+
+
+def _ends(namespace: Namespace, names: Sequence[str]) -> dict[str, End]:
+    """The interfaces of a namespace that have one of these names."""
+
+    def look() -> dict[str, End]:
+        present = [entry for entry in listed("ip", "address", "show") if entry["ifname"] in names]
+        queues = listed("tc", "qdisc", "show")
+        return {entry["ifname"]: _end(entry, queues) for entry in present}
+
+    return namespace.run(look)
+
+
+def _end(interface: Mapping[str, Any], queues: Sequence[Mapping[str, Any]]) -> End:
+    name = interface["ifname"]
+    kinds = [queue["kind"] for queue in queues if queue["dev"] == name]
+    try:
+        limit = batch("tc", [f"class show dev {name}"]).strip()
+    except ShapingError:  # gone since it was listed
+        limit = ""
+    return End(interface, tuple(kinds), limit)

@@ -1,0 +1,76 @@
+"""The commands that make a star of shaped links: one switch, and a pair of interfaces for each rank.
+
+A rank's end of its link shapes what the rank sends, the switch's end what it receives: an uplink and a
+downlink of the same rate. With htb a stream carries 95.6 % of the rate as payload, which is what headers
+leave of it (measured at 100 and 200 Mbit/s, on idle and on busy cores).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+SWITCH = "switch"
+UPLINK = "uplink"
+"""A rank's interface, in its own namespace."""
+
+MOST_RANKS = 250
+
+BURST_BYTES = 64 * 1024
+"""At least one packet as the kernel passes it on, which TCP makes as large as 64 KiB.
+
+htb's other bucket, `cburst`, is left at one frame: with 64 KiB in both, a message of 250 kB after a pause
+came at 170 Mbit/s through a link of 100.
+"""
+
+QUANTUM_BYTES = 60000
+"""Named only because the kernel would warn of the one it derives from the rate."""
+
+
+@dataclass(frozen=True)
+class LinkSpeed:
+    """What one link carries, each way.
+
+    `rate_mbit` in 10⁶ bit/s, headers included; at most `queue_kb` KiB wait (None: as many packets as the
+    interface allows, the kernel's default).
+    """
+
+    rate_mbit: float
+    queue_kb: int | None
+
+
+def downlink(rank: int) -> str:
+    """The switch's end of a rank's link."""
+    return f"rank{rank}"
+
+
+def address(rank: int) -> str:
+    return f"10.77.0.{rank + 1}"
+
+
+def switch_interfaces(paths: list[str]) -> list[str]:
+    """`ip` commands, in the switch's namespace, for links into the ranks' namespaces at `paths`."""
+    lines = [f"link add {SWITCH} type bridge", f"link set {SWITCH} up"]
+    for rank, path in enumerate(paths):
+        lines.append(f"link add {downlink(rank)} type veth peer name {UPLINK} netns {path}")
+        lines.append(f"link set {downlink(rank)} master {SWITCH} up")
+    return lines
+
+
+def rank_interfaces(rank: int) -> list[str]:
+    """`ip` commands in a rank's namespace."""
+    return ["link set lo up", f"address add {address(rank)}/16 dev {UPLINK}", f"link set {UPLINK} up"]
+
+
+def shaping(interface: str, speed: LinkSpeed) -> list[str]:
+    """`tc` commands that limit what leaves through `interface`.
+
+    The queue is named also where it is the kernel's default, so that it can be listed.
+    """
+    bits = round(speed.rate_mbit * 1e6)
+    limit = f"rate {bits}bit burst {BURST_BYTES} quantum {QUANTUM_BYTES}"
+    queue = "pfifo" if speed.queue_kb is None else f"bfifo limit {speed.queue_kb * 1024}"
+    return [
+        f"qdisc add dev {interface} root handle 1: htb default 1 r2q 1000",
+        f"class add dev {interface} parent 1: classid 1:1 htb {limit}",
+        f"qdisc add dev {interface} parent 1:1 {queue}",
+    ]
