@@ -17,6 +17,10 @@ CLOCKS = frozenset(
         "compression_s",
         "exposed_comm_s",
         "other_s",
+        "comm_s",
+        "overlap_s",
+        "wait_s",
+        "osf",
     }
 )
 """What they need not have in common."""

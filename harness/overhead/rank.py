@@ -25,7 +25,8 @@ BARE, HARNESS, WITHOUT_SPANS = "bare", "harness", "harness without spans"
 def benchmark_rank(config: DictConfig, directory: Path, rendezvous: Path, rank: int) -> None:
     """Runs the contestants on this rank; each rank leaves `rank<rank>.json` in `directory`."""
     with joined_process_group(config, rank, rendezvous) as device, backend(config.kernels.name):
-        with_spans, without = Stepper(config, device, spans=True), Stepper(config, device, spans=False)
+        with_spans = Stepper(config, device, directory / HARNESS, spans=True)
+        without = Stepper(config, device, directory / WITHOUT_SPANS, spans=False)
         data = with_spans.parts.data
         model = build_model(OmegaConf.to_object(config.model), data.vocab_size, seed=config.seed)  # type: ignore[arg-type]
         model.train()
@@ -42,14 +43,18 @@ def benchmark_rank(config: DictConfig, directory: Path, rendezvous: Path, rank: 
 
 
 class Stepper:
-    """The trainer, a block of steps at a time: no evaluation, no error measurement, no checkpoints."""
+    """The trainer, a block of steps at a time: no evaluation, no error measurement, no checkpoints.
 
-    def __init__(self, config: DictConfig, device: torch.device, spans: bool) -> None:
+    With `spans` it writes traces, too, to `directory`.
+    """
+
+    def __init__(self, config: DictConfig, device: torch.device, directory: Path, *, spans: bool) -> None:
         own = config.copy()
         OmegaConf.set_readonly(own, False)
-        own.measure.spans = spans
+        own.measure.spans = own.measure.trace = spans
+        directory.mkdir(exist_ok=True)
         self.parts: Parts = build(own, device)
-        self._trainer = Trainer(own, self.parts, Path("unused"))
+        self._trainer = Trainer(own, self.parts, directory)
         self._done = self._trainer.start()
 
     def run(self, steps: int) -> None:

@@ -58,6 +58,14 @@ class Summary:
     resumed_after: list[int] = field(default_factory=list)  # steps after which the run was continued
     data: dict[str, Any] = field(default_factory=dict)  # corpus, sha256, tokens, unigram perplexity, ...
 
+    # How well communication hides behind computation (AQGB); all null without spans, and at n = 1.
+    overlap_s: float | None = None  # s per step: a rank computes with bytes in flight; the least of the ranks
+    wait_s: float | None = None  # s per step: from the last gradient to the update; the longest of the ranks
+    row: float | None = None  # overlap_s / wait_s; "inf" when nobody waits
+    osf: float | None = None  # computation / (computation + communication it does not hide), at most 1
+    utilization: float | None = None  # what the busiest rank sent / what its link could have carried, of 1;
+    # null where links are not limited or not all alike
+
     # Only where they exist.
     wire_bits_by_level: dict[str, float] = field(default_factory=dict)  # two-level topologies: level -> bits
     weight_error: float | None = None  # sharded runs: |w_main - w_model|^2 / |w_main|^2, no unit

@@ -16,6 +16,8 @@ from gradwire.harness.record.directory import DONE, FAILED, TRACEBACKS, forget_f
 from gradwire.harness.record.files import write_atomically
 from gradwire.harness.record.rows import Row, append_rows, cut_rows, flush_rows, read_rows
 from gradwire.harness.record.summary import Summary
+from gradwire.harness.trace.files import FOLDER as TRACES
+from gradwire.harness.trace.files import cut_traces
 
 if TYPE_CHECKING:
     from torch import nn
@@ -37,6 +39,7 @@ def begin_record(directory: Path, config: DictConfig) -> None:
     for name in RECORD_FILES:
         if name != ATTEMPTS:
             (directory / name).unlink(missing_ok=True)
+    shutil.rmtree(directory / TRACES, ignore_errors=True)
     forget_failure(directory)
     write_atomically(directory / CONFIG, OmegaConf.to_yaml(config, resolve=True))
 
@@ -68,6 +71,7 @@ def continue_record(directory: Path, config: DictConfig, step: int) -> None:
         (directory / name).unlink(missing_ok=True)
     cut_rows(directory / STEPS, lambda row: bool(row["step"] < step))
     cut_rows(directory / EVALUATIONS, lambda row: bool(row["step"] <= step))
+    cut_traces(directory, step)
     write_atomically(directory / CONFIG, OmegaConf.to_yaml(config, resolve=True))
     attempts = Attempts.read(directory) or Attempts(run_id(config))
     attempts.add(directory, step)

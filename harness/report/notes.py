@@ -64,6 +64,11 @@ def _reading(rows: Sequence[Row]) -> list[str]:
             "p: exact one-sided paired sign-flip test on ranks over the shared seeds; "
             "n seeds cannot give less than 2^-n."
         )
+    if any(row.overlap_s for row in rows):
+        lines.append(
+            "ROW: computing while sending, the least of the ranks, over waiting for gradients, the longest "
+            "(∞: nobody waits); OSF: computation over itself and the communication it does not hide."
+        )
     if any(row.clock == "simulated" for row in rows):
         lines.append("Simulated times rest on a network model; they are not measurements of a network.")
     return lines

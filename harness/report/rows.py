@@ -61,6 +61,11 @@ class Row:
     compression_s: Spread | None
     exposed_comm_s: Spread | None
     other_s: Spread | None
+    overlap_s: Spread | None
+    wait_s: Spread | None
+    row: Spread | None  # AQGB's ROW; infinite where nobody waits
+    osf: Spread | None
+    utilization: Spread | None  # of 1
     vnmse: Spread | None
     wire_bits_per_coordinate: Spread | None
     bytes_per_step_per_rank: Spread | None
@@ -98,6 +103,11 @@ def make_row(group: Group, baseline: Group | None, targets: dict[float, float]) 
         compression_s=part("compression_s"),
         exposed_comm_s=part("exposed_comm_s"),
         other_s=part("other_s"),
+        overlap_s=over_seeds(lambda summary: summary.overlap_s),
+        wait_s=over_seeds(lambda summary: summary.wait_s),
+        row=over_seeds(lambda summary: summary.row),
+        osf=over_seeds(lambda summary: summary.osf),
+        utilization=over_seeds(lambda summary: summary.utilization),
         vnmse=over_seeds(lambda summary: summary.vnmse_mean),
         wire_bits_per_coordinate=over_seeds(lambda summary: summary.wire_bits_per_coordinate),
         bytes_per_step_per_rank=over_seeds(bytes_per_step_per_rank),

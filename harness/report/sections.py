@@ -33,7 +33,9 @@ def sections(rows: Sequence[Row]) -> list[Section]:
 def tables(section: Section) -> list[Table]:
     """All tables of one section."""
     _, _, rows = section
-    result = [result_table(section), step_table(section), bytes_table(section)]
+    result = [result_table(section), step_table(section)]
+    result += [overlap_table(section)] if any(row.overlap_s for row in rows) else []
+    result.append(bytes_table(section))
     return [*result, split_table(section)] if any(row.targets for row in rows) else result
 
 
@@ -59,6 +61,24 @@ def step_table(section: Section) -> Table:
         times = [figure(part, 1e3, digits=3) for part in parts]
         body.append([row.label, *times, figure(row.rounds_per_second, digits=3)])
     return Table(f"Time of a step, and where it goes ({CLOCK_MEANING[clock]})", header, body)
+
+
+def overlap_table(section: Section) -> Table:
+    clock, _, rows = section
+    header = ["run", "computing while sending [ms]", "waiting for gradients [ms]", "ROW", "OSF"]
+    header.append("link used [%]")
+    body = [
+        [
+            row.label,
+            figure(row.overlap_s, 1e3, digits=3),
+            figure(row.wait_s, 1e3, digits=3),
+            figure(row.row, digits=3),
+            figure(row.osf, digits=3),
+            figure(row.utilization, 100, digits=3),
+        ]
+        for row in rows
+    ]
+    return Table(f"How well communication is hidden (AQGB; {CLOCK_MEANING[clock]})", header, body)
 
 
 def bytes_table(section: Section) -> Table:

@@ -35,7 +35,7 @@ def number(value: float | None, digits: int = 4) -> str:
         return f"{value:.{digits - 1}e}"
     magnitude = math.floor(math.log10(abs(value))) if value else 0
     text = f"{value:.{max(0, digits - 1 - magnitude)}f}"
-    return text.rstrip("0").rstrip(".") if value == int(value) else text
+    return text.rstrip("0").rstrip(".") if value == int(value) and "." in text else text
 
 
 def figure(value: Spread | None, scale: float = 1.0, digits: int = 4) -> str:

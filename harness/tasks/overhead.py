@@ -26,6 +26,8 @@ def run(config: DictConfig, directory: Path) -> int:
     """Measure, print a table, and leave `overhead.json` in `directory`."""
     if config.cluster.name != "local" or under_torchrun():
         raise ConfigError("task=overhead starts its own processes; use cluster=local, without torchrun")
+    if config.network.name == "shaped":
+        raise ConfigError("task=overhead measures what no link slows down; use network=none")
     if config.overhead.blocks < 1 or config.overhead.steps < 1:
         raise ConfigError("overhead.blocks and overhead.steps must be at least 1")
     load_data(config)

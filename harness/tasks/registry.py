@@ -47,7 +47,21 @@ TASKS: dict[str, Task] = {
         keeps=True,
         times=True,
     ),
+    "allreduce": Task(
+        "gradwire.harness.tasks.allreduce",
+        trains=False,
+        groups=(
+            *("codec", "topology", "cluster", "network", "kernels", "overlap", "measure"),
+            *("seed", "resume"),
+        ),
+        keeps=True,
+        times=True,
+    ),
+    "retime": Task(
+        "gradwire.harness.tasks.retime", trains=False, groups=("network", "seed", "resume"), keeps=True
+    ),
     "overhead": Task("gradwire.harness.tasks.overhead", trains=True, times=True),
     "sync": Task("gradwire.harness.tasks.sync", trains=False, groups=("tracking",)),
+    "timeline": Task("gradwire.harness.tasks.timeline", trains=False),
     "doctor": Task("gradwire.harness.tasks.doctor", trains=False),
 }

@@ -29,8 +29,6 @@ from gradwire.harness.world.virtual import VirtualWorld
 if TYPE_CHECKING:
     from gradwire.harness.replay.compare import ReplayComparison
 
-IN_FLIGHT = 2
-
 
 def check(config: DictConfig) -> None:
     """Fill in the workers; ValueError in one line if the file, the codec or the numbers do not fit."""
@@ -96,7 +94,7 @@ def _replay(config: DictConfig) -> ReplaySummary:
     layouts, values = gradients.layouts(config.replay.bucket_mb), gradients.values[:size]
     torch.set_num_threads(1)  # more give other bits, and are slower on tensors of this size
     fabric = Fabric(lru_cache(partial(make_schedule, config.topology.name)))
-    world = VirtualWorld(size, fabric, torch.device(config.cluster.device), in_flight=IN_FLIGHT)
+    world = VirtualWorld(size, fabric, torch.device(config.cluster.device))
     replay = Replay(values, layouts, world)
     make = partial(make_codec, **config.codec)
     repeats: list[Repeat] = []

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from omegaconf import DictConfig
 
 from gradwire.harness.checkpoint.resume import check_directory, is_finished
+from gradwire.harness.config.network_names import network_text
 from gradwire.harness.record.summary import Summary
 from gradwire.harness.report.runs import Run, load_run
 
@@ -50,14 +51,11 @@ def compare(folders: Sequence[Path], output: Path, axes: Sequence[str]) -> Compa
 
 
 def _first_line(config: DictConfig) -> str:
-    network = config.network.name
-    if network == "paced":
-        network = f"paced at {config.network.rate_mbit:g} Mbit/s"
     source = config.dataset.path or f"{config.dataset.name} text"
     return (
         f"{config.model.name} (size {config.size.name}) on {source}: codec {config.codec.name}, "
         f"topology {config.topology.name}, {config.cluster.workers} {config.cluster.name} workers, "
-        f"network {network}, seed {config.seed}"
+        f"network {network_text(config.network)}, seed {config.seed}"
     )
 
 
@@ -67,10 +65,11 @@ def _finish(directory: Path, *, plot: bool) -> None:
     run = load_run(directory)
     if plot:
         plot_run(run, directory / "plots")
-    _show(run)
+    show_run(run)
 
 
-def _show(finished: Run) -> None:
+def show_run(finished: Run) -> None:
+    """Its figures in a few lines; the last one is `run: <directory>`."""
     summary = finished.done
     wire, error = "", ""
     if summary.wire_bits_per_coordinate is not None:
@@ -107,5 +106,6 @@ def _note_on_loopback(finished: Run) -> None:
     if looped and compression_s > max(exposed_s, 1e-3):
         print(
             f"note: on a raw loopback compression does not pay: {compression_s * 1e3:.0f} ms a step to "
-            f"compress, {exposed_s * 1e3:.0f} ms of exposed communication; network=paced makes links count"
+            f"compress, {exposed_s * 1e3:.0f} ms of exposed communication; "
+            "network=paced or network=shaped makes links count"
         )

@@ -41,6 +41,7 @@ def _of_summary(summary: Summary) -> dict[str, Table]:
     return {
         "time_to_accuracy": _time_to_accuracy(summary),
         "breakdown": _breakdown(summary),
+        "overlap": _overlap(summary),
         "bytes_by_phase": {"columns": ["phase", "bytes"], "rows": [list(item) for item in phases]},
         "bytes_by_rank": {"columns": ["rank", "bytes"], "rows": [list(item) for item in ranks]},
     }
@@ -65,3 +66,11 @@ def _breakdown(summary: Summary) -> Table:
     }
     rows = [[part, seconds, summary.clock] for part, seconds in parts.items() if summary.has_breakdown]
     return {"columns": ["part", "seconds_per_step", "clock"], "rows": rows}
+
+
+def _overlap(summary: Summary) -> Table:
+    """AQGB's figures, times in seconds per step; no lines where they are not known."""
+    names = ("overlap_s", "wait_s", "row", "osf", "utilization")
+    known = {name: value for name in names if (value := getattr(summary, name)) is not None}
+    rows = [[name, value, summary.clock] for name, value in known.items()]
+    return {"columns": ["figure", "value", "clock"], "rows": rows}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache, partial
 
@@ -16,9 +15,10 @@ from gradwire.harness.data.config import DatasetConfig
 from gradwire.harness.data.packing import TokenData
 from gradwire.harness.data.prepare import prepare_data
 from gradwire.harness.models.build import build_model
-from gradwire.harness.network.link import Link, make_link
+from gradwire.harness.network.link import make_link
 from gradwire.harness.parallel.interface import Parallelism
 from gradwire.harness.parallel.registry import PARALLELISMS
+from gradwire.harness.simulate.build import make_clock
 from gradwire.harness.topology.registry import make_schedule
 from gradwire.harness.world.interface import World
 from gradwire.harness.world.process import ProcessWorld
@@ -66,27 +66,31 @@ def _quiet_transformers() -> None:
 
 def build_world(config: DictConfig, device: torch.device) -> World:
     """The ranks, joined by the run's topology and network."""
-    schedules = lru_cache(partial(make_schedule, config.topology.name))
-    fabric, link = Fabric(schedules), _link(config)
-    spans, in_flight = config.measure.spans, config.overlap.buckets
-    if config.cluster.name == "virtual":
-        return VirtualWorld(
-            config.cluster.workers,
-            fabric,
-            device,
-            make_link=link,
-            in_flight=in_flight,
-            spans=spans,
-            debug=config.measure.check_hashes,
+    cluster, network, measure = config.cluster, config.network, config.measure
+    fabric = Fabric(lru_cache(partial(make_schedule, config.topology.name)), pieces=config.overlap.pieces)
+    if cluster.name == "virtual":
+        clock = make_clock(
+            network,
+            cluster.workers,
+            in_flight=config.overlap.buckets,
+            overlap=config.overlap.enabled,
+            seed=config.seed,
+            codec=config.codec,
         )
+        debug = measure.check_hashes
+        return VirtualWorld(cluster.workers, fabric, device, clock=clock, spans=measure.spans, debug=debug)
+    link = None
+    if network.name == "paced":
+        link = make_link(network.name, network.rate_mbit, network.latency_s)
     return ProcessWorld(
-        fabric, device, link=link(), in_flight=in_flight, timeout_s=config.cluster.timeout_s, spans=spans
+        fabric,
+        device,
+        link=link,
+        in_flight=config.overlap.buckets,
+        timeout_s=cluster.timeout_s,
+        spans=measure.spans,
+        trace=measure.trace,
     )
-
-
-def _link(config: DictConfig) -> Callable[[], Link]:
-    network = config.network
-    return partial(make_link, network.name, network.get("rate_mbit", 0.0), network.get("latency_s", 0.0))
 
 
 def _accelerator(config: DictConfig, device: torch.device) -> Accelerator:

@@ -20,6 +20,7 @@ from gradwire.harness.parallel.interface import MicroBatches, StepOutcome
 from gradwire.harness.record.attempts import Attempts
 from gradwire.harness.record.writer import RunWriter
 from gradwire.harness.topology.registry import make_schedule
+from gradwire.harness.trace.files import TraceWriter
 from gradwire.harness.trainer.build import Parts
 from gradwire.harness.trainer.checkpoints import Checkpointer, bytes_by_phase
 from gradwire.harness.trainer.evaluate import evaluate, perplexity
@@ -93,7 +94,8 @@ class Trainer:
         """Warm up and take up the state of `checkpoint`; returns the number of the first step."""
         self._warm_up()
         coordinates = sum(layout.numel for layout in self._parallelism.layout())
-        self._log = StepLog(self._world, coordinates, self._gradients_sent)
+        traces = TraceWriter(self._directory) if self._config.measure.trace else None
+        self._log = StepLog(self._world, coordinates, self._gradients_sent, traces)
         first = 0
         if checkpoint is not None:
             state = self._checkpoints.resume(checkpoint)

@@ -12,12 +12,15 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from gradwire.harness.measure.breakdown import breakdown
+from gradwire.harness.measure.overlap import OF_GROUP, overlap
 from gradwire.harness.measure.timeline import Span
 from gradwire.harness.measure.wire import wire_bits
+from gradwire.harness.trace.files import TraceWriter
+from gradwire.harness.trace.notes import StepNotes
 from gradwire.harness.world.interface import World
 
 PARTS = ("compute_s", "compression_s", "exposed_comm_s", "other_s")
-PER_RANK = ("loss", "train_time_s", "step_time_s", *PARTS, "bytes_sent")
+PER_RANK = ("loss", "train_time_s", "step_time_s", *PARTS, *OF_GROUP, "bytes_sent")
 
 
 @dataclass
@@ -33,23 +36,28 @@ class PendingStep:
     window: tuple[Any, Any]
     bytes_sent: Mapping[int, int]
     spans: dict[int, list[Span]] = field(default_factory=dict)
+    notes: Mapping[int, StepNotes] = field(default_factory=dict)
 
 
 class StepLog:
     """Collects steps and turns them into rows on `flush`, which every rank must call together.
 
-    A step synchronizes `num_coordinates` and sends `gradients_sent` encoded gradients.
+    A step synchronizes `num_coordinates` and sends `gradients_sent` encoded gradients. Where traces are kept,
+    every process writes those of its ranks.
     """
 
-    def __init__(self, world: World, num_coordinates: int, gradients_sent: float) -> None:
+    def __init__(
+        self, world: World, num_coordinates: int, gradients_sent: float, traces: TraceWriter | None = None
+    ) -> None:
         self._world, self._num_coordinates = world, num_coordinates
-        self._gradients_sent = gradients_sent
+        self._gradients_sent, self._traces = gradients_sent, traces
         self._pending: list[PendingStep] = []
 
     def add(self, step: PendingStep, *, simulated: bool) -> None:
         """Keep a step; spans on a simulated clock start at zero every step and are taken at once."""
         if simulated:
             step.spans = {rank: self._world.recorders[rank].drain() for rank in self._world.ranks}
+        step.notes = self._world.take_notes()
         self._pending.append(step)
 
     def flush(self) -> list[dict[str, Any]]:
@@ -61,6 +69,8 @@ class StepLog:
             rank: [value for step in self._pending for value in self._values(step, rank, spans[rank])]
             for rank in self._world.ranks
         }
+        if self._traces is not None:
+            self._write_traces(self._traces, spans)
         gathered, width = self._world.gather(own), len(PER_RANK)
         rows = [
             self._row(step.shared, [ranks[i * width : (i + 1) * width] for ranks in gathered])
@@ -71,17 +81,30 @@ class StepLog:
             self._world.recorders[rank].restart()
         return rows
 
+    def _write_traces(self, traces: TraceWriter, spans: Mapping[int, list[Span]]) -> None:
+        for rank in self._world.ranks:
+            seconds, found = self._world.recorders[rank].seconds, {}
+            for step in self._pending:
+                start, end = (seconds(mark) for mark in step.window)
+                if rank in step.notes:
+                    trace = step.notes[rank].resolve(spans[rank], start, end, seconds)
+                    found[step.shared["step"]] = trace
+            traces.add(rank, found)
+
     def _values(self, step: PendingStep, rank: int, spans: list[Span]) -> list[float]:
         seconds = self._world.recorders[rank].seconds
         start, end = (seconds(mark) for mark in step.window)
-        parts = [math.nan] * len(PARTS)
+        figures = [math.nan] * (len(PARTS) + len(OF_GROUP))
         if self._world.recorders[rank].enabled:
-            found = breakdown(step.spans.get(rank, spans), start, end)
-            parts = [found.compute_s, found.compression_s, found.exposed_comm_s, found.other_s]
-        return [step.losses[rank], step.train_time_s, end - start, *parts, float(step.bytes_sent[rank])]
+            own = step.spans.get(rank, spans)
+            parts, overlapping = breakdown(own, start, end), overlap(own, start, end)
+            figures = [getattr(parts, name) for name in PARTS]
+            figures += [getattr(overlapping, name) for name in OF_GROUP]
+        return [step.losses[rank], step.train_time_s, end - start, *figures, float(step.bytes_sent[rank])]
 
     def _row(self, shared: dict[str, Any], ranks: list[list[float]]) -> dict[str, Any]:
-        """Loss: the mean, summed in rank order. Clock: the latest. Step and its parts: the slowest rank's."""
+        """Loss: the mean, summed in rank order. Clock: the latest. Step and its parts: the slowest rank's.
+        Overlap: the least."""
         columns = dict(zip(PER_RANK, zip(*ranks, strict=True), strict=True))
         size = self._world.size
         slowest = max(range(size), key=lambda rank: columns["step_time_s"][rank])
@@ -92,8 +115,9 @@ class StepLog:
             "step_time_s": columns["step_time_s"][slowest],
         }
         row |= {key: value for key, value in shared.items() if key != "step"}
-        parts = {name: columns[name][slowest] for name in PARTS}
-        row |= {name: None if math.isnan(part) else part for name, part in parts.items()}
+        figures = {name: columns[name][slowest] for name in PARTS}
+        figures |= {name: worst(columns[name]) for name, worst in OF_GROUP.items()}
+        row |= {name: None if math.isnan(figure) else figure for name, figure in figures.items()}
         row["bytes_sent"] = int(sum(columns["bytes_sent"]))
         row["wire_bits_per_coordinate"] = wire_bits(
             row["bytes_sent"], self._gradients_sent, self._num_coordinates

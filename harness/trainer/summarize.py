@@ -9,6 +9,8 @@ from omegaconf import DictConfig
 
 from gradwire.harness.config.identity import run_id
 from gradwire.harness.measure.accuracy import Evaluation, metric_mode, time_to_accuracy
+from gradwire.harness.measure.links import link_rate
+from gradwire.harness.measure.overlap import OF_GROUP, row_of, utilization
 from gradwire.harness.measure.wire import wire_bits
 from gradwire.harness.record.provenance import provenance
 from gradwire.harness.record.summary import Summary
@@ -41,6 +43,7 @@ def summarize(
     parts: dict[str, Any] = {
         part: _mean([row[part] for row in timed]) if config.measure.spans else None for part in PARTS
     }
+    sent = wire_bits(sum(bytes_by_rank), gradients_sent, num_coordinates * len(steps))
     return Summary(
         metric=METRIC,
         final_metric=evaluations[-1][METRIC],
@@ -53,7 +56,7 @@ def summarize(
         **parts,
         bytes_sent_per_rank=bytes_by_rank,
         bytes_by_phase=bytes_by_phase,
-        wire_bits_per_coordinate=wire_bits(sum(bytes_by_rank), gradients_sent, num_coordinates * len(steps)),
+        wire_bits_per_coordinate=sent,
         seed=config.seed,
         steps=len(steps),
         workers=size,
@@ -64,7 +67,24 @@ def summarize(
         layout_hash=layout_hash,
         data=dict(data),
         resumed_after=resumed_after,
+        **(_overlap(timed) if size > 1 else {}),
+        utilization=_utilization(config, max(bytes_by_rank) / len(steps), mean_step_s) if sent else None,
     )
+
+
+def _overlap(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Means over steps, and ROW of the means; nothing where spans were not recorded."""
+    known = [row for row in rows if None not in (row.get(name) for name in OF_GROUP)]
+    if not known:
+        return {}
+    overlap_s, wait_s, osf = (_mean([row[name] for row in known]) for name in ("overlap_s", "wait_s", "osf"))
+    return {"overlap_s": overlap_s, "wait_s": wait_s, "row": row_of(overlap_s, wait_s), "osf": osf}
+
+
+def _utilization(config: DictConfig, num_bytes: float, seconds: float) -> float | None:
+    """Of the link of a rank that sends `num_bytes` in a step of `seconds`; None without a rate of its own."""
+    rate = link_rate(config.network, config.cluster.workers)
+    return None if rate is None else utilization(num_bytes, rate, seconds)
 
 
 def _tta(curve: Sequence[Evaluation], target: float) -> dict[str, Any]:

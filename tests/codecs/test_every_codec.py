@@ -86,9 +86,9 @@ def test_reported_bytes_are_moved_bytes(
     moved: Counter[int] = Counter()
     send = Mailboxes.send
 
-    def counted(self: Mailboxes, key: Any, buffer: Tensor, handle: Any, arrival: float) -> None:
+    def counted(self: Mailboxes, key: Any, buffer: Tensor, handle: Any) -> None:
         moved[key[0]] += buffer.numel() * buffer.element_size()
-        send(self, key, buffer, handle, arrival)
+        send(self, key, buffer, handle)
 
     monkeypatch.setattr(Mailboxes, "send", counted)
     for topology in TOPOLOGY_NAMES:

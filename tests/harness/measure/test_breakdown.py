@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import math
 import random
-from typing import cast
+from typing import Any, cast
 
 import pytest
+from omegaconf import OmegaConf
+from tiny import TINY_MODEL
 
+from gradwire.harness.config.compose import compose
+from gradwire.harness.config.validate import validate
 from gradwire.harness.measure.breakdown import Breakdown, bandwidth, breakdown
-from gradwire.harness.measure.overlap import Overlap, group_row, overlap, utilization
+from gradwire.harness.measure.links import link_rate
+from gradwire.harness.measure.overlap import Overlap, group_figures, group_row, overlap, utilization
 from gradwire.harness.measure.timeline import Kind, Span
 
 # compute 0-4 and 9-10, codec 3-5, comm 4-8: 4-5 is compression, 5-8 exposed, 8-9 other.
@@ -66,29 +71,63 @@ def test_bandwidth_conserves_bytes_and_spreads_them_evenly() -> None:
 
 def test_overlap_by_hand() -> None:
     spans = [*SPANS, Span("compute", 5.0, 6.0)]
-    found = overlap(spans, 0.0, 10.0, wait_s=2.0)
+    found = overlap(spans, 0.0, 10.0)
     assert found == Overlap(
-        compute_s=6.0, comm_s=4.0, overlap_s=1.0, wait_s=2.0, update_s=4.0, update_compute_s=1.0
+        compute_s=6.0, comm_s=4.0, overlap_s=1.0, wait_s=3.0, update_s=4.0, update_compute_s=1.0
     )
-    assert found.row == 0.5
+    assert found.row == pytest.approx(1 / 3)
     assert found.osf == pytest.approx(6 / (6 + 4 - 1))
 
 
 def test_idle_time_between_two_messages_belongs_to_the_update() -> None:
     spans = [Span("comm", 1.0, 2.0), Span("comm", 5.0, 6.0), Span("compute", 0.0, 4.0)]
-    found = overlap(spans, 0.0, 10.0, wait_s=1.0)
+    found = overlap(spans, 0.0, 10.0)
     assert (found.comm_s, found.update_s, found.overlap_s, found.update_compute_s) == (2.0, 5.0, 1.0, 3.0)
 
 
+def test_a_rank_waits_from_its_last_gradient_to_the_update() -> None:
+    backward = [Span("compute", 0.0, 2.0), Span("compute", 2.0, 5.0)]
+    assert overlap([*backward, Span("compute", 7.0, 9.0)], 0.0, 10.0).wait_s == 2.0
+    assert overlap([*backward, Span("compute", 5.0, 9.0)], 0.0, 9.0).wait_s == 0.0
+    assert overlap(backward, 0.0, 10.0).wait_s == 5.0, "an update that takes no time is at the end"
+    assert overlap([], 0.0, 10.0).wait_s == 0.0
+
+
 def test_nobody_waits() -> None:
-    assert overlap([Span("compute", 0.0, 1.0)], 0.0, 1.0, wait_s=0.0).row == math.inf
-    ranks = [overlap(SPANS, 0.0, 10.0, wait_s=0.0) for _ in range(2)]
-    assert group_row(ranks) == math.inf
+    whole = overlap([Span("compute", 0.0, 1.0), Span("comm", 0.2, 0.7)], 0.0, 1.0)
+    assert (whole.row, whole.osf) == (math.inf, 1.0)
+    assert group_row([whole, whole]) == math.inf
 
 
-def test_group_row_takes_the_least_overlap_and_the_longest_wait() -> None:
-    ranks = [Overlap(1, 1, 4.0, 2.0, 1, 1), Overlap(1, 1, 3.0, 1.0, 1, 1)]
+def test_the_group_is_as_good_as_its_worst_rank() -> None:
+    ranks = [Overlap(4, 1, 4.0, 2.0, 1, 1), Overlap(4, 2, 3.0, 1.0, 8, 4)]
     assert group_row(ranks) == 1.5
+    assert group_figures(ranks) == {"comm_s": 2, "overlap_s": 3.0, "wait_s": 2.0, "osf": 0.5}
+
+
+@pytest.mark.parametrize(
+    ("network", "rate"),
+    [
+        ({"name": "none"}, None),
+        ({"name": "paced", "rate_mbit": 200, "latency_s": 0.001}, 200e6),
+        ({"name": "shaped", "rate_mbit": 100}, 100e6),
+    ],
+)
+def test_the_rate_of_a_link(network: dict[str, Any], rate: float | None) -> None:
+    assert link_rate(OmegaConf.create(network), 4) == rate
+
+
+@pytest.mark.parametrize(
+    ("more", "rate"),
+    [
+        ((), 200e6),
+        (("network.efficiency=0.5",), 100e6),
+        (("network.fabric=two_level", "network.ranks_per_node=2", "network.intra_rate_mbit=200"), None),
+    ],
+)
+def test_the_rate_of_a_simulated_link(more: tuple[str, ...], rate: float | None) -> None:
+    config = validate(compose([*TINY_MODEL, "network=simulated", "cluster.workers=4", *more]))
+    assert link_rate(config.network, 4) == rate
 
 
 def test_utilization_counts_bits() -> None:

@@ -49,6 +49,14 @@ def test_a_summary_survives_and_is_valid_json() -> None:
     assert Summary.from_json(text) == SUMMARY
 
 
+def test_a_record_from_before_overlap_was_measured_can_be_read() -> None:
+    new = ("overlap_s", "wait_s", "row", "osf", "utilization")
+    values = json.loads(replace(SUMMARY, row=math.inf, overlap_s=0.1, wait_s=0.0).to_json())
+    assert values["row"] == "inf", "nobody waits"
+    old = Summary.from_json(json.dumps({key: value for key, value in values.items() if key not in new}))
+    assert [getattr(old, name) for name in new] == [None] * 5
+
+
 def test_nan_survives() -> None:
     read = Summary.from_json(replace(SUMMARY, final_metric=math.nan).to_json())
     assert math.isnan(read.final_metric)

@@ -64,6 +64,24 @@ def test_the_parts_of_the_table_sum_to_the_step(runs: SyntheticRuns, tmp_path: P
     assert sum(part.median for part in parts if part) == pytest.approx(row.step_time_s.median)
 
 
+def test_overlap_has_a_table_where_it_was_measured(runs: SyntheticRuns, tmp_path: Path) -> None:
+    folders = [runs.write("bf16"), runs.write("dynamiq"), runs.write("thc")]
+    assert "AQGB" not in compare(folders, tmp_path / "old", axes=["codec"]).text
+    hidden = {"overlap_s": 0.0625, "wait_s": 0.125, "row": 0.5, "osf": 0.75, "utilization": 0.25}
+    runs.change_summary(folders[0], **hidden)
+    runs.change_summary(folders[1], **(hidden | {"wait_s": 0.0, "row": math.inf, "utilization": None}))
+    comparison = compare(folders, tmp_path / "new", axes=["codec"])
+    assert row_of(comparison, "bf16").row == Spread(0.5, 0.5, 0.5)
+    lines = comparison.text.splitlines()
+    start = lines.index("How well communication is hidden (AQGB; wall clock)")
+    body = [line.split() for line in lines[start:] if line.split()[:1] in (["bf16"], ["dynamiq"], ["thc"])]
+    assert body[0] == ["bf16", "62.5", "125", "0.500", "0.750", "25"]
+    assert body[1] == ["dynamiq", "62.5", "0", "∞", "0.750", "–"]
+    assert body[2] == ["thc", *"–––––"]
+    assert "ROW: computing while sending" in comparison.text
+    assert max(map(len, lines)) <= 140
+
+
 def test_files_agree_with_the_rows(runs: SyntheticRuns, tmp_path: Path) -> None:
     folders = [runs.write(codec, seed) for codec in ("bf16", "mxfp4") for seed in (0, 1)]
     comparison = compare(folders, tmp_path / "out", axes=["codec"])

@@ -21,6 +21,8 @@ from gradwire.harness.report.tables import Table, figure, number, render_markdow
         (16.0, "16"),
         (1358.4, "1358"),
         (123456.7, "123457"),
+        (1000.0, "1000"),
+        (120.0, "120"),
         (12.3449, "12.34"),
         (0.012345, "0.01235"),
         (2.0e-6, "2.000e-06"),

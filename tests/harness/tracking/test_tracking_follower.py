@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import math
 import subprocess
 import sys
 from dataclasses import replace
@@ -154,6 +155,19 @@ def test_a_run_without_breakdown_or_targets_has_no_such_tables(tmp_path: Path) -
     summary = replace(SUMMARY, compute_s=None, tta={})
     (directory / "summary.json").write_text(summary.to_json())
     assert set(tables(load_run(directory))) == {"steps", "evals", "vnmse", "bytes_by_phase", "bytes_by_rank"}
+
+
+def test_overlap_is_shown_where_it_is_known(tmp_path: Path) -> None:
+    directory = write(tmp_path / "run")
+    assert "overlap" not in tables(load_run(directory))
+    summary = replace(SUMMARY, overlap_s=0.25, wait_s=0.0, row=math.inf, osf=1.0)
+    (directory / "summary.json").write_text(summary.to_json())
+    assert tables(load_run(directory))["overlap"]["rows"] == [
+        ["overlap_s", 0.25, "simulated"],
+        ["wait_s", 0.0, "simulated"],
+        ["row", math.inf, "simulated"],
+        ["osf", 1.0, "simulated"],
+    ]
 
 
 def test_ids_tell_attempts_apart_and_a_rebuilt_view_keeps_its_own(tmp_path: Path) -> None:

@@ -1,0 +1,81 @@
+"""What a run's ranks send over time (DynamiQ Fig. 17), beside when they compute."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from omegaconf import OmegaConf
+
+from gradwire.harness.measure.links import link_rate
+from gradwire.harness.report.figures import Plot
+from gradwire.harness.report.runs import Run
+from gradwire.harness.report.style import Form
+from gradwire.harness.report.tables import number
+from gradwire.harness.trace.bandwidth import bandwidth_over
+from gradwire.harness.trace.choose import chosen_steps
+from gradwire.harness.trace.timed import steps_of
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+    from gradwire.harness.trace.step import StepTrace
+
+TIME_UNITS = {"s": 1.0, "ms": 1e3, "µs": 1e6}
+RATE_UNITS = {"GB/s": 1e-9, "MB/s": 1e-6, "kB/s": 1e-3}
+BITS = 8
+
+
+def bandwidth_plot(run: Run, heading: str) -> Plot | None:
+    """A few steps from the middle of the run; None where nothing was sent or there is no trace to be read.
+
+    What is wrong with a trace `task=timeline` says: this one must not end a run.
+    """
+    try:
+        chosen = chosen_steps(run)
+        steps = [trace for _, trace in steps_of(run, chosen)]
+    except ValueError:
+        return None
+    return bandwidth_of(run, heading, chosen[0], steps)
+
+
+def bandwidth_of(run: Run, heading: str, first: int, steps: Sequence[StepTrace]) -> Plot | None:
+    """Timed steps from step `first` on; None where nothing was sent."""
+    sent = bandwidth_over(steps)
+    if not any(sent.mean):
+        return None
+    link = link_rate(OmegaConf.create(run.config["network"]), len(steps[0]))
+    time_unit = _unit(TIME_UNITS, sent.end, at_least=2.0)
+    rate_unit = _unit(RATE_UNITS, max([*sent.first, (link or 0.0) / BITS]), at_least=1.0)
+    seconds, rate = TIME_UNITS[time_unit], RATE_UNITS[rate_unit]
+    edges = [seconds * edge for edge in sent.edges]
+
+    def draw(panels: Sequence[Axes], form: Form) -> None:
+        axes, ink = panels[0], form.colors["ink"]
+        label = "rank 0 computes"
+        for start, end in sent.computing:
+            look: dict[str, Any] = {"facecolor": form.colors["sky"], "alpha": 0.3, "lw": 0}
+            axes.axvspan(seconds * start, seconds * end, **look, label=label)
+            label = "_"
+        for start in sent.starts[1:]:
+            axes.axvline(seconds * start, color=form.colors["grey"], lw=0.7)
+        mean = [rate * value for value in sent.mean]
+        look = {"facecolor": form.colors["orange"], "edgecolor": form.ground, "lw": 0.0, "hatch": ""}
+        axes.stairs(mean, edges, fill=True, **look, label=f"mean of {len(steps[0])} ranks")
+        axes.stairs([rate * value for value in sent.first], edges, color=ink, lw=0.9, label="rank 0")
+        if link is not None:
+            style: dict[str, Any] = {"color": form.colors["vermilion"], "lw": 0.9, "ls": "--"}
+            axes.axhline(rate * link / BITS, **style, label=f"link, {number(link / 1e6, 3)} Mbit/s")
+        axes.grid(visible=False, axis="x")
+        axes.set_xlim(0, edges[-1])
+        axes.set_ylim(bottom=0)
+        axes.set_ylabel(f"sent [{rate_unit}]")
+        width = f"{sent.bin_s * 1e3:g} ms"
+        axes.set_xlabel(f"time from the start of step {first} [{time_unit}]; bins of {width}")
+
+    return Plot("bandwidth", heading, draw)
+
+
+def _unit(units: dict[str, float], largest: float, *, at_least: float) -> str:
+    """The first unit in which the largest value is not too small, or the last one."""
+    return next((name for name, factor in units.items() if factor * largest >= at_least), list(units)[-1])

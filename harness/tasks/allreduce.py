@@ -1,0 +1,143 @@
+"""`task=allreduce`: what one synchronization takes between real workers, and on the simulated clock."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from omegaconf import DictConfig
+
+from gradwire.codecs.interface import Layout
+from gradwire.harness.allreduce.compare import FILE
+from gradwire.harness.allreduce.summary import AllReduceSummary, Spread
+from gradwire.harness.checkpoint.resume import check_directory, is_finished
+from gradwire.harness.config.cluster import WORKERS_WITHOUT_GPUS
+from gradwire.harness.config.identity import codec_name
+from gradwire.harness.config.network_checks import check_network, check_size, resolve_nodes, workers_of
+from gradwire.harness.config.network_names import network_text
+from gradwire.harness.measure.wire import wire_bits
+from gradwire.harness.parallel.ddp_setup import make_configured_codec
+from gradwire.harness.record.files import write_atomically
+from gradwire.harness.record.once import done_at_once
+from gradwire.harness.record.provenance import provenance
+from gradwire.harness.replay.checks import check_count
+
+if TYPE_CHECKING:
+    from gradwire.harness.allreduce.compare import AllReduceComparison
+
+
+def check(config: DictConfig) -> None:
+    """Fill in workers and backend; ValueError in one line for what cannot run."""
+    check_count("allreduce.coordinates", config.allreduce.coordinates)
+    check_count("allreduce.repeats", config.allreduce.repeats)
+    cluster = config.cluster
+    if cluster.name == "local" and cluster.device == "cuda":
+        raise ValueError(
+            "task=allreduce measures between processes on CPUs; use cluster.device=cpu, or cluster=virtual"
+        )
+    check_network(config)
+    cluster.workers = cluster.workers or workers_of(config.network) or WORKERS_WITHOUT_GPUS
+    check_size(config.network, cluster.workers)
+    resolve_nodes(config.network, cluster.workers)
+    cluster.backend = "gloo" if cluster.backend == "auto" else cluster.backend
+    codec = make_configured_codec(config)
+    reason = codec.supports(config.topology.name, cluster.workers, Layout.flat(config.allreduce.coordinates))
+    if reason is None and codec.needs_shapes:
+        reason = "it compresses matrices, and there is one vector here; use task=replay"
+    if reason is None and codec.one_at_a_time and cluster.workers > 1:
+        reason = "the backend sends by itself, which no clock knows; use codec=fp32 or bf16"
+    if reason is not None:
+        raise ValueError(f"codec={config.codec.name}: {reason}")
+
+
+def name(config: DictConfig) -> str:
+    """`allreduce-<codec>-<topology>-n<workers>-<network>`."""
+    words = [codec_name(config), config.topology.name, f"n{config.cluster.workers}", config.network.name]
+    return "-".join(["allreduce", *words])
+
+
+def run(config: DictConfig, directory: Path) -> int:
+    """Measure and model, or show what was found already."""
+    check_directory(config, directory)
+    if is_finished(config, directory):
+        print(f"already finished: {directory} (resume=never runs it again)")
+    else:
+        with done_at_once(config, directory):
+            write_atomically(directory / FILE, _measure(config, directory).to_json())
+    print(compare([directory], directory, ()).text)
+    print(f"run: {directory}")
+    return 0
+
+
+def compare(folders: Sequence[Path], output: Path, axes: Sequence[str]) -> AllReduceComparison:
+    """A sweep's tables."""
+    from gradwire.harness.allreduce.compare import compare as compare_all
+
+    return compare_all(folders, output)
+
+
+def _measure(config: DictConfig, directory: Path) -> AllReduceSummary:
+    from gradwire.harness.allreduce.model import clock_for, model
+
+    rows, goodput = None, None
+    if config.cluster.name == "local":
+        rows, goodput = _real(config, directory)
+    modelled = model(config, clock_for(config, goodput))
+    size, repeats = config.cluster.workers, config.allreduce.repeats
+    gradients = _gradients_sent(config)
+    seconds, codec_s, sent = _over_ranks(rows) if rows is not None else (None, None, modelled.bytes_sent)
+    if sent != modelled.bytes_sent:
+        raise RuntimeError(f"real workers sent {sent} bytes, the clock's {modelled.bytes_sent}")
+    return AllReduceSummary(
+        codec=codec_name(config),
+        topology=config.topology.name,
+        workers=size,
+        coordinates=config.allreduce.coordinates,
+        pieces=config.overlap.pieces,
+        network=network_text(config.network),
+        rate_mbit=config.network.get("rate_mbit"),
+        goodput_mbit=goodput,
+        rivals=config.network.get("rivals", 0),
+        repeats=repeats,
+        measured=None if seconds is None else Spread.of(seconds),
+        measured_codec_s=None if codec_s is None else Spread.of(codec_s),
+        modelled=Spread.of(modelled.seconds),
+        modelled_codec_s=Spread.of(modelled.codec_s),
+        bytes_sent=sent // repeats,
+        wire_bits_per_coordinate=wire_bits(sent, gradients, config.allreduce.coordinates * repeats),
+        kernel_backend=config.kernels.name,
+        rounds_s=seconds or [],
+        provenance=provenance(),
+    )
+
+
+def _gradients_sent(config: DictConfig) -> float:
+    from gradwire.harness.topology.registry import make_schedule
+
+    return make_schedule(config.topology.name, config.cluster.workers).gradients_sent
+
+
+def _real(config: DictConfig, directory: Path) -> tuple[list[list[float]], float | None]:
+    """Every rank's row, and what a link of a shaped network was found to carry."""
+    from gradwire.harness.allreduce.rank import FILE as MEASURED
+    from gradwire.harness.allreduce.rank import measure_rank
+    from gradwire.harness.launch.ranks import run_ranks
+    from gradwire.harness.launch.scratch import scratch_folder
+    from gradwire.harness.launch.shaped import FILE as NETWORK
+
+    with scratch_folder() as folder:
+        run_ranks(measure_rank, (config, folder, folder / "rendezvous"), config, directory, folder)
+        rows: list[list[float]] = json.loads((folder / MEASURED).read_text())
+    described: dict[str, Any] = {}
+    if config.network.name == "shaped":
+        described = json.loads((directory / NETWORK).read_text())
+    return rows, described.get("goodput_mbit")
+
+
+def _over_ranks(rows: Sequence[Sequence[float]]) -> tuple[list[float], list[float], int]:
+    """Per round the slowest rank's seconds and the longest codec work; all bytes sent."""
+    seconds = [max(round) for round in zip(*(row[1::2] for row in rows), strict=True)]
+    codec_s = [max(round) for round in zip(*(row[2::2] for row in rows), strict=True)]
+    return seconds, codec_s, int(sum(row[0] for row in rows))

@@ -1,0 +1,143 @@
+"""`task=retime`: a finished run under another network: its time to accuracy and breakdown, no training."""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from omegaconf import DictConfig, OmegaConf
+
+from gradwire.harness.checkpoint.resume import check_directory, is_finished
+from gradwire.harness.config.network_checks import resolve_nodes
+from gradwire.harness.record.files import write_atomically
+from gradwire.harness.record.once import done_at_once
+from gradwire.harness.record.rows import append_rows
+from gradwire.harness.record.writer import CONFIG, EVALUATIONS, STEPS, SUMMARY
+from gradwire.harness.report.runs import Run, load_run
+from gradwire.harness.trace.files import FOLDER, read_traces
+
+if TYPE_CHECKING:
+    from gradwire.harness.record.summary import Summary
+    from gradwire.harness.report.compare import Comparison
+
+RUN_AXES = ("codec", "topology", "network", "cluster", "overlap")
+"""What runs that are shown beside each other on one clock may differ in, beside the axes of a sweep."""
+
+
+def check(config: DictConfig) -> None:
+    """Fill in whose times they are; ValueError in one line if there is no such run or it has no times."""
+    found = _source(config)
+    if config.network.name == "shaped":
+        raise ValueError("network=shaped is measured, not worked out; use network=simulated for task=retime")
+    if found.codec == "native" and found.done.workers > 1:
+        raise ValueError(
+            f"run={config.run}: codec=native leaves its messages to the backend, so that nobody knows when "
+            "they were sent; retime a run of codec=bf16 or fp32"
+        )
+    if not (found.folder / FOLDER).is_dir():
+        raise ValueError(f"run={config.run} keeps no trace; train it again with measure.trace=true")
+    resolve_nodes(config.network, found.done.workers)
+    config.retime.digest = hashlib.sha256((found.folder / SUMMARY).read_bytes()).hexdigest()[:12]
+
+
+def name(config: DictConfig) -> str:
+    """`retime-<the run's folder>`."""
+    return f"retime-{Path(config.run).resolve().name}"
+
+
+def run(config: DictConfig, directory: Path) -> int:
+    """Retime, or show what was retimed already; the directory is a run's, on a simulated clock."""
+    from gradwire.harness.report.run_plots import plot_run
+    from gradwire.harness.tasks.train import show_run
+
+    check_directory(config, directory)
+    if is_finished(config, directory):
+        print(f"already finished: {directory} (resume=never runs it again)")
+    else:
+        source = _source(config)
+        with done_at_once(config, directory):
+            _retime(config, source, directory)
+        plot_run(load_run(directory), directory / "plots")
+        before, after = source.done, load_run(directory).done
+        print(
+            f"{source.folder.name}: {before.train_time_s:.1f} s on its own clock ({before.clock}), "
+            f"{after.train_time_s:.1f} s on this network"
+        )
+    show_run(load_run(directory))
+    return 0
+
+
+def compare(folders: Sequence[Path], output: Path, axes: Sequence[str]) -> Comparison:
+    """A sweep's tables and plots: runs and networks beside each other."""
+    from gradwire.harness.report import compare as report
+
+    return report.compare(folders, output, axes=list(dict.fromkeys([*axes, *RUN_AXES])))
+
+
+def _source(config: DictConfig) -> Run:
+    """The finished run that `run=` names."""
+    folder = Path(config.run).expanduser()
+    try:
+        found = load_run(folder)
+    except ValueError as error:
+        raise ValueError(f"run={config.run}: {error}") from None
+    if found.status != "done":
+        raise ValueError(f"run={config.run} is {found.status}; task=retime needs a finished run")
+    return found
+
+
+def _retime(config: DictConfig, source: Run, directory: Path) -> None:
+    from gradwire.harness.simulate.build import make_clock
+    from gradwire.harness.simulate.retime import retimed_evaluations, retimed_steps
+
+    size, overlap = source.done.workers, source.config["overlap"]
+    clock = make_clock(
+        config.network,
+        size,
+        in_flight=overlap["buckets"],
+        overlap=overlap["enabled"],
+        seed=source.config["seed"],
+        codec=source.config["codec"],
+    )
+    steps = retimed_steps(source.steps, read_traces(source.folder, size), clock)
+    evaluations = retimed_evaluations(source.evals, steps)
+    described = _description(config, source)
+    write_atomically(directory / CONFIG, OmegaConf.to_yaml(described, resolve=True))
+    append_rows(directory / STEPS, steps)
+    append_rows(directory / EVALUATIONS, evaluations)
+    shutil.copytree(source.folder / FOLDER, directory / FOLDER, dirs_exist_ok=True)
+    write_atomically(directory / SUMMARY, _summary(described, source, steps, evaluations).to_json())
+
+
+def _description(config: DictConfig, source: Run) -> DictConfig:
+    """The run's configuration, as it would have to be to train on this network."""
+    settings: dict[str, Any] = dict(source.config)
+    settings["network"] = OmegaConf.to_container(config.network, resolve=True)
+    settings["cluster"] = {**settings["cluster"], "name": "virtual"}
+    return OmegaConf.create(settings)
+
+
+def _summary(
+    config: DictConfig, source: Run, steps: Sequence[dict[str, Any]], evaluations: Sequence[dict[str, Any]]
+) -> Summary:
+    from gradwire.harness.topology.registry import make_schedule
+    from gradwire.harness.trainer.summarize import summarize
+
+    before = source.done
+    return summarize(
+        config,
+        steps=steps,
+        evaluations=evaluations,
+        clock="simulated",
+        wall_time_s=before.wall_time_s,
+        bytes_by_rank=before.bytes_sent_per_rank,
+        bytes_by_phase=before.bytes_by_phase,
+        num_coordinates=before.num_coordinates,
+        gradients_sent=make_schedule(config.topology.name, before.workers).gradients_sent,
+        layout_hash=before.layout_hash,
+        data=before.data,
+        resumed_after=before.resumed_after,
+    )

@@ -1,0 +1,79 @@
+"""`task=timeline run=<folder>`: steps of a run as timelines to look at, and what was sent when."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from omegaconf import DictConfig
+
+from gradwire.harness.record.directory import DirectoryLock
+from gradwire.harness.record.files import write_atomically
+from gradwire.harness.report.bandwidth_plot import bandwidth_of
+from gradwire.harness.report.figures import write_plots
+from gradwire.harness.report.runs import Run, load_run
+from gradwire.harness.report.titles import run_title
+from gradwire.harness.tasks.sync import records
+from gradwire.harness.trace.choose import chosen_steps
+from gradwire.harness.trace.chrome import chrome_text
+from gradwire.harness.trace.step import StepTrace
+from gradwire.harness.trace.timed import is_simulated, steps_of
+
+FOLDER = "timeline"
+
+
+def run(config: DictConfig) -> int:
+    """Write the timelines of every record that `run=` names into its directory; 1 if one has none."""
+    first, count = config.timeline.step, config.timeline.steps
+    _check("step", first, 0, or_null=True)
+    _check("steps", count, 1)
+    shown = [_show(directory, first, count) for directory in records(config.run)]
+    return int(not all(shown))
+
+
+def _check(name: str, value: object, least: int, *, or_null: bool = False) -> None:
+    """ValueError unless it is a whole number of at least `least`."""
+    number = isinstance(value, int) and not isinstance(value, bool) and value >= least
+    if not number and not (or_null and value is None):
+        given, also = "null" if value is None else value, " or null" if or_null else ""
+        raise ValueError(f"timeline.{name}={given} must be a whole number from {least} on{also}")
+
+
+def _show(directory: Path, first: int | None, count: int) -> bool:
+    try:
+        lock = DirectoryLock(directory)  # the trace of a run that goes on has no end yet
+        try:
+            found = load_run(directory)
+            steps = dict(steps_of(found, chosen_steps(found, count, first)))
+            _write(found, steps)
+        finally:
+            lock.release()
+    except ValueError as error:
+        print(f"error: {error}", file=sys.stderr, flush=True)
+        return False
+    return True
+
+
+def _write(found: Run, steps: dict[int, StepTrace]) -> None:
+    clock = "simulated" if is_simulated(found) else "wall"
+    folder = found.folder / FOLDER
+    folder.mkdir(exist_ok=True)
+    for number, trace in steps.items():
+        path = folder / f"step{number}.json"
+        write_atomically(path, chrome_text(trace, run=found.name, step=number, clock=f"{clock} clock"))
+        print(path)
+    title = run_title(found) if found.summary is not None else f"{found.name} · {found.status}"
+    plot = bandwidth_of(found, title, min(steps), list(steps.values()))
+    for path in write_plots([plot] if plot is not None else [], found.folder / "plots"):
+        print(path)
+    print(_summary(found, steps, clock), flush=True)
+
+
+def _summary(found: Run, steps: dict[int, StepTrace], clock: str) -> str:
+    numbers, size = list(steps), len(next(iter(steps.values())))
+    which = f"step {numbers[0]}" if len(numbers) == 1 else f"steps {numbers[0]} to {numbers[-1]}"
+    length_s = sum(max(own.end for own in trace.values()) for trace in steps.values()) / len(steps)
+    return (
+        f"{found.name}: {which} of {size} ranks, {1e3 * length_s:.1f} ms each on the {clock} clock; "
+        "open the .json files in Perfetto (ui.perfetto.dev) or chrome://tracing"
+    )

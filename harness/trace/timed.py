@@ -1,0 +1,54 @@
+"""The steps of a finished run with the times that count: measured ones, or those of its simulated clock."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Container, Iterator
+from pathlib import Path
+
+from omegaconf import OmegaConf
+
+from gradwire.harness.report.runs import Run, load_run
+from gradwire.harness.simulate.build import make_clock
+from gradwire.harness.trace.files import read_traces
+from gradwire.harness.trace.step import StepTrace
+
+Retime = Callable[[int, StepTrace], StepTrace]
+"""A step's number and its trace as it is on disk, to the trace with the times that count."""
+
+
+def timed_steps(
+    directory: str | Path, steps: Container[int] | None = None
+) -> Iterator[tuple[int, StepTrace]]:
+    """The steps of the run in `directory`, in their order, or only `steps`: number and timed trace.
+
+    ValueError in one line where there is no run or no trace, or it cannot be read.
+    """
+    yield from steps_of(load_run(directory), steps)
+
+
+def steps_of(run: Run, steps: Container[int] | None = None) -> Iterator[tuple[int, StepTrace]]:
+    """`timed_steps` of a run that has been read already."""
+    retime = clock_of(run)
+    for number, trace in read_traces(run.folder, run.config["cluster"]["workers"], steps):
+        yield number, retime(number, trace)
+
+
+def is_simulated(run: Run) -> bool:
+    """Whether the run's trace holds measured work, which its clock turns into time."""
+    return run.choice("cluster") == "virtual"
+
+
+def clock_of(run: Run) -> Retime:
+    """What turns the run's trace into times: on the wall clock they are there already."""
+    if not is_simulated(run):
+        return lambda number, trace: trace
+    config = OmegaConf.create(run.config)
+    clock = make_clock(
+        config.network,
+        config.cluster.workers,
+        in_flight=config.overlap.buckets,
+        overlap=config.overlap.enabled,
+        seed=config.seed,
+        codec=config.codec,
+    )
+    return clock.step
