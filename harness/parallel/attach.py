@@ -52,6 +52,8 @@ def attach(
     """
     if not isinstance(model, DistributedDataParallel):
         raise ValueError(f"attach() needs a DistributedDataParallel model, got {type(model).__name__}")
+    if getattr(model, "_comm_hooks", ()):  # asked before the ranks connect: a later refusal can cut that short
+        raise RuntimeError("attach(): this model has registered a communication hook already")
     if isinstance(codec, str):
         codec = make_codec(codec, **codec_options)
     elif codec_options:

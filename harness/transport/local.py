@@ -135,6 +135,6 @@ def _advance(task: Task, mark: Callable[[], float]) -> bool:
             task.log.waited(task.handle.number, now, now)
         task.log.resume(now)
     more = task.advance()
-    if task.log is not None:
+    if task.log is not None and more:
         task.log.suspend(mark())
     return more

@@ -33,6 +33,8 @@ class Task:
             self.handle = self._coroutine.send(None)
         except StopIteration as end:
             self.handle = None
+            if self.log is not None:  # what others do with the result is not this task's work
+                self.log.suspend(self.log.mark())
             self._finish(end.value)
             return False
         return True

@@ -89,7 +89,7 @@ class CommunicationThread:
             more = task.advance()
             end = self._recorder.mark()
             self._recorder.add("codec", start, end)
-            if task.log is not None:
+            if task.log is not None and more:
                 task.log.suspend(end)
             return more
 
