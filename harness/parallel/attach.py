@@ -52,7 +52,7 @@ def attach(
     """
     if not isinstance(model, DistributedDataParallel):
         raise ValueError(f"attach() needs a DistributedDataParallel model, got {type(model).__name__}")
-    if getattr(model, "_comm_hooks", ()):  # asked before the ranks connect: a later refusal can cut that short
+    if getattr(model, "_comm_hooks", ()):  # asked before ranks connect, which a refusal would cut short
         raise RuntimeError("attach(): this model has registered a communication hook already")
     if isinstance(codec, str):
         codec = make_codec(codec, **codec_options)
