@@ -19,8 +19,8 @@ NOTES = (
     "Times in milliseconds: median (lowest–highest) over the rounds, of the slowest rank.",
     "Modelled: the simulated clock, codec work measured one rank at a time; a shaped network's links at the "
     "rate that one stream was found to carry before the run.",
-    "To BF16: the time over BF16's on the same network. By bits: the wire bits over BF16's, what the wire "
-    "alone would give. Saved: BF16's time less this one.",
+    "Codec work, to BF16 and saved: of the times in the title. To BF16: over BF16's on the same network. "
+    "By bits: the wire bits over BF16's, what the wire alone would give. Saved: BF16's time less this one.",
 )
 
 
@@ -36,7 +36,7 @@ class AllReduceComparison:
         by_subject: dict[str, list[AllReduceSummary]] = {}
         for one in self.found:
             by_subject.setdefault(_subject(one), []).append(one)
-        return [_table(subject, found) for subject, found in by_subject.items()]
+        return [_table(_title(found[0]), found) for found in by_subject.values()]
 
     @property
     def text(self) -> str:
@@ -69,7 +69,15 @@ def compare(folders: Sequence[Path], output: Path) -> AllReduceComparison:
 
 
 def _subject(one: AllReduceSummary) -> str:
-    return f"{one.topology} of {one.workers}, {one.coordinates:,} coordinates, network {one.network}"
+    """What only codecs of may be compared: everything else, and whether the times are measured."""
+    settings = " ".join(f"{key}={value}" for key, value in sorted(one.network_settings.items()))
+    about = (one.topology, one.workers, one.coordinates, one.kernel_backend, one.measured is not None)
+    return f"{about} {settings}"
+
+
+def _title(one: AllReduceSummary) -> str:
+    kind = "modelled" if one.measured is None else "measured"
+    return f"{one.topology} of {one.workers}, {one.coordinates:,} coordinates, network {one.network}, {kind}"
 
 
 def _baseline(one: AllReduceSummary, found: Sequence[AllReduceSummary]) -> AllReduceSummary | None:
@@ -110,7 +118,7 @@ def _row(one: AllReduceSummary, found: Sequence[AllReduceSummary]) -> dict[str, 
     }
 
 
-def _table(subject: str, found: Sequence[AllReduceSummary]) -> Table:
+def _table(title: str, found: Sequence[AllReduceSummary]) -> Table:
     times = ["measured ms", "modelled ms", "measured / modelled", "codec work ms"]
     header = ["codec", "bits", *times, "to BF16", "by bits", "saved ms"]
     rows = []
@@ -131,7 +139,7 @@ def _table(subject: str, found: Sequence[AllReduceSummary]) -> Table:
                 number(None if row["saved_s"] is None else 1e3 * float(str(row["saved_s"])), 4),
             ]
         )
-    return Table(subject, header, rows)
+    return Table(title, header, rows)
 
 
 def _milliseconds(spread: Spread | None) -> str:

@@ -33,6 +33,7 @@ class AllReduceSummary:
     coordinates: int
     pieces: int  # of each message
     network: str  # in words
+    network_settings: dict[str, Any]
     rate_mbit: float | None  # nominal, of a link; null where nothing is limited
     goodput_mbit: float | None  # what a stream over one link was found to carry, and the clock goes by
     rivals: int

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from omegaconf import DictConfig
 
@@ -99,6 +101,19 @@ def check_size(network: DictConfig, workers: int) -> None:
             )
 
 
+def check_codec_times(network: DictConfig, codec: Mapping[Any, Any], workers: int) -> None:
+    """Refuse another device's codec times that lack what the codec does. Raises ConfigError."""
+    if network.name != "simulated" or network.codec_times in CODEC_TIMES:
+        return
+    from gradwire.codecs.registry import make_codec
+    from gradwire.harness.simulate.bench_times import read_bench_times
+
+    try:
+        read_bench_times(network.codec_times, make_codec(**codec), workers)
+    except ValueError as error:
+        raise ConfigError(str(error)) from None
+
+
 def _check_shaped(config: DictConfig) -> None:
     cluster = config.cluster
     if cluster.name == "virtual":
@@ -140,6 +155,7 @@ def _bench_file(given: str) -> Path:
     """The file of a device's codec times, readable."""
     said, path = f"network.codec_times={given}", Path(given).expanduser()
     path = path / BENCH_FILE if path.is_dir() else path
+    path = path.resolve()  # what is kept of a run is looked at from anywhere
     if not path.is_file():
         raise ConfigError(
             f"{said}: no such file; use {', '.join(CODEC_TIMES)}, or the {BENCH_FILE} that task=bench wrote"

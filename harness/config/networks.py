@@ -60,8 +60,8 @@ class SimulatedConfig:
     oversubscription: float = at_least(1, 1.0)  # two_level: the core carries nodes x rate / this, each way
     rivals: int = at_least(0, 0)  # ring all-reduce jobs over the same links (DynamiQ §5.2)
     rival_mb: float = above(0, 25.0)  # MiB of float32 that each of them reduces, again and again
-    jitter: float = between(0, 1, 0.0, high_included=False)  # a rank's work x uniform [1 - this, 1 + this]
+    jitter: float = between(0, 1, 0.0, high_included=False)  # computation x uniform [1 - this, 1 + this]
     straggler_share: float = between(0, 1, 0.0)  # how likely a rank is a straggler in a step
-    straggler_factor: float = at_least(1, 2.0)  # how much longer a straggler's work takes
-    compute_s: float | None = at_least(0, None)  # forward, backward and update of a step; null: measured here
+    straggler_factor: float = at_least(1, 2.0)  # how much longer it then computes
+    compute_s: float | None = above(0, None)  # forward, backward and update of a step; null: measured here
     codec_times: str = CODEC_TIMES[0]  # here; none: codecs cost nothing; or a bench.json (task=bench)

@@ -105,7 +105,7 @@ class MeasureConfig:
     warmup_steps: int = at_least(0, 3)  # dummy steps before the clock starts; state is restored after
     targets: list[float] = field(default_factory=list)  # metric values whose time-to-accuracy is reported
     spans: bool = True  # record compute, codec and communication spans for the breakdown
-    trace: bool = True  # keep what each step sent and how long its work took: task=retime, timelines
+    trace: bool = True  # with spans: keep what each step sent, when, for task=retime and timelines
     save_gradients_at: list[int] = field(default_factory=list)  # steps whose gradients are kept
     check_hashes: bool = False  # debug: compare the synchronized gradients' hashes over all ranks
 

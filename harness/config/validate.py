@@ -23,7 +23,7 @@ from gradwire.harness.config.errors import ConfigError
 from gradwire.harness.config.explain import OPTIONAL_GROUPS, ROOT_KEYS, broken_interpolation
 from gradwire.harness.config.fields import check_fields
 from gradwire.harness.config.kernels import resolve_kernels
-from gradwire.harness.config.network_checks import check_simulated
+from gradwire.harness.config.network_checks import check_codec_times, check_simulated
 from gradwire.harness.config.store import group_schemas
 from gradwire.harness.data.available import dataset_available
 from gradwire.harness.data.config import DatasetConfig, at_most_evaluated, resolve_dataset
@@ -57,6 +57,7 @@ def validate(config: DictConfig) -> DictConfig:
     _check_model(resolved)
     _check_length(resolved)
     resolve_cluster(resolved)
+    check_codec_times(resolved.network, _plain(resolved.codec), resolved.cluster.workers)
     _resolve_kernels(resolved)
     check_tracking(resolved)
     _resolve_accumulation(resolved)

@@ -13,11 +13,11 @@ from torch.nn.parallel import DistributedDataParallel
 from gradwire.codecs.interface import Codec, Layout
 from gradwire.codecs.registry import make_codec
 from gradwire.harness.collective.collectives import Fabric
-from gradwire.harness.network.link import Link
 from gradwire.harness.parallel.buckets import BucketLayouts
 from gradwire.harness.parallel.hook import Synchronizer
 from gradwire.harness.topology.registry import make_schedule
 from gradwire.harness.topology.schedule import Topology
+from gradwire.harness.transport.uplink import Link
 from gradwire.harness.world.process import ProcessWorld
 
 

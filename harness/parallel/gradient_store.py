@@ -87,10 +87,18 @@ def _memory(tensor: Tensor) -> memoryview:
     return memoryview(tensor.numpy())  # type: ignore[arg-type]
 
 
-def make_store(where: str, num_bytes: int) -> GradientStore:
+def make_store(where: str, num_bytes: int, device: torch.device) -> GradientStore:
     """The store for a step's `num_bytes`, `where` being `memory`, `disk` or `auto`: on disk what would take
-    more
-    than half of the memory that is free."""
+    more than half of the device's memory that is free."""
     if where == "auto":
-        where = "disk" if num_bytes > psutil.virtual_memory().available / 2 else "memory"
+        where = "disk" if num_bytes > _free(device) / 2 else "memory"
     return DiskStore() if where == "disk" else MemoryStore()
+
+
+def _free(device: torch.device) -> int:
+    """Bytes."""
+    if device.type == "cuda":
+        free: int = torch.cuda.mem_get_info(device)[0]
+        return free
+    available: int = psutil.virtual_memory().available
+    return available

@@ -67,23 +67,26 @@ def gradient_error(world: World, buckets: Mapping[int, Sequence[MeasuredBucket]]
     """
     error = norm = 0.0
     for index in range(len(buckets[world.ranks[0]])):
-        sums = world.run({rank: _squared_sums(world, buckets[rank][index]) for rank in world.ranks})
-        bucket_error, bucket_norm = sums[world.ranks[0]]
-        error, norm = error + bucket_error, norm + bucket_norm
+        slices = {rank: _slices(buckets[rank][index]) for rank in world.ranks}
+        for number in range(len(slices[world.ranks[0]])):
+            # A collective of its own each: message buffers are used again in the next one.
+            sums = world.run({rank: _squared_sums(world, slices[rank][number]) for rank in world.ranks})
+            slice_error, slice_norm = sums[world.ranks[0]]
+            error, norm = error + slice_error, norm + slice_norm
     return GradientError(error, norm)
 
 
-def _squared_sums(world: World, bucket: MeasuredBucket) -> Collective[tuple[float, float]]:
+def _slices(bucket: MeasuredBucket) -> list[MeasuredBucket]:
+    pairs = zip(torch.split(bucket.raw, SLICE), torch.split(bucket.synchronized, SLICE), strict=True)
+    return [MeasuredBucket(raw, synchronized) for raw, synchronized in pairs]
+
+
+def _squared_sums(world: World, part: MeasuredBucket) -> Collective[tuple[float, float]]:
     async def run(comm: ScheduledCollectives) -> tuple[float, float]:
-        error = norm = 0.0
-        pairs = zip(torch.split(bucket.raw, SLICE), torch.split(bucket.synchronized, SLICE), strict=True)
-        for raw, synchronized in pairs:
-            (total,) = await comm.in_phase(MEASURE).reduce([(raw.double(), "sum")])
-            average = total / world.size
-            difference = average - synchronized.double()
-            error += float(difference.square().sum())
-            norm += float(average.square().sum())
-        return error, norm
+        (total,) = await comm.in_phase(MEASURE).reduce([(part.raw.double(), "sum")])
+        average = total / world.size
+        difference = average - part.synchronized.double()
+        return float(difference.square().sum()), float(average.square().sum())
 
     return run
 

@@ -60,6 +60,8 @@ def remove_temporary_files(directory: Path) -> None:
     for name in (*RECORD_FILES, FAILED, TRACEBACKS):
         for path in directory.glob(f".{name}.*"):
             path.unlink()
+    for path in (directory / TRACES).glob(".*"):
+        path.unlink()
     for path in directory.glob(f".{WEIGHTS}-*"):
         shutil.rmtree(path, ignore_errors=True)
 

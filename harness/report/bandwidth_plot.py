@@ -34,9 +34,9 @@ def bandwidth_plot(run: Run, heading: str) -> Plot | None:
     try:
         chosen = chosen_steps(run)
         steps = [trace for _, trace in steps_of(run, chosen)]
-    except ValueError:
+        return bandwidth_of(run, heading, chosen[0], steps)
+    except (ValueError, LookupError, RuntimeError, OSError):
         return None
-    return bandwidth_of(run, heading, chosen[0], steps)
 
 
 def bandwidth_of(run: Run, heading: str, first: int, steps: Sequence[StepTrace]) -> Plot | None:

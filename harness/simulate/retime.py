@@ -29,12 +29,15 @@ def retimed_steps(
         if trace is None or step != row["step"]:
             raise ValueError(f"step {row['step']} has no trace")
         timed = clock.step(row["step"], trace)
-        slowest = max(timed.values(), key=lambda trace: trace.end)
-        now += slowest.end
-        figures = asdict(breakdown(spans(slowest), 0.0, slowest.end))
+        end = max(trace.end for trace in timed.values())
+        now += end
+        spans_of = [spans(own) for own in timed.values()]
+        overlaps = [overlap(own, 0.0, end) for own in spans_of]
+        busiest = min(range(len(overlaps)), key=lambda rank: overlaps[rank].wait_s)
+        figures = asdict(breakdown(spans_of[busiest], 0.0, end))
         if len(timed) > 1:  # one rank alone has nothing to wait for
-            figures |= group_figures([overlap(spans(own), 0.0, own.end) for own in timed.values()])
-        found.append({**row, "train_time_s": now, "step_time_s": slowest.end, **figures})
+            figures |= group_figures(overlaps)
+        found.append({**row, "train_time_s": now, "step_time_s": end, **figures})
     return found
 
 

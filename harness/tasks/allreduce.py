@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
-from omegaconf import DictConfig
+from omegaconf import DictConfig, OmegaConf
 
 from gradwire.codecs.interface import Layout
 from gradwire.harness.allreduce.compare import FILE
@@ -15,7 +15,13 @@ from gradwire.harness.allreduce.summary import AllReduceSummary, Spread
 from gradwire.harness.checkpoint.resume import check_directory, is_finished
 from gradwire.harness.config.cluster import WORKERS_WITHOUT_GPUS
 from gradwire.harness.config.identity import codec_name
-from gradwire.harness.config.network_checks import check_network, check_size, resolve_nodes, workers_of
+from gradwire.harness.config.network_checks import (
+    check_codec_times,
+    check_network,
+    check_size,
+    resolve_nodes,
+    workers_of,
+)
 from gradwire.harness.config.network_names import network_text
 from gradwire.harness.measure.wire import wire_bits
 from gradwire.harness.parallel.ddp_setup import make_configured_codec
@@ -41,6 +47,7 @@ def check(config: DictConfig) -> None:
     cluster.workers = cluster.workers or workers_of(config.network) or WORKERS_WITHOUT_GPUS
     check_size(config.network, cluster.workers)
     resolve_nodes(config.network, cluster.workers)
+    check_codec_times(config.network, config.codec, cluster.workers)
     cluster.backend = "gloo" if cluster.backend == "auto" else cluster.backend
     codec = make_configured_codec(config)
     reason = codec.supports(config.topology.name, cluster.workers, Layout.flat(config.allreduce.coordinates))
@@ -97,6 +104,7 @@ def _measure(config: DictConfig, directory: Path) -> AllReduceSummary:
         coordinates=config.allreduce.coordinates,
         pieces=config.overlap.pieces,
         network=network_text(config.network),
+        network_settings=cast(dict[str, Any], OmegaConf.to_container(config.network)),
         rate_mbit=config.network.get("rate_mbit"),
         goodput_mbit=goodput,
         rivals=config.network.get("rivals", 0),

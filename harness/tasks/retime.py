@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,17 +12,20 @@ from typing import TYPE_CHECKING, Any
 from omegaconf import DictConfig, OmegaConf
 
 from gradwire.harness.checkpoint.resume import check_directory, is_finished
-from gradwire.harness.config.network_checks import resolve_nodes
+from gradwire.harness.config.network_checks import check_codec_times, resolve_nodes
 from gradwire.harness.record.files import write_atomically
 from gradwire.harness.record.once import done_at_once
 from gradwire.harness.record.rows import append_rows
 from gradwire.harness.record.writer import CONFIG, EVALUATIONS, STEPS, SUMMARY
 from gradwire.harness.report.runs import Run, load_run
-from gradwire.harness.trace.files import FOLDER, read_traces
+from gradwire.harness.trace.files import FOLDER, read_traces, recorded_steps
 
 if TYPE_CHECKING:
     from gradwire.harness.record.summary import Summary
     from gradwire.harness.report.compare import Comparison
+
+ONE = 1
+"""Buckets in flight where messages match by their order, whatever was asked for: on NCCL."""
 
 RUN_AXES = ("codec", "topology", "network", "cluster", "overlap")
 """What runs that are shown beside each other on one clock may differ in, beside the axes of a sweep."""
@@ -39,7 +43,10 @@ def check(config: DictConfig) -> None:
         )
     if not (found.folder / FOLDER).is_dir():
         raise ValueError(f"run={config.run} keeps no trace; train it again with measure.trace=true")
+    if recorded_steps(found.folder) != [row["step"] for row in found.steps]:
+        raise ValueError(f"run={config.run} keeps a trace of some of its steps only; train it again")
     resolve_nodes(config.network, found.done.workers)
+    check_codec_times(config.network, found.config["codec"], found.done.workers)
     config.retime.digest = hashlib.sha256((found.folder / SUMMARY).read_bytes()).hexdigest()[:12]
 
 
@@ -97,7 +104,7 @@ def _retime(config: DictConfig, source: Run, directory: Path) -> None:
     clock = make_clock(
         config.network,
         size,
-        in_flight=overlap["buckets"],
+        in_flight=overlap["buckets"] if source.config["cluster"]["backend"] == "gloo" else ONE,
         overlap=overlap["enabled"],
         seed=source.config["seed"],
         codec=source.config["codec"],
@@ -108,8 +115,16 @@ def _retime(config: DictConfig, source: Run, directory: Path) -> None:
     write_atomically(directory / CONFIG, OmegaConf.to_yaml(described, resolve=True))
     append_rows(directory / STEPS, steps)
     append_rows(directory / EVALUATIONS, evaluations)
-    shutil.copytree(source.folder / FOLDER, directory / FOLDER, dirs_exist_ok=True)
+    shutil.copytree(source.folder / FOLDER, directory / FOLDER, copy_function=_link, dirs_exist_ok=True)
     write_atomically(directory / SUMMARY, _summary(described, source, steps, evaluations).to_json())
+
+
+def _link(source: str, target: str) -> None:
+    """The same file in another folder, where the file system can do that: nobody changes a finished trace."""
+    try:
+        os.link(source, target)
+    except OSError:
+        shutil.copy2(source, target)
 
 
 def _description(config: DictConfig, source: Run) -> DictConfig:

@@ -7,6 +7,7 @@ operations. On a simulated clock they are those of the work as it was measured, 
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 from collections.abc import Container, Iterator, Mapping, Sequence
@@ -37,18 +38,18 @@ class TraceWriter:
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
-        self._known: dict[int, dict[str, int]] = {}
+        self._known: dict[int, dict[bytes, int]] = {}
         (directory / FOLDER).mkdir(exist_ok=True)
 
     def add(self, rank: int, traces: Mapping[int, RankTrace]) -> None:
         """Write some of a rank's steps: step number → trace."""
         path, rows = trace_file(self._directory, rank), list[dict[str, Any]]()
-        known = self._known.setdefault(rank, _programs(path))
+        known = self._known_of(rank)
         for step, trace in traces.items():
             tasks = []
             for task in trace.tasks:
                 program = _program(task)
-                key = repr(program)
+                key = _digest(program)
                 if key not in known:
                     known[key] = len(known)
                     rows.append({"program": known[key], "operations": program})
@@ -63,6 +64,12 @@ class TraceWriter:
                 }
             )
         append_rows(path, rows)
+
+    def _known_of(self, rank: int) -> dict[bytes, int]:
+        """The numbers of the programs that are in a rank's file, which an earlier attempt may have begun."""
+        if rank not in self._known:
+            self._known[rank] = _programs(trace_file(self._directory, rank))
+        return self._known[rank]
 
 
 def cut_traces(directory: Path, step: int) -> None:
@@ -139,9 +146,14 @@ def _step_of(line: str) -> int | None:
     return int(found[1]) if found else None
 
 
-def _programs(path: Path) -> dict[str, int]:
+def _digest(program: Program) -> bytes:
+    """What tells programs apart, which are long where ranks are many, and of some codecs new at each step."""
+    return hashlib.blake2b(repr(program).encode(), digest_size=16).digest()
+
+
+def _programs(path: Path) -> dict[bytes, int]:
     """The programs that an earlier attempt has written."""
-    return {repr(row["operations"]): row["program"] for row in read_rows(path) if "program" in row}
+    return {_digest(row["operations"]): row["program"] for row in read_rows(path) if "program" in row}
 
 
 def _micro(seconds: Sequence[float]) -> list[float]:

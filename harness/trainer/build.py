@@ -15,11 +15,11 @@ from gradwire.harness.data.config import DatasetConfig
 from gradwire.harness.data.packing import TokenData
 from gradwire.harness.data.prepare import prepare_data
 from gradwire.harness.models.build import build_model
-from gradwire.harness.network.link import make_link
 from gradwire.harness.parallel.interface import Parallelism
 from gradwire.harness.parallel.registry import PARALLELISMS
 from gradwire.harness.simulate.build import make_clock
 from gradwire.harness.topology.registry import make_schedule
+from gradwire.harness.transport.uplink import Link
 from gradwire.harness.world.interface import World
 from gradwire.harness.world.process import ProcessWorld
 from gradwire.harness.world.virtual import VirtualWorld
@@ -81,7 +81,7 @@ def build_world(config: DictConfig, device: torch.device) -> World:
         return VirtualWorld(cluster.workers, fabric, device, clock=clock, spans=measure.spans, debug=debug)
     link = None
     if network.name == "paced":
-        link = make_link(network.name, network.rate_mbit, network.latency_s)
+        link = Link(network.rate_mbit * 1e6 / 8, network.latency_s)
     return ProcessWorld(
         fabric,
         device,
@@ -89,7 +89,7 @@ def build_world(config: DictConfig, device: torch.device) -> World:
         in_flight=config.overlap.buckets,
         timeout_s=cluster.timeout_s,
         spans=measure.spans,
-        trace=measure.trace,
+        trace=measure.trace and measure.spans,
     )
 
 

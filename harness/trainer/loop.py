@@ -94,7 +94,8 @@ class Trainer:
         """Warm up and take up the state of `checkpoint`; returns the number of the first step."""
         self._warm_up()
         coordinates = sum(layout.numel for layout in self._parallelism.layout())
-        traces = TraceWriter(self._directory) if self._config.measure.trace else None
+        measure = self._config.measure
+        traces = TraceWriter(self._directory) if measure.trace and measure.spans else None
         self._log = StepLog(self._world, coordinates, self._gradients_sent, traces)
         first = 0
         if checkpoint is not None:

@@ -103,11 +103,11 @@ class StepLog:
         return [step.losses[rank], step.train_time_s, end - start, *figures, float(step.bytes_sent[rank])]
 
     def _row(self, shared: dict[str, Any], ranks: list[list[float]]) -> dict[str, Any]:
-        """Loss: the mean, summed in rank order. Clock: the latest. Step and its parts: the slowest rank's.
-        Overlap: the least."""
+        """Loss: the mean, summed in rank order. Clock: the latest. Step and its parts: the slowest rank's,
+        of several the one that waits least. Overlap: the least."""
         columns = dict(zip(PER_RANK, zip(*ranks, strict=True), strict=True))
         size = self._world.size
-        slowest = max(range(size), key=lambda rank: columns["step_time_s"][rank])
+        slowest = max(range(size), key=lambda rank: (columns["step_time_s"][rank], -columns["wait_s"][rank]))
         row: dict[str, Any] = {
             "step": shared["step"],
             "loss": sum(columns["loss"]) / size,

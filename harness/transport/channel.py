@@ -23,7 +23,7 @@ BACKEND = "backend"
 PHASES = ("metadata", "reduce_scatter", "all_gather", "weights", "activations", "control")
 """The phases that bytes are counted under."""
 
-HOP_BITS = 12
+HOP_BITS = 16
 
 Message = tuple[int, Tensor]
 """A peer's rank and a contiguous uint8 buffer."""

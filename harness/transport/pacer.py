@@ -16,7 +16,7 @@ from concurrent.futures import Future
 import torch.distributed as dist
 from torch import Tensor
 
-from gradwire.harness.network.link import Link
+from gradwire.harness.transport.uplink import Link
 
 _Departure = tuple[float, Callable[[], "dist.Work | None"], "Future[dist.Work | None]"]
 

@@ -16,7 +16,6 @@ from gradwire.harness.collective.arena import Arena
 from gradwire.harness.collective.collectives import Fabric, ScheduledCollectives
 from gradwire.harness.measure.recorder import Recorder
 from gradwire.harness.measure.stopwatch import make_stopwatch
-from gradwire.harness.network.link import Link
 from gradwire.harness.trace.log import TaskLog
 from gradwire.harness.trace.notes import LoggedNotes, StepNotes
 from gradwire.harness.transport.channel import MEASURE, Traffic
@@ -24,6 +23,7 @@ from gradwire.harness.transport.pacer import Pacer
 from gradwire.harness.transport.process import ProcessChannel
 from gradwire.harness.transport.task import Task
 from gradwire.harness.transport.thread import CommunicationThread
+from gradwire.harness.transport.uplink import Link
 from gradwire.harness.world.interface import Collective, Result
 
 

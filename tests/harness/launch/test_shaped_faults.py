@@ -64,6 +64,7 @@ def test_a_damaged_link_ends_the_run(command: str, reason: str, tmp_path: Path) 
     before = root_network()
     with ShapedNetwork(RANKS, LinkSpeed(100, 256)) as network:
         held = held_by(os.getpid())
+        assert len(held) >= 3, "the switch's and the ranks'"
         line = failure(
             tmp_path,
             network,
@@ -93,6 +94,7 @@ def test_a_namespace_whose_processes_are_killed_ends_the_run(
     monkeypatch.setattr(processes, "GRACE_S", 1.0)
     with ShapedNetwork(RANKS, LinkSpeed(100, 256)) as network:
         held = held_by(os.getpid())
+        assert len(held) >= 3, "the switch's and the ranks'"
         line = failure(tmp_path, network, lambda: None, jobs.die_on_rank_2)
     assert line == "rank 2 was killed by SIGKILL (out of memory?)"
     assert_gone(held)

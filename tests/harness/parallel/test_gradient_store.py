@@ -12,6 +12,7 @@ import torch
 from gradwire.harness.parallel import gradient_store
 from gradwire.harness.parallel.gradient_store import DiskStore, GradientStore, MemoryStore, make_store
 
+CPU = torch.device("cpu")
 STORES = (MemoryStore, DiskStore)
 
 
@@ -64,7 +65,7 @@ def test_the_file_has_no_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 def test_auto_goes_by_the_free_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     free = psutil.virtual_memory()._replace(available=1000)
     monkeypatch.setattr(gradient_store.psutil, "virtual_memory", lambda: free)
-    assert isinstance(make_store("auto", 500), MemoryStore)
-    assert isinstance(make_store("auto", 501), DiskStore)
-    assert isinstance(make_store("memory", 501), MemoryStore)
-    assert isinstance(make_store("disk", 1), DiskStore)
+    assert isinstance(make_store("auto", 500, CPU), MemoryStore)
+    assert isinstance(make_store("auto", 501, CPU), DiskStore)
+    assert isinstance(make_store("memory", 501, CPU), MemoryStore)
+    assert isinstance(make_store("disk", 1, CPU), DiskStore)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from gradwire.harness.config.identity import run_id, run_name
 from gradwire.harness.config.validate import validate_any
 from gradwire.harness.report.runs import Run, load_run
 from gradwire.harness.tasks import retime
+from gradwire.harness.trace.files import cut_traces
 
 TIMES = {"train_time_s", "step_time_s", "compute_s", "compression_s", "exposed_comm_s", "other_s"}
 TIMES |= {"comm_s", "overlap_s", "wait_s", "osf", "row"}
@@ -101,10 +103,7 @@ def test_another_run_of_the_same_name_has_times_of_its_own(simulated: Path, tmp_
         return validate_any(compose(["task=retime", f"run={folder}"]))
 
     copy = tmp_path / simulated.name
-    copy.mkdir()
-    for name in ("config.yaml", "steps.jsonl", "evals.jsonl", "DONE"):
-        (copy / name).write_text((simulated / name).read_text())
-    (copy / "trace").mkdir()
+    shutil.copytree(simulated, copy)
     summary = json.loads((simulated / "summary.json").read_text())
     (copy / "summary.json").write_text(json.dumps(summary, indent=2) + "\n")
     changed = run_id(config(copy))
@@ -120,6 +119,10 @@ def test_what_cannot_be_retimed_is_refused(simulated: Path, tmp_path: Path) -> N
     assert "network=shaped is measured" in refusal(f"run={simulated}", "network=shaped")
     untraced = virtual_run(tmp_path / "untraced", 2, "measure.trace=false")
     assert "keeps no trace; train it again with measure.trace=true" in refusal(f"run={untraced}")
+    partly = tmp_path / "partly"
+    shutil.copytree(simulated, partly)
+    cut_traces(partly, 3)
+    assert "keeps a trace of some of its steps only" in refusal(f"run={partly}")
     (untraced / "DONE").unlink()
     assert "is unfinished; task=retime needs a finished run" in refusal(f"run={untraced}")
     assert "cluster.workers=4" in refusal(f"run={simulated}", "network=sdp4bit_h800")

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from gradwire.harness.trace import files
 from gradwire.harness.trace.files import TraceWriter, cut_traces, read_traces, trace_file
 from gradwire.harness.trace.step import Part, Post, RankTrace, TaskTrace, Wait, Work
 
@@ -51,6 +52,16 @@ def test_a_program_is_written_once_also_by_a_later_attempt(tmp_path: Path) -> No
     rows = [json.loads(line) for line in trace_file(tmp_path, 0).read_text().splitlines()]
     assert [row["program"] for row in rows if "program" in row] == [0, 1]
     assert [row["step"] for row in rows if "step" in row] == [0, 1, 2, 3]
+
+
+def test_a_file_is_looked_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However often steps are added: else a long run would read more and more."""
+    read = []
+    monkeypatch.setattr(files, "read_rows", lambda path: read.append(path) or [])
+    writer = TraceWriter(tmp_path)
+    for step in range(5):
+        writer.add(0, {step: trace(0.1)})
+    assert len(read) == 1
 
 
 def test_steps_after_a_checkpoint_are_cut(tmp_path: Path) -> None:

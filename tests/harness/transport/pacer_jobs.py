@@ -7,8 +7,8 @@ import time
 import torch
 import torch.distributed as dist
 
-from gradwire.harness.network.link import Link
 from gradwire.harness.transport.pacer import Pacer
+from gradwire.harness.transport.uplink import Link
 
 
 def send_or_receive(

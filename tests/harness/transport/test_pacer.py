@@ -11,8 +11,8 @@ import torch
 from pacer_jobs import send_or_receive
 from pool import Workers
 
-from gradwire.harness.network.link import Link, make_link
 from gradwire.harness.transport.pacer import Pacer
+from gradwire.harness.transport.uplink import Link
 
 
 def test_a_link_is_serial_and_then_late() -> None:
@@ -21,13 +21,6 @@ def test_a_link_is_serial_and_then_late() -> None:
     assert link.transmit(10.0, 500) == 11.25, "the second waits for the first to have left, not arrived"
     assert link.transmit(20.0, 1000) == 21.25, "an idle link starts at once"
     assert Link(math.inf).transmit(3.0, 10**12) == 3.0
-
-
-def test_a_rate_is_in_bits() -> None:
-    assert make_link("paced", 200.0, 0.001) == Link(25e6, 0.001)
-    assert make_link("none", 0.0, 0.0) == Link(math.inf)
-    with pytest.raises(ValueError, match="network=fast"):
-        make_link("fast", 1.0, 0.0)
 
 
 def test_messages_arrive_in_order_and_not_before_their_time(workers: Workers) -> None:
