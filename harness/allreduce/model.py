@@ -10,6 +10,7 @@ from omegaconf import DictConfig, OmegaConf
 from gradwire.codecs.backends import backend
 from gradwire.harness.allreduce.subject import WARM_UP, Rounds
 from gradwire.harness.collective.collectives import Fabric
+from gradwire.harness.launch.memory import keep_freed_memory
 from gradwire.harness.simulate.build import make_clock
 from gradwire.harness.simulate.clock import SimulatedClock
 from gradwire.harness.topology.registry import make_schedule
@@ -44,6 +45,7 @@ def clock_for(config: DictConfig, rate_mbit: float | None) -> SimulatedClock:
 def model(config: DictConfig, clock: SimulatedClock) -> Modelled:
     """As many rounds as real workers do, all ranks in this process."""
     torch.set_num_threads(1)
+    keep_freed_memory()
     size, device = config.cluster.workers, torch.device(config.cluster.device)
     fabric = Fabric(lambda ranks: make_schedule(config.topology.name, ranks), pieces=config.overlap.pieces)
     world = VirtualWorld(size, fabric, device, clock=clock)

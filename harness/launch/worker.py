@@ -16,6 +16,7 @@ from torch._C._distributed_c10d import FileStore, HashStore
 
 from gradwire.codecs.backends import backend
 from gradwire.harness.checkpoint.read import CheckpointReader
+from gradwire.harness.launch.memory import keep_freed_memory
 from gradwire.harness.launch.stop import stop_requests_of_rank
 from gradwire.harness.network.shaped.namespace import Entrance
 from gradwire.harness.trainer.build import build
@@ -29,8 +30,9 @@ START_S = 300.0
 
 
 def prepare_process(config: DictConfig, local_rank: int) -> torch.device:
-    """Threads and device of this process."""
+    """Threads, memory and device of this process."""
     torch.set_num_threads(THREADS)
+    keep_freed_memory()
     if config.cluster.device != "cuda":
         return torch.device("cpu")
     device = torch.device("cuda", local_rank % torch.cuda.device_count())
