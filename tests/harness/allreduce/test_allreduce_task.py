@@ -1,4 +1,4 @@
-"""`task=allreduce`: the clock's figures, the table of a sweep, wrong input; real workers where a test is worth it."""
+"""`task=allreduce`: the clock's figures, the table of a sweep, wrong input; real workers once."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_real_workers_and_the_clock_send_the_same(tmp_path: Path, capsys: pytest
     assert len(found.rounds_s) == 2
     assert found.pieces == 2
     shown = capsys.readouterr().out
-    assert "dynamiq-5, 2 pieces" in shown and "measured / modelled" in shown.replace("\n", " ")
+    assert "dynamiq-5, 2 pieces" in shown and "measured /" in shown
     again = (tmp_path / "run" / FILE).read_text()
     run(tmp_path / "run", "codec=dynamiq", *paced)
     assert (tmp_path / "run" / FILE).read_text() == again, "a finished one is not repeated"
