@@ -1,1 +1,1 @@
-"""Networks: link models, as data and arithmetic."""
+"""Networks: links, fair shares and flows as data and arithmetic; `shaped` has links of the kernel's."""

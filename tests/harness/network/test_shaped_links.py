@@ -88,7 +88,7 @@ def test_one_rank_has_nobody_to_send_to() -> None:
 
 
 def test_entrances_can_be_sent_to_the_workers(network: ShapedNetwork) -> None:
-    entrance = pickle.loads(pickle.dumps(network.entrance(1)))
+    entrance = pickle.loads(pickle.dumps(network.entrance(1)))  # as processes are started: our own bytes
     assert "10.77.0.2/16" in command_inside(entrance.path, f"ip address show dev {entrance.interface}")
 
 
