@@ -36,6 +36,7 @@ def _serve(connection: Connection, paths: list[str]) -> None:
                 timeout=timedelta(seconds=TIMEOUT_S / 3),
             )
             try:
+                dist.barrier()  # a short job's rank must not leave while others still connect
                 result = getattr(importlib.import_module(module), name)(rank, size, *arguments)
             finally:
                 dist.destroy_process_group()

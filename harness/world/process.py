@@ -28,12 +28,18 @@ from gradwire.harness.world.interface import Collective, Result
 
 
 def _private_group(group: dist.ProcessGroup | None, backend: str, timeout: timedelta) -> dist.ProcessGroup:
-    """A group of the same ranks for our messages alone, made by its members alone."""
+    """A group of the same ranks for our messages alone, made by its members alone.
+
+    gloo connects rank by rank: a rank that returned early and left would cut those still connecting off, so
+    all wait for all. NCCL connects with its first message.
+    """
     members = list(range(dist.get_world_size())) if group is None else dist.get_process_group_ranks(group)
     part = len(members) < dist.get_world_size()
     made: dist.ProcessGroup = dist.new_group(
         members, timeout=timeout, backend=backend, use_local_synchronization=part
     )
+    if backend == "gloo":
+        dist.barrier(made)
     return made
 
 
