@@ -22,14 +22,18 @@ struct Event {
 
 bool later(const Event& a, const Event& b) { return a.at != b.at ? a.at > b.at : a.number > b.number; }
 
-// Of each post, the messages that it is this end of, in order.
+// Of each post, the messages that it is this end of, in order. `ends_of(message)` are the posts at that end.
 class Messages {
  public:
-  Messages(const int64_t* ends, int64_t messages, int64_t posts) : first_((size_t)posts + 1), messages_((size_t)messages) {
-    for (int64_t message = 0; message < messages; ++message) ++first_[(size_t)ends[message] + 1];
+  template <class EndsOf>
+  Messages(int64_t messages, int64_t posts, EndsOf ends_of) : first_((size_t)posts + 1) {
+    for (int64_t message = 0; message < messages; ++message)
+      for (const int64_t post : ends_of(message)) ++first_[(size_t)post + 1];
     for (size_t post = 0; post < (size_t)posts; ++post) first_[post + 1] += first_[post];
+    messages_.resize((size_t)first_.back());
     std::vector<int64_t> next = first_;
-    for (int64_t message = 0; message < messages; ++message) messages_[(size_t)next[(size_t)ends[message]]++] = message;
+    for (int64_t message = 0; message < messages; ++message)
+      for (const int64_t post : ends_of(message)) messages_[(size_t)next[(size_t)post]++] = message;
   }
   Numbers of(int64_t post) const { return {messages_.data() + first_[(size_t)post], count(post)}; }
   int64_t count(int64_t post) const { return first_[(size_t)post + 1] - first_[(size_t)post]; }
@@ -41,8 +45,8 @@ class Messages {
 class Engine {
  public:
   explicit Engine(const gradwire_timeline& args)
-      : args_(args), sent_(args.senders, args.messages, args.posts), received_(args.receivers, args.messages, args.posts),
-        rivals_(args), flows_(args.messages + rivals_.flows(), std::max(args.links, args.routes + rivals_.flows()), args.links, args.rates),
+      : args_(args), sent_(args.messages, args.posts, [&](int64_t message) { return Numbers{args.senders + message, 1}; }),
+        received_(args.messages, args.posts, [&](int64_t message) { return receivers_of(message); }), rivals_(args), flows_(args.messages + rivals_.flows(), std::max(args.links, args.routes + rivals_.flows()), args.links, args.rates),
         open_((size_t)args.posts),
         posted_((size_t)args.posts), waiting_((size_t)args.posts, -1), next_task_(args.first_tasks, args.first_tasks + args.threads),
         at_((size_t)args.threads, -1), stop_((size_t)args.threads), running_(args.threads) {
@@ -177,23 +181,26 @@ class Engine {
   void post(int64_t post, double now) {
     posted_[(size_t)post] = 1;
     for (const int64_t message : received_.of(post))
-      if (posted_[(size_t)args_.senders[message]]) begin(message, now);
-    for (const int64_t message : sent_.of(post))
-      if (posted_[(size_t)args_.receivers[message]]) begin(message, now);
+      if (posted_[(size_t)args_.senders[message]] && receivers_of(message).count == 1) begin(message, now);
+    for (const int64_t message : sent_.of(post)) {
+      const Numbers receivers = receivers_of(message);
+      if (receivers.count > 1 || posted_[(size_t)receivers.first[0]]) begin(message, now);
+    }
   }
 
   void begin(int64_t message, double now) {
-    const Numbers links = links_of(args_.pair[message]);
+    const int64_t route = args_.route[message];
+    const Numbers links = links_of(route);
     if (links.count && args_.sizes[message]) {
       ++coming_;
-      flows_.start(message, lane(args_.pair[message], links), links, (double)args_.sizes[message], now);
+      flows_.start(message, lane(route, links), links, (double)args_.sizes[message], now);
     } else {
       flown(message, now);
     }
   }
 
   void flown(int64_t message, double now) {
-    const double latency = args_.sizes[message] ? args_.latencies[args_.pair[message]] : 0;
+    const double latency = args_.sizes[message] ? args_.latencies[args_.route[message]] : 0;
     if (latency != 0)
       push_own(now + latency, ARRIVED, message);
     else
@@ -201,8 +208,12 @@ class Engine {
   }
 
   void arrived(int64_t message, double now) {
-    for (const int64_t post : {args_.senders[message], args_.receivers[message]})
-      if (--open_[(size_t)post] == 0 && waiting_[(size_t)post] >= 0) through(waiting_[(size_t)post], now);
+    arrived_at(args_.senders[message], now);
+    for (const int64_t post : receivers_of(message)) arrived_at(post, now);
+  }
+
+  void arrived_at(int64_t post, double now) {
+    if (--open_[(size_t)post] == 0 && waiting_[(size_t)post] >= 0) through(waiting_[(size_t)post], now);
   }
 
   void start_rival(int64_t flow, double now) {
@@ -220,8 +231,13 @@ class Engine {
     for (const int64_t following : rivals_.arrived(flow)) start_rival(following, now);
   }
 
-  // Messages of a pair share a connection; where links are serial, all that take a link share it in turns.
+  // Messages between the same ranks share a connection; where links are serial, all that take a link share it in turns.
   int64_t lane(int64_t connection, Numbers links) const { return args_.serial ? links.first[0] : connection; }
+
+  Numbers receivers_of(int64_t message) const {
+    const int64_t first = args_.first_receivers[message];
+    return {args_.receivers + first, args_.first_receivers[message + 1] - first};
+  }
 
   Numbers links_of(int64_t route) const {
     const int64_t first = args_.first_links[route];

@@ -16,7 +16,7 @@ from gradwire.harness.config.networks import CODEC_TIMES, SimulatedConfig
 BENCH_FILE = "bench.json"
 """What `task=bench` leaves in its directory."""
 
-WITHIN_NODES = ("ranks_per_node", "intra_rate_mbit", "intra_latency_s", "oversubscription")
+WITHIN_NODES = ("ranks_per_node", "nics", "intra_rate_mbit", "intra_latency_s", "oversubscription")
 """Fields of a simulated network that mean nothing on a star."""
 
 
@@ -50,6 +50,11 @@ def check_simulated(network: DictConfig) -> None:
             f"network.ranks_per_node={network.ranks_per_node} and "
             f"network.intra_rate_mbit={_text(network.intra_rate_mbit)}; add e.g. network.ranks_per_node=4 "
             "network.intra_rate_mbit=10000, or use network.fabric=star"
+        )
+    elif network.ranks_per_node % network.nics:
+        raise ConfigError(
+            f"network.nics={network.nics} do not share network.ranks_per_node={network.ranks_per_node} workers "
+            "evenly; use a divisor of it"
         )
     if network.codec_times not in CODEC_TIMES:
         network.codec_times = str(_bench_file(str(network.codec_times)))

@@ -50,14 +50,16 @@ class SimulatedConfig:
     name: str = one_of("simulated")
     preset: str = "custom"  # the testbed whose figures these are, in the line a run prints first
     fabric: str = one_of("star", "two_level")  # every worker on one switch; or nodes of several workers
-    rate_mbit: float = above(0, 200.0)  # Mbit/s of each NIC: a worker's, or all of a node's together
+    rate_mbit: float = above(0, 200.0)  # Mbit/s of each NIC
     latency_s: float = at_least(0, 0.0)  # seconds from one NIC to another
     efficiency: float = between(0, 1, 1.0, low_included=False)  # share of every rate that carries payload
     nodes: int | None = at_least(1, None)  # null: as many as cluster.workers fill; a preset's: at most
-    ranks_per_node: int = at_least(1, 1)  # two_level: workers that share a node's NIC
+    ranks_per_node: int = at_least(1, 1)  # two_level: workers in a node
+    nics: int = at_least(1, 1)  # two_level: NICs of a node, its workers spread evenly over them
     intra_rate_mbit: float | None = above(0, None)  # two_level: Mbit/s of each worker inside its node
     intra_latency_s: float = at_least(0, 0.0)  # two_level: seconds from one worker of a node to another
-    oversubscription: float = at_least(1, 1.0)  # two_level: the core carries nodes x rate / this, each way
+    oversubscription: float = at_least(1, 1.0)  # two_level: the core carries all NICs' rate / this, each way
+    multicast: bool = False  # what a worker sends to several at once leaves it once; the switch copies it
     rivals: int = at_least(0, 0)  # ring all-reduce jobs over the same links (DynamiQ §5.2)
     rival_mb: float = above(0, 25.0)  # MiB of float32 that each of them reduces, again and again
     jitter: float = between(0, 1, 0.0, high_included=False)  # computation x uniform [1 - this, 1 + this]

@@ -27,6 +27,7 @@ def make_links(network: DictConfig, size: int) -> Links:
     return two_level(
         size // network.ranks_per_node,
         network.ranks_per_node,
+        nics=network.nics,
         rate=rate,
         latency_s=network.latency_s,
         intra_rate=network.intra_rate_mbit * network.efficiency * 1e6 / BITS,

@@ -7,7 +7,7 @@ message after another.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
@@ -28,6 +28,13 @@ class Links:
     rates: tuple[float, ...]
     route: Callable[[int, int], Route]
     serial: bool = False
+
+    def multicast(self, source: int, destinations: Sequence[int]) -> Route:
+        """Of a message that takes each link on its way to one destination or several once: what leaves the
+        source leaves it once, and each destination's link carries a copy."""
+        routes = [self.route(source, destination) for destination in destinations]
+        links = dict.fromkeys(link for route in routes for link in route.links)
+        return Route(tuple(links), max(route.latency_s for route in routes))
 
     @cached_property
     def slowest(self) -> float:
@@ -62,24 +69,26 @@ def two_level(
     latency_s: float,
     intra_rate: float,
     intra_latency_s: float,
+    nics: int = 1,
     oversubscription: float = 1.0,
 ) -> Links:
-    """Nodes of ranks: inside a node a star of `intra_rate`, between nodes one port of `rate` per node.
+    """Nodes of ranks: inside a node a star of `intra_rate`, between nodes `nics` ports of `rate` per node.
 
-    What leaves a node takes its port and the other node's; where the core is oversubscribed it shares that,
-    too: `num_nodes · rate / oversubscription`, each way.
+    Successive ranks of a node share a port, equally many each. What leaves a node takes its sender's port and
+    its receiver's; where the core is oversubscribed it shares that, too: the rate of all ports divided by
+    `oversubscription`, each way.
     """
-    size = num_nodes * ranks_per_node
+    size, num_ports, ranks_per_port = num_nodes * ranks_per_node, num_nodes * nics, ranks_per_node // nics
     inside = (intra_rate,) * (2 * size)
-    ports = (rate,) * (2 * num_nodes)
-    core = (num_nodes * rate / oversubscription,) if oversubscription > 1 else ()
+    ports = (rate,) * (2 * num_ports)
+    core = (num_ports * rate / oversubscription,) if oversubscription > 1 else ()
     first_port, first_core = len(inside), len(inside) + len(ports)
 
     def route(source: int, destination: int) -> Route:
-        node, other = source // ranks_per_node, destination // ranks_per_node
-        if node == other:
+        if source // ranks_per_node == destination // ranks_per_node:
             return Route((source, size + destination), intra_latency_s)
-        taken = (first_port + node, first_port + num_nodes + other)
+        way_out, way_in = source // ranks_per_port, destination // ranks_per_port
+        taken = (first_port + way_out, first_port + num_ports + way_in)
         return Route(taken + tuple(range(first_core, first_core + len(core))), latency_s)
 
     return Links(inside + ports + core, route)

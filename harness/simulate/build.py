@@ -41,6 +41,7 @@ def make_clock(
         rivals=RivalJobs(network.rivals, network.rival_mb * MIB),
         in_flight=in_flight,
         overlap=overlap,
+        multicast=network.multicast,
         seed=seed,
     )
 

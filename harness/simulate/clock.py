@@ -28,7 +28,8 @@ class SimulatedClock:
     """Links, the ranks' computation and codecs, and what else there is on the links.
 
     `in_flight` buckets of a rank are synchronized at once; without `overlap` none before the backward pass
-    has ended. The result of `step` depends on its arguments alone.
+    has ended. With `multicast` the same bytes for several ranks leave a rank once. The result of `step`
+    depends on its arguments alone.
     """
 
     links: Links = field(default_factory=unlimited)
@@ -37,6 +38,7 @@ class SimulatedClock:
     rivals: RivalJobs = field(default_factory=RivalJobs)
     in_flight: int = 2
     overlap: bool = True
+    multicast: bool = False
     seed: int = 0
     _plans: dict[object, Plan] = field(default_factory=dict, repr=False)
 
@@ -89,14 +91,14 @@ class SimulatedClock:
         if key not in self._plans:
             if len(self._plans) > 16:  # sizes that change every step make a plan each
                 self._plans.clear()
-            self._plans[key] = compile_plan(tasks, self.in_flight)
+            self._plans[key] = compile_plan(tasks, self.in_flight, multicast=self.multicast)
         return self._plans[key]
 
 
 def _structure(task: TaskTrace) -> tuple[object, ...]:
     """What of a task a plan depends on."""
     operations = tuple(
-        (operation.phase, operation.sends, operation.receives)
+        (operation.phase, operation.sends, operation.receives, operation.copies)
         if isinstance(operation, Post)
         else (operation.number if isinstance(operation, Wait) else -1)
         for operation in task.operations

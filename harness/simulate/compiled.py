@@ -23,7 +23,7 @@ OPERATION = "run_timeline"
 
 COLUMNS = (
     *("kinds", "values", "first_operations", "ranks", "first_tasks", "thread_tasks"),
-    *("pair", "sizes", "senders", "receivers"),
+    *("route", "sizes", "senders", "first_receivers", "receivers"),
 )
 """Of a plan, under the same names in the struct."""
 
@@ -55,7 +55,7 @@ def run_compiled(
     engine = _engine()
     if engine is None:
         return None
-    routes = [links.route(*pair) for pair in plan.pairs] + ([] if rivals is None else [*rivals.routes])
+    routes = [links.multicast(*ends) for ends in plan.routes] + ([] if rivals is None else [*rivals.routes])
     arrays = _floats(
         work_s=work_s,
         ready=ready,
@@ -75,7 +75,7 @@ def run_compiled(
         tasks=tasks,
         threads=len(plan.ranks),
         posts=plan.num_posts,
-        messages=len(plan.pair),
+        messages=len(plan.sizes),
         routes=len(routes),
         links=len(links.rates),
         serial=links.serial,

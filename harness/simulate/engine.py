@@ -3,7 +3,8 @@
 A rank's communication processor works as the real one does (`transport.thread`): threads take turns with it
 from one wait to the next, a message starts when both its ends are posted and those before it on the same
 connection are gone (two ranks have one), and a post is through when the last byte of its last message has
-arrived. All events of one moment are handled before rates are worked out anew.
+arrived. A multicast starts when it is sent, whether its receivers are ready or not: they keep it until they
+ask for it, as those of AQGB's reliable broadcast do. All events of one moment are handled before rates are worked out anew.
 Numbers may be floats or fractions; the same ones come to the same ends, event by event.
 
 What is here is the definition, for any numbers. Its twin in C++ (`compiled`) gives the same bytes.
@@ -16,12 +17,13 @@ import math
 from collections import deque
 from collections.abc import Sequence
 from heapq import heappop, heappush
+from itertools import pairwise
 from typing import Any
 
 from gradwire.harness.network.flows import Flows
 from gradwire.harness.network.links import Links
 from gradwire.harness.simulate.compiled import run_compiled
-from gradwire.harness.simulate.plan import POST, WORK, Column, Plan, Times
+from gradwire.harness.simulate.plan import POST, WORK, Plan, Times
 from gradwire.harness.simulate.rivals import Rivals
 
 START, WORKED, FLOWN, ARRIVED, RIVAL_FLOWN, RIVAL_ARRIVED = range(6)
@@ -58,19 +60,19 @@ class _Engine:
     def __init__(
         self, plan: Plan, links: Links, work_s: Sequence[float], ready: Sequence[float], rivals: Rivals | None
     ) -> None:
-        self._pairs = plan.pairs
+        self._ends = plan.routes
         self._kinds, self._values = plan.kinds.tolist(), plan.values.tolist()
         self._first_operations = plan.first_operations.tolist()
         self._ranks, self._thread_tasks = plan.ranks.tolist(), plan.thread_tasks.tolist()
-        self._senders, self._receivers = plan.senders.tolist(), plan.receivers.tolist()
-        self._pair, self._sizes = plan.pair.tolist(), plan.sizes.tolist()
-        self._sent = _messages_of(plan.senders, plan.num_posts)
-        self._received = _messages_of(plan.receivers, plan.num_posts)
-        self._routes = [links.route(*pair) for pair in plan.pairs]
+        self._senders, self._receivers = plan.senders.tolist(), _receivers(plan)
+        self._route, self._sizes = plan.route.tolist(), plan.sizes.tolist()
+        self._sent = _messages_of([[post] for post in self._senders], plan.num_posts)
+        self._received = _messages_of(self._receivers, plan.num_posts)
+        self._routes = [links.multicast(*ends) for ends in plan.routes]
         self._work_s, self._ready = work_s, ready
         self._flows, self._serial = Flows(links), links.serial
         self._rivals = None if rivals is None else rivals.begin()
-        self._first_rival = len(self._pair)
+        self._first_rival = len(self._sizes)
         self._heap: list[tuple[Any, int, int, int, int]] = []
         self._count = 0
         self._turns: deque[int] = deque()  # threads that go on in this moment
@@ -210,31 +212,32 @@ class _Engine:
         posted = self._posted
         posted[post] = True
         for message in self._received[post]:
-            if posted[self._senders[message]]:
+            if posted[self._senders[message]] and len(self._receivers[message]) == 1:
                 self._begin(message, now)
         for message in self._sent[post]:
-            if posted[self._receivers[message]]:
+            receiver, *others = self._receivers[message]
+            if others or posted[receiver]:
                 self._begin(message, now)
 
     def _begin(self, message: int, now: Any) -> None:
-        """Both ends are posted. A message without bytes, as on a network without links, is through."""
-        links = self._routes[self._pair[message]].links
+        """A message may start. One without bytes, as on a network without links, is through."""
+        route = self._route[message]
+        links = self._routes[route].links
         if links and self._sizes[message]:
             self._coming += 1
-            pair = self._pair[message]
-            self._flows.start(message, self._lane(pair, links), links, self._sizes[message], now)
+            self._flows.start(message, self._lane(route, links), links, self._sizes[message], now)
         else:
             self._flown(message, now)
 
     def _flown(self, message: int, now: Any) -> None:
-        latency = self._routes[self._pair[message]].latency_s if self._sizes[message] else 0
+        latency = self._routes[self._route[message]].latency_s if self._sizes[message] else 0
         if latency:
             self._push_own(now + latency, ARRIVED, message)
         else:
             self._arrived(message, now)
 
     def _arrived(self, message: int, now: Any) -> None:
-        for post in (self._senders[message], self._receivers[message]):
+        for post in (self._senders[message], *self._receivers[message]):
             self._open[post] -= 1
             if not self._open[post] and self._waiting[post] >= 0:
                 self._through(self._waiting[post], now)
@@ -246,7 +249,7 @@ class _Engine:
         self._flows.start(self._first_rival + flow, lane, links, num_bytes, now)
 
     def _lane(self, connection: int, links: tuple[int, ...]) -> int:
-        """What carries one message at a time: a pair's connection; where links are serial, the link."""
+        """What carries one message at a time: a connection; where links are serial, the link."""
         return links[0] if self._serial else connection
 
     def _rival_flown(self, index: int, version: int, now: Any) -> None:
@@ -266,15 +269,26 @@ class _Engine:
             if thread >= 0 and self._open[post]:
                 rank = self._ranks[thread]
                 for message in (*self._sent[post], *self._received[post]):
-                    if not (self._posted[self._senders[message]] and self._posted[self._receivers[message]]):
-                        source, destination = self._pairs[self._pair[message]]
-                        waits.add(f"rank {rank} for rank {source + destination - rank}")
+                    waits |= {f"rank {rank} for rank {other}" for other in self._absent(message)}
         return ", ".join(sorted(waits))
 
+    def _absent(self, message: int) -> list[int]:
+        """The ranks that have not posted their end of a message."""
+        source, destinations = self._ends[self._route[message]]
+        ends = {source: self._senders[message], **dict(zip(destinations, self._receivers[message], strict=True))}
+        return [rank for rank, post in ends.items() if not self._posted[post]]
 
-def _messages_of(ends: Column, num_posts: int) -> list[list[int]]:
+
+def _receivers(plan: Plan) -> list[list[int]]:
+    """Of each message, the posts that receive it."""
+    receivers, first = plan.receivers.tolist(), plan.first_receivers.tolist()
+    return [receivers[begin:end] for begin, end in pairwise(first)]
+
+
+def _messages_of(ends: Sequence[Sequence[int]], num_posts: int) -> list[list[int]]:
     """Of each post, the messages that it is this end of, in order."""
     found: list[list[int]] = [[] for _ in range(num_posts)]
-    for message, post in enumerate(ends.tolist()):
-        found[post].append(message)
+    for message, posts in enumerate(ends):
+        for post in posts:
+            found[post].append(message)
     return found

@@ -30,8 +30,10 @@ class Plan:
     `kinds[o]`, `values[o]`: what operation o is, and which post it makes or waits for. Task k has the
     operations from `first_operations[k]` to before `first_operations[k + 1]`. Thread t of the communication
     processors serves rank `ranks[t]`; it runs the tasks in `thread_tasks` from `first_tasks[t]` to before
-    `first_tasks[t + 1]`, one after another. Message m goes between the two ranks of `pairs[pair[m]]`, source
-    first, and has `sizes[m]` bytes; post `senders[m]` sends and `receivers[m]` receives it.
+    `first_tasks[t + 1]`, one after another. Message m goes along `routes[route[m]]`, from a source to one or,
+    a multicast, to several destinations, and has `sizes[m]` bytes; post `senders[m]` sends it, and the posts in
+    `receivers` from `first_receivers[m]` to before `first_receivers[m + 1]` receive it, in the order of the
+    destinations.
     """
 
     kinds: Column
@@ -41,10 +43,11 @@ class Plan:
     first_tasks: Column
     thread_tasks: Column
     num_posts: int
-    pairs: Sequence[tuple[int, int]]
-    pair: Column
+    routes: Sequence[tuple[int, tuple[int, ...]]]
+    route: Column
     sizes: Column
     senders: Column
+    first_receivers: Column
     receivers: Column
 
 
@@ -55,8 +58,11 @@ class Times(NamedTuple):
     end: list[float]
 
 
-def compile_plan(tasks: Mapping[int, Sequence[TaskTrace]], in_flight: int) -> Plan:
-    """The plan of a step; every rank of `tasks` has the same buckets in the same order.
+def compile_plan(
+    tasks: Mapping[int, Sequence[TaskTrace]], in_flight: int, *, multicast: bool = False
+) -> Plan:
+    """The plan of a step; every rank of `tasks` has the same buckets in the same order. With `multicast`,
+    copies that are posted together are one message.
 
     ValueError for messages that one side alone knows of, or whose sizes differ.
     """
@@ -66,11 +72,21 @@ def compile_plan(tasks: Mapping[int, Sequence[TaskTrace]], in_flight: int) -> Pl
         for index, task in enumerate(tasks[rank]):
             threads[0 if task.in_turn else index % in_flight].append(compiler.add(rank, task))
         compiler.threads += [(rank, own) for own in threads if own]
-    return compiler.plan()
+    return compiler.plan(multicast)
 
 
 Key = tuple[int, int, int, int]
 """(source, destination, bucket, which of their messages there)"""
+
+
+class _Message(NamedTuple):
+    """Between two ranks; both ends are posts."""
+
+    source: int
+    destination: int
+    num_bytes: int
+    sender: int
+    receiver: int
 
 
 @dataclass
@@ -82,8 +98,8 @@ class _Compiler:
     _values: list[int] = field(default_factory=list)
     _first_operations: list[int] = field(default_factory=lambda: [0])
     _num_posts: int = 0
-    _pairs: dict[tuple[int, int], int] = field(default_factory=dict)
-    _messages: list[tuple[int, int, int, int]] = field(default_factory=list)  # pair, bytes, both posts
+    _copies: set[int] = field(default_factory=set)  # posts
+    _messages: list[_Message] = field(default_factory=list)
     _half: dict[Key, tuple[bool, int, int]] = field(default_factory=dict)  # (sent, bytes, post)
 
     def add(self, rank: int, task: TaskTrace) -> int:
@@ -107,6 +123,8 @@ class _Compiler:
     def _post(self, rank: int, bucket: int, post: Post, counts: dict[tuple[bool, int], int]) -> None:
         own, free = self._num_posts, post.phase == MEASURE
         self._num_posts += 1
+        if post.copies:
+            self._copies.add(own)
         for sent, messages in ((False, post.receives), (True, post.sends)):
             for peer, num_bytes in messages:
                 count = counts[sent, peer]
@@ -124,17 +142,21 @@ class _Compiler:
             raise ValueError(
                 f"bucket {bucket}: rank {source} sends rank {destination} other messages than that expects"
             )
-        pair = self._pairs.setdefault((source, destination), len(self._pairs))
         sender, receiver = (post, other_post) if sent else (other_post, post)
-        self._messages.append((pair, num_bytes, sender, receiver))
+        self._messages.append(_Message(source, destination, num_bytes, sender, receiver))
 
-    def plan(self) -> Plan:
+    def plan(self, multicast: bool) -> Plan:
         if self._half:
             source, destination, bucket, _ = next(iter(self._half))
             raise ValueError(
                 f"bucket {bucket}: a message between ranks {source} and {destination} has one end"
             )
-        pair, sizes, senders, receivers = np.array(self._messages, np.int64).reshape(-1, 4).T
+        carried = self._carried(multicast)
+        routes: dict[tuple[int, tuple[int, ...]], int] = {}
+        route = [
+            routes.setdefault((own[0].source, tuple(one.destination for one in own)), len(routes))
+            for own in carried
+        ]
         return Plan(
             kinds=column(self._kinds),
             values=column(self._values),
@@ -143,12 +165,24 @@ class _Compiler:
             first_tasks=column([*accumulate((len(own) for _, own in self.threads), initial=0)]),
             thread_tasks=column([task for _, own in self.threads for task in own]),
             num_posts=self._num_posts,
-            pairs=list(self._pairs),
-            pair=np.ascontiguousarray(pair),
-            sizes=np.ascontiguousarray(sizes),
-            senders=np.ascontiguousarray(senders),
-            receivers=np.ascontiguousarray(receivers),
+            routes=list(routes),
+            route=column(route),
+            sizes=column([own[0].num_bytes for own in carried]),
+            senders=column([own[0].sender for own in carried]),
+            first_receivers=column([*accumulate(map(len, carried), initial=0)]),
+            receivers=column([one.receiver for own in carried for one in own]),
         )
+
+    def _carried(self, multicast: bool) -> list[list[_Message]]:
+        """What the network carries at once: a message, or with `multicast` all copies of a post, in the order
+        in which the first of them was matched."""
+        if not multicast or not self._copies:
+            return [[message] for message in self._messages]
+        found: dict[tuple[int, int], list[_Message]] = {}
+        for number, message in enumerate(self._messages):
+            key = (message.sender, -1) if message.sender in self._copies else (message.sender, number)
+            found.setdefault(key, []).append(message)
+        return list(found.values())
 
 
 def column(values: Sequence[int]) -> Column:

@@ -20,9 +20,10 @@ def ring_plan(size: int, num_bytes: int) -> Plan:
         first_tasks=np.arange(size + 1),
         thread_tasks=np.arange(size),
         num_posts=len(posts),
-        pairs=[(rank, (rank + 1) % size) for rank in range(size)] if hops else [],
-        pair=np.repeat(np.arange(size), hops),
+        routes=[(rank, ((rank + 1) % size,)) for rank in range(size)] if hops else [],
+        route=np.repeat(np.arange(size), hops),
         sizes=np.full(len(posts), -(-num_bytes // size)),
         senders=posts,
+        first_receivers=np.arange(len(posts) + 1),
         receivers=np.roll(posts, -hops),
     )

@@ -24,8 +24,8 @@ STEP = re.compile(r'\{"step": (\d+),')
 """How the line of a step begins, by which it is found without reading the rest."""
 
 Program = list[Any]
-"""Per operation: `["work", [[label, share], …]]`, `["post", phase, sends, receives]` or `["wait",
-number]`."""
+"""Per operation: `["work", [[label, share], …]]`, `["post", phase, sends, receives]`, with a `true` at its end
+where what is sent are copies, or `["wait", number]`."""
 
 
 def trace_file(directory: Path, rank: int) -> Path:
@@ -169,7 +169,7 @@ def _described(operation: Operation) -> list[Any]:
         return ["work", [[part.label, part.share] for part in operation.parts]]
     if isinstance(operation, Post):
         sends, receives = [list(m) for m in operation.sends], [list(m) for m in operation.receives]
-        return ["post", operation.phase, sends, receives]
+        return ["post", operation.phase, sends, receives, *([True] if operation.copies else [])]
     return ["wait", operation.number]
 
 
@@ -204,8 +204,8 @@ def _operation(described: Sequence[Any], times: Iterator[float]) -> Operation:
         start, end = next(times), next(times)
         return Work(start, end, tuple(Part(label, share, next(times)) for label, share in fields[0]))
     if kind == "post":
-        phase, sends, receives = fields
-        return Post(next(times), phase, tuple(map(_pair, sends)), tuple(map(_pair, receives)))
+        phase, sends, receives, *copies = fields
+        return Post(next(times), phase, tuple(map(_pair, sends)), tuple(map(_pair, receives)), bool(copies))
     return Wait(fields[0], next(times), next(times))
 
 

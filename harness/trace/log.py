@@ -41,11 +41,14 @@ class TaskLog:
         of the bucket's coordinates."""
         self._parts.append((label, share, self.mark()))
 
-    def post(self, phase: str, sends: Sequence[Message], receives: Sequence[Message]) -> int:
-        """Messages are posted now: (peer, bytes) each; returns the post's number in this coroutine."""
+    def post(
+        self, phase: str, sends: Sequence[Message], receives: Sequence[Message], *, copies: bool = False
+    ) -> int:
+        """Messages are posted now: (peer, bytes) each, those sent all copies of one or not; returns the
+        post's number in this coroutine."""
         now = self.mark()
         self._end_work(now)
-        self._operations.append(("post", now, phase, tuple(sends), tuple(receives)))
+        self._operations.append(("post", now, phase, tuple(sends), tuple(receives), copies))
         self._work_start, self._parts = now, []
         self.num_posts += 1
         return self.num_posts - 1
@@ -70,8 +73,8 @@ class TaskLog:
 def _resolved(operation: tuple[Any, ...], seconds: Callable[[Any], float]) -> Operation:
     kind, *fields = operation
     if kind == "post":
-        at, phase, sends, receives = fields
-        return Post(seconds(at), phase, sends, receives)
+        at, *what = fields
+        return Post(seconds(at), *what)
     if kind == "wait":
         number, start, end = fields
         return Wait(number, seconds(start), seconds(end))

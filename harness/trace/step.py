@@ -26,12 +26,14 @@ class Work(NamedTuple):
 
 
 class Post(NamedTuple):
-    """Messages given to the transport together."""
+    """Messages given to the transport together; `copies` if several peers are sent the same bytes and nobody
+    anything else, which a network with multicast carries as one."""
 
     at: float
     phase: str
     sends: tuple[Message, ...]
     receives: tuple[Message, ...]
+    copies: bool = False
 
 
 class Wait(NamedTuple):

@@ -93,7 +93,7 @@ class Channel(ABC):
             self._traffic.add(phase, sent_bytes)
         number = 0
         if self._log is not None:
-            number = self._log.post(phase, _sizes(sends), _sizes(receives))
+            number = self._log.post(phase, _sizes(sends), _sizes(receives), copies=_are_copies(sends))
         handle = self._post(self._tagged(sends, self._sent), self._tagged(receives, self._received), phase)
         handle.sent_bytes, handle.number = sent_bytes, number
         return handle
@@ -126,3 +126,10 @@ class Channel(ABC):
 
 def _sizes(messages: Sequence[Message]) -> list[tuple[int, int]]:
     return [(peer, buffer.numel() * buffer.element_size()) for peer, buffer in messages]
+
+
+def _are_copies(messages: Sequence[Message]) -> bool:
+    """Whether all messages, two or more, are the same bytes of memory."""
+    if len(messages) < 2:
+        return False
+    return len({(buffer.data_ptr(), buffer.numel() * buffer.element_size()) for _, buffer in messages}) == 1

@@ -52,7 +52,7 @@ def make_case(seed: int) -> Case:
         for rank in range(size)
     }
     links = _links(drawn, numbers, size)
-    plan = compile_plan(tasks, drawn.randint(1, 3))
+    plan = compile_plan(tasks, drawn.randint(1, 3), multicast=not links.serial)
     rivals = None
     if size > 1 and drawn.random() < 0.5:
         num_bytes = size * 2.0 if seed % 2 == 0 else size * drawn.uniform(0.5, 5.0)
@@ -69,13 +69,23 @@ Exchange = list[tuple[int, int, int]]
 
 
 def _exchanges(drawn: random.Random, numbers: Numbers, size: int) -> list[Exchange]:
-    """Of one bucket, one after another."""
+    """Of one bucket, one after another: any messages, or copies from one rank."""
     if size == 1:
         return []
     return [
-        [(*drawn.sample(range(size), 2), numbers.bytes()) for _ in range(drawn.randint(0, 2 * size))]
+        _copies(drawn, numbers, size) if drawn.random() < 0.3 else _messages(drawn, numbers, size)
         for _ in range(drawn.randint(1, 6))
     ]
+
+
+def _messages(drawn: random.Random, numbers: Numbers, size: int) -> Exchange:
+    return [(*drawn.sample(range(size), 2), numbers.bytes()) for _ in range(drawn.randint(0, 2 * size))]
+
+
+def _copies(drawn: random.Random, numbers: Numbers, size: int) -> Exchange:
+    source, *targets = drawn.sample(range(size), drawn.randint(2, size))
+    num_bytes = numbers.bytes()
+    return [(source, target, num_bytes) for target in targets]
 
 
 def _operations(drawn: random.Random, rank: int, bucket: list[Exchange]) -> list[Operation]:
@@ -87,7 +97,9 @@ def _operations(drawn: random.Random, rank: int, bucket: list[Exchange]) -> list
         receives: list[Message] = [(source, size) for source, target, size in exchange if target == rank]
         found += [Work(0.0, 0.0)] * drawn.randint(0, 2)
         if sends or receives or drawn.random() < 0.2:
-            found.append(Post(0.0, "metadata", tuple(sends), tuple(receives)))
+            targets, sizes = {target for target, _ in sends}, {num_bytes for _, num_bytes in sends}
+            copies = len(sends) == len(exchange) == len(targets) > 1 and len(sizes) == 1
+            found.append(Post(0.0, "metadata", tuple(sends), tuple(receives), copies))
             posted += 1
         while waited < posted and drawn.random() < 0.7:
             found.append(Wait(waited, 0.0, 0.0))

@@ -15,10 +15,11 @@ typedef struct {
   const int64_t* ranks;             // threads: whose processor it takes turns with
   const int64_t* first_tasks;       // threads + 1, into thread_tasks
   const int64_t* thread_tasks;      // tasks
-  const int64_t* pair;              // messages: which route
+  const int64_t* route;             // messages: which one it takes
   const int64_t* sizes;             // messages: bytes
   const int64_t* senders;           // messages: the post that sends it
-  const int64_t* receivers;         // messages: the post that receives it
+  const int64_t* first_receivers;   // messages + 1, into receivers
+  const int64_t* receivers;         // the posts that receive a message, several of a multicast
   const double* work_s;             // operations: seconds; what is not work is not read
   const double* ready;              // tasks: when each may begin, seconds
   int64_t routes, links;

@@ -22,14 +22,14 @@ ROOT = Path(__file__).parents[3]
 CHECK = "gradwire.harness.network.shaped.check"
 
 TESTBEDS = {
-    "dynamiq_testbed": (8, 2, 100e3, 450e3),  # DynamiQ §5
-    "sdp4bit_a100": (64, 4, 100e3, 2400e3),  # SDP4Bit §5.1 (1)
-    "sdp4bit_h800": (128, 8, 3200e3, 1600e3),  # SDP4Bit §5.1 (2)
-    "edgc_v100": (32, 4, 32e3, 300e3),  # EDGC Table II, Cluster 1
-    "edgc_h100": (64, 4, 400e3, 900e3),  # EDGC Table II, Cluster 2
-    "aqgb": (16, 1, 2500.0, None),  # AQGB §5.1.2
+    "dynamiq_testbed": (8, 2, 1, 100e3, 450e3),  # DynamiQ §5
+    "sdp4bit_a100": (64, 4, 1, 100e3, 2400e3),  # SDP4Bit §5.1 (1)
+    "sdp4bit_h800": (128, 8, 8, 400e3, 1600e3),  # SDP4Bit §5.1 (2)
+    "edgc_v100": (32, 4, 1, 32e3, 300e3),  # EDGC Table II, Cluster 1
+    "edgc_h100": (64, 4, 1, 400e3, 900e3),  # EDGC Table II, Cluster 2
+    "aqgb": (16, 1, 1, 2500.0, None),  # AQGB §5.1.2
 }
-"""Workers, of a node, Mbit/s of a node's port, of a worker inside its node."""
+"""Workers, of a node, NICs of a node, Mbit/s of each, of a worker inside its node."""
 
 
 def settled(*overrides: str) -> DictConfig:
@@ -59,13 +59,14 @@ def test_every_network_is_a_testbed_of_the_papers_or_known() -> None:
 def test_a_testbed_is_the_papers_and_brings_its_workers(network: str) -> None:
     config = settled(f"network={network}")
     links = config.network
-    found = config.cluster.workers, links.ranks_per_node, links.rate_mbit, links.intra_rate_mbit
-    assert found == TESTBEDS[network]
+    of_nodes = links.ranks_per_node, links.nics, links.rate_mbit, links.intra_rate_mbit
+    assert (config.cluster.workers, *of_nodes) == TESTBEDS[network]
     assert (config.cluster.name, links.name, links.preset) == ("virtual", "simulated", network)
     assert links.fabric == ("star" if network == "aqgb" else "two_level")
     assert links.nodes * links.ranks_per_node == config.cluster.workers
     assert links.latency_s > 0
     assert links.jitter == (0.1 if network == "aqgb" else 0)
+    assert links.multicast == (network == "aqgb")
 
 
 def test_a_part_of_a_testbed_has_fewer_nodes() -> None:
@@ -113,6 +114,11 @@ def test_the_cells_of_a_sweep_have_clusters_of_their_own(run_py: Callable[..., i
         ("network.intra_latency_s=1", ["network.intra_latency_s=1", "no effect on network.fabric=star"]),
         ("network.oversubscription=2", ["network.oversubscription=2", "no effect"]),
         ("network.ranks_per_node=2", ["network.ranks_per_node=2", "no effect"]),
+        ("network.nics=2", ["network.nics=2", "no effect on network.fabric=star"]),
+        (
+            "network.fabric=two_level network.intra_rate_mbit=9 network.ranks_per_node=4 network.nics=3",
+            ["network.nics=3", "network.ranks_per_node=4", "a divisor of it"],
+        ),
         ("network.nodes=3", ["cluster.workers=4", "network.nodes=3", "add network.nodes=4"]),
         ("network.rate_mbit=0", ["network.rate_mbit=0", "above 0"]),
         ("network.efficiency=0", ["network.efficiency=0", "above 0 and at most 1"]),

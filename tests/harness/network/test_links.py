@@ -11,10 +11,11 @@ from gradwire.harness.network.build import make_links
 from gradwire.harness.network.links import Links, Route, star, two_level, unlimited, uplinks
 
 
-def of_two_levels(nodes: int, ranks: int, oversubscription: float = 1) -> Links:
+def of_two_levels(nodes: int, ranks: int, oversubscription: float = 1, nics: int = 1) -> Links:
     return two_level(
         nodes,
         ranks,
+        nics=nics,
         rate=10,
         latency_s=3,
         intra_rate=100,
@@ -64,6 +65,28 @@ def test_the_core_is_shared_by_what_leaves_nodes() -> None:
     assert links.route(0, 7).links[-1] == core
     assert core not in links.route(0, 1).links
     assert len(of_two_levels(4, 2, 1).rates) == core
+
+
+@pytest.mark.parametrize("nics", [1, 2, 3, 6])
+def test_ranks_of_a_node_are_spread_over_its_nics(nics: int) -> None:
+    nodes, ranks = 3, 6
+    links, size = of_two_levels(nodes, ranks, 1, nics), nodes * ranks
+    assert links.rates == (100,) * (2 * size) + (10,) * (2 * nodes * nics)
+    out = [links.route(rank, (rank + ranks) % size).links[0] for rank in range(size)]
+    into = [links.route((rank + ranks) % size, rank).links[1] for rank in range(size)]
+    assert [port - 2 * size for port in out] == [rank * nics // ranks for rank in range(size)]
+    assert [port - 2 * size - nodes * nics for port in into] == [rank * nics // ranks for rank in range(size)]
+    core = of_two_levels(nodes, ranks, 2, nics).rates[-1]
+    assert core == nodes * nics * 10 / 2
+
+
+def test_a_multicast_takes_each_link_once() -> None:
+    assert star(4, 7.0, 0.5).multicast(1, (0, 2, 3)) == Route((1, 4, 6, 7), 0.5)
+    assert star(4, 7.0, 0.5).multicast(1, (3,)) == star(4, 7.0, 0.5).route(1, 3)
+    links = of_two_levels(2, 2, 2)
+    inside, out, into, core = (0, 5), 8, 11, 12
+    assert links.multicast(0, (1, 2, 3)) == Route((*inside, out, into, core), 3)
+    assert unlimited().multicast(0, (1, 2)) == Route((), 0.0)
 
 
 def test_the_slowest_link() -> None:

@@ -25,8 +25,14 @@ def task(*operations: Operation, bucket: int = 0, in_turn: bool = False) -> Task
     return TaskTrace(bucket, 1000, 0.0, operations, in_turn)
 
 
-def post(sends: Sequence[Message] = (), receives: Sequence[Message] = (), phase: str = "metadata") -> Post:
-    return Post(0.0, phase, tuple(sends), tuple(receives))
+def post(
+    sends: Sequence[Message] = (),
+    receives: Sequence[Message] = (),
+    phase: str = "metadata",
+    *,
+    copies: bool = False,
+) -> Post:
+    return Post(0.0, phase, tuple(sends), tuple(receives), copies)
 
 
 def wait(number: int = 0) -> Wait:
@@ -56,7 +62,9 @@ def _hops(steps: Sequence[Step], chunk: int, work: bool) -> list[Operation]:
     for number, step in enumerate(steps):
         sends = [(send.peer, len(send.chunks) * chunk) for send in step.sends]
         receives = [(receive.peer, len(receive.chunks) * chunk) for receive in step.receives]
-        found += [post(sends, receives, step.phase), wait(number)] + ([SOME_WORK] if work else [])
+        copies = len(sends) > 1 and {send.source for send in step.sends} == {"leaf"}
+        posted = post(sends, receives, step.phase, copies=copies)
+        found += [posted, wait(number)] + ([SOME_WORK] if work else [])
     return found
 
 
@@ -72,6 +80,7 @@ def ends(
     work_s: Number = 0,
     ready: Mapping[tuple[int, int], Number] | Number = 0,
     in_flight: int = 1,
+    multicast: bool = False,
     rivals: Rivals | None = None,
     engine: Callable[..., Any] = run,
 ) -> dict[tuple[int, int], Any]:
@@ -80,7 +89,7 @@ def ends(
     keys = [(rank, own.bucket) for rank in sorted(tasks) for own in tasks[rank]]
     begins = [ready[key] if isinstance(ready, Mapping) else ready for key in keys]
     work = [work_s if isinstance(found, Work) else 0 for found in operations_of(tasks)]
-    times = engine(compile_plan(tasks, in_flight), links, work, begins, rivals)
+    times = engine(compile_plan(tasks, in_flight, multicast=multicast), links, work, begins, rivals)
     found, first = {}, 0
     for key, own in zip(keys, (own for rank in sorted(tasks) for own in tasks[rank]), strict=True):
         first += len(own.operations)

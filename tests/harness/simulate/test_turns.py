@@ -189,7 +189,7 @@ def test_messages_match_in_their_order() -> None:
     assert plan.kinds.tolist() == [POST, POST, WAIT, WAIT, POST, WAIT, POST, WAIT]
     assert plan.values.tolist() == [0, 1, 0, 1, 2, 2, 3, 3]
     assert plan.senders.tolist() == [0, 1] and plan.receivers.tolist() == [2, 3]
-    assert plan.sizes.tolist() == [10, 20] and plan.pairs == [(0, 1)]
+    assert plan.sizes.tolist() == [10, 20] and plan.routes == [(0, (1,))]
 
 
 def test_a_message_that_only_the_sender_knows_of() -> None:
@@ -211,7 +211,7 @@ def test_a_message_of_another_size_than_expected() -> None:
 def test_kinds_of_a_task() -> None:
     plan = compile_plan({0: (task(SOME_WORK, SOME_WORK),)}, 1)
     assert plan.kinds.tolist() == [WORK, WORK]
-    assert (plan.num_posts, len(plan.pair), plan.first_operations.tolist()) == (0, 0, [0, 2])
+    assert (plan.num_posts, len(plan.sizes), plan.first_operations.tolist()) == (0, 0, [0, 2])
 
 
 @pytest.mark.parametrize("wrong", [float("nan"), float("inf")])

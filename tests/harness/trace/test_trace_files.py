@@ -46,6 +46,14 @@ def test_steps_come_back(tmp_path: Path) -> None:
         assert close(ranks[0], steps[step]) and close(ranks[1], steps[step])
 
 
+def test_copies_come_back_as_copies(tmp_path: Path) -> None:
+    posts = [Post(0.5, "all_gather", ((1, 7), (2, 7)), (), copies) for copies in (True, False, True)]
+    task = TaskTrace(0, 10, 0.0, tuple(posts))
+    TraceWriter(tmp_path).add(0, {0: RankTrace((0.0,), (task,), 0.0, 1.0)})
+    ((_, found),) = read_traces(tmp_path, 1)
+    assert found[0].tasks[0].operations == tuple(posts)
+
+
 def test_a_program_is_written_once_also_by_a_later_attempt(tmp_path: Path) -> None:
     TraceWriter(tmp_path).add(0, {0: trace(0.1), 1: trace(0.2)})
     TraceWriter(tmp_path).add(0, {2: trace(0.3), 3: trace(0.4, 300)})

@@ -12,6 +12,7 @@ import torch
 
 from gradwire.codecs.interface import Layout, Round
 from gradwire.codecs.registry import make_codec
+from gradwire.harness.collective.arena import Arena
 from gradwire.harness.collective.collectives import Fabric, ScheduledCollectives
 from gradwire.harness.parallel.synchronize import synchronization
 from gradwire.harness.topology.registry import make_schedule
@@ -83,6 +84,52 @@ def test_messages_keep_their_order_and_are_written_down() -> None:
     assert [type(operation) for operation in got] == [Work, Post, Work, Wait] * 3 + [Work]
     times = [operation.at if isinstance(operation, Post) else operation.end for operation in got]
     assert times == sorted(times)
+
+
+def test_the_same_bytes_for_several_peers_are_written_down_as_copies() -> None:
+    whole = message(1, 2, 3, 4)
+
+    def to_both(first: torch.Tensor, second: torch.Tensor) -> Job:
+        async def run(channel: Channel) -> None:
+            await channel.wait(channel.post([(1, first), (2, second)], [], "all_gather"))
+
+        return run
+
+    for first, second, copies in (
+        (whole, whole, True),
+        (whole, whole.view(2, 2), True),
+        (whole, whole.clone(), False),
+        (whole[:2], whole[2:], False),
+        (whole, whole[:2], False),
+        (whole, whole[:0], False),  # the empty one is not sent
+    ):
+        receivers = [receiver(0, buffer.numel(), 1) for buffer in (first, second)]
+        *_, logs = run([to_both(first, second), *receivers])
+        posts = [found for found in logs[0].resolve(lambda mark: mark).operations if isinstance(found, Post)]
+        assert [post.copies for post in posts] == [copies]
+
+
+@pytest.mark.parametrize(
+    ("topology", "copies"), [("broadcast", {True}), ("ring", {False}), ("butterfly", {False})]
+)
+def test_what_a_broadcast_sends_are_copies(topology: str, copies: set[bool]) -> None:
+    schedule = Fabric(lambda size: make_schedule(topology, size))
+
+    def job(channel: Channel) -> Coroutine[Any, None, Any]:
+        layout = Layout.flat(1000)
+        collectives = ScheduledCollectives(channel, schedule, Arena(torch.device("cpu")))
+        round = Round(0, layout, channel.rank, channel.size, 0)
+        return make_codec("dynamiq").synchronize(torch.ones(1000), round, collectives)
+
+    results, _, logs = run([job] * 4)
+    assert not any(isinstance(result, Exception) for result in results)
+    found = {
+        operation.copies
+        for log in logs
+        for operation in log.resolve(lambda mark: mark).operations
+        if isinstance(operation, Post)
+    }
+    assert found == copies
 
 
 def test_a_deadlock_names_who_waits_for_whom() -> None:
