@@ -18,7 +18,7 @@ struct Finish {
 class Flows {
  public:
   Flows(int64_t flows, int64_t lanes, int64_t links, const double* rates)
-      : rates_(rates), states_((size_t)flows), users_((size_t)links), queues_((size_t)lanes), is_taken_((size_t)lanes),
+      : base_(rates, rates + links), rates_(base_), states_((size_t)flows), users_((size_t)links), queues_((size_t)lanes), is_taken_((size_t)lanes),
         is_changed_((size_t)links), link_seen_((size_t)links), max_min_(links) {}
 
   void start(int64_t flow, int64_t lane, Numbers route, double bytes, double now) {
@@ -28,6 +28,14 @@ class Flows {
     } else {
       is_taken_[(size_t)lane] = 1;
       begin(flow, route, bytes, now);
+    }
+  }
+
+  // From this moment on every link has `factor` times its rate.
+  void rescale(double factor) {
+    for (size_t link = 0; link < rates_.size(); ++link) {
+      rates_[link] = base_[link] * factor;
+      if (!users_[link].empty()) change((int64_t)link);
     }
   }
 
@@ -107,7 +115,7 @@ class Flows {
     gather(flow);
     routes_.clear();
     for (const int64_t one : together_) routes_.push_back(states_[(size_t)one].route);
-    max_min_.share(routes_, links_, rates_, given_);
+    max_min_.share(routes_, links_, rates_.data(), given_);
     for (size_t i = 0; i < together_.size(); ++i) set_rate(together_[i], given_[i], now);
   }
 
@@ -119,9 +127,9 @@ class Flows {
 
   double lowest_rate(int64_t flow) const {
     const Numbers& route = states_[(size_t)flow].route;
-    double lowest = rates_[route.first[0]];
+    double lowest = rates_[(size_t)route.first[0]];
     for (const int64_t link : route)
-      if (rates_[link] < lowest) lowest = rates_[link];
+      if (rates_[(size_t)link] < lowest) lowest = rates_[(size_t)link];
     return lowest;
   }
 
@@ -156,7 +164,8 @@ class Flows {
     found_.push_back({now + (state.left > 0 ? state.left : 0) / rate, flow, state.version});
   }
 
-  const double* rates_;
+  const std::vector<double> base_;
+  std::vector<double> rates_;
   std::vector<State> states_;
   std::vector<std::vector<int64_t>> users_;  // of each link, in the order in which they came
   std::vector<std::deque<Queued>> queues_;  // of each lane

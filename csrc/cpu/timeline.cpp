@@ -10,7 +10,7 @@
 namespace gradwire_timeline_engine {
 namespace {
 
-enum Kind : int64_t { START, WORKED, FLOWN, ARRIVED, RIVAL_FLOWN, RIVAL_ARRIVED };
+enum Kind : int64_t { START, WORKED, FLOWN, ARRIVED, RIVAL_FLOWN, RIVAL_ARRIVED, CHANGED };
 
 struct Event {
   double at;
@@ -61,6 +61,7 @@ class Engine {
   int64_t run() {
     for (int64_t thread = 0; thread < args_.threads; ++thread) schedule_task(thread, 0);
     for (int64_t flow = 0; flow < rivals_.flows(); ++flow) start_rival(flow, 0);
+    for (int64_t index = 0; index < args_.changes; ++index) push(args_.change_at[index], CHANGED, index);
     foretell(0);
     while (running_ && coming_) {
       const double now = events_.front().at;
@@ -99,6 +100,7 @@ class Engine {
   void handle(const Event& event, double now) {
     if (event.kind == RIVAL_FLOWN) return rival_flown(event, now);
     if (event.kind == RIVAL_ARRIVED) return rival_arrived(event.index, now);
+    if (event.kind == CHANGED) return flows_.rescale(args_.change_factors[event.index]);
     if (event.kind == FLOWN && !flows_.finish(event.index, event.version, now)) return;
     --coming_;
     if (event.kind == FLOWN)
@@ -264,11 +266,13 @@ class Engine {
 
 bool is_sound(const gradwire_timeline& args) {
   const int64_t counts[] = {args.operations, args.tasks,  args.threads, args.posts, args.messages,
-                            args.routes,     args.links,  args.jobs,    args.size};
+                            args.routes,     args.links,  args.jobs,    args.size,  args.changes};
   for (const int64_t count : counts)
     if (count < 0) return false;
   for (int64_t link = 0; link < args.links; ++link)
     if (!(args.rates[link] > 0)) return false;
+  for (int64_t index = 0; index < args.changes; ++index)
+    if (!(args.change_factors[index] > 0)) return false;
   return args.unfinished && args.size <= args.routes && (args.jobs == 0 || (args.size >= 2 && args.chunk > 0));
 }
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 from collections.abc import Mapping
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from omegaconf import DictConfig
+from omegaconf import DictConfig, OmegaConf
 
 from gradwire.harness.config.errors import ConfigError, did_you_mean
 from gradwire.harness.config.networks import CODEC_TIMES, SimulatedConfig
@@ -53,9 +55,10 @@ def check_simulated(network: DictConfig) -> None:
         )
     elif network.ranks_per_node % network.nics:
         raise ConfigError(
-            f"network.nics={network.nics} do not share network.ranks_per_node={network.ranks_per_node} workers "
-            "evenly; use a divisor of it"
+            f"network.nics={network.nics} cannot be shared evenly by "
+            f"network.ranks_per_node={network.ranks_per_node}; use a divisor of it"
         )
+    _check_changes(network)
     if network.codec_times not in CODEC_TIMES:
         network.codec_times = str(_bench_file(str(network.codec_times)))
 
@@ -154,6 +157,25 @@ def _check_star(network: DictConfig) -> None:
                 f"network.{field}={network[field]} has no effect on network.fabric=star; add "
                 f"network.fabric=two_level, or leave it out"
             )
+
+
+def _check_changes(network: DictConfig) -> None:
+    found = OmegaConf.to_container(network.rate_changes)
+    said = f"network.rate_changes={found}".replace(" ", "")
+    use = "use e.g. network.rate_changes=[[60,0.5],[120,1]]: half the rate from second 60 to 120"
+    assert isinstance(found, list)
+    for change in found:
+        if not (isinstance(change, list) and len(change) == 2 and all(map(_is_number, change))):
+            raise ConfigError(f"{said} has {change}, which is not [second, factor]; {use}")
+        if change[0] < 0 or change[1] <= 0:
+            raise ConfigError(f"{said} has {change}: seconds must be at least 0 and factors above 0; {use}")
+    seconds = [second for second, _ in found]
+    if any(later <= earlier for earlier, later in pairwise(seconds)):
+        raise ConfigError(f"{said}: seconds must be in ascending order; {use}")
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
 
 
 def _bench_file(given: str) -> Path:

@@ -11,7 +11,7 @@ def network_text(network: DictConfig) -> str:
         return "none"
     if network.name == "simulated":
         preset = "" if network.preset == "custom" else f" {network.preset}"
-        return f"simulated{preset}: {_links(network)}{_rivals(network.rivals)}"
+        return f"simulated{preset}: {_links(network)}{_changes(network)}{_rivals(network.rivals)}"
     return f"{network.name} at {rate_text(network.rate_mbit)}{_rivals(network.get('rivals', 0))}"
 
 
@@ -26,6 +26,10 @@ def _links(network: DictConfig) -> str:
         return f"star at {rate}"
     inside = rate_text(network.intra_rate_mbit)
     return f"{network.nodes} nodes of {network.ranks_per_node} at {rate}, {inside} inside"
+
+
+def _changes(network: DictConfig) -> str:
+    return ", changing" if network.rate_changes else ""
 
 
 def _rivals(count: int) -> str:

@@ -5,7 +5,8 @@ Rates are in Mbit/s (10⁶ bit/s) and hold for each way: every link is full dupl
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any
 
 from gradwire.harness.config.fields import above, at_least, between, one_of
 
@@ -58,6 +59,7 @@ class SimulatedConfig:
     nics: int = at_least(1, 1)  # two_level: NICs of a node, its workers spread evenly over them
     intra_rate_mbit: float | None = above(0, None)  # two_level: Mbit/s of each worker inside its node
     intra_latency_s: float = at_least(0, 0.0)  # two_level: seconds from one worker of a node to another
+    rate_changes: list[Any] = field(default_factory=list)  # [[s, factor], ...]: from then on rates x factor
     oversubscription: float = at_least(1, 1.0)  # two_level: the core carries all NICs' rate / this, each way
     multicast: bool = False  # what a worker sends to several at once leaves it once; the switch copies it
     rivals: int = at_least(0, 0)  # ring all-reduce jobs over the same links (DynamiQ §5.2)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from omegaconf import DictConfig
 
-from gradwire.harness.network.links import Links, star, two_level, unlimited, uplinks
+from gradwire.harness.network.links import Change, Links, star, two_level, unlimited, uplinks
 
 BITS = 8
 
@@ -22,6 +24,12 @@ def make_links(network: DictConfig, size: int) -> Links:
     if network.name == "shaped":
         return star(size, rate, 0.0)
     rate *= network.efficiency
+    links = _star_or_nodes(network, size, rate)
+    return replace(links, changes=tuple(Change(at_s, factor) for at_s, factor in network.rate_changes))
+
+
+def _star_or_nodes(network: DictConfig, size: int, rate: float) -> Links:
+    """A simulated network's links; its NICs carry `rate` bytes per second."""
     if network.fabric == "star":
         return star(size, rate, network.latency_s)
     return two_level(

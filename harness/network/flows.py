@@ -25,7 +25,7 @@ class Flows:
     def __init__(self, links: Links) -> None:
         if wrong := [rate for rate in links.rates if not 0 < rate < math.inf]:
             raise ValueError(f"rates of links must be above 0 and finite, got {wrong[0]}")
-        self._rates = links.rates
+        self._base = self._rates = links.rates
         self._users: list[dict[int, None]] = [{} for _ in links.rates]
         self._routes: dict[int, tuple[int, ...]] = {}
         self._state: dict[int, list[Any]] = {}  # flow: [bytes left, rate, since when, version]
@@ -50,6 +50,13 @@ class Flows:
         for link in route:
             self._users[link][flow] = None
             self._changed[link] = None
+
+    def rescale(self, factor: float) -> None:
+        """From this moment on every link has `factor` times its rate."""
+        self._rates = tuple(rate * factor for rate in self._base)
+        for link, users in enumerate(self._users):
+            if users:
+                self._changed[link] = None
 
     def finish(self, flow: int, version: int, now: float) -> bool:
         """Whether a foretold end still holds; then the flow has ended."""

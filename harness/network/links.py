@@ -8,8 +8,7 @@ message after another.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from functools import cached_property
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 
@@ -21,13 +20,28 @@ class Route(NamedTuple):
     latency_s: float
 
 
+class Change(NamedTuple):
+    """From second `at_s` on every link has `factor` times its rate."""
+
+    at_s: float
+    factor: float
+
+
 @dataclass(frozen=True)
 class Links:
-    """`rates[l]` of link l in bytes per second; `route(source, destination)` between two ranks."""
+    """`rates[l]` of link l in bytes per second; `route(source, destination)` between two ranks; `changes` of
+    the rates, the earlier ones first."""
 
     rates: tuple[float, ...]
     route: Callable[[int, int], Route]
     serial: bool = False
+    changes: tuple[Change, ...] = ()
+
+    def since(self, now_s: float) -> Links:
+        """The same links, with seconds counted from `now_s` on."""
+        past = [change for change in self.changes if change.at_s <= now_s]
+        coming = [Change(at_s - now_s, factor) for at_s, factor in self.changes if at_s > now_s]
+        return replace(self, changes=(*(Change(0.0, factor) for _, factor in past[-1:]), *coming))
 
     def multicast(self, source: int, destinations: Sequence[int]) -> Route:
         """Of a message that takes each link on its way to one destination or several once: what leaves the
@@ -35,11 +49,6 @@ class Links:
         routes = [self.route(source, destination) for destination in destinations]
         links = dict.fromkeys(link for route in routes for link in route.links)
         return Route(tuple(links), max(route.latency_s for route in routes))
-
-    @cached_property
-    def slowest(self) -> float:
-        """The lowest rate; infinite where nothing is limited."""
-        return min(self.rates, default=float("inf"))
 
 
 def unlimited() -> Links:

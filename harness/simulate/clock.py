@@ -42,8 +42,9 @@ class SimulatedClock:
     seed: int = 0
     _plans: dict[object, Plan] = field(default_factory=dict, repr=False)
 
-    def step(self, number: int, measured: StepTrace) -> StepTrace:
-        """The step as it goes on this clock, from second 0 on: its messages, with times of their own.
+    def step(self, number: int, measured: StepTrace, now_s: float = 0.0) -> StepTrace:
+        """The step as it goes on this clock, from second 0 on: its messages, with times of their own. It
+        begins at second `now_s` of the training, which matters where links change their rates.
 
         All ranks start together and update when all have all gradients: what a rank may be ahead of the
         others at the end of a step is less than a hop.
@@ -52,7 +53,8 @@ class SimulatedClock:
         for rank, own in measured.items():
             sizes = [task.coordinates for task in own.tasks]
             ready[rank], updates[rank] = self.compute.times(own.ready, own.update_s, sizes, number, rank)
-        found = self.synchronize(number, {rank: own.tasks for rank, own in measured.items()}, ready)
+        tasks = {rank: own.tasks for rank, own in measured.items()}
+        found = self._synchronize(number, tasks, ready, self.links.since(now_s))
         ends = [task.end for tasks in found.values() for task in tasks]
         synchronized = max([0.0, *ends, *(times[-1] for times in ready.values() if times)])
         return {
@@ -60,8 +62,12 @@ class SimulatedClock:
             for rank in measured
         }
 
-    def synchronize(
-        self, number: int, tasks: dict[int, tuple[TaskTrace, ...]], ready: dict[int, list[float]]
+    def _synchronize(
+        self,
+        number: int,
+        tasks: dict[int, tuple[TaskTrace, ...]],
+        ready: dict[int, list[float]],
+        links: Links,
     ) -> dict[int, tuple[TaskTrace, ...]]:
         """The buckets' synchronization, each from when its gradient is `ready` on."""
         plan = self._plan(tasks)
@@ -72,7 +78,7 @@ class SimulatedClock:
             for task in ordered
             for operation in task.operations
         ]
-        times = run(plan, self.links, work_s, begins, self._rivals(number, len(tasks)))
+        times = run(plan, links, work_s, begins, self._rivals(number, len(tasks)))
         retimed = iter(_retimed(ordered, begins, times))
         return {rank: tuple(next(retimed) for _ in tasks[rank]) for rank in sorted(tasks)}
 

@@ -43,6 +43,8 @@ class TimelineArguments(ctypes.Structure):
         *((name, ctypes.c_int64) for name in ("jobs", "size")),
         ("chunk", ctypes.c_double),
         ("first_chunks", Pointer),
+        ("changes", ctypes.c_int64),
+        *((name, Pointer) for name in ("change_at", "change_factors")),
         *((name, Pointer) for name in ("start", "end", "unfinished")),
     ]
 
@@ -62,6 +64,8 @@ def run_compiled(
         latencies=[route.latency_s for route in routes],
         rates=links.rates,
         first_chunks=[] if rivals is None else [*rivals.first, rivals.chunk],
+        change_at=[change.at_s for change in links.changes],
+        change_factors=[change.factor for change in links.changes],
     )
     if arrays is None or not (arrays["rates"] > 0).all():
         return None
@@ -82,6 +86,7 @@ def run_compiled(
         jobs=0 if rivals is None else len(rivals.first),
         size=0 if rivals is None else rivals.size,
         chunk=0 if rivals is None else rivals.chunk,
+        changes=len(links.changes),
         **{name: array.ctypes.data for name, array in arrays.items()},
     )
     call_library(engine, OPERATION, arguments, torch.device("cpu"))

@@ -4,8 +4,8 @@ A rank's communication processor works as the real one does (`transport.thread`)
 from one wait to the next, a message starts when both its ends are posted and those before it on the same
 connection are gone (two ranks have one), and a post is through when the last byte of its last message has
 arrived. A multicast starts when it is sent, whether its receivers are ready or not: they keep it until they
-ask for it, as those of AQGB's reliable broadcast do. All events of one moment are handled before rates are worked out anew.
-Numbers may be floats or fractions; the same ones come to the same ends, event by event.
+ask for it, as those of AQGB's reliable broadcast do. All events of one moment are handled before rates are
+worked out anew. Numbers may be floats or fractions; the same ones come to the same ends, event by event.
 
 What is here is the definition, for any numbers. Its twin in C++ (`compiled`) gives the same bytes.
 """
@@ -26,7 +26,7 @@ from gradwire.harness.simulate.compiled import run_compiled
 from gradwire.harness.simulate.plan import POST, WORK, Plan, Times
 from gradwire.harness.simulate.rivals import Rivals
 
-START, WORKED, FLOWN, ARRIVED, RIVAL_FLOWN, RIVAL_ARRIVED = range(6)
+START, WORKED, FLOWN, ARRIVED, RIVAL_FLOWN, RIVAL_ARRIVED, CHANGED = range(7)
 
 
 def run(
@@ -71,6 +71,7 @@ class _Engine:
         self._routes = [links.multicast(*ends) for ends in plan.routes]
         self._work_s, self._ready = work_s, ready
         self._flows, self._serial = Flows(links), links.serial
+        self._changes = links.changes
         self._rivals = None if rivals is None else rivals.begin()
         self._first_rival = len(self._sizes)
         self._heap: list[tuple[Any, int, int, int, int]] = []
@@ -98,6 +99,8 @@ class _Engine:
         if self._rivals is not None:
             for flow in self._rivals.flows:
                 self._start_rival(flow, 0)
+        for index, change in enumerate(self._changes):
+            self._push(change.at_s, CHANGED, index)
         heap, turns = self._heap, self._turns
         self._foretell(0)
         while self._running:
@@ -129,6 +132,8 @@ class _Engine:
             self._rival_flown(index, version, now)
         elif kind == RIVAL_ARRIVED:
             self._rival_arrived(index, now)
+        elif kind == CHANGED:
+            self._flows.rescale(self._changes[index].factor)
         elif kind != FLOWN or self._flows.finish(index, version, now):
             self._coming -= 1
             if kind == FLOWN:
@@ -275,8 +280,9 @@ class _Engine:
     def _absent(self, message: int) -> list[int]:
         """The ranks that have not posted their end of a message."""
         source, destinations = self._ends[self._route[message]]
-        ends = {source: self._senders[message], **dict(zip(destinations, self._receivers[message], strict=True))}
-        return [rank for rank, post in ends.items() if not self._posted[post]]
+        ends = (self._senders[message], *self._receivers[message])
+        ranks = (source, *destinations)
+        return [rank for rank, post in zip(ranks, ends, strict=True) if not self._posted[post]]
 
 
 def _receivers(plan: Plan) -> list[list[int]]:

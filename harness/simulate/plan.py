@@ -30,10 +30,10 @@ class Plan:
     `kinds[o]`, `values[o]`: what operation o is, and which post it makes or waits for. Task k has the
     operations from `first_operations[k]` to before `first_operations[k + 1]`. Thread t of the communication
     processors serves rank `ranks[t]`; it runs the tasks in `thread_tasks` from `first_tasks[t]` to before
-    `first_tasks[t + 1]`, one after another. Message m goes along `routes[route[m]]`, from a source to one or,
-    a multicast, to several destinations, and has `sizes[m]` bytes; post `senders[m]` sends it, and the posts in
-    `receivers` from `first_receivers[m]` to before `first_receivers[m + 1]` receive it, in the order of the
-    destinations.
+    `first_tasks[t + 1]`, one after another. Message m goes along `routes[route[m]]`, from a source to one
+    destination or, a multicast, to several, and has `sizes[m]` bytes; post `senders[m]` sends it, and the
+    posts in `receivers` from `first_receivers[m]` to before `first_receivers[m + 1]` receive it, in the order
+    of the destinations.
     """
 
     kinds: Column

@@ -28,7 +28,7 @@ def retimed_steps(
         step, trace = next(following, (None, None))
         if trace is None or step != row["step"]:
             raise ValueError(f"step {row['step']} has no trace")
-        timed = clock.step(row["step"], trace)
+        timed = clock.step(row["step"], trace, now)
         end = max(trace.end for trace in timed.values())
         now += end
         spans_of = [spans(own) for own in timed.values()]

@@ -24,8 +24,8 @@ STEP = re.compile(r'\{"step": (\d+),')
 """How the line of a step begins, by which it is found without reading the rest."""
 
 Program = list[Any]
-"""Per operation: `["work", [[label, share], …]]`, `["post", phase, sends, receives]`, with a `true` at its end
-where what is sent are copies, or `["wait", number]`."""
+"""Per operation: `["work", [[label, share], …]]`, `["post", phase, sends, receives]`, with a `true` at its
+end where what is sent are copies, or `["wait", number]`."""
 
 
 def trace_file(directory: Path, rank: int) -> Path:

@@ -42,6 +42,7 @@ def clock_of(run: Run) -> Retime:
     """What turns the run's trace into times: on the wall clock they are there already."""
     if not is_simulated(run):
         return lambda number, trace: trace
+    begins = {0: 0.0} | {row["step"] + 1: row["train_time_s"] for row in run.steps}
     config = OmegaConf.create(run.config)
     clock = make_clock(
         config.network,
@@ -51,4 +52,10 @@ def clock_of(run: Run) -> Retime:
         seed=config.seed,
         codec=config.codec,
     )
-    return clock.step
+
+    def on_clock(number: int, trace: StepTrace) -> StepTrace:
+        if number not in begins:
+            raise ValueError(f"{run.folder}: step {number} has a trace and no row, nor has the one before it")
+        return clock.step(number, trace, begins[number])
+
+    return on_clock

@@ -53,6 +53,8 @@ class VirtualWorld:
         self._numbers = count()
         self._arenas = {rank: Arena(device) for rank in self.ranks}
         self._tasks: dict[int, list[TaskTrace]] = {rank: [] for rank in self.ranks}
+        self.now_s = 0.0
+        """When the next step begins, on the training clock: whoever keeps that says so."""
         self.measured: StepTrace = {}
         """The last step as it was measured here, before the clock."""
         self.timed: StepTrace = {}
@@ -92,7 +94,7 @@ class VirtualWorld:
             for rank, tasks in self._tasks.items()
         }
         self._tasks = {rank: [] for rank in self.ranks}
-        self.timed = self.clock.step(step, self.measured)
+        self.timed = self.clock.step(step, self.measured, self.now_s)
         for rank, own in self.timed.items():
             if self.recorders[rank].enabled:
                 for span in spans(own):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from typing import NamedTuple
 
-from gradwire.harness.network.links import Links, Route
+from gradwire.harness.network.links import Change, Links, Route
 from gradwire.harness.simulate.plan import Plan, compile_plan
 from gradwire.harness.simulate.rivals import Rivals
 from gradwire.harness.trace.step import Message, Operation, Post, TaskTrace, Wait, Work
@@ -118,4 +118,6 @@ def _links(drawn: random.Random, numbers: Numbers, size: int) -> Links:
             if none and target != (source + 1) % size and drawn.random() < 0.3:
                 count = 0
             routes[source, target] = Route(tuple(drawn.sample(range(len(rates)), count)), numbers.seconds())
-    return Links(rates, lambda source, target: routes[source, target], serial)
+    moments = sorted({numbers.seconds() * 5 for _ in range(drawn.choice((0, 0, 1, 3)))})
+    changes = tuple(Change(at_s, drawn.choice((0.5, 1.0, 2.0, drawn.random() + 0.1))) for at_s in moments)
+    return Links(rates, lambda source, target: routes[source, target], serial, changes)

@@ -31,9 +31,12 @@ typedef struct {
   int64_t jobs, size;          // rivals: rings over `size` ranks; rank r's take route `routes` − size + r
   double chunk;                // bytes that a rival sends at a time
   const double* first_chunks;  // jobs: what is left of that at the beginning
-  double* start;               // operations
-  double* end;                 // operations
-  int64_t* unfinished;         // 1: the threads that wait for ever
+  int64_t changes;               // of the rates, the earlier ones first
+  const double* change_at;       // changes: seconds
+  const double* change_factors;  // changes: from then on every link has so many times its rate, above 0
+  double* start;                 // operations
+  double* end;                   // operations
+  int64_t* unfinished;           // 1: the threads that wait for ever
 } gradwire_timeline;
 
 GRADWIRE_API int gradwire_run_timeline(const gradwire_timeline* args);

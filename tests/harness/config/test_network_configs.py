@@ -114,6 +114,10 @@ def test_the_cells_of_a_sweep_have_clusters_of_their_own(run_py: Callable[..., i
         ("network.intra_latency_s=1", ["network.intra_latency_s=1", "no effect on network.fabric=star"]),
         ("network.oversubscription=2", ["network.oversubscription=2", "no effect"]),
         ("network.ranks_per_node=2", ["network.ranks_per_node=2", "no effect"]),
+        ("network.rate_changes=[[5,0.5],7]", ["rate_changes=[[5,0.5],7] has 7", "[[60,0.5],[120,1]]"]),
+        ("network.rate_changes=[[5,-1]]", ["has [5, -1]", "factors above 0"]),
+        ("network.rate_changes=[[5,fast]]", ["has [5, 'fast']", "not [second, factor]"]),
+        ("network.rate_changes=[[5,2],[5,3]]", ["rate_changes=[[5,2],[5,3]]", "ascending order"]),
         ("network.nics=2", ["network.nics=2", "no effect on network.fabric=star"]),
         (
             "network.fabric=two_level network.intra_rate_mbit=9 network.ranks_per_node=4 network.nics=3",

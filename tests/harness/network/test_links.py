@@ -89,15 +89,18 @@ def test_a_multicast_takes_each_link_once() -> None:
     assert unlimited().multicast(0, (1, 2)) == Route((), 0.0)
 
 
-def test_the_slowest_link() -> None:
-    assert of_two_levels(4, 2).slowest == 10
-    assert unlimited().slowest == float("inf")
-
-
 def test_a_rate_in_mbit_counts_payload() -> None:
     network = OmegaConf.create(
-        {"name": "simulated", "fabric": "star", "rate_mbit": 80.0, "efficiency": 0.5, "latency_s": 0.25}
+        {
+            "name": "simulated",
+            "fabric": "star",
+            "rate_mbit": 80.0,
+            "efficiency": 0.5,
+            "latency_s": 0.25,
+            "rate_changes": [[3, 0.5], [4.5, 2]],
+        }
     )
     assert make_links(network, 2).rates == (5e6,) * 4
+    assert make_links(network, 2).changes == ((3, 0.5), (4.5, 2))
     paced = OmegaConf.create({"name": "paced", "rate_mbit": 80.0, "latency_s": 0.25})
     assert make_links(paced, 2).rates == (10e6,) * 2
