@@ -8,9 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from gradwire.harness.allreduce.summary import AllReduceSummary, Spread
-from gradwire.harness.record.directory import is_done
-from gradwire.harness.record.finite_json import dumps
-from gradwire.harness.report.tables import Table, number, render_markdown, render_remark, render_text
+from gradwire.harness.report.page import finished, page_markdown, page_text, write_page
+from gradwire.harness.report.tables import Table, number
 
 FILE = "allreduce.json"
 BASELINE = "bf16"
@@ -41,26 +40,20 @@ class AllReduceComparison:
     @property
     def text(self) -> str:
         """For a terminal."""
-        return "\n\n".join([*map(render_text, self.tables), *map(render_remark, [*NOTES, *self.left_out])])
+        return page_text(self.tables, [*NOTES, *self.left_out], between="\n\n")
 
     @property
     def markdown(self) -> str:
-        notes = "\n".join(f"- {line}" for line in [*NOTES, *self.left_out])
-        return "\n\n".join([*map(render_markdown, self.tables), "### Notes", notes]) + "\n"
+        return page_markdown(self.tables, [*NOTES, *self.left_out])
 
 
 def compare(folders: Sequence[Path], output: Path) -> AllReduceComparison:
     """Writes table.md, table.csv and table.json to `output`; ValueError when nothing is done."""
-    done = [folder for folder in folders if is_done(folder)]
-    left_out = [f"{folder.name}: not finished, left out" for folder in folders if folder not in done]
-    if not done:
-        raise ValueError(f"nothing to compare, no run is done: {'; '.join(left_out) or 'no folder given'}")
+    done, left_out = finished(folders)
     found = [AllReduceSummary.from_json((folder / FILE).read_text()) for folder in done]
     comparison = AllReduceComparison(found, left_out)
-    output.mkdir(parents=True, exist_ok=True)
-    (output / "table.md").write_text(comparison.markdown)
     rows = [_row(one, found) for one in found]
-    (output / "table.json").write_text(dumps({"rows": rows, "left_out": left_out}, indent=1) + "\n")
+    write_page(output, comparison.markdown, rows, left_out)
     with (output / "table.csv").open("w", newline="") as file:
         writer = csv.DictWriter(file, list(rows[0]))
         writer.writeheader()

@@ -10,12 +10,11 @@ from typing import Any, cast
 
 from omegaconf import DictConfig, OmegaConf
 
-from gradwire.harness.record.directory import is_done
-from gradwire.harness.record.finite_json import dumps
 from gradwire.harness.record.writer import CONFIG, SUMMARY
 from gradwire.harness.replay.summary import ReplaySummary
 from gradwire.harness.report.configs import Settings, covered, flatten, labels
-from gradwire.harness.report.tables import Table, number, render_markdown, render_remark, render_text
+from gradwire.harness.report.page import finished, page_markdown, page_text, write_page
+from gradwire.harness.report.tables import Table, number
 
 SUBJECT = ("gradients", "topology", "cluster")
 """What a codec is tried on; everything else in a configuration belongs to the codec."""
@@ -66,12 +65,11 @@ class ReplayComparison:
     @property
     def text(self) -> str:
         """For a terminal."""
-        return "\n\n".join([*map(render_text, self.tables), *map(render_remark, [*NOTES, *self.left_out])])
+        return page_text(self.tables, [*NOTES, *self.left_out], between="\n\n")
 
     @property
     def markdown(self) -> str:
-        notes = "\n".join(f"- {line}" for line in [*NOTES, *self.left_out])
-        return "\n\n".join([*map(render_markdown, self.tables), "### Notes", notes]) + "\n"
+        return page_markdown(self.tables, [*NOTES, *self.left_out])
 
 
 NOTES = (
@@ -90,16 +88,10 @@ def compare_replays(folders: Sequence[Path], output: Path, axes: Sequence[str] =
     """
     from gradwire.harness.replay.plots import plot_comparison
 
-    done = [folder for folder in folders if is_done(folder)]
-    left_out = [f"{folder.name}: not finished, left out" for folder in folders if folder not in done]
-    if not done:
-        raise ValueError(f"nothing to compare, no replay is done: {'; '.join(left_out) or 'no folder given'}")
+    done, left_out = finished(folders, "replay")
     comparison = ReplayComparison(_load(done, axes), left_out)
-    output.mkdir(parents=True, exist_ok=True)
-    (output / "table.md").write_text(comparison.markdown)
+    write_page(output, comparison.markdown, [asdict(replay) for replay in comparison.replays], left_out)
     _write_csv(comparison.replays, output / "table.csv")
-    rows = [asdict(replay) for replay in comparison.replays]
-    (output / "table.json").write_text(dumps({"rows": rows, "left_out": left_out}, indent=1) + "\n")
     plot_comparison(comparison, output)
     return comparison
 

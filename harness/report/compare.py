@@ -11,10 +11,11 @@ from gradwire.harness.record.finite_json import dumps
 from gradwire.harness.report.configs import check_comparable
 from gradwire.harness.report.groups import Group, baseline_of, group_runs
 from gradwire.harness.report.notes import notes
+from gradwire.harness.report.page import page_markdown, page_text
 from gradwire.harness.report.rows import Row, Spread, group_targets, make_row
 from gradwire.harness.report.runs import Run, load_run
-from gradwire.harness.report.sections import sections, tables
-from gradwire.harness.report.tables import render_markdown, render_remark, render_text
+from gradwire.harness.report.sections import sections, tables_of
+from gradwire.harness.report.tables import Table
 
 
 @dataclass(frozen=True)
@@ -27,17 +28,17 @@ class Comparison:
     files: list[Path] = field(default_factory=list)
 
     @property
+    def tables(self) -> list[Table]:
+        return [table for section in sections(self.rows) for table in tables_of(section)]
+
+    @property
     def text(self) -> str:
         """For a terminal: at most 140 columns, longer paths excepted."""
-        blocks = [render_text(table) for section in sections(self.rows) for table in tables(section)]
-        remarks = "\n".join(map(render_remark, [*self.notes, *self.left_out]))
-        return "\n\n".join([*blocks, remarks])
+        return page_text(self.tables, [*self.notes, *self.left_out])
 
     @property
     def markdown(self) -> str:
-        blocks = [render_markdown(table) for section in sections(self.rows) for table in tables(section)]
-        remarks = "\n".join(f"- {line}" for line in [*self.notes, *self.left_out])
-        return "\n\n".join([*blocks, "### Notes", remarks]) + "\n"
+        return page_markdown(self.tables, [*self.notes, *self.left_out])
 
 
 def compare(folders: Sequence[str | Path], output: str | Path, axes: Sequence[str] = ()) -> Comparison:

@@ -30,7 +30,7 @@ def sections(rows: Sequence[Row]) -> list[Section]:
     return result
 
 
-def tables(section: Section) -> list[Table]:
+def tables_of(section: Section) -> list[Table]:
     """All tables of one section."""
     _, _, rows = section
     result = [result_table(section), step_table(section)]

@@ -6,7 +6,8 @@ import math
 from collections.abc import Sequence
 from statistics import median
 
-from gradwire.harness.report.tables import Table, number, render_remark, render_text
+from gradwire.harness.report.page import page_text
+from gradwire.harness.report.tables import Table, number
 from gradwire.harness.statistics.collect import Statistics
 from gradwire.harness.statistics.norms import GroupNorms
 from gradwire.harness.statistics.smoothing import GROUP, POINTS, Coordinates
@@ -36,8 +37,7 @@ def text(statistics: Statistics, heading: str) -> str:
         smoothing_table(statistics),
     ]
     matrices = [matrices_table(statistics)] if statistics.entropy.matrices else []
-    blocks = [heading, *map(render_text, [*tables, *matrices]), "\n".join(map(render_remark, NOTES))]
-    return "\n\n".join(blocks)
+    return f"{heading}\n\n{page_text([*tables, *matrices], NOTES)}"
 
 
 def summary_table(statistics: Statistics) -> Table:
