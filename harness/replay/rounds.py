@@ -69,7 +69,7 @@ class Replay:
             for bucket, layout in enumerate(self._layouts)
         ]
         return [
-            (0.0, str(round.layout.uid), synchronization(codec, x, round, check_hashes))
+            (0.0, synchronization(codec, x, round, check_hashes))
             for round, x in zip(rounds, self._buckets[rank], strict=True)
         ]
 

@@ -28,8 +28,8 @@ from gradwire.harness.transport.local import LocalChannel, Mailboxes, run_local
 from gradwire.harness.transport.task import Task
 from gradwire.harness.world.interface import Collective, Result
 
-TimedCollective = tuple[float, str, Collective[Any]]
-"""(ready time in seconds of the step, name of the bucket, what to run)"""
+TimedCollective = tuple[float, Collective[Any]]
+"""(ready time in seconds of the step, what to run)"""
 
 
 class VirtualWorld:
@@ -110,7 +110,7 @@ class VirtualWorld:
         """A step of nothing but collectives: the same number of them on each rank, in the same order."""
         results: dict[int, list[Any]] = {rank: [] for rank in self.ranks}
         for bucket in range(len(collectives[0])):
-            given = {rank: (own[bucket][0], own[bucket][2]) for rank, own in collectives.items()}
+            given = {rank: own[bucket] for rank, own in collectives.items()}
             for rank, result in self.run_bucket(given, coordinates=1).items():
                 results[rank].append(result)
         self.end_step(step)

@@ -72,7 +72,7 @@ class Cluster:
         for index, (layout, xs) in enumerate(buckets):
             round = Round(self.steps, layout, rank, len(self.codecs), self.seed, index)
             run = synchronization(self.codecs[rank], xs[rank], round, check_hashes=True)
-            collectives.append((0.0, f"bucket{index}", run))
+            collectives.append((0.0, run))
         return collectives
 
     def train(self, steps: int) -> list[list[Tensor]]:

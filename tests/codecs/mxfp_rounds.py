@@ -42,7 +42,6 @@ class Cluster:
             rank: [
                 (
                     0.0,
-                    f"bucket{index}",
                     synchronization(
                         self.codecs[rank],
                         bucket[rank],

@@ -80,7 +80,7 @@ class Cluster:
         layouts = [layout_of({name: by_rank[0][name] for name in names}) for names in parts]
         collectives = {
             rank: [
-                (0.0, f"bucket{index}", self._synchronization(rank, index, layout, gradients))
+                (0.0, self._synchronization(rank, index, layout, gradients))
                 for index, layout in enumerate(layouts)
             ]
             for rank, gradients in enumerate(by_rank)

@@ -18,7 +18,7 @@ from gradwire.codecs.sums import SliceCoder
 from gradwire.harness.collective.collectives import Fabric
 from gradwire.harness.parallel.synchronize import synchronization
 from gradwire.harness.topology.registry import make_schedule
-from gradwire.harness.world.virtual import VirtualWorld
+from gradwire.harness.world.virtual import TimedCollective, VirtualWorld
 
 CPU = torch.device("cpu")
 
@@ -47,10 +47,10 @@ class Cluster:
         assert all(torch.equal(as_bytes(x), as_bytes(copy)) for x, copy in zip(xs, copies, strict=True))
         return means[0][0]
 
-    def _collective(self, rank: int, x: Tensor) -> tuple[float, str, Any]:
+    def _collective(self, rank: int, x: Tensor) -> TimedCollective:
         layout = Layout.flat(x.numel(), "bucket")
         round = Round(self.next_step, layout, rank, len(self.codecs), self.seed)
-        return 0.0, "bucket", synchronization(self.codecs[rank], x, round, check_hashes=True)
+        return 0.0, synchronization(self.codecs[rank], x, round, check_hashes=True)
 
     def bytes_sent(self) -> int:
         """By all ranks so far, without the hashes that are compared."""

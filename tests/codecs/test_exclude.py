@@ -53,8 +53,7 @@ def synchronize(
         return synchronization(codecs[rank], xs[bucket][rank], round, check_hashes=True)
 
     tasks = {
-        rank: [(0.0, f"bucket{bucket}", collective(rank, bucket)) for bucket in range(len(layouts))]
-        for rank in range(WORKERS)
+        rank: [(0.0, collective(rank, bucket)) for bucket in range(len(layouts))] for rank in range(WORKERS)
     }
     results = world.run_step(tasks)
     traffic = world.traffic[0].by_phase

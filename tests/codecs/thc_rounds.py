@@ -34,9 +34,7 @@ def synchronize(
     codecs = [THC(**options) for _ in xs]
     copies = [x.clone() for x in xs]
     collectives = {
-        round.rank: [
-            (0.0, "bucket", synchronization(codecs[round.rank], xs[round.rank], round, check_hashes=True))
-        ]
+        round.rank: [(0.0, synchronization(codecs[round.rank], xs[round.rank], round, check_hashes=True))]
         for round in rounds(xs, step)
     }
     results = world.run_step(collectives)

@@ -84,7 +84,6 @@ def synchronize_virtually(
         rank: [
             (
                 0.0,
-                f"bucket{numel}",
                 synchronization(
                     codecs[rank],
                     gradients(rank, numel),

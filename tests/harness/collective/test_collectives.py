@@ -195,7 +195,6 @@ def test_more_buckets_in_flight_do_not_slow_the_simulated_clock() -> None:
             rank: [
                 (
                     10.0 * (index + 1),  # simulated: a busy machine is no reason for seconds
-                    f"bucket{index}",
                     synchronization(
                         make_codec("fp32"),
                         gradients(rank, numel),
