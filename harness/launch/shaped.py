@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
 from gradwire.harness.models.build import build_model
 from gradwire.harness.network.shaped.links import LinkSpeed
 from gradwire.harness.network.shaped.shaped import ShapedNetwork
-from gradwire.harness.record.files import write_atomically
+from gradwire.harness.record.attempts import Attempts
+from gradwire.harness.record.networks import read_networks, write_networks
 
-FILE = "network.json"
 OFFLINE = "HF_HUB_OFFLINE"
 
 
@@ -25,31 +23,36 @@ OFFLINE = "HF_HUB_OFFLINE"
 def shaped_network(config: DictConfig, directory: Path) -> Iterator[ShapedNetwork | None]:
     """The links of `network=shaped`, with their rivals, while the block lasts; None on any other network.
 
-    What a link carries is measured while it is idle and left in `directory`, and in the end what the rivals
-    had of it. Raises ValueError if the network cannot be made.
+    What a link carries is measured while it is idle and left in `directory` beside what earlier attempts
+    found, and in the end what the rivals had of it. Raises ValueError if the network cannot be made.
     """
     if config.network.name != "shaped":
         yield None
         return
     fetch_weights(config)
+    earlier, attempt = read_networks(directory), Attempts.read(directory)
     speed = LinkSpeed(config.network.rate_mbit, config.network.queue_kb)
     with ShapedNetwork(config.cluster.workers, speed) as network:
         found = {
+            "from_step": attempt.from_step if attempt else 0,
             "rate_mbit": speed.rate_mbit,
             "queue_kb": speed.queue_kb,
             "goodput_mbit": network.measure_goodput(),
             "congestion_control": network.congestion_control,
             "rivals": config.network.rivals,
-            "rival_goodput_mbit": list[float](),
         }
-        _record(directory, found)
-        with _without_hub(), _rivals(config, network, directory, found):
+
+        def record(rival_goodput_mbit: Sequence[float]) -> None:
+            write_networks(directory, [*earlier, {**found, "rival_goodput_mbit": list(rival_goodput_mbit)}])
+
+        record([])
+        with _without_hub(), _rivals(config, network, record):
             yield network
 
 
 @contextmanager
 def _rivals(
-    config: DictConfig, network: ShapedNetwork, directory: Path, found: Mapping[str, Any]
+    config: DictConfig, network: ShapedNetwork, record: Callable[[Sequence[float]], None]
 ) -> Iterator[None]:
     if not config.network.rivals:
         yield
@@ -59,7 +62,7 @@ def _rivals(
         yield
     finally:
         with contextlib.suppress(OSError):  # a full disk may be what ended the run
-            _record(directory, {**found, "rival_goodput_mbit": network.stop_rivals()})
+            record(network.stop_rivals())
 
 
 def fetch_weights(config: DictConfig) -> None:
@@ -83,7 +86,3 @@ def _without_hub() -> Iterator[None]:
             del os.environ[OFFLINE]
         else:
             os.environ[OFFLINE] = before
-
-
-def _record(directory: Path, found: Mapping[str, Any]) -> None:
-    write_atomically(directory / FILE, json.dumps(found, indent=1) + "\n")

@@ -28,6 +28,12 @@ class Attempts:
         return f"{self.attempts[-1]['code_hash']} on PyTorch {self.attempts[-1]['torch']}"
 
     @property
+    def from_step(self) -> int:
+        """The step after which the last attempt began."""
+        step: int = self.attempts[-1]["from_step"]
+        return step
+
+    @property
     def resumed_after(self) -> list[int]:
         """The steps after which the run was continued."""
         return [attempt["from_step"] for attempt in self.attempts[1:]]

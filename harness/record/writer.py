@@ -14,6 +14,7 @@ from gradwire.harness.record.attempts import FILE as ATTEMPTS
 from gradwire.harness.record.attempts import Attempts
 from gradwire.harness.record.directory import DONE, FAILED, TRACEBACKS, forget_failure
 from gradwire.harness.record.files import write_atomically
+from gradwire.harness.record.networks import FILE as NETWORKS
 from gradwire.harness.record.rows import Row, append_rows, cut_rows, flush_rows, read_rows
 from gradwire.harness.record.summary import Summary
 from gradwire.harness.trace.files import FOLDER as TRACES
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 
 CONFIG, STEPS, EVALUATIONS, SUMMARY = "config.yaml", "steps.jsonl", "evals.jsonl", "summary.json"
 WEIGHTS = "checkpoint"
-RECORD_FILES = (DONE, CONFIG, STEPS, EVALUATIONS, SUMMARY, ATTEMPTS)
+RECORD_FILES = (DONE, CONFIG, STEPS, EVALUATIONS, SUMMARY, ATTEMPTS, NETWORKS)
 
 
 class IncompleteRecordError(ValueError):

@@ -26,6 +26,7 @@ from gradwire.harness.config.network_names import network_text
 from gradwire.harness.measure.wire import wire_bits
 from gradwire.harness.parallel.ddp_setup import make_configured_codec
 from gradwire.harness.record.files import write_atomically
+from gradwire.harness.record.networks import read_networks
 from gradwire.harness.record.once import done_at_once
 from gradwire.harness.record.provenance import provenance
 from gradwire.harness.replay.checks import check_count
@@ -133,15 +134,12 @@ def _real(config: DictConfig, directory: Path) -> tuple[list[list[float]], float
     from gradwire.harness.allreduce.rank import measure_rank
     from gradwire.harness.launch.ranks import run_ranks
     from gradwire.harness.launch.scratch import scratch_folder
-    from gradwire.harness.launch.shaped import FILE as NETWORK
 
     with scratch_folder() as folder:
         run_ranks(measure_rank, (config, folder, folder / "rendezvous"), config, directory, folder)
         rows: list[list[float]] = json.loads((folder / MEASURED).read_text())
-    described: dict[str, Any] = {}
-    if config.network.name == "shaped":
-        described = json.loads((directory / NETWORK).read_text())
-    return rows, described.get("goodput_mbit")
+    goodput = read_networks(directory)[-1]["goodput_mbit"] if config.network.name == "shaped" else None
+    return rows, goodput
 
 
 def _over_ranks(rows: Sequence[Sequence[float]]) -> tuple[list[float], list[float], int]:

@@ -111,11 +111,15 @@ def test_a_cut_link_ends_the_run_and_the_same_command_goes_on(
     assert "continuing after step" in resumed.stdout
     assert outcome(directory) == undisturbed
     assert not left_behind(directory)
-    network = json.loads((directory / "network.json").read_text())
-    (rival,) = network.pop("rival_goodput_mbit")
-    assert 0 < rival < 100
-    assert 70 < network.pop("goodput_mbit") < 100
-    assert network == {"rate_mbit": 100, "queue_kb": 256, "congestion_control": "reno", "rivals": 1}
+    attempts = json.loads((directory / "run.json").read_text())["attempts"]
+    networks = json.loads((directory / "network.json").read_text())
+    assert [network.pop("from_step") for network in networks] == [one["from_step"] for one in attempts]
+    assert len(networks) == 2
+    for network in networks:
+        (rival,) = network.pop("rival_goodput_mbit")
+        assert 0 < rival < 100
+        assert 70 < network.pop("goodput_mbit") < 100
+        assert network == {"rate_mbit": 100, "queue_kb": 256, "congestion_control": "reno", "rivals": 1}
 
 
 ENDS: list[tuple[Harm, int, str]] = [

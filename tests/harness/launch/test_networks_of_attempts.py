@@ -1,0 +1,95 @@
+"""`network.json` has an entry for each attempt of the run that `run.json` tells of, and of no other run."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from omegaconf import DictConfig
+from tiny import TINY_MODEL
+
+from gradwire.harness.config.compose import compose
+from gradwire.harness.launch import shaped
+from gradwire.harness.record.networks import FILE, read_networks
+from gradwire.harness.record.writer import begin_record, continue_record
+
+OLD = {"rate_mbit": 100.0, "queue_kb": 256, "goodput_mbit": 95.0, "rivals": 0, "rival_goodput_mbit": []}
+
+
+class Links:
+    """Stands for a network; what its links carry differs from one to the next."""
+
+    made = 0
+    congestion_control = "reno"
+
+    def __init__(self, ranks: int, speed: object) -> None:
+        Links.made += 1
+
+    def __enter__(self) -> Links:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def measure_goodput(self) -> float:
+        return 90.0 + Links.made
+
+    def start_rivals(self, jobs: int, megabytes: float) -> None:
+        pass
+
+    def stop_rivals(self) -> list[float]:
+        return [10.0 * Links.made]
+
+
+@pytest.fixture
+def settings(monkeypatch: pytest.MonkeyPatch) -> DictConfig:
+    monkeypatch.setattr(Links, "made", 0)
+    monkeypatch.setattr(shaped, "ShapedNetwork", Links)
+    return compose([*TINY_MODEL, "network=shaped", "network.rivals=1"])
+
+
+def attempt(settings: DictConfig, directory: Path) -> list[dict[str, Any]]:
+    """What the file says while the ranks are at work."""
+    with shaped.shaped_network(settings, directory):
+        return read_networks(directory)
+
+
+def test_a_resumed_run_keeps_what_each_attempt_found(settings: DictConfig, tmp_path: Path) -> None:
+    begin_record(tmp_path, settings)
+    (first,) = attempt(settings, tmp_path)
+    assert first["rival_goodput_mbit"] == [], "not known before the end"
+    continue_record(tmp_path, settings, 6)
+    with pytest.raises(KeyboardInterrupt), shaped.shaped_network(settings, tmp_path):
+        raise KeyboardInterrupt
+    found = read_networks(tmp_path)
+    assert [one["from_step"] for one in found] == [0, 6]
+    assert [one["goodput_mbit"] for one in found] == [91, 92]
+    assert [one["rival_goodput_mbit"] for one in found] == [[10], [20]]
+
+
+def test_a_run_that_starts_over_forgets_the_others(settings: DictConfig, tmp_path: Path) -> None:
+    begin_record(tmp_path, settings)
+    attempt(settings, tmp_path)
+    begin_record(tmp_path, settings)
+    assert read_networks(tmp_path) == []
+    assert [one["goodput_mbit"] for one in attempt(settings, tmp_path)] == [92]
+
+
+def test_files_of_older_versions_have_the_last_attempt(settings: DictConfig, tmp_path: Path) -> None:
+    begin_record(tmp_path, settings)
+    (tmp_path / FILE).write_text(json.dumps(OLD))
+    assert read_networks(tmp_path) == [OLD]
+    continue_record(tmp_path, settings, 6)
+    old, new = attempt(settings, tmp_path)
+    assert old == OLD
+    assert new["from_step"] == 6
+
+
+def test_a_file_that_cannot_be_read_is_named(settings: DictConfig, tmp_path: Path) -> None:
+    begin_record(tmp_path, settings)
+    (tmp_path / FILE).write_text("[")
+    with pytest.raises(ValueError, match=rf"{FILE} cannot be read .*; resume=never starts over$"):
+        attempt(settings, tmp_path)
+    assert Links.made == 0
