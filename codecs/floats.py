@@ -5,6 +5,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+SMALLEST_EXPONENT, LARGEST_EXPONENT = 27, 254
+"""Exponent fields of 2⁻¹⁰⁰ and of the largest numbers: groups of coordinates are scaled by none beyond."""
+
 
 def constant(value: float, like: Tensor) -> Tensor:
     """`value` as a float32 scalar tensor on the device of `like`.
@@ -18,6 +21,25 @@ def constant(value: float, like: Tensor) -> Tensor:
 def power_of_two(field: Tensor) -> Tensor:
     """2^(field − 127) as float32, exactly; `field` int32 in [1, 254]."""
     return (field << 23).view(torch.float32)
+
+
+def exponents(magnitudes: Tensor) -> Tensor:
+    """Exponent field of non-negative float32, limited to [27, 254]: int32, same shape."""
+    return (magnitudes.view(torch.int32) >> 23).clamp_(SMALLEST_EXPONENT, LARGEST_EXPONENT)
+
+
+def normalizers(field: Tensor) -> Tensor:
+    """The powers of two that bring magnitudes of these exponents into [2, 4), smaller ones below.
+
+    They and their inverses are normal numbers, and scaling by them is exact: what is computed from scaled
+    values neither overflows nor vanishes, and scaling a gradient by 2^k changes no bit of it.
+    """
+    return power_of_two(255 - field)
+
+
+def restorers(field: Tensor) -> Tensor:
+    """What undoes `normalizers`."""
+    return power_of_two(field - 1)
 
 
 def fold(x: Tensor) -> Tensor:

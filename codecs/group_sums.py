@@ -1,11 +1,11 @@
-"""Sums and magnitudes of groups of coordinates that neither overflow nor vanish, the same bits everywhere."""
+"""Sums and largest magnitudes of groups of coordinates, the same bits everywhere."""
 
 from __future__ import annotations
 
 import torch
 from torch import Tensor
 
-from gradwire.codecs.floats import fold, power_of_two
+from gradwire.codecs.floats import fold
 
 NEIGHBOURS = 16
 """Coordinates that are added first."""
@@ -13,27 +13,10 @@ NEIGHBOURS = 16
 _ROW, _TILE = 32, 256
 """Sums of neighbours that are added next, and those of which there are several only if a group is longer."""
 
-_SMALLEST_EXPONENT, _LARGEST_EXPONENT = 27, 254
-
 
 def largest_magnitudes(rows: Tensor) -> Tensor:
     """(groups, 1) from (groups, group) float32; NaN where a coordinate is NaN."""
     return rows.abs().amax(dim=1, keepdim=True)
-
-
-def exponents(largest: Tensor) -> Tensor:
-    """Exponent field of finite non-negative float32, limited to [27, 254]: int32, same shape."""
-    return (largest.view(torch.int32) >> 23).clamp_(_SMALLEST_EXPONENT, _LARGEST_EXPONENT)
-
-
-def normalizers(field: Tensor) -> Tensor:
-    """The powers of two that bring magnitudes of these exponents into [2, 4), smaller ones below."""
-    return power_of_two(255 - field)
-
-
-def restorers(field: Tensor) -> Tensor:
-    """What undoes `normalizers`."""
-    return power_of_two(field - 1)
 
 
 def group_sums(rows: Tensor) -> Tensor:

@@ -8,7 +8,8 @@ import torch
 from torch import Tensor
 
 from gradwire.codecs.checks import check_choice
-from gradwire.codecs.group_sums import exponents, group_sums, largest_magnitudes, normalizers, restorers
+from gradwire.codecs.floats import exponents, normalizers, restorers
+from gradwire.codecs.group_sums import group_sums, largest_magnitudes
 from gradwire.codecs.groups import GROUP_SIZES, GroupCoder
 from gradwire.codecs.interface import About, LossyHopCodec, Round
 from gradwire.codecs.kernels.operators import operator

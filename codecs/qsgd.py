@@ -11,8 +11,8 @@ from torch import Tensor
 from gradwire.codecs.checks import check_choice, check_range
 from gradwire.codecs.coordinate_bits import CoordinateBits
 from gradwire.codecs.feedback import feedback_diverges
-from gradwire.codecs.floats import constant
-from gradwire.codecs.group_sums import exponents, group_sums, largest_magnitudes, normalizers, restorers
+from gradwire.codecs.floats import constant, exponents, normalizers, restorers
+from gradwire.codecs.group_sums import group_sums, largest_magnitudes
 from gradwire.codecs.groups import GROUP_SIZES, GroupCoder
 from gradwire.codecs.interface import About, Layout, LossyHopCodec, Round
 from gradwire.codecs.kernels.operators import operator

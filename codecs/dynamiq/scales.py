@@ -5,12 +5,12 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from gradwire.codecs.dynamiq.blocks import SMALLEST_EXPONENT
 from gradwire.codecs.dynamiq.values import Parameter, as_tensor
-from gradwire.codecs.floats import constant
+from gradwire.codecs.floats import SMALLEST_EXPONENT, constant
 
 _NAN = 0x7FC0
 _LARGEST = 0x7F7F
+# What has a maximum below is sent as zeros: there is no scaling further down.
 _SMALLEST_BITS = SMALLEST_EXPONENT << 23
 
 

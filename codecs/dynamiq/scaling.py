@@ -13,7 +13,6 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from gradwire.codecs.dynamiq.blocks import normalizer
 from gradwire.codecs.dynamiq.format import Format
 from gradwire.codecs.dynamiq.message import Tile
 from gradwire.codecs.dynamiq.scales import (
@@ -23,7 +22,7 @@ from gradwire.codecs.dynamiq.scales import (
     stochastic_group_scales,
     super_group_scale,
 )
-from gradwire.codecs.floats import constant
+from gradwire.codecs.floats import constant, exponents, normalizers
 
 ScaleRounding = Literal["stochastic", "ceil"]
 
@@ -60,7 +59,7 @@ def _hierarchical(
     maximum: Tensor, pattern: Tensor, noise: Tensor, rounding: ScaleRounding, tile: Tile
 ) -> Scaling:
     value = scale_value(pattern)[:, None]
-    factor = normalizer(value)
+    factor = normalizers(exponents(value))
     maximum, scale = maximum * factor, value * factor
     silent = (maximum < _SMALLEST_GROUP) | (pattern == 0)[:, None] | ~value.isfinite()
 
@@ -79,7 +78,7 @@ def _bf16(maximum: Tensor, noise: Tensor, rounding: ScaleRounding, tile: Tile) -
     stochastic = rounding == "stochastic"
     pattern = rounded_scale(maximum, noise.to(torch.int32) if stochastic else 0xFFFF)
     value = scale_value(pattern)
-    factor = normalizer(value)
+    factor = normalizers(exponents(value))
     tile.group_scales.copy_(pattern)
     reference = (maximum if stochastic else value) * factor
     return Scaling(factor, reference, (pattern == 0) | ~value.isfinite())

@@ -11,8 +11,8 @@ from torch import Tensor
 
 from gradwire.codecs.backends import library_for
 from gradwire.codecs.dynamiq import statistics_compiled as compiled
-from gradwire.codecs.dynamiq.blocks import SUPER_GROUP, TILE, exponent, num_super_groups, to_super_groups
-from gradwire.codecs.floats import constant, fold, power_of_two
+from gradwire.codecs.dynamiq.blocks import SUPER_GROUP, TILE, num_super_groups, to_super_groups
+from gradwire.codecs.floats import constant, exponents, fold, normalizers, power_of_two
 from gradwire.codecs.kernels.operators import operator
 
 TRAVEL_EXPONENT = 8
@@ -42,8 +42,8 @@ def write_statistics(x: Tensor, mean: Tensor, norm: Tensor) -> None:
     rows = to_super_groups(x)
     for start in range(0, rows.shape[0], TILE):
         tile = rows[start : start + TILE]
-        field = exponent(tile.abs().amax(dim=1))
-        scaled = tile * power_of_two(255 - field)[:, None]
+        field = exponents(tile.abs().amax(dim=1))
+        scaled = tile * normalizers(field)[:, None]
         back = power_of_two(field - (1 + TRAVEL_EXPONENT))
         count = torch.full_like(back, SUPER_GROUP)
         if start + TILE >= rows.shape[0]:

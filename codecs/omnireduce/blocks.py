@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from gradwire.codecs.backends import library_for
-from gradwire.codecs.floats import fold, power_of_two
+from gradwire.codecs.floats import exponents, fold, normalizers, restorers
 from gradwire.codecs.kernels.operators import operator
 from gradwire.codecs.omnireduce import compiled
 
@@ -18,9 +18,6 @@ PARTIAL_SUMS = 32
 
 _PIECE = 1 << 18
 """Coordinates squared at a time: temporaries of 1 MiB."""
-
-# Exponent fields that a tile is scaled by: below the first, squares scaled by it are normal numbers still.
-_SMALLEST_EXPONENT, _LARGEST_EXPONENT = 27, 254
 
 
 def num_blocks(numel: int, block: int) -> int:
@@ -77,10 +74,9 @@ def _tile_energies(tiles: Tensor) -> Tensor:
     """(blocks, tiles) float64. With m a power of two near the tile's largest magnitude: m²·Σ(x/m)², the sum
     in float32, the product exact."""
     rows = tiles.flatten(0, 1)
-    largest = rows.abs().amax(dim=1).view(torch.int32)
-    field = (largest >> 23).clamp_(_SMALLEST_EXPONENT, _LARGEST_EXPONENT)
-    squares = fold((rows * power_of_two(255 - field)[:, None]).square_())
-    scale = power_of_two(field - 1).double()
+    field = exponents(rows.abs().amax(dim=1))
+    squares = fold((rows * normalizers(field)[:, None]).square_())
+    scale = restorers(field).double()
     return (squares.double() * scale * scale).view(tiles.shape[:2])
 
 
