@@ -18,7 +18,7 @@ struct Finish {
 class Flows {
  public:
   Flows(int64_t flows, int64_t lanes, int64_t links, const double* rates)
-      : base_(rates, rates + links), rates_(base_), states_((size_t)flows), users_((size_t)links), queues_((size_t)lanes), is_taken_((size_t)lanes),
+      : base_(rates), rates_(rates, rates + links), states_((size_t)flows), users_((size_t)links), queues_((size_t)lanes), is_taken_((size_t)lanes),
         is_changed_((size_t)links), link_seen_((size_t)links), max_min_(links) {}
 
   void start(int64_t flow, int64_t lane, Numbers route, double bytes, double now) {
@@ -164,7 +164,7 @@ class Flows {
     found_.push_back({now + (state.left > 0 ? state.left : 0) / rate, flow, state.version});
   }
 
-  const std::vector<double> base_;
+  const double* base_;
   std::vector<double> rates_;
   std::vector<State> states_;
   std::vector<std::vector<int64_t>> users_;  // of each link, in the order in which they came

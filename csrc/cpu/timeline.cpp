@@ -45,7 +45,8 @@ class Messages {
 class Engine {
  public:
   explicit Engine(const gradwire_timeline& args)
-      : args_(args), sent_(args.messages, args.posts, [&](int64_t message) { return Numbers{args.senders + message, 1}; }),
+      : args_(args),
+        sent_(args.messages, args.posts, [&](int64_t message) { return Numbers{args.senders + message, 1}; }),
         received_(args.messages, args.posts, [&](int64_t message) { return receivers_of(message); }), rivals_(args), flows_(args.messages + rivals_.flows(), std::max(args.links, args.routes + rivals_.flows()), args.links, args.rates),
         open_((size_t)args.posts),
         posted_((size_t)args.posts), waiting_((size_t)args.posts, -1), next_task_(args.first_tasks, args.first_tasks + args.threads),
@@ -272,7 +273,8 @@ bool is_sound(const gradwire_timeline& args) {
   for (int64_t link = 0; link < args.links; ++link)
     if (!(args.rates[link] > 0)) return false;
   for (int64_t index = 0; index < args.changes; ++index)
-    if (!(args.change_factors[index] > 0)) return false;
+    for (int64_t link = 0; link < args.links; ++link)
+      if (!(args.rates[link] * args.change_factors[index] > 0)) return false;
   return args.unfinished && args.size <= args.routes && (args.jobs == 0 || (args.size >= 2 && args.chunk > 0));
 }
 

@@ -49,13 +49,14 @@ def model(config: DictConfig, clock: SimulatedClock) -> Modelled:
     size, device = config.cluster.workers, torch.device(config.cluster.device)
     fabric = Fabric(lambda ranks: make_schedule(config.topology.name, ranks), pieces=config.overlap.pieces)
     world = VirtualWorld(size, fabric, device, clock=clock)
-    seconds, codec_s, sent = [], [], 0
+    seconds, codec_s, sent = list[float](), list[float](), 0
     with backend(config.kernels.name):
         rounds = {rank: Rounds(config, rank, device) for rank in world.ranks}
         for number in range(WARM_UP + config.allreduce.repeats):
             sent = sum(traffic.total for traffic in world.traffic.values()) if number == WARM_UP else sent
             collectives = {rank: (0.0, own.synchronization(number)) for rank, own in rounds.items()}
             world.run_bucket(collectives, rounds[0].numel)
+            world.begin_step(sum(seconds))
             timed = world.end_step(number)
             for own in rounds.values():
                 own.end(number)

@@ -18,6 +18,9 @@ from gradwire.harness.config.networks import CODEC_TIMES, SimulatedConfig
 BENCH_FILE = "bench.json"
 """What `task=bench` leaves in its directory."""
 
+FACTORS = (1e-3, 1e3)
+"""The least and the most that the rates of a simulated network may be changed by."""
+
 WITHIN_NODES = ("ranks_per_node", "nics", "intra_rate_mbit", "intra_latency_s", "oversubscription")
 """Fields of a simulated network that mean nothing on a star."""
 
@@ -160,15 +163,20 @@ def _check_star(network: DictConfig) -> None:
 
 
 def _check_changes(network: DictConfig) -> None:
-    found = OmegaConf.to_container(network.rate_changes)
+    found = OmegaConf.to_container(OmegaConf.create({"given": network.rate_changes}))["given"]  # type: ignore
     said = f"network.rate_changes={found}".replace(" ", "")
     use = "use e.g. network.rate_changes=[[60,0.5],[120,1]]: half the rate from second 60 to 120"
-    assert isinstance(found, list)
+    if not isinstance(found, list):
+        raise ConfigError(f"{said} is not a list of [second, factor]; {use}")
+    low, high = FACTORS
     for change in found:
         if not (isinstance(change, list) and len(change) == 2 and all(map(_is_number, change))):
             raise ConfigError(f"{said} has {change}, which is not [second, factor]; {use}")
-        if change[0] < 0 or change[1] <= 0:
-            raise ConfigError(f"{said} has {change}: seconds must be at least 0 and factors above 0; {use}")
+        if change[0] < 0 or not low <= change[1] <= high:
+            raise ConfigError(
+                f"{said} has {change}: seconds must be at least 0, factors at least {low:g} and at most "
+                f"{high:g}; {use}"
+            )
     seconds = [second for second, _ in found]
     if any(later <= earlier for earlier, later in pairwise(seconds)):
         raise ConfigError(f"{said}: seconds must be in ascending order; {use}")

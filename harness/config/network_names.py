@@ -11,7 +11,7 @@ def network_text(network: DictConfig) -> str:
         return "none"
     if network.name == "simulated":
         preset = "" if network.preset == "custom" else f" {network.preset}"
-        return f"simulated{preset}: {_links(network)}{_changes(network)}{_rivals(network.rivals)}"
+        return f"simulated{preset}: {_links(network)}{_more(network)}{_rivals(network.rivals)}"
     return f"{network.name} at {rate_text(network.rate_mbit)}{_rivals(network.get('rivals', 0))}"
 
 
@@ -24,12 +24,15 @@ def _links(network: DictConfig) -> str:
     rate = rate_text(network.rate_mbit)
     if network.fabric == "star":
         return f"star at {rate}"
+    if network.nics > 1:
+        rate = f"{network.nics} x {rate}"
     inside = rate_text(network.intra_rate_mbit)
     return f"{network.nodes} nodes of {network.ranks_per_node} at {rate}, {inside} inside"
 
 
-def _changes(network: DictConfig) -> str:
-    return ", changing" if network.rate_changes else ""
+def _more(network: DictConfig) -> str:
+    multicast = ", multicast" if network.multicast else ""
+    return multicast + (", changing" if network.rate_changes else "")
 
 
 def _rivals(count: int) -> str:

@@ -5,8 +5,11 @@ Rates are in Mbit/s (10⁶ bit/s) and hold for each way: every link is full dupl
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
+
+from omegaconf import DictConfig, OmegaConf
 
 from gradwire.harness.config.fields import above, at_least, between, one_of
 
@@ -59,9 +62,9 @@ class SimulatedConfig:
     nics: int = at_least(1, 1)  # two_level: NICs of a node, its workers spread evenly over them
     intra_rate_mbit: float | None = above(0, None)  # two_level: Mbit/s of each worker inside its node
     intra_latency_s: float = at_least(0, 0.0)  # two_level: seconds from one worker of a node to another
-    rate_changes: list[Any] = field(default_factory=list)  # [[s, factor], ...]: from then on rates x factor
     oversubscription: float = at_least(1, 1.0)  # two_level: the core carries all NICs' rate / this, each way
     multicast: bool = False  # what a worker sends to several at once leaves it once; the switch copies it
+    rate_changes: Any = field(default_factory=list)  # [[s, factor], ...]: from then on factor x these rates
     rivals: int = at_least(0, 0)  # ring all-reduce jobs over the same links (DynamiQ §5.2)
     rival_mb: float = above(0, 25.0)  # MiB of float32 that each of them reduces, again and again
     jitter: float = between(0, 1, 0.0, high_included=False)  # computation x uniform [1 - this, 1 + this]
@@ -69,3 +72,19 @@ class SimulatedConfig:
     straggler_factor: float = at_least(1, 2.0)  # how much longer it then computes
     compute_s: float | None = above(0, None)  # forward, backward and update of a step; null: measured here
     codec_times: str = CODEC_TIMES[0]  # here; none: codecs cost nothing; or a bench.json (task=bench)
+
+
+NETWORKS: dict[str, type] = {
+    "none": UnpacedConfig,
+    "paced": PacedConfig,
+    "shaped": ShapedConfig,
+    "simulated": SimulatedConfig,
+}
+
+
+def recorded_network(recorded: Mapping[str, Any]) -> DictConfig:
+    """The network of a finished run: fields that its version did not know have the values that change
+    nothing."""
+    found = OmegaConf.merge(OmegaConf.structured(NETWORKS[recorded["name"]]), dict(recorded))
+    assert isinstance(found, DictConfig)
+    return found

@@ -15,8 +15,8 @@ from hydra.core.config_store import ConfigStore
 
 from gradwire.codecs.options import CommonOptions
 from gradwire.codecs.registry import codec_classes
-from gradwire.harness.config import networks
 from gradwire.harness.config import schemas as s
+from gradwire.harness.config.networks import NETWORKS
 from gradwire.harness.data.config import DatasetConfig
 from gradwire.harness.models.presets import PRESETS
 
@@ -36,12 +36,7 @@ def group_schemas() -> dict[str, dict[str, Any]]:
         "topology": {"base": s.TopologyConfig},
         "parallel": {"base": s.ParallelConfig},
         "cluster": {"base": s.ClusterConfig},
-        "network": {
-            "none": networks.UnpacedConfig,
-            "paced": networks.PacedConfig,
-            "shaped": networks.ShapedConfig,
-            "simulated": networks.SimulatedConfig,
-        },
+        "network": dict(NETWORKS),
         "train": {"base": s.TrainConfig},
         "eval": {"base": s.EvalConfig},
         "measure": {"base": s.MeasureConfig},

@@ -23,9 +23,7 @@ class Flows:
     """
 
     def __init__(self, links: Links) -> None:
-        if wrong := [rate for rate in links.rates if not 0 < rate < math.inf]:
-            raise ValueError(f"rates of links must be above 0 and finite, got {wrong[0]}")
-        self._base = self._rates = links.rates
+        self._base = self._rates = _checked(links.rates)
         self._users: list[dict[int, None]] = [{} for _ in links.rates]
         self._routes: dict[int, tuple[int, ...]] = {}
         self._state: dict[int, list[Any]] = {}  # flow: [bytes left, rate, since when, version]
@@ -53,7 +51,7 @@ class Flows:
 
     def rescale(self, factor: float) -> None:
         """From this moment on every link has `factor` times its rate."""
-        self._rates = tuple(rate * factor for rate in self._base)
+        self._rates = _checked(tuple(rate * factor for rate in self._base))
         for link, users in enumerate(self._users):
             if users:
                 self._changed[link] = None
@@ -121,3 +119,9 @@ class Flows:
         self._versions += 1
         state[3] = self._versions
         found.append((now + max(state[0], 0) / rate, flow, state[3]))
+
+
+def _checked(rates: tuple[float, ...]) -> tuple[float, ...]:
+    if wrong := [rate for rate in rates if not 0 < rate < math.inf]:
+        raise ValueError(f"rates of links must be above 0 and finite, got {wrong[0]}")
+    return rates

@@ -64,7 +64,7 @@ class Summary:
     row: float | None = None  # overlap_s / wait_s; "inf" when nobody waits
     osf: float | None = None  # computation / (computation + communication it does not hide), at most 1
     utilization: float | None = None  # what the busiest rank sent / what its link could have carried, of 1;
-    # null where links are not limited or not all alike
+    # null where links are not limited, not all alike, or change; of what is multicast every copy counts
 
     # Only where they exist.
     wire_bits_by_level: dict[str, float] = field(default_factory=dict)  # two-level topologies: level -> bits

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from omegaconf import OmegaConf
-
+from gradwire.harness.config.networks import recorded_network
 from gradwire.harness.measure.links import link_rate
 from gradwire.harness.report.figures import Plot
 from gradwire.harness.report.runs import Run
@@ -44,7 +43,7 @@ def bandwidth_of(run: Run, heading: str, first: int, steps: Sequence[StepTrace])
     sent = bandwidth_over(steps)
     if not any(sent.mean):
         return None
-    link = link_rate(OmegaConf.create(run.config["network"]), len(steps[0]))
+    link = link_rate(recorded_network(run.config["network"]), len(steps[0]))
     time_unit = _unit(TIME_UNITS, sent.end, at_least=2.0)
     rate_unit = _unit(RATE_UNITS, max([*sent.first, (link or 0.0) / BITS]), at_least=1.0)
     seconds, rate = TIME_UNITS[time_unit], RATE_UNITS[rate_unit]

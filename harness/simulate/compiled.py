@@ -67,7 +67,7 @@ def run_compiled(
         change_at=[change.at_s for change in links.changes],
         change_factors=[change.factor for change in links.changes],
     )
-    if arrays is None or not (arrays["rates"] > 0).all():
+    if arrays is None or not _are_rates(arrays["rates"], arrays["change_factors"]):
         return None
     arrays |= {name: getattr(plan, name) for name in COLUMNS} | _tables(routes)
     operations, tasks = len(plan.kinds), len(plan.first_operations) - 1
@@ -106,6 +106,13 @@ def _floats(**numbers: Iterable[float]) -> Arrays | None:
     if any(array.dtype.kind not in "iuf" or not np.isfinite(array).all() for array in arrays.values()):
         return None
     return {name: np.ascontiguousarray(array, np.float64) for name, array in arrays.items()}
+
+
+def _are_rates(rates: NDArray[Any], factors: NDArray[Any]) -> bool:
+    """Whether all rates, changed ones included, are above 0 and finite."""
+    with np.errstate(over="ignore"):
+        all_rates = np.concatenate([rates, np.outer(factors, rates).ravel()])
+    return bool(((all_rates > 0) & np.isfinite(all_rates)).all())
 
 
 def _tables(routes: Sequence[Route]) -> Arrays:

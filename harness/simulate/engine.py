@@ -2,10 +2,11 @@
 
 A rank's communication processor works as the real one does (`transport.thread`): threads take turns with it
 from one wait to the next, a message starts when both its ends are posted and those before it on the same
-connection are gone (two ranks have one), and a post is through when the last byte of its last message has
-arrived. A multicast starts when it is sent, whether its receivers are ready or not: they keep it until they
-ask for it, as those of AQGB's reliable broadcast do. All events of one moment are handled before rates are
-worked out anew. Numbers may be floats or fractions; the same ones come to the same ends, event by event.
+connection are gone (two ranks have one, and a rank with those that it multicasts to), and a post is through
+when the last byte of its last message has arrived. A multicast starts when it is sent, whether its receivers
+are ready or not: they keep it until they ask for it, as those of AQGB's reliable broadcast do. All events of
+one moment are handled before rates are worked out anew. Numbers may be floats or fractions; the same ones
+come to the same ends, event by event.
 
 What is here is the definition, for any numbers. Its twin in C++ (`compiled`) gives the same bytes.
 """

@@ -182,7 +182,7 @@ class _Compiler:
         for number, message in enumerate(self._messages):
             key = (message.sender, -1) if message.sender in self._copies else (message.sender, number)
             found.setdefault(key, []).append(message)
-        return list(found.values())
+        return [sorted(own, key=lambda message: message.destination) for own in found.values()]
 
 
 def column(values: Sequence[int]) -> Column:

@@ -19,6 +19,7 @@ from gradwire.harness.record.rows import append_rows
 from gradwire.harness.record.writer import CONFIG, EVALUATIONS, STEPS, SUMMARY
 from gradwire.harness.report.runs import Run, load_run
 from gradwire.harness.trace.files import FOLDER, read_traces, recorded_steps
+from gradwire.harness.trace.step import Post
 
 if TYPE_CHECKING:
     from gradwire.harness.record.summary import Summary
@@ -73,6 +74,11 @@ def run(config: DictConfig, directory: Path) -> int:
             f"{source.folder.name}: {before.train_time_s:.1f} s on its own clock ({before.clock}), "
             f"{after.train_time_s:.1f} s on this network"
         )
+        if config.network.get("multicast") and not _sends_copies(source):
+            print(
+                "note: network.multicast changes nothing here: in this run's trace nobody sends several the "
+                "same bytes, as topology=broadcast does; traces of older versions do not tell"
+            )
     show_run(load_run(directory))
     return 0
 
@@ -117,6 +123,13 @@ def _retime(config: DictConfig, source: Run, directory: Path) -> None:
     append_rows(directory / EVALUATIONS, evaluations)
     shutil.copytree(source.folder / FOLDER, directory / FOLDER, copy_function=_link, dirs_exist_ok=True)
     write_atomically(directory / SUMMARY, _summary(described, source, steps, evaluations).to_json())
+
+
+def _sends_copies(source: Run) -> bool:
+    """Whether some rank sends copies in the run's first step."""
+    ((_, trace),) = read_traces(source.folder, source.done.workers, {source.steps[0]["step"]})
+    tasks = [task for own in trace.values() for task in own.tasks]
+    return any(isinstance(done, Post) and done.copies for task in tasks for done in task.operations)
 
 
 def _link(source: str, target: str) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from omegaconf import OmegaConf
 
+from gradwire.harness.config.networks import recorded_network
 from gradwire.harness.report.runs import Run, load_run
 from gradwire.harness.simulate.build import make_clock
 from gradwire.harness.trace.files import read_traces
@@ -45,7 +46,7 @@ def clock_of(run: Run) -> Retime:
     begins = {0: 0.0} | {row["step"] + 1: row["train_time_s"] for row in run.steps}
     config = OmegaConf.create(run.config)
     clock = make_clock(
-        config.network,
+        recorded_network(run.config["network"]),
         config.cluster.workers,
         in_flight=config.overlap.buckets,
         overlap=config.overlap.enabled,

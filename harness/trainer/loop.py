@@ -31,7 +31,6 @@ from gradwire.harness.trainer.schedule import learning_rate, num_steps
 from gradwire.harness.trainer.steplog import PendingStep, StepLog
 from gradwire.harness.trainer.summarize import summarize
 from gradwire.harness.transport.channel import PHASES
-from gradwire.harness.world.virtual import VirtualWorld
 
 STOP_S = 5.0
 """A request to stop is heard within so many seconds, or one step: ranks then meet and agree."""
@@ -184,8 +183,7 @@ class Trainer:
         )
         before = {rank: self._world.traffic[rank].total for rank in self._world.ranks}
         recorder = self._world.recorders[self._world.ranks[0]]
-        if isinstance(self._world, VirtualWorld):
-            self._world.now_s = self._clock.seconds
+        self._world.begin_step(self._clock.seconds)
         start = recorder.mark()
         outcome = self._parallelism.step(step, self._batches(step), rate, compared or saved)
         window = (start, recorder.mark())

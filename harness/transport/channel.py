@@ -129,7 +129,7 @@ def _sizes(messages: Sequence[Message]) -> list[tuple[int, int]]:
 
 
 def _are_copies(messages: Sequence[Message]) -> bool:
-    """Whether all messages, two or more, are the same bytes of memory."""
-    if len(messages) < 2:
+    """Whether all messages, two or more, are the same bytes of memory, for different peers."""
+    if len(messages) < 2 or len({peer for peer, _ in messages}) < len(messages):
         return False
     return len({(buffer.data_ptr(), buffer.numel() * buffer.element_size()) for _, buffer in messages}) == 1

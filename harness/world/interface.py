@@ -35,6 +35,10 @@ class World(Protocol):
     @property
     def recorders(self) -> Mapping[int, Recorder]: ...
 
+    def begin_step(self, now_s: float) -> None:
+        """A step begins at second `now_s` of the training clock."""
+        ...
+
     def run(self, collectives: Mapping[int, Collective[Result]]) -> dict[int, Result]:
         """Run one collective now, given per hosted rank; its results per hosted rank.
 

@@ -81,6 +81,9 @@ class ProcessWorld:
         """What went wrong on a communication thread, if anything."""
         return next((thread.error for thread in self._threads if thread.error is not None), None)
 
+    def begin_step(self, now_s: float) -> None:
+        """Nothing to do: real links know the time."""
+
     def submit(
         self,
         collective: Collective[Result],

@@ -53,8 +53,7 @@ class VirtualWorld:
         self._numbers = count()
         self._arenas = {rank: Arena(device) for rank in self.ranks}
         self._tasks: dict[int, list[TaskTrace]] = {rank: [] for rank in self.ranks}
-        self.now_s = 0.0
-        """When the next step begins, on the training clock: whoever keeps that says so."""
+        self._now_s = 0.0
         self.measured: StepTrace = {}
         """The last step as it was measured here, before the clock."""
         self.timed: StepTrace = {}
@@ -68,6 +67,10 @@ class VirtualWorld:
     def _mark(self) -> float:
         self.synchronize()
         return time.perf_counter()
+
+    def begin_step(self, now_s: float) -> None:
+        """The clock's links may have other rates then than at its beginning, where steps are otherwise."""
+        self._now_s = now_s
 
     def run_bucket(
         self, collectives: Mapping[int, tuple[float, Collective[Result]]], coordinates: int
@@ -94,7 +97,7 @@ class VirtualWorld:
             for rank, tasks in self._tasks.items()
         }
         self._tasks = {rank: [] for rank in self.ranks}
-        self.timed = self.clock.step(step, self.measured, self.now_s)
+        self.timed = self.clock.step(step, self.measured, self._now_s)
         for rank, own in self.timed.items():
             if self.recorders[rank].enabled:
                 for span in spans(own):

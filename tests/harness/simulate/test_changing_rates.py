@@ -7,10 +7,11 @@ from fractions import Fraction
 from typing import Any
 
 import pytest
-from simulated_steps import Tasks, all_reduce, exact_ends, receiving, sending
+from simulated_steps import Tasks, all_reduce, ends, exact_ends, receiving, sending
 
 from gradwire.harness.network.links import Change, Links, star, unlimited
 from gradwire.harness.simulate.clock import SimulatedClock
+from gradwire.harness.simulate.engine import run, run_in_python
 from gradwire.harness.simulate.rivals import Rivals
 from gradwire.harness.trace.step import RankTrace
 
@@ -63,6 +64,19 @@ def test_rivals_are_slowed_down_as_well() -> None:
         return max(exact_ends(all_reduce("ring", 3, 12), links, rivals=rivals).values())
 
     assert end(Fraction(1, 2)) == 2 * end(1) > 2 * 4 * 12 / RATE
+
+
+def test_a_change_at_the_end_of_a_message_is_that_of_the_next() -> None:
+    links = changing(2, (10 / RATE, Fraction(1, 2)))
+    assert set(exact_ends(one_message(10), links).values()) == {10 / RATE + LATENCY}
+
+
+@pytest.mark.parametrize("factor", [1e-320, 1e308])
+def test_rates_beyond_floats_are_refused(factor: float) -> None:
+    links = replace(star(2, 1e-4 if factor < 1 else 1e4, 0.0), changes=(Change(0.5, factor),))
+    for engine in (run, run_in_python):
+        with pytest.raises(ValueError, match="rates of links must be above 0 and finite"):
+            ends(one_message(10**6), links, engine=engine)
 
 
 def test_seconds_counted_from_a_later_one() -> None:

@@ -68,6 +68,17 @@ def test_a_source_sends_one_after_another_to_the_same_ranks() -> None:
     assert set(found.values()) == {20 / RATE + LATENCY}
 
 
+def test_it_does_not_matter_in_which_order_receivers_are_named() -> None:
+    posts = [post(sends=[(peer, 10) for peer in peers], copies=True) for peers in ((0, 1), (1, 0))]
+    tasks = {2: tuple(task(own, wait(), bucket=bucket) for bucket, own in enumerate(posts))}
+    receives = post(receives=[(2, 10)])
+    tasks |= {rank: tuple(task(receives, wait(), bucket=bucket) for bucket in (0, 1)) for rank in (0, 1)}
+    found = exact_ends(tasks, star(3, RATE, LATENCY), in_flight=2, multicast=True)
+    assert {(found[rank, 0], found[rank, 1]) for rank in range(3)} == {
+        (10 / RATE + LATENCY, 20 / RATE + LATENCY)
+    }
+
+
 def test_one_copy_leaves_a_node() -> None:
     """To a rank of its own node and both of the other: one copy on its port, on the other's, and inside."""
     links = two_level(2, 2, rate=RATE, latency_s=LATENCY, intra_rate=10 * RATE, intra_latency_s=LATENCY / 10)
@@ -95,6 +106,20 @@ def test_who_waits_for_whom_is_told() -> None:
     }
     with pytest.raises(RuntimeError, match="rank 0 for rank 1, rank 1 for rank 0, rank 2 for rank 0"):
         exact_ends(tasks, star(3, RATE, LATENCY), multicast=True)
+
+
+def test_steps_that_differ_in_copies_alone_take_other_times() -> None:
+    clock = SimulatedClock(star(3, 8.0, 0.0), multicast=True)
+
+    def step(copies: bool) -> float:
+        sends = post(sends=[(1, 8), (2, 8)], copies=copies)
+        tasks = {0: (task(sends, wait()),)} | {
+            rank: (task(post(receives=[(0, 8)]), wait()),) for rank in (1, 2)
+        }
+        trace = {rank: RankTrace((0.0,), own, 0.0, 9.0) for rank, own in tasks.items()}
+        return max(own.end for own in clock.step(0, trace).values())
+
+    assert [step(True), step(False), step(True)] == [1.0, 2.0, 1.0]
 
 
 def test_a_clock_with_multicast() -> None:
