@@ -144,11 +144,7 @@ class Encoder {
   // Coordinates from `first` on, zeros from `end` on.
   void load(int64_t first, int64_t end, float* row) {
     const int64_t count = larger(smaller(end - first, (int64_t)ROW), (int64_t)0);
-    load_row(values_ + first, count, row);
-    if (!args_.message_in || !count) return;
-    alignas(64) float received[ROW];
-    decoder_.read(first, count, received);
-    add_row(received, count, row);
+    load_sums(values_, args_.message_in, decoder_, first, count, row);
   }
 
   // Of a group longer than a row, in scales_[0].
@@ -209,17 +205,6 @@ void encode(const gradwire_levels& args, int64_t begin, int64_t end) {
   }
 }
 
-template <bool ADD>
-void decode(const gradwire_levels& args, int64_t begin, int64_t end) {
-  const Decoder decoder(args);
-  alignas(64) float values[ROW];
-  for (int64_t item = begin; item < end; ++item) {
-    const int64_t first = item * ROW, count = smaller(args.numel - first, (int64_t)ROW);
-    decoder.read(first, count, values);
-    store_row<ADD>(values, count, args.values_out + first);
-  }
-}
-
 }  // namespace
 
 GRADWIRE_CPU_KERNEL(levels_encode, gradwire_levels, args->group > 131072 / 256 ? 131072 / args->group : 256) {
@@ -229,6 +214,10 @@ GRADWIRE_CPU_KERNEL(levels_encode, gradwire_levels, args->group > 131072 / 256 ?
     encode<uint16_t>(args, begin, end);
 }
 
-GRADWIRE_CPU_KERNEL(levels_decode, gradwire_levels, 512) { decode<false>(args, begin, end); }
+GRADWIRE_CPU_KERNEL(levels_decode, gradwire_levels, 512) {
+  store_decoded<false>(Decoder(args), args.numel, begin, end, args.values_out);
+}
 
-GRADWIRE_CPU_KERNEL(levels_add, gradwire_levels, 512) { decode<true>(args, begin, end); }
+GRADWIRE_CPU_KERNEL(levels_add, gradwire_levels, 512) {
+  store_decoded<true>(Decoder(args), args.numel, begin, end, args.values_out);
+}

@@ -22,6 +22,7 @@ enum { COUNTERS = 2 };
 #define GRADWIRE_WIDE_LANES 0, 1
 #endif
 typedef uint64_t Wide __attribute__((vector_size(8 * COUNTERS)));
+typedef uint32_t Narrow __attribute__((vector_size(8 * COUNTERS)));
 
 GRADWIRE_HD Wide wide_product(Wide a, uint32_t b) {
 #if defined(__AVX512F__)
@@ -51,8 +52,10 @@ GRADWIRE_HD void philox_words(Wide c0, uint32_t c1, Wide c2, uint32_t k0, uint32
     k0 += 0x9E3779B9u;
     k1 += 0xBB67AE85u;
   }
-  const Wide first = (x & 0xffffffffu) | y << 32, second = (z & 0xffffffffu) | w << 32;
   const Wide lanes = {GRADWIRE_WIDE_LANES}, order = lanes / 2 + lanes % 2 * (uint64_t)COUNTERS;
+  const Narrow pairs = (Narrow)(2 * lanes | (2 * lanes + (uint64_t)(2 * COUNTERS)) << 32);
+  const Wide first = (Wide)__builtin_shuffle((Narrow)x, (Narrow)y, pairs);
+  const Wide second = (Wide)__builtin_shuffle((Narrow)z, (Narrow)w, pairs);
   const Wide results[2] = {__builtin_shuffle(first, second, order),
                            __builtin_shuffle(first, second, order + (uint64_t)COUNTERS / 2)};
   memcpy(words, results, sizeof results);

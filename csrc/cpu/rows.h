@@ -25,6 +25,18 @@ static inline void add_row(const float* decoded, int64_t count, float* row) {
   }
 }
 
+// Coordinates from `first` on, and if there is a message what it stands for added to them; zeros behind `count`.
+// decoder.read(first, count, row) fills a row with values that the message stands for.
+template <class T, class Decoder>
+static inline void load_sums(const T* values, const uint8_t* message, const Decoder& decoder, int64_t first,
+                             int64_t count, float* row) {
+  load_row(values + first, count, row);
+  if (!message || !count) return;
+  alignas(64) float received[ROW];
+  decoder.read(first, count, received);
+  add_row(received, count, row);
+}
+
 // Codes of whole rows to a bit stream and back. The stream's last bytes may be followed by something else.
 using PackRow = void (*)(const uint32_t* codes, int64_t count, uint8_t* stream);
 using UnpackRow = void (*)(const uint8_t* stream, int64_t count, uint32_t* codes);
@@ -68,6 +80,17 @@ static inline void store_row(const float* row, int64_t count, float* target) {
     GRADWIRE_SIMD for (int k = 0; k < ROW; ++k) target[k] = ADD ? add(target[k], row[k]) : row[k];
   } else {
     for (int k = 0; k < count; ++k) target[k] = ADD ? add(target[k], row[k]) : row[k];
+  }
+}
+
+// Rows `begin` to `end` of `numel` values that a message stands for.
+template <bool ADD, class Decoder>
+static inline void store_decoded(const Decoder& decoder, int64_t numel, int64_t begin, int64_t end, float* target) {
+  alignas(64) float values[ROW];
+  for (int64_t item = begin; item < end; ++item) {
+    const int64_t first = item * ROW, count = smaller(numel - first, (int64_t)ROW);
+    decoder.read(first, count, values);
+    store_row<ADD>(values, count, target + first);
   }
 }
 

@@ -154,12 +154,7 @@ class Encoder {
   // Coordinates from `first` on, zeros behind the last; says how many there are.
   int64_t load(int64_t first) {
     const int64_t count = larger(smaller(args_.numel - first, (int64_t)ROW), (int64_t)0);
-    load_row(values_ + first, count, row_);
-    if (args_.message_in && count) {
-      alignas(64) float received[ROW];
-      decoder_.read(first, count, received);
-      add_row(received, count, row_);
-    }
+    load_sums(values_, args_.message_in, decoder_, first, count, row_);
     return count;
   }
 
@@ -190,17 +185,6 @@ void encode(const gradwire_signs& args, int64_t begin, int64_t end) {
   }
 }
 
-template <bool ADD>
-void decode(const gradwire_signs& args, int64_t begin, int64_t end) {
-  const Decoder decoder(args);
-  alignas(64) float values[ROW];
-  for (int64_t item = begin; item < end; ++item) {
-    const int64_t first = item * ROW, count = smaller(args.numel - first, (int64_t)ROW);
-    decoder.read(first, count, values);
-    store_row<ADD>(values, count, args.values_out + first);
-  }
-}
-
 }  // namespace
 
 GRADWIRE_CPU_KERNEL(signs_encode, gradwire_signs, args->group > 262144 / 512 ? 262144 / args->group : 512) {
@@ -210,6 +194,10 @@ GRADWIRE_CPU_KERNEL(signs_encode, gradwire_signs, args->group > 262144 / 512 ? 2
     encode<uint16_t>(args, begin, end);
 }
 
-GRADWIRE_CPU_KERNEL(signs_decode, gradwire_signs, 512) { decode<false>(args, begin, end); }
+GRADWIRE_CPU_KERNEL(signs_decode, gradwire_signs, 512) {
+  store_decoded<false>(Decoder(args), args.numel, begin, end, args.values_out);
+}
 
-GRADWIRE_CPU_KERNEL(signs_add, gradwire_signs, 512) { decode<true>(args, begin, end); }
+GRADWIRE_CPU_KERNEL(signs_add, gradwire_signs, 512) {
+  store_decoded<true>(Decoder(args), args.numel, begin, end, args.values_out);
+}

@@ -136,14 +136,9 @@ void encode(const gradwire_tfp& args, int64_t begin, int64_t end, bool plane) {
   const Decoder<KIND, SCALED> decoder(args);
   uint8_t* const scales = args.message_out + code_bytes(args.numel, width);
   Row row;
-  alignas(64) float received[ROW];
   for (int64_t item = begin; item < end; ++item) {
     const int64_t first = item * ROW, count = smaller(args.numel - first, (int64_t)ROW);
-    load_row((const T*)args.values_in + first, count, row.values);
-    if (args.message_in) {
-      decoder.read(first, count, received);
-      add_row(received, count, row.values);
-    }
+    load_sums((const T*)args.values_in, args.message_in, decoder, first, count, row.values);
     if (STOCHASTIC) dithers_of_row(stream, args.first + first, row.dithers);
     if (SCALED)
       truncate_scaled<KIND, STOCHASTIC>(row, format);
@@ -189,13 +184,7 @@ void encode_rows(const gradwire_tfp& args, int64_t begin, int64_t end, bool plan
 
 template <Kind KIND, bool SCALED, bool ADD>
 void decode(const gradwire_tfp& args, int64_t begin, int64_t end) {
-  const Decoder<KIND, SCALED> decoder(args);
-  alignas(64) float values[ROW];
-  for (int64_t item = begin; item < end; ++item) {
-    const int64_t first = item * ROW, count = smaller(args.numel - first, (int64_t)ROW);
-    decoder.read(first, count, values);
-    store_row<ADD>(values, count, args.values_out + first);
-  }
+  store_decoded<ADD>(Decoder<KIND, SCALED>(args), args.numel, begin, end, args.values_out);
 }
 
 template <bool ADD>
