@@ -13,7 +13,6 @@ What is here is the definition, for any numbers. Its twin in C++ (`compiled`) gi
 
 from __future__ import annotations
 
-import gc
 import math
 from collections import deque
 from collections.abc import Sequence
@@ -21,6 +20,7 @@ from heapq import heappop, heappush
 from itertools import pairwise
 from typing import Any
 
+from gradwire.harness.collector import collector_paused
 from gradwire.harness.network.flows import Flows
 from gradwire.harness.network.links import Links
 from gradwire.harness.simulate.compiled import run_compiled
@@ -48,13 +48,8 @@ def run_in_python(
     """As `run`, with fractions exactly."""
     if wrong := [number for number in (*work_s, *ready) if not -math.inf < number < math.inf]:
         raise ValueError(f"times to simulate must be finite, got {wrong[0]}")
-    collecting = gc.isenabled()
-    gc.disable()  # of the millions of objects here none is part of a cycle, and looking takes half the time
-    try:
+    with collector_paused():
         return _Engine(plan, links, work_s, ready, rivals).run()
-    finally:
-        if collecting:
-            gc.enable()
 
 
 class _Engine:

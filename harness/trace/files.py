@@ -14,6 +14,7 @@ from collections.abc import Container, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from gradwire.harness.collector import collector_paused
 from gradwire.harness.record.rows import append_rows, cut_rows, read_rows
 from gradwire.harness.trace.step import Operation, Part, Post, RankTrace, StepTrace, TaskTrace, Wait, Work
 
@@ -41,6 +42,7 @@ class TraceWriter:
         self._known: dict[int, dict[bytes, int]] = {}
         (directory / FOLDER).mkdir(exist_ok=True)
 
+    @collector_paused()
     def add(self, rank: int, traces: Mapping[int, RankTrace]) -> None:
         """Write some of a rank's steps: step number → trace."""
         path, rows = trace_file(self._directory, rank), list[dict[str, Any]]()

@@ -17,6 +17,7 @@ import torch
 
 from gradwire.harness.collective.arena import Arena
 from gradwire.harness.collective.collectives import Fabric, ScheduledCollectives
+from gradwire.harness.collector import collector_paused
 from gradwire.harness.measure.recorder import Recorder
 from gradwire.harness.simulate.clock import SimulatedClock
 from gradwire.harness.trace.log import TaskLog
@@ -72,6 +73,7 @@ class VirtualWorld:
         """The clock's links may have other rates then than at its beginning, where steps are otherwise."""
         self._now_s = now_s
 
+    @collector_paused()
     def run_bucket(
         self, collectives: Mapping[int, tuple[float, Collective[Result]]], coordinates: int
     ) -> dict[int, Result]:
@@ -89,6 +91,7 @@ class VirtualWorld:
             self._tasks[rank].append(shifted(task, -begun.start)._replace(ready=task.ready))
         return results
 
+    @collector_paused()
     def end_step(self, step: int, update_s: float = 0.0) -> StepTrace:
         """All buckets are synchronized and the update took `update_s`: the step on the clock, from second 0
         on, whose spans each rank's recorder gets."""
