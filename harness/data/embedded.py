@@ -32,7 +32,8 @@ class EmbeddedCorpus:
     held_out_fraction: float = 0.05
 
     def fingerprint(self) -> str:
-        files = [(path.as_posix(), (_library() / path).stat().st_size) for path in _source_files()]
+        library = _library()
+        files = [(path.as_posix(), (library / path).stat().st_size) for path in _source_files()]
         return hashlib.sha256(repr((sys.version, files, self.held_out_fraction)).encode()).hexdigest()
 
     def load(self) -> Corpus:
@@ -59,17 +60,18 @@ def _library() -> Path:
 
 def _source_files() -> list[Path]:
     """The standard library's source files, relative to its folder and sorted; no installed packages."""
-    names = sys.stdlib_module_names - SKIPPED
-    entries = [entry for entry in _library().iterdir() if entry.name.removesuffix(".py") in names]
+    library, names = _library(), sys.stdlib_module_names - SKIPPED  # its place is looked up anew every time
+    entries = [entry for entry in library.iterdir() if entry.name.removesuffix(".py") in names]
     files = [entry for entry in entries if entry.suffix == ".py"]
     files += [file for entry in entries if entry.is_dir() for file in entry.rglob("*.py")]
-    relative = (file.relative_to(_library()) for file in files)
+    relative = (file.relative_to(library) for file in files)
     return sorted((path for path in relative if not SKIPPED & set(path.parts)), key=Path.as_posix)
 
 
 def _docstring_documents() -> Iterator[str]:
+    library = _library()
     for relative in _source_files():
-        docstrings = _docstrings((_library() / relative).read_bytes())
+        docstrings = _docstrings((library / relative).read_bytes())
         if docstrings:
             yield "\n\n".join(docstrings)
 

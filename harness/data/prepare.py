@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -54,6 +55,14 @@ def corpus_source(dataset: DatasetConfig, chat: ChatFormat = plain_chat) -> Corp
 def prepare_data(dataset: DatasetConfig, model: ModelConfig, cache: Path | None = None) -> TokenData:
     """The packed tokens of a resolved `dataset` for `model`, from `cache` if they were made before.
 
+    As `prepared_folder`, which holds them.
+    """
+    return read_packed(prepared_folder(dataset, model, cache), dataset.mask_probability)
+
+
+def prepared_folder(dataset: DatasetConfig, model: ModelConfig, cache: Path | None = None) -> Path:
+    """Where the packed tokens of a resolved `dataset` for `model` are, made now if they were not there.
+
     `cache` defaults to `cache_folder()`. Any number of processes may call this at once: one
     prepares, the others wait. Raises ValueError, in one line, if the text cannot be used.
     """
@@ -66,8 +75,7 @@ def prepare_data(dataset: DatasetConfig, model: ModelConfig, cache: Path | None 
         assert length is not None, "resolve_dataset comes first"
         write_packed(folder, corpus, tokenizer, length, most, dataset.max_train_tokens)
 
-    folder = cached_folder(_packed_folder(dataset, model, cache, own), fill)
-    return read_packed(folder, dataset.mask_probability)
+    return cached_folder(_packed_folder(dataset, model, cache, own), fill)
 
 
 def is_prepared(dataset: DatasetConfig, model: ModelConfig) -> bool:
@@ -99,8 +107,5 @@ def _packed_folder(
 
 def _tokenizer_key(own: PreTrainedTokenizerFast | None, model: ModelConfig) -> tuple[object, ...]:
     """What decides the tokenizer."""
-    import tokenizers
-    import transformers
-
     decides = own.backend_tokenizer.to_str() if own else (model.vocab_size, SPECIAL_TOKENS)
-    return decides, tokenizers.__version__, transformers.__version__
+    return decides, *map(metadata.version, ("tokenizers", "transformers"))  # importing them takes long

@@ -21,7 +21,7 @@ from gradwire.harness.launch.worker import train_local_rank, train_virtual
 from gradwire.harness.record.directory import TRACEBACKS, DirectoryLock, is_done, mark_failed
 from gradwire.harness.record.files import write_atomically
 from gradwire.harness.tracking import tracked
-from gradwire.harness.trainer.build import load_data
+from gradwire.harness.trainer.build import prepare
 
 
 def run_here(config: DictConfig, directory: Path) -> None:
@@ -33,7 +33,7 @@ def run_here(config: DictConfig, directory: Path) -> None:
     """
     check_directory(config, directory)
     with stop_requests(at_once=True):
-        load_data(config)  # once, before the ranks ask the cache for it
+        prepare(config)  # once, before the ranks ask the cache for it
     lock = DirectoryLock(directory)
     try:
         if is_finished(config, directory):

@@ -20,7 +20,7 @@ from gradwire.harness.launch.verdict import blamed_peer, describe
 from gradwire.harness.launch.worker import prepare_process, train
 from gradwire.harness.record.directory import FAILED, DirectoryLock, is_done, mark_failed
 from gradwire.harness.tracking import tracked
-from gradwire.harness.trainer.build import load_data
+from gradwire.harness.trainer.build import prepare
 
 
 def under_torchrun() -> bool:
@@ -38,7 +38,7 @@ def run_torchrun_rank(config: DictConfig, directory: Path) -> None:
         return
     try:
         with stop_requests(at_once=True):
-            load_data(config)
+            prepare(config)
     except ValueError as error:
         raise ConfigError(str(error)) from None
     rank = int(os.environ["RANK"])

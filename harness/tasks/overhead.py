@@ -17,7 +17,7 @@ from gradwire.harness.overhead.rank import BARE, HARNESS, WITHOUT_SPANS, benchma
 from gradwire.harness.record.directory import make_directory
 from gradwire.harness.record.files import write_atomically
 from gradwire.harness.record.provenance import provenance
-from gradwire.harness.trainer.build import load_data
+from gradwire.harness.trainer.build import prepare
 
 FILE = "overhead.json"
 
@@ -30,7 +30,7 @@ def run(config: DictConfig, directory: Path) -> int:
         raise ConfigError("task=overhead measures what no link slows down; use network=none")
     if config.overhead.blocks < 1 or config.overhead.steps < 1:
         raise ConfigError("overhead.blocks and overhead.steps must be at least 1")
-    load_data(config)
+    prepare(config)
     make_directory(directory)
     with scratch_folder() as folder:
         arguments = (config, folder, folder / "rendezvous")

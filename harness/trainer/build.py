@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import lru_cache, partial
+from pathlib import Path
 
 import torch
 from accelerate import Accelerator
@@ -12,8 +13,8 @@ from omegaconf import DictConfig, OmegaConf
 
 from gradwire.harness.collective.collectives import Fabric
 from gradwire.harness.data.config import DatasetConfig
-from gradwire.harness.data.packing import TokenData
-from gradwire.harness.data.prepare import prepare_data
+from gradwire.harness.data.packing import TokenData, read_packed
+from gradwire.harness.data.prepare import prepared_folder
 from gradwire.harness.models.build import build_model
 from gradwire.harness.parallel.interface import Parallelism
 from gradwire.harness.parallel.registry import PARALLELISMS
@@ -35,14 +36,19 @@ class Parts:
 
 
 def load_data(config: DictConfig) -> TokenData:
-    """The packed text of the run, from the cache if it is there.
+    """The packed text of the run, from the cache if it is there."""
+    return read_packed(prepare(config), config.dataset.mask_probability)
+
+
+def prepare(config: DictConfig) -> Path:
+    """The folder of the run's packed text in the cache; who only sees to it that it is there loads nothing.
 
     `eval.max_sequences` bounds the held-out split where the dataset itself does not.
     """
     dataset: DatasetConfig = OmegaConf.to_object(config.dataset)  # type: ignore[assignment]
     if dataset.max_held_out_sequences is None:
         dataset.max_held_out_sequences = config.eval.max_sequences
-    return prepare_data(dataset, OmegaConf.to_object(config.model))  # type: ignore[arg-type]
+    return prepared_folder(dataset, OmegaConf.to_object(config.model))  # type: ignore[arg-type]
 
 
 def build(config: DictConfig, device: torch.device) -> Parts:
