@@ -4,11 +4,18 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 import tempfile
 from collections.abc import Iterator
 
 os.environ["OMP_NUM_THREADS"] = "1"
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
+
+# Hundreds of processes import our sources. Where bytecode is not written each compiles them again, in 0.5 s,
+# and pytest rewrites all assertions in every worker.
+if sys.dont_write_bytecode:
+    sys.dont_write_bytecode = False
+    os.environ["PYTHONDONTWRITEBYTECODE"] = ""
 
 # What a shell runs in the background ignores SIGINT; so would all that tests start in order to interrupt it.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
