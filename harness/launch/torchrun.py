@@ -6,7 +6,6 @@ import os
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
-from datetime import timedelta
 from pathlib import Path
 
 import torch.distributed as dist
@@ -17,7 +16,7 @@ from gradwire.harness.config.errors import ConfigError
 from gradwire.harness.launch.launch import clean_up, print_notes, raise_if_stopped, run_here
 from gradwire.harness.launch.stop import stop_requests
 from gradwire.harness.launch.verdict import blamed_peer, describe
-from gradwire.harness.launch.worker import prepare_process, train
+from gradwire.harness.launch.worker import join_process_group, prepare_process, train
 from gradwire.harness.record.directory import FAILED, DirectoryLock, is_done, mark_failed
 from gradwire.harness.tracking import tracked
 from gradwire.harness.trainer.build import prepare
@@ -43,7 +42,7 @@ def run_torchrun_rank(config: DictConfig, directory: Path) -> None:
         raise ConfigError(str(error)) from None
     rank = int(os.environ["RANK"])
     device = prepare_process(config, int(os.environ.get("LOCAL_RANK", "0")))
-    dist.init_process_group(config.cluster.backend, timeout=timedelta(seconds=config.cluster.timeout_s))
+    join_process_group(config)
     try:
         with stop_requests() as stop, _claimed_by_rank_0(config, directory, rank) as claim:
             if claim.done:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -95,12 +96,23 @@ def joined_process_group(
     store = FileStore(str(rendezvous), size)
     store.set(f"up{rank}", "")
     store.wait([f"up{peer}" for peer in range(size)], timedelta(seconds=START_S))
-    timeout = timedelta(seconds=config.cluster.timeout_s)
-    dist.init_process_group(config.cluster.backend, store=store, rank=rank, world_size=size, timeout=timeout)
+    join_process_group(config, store=store, rank=rank, world_size=size)
     try:
         yield device
     finally:
         dist.destroy_process_group()
+
+
+def join_process_group(config: DictConfig, **place: Any) -> None:
+    """`dist.init_process_group(**place)`, until all ranks are connected.
+
+    gloo connects rank by rank: one that has nothing to do, or fails at once, would leave while others still
+    connect, and they would be the ones to report an error.
+    """
+    timeout = timedelta(seconds=config.cluster.timeout_s)
+    dist.init_process_group(config.cluster.backend, timeout=timeout, **place)
+    if config.cluster.backend == "gloo":
+        dist.barrier()
 
 
 def _enter_network(config: DictConfig, entrance: Entrance | None) -> None:
