@@ -61,26 +61,29 @@ def errors(printed: str) -> list[str]:
 
 
 def descendants(process: subprocess.Popen[str]) -> list[int]:
-    """The processes of the session of `process`, itself left out: a session is inherited."""
+    """The processes of the session of `process`, itself left out, in the order in which they were started.
+
+    A session is inherited. Ids say less: they begin again when all have been used.
+    """
     found = []
     for stat in Path("/proc").glob("[0-9]*/stat"):
         try:
             fields = stat.read_text().rpartition(")")[2].split()
         except (FileNotFoundError, ProcessLookupError):
             continue
-        if int(fields[3]) == process.pid and fields[0] not in "ZX" and int(stat.parent.name) != process.pid:
-            found.append(int(stat.parent.name))
-    return found
+        pid, session, started_at = int(stat.parent.name), int(fields[3]), int(fields[19])
+        if session == process.pid and fields[0] not in "ZX" and pid != process.pid:
+            found.append((started_at, pid))
+    return [pid for _, pid in sorted(found)]
 
 
 def workers_of(process: subprocess.Popen[str]) -> list[int]:
     """The ids of a running command's workers, in rank order."""
-    spawned = [
+    return [
         pid
         for pid in descendants(process)
         if re.search("multiprocessing.spawn", Path(f"/proc/{pid}/cmdline").read_text())
     ]
-    return sorted(spawned)
 
 
 def assert_alone(process: subprocess.Popen[str]) -> None:

@@ -21,6 +21,8 @@ def sum_for_ever(folder: Path, entrances: Sequence[Entrance], rank: int) -> None
     entrances[rank].enter()
     os.environ["GLOO_SOCKET_IFNAME"] = entrances[rank].interface
     store = dist.FileStore(str(folder / "store"), len(entrances))
+    store.set(f"up{rank}", "")  # on a busy machine they start farther apart than they may answer
+    store.wait([f"up{peer}" for peer in range(len(entrances))], timedelta(seconds=60))
     timeout = timedelta(seconds=TIMEOUT_S)
     dist.init_process_group("gloo", store=store, rank=rank, world_size=len(entrances), timeout=timeout)
     while True:
