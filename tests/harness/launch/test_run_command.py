@@ -73,24 +73,14 @@ def test_a_finished_run_is_shown_again(local: tuple[CompletedProcess[str], Path]
     assert {path: path.stat().st_mtime_ns for path in directory.rglob("*")} == before
 
 
-def test_every_way_of_launching_gives_the_same_numbers(
+def test_local_and_virtual_workers_give_the_same_numbers(
     local: tuple[CompletedProcess[str], Path], here: Path
 ) -> None:
-    """torchrun, twice: the second time rank 0 sees that its directory is done, which rank 1 cannot know."""
-    by_torchrun = ("hydra.run.dir=by_torchrun",)
-    virtual = started(here, RUN, *TINY, "cluster=virtual", "cluster.workers=2", "hydra.run.dir=virtual")
-    outputs = []
-    for _ in range(2):
-        ran = call(here, *TORCHRUN, RUN, *TINY, *by_torchrun)
-        assert ran.returncode == 0, ran.stderr
-        outputs.append(ran.stdout)
-    assert [text.splitlines()[-1] for text in outputs] == ["run: by_torchrun"] * 2
-    assert [text.count("already finished") for text in outputs] == [0, 1]
-    assert sum(line.startswith("run: ") for line in outputs[0].splitlines()) == 1, "rank 0 alone prints"
-    ended = finished(virtual)
-    assert ended.returncode == 0, ended.stderr
-    assert rows(here / "by_torchrun") == rows(local[1]) == rows(here / "virtual")
-    assert sorted(path.name for path in here.iterdir()) == ["by_torchrun", "outputs", "virtual"]
+    """So do torchrun's: see `test_resumed_commands.py`."""
+    ran = call(here, RUN, *TINY, "cluster=virtual", "cluster.workers=2", "hydra.run.dir=virtual")
+    assert ran.returncode == 0, ran.stderr
+    assert rows(local[1]) == rows(here / "virtual")
+    assert sorted(path.name for path in here.iterdir()) == ["outputs", "virtual"]
     assert len(list((here / "outputs").iterdir())) == 1
 
 
