@@ -22,10 +22,11 @@ $(INSTALLED): requirements.lock pyproject.toml CMakeLists.txt $(shell find csrc 
 demo: $(INSTALLED)
 	$(RUN) run.py sweeps=demo size=tiny
 
-# Two processes, each with workers of its own: TEST_PROCESSES=1 on a machine with little memory.
+# Two processes, each with workers of its own: TEST_PROCESSES=1 on a machine with little memory. Files in their
+# own order: xdist's, by number of tests, would leave those that start whole runs to the end, all at once.
 TEST_PROCESSES ?= 2
 test: $(INSTALLED)
-	$(RUN) -m pytest -n $(TEST_PROCESSES) --dist loadfile
+	$(RUN) -m pytest -n $(TEST_PROCESSES) --dist loadfile --no-loadscope-reorder
 
 # The kernels, those for CUDA emulated, under AddressSanitizer and UndefinedBehaviorSanitizer: GCC's, which have
 # to be there before Python is. Threads in reverse order show other faults than these.
