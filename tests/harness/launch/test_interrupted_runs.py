@@ -19,7 +19,7 @@ def here(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_a_stopped_worker_ends_the_run(here: Path) -> None:
-    run = started(here, RUN, *ENDLESS, "cluster.workers=2", "cluster.timeout_s=5", "hydra.run.dir=stopped")
+    run = started(here, RUN, *ENDLESS, "cluster.workers=2", "cluster.timeout_s=10", "hydra.run.dir=stopped")
     wait_for_steps(run, here / "stopped")
     os.kill(workers_of(run)[1], signal.SIGSTOP)
     ended = finished(run, 60)
