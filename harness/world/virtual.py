@@ -122,6 +122,7 @@ class VirtualWorld:
         self.end_step(step)
         return results
 
+    @collector_paused()
     def run(self, collectives: Mapping[int, Collective[Result]]) -> dict[int, Result]:
         return self._run(collectives, {})
 
