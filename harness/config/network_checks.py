@@ -163,7 +163,8 @@ def _check_star(network: DictConfig) -> None:
 
 
 def _check_changes(network: DictConfig) -> None:
-    found = OmegaConf.to_container(OmegaConf.create({"given": network.rate_changes}))["given"]  # type: ignore
+    given = network.rate_changes
+    found = OmegaConf.to_container(given) if OmegaConf.is_config(given) else given
     said = f"network.rate_changes={found}".replace(" ", "")
     use = "use e.g. network.rate_changes=[[60,0.5],[120,1]]: half the rate from second 60 to 120"
     if not isinstance(found, list):

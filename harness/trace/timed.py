@@ -56,7 +56,7 @@ def clock_of(run: Run) -> Retime:
 
     def on_clock(number: int, trace: StepTrace) -> StepTrace:
         if number not in begins:
-            raise ValueError(f"{run.folder}: step {number} has a trace and no row, nor has the one before it")
+            raise ValueError(f"{run.folder}: step {number} has a trace, but step {number - 1} has no row")
         return clock.step(number, trace, begins[number])
 
     return on_clock

@@ -70,7 +70,7 @@ class VirtualWorld:
         return time.perf_counter()
 
     def begin_step(self, now_s: float) -> None:
-        """The clock's links may have other rates then than at its beginning, where steps are otherwise."""
+        """What rates the clock's links have may depend on it; unless told, steps begin at second 0."""
         self._now_s = now_s
 
     @collector_paused()
