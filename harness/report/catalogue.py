@@ -1,4 +1,7 @@
-"""The README's table of codecs, made from the registry: `python -m gradwire.harness.report.catalogue`."""
+"""The table of codecs in docs/codecs.md, made from the registry.
+
+`python -m gradwire.harness.report.catalogue` makes it again.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,13 @@ from gradwire.harness.topology.registry import TOPOLOGIES
 
 BEGIN, END = "<!-- codecs, made by gradwire.harness.report.catalogue -->", "<!-- end of codecs -->"
 
-HEADER = ("codec", "source", "wire bits a coordinate", "topologies", "unbiased", "state", "metadata round")
+PAGE = Path("docs") / "codecs.md"
+"""Where the table stands, below the repository's root."""
+
+HEADER = (
+    *("codec", "source", "wire bits per coordinate", "topologies"),
+    *("unbiased", "error feedback", "state", "metadata round"),
+)
 
 SIZES = (2, 4, 5)
 """Numbers of workers that a codec is asked about."""
@@ -25,7 +34,7 @@ def codec_table() -> str:
 
 
 def replaced(text: str) -> str:
-    """A README's text with the table between the two markers made anew; ValueError if they are not there."""
+    """A page's text with the table between the two markers made anew; ValueError if they are not there."""
     before, begin, rest = text.partition(BEGIN)
     _, end, after = rest.partition(END)
     if not begin or not end:
@@ -42,17 +51,31 @@ def _row(codec: Codec) -> tuple[str, ...]:
         about.wire_bits,
         about.topologies or _topologies(codec),
         unbiased,
+        _feedback(codec),
         about.state,
         about.metadata,
     )
 
 
 def _topologies(codec: Codec) -> str:
-    layout = Layout.flat(1 << 20)
-    able = [name for name in TOPOLOGIES if all(codec.supports(name, size, layout) is None for size in SIZES)]
+    able = [name for name in TOPOLOGIES if _runs_on(codec, name)]
     return "all" if len(able) == len(TOPOLOGIES) else ", ".join(able)
 
 
+def _feedback(codec: Codec) -> str:
+    """Whether `codec.ef=true` goes with the codec's default settings."""
+    try:
+        corrected = make_codec(codec.name, ef=True)
+    except ValueError:
+        return "its own" if hasattr(codec, "feedback") else "no"
+    return "yes" if all(_runs_on(corrected, name) for name in TOPOLOGIES) else "diverges by default"
+
+
+def _runs_on(codec: Codec, topology: str) -> bool:
+    layout = Layout.flat(1 << 20)
+    return all(codec.supports(topology, size, layout) is None for size in SIZES)
+
+
 if __name__ == "__main__":
-    readme = Path(__file__).resolve().parents[2] / "README.md"
-    write_atomically(readme, replaced(readme.read_text()))
+    page = Path(__file__).resolve().parents[2] / PAGE
+    write_atomically(page, replaced(page.read_text()))

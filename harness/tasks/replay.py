@@ -51,7 +51,7 @@ def check(config: DictConfig) -> None:
     if codec.needs_shapes and not gradients.buckets:
         raise ValueError(
             f"codec={codec.name} compresses matrices, and {config.gradients} does not say which there are: "
-            "add an array `layout` (README), or save gradients by measure.save_gradients_at"
+            "add an array `layout` (docs/gradients.md), or save gradients by measure.save_gradients_at"
         )
     for layout in gradients.layouts(config.replay.bucket_mb):
         reason = codec.supports(config.topology.name, workers, layout)

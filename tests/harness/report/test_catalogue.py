@@ -1,4 +1,4 @@
-"""The README's table of codecs is what the registry says."""
+"""The table of codecs in docs/codecs.md is what the registry says."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 
 from gradwire.codecs.registry import codec_classes
-from gradwire.harness.report.catalogue import codec_table, replaced
+from gradwire.harness.report.catalogue import HEADER, PAGE, codec_table, replaced
 
-README = Path(__file__).parents[3] / "README.md"
+CODECS = Path(__file__).parents[3] / PAGE
 
 
-def test_the_readme_has_the_table_of_today() -> None:
-    text = README.read_text()
+def test_the_page_has_the_table_of_today() -> None:
+    text = CODECS.read_text()
     assert replaced(text) == text, "run: python -m gradwire.harness.report.catalogue"
 
 
@@ -21,9 +21,9 @@ def test_every_codec_of_the_package_has_a_full_row() -> None:
     rows = [line.strip("| ").split(" | ") for line in codec_table().splitlines()[2:]]
     own = [name for name, made in codec_classes().items() if made.__module__.startswith("gradwire.")]
     assert [row[0] for row in rows] == [f"`{name}`" for name in own]
-    assert all(len(row) == 7 and all(cell.strip() for cell in row) for row in rows)
+    assert all(len(row) == len(HEADER) and all(cell.strip() for cell in row) for row in rows)
 
 
-def test_a_readme_without_the_markers_is_refused() -> None:
+def test_a_page_without_the_markers_is_refused() -> None:
     with pytest.raises(ValueError, match="no <!-- codecs"):
         replaced("# gradwire\n")
