@@ -1,0 +1,66 @@
+"""The rule that names, types and ranges of values given in Python have to keep to."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from gradwire.harness.config.errors import ConfigError
+from gradwire.harness.config.fields import above, at_least, check_arguments, one_of
+
+
+@dataclass
+class Options:
+    bits: float | None = above(0, 4.0)
+    buckets: int = at_least(1, 2)
+    ef: bool = False
+    rounding: str = one_of("correlated", "independent")
+    widths: list[int] = field(default_factory=lambda: [2, 4])
+    name: str = "options"
+    anything: object = None
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {},
+        {"bits": None, "buckets": 3, "ef": True, "rounding": "independent", "widths": (2, 8)},
+        {"bits": 5, "anything": object()},
+    ],
+)
+def test_allowed_values_pass(values: dict[str, Any]) -> None:
+    check_arguments(Options, values)
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        (
+            {"bitz": 4},
+            "codec.bitz=4 is unknown: choose from bits, buckets, ef, rounding, widths, anything; did you",
+        ),
+        ({"name": "x"}, "codec.name='x' is unknown"),
+        ({"bits": "4"}, "codec.bits='4' has the wrong type; codec.bits must be a number or None"),
+        ({"bits": True}, "codec.bits=True has the wrong type"),
+        ({"bits": 0}, "codec.bits=0 is out of range; codec.bits must be above 0"),
+        ({"bits": float("nan")}, "codec.bits=nan is out of range; codec.bits must be a finite number"),
+        ({"bits": float("inf")}, "codec.bits=inf is out of range"),
+        ({"buckets": 2.0}, "codec.buckets=2.0 has the wrong type; codec.buckets must be a whole number"),
+        ({"buckets": None}, "codec.buckets=None has the wrong type"),
+        ({"buckets": 0}, "codec.buckets=0 is out of range; codec.buckets must be at least 1"),
+        ({"ef": "yes"}, "codec.ef='yes' has the wrong type; codec.ef must be True or False"),
+        ({"ef": 1}, "codec.ef=1 has the wrong type"),
+        ({"rounding": "independant"}, "e.g. codec.rounding=independent"),
+        ({"widths": [2, "4"]}, "codec.widths must be a list, each of it a whole number"),
+        ({"widths": "24"}, "codec.widths='24' has the wrong type"),
+        ({"bits": "4" * 5000}, "codec.bits='444"),
+    ],
+)
+def test_others_are_refused_in_one_short_line(values: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError) as refusal:
+        check_arguments(Options, values, "codec", without=["name"])
+    assert message in str(refusal.value)
+    assert "\n" not in str(refusal.value)
+    assert len(str(refusal.value)) <= 300
