@@ -1,0 +1,165 @@
+"""Opening files that another process wrote, perhaps on another machine: what they are, how long, what text.
+
+Everything the harness reads back goes through this package, so that a damaged or malicious file costs one
+line, bounded memory and bounded time: nothing is unpickled, imported, resolved or run.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+import unicodedata
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import BinaryIO, NoReturn
+
+MOST_TEXT = 8 * 2**20
+"""Bytes of a file that is read whole."""
+
+MOST_LINE = 2**20
+"""Bytes of a line of a file that is read line by line."""
+
+MOST_SAID = 200
+"""Characters of foreign text that an error quotes."""
+
+
+class UnusableFileError(ValueError):
+    """A file that cannot be used. The text is one line: its path, what is wrong with it, what to do."""
+
+    def __init__(self, path: str | Path, problem: str, remedy: str) -> None:
+        self.path, self.problem, self.remedy = Path(path), printable(problem), remedy
+        super().__init__(f"{printable(str(path), 4096)}: {self.problem}; {remedy}")
+
+
+class MissingFileError(UnusableFileError):
+    """There is no such file."""
+
+
+class InaccessibleFileError(UnusableFileError):
+    """The system does not hand the file out now; nothing is known of its contents."""
+
+
+def printable(text: str, most: int = MOST_SAID) -> str:
+    """`text` on one line for a terminal: at most `most` characters, escapes for those that do not show.
+
+    Control characters can drive a terminal, and marks of direction make a line read as another.
+    """
+    shown = "".join(_shown(character) for character in text[: most + 1])
+    return shown if len(shown) <= most else f"{shown[: most - 1]}…"
+
+
+def _shown(character: str) -> str:
+    if character in "\t\n\r\v\f":
+        return " "
+    hidden = unicodedata.category(character) in ("Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp")
+    return ascii(character)[1:-1] if hidden else character
+
+
+def open_file(path: str | Path, *, remedy: str, inside: Path | None = None) -> BinaryIO:
+    """A regular file, to be read as bytes; raises UnusableFileError.
+
+    `inside`: the directory that no link may lead out of: below it no link is followed at all. None: the path
+    is the user's own, who may use links. A pipe or a device, which could keep the reader waiting or have no
+    end, is refused. `remedy` says what to do; it ends every error.
+    """
+    path = Path(path)
+    if inside is not None:
+        refuse_links(path, inside, remedy=remedy)
+    flags = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | (os.O_NOFOLLOW if inside is not None else 0)
+    with _system_errors(path, remedy):
+        descriptor = os.open(path, flags)
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            os.close(descriptor)
+            raise UnusableFileError(path, "is not a regular file", remedy)
+        return open(descriptor, "rb")
+
+
+def refuse_links(path: Path, inside: Path, *, remedy: str) -> None:
+    """Raise UnusableFileError if `path` leaves the directory `inside`, or is or follows a link in there."""
+    below = path.relative_to(inside) if path.is_relative_to(inside) else None
+    if below is None or ".." in below.parts:
+        raise UnusableFileError(path, f"lies outside of {inside}", remedy)
+    step = inside
+    for part in below.parts:
+        step = step / part
+        if step.is_symlink():
+            raise UnusableFileError(step, "is a link, and none is followed out of a run directory", remedy)
+
+
+def read_bytes(path: str | Path, *, remedy: str, inside: Path | None = None, most: int = MOST_TEXT) -> bytes:
+    """The contents of a file of at most `most` bytes; raises as `open_file` does."""
+    with open_file(path, remedy=remedy, inside=inside) as file, _system_errors(Path(path), remedy):
+        content = file.read(most + 1)
+    if len(content) > most:
+        raise UnusableFileError(path, f"is longer than {amount(most)}, the most that is read", remedy)
+    return content
+
+
+def read_text(path: str | Path, *, remedy: str, inside: Path | None = None, most: int = MOST_TEXT) -> str:
+    """The UTF-8 text of a file of at most `most` bytes; raises as `open_file` does."""
+    return decoded(read_bytes(path, remedy=remedy, inside=inside, most=most), path, remedy)
+
+
+def decoded(content: bytes, path: str | Path, remedy: str) -> str:
+    """UTF-8 bytes of the file at `path` as text; raises UnusableFileError."""
+    try:
+        return content.decode("utf-8")
+    except UnicodeDecodeError as error:
+        problem = f"is not UTF-8 text ({error.reason} at byte {error.start})"
+        raise UnusableFileError(path, problem, remedy) from None
+
+
+def read_lines(
+    path: str | Path, *, remedy: str, inside: Path | None = None, most: int = MOST_LINE
+) -> Iterator[bytes]:
+    """The lines of a file one at a time, with their line feeds; one of more than `most` bytes is refused.
+
+    The last one has no line feed where its writer was cut off. Raises as `open_file` does.
+    """
+    with open_file(path, remedy=remedy, inside=inside) as file:
+        number = 0
+        while True:
+            with _system_errors(Path(path), remedy):
+                line = file.readline(most + 1)
+            if not line:
+                return
+            number += 1
+            if len(line) > most:
+                raise UnusableFileError(path, f"line {number} is longer than {amount(most)}", remedy)
+            yield line
+
+
+def size_of(path: str | Path, *, remedy: str) -> int:
+    """Bytes of a file; raises as `open_file` does."""
+    with _system_errors(Path(path), remedy):
+        return Path(path).stat().st_size
+
+
+def amount(num_bytes: int) -> str:
+    """A number of bytes in words."""
+    for unit, size in (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10)):
+        if num_bytes >= size:
+            return f"{num_bytes / size:.3g} {unit}"
+    return f"{num_bytes} bytes"
+
+
+@contextmanager
+def _system_errors(path: Path, remedy: str) -> Iterator[None]:
+    """What the system says, in one line with the path and the way out."""
+    try:
+        yield
+    except OSError as error:
+        _refused(path, error, remedy)
+    except ValueError as error:
+        if isinstance(error, UnusableFileError):
+            raise
+        raise UnusableFileError(path, f"is no path ({error})", remedy) from None
+
+
+def _refused(path: Path, error: OSError, remedy: str) -> NoReturn:
+    if isinstance(error, FileNotFoundError | NotADirectoryError):
+        raise MissingFileError(path, "is not there", remedy) from None
+    if isinstance(error, IsADirectoryError):
+        raise UnusableFileError(path, "is a folder", remedy) from None
+    raise InaccessibleFileError(path, f"cannot be read ({error.strerror or error})", remedy) from None

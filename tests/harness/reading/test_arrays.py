@@ -1,0 +1,166 @@
+"""Arrays and compressed streams: what they say of themselves must be what they are, within bounds."""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+import io
+import json
+import pickle
+import struct
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import save_file
+
+from gradwire.harness.reading import tensors as arrays
+from gradwire.harness.reading.files import UnusableFileError
+from gradwire.harness.reading.streams import BoundedStream, bounded_lines, most_unfolded
+from gradwire.harness.reading.tensors import read_npz, read_safetensors
+
+WAY_OUT = "mend it"
+
+
+def header(value: Any, data: bytes = b"") -> bytes:
+    text = value if isinstance(value, bytes) else json.dumps(value).encode()
+    return struct.pack("<Q", len(text)) + text + data
+
+
+def tensor(**changes: Any) -> dict[str, Any]:
+    return {"a": {"dtype": "F32", "shape": [2], "data_offsets": [0, 8]} | changes}
+
+
+BAD_SAFETENSORS = {
+    "is not a safetensors file": pickle.dumps({"weights": [1, 2]}),
+    "is not a safetensors file, or cut short": b"",
+    "has more than 32 brackets": header(b"[" * 100_000),
+    "its header is a list, not an object": header([]),
+    "its header is not JSON": header(b"{"),
+    "metadata is not an object of texts": header({"__metadata__": {"a": 1}}),
+    "says of a what is no tensor": header({"a": 5}),
+    "says of a what is no tensor;": header(tensor(dtype="F31"), bytes(8)),
+    "what is no tensor": header(tensor(shape=[-2]), bytes(8)),
+    "another length than its shape": header(tensor(shape=[2**40]), bytes(8)),
+    "8 bytes of tensors, 4 bytes are there": header(tensor(), bytes(4)),
+    "8 bytes of tensors, 12 bytes are there": header(tensor(), bytes(12)),
+    "does not begin where the last one ends": header(tensor(data_offsets=[4, 12]), bytes(12)),
+}
+
+
+@pytest.mark.parametrize("problem", BAD_SAFETENSORS)
+def test_a_safetensors_file_is_what_its_header_says(problem: str, tmp_path: Path) -> None:
+    path = tmp_path / "file.safetensors"
+    path.write_bytes(BAD_SAFETENSORS[problem])
+    with pytest.raises(UnusableFileError, match="mend it$") as caught:
+        read_safetensors(path, remedy=WAY_OUT)
+    assert problem in str(caught.value)
+
+
+def test_safetensors_come_back_as_they_were(tmp_path: Path) -> None:
+    path = tmp_path / "file.safetensors"
+    saved = {
+        "bfloat16": torch.randn(3, 4).bfloat16(),
+        "empty": torch.empty(0, 5),
+        "scalar": torch.tensor(True),
+        "long": torch.arange(5),
+    }
+    save_file(saved, path, metadata={"layout": "{}"})
+    found, metadata = read_safetensors(path, remedy=WAY_OUT)
+    assert metadata == {"layout": "{}"}
+    assert found.keys() == saved.keys()
+    assert all(torch.equal(found[name], saved[name]) for name in saved)
+
+
+def npy(array: Any) -> bytes:
+    file = io.BytesIO()
+    np.lib.format.write_array(file, np.asanyarray(array))
+    return file.getvalue()
+
+
+def archive(path: Path, *members: tuple[str, bytes], compression: int = zipfile.ZIP_DEFLATED) -> Path:
+    with zipfile.ZipFile(path, "w", compression) as file:
+        for name, content in members:
+            file.writestr(name, content)
+    return path
+
+
+def described(shape: tuple[int, ...], descr: str = "<f4") -> bytes:
+    file = io.BytesIO()
+    np.lib.format.write_array_header_1_0(file, {"descr": descr, "fortran_order": False, "shape": shape})
+    return file.getvalue()
+
+
+def refused(path: Path) -> str:
+    with pytest.raises(UnusableFileError, match="mend it$") as caught:
+        read_npz(path, ("gradients",), remedy=WAY_OUT)
+    assert str(caught.value).isprintable()
+    return str(caught.value)
+
+
+def test_an_npz_is_read_within_bounds(tmp_path: Path) -> None:
+    path = tmp_path / "file.npz"
+    values = np.arange(12, dtype=np.float16).reshape(3, 4)
+    np.savez_compressed(path, gradients=values, layout=np.array("{}"), other=np.zeros(3))
+    found = read_npz(path, ("gradients", "layout", "bf16"), remedy=WAY_OUT)
+    assert sorted(found) == ["gradients", "layout"]
+    assert np.array_equal(found["gradients"], values)
+    assert str(found["layout"]) == "{}"
+
+
+def test_an_npz_that_makes_too_much_of_itself_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gradwire.harness.reading.streams.FLOOR", 2**20)
+    path, member = tmp_path / "file.npz", "gradients.npy"
+    zeros = npy(np.zeros(2**21, np.uint8))
+    assert "unfolds to 2 MiB, more than 1 MiB" in refused(archive(path, (member, zeros)))
+    half = npy(np.zeros(2**19 + 2**18, np.uint8))
+    archive(path, (member, half), ("layout.npy", half))
+    with pytest.raises(UnusableFileError, match="unfolds to 768 KiB, more than 256 KiB"):
+        read_npz(path, ("gradients", "layout"), remedy=WAY_OUT)
+
+
+def test_an_npz_that_lies_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path, member = tmp_path / "file.npz", "gradients.npy"
+    assert "described as 4 GiB, 0 bytes are there" in refused(archive(path, (member, described((2**30,)))))
+    assert "neither numbers nor text" in refused(archive(path, (member, described((1,), "|O") + bytes(8))))
+    assert "neither numbers nor text" in refused(archive(path, (member, described((2**60,), "|S0"))))
+    assert "has the shape" in refused(archive(path, (member, described((-1,)) + bytes(8))))
+    assert "ValueError" in refused(archive(path, (member, b"no array at all")))
+    assert "no array gradients" in refused(archive(path, ("weights.npy", npy(1.0))))
+    packed = archive(path, (member, npy(np.zeros(9))), compression=zipfile.ZIP_BZIP2)
+    assert "packed in a way that numpy never uses" in refused(packed)
+    path.write_bytes(path.read_bytes()[:-30])
+    assert "BadZipFile" in refused(path)
+    path.write_bytes(npy(np.array([{"a": 1}], dtype=object)))
+    assert "BadZipFile" in refused(path)
+    monkeypatch.setattr(arrays, "MOST_DIRECTORY", 10_000)
+    many = [(f"{index:0100}", b"") for index in range(100)]
+    assert "its list of members is longer" in refused(archive(path, (member, npy(1.0)), *many))
+
+
+def test_a_compressed_stream_ends_where_it_becomes_a_bomb(tmp_path: Path) -> None:
+    for opener in (gzip, bz2):
+        path = tmp_path / "text"
+        path.write_bytes(opener.compress(b"a line\n" * 10**5))
+        for most, fits in ((700_000, True), (699_999, False)):
+            stream = BoundedStream(opener.open(path), path, most=most, remedy=WAY_OUT)
+            with io.TextIOWrapper(io.BufferedReader(stream), "utf-8") as text:
+                if fits:
+                    assert text.read().count("\n") == 10**5
+                else:
+                    with pytest.raises(UnusableFileError, match="unfolds to more than 684 KiB"):
+                        text.read()
+    assert most_unfolded(10, 200) == 64 * 2**20
+    assert most_unfolded(2**30, 200) == 200 * 2**30
+
+
+def test_a_line_of_text_is_bounded() -> None:
+    lines = bounded_lines(io.StringIO("abc\nabcd\n"), "file", most=4, remedy=WAY_OUT)
+    assert next(lines) == "abc\n"
+    with pytest.raises(UnusableFileError, match="line 2 has more than 4 characters"):
+        next(lines)
