@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from gradwire.codecs.checks import check_choice
+from gradwire.codecs.fields import check_fields, one_of
 from gradwire.codecs.floats import exponents, normalizers, restorers
 from gradwire.codecs.group_sums import group_sums, largest_magnitudes
 from gradwire.codecs.groups import GROUP_SIZES, GroupCoder
@@ -93,13 +93,13 @@ class OneBit(LossyHopCodec):
 
     name: str = "onebit"
 
-    block: int = 512
+    block: int = one_of(*GROUP_SIZES, default=512)
     """Coordinates that share the two means, a power of two."""
 
     about = About("1-bit SGD (Seide et al., Interspeech 2014)", "1 + 64/`codec.block`")
 
     def __post_init__(self) -> None:
-        check_choice(self, "block", GROUP_SIZES)
+        check_fields(type(self), vars(self), "codec")
 
     def plan(self, x: Tensor, round: Round, reduced: list[Tensor], num_chunks: int) -> SumHops:
         return SumHops(x, round.size, num_chunks, SignCoder(self.block, bits=1))

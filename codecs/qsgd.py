@@ -8,9 +8,9 @@ from typing import Literal, cast, get_args
 import torch
 from torch import Tensor
 
-from gradwire.codecs.checks import check_choice, check_range
 from gradwire.codecs.coordinate_bits import CoordinateBits
 from gradwire.codecs.feedback import feedback_diverges
+from gradwire.codecs.fields import between, check_fields, one_of
 from gradwire.codecs.floats import constant, exponents, normalizers, restorers
 from gradwire.codecs.group_sums import group_sums, largest_magnitudes
 from gradwire.codecs.groups import GROUP_SIZES, GroupCoder
@@ -157,22 +157,20 @@ class QSGD(LossyHopCodec):
 
     name: str = "qsgd"
 
-    bits: int = 8
+    bits: int = between(2, 16, 8, hint="AQGB compares with 4 and 8")
     """Of a coordinate's code: a sign and 2^(bits − 1) − 1 levels above zero."""
 
-    group: int = 512
+    group: int = one_of(*GROUP_SIZES, default=512)
     """Coordinates that share a norm, a power of two. QSGD's word is bucket, which is something else here."""
 
-    norm: str = "l2"
+    norm: str = one_of(*get_args(Norm), default="l2")
     """`l2`, which the paper analyses, or `max`, which has less variance at few bits."""
 
     unbiased = True
     about = About("QSGD (Alistarh et al., NIPS 2017)", "`codec.bits` + 32/`codec.group`")
 
     def __post_init__(self) -> None:
-        check_range(self, "bits", 2, 16, "AQGB compares with 4 and 8")
-        check_choice(self, "group", GROUP_SIZES)
-        check_choice(self, "norm", get_args(Norm))
+        check_fields(type(self), vars(self), "codec")
 
     def refuses_feedback(self, largest_sum: int, layout: Layout) -> str | None:
         share = lost_share(self.group, (1 << (self.bits - 1)) - 1, cast(Norm, self.norm))

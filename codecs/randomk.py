@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from gradwire.codecs.checks import check_choice, check_range
+from gradwire.codecs.fields import between, check_fields, one_of
 from gradwire.codecs.interface import About, Layout, LossyHopCodec, Round
 from gradwire.codecs.random import Key, mix32, stream_key
 from gradwire.codecs.selected import SelectedHops
@@ -64,10 +64,10 @@ class RandomK(LossyHopCodec):
 
     name: str = "randomk"
 
-    fraction: float = 0.01
+    fraction: float = between(1e-6, 1, 0.01, hint="0.01 sends one coordinate of a hundred")
     """Of the coordinates of a bucket that are sent, rounded to a whole number."""
 
-    values: str = "fp32"
+    values: str = one_of(*WIRE_DTYPES)
     """How values travel: `fp32` or `bf16`, which is rounded to nearest at every hop."""
 
     unbiased_scaling: bool = False
@@ -80,8 +80,7 @@ class RandomK(LossyHopCodec):
     )
 
     def __post_init__(self) -> None:
-        check_range(self, "fraction", 1e-6, 1, "0.01 sends one coordinate of a hundred")
-        check_choice(self, "values", tuple(WIRE_DTYPES))
+        check_fields(type(self), vars(self), "codec")
         self.unbiased = self.unbiased_scaling and self.values == "fp32"
 
     def supports(self, topology: str, size: int, layout: Layout) -> str | None:

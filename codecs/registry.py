@@ -6,11 +6,13 @@ from gradwire.codecs.dynamiq import DynamiQ, DynamiQPlus, UniformQuantization
 from gradwire.codecs.exact import BF16, FP32
 from gradwire.codecs.exclude import Exclude, check_globs
 from gradwire.codecs.feedback import with_feedback
+from gradwire.codecs.fields import check_fields, check_names, did_you_mean, rules_of, shortened
 from gradwire.codecs.interface import Codec
 from gradwire.codecs.mxfp import MXFP
 from gradwire.codecs.native import Native
 from gradwire.codecs.omnireduce import OmniReduce
 from gradwire.codecs.onebit import OneBit
+from gradwire.codecs.options import CommonOptions
 from gradwire.codecs.powersgd import PowerSGD
 from gradwire.codecs.qsgd import QSGD
 from gradwire.codecs.randomk import RandomK
@@ -64,9 +66,17 @@ def make_codec(name: str, *, exclude: object = (), ef: bool = False, **fields: o
     feedback around it. Raises ValueError naming the field, its value and what is allowed.
     """
     if name not in _CODECS:
-        raise ValueError(f"codec={name} is unknown; choose one of {', '.join(sorted(_CODECS))}")
-    codec: Codec = _CODECS[name](name=name, **fields)
+        near = did_you_mean(name, _CODECS) if isinstance(name, str) else ""
+        raise ValueError(
+            f"codec={shortened(name)} is unknown; choose one of {', '.join(sorted(_CODECS))}{near}"
+        )
+    made = _CODECS[name]
+    known = rules_of(made)
+    check_names([*known, *rules_of(CommonOptions)], fields, "codec", f"codec={name}")
+    check_fields(made, fields, "codec")
     globs = check_globs(exclude)
+    check_fields(CommonOptions, {"exclude": list(globs), "ef": ef}, "codec")
+    codec: Codec = made(name=name, **fields)
     if ef:
         codec = with_feedback(codec)
     return Exclude(codec, globs) if globs else codec

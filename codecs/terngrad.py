@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from gradwire.codecs.checks import check_choice
 from gradwire.codecs.coordinate_bits import CoordinateBits
 from gradwire.codecs.feedback import feedback_diverges
+from gradwire.codecs.fields import check_fields, one_of
 from gradwire.codecs.groups import GROUP_SIZES
 from gradwire.codecs.interface import About, Layout, LossyHopCodec, Round
 from gradwire.codecs.qsgd import LevelCoder, lost_share
@@ -26,14 +26,14 @@ class TernGrad(LossyHopCodec):
 
     name: str = "terngrad"
 
-    block: int = 512
+    block: int = one_of(*GROUP_SIZES, default=512)
     """Coordinates that share a largest magnitude, a power of two; larger blocks have more variance."""
 
     unbiased = True
     about = About("TernGrad (Wen et al., NIPS 2017)", "2 + 32/`codec.block`")
 
     def __post_init__(self) -> None:
-        check_choice(self, "block", GROUP_SIZES)
+        check_fields(type(self), vars(self), "codec")
 
     def refuses_feedback(self, largest_sum: int, layout: Layout) -> str | None:
         share = lost_share(self.block, 1, "max")

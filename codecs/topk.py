@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from gradwire.codecs.checks import check_choice, check_range
+from gradwire.codecs.fields import between, check_fields, one_of
 from gradwire.codecs.floats import constant
 from gradwire.codecs.interface import About, Collectives, Layout, LossyHopCodec, Round
 
@@ -50,10 +50,10 @@ class TopK(LossyHopCodec):
 
     name: str = "topk"
 
-    fraction: float = 0.01
+    fraction: float = between(1e-6, 1, 0.01, hint="0.01 sends one coordinate of a hundred")
     """Of the coordinates of a bucket that each worker sends, rounded to a whole number."""
 
-    values: str = "fp32"
+    values: str = one_of(*WIRE_DTYPES)
     """How values travel: `fp32` or `bf16`."""
 
     about = About(
@@ -62,8 +62,7 @@ class TopK(LossyHopCodec):
     )
 
     def __post_init__(self) -> None:
-        check_range(self, "fraction", 1e-6, 1, "0.01 sends one coordinate of a hundred")
-        check_choice(self, "values", tuple(WIRE_DTYPES))
+        check_fields(type(self), vars(self), "codec")
 
     def supports(self, topology: str, size: int, layout: Layout) -> str | None:
         if layout.dtype not in DTYPES:

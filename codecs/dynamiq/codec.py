@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import cast, get_args
 
 import torch
 from torch import Tensor
 
-from gradwire.codecs.checks import check_choice, check_range
 from gradwire.codecs.dynamiq.allocation import Allocation
 from gradwire.codecs.dynamiq.blocks import num_super_groups
 from gradwire.codecs.dynamiq.codebooks import Codebooks
@@ -27,6 +26,7 @@ from gradwire.codecs.dynamiq.tables import WIDTHS, Kind, chosen_values
 from gradwire.codecs.dynamiq.upgrades import Upgrades, measured_upgrades, paper_upgrades
 from gradwire.codecs.dynamiq.values import Values
 from gradwire.codecs.feedback import feedback_diverges
+from gradwire.codecs.fields import at_least, between, check_fields, check_range, list_of, one_of
 from gradwire.codecs.interface import About, Layout, LossyHopCodec, Op, Round
 from gradwire.codecs.random import stream_key
 
@@ -48,59 +48,59 @@ class DynamiQ(LossyHopCodec):
 
     name: str = "dynamiq"
 
-    bits: float | None = 5.0
+    bits: float | None = at_least(0, 5.0, 64)
     """Everything on the wire, in bits per coordinate: codes, scales and statistics. None with a single width:
     what that takes."""
 
-    widths: list[int] = field(default_factory=lambda: [2, 4, 8])
+    widths: list[int] = list_of([2, 4, 8], fewest=1, choices=WIDTHS, unique=True, hint="e.g. [2,4,8]")
     """Bits per coordinate a super-group may get; a single one is given to all of them."""
 
-    allocation: str = "fast"
+    allocation: str = one_of(*get_args(Allocation), default="fast")
     """How widths are chosen: one threshold by counting (`fast`), or sorting without rounding (`exact`)."""
 
-    errors: str = "powers"
+    errors: str = one_of("powers", "measured")
     """What a width's error is taken for when widths are chosen: `powers` of four, 4^−w, as in the paper, or
     `measured` ones."""
 
-    values: str = "nonuniform"
+    values: str = one_of(*get_args(Kind), default="nonuniform")
     """Quantization values: `nonuniform` (DynamiQ §3.3), `uniform`, or `distinct`: non-uniform, none of them
     twice."""
 
-    epsilon_2: float = 0.5
+    epsilon_2: float = between(0.03, 0.5, 0.5, hint="0.5 is best on real gradients")
     """Non-uniformity of the quantization values at 2 bits, where it only matters if they are distinct."""
 
-    epsilon_3: float = 0.4
+    epsilon_3: float = between(0.03, 0.5, 0.4, hint="0.4 is best on real gradients")
     """The same at 3 bits."""
 
-    epsilon_4: float = 0.25
+    epsilon_4: float = between(0.03, 0.5, 0.25, hint="0.25 is best on real gradients")
     """The same at 4 bits."""
 
-    epsilon_5: float = 0.15
+    epsilon_5: float = between(0.03, 0.5, 0.15, hint="0.15 is best on real gradients")
     """The same at 5 bits."""
 
-    epsilon_6: float = 0.1
+    epsilon_6: float = between(0.03, 0.5, 0.1, hint="0.1 is best on real gradients")
     """The same at 6 bits."""
 
-    epsilon_8: float = 0.06
+    epsilon_8: float = between(0.03, 0.5, 0.06, hint="0.06 is best on real gradients")
     """The same at 8 bits."""
 
-    codebooks: int = 1
+    codebooks: int = one_of(1, 4)
     """Sets of values that each super-group chooses from: 1, or 4 if values are distinct and scales
     hierarchical."""
 
-    group: int = 16
+    group: int = one_of(16, 32)
     """Coordinates that share a scale: 16 or 32."""
 
-    scales: str = "hierarchical"
+    scales: str = one_of(*get_args(Scales), default="hierarchical")
     """`hierarchical`: one byte per group and one bf16 per super-group (DynamiQ §3.3); `bf16`: one a group."""
 
-    scale_rounding: str = "stochastic"
+    scale_rounding: str = one_of(*get_args(ScaleRounding), default="stochastic")
     """Of group scales: `stochastic` as in the paper, or `ceil` as in its authors' released code."""
 
     mean: bool = True
     """Subtract the workers' mean of each super-group, which is then sent in the first all-reduce."""
 
-    rounding: str = "correlated"
+    rounding: str = one_of(*get_args(Rounding), default="correlated")
     """`correlated` among the workers, or `independent` (DynamiQ §3.4)."""
 
     exact_size: bool = False
@@ -114,34 +114,16 @@ class DynamiQ(LossyHopCodec):
     )
 
     def __post_init__(self) -> None:
-        self._check_widths()
-        check_choice(self, "group", (16, 32))
-        check_choice(self, "scales", get_args(Scales))
-        check_choice(self, "codebooks", (1, 4))
+        check_fields(type(self), vars(self), "codec")
+        self.widths = sorted(self.widths)
         scales = cast(Scales, self.scales)
         self._format = Format(tuple(self.widths), self.group, scales, self.mean, self.codebooks)
         self._check_bits()
-        check_choice(self, "allocation", get_args(Allocation))
-        check_choice(self, "errors", ("powers", "measured"))
-        check_choice(self, "values", get_args(Kind))
         if self.codebooks > 1 and (self.values, self.scales) != ("distinct", "hierarchical"):
             raise ValueError(
                 f"codec.codebooks={self.codebooks}: choose 1, or values=distinct and scales=hierarchical too"
             )
-        for width, best in ((2, 0.5), (3, 0.4), (4, 0.25), (5, 0.15), (6, 0.1), (8, 0.06)):
-            check_range(self, f"epsilon_{width}", 0.03, 0.5, f"{best} is best on real gradients")
-        check_choice(self, "rounding", get_args(Rounding))
-        check_choice(self, "scale_rounding", get_args(ScaleRounding))
         self.unbiased = self.rounding == "independent"
-
-    def _check_widths(self) -> None:
-        widths = list(self.widths)
-        if not widths or len({*widths}) < len(widths) or not {*widths} <= {*WIDTHS}:
-            allowed = ", ".join(map(str, WIDTHS))
-            raise ValueError(
-                f"codec.widths={widths}: choose one or more of {allowed}, each once, e.g. [2,4,8]"
-            )
-        self.widths = sorted(widths)
 
     def _check_bits(self) -> None:
         low, high = budget_limits(self._format)

@@ -18,9 +18,13 @@ default.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from typing import get_args
 
 from gradwire.codecs.dynamiq.codec import DynamiQ
+from gradwire.codecs.dynamiq.scaling import ScaleRounding
+from gradwire.codecs.dynamiq.tables import WIDTHS, Kind
+from gradwire.codecs.fields import list_of, one_of
 from gradwire.codecs.interface import About
 
 
@@ -30,22 +34,24 @@ class DynamiQPlus(DynamiQ):
 
     name: str = "dynamiq_plus"
 
-    widths: list[int] = field(default_factory=lambda: [2, 3, 4, 5, 6, 8, 16])
+    widths: list[int] = list_of(
+        [2, 3, 4, 5, 6, 8, 16], fewest=1, choices=WIDTHS, unique=True, hint="e.g. [2,4,8]"
+    )
     """Bits per coordinate a super-group may get; a single one is given to all of them."""
 
-    errors: str = "measured"
+    errors: str = one_of("powers", "measured", default="measured")
     """What a width's error is taken for when widths are chosen: as `measured`, or `powers` of four, 4^−w."""
 
-    values: str = "distinct"
+    values: str = one_of(*get_args(Kind), default="distinct")
     """Quantization values: `distinct`, `nonuniform` (DynamiQ §3.3: two codes are zero), or `uniform`."""
 
-    codebooks: int = 4
+    codebooks: int = one_of(1, 4, default=4)
     """Sets of values that each super-group chooses from: 4, or 1."""
 
-    group: int = 32
+    group: int = one_of(16, 32, default=32)
     """Coordinates that share a scale: 16 or 32."""
 
-    scale_rounding: str = "ceil"
+    scale_rounding: str = one_of(*get_args(ScaleRounding), default="ceil")
     """Of group scales: up (`ceil`), or at random (`stochastic`)."""
 
     mean: bool = False

@@ -9,7 +9,7 @@ from typing import cast, get_args
 import torch
 from torch import Tensor
 
-from gradwire.codecs.checks import check_choice, check_range
+from gradwire.codecs.fields import between, check_fields, one_of
 from gradwire.codecs.interface import About, Layout, LossyHopCodec, Op, Round
 from gradwire.codecs.mxfp.blocks import block_maxima
 from gradwire.codecs.mxfp.formats import FORMATS
@@ -28,18 +28,18 @@ class MXFP(LossyHopCodec):
     and partial sums stay in the element format. Raises ValueError for settings outside their range.
     """
 
-    name: str = "mxfp8"
+    name: str = one_of(*FORMATS, default="mxfp8")
 
-    scale_rule: str = "bf16_mu"
+    scale_rule: str = one_of(*get_args(ScaleRule), default="bf16_mu")
     """From maximum to scale: `bf16_mu` (the paper's), `e8m0_floor` (OCP), `e8m0_even`, `e8m0_ceil`."""
 
-    epsilon: float = 1e-5
+    epsilon: float = between(0, 1, 1e-5, hint="1e-5 is FP8-LM's")
     """Share of saturated casts beyond which μ doubles (FP8-LM's 0.001 %)."""
 
-    gamma: float = 0.99
+    gamma: float = between(0.5, 1, 0.99, hint="close to 1; 1 keeps μ from falling")
     """What μ is multiplied by otherwise."""
 
-    mu_minimum: float = 1.0
+    mu_minimum: float = between(0.001, 1000, 1.0, hint="1 scales by the largest gradient")
     """μ, which starts at the number of workers, falls no further. Below 1 single gradients saturate."""
 
     stateful = True
@@ -54,11 +54,7 @@ class MXFP(LossyHopCodec):
         )
 
     def __post_init__(self) -> None:
-        check_choice(self, "name", tuple(FORMATS))
-        check_choice(self, "scale_rule", get_args(ScaleRule))
-        check_range(self, "epsilon", 0, 1, "1e-5 is FP8-LM's")
-        check_range(self, "gamma", 0.5, 1, "close to 1; 1 keeps μ from falling")
-        check_range(self, "mu_minimum", 0.001, 1000, "1 scales by the largest gradient")
+        check_fields(type(self), vars(self), "codec")
         self._element = FORMATS[self.name]
         self._scaling = AutomaticScaling(self.epsilon, self.gamma, self.mu_minimum)
 

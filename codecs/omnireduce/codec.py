@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from gradwire.codecs.checks import check_range
+from gradwire.codecs.fields import between, check_fields
 from gradwire.codecs.interface import About, Layout, LossyHopCodec, Op, Round
 from gradwire.codecs.omnireduce.blocks import SomeBlocks, block_energies, largest_blocks, num_blocks
 from gradwire.codecs.omnireduce.local_k import LocalK
@@ -40,13 +40,13 @@ class OmniReduce(LossyHopCodec):
 
     name: str = "omnireduce"
 
-    bits: float = 8.0
+    bits: float = between(0.01, _WIRE_BITS, 8.0, hint="8 sends half of the blocks, 16 all")
     """Of bfloat16 values on the wire per coordinate, in the mean over rounds; the mask adds 1/`block`."""
 
-    block: int = 256
+    block: int = between(1, 1 << 20, 256, hint="256 as in the paper")
     """Coordinates of a block (the paper's chunk)."""
 
-    gamma: float = 0.8
+    gamma: float = between(0, 1, 0.8, hint="0.8 as in the paper; 1 leaves k as it is")
     """The share of k that a round leaves as it is."""
 
     stateful = True
@@ -58,9 +58,7 @@ class OmniReduce(LossyHopCodec):
     )
 
     def __post_init__(self) -> None:
-        check_range(self, "bits", 0.01, _WIRE_BITS, "8 sends half of the blocks, 16 all")
-        check_range(self, "block", 1, 1 << 20, "256 as in the paper")
-        check_range(self, "gamma", 0, 1, "0.8 as in the paper; 1 leaves k as it is")
+        check_fields(type(self), vars(self), "codec")
         self._local = LocalK(self.bits / _WIRE_BITS, self.gamma)
 
     def supports(self, topology: str, size: int, layout: Layout) -> str | None:

@@ -9,8 +9,8 @@ from typing import cast, get_args
 import torch
 from torch import Tensor
 
-from gradwire.codecs.checks import check_choice, check_range
 from gradwire.codecs.exact import exact_hops
+from gradwire.codecs.fields import between, check_fields, one_of
 from gradwire.codecs.interface import About, Collectives, Layout, Round, StatelessCodec
 from gradwire.codecs.powersgd.directions import resized
 from gradwire.codecs.powersgd.exchange import Exchange, Uncompressed
@@ -32,13 +32,13 @@ class PowerSGD(StatelessCodec):
 
     name: str = "powersgd"
 
-    rank: int = 4
+    rank: int = between(1, 65_536, 4, hint="1 to 4 is usual, up to 128 in large language models")
     """Columns of the factors P and Q; `set_ranks` sets it for single parameters."""
 
-    min_compression_rate: float = 1.0
+    min_compression_rate: float = between(0, 1e6, 1.0, hint="1 compresses whatever gets smaller")
     """A matrix is compressed if rank · (rows + columns) · this < rows · columns; 0 compresses all."""
 
-    start_step: int = 0
+    start_step: int = between(0, 2**31, 0, hint="0 compresses from the first step on")
     """Steps before this one go uncompressed."""
 
     feedback: bool = True
@@ -50,7 +50,7 @@ class PowerSGD(StatelessCodec):
     warm_start: bool = True
     """Begin with the Q of the round before; otherwise with a random one in every round."""
 
-    orthogonalization: str = "auto"
+    orthogonalization: str = one_of(*get_args(Orthogonalization), default="auto")
     """Of the factors: `gram_schmidt`, `qr`, or torch's choice between them by rank (`auto`)."""
 
     stateful = True
@@ -62,13 +62,7 @@ class PowerSGD(StatelessCodec):
     )
 
     def __post_init__(self) -> None:
-        for field in ("rank", "start_step"):
-            if not isinstance(getattr(self, field), int):
-                raise ValueError(f"codec.{field}={getattr(self, field)}: choose a whole number")
-        check_range(self, "rank", 1, 65_536, "1 to 4 is usual, up to 128 in large language models")
-        check_range(self, "min_compression_rate", 0, 1e6, "1 compresses whatever gets smaller")
-        check_range(self, "start_step", 0, 2**31, "0 compresses from the first step on")
-        check_choice(self, "orthogonalization", get_args(Orthogonalization))
+        check_fields(type(self), vars(self), "codec")
         self._memory = Memory()
 
     def set_ranks(self, ranks: Mapping[str, int]) -> None:

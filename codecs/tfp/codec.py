@@ -7,9 +7,9 @@ from typing import Literal, cast, get_args
 
 from torch import Tensor
 
-from gradwire.codecs.checks import check_choice, check_range
 from gradwire.codecs.coordinate_bits import CoordinateBits
 from gradwire.codecs.feedback import feedback_diverges
+from gradwire.codecs.fields import between, check_fields, one_of
 from gradwire.codecs.interface import About, Layout, LossyHopCodec, Round
 from gradwire.codecs.sums import SumHops
 from gradwire.codecs.tfp.coder import TruncationCoder
@@ -44,14 +44,14 @@ class TFP(LossyHopCodec):
 
     name: str = "tfp"
 
-    bits: int = 4
+    bits: int = between(2, 32, 4, hint="AQGB sends 4 or more")
     """Of a coordinate, 2 to 32; without loss at 32. The default is the least that AQGB sends."""
 
-    rounding: str = "stochastic"
+    rounding: str = one_of(*get_args(Rounding), default="stochastic")
     """`stochastic`: up with the probability that makes it unbiased, helpful at few bits by the paper;
     `truncate`: towards zero, sufficient at many."""
 
-    scale: str = "block"
+    scale: str = one_of(*get_args(Scale), default="block")
     """Which formats get a bf16 scale for every 32 coordinates: `block`, those below fp16, `all` fp16's 7 to 9
     bits as well, whose steps of 2⁻¹⁷ to 2⁻¹⁵ are large for the gradients of large models, or `none`."""
 
@@ -59,9 +59,7 @@ class TFP(LossyHopCodec):
     about = About("TFP (AQGB §4.4)", "`codec.bits`, and 0.5 for scales up to 6 bits")
 
     def __post_init__(self) -> None:
-        check_range(self, "bits", 2, 32, "AQGB sends 4 or more")
-        check_choice(self, "rounding", get_args(Rounding))
-        check_choice(self, "scale", get_args(Scale))
+        check_fields(type(self), vars(self), "codec")
         self._format = truncated_format(self.bits)
         self._scaled = self.bits <= _SCALED_BITS[cast(Scale, self.scale)]
         self.unbiased = self.rounding == "stochastic" and (self._scaled or self.bits > _SCALED_BITS["block"])

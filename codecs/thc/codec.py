@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from gradwire.codecs.checks import check_choice, check_range
+from gradwire.codecs.fields import between, check_fields, check_range, one_of
 from gradwire.codecs.hadamard import LARGEST
 from gradwire.codecs.interface import About, Layout, LossyHopCodec, Op, Round
 from gradwire.codecs.random import stream_key
@@ -33,25 +33,25 @@ class THC(LossyHopCodec):
 
     name: str = "thc"
 
-    block: int = 0
+    block: int = between(0, LARGEST, 0)
     """Coordinates rotated together, a power of two; 0: as many as fit, up to 2²⁴."""
 
-    norm: str = "block"
+    norm: str = one_of("block", "bucket")
     """What ranges follow: each `block`'s norm, or that of the `bucket`, whose blocks then share a range."""
 
-    t_p: float = 2.154
+    t_p: float = between(0.5, 4096, 2.154, hint="2.154 clamps 1 of 32 coordinates")
     """Coordinates are clamped to t_p standard deviations: p = 1/32 of a normal distribution lie beyond."""
 
-    quantization_bits: int = 4
+    quantization_bits: int = between(1, 8, 4, hint="4 is THC's choice")
     """A worker's coordinate becomes one of 2^quantization_bits values."""
 
-    table: str = "uniform"
+    table: str = one_of("uniform", "nonuniform")
     """Which values: `uniform`, or `nonuniform`, the best multiples of 1/granularity of the range."""
 
-    granularity: int = 30
+    granularity: int = between(1, 255, 30, hint="30 is THC's for 4 bits")
     """Of the nonuniform table: a coordinate adds up to this much to a sum."""
 
-    bits: int | str = "auto"
+    bits: int | str = one_of("auto", *range(1, LARGEST_BITS + 1))
     """On the wire, per sum; `auto`: 8 for up to 8 workers, 12 for more, and more where sums need it."""
 
     about = About(
@@ -62,16 +62,11 @@ class THC(LossyHopCodec):
     )
 
     def __post_init__(self) -> None:
+        check_fields(type(self), vars(self), "codec")
         if self.block and (self.block.bit_count() != 1 or not 16 <= self.block <= LARGEST):
             raise ValueError(f"codec.block={self.block}: choose 0 or a power of two from 16 to {LARGEST}")
-        check_choice(self, "norm", ("block", "bucket"))
-        check_range(self, "t_p", 0.5, 4096, "2.154 clamps 1 of 32 coordinates")
-        check_range(self, "quantization_bits", 1, 8, "4 is THC's choice")
-        check_choice(self, "table", ("uniform", "nonuniform"))
         if self.table == "nonuniform":
             check_range(self, "granularity", (1 << self.quantization_bits) - 1, 255, "30 is THC's for 4 bits")
-        if str(self.bits) not in ("auto", *map(str, range(1, LARGEST_BITS + 1))):
-            raise ValueError(f"codec.bits={self.bits}: choose auto or a number from 1 to {LARGEST_BITS}")
         self.unbiased = self.norm == "block" and 0 < self.block <= self.t_p**2  # then nothing is clamped
         self._table = self._make_table()
 

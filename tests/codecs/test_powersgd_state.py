@@ -143,11 +143,11 @@ def test_rank_0_sends_the_error_along_and_goes_on_from_there() -> None:
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"rank": 0}, "codec.rank=0: choose a value from 1 to 65536"),
+        ({"rank": 0}, "codec.rank=0: choose a whole number from 1 to 65536"),
         ({"rank": 2.5}, "codec.rank=2.5: choose a whole number"),
-        ({"start_step": -1}, "codec.start_step=-1: choose a value from 0"),
+        ({"start_step": -1}, "codec.start_step=-1: choose a whole number from 0"),
         ({"start_step": "3"}, "codec.start_step=3: choose a whole number"),
-        ({"min_compression_rate": -0.1}, "codec.min_compression_rate=-0.1: choose a value from 0"),
+        ({"min_compression_rate": -0.1}, "codec.min_compression_rate=-0.1: choose a number from 0"),
         ({"orthogonalization": "svd"}, "codec.orthogonalization=svd: choose one of auto, gram_schmidt, qr"),
     ],
 )

@@ -43,7 +43,7 @@ REFUSED_VALIDATING = [
     ("train.steps=0", ["train.steps=0", "at least 1"]),
     ("train.lr=0", ["train.lr=0", "above 0"]),
     ("train.lr=nan", ["train.lr=nan", "above 0"]),
-    ("train.beta2=1.5", ["train.beta2=1.5", "at most"]),
+    ("train.beta2=1.5", ["train.beta2=1.5", "from 0 to 0.999999"]),
     ("train.precision=fp8", ["train.precision=fp8", "auto, fp32, bf16"]),
     ("train.steps=null", ["train.steps=null", "set train.steps="]),
     ("train.epochs=1", ["train.epochs=1", "train.steps=null"]),

@@ -1,0 +1,342 @@
+"""Dataclass fields that say which values they allow, and the one check that enforces it.
+
+The allowed values stand beside the field, once, and serve the check, its message, the help page and the
+tests alike. What a field may hold follows from its type and from what these functions add: bounds, choices,
+lengths. Every number must be finite, every text printable and not empty, every message is one line.
+
+Knows neither torch nor Hydra: codecs, `attach()` and the command line check their settings by it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import math
+import types
+import typing
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from numbers import Integral, Real
+from typing import Any
+
+WHOLE, NUMBER, BOOLEAN, TEXT, LIST, MAPPING = (
+    *("whole number", "number", "true or false", "text", "list", "mapping"),
+)
+"""What a value can be, in the words of messages."""
+
+LONGEST_TEXT = 4096
+"""Characters of a text: those of the longest path."""
+
+LONGEST_NAME = 100
+"""Characters of a name that becomes part of a file's."""
+
+LONGEST_LIST = 10_000
+
+ECHOED = 60
+"""Characters of a value that a message repeats."""
+
+KIND_OF_TYPE = {int: WHOLE, float: NUMBER, bool: BOOLEAN, str: TEXT, list: LIST, dict: MAPPING}
+
+_RULE = "rule"
+
+
+@dataclass(frozen=True)
+class Rule:
+    """What a field allows."""
+
+    kinds: tuple[str, ...] = ()
+    """Any of them; empty: anything, another check looks at it."""
+    optional: bool = False
+    """Whether null is allowed."""
+    choices: tuple[Any, ...] = ()
+    low: float = -math.inf
+    high: float = math.inf
+    low_included: bool = True
+    high_included: bool = True
+    plain: bool = False
+    """Whether a text becomes part of a file's name: letters, digits and a few signs."""
+    fewest: int = 0
+    """Elements of a list."""
+    unique: bool = False
+    """Whether a list has each element once."""
+    elements: Rule | None = None
+    hint: str = ""
+    """Helps to choose; in parentheses after what is allowed."""
+
+    def allowed(self) -> str:
+        """In words: `a whole number from 1 to 64, or null`."""
+        words = self._allowed()
+        return f"{words}, or null" if self.optional else words
+
+    def _allowed(self) -> str:
+        if self.choices:
+            return f"one of {_listed(self.choices)}"
+        if LIST in self.kinds:
+            some, each = "a list of at least one" if self.fewest else "a list", self.elements or Rule()
+            if each.choices:
+                some = f"{'one' if self.fewest else 'none'} or more of {_listed(each.choices)}"
+                return f"{some}, each once" if self.unique else some
+            return f"{some}, each {each.allowed()}"
+        if self.plain:
+            return f"a name of letters, digits, '.', '_', '+' and '-', of at most {LONGEST_NAME} characters"
+        kinds = " or ".join(("" if kind == BOOLEAN else "a ") + kind for kind in self.kinds) or "a value"
+        return kinds.replace("a text", "a printable text") + self._bounds()
+
+    def _bounds(self) -> str:
+        has_low, has_high = math.isfinite(self.low), math.isfinite(self.high)
+        if has_low and has_high and self.low_included and self.high_included:
+            return f" from {self.low:g} to {self.high:g}" if self.low < self.high else f" {self.low:g}"
+        low = f" {'of at least' if self.low_included else 'above'} {self.low:g}" if has_low else ""
+        high = f" {'at most' if self.high_included else 'below'} {self.high:g}" if has_high else ""
+        return f"{low}{' and' if low and high else ''}{high}"
+
+
+def _listed(choices: Sequence[Any]) -> str:
+    """`auto, 1 to 16`: many whole numbers in a row as their first and last."""
+    numbers = [choice for choice in choices if isinstance(choice, int) and not isinstance(choice, bool)]
+    if len(numbers) <= 8 or numbers != list(range(numbers[0], numbers[-1] + 1)):
+        return ", ".join(map(spelled, choices))
+    others = [spelled(choice) for choice in choices if choice not in numbers]
+    return ", ".join([*others, f"{numbers[0]} to {numbers[-1]}"])
+
+
+def one_of(*allowed: Any, default: Any = None, hint: str = "") -> Any:
+    """A field with a fixed set of values; the first is the default unless one is given."""
+    chosen = allowed[0] if default is None else default
+    return dataclasses.field(default=chosen, metadata={_RULE: {"choices": allowed, "hint": hint}})
+
+
+def at_least(minimum: float, default: float | None, most: float = math.inf, *, hint: str = "") -> Any:
+    """A number field (None allowed where the type says so) with minimum <= value <= most."""
+    return between(minimum, most, default, hint=hint)
+
+
+def above(minimum: float, default: float | None, most: float = math.inf, *, hint: str = "") -> Any:
+    """A number field with minimum < value <= most."""
+    return between(minimum, most, default, low_included=False, hint=hint)
+
+
+def between(
+    minimum: float,
+    maximum: float,
+    default: float | None,
+    *,
+    low_included: bool = True,
+    high_included: bool = True,
+    hint: str = "",
+) -> Any:
+    """A number field with minimum <= value <= maximum, or < where an end is not included."""
+    ends = {"low_included": low_included, "high_included": high_included}
+    bounds = {"low": minimum, "high": maximum, **ends, "hint": hint}
+    return dataclasses.field(default=default, metadata={_RULE: bounds})
+
+
+def plain_name(default: str | None) -> Any:
+    """A text field that becomes part of a file's name."""
+    return dataclasses.field(default=default, metadata={_RULE: {"plain": True}})
+
+
+def list_of(
+    default: Sequence[Any] = (),
+    *,
+    fewest: int = 0,
+    unique: bool = False,
+    hint: str = "",
+    **element: Any,
+) -> Any:
+    """A list field whose elements have the kind that the type says and the `Rule`'s `element` settings."""
+    rule = {"fewest": fewest, "unique": unique, "hint": hint, "element": element}
+    return dataclasses.field(default_factory=lambda: list(default), metadata={_RULE: rule})
+
+
+def checked(default: Any, **rule: Any) -> Any:
+    """A field whose `Rule` is given in full: its type does not say what it may hold."""
+    return dataclasses.field(default=default, metadata={_RULE: rule})
+
+
+@lru_cache(maxsize=1024)
+def rules_of(schema: type) -> Mapping[str, Rule | type]:
+    """The rule of each field of a dataclass, or, for a field that is a dataclass itself, that dataclass."""
+    hints = typing.get_type_hints(schema)
+    return {field.name: _rule(field, hints[field.name]) for field in dataclasses.fields(schema)}
+
+
+def _rule(field: dataclasses.Field[Any], hint: Any) -> Rule | type:
+    given = dict(field.metadata.get(_RULE, {}))
+    types_of = typing.get_args(hint) if _is_union(hint) else (hint,)
+    if isinstance(hint, type) and dataclasses.is_dataclass(hint):
+        return hint
+    element = given.pop("element", {})
+    origins = [typing.get_origin(kind) or kind for kind in types_of]
+    kinds = tuple(dict.fromkeys(KIND_OF_TYPE[kind] for kind in origins if kind in KIND_OF_TYPE))
+    rule = {"kinds": kinds, "optional": type(None) in types_of, **given}
+    if list in origins:
+        of = typing.get_args(types_of[origins.index(list)])[:1]
+        own = {"kinds": tuple(KIND_OF_TYPE[kind] for kind in of if kind in KIND_OF_TYPE)}
+        rule["elements"] = Rule(**own | element)
+    return Rule(**rule)
+
+
+def _is_union(hint: Any) -> bool:
+    return typing.get_origin(hint) in (typing.Union, types.UnionType)
+
+
+def check_fields(schema: type, values: Mapping[str, Any], prefix: str = "") -> None:
+    """Raise ValueError, in one line, for the first of `values` that its field in `schema` does not allow.
+
+    `prefix` is what stands before the fields' names where users write them: `codec` for `codec.bits`.
+    """
+    for name, rule in rules_of(schema).items():
+        key = f"{prefix}.{name}" if prefix else name
+        if name not in values:
+            continue
+        if isinstance(rule, Rule):
+            check_value(key, values[name], rule)
+        else:
+            found = values[name]
+            check_fields(rule, dict(found) if isinstance(found, Mapping) else vars(found), key)
+
+
+def check_value(key: str, value: Any, rule: Rule) -> None:
+    """Raise ValueError, in one line, unless `rule` allows `value`, which users write as `key`."""
+    if not _is_allowed(value, rule):
+        hint = f" ({rule.hint})" if rule.hint else _nearest(key, value, rule)
+        raise ValueError(f"{shortened(key)}={shortened(value)}: choose {rule.allowed()}{hint}")
+
+
+def check_range(settings: Any, field: str, low: float, high: float, hint: str, prefix: str = "codec") -> None:
+    """Raise ValueError unless the field of `settings` lies in [low, high], which follow from other fields."""
+    value = getattr(settings, field)
+    if not low <= value <= high:
+        allowed = f"a value from {low:g} to {high:g}" if low < high else f"{low:g}"
+        raise ValueError(f"{prefix}.{field}={shortened(value)}: choose {allowed} ({hint})")
+
+
+def check_names(known: Iterable[str], given: Iterable[str], prefix: str, owner: str) -> None:
+    """Raise ValueError for the first of the `given` names that `owner` does not know."""
+    names = list(known)
+    for name in given:
+        if name not in names:
+            has = did_you_mean(name, names) or f"; it has {', '.join(names)}"
+            raise ValueError(f"{prefix}.{shortened(name)}: {owner} has no such option{has}")
+
+
+def _is_allowed(value: Any, rule: Rule) -> bool:
+    if value is None:
+        return rule.optional or not rule.kinds
+    if rule.choices and value not in rule.choices:
+        return False
+    return not rule.kinds or any(_CHECKS[kind](value, rule) for kind in rule.kinds)
+
+
+def _is_number(value: Any, rule: Rule) -> bool:
+    if not isinstance(value, Real) or isinstance(value, bool) or not _is_finite(value):
+        return False
+    number = float(value)
+    above_low = number >= rule.low if rule.low_included else number > rule.low
+    return above_low and (number <= rule.high if rule.high_included else number < rule.high)
+
+
+def _is_finite(value: Any) -> bool:
+    try:
+        return math.isfinite(value)
+    except OverflowError:  # a whole number beyond all floats
+        return False
+
+
+def _is_text(value: Any, rule: Rule) -> bool:
+    if not isinstance(value, str) or not value.strip() or not value.isprintable():
+        return False
+    return is_plain_name(value) if rule.plain else len(value) <= LONGEST_TEXT
+
+
+def is_plain_name(text: str) -> bool:
+    """Whether a text can be part of a file's name: it starts with a letter or digit and has no separators."""
+    signs = set("._+-")
+    return (
+        0 < len(text) <= LONGEST_NAME
+        and text[0].isalnum()
+        and all(letter.isalnum() or letter in signs for letter in text)
+    )
+
+
+def _is_list(value: Any, rule: Rule) -> bool:
+    if isinstance(value, str) or not isinstance(value, Sequence):
+        return False
+    if not rule.fewest <= len(value) <= LONGEST_LIST:
+        return False
+    if rule.unique and any(element in value[:index] for index, element in enumerate(value)):
+        return False
+    return rule.elements is None or all(_is_allowed(element, rule.elements) for element in value)
+
+
+def _is_mapping(value: Any, rule: Rule) -> bool:
+    return isinstance(value, Mapping) and len(value) <= LONGEST_LIST
+
+
+_CHECKS: dict[str, Callable[[Any, Rule], bool]] = {
+    WHOLE: lambda value, rule: isinstance(value, Integral) and _is_number(value, rule),
+    NUMBER: _is_number,
+    BOOLEAN: lambda value, rule: isinstance(value, bool),
+    TEXT: _is_text,
+    LIST: _is_list,
+    MAPPING: _is_mapping,
+}
+
+
+def _nearest(key: str, value: Any, rule: Rule) -> str:
+    """`, e.g. key=choice` for a mistyped choice."""
+    near = closest(str(value)[:LONGEST_NAME], map(str, rule.choices)) if isinstance(value, str) else []
+    return f", e.g. {key}={near[0]}" if near else ""
+
+
+def spelled(value: Any) -> str:
+    """A value as the command line writes it."""
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, str):
+        return value if value.isprintable() else ascii(value)[1:-1]
+    if isinstance(value, Mapping):
+        return f"{{{', '.join(f'{spelled(name)}: {spelled(item)}' for name, item in value.items())}}}"
+    if isinstance(value, Sequence):
+        return f"[{', '.join(map(spelled, value))}]"
+    if isinstance(value, int) and value.bit_length() > 512:
+        return f"<a number of {int(value.bit_length() * math.log10(2)) + 1} digits>"
+    return str(value)
+
+
+def shortened(value: Any, most: int = ECHOED) -> str:
+    """A value as the command line writes it, its middle left out where it is long."""
+    if isinstance(value, str | Sequence) and len(value) > 4 * most:
+        value = value[: 2 * most]
+        return shortened(spelled(value)[: 2 * most], most)
+    text = spelled(value)
+    if len(text) <= most:
+        return text
+    head = (most - 3) * 2 // 3
+    return f"{text[:head]}...{text[head + 3 - most :]}"
+
+
+def closest(word: str, candidates: Iterable[str], count: int = 3) -> list[str]:
+    """Up to `count` candidates that look like `word`, best first.
+
+    Dotted keys are compared as a whole and by their last part, so that `train.batch` finds
+    `train.micro_batch` and `bits` finds `codec.bits`.
+    """
+    names = sorted(set(candidates))
+    word = word[:LONGEST_NAME]
+    whole = difflib.get_close_matches(word, names, n=count, cutoff=0.6)
+    last = word.rsplit(".", 1)[-1]
+    tails = [name for name in names if name.rsplit(".", 1)[-1] == last]
+    siblings = [name for name in names if "." in word and name.startswith(word.rsplit(".", 1)[0] + ".")]
+    near = [name for name in siblings if last in name or name.rsplit(".", 1)[-1] in last]
+    return list(dict.fromkeys([*tails, *whole, *near]))[:count]
+
+
+def did_you_mean(word: str, candidates: Iterable[str]) -> str:
+    """`; did you mean a, b?`, or nothing when no candidate is close."""
+    near = closest(word, candidates)
+    return f"; did you mean {' or '.join(near)}?" if near else ""
