@@ -1,22 +1,56 @@
 # make demo: set up and run the main job.  make test: set up and run the tests.
-# make sanitize: the kernels' tests under sanitizers.  make wheel: build a wheel and look into it.
+# make gate: nvcc's code for the hot kernels against the figures on record, minutes where nvcc is.
+# make sanitize: the kernels' tests under sanitizers.  make wheel: build a wheel and try it.
 # make faults: kill runs at 24 random moments and compare what they end with, about 10 minutes.
 PYTHON ?= python3
 VENV := .venv
-RUN := OMP_NUM_THREADS=1 $(VENV)/bin/python
-INSTALLED := $(VENV)/.installed
+# Bytecode is written even where the environment says otherwise: hundreds of processes import the same files.
+RUN := PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 $(VENV)/bin/python
+PIP := $(VENV)/bin/python -m pip --quiet --disable-pip-version-check
 
-.PHONY: install demo test sanitize wheel faults gpu lint types clean
+# Kernels for CUDA: AUTO (where a GPU and nvcc are), ON, OFF; left out, as they were installed last.
+GRADWIRE_CUDA ?= $(or $(patsubst $(VENV)/.installed-%,%,$(firstword $(wildcard $(VENV)/.installed-*))),AUTO)
+export GRADWIRE_CUDA
+TOOLS := $(VENV)/.tools
+PACKAGES := $(VENV)/.packages
+BUILT := $(VENV)/.built-$(GRADWIRE_CUDA)
+INSTALLED := $(VENV)/.installed-$(GRADWIRE_CUDA)
+SOURCES := pyproject.toml CMakeLists.txt $(shell find csrc -type f)
+EDITABLE := build/editable
+
+.PHONY: install demo test gate sanitize wheel faults gpu lint types clean
 
 install: $(INSTALLED)
 
-# torch first and by name: on a machine without CUDA a later unpinned torch would bring CUDA's packages.
-$(INSTALLED): requirements.lock pyproject.toml CMakeLists.txt $(shell find csrc -type f)
+$(TOOLS): requirements.lock
 	@$(PYTHON) -c 'import sys; sys.exit(0 if (3, 11) <= sys.version_info[:2] < (3, 14) else "error: Python 3.11 to 3.13 is needed, $(PYTHON) is " + sys.version.split()[0] + "; use make PYTHON=python3.11")'
 	test -x $(VENV)/bin/python || $(PYTHON) -m venv $(VENV)
-	$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check torch==2.13.0
-	$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check -r requirements.lock
-	$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	$(PIP) install --constraint requirements.lock cmake ninja scikit-build-core
+	touch $@
+
+# torch first and by name: on a machine without CUDA a later unpinned torch would bring CUDA's packages.
+# Bytecode of all packages would take half of the time; what runs import is compiled below.
+$(PACKAGES): $(TOOLS)
+	$(PIP) install --no-compile torch==2.13.0
+	$(PIP) install --no-compile -r requirements.lock
+	touch $@
+
+# What `pip install --editable .` builds. Nothing is installed, so it can be done while packages are.
+$(BUILT): $(TOOLS) $(SOURCES)
+	rm -rf $(EDITABLE) && mkdir -p $(EDITABLE)
+	$(VENV)/bin/python -P -c 'from scikit_build_core.build import build_editable; build_editable("$(EDITABLE)")'
+	touch $@
+
+# The kernels are compiled while packages are unpacked. In the end one process writes the bytecode of what every
+# run imports, where all workers of the first one would.
+IMPORTED := accelerate, datasets, matplotlib.pyplot, pytest, sympy, torch._dynamo, torch.distributed.run, \
+  transformers.models.gpt2.modeling_gpt2, transformers.models.llama.modeling_llama, \
+  gradwire.harness.report.plots, gradwire.harness.tasks.train, gradwire.harness.tracking.view
+$(INSTALLED): requirements.lock $(SOURCES)
+	@$(MAKE) --no-print-directory --jobs=2 $(PACKAGES) $(BUILT)
+	$(PIP) install --no-deps --force-reinstall $(EDITABLE)/*.whl
+	PYTHONDONTWRITEBYTECODE= $(VENV)/bin/python -P -c 'import $(IMPORTED)'
+	rm -f $(VENV)/.installed*
 	touch $@
 
 demo: $(INSTALLED)
@@ -27,6 +61,11 @@ demo: $(INSTALLED)
 TEST_PROCESSES ?= 2
 test: $(INSTALLED)
 	$(RUN) -m pytest -n $(TEST_PROCESSES) --dist loadfile --no-loadscope-reorder
+
+# What nvcc makes of the kernels; the library it reads is built for it and kept in build/ until sources change.
+gate: $(INSTALLED)
+	$(RUN) tests/kernels/cuda_code.py --build
+	$(RUN) -m pytest -n 0 tests/kernels/test_cuda_code.py
 
 # The kernels, those for CUDA emulated, under AddressSanitizer and UndefinedBehaviorSanitizer: GCC's, which have
 # to be there before Python is. Threads in reverse order show other faults than these.
@@ -45,9 +84,9 @@ sanitize: $(INSTALLED)
 	  || { cat $(SANITIZED)/report.*; exit 1; }
 
 # As for the world outside: in an environment of its own, without PyTorch.
-wheel: $(INSTALLED)
+wheel: $(PACKAGES)
 	rm -rf build/wheels
-	$(VENV)/bin/python -m pip wheel --quiet --disable-pip-version-check --no-deps --wheel-dir build/wheels \
+	$(PIP) wheel --no-deps --wheel-dir build/wheels \
 	  --config-settings=build-dir=build/wheel .
 	$(VENV)/bin/python tests/kernels/wheel_contents.py build/wheels
 

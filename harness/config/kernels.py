@@ -8,7 +8,7 @@ from gradwire.codecs.backends import choose_backend
 
 REMEDY = {
     "cpu": "install a C++ compiler, then make install",
-    "cuda": "put nvcc into PATH, then make install",
+    "cuda": "put nvcc into PATH, then make install GRADWIRE_CUDA=ON",
 }
 """How to get the compiled kernels of a device."""
 

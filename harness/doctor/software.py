@@ -112,7 +112,7 @@ def kernels(built: Compiled | None = None) -> list[Finding]:
             "kernels=cuda",
             f"built, {gpus}" if built.cuda else None,
             "codecs at full speed on GPUs",
-            "nvcc in PATH, then make install",
+            "nvcc in PATH, then make install GRADWIRE_CUDA=ON",
         ),
     ]
 

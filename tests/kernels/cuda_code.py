@@ -1,12 +1,14 @@
-"""What nvcc made of the kernels for CUDA: registers, local memory, wide accesses, instructions.
+"""What nvcc makes of the kernels for CUDA: registers, local memory, wide accesses, instructions.
 
-The figures of the hot kernels are kept in `csrc/figures.json`; `python tests/kernels/cuda_code.py --record`
-writes them anew from the library that is installed. cuobjdump and nvdisasm come with CUDA's toolkit, or by
-`pip install nvidia-cuda-cuobjdump nvidia-cuda-nvdisasm`.
+The figures of the hot kernels are kept in `csrc/figures.json`. `python tests/kernels/cuda_code.py --build`
+compiles the library that is looked at, in a folder that is kept: minutes at first, nothing until the sources
+or nvcc change. `--record` does so too and writes the figures anew. cuobjdump and nvdisasm come with CUDA's
+toolkit, or by `pip install nvidia-cuda-cuobjdump nvidia-cuda-nvdisasm`.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import re
@@ -20,7 +22,14 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
-FIGURES = Path(__file__).parents[2] / "csrc" / "figures.json"
+ROOT = Path(__file__).parents[2]
+
+FIGURES = ROOT / "csrc" / "figures.json"
+
+FOLDER = ROOT / "build" / "cuda_code"
+
+SOURCES = ("CMakeLists.txt", "csrc/CMakeLists.txt", "csrc/include/**/*", "csrc/cuda/*")
+"""What the code depends on, beside nvcc."""
 
 RECORD = "python tests/kernels/cuda_code.py --record"
 
@@ -61,6 +70,43 @@ def compiler() -> str | None:
     printed = subprocess.run(["nvcc", "--version"], capture_output=True, text=True, check=True).stdout
     match = re.search(r"release ([\d.]+)", printed)
     return match and match[1]
+
+
+def built() -> Path | None:
+    """The library that `build` has made of these sources with this nvcc; None before it has."""
+    stamp = FOLDER / "sources"
+    made = stamp.is_file() and stamp.read_text() == fingerprint()
+    return FOLDER / "csrc" / "libgradwire_cuda.so" if made else None
+
+
+def build() -> Path:
+    """The library for `ARCHITECTURE` alone, compiled unless it has been. Needs nvcc, cmake and ninja."""
+    found = built()
+    if found is not None:
+        return found
+    programs = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"
+    environment = {**os.environ, "CUDAARCHS": f"{ARCHITECTURE.removeprefix('sm_')}-real", "PATH": programs}
+    cmake = shutil.which("cmake", path=programs)
+    assert cmake is not None, "needs cmake"
+    stamp = FOLDER / "sources"
+    stamp.unlink(missing_ok=True)
+    for step in (
+        ["-S", str(ROOT), "-B", str(FOLDER), "-G", "Ninja", "-DGRADWIRE_CUDA=ON"],
+        ["--build", str(FOLDER), "--target", "gradwire_cuda"],
+    ):
+        subprocess.run([cmake, *step], env=environment, check=True)
+    stamp.write_text(fingerprint())
+    found = built()
+    assert found is not None and found.is_file()
+    return found
+
+
+def fingerprint() -> str:
+    """A hash of the sources and nvcc's version: what a library was made of."""
+    digest = hashlib.sha256(str(compiler()).encode())
+    for path in sorted(path for pattern in SOURCES for path in ROOT.glob(pattern) if path.is_file()):
+        digest.update(f"{path.relative_to(ROOT)}\n".encode() + path.read_bytes())
+    return digest.hexdigest()
 
 
 def kernels(library: Path) -> dict[str, Code]:
@@ -154,20 +200,25 @@ def read_figures() -> dict[str, Any]:
 
 
 def record() -> None:
-    """Write the figures of the library that is installed."""
-    from gradwire.codecs.kernels.library import library
-
-    built = library("cuda")
-    assert built is not None, "the kernels for CUDA are not built"
+    """Write the figures of the hot kernels as they are compiled now."""
     figures = read_figures()
-    present = hot(kernels(built.path), figures["hot"])
+    present = hot(kernels(build()), figures["hot"])
     figures |= {"compiler": compiler(), "kernels": {name: asdict(code) for name, code in present.items()}}
     FIGURES.write_text(json.dumps(figures, indent=1) + "\n")
     for name, code in present.items():
         print(f"{name}: {code}")
 
 
+def main(arguments: list[str]) -> None:
+    if arguments not in (["--build"], ["--record"]):
+        sys.exit("usage: python tests/kernels/cuda_code.py --build | --record")
+    if compiler() is None:
+        print("no nvcc in PATH: the machine code of the kernels for CUDA is not looked at here")
+    elif arguments == ["--record"]:
+        record()
+    else:
+        print(f"the kernels for CUDA, as they are looked at: {build().relative_to(ROOT)}")
+
+
 if __name__ == "__main__":
-    if sys.argv[1:] != ["--record"]:
-        sys.exit(f"usage: {RECORD}")
-    record()
+    main(sys.argv[1:])

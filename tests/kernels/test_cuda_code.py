@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import asdict, replace
+from pathlib import Path
 from typing import Any
 
 import cuda_code
 import pytest
 from cuda_code import Code, complaints
-
-from gradwire.codecs.kernels.library import library
 
 GOOD = Code(registers=40, instructions=1000, wide_loads=4, wide_stores=2, local=0)
 
@@ -22,13 +21,22 @@ def figures(**kernels: Code) -> dict[str, Any]:
 def test_the_code_of_hot_kernels() -> None:
     if cuda_code.tools() is None:
         pytest.skip("no cuobjdump and nvdisasm: pip install nvidia-cuda-cuobjdump nvidia-cuda-nvdisasm")
-    built = library("cuda")
+    built = cuda_code.built()
     if built is None:
-        pytest.skip("the kernels for CUDA are not built")
-    found = cuda_code.kernels(built.path)
+        pytest.skip("the kernels for CUDA have not been compiled for this: make gate, which needs nvcc")
+    found = cuda_code.kernels(built)
     assert found
     worse = complaints(found, cuda_code.read_figures(), cuda_code.compiler())
     assert not worse, "\n".join([*worse, f"if it has to be so: {cuda_code.RECORD}"])
+
+
+def test_a_library_of_other_sources_is_not_looked_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cuda_code, "FOLDER", tmp_path)
+    assert cuda_code.built() is None
+    (tmp_path / "sources").write_text("of an earlier commit")
+    assert cuda_code.built() is None
+    (tmp_path / "sources").write_text(cuda_code.fingerprint())
+    assert cuda_code.built() == tmp_path / "csrc" / "libgradwire_cuda.so"
 
 
 @pytest.mark.parametrize(

@@ -27,8 +27,7 @@ print("level", module.cpu_level(), "GPUs", module.cuda_devices())
 def check(wheel: Path) -> None:
     """Raises AssertionError, or CalledProcessError, for a wheel that would not work everywhere."""
     assert wheel.name.endswith("-py3-none-linux_x86_64.whl") or "x86_64" not in wheel.name, wheel.name
-    with_cuda = shutil.which("nvcc") is not None and os.environ.get("GRADWIRE_CUDA") != "OFF"
-    expected = ["cpu", "cuda"] if with_cuda else ["cpu"]
+    expected = ["cpu", "cuda"] if _with_cuda() else ["cpu"]
     with tempfile.TemporaryDirectory() as folder, zipfile.ZipFile(wheel) as archive:
         archive.extractall(folder)
         package = Path(folder) / "gradwire"
@@ -49,6 +48,14 @@ def check(wheel: Path) -> None:
             check=True,
         )
     print(f"{wheel.name}: {', '.join(libraries)}")
+
+
+def _with_cuda() -> bool:
+    """What `csrc/CMakeLists.txt` decides."""
+    asked = os.environ.get("GRADWIRE_CUDA", "AUTO").upper()
+    gpus = [*Path("/dev").glob("nvidia[0-9]*"), *Path("/proc/driver/nvidia/gpus").glob("*")]
+    wanted = asked == "ON" or (asked == "AUTO" and (gpus or Path("/dev/dxg").exists()))
+    return bool(wanted) and shutil.which("nvcc") is not None
 
 
 if __name__ == "__main__":
