@@ -64,6 +64,9 @@ class Rule:
     hint: str = ""
     """Helps to choose; in parentheses after what is allowed."""
 
+    def allows(self, value: Any) -> bool:
+        return _is_allowed(value, self)
+
     def allowed(self) -> str:
         """In words: `a whole number from 1 to 64, or null`."""
         words = self._allowed()
@@ -200,9 +203,17 @@ def check_fields(schema: type, values: Mapping[str, Any], prefix: str = "") -> N
 
 def check_value(key: str, value: Any, rule: Rule) -> None:
     """Raise ValueError, in one line, unless `rule` allows `value`, which users write as `key`."""
-    if not _is_allowed(value, rule):
-        hint = f" ({rule.hint})" if rule.hint else _nearest(key, value, rule)
-        raise ValueError(f"{shortened(key)}={shortened(value)}: choose {rule.allowed()}{hint}")
+    if not rule.allows(value):
+        raise ValueError(refusal(shortened(key), shortened(value), value, rule))
+
+
+def refusal(key: str, shown: str, value: Any, rule: Rule, *, python: bool = False) -> str:
+    """`key=shown: choose what is allowed`; with `python` in its words: None, True, False."""
+    hint = f" ({rule.hint})" if rule.hint else _nearest(key, value, rule)
+    allowed = rule.allowed()
+    if python:
+        allowed = allowed.replace("or null", "or None").replace(BOOLEAN, "True or False")
+    return f"{key}={shown}: choose {allowed}{hint}"
 
 
 def check_range(settings: Any, field: str, low: float, high: float, hint: str, prefix: str = "codec") -> None:
