@@ -13,6 +13,7 @@ from torch import Tensor
 
 from gradwire.codecs.backends import backend
 from gradwire.harness.allreduce.subject import WARM_UP, Rounds
+from gradwire.harness.heartbeat import COMPLETE, beat
 from gradwire.harness.launch.worker import joined_process_group
 from gradwire.harness.network.shaped.namespace import Entrance
 from gradwire.harness.record.files import write_atomically
@@ -41,12 +42,14 @@ def measure_rank(
             rows = world.gather({rank: [sent, *(value for pair in found for value in pair)]})
             if rank == 0:
                 write_atomically(folder / FILE, json.dumps(rows))
+                beat(COMPLETE)
         finally:
             world.close()
 
 
 def _round(world: ProcessWorld, rounds: Rounds, number: int) -> tuple[float, float]:
     """(seconds from when all ranks are there to the mean's being here, and the codec's work among them)"""
+    beat("rounds")
     recorder = world.recorders[world.rank]
     world.gather({world.rank: [0.0]})
     recorder.drain()

@@ -22,6 +22,7 @@ from gradwire.harness.checkpoint.folder import (
     unfinished_path,
 )
 from gradwire.harness.checkpoint.state import CheckpointState
+from gradwire.harness.heartbeat import beat
 from gradwire.harness.record.files import write_atomically
 
 _DIGEST = ".sha256"
@@ -43,6 +44,7 @@ def write_files(directory: Path, step: int, parts: Mapping[str, Mapping[str, Ten
         save_file({key: tensor.detach().contiguous() for key, tensor in tensors.items()}, file)
         _flush(file)
         write_atomically(folder / f"{name}{_DIGEST}", file_digest(file))
+        beat()
     return len(present)
 
 

@@ -20,6 +20,8 @@ WITHOUT_EFFECT = (
     "size",
     "resume",
     "cluster.timeout_s",
+    "cluster.hang_s",
+    "cluster.restarts",
     "cluster.gradients",
     "network.preset",
     "train.log_every",

@@ -57,6 +57,9 @@ class ClusterConfig:
     backend: str = one_of("auto", "gloo", "nccl")  # auto: nccl where every worker has a GPU, else gloo
     device: str = one_of("auto", "cpu", "cuda")  # auto: cuda where there is a GPU
     timeout_s: float = above(0, 120.0)  # a worker silent for so long is taken for lost
+    # no rank makes progress for so long: the run ends with all ranks' stacks; null: never, as for debugging
+    hang_s: float | None = between(1, 1e6, 1800.0)
+    restarts: int = between(0, 1000, 0)  # how often a run continues by itself after a rank was lost or hung
     # virtual: where gradients wait to be synchronized; auto: on disk if they need half of the free memory
     gradients: str = one_of("auto", "memory", "disk")
 

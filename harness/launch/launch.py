@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import signal
-from collections.abc import Iterator
+import sys
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 from omegaconf import DictConfig
 
 from gradwire.harness.checkpoint.folder import checkpoints, remove_all, remove_unfinished
 from gradwire.harness.checkpoint.resume import Opened, check_directory, is_finished, open_run
-from gradwire.harness.launch.processes import WorkerError
+from gradwire.harness.launch.processes import WorkerError, run_processes
 from gradwire.harness.launch.ranks import run_ranks
+from gradwire.harness.launch.restarts import Restarts, continued
 from gradwire.harness.launch.scratch import scratch_folder
 from gradwire.harness.launch.stop import StopRequest, Terminated, stop_requests
 from gradwire.harness.launch.verdict import describe, tracebacks
-from gradwire.harness.launch.worker import train_local_rank, train_virtual
+from gradwire.harness.launch.watchdog import watchdog
+from gradwire.harness.launch.worker import train_local_rank, train_virtual, train_virtual_child
 from gradwire.harness.record.directory import TRACEBACKS, DirectoryLock, is_done, mark_failed
 from gradwire.harness.record.files import write_atomically
 from gradwire.harness.tracking import tracked
@@ -29,7 +34,7 @@ def run_here(config: DictConfig, directory: Path) -> None:
 
     Goes on from the newest checkpoint in `directory`. Raises ValueError for what a user can mend, before
     anything is written, Terminated when a signal has ended the run, and WorkerError naming the rank; the
-    directory then says FAILED and why.
+    directory then says FAILED and why. After WorkerError it continues by itself, as `Restarts` allows.
     """
     check_directory(config, directory)
     with stop_requests(at_once=True):
@@ -40,35 +45,92 @@ def run_here(config: DictConfig, directory: Path) -> None:
             return
         opened = open_run(config, directory)
         print_notes(opened)
-        with (
-            stop_requests() as stop,
-            stop_not_forgotten(directory, stop),
-            tracked(config, directory),
-            _failure_recorded(directory),
-        ):
-            if config.cluster.name == "virtual":
-                train_virtual(config, directory, opened.checkpoint, stop)
-            else:
-                _run_local(config, directory, opened.checkpoint, stop)
-            raise_if_stopped(directory, stop, is_done(directory))
+        with stop_requests() as stop, stop_not_forgotten(directory, stop):
+            _attempts(config, directory, opened, stop)
     finally:
         clean_up(directory)
         lock.release()
 
 
-def _run_local(config: DictConfig, directory: Path, checkpoint: Path | None, stop: StopRequest) -> None:
-    with scratch_folder() as folder:
-        arguments = (config, directory, checkpoint, folder / "rendezvous")
+def _attempts(config: DictConfig, directory: Path, opened: Opened, stop: StopRequest) -> None:
+    """The first attempt and, where `cluster.restarts` says so, those after it; each as a new command's."""
+    restarts = Restarts(config.cluster.restarts)
+    while True:
         try:
-            run_ranks(train_local_rank, arguments, config, directory, folder, stop)
+            with tracked(config, directory), _failure_recorded(directory):
+                _attempt(config, directory, opened.checkpoint, stop)
+                raise_if_stopped(directory, stop, is_done(directory))
+            return
         except WorkerError as error:
-            text = tracebacks(folder)
-            if not text:
+            if stop.number is not None:
                 raise
-            with contextlib.suppress(OSError):  # a full disk may be what ended the run
-                write_atomically(directory / TRACEBACKS, text)
-                raise WorkerError(f"{error} (tracebacks: {directory / TRACEBACKS})") from None
-            raise
+            print(restarts.another_after(error), flush=True)
+        config = continued(config)
+        opened = open_run(config, directory)
+        print_notes(opened)
+
+
+def _attempt(config: DictConfig, directory: Path, checkpoint: Path | None, stop: StopRequest) -> None:
+    """Train from `checkpoint`: by ranks, or a virtual cluster: here, or in a child that can be restarted."""
+    if config.cluster.name == "local":
+        _watched(lambda folder: _run_local(config, directory, checkpoint, stop, folder), directory)
+    elif config.cluster.restarts:
+        _watched(lambda folder: _run_virtual_child(config, directory, checkpoint, stop, folder), directory)
+    else:
+        with watchdog(config.cluster.hang_s, 0, partial(record_hang, directory), _virtual_name):
+            train_virtual(config, directory, checkpoint, stop)
+
+
+def _run_local(
+    config: DictConfig, directory: Path, checkpoint: Path | None, stop: StopRequest, folder: Path
+) -> str:
+    arguments = (config, directory, checkpoint, folder / "rendezvous")
+    return run_ranks(train_local_rank, arguments, config, directory, folder, stop)
+
+
+def _run_virtual_child(
+    config: DictConfig, directory: Path, checkpoint: Path | None, stop: StopRequest, folder: Path
+) -> str:
+    os.environ["OMP_NUM_THREADS"] = "1"  # as for the ranks of a local cluster
+    arguments = (config, directory, checkpoint)
+    hang_s = config.cluster.hang_s
+    return run_processes(train_virtual_child, arguments, 1, folder, stop, hang_s=hang_s, name=_virtual_name)
+
+
+def _virtual_name(rank: int) -> str:
+    return "the virtual cluster"
+
+
+def _watched(run: Callable[[Path], str], directory: Path) -> None:
+    """`run` processes with a folder for their reports, whose tracebacks stay in the run directory.
+
+    What goes wrong with a rank after the run was complete is a warning.
+    """
+    with scratch_folder() as folder:
+        try:
+            trouble = run(folder)
+        except WorkerError as error:
+            raise error.with_text(f"{error}{_keep_tracebacks(folder, directory)}") from None
+        if trouble:
+            kept = _keep_tracebacks(folder, directory)
+            print(f"warning: the run is complete, but {trouble}{kept}", file=sys.stderr, flush=True)
+
+
+def _keep_tracebacks(folder: Path, directory: Path) -> str:
+    """Where they are, for the end of a line; empty if there are none or the disk does not take them."""
+    text = tracebacks(folder)
+    if text:
+        with contextlib.suppress(OSError):  # a full disk may be what ended the run
+            write_atomically(directory / TRACEBACKS, text)
+            return f" (tracebacks: {directory / TRACEBACKS})"
+    return ""
+
+
+def record_hang(directory: Path, line: str, stacks: str) -> None:
+    """Leave in a run's directory what its `watchdog` says; stacks of other ranks that it has already stay."""
+    mark_failed(directory, line)
+    with contextlib.suppress(OSError), (directory / TRACEBACKS).open("a") as file:
+        file.write(f"{line}\n{stacks}\n")
 
 
 def print_notes(opened: Opened) -> None:

@@ -15,17 +15,40 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any, Protocol
 
+from gradwire.harness.heartbeat import beat_in, share_beats
+from gradwire.harness.launch import patience, stacks
+from gradwire.harness.launch.patience import Patience
 from gradwire.harness.launch.stop import SIGNALS, StopRequest
-from gradwire.harness.launch.verdict import verdict, write_report
+from gradwire.harness.launch.verdict import (
+    Name,
+    Verdict,
+    hang_verdict,
+    lingering_text,
+    rank_name,
+    verdict,
+    write_report,
+    write_stacks,
+)
 
 GRACE_S = 5.0
 """How long the verdict waits for the reports of ranks that fail because another one did."""
+
+BEATS = "beats"
+"""The file in which ranks show that they get on."""
 
 _PR_SET_PDEATHSIG = 1
 
 
 class WorkerError(RuntimeError):
-    """A rank failed; the text is one line that names it."""
+    """A rank failed; the text is one line that names it. `step` steps were done, -1 before the first."""
+
+    def __init__(self, found: Verdict, step: int = -1, text: str | None = None) -> None:
+        super().__init__(text or found.text)
+        self.found, self.step = found, step
+
+    def with_text(self, text: str) -> WorkerError:
+        """This error in other words."""
+        return WorkerError(self.found, self.step, text)
 
 
 class Surroundings(Protocol):
@@ -46,22 +69,26 @@ def run_processes(
     folder: Path,
     stop: StopRequest | None = None,
     surroundings: Surroundings | None = None,
-) -> None:
+    *,
+    hang_s: float | None = None,
+    name: Name = rank_name,
+) -> str:
     """Run `target(*arguments, rank)` in `size` new processes until all have ended.
 
-    `folder` holds the reports of failed ranks with their tracebacks. A signal noted by `stop` is passed
-    on to the ranks, which note it too. What goes wrong in their `surroundings` ends them as well, and is
-    looked for when ranks fail. Raises WorkerError; whatever happens, Ctrl-C included, no child is left
-    running.
+    `folder` holds the reports of failed ranks with their tracebacks, and the stacks of those that hung. A
+    signal noted by `stop` is passed on to the ranks, which note it too. What goes wrong in their
+    `surroundings` ends them as well, and is looked for when ranks fail. So does `hang_s` seconds without a
+    beat from any rank that still runs. `name` says what a rank is called. Raises WorkerError; whatever
+    happens, Ctrl-C included, no child is left running.
 
-    A rank that hangs is noticed by those that wait for it. Ranks that all hang, waiting for nobody
-    (stopped together, or on a dead file system), are waited for: only a clock of this process could
-    tell them from ranks that compute for long, and it does not know how long is long.
+    Once rank 0 has said that everything is complete nothing is a failure any more: processes that do not end
+    are killed. Returns what went wrong with which rank then, empty if nothing did.
     """
     context = get_context("spawn")
-    workers = [
+    beats = share_beats(folder / BEATS, size)
+    workers: list[BaseProcess] = [
         context.Process(
-            target=_child, args=(target, arguments, rank, str(folder), os.getpid()), name=f"rank {rank}"
+            target=_child, args=(target, arguments, rank, str(folder), os.getpid()), name=name(rank)
         )
         for rank in range(size)
     ]
@@ -73,7 +100,7 @@ def run_processes(
                 stop.pass_on = lambda number: _signal(workers, number)
                 if stop.number is not None:  # it came before there was anybody to tell
                     stop.pass_on(stop.number)
-        _watch(workers, folder, surroundings)
+        return _Watch(workers, folder, surroundings, Patience(beats, hang_s), name).until_all_have_ended()
     finally:
         if stop is not None:
             stop.pass_on = None
@@ -88,6 +115,8 @@ def _child(
     target: Callable[..., None], arguments: Sequence[Any], rank: int, folder: str, parent: int
 ) -> None:
     _die_with_parent(parent)
+    beat_in(Path(folder) / BEATS, rank)
+    stacks.answer_requests(Path(folder), rank)
     try:
         target(*arguments, rank)
         for number in SIGNALS:  # nothing is left to stop, and an ending interpreter has no handlers
@@ -109,13 +138,14 @@ def _die_with_parent(parent: int) -> None:
 
 @contextlib.contextmanager
 def _signals_held_back() -> Iterator[None]:
-    """Block SIGINT and the requests to stop in this thread and in the processes started here.
+    """Block SIGINT and all requests in this thread and in the processes started here.
 
     A terminal sends Ctrl-C to all of them. It is the parent's to handle; a child would print a
-    traceback of whatever it was importing. Requests to stop wait until the child has a handler.
+    traceback of whatever it was importing. Requests to stop, and those for stacks, wait until the child has a
+    handler.
     """
     resource_tracker.ensure_running()  # starting it unblocks SIGINT
-    previous = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, *SIGNALS})
+    previous = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, stacks.SIGNAL, *SIGNALS})
     try:
         yield
     finally:
@@ -129,26 +159,96 @@ def _signal(workers: Sequence[BaseProcess], number: int) -> None:
                 os.kill(worker.pid, number)
 
 
-def _watch(workers: Sequence[BaseProcess], folder: Path, surroundings: Surroundings | None = None) -> None:
-    running = list(workers)
-    while running:
-        around = [] if surroundings is None else surroundings.sentinels
-        ended = set(wait([*(worker.sentinel for worker in running), *around]))
-        for worker in running:
-            if worker.sentinel in ended:
-                worker.join()  # the sentinel goes a moment before the exit code comes
-        codes = [worker.exitcode for worker in running]
-        if any(codes):
-            _give_time_to_report(workers)
+class _Watch:
+    """Waits for processes, and for what may go wrong with them or around them."""
+
+    def __init__(
+        self,
+        workers: Sequence[BaseProcess],
+        folder: Path,
+        surroundings: Surroundings | None,
+        waiting: Patience,
+        name: Name = rank_name,
+    ) -> None:
+        self._workers, self._folder, self._surroundings = workers, folder, surroundings
+        self._patience, self._name = waiting, name
+
+    def until_all_have_ended(self) -> str:
+        """As `run_processes`."""
+        running = list(self._workers)
+        while running:
+            around = [] if self._surroundings is None else self._surroundings.sentinels
+            ended = set(wait([*(worker.sentinel for worker in running), *around], patience.POLL_S))
+            for worker in running:
+                if worker.sentinel in ended:
+                    worker.join()  # the sentinel goes a moment before the exit code comes
+            codes = [worker.exitcode for worker in running]
+            running = [worker for worker, code in zip(running, codes, strict=True) if code is None]
+            changed = not ended.isdisjoint(around)
+            self._patience.look(self._pids())
+            if self._patience.complete:
+                if self._patience.lingering and running:
+                    return self._left_over()
+            else:
+                self._check(any(codes), changed)
+        return lingering_text(self._codes(), {}, patience.LEAVE_S, self._name)
+
+    def _check(self, failed: bool, changed: bool) -> None:
+        """Raise WorkerError if a rank has failed, something is wrong around one, or none gets on."""
+        if failed:
+            self._give_time_to_report()
+            if self._patience.complete:  # in the meantime
+                return
         troubles: Mapping[int, str] = {}
-        if surroundings is not None and (any(codes) or not ended.isdisjoint(around)):
-            troubles = surroundings.diagnose()
-        if any(codes) or troubles:
-            raise WorkerError(verdict({rank: w.exitcode for rank, w in enumerate(workers)}, folder, troubles))
-        running = [worker for worker, code in zip(running, codes, strict=True) if code is None]
+        if self._surroundings is not None and (failed or changed):
+            troubles = self._surroundings.diagnose()
+        if failed or troubles:
+            codes, states = self._codes(), self._states()
+            self._keep_stacks()
+            raise self._error(verdict(codes, self._folder, troubles, states, self._name))
+        if self._patience.exhausted(self._pids()):
+            self._judge_hang()
 
+    def _judge_hang(self) -> None:
+        assert self._patience.hang_s is not None
+        beats, states = self._patience.beats(self._pids()), self._states()
+        if stacks.shows_debugger(self._keep_stacks()):
+            self._patience.forgive()
+            return
+        raise self._error(
+            hang_verdict(beats, states, self._patience.quiet_s, self._patience.hang_s, self._name)
+        )
 
-def _give_time_to_report(workers: Sequence[BaseProcess]) -> None:
-    deadline = time.monotonic() + GRACE_S
-    while time.monotonic() < deadline and any(worker.exitcode is None for worker in workers):
-        time.sleep(0.05)
+    def _left_over(self) -> str:
+        states = self._states()
+        self._keep_stacks()
+        return lingering_text(self._codes(), states, patience.LEAVE_S, self._name)
+
+    def _error(self, found: Verdict) -> WorkerError:
+        steps = [beat.step for beat in self._patience.beats(self._codes()).values()]
+        return WorkerError(found, max(steps, default=-1))
+
+    def _keep_stacks(self) -> str:
+        """Those of all ranks that still run."""
+        found = stacks.dumped_stacks(self._pids(), self._folder)
+        write_stacks(self._folder, found)
+        return "\n".join(found.values())
+
+    def _codes(self) -> dict[int, int | None]:
+        return {rank: worker.exitcode for rank, worker in enumerate(self._workers)}
+
+    def _pids(self) -> dict[int, int]:
+        """Of the ranks that still run."""
+        return {
+            rank: worker.pid
+            for rank, worker in enumerate(self._workers)
+            if worker.pid is not None and worker.exitcode is None
+        }
+
+    def _states(self) -> dict[int, str]:
+        return {rank: stacks.state(pid) for rank, pid in self._pids().items()}
+
+    def _give_time_to_report(self) -> None:
+        deadline = time.monotonic() + GRACE_S
+        while time.monotonic() < deadline and any(worker.exitcode is None for worker in self._workers):
+            time.sleep(0.05)

@@ -21,14 +21,17 @@ def run_ranks(
     directory: Path,
     folder: Path,
     stop: StopRequest | None = None,
-) -> None:
+) -> str:
     """Run `target(*arguments, entrances, rank)` in a process per worker until all have ended.
 
     `entrances` lead into a shaped network, which is described in `directory` and lasts as long as they do;
-    None on any other. `folder` and `stop` as for `run_processes`, which raises WorkerError.
+    None on any other. `folder` and `stop` as for `run_processes`, which raises WorkerError and whose result
+    this returns.
     """
     os.environ["OMP_NUM_THREADS"] = "1"  # read by the children's thread pools as they load
     size = config.cluster.workers
     with shaped_network(config, directory) as network:
         entrances = None if network is None else [network.entrance(rank) for rank in range(size)]
-        run_processes(target, (*arguments, entrances), size, folder, stop, network)
+        return run_processes(
+            target, (*arguments, entrances), size, folder, stop, network, hang_s=config.cluster.hang_s
+        )

@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import torch.distributed as dist
@@ -13,9 +14,16 @@ from omegaconf import DictConfig
 
 from gradwire.harness.checkpoint.resume import is_finished, open_run
 from gradwire.harness.config.errors import ConfigError
-from gradwire.harness.launch.launch import clean_up, print_notes, raise_if_stopped, run_here
+from gradwire.harness.launch.launch import (
+    clean_up,
+    print_notes,
+    raise_if_stopped,
+    record_hang,
+    run_here,
+)
 from gradwire.harness.launch.stop import stop_requests
 from gradwire.harness.launch.verdict import blamed_peer, describe
+from gradwire.harness.launch.watchdog import watchdog
 from gradwire.harness.launch.worker import join_process_group, prepare_process, train
 from gradwire.harness.record.directory import FAILED, DirectoryLock, is_done, mark_failed
 from gradwire.harness.tracking import tracked
@@ -49,7 +57,8 @@ def run_torchrun_rank(config: DictConfig, directory: Path) -> None:
                 return
             shared = claim.directory
             with _tracked_by_rank_0(config, shared, rank), _rank_failure_recorded(shared, rank):
-                finished = train(config, shared, device, rank == 0, claim.checkpoint, stop)
+                with watchdog(config.cluster.hang_s, rank, partial(record_hang, shared)):
+                    finished = train(config, shared, device, rank == 0, claim.checkpoint, stop)
                 raise_if_stopped(shared, stop, finished)
     finally:
         dist.destroy_process_group()

@@ -3,7 +3,7 @@
 When one rank is lost the others fail with it a moment later: their errors name the peer they lost. The
 cause is a rank killed by a signal, else one that ended without a report, else one in whose surroundings
 something is wrong, else one whose error blames nobody, else one that is silent while the others time out
-on it.
+on it. Where no rank fails and none gets on, it is those that are stopped, else all.
 """
 
 from __future__ import annotations
@@ -11,24 +11,53 @@ from __future__ import annotations
 import json
 import signal
 import traceback
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from enum import Enum
 from pathlib import Path
 
+from gradwire.harness.heartbeat import Heartbeat
 from gradwire.harness.record.files import write_atomically
+
+CRASHES = frozenset({signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.SIGABRT})
+"""Signals that a process brings upon itself."""
+
+MOST_NAMED = 8
+"""Ranks that a line names one by one."""
+
+
+class Cause(Enum):
+    """What kind of failure ended the processes: another attempt may go well, or will it go the same way?"""
+
+    OUTSIDE = "outside"
+    """Killed, stopped, cut off, lost: not by anything that the run itself computes."""
+    OWN = "own"
+    """An error or a crash of the code: the same steps may bring it about again, or not."""
+    FINAL = "final"
+    """What a user has to mend, or a result: every attempt ends so."""
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """One line that names the rank at fault, and the kind of failure."""
+
+    text: str
+    cause: Cause
 
 
 @dataclass(frozen=True)
 class Report:
     """Why a rank ended: the exception's type and first line, and the peer it blames.
 
-    `waited`: the error says that somebody else was lost or late.
+    `waited`: the error says that somebody else was lost or late. `final`: it says what a user has to mend, or
+    that training cannot go on.
     """
 
     rank: int
     text: str
     peer: int | None
     waited: bool
+    final: bool
 
 
 def blamed_peer(error: BaseException) -> int | None:
@@ -62,6 +91,7 @@ def write_report(folder: Path, rank: int, error: BaseException) -> None:
         "text": describe(error),
         "peer": peer,
         "waited": peer is not None or "timed out" in str(error).lower(),
+        "final": getattr(error, "final", isinstance(error, ValueError)),
         "traceback": "".join(traceback.format_exception(error)),
     }
     write_atomically(folder / f"rank{rank}.json", json.dumps(report))
@@ -71,43 +101,124 @@ def read_reports(folder: Path) -> list[Report]:
     """The reports of failed ranks, by time of failure."""
     paths = sorted(folder.glob("rank*.json"), key=lambda path: path.stat().st_mtime_ns)
     loaded = [(int(path.stem.removeprefix("rank")), json.loads(path.read_text())) for path in paths]
-    return [Report(rank, entry["text"], entry["peer"], entry["waited"]) for rank, entry in loaded]
+    return [
+        Report(rank, entry["text"], entry["peer"], entry["waited"], entry["final"]) for rank, entry in loaded
+    ]
+
+
+def write_stacks(folder: Path, stacks: Mapping[int, str]) -> None:
+    """Keep the stacks of ranks that had to be ended, for `tracebacks`."""
+    for rank, text in stacks.items():
+        write_atomically(folder / f"ended{rank}.txt", text)
 
 
 def tracebacks(folder: Path) -> str:
-    """All failed ranks' tracebacks as one text."""
+    """All failed ranks' tracebacks, and the stacks of those that hung, as one text."""
     paths = sorted(folder.glob("rank*.json"))
-    return "\n".join(f"{path.stem}\n{json.loads(path.read_text())['traceback']}" for path in paths)
+    failed = [f"{path.stem}\n{json.loads(path.read_text())['traceback']}" for path in paths]
+    hung = [
+        f"rank{path.stem.removeprefix('ended')}, which was still running\n{path.read_text()}"
+        for path in sorted(folder.glob("ended*.txt"))
+    ]
+    return "\n".join(failed + hung)
 
 
-def verdict(codes: Mapping[int, int | None], folder: Path, troubles: Mapping[int, str] | None = None) -> str:
-    """One line that names the rank at fault, given each rank's exit code (None: still running).
+def rank_name(rank: int) -> str:
+    """How a verdict calls a process."""
+    return f"rank {rank}"
 
-    `troubles`: what is wrong around a rank, such as its link being down, where anything is.
+
+Name = Callable[[int], str]
+
+
+def verdict(
+    codes: Mapping[int, int | None],
+    folder: Path,
+    troubles: Mapping[int, str] | None = None,
+    states: Mapping[int, str] | None = None,
+    name: Name = rank_name,
+) -> Verdict:
+    """Who is at fault, given each rank's exit code (None: still running).
+
+    `troubles`: what is wrong around a rank, such as its link being down, where anything is. `states`: what
+    keeps a running rank from running, such as having been stopped.
     """
     reports = read_reports(folder)
-    killed = [
-        f"rank {rank} was killed by {_signal(-code)}" for rank, code in codes.items() if code and code < 0
-    ]
+    killed = {rank: -code for rank, code in codes.items() if code and code < 0}
     if killed:
-        return "; ".join(killed)
+        text = "; ".join(f"{name(rank)} was killed by {_signal(number)}" for rank, number in killed.items())
+        return Verdict(text, Cause.OWN if set(killed.values()) & CRASHES else Cause.OUTSIDE)
     reported = {report.rank for report in reports}
     unreported = [(rank, code) for rank, code in codes.items() if code and rank not in reported]
     if unreported:
-        return "; ".join(f"rank {rank} ended with exit code {code}" for rank, code in unreported)
+        text = "; ".join(f"{name(rank)} ended with exit code {code}" for rank, code in unreported)
+        return Verdict(text, Cause.OWN)
     if troubles:
         consequence = f" ({reports[0].text})" if reports else ""
-        return "; ".join(f"rank {rank} failed: {reason}" for rank, reason in troubles.items()) + consequence
+        text = "; ".join(f"{name(rank)} failed: {reason}" for rank, reason in troubles.items())
+        return Verdict(text + consequence, Cause.OUTSIDE)
     cause = next((report for report in reports if not report.waited), None)
     silent = [rank for rank, code in codes.items() if code is None]
     if cause is None and silent:
         blamed = {report.peer for report in reports}
-        names = ", ".join(f"rank {rank}" for rank in silent if rank in blamed) or ", ".join(
-            f"rank {rank}" for rank in silent
-        )
-        return f"{names} hung: no answer within cluster.timeout_s ({reports[0].text})"
-    cause = cause or reports[0]
-    return f"rank {cause.rank} failed: {cause.text}"
+        return _silence([rank for rank in silent if rank in blamed] or silent, reports[0], states or {}, name)
+    found = cause or reports[0]
+    kind = Cause.FINAL if found.final else Cause.OUTSIDE if found.waited else Cause.OWN
+    return Verdict(f"{name(found.rank)} failed: {found.text}", kind)
+
+
+def _silence(ranks: Sequence[int], report: Report, states: Mapping[int, str], name: Name) -> Verdict:
+    """Ranks that the others have waited for in vain."""
+    why = "".join(f", {name(rank)} is {states[rank]}" for rank in ranks if states.get(rank))
+    text = f"{_names(ranks, name)} hung: no answer within cluster.timeout_s{why} ({report.text})"
+    return Verdict(text, Cause.OUTSIDE)
+
+
+def hang_verdict(
+    beats: Mapping[int, Heartbeat],
+    states: Mapping[int, str],
+    quiet_s: float,
+    hang_s: float,
+    name: Name = rank_name,
+) -> Verdict:
+    """Who is at fault when none of the running ranks gets on.
+
+    Those whose `states` say that they cannot, else all. `beats`: what each was last seen doing.
+    """
+    held = {rank: text for rank, text in states.items() if text}
+    blamed = {rank: beats[rank] for rank in (held or beats)}
+    doing: dict[str, list[int]] = {}
+    for rank, beat in blamed.items():
+        doing.setdefault(f"{held.get(rank, 'waiting')} in {beat}", []).append(rank)
+    if len(doing) == 1:
+        what = next(iter(doing))
+    else:
+        what = "; ".join(f"{_names(ranks, name)} {text}" for text, ranks in list(doing.items())[:MOST_NAMED])
+    quiet = f"no progress for {quiet_s:.0f} s (cluster.hang_s={hang_s:g})"
+    return Verdict(f"{_names(list(blamed), name)} hung: {what}, {quiet}", Cause.OUTSIDE)
+
+
+def lingering_text(
+    codes: Mapping[int, int | None], states: Mapping[int, str], leave_s: float, name: Name = rank_name
+) -> str:
+    """What went wrong with ranks after the record was complete, empty if nothing did.
+
+    Those that still run had `leave_s` seconds to end.
+    """
+    parts = []
+    for rank, code in codes.items():
+        if code is None:
+            state = f", {states[rank]}" if states.get(rank) else ""
+            parts.append(f"{name(rank)} had not ended after {leave_s:g} s{state}, and was killed")
+        elif code:
+            end = f"was killed by {_signal(-code)}" if code < 0 else f"ended with exit code {code}"
+            parts.append(f"{name(rank)} {end}")
+    return "; ".join(parts)
+
+
+def _names(ranks: Sequence[int], name: Name) -> str:
+    more = f" and {len(ranks) - MOST_NAMED} more" if len(ranks) > MOST_NAMED else ""
+    return ", ".join(name(rank) for rank in ranks[:MOST_NAMED]) + more
 
 
 def _signal(number: int) -> str:

@@ -17,7 +17,9 @@ from torch._C._distributed_c10d import FileStore, HashStore
 
 from gradwire.codecs.backends import backend
 from gradwire.harness.checkpoint.read import CheckpointReader
+from gradwire.harness.heartbeat import beat
 from gradwire.harness.launch.memory import keep_freed_memory
+from gradwire.harness.launch.patience import START_S
 from gradwire.harness.launch.stop import stop_requests_of_rank
 from gradwire.harness.network.shaped.namespace import Entrance
 from gradwire.harness.trainer.build import build
@@ -25,9 +27,6 @@ from gradwire.harness.trainer.loop import Trainer
 
 THREADS = 1
 """Intra-op threads per worker: two give other bits, and on busy cores runs up to 50 times slower."""
-
-START_S = 300.0
-"""How far apart the ranks may come up. `cluster.timeout_s` counts from when all of them are there."""
 
 
 def prepare_process(config: DictConfig, local_rank: int) -> torch.device:
@@ -57,6 +56,7 @@ def train(
     started = time.perf_counter()
     with backend(config.kernels.name):
         parts = build(config, device)
+        beat("warm-up")
         try:
             trainer = Trainer(config, parts, directory, writes=writes, started=started, stop=stop)
             return trainer.run(None if checkpoint is None else CheckpointReader(checkpoint))
@@ -95,12 +95,31 @@ def joined_process_group(
     device = prepare_process(config, rank)
     store = FileStore(str(rendezvous), size)
     store.set(f"up{rank}", "")
-    store.wait([f"up{peer}" for peer in range(size)], timedelta(seconds=START_S))
+    beat()
+    _await_peers(store, size)
+    beat()
     join_process_group(config, store=store, rank=rank, world_size=size)
     try:
         yield device
     finally:
         dist.destroy_process_group()
+
+
+class AbsentPeerError(RuntimeError):
+    """A rank has not come up."""
+
+    def __init__(self, peer: int) -> None:
+        super().__init__(f"rank {peer} has not come up within {START_S:g} s")
+        self.peer = peer
+
+
+def _await_peers(store: FileStore, size: int) -> None:
+    """Until all ranks are up; raises AbsentPeerError naming the first that is not."""
+    for peer in range(size):
+        try:
+            store.wait([f"up{peer}"], timedelta(seconds=START_S))
+        except RuntimeError:
+            raise AbsentPeerError(peer) from None
 
 
 def join_process_group(config: DictConfig, **place: Any) -> None:
@@ -140,3 +159,9 @@ def train_virtual(
         train(config, directory, device, True, checkpoint, stop)
     finally:
         dist.destroy_process_group()
+
+
+def train_virtual_child(config: DictConfig, directory: Path, checkpoint: Path | None, rank: int) -> None:
+    """`train_virtual` in a process of its own, of which there is one."""
+    assert rank == 0
+    train_virtual(config, directory, checkpoint, stop_requests_of_rank())

@@ -11,6 +11,7 @@ from accelerate import Accelerator
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
+from gradwire.harness.heartbeat import beat
 from gradwire.harness.parallel.interface import Batch
 from gradwire.harness.seeding import derive_seed
 
@@ -31,6 +32,7 @@ def forward_backward(
     """
     total = torch.zeros((), dtype=torch.float64, device=accelerator.device)
     for index, batch in enumerate(batches):
+        beat()
         _seed_dropout(derive_seed(seed, "dropout", step, index, rank), accelerator.device)
         last = index == len(batches) - 1
         with contextlib.nullcontext() if last else model.no_sync():

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from torch._C._distributed_c10d import GradBucket  # as register_comm_hook wants it annotated
 
 from gradwire.codecs.interface import Codec, Layout, Round
+from gradwire.harness.heartbeat import beat
 from gradwire.harness.parallel.buckets import BucketLayouts
 from gradwire.harness.parallel.gradient_store import GradientStore, make_store
 from gradwire.harness.parallel.interface import GradientError, MicroBatches, ReadPart, StepOutcome
@@ -124,6 +125,7 @@ class VirtualDataParallel:
         """Synchronize bucket after bucket on all ranks and put the means into the parameters' gradients."""
         self._means = []
         for bucket, (_, layout) in enumerate(buckets[0]):
+            beat()
             collectives = {
                 rank: (buckets[rank][bucket][0], self._synchronization(step, layout, rank, bucket))
                 for rank in self._world.ranks

@@ -40,6 +40,11 @@ def code_hash() -> str:
     return hash_of_sources(_root())
 
 
+def code_unchanged() -> bool:
+    """Whether the sources are still those that `code_hash` has seen: new processes read them anew."""
+    return hash_of_sources(_root()) == code_hash()
+
+
 def hash_of_sources(root: Path) -> str:
     """The same for the folders `SOURCES` below `root`."""
     digest = hashlib.sha256()

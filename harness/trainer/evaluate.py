@@ -9,6 +9,7 @@ from torch import nn
 
 from gradwire.harness.data.batches import IGNORED, make_batch
 from gradwire.harness.data.packing import TokenData
+from gradwire.harness.heartbeat import beat
 from gradwire.harness.world.interface import World
 
 
@@ -45,6 +46,7 @@ def _batch_sums(
     model: nn.Module, data: TokenData, objective: str, batch: int, micro_batch: int, world: World
 ) -> tuple[float, float]:
     """(sum of negative log-likelihoods, predicted tokens) of held-out batch `batch`; zeros past the end."""
+    beat()
     start, stop = batch * micro_batch, min((batch + 1) * micro_batch, len(data.held_out))
     if start >= stop:
         return 0.0, 0.0

@@ -14,6 +14,7 @@ from gradwire.harness.checkpoint.read import CheckpointReader
 from gradwire.harness.config.schemas import EvalConfig, TrainConfig
 from gradwire.harness.data.batches import make_batch
 from gradwire.harness.data.order import sample_indices
+from gradwire.harness.heartbeat import COMPLETE, beat
 from gradwire.harness.measure.clock import TrainingClock
 from gradwire.harness.parallel.buckets import layout_hash
 from gradwire.harness.parallel.interface import MicroBatches, StepOutcome
@@ -109,6 +110,7 @@ class Trainer:
         self._meetings.start(first)
         self._clock.start()
         for done in range(first + 1, stop + 1):
+            beat("training", done - 1)
             self._log.add(self._step(done - 1), simulated=self._clock.kind == "simulated")
             self._progress.step()
             last = done == self.steps
@@ -124,11 +126,13 @@ class Trainer:
         """What is done off the clock after `done` steps; returns whether some rank was asked to stop."""
         self._record_steps()
         if evaluates:
+            beat("evaluation", done)
             self._parallelism.finish()
             self._evaluate(done)
         # Ranks meet last: else the others' clocks would run while rank 0 still writes.
         stop = self._meetings.meet(self._world, done, self._stop())
         if saves or (stop and done < self.steps):
+            beat("checkpoint", done)
             self._parallelism.finish()
             self._checkpoints.save(done, time.perf_counter() - self._started)
             self._meetings.meet(self._world, done, False)
@@ -245,6 +249,7 @@ class Trainer:
 
         DONE is the very last thing.
         """
+        beat("ending", self.steps)
         sent = bytes_by_phase(self._world)
         if self._writer is None:
             return
@@ -265,4 +270,6 @@ class Trainer:
             data=self._data.description,
             resumed_after=Attempts.resumed_after_in(self._directory),
         )
+        beat()
         self._writer.finish(summary)
+        beat(COMPLETE)

@@ -26,7 +26,16 @@ def test_the_id_is_stable_and_short(identify: Identify) -> None:
     assert identify() == identify("train.accumulation=1", "codec=dynamiq")
 
 
-@pytest.mark.parametrize("override", ["cluster.timeout_s=7", "train.log_every=3", "measure.trace=false"])
+@pytest.mark.parametrize(
+    "override",
+    [
+        "cluster.timeout_s=7",
+        "cluster.hang_s=7",
+        "cluster.restarts=3",
+        "train.log_every=3",
+        "measure.trace=false",
+    ],
+)
 def test_bookkeeping_does_not_change_it(override: str, identify: Identify) -> None:
     assert identify(override) == identify()
 

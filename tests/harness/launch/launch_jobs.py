@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import io
 import os
+import pdb
 import signal
 import sys
 import time
 from pathlib import Path
 
+from gradwire.harness.heartbeat import COMPLETE, beat
 from gradwire.harness.launch.processes import run_processes
 from gradwire.harness.launch.stop import stop_requests
 
@@ -59,6 +62,65 @@ def stop_rank_1(folder: Path, size: int, rank: int) -> None:
     if rank == 1:
         os.kill(os.getpid(), signal.SIGSTOP)
     raise LostPeerError(1)
+
+
+def hang_together(folder: Path, size: int, rank: int) -> None:
+    """Every rank waits, and nobody for anybody."""
+    arrive(folder, size, rank)
+    beat("training", 3)
+    time.sleep(600)
+
+
+def stop_together(folder: Path, size: int, rank: int) -> None:
+    arrive(folder, size, rank)
+    beat("evaluation", 3 + rank)
+    os.kill(os.getpid(), signal.SIGSTOP)
+
+
+def hang_on_rank_0_and_stop_rank_1(folder: Path, size: int, rank: int) -> None:
+    """As in a collective whose own time has not run out."""
+    (hang_together, stop_together)[rank](folder, size, rank)
+
+
+def stop_rank_0_at_the_end(folder: Path, size: int, rank: int) -> None:
+    """It has something left to write; the others have ended well."""
+    arrive(folder, size, rank)
+    if rank == 0:
+        beat("ending", 5)
+        os.kill(os.getpid(), signal.SIGSTOP)
+
+
+def stop_rank_1_when_complete(folder: Path, size: int, rank: int) -> None:
+    arrive(folder, size, rank)
+    if rank == 0:
+        beat(COMPLETE)
+    else:
+        os.kill(os.getpid(), signal.SIGSTOP)
+
+
+def kill_rank_1_when_complete(folder: Path, size: int, rank: int) -> None:
+    if rank == 0:
+        beat(COMPLETE)
+    arrive(folder, size, rank)
+    if rank == 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+class SlowUser(io.StringIO):
+    """Somebody who looks at the debugger for long before they continue."""
+
+    def readline(self, *_: object) -> str:  # type: ignore[override]
+        time.sleep(4)
+        return "continue\n"
+
+
+def debug_on_rank_1(folder: Path, size: int, rank: int) -> None:
+    arrive(folder, size, rank)
+    beat("training", 3)
+    if rank == 1:
+        pdb.Pdb(stdin=SlowUser(), stdout=io.StringIO()).set_trace()
+        beat()
+    (folder / f"went-on{rank}").touch()
 
 
 if __name__ == "__main__":

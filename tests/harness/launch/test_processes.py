@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Callable
+from multiprocessing import get_context
 from pathlib import Path
 
 import launch_jobs as jobs
 import pytest
 
-from gradwire.harness.launch import processes
+from gradwire.harness.heartbeat import share_beats
+from gradwire.harness.launch import patience, processes
+from gradwire.harness.launch.patience import Patience
 from gradwire.harness.launch.processes import WorkerError, run_processes
 from gradwire.harness.launch.stop import ECHO_S
-from gradwire.harness.launch.verdict import tracebacks
+from gradwire.harness.launch.verdict import Cause, tracebacks
 
 
 def assert_gone(folder: Path, size: int) -> None:
@@ -36,37 +40,124 @@ def is_running(pid: int) -> bool:
         return False
 
 
-def failure(target: Callable[..., None], folder: Path, size: int = 2) -> str:
-    """The one line that `run_processes` fails with; asserts that nobody is left."""
+@pytest.fixture
+def forked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Children that have imported all they need: a new interpreter takes seconds to."""
+    monkeypatch.setattr(processes, "get_context", lambda _: get_context("fork"))
+    monkeypatch.setattr(patience, "POLL_S", 0.2)
+
+
+def failure(target: Callable[..., None], folder: Path, size: int = 2, **options: float) -> WorkerError:
+    """What `run_processes` fails with, one line; asserts that nobody is left."""
     with pytest.raises(WorkerError) as failed:
-        run_processes(target, (folder, size), size, folder)
+        run_processes(target, (folder, size), size, folder, **options)  # type: ignore[arg-type]
     assert_gone(folder, size)
     assert "\n" not in str(failed.value)
-    return str(failed.value)
+    assert len(str(failed.value)) <= 300
+    return failed.value
 
 
 def test_all_end_well(tmp_path: Path) -> None:
-    run_processes(jobs.end_well, (tmp_path, 2), 2, tmp_path)
+    assert run_processes(jobs.end_well, (tmp_path, 2), 2, tmp_path) == ""
     assert_gone(tmp_path, 2)
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["pid0", "pid1"]
+    assert not tracebacks(tmp_path)
 
 
 def test_a_rank_that_raises_is_named(tmp_path: Path) -> None:
-    assert failure(jobs.raise_on_rank_1, tmp_path) == "rank 1 failed: ValueError: the cause"
+    failed = failure(jobs.raise_on_rank_1, tmp_path)
+    assert str(failed) == "rank 1 failed: ValueError: the cause"
+    assert failed.found.cause is Cause.FINAL
     text = tracebacks(tmp_path)
     for part in ("rank0\n", "rank1\n", "in raise_on_rank_1", "and more of it", "LostPeerError"):
         assert part in text
 
 
+@pytest.mark.usefixtures("forked")
 def test_a_killed_rank_is_named_with_its_signal(tmp_path: Path) -> None:
-    assert failure(jobs.kill_rank_1, tmp_path) == "rank 1 was killed by SIGKILL (out of memory?)"
+    failed = failure(jobs.kill_rank_1, tmp_path)
+    assert str(failed) == "rank 1 was killed by SIGKILL (out of memory?)"
+    assert failed.found.cause is Cause.OUTSIDE
 
 
-def test_a_rank_that_hangs_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.usefixtures("forked")
+def test_a_rank_that_does_not_answer_the_others_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The stopped process is ended all the same."""
     monkeypatch.setattr(processes, "GRACE_S", 1.0)
-    expected = "rank 1 hung: no answer within cluster.timeout_s (LostPeerError: lost rank 1)"
-    assert failure(jobs.stop_rank_1, tmp_path) == expected
+    assert str(failure(jobs.stop_rank_1, tmp_path)) == (
+        "rank 1 hung: no answer within cluster.timeout_s, rank 1 is stopped (state T) "
+        "(LostPeerError: lost rank 1)"
+    )
+    assert "rank1, which was still running\nno stacks: stopped (state T)" in tracebacks(tmp_path)
+
+
+QUIET = r"no progress for \d+ s \(cluster.hang_s=1\)"
+
+HANGS: list[tuple[Callable[..., None], str, int, list[str]]] = [
+    (
+        jobs.hang_together,
+        rf"rank 0, rank 1 hung: waiting in training after step 3, {QUIET}",
+        3,
+        ["rank0, which was still running\nCurrent thread", "rank1, which was still running\nCurrent thread"],
+    ),
+    (
+        jobs.stop_together,
+        r"rank 0, rank 1 hung: rank 0 stopped \(state T\) in evaluation after step 3; "
+        rf"rank 1 stopped \(state T\) in evaluation after step 4, {QUIET}",
+        4,
+        [
+            "rank0, which was still running\nno stacks: stopped (state T)",
+            "rank1, which was still running\nno",
+        ],
+    ),
+    (
+        jobs.hang_on_rank_0_and_stop_rank_1,
+        rf"rank 1 hung: stopped \(state T\) in evaluation after step 4, {QUIET}",
+        4,
+        ["in hang_together", "rank1, which was still running\nno stacks: stopped (state T)"],
+    ),
+    (
+        jobs.stop_rank_0_at_the_end,
+        rf"rank 0 hung: stopped \(state T\) in ending after step 5, {QUIET}",
+        5,
+        ["rank0, which was still running\nno stacks: stopped (state T)"],
+    ),
+]
+
+
+@pytest.mark.usefixtures("forked")
+@pytest.mark.parametrize(("job", "line", "step", "stacks"), HANGS, ids=[case[0].__name__ for case in HANGS])
+def test_ranks_that_hang_together_are_ended(
+    job: Callable[..., None], line: str, step: int, stacks: list[str], tmp_path: Path
+) -> None:
+    failed = failure(job, tmp_path, hang_s=1.0)
+    assert re.fullmatch(line, str(failed)), failed
+    assert (failed.step, failed.found.cause) == (step, Cause.OUTSIDE)
+    for part in stacks:
+        assert part in tracebacks(tmp_path)
+
+
+@pytest.mark.usefixtures("forked")
+def test_nobody_is_ended_under_a_debugger(tmp_path: Path) -> None:
+    assert run_processes(jobs.debug_on_rank_1, (tmp_path, 2), 2, tmp_path, hang_s=1.0) == ""
+    assert sorted(path.name for path in tmp_path.glob("went-on*")) == ["went-on0", "went-on1"]
+
+
+@pytest.mark.usefixtures("forked")
+@pytest.mark.parametrize(
+    ("job", "trouble"),
+    [
+        (jobs.stop_rank_1_when_complete, "rank 1 had not ended after 1 s, stopped (state T), and was killed"),
+        (jobs.kill_rank_1_when_complete, "rank 1 was killed by SIGKILL (out of memory?)"),
+    ],
+)
+def test_nothing_is_a_failure_once_the_record_is_complete(
+    job: Callable[..., None], trouble: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(patience, "LEAVE_S", 1.0)
+    assert run_processes(job, (tmp_path, 2), 2, tmp_path) == trouble
+    assert_gone(tmp_path, 2)
 
 
 def started_parent(folder: Path) -> subprocess.Popen[str]:
@@ -109,6 +200,7 @@ class WorkerSeenLate:
 
     def __init__(self) -> None:
         self.sentinel, other = os.pipe()
+        self.pid = os.getpid()
         os.close(other)
         self._looks = 0
 
@@ -122,5 +214,7 @@ class WorkerSeenLate:
 
 
 def test_an_exit_code_that_comes_late_is_not_missed(tmp_path: Path) -> None:
+    waiting = Patience(share_beats(tmp_path / "beats", 1), None)
+    watch = processes._Watch([WorkerSeenLate()], tmp_path, None, waiting)  # type: ignore[list-item]
     with pytest.raises(WorkerError, match="rank 0 ended with exit code 1"):
-        processes._watch([WorkerSeenLate()], tmp_path)  # type: ignore[list-item]
+        watch.until_all_have_ended()

@@ -155,4 +155,4 @@ def test_what_is_wrong_around_a_rank_is_the_cause(
 ) -> None:
     for rank, error in errors.items():
         write_report(tmp_path, rank, error)
-    assert verdict(codes, tmp_path, troubles).startswith(expected)
+    assert verdict(codes, tmp_path, troubles).text.startswith(expected)

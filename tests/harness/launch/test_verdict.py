@@ -40,7 +40,7 @@ def test_the_cause_is_named(
 ) -> None:
     for rank, error in errors.items():
         write_report(tmp_path, rank, error)
-    line = verdict(codes, tmp_path)
+    line = verdict(codes, tmp_path).text
     assert line.startswith(expected)
     assert (" hung" in line) == (" hung" in expected)
     assert "\n" not in line

@@ -1,0 +1,88 @@
+"""Signs of life: what this process is doing and how often it has got on, for whoever watches for hangs.
+
+Code that takes long calls `beat` wherever it gets on, for a microsecond: no lock, no system call. Whoever
+watches looks whether the count has changed, and at the phase when it has not for too long. The beats of a
+rank in a process of its own lie in a file that the watching process shares.
+"""
+
+from __future__ import annotations
+
+import mmap
+import struct
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+START_UP, COMPLETE = "start-up", "complete"
+"""The first phase of every process, and the last one of the rank that keeps the record: it is whole."""
+
+_SLOT = struct.Struct("=Qq48s")
+"""Count, steps done (-1: none yet), phase."""
+
+
+class Heartbeat(NamedTuple):
+    """One look: `beats` differs from the last look's if the process has got on; `step` steps are done."""
+
+    beats: int
+    step: int
+    phase: str
+
+    def __str__(self) -> str:
+        return self.phase if self.step < 0 else f"{self.phase} after step {self.step}"
+
+
+class _Heart:
+    """One process's slot in some memory, written by that process alone."""
+
+    def __init__(self, memory: mmap.mmap | bytearray, offset: int = 0) -> None:
+        self._memory, self._offset = memory, offset
+        self._count, self._step, self._phase = 0, -1, START_UP.encode()
+
+    def beat(self, phase: str | None, step: int | None) -> None:
+        self._count += 1
+        if phase is not None:
+            self._phase = phase.encode()
+        if step is not None:
+            self._step = step
+        _SLOT.pack_into(self._memory, self._offset, self._count, self._step, self._phase)
+
+
+_memory = bytearray(_SLOT.size)
+_heart = _Heart(_memory)
+
+
+def beat(phase: str | None = None, step: int | None = None) -> None:
+    """This process has got on, in `phase` and after `step` steps; None: as said before."""
+    _heart.beat(phase, step)
+
+
+def own_beats() -> Callable[[], list[Heartbeat]]:
+    """Begin at the start-up; returns what looks at this process's own beats."""
+    global _heart
+    _heart = _Heart(_memory)
+    beat()
+    return lambda: [_read(_memory, 0)]
+
+
+def share_beats(file: Path, size: int) -> Callable[[], list[Heartbeat]]:
+    """Make the file in which `size` ranks beat; returns what looks at the beats of all of them."""
+    file.write_bytes(_SLOT.pack(0, -1, START_UP.encode()) * size)
+    memory = _mapped(file)
+    return lambda: [_read(memory, rank * _SLOT.size) for rank in range(size)]
+
+
+def beat_in(file: Path, rank: int) -> None:
+    """From now on this process's beats are those of `rank` in `file`."""
+    global _heart
+    _heart = _Heart(_mapped(file), rank * _SLOT.size)
+    beat()
+
+
+def _mapped(file: Path) -> mmap.mmap:
+    with file.open("r+b") as handle:
+        return mmap.mmap(handle.fileno(), 0)
+
+
+def _read(memory: mmap.mmap | bytearray, offset: int) -> Heartbeat:
+    beats, step, phase = _SLOT.unpack_from(memory, offset)
+    return Heartbeat(beats, step, phase.rstrip(b"\0").decode(errors="replace"))

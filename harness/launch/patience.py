@@ -1,0 +1,76 @@
+"""How long processes may show no progress before they count as hung."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Mapping, Sequence
+
+from gradwire.harness.heartbeat import COMPLETE, START_UP, Heartbeat
+from gradwire.harness.launch.stacks import disk_bytes, is_traced
+
+POLL_S = 1.0
+"""How often somebody looks."""
+
+START_S = 300.0
+"""How far apart the ranks may come up, and how long they may take for it. `cluster.timeout_s` counts from
+when all of them are there."""
+
+LEAVE_S = 30.0
+"""How long processes may take to end once the record is complete: nothing is left for them to do."""
+
+
+class Patience:
+    """Looks at the beats of ranks every `POLL_S` and adds up the time in which none of them got on.
+
+    A rank that moves bytes to or from a disk gets on, too: one file of weights on a slow one takes longer
+    than any bound. Time in which this process itself was stopped does not count, nor does any under a
+    debugger. With `hang_s` None nobody ever hangs.
+    """
+
+    def __init__(self, beats: Callable[[], Sequence[Heartbeat]], hang_s: float | None) -> None:
+        self._beats, self.hang_s = beats, hang_s
+        self._seen: object = None
+        self._looked = time.monotonic()
+        self.quiet_s, self._complete_s = 0.0, 0.0
+
+    def look(self, pids: Mapping[int, int]) -> None:
+        """See whether any of the running ranks has got on since the last look."""
+        beats, now = self._beats(), time.monotonic()
+        # A longer time between two looks is not the ranks': this process was stopped, perhaps with them.
+        elapsed, self._looked = min(now - self._looked, 2 * POLL_S), now
+        seen = [(beats[rank].beats, disk_bytes(pid)) for rank, pid in pids.items()]
+        self.quiet_s = self.quiet_s + elapsed if seen == self._seen else 0.0
+        self._seen = seen
+        self._complete_s = self._complete_s + elapsed if self.complete else 0.0
+
+    @property
+    def complete(self) -> bool:
+        """Whether all that the processes were started for is done and on the disk, as the first one says."""
+        return self._beats()[0].phase == COMPLETE
+
+    @property
+    def lingering(self) -> bool:
+        """Whether processes should have ended long since."""
+        return self._complete_s > LEAVE_S
+
+    def beats(self, ranks: Mapping[int, object]) -> dict[int, Heartbeat]:
+        """The last beats of some ranks."""
+        beats = self._beats()
+        return {rank: beats[rank] for rank in ranks}
+
+    def exhausted(self, pids: Mapping[int, int]) -> bool:
+        """Whether the running ranks have been quiet for too long; never while one is being debugged."""
+        if self.hang_s is None or self.complete:
+            return False
+        starting = any(beat.phase == START_UP for beat in self.beats(pids).values())
+        if self.quiet_s <= (max(self.hang_s, START_S) if starting else self.hang_s):
+            return False
+        if any(is_traced(pid) for pid in (*pids.values(), os.getpid())):
+            self.forgive()
+            return False
+        return True
+
+    def forgive(self) -> None:
+        """Begin to count anew: a debugger explains why nothing happens."""
+        self.quiet_s = 0.0
