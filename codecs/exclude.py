@@ -106,10 +106,17 @@ class Exclude:
         return mean
 
     def end_step(self, step: int) -> Mapping[str, float]:
+        self._close_step()
+        return self._codec.end_step(step)
+
+    def skip_step(self, step: int) -> Mapping[str, float]:
+        self._close_step()
+        return self._codec.skip_step(step)
+
+    def _close_step(self) -> None:
         if self._this_step and not self._last_step and self._rank == 0:
             self._warn_of_globs_without_match()
         self._last_step, self._this_step = self._this_step or self._last_step, {}
-        return self._codec.end_step(step)
 
     def state_dict(self) -> dict[str, Tensor]:
         return self._codec.state_dict()

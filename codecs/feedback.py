@@ -9,6 +9,9 @@ too, and along a ring a worker encodes sums of 1 to n gradients, (n + 1)/2 in th
 grows without bound; below it settles, as a chain's end does, near (1 + ω/(1 − ω))ⁿ times the energy of the
 gradients: from about ω·(n + 1)/2 = 1 on a round's mean is mostly noise, and nothing is won. Both are called
 divergence here. `LossyHopCodec.refuses_feedback` says so before anything starts.
+
+Two things must not be sent again. What a skipped step lost: its means were not used, so the residuals stay as
+they were before it. And the shares of a spike that a codec could not encode: `residuals` bounds what is kept.
 """
 
 from __future__ import annotations
@@ -21,6 +24,9 @@ import torch
 from torch import Tensor
 
 from gradwire.codecs.interface import Codec, Collectives, Layout, LossyHopCodec, Round
+from gradwire.codecs.residuals import MARGIN, LatestNorms, bounded
+from gradwire.codecs.residuals import PREFIX as NORMS
+from gradwire.codecs.step_memory import StepMemory
 
 LARGEST_SHARE = 0.9
 """Of the energy that an encoding may lose: what is kept settles at ten times the gradients' energy even where
@@ -33,9 +39,8 @@ PREFIX = "residual/"
 class ErrorFeedback:
     """`codec` with error feedback; what it says about itself is the codec's.
 
-    A round whose mean is not finite, as it is when a gradient is not, leaves the bucket's residuals as they
-    were: the trainer skips such a step. It skips the other buckets' as well, whose means have been taken for
-    delivered.
+    A skipped step leaves all residuals as they were. A round whose mean is not finite, as it is when a
+    gradient is not, leaves its bucket's, whether its user skips the step or not.
     """
 
     def __init__(self, codec: LossyHopCodec) -> None:
@@ -45,7 +50,7 @@ class ErrorFeedback:
         self.unbiased, self.stateful = False, True
         self.clock_driven, self.one_at_a_time = codec.clock_driven, codec.one_at_a_time
         self.needs_shapes = codec.needs_shapes
-        self._residuals: dict[str, Tensor] = {}
+        self._residuals, self._norms = StepMemory[Tensor](), LatestNorms()
 
     def supports(self, topology: str, size: int, layout: Layout) -> str | None:
         reason = self._lossy.refuses_feedback(1 if topology == "broadcast" else size, layout)
@@ -54,8 +59,11 @@ class ErrorFeedback:
         return self._codec.supports(topology, size, layout)
 
     async def synchronize(self, x: Tensor, round: Round, comm: Collectives) -> Tensor:
-        before = self._gather(round.layout, x.device)
-        corrected = x.to(torch.float32) + before
+        gradient = x.to(torch.float32)
+        norm = self._norms.median(round.layout.names[0], gradient)
+        times = MARGIN * self._lossy.largest_residual(round)
+        before = bounded(self._gather(round.layout, x.device), norm, times)
+        corrected = gradient + before
         wide = replace(round, layout=replace(round.layout, dtype=torch.float32))
         mean, losses = await self._lossy.synchronize_with_losses(corrected, wide, comm)
         delivered = mean.to(x.dtype)
@@ -75,15 +83,25 @@ class ErrorFeedback:
         return found
 
     def end_step(self, step: int) -> Mapping[str, float]:
+        self._residuals.end_step()
+        self._norms.memory.end_step()
         return self._codec.end_step(step)
+
+    def skip_step(self, step: int) -> Mapping[str, float]:
+        self._residuals.skip_step()
+        self._norms.memory.skip_step()
+        return self._codec.skip_step(step)
 
     def state_dict(self) -> dict[str, Tensor]:
         own = {f"{PREFIX}{name}": residual for name, residual in self._residuals.items()}
-        return own | self._codec.state_dict()
+        return own | self._norms.state_dict() | self._codec.state_dict()
 
     def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
-        own = {key: value for key, value in state.items() if key.startswith(PREFIX)}
-        self._residuals = {key.removeprefix(PREFIX): value.clone() for key, value in own.items()}
+        own = {key: value for key, value in state.items() if key.startswith((PREFIX, NORMS))}
+        self._residuals.load(
+            {key.removeprefix(PREFIX): own[key].clone() for key in own if key.startswith(PREFIX)}
+        )
+        self._norms.load_state_dict(own)
         self._codec.load_state_dict({key: value for key, value in state.items() if key not in own})
 
 

@@ -235,8 +235,16 @@ class Codec(Protocol):
         """Called once all buckets of a step are synchronized; returns what is worth logging."""
         ...
 
+    def skip_step(self, step: int) -> Mapping[str, float]:
+        """Called instead of `end_step` where the step's means are not used, because they are not finite, or
+        for the user's reasons; the same on all ranks.
+
+        Nothing of them has been delivered: the state is then what it was before the step.
+        """
+        ...
+
     def state_dict(self) -> dict[str, Tensor]:
-        """This rank's state, keyed by parameter name."""
+        """This rank's state between two steps, keyed by parameter name."""
         ...
 
     def load_state_dict(self, state: Mapping[str, Tensor]) -> None: ...
@@ -258,6 +266,10 @@ class StatelessCodec:
 
     def end_step(self, step: int) -> Mapping[str, float]:
         return {}
+
+    def skip_step(self, step: int) -> Mapping[str, float]:
+        """Whoever remembers something has to take it back."""
+        return self.end_step(step)
 
     def state_dict(self) -> dict[str, Tensor]:
         return {}
@@ -295,6 +307,14 @@ class LossyHopCodec(HopCodec):
         encodes sums of 1 to `largest_sum` gradients, each with what was lost of it before: see `feedback`.
         """
         return None
+
+    def largest_residual(self, round: Round) -> float:
+        """Up to how many times the norm of a worker's gradients the norm of its residual may settle at, in
+        the bucket of `round`, where error feedback is not refused: see `residuals`.
+
+        The default is that of quantizers: 130 times the energy was the most that they were seen to keep.
+        """
+        return 12.0
 
     async def synchronize_with_losses(
         self, x: Tensor, round: Round, comm: Collectives

@@ -15,6 +15,7 @@ from torch import Tensor
 from gradwire.codecs.fields import between, check_fields, one_of
 from gradwire.codecs.interface import About, Layout, LossyHopCodec, Round
 from gradwire.codecs.random import Key, mix32, stream_key
+from gradwire.codecs.residuals import of_contraction
 from gradwire.codecs.selected import SelectedHops
 from gradwire.codecs.topk import DTYPES, WIRE_DTYPES, selected_count
 
@@ -97,6 +98,10 @@ class RandomK(LossyHopCodec):
                 "codec.unbiased_scaling=false"
             )
         return None
+
+    def largest_residual(self, round: Round) -> float:
+        share = selected_count(self.fraction, round.layout.numel) / round.layout.numel
+        return max(super().largest_residual(round), of_contraction(share))
 
     def plan(self, x: Tensor, round: Round, reduced: list[Tensor], num_chunks: int) -> SelectedHops:
         count = selected_count(self.fraction, x.numel())

@@ -15,6 +15,7 @@ from torch import Tensor
 from gradwire.codecs.fields import between, check_fields, one_of
 from gradwire.codecs.floats import constant
 from gradwire.codecs.interface import About, Collectives, Layout, LossyHopCodec, Round
+from gradwire.codecs.residuals import of_contraction
 
 DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 
@@ -70,6 +71,10 @@ class TopK(LossyHopCodec):
         if layout.numel >= 1 << 31:
             return f"codec={self.name} has indices of 32 bits for {layout.numel} coordinates of a bucket"
         return None
+
+    def largest_residual(self, round: Round) -> float:
+        share = selected_count(self.fraction, round.layout.numel) / round.layout.numel
+        return max(super().largest_residual(round), of_contraction(share))
 
     async def synchronize(self, x: Tensor, round: Round, comm: Collectives) -> Tensor:
         mean, _ = await self.synchronize_with_losses(x, round, comm)

@@ -79,6 +79,9 @@ class MXFP(LossyHopCodec):
     def end_step(self, step: int) -> Mapping[str, float]:
         return self._scaling.end_step()
 
+    def skip_step(self, step: int) -> Mapping[str, float]:
+        return self._scaling.skip_step()
+
     def state_dict(self) -> dict[str, Tensor]:
         return self._scaling.state_dict()
 

@@ -62,16 +62,28 @@ class AutomaticScaling:
         """Close the step: the μ it used, and the share of saturated casts that was agreed on during it."""
         if self._mu is None:
             return {}
-        used, overflow = self._mu, 0.0
-        if self._agreed is not None:
-            saturated, casts = self._agreed.tolist()
-            if casts:
-                overflow = saturated / casts
-                risen, fallen = max(2 * self._counted_mu, used), max(self._gamma * used, self._minimum)
-                self._mu = risen if overflow > self._epsilon else fallen
+        used, overflow = self._mu, self._overflow()
+        if overflow is not None:
+            risen, fallen = max(2 * self._counted_mu, used), max(self._gamma * used, self._minimum)
+            self._mu = risen if overflow > self._epsilon else fallen
         self._previous, self._rounds, self._agreed = self._sum_of_rounds(), [], None
         self._counted_mu = used
-        return {"mu": used, "overflow": overflow}
+        return {"mu": used, "overflow": overflow or 0.0}
+
+    def skip_step(self) -> dict[str, float]:
+        """Close a step whose casts do not count: what was agreed on is asked for again in the next one."""
+        if self._mu is None:
+            return {}
+        used, overflow = self._mu, self._overflow()
+        self._rounds, self._agreed = [], None
+        if not self._counted_mu:  # no step has counted yet
+            self._mu = None
+        return {"mu": used, "overflow": overflow or 0.0}
+
+    def _overflow(self) -> float | None:
+        """The share of saturated casts that was agreed on in this step; None if there were no casts."""
+        saturated, casts = (0, 0) if self._agreed is None else self._agreed.tolist()
+        return saturated / casts if casts else None
 
     def _sum_of_rounds(self) -> Tensor:
         """Saturated and all casts of the step so far, (2,) int64, without waiting for the device."""

@@ -18,6 +18,7 @@ from gradwire.codecs.interface import About, Layout, LossyHopCodec, Op, Round
 from gradwire.codecs.omnireduce.blocks import SomeBlocks, block_energies, largest_blocks, num_blocks
 from gradwire.codecs.omnireduce.local_k import LocalK
 from gradwire.codecs.omnireduce.mask import pack_mask, unpack_mask
+from gradwire.codecs.residuals import of_contraction
 from gradwire.codecs.selected import SelectedHops
 
 DTYPES = (torch.float32, torch.bfloat16, torch.float16)
@@ -66,6 +67,10 @@ class OmniReduce(LossyHopCodec):
             return f"codec={self.name} compresses float32, bfloat16 and float16 gradients, got {layout.dtype}"
         return None
 
+    def largest_residual(self, round: Round) -> float:
+        # A worker's own k blocks are at least its part of a union of the wanted size.
+        return max(super().largest_residual(round), of_contraction(self.bits / _WIRE_BITS / round.size))
+
     def statistics(self, x: Tensor, round: Round) -> list[tuple[Tensor, Op]]:
         energies = block_energies(x, self.block)
         count = self._local.blocks(round.layout.names[0], round.size, energies.numel())
@@ -81,6 +86,10 @@ class OmniReduce(LossyHopCodec):
     def end_step(self, step: int) -> Mapping[str, float]:
         """The union, and k of a worker, of all buckets of the step, as shares of their blocks."""
         return self._local.end_step()
+
+    def skip_step(self, step: int) -> Mapping[str, float]:
+        """The same; k of every bucket stays as it was before the step."""
+        return self._local.skip_step()
 
     def state_dict(self) -> dict[str, Tensor]:
         return self._local.state_dict()

@@ -12,6 +12,8 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
+from gradwire.codecs.step_memory import StepMemory
+
 _PREFIX = "k/"
 
 
@@ -21,7 +23,7 @@ class LocalK:
 
     def __init__(self, target: float, gamma: float) -> None:
         self._target, self._gamma = target, gamma
-        self._shares: dict[str, float] = {}
+        self._shares = StepMemory[float]()
         self._blocks = self._taken = self._united = 0
 
     def blocks(self, bucket: str, workers: int, total: int) -> int:
@@ -46,6 +48,15 @@ class LocalK:
 
     def end_step(self) -> dict[str, float]:
         """The step's k and union over all buckets, as shares of all blocks."""
+        self._shares.end_step()
+        return self._counted()
+
+    def skip_step(self) -> dict[str, float]:
+        """The same of a step whose unions k does not follow."""
+        self._shares.skip_step()
+        return self._counted()
+
+    def _counted(self) -> dict[str, float]:
         blocks, taken, united = self._blocks, self._taken, self._united
         self._blocks = self._taken = self._united = 0
         return {"k": taken / blocks, "union": united / blocks} if blocks else {}
@@ -60,5 +71,5 @@ class LocalK:
         foreign = sorted(key for key in state if not key.startswith(_PREFIX))
         if foreign:
             raise ValueError(f"the state of OmniReduce has {_PREFIX}<parameter>, got {foreign}")
-        self._shares = {key.removeprefix(_PREFIX): float(share) for key, share in state.items()}
+        self._shares.load({key.removeprefix(_PREFIX): float(share) for key, share in state.items()})
         self._blocks = self._taken = self._united = 0

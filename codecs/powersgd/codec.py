@@ -84,7 +84,8 @@ class PowerSGD(StatelessCodec):
 
     async def synchronize(self, x: Tensor, round: Round, comm: Collectives) -> Tensor:
         parameters = list(parameters_of(round.layout, self._rank_at(round.step), self.min_compression_rate))
-        exchanges = [self._exchange(parameter, x, round) for parameter in parameters]
+        norm = self._memory.norms.median(round.layout.names[0], x.float()) if self.feedback else None
+        exchanges = [self._exchange(parameter, x, round, norm) for parameter in parameters]
         firsts = await _means([exchange.first() for exchange in exchanges], round, comm)
         parts = [exchange.second(mean) for exchange, mean in zip(exchanges, firsts, strict=True)]
         seconds = await _means(parts, round, comm)
@@ -100,11 +101,11 @@ class PowerSGD(StatelessCodec):
             return lambda name: 0
         return lambda name: self._memory.ranks.get(name, self.rank)
 
-    def _exchange(self, parameter: Parameter, x: Tensor, round: Round) -> Exchange:
+    def _exchange(self, parameter: Parameter, x: Tensor, round: Round, norm: Tensor | None) -> Exchange:
         name = parameter.name
         values = x[parameter.place].to(torch.float32, copy=True)
-        if self.feedback:
-            self._memory.add_error(name, values)
+        if norm is not None:
+            self._memory.add_error(name, values, norm)
         if parameter.rank == 0:
             return Uncompressed(values)
         kept = self._memory.start(name, x.device)
@@ -121,6 +122,15 @@ class PowerSGD(StatelessCodec):
             self._memory.keep_error(name, exchange.lost(delivered), finite)
         if self.warm_start and isinstance(exchange, PowerIteration):
             self._memory.starts[name] = exchange.next_start(finite)
+
+    def end_step(self, step: int) -> Mapping[str, float]:
+        self._memory.end_step()
+        return {}
+
+    def skip_step(self, step: int) -> Mapping[str, float]:
+        """Q and the errors stay as they were before the step."""
+        self._memory.skip_step()
+        return {}
 
     def state_dict(self) -> dict[str, Tensor]:
         return self._memory.state_dict()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
@@ -65,6 +64,7 @@ class DataParallel:
         snapshot = Snapshot(self.model, {self._world.rank: codec})
         for index in range(passes):
             self._pass(-1 - index, batches)
+            self._synchronizer.end_step()
             self._updater.warm_up()
         snapshot.restore(self.model, {self._world.rank: codec})
         self._synchronizer.frozen = tuple(self._synchronizer.layouts)
@@ -73,16 +73,16 @@ class DataParallel:
         self._recorder.drain()
         self._world.take_notes()
 
-    def _pass(self, step: int, batches: MicroBatches) -> tuple[Tensor, Mapping[str, float]]:
+    def _pass(self, step: int, batches: MicroBatches) -> Tensor:
+        """Forward, backward and synchronization; the codec still has to be told how the step ends."""
         self._synchronizer.step = step
         self._computing = self._recorder.mark()
         rank = self._world.rank
         try:
-            loss = forward_backward(self._ddp, self._accelerator, batches[rank], self._seed, step, rank)
+            return forward_backward(self._ddp, self._accelerator, batches[rank], self._seed, step, rank)
         except RuntimeError:
             self._synchronizer.raise_error()
             raise
-        return loss, self._synchronizer.end_step()
 
     def layout(self) -> tuple[Layout, ...]:
         assert self._synchronizer.frozen is not None, "layout() before warm_up()"
@@ -90,10 +90,11 @@ class DataParallel:
 
     def step(self, step: int, batches: MicroBatches, learning_rate: float, measured: bool) -> StepOutcome:
         self._synchronizer.measured = measured
-        loss, logged = self._pass(step, batches)
+        loss = self._pass(step, batches)
         start = self._recorder.mark()
         norm, skipped = self._updater.apply(learning_rate)
         self._recorder.add("compute", start, self._recorder.mark())
+        logged = self._synchronizer.end_step(skipped)
         return StepOutcome({self._world.rank: float(loss)}, norm, skipped, None, logged)
 
     def gradient_error(self) -> GradientError:

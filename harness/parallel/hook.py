@@ -62,15 +62,16 @@ class Synchronizer:
         self._step_open = True
         return future
 
-    def end_step(self) -> Mapping[str, float]:
+    def end_step(self, skipped: bool = False) -> Mapping[str, float]:
         """Tell the codec that the step's buckets are all synchronized; returns what it logs.
 
-        Without a trainer the next step's first bucket does it.
+        `skipped`, the same on all ranks: the means are not used, so the codec is to take back what it has
+        learned from them. Without a trainer the next step's first bucket ends the step, as one that counts.
         """
         if not self._step_open:
             return {}
         self._step_open = False
-        logged = self.codec.end_step(self.step)
+        logged = self.codec.skip_step(self.step) if skipped else self.codec.end_step(self.step)
         self.step += 1
         return logged
 

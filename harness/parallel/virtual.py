@@ -88,7 +88,7 @@ class VirtualDataParallel:
         _, buckets = self._passes(-1, batches)
         self._frozen = tuple(layout for _, layout in buckets[0])
         self._synchronize(-1, buckets, False)
-        self._end_codec_step(-1)
+        self._end_codec_step(-1, skipped=False)
         self._updater.warm_up()
         self._world.end_step(-1)
         snapshot.restore(self.model, self._codecs)
@@ -147,8 +147,9 @@ class VirtualDataParallel:
             assert parameter.grad is not None
             parameter.grad.copy_(mean[offset : offset + parameter.numel()].view(shape))
 
-    def _end_codec_step(self, step: int) -> Mapping[str, float]:
-        logged = [self._codecs[rank].end_step(step) for rank in self._world.ranks]
+    def _end_codec_step(self, step: int, skipped: bool) -> Mapping[str, float]:
+        codecs = [self._codecs[rank] for rank in self._world.ranks]
+        logged = [codec.skip_step(step) if skipped else codec.end_step(step) for codec in codecs]
         return logged[0]
 
     def layout(self) -> tuple[Layout, ...]:
@@ -165,7 +166,7 @@ class VirtualDataParallel:
         self._world.synchronize()
         timed = self._world.end_step(step, time.perf_counter() - start)
         end = max(trace.end for trace in timed.values())
-        return StepOutcome(losses, norm, skipped, end, self._end_codec_step(step))
+        return StepOutcome(losses, norm, skipped, end, self._end_codec_step(step, skipped))
 
     def gradient_error(self) -> GradientError:
         return gradient_error(self._world, self._copies())

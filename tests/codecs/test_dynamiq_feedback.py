@@ -27,7 +27,11 @@ SETTINGS: list[tuple[type[DynamiQ], dict[str, Any]]] = [
 
 
 class Unchecked(ErrorFeedback):
-    """With feedback, even where that is refused."""
+    """With feedback, even where that is refused, and nothing that bounds what is kept."""
+
+    def __init__(self, codec: LossyHopCodec) -> None:
+        super().__init__(codec)
+        setattr(codec, "largest_residual", lambda round: float("inf"))  # noqa: B010
 
     def supports(self, topology: str, size: int, layout: Layout) -> str | None:
         return None

@@ -83,6 +83,7 @@ def test_the_state_is_by_parameter() -> None:
         "error/first.weight": (960,),
         "error/conv.weight": (1200,),
         "error/last.weight": (960,),
+        "norms/first.weight": (5,),
     }
     first, second = (codec.state_dict() for codec in cluster.codecs)
     for name in ("first.weight", "conv.weight", "last.weight"):
@@ -165,7 +166,7 @@ def test_other_refusals() -> None:
     ):
         codec.set_ranks({"b.weight": 2, "a.weight": -1})
     assert codec.state_dict() == {}, "nothing of a refused call remains"
-    with pytest.raises(ValueError, match=r"has rank/…, q/… and error/…, got residual/x$"):
+    with pytest.raises(ValueError, match=r"has rank/…, q/…, error/… and norms/…, got residual/x$"):
         codec.load_state_dict({"residual/x": torch.zeros(1)})
     with pytest.raises(ValueError, match="codec=powersgd .* has error feedback of its own"):
         with_feedback(codec)

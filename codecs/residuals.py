@@ -1,0 +1,83 @@
+"""How large may be what error feedback keeps: a bound from the norms of the latest gradients.
+
+A spike, one coordinate of 1e12 in one step, loses a share of itself when it is encoded. The residual would
+bring that share back, again and again, for as many steps as it takes to sink below the gradients.
+
+What ordinary training can pile up is bounded. With a worker's gradients of norm at most G and a codec that
+keeps a share δ of the energy it encodes, residuals stay below 2·√(1 − δ)/δ · G (Karimireddy et al., "Error
+feedback fixes SignSGD", 2019, Lemma 3). `LossyHopCodec.largest_residual` says how many times G a codec needs;
+what exceeds `MARGIN` times as much is no residual of such gradients, and its large coordinates are dropped.
+
+G is the median norm of the latest gradients, which a spike or two do not move. It is the worker's own, as the
+residuals are, so nothing has to be agreed.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor
+
+from gradwire.codecs.step_memory import StepMemory
+
+LATEST = 5
+"""Gradients whose median norm counts: two of them may be spikes."""
+
+MARGIN = 10.0
+"""Between the largest residual of gradients of equal norms and the bound: norms change as a model trains."""
+
+PREFIX = "norms/"
+"""Of the keys under which a bucket's norms are saved, before the name of its first parameter."""
+
+
+def of_contraction(share: float) -> float:
+    """The largest residual, in norms of the gradient, of a codec that keeps at least this share of the energy
+    that it encodes."""
+    return 2 * math.sqrt(1 - share) / share
+
+
+class LatestNorms:
+    """Of each bucket, by the name of its first parameter, the norms of its latest gradients."""
+
+    def __init__(self) -> None:
+        self.memory = StepMemory[Tensor]()
+        """(LATEST,) float32 each, the newest last, zeros where there were fewer."""
+
+    def median(self, bucket: str, gradient: Tensor) -> Tensor:
+        """Take in the norm of `gradient`, (numel,) float32, and return the median, () float32: the lower one
+        of two, NaN if there is none yet.
+
+        Norms that are zero, overflow or are not finite say nothing and are left out.
+        """
+        norm = torch.linalg.vector_norm(gradient)
+        norms = self.memory.get(bucket)
+        if norms is None:
+            norms = torch.zeros(LATEST, device=norm.device)
+        norms = norms.to(norm.device)
+        taken = torch.cat((norms[1:], norm[None]))
+        norms = torch.where(norm.isfinite() & (norm > 0), taken, norms)
+        self.memory[bucket] = norms
+        return norms.masked_fill(norms == 0, torch.nan).nanmedian()
+
+    def state_dict(self) -> dict[str, Tensor]:
+        return {f"{PREFIX}{bucket}": norms for bucket, norms in self.memory.items()}
+
+    def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
+        """Take up what `state_dict` gave; other keys are somebody else's."""
+        own = [key for key in state if key.startswith(PREFIX)]
+        self.memory.load({key.removeprefix(PREFIX): state[key].clone() for key in own})
+
+
+def bounded(residual: Tensor, norm: Tensor, times: float) -> Tensor:
+    """`residual`, (numel,) float32 and finite, if its norm is at most `times` the recent gradients' one.
+
+    Else what is left of it without the coordinates that exceed that `norm`, () float32, all by themselves;
+    zeros, if that is too large still. Where the norm is not known (NaN), everything stays.
+    """
+    exceeds = torch.linalg.vector_norm(residual) > norm * times
+    if exceeds.device.type == "cpu" and not exceeds:  # elsewhere the host would have to wait for it
+        return residual
+    rest = residual.masked_fill(exceeds & (residual.abs() > norm), 0.0)
+    return rest.masked_fill_(torch.linalg.vector_norm(rest) > norm * times, 0.0)
