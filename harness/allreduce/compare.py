@@ -50,7 +50,7 @@ class AllReduceComparison:
 def compare(folders: Sequence[Path], output: Path) -> AllReduceComparison:
     """Writes table.md, table.csv and table.json to `output`; ValueError when nothing is done."""
     done, left_out = finished(folders)
-    found = [AllReduceSummary.from_json((folder / FILE).read_text()) for folder in done]
+    found = [AllReduceSummary.read(folder / FILE) for folder in done]
     comparison = AllReduceComparison(found, left_out)
     rows = [_row(one, found) for one in found]
     write_page(output, comparison.markdown, rows, left_out)

@@ -4,10 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from statistics import median
 from typing import Any
 
-from gradwire.harness.record.finite_json import dumps, loads
+from gradwire.harness.reading.files import UnusableFileError, read_text
+from gradwire.harness.reading.structured import parse_json
+from gradwire.harness.reading.typed import made
+from gradwire.harness.record.finite_json import dumps, restored
+from gradwire.harness.record.summary import REMEDY
 
 
 @dataclass(frozen=True)
@@ -62,9 +67,11 @@ class AllReduceSummary:
         return dumps(asdict(self) | {"measured_over_modelled": self.ratio}, indent=2) + "\n"
 
     @classmethod
-    def from_json(cls, text: str) -> AllReduceSummary:
-        values = loads(text)
-        values.pop("measured_over_modelled")
-        for name in ("measured", "measured_codec_s", "modelled", "modelled_codec_s"):
-            values[name] = None if values[name] is None else Spread(**values[name])
-        return cls(**values)
+    def read(cls, path: Path) -> AllReduceSummary:
+        """The summary in the file at `path`; raises UnusableFileError."""
+        text = read_text(path, remedy=REMEDY, inside=path.parent)
+        values = restored(parse_json(text.encode(), path, remedy=REMEDY))
+        summary = made(cls, values, path, remedy=REMEDY)
+        if not (summary.modelled.median > 0 and summary.seconds > 0):
+            raise UnusableFileError(path, "has a time that is not above 0", REMEDY)
+        return summary

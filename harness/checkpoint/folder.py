@@ -14,7 +14,16 @@ import re
 import shutil
 from pathlib import Path
 
-from gradwire.harness.checkpoint.state import CheckpointState
+from gradwire.harness.checkpoint.state import REMEDY, CheckpointState
+from gradwire.harness.reading.files import (
+    InaccessibleFileError,
+    MissingFileError,
+    UnusableFileError,
+    file_digest,
+    printable,
+    read_bytes,
+)
+from gradwire.harness.reading.tensors import check_safetensors
 
 FOLDER, STATE, DONE, SUFFIX = "checkpoints", "state.json", "DONE", ".safetensors"
 
@@ -25,6 +34,10 @@ _ASIDE = re.compile(r"damaged-step-\d{8,}")
 
 class DamagedCheckpointError(ValueError):
     """A checkpoint that cannot be used; the text is one line that names it and what is wrong."""
+
+
+class ForeignCheckpointError(ValueError):
+    """A checkpoint that another run has written, or of another step than its name says; one line."""
 
 
 def checkpoint_path(directory: Path, step: int) -> Path:
@@ -48,38 +61,45 @@ def _named(directory: Path, *names: re.Pattern[str]) -> list[Path]:
     return [path for path in found if any(name.fullmatch(path.name) for name in names)]
 
 
-def verified(path: Path) -> CheckpointState:
-    """The state of a checkpoint whose every file has the contents it was written with.
+def run_of(path: Path) -> Path:
+    """The run directory of a checkpoint."""
+    return path.parent.parent
 
-    Raises DamagedCheckpointError, and ValueError where nothing can be said about it: it cannot be read
-    now, or code with another idea of checkpoints has written it.
+
+def verified(path: Path, run_id: str) -> CheckpointState:
+    """The state of a checkpoint of run `run_id` whose every file has the contents it was written with.
+
+    Raises ForeignCheckpointError for another run's, DamagedCheckpointError, and ValueError where nothing can
+    be said about it: it cannot be read now, or code with another idea of checkpoints has written it.
     """
     try:
-        text = (path / STATE).read_bytes()
-        if hashlib.sha256(text).hexdigest().encode() != (path / DONE).read_bytes().strip():
+        content, digest = _read(path, STATE), _read(path, DONE)
+        if hashlib.sha256(content).hexdigest().encode() != digest.strip():
             raise DamagedCheckpointError(f"{path}: {STATE} differs from the digest in {DONE}")
-        state = CheckpointState.from_json(text.decode())
-        for name, digest in state.files.items():
-            if file_digest(path / name) != digest:
-                raise DamagedCheckpointError(f"{path}: {name} differs from its digest in {STATE}")
-    except FileNotFoundError as error:
-        raise DamagedCheckpointError(f"{path}: {Path(error.filename).name} is missing") from None
-    except OSError as error:
-        reason = f"{Path(error.filename or path).name}: {error.strerror or error}"
+        state = CheckpointState.from_json(content, path / STATE)
+        reason = state.impossible()
+        if reason is not None:
+            raise DamagedCheckpointError(f"{path}: {STATE} {reason}")
+        if state.run_id != run_id or checkpoint_path(run_of(path), state.step) != path:
+            whose = f"after step {state.step} of run {printable(state.run_id, 20)}"
+            raise ForeignCheckpointError(f"{path} is the checkpoint {whose}, and this is run {run_id}")
+        for name, digest_of_file in state.files.items():
+            if file_digest(path / name, remedy=REMEDY, inside=run_of(path)) != digest_of_file:
+                raise DamagedCheckpointError(f"{path}: {printable(name)} differs from its digest in {STATE}")
+            check_safetensors(path / name, remedy=REMEDY, inside=run_of(path))
+    except MissingFileError as error:
+        raise DamagedCheckpointError(f"{path}: {error.path.name} is missing") from None
+    except InaccessibleFileError as error:
         raise ValueError(
-            f"{path} cannot be read ({reason}); try again, or start over with resume=never"
+            f"{path}: {error.path.name} {error.problem}; try again, or start over with resume=never"
         ) from None
-    except KeyError as error:
-        raise ValueError(
-            f"{path}: {STATE} lacks {error}, other code has written it; run that code, or resume=never"
-        ) from None
+    except UnusableFileError as error:
+        raise DamagedCheckpointError(f"{path}: {printable(error.path.name)} {error.problem}") from None
     return state
 
 
-def file_digest(file: Path) -> str:
-    """sha256 of a file's contents."""
-    with file.open("rb") as handle:
-        return hashlib.file_digest(handle, "sha256").hexdigest()
+def _read(path: Path, name: str) -> bytes:
+    return read_bytes(path / name, remedy=REMEDY, inside=run_of(path))
 
 
 def remove(path: Path) -> None:
@@ -90,9 +110,12 @@ def remove(path: Path) -> None:
     shutil.rmtree(hidden, ignore_errors=True)
 
 
-def set_aside(path: Path) -> Path:
-    """Keep a checkpoint that cannot be used under a name that says so, until the run is done."""
-    aside = path.with_name(f"damaged-{path.name}")
+def set_aside(path: Path, why: str = "damaged") -> Path:
+    """Keep a checkpoint that cannot be used under a name that says so: `<why>-<name>`.
+
+    Damaged ones go when the run is done, another run's stay: they may be all that is left of it.
+    """
+    aside = path.with_name(f"{why}-{path.name}")
     shutil.rmtree(aside, ignore_errors=True)
     os.replace(path, aside)
     return aside

@@ -5,21 +5,25 @@ from __future__ import annotations
 from pathlib import Path
 
 import torch
-from safetensors.torch import load_file
 from torch import Tensor
 
-from gradwire.harness.checkpoint.folder import STATE, SUFFIX
-from gradwire.harness.checkpoint.state import CheckpointState
+from gradwire.harness.checkpoint.folder import STATE, SUFFIX, run_of
+from gradwire.harness.checkpoint.state import REMEDY, CheckpointState
+from gradwire.harness.reading.files import read_bytes
+from gradwire.harness.reading.tensors import read_safetensors
 
 
 class CheckpointReader:
     """The state and the parts of one checkpoint; parts are read when asked for."""
 
     def __init__(self, path: Path) -> None:
-        self.path = path
-        self.state = CheckpointState.from_json((path / STATE).read_text())
+        self.path, file = path, path / STATE
+        self.state = CheckpointState.from_json(read_bytes(file, remedy=REMEDY, inside=run_of(path)), file)
 
     def part(self, name: str, device: torch.device) -> dict[str, Tensor]:
-        """The tensors written under `name`, empty if it had none."""
+        """The tensors written under `name`, empty if it had none. Raises UnusableFileError."""
         file = f"{name}{SUFFIX}"
-        return load_file(self.path / file, device=str(device)) if file in self.state.files else {}
+        if file not in self.state.files:
+            return {}
+        place, inside = self.path / file, run_of(self.path)
+        return read_safetensors(place, remedy=REMEDY, inside=inside, device=str(device))[0]

@@ -14,6 +14,7 @@ from omegaconf import DictConfig
 from gradwire.harness.checkpoint.folder import (
     FOLDER,
     DamagedCheckpointError,
+    ForeignCheckpointError,
     checkpoints,
     remove_all,
     remove_unfinished,
@@ -21,13 +22,13 @@ from gradwire.harness.checkpoint.folder import (
     verified,
 )
 from gradwire.harness.config.identity import run_id
+from gradwire.harness.reading.files import InaccessibleFileError, UnusableFileError
 from gradwire.harness.record.attempts import FILE as ATTEMPTS
 from gradwire.harness.record.attempts import Attempts, this_code
 from gradwire.harness.record.directory import is_done
 from gradwire.harness.record.writer import (
     RECORD_FILES,
     WEIGHTS,
-    IncompleteRecordError,
     begin_record,
     check_rows,
     continue_record,
@@ -98,13 +99,23 @@ def open_run(config: DictConfig, directory: Path) -> Opened:
     notes: list[str] = []
     for path in checkpoints(directory):
         try:
-            step = verified(path).step
-            check_rows(directory, step)
-        except (DamagedCheckpointError, IncompleteRecordError) as error:
+            state = verified(path, run_id(config))
+            check_rows(directory, state.rows)
+        except ForeignCheckpointError as error:
+            notes.append(f"{error}: set aside as {set_aside(path, 'foreign').name}")
+            continue
+        except DamagedCheckpointError as error:
             notes.append(f"{error}: set aside as {set_aside(path).name}")
             continue
-        notes.append(f"continuing after step {step}, from {path}")
-        continue_record(directory, config, step)
+        except InaccessibleFileError:
+            raise
+        except UnusableFileError as error:
+            notes.append(
+                f"{path} counts on {error.path}, which {error.problem}: set aside as {set_aside(path).name}"
+            )
+            continue
+        notes.append(f"continuing after step {state.step}, from {path}")
+        continue_record(directory, config, state.step, state.rows)
         return Opened(path, tuple(notes))
     if notes:
         notes.append("no usable checkpoint is left: starting over")

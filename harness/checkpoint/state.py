@@ -4,7 +4,18 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import MISSING, asdict, dataclass, field, fields
+from pathlib import Path
+
+from gradwire.harness.reading.structured import parse_json
+from gradwire.harness.reading.typed import made
+from gradwire.harness.record.rows import Extent
+
+REMEDY = "resume=never starts over"
+
+
+class OtherFormatError(ValueError):
+    """Code with another idea of checkpoints has written it; the text is one line."""
 
 
 @dataclass(frozen=True)
@@ -23,6 +34,10 @@ class CheckpointState:
     """Everything, earlier attempts included."""
     bytes_by_phase: list[dict[str, int]]
     """What each rank has sent."""
+    run_id: str
+    """The run that it belongs to: another run's is never taken."""
+    rows: dict[str, Extent]
+    """The record's files of rows up to here, which a resumed run builds upon."""
     files: Mapping[str, str] = field(default_factory=dict)
     """File name to sha256."""
 
@@ -30,6 +45,25 @@ class CheckpointState:
         return json.dumps(asdict(self), indent=1) + "\n"
 
     @classmethod
-    def from_json(cls, text: str) -> CheckpointState:
-        values = json.loads(text)
-        return cls(**{item.name: values[item.name] for item in fields(cls)})
+    def from_json(cls, content: bytes, path: Path) -> CheckpointState:
+        """Reads `to_json`'s text, which was read from `path`.
+
+        Raises UnusableFileError for what is no such text, and OtherFormatError where fields are missing.
+        """
+        values = parse_json(content, path, remedy=REMEDY)
+        needed = [item.name for item in fields(cls) if item.default_factory is MISSING]
+        missing = [name for name in needed if name not in values]
+        if missing:
+            raise OtherFormatError(
+                f"{path.parent}: {path.name} lacks {', '.join(missing)}, other code has written it; run that "
+                "code, or resume=never"
+            )
+        return made(cls, values, path, remedy=REMEDY)
+
+    def impossible(self) -> str | None:
+        """What of it no run can have."""
+        if self.step < 0 or not self.train_time_s or len(self.train_time_s) != len(self.bytes_by_phase):
+            return (
+                f"is of step {self.step}, {len(self.train_time_s)} clocks, {len(self.bytes_by_phase)} ranks"
+            )
+        return None

@@ -16,13 +16,13 @@ from gradwire.harness.checkpoint.folder import (
     STATE,
     SUFFIX,
     checkpoint_path,
-    file_digest,
     remove,
     remove_older,
     unfinished_path,
 )
-from gradwire.harness.checkpoint.state import CheckpointState
+from gradwire.harness.checkpoint.state import REMEDY, CheckpointState
 from gradwire.harness.heartbeat import beat
+from gradwire.harness.reading.files import file_digest, read_text
 from gradwire.harness.record.files import write_atomically
 
 _DIGEST = ".sha256"
@@ -43,7 +43,7 @@ def write_files(directory: Path, step: int, parts: Mapping[str, Mapping[str, Ten
         file = folder / f"{name}{SUFFIX}"
         save_file({key: tensor.detach().contiguous() for key, tensor in tensors.items()}, file)
         _flush(file)
-        write_atomically(folder / f"{name}{_DIGEST}", file_digest(file))
+        write_atomically(folder / f"{name}{_DIGEST}", file_digest(file, remedy=REMEDY, inside=directory))
         beat()
     return len(present)
 
@@ -61,11 +61,13 @@ def seal(directory: Path, state: CheckpointState, num_files: int, keep: int) -> 
             f"{folder}: {num_files} files were written, {len(digests)} are here; checkpoints need a run "
             "directory that all nodes share (hydra.run.dir=), or train.checkpoint_every=null"
         )
-    files = {f"{name}{SUFFIX}": path.read_text() for name, path in digests.items()}
+    files = {
+        f"{name}{SUFFIX}": read_text(path, remedy=REMEDY, inside=directory) for name, path in digests.items()
+    }
     for path in digests.values():
         path.unlink()
     write_atomically(folder / STATE, dataclasses.replace(state, files=files).to_json())
-    write_atomically(folder / DONE, file_digest(folder / STATE) + "\n")
+    write_atomically(folder / DONE, file_digest(folder / STATE, remedy=REMEDY, inside=directory) + "\n")
     _flush(folder)
     path = checkpoint_path(directory, state.step)
     if path.exists():

@@ -35,12 +35,20 @@ def load_state(read: ReadPart, model: nn.Module, updater: Updater, codecs: Mappi
     if own.keys() != saved.keys():
         odd = sorted(own.keys() ^ saved.keys())
         raise ValueError(f"the checkpoint is another model's: only one of them has {', '.join(odd[:3])}")
+    odd = [name for name, tensor in own.items() if _form(tensor) != _form(saved[name])]
+    if odd:
+        forms = f"{_form(saved[odd[0]])} there, {_form(own[odd[0]])} here"
+        raise ValueError(f"the checkpoint is another model's: {odd[0]} is {forms}")
     with torch.no_grad():
         for name, tensor in own.items():
             tensor.copy_(saved[name])
     updater.load_state_dict(read(OPTIMIZER))
     for rank, codec in codecs.items():
         codec.load_state_dict(read(codec_part(rank)))
+
+
+def _form(tensor: Tensor) -> str:
+    return f"{tensor.dtype}{list(tensor.shape)}"
 
 
 def _model_tensors(model: nn.Module) -> dict[str, Tensor]:

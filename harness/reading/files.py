@@ -6,13 +6,15 @@ line, bounded memory and bounded time: nothing is unpickled, imported, resolved 
 
 from __future__ import annotations
 
+import hashlib
 import os
 import stat
 import unicodedata
 from collections.abc import Iterator
 from contextlib import contextmanager
+from io import BufferedReader
 from pathlib import Path
-from typing import BinaryIO, NoReturn
+from typing import NoReturn
 
 MOST_TEXT = 8 * 2**20
 """Bytes of a file that is read whole."""
@@ -56,7 +58,7 @@ def _shown(character: str) -> str:
     return ascii(character)[1:-1] if hidden else character
 
 
-def open_file(path: str | Path, *, remedy: str, inside: Path | None = None) -> BinaryIO:
+def open_file(path: str | Path, *, remedy: str, inside: Path | None = None) -> BufferedReader:
     """A regular file, to be read as bytes; raises UnusableFileError.
 
     `inside`: the directory that no link may lead out of: below it no link is followed at all. None: the path
@@ -130,10 +132,10 @@ def read_lines(
             yield line
 
 
-def size_of(path: str | Path, *, remedy: str) -> int:
-    """Bytes of a file; raises as `open_file` does."""
-    with _system_errors(Path(path), remedy):
-        return Path(path).stat().st_size
+def file_digest(path: str | Path, *, remedy: str, inside: Path | None = None) -> str:
+    """sha256 of the contents of a file, in hexadecimal digits; raises as `open_file` does."""
+    with open_file(path, remedy=remedy, inside=inside) as file, _system_errors(Path(path), remedy):
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def amount(num_bytes: int) -> str:

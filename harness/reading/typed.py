@@ -41,7 +41,8 @@ def _make(cls: type, values: Mapping[str, Any], prefix: str) -> Any:
         elif field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING:
             lacking.append(f"{prefix}{field.name}")
     if lacking:
-        raise _WrongTypeError(f"lacks {', '.join(lacking)}")
+        more = f" and {len(lacking) - 3} more" if len(lacking) > 3 else ""
+        raise _WrongTypeError(f"lacks {', '.join(lacking[:3])}{more}")
     return cls(**given)
 
 

@@ -9,10 +9,24 @@ from typing import Any
 
 import torch
 
+from gradwire.harness.reading.files import MissingFileError, UnusableFileError
+from gradwire.harness.reading.structured import read_json
+from gradwire.harness.reading.typed import made
 from gradwire.harness.record.files import write_atomically
 from gradwire.harness.record.provenance import code_hash, git_state
 
 FILE = "run.json"
+
+REMEDY = "resume=never starts over"
+
+
+@dataclass
+class _Attempt:
+    """What every attempt says."""
+
+    from_step: int
+    code_hash: str
+    torch: str
 
 
 @dataclass
@@ -40,25 +54,23 @@ class Attempts:
 
     @classmethod
     def read(cls, directory: Path) -> Attempts | None:
-        """What `directory` says, None where it says nothing. Raises ValueError if it cannot be read."""
+        """What `directory` says, None where it says nothing. Raises UnusableFileError."""
+        path = directory / FILE
         try:
-            return cls(**json.loads((directory / FILE).read_text()))
-        except FileNotFoundError:
+            found = made(cls, read_json(path, remedy=REMEDY, inside=directory), path, remedy=REMEDY)
+        except MissingFileError:
             return None
-        except (OSError, ValueError, TypeError, AttributeError) as error:
-            raise ValueError(
-                f"{directory / FILE} cannot be read ({error}); resume=never starts over"
-            ) from None
+        if not found.attempts:
+            raise UnusableFileError(path, "has no attempts", REMEDY)
+        for attempt in found.attempts:
+            made(_Attempt, attempt, path, remedy=REMEDY)
+        return found
 
     @classmethod
     def resumed_after_in(cls, directory: Path) -> list[int]:
         """`resumed_after` of the run in `directory`; empty where nothing is written down."""
         found = cls.read(directory)
         return [] if found is None else found.resumed_after
-
-    def __post_init__(self) -> None:
-        if not all({"from_step", "code_hash", "torch"} <= attempt.keys() for attempt in self.attempts):
-            raise ValueError("an attempt lacks from_step, code_hash or torch")
 
     def add(self, directory: Path, from_step: int) -> None:
         """Write down that an attempt begins after `from_step` steps."""

@@ -20,9 +20,15 @@ def dumps(value: Any, indent: int | None = None) -> str:
     return json.dumps(_to_json(value), allow_nan=False, indent=indent, ensure_ascii=False)
 
 
-def loads(text: str) -> Any:
-    """The value `dumps` wrote, its strings "inf", "-inf" and "nan" numbers again."""
-    return _from_json(json.loads(text))
+def restored(value: Any) -> Any:
+    """A value that was read from what `dumps` wrote, its strings "inf", "-inf" and "nan" numbers again."""
+    if isinstance(value, str):
+        return _NON_FINITE.get(value, value)
+    if isinstance(value, dict):
+        return {key: restored(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [restored(item) for item in value]
+    return value
 
 
 def _to_json(value: Any) -> Any:
@@ -32,14 +38,4 @@ def _to_json(value: Any) -> Any:
         return {str(key): _to_json(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
         return [_to_json(item) for item in value]
-    return value
-
-
-def _from_json(value: Any) -> Any:
-    if isinstance(value, str):
-        return _NON_FINITE.get(value, value)
-    if isinstance(value, dict):
-        return {key: _from_json(item) for key, item in value.items()}
-    if isinstance(value, list):
-        return [_from_json(item) for item in value]
     return value

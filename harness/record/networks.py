@@ -7,9 +7,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from gradwire.harness.reading.files import MissingFileError, UnusableFileError
+from gradwire.harness.reading.structured import read_json
 from gradwire.harness.record.files import write_atomically
 
 FILE = "network.json"
+
+REMEDY = "resume=never starts over"
 
 Network = dict[str, Any]
 """Of one attempt: `from_step` as in `run.json`, its settings, and rates in Mbit/s."""
@@ -18,16 +22,18 @@ Network = dict[str, Any]
 def read_networks(directory: Path) -> list[Network]:
     """What `directory` says, the oldest attempt first; empty where it says nothing.
 
-    Files of older versions hold the last attempt's alone, without `from_step`. Raises ValueError if the file
-    cannot be read.
+    Files of older versions hold the last attempt's alone, without `from_step`. Raises UnusableFileError.
     """
+    path = directory / FILE
     try:
-        found = json.loads((directory / FILE).read_text())
-    except FileNotFoundError:
+        found = read_json(path, remedy=REMEDY, inside=directory, expected=(dict, list))
+    except MissingFileError:
         return []
-    except (OSError, ValueError) as error:
-        raise ValueError(f"{directory / FILE} cannot be read ({error}); resume=never starts over") from None
-    return [found] if isinstance(found, dict) else list(found)
+    networks = [found] if isinstance(found, dict) else found
+    for network in networks:
+        if not isinstance(network, dict) or not isinstance(network.get("from_step", 0), int):
+            raise UnusableFileError(path, "holds an attempt's network that is none", REMEDY)
+    return networks
 
 
 def write_networks(directory: Path, networks: Sequence[Network]) -> None:

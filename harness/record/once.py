@@ -8,8 +8,8 @@ from pathlib import Path
 
 from omegaconf import DictConfig
 
-from gradwire.harness.record.directory import DONE, DirectoryLock, mark_failed
-from gradwire.harness.record.files import write_atomically
+from gradwire.harness.record.directory import DirectoryLock, mark_failed
+from gradwire.harness.record.seal import mark_done
 from gradwire.harness.record.writer import begin_record
 
 
@@ -23,7 +23,7 @@ def done_at_once(config: DictConfig, directory: Path) -> Iterator[None]:
     try:
         begin_record(directory, config)
         yield
-        write_atomically(directory / DONE, "")
+        mark_done(directory)
     except Exception as error:
         mark_failed(directory, f"{type(error).__name__}: {error}")
         raise

@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import MISSING, asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
 from typing import Any, Literal
 
-from gradwire.harness.record.finite_json import dumps, loads
+from gradwire.harness.reading.files import UnusableFileError, read_text
+from gradwire.harness.reading.structured import parse_json
+from gradwire.harness.reading.typed import made
+from gradwire.harness.record.finite_json import dumps, restored
+
+REMEDY = "resume=never runs it again"
+"""What to do about a damaged record."""
 
 Clock = Literal["wall", "simulated"]
 """Which clock the times are on: measured, or measured compute and codec times plus a network model's."""
@@ -85,17 +92,31 @@ class Summary:
         return dumps(asdict(self), indent=2) + "\n"
 
     @classmethod
-    def from_json(cls, text: str) -> Summary:
+    def read(cls, path: Path) -> Summary:
+        """The summary in the file at `path`; raises UnusableFileError."""
+        return cls.from_json(read_text(path, remedy=REMEDY, inside=path.parent), path)
+
+    @classmethod
+    def from_json(cls, text: str, path: str | Path = "summary.json") -> Summary:
         """Reads `to_json`'s text; unknown keys (of newer records) are skipped.
 
-        Raises ValueError naming the keys that are missing, or when the text is not a JSON object.
+        Raises UnusableFileError, which says that it was read from `path`, for text of another form, keys that
+        are missing and values that no run has.
         """
-        values = loads(text)
-        if not isinstance(values, dict):
-            raise ValueError(f"a summary is a JSON object, got {type(values).__name__}")
-        required = {
-            item.name for item in fields(cls) if item.default is MISSING and item.default_factory is MISSING
-        }
-        if missing := sorted(required - values.keys()):
-            raise ValueError(f"the summary lacks {', '.join(missing)}")
-        return cls(**{item.name: values[item.name] for item in fields(cls) if item.name in values})
+        values = restored(parse_json(text.encode(), path, remedy=REMEDY))
+        summary = made(cls, values, path, remedy=REMEDY)
+        reason = _impossible(summary)
+        if reason is not None:
+            raise UnusableFileError(path, reason, REMEDY)
+        return summary
+
+
+def _impossible(summary: Summary) -> str | None:
+    """What of a summary no run can have."""
+    if min(summary.steps, summary.workers) < 1:
+        return f"has {summary.steps} steps of {summary.workers} workers"
+    if not summary.rounds_per_second > 0:
+        return f"has rounds_per_second={summary.rounds_per_second}"
+    if len(summary.bytes_sent_per_rank) != summary.workers:
+        return f"has bytes_sent_per_rank of {len(summary.bytes_sent_per_rank)} workers, not {summary.workers}"
+    return None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +15,8 @@ from gradwire.harness.record.attempts import Attempts
 from gradwire.harness.record.directory import DONE, FAILED, TRACEBACKS, forget_failure
 from gradwire.harness.record.files import write_atomically
 from gradwire.harness.record.networks import FILE as NETWORKS
-from gradwire.harness.record.rows import Row, append_rows, cut_rows, flush_rows, read_rows
+from gradwire.harness.record.rows import NOTHING, Extent, Row, RowFile, check_extent, cut_to
+from gradwire.harness.record.seal import mark_done
 from gradwire.harness.record.summary import Summary
 from gradwire.harness.trace.files import FOLDER as TRACES
 from gradwire.harness.trace.files import cut_traces
@@ -27,10 +28,6 @@ if TYPE_CHECKING:
 CONFIG, STEPS, EVALUATIONS, SUMMARY = "config.yaml", "steps.jsonl", "evals.jsonl", "summary.json"
 WEIGHTS = "checkpoint"
 RECORD_FILES = (DONE, CONFIG, STEPS, EVALUATIONS, SUMMARY, ATTEMPTS, NETWORKS)
-
-
-class IncompleteRecordError(ValueError):
-    """The record lacks rows that a checkpoint counts on."""
 
 
 def begin_record(directory: Path, config: DictConfig) -> None:
@@ -45,15 +42,10 @@ def begin_record(directory: Path, config: DictConfig) -> None:
     write_atomically(directory / CONFIG, OmegaConf.to_yaml(config, resolve=True))
 
 
-def check_rows(directory: Path, step: int) -> None:
-    """Raise IncompleteRecordError unless the first `step` steps are all there, once and in order."""
-    try:
-        rows, _ = read_rows(directory / STEPS), read_rows(directory / EVALUATIONS)
-    except ValueError as error:
-        raise IncompleteRecordError(str(error)) from None
-    found = [row["step"] for row in rows if row["step"] < step]
-    if found != list(range(step)):
-        raise IncompleteRecordError(f"{directory / STEPS} lacks some of the first {step} steps")
+def check_rows(directory: Path, rows: Mapping[str, Extent]) -> None:
+    """Raise UnusableFileError unless the files of rows begin with what `rows`, of a checkpoint, says."""
+    for name in (STEPS, EVALUATIONS):
+        check_extent(directory / name, rows.get(name, NOTHING))
 
 
 def remove_temporary_files(directory: Path) -> None:
@@ -67,13 +59,13 @@ def remove_temporary_files(directory: Path) -> None:
         shutil.rmtree(path, ignore_errors=True)
 
 
-def continue_record(directory: Path, config: DictConfig, step: int) -> None:
-    """Prepare the record for an attempt that goes on after `step` steps: later rows are cut."""
+def continue_record(directory: Path, config: DictConfig, step: int, rows: Mapping[str, Extent]) -> None:
+    """Prepare the record for an attempt that goes on after `step` steps: what follows `rows` is cut."""
     forget_failure(directory)
     for name in (DONE, SUMMARY):
         (directory / name).unlink(missing_ok=True)
-    cut_rows(directory / STEPS, lambda row: bool(row["step"] < step))
-    cut_rows(directory / EVALUATIONS, lambda row: bool(row["step"] <= step))
+    for name in (STEPS, EVALUATIONS):
+        cut_to(directory / name, rows.get(name, NOTHING))
     cut_traces(directory, step)
     write_atomically(directory / CONFIG, OmegaConf.to_yaml(config, resolve=True))
     attempts = Attempts.read(directory) or Attempts(run_id(config))
@@ -85,25 +77,28 @@ class RunWriter:
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
+        self._steps, self._evaluations = RowFile(directory / STEPS), RowFile(directory / EVALUATIONS)
 
     def add_steps(self, rows: Iterable[Row]) -> None:
-        append_rows(self.directory / STEPS, rows)
+        self._steps.append(rows)
 
     def add_evaluation(self, row: Row) -> None:
-        append_rows(self.directory / EVALUATIONS, [row])
+        self._evaluations.append([row])
 
     def steps(self) -> list[dict[str, Any]]:
-        """All steps recorded so far, those of earlier attempts included."""
-        return read_rows(self.directory / STEPS)
+        """All steps recorded so far, those of earlier attempts included.
+
+        Raises UnusableFileError when they are not those that were written, as `evaluations` does.
+        """
+        return self._steps.rows()
 
     def evaluations(self) -> list[dict[str, Any]]:
         """All evaluations recorded so far."""
-        return read_rows(self.directory / EVALUATIONS)
+        return self._evaluations.rows()
 
-    def flush(self) -> None:
-        """Wait until all rows are on the disk: a checkpoint counts on them."""
-        flush_rows(self.directory / STEPS)
-        flush_rows(self.directory / EVALUATIONS)
+    def flush(self) -> dict[str, Extent]:
+        """Wait until all rows are on the disk; returns what a checkpoint then counts on."""
+        return {file.path.name: file.extent() for file in (self._steps, self._evaluations)}
 
     def save_weights(self, model: nn.Module, tokenizer: PreTrainedTokenizerBase) -> None:
         """The weights as a Hugging Face folder, `checkpoint/`."""
@@ -114,4 +109,4 @@ class RunWriter:
     def finish(self, summary: Summary) -> None:
         """Write the summary and, last of all, the marker that says everything is there."""
         write_atomically(self.directory / SUMMARY, summary.to_json())
-        write_atomically(self.directory / DONE, "")
+        mark_done(self.directory)

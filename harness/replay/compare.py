@@ -105,7 +105,7 @@ def _load(folders: Sequence[Path], axes: Sequence[str]) -> list[Replayed]:
     codecs = labels([_part(settings, subject=False) for settings in flat], axes)
     families = labels([_without_bits(settings) for settings in flat], axes)
     subjects = _subjects([_part(settings, subject=True) for settings in flat])
-    summaries = [ReplaySummary.from_json((folder / SUMMARY).read_text()) for folder in folders]
+    summaries = [ReplaySummary.read(folder / SUMMARY) for folder in folders]
     return [Replayed(*names) for names in zip(codecs, subjects, families, summaries, strict=True)]
 
 

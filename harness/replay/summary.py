@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
-from gradwire.harness.record.finite_json import dumps, loads
+from gradwire.harness.reading.files import UnusableFileError, read_text
+from gradwire.harness.reading.structured import parse_json
+from gradwire.harness.reading.typed import made
+from gradwire.harness.record.finite_json import dumps, restored
+from gradwire.harness.record.summary import REMEDY
 
 
 @dataclass(frozen=True)
@@ -56,10 +61,11 @@ class ReplaySummary:
         return dumps(asdict(self), indent=2) + "\n"
 
     @classmethod
-    def from_json(cls, text: str) -> ReplaySummary:
-        """Reads `to_json`'s text; ValueError naming the keys that are missing."""
-        values = loads(text)
-        names = [item.name for item in fields(cls)]
-        if not isinstance(values, dict) or (missing := [name for name in names if name not in values]):
-            raise ValueError(f"no replay's summary: it lacks {', '.join(missing)}")
-        return cls(**{name: values[name] for name in names})
+    def read(cls, path: Path) -> ReplaySummary:
+        """The summary in the file at `path`; raises UnusableFileError."""
+        text = read_text(path, remedy=REMEDY, inside=path.parent)
+        values = restored(parse_json(text.encode(), path, remedy=REMEDY))
+        summary = made(cls, values, path, remedy=REMEDY)
+        if not summary.bytes_sent_per_rank or min(summary.repeats, summary.workers) < 1:
+            raise UnusableFileError(path, "has no repeats, workers or bytes", REMEDY)
+        return summary

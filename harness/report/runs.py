@@ -7,18 +7,30 @@ with the reason.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import os
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, cast
-
-from omegaconf import OmegaConf
+from typing import Any, Literal, TypeVar
 
 from gradwire.harness.measure.accuracy import Evaluation
-from gradwire.harness.record.rows import read_rows
-from gradwire.harness.record.summary import Clock, Summary
+from gradwire.harness.reading.files import UnusableFileError, open_file, printable
+from gradwire.harness.reading.structured import read_yaml
+from gradwire.harness.record.directory import DONE, FAILED
+from gradwire.harness.record.rows import evaluation_of_run, step_of_run, whole_rows
+from gradwire.harness.record.seal import check_done
+from gradwire.harness.record.summary import REMEDY, Clock, Summary
+from gradwire.harness.record.writer import CONFIG, EVALUATIONS, STEPS, SUMMARY
 
 Status = Literal["done", "failed", "unfinished"]
+
+MOST_REASON = 1000
+"""Characters of the reason of a failure that are shown."""
+
+MOST_WORKERS = 100_000
+"""Ranks of a run that is read."""
+
+Setting = TypeVar("Setting")
 
 
 @dataclass(frozen=True)
@@ -64,11 +76,31 @@ class Run:
     def codec(self) -> str:
         return self.choice("codec") or "unknown"
 
+    def setting(self, key: str, kind: type[Setting]) -> Setting:
+        """The value of a dotted key of the configuration; ValueError where it is not of type `kind`."""
+        value: Any = self.config
+        for part in key.split("."):
+            value = value.get(part) if isinstance(value, Mapping) else None
+        if not isinstance(value, kind) or (kind is not bool and isinstance(value, bool)):
+            problem = f"has {key}={printable(str(value), 60)}, which is no {kind.__name__}"
+            raise UnusableFileError(self.folder / CONFIG, problem, REMEDY)
+        return value
+
+    @property
+    def workers(self) -> int:
+        """The number of ranks; ValueError where the configuration does not say."""
+        count = self.setting("cluster.workers", int)
+        if not 1 <= count <= MOST_WORKERS:
+            problem = f"has cluster.workers={count}, not from 1 to {MOST_WORKERS}"
+            raise UnusableFileError(self.folder / CONFIG, problem, REMEDY)
+        return count
+
     def curve(self, metric: str) -> list[Evaluation]:
         """The evaluations in order of steps; raises ValueError for a metric that was not evaluated."""
-        if self.evals and metric not in self.evals[0]:
-            known = ", ".join(sorted(self.evals[0]))
-            raise ValueError(f"{self.name}: no metric {metric!r} in evals.jsonl, which has {known}")
+        for row in self.evals:
+            if not isinstance(row.get(metric), int | float):
+                known = ", ".join(sorted(row))
+                raise ValueError(f"{self.name}: no metric {metric!r} in {EVALUATIONS}, which has {known}")
         rows = sorted(self.evals, key=lambda row: row["step"])
         return [Evaluation(row["step"], row["train_time_s"], row[metric]) for row in rows]
 
@@ -76,25 +108,48 @@ class Run:
 def load_run(folder: str | Path) -> Run:
     """Read one run; `DONE` wins over a `FAILED` left by an earlier attempt.
 
-    Raises ValueError when `folder` is no run directory, or a file in it cannot be read.
+    Nothing of it is resolved, imported or run, and no link in it is followed. Of a run that is not done the
+    rows before the first damaged one count. Raises ValueError in one line when `folder` is no run directory,
+    or a file in it cannot be used.
     """
     folder = Path(folder)
-    if not (folder / "config.yaml").is_file():
-        raise ValueError(f"{folder} is no run directory: it has no config.yaml")
-    loaded = OmegaConf.load(folder / "config.yaml")
-    config = cast(dict[str, Any], OmegaConf.to_container(loaded, resolve=True))
-    steps, evals = read_rows(folder / "steps.jsonl"), read_rows(folder / "evals.jsonl")
-    if (folder / "DONE").exists() and (folder / "summary.json").is_file():
-        try:
-            summary = Summary.from_json((folder / "summary.json").read_text())
-        except ValueError as error:
-            raise ValueError(f"{folder / 'summary.json'}: {error}") from error
-        return Run(folder, config, steps, evals, "done", summary)
-    if (folder / "FAILED").exists():
-        reason = (folder / "FAILED").read_text().strip()
-        return Run(folder, config, steps, evals, "failed", reason=reason or "no reason recorded")
+    if not os.path.lexists(folder / CONFIG):
+        raise ValueError(f"{folder} is no run directory: it has no {CONFIG}")
+    done = os.path.lexists(folder / DONE)
+    if done:
+        check_done(folder)
+    config = read_yaml(folder / CONFIG, remedy=REMEDY, inside=folder)
+    steps, lost_steps = whole_rows(folder / STEPS, step_of_run, remedy=REMEDY)
+    evals, lost_evals = whole_rows(folder / EVALUATIONS, evaluation_of_run, remedy=REMEDY)
+    damage = lost_steps or lost_evals
+    if done:
+        if damage is not None:
+            raise damage
+        return Run(folder, config, steps, evals, "done", _summary(folder, steps))
+    lost = f"; {damage.path.name} {damage.problem}" if damage is not None else ""
+    if os.path.lexists(folder / FAILED):
+        return Run(folder, config, steps, evals, "failed", reason=_reason(folder / FAILED) + lost)
     last = steps[-1]["step"] if steps else "none"
-    return Run(folder, config, steps, evals, "unfinished", reason=f"last recorded step: {last}")
+    return Run(folder, config, steps, evals, "unfinished", reason=f"last recorded step: {last}{lost}")
+
+
+def _summary(folder: Path, steps: Sequence[Mapping[str, Any]]) -> Summary:
+    """The summary of a run that is done, whose rows are given."""
+    summary = Summary.read(folder / SUMMARY)
+    if summary.steps != len(steps):
+        problem = f"is of {summary.steps} steps, {STEPS} has {len(steps)}"
+        raise UnusableFileError(folder / SUMMARY, problem, REMEDY)
+    return summary
+
+
+def _reason(path: Path) -> str:
+    """The line that a failed run has left, or why there is none."""
+    try:
+        with open_file(path, remedy=REMEDY, inside=path.parent) as file:
+            text = file.read(MOST_REASON).decode("utf-8", "replace")
+    except UnusableFileError as error:
+        return f"{path.name} {error.problem}"
+    return printable(text.strip(), MOST_REASON) or "no reason recorded"
 
 
 def find_runs(roots: Iterable[str | Path]) -> list[Path]:

@@ -70,7 +70,7 @@ def run(config: DictConfig, directory: Path) -> int:
     check_directory(config, directory)
     if is_finished(config, directory):
         print(f"already finished: {directory} (resume=never runs it again)")
-        summary = ReplaySummary.from_json((directory / SUMMARY).read_text())
+        summary = ReplaySummary.read(directory / SUMMARY)
     else:
         with done_at_once(config, directory):
             summary = _replay(config)

@@ -7,9 +7,12 @@ import json
 from functools import partial
 from pathlib import Path
 
+from omegaconf import DictConfig
+
 from gradwire.harness.checkpoint.read import CheckpointReader
 from gradwire.harness.checkpoint.state import CheckpointState
 from gradwire.harness.checkpoint.write import seal, write_files
+from gradwire.harness.config.identity import run_id
 from gradwire.harness.measure.clock import TrainingClock
 from gradwire.harness.parallel.buckets import layout_hash
 from gradwire.harness.record.writer import RunWriter
@@ -22,17 +25,22 @@ class Checkpointer:
     """Saves and resumes one run; data order, dropout and learning rate follow from the step alone."""
 
     def __init__(
-        self, directory: Path, parts: Parts, clock: TrainingClock, writer: RunWriter | None, keep: int
+        self,
+        config: DictConfig,
+        directory: Path,
+        parts: Parts,
+        clock: TrainingClock,
+        writer: RunWriter | None,
     ) -> None:
-        self._directory, self._clock, self._writer, self._keep = directory, clock, writer, keep
+        self._config, self._keep = config, int(config.train.keep_checkpoints)
+        self._directory, self._clock, self._writer = directory, clock, writer
         self._world, self._parallelism = parts.world, parts.parallelism
         description = json.dumps(parts.data.description, sort_keys=True)
         self._data_hash = hashlib.sha256(description.encode()).hexdigest()[:16]
 
     def save(self, done: int, wall_time_s: float) -> None:
         """A checkpoint after `done` steps: all ranks write their parts, then rank 0 seals it."""
-        if self._writer is not None:
-            self._writer.flush()
+        rows = {} if self._writer is None else self._writer.flush()
         num_files = write_files(self._directory, done, self._parallelism.state_dict())
         # A process counts its files once, with the first of its ranks.
         counts = {rank: num_files if rank == self._world.ranks[0] else 0 for rank in self._world.ranks}
@@ -47,6 +55,8 @@ class Checkpointer:
             train_time_s=[seconds for seconds, _ in gathered],
             wall_time_s=wall_time_s,
             bytes_by_phase=sent,
+            run_id=run_id(self._config),
+            rows=rows,
         )
         seal(self._directory, state, int(sum(count for _, count in gathered)), self._keep)
 
@@ -66,6 +76,11 @@ class Checkpointer:
             raise RuntimeError(
                 f"{checkpoint.path} was written while training on other data under the same name; bring it "
                 "back (dataset.revision=, dataset.path=), or start over with resume=never"
+            )
+        if len(state.train_time_s) != self._world.size:
+            raise RuntimeError(
+                f"{checkpoint.path} is of {len(state.train_time_s)} ranks, this run has {self._world.size}; "
+                "resume=never starts over"
             )
         self._parallelism.load_state_dict(partial(checkpoint.part, device=self._world.device))
         self._clock.resume(state.train_time_s[self._world.ranks[0]])

@@ -77,7 +77,7 @@ class Trainer:
         self._clock = TrainingClock("simulated" if simulated else "wall", self._world.device)
         self._progress = Progress(directory.name, self.steps, writes)
         self._meetings = Meetings(train.log_every, STOP_S)
-        self._checkpoints = Checkpointer(directory, parts, self._clock, self._writer, train.keep_checkpoints)
+        self._checkpoints = Checkpointer(config, directory, parts, self._clock, self._writer)
 
     def run(self, checkpoint: CheckpointReader | None = None) -> bool:
         """Warm up, go on from `checkpoint`, train, evaluate on the grid and at the end, summarize.

@@ -24,7 +24,7 @@ SMALL = ("allreduce.coordinates=20000", "allreduce.repeats=2", "kernels=default"
 def run(directory: Path, *overrides: str) -> AllReduceSummary:
     config = validate_any(compose(["task=allreduce", *SMALL, *overrides]))
     assert allreduce.run(config, directory) == 0
-    return AllReduceSummary.from_json((directory / FILE).read_text())
+    return AllReduceSummary.read(directory / FILE)
 
 
 def refusal(*overrides: str) -> str:

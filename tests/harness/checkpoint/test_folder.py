@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import torch
-from saved import PARTS, save
+from saved import PARTS, RUN, save, state_after
 
 from gradwire.harness.checkpoint.folder import (
     DamagedCheckpointError,
@@ -20,7 +21,6 @@ from gradwire.harness.checkpoint.folder import (
     verified,
 )
 from gradwire.harness.checkpoint.read import CheckpointReader
-from gradwire.harness.checkpoint.state import CheckpointState
 from gradwire.harness.checkpoint.write import seal, write_files
 
 
@@ -40,7 +40,7 @@ def test_what_is_read_is_what_was_written(tmp_path: Path) -> None:
         "state.json",
     ]
     reader = CheckpointReader(path)
-    assert reader.state == verified(path)
+    assert reader.state == verified(path, RUN)
     assert (reader.state.step, reader.state.train_time_s) == (120, [1.5, 2.5])
     cpu = torch.device("cpu")
     for name, tensors in PARTS.items():
@@ -92,7 +92,7 @@ def test_damage_is_named(named: str, tmp_path: Path) -> None:
     path = save(tmp_path, 120)
     DAMAGES[named](path)
     with pytest.raises(DamagedCheckpointError) as refusal:
-        verified(path)
+        verified(path, RUN)
     assert str(refusal.value).startswith(f"{path}: ")
     assert named in str(refusal.value)
     assert "\n" not in str(refusal.value)
@@ -101,12 +101,17 @@ def test_damage_is_named(named: str, tmp_path: Path) -> None:
 def test_what_cannot_be_read_now_is_not_taken_for_damaged(
     save_at: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def fail(file: Path) -> str:
-        raise OSError(5, "Input/output error", str(file))
+    open_now = os.open
 
-    monkeypatch.setattr("gradwire.harness.checkpoint.folder.file_digest", fail)
-    with pytest.raises(ValueError, match=r"cannot be read .*Input/output error.*; try again") as refusal:
-        verified(save_at)
+    def fail(path: Path, *flags: int) -> int:
+        if Path(path).name == "model.safetensors":
+            raise OSError(5, "Input/output error", str(path))
+        return open_now(path, *flags)
+
+    monkeypatch.setattr(os, "open", fail)
+    named = r"model\.safetensors cannot be read \(Input/output error\); try again"
+    with pytest.raises(ValueError, match=named) as refusal:
+        verified(save_at, RUN)
     assert not isinstance(refusal.value, DamagedCheckpointError)
 
 
@@ -114,8 +119,8 @@ def test_a_checkpoint_of_other_code_is_not_taken_for_damaged(save_at: Path) -> N
     text = (save_at / "state.json").read_text().replace("layout_hash", "other_name")
     (save_at / "state.json").write_text(text)
     (save_at / "DONE").write_text(hashlib.sha256(text.encode()).hexdigest())
-    with pytest.raises(ValueError, match="lacks 'layout_hash', other code has written it") as refusal:
-        verified(save_at)
+    with pytest.raises(ValueError, match="lacks layout_hash, other code has written it") as refusal:
+        verified(save_at, RUN)
     assert not isinstance(refusal.value, DamagedCheckpointError)
 
 
@@ -152,7 +157,7 @@ def test_a_checkpoint_without_all_its_files_is_not_sealed(
     """As where nodes do not share the run directory."""
     monkeypatch.setattr("gradwire.harness.checkpoint.write.SHARED_S", 0.2)
     num_files = write_files(tmp_path, 120, PARTS)
-    state = CheckpointState(120, "layout", "data", [0.0], 0.0, [{}])
+    state = state_after(120)
     with pytest.raises(
         RuntimeError, match="3 files were written, 2 are here; checkpoints need a run directory"
     ):

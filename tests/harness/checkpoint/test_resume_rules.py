@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,11 +12,13 @@ from omegaconf import DictConfig, open_dict
 from saved import save
 from tiny import TINY_MODEL
 
-from gradwire.harness.checkpoint.folder import checkpoints
+from gradwire.harness.checkpoint.folder import checkpoints, remove_all
 from gradwire.harness.checkpoint.resume import check_directory, is_finished, open_run
 from gradwire.harness.config.compose import compose
+from gradwire.harness.config.identity import run_id
 from gradwire.harness.config.validate import validate
-from gradwire.harness.record.rows import append_rows, read_rows
+from gradwire.harness.record.rows import read_rows
+from gradwire.harness.record.writer import RunWriter
 
 
 @pytest.fixture(scope="module")
@@ -32,6 +35,19 @@ def asked(settings: DictConfig, **changes: Any) -> DictConfig:
     return config
 
 
+DAMAGES: dict[str, Callable[[bytes], list[bytes]]] = {
+    "undecodable": lambda line: [b"\xff" + line[1:]],
+    "one too many": lambda line: [b'{"step": 2}\n', line],
+    "lost": lambda line: [],
+    "emptied": lambda line: [b"\n"],
+    "cut": lambda line: [line[:-4] + b"\n"],
+    "a digit": lambda line: [line.replace(b"2", b"3").replace(b"4", b"5")],
+    "a number": lambda line: [b"5\n"],
+    "an object": lambda line: [b"{}\n"],
+    "a list": lambda line: [b"[1]\n"],
+}
+
+
 def recorded(directory: Path, name: str) -> list[int]:
     return [row["step"] for row in read_rows(directory / name)]
 
@@ -40,12 +56,15 @@ def recorded(directory: Path, name: str) -> list[int]:
 def unfinished(settings: DictConfig, tmp_path: Path) -> Path:
     """Checkpoints after 2 and 4 steps, rows of 6, an evaluation every 2, the last row cut off."""
     open_run(settings, tmp_path)
-    append_rows(tmp_path / "steps.jsonl", ({"step": step} for step in range(6)))
-    append_rows(tmp_path / "evals.jsonl", ({"step": step} for step in (2, 4, 6)))
+    writer = RunWriter(tmp_path)
+    for done in (2, 4, 6):
+        writer.add_steps({"step": step, "loss": 1.5} for step in range(done - 2, done))
+        writer.add_evaluation({"step": done})
+        rows = writer.flush()
+        if done < 6:
+            save(tmp_path, done, run_id=run_id(settings), rows=rows)
     with (tmp_path / "steps.jsonl").open("a") as handle:
         handle.write('{"step": 6, "lo')
-    for step in (2, 4):
-        save(tmp_path, step)
     return tmp_path
 
 
@@ -86,7 +105,50 @@ def test_a_checkpoint_without_its_rows_is_not_used(settings: DictConfig, unfinis
     rows = (unfinished / "steps.jsonl").read_text().splitlines(keepends=True)
     (unfinished / "steps.jsonl").write_text("".join(rows[:3]))
     opened = open_run(settings, unfinished)
-    assert "steps.jsonl lacks some of the first 4 steps: set aside" in opened.notes[0]
+    assert "steps.jsonl, which lacks rows: set aside as damaged-step-00000004" in opened.notes[0]
+    assert opened.checkpoint == unfinished / "checkpoints" / "step-00000002"
+
+
+@pytest.mark.parametrize("name", ["steps.jsonl", "evals.jsonl"])
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_a_damaged_row_costs_what_is_after_it(
+    damage: str, name: str, settings: DictConfig, unfinished: Path
+) -> None:
+    """Rows 2 and 3 of the steps, and the second evaluation, are those after the checkpoint of step 2."""
+    lines = (unfinished / name).read_bytes().splitlines(keepends=True)
+    index = 2 if name == "steps.jsonl" else 1
+    lines[index : index + 1] = DAMAGES[damage](lines[index])
+    (unfinished / name).write_bytes(b"".join(lines))
+    opened = open_run(settings, unfinished)
+    assert f"counts on {unfinished / name}, which" in opened.notes[0]
+    assert opened.checkpoint == unfinished / "checkpoints" / "step-00000002"
+    assert recorded(unfinished, "steps.jsonl") == [0, 1]
+    assert recorded(unfinished, "evals.jsonl") == [2]
+
+
+def test_lost_evaluations_are_noticed(settings: DictConfig, unfinished: Path) -> None:
+    """The time to accuracy would be wrong."""
+    (unfinished / "evals.jsonl").unlink()
+    opened = open_run(settings, unfinished)
+    assert all("evals.jsonl, which is not there: set aside" in note for note in opened.notes[:2])
+    assert opened.notes[-1] == "no usable checkpoint is left: starting over"
+
+
+def test_another_runs_checkpoint_is_not_taken_and_stays(settings: DictConfig, unfinished: Path) -> None:
+    path = save(unfinished, 6, run_id="another")
+    opened = open_run(settings, unfinished)
+    whose = f"{path} is the checkpoint after step 6 of run another, and this is run {run_id(settings)}"
+    assert opened.notes[0] == f"{whose}: set aside as foreign-step-00000006"
+    assert opened.checkpoint == unfinished / "checkpoints" / "step-00000004"
+    remove_all(unfinished)
+    assert [left.name for left in (unfinished / "checkpoints").iterdir()] == ["foreign-step-00000006"]
+
+
+def test_a_checkpoint_under_another_steps_name_is_not_taken(settings: DictConfig, unfinished: Path) -> None:
+    newest = unfinished / "checkpoints" / "step-00000004"
+    newest.rename(newest.with_name("step-00000006"))
+    opened = open_run(settings, unfinished)
+    assert "is the checkpoint after step 4 of run" in opened.notes[0]
     assert opened.checkpoint == unfinished / "checkpoints" / "step-00000002"
 
 
@@ -162,5 +224,5 @@ def test_a_finished_run_is_not_run_again_unless_asked(settings: DictConfig, unfi
 
 def test_an_unreadable_identity_is_one_line(settings: DictConfig, unfinished: Path) -> None:
     (unfinished / "run.json").write_text("{")
-    with pytest.raises(ValueError, match=r"run\.json cannot be read .*; resume=never starts over"):
+    with pytest.raises(ValueError, match=r"run\.json: is not JSON .*; resume=never starts over"):
         check_directory(settings, unfinished)

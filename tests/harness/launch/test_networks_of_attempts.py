@@ -60,7 +60,7 @@ def test_a_resumed_run_keeps_what_each_attempt_found(settings: DictConfig, tmp_p
     begin_record(tmp_path, settings)
     (first,) = attempt(settings, tmp_path)
     assert first["rival_goodput_mbit"] == [], "not known before the end"
-    continue_record(tmp_path, settings, 6)
+    continue_record(tmp_path, settings, 6, {})
     with pytest.raises(KeyboardInterrupt), shaped.shaped_network(settings, tmp_path):
         raise KeyboardInterrupt
     found = read_networks(tmp_path)
@@ -81,7 +81,7 @@ def test_files_of_older_versions_have_the_last_attempt(settings: DictConfig, tmp
     begin_record(tmp_path, settings)
     (tmp_path / FILE).write_text(json.dumps(OLD))
     assert read_networks(tmp_path) == [OLD]
-    continue_record(tmp_path, settings, 6)
+    continue_record(tmp_path, settings, 6, {})
     old, new = attempt(settings, tmp_path)
     assert old == OLD
     assert new["from_step"] == 6
@@ -90,6 +90,6 @@ def test_files_of_older_versions_have_the_last_attempt(settings: DictConfig, tmp
 def test_a_file_that_cannot_be_read_is_named(settings: DictConfig, tmp_path: Path) -> None:
     begin_record(tmp_path, settings)
     (tmp_path / FILE).write_text("[")
-    with pytest.raises(ValueError, match=rf"{FILE} cannot be read .*; resume=never starts over$"):
+    with pytest.raises(ValueError, match=rf"{FILE}: is not JSON .*; resume=never starts over$"):
         attempt(settings, tmp_path)
     assert Links.made == 0

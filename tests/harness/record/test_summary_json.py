@@ -8,8 +8,9 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from recorded import loads
 
-from gradwire.harness.record.finite_json import dumps, loads
+from gradwire.harness.record.finite_json import dumps
 from gradwire.harness.record.summary import Summary
 
 SUMMARY = Summary(
@@ -77,5 +78,5 @@ def test_missing_keys_are_named_and_unknown_ones_skipped() -> None:
     del values["seed"], values["clock"]
     with pytest.raises(ValueError, match="lacks clock, seed"):
         Summary.from_json(json.dumps(values))
-    with pytest.raises(ValueError, match="JSON object"):
+    with pytest.raises(ValueError, match="is a list, not an object"):
         Summary.from_json("[]")

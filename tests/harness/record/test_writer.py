@@ -10,11 +10,13 @@ from tiny import TINY_MODEL
 
 from gradwire.harness.config.compose import compose
 from gradwire.harness.config.validate import validate
+from gradwire.harness.reading.files import UnusableFileError
 from gradwire.harness.record.directory import DirectoryLock, is_done, make_directory, mark_failed
 from gradwire.harness.record.files import write_atomically
 from gradwire.harness.record.provenance import code_hash, git_state, hash_of_sources, machine, versions
 from gradwire.harness.record.rows import append_rows, cut_rows, read_rows
-from gradwire.harness.record.writer import RunWriter, begin_record, continue_record
+from gradwire.harness.record.seal import check_done, mark_done
+from gradwire.harness.record.writer import RunWriter, begin_record, check_rows, continue_record
 
 
 @pytest.fixture
@@ -72,11 +74,16 @@ def test_a_continued_record_keeps_what_the_checkpoint_knows(settings: DictConfig
     """Steps before it, the evaluation after its last step; numbers come back as they were."""
     begin_record(tmp_path, settings)
     writer = RunWriter(tmp_path)
-    writer.add_steps({"step": step, "loss": 1 / (step + 3)} for step in range(6))
+    writer.add_steps({"step": step, "loss": 1 / (step + 3)} for step in range(3))
     writer.add_evaluation({"step": 3, "perplexity": float("inf")})
+    rows = writer.flush()
+    writer.add_steps({"step": step, "loss": 1 / (step + 3)} for step in range(3, 6))
     writer.add_evaluation({"step": 6, "perplexity": 1.5})
     mark_failed(tmp_path, "interrupted")
-    continue_record(tmp_path, settings, 3)
+    check_rows(tmp_path, rows)
+    continue_record(tmp_path, settings, 3, rows)
+    writer = RunWriter(tmp_path)
+    assert writer.flush() == rows
     assert writer.steps() == [{"step": step, "loss": 1 / (step + 3)} for step in range(3)]
     assert writer.evaluations() == [{"step": 3, "perplexity": float("inf")}]
     assert not (tmp_path / "FAILED").exists()
@@ -91,8 +98,51 @@ def test_a_line_cut_off_by_a_crash_is_dropped_and_a_damaged_one_named(tmp_path: 
     assert read_rows(path) == [{"step": 0}, {"step": 1}]
     assert path.read_text().endswith("}\n")
     path.write_text('{"step"\n{"step": 1}\n')
-    with pytest.raises(ValueError, match=r"steps\.jsonl, line 1: not JSON"):
+    with pytest.raises(ValueError, match=r"steps\.jsonl: line 1 is not JSON"):
         read_rows(path)
+
+
+@pytest.mark.parametrize("damage", ["digit", "emptied", "shortened", "lost"])
+def test_rows_that_change_while_a_run_goes_on_are_not_built_upon(
+    damage: str, settings: DictConfig, tmp_path: Path
+) -> None:
+    """Neither a checkpoint nor the summary counts on them, and no attempt goes on from there."""
+    begin_record(tmp_path, settings)
+    writer, path = RunWriter(tmp_path), tmp_path / "evals.jsonl"
+    writer.add_evaluation({"step": 2, "perplexity": 8.125})
+    rows = writer.flush()
+    text = path.read_text()
+    path.write_text({"digit": text.replace("8.1", "9.1"), "shortened": text[:-2]}.get(damage, ""))
+    if damage == "lost":
+        path.unlink()
+    with pytest.raises(UnusableFileError, match=r"evals\.jsonl: (is not there|lacks rows|holds other rows)"):
+        check_rows(tmp_path, rows)
+    with pytest.raises(UnusableFileError, match=r"evals\.jsonl: (has \d+ bytes|holds other rows)"):
+        writer.evaluations()
+
+
+def test_a_record_that_is_done_is_sealed(settings: DictConfig, tmp_path: Path) -> None:
+    begin_record(tmp_path, settings)
+    RunWriter(tmp_path).add_steps([{"step": 0}])
+    mark_done(tmp_path)
+    (tmp_path / "notes.txt").write_text("of the user")
+    check_done(tmp_path)
+    sealed = {name: (tmp_path / name).read_bytes() for name in ("config.yaml", "run.json", "steps.jsonl")}
+    for name, content in sealed.items():
+        for damaged in (b"", content[:-1], content.replace(b"0", b"1", 1), content + b"\n"):
+            (tmp_path / name).write_bytes(damaged)
+            with pytest.raises(UnusableFileError, match=rf"{name}: differs from its digest in DONE; .*never"):
+                check_done(tmp_path)
+        (tmp_path / name).unlink()
+        with pytest.raises(UnusableFileError, match=f"{name}: is missing, and DONE counts on it"):
+            check_done(tmp_path)
+        (tmp_path / name).write_bytes(content)
+    check_done(tmp_path)
+    (tmp_path / "DONE").write_text("{")
+    with pytest.raises(UnusableFileError, match="DONE: is not JSON"):
+        check_done(tmp_path)
+    (tmp_path / "DONE").write_text("")
+    check_done(tmp_path)  # as older versions left it
 
 
 def test_a_finished_run_cannot_be_marked_failed(tmp_path: Path) -> None:

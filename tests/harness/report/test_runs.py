@@ -52,14 +52,14 @@ def test_a_broken_row_in_the_middle_is_named(runs: SyntheticRuns) -> None:
     folder = runs.write()
     lines = (folder / "evals.jsonl").read_text().splitlines()
     (folder / "evals.jsonl").write_text("\n".join([lines[0], lines[1][:9], *lines[2:]]))
-    with pytest.raises(ValueError, match=r"evals\.jsonl, line 2: not JSON"):
+    with pytest.raises(ValueError, match=r"evals\.jsonl: line 2 is not JSON"):
         load_run(folder)
 
 
 def test_a_broken_summary_is_named(runs: SyntheticRuns) -> None:
     folder = runs.write()
     (folder / "summary.json").write_text("{}")
-    with pytest.raises(ValueError, match=r"summary\.json: the summary lacks"):
+    with pytest.raises(ValueError, match=r"summary\.json: lacks metric, final_metric, tta and 20 more"):
         load_run(folder)
 
 

@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 import torch
 from pool import Workers
+from recorded import loads
 from training_jobs import tiny_run, train_all_virtually, train_rank
 
 from gradwire.harness.config.compose import compose
 from gradwire.harness.config.errors import ConfigError
 from gradwire.harness.config.validate import validate_any
-from gradwire.harness.record.finite_json import loads
 from gradwire.harness.replay.gradients import read_gradients
 from gradwire.harness.tasks import replay
 

@@ -10,12 +10,12 @@ import pytest
 import torch
 import torch.distributed as dist
 from pool import Workers
+from recorded import loads
 from safetensors.numpy import load_file
 from torch._C._distributed_c10d import HashStore
 from training_jobs import tiny_run, train_all_virtually, train_rank
 
 from gradwire.codecs.registry import codec_classes
-from gradwire.harness.record.finite_json import loads
 from gradwire.harness.trainer.build import build
 from gradwire.harness.trainer.loop import Trainer
 
