@@ -124,6 +124,10 @@ class Exclude:
     def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
         self._codec.load_state_dict(state)
 
+    def continue_after(self, layouts: Sequence[Layout]) -> None:
+        """These were the buckets of the step before, in order: for a state that was saved after it."""
+        self._last_step, self._this_step = dict(enumerate(layouts)), {}
+
     def _split(self, layout: Layout) -> Split:
         if layout not in self._splits:
             matched = [any(fnmatchcase(name, glob) for glob in self._globs) for name in layout.names]

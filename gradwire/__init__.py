@@ -10,6 +10,8 @@ from __future__ import annotations
 from gradwire.codecs.interface import Codec, Collectives, HopCodec, Hops, Layout, Round, StatelessCodec
 from gradwire.codecs.registry import codec_classes, make_codec, register_codec
 from gradwire.harness.parallel.attach import attach
+from gradwire.harness.parallel.hook import SynchronizationError
+from gradwire.harness.parallel.synchronizer import Synchronizer
 
 __version__ = "0.1.0"
 
@@ -21,6 +23,8 @@ __all__ = [
     "Layout",
     "Round",
     "StatelessCodec",
+    "SynchronizationError",
+    "Synchronizer",
     "attach",
     "codec_classes",
     "make_codec",

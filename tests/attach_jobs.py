@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import time
 import traceback
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -32,12 +34,73 @@ class Halves(gradwire.StatelessCodec):
         return mean[1:] if self.shortens else mean
 
 
+class Scaled(gradwire.StatelessCodec):
+    """A codec from outside that is no dataclass."""
+
+    name = "scaled"
+
+    def __init__(self, factor: float) -> None:
+        self.factor, self._calls = factor, 0
+
+    async def synchronize(self, x: Tensor, round: gradwire.Round, comm: gradwire.Collectives) -> Tensor:
+        self._calls += 1
+        return torch.stack(await comm.all_gather(x * self.factor)).mean(0) / self.factor
+
+
+class Net(nn.Module):
+    """Parameters in another order than their gradients get ready in; several buckets of 5 kB."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.last, self.middle, self.first = nn.Linear(32, 1), nn.Linear(64, 32), nn.Linear(40, 64)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.last(torch.tanh(self.middle(torch.tanh(self.first(x)))))
+
+
+def wrapped(model: nn.Module | None = None, **ddp: Any) -> DistributedDataParallel:
+    torch.manual_seed(0)
+    return DistributedDataParallel(model or Net(), **{"bucket_cap_mb": 0.005, **ddp})
+
+
 def model_and_data(rank: int) -> tuple[DistributedDataParallel, Tensor, Tensor]:
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(40, 64), nn.Tanh(), nn.Linear(64, 1))
     truth = torch.randn(40, 1)
     x = torch.randn(64, 40, generator=torch.Generator().manual_seed(1 + rank))
     return DistributedDataParallel(model, bucket_cap_mb=0.005), x, x @ truth
+
+
+def data(rank: int, step: int) -> tuple[Tensor, Tensor]:
+    x = torch.randn(16, 40, generator=torch.Generator().manual_seed(100 * step + rank))
+    return x, x[:, :1].sin()
+
+
+def weights(model: nn.Module) -> bytes:
+    return torch.cat([parameter.detach().flatten() for parameter in model.parameters()]).numpy().tobytes()
+
+
+def gradients(model: nn.Module) -> bytes:
+    found = [parameter.grad for parameter in model.parameters() if parameter.grad is not None]
+    return torch.cat([gradient.flatten() for gradient in found]).numpy().tobytes()
+
+
+def said(function: Callable[..., Any], *arguments: Any, **options: Any) -> str:
+    """The type and text of what `function` raises."""
+    try:
+        function(*arguments, **options)
+    except Exception as error:
+        return f"{type(error).__name__}: {error}"
+    return "nothing"
+
+
+def run_steps(model: nn.Module, steps: range, rank: int, lr: float = 0.05) -> None:
+    optimizer = torch.optim.SGD(model.parameters(), lr=lr)
+    for step in steps:
+        x, y = data(rank, step)
+        optimizer.zero_grad()
+        nn.functional.mse_loss(model(x), y).backward()
+        optimizer.step()
 
 
 def train(
@@ -54,57 +117,121 @@ def train(
         loss.backward()
         optimizer.step()
         losses.append(float(loss))
-    weights = torch.cat([parameter.detach().flatten() for parameter in model.parameters()])
-    sent = synchronizer.world.traffic[rank].total
-    synchronizer.world.close()
-    return losses, weights.numpy().tobytes(), sent
+    assert synchronizer.step == steps
+    synchronizer.detach()
+    return losses, weights(model), synchronizer.bytes_sent
 
 
-def attach_twice(rank: int, size: int) -> str:
-    model, _, _ = model_and_data(rank)
-    first = gradwire.attach(model)
-    try:
-        gradwire.attach(model)
-    except RuntimeError as error:
-        return str(error)
-    finally:
-        first.world.close()
-    return ""
+WRONG: list[tuple[dict[str, Any], str]] = [
+    ({"codec": "zip"}, "codec=zip is unknown"),
+    ({"codec": "dynamic"}, "did you mean dynamiq"),
+    ({"codec": None}, "codec=None is no codec"),
+    ({"codec": Halves}, "codec=Halves is a class"),
+    ({"codec": gradwire.make_codec("fp32"), "bits": 4}, "['bits'] have no effect on a codec instance"),
+    ({"bits": 0.1}, "codec.bits=0.1: choose"),
+    ({"bits": "4"}, "codec.bits='4': choose"),
+    ({"bits": float("nan")}, "codec.bits=nan: choose"),
+    ({"bitz": 4}, "bitz=4: codec=dynamiq has no such option; did you mean bits"),
+    ({"bucket": 3}, "did you mean buckets"),
+    ({"name": "thc"}, "name='thc': codec=dynamiq has no such option"),
+    ({"ef": "yes"}, "codec.ef='yes': choose True or False"),
+    ({"exclude": 3}, "codec.exclude"),
+    ({"codec": "bf16", "topology": "star"}, "topology=star: choose one of broadcast, butterfly, ring"),
+    ({"topology": None}, "topology=None is none"),
+    ({"topology": lambda size: size}, "gives no Schedule of 2 ranks: 2"),
+    ({"seed": -1}, "seed=-1: choose a whole number from 0"),
+    ({"seed": 0.5}, "seed=0.5: choose a whole number"),
+    ({"seed": True}, "seed=True: choose a whole number"),
+    ({"overlap": "no"}, "overlap='no': choose True or False"),
+    ({"check_hashes": 1}, "check_hashes=1: choose True or False"),
+    ({"buckets": 0}, "buckets=0: choose a whole number of at least 1"),
+    ({"buckets": 2.0}, "buckets=2.0: choose a whole number"),
+    ({"pieces": 0}, "pieces=0: choose a whole number"),
+    ({"timeout_s": 0}, "timeout_s=0: choose a number above 0"),
+    ({"timeout_s": float("nan")}, "timeout_s=nan: choose a number"),
+    ({"timeout_s": float("inf")}, "timeout_s=inf: choose a number"),
+    ({"timeout_s": None}, "timeout_s=None: choose a number"),
+    ({"rate_mbit": -5}, "rate_mbit=-5: choose a number above 0"),
+    ({"rate_mbit": 0}, "rate_mbit=0: choose a number above 0"),
+    ({"rate_mbit": float("nan")}, "rate_mbit=nan: choose a number"),
+    ({"rate_mbit": "fast"}, "rate_mbit='fast': choose a number"),
+]
+"""Arguments that every rank refuses by itself, and a part of what is said of them."""
 
 
 def refusals(rank: int, size: int) -> list[str]:
-    """What attach() says to wrong arguments, in order."""
-    model, _, _ = model_and_data(rank)
-    wrong: list[tuple[Any, dict[str, Any]]] = [
-        (model, {"codec": "zip"}),
-        (model.module, {}),
-        (model, {"codec": gradwire.make_codec("fp32"), "bits": 4}),
-        (model, {"codec": "dynamiq", "bits": 0.1}),
-        (model, {"codec": "bf16", "topology": "star"}),
+    """What attach() says to each of WRONG, on a model that stays usable."""
+    model = wrapped()
+    found = [said(gradwire.attach, model, **arguments) for arguments, _ in WRONG]
+    gradwire.attach(model, codec="fp32").detach()
+    return found
+
+
+def wrong_models(rank: int, size: int) -> list[str]:
+    """What attach() says of models it cannot take, each with its remedy."""
+    taken = wrapped()
+    first = gradwire.attach(taken)
+    shared = gradwire.make_codec("onebit", ef=True)
+    other = gradwire.attach(wrapped(), shared)
+    found = [
+        said(gradwire.attach, Net()),
+        said(gradwire.attach, torch.compile(wrapped())),
+        said(gradwire.attach, "model"),
+        said(gradwire.attach, taken),
+        said(gradwire.attach, wrapped(), shared),
+        said(gradwire.attach, wrapped(nn.Sequential(nn.Embedding(9, 4, sparse=True)))),
     ]
-    said = []
-    for target, arguments in wrong:
-        try:
-            gradwire.attach(target, **arguments)
-        except ValueError as error:
-            said.append(str(error))
-    return said
+    first.detach()
+    other.detach()
+    gradwire.attach(wrapped(), shared).detach()  # free again
+    return found
 
 
-def fail(rank: int, size: int, options: dict[str, Any]) -> tuple[str, str]:
+def disagree(
+    rank: int, size: int, cases: list[tuple[dict[str, Any], dict[str, Any]]], odd: int
+) -> list[tuple[str, float]]:
+    """What is said, after how many seconds, where rank `odd` has the second arguments of each case."""
+    model, found = wrapped(), []
+    for usual, other in cases:
+        begin = time.monotonic()
+        arguments = {"timeout_s": 20.0, **(other if rank == odd else usual)}
+        text = said(gradwire.attach, model, **arguments)
+        found.append((text, time.monotonic() - begin))
+    gradwire.attach(model, codec="fp32").detach()
+    return found
+
+
+def other_models(rank: int, size: int) -> list[str]:
+    """Ranks that attach two models in different orders, and one whose model is wrapped otherwise."""
+    small, large = wrapped(nn.Linear(40, 1)), wrapped()
+    capped = wrapped(gradient_as_bucket_view=rank == 1)
+    return [
+        said(gradwire.attach, small if rank else large, timeout_s=20),
+        said(gradwire.attach, capped, timeout_s=20),
+    ]
+
+
+def absent(rank: int, size: int) -> tuple[str, float]:
+    """What the others are told where the last rank does not attach, and after how many seconds."""
+    model = wrapped()
+    begin = time.monotonic()
+    text = "" if rank == size - 1 else said(gradwire.attach, model, timeout_s=1)
+    waited = time.monotonic() - begin
+    torch.distributed.barrier()
+    if rank == size - 1:  # too late: told at once that the others have left
+        text = said(gradwire.attach, model, timeout_s=1)
+        waited = time.monotonic() - begin
+    torch.distributed.barrier()
+    return text, waited
+
+
+def fail(rank: int, size: int, options: dict[str, Any], ddp: Mapping[str, Any]) -> tuple[str, str]:
     """What backward() raises, and the original error with its traceback."""
-    model, x, y = model_and_data(rank)
-    synchronizer = gradwire.attach(model, codec="halves", timeout_s=3, check_hashes=True, **options)
-    try:
-        nn.functional.mse_loss(model(x), y).backward()
-    except RuntimeError as error:
-        surfaced = type(error).__name__
-    else:
-        return "nothing", ""
-    try:
-        synchronizer.raise_error()
-    except Exception as error:
-        return surfaced, "".join(traceback.format_exception(error))
-    finally:
-        synchronizer.world.close()
+    model = wrapped(**ddp)
+    with gradwire.attach(model, codec="halves", timeout_s=3, check_hashes=True, **options) as synchronizer:
+        surfaced = said(run_steps, model, range(2), rank)
+        try:
+            synchronizer.raise_error()
+        except Exception as error:
+            return surfaced, "".join(traceback.format_exception(error))
     return surfaced, "nothing"

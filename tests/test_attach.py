@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import attach_jobs as jobs
 import pytest
@@ -41,38 +42,109 @@ def test_replicas_stay_identical_and_learn(
         assert sent < 0.8 * exact_sent
 
 
-def test_a_second_codec_is_refused(workers: Workers) -> None:
-    for said in workers(2)(jobs.attach_twice):
-        assert "register" in said
-
-
 def test_wrong_arguments_are_refused_in_one_line(workers: Workers) -> None:
-    expected = ["codec=zip", "DistributedDataParallel", "['bits']", "bits=0.1", "star"]
-    for said in workers(2)(jobs.refusals):
-        assert len(said) == len(expected)
-        for line, part in zip(said, expected, strict=True):
-            assert part in line
+    """As the command line refuses them, by the same rule; the ranks are free to try again."""
+    for found in workers(2)(jobs.refusals):
+        for line, (arguments, part) in zip(found, jobs.WRONG, strict=True):
+            assert line.startswith("ValueError: "), (arguments, line)
+            assert part in line, arguments
             assert "\n" not in line
+            assert len(line) <= 300
 
 
-def test_an_error_in_a_codec_surfaces_in_backward(workers: Workers) -> None:
-    """On its rank as it was raised; the other rank waits no longer than it must."""
-    (surfaced, original), _ = workers(2)(jobs.fail, {"fails_on_rank": 0})
-    assert surfaced == "RuntimeError"
+def test_models_that_cannot_have_a_codec_are_refused_with_the_remedy(workers: Workers) -> None:
+    expected = [
+        "got Net; wrap it first: model = DistributedDataParallel(model)",
+        "attach first and compile then: attach(model); model = torch.compile(model)",
+        "attach() needs a DistributedDataParallel model, got str",
+        "has registered a communication hook already; call detach()",
+        "this codec instance serves another model; make one for each",
+        "0 has sparse gradients, codecs take dense ones; set sparse=False",
+    ]
+    for found in workers(2)(jobs.wrong_models):
+        for line, part in zip(found, expected, strict=True):
+            assert line.startswith("ValueError: ")
+            assert part in line
+
+
+ARGUMENTS: list[tuple[dict[str, Any], dict[str, Any], str]] = [
+    ({}, {"codec": "bf16"}, "codec=bf16"),
+    ({"codec": "mxfp8"}, {"codec": "thc"}, "codec=thc"),
+    ({"bits": 4}, {"bits": 5}, "codec.bits=5"),
+    ({"widths": [2, 4, 8]}, {"widths": [2, 8]}, "codec.widths=[2, 8]"),
+    ({"rounding": "independent"}, {}, "codec.rounding=correlated"),
+    ({}, {"ef": True}, "codec.ef=True"),
+    ({"exclude": ["*.bias"]}, {"exclude": ["*bias"]}, "codec.exclude=[*bias]"),
+    ({"codec": jobs.Scaled(1.0)}, {"codec": jobs.Scaled(2.0)}, "codec.factor=2.0"),
+    ({"codec": jobs.Halves()}, {"codec": jobs.Halves(shortens=True)}, "codec.shortens=True"),
+    ({"topology": "ring"}, {"topology": "butterfly"}, "topology=butterfly"),
+    ({"seed": 0}, {"seed": 1}, "seed=1"),
+    ({"overlap": True}, {"overlap": False}, "overlap=False"),
+    ({"buckets": 2}, {"buckets": 1}, "buckets=1"),
+    ({"pieces": 1}, {"pieces": 4}, "pieces=4"),
+    ({"timeout_s": 20.0}, {"timeout_s": 10.0}, "timeout_s=10.0"),
+    ({}, {"rate_mbit": 1000.0}, "rate_mbit=1000.0"),
+    ({}, {"check_hashes": True}, "check_hashes=True"),
+    ({}, {"bits": 0.1}, "refuses: codec.bits=0.1: choose"),
+    ({}, {"seed": -1}, "refuses: seed=-1: choose"),
+]
+"""The usual arguments, one rank's, and what all ranks are told."""
+
+
+@pytest.mark.parametrize(("size", "odd"), [(2, 0), (2, 1), (3, 1)])
+def test_all_ranks_refuse_what_they_do_not_have_alike(size: int, odd: int, workers: Workers) -> None:
+    cases = [(usual, other) for usual, other, _ in ARGUMENTS]
+    for rank, found in enumerate(workers(size)(jobs.disagree, cases, odd)):
+        for (text, waited), (usual, other, part) in zip(found, ARGUMENTS, strict=True):
+            assert text.startswith("ValueError: "), (usual, other, text)
+            assert (part if rank != odd else part.removeprefix("refuses: ")) in text
+            if "refuses" in part:
+                assert rank == odd or f"attach(): rank {odd} refuses" in text
+            elif size == 3:
+                assert f"rank {odd} has" in text
+                assert ", the others " in text
+            else:
+                assert "rank 0 has" in text
+                assert "rank 1 has" in text
+            assert "\n" not in text
+            assert waited < 20
+
+
+def test_models_in_different_orders_are_told_apart(workers: Workers) -> None:
+    for swapped, wrapped_otherwise in workers(2)(jobs.other_models):
+        assert "rank 0 has model=6 parameters" in swapped
+        assert "DistributedDataParallel's gradient_as_bucket_view=True" in wrapped_otherwise
+
+
+def test_ranks_that_do_not_attach_are_named(workers: Workers) -> None:
+    *waiting, (late, after) = workers(3)(jobs.absent)
+    for text, waited in waiting:
+        assert text.startswith("TimeoutError: attach(): rank 2 of 3 did not call it within 1 s; call it on")
+        assert waited >= 1
+    assert "has given up waiting for rank 2" in late
+    assert after < 20
+
+
+@pytest.mark.parametrize("ddp", [{}, {"static_graph": True}])
+def test_an_error_in_a_codec_surfaces_in_backward(ddp: dict[str, Any], workers: Workers) -> None:
+    """On its rank as it was raised; the other rank waits no longer than it must, and learns why."""
+    (surfaced, original), (other, _) = workers(2)(jobs.fail, {"fails_on_rank": 0}, ddp)
+    assert surfaced == "SynchronizationError: rank 0, step 0: ValueError: the codec's own words"
     assert "ValueError: the codec's own words" in original
     assert "in synchronize" in original
+    assert other.startswith("SynchronizationError: rank 1, step 0: rank 1 lost rank 0: ")
+    assert "(rank 0 had failed: ValueError: the codec's own words)" in other
 
 
 def test_a_result_that_does_not_fit_is_refused(workers: Workers) -> None:
-    for surfaced, original in workers(2)(jobs.fail, {"shortens": True}):
-        assert surfaced == "RuntimeError"
-        assert re.search(r"codec returned torch.float32\[\d+\] for torch.float32\[\d+\]", original)
+    for surfaced, original in workers(2)(jobs.fail, {"shortens": True}, {}):
+        assert re.search(r"codec returned torch.float32\[\d+\] for torch.float32\[\d+\]", surfaced)
+        assert "codec returned" in original
 
 
 def test_hashes_find_the_rank_with_another_result(workers: Workers) -> None:
-    for surfaced, original in workers(3)(jobs.fail, {"differs_on_rank": 1}):
-        assert surfaced == "RuntimeError"
-        assert "ranks [1] hold other gradients than rank 0" in original
+    for surfaced, _ in workers(3)(jobs.fail, {"differs_on_rank": 1}, {}):
+        assert "ranks [1] hold other gradients than rank 0" in surfaced
 
 
 def test_the_example_runs_under_torchrun(tmp_path: Path) -> None:

@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import lru_cache, partial
+import weakref
 from typing import Any
 
-import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
-from gradwire.codecs.interface import Codec, Layout
-from gradwire.codecs.registry import make_codec
+from gradwire.codecs.interface import Codec
 from gradwire.harness.collective.collectives import Fabric
+from gradwire.harness.parallel.agreement import Agreement
 from gradwire.harness.parallel.buckets import BucketLayouts
-from gradwire.harness.parallel.hook import Synchronizer
-from gradwire.harness.topology.registry import make_schedule
+from gradwire.harness.parallel.hook import BucketHook
+from gradwire.harness.parallel.options import (
+    AttachOptions,
+    check_model,
+    check_runs,
+    describe,
+    make_checked_codec,
+    make_checked_schedule,
+    make_options,
+)
+from gradwire.harness.parallel.synchronizer import Synchronizer
 from gradwire.harness.topology.schedule import Topology
 from gradwire.harness.transport.uplink import Link
 from gradwire.harness.world.process import ProcessWorld
@@ -29,6 +36,7 @@ def attach(
     seed: int = 0,
     overlap: bool = True,
     buckets: int = 2,
+    pieces: int = 1,
     timeout_s: float = 120.0,
     rate_mbit: float | None = None,
     check_hashes: bool = False,
@@ -36,56 +44,90 @@ def attach(
 ) -> Synchronizer:
     """Synchronize `model`'s gradients through `codec` over `topology` from now on.
 
-    Call it on every rank, once, before training:
+    Call it on every rank, before training, with the same arguments:
 
         model = DistributedDataParallel(model)
-        gradwire.attach(model, codec="dynamiq", topology="butterfly", bits=4)
+        synchronizer = gradwire.attach(model, codec="dynamiq", topology="butterfly", bits=4)
 
-    `codec` is a name (with its options as keywords) or an instance; `topology` a name or a function
-    from world size to schedule. `overlap=False` synchronizes after the backward pass; at most
-    `buckets` buckets are in flight. `rate_mbit` limits each rank's sends (gloo). `check_hashes`
-    compares the result over all ranks after every synchronization.
+    `codec` is a name, with its options as keywords, or an instance that serves no other model; `topology` a
+    name or a function from world size to schedule. `seed`, the same on all ranks, is that of all randomness.
+    `overlap=False` synchronizes after the backward pass; at most `buckets` buckets are in flight, with each
+    message in so many `pieces`. `rate_mbit` limits each rank's sends (gloo). `check_hashes` compares the
+    result over all ranks after every synchronization.
 
-    The result's `world.traffic` counts the bytes sent; `world.close()` ends its threads. An error
-    during a synchronization surfaces in `backward()`; `raise_error()` raises the original.
-    Raises ValueError for an unknown name, a bad option, or a codec that cannot run here.
+    The ranks compare their arguments before anything is sent. Raises ValueError on every rank where they
+    differ, naming who has what, and where an argument, codec or model is refused on one of them; TimeoutError
+    naming the ranks that have not called it within `timeout_s` seconds. `backward()` raises
+    SynchronizationError when a synchronization fails.
     """
-    if not isinstance(model, DistributedDataParallel):
-        raise ValueError(f"attach() needs a DistributedDataParallel model, got {type(model).__name__}")
-    if getattr(model, "_comm_hooks", ()):  # asked before ranks connect, which a refusal would cut short
-        raise RuntimeError("attach(): this model has registered a communication hook already")
-    if isinstance(codec, str):
-        codec = make_codec(codec, **codec_options)
-    elif codec_options:
-        raise ValueError(f"codec options {sorted(codec_options)} have no effect on a codec instance")
-    schedule = partial(make_schedule, topology) if isinstance(topology, str) else topology
-    device = next(model.parameters()).device
-    refuse = _supported(codec, schedule, model, device)
+    given: dict[str, Any] = {
+        "seed": seed,
+        "overlap": overlap,
+        "buckets": buckets,
+        "pieces": pieces,
+        "timeout_s": timeout_s,
+        "rate_mbit": rate_mbit,
+        "check_hashes": check_hashes,
+    }
+    try:
+        options = make_options(**given)
+    except ValueError as error:
+        _refuse(model, error)
+        raise
+    agreement = _agreement(model, options.timeout_s)
+    try:
+        check_model(model)
+        own = make_checked_codec(codec, codec_options)
+        _check_unused(own)
+        schedule = make_checked_schedule(topology, dist.get_world_size(model.process_group))
+        device = next(model.parameters()).device
+        made = schedule(dist.get_world_size(model.process_group))
+        supports = check_runs(own, made, device, options)
+    except Exception as error:
+        if agreement is not None:
+            agreement.refuse(str(error) or type(error).__name__)
+        raise
+    assert agreement is not None, "a model in DistributedDataParallel has a process group"
+    description = describe(model, own, made, options)
+    agreement.agree(description)
     world = ProcessWorld(
-        Fabric(lru_cache(schedule)),
+        Fabric(schedule, pieces=options.pieces),
         device,
         group=model.process_group,
         link=None if rate_mbit is None else Link(rate_mbit * 1e6 / 8),
-        in_flight=buckets,
-        timeout_s=timeout_s,
+        in_flight=options.buckets,
+        timeout_s=options.timeout_s,
     )
-    layouts = BucketLayouts(model.module, refuse)
-    synchronizer = Synchronizer(world, codec, layouts, seed=seed, overlap=overlap, check_hashes=check_hashes)
-    try:
-        model.register_comm_hook(None, synchronizer.hook)
-    except RuntimeError:  # it has a hook already
-        world.close()
-        raise
-    return synchronizer
+    layouts = BucketLayouts(model.module, supports)
+    hook = BucketHook(
+        world, own, layouts, seed=options.seed, overlap=options.overlap, check_hashes=options.check_hashes
+    )
+    _serving[id(own)] = hook
+    return Synchronizer(model, hook, agreement, description)
 
 
-def _supported(
-    codec: Codec, schedule: Topology, model: DistributedDataParallel, device: torch.device
-) -> Callable[[Layout], str | None]:
-    """The question whether a bucket can be synchronized, asked here for one of usual size."""
-    size = dist.get_world_size(model.process_group)
-    ask = partial(codec.supports, schedule(size).name, size)
-    reason = ask(Layout.flat(1 << 20, device=device))
-    if reason is not None:
-        raise ValueError(reason)
-    return ask
+_serving: weakref.WeakValueDictionary[int, BucketHook] = weakref.WeakValueDictionary()
+"""The hooks there are, by their codecs' ids."""
+
+
+def _check_unused(codec: Codec) -> None:
+    """A codec's memory is by the parameters' names: two models would mix theirs up."""
+    hook = _serving.get(id(codec))
+    if hook is not None and hook.codec is codec and not hook.world.closed:
+        raise ValueError("attach(): this codec instance serves another model; make one for each")
+
+
+def _agreement(model: Any, timeout_s: float) -> Agreement | None:
+    """The ranks that this call is made on: those of the model, or all where it tells of none."""
+    if not dist.is_initialized():
+        return None
+    wrapped = getattr(model, "_orig_mod", model)
+    group = wrapped.process_group if isinstance(wrapped, DistributedDataParallel) else dist.group.WORLD
+    assert group is not None
+    return Agreement(group, timeout_s, "attach()")
+
+
+def _refuse(model: Any, error: ValueError) -> None:
+    agreement = _agreement(model, AttachOptions.timeout_s)
+    if agreement is not None:
+        agreement.refuse(str(error))

@@ -3,13 +3,31 @@
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Callable, Sequence
 from itertools import accumulate
 
+import torch
 from torch import nn
 from torch._C._distributed_c10d import GradBucket
 
 from gradwire.codecs.interface import Layout
+
+WRAPPERS = ("_orig_mod.", "_checkpoint_wrapped_module.")
+"""What torch.compile and activation checkpointing put into the names of the parameters they wrap."""
+
+
+def parameter_names(model: nn.Module) -> dict[str, nn.Parameter]:
+    """The parameters by name, tied ones once; the names are those of the model before it was wrapped, so that
+    a codec's globs and saved state are the same with and without torch.compile."""
+    return {plain_name(name): parameter for name, parameter in model.named_parameters()}
+
+
+def plain_name(name: str) -> str:
+    """A parameter's name without what wrappers put into it."""
+    for wrapper in WRAPPERS:
+        name = name.replace(wrapper, "")
+    return name
 
 
 class BucketLayouts:
@@ -20,25 +38,26 @@ class BucketLayouts:
 
     def __init__(self, model: nn.Module, refuse: Callable[[Layout], str | None]) -> None:
         self._refuse = refuse
-        self._names = {id(parameter): name for name, parameter in model.named_parameters()}
-        self._known: dict[tuple[int, ...], Layout] = {}
+        named = parameter_names(model)
+        self._names = {id(parameter): name for name, parameter in named.items()}
+        self._shapes = {name: tuple(parameter.shape) for name, parameter in named.items()}
+        self._known: dict[tuple[tuple[str, ...], torch.dtype], Layout] = {}
 
     def of(self, bucket: GradBucket) -> Layout:
         """The bucket's layout: parameters lie one after another, in the order gradients get ready."""
-        parameters = bucket.parameters()
-        key = tuple(id(parameter) for parameter in parameters)
+        names = tuple(self._names[id(parameter)] for parameter in bucket.parameters())
+        layout = self.named(names, bucket.buffer().dtype, bucket.buffer().device)
+        assert layout.numel == bucket.buffer().numel(), "a bucket has padding that its layout does not know"
+        return layout
+
+    def named(self, names: tuple[str, ...], dtype: torch.dtype, device: torch.device) -> Layout:
+        """The layout of a bucket of the parameters `names`, in this order."""
+        key = names, dtype
         if key not in self._known:
-            buffer = bucket.buffer()
-            sizes = [parameter.numel() for parameter in parameters]
-            assert sum(sizes) == buffer.numel(), "a bucket has padding that its layout does not know"
-            layout = Layout(
-                names=tuple(self._names[i] for i in key),
-                shapes=tuple(tuple(parameter.shape) for parameter in parameters),
-                offsets=tuple([0, *accumulate(sizes)][:-1]),
-                numel=buffer.numel(),
-                dtype=buffer.dtype,
-                device=buffer.device,
-            )
+            shapes = tuple(self._shapes[name] for name in names)
+            sizes = [math.prod(shape) for shape in shapes]
+            offsets = tuple([0, *accumulate(sizes)][:-1])
+            layout = Layout(names, shapes, offsets, sum(sizes), dtype, device)
             reason = self._refuse(layout)
             if reason is not None:
                 raise ValueError(reason)

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from gradwire.codecs.interface import Codec, Layout
 from gradwire.harness.parallel.buckets import BucketLayouts
-from gradwire.harness.parallel.hook import Synchronizer
+from gradwire.harness.parallel.hook import BucketHook
 from gradwire.harness.parallel.interface import GradientError, MicroBatches, ReadPart, StepOutcome
 from gradwire.harness.parallel.passes import forward_backward, wrap
 from gradwire.harness.parallel.snapshot import Snapshot
@@ -42,7 +42,7 @@ class DataParallel:
         self._updater = Updater(model, settings)
         self._recorder = world.recorders[world.rank]
         self._computing: Any = None
-        self._synchronizer = Synchronizer(
+        self._synchronizer = BucketHook(
             world,
             codec,
             BucketLayouts(model, partial(codec.supports, topology, world.size)),

@@ -1,6 +1,7 @@
-"""The DDP communication hook: hands each bucket to the communication thread as it gets ready."""
+"""The DDP communication hook: hands each bucket to the communication threads as it gets ready."""
 
-from collections.abc import Callable, Mapping
+import threading
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
 import torch
@@ -13,11 +14,80 @@ from gradwire.harness.parallel.synchronize import MeasuredBucket, synchronizatio
 from gradwire.harness.world.process import ProcessWorld
 
 
-class Synchronizer:
-    """The state behind one model's hook.
+class SynchronizationError(RuntimeError):
+    """A bucket could not be synchronized. The text says on which rank, in which step, and why; what a
+    communication thread or a codec has raised is the `__cause__`."""
 
-    Used through `gradwire.attach` it counts steps by itself; a trainer sets `step`, asks for copies
-    with `measured`, and freezes the layout after its warm-up.
+
+class Pass:
+    """The buckets of one backward pass: how many are not synchronized yet, and the first failure."""
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._pending = 0
+        self._error: BaseException | None = None
+        self._futures: list[torch.futures.Future[Tensor]] = []
+
+    def add(self, future: torch.futures.Future[Tensor]) -> None:
+        with self._changed:
+            self._pending += 1
+            self._futures.append(future)
+
+    def settle(self, error: BaseException | None = None) -> None:
+        """A bucket is synchronized, or has failed."""
+        with self._changed:
+            self._pending -= 1
+            self._error = self._error or error
+            self._changed.notify_all()
+
+    def wait(self) -> BaseException | None:
+        """Until every bucket is synchronized or one has failed: the failure. On CUDA what was sent is then
+        under way, and the current stream waits for it."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._error is not None or not self._pending)
+            if self._error is not None:
+                return self._error
+        for future in self._futures:
+            future.wait()
+        return None
+
+
+class _Sink:
+    """Where a bucket's outcome goes: DDP's future and the pass, and where `raw` is given, the copies."""
+
+    def __init__(
+        self,
+        future: torch.futures.Future[Tensor],
+        pass_: Pass,
+        raw: Tensor | None,
+        keep: Callable[[MeasuredBucket], None],
+    ) -> None:
+        self._future, self._pass, self._raw, self._keep = future, pass_, raw, keep
+
+    def set_result(self, mean: Tensor) -> None:
+        if self._raw is not None:
+            self._keep(MeasuredBucket(self._raw, mean.clone()))
+        self._future.set_result(mean)
+        self._pass.settle()
+
+    def set_exception(self, error: BaseException) -> None:
+        self._pass.settle(error)
+        # torch's future takes an Exception only; a thread may also have been told to exit.
+        plain = error if isinstance(error, Exception) else RuntimeError(repr(error))
+        self._future.set_exception(plain)  # type: ignore[arg-type]
+
+
+def in_words(error: BaseException) -> str:
+    """An error's own words, after its type where that is not ours."""
+    words = str(error) or "no reason given"
+    return words if isinstance(error, RuntimeError) else f"{type(error).__name__}: {words}"
+
+
+class BucketHook:
+    """What one model's hook remembers between its calls.
+
+    A trainer sets `step`, asks for copies with `measured`, freezes the layout after its warm-up and calls
+    `end_step`; `Synchronizer` does so from `on_end`.
     """
 
     def __init__(
@@ -38,28 +108,52 @@ class Synchronizer:
         self.frozen: tuple[Layout, ...] | None = None
         self.on_bucket: Callable[[], None] | None = None
         """Called as each bucket gets ready."""
-        self._bucket_layouts, self._seed = layouts, seed
+        self.on_end: Callable[[], None] | None = None
+        """Called within the backward pass once all its buckets are synchronized."""
+        self.explain: Callable[[BaseException], str] = in_words
+        """The text of an error that ends a backward pass."""
+        self.delayed = False
+        """Whether the next pass is a static graph's first, after which DDP hands over all buckets at once."""
+        self.bucket_layouts, self._seed = layouts, seed
         self._overlap, self._check_hashes = overlap, check_hashes
         self._held_back: list[Callable[[], None]] = []
-        self._step_open = False
+        self.announced: list[Layout] = []
+        self._pass = Pass()
+        self.step_open = False
+        """Whether a step has been synchronized whose end the codec has not been told of."""
+
+    @property
+    def steps(self) -> int:
+        """Steps synchronized so far."""
+        return self.step + self.step_open
+
+    def restart(self, step: int) -> None:
+        """The next pass is step number `step`, whatever was before."""
+        self.step, self.step_open = step, False
+
+    def announce(self, layouts: Sequence[Layout]) -> None:
+        """The buckets of the next pass, in order, where it is a `delayed` one: then DDP calls all of them the
+        first bucket, with that one's parameters."""
+        self.announced, self.layouts = list(layouts), []
 
     def hook(self, state: object, bucket: GradBucket) -> torch.futures.Future[Tensor]:
         """DDP calls this for each bucket, in bucket order; the future holds the mean."""
-        index, layout = bucket.index(), self._bucket_layouts.of(bucket)
+        index, layout, is_last = self._identify(bucket)
         if index == 0:
             self.end_step()
-            self.layouts, self.copies = [], {}
+            self.layouts, self.copies, self._pass = [], {}, Pass()
             self._held_back.clear()  # of a backward pass that did not end
         self.layouts.append(layout)
-        if self.frozen is not None and not self._as_frozen(bucket.is_last()):
+        if self.frozen is not None and not self._as_frozen(is_last):
             raise RuntimeError(f"bucket {index} of step {self.step} differs from the one after warm-up")
         future = self._start(index, bucket.buffer(), layout)
         if self.on_bucket is not None:
             self.on_bucket()
-        if self._overlap or bucket.is_last():
+        if self._overlap or is_last:
             while self._held_back:
                 self._held_back.pop(0)()
-        self._step_open = True
+        if is_last:
+            self._end_with_backward()
         return future
 
     def end_step(self, skipped: bool = False) -> Mapping[str, float]:
@@ -68,12 +162,28 @@ class Synchronizer:
         `skipped`, the same on all ranks: the means are not used, so the codec is to take back what it has
         learned from them. Without a trainer the next step's first bucket ends the step, as one that counts.
         """
-        if not self._step_open:
+        if not self.step_open:
             return {}
-        self._step_open = False
-        logged = self.codec.skip_step(self.step) if skipped else self.codec.end_step(self.step)
+        self.step_open = False
+        end = self.codec.end_step
+        if skipped:  # codecs from outside may not know of it
+            end = getattr(self.codec, "skip_step", end)
+        logged = end(self.step)
         self.step += 1
         return logged
+
+    def _identify(self, bucket: GradBucket) -> tuple[int, Layout, bool]:
+        """A bucket's number, its layout, and whether it is the pass's last."""
+        if not self.announced:
+            return bucket.index(), self.bucket_layouts.of(bucket), bucket.is_last()
+        index, found = len(self.layouts), bucket.buffer().numel()
+        layout = self.announced[index]
+        if layout.numel != found:
+            raise RuntimeError(f"bucket {index} has {found} coordinates, not {layout.numel}")
+        is_last = index == len(self.announced) - 1
+        if is_last:
+            self.announced = []
+        return index, layout, is_last
 
     def _as_frozen(self, is_last: bool) -> bool:
         assert self.frozen is not None
@@ -88,31 +198,36 @@ class Synchronizer:
         future: torch.futures.Future[Tensor] = torch.futures.Future(devices=devices)
         round = Round(self.step, layout, world.rank, world.size, self._seed, index)
         collective = synchronization(self.codec, x, round, self._check_hashes)
-        sink: object = future
-        if self.measured:
-            sink = _CopyingFuture(future, x.clone(), index, self.copies)
+        self._pass.add(future)
+        raw = x.clone() if self.measured else None
+        sink = _Sink(future, self._pass, raw, partial(self.copies.__setitem__, index))
         in_turn = self.codec.one_at_a_time
         submit = partial(world.submit, one_at_a_time=in_turn, coordinates=layout.numel)
         self._held_back.append(lambda: submit(collective, str(layout.uid), sink))
         return future
 
+    def _end_with_backward(self) -> None:
+        """Have `_end_pass` called when the backward pass ends, before DDP takes the futures' results: of one
+        that failed it would only say that an exception is no tensor."""
+        if self.delayed:  # the backward pass has ended, and DDP takes the results next
+            self.delayed = False
+            self._end_pass()
+            return
+        try:
+            torch.autograd.Variable._execution_engine.queue_callback(self._end_pass)
+        except RuntimeError:  # no backward pass: a rank without further data, in DDP's join()
+            self._end_pass()
+
+    def _end_pass(self) -> None:
+        error = self._pass.wait()
+        if error is not None:
+            where = f"rank {self.world.rank}, step {self.step}"
+            raise SynchronizationError(f"{where}: {self.explain(error)}") from error
+        self.step_open = True
+        if self.on_end is not None:
+            self.on_end()
+
     def raise_error(self) -> None:
-        """Raise what went wrong on a communication thread: DDP itself shows only a cast error."""
+        """Raise what went wrong on a communication thread, as it was raised there."""
         if self.world.error is not None:
             raise self.world.error
-
-
-class _CopyingFuture:
-    """Keeps copies of the raw and the synchronized bucket before it fulfils the future."""
-
-    def __init__(
-        self, future: torch.futures.Future[Tensor], raw: Tensor, index: int, copies: dict[int, MeasuredBucket]
-    ) -> None:
-        self._future, self._raw, self._index, self._copies = future, raw, index, copies
-
-    def set_result(self, mean: Tensor) -> None:
-        self._copies[self._index] = MeasuredBucket(self._raw, mean.clone())
-        self._future.set_result(mean)
-
-    def set_exception(self, error: BaseException) -> None:
-        self._future.set_exception(error)  # type: ignore[arg-type]

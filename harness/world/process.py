@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
@@ -47,7 +48,8 @@ class ProcessWorld:
     """This process's rank among those of `group`, with a process group and threads of its own.
 
     `link` paces what is sent (gloo only); up to `in_flight` collectives run at once (one on NCCL,
-    which matches messages by order).
+    which matches messages by order). With `spans` it records what happened when, with `trace` every message:
+    both grow until they are taken out, so whoever asks for them drains them step by step.
     """
 
     def __init__(
@@ -59,7 +61,7 @@ class ProcessWorld:
         link: Link | None = None,
         in_flight: int = 2,
         timeout_s: float = 120.0,
-        spans: bool = True,
+        spans: bool = False,
         trace: bool = False,
     ) -> None:
         rank, self.size = dist.get_rank(group), dist.get_world_size(group)
@@ -75,6 +77,7 @@ class ProcessWorld:
         self._threads = [CommunicationThread(recorder, device, turn) for _ in range(num_threads)]
         self._numbers, self._arenas = count(), dict[str, Arena]()
         self._traces, self._logs = trace, list[TaskLog]()
+        self.closed = False
 
     @property
     def error(self) -> BaseException | None:
@@ -95,10 +98,16 @@ class ProcessWorld:
     ) -> None:
         """Start a collective on a communication thread; `future` gets its result or exception.
 
-        `future` has `set_result` and `set_exception`, as torch's and concurrent's futures do. With
-        `one_at_a_time` it begins when those submitted so before it have ended. Of the synchronization of a
-        bucket with so many `coordinates` a log is kept, if the world keeps traces.
+        `future` has `set_result` and `set_exception`, as torch's and concurrent's futures do. After the
+        first failure on any thread all that follow fail with it. With `one_at_a_time` it begins when those
+        submitted so before it have ended. Of the synchronization of a bucket with so many `coordinates` a log
+        is kept, if the world keeps traces.
         """
+        if self.closed:
+            raise RuntimeError("these ranks' connections have been closed")
+        if self.error is not None:  # the other ranks will not take part any more
+            future.set_exception(self.error)
+            return
         log = None if coordinates is None else self._log(coordinates, one_at_a_time)
         buffers = self._arenas.setdefault(arena, Arena(self.device))
         buffers.begin_round()
@@ -158,8 +167,16 @@ class ProcessWorld:
         return [row.tolist() for row in gathered[self.rank]]
 
     def close(self) -> None:
+        """End the threads and leave the group; nothing happens a second time, or where the script has
+        destroyed all process groups already."""
+        if self.closed:
+            return
+        self.closed = True
         if self._pacer is not None:  # first: what it still holds back nobody will receive
             self._pacer.close()
         for thread in self._threads:
             thread.close()
-        dist.destroy_process_group(self._group)
+        self._arenas.clear()
+        if dist.is_initialized():
+            with contextlib.suppress(ValueError):  # the group is of an earlier initialization
+                dist.destroy_process_group(self._group)

@@ -1,0 +1,98 @@
+"""DistributedDataParallel's reducer, made anew: without a communication hook, or with settled buckets.
+
+DDP has no way to take a hook back, and it settles its buckets only after the first backward pass, in the
+order in which gradients got ready. Both come with a new reducer, which DDP itself makes when it is unpickled;
+this does what its `__setstate__` does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+from gradwire.harness.parallel.buckets import parameter_names
+
+Buckets = tuple[tuple[str, ...], ...]
+"""The parameters' names, bucket by bucket, in the order of a backward pass."""
+
+
+def renew(model: DistributedDataParallel) -> None:
+    """A reducer as of a model that was wrapped just now: no hook, buckets not settled. Nothing is sent."""
+    _renew(model, *_parameters(model))
+
+
+def renew_settled(model: DistributedDataParallel, buckets: Buckets) -> None:
+    """A reducer without a hook whose buckets are `buckets`, and stay so. To be called on all ranks: rank 0's
+    buckets are sent to all of them. Raises ValueError if the model's are others."""
+    parameters, sparse = _parameters(model)
+    if settles(model):
+        named = parameter_names(model.module)
+        is_sparse = {id(parameter): flag for parameter, flag in zip(parameters, sparse, strict=True)}
+        wanted = {name for bucket in buckets for name in bucket}
+        have = {name for name, parameter in named.items() if id(parameter) in is_sparse}
+        if wanted != have:
+            odd = ", ".join(sorted(wanted ^ have)[:3])
+            raise ValueError(f"the state is another model's: only one of them trains {odd}")
+        # It cuts buckets along the parameters in the order of their gradients, here as it is known.
+        parameters = [named[name] for bucket in buckets for name in bucket]
+        _renew(model, parameters, [is_sparse[id(parameter)] for parameter in parameters])
+        model.reducer._push_all_rebuilt_params()
+        settle(model)
+    else:
+        _renew(model, parameters, sparse)
+    found = current_buckets(model)
+    if found != buckets:
+        raise ValueError(
+            f"the state was saved with buckets of {_sizes(buckets)} parameters, here they have "
+            f"{_sizes(found)}; wrap the model with the bucket_cap_mb it was saved with"
+        )
+
+
+def settles(model: DistributedDataParallel) -> bool:
+    """Whether DDP makes its buckets anew after it has seen in which order gradients get ready."""
+    return model.static_graph or not model.find_unused_parameters
+
+
+def settle(model: DistributedDataParallel) -> bool:
+    """Do now what DDP would do at the start of the next forward pass: settle the buckets if it can.
+
+    Whether it did; then rank 0's buckets were sent to all ranks.
+    """
+    rebuilt = bool(model.reducer._rebuild_buckets())
+    model._has_rebuilt_buckets = model._has_rebuilt_buckets or rebuilt
+    return rebuilt
+
+
+def current_buckets(model: DistributedDataParallel) -> Buckets:
+    """The reducer's buckets; takes the memory of one gradient for the time being."""
+    names = {id(parameter): name for name, parameter in parameter_names(model.module).items()}
+    return tuple(
+        tuple(names[id(parameter)] for parameter in bucket.parameters())
+        for bucket in model.reducer._get_zeros_like_grad_buckets()
+    )
+
+
+def _parameters(model: Any) -> tuple[list[nn.Parameter], list[bool]]:
+    """What DDP synchronizes, in the order of the model, and whether the gradients are sparse."""
+    found: tuple[list[nn.Parameter], list[bool]] = model._build_params_for_reducer()
+    return found
+
+
+def _renew(model: Any, parameters: Sequence[nn.Parameter], sparse: Sequence[bool]) -> None:
+    names = model._build_debug_param_to_name_mapping(parameters)
+    model._remove_autograd_hooks()
+    model._comm_hooks.clear()
+    model._ddp_init_helper(parameters, sparse, names, model.static_graph)
+    model._has_rebuilt_buckets = False
+    if model.static_graph:
+        model._static_graph_delay_allreduce_enqueued = False
+        model.reducer._set_static_graph()
+        model.logger._set_static_graph()
+
+
+def _sizes(buckets: Buckets) -> str:
+    sizes = [str(len(bucket)) for bucket in buckets]
+    return ", ".join(sizes if len(sizes) <= 6 else [*sizes[:5], f"… ({len(sizes)} buckets)"])

@@ -1,0 +1,238 @@
+"""What `attach` gives back: the synchronization of one model, from there to `detach`."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Mapping
+from types import TracebackType
+
+import torch
+from torch import Tensor
+from torch.nn.parallel import DistributedDataParallel
+
+from gradwire.codecs.exclude import Exclude
+from gradwire.codecs.interface import Codec, Layout
+from gradwire.harness.parallel import reducer
+from gradwire.harness.parallel.agreement import Agreement, Statement
+from gradwire.harness.parallel.buckets import parameter_names
+from gradwire.harness.parallel.hook import BucketHook, in_words
+from gradwire.harness.parallel.reducer import Buckets
+from gradwire.harness.parallel.saved import SavedState
+from gradwire.harness.parallel.synchronize import gradient_error
+from gradwire.harness.transport.process import PeerError
+from gradwire.harness.world.process import ProcessWorld
+
+
+class Synchronizer:
+    """A model's gradients go through a codec until `detach()`. What `gradwire.attach` returns.
+
+        with gradwire.attach(model, codec="dynamiq", bits=4) as synchronizer:
+            train(model)
+            print(synchronizer.bytes_sent)
+
+    Made by `attach` alone. `state_dict`, `load_state_dict` and `measure_vnmse` are to be called on all ranks.
+    """
+
+    codec: Codec
+    """The codec, with the options it was given."""
+    world: ProcessWorld
+    """The connections to the other ranks."""
+
+    def __init__(
+        self,
+        model: DistributedDataParallel,
+        hook: BucketHook,
+        agreement: Agreement,
+        description: Statement,
+    ) -> None:
+        self.codec, self.world = hook.codec, hook.world
+        self._model = weakref.ref(model)  # which the model's own reducer leads to: no circle through C++
+        self._hook, self._agreement, self._description = hook, agreement, description
+        self._last: Buckets | None = None
+        self._seen: list[Layout] = []
+        self._vnmse: float | None = None
+        hook.on_end, hook.explain = self._pass_ended, self._explain
+        self._register(model)
+
+    def _register(self, model: DistributedDataParallel) -> None:
+        self._hook.delayed = model.static_graph and not model._has_rebuilt_buckets
+        model.register_comm_hook(None, self._hook.hook)
+
+    @property
+    def attached(self) -> bool:
+        """Whether gradients still go through the codec."""
+        return not self.world.closed
+
+    @property
+    def step(self) -> int:
+        """Backward passes synchronized so far, those before a saved state included. It is part of the key of
+        all randomness."""
+        return self._hook.steps
+
+    @property
+    def bytes_sent(self) -> int:
+        """Bytes this rank has sent for synchronization since it was attached, by its own count."""
+        return self.world.traffic[self.world.rank].total
+
+    @property
+    def vnmse(self) -> float | None:
+        """The error of the latest step that was measured: ‖mean − result‖² / ‖mean‖² over all coordinates.
+        None before the first one, and for gradients that are zero or not finite."""
+        return self._vnmse
+
+    def measure_vnmse(self) -> None:
+        """Measure the next synchronized step: `vnmse` holds its error once its backward pass is over.
+
+        To be called on all ranks, which is seen to. Costs that step the memory of two more gradients and an
+        all-reduce in float64, whose bytes are not counted.
+        """
+        self._attached_model()
+        self._agreement.agree({"step": str(self.step)}, "measure_vnmse()")
+        self._hook.measured = True
+
+    def skip_step(self) -> None:
+        """The gradients of the backward pass before are not used: a codec that remembers takes back what it
+        has learned from them. To be called alike on all ranks, before the next one and before `state_dict()`.
+
+        Raises RuntimeError where there is no such pass.
+        """
+        if not self._hook.step_open:
+            raise RuntimeError("skip_step(): no backward pass was synchronized since the last step ended")
+        self._hook.end_step(skipped=True)
+
+    def state_dict(self) -> dict[str, Tensor]:
+        """All that this rank needs to go on as if nothing had happened: CPU tensors for `torch.save` or
+        safetensors, keyed by strings.
+
+        To be called between two steps, on every rank: each has a state of its own. Holds what the codec
+        remembers, the step, and DDP's buckets. Raises RuntimeError after the first step of a static graph,
+        whose buckets are settled by the second.
+        """
+        model = self._attached_model()
+        self._hook.end_step()
+        last, seen = self._last_buckets(), bool(self._hook.layouts)
+        settled = reducer.settle(model)
+        if model.static_graph and seen and not model._has_rebuilt_buckets:
+            raise RuntimeError(
+                "state_dict(): with static_graph=True the second step settles the buckets; save after it"
+            )
+        upcoming = last
+        if settled or not seen:
+            upcoming = reducer.current_buckets(model) if model._has_rebuilt_buckets else None
+        own = self.codec.state_dict()
+        return SavedState(self.step, self._description, upcoming, last, own).pack(self.world.rank)
+
+    def load_state_dict(self, state: Mapping[str, Tensor], *, strict: bool = True) -> None:
+        """Go on from what `state_dict` gave on this rank, here or in another process.
+
+        To be called on all ranks, after `attach` and before the next backward pass; the model's and the
+        optimizer's own states are loaded by the script. DDP's buckets become those of the saved run at once,
+        no warm-up is needed. With `strict` the settings that change results have to be those it was saved
+        with.
+
+        Raises ValueError on every rank, naming the rank and the difference, for another model's, rank's or
+        codec's state, and nothing has changed; TimeoutError naming ranks that do not call it.
+        """
+        model = self._attached_model()
+        before = {key: value.clone() for key, value in self.codec.state_dict().items()}
+        try:
+            saved = SavedState.unpack(state, self.world.rank, self._description, strict)
+            self.codec.load_state_dict(saved.codec)
+        except (ValueError, KeyError, RuntimeError) as error:
+            self.codec.load_state_dict(before)
+            self._agreement.refuse(str(error))
+            raise ValueError(f"load_state_dict(): {error}") from error
+        try:
+            self._agreement.agree(saved.common(), "load_state_dict()")
+            self._take_buckets(model, saved)
+        except (ValueError, TimeoutError):
+            self.codec.load_state_dict(before)
+            raise
+        self._hook.restart(saved.step)
+
+    def _take_buckets(self, model: DistributedDataParallel, saved: SavedState) -> None:
+        try:
+            if saved.upcoming is None:
+                reducer.renew(model)
+            else:
+                reducer.renew_settled(model, saved.upcoming)
+        finally:
+            self._hook.layouts = []
+            self._register(model)
+        if saved.upcoming is not None and model.static_graph:
+            self._hook.delayed = True
+            self._hook.announce(self._layouts(model, saved.upcoming))
+        self._last = saved.last
+        if isinstance(self.codec, Exclude) and saved.last is not None:
+            self.codec.continue_after(self._layouts(model, saved.last))
+
+    def _layouts(self, model: DistributedDataParallel, buckets: Buckets) -> list[Layout]:
+        parameters = parameter_names(model.module)
+        first = [parameters[bucket[0]] for bucket in buckets]
+        return [
+            self._hook.bucket_layouts.named(bucket, parameter.dtype, parameter.device)
+            for bucket, parameter in zip(buckets, first, strict=True)
+        ]
+
+    def _last_buckets(self) -> Buckets | None:
+        """The buckets of the latest synchronized pass, here or before a state that was loaded."""
+        if self._hook.layouts:
+            return tuple(layout.names for layout in self._hook.layouts)
+        return self._last
+
+    def detach(self) -> None:
+        """Give the model back as DistributedDataParallel makes it: without a hook, its buckets to be settled
+        by the next backward pass. Ends the threads; nothing happens a second time.
+
+        Waits for collectives that are under way, at most `timeout_s`.
+        """
+        if self.world.closed:
+            return
+        self.world.close()
+        model = self._model()
+        if model is not None and torch.distributed.is_initialized():
+            reducer.renew(model)
+
+    close = detach
+
+    def __enter__(self) -> Synchronizer:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.detach()
+
+    def raise_error(self) -> None:
+        """Raise what ended the synchronization as it was raised on a communication thread, if anything did:
+        the cause of what `backward()` has raised."""
+        self._hook.raise_error()
+
+    def _attached_model(self) -> DistributedDataParallel:
+        model = self._model()
+        if model is None or self.world.closed:
+            raise RuntimeError(
+                "the synchronizer has been detached from its model; call gradwire.attach() again"
+            )
+        return model
+
+    def _pass_ended(self) -> None:
+        hook = self._hook
+        if hook.measured:
+            hook.measured = False
+            copies = [hook.copies[index] for index in sorted(hook.copies)]
+            self._vnmse = gradient_error(self.world, {self.world.rank: copies}).vnmse
+            hook.copies.clear()
+        if self._seen != hook.layouts:  # DDP has settled its buckets: nobody asks for the old ones' buffers
+            self._seen = list(hook.layouts)
+            self.world.forget_buffers()
+
+    def _explain(self, error: BaseException) -> str:
+        """The error's own words, and if a rank was lost, what that one said."""
+        own = in_words(error)
+        if not isinstance(error, PeerError):
+            self._agreement.fail(own)
+            return own
+        others = self._agreement.failures()
+        said = "; ".join(f"rank {rank} had failed: {words}" for rank, words in sorted(others.items()))
+        return f"{own} ({said})" if said else own
