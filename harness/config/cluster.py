@@ -25,6 +25,11 @@ def resolve_cluster(config: DictConfig) -> None:
     """
     check_network(config)
     cluster = config.cluster
+    if cluster.restarts and cluster.name == "local" and "RANK" in os.environ:
+        raise ConfigError(
+            f"cluster.restarts={cluster.restarts} has no effect under torchrun, which starts the ranks; use "
+            f"torchrun --max-restarts {cluster.restarts}"
+        )
     gpus = torch.cuda.device_count()
     if cluster.device == "auto":
         cluster.device = "cuda" if _gpus_serve(config, gpus) else "cpu"

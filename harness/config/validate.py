@@ -184,6 +184,11 @@ def _check_common(config: DictConfig) -> None:
         _check_seed(config.seed)
     if "resume" in config:
         _check_resume(config.resume)
+    if "cluster" in config and config.cluster.restarts and config.task.name != "train":
+        raise ConfigError(
+            f"cluster.restarts={config.cluster.restarts} has no effect on task={config.task.name}, which "
+            "keeps no checkpoints; leave it out"
+        )
     if "codec" in config:
         refused_as_config_error(make_codec, **_plain(config.codec))
         # Its schema is made from the codec's class and the common options, and no worker could import it.

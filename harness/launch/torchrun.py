@@ -35,6 +35,11 @@ def under_torchrun() -> bool:
     return "RANK" in os.environ and "WORLD_SIZE" in os.environ
 
 
+def restarted_by_torchrun() -> bool:
+    """Whether `torchrun --max-restarts` has started the ranks once more, after one of them failed."""
+    return under_torchrun() and int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")) > 0
+
+
 def run_torchrun_rank(config: DictConfig, directory: Path) -> None:
     """Train as the rank torchrun made us, unless the run is done; rank 0's `directory` is everybody's.
 

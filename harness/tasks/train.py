@@ -24,8 +24,11 @@ def run(config: DictConfig, directory: Path) -> int:
     The last line printed is `run: <directory>`.
     """
     from gradwire.harness.launch.launch import clean_finished, run_here
-    from gradwire.harness.launch.torchrun import run_torchrun_rank, under_torchrun
+    from gradwire.harness.launch.restarts import continued
+    from gradwire.harness.launch.torchrun import restarted_by_torchrun, run_torchrun_rank, under_torchrun
 
+    if restarted_by_torchrun():
+        config = continued(config)
     visible = not under_torchrun() or os.environ["RANK"] == "0"
     check_directory(config, directory)
     finished = is_finished(config, directory)  # of rank 0's directory, which counts, rank 0 alone knows

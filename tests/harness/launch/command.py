@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
-import re
 import subprocess
 import sys
 import time
 from pathlib import Path
+from uuid import uuid4
+from weakref import WeakKeyDictionary
 
 from tiny import TINY_MODEL
 
@@ -19,10 +21,15 @@ TINY = (*TINY_MODEL, "train.steps=2", "train.log_every=1", "eval.max_sequences=4
 ENDLESS = (*TINY, "train.steps=1000000", "eval.every=1000000")
 
 
+MARK = "GRADWIRE_TEST_COMMAND"
+_marks: WeakKeyDictionary[subprocess.Popen[str], str] = WeakKeyDictionary()
+
+
 def started(cwd: Path, *arguments: str, **environment: str) -> subprocess.Popen[str]:
     """`python <arguments>` in a session of its own."""
     inherited = {key: value for key, value in os.environ.items() if key not in ("RANK", "WORLD_SIZE")}
-    return subprocess.Popen(
+    environment[MARK] = uuid4().hex
+    process = subprocess.Popen(
         [sys.executable, *arguments],
         cwd=cwd,
         env=inherited | environment,
@@ -31,6 +38,8 @@ def started(cwd: Path, *arguments: str, **environment: str) -> subprocess.Popen[
         text=True,
         start_new_session=True,
     )
+    _marks[process] = environment[MARK]
+    return process
 
 
 def finished(process: subprocess.Popen[str], timeout_s: float = 240) -> subprocess.CompletedProcess[str]:
@@ -61,29 +70,42 @@ def errors(printed: str) -> list[str]:
 
 
 def descendants(process: subprocess.Popen[str]) -> list[int]:
-    """The processes of the session of `process`, itself left out, in the order in which they were started.
+    """What the command `process` has started and still runs, in the order in which it was started.
 
-    A session is inherited. Ids say less: they begin again when all have been used.
+    A session and an environment are inherited; torchrun's ranks have sessions of their own. Ids say less:
+    they begin again when all have been used.
     """
-    found = []
+    found, mark = [], f"{MARK}={_marks[process]}".encode()
     for stat in Path("/proc").glob("[0-9]*/stat"):
         try:
             fields = stat.read_text().rpartition(")")[2].split()
-        except (FileNotFoundError, ProcessLookupError):
+            marked = mark in stat.with_name("environ").read_bytes().split(b"\0")
+        except (FileNotFoundError, ProcessLookupError, PermissionError):
             continue
         pid, session, started_at = int(stat.parent.name), int(fields[3]), int(fields[19])
-        if session == process.pid and fields[0] not in "ZX" and pid != process.pid:
+        if (marked or session == process.pid) and fields[0] not in "ZX" and pid != process.pid:
             found.append((started_at, pid))
     return [pid for _, pid in sorted(found)]
 
 
 def workers_of(process: subprocess.Popen[str]) -> list[int]:
     """The ids of a running command's workers, in rank order."""
-    return [
-        pid
-        for pid in descendants(process)
-        if re.search("multiprocessing.spawn", Path(f"/proc/{pid}/cmdline").read_text())
-    ]
+    return _running(process, "multiprocessing.spawn")
+
+
+def ranks_of_torchrun(process: subprocess.Popen[str]) -> list[int]:
+    """The ids of the ranks that a running torchrun has started, in rank order."""
+    return _running(process, RUN)
+
+
+def _running(process: subprocess.Popen[str], command: str) -> list[int]:
+    """The ids of those descendants whose command line has `command` in it."""
+    found = []
+    for pid in descendants(process):
+        with contextlib.suppress(OSError):  # just ended
+            if command in Path(f"/proc/{pid}/cmdline").read_text():
+                found.append(pid)
+    return found
 
 
 def assert_alone(process: subprocess.Popen[str]) -> None:

@@ -27,7 +27,10 @@ def test_a_stopped_worker_ends_the_run(here: Path) -> None:
     assert ended.returncode == 1
     (line,) = errors(ended.stderr)
     assert line.startswith("error: rank 1 hung: no answer within cluster.timeout_s")
+    assert "rank 1 is stopped (state T)" in line
     assert (here / "stopped" / "FAILED").read_text().startswith("rank 1 hung")
+    tracebacks = (here / "stopped" / "tracebacks.txt").read_text()
+    assert "rank1, which was still running\nno stacks: stopped (state T)" in tracebacks
 
 
 def test_control_c_ends_a_run_at_once(here: Path) -> None:

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import signal
@@ -21,9 +22,9 @@ from command import (
     TORCHRUN,
     assert_alone,
     call,
-    descendants,
     errors,
     finished,
+    ranks_of_torchrun,
     started,
     wait_for_steps,
     workers_of,
@@ -93,15 +94,26 @@ def test_killed_then_asked_to_stop_then_left_alone(here: Path, undisturbed: dict
     assert f"error: {(directory / 'FAILED').read_text()}" == f"{line}\n"
     assert "continuing after step " in ended.stdout
 
-    ended = call(here, *command)
+    run = started(here, *command, "cluster.restarts=2")
+    until(rng.randint(36, 45), run, directory)
+    os.kill(workers_of(run)[0], signal.SIGKILL)
+    ended = finished(run)
     assert ended.returncode == 0, ended.stderr
+    assert_alone(run)
+    assert "restart 1 of 2: rank 0 was killed by SIGKILL (out of memory?), after step " in ended.stdout
+    assert ended.stdout.count("continuing after step ") == 2
+    assert len(json.loads((directory / "run.json").read_text())["attempts"]) == 4
     assert outcome(directory) == undisturbed
     assert not left_behind(directory)
     assert not (directory / "checkpoints").exists()
+    assert not (directory / "tracebacks.txt").exists()
 
 
 def test_the_launcher_itself_killed(here: Path, undisturbed: dict[str, Any]) -> None:
-    """Then nobody can clean up, and the next attempt does: here after damage to the newest checkpoint."""
+    """Then nobody can clean up, and the next attempt does: here after damage to the newest checkpoint.
+
+    A virtual cluster that is to be restarted lives in a process of its own, which is killed, too.
+    """
     command, directory = (RUN, *COMMAND, "cluster=virtual", "hydra.run.dir=virtual"), here / "virtual"
     run = started(here, *command)
     until(random.randint(15, 30), run, directory)
@@ -109,9 +121,14 @@ def test_the_launcher_itself_killed(here: Path, undisturbed: dict[str, Any]) -> 
     finished(run)
     newest = max((directory / "checkpoints").glob("step-*"))
     (newest / "optimizer.safetensors").write_bytes(b"")
-    ended = call(here, *command)
+    run = started(here, *command, "cluster.restarts=1")
+    until(40, run, directory)
+    os.kill(workers_of(run)[0], signal.SIGKILL)
+    ended = finished(run)
     assert ended.returncode == 0, ended.stderr
+    assert_alone(run)
     assert f"virtual/checkpoints/{newest.name}: optimizer.safetensors differs" in ended.stdout
+    assert "restart 1 of 1: the virtual cluster was killed by SIGKILL" in ended.stdout
     assert outcome(directory) == undisturbed
     assert not left_behind(directory)
 
@@ -119,12 +136,14 @@ def test_the_launcher_itself_killed(here: Path, undisturbed: dict[str, Any]) -> 
 def test_a_preempted_torchrun_goes_on(here: Path, undisturbed: dict[str, Any]) -> None:
     """torchrun passes SIGTERM on to the ranks and waits for them; a scheduler has told them before.
 
-    The last time rank 0 sees that its directory is done, which rank 1 cannot know. Rank 0 alone prints.
+    Then a rank is killed, and torchrun starts both anew. The last time rank 0 sees that its directory is
+    done, which rank 1 cannot know. Rank 0 alone prints.
     """
-    command, directory = (*TORCHRUN, RUN, *COMMAND, "hydra.run.dir=torchrun"), here / "torchrun"
+    arguments, directory = (RUN, *COMMAND, "hydra.run.dir=torchrun"), here / "torchrun"
+    command = (*TORCHRUN, "--max-restarts", "1", *arguments)
     run = started(here, *command)
     until(10, run, directory)
-    for rank in descendants(run):
+    for rank in ranks_of_torchrun(run):
         os.kill(rank, signal.SIGTERM)
     run.send_signal(signal.SIGTERM)
     ended = finished(run)
@@ -132,8 +151,14 @@ def test_a_preempted_torchrun_goes_on(here: Path, undisturbed: dict[str, Any]) -
     assert ended.returncode != 0
     assert "stopped by SIGTERM, saved in " in (directory / "FAILED").read_text()
     for already_finished in (0, 1):
-        ended = call(here, *command)
+        run = started(here, *command)
+        if not already_finished:
+            until(40, run, directory)
+            os.kill(ranks_of_torchrun(run)[1], signal.SIGKILL)
+        ended = finished(run)
         assert ended.returncode == 0, ended.stderr
+        assert_alone(run)
+        assert ended.stdout.count("continuing after step ") == 2 * (not already_finished)
         lines = ended.stdout.splitlines()
         assert lines[-1] == "run: torchrun"
         assert sum(line.startswith("run: ") for line in lines) == 1
