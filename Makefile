@@ -1,7 +1,7 @@
 # make demo: set up and run the main job.  make test: set up and run the tests.
 # make gate: nvcc's code for the hot kernels against the figures on record, minutes where nvcc is.
 # make sanitize: the kernels' tests under sanitizers.  make wheel: build a wheel and try it.
-# make faults: kill runs at 24 random moments and compare what they end with, about 10 minutes.
+# make faults: send 50 signals to runs at random moments and compare what they end with, some 20 minutes.
 PYTHON ?= python3
 VENV := .venv
 # Bytecode is written even where the environment says otherwise: hundreds of processes import the same files.
@@ -91,7 +91,7 @@ wheel: $(PACKAGES)
 	$(VENV)/bin/python tests/kernels/wheel_contents.py build/wheels
 
 faults: $(INSTALLED)
-	$(RUN) tests/harness/launch/faults.py --points 24
+	$(RUN) tests/harness/launch/faults.py --points 50
 
 # On a machine with a GPU whose Python ($(PYTHON)) has torch and the other packages; needs no network, but nvcc.
 # What it measures is left in $(GPU_RESULTS), with device, driver and date, to be committed.
