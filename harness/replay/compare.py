@@ -73,8 +73,9 @@ class ReplayComparison:
 
 
 NOTES = (
-    "vNMSE: mean over the seeds and their standard deviation. Above the yardstick: 10 log10 of the vNMSE "
-    "over what reverse water-filling over the super-groups' variances allows at the same wire bits.",
+    "vNMSE: mean over the seeds and their standard deviation. Above bound: 10 log10 of the vNMSE over the "
+    "rate–distortion bound, which reverse water-filling over the super-groups' variances allows at the same "
+    "wire bits.",
     "Wire bits are those of an encoded gradient: a ring or a butterfly of n sends 2(n - 1) of them in all, a "
     "broadcast n(n - 1). Sent: megabytes of the rank that sends most; compare topologies by these.",
     "Codec: nanoseconds per coordinate of one synchronization on the busiest rank, all ranks in one process.",
@@ -156,7 +157,7 @@ def _side_by_side(replays: Sequence[Replayed], subjects: Sequence[str]) -> list[
 
 
 def _figures(replays: Sequence[Replayed], subject: str) -> Table:
-    figures = ["vNMSE", "±", "dB above yardstick", "wire bits", "metadata bits", "sent MB", "codec ns"]
+    figures = ["vNMSE", "±", "dB above bound", "wire bits", "metadata bits", "sent MB", "codec ns"]
     return Table(subject, ["codec", *figures], [_row(replay) for replay in replays])
 
 

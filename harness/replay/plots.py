@@ -1,4 +1,4 @@
-"""Plots of replays: error against wire bits with the yardstick, and errors super-group by super-group."""
+"""Plots of replays: error against wire bits beside the rate–distortion bound, and errors of super-groups."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from gradwire.harness.replay.summary import ReplaySummary
 from gradwire.harness.report.figures import Plot, write_plots
-from gradwire.harness.report.style import Form, LineStyle, line_styles
+from gradwire.harness.report.style import Form, line_styles
 from gradwire.harness.report.views import log_axis
 
 if TYPE_CHECKING:
@@ -22,6 +22,12 @@ Curves = Mapping[str, list[float]]
 
 SMALLEST_SHOWN = 1e-9
 """Relative errors below are drawn there: a logarithmic axis has no zero."""
+
+BELOW = 30.0
+"""How far below the smallest error the rate–distortion bound is shown."""
+
+MARKERS = 5
+"""Markers along the curve of a codec's errors."""
 
 
 def plot_replay(summary: ReplaySummary, codec: str, folder: Path) -> list[Path]:
@@ -40,7 +46,7 @@ def plot_comparison(comparison: ReplayComparison, folder: Path) -> list[Path]:
         plots.append(frontier_plot(f"frontier{suffix}", subject, replays))
         curves = {replay.codec: replay.summary.super_group_errors for replay in replays}
         plots.append(errors_plot(f"super-groups{suffix}", subject, curves))
-    return write_plots([plot for plot in plots if plot is not None], folder)
+    return write_plots([plot for plot in plots if plot is not None], folder, pdf=True)
 
 
 def slug(text: str) -> str:
@@ -49,7 +55,7 @@ def slug(text: str) -> str:
 
 
 def frontier_plot(name: str, title: str, replays: Sequence[Replayed]) -> Plot | None:
-    """vNMSE against wire bits, a line for each codec over its bits, and the yardstick below."""
+    """vNMSE against wire bits, a line for each codec over its bits, and the rate–distortion bound below."""
     series: dict[str, list[tuple[float, float]]] = {}
     for replay in replays:
         bits, error = replay.summary.wire_bits_per_coordinate, replay.summary.vnmse_mean
@@ -58,25 +64,28 @@ def frontier_plot(name: str, title: str, replays: Sequence[Replayed]) -> Plot | 
     if not series:
         return None
     styles = dict(zip(series, line_styles(list(series)), strict=True))
-    yardstick = replays[0].summary.yardstick_curve
+    bound = replays[0].summary.yardstick_curve
+    known, errors = zip(*(point for points in series.values() for point in points), strict=True)
+    shown = [
+        (float(bits), value)
+        for bits, value in enumerate(bound)
+        if value > 0 and min(known) - 1.5 <= bits <= max(known) + 1
+    ]
 
     def draw(panels: Sequence[Axes], form: Form) -> None:
         (axes,) = panels
+        axes.set_yscale("log")
         for family, points in series.items():
-            _line(axes, form, styles[family], sorted(points), family)
-        known = [bits for points in series.values() for bits, _ in points]
-        shown = [
-            (float(bits), value)
-            for bits, value in enumerate(yardstick)
-            if value > 0 and min(known) - 1.5 <= bits <= max(known) + 1
-        ]
+            axes.plot(*zip(*sorted(points), strict=True), **styles[family].drawn(form), label=family)
         if shown:
-            axes.plot(*zip(*shown, strict=True), color=form.colors["grey"], label="yardstick")
+            axes.plot(*zip(*shown, strict=True), color=form.colors["grey"], label="rate–distortion bound")
+            # Far below every codec the bound would squeeze them all into the upper half.
+            axes.set_ylim(bottom=max(min(value for _, value in shown), min(errors) / BELOW))
         axes.set_xlabel("wire bits per coordinate")
         axes.set_ylabel("vNMSE")
         log_axis(axes)
 
-    return Plot(name, title, draw, (2.8,))
+    return Plot(name, title, draw, (3.2,))
 
 
 def errors_plot(name: str, title: str, curves: Curves) -> Plot | None:
@@ -90,18 +99,11 @@ def errors_plot(name: str, title: str, curves: Curves) -> Plot | None:
         (axes,) = panels
         for label, values in shown.items():
             share = [index / (len(values) - 1) for index in range(len(values))]
-            style = styles[label]
             limited = [max(value, SMALLEST_SHOWN) for value in values]
-            axes.plot(limited, share, color=form.colors[style.hue], ls=style.line, label=label)
+            look = styles[label].drawn(form) | {"markevery": styles[label].markers(len(limited) // MARKERS)}
+            axes.plot(limited, share, **look, label=label)
         axes.set_xscale("log")
         axes.set_xlabel("squared error / energy of the super-group")
         axes.set_ylabel("share of super-groups")
 
     return Plot(name, title, draw, (2.4,))
-
-
-def _line(
-    axes: Axes, form: Form, style: LineStyle, points: Sequence[tuple[float, float]], label: str
-) -> None:
-    look = {"color": form.colors[style.hue], "ls": style.line, "marker": style.marker}
-    axes.plot(*zip(*points, strict=True), label=label, **look)

@@ -56,8 +56,10 @@ def bandwidth_of(run: Run, heading: str, first: int, steps: Sequence[StepTrace])
             look: dict[str, Any] = {"facecolor": form.colors["sky"], "alpha": 0.3, "lw": 0}
             axes.axvspan(seconds * start, seconds * end, **look, label=label)
             label = "_"
+        label = "next step"
         for start in sent.starts[1:]:
-            axes.axvline(seconds * start, color=form.colors["grey"], lw=0.7)
+            axes.axvline(seconds * start, color=form.colors["grey"], lw=0.7, label=label)
+            label = "_"
         mean = [rate * value for value in sent.mean]
         look = {"facecolor": form.colors["orange"], "edgecolor": form.ground, "lw": 0.0, "hatch": ""}
         axes.stairs(mean, edges, fill=True, **look, label=f"mean of {len(steps[0])} ranks")

@@ -25,20 +25,22 @@ MAX_MARKERS = 12
 
 
 class Point(NamedTuple):
-    """One point of a curve over the seeds; `low` and `high` are their range."""
+    """One point of a curve over the seeds; `low` and `high` are their range, `seeds` their own points."""
 
     x: float
     middle: float
     low: float
     high: float
+    seeds: tuple[tuple[float, float], ...]
 
 
 def metric_plots(groups: Sequence[Group], styles: Styles, suffix: str) -> list[Plot]:
-    """The metric against the training clock: the whole run, and its end with the targets."""
+    """The metric against the training clock, in all and near the end with the targets, and against steps."""
     groups = [group for group in groups if group.median_curve(group.done_metric)]
     if not groups:
         return []
     curves = [metric_curve(group, 2 * highest_shown(groups)) for group in groups]
+    by_step = [metric_curve(group, 2 * highest_shown(groups), by_step=True) for group in groups]
 
     def draw_whole(panels: Sequence[Axes], form: Form) -> None:
         _draw_metric(panels[0], groups, curves, styles, form)
@@ -48,25 +50,36 @@ def metric_plots(groups: Sequence[Group], styles: Styles, suffix: str) -> list[P
         _draw_metric(panels[0], groups, curves, styles, form)
         zoom_view(panels[0], groups, form)
 
-    heading = title(groups, "median and range")
-    return [Plot(f"metric{suffix}", heading, draw_whole), Plot(f"metric-end{suffix}", heading, draw_end)]
+    def draw_steps(panels: Sequence[Axes], form: Form) -> None:
+        _draw_metric(panels[0], groups, by_step, styles, form)
+        limit_view(panels[0], groups)
+        step_axis(panels[0])
+
+    once = all(len(curve) == 1 for curve in curves)
+    heading = title(groups, "median, range and each seed" if once else "median and range")
+    named = {"metric": draw_whole, "metric-end": draw_end, "metric-steps": draw_steps}
+    return [Plot(f"{name}{suffix}", heading, draw) for name, draw in named.items()]
 
 
-def metric_curve(group: Group, far: float) -> list[Point]:
-    """Median and range at the steps all seeds evaluated.
+def metric_curve(group: Group, far: float, *, by_step: bool = False) -> list[Point]:
+    """Median and range at the steps all seeds evaluated, against the clock or `by_step`.
 
     `far` is past the view: how far up the range of a seed that diverged goes where less is better.
     """
     worst, most = (far, far) if group.mode == "min" else (0.0, math.inf)
-    by_step: dict[int, list[float]] = {}
+    seeds: dict[int, list[tuple[float, float]]] = {}
     for run in group.runs:
         for point in run.curve(group.done_metric):
             value = point.metric if math.isfinite(point.metric) else worst
-            by_step.setdefault(point.step, []).append(min(value, most))
-    return [
-        Point(point.train_time_s, point.metric, min(by_step[point.step]), max(by_step[point.step]))
-        for point in group.median_curve(group.done_metric)
-    ]
+            x = point.step if by_step else point.train_time_s
+            seeds.setdefault(point.step, []).append((x, min(value, most)))
+    curve = []
+    for point in group.median_curve(group.done_metric):
+        own = tuple(seeds[point.step])
+        values = [value for _, value in own]
+        x = point.step if by_step else point.train_time_s
+        curve.append(Point(x, point.metric, min(values), max(values), own))
+    return curve
 
 
 def vnmse_plot(groups: Sequence[Group], styles: Styles) -> Plot:
@@ -93,7 +106,10 @@ def vnmse_points(group: Group) -> list[Point]:
         for step, error in vnmse_curve(run):
             if error > 0:
                 by_step.setdefault(step, []).append(error)
-    return [Point(step, median(errors), min(errors), max(errors)) for step, errors in sorted(by_step.items())]
+    return [
+        Point(step, median(errors), min(errors), max(errors), tuple((step, error) for error in errors))
+        for step, errors in sorted(by_step.items())
+    ]
 
 
 def vnmse_curve(run: Run) -> list[tuple[float, float]]:
@@ -125,18 +141,21 @@ def _draw_metric(
 
 
 def _draw(axes: Axes, curve: Sequence[Point], style: LineStyle, form: Form, label: str) -> None:
-    """A line through the medians, and a band for the seeds' range."""
+    """A line through the medians and a band for the seeds' range; a single point is shown with its seeds."""
     color = form.colors[style.hue]
     x = [point.x for point in curve]
     if any(point.low < point.high for point in curve):
-        low, high = [point.low for point in curve], [point.high for point in curve]
-        axes.fill_between(x, low, high, color=color, alpha=0.2, linewidth=0)
-    axes.plot(
-        x,
-        [point.middle for point in curve],
-        color=color,
-        ls=style.line,
-        marker=style.marker,
-        markevery=every_few(x),
-        label=label,
-    )
+        if len(curve) == 1:
+            _draw_seeds(axes, curve, color)
+        else:
+            low, high = [point.low for point in curve], [point.high for point in curve]
+            axes.fill_between(x, low, high, color=color, alpha=0.2, linewidth=0)
+    look = style.drawn(form) | {"markevery": style.markers(every_few(x))}
+    axes.plot(x, [point.middle for point in curve], **look, label=label)
+
+
+def _draw_seeds(axes: Axes, curve: Sequence[Point], color: str) -> None:
+    """A line over the range at the median's place, and a small point for each seed at its own."""
+    axes.vlines([p.x for p in curve], [p.low for p in curve], [p.high for p in curve], colors=color, lw=0.8)
+    own = [seed for point in curve for seed in point.seeds]
+    axes.plot(*zip(*own, strict=True), color=color, ls="none", marker=".")

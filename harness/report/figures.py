@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gradwire.harness.report.style import FORMS, Form, matplotlib_settings
+from gradwire.harness.report.style import FORMS, PRINT, Form, matplotlib_settings
 
 if TYPE_CHECKING:
     from matplotlib.artist import Artist
@@ -26,7 +26,11 @@ TITLE_CHARACTERS, LEGEND_CHARACTERS = 54, 58
 HANDLE_CHARACTERS, GAP_CHARACTERS = 7, 3
 
 # Equal data make equal files: no time of writing, no version of the writer.
-METADATA = {"svg": {"Date": None, "Creator": None}, "png": {"Software": None}}
+METADATA = {
+    "svg": {"Date": None, "Creator": None},
+    "png": {"Software": None},
+    "pdf": {"CreationDate": None, "Creator": None, "Producer": None},
+}
 
 
 @dataclass(frozen=True)
@@ -39,16 +43,20 @@ class Plot:
     heights: tuple[float, ...] = (2.1,)  # inches, one for each panel; title and legend come on top
 
 
-def write_plots(plots: Sequence[Plot], folder: Path) -> list[Path]:
-    """Write each plot in every form, `<name>-print.svg`, `<name>-dark.png` …; returns the files."""
+def write_plots(plots: Sequence[Plot], folder: Path, *, pdf: bool = False) -> list[Path]:
+    """Write each plot in every form, `<name>-print.svg`, `<name>-dark.png` …; returns the files.
+
+    `pdf` writes `<name>-print.pdf` as well: for comparisons, which go into papers.
+    """
     folder.mkdir(parents=True, exist_ok=True)
-    return [path for plot in plots for form in FORMS for path in _write(plot, form, folder)]
+    return [path for plot in plots for path in _write(plot, folder, pdf)]
 
 
-def render(plot: Plot, form: Form) -> Figure:
+def render(plot: Plot, form: Form, like: Figure | None = None) -> Figure:
     """A plot in one form, laid out; needs no display and leaves no setting changed.
 
-    The legend, where there is more than one entry, is below the axes, so that it covers no data.
+    The legend, where there is more than one entry, is below the axes, so that it covers no data. `like` is
+    the same plot in another form, whose panels are in the same places: these are worked out once.
     """
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
@@ -65,17 +73,22 @@ def render(plot: Plot, form: Form) -> Figure:
         figure.suptitle(title, x=0.01, horizontalalignment="left")
         lines = title.count("\n") + 1 + _add_legend(figure)
         figure.set_figheight(sum(plot.heights) + LINE_HEIGHT * lines)
-        _lay_out(figure)
+        if like is None:
+            _lay_out(figure)
+        else:
+            _lay_out_like(figure, like)
     return figure
 
 
-def _write(plot: Plot, form: Form, folder: Path) -> list[Path]:
-    figure = render(plot, form)
-    paths = [folder / f"{plot.name}-{form.name}.{suffix}" for suffix in form.suffixes]
-    with _settings(form):
-        for path in paths:
-            figure.savefig(path, metadata=METADATA[path.suffix[1:]])
-    return paths
+def _write(plot: Plot, folder: Path, pdf: bool) -> Iterator[Path]:
+    figure = None
+    for form in FORMS:
+        figure = render(plot, form, figure)
+        with _settings(form):
+            for suffix in (*form.suffixes, *(["pdf"] if pdf and form is PRINT else [])):
+                path = folder / f"{plot.name}-{form.name}.{suffix}"
+                figure.savefig(path, metadata=METADATA[suffix])
+                yield path
 
 
 @contextmanager
@@ -90,15 +103,22 @@ def _settings(form: Form) -> Iterator[None]:
 
 
 def _lay_out(figure: Figure) -> None:
-    """Place everything once; writing a file does not do so again."""
-    engine = figure.get_layout_engine()
-    assert engine is not None, "our settings ask for a layout"
-    engine.execute(figure)
-    figure.set_layout_engine("none")
+    """Place everything once. A figure that had a layout engine would be drawn twice for each of its files."""
+    from matplotlib.layout_engine import ConstrainedLayoutEngine
+
+    ConstrainedLayoutEngine().execute(figure)
     for axes in figure.axes:
         # The solver's last bits are not the same every time.
         left, bottom, width, height = axes.get_position().bounds
         axes.set_position((round(left, 6), round(bottom, 6), round(width, 6), round(height, 6)))
+
+
+def _lay_out_like(figure: Figure, other: Figure) -> None:
+    """Place everything where it is in a figure that differs in nothing but its colours."""
+    for axes, placed in zip(figure.axes, other.axes, strict=True):
+        axes.set_position(placed.get_position().bounds)
+    for text, like in zip(figure.texts, other.texts, strict=True):
+        text.set_position(like.get_position())
 
 
 def _add_legend(figure: Figure) -> int:

@@ -15,7 +15,7 @@ from gradwire.harness.report.tta_plots import tta_plot
 
 def plot_groups(groups: Sequence[Group], folder: str | Path) -> list[Path]:
     """Write all plots of groups with finished runs, for print and for a dark page; returns the files."""
-    return write_plots(group_plots(groups), Path(folder))
+    return write_plots(group_plots(groups), Path(folder), pdf=True)
 
 
 def group_plots(groups: Sequence[Group]) -> list[Plot]:

@@ -105,7 +105,7 @@ def codec_plot(run: Run, heading: str) -> Plot | None:
         axes = panels[0]
         for name, style in zip(shown, line_styles(shown), strict=True):
             # Dashes would not survive a value that jumps from step to step.
-            look: dict[str, Any] = {"color": form.colors[style.hue], "lw": 0.9, "marker": style.marker}
+            look = style.drawn(form) | {"ls": "-", "lw": 0.9}
             axes.plot(*series[name], **look, markevery=every_few(series[name][0]), label=name)
         plain_log_axis(axes, [value for name in shown for value in series[name][1]])
         step_axis(axes)

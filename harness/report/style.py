@@ -65,11 +65,27 @@ MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<")
 
 @dataclass(frozen=True)
 class LineStyle:
-    """One series' look; hue, dash and marker all differ between neighbours."""
+    """One series' look; hue, dash and marker all differ between neighbours.
+
+    A hue that comes a second time has `hollow` markers, so that it is told from the first at every point.
+    `turn` is the series' place among the others: where lines lie on one another their markers alternate.
+    """
 
     hue: Hue
     line: Any
     marker: str
+    hollow: bool = False
+    turn: int = 0
+
+    def markers(self, every: int) -> tuple[int, int]:
+        """Which points of a line carry a marker, if one of `every` does: the first one and the distance."""
+        return self.turn % every, every
+
+    def drawn(self, form: Form) -> dict[str, Any]:
+        """How matplotlib draws the series' line and markers."""
+        color = form.colors[self.hue]
+        face = form.ground if self.hollow else color
+        return {"color": color, "ls": self.line, "marker": self.marker, "markerfacecolor": face}
 
 
 @dataclass(frozen=True)
@@ -112,7 +128,8 @@ def line_styles(codecs: Sequence[str], baseline: str = "bf16") -> list[LineStyle
         # A hue that comes again comes with another dash.
         dash = LINES[(others + others // len(HUES)) % len(LINES)]
         marker = MARKERS[(others + 1) % len(MARKERS)]
-        styles.append(LineStyle(HUES[others % len(HUES)], dash, marker))
+        hollow = others // len(HUES) % 2 == 1
+        styles.append(LineStyle(HUES[others % len(HUES)], dash, marker, hollow, others + 1))
         others += 1
     return styles
 
@@ -131,7 +148,6 @@ def matplotlib_settings(form: Form) -> dict[Any, Any]:
         "xtick.color": ink,
         "ytick.color": ink,
         "grid.color": form.grid,
-        "figure.constrained_layout.use": True,
         "font.size": 8.0,
         "figure.titlesize": 8.0,
         "axes.titlesize": 8.0,

@@ -23,12 +23,39 @@ def run_title(run: Run) -> str:
 
 
 def shared(groups: Sequence[Group]) -> list[str]:
-    """Model, dataset, topology, workers and clock, as far as they are the same in all groups."""
-    names = [{group.named(kind) for group in groups} for kind in ("model", "dataset", "topology")]
+    """Model and size, dataset, topology, workers and clock, as far as they are the same in all groups."""
+    names = [_models(groups), *({group.named(kind) for group in groups} for kind in ("dataset", "topology"))]
     workers = {run.done.workers for group in groups for run in group.runs}
     names.append({f"{count} worker{'s' * (count > 1)}" for count in workers})
     names.append({f"{group.clock} clock" for group in groups})
     return [str(next(iter(found))) for found in names if len(found) == 1 and None not in found]
+
+
+def _models(groups: Sequence[Group]) -> set[str | None]:
+    """`llama1b, size=tiny, 1.1M parameters` for each kind of model, less where groups share only its name."""
+    for parts in ((True, True), (True, False), (False, False)):
+        found = {_model(group, *parts) for group in groups}
+        if len(found) == 1:
+            break
+    return found
+
+
+def _model(group: Group, with_size: bool, with_count: bool) -> str | None:
+    name, size = group.named("model"), group.named("size")
+    if name is None:
+        return None
+    counts = {run.done.num_coordinates for run in group.runs} - {0}
+    text = name if size is None or not with_size else f"{name}, size={size}"
+    return f"{text}, {count_parameters(counts.pop())}" if with_count and len(counts) == 1 else text
+
+
+def count_parameters(count: int) -> str:
+    """`941k parameters`, `1.15M parameters`, `1.24B parameters`: three digits, as models are named."""
+    rounded = float(f"{count:.3g}")
+    for factor, unit in ((1e9, "B"), (1e6, "M"), (1e3, "k")):
+        if rounded >= factor:
+            return f"{rounded / factor:g}{unit} parameters"
+    return f"{count} parameters"
 
 
 def in_legend(group: Group, groups: Sequence[Group]) -> str:

@@ -19,8 +19,8 @@ MAX_MATRICES = 10
 NOTES = (
     "Norms: ℓ₂ norms of groups of all workers; shuffled: after a random permutation of all coordinates.",
     "Widths: what codec=dynamiq allocates on a ring; Fⱼ is the squared norm of a super-group of 256, summed "
-    "over the workers, and a threshold the least Fⱼ with that many bits (median over chunks). The yardstick "
-    "is the vNMSE that reverse water-filling over the super-groups' variances allows for one encoding of the "
+    "over the workers, and a threshold the least Fⱼ with that many bits (median over chunks). The bound "
+    "on vNMSE is what reverse water-filling over the super-groups' variances allows for one encoding of the "
     "mean.",
     f"Smoothing: peaks are max |x| over root mean square in groups of {GROUP}; code entropies are those of "
     "integers scaled by each group's maximum, rounded to nearest.",
@@ -88,7 +88,7 @@ def widths_table(statistics: Statistics) -> Table:
     ]
     shares = [f"at {width} bits [%]" for width in given]
     thresholds = [f"Fⱼ from which {width} bits" for width in given[1:]]
-    header = ["codec.bits", *shares, "code bits, mean", *thresholds, "yardstick vNMSE"]
+    header = ["codec.bits", *shares, "code bits, mean", *thresholds, "bound on vNMSE"]
     return Table("Widths of super-groups", header, rows)
 
 

@@ -187,7 +187,7 @@ def test_a_sweep_makes_the_comparison_table(file: Path, tmp_path: Path) -> None:
     )
     assert done.returncode == 0, done.stderr
     table = (tmp_path / "sweep" / "table.md").read_text()
-    for text in ("own, ring of 6", "own, broadcast of 6", "| bf16 |", "| dynamiq |", "dB above yardstick"):
+    for text in ("own, ring of 6", "own, broadcast of 6", "| bf16 |", "| dynamiq |", "dB above bound"):
         assert text in table
     with (tmp_path / "sweep" / "table.csv").open() as lines:
         rows = list(csv.DictReader(lines))

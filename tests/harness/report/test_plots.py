@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
-from plot_checks import by_name, check_forms, legend, lines_by_label, row_names, words
+from plot_checks import by_name, check_forms, legend, lines_by_label, places, row_names, words
 
 from gradwire.harness.report.figures import Plot, render
 from gradwire.harness.report.groups import Group, group_runs
 from gradwire.harness.report.plots import group_plots, plot_groups
 from gradwire.harness.report.runs import load_run
 from gradwire.harness.report.style import DARK, PRINT
-from gradwire.harness.report.titles import title
+from gradwire.harness.report.titles import count_parameters, title
 
 if TYPE_CHECKING:
     from conftest import SyntheticRuns
@@ -40,15 +40,24 @@ def three(runs: SyntheticRuns) -> dict[str, Plot]:
 
 def test_every_plot_is_there_in_both_forms(runs: SyntheticRuns, tmp_path: Path) -> None:
     files = plot_groups(groups_of(runs.write(), runs.write("dynamiq")), tmp_path / "out")
-    names = ["metric", "metric-end", "tta", "breakdown", "vnmse", "bits"]
-    assert [path.name for path in files] == [
-        f"{name}-{form}" for name in names for form in ("print.svg", "print.png", "dark.png")
-    ]
+    names = ["metric", "metric-end", "metric-steps", "tta", "breakdown", "vnmse", "bits"]
+    forms = ("print.svg", "print.png", "print.pdf", "dark.png")
+    assert [path.name for path in files] == [f"{name}-{form}" for name in names for form in forms]
     assert all(path.stat().st_size > 1000 for path in files)
 
 
 def test_forms_agree_and_nothing_is_covered(three: dict[str, Plot]) -> None:
     check_forms(list(three.values()))
+
+
+def test_a_form_takes_its_places_from_another(three: dict[str, Plot]) -> None:
+    """They are worked out once for all forms; nothing differs from working them out again."""
+    for plot in three.values():
+        own = render(plot, DARK)
+        taken = render(plot, DARK, render(plot, PRINT))
+        assert places(taken) == places(own)
+        assert [text.get_position() for text in taken.texts] == [text.get_position() for text in own.texts]
+        assert words(taken) == words(own)
 
 
 def test_twelve_groups(runs: SyntheticRuns) -> None:
@@ -58,8 +67,15 @@ def test_twelve_groups(runs: SyntheticRuns) -> None:
         folders.append(runs.write("dynamiq", name=f"{bits} bits", codec={"name": "dynamiq", "bits": bits}))
     plots = plots_of(*folders)
     check_forms(list(plots.values()))
-    for name in ("metric", "metric-end", "vnmse"):
-        assert len(legend(render(plots[name], PRINT))) == 12
+    for name in ("metric", "metric-end", "metric-steps", "vnmse"):
+        figure = render(plots[name], PRINT)
+        assert len(legend(figure)) == 12
+        looks = {
+            (line.get_color(), line.get_marker(), line.get_markerfacecolor(), line.get_linestyle())
+            for line in lines_by_label(figure.axes[0]).values()
+        }
+        faces = {look[:1] + look[2:3] for look in looks}
+        assert (len(looks), len(faces)) == (12, 12), "colour and filling alone tell the twelve apart"
     for name in ("tta", "breakdown", "bits"):
         assert len(row_names(render(plots[name], PRINT).axes[0])) == 12
 
@@ -83,13 +99,14 @@ def test_axes_legends_and_titles(three: dict[str, Plot]) -> None:
     assert labels == {
         "metric": ("training clock [s], wall", "evaluation perplexity"),
         "metric-end": ("training clock [s], wall", "evaluation perplexity"),
+        "metric-steps": ("training step", "evaluation perplexity"),
         "tta": ("training clock [s], wall", ""),
         "breakdown": ("time of a step [ms], wall clock", ""),
         "vnmse": ("training step", "vNMSE"),
         "bits": ("bits on the wire per coordinate", ""),
     }
     for name, figure in figures.items():
-        if name in ("metric", "metric-end", "vnmse"):
+        if name.startswith(("metric", "vnmse")):
             assert legend(figure) == ["bf16", "dynamiq", "thc"]
         else:
             assert all(row_names(axes) == ["bf16", "dynamiq", "thc"] for axes in figure.axes)
@@ -136,6 +153,29 @@ def test_the_line_is_the_median_and_the_band_the_range(runs: SyntheticRuns) -> N
     assert line.get_xydata().tolist() == [[1, 80], [2, 30]]
     corners = {tuple(point) for point in np.round(band.get_paths()[0].vertices, 9).tolist()}
     assert corners == {(1, 70), (1, 90), (2, 20), (2, 50)}
+
+
+def test_against_steps_it_is_the_same_curve(runs: SyntheticRuns) -> None:
+    folders = [runs.write("bf16", seed) for seed in (0, 1, 2)]
+    for folder, values in zip(folders, ([90.0, 30.0], [70.0, 50.0], [80.0, 20.0]), strict=True):
+        runs.write_curve(folder, values)
+    (line,) = render(plots_of(*folders)["metric-steps"], PRINT).axes[0].lines
+    assert line.get_xydata().tolist() == [[10, 80], [20, 30]]
+
+
+def test_of_one_evaluation_each_seed_is_shown(runs: SyntheticRuns) -> None:
+    folders = [runs.write("bf16", seed) for seed in (0, 1, 2)]
+    for folder, value, second in zip(folders, (90.0, 70.0, 75.0), (1.0, 2.0, 4.0), strict=True):
+        runs.write_curve(folder, [value], every_s=second)
+    plot = plots_of(*folders)["metric"]
+    check_forms([plot])
+    axes = render(plot, PRINT).axes[0]
+    seeds, median = axes.lines
+    assert seeds.get_xydata().tolist() == [[1, 90], [2, 70], [4, 75]]
+    assert median.get_xydata().tolist() == [[2, 75]]
+    (reach,) = axes.collections
+    assert reach.get_segments()[0].tolist() == [[2, 70], [2, 90]]
+    assert plain(plot.title).endswith("3 seeds: median, range and each seed")
 
 
 def test_one_seed_has_no_band(runs: SyntheticRuns) -> None:
@@ -237,7 +277,7 @@ def test_one_worker_sends_nothing(runs: SyntheticRuns) -> None:
 def test_what_was_not_measured_is_not_plotted(runs: SyntheticRuns) -> None:
     folder = runs.write()
     (folder / "steps.jsonl").write_text('{"step": 0, "train_time_s": 1.0, "loss": "nan"}\n')
-    assert list(plots_of(folder)) == ["metric", "metric-end", "tta", "breakdown", "bits"]
+    assert list(plots_of(folder)) == ["metric", "metric-end", "metric-steps", "tta", "breakdown", "bits"]
 
 
 def test_no_error_is_said_where_a_logarithm_cannot_show_it(runs: SyntheticRuns) -> None:
@@ -280,6 +320,29 @@ def test_nothing_finite_is_no_plot(runs: SyntheticRuns) -> None:
     folder = runs.write()
     runs.write_curve(folder, [math.inf, math.nan])
     assert list(plots_of(folder)) == ["breakdown", "vnmse", "bits"]
+
+
+def test_the_title_says_how_large_the_model_is(runs: SyntheticRuns) -> None:
+    """A model of a million parameters is not taken for the one it is named after."""
+    tiny = [runs.write(codec, size={"name": "tiny"}) for codec in ("bf16", "dynamiq")]
+    for folder in tiny:
+        runs.change_summary(folder, num_coordinates=1_148_160)
+    shared = "wikitext · ring · 4 workers · wall clock · 1 seed"
+    assert title(groups_of(*tiny)) == f"gpt2, size=tiny, 1.15M parameters · {shared}"
+    runs.change_summary(tiny[1], num_coordinates=1_000_000)
+    assert title(groups_of(*tiny)) == f"gpt2, size=tiny · {shared}"
+    small = runs.write(name="small", size={"name": "small"}, model={"name": "gpt2", "num_layers": 1})
+    assert title(groups_of(tiny[0], small)) == f"gpt2 · {shared}"
+    check_forms(group_plots(groups_of(*tiny)))
+
+
+@pytest.mark.parametrize(
+    ("count", "text"),
+    [(912, "912"), (29_000, "29k"), (940_800, "941k"), (999_999, "1M"), (14_380_000, "14.4M")]
+    + [(124_439_808, "124M"), (1_235_814_400, "1.24B"), (12_900_000_000, "12.9B")],
+)
+def test_parameters_are_counted_as_names_of_models_do(count: int, text: str) -> None:
+    assert count_parameters(count) == f"{text} parameters"
 
 
 def test_the_title_says_what_the_groups_share(runs: SyntheticRuns) -> None:

@@ -1,0 +1,100 @@
+"""The front page's table of what works with what, beside the registries and the command line's checks."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Sequence
+from functools import cache
+
+import pytest
+from commands import well_equipped_machine
+from omegaconf import DictConfig
+from pages import ROOT, spans
+
+import gradwire
+from gradwire.codecs.interface import Layout
+from gradwire.codecs.registry import codec_classes, make_codec
+from gradwire.harness.config.compose import compose, conf_directory
+from gradwire.harness.config.errors import ConfigError
+from gradwire.harness.config.networks import NETWORKS
+from gradwire.harness.config.validate import validate
+from gradwire.harness.parallel.registry import PARALLELISMS
+from gradwire.harness.topology.registry import TOPOLOGIES
+
+WORLDS = ("local", "virtual")
+NETWORK_CHOICES = sorted(file.stem for file in (conf_directory() / "network").glob("*.yaml"))
+OWN_CODECS = sorted(name for name, made in codec_classes().items() if made.__module__.startswith("gradwire."))
+
+
+@cache
+def rows() -> tuple[tuple[str, tuple[str, ...], tuple[str, ...]], ...]:
+    """Of each row: its kind, the names it is about, and its answers for `local`, `virtual` and `attach`."""
+    table = (ROOT / "README.md").read_text().partition("## What works with what")[2].partition("\n## ")[0]
+    found = []
+    for line in table.splitlines():
+        if kind := re.match(r"\| \*\*(\w+)\*\* `", line):
+            first, *answers = line.strip("| ").split(" | ")
+            found.append((kind[1], tuple(spans(first.partition(" (")[0])), tuple(answers)))
+    return tuple(found)
+
+
+def answers(kinds: Sequence[str]) -> dict[str, tuple[str, ...]]:
+    """Name to answers."""
+    return {name: given for kind, names, given in rows() if kind in kinds for name in names}
+
+
+@cache
+def composed(network: str, codec: str) -> DictConfig:
+    return compose(["size=tiny", "cluster.workers=4", f"network={network}", f"codec={codec}"])
+
+
+def works(world: str, network: str, codec: str = "bf16") -> bool:
+    config = composed(network, codec).copy()
+    config.cluster.name = world
+    try:
+        with well_equipped_machine():
+            validate(config)
+    except ConfigError:
+        return False
+    return True
+
+
+def test_the_table_names_everything_there_is() -> None:
+    assert sorted(answers(("codec", "codecs"))) == OWN_CODECS
+    assert sorted(answers(("topologies",))) == sorted(TOPOLOGIES)
+    assert sorted(answers(("parallelism",))) == sorted(PARALLELISMS)
+    assert sorted(answers(("network",))) == NETWORK_CHOICES
+
+
+@pytest.mark.parametrize("network", NETWORKS)
+def test_networks_run_where_the_table_says(network: str) -> None:
+    given = answers(("network",))[network]
+    for world, answer in zip(WORLDS, given, strict=False):
+        assert answer.startswith(("yes", "no"))
+        assert works(world, network) == answer.startswith("yes"), (network, world)
+        if works(world, network) and world == "local":
+            assert works(world, network, "native") == ("not with `native`" not in answer), network
+
+
+def test_testbeds_are_simulated_networks() -> None:
+    for network, given in answers(("network",)).items():
+        if network not in NETWORKS:
+            assert given == answers(("network",))["simulated"]
+            text = (conf_directory() / "network" / f"{network}.yaml").read_text()
+            assert re.search(r"^  - (.*/)?simulated", text, re.MULTILINE), network
+
+
+def test_codecs_run_where_the_table_says() -> None:
+    layout = Layout(("w",), ((1024, 1024),), (0,), 1 << 20)
+    for name, given in answers(("codec", "codecs")).items():
+        assert given == (("yes", "no", "yes") if name == "native" else ("yes", "yes", "yes"))
+        assert make_codec(name).one_at_a_time == (name == "native")
+        for topology in TOPOLOGIES:
+            assert all(make_codec(name).supports(topology, size, layout) is None for size in (2, 4, 7))
+    assert [works(world, "none", "native") for world in WORLDS] == [True, False]
+
+
+def test_attach_takes_what_the_table_says() -> None:
+    assert answers(("network",))["paced"][2] == "`attach(…, rate_mbit=200)`"
+    assert "rate_mbit" in inspect.signature(gradwire.attach).parameters
