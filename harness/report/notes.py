@@ -8,18 +8,26 @@ from gradwire.harness.report.groups import BASELINE, Group
 from gradwire.harness.report.rows import Row
 from gradwire.harness.report.runs import Run
 from gradwire.harness.report.tables import number
+from gradwire.harness.report.titles import shared
 
 
 def notes(rows: Sequence[Row], groups: Sequence[Group]) -> list[str]:
     """Every note that applies; `rows` and `groups` belong together, in the same order."""
     runs = [run for group in groups for run in group.runs]
     return [
+        *_subject(groups),
         *_targets(rows),
         *_seeds(rows),
         *_reading(rows),
         *_loopback(rows, groups),
         *_provenance(runs),
     ]
+
+
+def _subject(groups: Sequence[Group]) -> list[str]:
+    """What was trained: a name such as llama1b says nothing of the size."""
+    common = shared(groups)
+    return [f"All runs: {' · '.join(common)}."] if common else []
 
 
 def _targets(rows: Sequence[Row]) -> list[str]:
@@ -43,7 +51,10 @@ def _seeds(rows: Sequence[Row]) -> list[str]:
     single = [row.label for row in rows if row.num_seeds == 1]
     if single:
         whose = "" if len(single) == len(rows) else f" for {'; '.join(single)}"
-        lines.append(f"One seed only{whose}: no range, and no claim of a difference.")
+        lines.append(
+            f"One seed only{whose}: it shows costs (time, bytes, error) and says nothing about accuracy, "
+            "since how far seeds lie apart is unknown."
+        )
     sets = {tuple(sorted(map(str, row.seeds + row.failed_seeds))) for row in rows}
     if len(sets) > 1:
         used = "; ".join(f"{row.label}: {_listed(row.seeds + row.failed_seeds)}" for row in rows)
@@ -66,8 +77,9 @@ def _reading(rows: Sequence[Row]) -> list[str]:
         )
     if any(row.overlap_s for row in rows):
         lines.append(
-            "ROW: computing while sending, the least of the ranks, over waiting for gradients, the longest "
-            "(∞: nobody waits); OSF: computation over itself and the communication it does not hide."
+            "ROW: communication hidden behind computation (the rank that hides least) over the time "
+            "computation waits for gradients (the rank that waits longest; ∞: nobody waits). OSF: step time "
+            "without communication divided by the actual one."
         )
     if any(row.clock == "simulated" for row in rows):
         lines.append("Simulated times rest on a network model; they are not measurements of a network.")

@@ -78,7 +78,7 @@ def test_overlap_has_a_table_where_it_was_measured(runs: SyntheticRuns, tmp_path
     assert body[0] == ["bf16", "62.5", "125", "0.500", "0.750", "25"]
     assert body[1] == ["dynamiq", "62.5", "0", "∞", "0.750", "–"]
     assert body[2] == ["thc", *"–––––"]
-    assert "ROW: computing while sending" in comparison.text
+    assert "ROW: communication hidden" in comparison.text
     assert max(map(len, lines)) <= 140
 
 
