@@ -115,7 +115,7 @@ def open_run(config: DictConfig, directory: Path) -> Opened:
             )
             continue
         notes.append(f"continuing after step {state.step}, from {path}")
-        continue_record(directory, config, state.step, state.rows)
+        notes += continue_record(directory, config, state.step, state.rows)
         return Opened(path, tuple(notes))
     if notes:
         notes.append("no usable checkpoint is left: starting over")

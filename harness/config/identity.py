@@ -28,6 +28,8 @@ WITHOUT_EFFECT = (
     "train.checkpoint_every",
     "train.keep_checkpoints",
     "measure.trace",
+    "measure.trace_every",
+    "measure.trace_mb",
     "replay.plots",
     "run",  # retime.digest says which
 )

@@ -108,7 +108,9 @@ class MeasureConfig:
     warmup_steps: int = at_least(0, 3)  # dummy steps before the clock starts; state is restored after
     targets: list[float] = field(default_factory=list)  # metric values whose time-to-accuracy is reported
     spans: bool = True  # record compute, codec and communication spans for the breakdown
-    trace: bool = True  # with spans: keep what each step sent, when, for task=retime and timelines
+    trace: bool = True  # with spans: keep what each step sent, when, for task=retime and timelines ...
+    trace_every: int = at_least(1, 1)  # ... of every so many steps one ...
+    trace_mb: float = above(0, 200.0)  # ... and of all ranks together at most 10^6 bytes: then it is thinned
     save_gradients_at: list[int] = field(default_factory=list)  # steps whose gradients are kept
     check_hashes: bool = False  # debug: compare the synchronized gradients' hashes over all ranks
 

@@ -76,6 +76,7 @@ class Summary:
     # Only where they exist.
     wire_bits_by_level: dict[str, float] = field(default_factory=dict)  # two-level topologies: level -> bits
     weight_error: float | None = None  # sharded runs: |w_main - w_model|^2 / |w_main|^2, no unit
+    trace_of: str | None = None  # task=retime: the id of the run whose trace this is
 
     @property
     def has_breakdown(self) -> bool:

@@ -19,7 +19,7 @@ from gradwire.harness.record.rows import NOTHING, Extent, Row, RowFile, check_ex
 from gradwire.harness.record.seal import mark_done
 from gradwire.harness.record.summary import Summary
 from gradwire.harness.trace.files import FOLDER as TRACES
-from gradwire.harness.trace.files import cut_traces
+from gradwire.harness.trace.writer import cut_traces
 
 if TYPE_CHECKING:
     from torch import nn
@@ -53,23 +53,25 @@ def remove_temporary_files(directory: Path) -> None:
     for name in (*RECORD_FILES, FAILED, TRACEBACKS):
         for path in directory.glob(f".{name}.*"):
             path.unlink()
-    for path in (directory / TRACES).glob(".*"):
-        path.unlink()
     for path in directory.glob(f".{WEIGHTS}-*"):
         shutil.rmtree(path, ignore_errors=True)
 
 
-def continue_record(directory: Path, config: DictConfig, step: int, rows: Mapping[str, Extent]) -> None:
-    """Prepare the record for an attempt that goes on after `step` steps: what follows `rows` is cut."""
+def continue_record(directory: Path, config: DictConfig, step: int, rows: Mapping[str, Extent]) -> list[str]:
+    """Prepare the record for an attempt that goes on after `step` steps: what follows `rows` is cut.
+
+    Returns what a user should know of the by-products, in lines: a damaged trace ends no run.
+    """
     forget_failure(directory)
     for name in (DONE, SUMMARY):
         (directory / name).unlink(missing_ok=True)
     for name in (STEPS, EVALUATIONS):
         cut_to(directory / name, rows.get(name, NOTHING))
-    cut_traces(directory, step)
     write_atomically(directory / CONFIG, OmegaConf.to_yaml(config, resolve=True))
     attempts = Attempts.read(directory) or Attempts(run_id(config))
+    notes = cut_traces(directory, step, attempts.config_hash)
     attempts.add(directory, step)
+    return notes
 
 
 class RunWriter:

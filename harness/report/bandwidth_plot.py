@@ -33,13 +33,13 @@ def bandwidth_plot(run: Run, heading: str) -> Plot | None:
     try:
         chosen = chosen_steps(run)
         steps = [trace for _, trace in steps_of(run, chosen)]
-        return bandwidth_of(run, heading, chosen[0], steps)
+        return bandwidth_of(run, heading, chosen, steps)
     except (ValueError, LookupError, RuntimeError, OSError):
         return None
 
 
-def bandwidth_of(run: Run, heading: str, first: int, steps: Sequence[StepTrace]) -> Plot | None:
-    """Timed steps from step `first` on; None where nothing was sent."""
+def bandwidth_of(run: Run, heading: str, numbers: Sequence[int], steps: Sequence[StepTrace]) -> Plot | None:
+    """Timed steps of these numbers, shown one after another; None where nothing was sent."""
     sent = bandwidth_over(steps)
     if not any(sent.mean):
         return None
@@ -72,9 +72,19 @@ def bandwidth_of(run: Run, heading: str, first: int, steps: Sequence[StepTrace])
         axes.set_ylim(bottom=0)
         axes.set_ylabel(f"sent [{rate_unit}]")
         width = f"{sent.bin_s * 1e3:g} ms"
-        axes.set_xlabel(f"time from the start of step {first} [{time_unit}]; bins of {width}")
+        axes.set_xlabel(f"time in {steps_in_words(numbers)} [{time_unit}]; bins of {width}")
 
     return Plot("bandwidth", heading, draw)
+
+
+def steps_in_words(numbers: Sequence[int]) -> str:
+    """`step 5`, `steps 5 to 7`, or, where only some were traced, `steps 3, 7 and 11`."""
+    *before, last = numbers
+    if not before:
+        return f"step {last}"
+    if list(numbers) == list(range(numbers[0], last + 1)):
+        return f"steps {numbers[0]} to {last}"
+    return f"steps {', '.join(map(str, before))} and {last}"
 
 
 def _unit(units: dict[str, float], largest: float, *, at_least: float) -> str:

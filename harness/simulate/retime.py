@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 from gradwire.harness.measure.breakdown import breakdown
@@ -11,34 +12,58 @@ from gradwire.harness.measure.overlap import group_figures, overlap
 from gradwire.harness.simulate.clock import SimulatedClock
 from gradwire.harness.trace.spans import spans
 from gradwire.harness.trace.step import StepTrace
+from gradwire.harness.trace.timed import fitting
 
 Row = Mapping[str, Any]
 
 
 def retimed_steps(
-    rows: Sequence[Row], traces: Iterable[tuple[int, StepTrace]], clock: SimulatedClock
+    rows: Sequence[Row], traces: Iterable[tuple[int, StepTrace]], clock: SimulatedClock, folder: Path
 ) -> list[dict[str, Any]]:
     """The rows of `steps.jsonl` with the times of their steps on `clock`.
 
-    ValueError if a step has no trace.
+    `traces` has the traced steps in their order, of the trace in `folder`. A step without one takes that of
+    the step nearest to it, of two the earlier one; rates, jitter and background traffic are those of its own
+    number and time. Its row then has whose trace it is as `trace_step`. ValueError if no step has a trace,
+    or one does not fit together.
     """
     found, now = list[dict[str, Any]](), 0.0
-    following = iter(traces)
-    for row in rows:
-        step, trace = next(following, (None, None))
-        if trace is None or step != row["step"]:
-            raise ValueError(f"step {row['step']} has no trace")
-        timed = clock.step(row["step"], trace, now)
-        end = max(trace.end for trace in timed.values())
+    for row, (step, trace) in zip(rows, _nearest([row["step"] for row in rows], traces), strict=True):
+        with fitting(folder, step):
+            end, figures = _timed(clock.step(row["step"], trace, now))
         now += end
-        spans_of = [spans(own) for own in timed.values()]
-        overlaps = [overlap(own, 0.0, end) for own in spans_of]
-        busiest = min(range(len(overlaps)), key=lambda rank: overlaps[rank].wait_s)
-        figures = asdict(breakdown(spans_of[busiest], 0.0, end))
-        if len(timed) > 1:  # one rank alone has nothing to wait for
-            figures |= group_figures(overlaps)
-        found.append({**row, "train_time_s": now, "step_time_s": end, **figures})
+        lent = {"trace_step": step} if step != row["step"] else {}
+        found.append({**row, "train_time_s": now, "step_time_s": end, **figures, **lent})
     return found
+
+
+def _timed(trace: StepTrace) -> tuple[float, dict[str, Any]]:
+    """How long a step is, in seconds, and what its row says of its parts."""
+    end = max(own.end for own in trace.values())
+    spans_of = [spans(own) for own in trace.values()]
+    overlaps = [overlap(own, 0.0, end) for own in spans_of]
+    busiest = min(range(len(overlaps)), key=lambda rank: overlaps[rank].wait_s)
+    figures = asdict(breakdown(spans_of[busiest], 0.0, end))
+    if len(trace) > 1:  # one rank alone has nothing to wait for
+        figures |= group_figures(overlaps)
+    return end, figures
+
+
+def _nearest(
+    steps: Iterable[int], traces: Iterable[tuple[int, StepTrace]]
+) -> Iterator[tuple[int, StepTrace]]:
+    """For each of the steps, in their order, the nearest traced one."""
+    following = iter(traces)
+    before, after = None, next(following, None)
+    for step in steps:
+        while after is not None and after[0] <= step:
+            before, after = after, next(following, None)
+        nearest = after if before is None else before
+        if before is not None and after is not None and after[0] - step < step - before[0]:
+            nearest = after
+        if nearest is None:
+            raise ValueError("no step has a trace")
+        yield nearest
 
 
 def retimed_evaluations(rows: Sequence[Row], steps: Sequence[Row]) -> list[dict[str, Any]]:

@@ -6,6 +6,8 @@ import hashlib
 import os
 import shutil
 from collections.abc import Sequence
+from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,12 +20,17 @@ from gradwire.harness.record.once import done_at_once
 from gradwire.harness.record.rows import append_rows
 from gradwire.harness.record.writer import CONFIG, EVALUATIONS, STEPS, SUMMARY
 from gradwire.harness.report.runs import Run, load_run
-from gradwire.harness.trace.files import FOLDER, read_traces, recorded_steps
+from gradwire.harness.trace.files import FOLDER, Recorded, rank_file, read_traces
 from gradwire.harness.trace.step import Post
+from gradwire.harness.trace.timed import recorded, traced_run
+from gradwire.harness.trace.writer import sampling
 
 if TYPE_CHECKING:
     from gradwire.harness.record.summary import Summary
     from gradwire.harness.report.compare import Comparison
+
+LARGEST_GAP = 0.1
+"""Of a run's steps: where no step in so many has a trace, times would be those of another part of it."""
 
 ONE = 1
 """Buckets in flight where messages match by their order, whatever was asked for: on NCCL."""
@@ -44,11 +51,22 @@ def check(config: DictConfig) -> None:
         )
     if not (found.folder / FOLDER).is_dir():
         raise ValueError(f"run={config.run} keeps no trace; train it again with measure.trace=true")
-    if recorded_steps(found.folder) != [row["step"] for row in found.steps]:
-        raise ValueError(f"run={config.run} keeps a trace of some of its steps only; train it again")
+    _check_covered(config.run, recorded(found), len(found.steps))
     resolve_nodes(config.network, found.done.workers)
     check_codec_times(config.network, found.config["codec"], found.done.workers)
     config.retime.digest = hashlib.sha256((found.folder / SUMMARY).read_bytes()).hexdigest()[:12]
+
+
+def _check_covered(name: str, have: Recorded, num_steps: int) -> None:
+    """ValueError where a tenth of the run and more has no step with a trace: it stands for nothing there."""
+    edges = [-1, *have.steps, num_steps]
+    gap, start = max((after - before - 1, before + 1) for before, after in pairwise(edges))
+    if gap > max(sampling(have.steps), num_steps * LARGEST_GAP):
+        why = have.damage or "its trace ended there, or was cut"
+        raise ValueError(
+            f"run={name} keeps no trace of the {gap} steps from step {start} on ({why}); retime needs one of "
+            "some step in every tenth of a run: train it again"
+        )
 
 
 def name(config: DictConfig) -> str:
@@ -70,6 +88,12 @@ def run(config: DictConfig, directory: Path) -> int:
             _retime(config, source, directory)
         plot_run(load_run(directory), directory / "plots")
         before, after = source.done, load_run(directory).done
+        lent = sum("trace_step" in row for row in load_run(directory).steps)
+        if lent:
+            print(
+                f"note: {before.steps - lent} of {before.steps} steps have a trace; each other one takes the "
+                "nearest one's (trace_step in steps.jsonl)"
+            )
         print(
             f"{source.folder.name}: {before.train_time_s:.1f} s on its own clock ({before.clock}), "
             f"{after.train_time_s:.1f} s on this network"
@@ -115,29 +139,43 @@ def _retime(config: DictConfig, source: Run, directory: Path) -> None:
         seed=source.config["seed"],
         codec=source.config["codec"],
     )
-    steps = retimed_steps(source.steps, read_traces(source.folder, size), clock)
+    trace, owner = source.folder / FOLDER, traced_run(source)
+    traces = read_traces(source.folder, size, set(recorded(source).steps), run=owner)
+    steps = retimed_steps(source.steps, traces, clock, trace)
     evaluations = retimed_evaluations(source.evals, steps)
     described = _description(config, source)
     write_atomically(directory / CONFIG, OmegaConf.to_yaml(described, resolve=True))
     append_rows(directory / STEPS, steps)
     append_rows(directory / EVALUATIONS, evaluations)
-    shutil.copytree(source.folder / FOLDER, directory / FOLDER, copy_function=_link, dirs_exist_ok=True)
-    write_atomically(directory / SUMMARY, _summary(described, source, steps, evaluations).to_json())
+    _keep_trace(source.folder, directory, size)
+    summary = replace(_summary(described, source, steps, evaluations), trace_of=owner)
+    write_atomically(directory / SUMMARY, summary.to_json())
 
 
 def _sends_copies(source: Run) -> bool:
     """Whether some rank sends copies in the run's first step."""
-    ((_, trace),) = read_traces(source.folder, source.done.workers, {source.steps[0]["step"]})
+    first = {recorded(source).steps[0]}
+    ((_, trace),) = read_traces(source.folder, source.done.workers, first, run=traced_run(source))
     tasks = [task for own in trace.values() for task in own.tasks]
     return any(isinstance(done, Post) and done.copies for task in tasks for done in task.operations)
 
 
-def _link(source: str, target: str) -> None:
-    """The same file in another folder, where the file system can do that: nobody changes a finished trace."""
+def _keep_trace(source: Path, directory: Path, size: int) -> None:
+    """The same files in the retimed run, where the file system can do that: nobody changes a finished trace.
+
+    Only a rank's own, and no links: those have been refused. What fails costs the retimed run its trace.
+    """
     try:
-        os.link(source, target)
-    except OSError:
-        shutil.copy2(source, target)
+        (directory / FOLDER).mkdir(exist_ok=True)
+        for rank in range(size):
+            path = rank_file(source, rank).path
+            try:
+                os.link(path, directory / FOLDER / path.name, follow_symlinks=False)
+            except OSError:
+                shutil.copyfile(path, directory / FOLDER / path.name, follow_symlinks=False)
+    except OSError as error:
+        shutil.rmtree(directory / FOLDER, ignore_errors=True)
+        print(f"note: {directory} keeps no trace ({error.strerror}); its times are complete")
 
 
 def _description(config: DictConfig, source: Run) -> DictConfig:

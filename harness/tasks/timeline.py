@@ -7,9 +7,10 @@ from pathlib import Path
 
 from omegaconf import DictConfig
 
+from gradwire.harness.reading.files import refuse_links
 from gradwire.harness.record.directory import DirectoryLock
 from gradwire.harness.record.files import write_atomically
-from gradwire.harness.report.bandwidth_plot import bandwidth_of
+from gradwire.harness.report.bandwidth_plot import bandwidth_of, steps_in_words
 from gradwire.harness.report.figures import write_plots
 from gradwire.harness.report.runs import Run, load_run
 from gradwire.harness.report.titles import run_title
@@ -17,7 +18,7 @@ from gradwire.harness.tasks.sync import records
 from gradwire.harness.trace.choose import chosen_steps
 from gradwire.harness.trace.chrome import chrome_text
 from gradwire.harness.trace.step import StepTrace
-from gradwire.harness.trace.timed import is_simulated, steps_of
+from gradwire.harness.trace.timed import is_simulated, recorded, steps_of
 
 FOLDER = "timeline"
 
@@ -44,7 +45,10 @@ def _show(directory: Path, first: int | None, count: int) -> bool:
         lock = DirectoryLock(directory)  # the trace of a run that goes on has no end yet
         try:
             found = load_run(directory)
-            steps = dict(steps_of(found, chosen_steps(found, count, first)))
+            have = recorded(found)
+            steps = dict(steps_of(found, chosen_steps(found, count, first, have)))
+            if have.damage is not None:
+                print(f"note: {have.damage}", file=sys.stderr, flush=True)
             _write(found, steps)
         finally:
             lock.release()
@@ -57,13 +61,14 @@ def _show(directory: Path, first: int | None, count: int) -> bool:
 def _write(found: Run, steps: dict[int, StepTrace]) -> None:
     clock = "simulated" if is_simulated(found) else "wall"
     folder = found.folder / FOLDER
+    refuse_links(folder, found.folder, remedy="put the folder there itself")
     folder.mkdir(exist_ok=True)
     for number, trace in steps.items():
         path = folder / f"step{number}.json"
         write_atomically(path, chrome_text(trace, run=found.name, step=number, clock=f"{clock} clock"))
         print(path)
     title = run_title(found) if found.summary is not None else f"{found.name} · {found.status}"
-    plot = bandwidth_of(found, title, min(steps), list(steps.values()))
+    plot = bandwidth_of(found, title, list(steps), list(steps.values()))
     for path in write_plots([plot] if plot is not None else [], found.folder / "plots"):
         print(path)
     print(_summary(found, steps, clock), flush=True)
@@ -71,7 +76,7 @@ def _write(found: Run, steps: dict[int, StepTrace]) -> None:
 
 def _summary(found: Run, steps: dict[int, StepTrace], clock: str) -> str:
     numbers, size = list(steps), len(next(iter(steps.values())))
-    which = f"step {numbers[0]}" if len(numbers) == 1 else f"steps {numbers[0]} to {numbers[-1]}"
+    which = steps_in_words(numbers)
     length_s = sum(max(own.end for own in trace.values()) for trace in steps.values()) / len(steps)
     return (
         f"{found.name}: {which} of {size} ranks, {1e3 * length_s:.1f} ms each on the {clock} clock; "

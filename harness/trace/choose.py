@@ -3,28 +3,34 @@
 from __future__ import annotations
 
 from gradwire.harness.report.runs import Run
-from gradwire.harness.trace.files import recorded_steps
+from gradwire.harness.trace.files import Recorded
+from gradwire.harness.trace.timed import recorded
+from gradwire.harness.trace.writer import sampling
 
 STEPS = 3
 """As many steps follow one another in a view, unless asked for otherwise."""
 
 
-def chosen_steps(run: Run, count: int = STEPS, first: int | None = None) -> list[int]:
-    """At most `count` steps from `first` on; without it from the middle of the run, where none was measured.
+def chosen_steps(
+    run: Run, count: int = STEPS, first: int | None = None, have: Recorded | None = None
+) -> list[int]:
+    """At most `count` traced steps from `first` on; without it from the middle of the run, where none was
+    measured. `have`: those there are, where that is known already.
 
     ValueError in one line where there is no trace, or it has no step `first`.
     """
-    recorded = recorded_steps(run.folder)
+    known, damage = have or recorded(run)
     if first is not None:
-        if first not in recorded:
+        if first not in known:
+            every = f", of {every} steps one" if (every := sampling(known)) > 1 else ""
             raise ValueError(
-                f"timeline.step={first}: {run.folder} has the steps {recorded[0]} to {recorded[-1]}; choose "
-                "one of them, or leave it out"
+                f"timeline.step={first}: {run.folder} has the steps {known[0]} to {known[-1]}{every}; choose "
+                f"one of them, or leave it out{f'; {damage}' if damage else ''}"
             )
-        start = recorded.index(first)
-        return recorded[start : start + count]
+        start = known.index(first)
+        return known[start : start + count]
     measured = {row["step"] for row in run.steps if row.get("measured")}
-    windows = [recorded[at : at + count] for at in range(max(1, len(recorded) - count + 1))]
+    windows = [known[at : at + count] for at in range(max(1, len(known) - count + 1))]
     # A long window may have a measured step in it wherever it is.
     usual = [steps for steps in windows if measured.isdisjoint(steps)]
     usual = usual or [steps for steps in windows if steps[0] not in measured] or windows

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterator
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from omegaconf import OmegaConf
 
 from gradwire.harness.config.networks import recorded_network
+from gradwire.harness.reading.files import UnusableFileError
+from gradwire.harness.record.attempts import Attempts
 from gradwire.harness.report.runs import Run, load_run
 from gradwire.harness.simulate.build import make_clock
-from gradwire.harness.trace.files import read_traces
+from gradwire.harness.trace.files import FOLDER, REMEDY, Recorded, read_traces, recorded_steps
 from gradwire.harness.trace.step import StepTrace
 
 Retime = Callable[[int, StepTrace], StepTrace]
@@ -18,7 +21,7 @@ Retime = Callable[[int, StepTrace], StepTrace]
 
 
 def timed_steps(
-    directory: str | Path, steps: Container[int] | None = None
+    directory: str | Path, steps: Collection[int] | None = None
 ) -> Iterator[tuple[int, StepTrace]]:
     """The steps of the run in `directory`, in their order, or only `steps`: number and timed trace.
 
@@ -27,11 +30,46 @@ def timed_steps(
     yield from steps_of(load_run(directory), steps)
 
 
-def steps_of(run: Run, steps: Container[int] | None = None) -> Iterator[tuple[int, StepTrace]]:
-    """`timed_steps` of a run that has been read already."""
+def steps_of(run: Run, steps: Collection[int] | None = None) -> Iterator[tuple[int, StepTrace]]:
+    """`timed_steps` of a run that has been read already.
+
+    What a trace says and no clock can work with is a ValueError with the step, too.
+    """
     retime = clock_of(run)
-    for number, trace in read_traces(run.folder, run.config["cluster"]["workers"], steps):
-        yield number, retime(number, trace)
+    for number, trace in read_traces(run.folder, size_of(run), steps, run=traced_run(run)):
+        with fitting(run.folder / FOLDER, number):
+            timed = retime(number, trace)
+        yield number, timed
+
+
+def size_of(run: Run) -> int:
+    """How many ranks it has."""
+    size: int = run.config["cluster"]["workers"]
+    return size
+
+
+def recorded(run: Run) -> Recorded:
+    """The steps of which the run has a trace."""
+    return recorded_steps(run.folder, size_of(run), run=traced_run(run))
+
+
+def traced_run(run: Run) -> str | None:
+    """The id of the run whose trace this run has: its own, or that of the one it was retimed from; None where
+    nothing says."""
+    if run.summary is not None and run.summary.trace_of is not None:
+        return run.summary.trace_of
+    owner = Attempts.read(run.folder)
+    return None if owner is None else owner.config_hash
+
+
+@contextmanager
+def fitting(trace: Path, step: int) -> Iterator[None]:
+    """UnusableFileError with the step for what the rows in `trace` say and no clock can work with: a message
+    with one end, a rank that waits for ever."""
+    try:
+        yield
+    except (ValueError, LookupError, ArithmeticError, RuntimeError) as error:
+        raise UnusableFileError(trace, f"step {step} does not fit together ({error})", REMEDY) from None
 
 
 def is_simulated(run: Run) -> bool:

@@ -21,7 +21,7 @@ from gradwire.harness.parallel.interface import MicroBatches, StepOutcome
 from gradwire.harness.record.attempts import Attempts
 from gradwire.harness.record.writer import RunWriter
 from gradwire.harness.topology.registry import make_schedule
-from gradwire.harness.trace.files import TraceWriter
+from gradwire.harness.trace.writer import TraceWriter
 from gradwire.harness.trainer.build import Parts
 from gradwire.harness.trainer.checkpoints import Checkpointer, bytes_by_phase
 from gradwire.harness.trainer.evaluate import evaluate, perplexity
@@ -96,7 +96,7 @@ class Trainer:
         self._warm_up()
         coordinates = sum(layout.numel for layout in self._parallelism.layout())
         measure = self._config.measure
-        traces = TraceWriter(self._directory) if measure.trace and measure.spans else None
+        traces = self._traces() if measure.trace and measure.spans else None
         self._log = StepLog(self._world, coordinates, self._gradients_sent, traces)
         first = 0
         if checkpoint is not None:
@@ -104,6 +104,15 @@ class Trainer:
             first, self._started = state.step, self._started - state.wall_time_s
         self._progress.start(first)
         return first
+
+    def _traces(self) -> TraceWriter:
+        measure, owner = self._config.measure, Attempts.read(self._directory)
+        return TraceWriter(
+            self._directory,
+            run="" if owner is None else owner.config_hash,
+            every=measure.trace_every,
+            most_bytes=1e6 * measure.trace_mb,
+        )
 
     def advance(self, first: int, stop: int) -> bool:
         """Steps `first` to `stop`; False if a request to stop ended them earlier."""

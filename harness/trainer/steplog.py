@@ -15,8 +15,8 @@ from gradwire.harness.measure.breakdown import breakdown
 from gradwire.harness.measure.overlap import OF_GROUP, overlap
 from gradwire.harness.measure.timeline import Span
 from gradwire.harness.measure.wire import wire_bits
-from gradwire.harness.trace.files import TraceWriter
 from gradwire.harness.trace.notes import StepNotes
+from gradwire.harness.trace.writer import REPORT, TraceWriter
 from gradwire.harness.world.interface import World
 
 PARTS = ("compute_s", "compression_s", "exposed_comm_s", "other_s")
@@ -57,7 +57,9 @@ class StepLog:
         """Keep a step; spans on a simulated clock start at zero every step and are taken at once."""
         if simulated:
             step.spans = {rank: self._world.recorders[rank].drain() for rank in self._world.ranks}
-        step.notes = self._world.take_notes()
+        notes = self._world.take_notes()
+        if self._traces is not None and self._traces.takes(step.shared["step"]):
+            step.notes = notes
         self._pending.append(step)
 
     def flush(self) -> list[dict[str, Any]]:
@@ -71,7 +73,12 @@ class StepLog:
         }
         if self._traces is not None:
             self._write_traces(self._traces, spans)
+            own = {rank: [*values, *self._traces.report(rank)] for rank, values in own.items()}
         gathered, width = self._world.gather(own), len(PER_RANK)
+        if self._traces is not None:
+            note = self._traces.agree([ranks[-REPORT:] for ranks in gathered])
+            if note is not None and 0 in self._world.ranks:
+                print(note, flush=True)
         rows = [
             self._row(step.shared, [ranks[i * width : (i + 1) * width] for ranks in gathered])
             for i, step in enumerate(self._pending)

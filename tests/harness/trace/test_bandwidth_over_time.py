@@ -80,7 +80,7 @@ def test_the_plot_shows_the_same_in_every_form(simulated: Path) -> None:
     figures = [render(plot, form) for form in FORMS]
     (axes,) = figures[0].axes
     assert axes.get_ylabel() == "sent [MB/s]"
-    assert axes.get_xlabel().startswith("time from the start of step 2 [ms]; bins of ")
+    assert axes.get_xlabel().startswith("time in steps 2 to 4 [ms]; bins of ")
     entries = [text.get_text() for text in figures[0].legends[0].get_texts()]
     assert entries == ["rank 0 computes", "mean of 4 ranks", "rank 0", "link, 50 Mbit/s"]
     first, *others = [[len(axes.patches), len(axes.lines)] for figure in figures for axes in figure.axes]

@@ -16,7 +16,7 @@ from gradwire.harness.config.identity import run_id, run_name
 from gradwire.harness.config.validate import validate_any
 from gradwire.harness.report.runs import Run, load_run
 from gradwire.harness.tasks import retime
-from gradwire.harness.trace.files import cut_traces
+from gradwire.harness.trace.writer import cut_traces
 
 TIMES = {"train_time_s", "step_time_s", "compute_s", "compression_s", "exposed_comm_s", "other_s"}
 TIMES |= {"comm_s", "overlap_s", "wait_s", "osf", "row"}
@@ -122,7 +122,7 @@ def test_what_cannot_be_retimed_is_refused(simulated: Path, tmp_path: Path) -> N
     partly = tmp_path / "partly"
     shutil.copytree(simulated, partly)
     cut_traces(partly, 3)
-    assert "keeps a trace of some of its steps only" in refusal(f"run={partly}")
+    assert "keeps no trace of the 2 steps from step 3 on" in refusal(f"run={partly}")
     (untraced / "DONE").unlink()
     assert "is unfinished; task=retime needs a finished run" in refusal(f"run={untraced}")
     assert "cluster.workers=4" in refusal(f"run={simulated}", "network=sdp4bit_h800")

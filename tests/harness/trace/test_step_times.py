@@ -130,7 +130,7 @@ def test_records_without_spans_have_no_overlap(tmp_path: Path) -> None:
 
 
 def test_only_the_steps_asked_for_are_read(simulated: Path, tmp_path: Path) -> None:
-    assert recorded_steps(simulated) == [0, 1, 2, 3, 4]
+    assert recorded_steps(simulated, 4) == ([0, 1, 2, 3, 4], None)
     assert [number for number, _ in timed_steps(simulated, {1, 3, 9})] == [1, 3]
     wanted = dict(timed_steps(simulated, {3}))[3]
     assert wanted == dict(timed_steps(simulated))[3]
@@ -139,12 +139,9 @@ def test_only_the_steps_asked_for_are_read(simulated: Path, tmp_path: Path) -> N
 def test_a_rank_without_a_step_is_named(tmp_path: Path) -> None:
     directory = virtual_run(tmp_path / "run", 2, *SIMULATED)
     path = trace_file(directory, 1)
-    lines = path.read_text().splitlines(keepends=True)
-    path.write_text("".join(lines[:-1]) + lines[-1][:30])  # cut off by a crash
-    with pytest.raises(ValueError, match=r"rank1.jsonl lacks step 4, which rank 0 has"):
-        list(timed_steps(directory))
-    path.write_text("".join([*lines[:-2], "{broken\n", lines[-1]]))
-    with pytest.raises(ValueError, match=r"rank1.jsonl, line \d+: not JSON"):
+    content = path.read_bytes()
+    path.write_bytes(content[:-30])  # cut off by a crash
+    with pytest.raises(ValueError, match=r"rank1.jsonl.gz: lacks step [34], which rank 0 has"):
         list(timed_steps(directory))
     path.unlink()
     with pytest.raises(ValueError, match="lacks step 0"):
@@ -153,5 +150,5 @@ def test_a_rank_without_a_step_is_named(tmp_path: Path) -> None:
 
 def test_a_run_without_trace_is_refused(tmp_path: Path, workers: Workers) -> None:
     directory = real_run(tmp_path / "run", 2, workers, "measure.trace=false")
-    with pytest.raises(ValueError, match=r"holds no steps: was the run made with measure.trace=true\?"):
+    with pytest.raises(ValueError, match="holds no steps; train with measure.trace=true"):
         list(timed_steps(directory))

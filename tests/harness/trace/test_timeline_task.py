@@ -61,7 +61,7 @@ def test_a_folder_stands_for_its_runs(copied: Path, paced: Path, capsys: pytest.
     assert "wall clock" in output.out
     (line,) = output.err.splitlines()
     assert line.startswith("error: ")
-    assert "untraced/trace holds no steps: was the run made with measure.trace=true?" in line
+    assert "untraced/trace: holds no steps; train with measure.trace=true" in line
 
 
 def test_an_unknown_step_is_refused_with_the_range(copied: Path, capsys: pytest.CaptureFixture[str]) -> None:
