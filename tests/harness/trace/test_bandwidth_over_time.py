@@ -82,7 +82,7 @@ def test_the_plot_shows_the_same_in_every_form(simulated: Path) -> None:
     assert axes.get_ylabel() == "sent [MB/s]"
     assert axes.get_xlabel().startswith("time in steps 2 to 4 [ms]; bins of ")
     entries = [text.get_text() for text in figures[0].legends[0].get_texts()]
-    assert entries == ["rank 0 computes", "mean of 4 ranks", "rank 0", "link, 50 Mbit/s"]
+    assert entries == ["rank 0 computes", "next step", "mean of 4 ranks", "rank 0", "link, 50 Mbit/s"]
     first, *others = [[len(axes.patches), len(axes.lines)] for figure in figures for axes in figure.axes]
     assert all(other == first for other in others)
     assert list(np.asarray(axes.lines[-1].get_ydata())) == pytest.approx([6.25, 6.25])
@@ -93,7 +93,7 @@ def test_links_without_a_rate_are_not_shown(tmp_path: Path) -> None:
     plot = plotted(virtual_run(tmp_path / "run", 2))
     assert plot is not None
     entries = [text.get_text() for text in render(plot, PRINT).legends[0].get_texts()]
-    assert entries == ["rank 0 computes", "mean of 2 ranks", "rank 0"]
+    assert entries == ["rank 0 computes", "next step", "mean of 2 ranks", "rank 0"]
 
 
 def test_no_plot_without_bytes_or_trace(tmp_path: Path) -> None:
