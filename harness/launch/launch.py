@@ -8,7 +8,6 @@ import signal
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import partial
 from pathlib import Path
 
 from omegaconf import DictConfig
@@ -77,7 +76,7 @@ def _attempt(config: DictConfig, directory: Path, checkpoint: Path | None, stop:
     elif config.cluster.restarts:
         _watched(lambda folder: _run_virtual_child(config, directory, checkpoint, stop, folder), directory)
     else:
-        with watchdog(config.cluster.hang_s, 0, partial(record_hang, directory), _virtual_name):
+        with watchdog(config.cluster.hang_s, 0, directory, _virtual_name):
             train_virtual(config, directory, checkpoint, stop)
 
 
@@ -124,13 +123,6 @@ def _keep_tracebacks(folder: Path, directory: Path) -> str:
             write_atomically(directory / TRACEBACKS, text)
             return f" (tracebacks: {directory / TRACEBACKS})"
     return ""
-
-
-def record_hang(directory: Path, line: str, stacks: str) -> None:
-    """Leave in a run's directory what its `watchdog` says; stacks of other ranks that it has already stay."""
-    mark_failed(directory, line)
-    with contextlib.suppress(OSError), (directory / TRACEBACKS).open("a") as file:
-        file.write(f"{line}\n{stacks}\n")
 
 
 def print_notes(opened: Opened) -> None:

@@ -6,7 +6,6 @@ import os
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 
 import torch.distributed as dist
@@ -18,7 +17,6 @@ from gradwire.harness.launch.launch import (
     clean_up,
     print_notes,
     raise_if_stopped,
-    record_hang,
     run_here,
 )
 from gradwire.harness.launch.stop import stop_requests
@@ -62,7 +60,7 @@ def run_torchrun_rank(config: DictConfig, directory: Path) -> None:
                 return
             shared = claim.directory
             with _tracked_by_rank_0(config, shared, rank), _rank_failure_recorded(shared, rank):
-                with watchdog(config.cluster.hang_s, rank, partial(record_hang, shared)):
+                with watchdog(config.cluster.hang_s, rank, shared):
                     finished = train(config, shared, device, rank == 0, claim.checkpoint, stop)
                 raise_if_stopped(shared, stop, finished)
     finally:

@@ -2,30 +2,31 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 from gradwire.harness.heartbeat import own_beats
 from gradwire.harness.launch import patience, stacks
 from gradwire.harness.launch.patience import Patience
 from gradwire.harness.launch.verdict import Name, hang_verdict, rank_name
+from gradwire.harness.record.directory import TRACEBACKS, mark_failed
 
 RECORD_S = 10.0
 """How long the disk may take for the last words: it may be what hangs."""
 
 
 @contextmanager
-def watchdog(
-    hang_s: float | None, rank: int, record: Callable[[str, str], None], name: Name = rank_name
-) -> Iterator[None]:
+def watchdog(hang_s: float | None, rank: int, directory: Path, name: Name = rank_name) -> Iterator[None]:
     """While the block lasts, end this process with code 1 if it shows no progress for `hang_s` seconds.
 
-    One line on standard error says so; `record` is called with it and the stacks of all threads before.
-    Nothing that the main thread does is waited for, and nothing of it is cleaned up: it may never come back.
-    Sees nothing while this process is stopped, or while code in C keeps the interpreter's lock.
+    One line on standard error says so; `directory` says FAILED and holds the stacks of all threads. Nothing
+    that the main thread does is waited for, and nothing of it is cleaned up: it may never come back. Sees
+    nothing while this process is stopped, or while code in C keeps the interpreter's lock.
     """
     if hang_s is None:
         yield
@@ -33,7 +34,7 @@ def watchdog(
     done = threading.Event()
     waiting = Patience(own_beats(), hang_s)
     watching = threading.Thread(
-        target=_watch, args=(waiting, rank, record, name, done), name="watchdog", daemon=True
+        target=_watch, args=(waiting, rank, directory, name, done), name="watchdog", daemon=True
     )
     watching.start()
     try:
@@ -42,9 +43,7 @@ def watchdog(
         done.set()
 
 
-def _watch(
-    waiting: Patience, rank: int, record: Callable[[str, str], None], name: Name, done: threading.Event
-) -> None:
+def _watch(waiting: Patience, rank: int, directory: Path, name: Name, done: threading.Event) -> None:
     pids = {0: os.getpid()}
     while not done.wait(patience.POLL_S):
         waiting.look(pids)
@@ -56,14 +55,22 @@ def _watch(
             continue
         assert waiting.hang_s is not None
         beats = {rank: waiting.beats(pids)[0]}
-        _end(hang_verdict(beats, {}, waiting.quiet_s, waiting.hang_s, name).text, text, record)
+        _end(hang_verdict(beats, {}, waiting.quiet_s, waiting.hang_s, name).text, text, directory)
 
 
-def _end(line: str, text: str, record: Callable[[str, str], None]) -> None:
-    recording = threading.Thread(target=record, args=(line, text), daemon=True)
+def _end(line: str, text: str, directory: Path) -> None:
+    recording = threading.Thread(target=_record, args=(line, text, directory), daemon=True)
     recording.start()
     recording.join(RECORD_S)
     if recording.is_alive():
-        line = f"{line}; the run directory does not answer, either\n{text}"
-    print(f"error: {line}", file=sys.stderr, flush=True)
+        print(f"error: {line}; {directory} does not answer, either\n{text}", file=sys.stderr, flush=True)
+    else:
+        print(f"error: {line} (tracebacks: {directory / TRACEBACKS})", file=sys.stderr, flush=True)
     os._exit(1)
+
+
+def _record(line: str, text: str, directory: Path) -> None:
+    """Stacks of other ranks that are there already stay."""
+    mark_failed(directory, line)
+    with contextlib.suppress(OSError), (directory / TRACEBACKS).open("a") as file:
+        file.write(f"{line}\n{text}\n")

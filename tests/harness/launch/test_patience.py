@@ -12,11 +12,13 @@ from multiprocessing import get_context
 from pathlib import Path
 
 import pytest
+from torch._C._distributed_c10d import FileStore
 
 from gradwire.harness import heartbeat
 from gradwire.harness.heartbeat import COMPLETE, START_UP, Heartbeat
-from gradwire.harness.launch import patience, stacks
+from gradwire.harness.launch import patience, stacks, worker
 from gradwire.harness.launch.patience import LEAVE_S, POLL_S, START_S, Patience
+from gradwire.harness.launch.verdict import blamed_peer
 from gradwire.harness.launch.watchdog import watchdog
 
 PIDS = {0: os.getpid(), 1: os.getpid()}
@@ -145,10 +147,7 @@ def test_a_traced_process_is_known() -> None:
 def _hang_under_a_watchdog(folder: Path, hang_s: float | None, seconds: float) -> None:
     patience.POLL_S = 0.1  # type: ignore[misc]
 
-    def record(line: str, text: str) -> None:
-        (folder / "record").write_text(f"{line}\n{text}")
-
-    with watchdog(hang_s, 3, record):
+    with watchdog(hang_s, 3, folder):
         heartbeat.beat("training", 2)
         time.sleep(seconds)
     (folder / "ended").touch()
@@ -160,12 +159,23 @@ def test_a_process_that_nobody_watches_ends_itself(tmp_path: Path, capfd: pytest
     process.join(60)
     assert process.exitcode == 1
     assert not (tmp_path / "ended").exists()
-    line, *text = (tmp_path / "record").read_text().splitlines()
+    line, *text = (tmp_path / "tracebacks.txt").read_text().splitlines()
+    assert (tmp_path / "FAILED").read_text() == f"{line}\n"
     assert line.startswith("rank 3 hung: waiting in training after step 2, no progress for ")
     assert any("in _hang_under_a_watchdog" in entry for entry in text)
-    assert capfd.readouterr().err == f"error: {line}\n"
+    assert capfd.readouterr().err == f"error: {line} (tracebacks: {tmp_path / 'tracebacks.txt'})\n"
 
 
 def test_a_watchdog_without_a_bound_ends_nothing(tmp_path: Path) -> None:
     _hang_under_a_watchdog(tmp_path, None, 0.0)
     assert (tmp_path / "ended").exists()
+
+
+def test_a_rank_that_does_not_come_up_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(worker, "START_S", 1.0)
+    store = FileStore(str(tmp_path / "store"), 3)
+    store.set("up0", "")
+    store.set("up1", "")
+    with pytest.raises(worker.AbsentPeerError, match=r"^rank 2 has not come up within 1 s$") as raised:
+        worker._await_peers(store, 3)
+    assert blamed_peer(raised.value) == 2
