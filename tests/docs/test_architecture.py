@@ -1,0 +1,36 @@
+"""The tree of files on the page of architecture is the one there is."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from keys import FOLDERS
+from pages import ROOT, blocks
+
+(TREE,) = (block.text for block in blocks(ROOT / "docs" / "architecture.md") if block.language == "text")
+
+
+def folders(parent: Path) -> list[str]:
+    return sorted(path.name for path in parent.iterdir() if path.is_dir() and path.name != "__pycache__")
+
+
+def test_every_folder_and_module_is_in_the_tree() -> None:
+    named = {f"{name}/" for name in FOLDERS}
+    for package in ("codecs", "harness"):
+        named |= {f"{name}/" for name in folders(ROOT / package)}
+        modules = (ROOT / package).glob("*.py")
+        named |= {path.name for path in modules if not path.stem.endswith(("__init__", "_compiled"))}
+    assert sorted(named - words()) == []
+
+
+def test_the_tree_names_nothing_else() -> None:
+    everything = {"run.py", *(f"{name}/" for name in FOLDERS)}
+    for folder in FOLDERS:
+        everything |= {path.name + "/" * path.is_dir() for path in (ROOT / folder).rglob("*")}
+    assert sorted(words() - everything) == []
+
+
+def words() -> set[str]:
+    """Names of folders, with a slash behind them, and of modules."""
+    return set(re.findall(r"\w+\.py|\w+/", TREE))
