@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import inspect
 import pkgutil
 import re
 from functools import cache
@@ -11,7 +12,9 @@ from typing import Any
 
 import yaml
 from pages import ROOT
+from torch.nn.parallel import DistributedDataParallel
 
+import gradwire
 from gradwire.harness.config.compose import conf_directory, parse
 from gradwire.harness.config.errors import ConfigError
 from gradwire.harness.config.explain import OPTIONAL_GROUPS
@@ -65,6 +68,14 @@ def root_keys() -> set[str]:
     files = [conf_directory() / "config.yaml", *(conf_directory() / "task").glob("*.yaml")]
     given = [yaml.safe_load(file.read_text()) for file in files]
     return {key for one in given for key, value in one.items() if not isinstance(value, dict | list)}
+
+
+@cache
+def arguments() -> set[str]:
+    """Arguments in Python: of `attach`, of codecs and of DDP."""
+    functions = (gradwire.attach, gradwire.Synchronizer.load_state_dict, DistributedDataParallel)
+    own = {name for function in functions for name in inspect.signature(function).parameters}
+    return own | set(fields()["codec"])
 
 
 def _paths(schema: type, prefix: str = "") -> list[tuple[str, type]]:
@@ -122,7 +133,9 @@ def _wrong_choice(group: str, value: str) -> str | None:
     if group == "resume" and value not in ("", *RESUME):
         return f"resume={value}: no such choice"
     if not folder.is_dir():
-        return None if group in root_keys() else f"{group}={value}: no such group or key"
+        return (
+            None if group in root_keys() | arguments() else f"{group}={value}: no such group, key or argument"
+        )
     known = {file.stem for file in folder.glob("*.yaml")} | ({"null"} if group in OPTIONAL_GROUPS else set())
     named = [choice for choice in re.split(r"[|,]", value) if _is_value(choice) and ":" not in choice]
     return next((f"{group}={choice}: no such choice" for choice in named if choice not in known), None)
