@@ -83,12 +83,13 @@ sanitize: $(INSTALLED)
 	  $(RUN) -m pytest -n $(TEST_PROCESSES) --dist loadfile -k "not reversed" tests/kernels \
 	  || { cat $(SANITIZED)/report.*; exit 1; }
 
-# As for the world outside: in an environment of its own, without PyTorch.
+# Built as for the world outside, in an environment of its own without PyTorch, and tried in empty ones.
 wheel: $(PACKAGES)
 	rm -rf build/wheels
 	$(PIP) wheel --no-deps --wheel-dir build/wheels \
 	  --config-settings=build-dir=build/wheel .
 	$(VENV)/bin/python tests/kernels/wheel_contents.py build/wheels
+	$(VENV)/bin/python tests/wheel_trial.py build/wheels
 
 faults: $(INSTALLED)
 	$(RUN) tests/harness/launch/faults.py --points 50

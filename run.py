@@ -1,4 +1,4 @@
-"""The only entry point of gradwire: `python run.py --help`.
+"""The command `gradwire` from a checkout: `python run.py --help`.
 
 Everything is imported inside the functions: the workers' processes import this file again.
 """
@@ -12,15 +12,14 @@ ROOT = Path(__file__).resolve().parent
 
 
 def main() -> None:
-    """Find the installed package and the sweeper plugin, then compose, check and run."""
+    """Find the installed package and do as its command does."""
     if Path(sys.path[0]).resolve() == ROOT:
         del sys.path[0]  # holds a folder `codecs`, which must never be found before Python's own module
-    sys.path.append(str(ROOT / "harness" / "plugins"))
     try:
-        from gradwire.harness.config.front import start
+        from gradwire.__main__ import main as command
     except ModuleNotFoundError as error:
         sys.exit(f"error: {error.name} is not installed in {sys.executable}; run `make` and use its Python")
-    start()
+    command()
 
 
 if __name__ == "__main__":

@@ -34,6 +34,13 @@ def test_the_library_does_not_load_the_harness_dependencies(tmp_path: Path) -> N
     assert ran.stdout == "[]\n"
 
 
+def test_the_library_needs_torch_and_numpy_alone() -> None:
+    command = [sys.executable, str(ROOT / "tests" / "light_core.py"), "--block"]
+    ran = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert ran.returncode == 0, ran.stderr
+    assert "gradwire.harness.trainer.build needs " in ran.stdout
+
+
 def test_nothing_is_imported_by_its_bare_name() -> None:
     """`codecs` is a module of Python's own, and the repository root is on nobody's path."""
     bare = re.compile(r"^\s*(?:from|import)\s+(?:codecs|harness)\b", re.M)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -24,11 +23,11 @@ VERSION_BASE = "1.3"
 
 
 def conf_directory() -> Path:
-    """The folder of the Hydra groups: beside the sources, else beside the script that was started."""
-    for root in (Path(__file__).resolve().parents[2], Path(sys.argv[0]).resolve().parent):
-        if (root / "conf" / f"{CONFIG_NAME}.yaml").is_file():
-            return root / "conf"
-    raise ConfigError("conf/config.yaml was not found; run from a checkout of gradwire: python run.py ...")
+    """The folder of the Hydra groups: beside the packages in a checkout, and in a wheel."""
+    folder = Path(__file__).resolve().parents[2] / "conf"
+    if not (folder / f"{CONFIG_NAME}.yaml").is_file():
+        raise ConfigError(f"{folder}: no {CONFIG_NAME}.yaml; install gradwire again")
+    return folder
 
 
 def parse(overrides: Sequence[str]) -> list[Override]:

@@ -65,7 +65,8 @@ def _root() -> Path:
 def git_state() -> tuple[str | None, bool | None]:
     """(commit, whether tracked files differ from it); (None, None) outside a repository."""
     root = _root()
-    commit = _git(root, "rev-parse", "HEAD")
+    # A wheel's environment may lie inside somebody else's repository.
+    commit = _git(root, "rev-parse", "HEAD") if (root / ".git").exists() else None
     if commit is None:
         return None, None
     return commit, bool(

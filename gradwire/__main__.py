@@ -1,0 +1,27 @@
+"""The command `gradwire`, which is also `python -m gradwire` and `run.py`: `gradwire --help`.
+
+Everything is imported inside the function: the workers' processes import this file again.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+
+def main() -> None:
+    """Find Hydra's plug-in for sweeps, then compose, check and run what the command line says."""
+    package = Path(__file__).resolve().parent
+    if sys.path and (Path(sys.path[0]) / "gradwire").resolve() == package:
+        # `python -m gradwire` in a checkout, whose folder `codecs` must never be found before Python's own.
+        del sys.path[0]
+    sys.path.append(str(package / "harness" / "plugins"))
+    try:
+        from gradwire.harness.config.front import start
+    except ModuleNotFoundError as error:
+        sys.exit(f"error: {error}")
+    start()
+
+
+if __name__ == "__main__":
+    main()

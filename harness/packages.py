@@ -1,0 +1,57 @@
+"""What the harness needs beside torch and numpy, and what is said where it is missing.
+
+`gradwire` alone is the library: `attach`, every codec, every topology. Their modules import nothing else.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from importlib.abc import MetaPathFinder
+from importlib.machinery import ModuleSpec
+from types import FrameType, ModuleType
+
+INSTALL = 'pip install "gradwire[harness]"'
+
+HARNESS = frozenset(
+    {
+        *("accelerate", "datasets", "filelock", "huggingface_hub", "hydra", "matplotlib", "omegaconf"),
+        *("psutil", "pyarrow", "safetensors", "tokenizers", "tqdm", "transformers", "wandb", "yaml"),
+    }
+)
+"""Modules that come with `gradwire[harness]`, by the name they are imported by."""
+
+
+class MissingPackages(MetaPathFinder):
+    """Asked last, when nobody has found a module: the reply to an import of this package's own.
+
+    What others import, or only look for, is none of its business.
+    """
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        """None, or ModuleNotFoundError in one line with the way out."""
+        if fullname in HARNESS:
+            importer = _importer()
+            if importer.partition(".")[0] == "gradwire":
+                raise ModuleNotFoundError(f"{importer} needs {fullname}: {INSTALL}", name=fullname)
+        return None
+
+
+def _importer() -> str:
+    """The name of the module whose import statement is under way."""
+    frame: FrameType | None = sys._getframe(2)
+    while frame is not None and _name(frame).startswith(("importlib", "_frozen_importlib")):
+        frame = frame.f_back
+    return "" if frame is None else _name(frame)
+
+
+def _name(frame: FrameType) -> str:
+    return str(frame.f_globals.get("__name__", ""))
+
+
+def say_what_is_missing() -> None:
+    """Have imports of packages that are not installed say how to get them; repeating it changes nothing."""
+    if not any(isinstance(finder, MissingPackages) for finder in sys.meta_path):
+        sys.meta_path.append(MissingPackages())
