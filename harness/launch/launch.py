@@ -24,6 +24,7 @@ from gradwire.harness.launch.watchdog import watchdog
 from gradwire.harness.launch.worker import train_local_rank, train_virtual, train_virtual_child
 from gradwire.harness.record.directory import TRACEBACKS, DirectoryLock, is_done, mark_failed
 from gradwire.harness.record.files import write_atomically
+from gradwire.harness.record.writer import remove_temporary_files
 from gradwire.harness.tracking import tracked
 from gradwire.harness.trainer.build import prepare
 
@@ -164,8 +165,9 @@ def clean_finished(directory: Path) -> None:
 
 
 def clean_up(directory: Path) -> None:
-    """Remove what nobody needs: half-written checkpoints, and all of them once the run is done."""
+    """Remove what nobody needs: half-written files and checkpoints, and all of these once the run is done."""
     remove_unfinished(directory)
+    remove_temporary_files(directory)
     if is_done(directory):
         remove_all(directory)
 

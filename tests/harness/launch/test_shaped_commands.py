@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from command import ENDLESS, RUN, assert_alone, call, errors, finished, started, wait_for_steps, workers_of
+from command import ENDLESS, RUN, assert_alone, errors, finished, started, wait_for_steps, workers_of
 from faults import COMMAND, left_behind, recorded_steps
 from recorded import outcome
 
@@ -79,7 +79,7 @@ def kill_the_launcher(run: subprocess.Popen[str]) -> None:
 
 
 def disturbed(
-    run: subprocess.Popen[str], directory: Path, harm: Harm, steps: int = 1
+    run: subprocess.Popen[str], directory: Path, harm: Harm, steps: int = 1, timeout_s: float = 60
 ) -> subprocess.CompletedProcess[str]:
     """The outcome of a run that `harm` comes to after so many steps; asserts that nothing is left of it."""
     wait_for_steps(run, directory)
@@ -89,25 +89,21 @@ def disturbed(
     namespaces = held_by(run.pid)
     assert len(namespaces) == 3
     harm(run)
-    ended = finished(run, 60)
+    ended = finished(run, timeout_s)
     assert_alone(run)
     assert_gone(namespaces)
     return ended
 
 
-def test_a_cut_link_ends_the_run_and_the_same_command_goes_on(
+def test_a_cut_link_ends_the_attempt_and_the_next_one_has_a_network_of_its_own(
     here: Path, undisturbed: dict[str, Any]
 ) -> None:
-    command, directory = (RUN, *RESUMED, *SHAPED, "hydra.run.dir=run"), here / "run"
-    ended = disturbed(started(here, *command), directory, cut_the_link_of_rank_1, steps=6)
-    assert ended.returncode == 1
-    (line,) = errors(ended.stderr)
-    assert line.startswith("error: rank 1 failed: its link is down")
-    assert (directory / "FAILED").read_text().startswith("rank 1 failed: its link is down")
-    assert not left_behind(directory)
-    resumed = call(here, *command)
-    assert resumed.returncode == 0, resumed.stderr
-    assert "continuing after step" in resumed.stdout
+    directory = here / "run"
+    command = (RUN, *RESUMED, *SHAPED, "cluster.restarts=1", "hydra.run.dir=run")
+    ended = disturbed(started(here, *command), directory, cut_the_link_of_rank_1, 6, 240)
+    assert ended.returncode == 0, ended.stderr
+    assert "restart 1 of 1: rank 1 failed: its link is down" in ended.stdout
+    assert "continuing after step" in ended.stdout
     assert outcome(directory) == undisturbed
     assert not left_behind(directory)
     attempts = json.loads((directory / "run.json").read_text())["attempts"]
@@ -122,6 +118,7 @@ def test_a_cut_link_ends_the_run_and_the_same_command_goes_on(
 
 
 ENDS: list[tuple[Harm, int, str]] = [
+    (cut_the_link_of_rank_1, 1, "rank 1 failed: its link is down"),
     (kill_rank_1, 1, "rank 1 was killed by SIGKILL"),
     (press_control_c, 128 + signal.SIGINT, "interrupted"),
     (kill_the_launcher, -signal.SIGKILL, ""),
