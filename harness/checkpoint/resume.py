@@ -25,7 +25,7 @@ from gradwire.harness.config.identity import run_id
 from gradwire.harness.reading.files import InaccessibleFileError, UnusableFileError
 from gradwire.harness.record.attempts import FILE as ATTEMPTS
 from gradwire.harness.record.attempts import Attempts, this_code
-from gradwire.harness.record.directory import is_done
+from gradwire.harness.record.directory import divergence, is_done
 from gradwire.harness.record.writer import (
     RECORD_FILES,
     WEIGHTS,
@@ -76,6 +76,15 @@ def _refuse_foreign(directory: Path) -> None:
         )
 
 
+def _refuse_diverged(config: DictConfig, directory: Path) -> None:
+    reason, earlier = divergence(directory), Attempts.read(directory) if config.resume == "auto" else None
+    if reason and earlier is not None and earlier.code == this_code():
+        raise ValueError(
+            f"{directory} {reason}, and would again; change a setting (train.lr=, another run), or try from "
+            "its newest checkpoint with resume=force"
+        )
+
+
 @dataclass(frozen=True)
 class Opened:
     """A run directory ready for an attempt: where to go on from, and what its user should know."""
@@ -89,9 +98,11 @@ def open_run(config: DictConfig, directory: Path) -> Opened:
 
     Finds the newest whole checkpoint, sets damaged ones aside and names them in the notes, cuts the rows
     that the attempt will write again, or clears everything to start over. Raises ValueError as
-    `check_directory` does.
+    `check_directory` does, and for a run that has diverged: the same settings and code would do so again.
+    A sweep, which asks `check_directory` about all its cells, goes on with the others.
     """
     check_directory(config, directory)
+    _refuse_diverged(config, directory)
     remove_unfinished(directory)
     remove_temporary_files(directory)
     if config.resume == "never":

@@ -48,11 +48,11 @@ def write_files(directory: Path, step: int, parts: Mapping[str, Mapping[str, Ten
     return len(present)
 
 
-def seal(directory: Path, state: CheckpointState, num_files: int, keep: int) -> Path:
+def seal(directory: Path, state: CheckpointState, num_files: int, keep: int | None) -> Path:
     """Give the checkpoint its name, after all processes have written `num_files` files together.
 
-    Keeps the newest `keep` checkpoints of the run. To be called by one process. Raises RuntimeError
-    when files are missing, as they are when the nodes do not share the run directory.
+    Keeps the newest `keep` checkpoints of the run, None: all. To be called by one process. Raises
+    RuntimeError when files are missing, as they are when the nodes do not share the run directory.
     """
     folder = unfinished_path(directory, state.step)
     digests = _digests(folder, num_files)
@@ -74,7 +74,8 @@ def seal(directory: Path, state: CheckpointState, num_files: int, keep: int) -> 
         remove(path)
     os.replace(folder, path)
     _flush(path.parent)
-    remove_older(directory, keep)
+    if keep is not None:
+        remove_older(directory, keep)
     return path
 
 

@@ -27,6 +27,7 @@ WITHOUT_EFFECT = (
     "train.log_every",
     "train.checkpoint_every",
     "train.keep_checkpoints",
+    "train.max_skipped",
     "measure.trace",
     "measure.trace_every",
     "measure.trace_mb",

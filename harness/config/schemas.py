@@ -84,6 +84,8 @@ class TrainConfig:
     schedule_steps: int | None = at_least(1, None)  # ... over so many steps; null: `schedule_epochs`
     schedule_epochs: float | None = above(0, None)  # ... or passes; both null: the whole run
     clip_norm: float | None = above(0, 1.0)  # gradients longer than this are scaled down; null: never
+    # more steps skipped in a row, their gradients not finite, end the run as diverged; 0: the first one does
+    max_skipped: int = between(0, 1_000_000_000, 20)
     precision: str = one_of("auto", "fp32", "bf16")  # of activations; auto: bf16 on GPUs, fp32 on CPUs
     log_every: int = at_least(1, 10)  # most optimizer steps between two times that rows are written
     save_checkpoint: bool = True  # keep the final weights in the run directory

@@ -22,7 +22,13 @@ from gradwire.harness.launch.stop import StopRequest, Terminated, stop_requests
 from gradwire.harness.launch.verdict import describe, tracebacks
 from gradwire.harness.launch.watchdog import watchdog
 from gradwire.harness.launch.worker import train_local_rank, train_virtual, train_virtual_child
-from gradwire.harness.record.directory import TRACEBACKS, DirectoryLock, is_done, mark_failed
+from gradwire.harness.record.directory import (
+    TRACEBACKS,
+    DirectoryLock,
+    DivergedError,
+    is_done,
+    mark_failed,
+)
 from gradwire.harness.record.files import write_atomically
 from gradwire.harness.record.writer import remove_temporary_files
 from gradwire.harness.tracking import tracked
@@ -33,8 +39,9 @@ def run_here(config: DictConfig, directory: Path) -> None:
     """Train with all ranks started or hosted by this process, unless another run has just done so.
 
     Goes on from the newest checkpoint in `directory`. Raises ValueError for what a user can mend, before
-    anything is written, Terminated when a signal has ended the run, and WorkerError naming the rank; the
-    directory then says FAILED and why. After WorkerError it continues by itself, as `Restarts` allows.
+    anything is written, Terminated when a signal has ended the run, DivergedError when training cannot go
+    on, and WorkerError naming the rank; the directory then says FAILED and why. After WorkerError it
+    continues by itself, as `Restarts` allows.
     """
     check_directory(config, directory)
     with stop_requests(at_once=True):
@@ -104,12 +111,16 @@ def _virtual_name(rank: int) -> str:
 def _watched(run: Callable[[Path], str], directory: Path) -> None:
     """`run` processes with a folder for their reports, whose tracebacks stay in the run directory.
 
-    What goes wrong with a rank after the run was complete is a warning.
+    What goes wrong with a rank after the run was complete is a warning. Raises WorkerError, and DivergedError
+    where that is what the ranks say.
     """
     with scratch_folder() as folder:
         try:
             trouble = run(folder)
         except WorkerError as error:
+            _, said, reason = error.found.text.partition(f"{DivergedError.__name__}: ")
+            if said:  # by all ranks alike: nobody is at fault, and there is nothing to trace back
+                raise DivergedError(reason) from None
             raise error.with_text(f"{error}{_keep_tracebacks(folder, directory)}") from None
         if trouble:
             kept = _keep_tracebacks(folder, directory)
@@ -150,7 +161,7 @@ def stop_not_forgotten(directory: Path, stop: StopRequest) -> Iterator[None]:
     except Exception as error:
         if stop.number is None:
             raise
-        reason = f"{error}" if isinstance(error, WorkerError) else describe(error)
+        reason = _reason(error)
         raise Terminated(stop.number, f"{reason}, after {signal.Signals(stop.number).name}") from error
     raise_if_stopped(directory, stop, is_done(directory))
 
@@ -180,5 +191,9 @@ def _failure_recorded(directory: Path) -> Iterator[None]:
         mark_failed(directory, str(interrupt) or "interrupted")
         raise
     except BaseException as error:
-        mark_failed(directory, f"{error}" if isinstance(error, WorkerError) else describe(error))
+        mark_failed(directory, _reason(error))
         raise
+
+
+def _reason(error: BaseException) -> str:
+    return f"{error}" if isinstance(error, WorkerError | DivergedError) else describe(error)

@@ -23,7 +23,7 @@ from gradwire.harness.launch.stop import stop_requests
 from gradwire.harness.launch.verdict import blamed_peer, describe
 from gradwire.harness.launch.watchdog import watchdog
 from gradwire.harness.launch.worker import join_process_group, prepare_process, train
-from gradwire.harness.record.directory import FAILED, DirectoryLock, is_done, mark_failed
+from gradwire.harness.record.directory import FAILED, DirectoryLock, DivergedError, is_done, mark_failed
 from gradwire.harness.tracking import tracked
 from gradwire.harness.trainer.build import prepare
 
@@ -124,6 +124,10 @@ def _rank_failure_recorded(directory: Path, rank: int) -> Iterator[None]:
     except KeyboardInterrupt as interrupt:
         if rank == 0:
             mark_failed(directory, str(interrupt) or "interrupted")
+        raise
+    except DivergedError as error:  # of all ranks alike
+        if rank == 0:
+            mark_failed(directory, str(error))
         raise
     except Exception as error:
         if blamed_peer(error) is None or not (directory / FAILED).exists():

@@ -12,6 +12,19 @@ from gradwire.harness.record.files import write_atomically
 
 DONE, FAILED, TRACEBACKS = "DONE", "FAILED", "tracebacks.txt"
 
+DIVERGED = "diverged"
+"""The first word of `FAILED` where training itself could not go on: the same run would end so again."""
+
+
+MOST_OF_A_REASON = 1000
+"""Characters of `FAILED` that are read."""
+
+
+class DivergedError(RuntimeError):
+    """Training cannot go on; the text is one line that begins with `DIVERGED`."""
+
+    final = True  # every attempt would end so
+
 
 def make_directory(directory: Path) -> None:
     """Make sure that files can be written to `directory`; ValueError in one line if they cannot."""
@@ -63,6 +76,16 @@ def mark_failed(directory: Path, reason: str) -> None:
     if directory.is_dir() and not is_done(directory):
         with contextlib.suppress(OSError):
             write_atomically(directory / FAILED, " ".join(reason.split()) + "\n")
+
+
+def divergence(directory: Path) -> str | None:
+    """Why the run in `directory` diverged, one line; None unless its last attempt did."""
+    try:
+        with (directory / FAILED).open(errors="replace") as file:
+            reason = " ".join(file.readline(MOST_OF_A_REASON).split())
+    except OSError:
+        return None
+    return reason if reason.startswith(f"{DIVERGED} ") else None
 
 
 def forget_failure(directory: Path) -> None:

@@ -61,6 +61,7 @@ class Summary:
 
     # What was trained on what.
     num_coordinates: int = 0  # coordinates synchronized per step
+    skipped_steps: int | None = None  # steps without an update, gradients not finite; null in old records
     layout_hash: str = ""  # of the buckets: names, shapes, order
     resumed_after: list[int] = field(default_factory=list)  # steps after which the run was continued
     data: dict[str, Any] = field(default_factory=dict)  # corpus, sha256, tokens, unigram perplexity, ...

@@ -70,6 +70,8 @@ def _reading(rows: Sequence[Row]) -> list[str]:
         lines.append("*: a later evaluation of one of the seeds fell back past the target.")
     if any(0 < target.reached < row.num_seeds for row in rows for target in row.targets):
         lines.append("k/n: k of n seeds reached the target; the others enter the median as infinity (∞).")
+    if any(row.skipped_steps and row.skipped_steps.high for row in rows):
+        lines.append("Steps skipped: their gradients were not finite, so that nothing was updated.")
     if any(target.p_faster is not None for target in targets):
         lines.append(
             "p: exact one-sided paired sign-flip test on ranks over the shared seeds; "

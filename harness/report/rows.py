@@ -52,9 +52,11 @@ class Row:
     metric: str | None
     seeds: list[int | None]  # of the runs that are done
     failed_seeds: list[int | None]
+    diverged_seeds: list[int | None]  # those of the failed ones that training itself ended
     baseline: str | None  # the group whose runs set the targets
     final_metric: Spread  # failed and diverged seeds at the worst value
     targets: list[TargetRow]
+    skipped_steps: Spread | None  # steps without an update, gradients not finite
     step_time_s: Spread | None
     rounds_per_second: Spread | None
     compute_s: Spread | None
@@ -94,9 +96,11 @@ def make_row(group: Group, baseline: Group | None, targets: dict[float, float]) 
         metric=group.metric,
         seeds=[run.seed for run in group.runs],
         failed_seeds=[run.seed for run in group.failed],
+        diverged_seeds=[run.seed for run in group.failed if run.diverged],
         baseline=baseline.label if baseline else None,
         final_metric=spread(final_metrics(group), group.mode),
         targets=[target_row(group, baseline, *item) for item in targets.items()] if baseline else [],
+        skipped_steps=over_seeds(lambda summary: summary.skipped_steps),
         step_time_s=over_seeds(lambda summary: 1 / summary.rounds_per_second),
         rounds_per_second=over_seeds(lambda summary: summary.rounds_per_second),
         compute_s=part("compute_s"),

@@ -16,7 +16,7 @@ from typing import Any, Literal, TypeVar
 from gradwire.harness.measure.accuracy import Evaluation
 from gradwire.harness.reading.files import UnusableFileError, open_file, printable
 from gradwire.harness.reading.structured import read_yaml
-from gradwire.harness.record.directory import DONE, FAILED
+from gradwire.harness.record.directory import DIVERGED, DONE, FAILED
 from gradwire.harness.record.rows import evaluation_of_run, step_of_run, whole_rows
 from gradwire.harness.record.seal import check_done
 from gradwire.harness.record.summary import REMEDY, Clock, Summary
@@ -64,6 +64,11 @@ class Run:
     @property
     def clock(self) -> Clock:
         return self.done.clock
+
+    @property
+    def diverged(self) -> bool:
+        """Whether training itself ended the run, which then failed."""
+        return self.status == "failed" and self.reason.startswith(f"{DIVERGED} ")
 
     def choice(self, group: str) -> str | None:
         """The choice made for a config group: its `name`, or the value itself where it is no mapping."""

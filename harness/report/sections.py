@@ -42,12 +42,16 @@ def tables_of(section: Section) -> list[Table]:
 def result_table(section: Section) -> Table:
     clock, metric, rows = section
     factors = list(dict.fromkeys(target.factor for row in rows for target in row.targets))
-    header = ["run", "seeds", f"final {metric}", *(f"TTA [s] ×{factor:g}" for factor in factors)]
+    skips = any(row.skipped_steps is not None and row.skipped_steps.high for row in rows)
+    header = ["run", "seeds", f"final {metric}", *(["steps skipped"] if skips else [])]
+    header += [f"TTA [s] ×{factor:g}" for factor in factors]
     body = []
     for row in rows:
         cells = {target.factor: time_to_target(row, target) for target in row.targets}
-        final = figure(row.final_metric) if row.seeds else "failed"
-        body.append([row.label, seeds(row), final, *(cells.get(factor, "–") for factor in factors)])
+        final = figure(row.final_metric) if row.seeds else failure(row)
+        skipped = [figure(row.skipped_steps)] if skips else []
+        tail = [cells.get(factor, "–") for factor in factors]
+        body.append([row.label, seeds(row), final, *skipped, *tail])
     return Table(f"Result ({CLOCK_MEANING[clock]})", header, body)
 
 
@@ -130,4 +134,13 @@ def miss_or(value: Spread) -> str:
 
 
 def seeds(row: Row) -> str:
-    return str(row.num_seeds) + (f" ({len(row.failed_seeds)} failed)" if row.failed_seeds else "")
+    """How many there are, and how many of them failed or, a failure of training itself, diverged."""
+    diverged = len(row.diverged_seeds)
+    counts = {"failed": len(row.failed_seeds) - diverged, "diverged": diverged}
+    said = ", ".join(f"{count} {how}" for how, count in counts.items() if count)
+    return f"{row.num_seeds} ({said})" if said else str(row.num_seeds)
+
+
+def failure(row: Row) -> str:
+    """What stands in place of a figure where no seed has one."""
+    return "diverged" if row.diverged_seeds == row.failed_seeds else "failed"

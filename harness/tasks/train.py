@@ -79,7 +79,8 @@ def show_run(finished: Run) -> None:
         wire = f", {summary.wire_bits_per_coordinate:.3f} wire bits per coordinate"
     if summary.vnmse_mean is not None:
         error = f", vNMSE {summary.vnmse_mean:.3g}"
-    print(f"{summary.metric} {summary.final_metric:.3f} after {summary.steps} steps{error}{wire}")
+    skipped = f" ({summary.skipped_steps} skipped)" if summary.skipped_steps else ""
+    print(f"{summary.metric} {summary.final_metric:.3f} after {summary.steps} steps{skipped}{error}{wire}")
     print(f"{summary.train_time_s:.1f} s on the training clock ({summary.clock}){_parts(summary)}")
     _note_on_loopback(finished)
     print(f"run: {finished.folder}")

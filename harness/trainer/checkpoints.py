@@ -38,8 +38,11 @@ class Checkpointer:
         description = json.dumps(parts.data.description, sort_keys=True)
         self._data_hash = hashlib.sha256(description.encode()).hexdigest()[:16]
 
-    def save(self, done: int, wall_time_s: float) -> None:
-        """A checkpoint after `done` steps: all ranks write their parts, then rank 0 seals it."""
+    def save(self, done: int, wall_time_s: float, *, keep_all: bool = False) -> None:
+        """A checkpoint after `done` steps: all ranks write their parts, then rank 0 seals it.
+
+        It takes the place of the oldest one kept, unless all are to be kept.
+        """
         rows = {} if self._writer is None else self._writer.flush()
         num_files = write_files(self._directory, done, self._parallelism.state_dict())
         # A process counts its files once, with the first of its ranks.
@@ -58,7 +61,9 @@ class Checkpointer:
             run_id=run_id(self._config),
             rows=rows,
         )
-        seal(self._directory, state, int(sum(count for _, count in gathered)), self._keep)
+        seal(
+            self._directory, state, int(sum(count for _, count in gathered)), None if keep_all else self._keep
+        )
 
     def resume(self, checkpoint: CheckpointReader) -> CheckpointState:
         """Take up the state of a checkpoint, after warm-up and before the clock starts.

@@ -24,13 +24,14 @@ from gradwire.harness.topology.registry import make_schedule
 from gradwire.harness.trace.writer import TraceWriter
 from gradwire.harness.trainer.build import Parts
 from gradwire.harness.trainer.checkpoints import Checkpointer, bytes_by_phase
+from gradwire.harness.trainer.divergence import Divergence, skipped_at_the_end
 from gradwire.harness.trainer.evaluate import evaluate, perplexity
 from gradwire.harness.trainer.meetings import Meetings
 from gradwire.harness.trainer.progress import Progress
 from gradwire.harness.trainer.saved_gradients import check_saved_steps, save_gradients
 from gradwire.harness.trainer.schedule import learning_rate, num_steps
 from gradwire.harness.trainer.steplog import PendingStep, StepLog
-from gradwire.harness.trainer.summarize import summarize
+from gradwire.harness.trainer.summarize import METRIC, summarize
 from gradwire.harness.transport.channel import PHASES
 
 STOP_S = 5.0
@@ -77,16 +78,20 @@ class Trainer:
         self._clock = TrainingClock("simulated" if simulated else "wall", self._world.device)
         self._progress = Progress(directory.name, self.steps, writes)
         self._meetings = Meetings(train.log_every, STOP_S)
+        self._divergence = Divergence(train.max_skipped)
         self._checkpoints = Checkpointer(config, directory, parts, self._clock, self._writer)
 
     def run(self, checkpoint: CheckpointReader | None = None) -> bool:
         """Warm up, go on from `checkpoint`, train, evaluate on the grid and at the end, summarize.
 
         Returns whether the run came to its end: not if `stop` was true on some rank, a checkpoint saved.
+        Raises DivergedError, all rows recorded, if training cannot go on: see `Divergence`.
         """
         first = self.start(checkpoint)
-        finished = self.advance(first, self.steps)
-        self._progress.close()
+        try:
+            finished = self.advance(first, self.steps)
+        finally:
+            self._progress.close()
         if finished:
             self._end()
         return finished
@@ -102,6 +107,7 @@ class Trainer:
         if checkpoint is not None:
             state = self._checkpoints.resume(checkpoint)
             first, self._started = state.step, self._started - state.wall_time_s
+            self._divergence.skipped_in_a_row = self._skipped_before()
         self._progress.start(first)
         return first
 
@@ -114,6 +120,11 @@ class Trainer:
             most_bytes=1e6 * measure.trace_mb,
         )
 
+    def _skipped_before(self) -> int:
+        """How many steps before the one to continue with were skipped in a row, as rank 0's record says."""
+        count = 0 if self._writer is None else skipped_at_the_end(self._writer.steps())
+        return int(max(own for (own,) in self._world.gather({r: [float(count)] for r in self._world.ranks})))
+
     def advance(self, first: int, stop: int) -> bool:
         """Steps `first` to `stop`; False if a request to stop ended them earlier."""
         self._meetings.start(first)
@@ -125,7 +136,7 @@ class Trainer:
             last = done == self.steps
             evaluates = last or done % self._eval.every == 0
             saves = not last and self._saves_after(done)
-            if evaluates or saves or self._meetings.due(done):
+            if evaluates or saves or self._divergence.reason or self._meetings.due(done):
                 with self._clock.paused():
                     if self._pause(done, evaluates, saves) and not last:
                         return False
@@ -140,16 +151,19 @@ class Trainer:
             self._evaluate(done)
         # Ranks meet last: else the others' clocks would run while rank 0 still writes.
         stop = self._meetings.meet(self._world, done, self._stop())
+        self._divergence.raise_if_found()
         if saves or (stop and done < self.steps):
             beat("checkpoint", done)
             self._parallelism.finish()
-            self._checkpoints.save(done, time.perf_counter() - self._started)
+            skipping = self._divergence.skipped_in_a_row > 0
+            self._checkpoints.save(done, time.perf_counter() - self._started, keep_all=skipping)
             self._meetings.meet(self._world, done, False)
         return stop
 
     def _saves_after(self, done: int) -> bool:
+        """Not while steps are skipped: if that does not end, the checkpoints before it are the good ones."""
         every = self._train.checkpoint_every
-        return every is not None and done % every == 0
+        return every is not None and done % every == 0 and not self._divergence.skipped_in_a_row
 
     def _warm_up(self) -> None:
         """Discarded passes: DDP settles its buckets in the second (with static_graph: third) pass."""
@@ -203,6 +217,7 @@ class Trainer:
         if outcome.simulated_s is not None:
             window = (0.0, outcome.simulated_s)
             self._clock.advance(outcome.simulated_s)
+        self._divergence.see_step(step + 1, outcome.skipped)
         shared = self._shared(step, outcome, rate, compared or saved)
         bytes_sent = {rank: self._world.traffic[rank].total - before[rank] for rank in self._world.ranks}
         pending = PendingStep(shared, outcome.losses, self._clock.seconds, window, bytes_sent)
@@ -233,6 +248,7 @@ class Trainer:
         rows = self._log.flush()
         if rows:
             self._progress.show(rows[-1])
+            self._progress.skipped([row["step"] for row in rows if row["skipped"]])
         if self._writer is not None:
             self._writer.add_steps(rows)
 
@@ -250,6 +266,7 @@ class Trainer:
             "perplexity": perplexity(loss),
         }
         self._progress.evaluation(row)
+        self._divergence.see_evaluation(step, row, METRIC)
         if self._writer is not None:
             self._writer.add_evaluation(row)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from typing import Any
 
 from tqdm import tqdm
@@ -30,6 +31,13 @@ class Progress:
         """Rows of `steps.jsonl`, every `train.log_every` steps; every rank may call it."""
         if self._bar is not None:
             self._bar.set_postfix(loss=f"{row['loss']:.3f}", refresh=False)
+
+    def skipped(self, steps: Sequence[int]) -> None:
+        """Say that of the steps just recorded these, by their rows, were skipped, if any."""
+        if self._visible and steps:
+            number = "" if len(steps) == 1 else f", the last of {len(steps)}"
+            line = f"{self._title}: step {steps[-1] + 1}/{self._steps} skipped{number}, gradients not finite"
+            tqdm.write(line, file=sys.stderr) if self._bar is not None else print(line, flush=True)
 
     def evaluation(self, row: dict[str, Any]) -> None:
         """Rows of `evals.jsonl`."""

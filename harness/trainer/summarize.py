@@ -58,6 +58,7 @@ def summarize(
         bytes_by_phase=bytes_by_phase,
         wire_bits_per_coordinate=sent,
         seed=config.seed,
+        skipped_steps=sum(row["skipped"] for row in steps),
         steps=len(steps),
         workers=size,
         kernel_backend=config.kernels.name,
