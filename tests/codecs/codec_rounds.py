@@ -55,14 +55,21 @@ class Cluster:
     def supports(self, layout: Layout) -> str | None:
         return self.codecs[0].supports(self.topology, len(self.codecs), layout)
 
-    def step(self, *buckets: tuple[Layout, Sequence[Tensor]]) -> list[Tensor]:
-        """Every bucket's mean, the same on all ranks, bit for bit; the inputs are left as they were."""
+    def step(self, *buckets: tuple[Layout, Sequence[Tensor]], skip: bool | None = False) -> list[Tensor]:
+        """Every bucket's mean, the same on all ranks, bit for bit; the inputs are left as they were.
+
+        The codecs are told that the step is skipped with `skip`; None: where the norm of all means is not
+        finite, as in training.
+        """
         before = [[x.clone() for x in xs] for _, xs in buckets]
         results = self.world.run_step({rank: self._collectives(rank, buckets) for rank in self.world.ranks})
         for (_, xs), copies in zip(buckets, before, strict=True):
             for x, copy in zip(xs, copies, strict=True):
                 assert torch.equal(as_bytes(x), as_bytes(copy)), "the gradient was written to"
-        logged = [dict(codec.end_step(self.steps)) for codec in self.codecs]
+        if skip is None:
+            skip = not bool(torch.cat(results[0]).norm().isfinite())
+        ended = [codec.skip_step if skip else codec.end_step for codec in self.codecs]
+        logged = [dict(end(self.steps)) for end in ended]
         assert all(log.keys() == logged[0].keys() for log in logged)
         self.steps += 1
         return results[0]
@@ -83,9 +90,9 @@ class Cluster:
             for _ in range(steps)
         ]
 
-    def one(self, xs: Sequence[Tensor], layout: Layout | None = None) -> Tensor:
+    def one(self, xs: Sequence[Tensor], layout: Layout | None = None, *, skip: bool | None = False) -> Tensor:
         """The mean of one bucket."""
-        return self.step((layout or Layout.flat(xs[0].numel()), xs))[0]
+        return self.step((layout or Layout.flat(xs[0].numel()), xs), skip=skip)[0]
 
 
 def as_bytes(tensor: Tensor) -> Tensor:

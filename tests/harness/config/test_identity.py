@@ -33,6 +33,7 @@ def test_the_id_is_stable_and_short(identify: Identify) -> None:
         "cluster.hang_s=7",
         "cluster.restarts=3",
         "train.log_every=3",
+        "train.max_skipped=0",
         "measure.trace=false",
     ],
 )

@@ -9,7 +9,17 @@ from pathlib import Path
 import pytest
 from launch_jobs import LostPeerError
 
-from gradwire.harness.launch.verdict import blamed_peer, read_reports, tracebacks, verdict, write_report
+from gradwire.harness.launch.launch import _watched
+from gradwire.harness.launch.processes import WorkerError
+from gradwire.harness.launch.verdict import (
+    Cause,
+    blamed_peer,
+    read_reports,
+    tracebacks,
+    verdict,
+    write_report,
+)
+from gradwire.harness.record.directory import DivergedError
 
 TIMED_OUT = RuntimeError("[gloo] Timed out waiting 5000ms for recv operation to complete")
 CAUSE = ValueError("the cause\nand more of it")
@@ -68,3 +78,19 @@ def test_reports_are_read_by_time_and_keep_their_tracebacks(tmp_path: Path) -> N
     text = tracebacks(tmp_path)
     assert "rank2\nValueError: the cause\nand more of it" in text
     assert text.count("\n\n") == 2
+
+
+def test_ranks_that_diverged_are_no_failed_ranks(tmp_path: Path) -> None:
+    """Nothing is traced back, and no other attempt is made."""
+    (run := tmp_path / "run").mkdir()
+
+    def ranks(folder: Path) -> str:
+        for rank in (1, 0):
+            write_report(folder, rank, DivergedError("diverged after step 3: perplexity nan, loss nan"))
+        found = verdict({0: 1, 1: 1}, folder)
+        assert found.cause is Cause.FINAL
+        raise WorkerError(found, 3)
+
+    with pytest.raises(DivergedError, match=r"^diverged after step 3: perplexity nan, loss nan$"):
+        _watched(ranks, run)
+    assert not list(run.iterdir())

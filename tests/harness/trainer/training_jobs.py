@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import count
 from pathlib import Path
 
+import pytest
 import torch
 from omegaconf import DictConfig
 from tiny import TINY_MODEL
@@ -12,6 +16,8 @@ from gradwire.harness.checkpoint.resume import open_run
 from gradwire.harness.config.compose import compose
 from gradwire.harness.config.validate import validate
 from gradwire.harness.launch.worker import train, train_virtual
+from gradwire.harness.parallel.update import Updater
+from gradwire.harness.record.directory import DivergedError
 
 TINY = (
     *TINY_MODEL,
@@ -63,6 +69,38 @@ def train_rank(
         opened(config, Path(directory))
     stop = StopAfter(stop_after if rank == size - 1 else None)
     return train(config, Path(directory), torch.device("cpu"), rank == 0, checkpoint, stop)
+
+
+def train_rank_to_the_reason(rank: int, size: int, config: DictConfig, directory: str) -> str:
+    """`train_rank` of a run that diverges: why."""
+    with pytest.raises(DivergedError) as raised:
+        train_rank(rank, size, config, directory)
+    return str(raised.value)
+
+
+def train_rank_skipping(rank: int, size: int, config: DictConfig, directory: str, step: int) -> bool:
+    """`train_rank` of a run whose step `step` has an infinite gradient after synchronization."""
+    with spoiled(step):
+        return train_rank(rank, size, config, directory)
+
+
+@contextmanager
+def spoiled(step: int) -> Iterator[None]:
+    """The update of this step of the runs in this block finds an infinite gradient."""
+    apply, calls = Updater.apply, count()
+
+    def spoiling(self: Updater, learning_rate: float) -> tuple[float, bool]:
+        if next(calls) == step:
+            first = next(p for group in self.optimizer.param_groups for p in group["params"])
+            assert first.grad is not None
+            first.grad.view(-1)[0] = torch.inf
+        return apply(self, learning_rate)
+
+    Updater.apply = spoiling  # type: ignore[method-assign]
+    try:
+        yield
+    finally:
+        Updater.apply = apply  # type: ignore[method-assign]
 
 
 def train_all_virtually(config: DictConfig, directory: str, stop_after: int | None = None) -> None:

@@ -1,0 +1,165 @@
+"""What a spike, one coordinate of one rank in one step, costs a codec with error feedback: that one step."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any
+
+import pytest
+import torch
+from codec_rounds import Cluster, gradients, layout_of, mean_of
+from torch import Tensor
+
+from gradwire.codecs.interface import Layout, LossyHopCodec, Round
+from gradwire.codecs.registry import codec_classes, make_codec
+from gradwire.codecs.residuals import LATEST, MARGIN, LatestNorms, bounded
+
+SIZE = 4
+SMALL = layout_of({"matrix": (40, 50), "norm": (100,)})
+LARGE = layout_of({"matrix": (128, 130), "norm": (300,)})
+"""Of enough super-groups for DynamiQ to accept error feedback."""
+
+CASES: list[tuple[str, str, dict[str, Any], Layout]] = [
+    *[(name, "ring", {}, SMALL) for name in ("bf16", "fp32", "mxfp8", "mxfp6", "mxfp4", "thc", "tfp")],
+    *[(name, "ring", {}, LARGE) for name in ("dynamiq", "dynamiq_plus")],
+    ("dynamiq", "butterfly", {"rounding": "independent"}, LARGE),
+    ("uniform", "butterfly", {}, SMALL),
+    ("mxfp4", "broadcast", {}, SMALL),
+    ("thc", "butterfly", {"block": 256, "norm": "bucket"}, SMALL),
+    ("qsgd", "ring", {}, SMALL),
+    ("qsgd", "broadcast", {"bits": 5, "norm": "max"}, SMALL),
+    ("tfp", "ring", {"bits": 12, "rounding": "truncate"}, SMALL),
+    ("omnireduce", "ring", {"block": 32}, SMALL),
+    ("terngrad", "broadcast", {"block": 8}, SMALL),
+    ("onebit", "ring", {"block": 8}, SMALL),
+    ("topk", "ring", {"fraction": 0.2, "values": "bf16"}, SMALL),
+    ("randomk", "ring", {"fraction": 0.5}, SMALL),
+    ("powersgd", "ring", {}, SMALL),
+    ("powersgd", "butterfly", {"rank": 6, "warm_start": False}, SMALL),
+]
+"""Codec, topology, settings and bucket, such that ordinary steps have a cosine above one half."""
+
+
+def ordinary(layout: Layout, step: int) -> list[Tensor]:
+    """Every rank's gradient: in all steps the same direction, of rank 2, with noise."""
+    directions = torch.Generator().manual_seed(0)
+    parts = []
+    for shape in layout.shapes:
+        factors = [torch.randn(2, length, generator=directions) for length in shape]
+        parts.append((factors[0].T @ factors[-1] if len(shape) > 1 else factors[0][0]).reshape(-1))
+    noise = torch.Generator().manual_seed(1 + step)
+    common = torch.cat(parts)
+    return [1e-3 * (common + 0.5 * torch.randn(layout.numel, generator=noise)) for _ in range(SIZE)]
+
+
+def lost_steps(cluster: Cluster, layout: Layout, spikes: dict[int, float], steps: int) -> list[int]:
+    """The steps that were skipped, or whose mean has a cosine below 0.5 to that of the ordinary gradients."""
+    found = []
+    for step in range(steps):
+        xs = ordinary(layout, step)
+        true = mean_of(xs)
+        if step in spikes:
+            xs[1][777] = spikes[step]
+        mean = cluster.one(xs, layout, skip=None).double()
+        cosine = mean @ true / (mean.norm() * true.norm())
+        if not (mean.float().norm().isfinite() and cosine >= 0.5):
+            found.append(step)
+    return found
+
+
+def feedback(codec: str) -> dict[str, Any]:
+    """PowerSGD has feedback of its own."""
+    return {} if codec == "powersgd" else {"ef": True}
+
+
+def test_every_codec_that_takes_feedback_is_tried() -> None:
+    taking = set()
+    for name, made in codec_classes().items():
+        if made.__module__.startswith("gradwire.") and issubclass(made, LossyHopCodec):
+            taking.add(name)
+    assert {name for name, *_ in CASES} == taking | {"powersgd"}
+
+
+@lru_cache
+def lost_without_feedback(topology: str, layout: Layout, spikes: tuple[tuple[int, float], ...]) -> list[int]:
+    """By BF16."""
+    return lost_steps(Cluster(SIZE, topology, "bf16"), layout, dict(spikes), spikes[-1][0] + 3)
+
+
+@pytest.mark.parametrize(("codec", "topology", "options", "layout"), CASES, ids=lambda value: str(value)[:40])
+def test_a_spike_costs_no_more_than_without_feedback(
+    codec: str, topology: str, options: dict[str, Any], layout: Layout
+) -> None:
+    """A finite one that is never skipped, and one whose square overflows; in the very first step, too."""
+    for spikes in (((4, 1e12), (7, 1e30)), ((0, 1e12),)):
+        reference = lost_without_feedback(topology, layout, spikes)
+        assert reference == [step for step, _ in spikes]
+        cluster = Cluster(SIZE, topology, codec, **feedback(codec), **options)
+        assert cluster.supports(layout) is None
+        found = lost_steps(cluster, layout, dict(spikes), spikes[-1][0] + 3)
+        assert set(found) <= set(reference)
+
+
+def test_two_spikes_one_after_the_other_cost_two_steps() -> None:
+    for codec in ("mxfp4", "thc"):
+        assert lost_steps(Cluster(SIZE, "ring", codec, ef=True), SMALL, {3: 1e12, 4: -1e9}, 8) == [3, 4]
+
+
+@pytest.mark.parametrize(("codec", "topology", "options", "layout"), CASES, ids=lambda value: str(value)[:40])
+def test_ordinary_gradients_are_never_bounded(
+    codec: str, topology: str, options: dict[str, Any], layout: Layout, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not even ones of blocks of different magnitude, whose norms fall to a twentieth."""
+    calls = []
+
+    def checked(residual: Tensor, norm: Tensor, times: float) -> Tensor:
+        calls.append(bounded(residual, norm, times) is residual)
+        return residual
+
+    for module in ("feedback", "powersgd.memory"):
+        monkeypatch.setattr(f"gradwire.codecs.{module}.bounded", checked)
+    xs = gradients(layout, SIZE)
+    cluster = Cluster(SIZE, topology, codec, **feedback(codec), **options)
+    for step in range(12):
+        cluster.one([x * (1.0 - step / 12) for x in xs], layout)
+    assert len(calls) >= 11 * SIZE and all(calls)
+
+
+def test_what_fits_stays_and_what_does_not_goes() -> None:
+    norm, ten = torch.tensor(2.0), 10.0
+    within = torch.tensor([12.0, -16.0, 0.0])
+    assert bounded(within, norm, ten) is within, "its norm is 20"
+    assert bounded(torch.tensor([12.0, -17.0, 1.5]), norm, ten).tolist() == [0.0, 0.0, 1.5]
+    assert bounded(torch.tensor([3e38, 1.0]), norm, ten).tolist() == [0.0, 1.0], "the square overflows"
+    assert not bounded(torch.full((500,), 1.9), norm, ten).any(), "each is small, but there are many"
+    unknown = torch.tensor([1e30, 1.0])
+    assert bounded(unknown, torch.tensor(torch.nan), ten) is unknown
+
+
+def test_the_norm_that_counts_is_a_median() -> None:
+    norms = LatestNorms()
+    seen = [float(norms.median("a", torch.tensor([value]))) for value in (4.0, 1e12, 1e13, 3.0, 2.0, 1.0)]
+    assert seen == pytest.approx([4.0, 4.0, 1e12, 4.0, 4.0, 3.0])
+    for nothing in (0.0, float("nan"), float("inf"), -float("inf"), 1e30):
+        assert float(norms.median("a", torch.tensor([nothing, nothing]))) == 3.0
+    assert torch.isnan(norms.median("b", torch.zeros(3)))
+    restored = LatestNorms()
+    restored.load_state_dict({**norms.state_dict(), "residual/a": torch.ones(1)})
+    assert restored.state_dict().keys() == {"norms/a", "norms/b"}
+    assert restored.state_dict()["norms/a"].tolist() == pytest.approx([1e12, 1e13, 3.0, 2.0, 1.0])
+    assert len(restored.state_dict()["norms/b"]) == LATEST
+
+
+def test_sparse_codecs_may_keep_more() -> None:
+    """What they do not send adds up until it is."""
+    of = {
+        name: codec.largest_residual(Round(0, Layout.flat(10_000), 0, 4, 0))
+        for name, codec in {
+            "bf16": make_codec("bf16"),
+            "topk": make_codec("topk", fraction=0.01),
+            "randomk": make_codec("randomk", fraction=1.0),
+            "omnireduce": make_codec("omnireduce", bits=1.6),
+        }.items()
+    }
+    assert of == pytest.approx({"bf16": 12, "topk": 199, "randomk": 12, "omnireduce": 79}, rel=0.01)
+    assert MARGIN > 1
