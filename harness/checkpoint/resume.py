@@ -25,7 +25,7 @@ from gradwire.harness.config.identity import run_id
 from gradwire.harness.reading.files import InaccessibleFileError, UnusableFileError
 from gradwire.harness.record.attempts import FILE as ATTEMPTS
 from gradwire.harness.record.attempts import Attempts, this_code
-from gradwire.harness.record.directory import divergence, is_done
+from gradwire.harness.record.directory import divergence_in, is_done
 from gradwire.harness.record.writer import (
     RECORD_FILES,
     WEIGHTS,
@@ -77,7 +77,7 @@ def _refuse_foreign(directory: Path) -> None:
 
 
 def _refuse_diverged(config: DictConfig, directory: Path) -> None:
-    reason, earlier = divergence(directory), Attempts.read(directory) if config.resume == "auto" else None
+    reason, earlier = divergence_in(directory), Attempts.read(directory) if config.resume == "auto" else None
     if reason and earlier is not None and earlier.code == this_code():
         raise ValueError(
             f"{directory} {reason}, and would again; change a setting (train.lr=, another run), or try from "

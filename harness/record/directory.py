@@ -8,6 +8,7 @@ import os
 import tempfile
 from pathlib import Path
 
+from gradwire.harness.reading.files import UnusableFileError, open_file, printable
 from gradwire.harness.record.files import write_atomically
 
 DONE, FAILED, TRACEBACKS = "DONE", "FAILED", "tracebacks.txt"
@@ -15,8 +16,7 @@ DONE, FAILED, TRACEBACKS = "DONE", "FAILED", "tracebacks.txt"
 DIVERGED = "diverged"
 """The first word of `FAILED` where training itself could not go on: the same run would end so again."""
 
-
-MOST_OF_A_REASON = 1000
+MOST_REASON = 1000
 """Characters of `FAILED` that are read."""
 
 
@@ -78,13 +78,19 @@ def mark_failed(directory: Path, reason: str) -> None:
             write_atomically(directory / FAILED, " ".join(reason.split()) + "\n")
 
 
-def divergence(directory: Path) -> str | None:
-    """Why the run in `directory` diverged, one line; None unless its last attempt did."""
+def failure_in(directory: Path) -> str:
+    """The line that a failed run has left, or why there is none."""
     try:
-        with (directory / FAILED).open(errors="replace") as file:
-            reason = " ".join(file.readline(MOST_OF_A_REASON).split())
-    except OSError:
-        return None
+        with open_file(directory / FAILED, remedy="remove it", inside=directory) as file:
+            text = file.read(MOST_REASON).decode("utf-8", "replace")
+    except UnusableFileError as error:
+        return f"{FAILED} {error.problem}"
+    return printable(text.strip(), MOST_REASON) or "no reason recorded"
+
+
+def divergence_in(directory: Path) -> str | None:
+    """Why the run in `directory` diverged, one line; None unless its last attempt did."""
+    reason = failure_in(directory)
     return reason if reason.startswith(f"{DIVERGED} ") else None
 
 

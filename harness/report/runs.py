@@ -14,18 +14,15 @@ from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 from gradwire.harness.measure.accuracy import Evaluation
-from gradwire.harness.reading.files import UnusableFileError, open_file, printable
+from gradwire.harness.reading.files import UnusableFileError, printable
 from gradwire.harness.reading.structured import read_yaml
-from gradwire.harness.record.directory import DIVERGED, DONE, FAILED
+from gradwire.harness.record.directory import DIVERGED, DONE, FAILED, failure_in
 from gradwire.harness.record.rows import evaluation_of_run, step_of_run, whole_rows
 from gradwire.harness.record.seal import check_done
 from gradwire.harness.record.summary import REMEDY, Clock, Summary
 from gradwire.harness.record.writer import CONFIG, EVALUATIONS, STEPS, SUMMARY
 
 Status = Literal["done", "failed", "unfinished"]
-
-MOST_REASON = 1000
-"""Characters of the reason of a failure that are shown."""
 
 MOST_WORKERS = 100_000
 """Ranks of a run that is read."""
@@ -133,7 +130,7 @@ def load_run(folder: str | Path) -> Run:
         return Run(folder, config, steps, evals, "done", _summary(folder, steps))
     lost = f"; {damage.path.name} {damage.problem}" if damage is not None else ""
     if os.path.lexists(folder / FAILED):
-        return Run(folder, config, steps, evals, "failed", reason=_reason(folder / FAILED) + lost)
+        return Run(folder, config, steps, evals, "failed", reason=failure_in(folder) + lost)
     last = steps[-1]["step"] if steps else "none"
     return Run(folder, config, steps, evals, "unfinished", reason=f"last recorded step: {last}{lost}")
 
@@ -145,16 +142,6 @@ def _summary(folder: Path, steps: Sequence[Mapping[str, Any]]) -> Summary:
         problem = f"is of {summary.steps} steps, {STEPS} has {len(steps)}"
         raise UnusableFileError(folder / SUMMARY, problem, REMEDY)
     return summary
-
-
-def _reason(path: Path) -> str:
-    """The line that a failed run has left, or why there is none."""
-    try:
-        with open_file(path, remedy=REMEDY, inside=path.parent) as file:
-            text = file.read(MOST_REASON).decode("utf-8", "replace")
-    except UnusableFileError as error:
-        return f"{path.name} {error.problem}"
-    return printable(text.strip(), MOST_REASON) or "no reason recorded"
 
 
 def find_runs(roots: Iterable[str | Path]) -> list[Path]:

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from omegaconf import DictConfig
 from pool import Workers
+from recorded import loads
 from training_jobs import (
     opened,
     spoiled,
@@ -22,8 +23,7 @@ from training_jobs import (
 from gradwire.codecs.feedback import ErrorFeedback
 from gradwire.harness.checkpoint.folder import checkpoints
 from gradwire.harness.launch.launch import run_here
-from gradwire.harness.record.directory import DivergedError, divergence, is_done, mark_failed
-from gradwire.harness.record.finite_json import loads
+from gradwire.harness.record.directory import DivergedError, divergence_in, is_done, mark_failed
 from gradwire.harness.report.compare import compare
 from gradwire.harness.trainer.divergence import Divergence, skipped_at_the_end
 
@@ -157,9 +157,9 @@ def test_what_diverges() -> None:
 
 
 def test_only_a_run_that_diverged_is_one(tmp_path: Path) -> None:
-    assert divergence(tmp_path) is None
+    assert divergence_in(tmp_path) is None
     for text, found in (("rank 0 failed: RuntimeError: diverged", False), ("diverged after step 3: x", True)):
         mark_failed(tmp_path, text)
-        assert divergence(tmp_path) == (text if found else None)
+        assert divergence_in(tmp_path) == (text if found else None)
     (tmp_path / "FAILED").write_bytes(b"\xff" * 10_000_000)
-    assert divergence(tmp_path) is None
+    assert divergence_in(tmp_path) is None
