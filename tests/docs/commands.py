@@ -14,7 +14,7 @@ from typing import Any, cast
 from unittest import mock
 
 from omegaconf import OmegaConf
-from pages import ROOT, SHELL, blocks
+from pages import ROOT, SHELL, blocks, prose, spans
 
 from gradwire.harness.config import validate
 from gradwire.harness.config.cells import expand
@@ -48,6 +48,9 @@ REPLACED = {
 }
 """What stands for files of the reader's, and which of ours takes its place."""
 
+IN_PROSE = re.compile(r"(sudo )?(\.venv/bin/)?python run\.py \S|(gradwire|make|torchrun) \S")
+"""How a command in inline code begins."""
+
 Files = Mapping[str, Path]
 
 
@@ -63,10 +66,13 @@ class Command:
 
 
 def commands(page: Path) -> Iterator[Command]:
-    """The commands of all shell blocks of a page, with the line their block begins at."""
+    """The commands of a page: in shell blocks, with the line their block begins at, and in its prose."""
     for block in blocks(page):
         if block.language in SHELL:
             yield from commands_of(block.text, block.line)
+    for span in spans(prose(page)):
+        if IN_PROSE.match(span) and "…" not in span and "..." not in span:
+            yield from commands_of(span, line=0)
 
 
 def commands_of(text: str, line: int = 1) -> Iterator[Command]:
@@ -106,7 +112,9 @@ def _check(words: list[str], files: Files, ranks: int | None = None) -> None:
 
 
 def _check_python(words: list[str], files: Files, ranks: int | None) -> None:
-    if words[0] == "-m":
+    if words[:2] == ["-m", "gradwire"]:
+        _check_run(words[2:], files, ranks)
+    elif words[0] == "-m":
         assert importlib.util.find_spec(words[1]) is not None, f"no module {words[1]}"
     elif words[0] == "run.py":
         _check_run(words[1:], files, ranks)
@@ -119,7 +127,8 @@ def _check_torchrun(words: list[str], files: Files, ranks: int | None) -> None:
 
     flags = get_args_parser().parse_args(words)
     numbers = [int(text) if str(text).isdigit() else 2 for text in (flags.nproc_per_node, flags.nnodes)]
-    _check_python([flags.training_script, *flags.training_script_args], files, numbers[0] * numbers[1])
+    script = [*(["-m"] if flags.module else []), flags.training_script, *flags.training_script_args]
+    _check_python(script, files, numbers[0] * numbers[1])
 
 
 def _check_accelerate(words: list[str], files: Files, ranks: int | None) -> None:
@@ -127,7 +136,8 @@ def _check_accelerate(words: list[str], files: Files, ranks: int | None) -> None
 
     assert words[0] == "launch", f"accelerate {words[0]}: only launch is checked"
     flags = launch_command_parser().parse_args(words[1:])
-    _check_python([flags.training_script, *flags.training_script_args], files, flags.num_processes or 1)
+    script = [*(["-m"] if flags.module else []), flags.training_script, *flags.training_script_args]
+    _check_python(script, files, flags.num_processes or 1)
 
 
 def _check_srun(words: list[str], files: Files, ranks: int | None) -> None:
