@@ -77,6 +77,8 @@ def commands(page: Path) -> Iterator[Command]:
 
 def commands_of(text: str, line: int = 1) -> Iterator[Command]:
     for one in text.replace("\\\n", " ").splitlines():
+        if re.match(r"\w+=\$\(", one):  # a variable of the shell, from a command of the cluster's
+            continue
         words: list[str] = []
         for word in [*shlex.split(one.removeprefix("$ "), comments=True), "&&"]:
             if word != "&&":
@@ -141,13 +143,11 @@ def _check_accelerate(words: list[str], files: Files, ranks: int | None) -> None
 
 
 def _check_srun(words: list[str], files: Files, ranks: int | None) -> None:
-    """Its own flags have their values in the same word; srun is not here to be asked."""
-    tasks = [int(word.partition("=")[2]) for word in words if re.fullmatch(r"--ntasks=\d+", word)]
-    _check([word for i, word in enumerate(words) if _past_flags(words[: i + 1])], files, *tasks)
-
-
-def _past_flags(words: Sequence[str]) -> bool:
-    return not all(word.startswith("-") for word in words)
+    """What it starts; srun is not here to be asked about its own flags."""
+    tasks = [int(found[1]) for word in words if (found := re.fullmatch(r"--ntasks=(\d+)", word))]
+    started = next((index for index, word in enumerate(words) if word in KINDS), None)
+    assert started is not None, "srun starts nothing that can be checked"
+    _check(words[started:], files, tasks[0] if tasks else None)
 
 
 def _check_make(words: list[str], files: Files, ranks: int | None) -> None:
