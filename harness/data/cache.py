@@ -1,4 +1,7 @@
-"""Prepared data on disk: made once, complete or absent, shared by any number of processes."""
+"""Prepared data on disk: made once, complete or absent, shared by any number of processes.
+
+It is compared with its digests before it is used, and made again where it is damaged.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +14,8 @@ from functools import cache
 from pathlib import Path
 
 from filelock import FileLock
+
+from .digests import damage_of, write_digests
 
 
 def cache_folder() -> Path:
@@ -32,25 +37,43 @@ def _code_hash() -> str:
     return digest.hexdigest()
 
 
-def cached_folder(target: Path, fill: Callable[[Path], None]) -> Path:
-    """`target`, after `fill(folder)` has written its contents if it was not there.
+def cached_folder(target: Path, fill: Callable[[Path], None], *, verified: bool = False) -> Path:
+    """`target`, after `fill(folder)` has written its contents if it was not there, or damaged.
 
     The contents are written beside it and renamed, so it is never seen half written; other
-    processes wait for the one that fills it. Raises ValueError if it cannot be written.
+    processes wait for the one that fills it. With `verified` somebody has just looked: that it is
+    there is enough. Raises ValueError if it cannot be written, or is damaged and cannot be made again.
     """
-    if target.is_dir():
+    if _is_whole(target, verified):
         return target
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         with FileLock(target.with_name(f"{target.name}.lock")):
-            if not target.is_dir():
-                _fill_and_rename(target, fill)
+            if not _is_whole(target, verified):
+                _make(target, fill)
     except OSError as error:
         reason = error.strerror or error
         raise ValueError(
             f"cannot write prepared data to {target.parent} ({reason}); set GRADWIRE_CACHE=<folder>"
         ) from error
     return target
+
+
+def _is_whole(target: Path, verified: bool) -> bool:
+    return target.is_dir() and (verified or damage_of(target, target.name) is None)
+
+
+def _make(target: Path, fill: Callable[[Path], None]) -> None:
+    """Only with the lock of `target`."""
+    damage = damage_of(target, target.name) if os.path.lexists(target) else None
+    if damage is None:
+        _fill_and_rename(target, fill)
+        return
+    print(f"{target} is damaged ({damage}): it is prepared again", flush=True)
+    try:
+        _fill_and_rename(target, fill)
+    except ValueError as error:
+        raise ValueError(f"{target} is damaged ({damage}) and cannot be prepared again: {error}") from error
 
 
 def _fill_and_rename(target: Path, fill: Callable[[Path], None]) -> None:
@@ -61,4 +84,7 @@ def _fill_and_rename(target: Path, fill: Callable[[Path], None]) -> None:
         folder = Path(temporary, "contents")
         folder.mkdir()
         fill(folder)
+        write_digests(folder, target.name)
+        if os.path.lexists(target):  # damaged; who has it open keeps it
+            os.rename(target, Path(temporary, "damaged"))
         os.rename(folder, target)

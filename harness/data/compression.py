@@ -11,12 +11,10 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO, TextIO, cast
 
+from ..reading.files import UnusableFileError, amount
+from ..reading.streams import STEP, TEXT_RATIO, most_unfolded
 
-def _open_zstd(path: Path, mode: str, **options: Any) -> TextIO:
-    import pyarrow
-
-    assert mode == "rt"
-    return io.TextIOWrapper(decompress_zstd(pyarrow.OSFile(str(path))), **options)
+REMEDY = "if it is what it should be, decompress it and give that file"
 
 
 def decompress_zstd(file: Any, mode: str = "rb", **options: Any) -> BinaryIO:
@@ -31,7 +29,7 @@ OPENERS: Mapping[str, Callable[..., Any]] = {
     ".gz": gzip.open,
     ".bz2": bz2.open,
     ".xz": lzma.open,
-    ".zst": _open_zstd,
+    ".zst": decompress_zstd,
 }
 
 CORRUPT = (OSError, EOFError, lzma.LZMAError, zlib.error)
@@ -39,7 +37,41 @@ CORRUPT = (OSError, EOFError, lzma.LZMAError, zlib.error)
 
 
 def open_text(path: Path) -> TextIO:
-    """The file's text, decompressed by its suffix; line ends become line feeds."""
-    opener = OPENERS.get(path.suffix.lower(), open)
-    handle: TextIO = opener(path, "rt", encoding="utf-8-sig", newline=None)
-    return handle
+    """The file's text, decompressed by its suffix; line ends become line feeds.
+
+    Reading raises UnusableFileError once a compressed file has unfolded to far more than text does.
+    """
+    opener = OPENERS.get(path.suffix.lower())
+    if opener is None:
+        return path.open("rt", encoding="utf-8-sig", newline=None)
+    return io.TextIOWrapper(io.BufferedReader(_Unfolding(path, opener)), encoding="utf-8-sig", newline=None)
+
+
+class _Unfolding(io.RawIOBase):
+    """What a compressed file unfolds to, as long as that is in proportion to what has been read of it.
+
+    So a bomb is noticed after `FLOOR` bytes, however large it is.
+    """
+
+    def __init__(self, path: Path, opener: Callable[..., Any]) -> None:
+        self._path, self._file, self._given = path, path.open("rb"), 0
+        self._unfolded = opener(self._file, "rb")
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        view = memoryview(buffer).cast("B")
+        chunk = self._unfolded.read(min(len(view), STEP))
+        self._given += len(chunk)
+        if self._given > (most := most_unfolded(self._file.tell(), TEXT_RATIO)):
+            problem = f"unfolds to more than {amount(most)} from {amount(self._file.tell())}, as no text does"
+            raise UnusableFileError(self._path, problem, REMEDY)
+        view[: len(chunk)] = chunk
+        return len(chunk)
+
+    def close(self) -> None:
+        if not self.closed:
+            self._unfolded.close()
+            self._file.close()
+        super().close()

@@ -12,6 +12,8 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import Any, TextIO
 
+from ..reading.files import UnusableFileError, amount
+from ..reading.streams import TEXT_RATIO, most_unfolded
 from .chat import ChatFormat
 from .compression import CORRUPT, OPENERS, open_text
 from .plain_text import split_text
@@ -50,6 +52,8 @@ def read_pieces(path: Path, text_field: str, chat: ChatFormat) -> Iterator[str]:
                 raise UnreadableFileError("is binary (has zero bytes); use a text file")
             is_empty = is_empty and not piece.strip()
             yield piece
+    except UnusableFileError as error:
+        raise UnreadableFileError(f"{error.problem}; {error.remedy}") from error
     except UnicodeDecodeError as error:
         where = f"{error.reason} at byte {error.start}"
         raise UnreadableFileError(f"not UTF-8 text ({where}); convert it first") from error
@@ -125,12 +129,27 @@ def _read_parquet(path: Path, text_field: str, chat: ChatFormat) -> Iterator[str
             wanted = field_of_text(names, text_field)
             if wanted is None:
                 raise no_text_field(names, text_field)
+            _check_unfolding(file.metadata, wanted)
             for batch in file.iter_batches(ROWS_AT_ONCE, columns=[wanted]):
                 yield from (record_text(record, text_field, chat) for record in batch.to_pylist())
     except pyarrow.ArrowException as error:
         raise UnreadableFileError(
             f"is not a parquet file ({error}); check the file and its suffix"
         ) from error
+
+
+def _check_unfolding(metadata: Any, wanted: str) -> None:
+    """Raise UnreadableFileError where a column says that it unfolds to far more than text does."""
+    for group in range(metadata.num_row_groups):
+        columns = [metadata.row_group(group).column(index) for index in range(metadata.num_columns)]
+        for column in columns:
+            if column.path_in_schema.split(".")[0] == wanted:
+                most = most_unfolded(column.total_compressed_size, TEXT_RATIO)
+                if column.total_uncompressed_size > most:
+                    raise UnreadableFileError(
+                        f"column {wanted} unfolds to {amount(column.total_uncompressed_size)} from "
+                        f"{amount(column.total_compressed_size)}, as no text does; use another file"
+                    )
 
 
 def _read_lines_of_json(path: Path, text_field: str, chat: ChatFormat) -> Iterator[str]:
@@ -145,6 +164,8 @@ def _json_lines(lines: Iterable[str]) -> Iterator[Any]:
                 yield json.loads(line)
             except json.JSONDecodeError as error:
                 raise UnreadableFileError(f"line {number} is not JSON ({error.msg}); repair it") from error
+            except (RecursionError, ValueError) as error:  # brackets or digits by the thousand
+                raise UnreadableFileError(f"line {number} is no record ({error}); repair it") from error
 
 
 def _read_json(path: Path, text_field: str, chat: ChatFormat) -> Iterator[str]:
@@ -157,7 +178,7 @@ def _json_records(handle: TextIO) -> Iterator[Any]:
     first = handle.readline()
     try:
         json.loads(first)
-    except json.JSONDecodeError:  # a list over several lines, or broken
+    except (ValueError, RecursionError):  # a list over several lines, or broken
         text = first + handle.read()
     else:
         rest = handle.readline()
@@ -166,7 +187,7 @@ def _json_records(handle: TextIO) -> Iterator[Any]:
         text = first + rest + handle.read()
     try:
         whole = json.loads(text)
-    except json.JSONDecodeError:
+    except (ValueError, RecursionError):
         return _json_lines(text.split("\n"))
     return iter(whole if isinstance(whole, list) else [whole])
 

@@ -16,7 +16,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from ..reading.files import UnusableFileError
+from ..reading.structured import read_json
 from .corpus import Corpus, Tally, digest_of, hash_value
+from .digests import REMEDY
 from .progress import PreparationProgress
 from .rows import RowWriter
 from .tokenizer import load_tokenizer, separator_id
@@ -169,16 +172,25 @@ def _check_filled(corpus: Corpus, train: RowWriter, held_out: RowWriter) -> None
 
 
 def read_packed(folder: Path, mask_probability: float) -> TokenData:
-    """The contents of `folder`, the tokens mapped and not read."""
+    """The contents of `folder`, the tokens mapped and not read.
+
+    They have been compared with their digests; UnusableFileError for what was damaged since.
+    """
     return TokenData(
         train=_mapped(folder / "train.npy"),
         held_out=_mapped(folder / "held_out.npy"),
         tokenizer=load_tokenizer(folder / "tokenizer"),
-        description=json.loads((folder / "description.json").read_text(encoding="utf-8")),
+        description=read_json(folder / "description.json", inside=folder, remedy=REMEDY),
         mask_probability=mask_probability,
     )
 
 
 def _mapped(file: Path) -> Tensor:
-    # Copy-on-write rather than read-only, which torch has no notion of and warns about.
-    return torch.from_numpy(np.load(file, mmap_mode="c"))
+    try:
+        # Copy-on-write rather than read-only, which torch has no notion of and warns about.
+        tokens = np.load(file, mmap_mode="c", allow_pickle=False)
+    except (OSError, ValueError) as error:
+        raise UnusableFileError(file, f"cannot be mapped ({error})", REMEDY) from None
+    if tokens.ndim != 2 or tokens.dtype != np.int32 or not tokens.size:
+        raise UnusableFileError(file, f"holds {tokens.dtype} of shape {tokens.shape}, not tokens", REMEDY)
+    return torch.from_numpy(tokens)

@@ -60,11 +60,15 @@ def prepare_data(dataset: DatasetConfig, model: ModelConfig, cache: Path | None 
     return read_packed(prepared_folder(dataset, model, cache), dataset.mask_probability)
 
 
-def prepared_folder(dataset: DatasetConfig, model: ModelConfig, cache: Path | None = None) -> Path:
+def prepared_folder(
+    dataset: DatasetConfig, model: ModelConfig, cache: Path | None = None, *, verified: bool = False
+) -> Path:
     """Where the packed tokens of a resolved `dataset` for `model` are, made now if they were not there.
 
     `cache` defaults to `cache_folder()`. Any number of processes may call this at once: one
-    prepares, the others wait. Raises ValueError, in one line, if the text cannot be used.
+    prepares, the others wait. What is there is compared with its digests, unless it was `verified`
+    for this run before, and prepared again if it is damaged. Raises ValueError, in one line, if the
+    text cannot be used.
     """
     cache, own = cache or cache_folder(), own_tokenizer(model)
 
@@ -75,7 +79,7 @@ def prepared_folder(dataset: DatasetConfig, model: ModelConfig, cache: Path | No
         assert length is not None, "resolve_dataset comes first"
         write_packed(folder, corpus, tokenizer, length, most, dataset.max_train_tokens)
 
-    return cached_folder(_packed_folder(dataset, model, cache, own), fill)
+    return cached_folder(_packed_folder(dataset, model, cache, own), fill, verified=verified)
 
 
 def is_prepared(dataset: DatasetConfig, model: ModelConfig) -> bool:

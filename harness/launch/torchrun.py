@@ -48,7 +48,7 @@ def run_torchrun_rank(config: DictConfig, directory: Path) -> None:
         return
     try:
         with stop_requests(at_once=True):
-            prepare(config)
+            prepare(config, verified=os.environ.get("LOCAL_RANK", "0") != "0")  # one of a node looks
     except ValueError as error:
         raise ConfigError(str(error)) from None
     rank = int(os.environ["RANK"])

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import math
+import sys
 import textwrap
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from gradwire.harness.reading.files import printable
 from gradwire.harness.report.style import FORMS, PRINT, Form, matplotlib_settings
 
 if TYPE_CHECKING:
@@ -46,10 +48,26 @@ class Plot:
 def write_plots(plots: Sequence[Plot], folder: Path, *, pdf: bool = False) -> list[Path]:
     """Write each plot in every form, `<name>-print.svg`, `<name>-dark.png` …; returns the files.
 
-    `pdf` writes `<name>-print.pdf` as well: for comparisons, which go into papers.
+    `pdf` writes `<name>-print.pdf` as well: for comparisons, which go into papers. Plots are by-products: one
+    that cannot be drawn or written costs a line, and nothing of what has been measured.
     """
-    folder.mkdir(parents=True, exist_ok=True)
-    return [path for plot in plots for path in _write(plot, folder, pdf)]
+    written = list[Path]()
+    for plot in plots:
+        with noted(f"plot {plot.name} in {folder}"):
+            folder.mkdir(parents=True, exist_ok=True)
+            for path in _write(plot, folder, pdf):
+                written.append(path)
+    return written
+
+
+@contextmanager
+def noted(what: str) -> Iterator[None]:
+    """Turn what goes wrong inside into one line: there is no `what`, and why."""
+    try:
+        yield
+    except Exception as error:  # of matplotlib, of its fonts, of the disk
+        reason = printable(f"{type(error).__name__}: {error}")
+        print(f"note: no {what} ({reason}); all else is complete", file=sys.stderr, flush=True)
 
 
 def render(plot: Plot, form: Form, like: Figure | None = None) -> Figure:
@@ -87,7 +105,12 @@ def _write(plot: Plot, folder: Path, pdf: bool) -> Iterator[Path]:
         with _settings(form):
             for suffix in (*form.suffixes, *(["pdf"] if pdf and form is PRINT else [])):
                 path = folder / f"{plot.name}-{form.name}.{suffix}"
-                figure.savefig(path, metadata=METADATA[suffix])
+                try:
+                    figure.savefig(path, metadata=METADATA[suffix])
+                except Exception:
+                    with suppress(OSError):  # not half of one
+                        path.unlink(missing_ok=True)
+                    raise
                 yield path
 
 

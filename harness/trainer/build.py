@@ -16,6 +16,7 @@ from gradwire.harness.data.config import DatasetConfig
 from gradwire.harness.data.packing import TokenData, read_packed
 from gradwire.harness.data.prepare import prepared_folder
 from gradwire.harness.models.build import build_model
+from gradwire.harness.models.config import ModelConfig
 from gradwire.harness.parallel.interface import Parallelism
 from gradwire.harness.parallel.registry import PARALLELISMS
 from gradwire.harness.simulate.build import make_clock
@@ -36,19 +37,22 @@ class Parts:
 
 
 def load_data(config: DictConfig) -> TokenData:
-    """The packed text of the run, from the cache if it is there."""
-    return read_packed(prepare(config), config.dataset.mask_probability)
+    """The packed text of the run, from the cache if it is there: whoever started this rank has compared it
+    with its digests, once for all ranks."""
+    return read_packed(prepare(config, verified=True), config.dataset.mask_probability)
 
 
-def prepare(config: DictConfig) -> Path:
+def prepare(config: DictConfig, *, verified: bool = False) -> Path:
     """The folder of the run's packed text in the cache; who only sees to it that it is there loads nothing.
 
-    `eval.max_sequences` bounds the held-out split where the dataset itself does not.
+    Unless it was `verified`, it is read through and compared with its digests, and made again where it is
+    damaged. `eval.max_sequences` bounds the held-out split where the dataset itself does not.
     """
     dataset: DatasetConfig = OmegaConf.to_object(config.dataset)  # type: ignore[assignment]
     if dataset.max_held_out_sequences is None:
         dataset.max_held_out_sequences = config.eval.max_sequences
-    return prepared_folder(dataset, OmegaConf.to_object(config.model))  # type: ignore[arg-type]
+    model: ModelConfig = OmegaConf.to_object(config.model)  # type: ignore[assignment]
+    return prepared_folder(dataset, model, verified=verified)
 
 
 def build(config: DictConfig, device: torch.device) -> Parts:

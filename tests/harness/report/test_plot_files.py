@@ -16,7 +16,7 @@ import pytest
 from gradwire.harness.report.figures import WIDTH, Plot, write_plots
 from gradwire.harness.report.groups import group_runs
 from gradwire.harness.report.plots import plot_groups
-from gradwire.harness.report.run_plots import run_plots
+from gradwire.harness.report.run_plots import plot_run, run_plots
 from gradwire.harness.report.runs import load_run
 from gradwire.harness.report.style import DARK, FORMS, HUES, PARTS, PHASES, PRINT, Form, line_styles
 
@@ -61,16 +61,43 @@ def test_the_users_settings_neither_matter_nor_change(runs: SyntheticRuns, tmp_p
         assert dict(rcParams) == changed
 
 
-def test_settings_are_restored_when_drawing_fails(tmp_path: Path) -> None:
+def test_a_plot_that_fails_costs_a_line_and_leaves_settings_as_they_were(
+    runs: SyntheticRuns, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     from matplotlib import rcParams
 
     def fail(panels: Sequence[Axes], form: Form) -> None:
         raise ValueError("nothing to see")
 
     before = dict(rcParams)
-    with pytest.raises(ValueError, match="nothing to see"):
-        write_plots([Plot("none", "", fail)], tmp_path)
+    (plot,) = [plot for plot in run_plots(load_run(runs.write())) if plot.name == "bytes"]
+    files = write_plots([Plot("none", "", fail), plot], tmp_path)
+    assert files and {path.name.split("-")[0] for path in files} == {"bytes"}, "the others are there"
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line == f"note: no plot none in {tmp_path} (ValueError: nothing to see); all else is complete"
     assert dict(rcParams) == before
+
+
+def test_a_full_disk_and_a_folder_that_is_none_cost_plots_alone(
+    runs: SyntheticRuns, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from matplotlib.figure import Figure
+
+    def full(figure: Figure, path: Path, **options: object) -> None:
+        path.write_text("half")
+        raise OSError(28, "No space left on device")
+
+    run = load_run(runs.write())
+    (tmp_path / "file").touch()
+    assert write_plots(run_plots(run)[:1], tmp_path / "file") == []
+    monkeypatch.setattr(Figure, "savefig", full)
+    assert write_plots(run_plots(run)[:1], tmp_path / "plots") == []
+    assert list((tmp_path / "plots").iterdir()) == []
+    exists, disk = capsys.readouterr().err.splitlines()
+    assert "file (FileExistsError: " in exists and "No space left on device" in disk
+    (tmp_path / "link").symlink_to(tmp_path / "plots")
+    assert plot_run(run, tmp_path / "link") == []
+    assert "is a link, which is not followed" in capsys.readouterr().err
 
 
 def test_the_grounds_are_white_and_dark(runs: SyntheticRuns, tmp_path: Path) -> None:

@@ -1,0 +1,88 @@
+"""Digests of a folder's files, written with it and compared before it is used.
+
+A file is hashed in parts, as many at once as there are cores, each at about 1 GB/s. One process of a node
+does so when a run starts; a process that starts more runs does not read again what has not changed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from functools import lru_cache
+from pathlib import Path
+
+from ..reading.files import UnusableFileError
+from ..reading.structured import read_json
+
+FILE = "digests.json"
+PART_BYTES = 2**26
+REMEDY = "remove the folder: it is prepared again"
+
+
+def write_digests(folder: Path, name: str) -> None:
+    """Say what the files of `folder` hold, which is `name`."""
+    found = {path.relative_to(folder).as_posix(): file_digest(path) for path in _files(folder)}
+    (folder / FILE).write_text(json.dumps({"name": name, "blake2b": found}, indent=1) + "\n", "utf-8")
+
+
+def damage_of(folder: Path, name: str) -> str | None:
+    """What of `folder` is not as it was written as `name`, in a few words; None if all is."""
+    try:
+        described = read_json(folder / FILE, inside=folder.parent, remedy=REMEDY)
+        if described.get("name") != name:
+            return f"it holds {str(described.get('name'))[:40]}"
+        expected = described.get("blake2b")
+        if not isinstance(expected, dict):
+            return f"{FILE} has no digests"
+        found = {path.relative_to(folder).as_posix(): path for path in _files(folder)}
+        for file in sorted(expected.keys() | found.keys()):
+            if file not in found or file not in expected:
+                return f"{file} is {'missing' if file not in found else 'not of it'}"
+            if found[file].is_symlink() or not found[file].is_file():
+                return f"{file} is a link or no file"
+            if file_digest(found[file]) != expected[file]:
+                return f"{file} differs from its digest"
+    except UnusableFileError as error:
+        return f"{error.path.name} {error.problem}"
+    except OSError as error:
+        return f"{Path(error.filename or folder).name}: {error.strerror}"
+    return None
+
+
+def _files(folder: Path) -> Iterator[Path]:
+    """Everything that is no folder, but the digests."""
+    for path in folder.rglob("*"):
+        if path != folder / FILE and (path.is_symlink() or not path.is_dir()):
+            yield path
+
+
+def file_digest(file: Path) -> str:
+    """blake2b of the digests of a file's parts."""
+    status = file.stat()
+    version = (status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
+    return _file_digest(file.resolve(), version)
+
+
+@lru_cache(maxsize=4096)
+def _file_digest(file: Path, version: tuple[int, ...]) -> str:
+    num_parts = max(1, -(-version[1] // PART_BYTES))
+    if num_parts == 1:
+        digests = [_part_digest(file, 0)]
+    else:
+        with ThreadPoolExecutor(min(num_parts, len(os.sched_getaffinity(0)))) as threads:
+            digests = list(threads.map(lambda part: _part_digest(file, part), range(num_parts)))
+    return hashlib.blake2b(b"".join(digests), digest_size=32).hexdigest()
+
+
+def _part_digest(file: Path, part: int) -> bytes:
+    """Of the bytes from `part * PART_BYTES` on, a megabyte in memory at a time."""
+    digest, left = hashlib.blake2b(digest_size=32), PART_BYTES
+    with file.open("rb") as handle:
+        handle.seek(part * PART_BYTES)
+        while left and (chunk := handle.read(min(left, 2**20))):
+            digest.update(chunk)
+            left -= len(chunk)
+    return digest.digest()

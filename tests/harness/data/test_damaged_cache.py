@@ -1,0 +1,138 @@
+"""Prepared data that is damaged: named in a line and made again, or refused; never used."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from gradwire.harness.data import digests
+from gradwire.harness.data.cache import cached_folder
+from gradwire.harness.data.packing import read_packed
+
+
+def fill(folder: Path) -> None:
+    (folder / "tokenizer").mkdir()
+    np.save(folder / "train.npy", np.arange(40, dtype=np.int32).reshape(4, 10))
+    (folder / "tokenizer" / "tokenizer.json").write_text("{}")
+    (folder / "description.json").write_text('{"sha256": "abc"}')
+
+
+def shuffle(folder: Path) -> None:
+    np.save(folder / "train.npy", np.load(folder / "train.npy")[::-1])
+
+
+def truncate(folder: Path) -> None:
+    os.truncate(folder / "train.npy", 140)
+
+
+def flip_a_bit(folder: Path) -> None:
+    content = bytearray((folder / "train.npy").read_bytes())
+    content[-1] ^= 1
+    (folder / "train.npy").write_bytes(content)
+
+
+def swap_with_another_key(folder: Path) -> None:
+    cached_folder(folder.with_name("other"), fill)
+    shutil.rmtree(folder)
+    shutil.copytree(folder.with_name("other"), folder)
+
+
+def link_out(folder: Path) -> None:
+    shutil.move(folder / "train.npy", folder.parent / "elsewhere.npy")
+    (folder / "train.npy").symlink_to(folder.parent / "elsewhere.npy")
+
+
+def replace_by_a_file(folder: Path) -> None:
+    shutil.rmtree(folder)
+    folder.write_text("no folder")
+
+
+DAMAGES: dict[Callable[[Path], object], str] = {
+    shuffle: "train.npy differs from its digest",
+    truncate: "train.npy differs from its digest",
+    flip_a_bit: "train.npy differs from its digest",
+    (lambda folder: (folder / "train.npy").write_bytes(b"")): "train.npy differs from its digest",
+    (lambda folder: (folder / "train.npy").unlink()): "train.npy is missing",
+    (
+        lambda folder: (folder / "description.json").write_text("{")
+    ): "description.json differs from its digest",
+    (lambda folder: (folder / "tokenizer" / "more.json").touch()): "tokenizer/more.json is not of it",
+    (lambda folder: (folder / digests.FILE).write_text("[" * 100_000)): "digests.json has more than 32",
+    (lambda folder: (folder / digests.FILE).write_text("[1]")): "digests.json is a list",
+    (lambda folder: (folder / digests.FILE).write_text('{"name": "key", "blake2b": 5}')): "has no digests",
+    (lambda folder: (folder / digests.FILE).write_bytes(b"\xff")): "digests.json is not UTF-8",
+    (lambda folder: (folder / digests.FILE).unlink()): "digests.json is not there",
+    swap_with_another_key: "it holds other",
+    link_out: "train.npy is a link",
+    replace_by_a_file: "",
+}
+
+
+@pytest.mark.parametrize("damage", list(DAMAGES))
+def test_it_is_named_and_made_again(
+    damage: Callable[[Path], object], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = cached_folder(tmp_path / "key", fill)
+    damage(folder)
+    assert cached_folder(tmp_path / "key", fill) == folder
+    (line,) = capsys.readouterr().out.splitlines()
+    assert line.startswith(f"{folder} is damaged (") and line.endswith("): it is prepared again")
+    assert DAMAGES[damage] in line
+    assert np.load(folder / "train.npy").tolist() == np.arange(40).reshape(4, 10).tolist()
+    assert cached_folder(tmp_path / "key", fill) == folder
+    assert capsys.readouterr().out == ""
+
+
+def test_where_it_cannot_be_made_again_it_is_refused(tmp_path: Path) -> None:
+    def gone(folder: Path) -> None:
+        raise ValueError("dataset.path=text.txt: no such file or folder; correct the path")
+
+    flip_a_bit(cached_folder(tmp_path / "key", fill))
+    for _ in range(2):
+        with pytest.raises(
+            ValueError, match=r"is damaged \(train.npy .*\) and cannot be prepared again: "
+        ) as no:
+            cached_folder(tmp_path / "key", gone)
+        assert "\n" not in str(no.value) and str(no.value).endswith("correct the path")
+
+
+def test_who_is_told_that_it_was_verified_reads_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = cached_folder(tmp_path / "key", fill)
+    monkeypatch.setattr(digests, "file_digest", None)
+    assert cached_folder(tmp_path / "key", fill, verified=True) == folder
+
+
+def test_a_file_of_many_parts_has_one_digest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And is read once as long as it does not change."""
+    monkeypatch.setattr(digests, "PART_BYTES", 1000)
+    path, parts = tmp_path / "file", list[int]()
+    read = digests._part_digest
+    monkeypatch.setattr(digests, "_part_digest", lambda file, part: (parts.append(part), read(file, part))[1])
+    path.write_bytes(bytes(range(256)) * 20)
+    first = digests.file_digest(path)
+    assert digests.file_digest(path) == first and sorted(parts) == list(range(6))
+    path.write_bytes(bytes(range(256)) * 19 + bytes(range(255)) + b"\0")
+    assert digests.file_digest(path) != first
+
+
+@pytest.mark.parametrize(
+    "tokens", [np.arange(4.0).reshape(2, 2), np.arange(4, dtype=np.int32), np.zeros((0, 4), np.int32)]
+)
+def test_arrays_that_are_no_tokens_are_refused(tokens: np.ndarray, tmp_path: Path) -> None:
+    np.save(tmp_path / "train.npy", tokens)
+    with pytest.raises(ValueError, match=r"train.npy: holds .*, not tokens; remove the folder"):
+        read_packed(tmp_path, 0.15)
+
+
+def test_pickled_tokens_are_never_loaded(tmp_path: Path) -> None:
+    np.save(tmp_path / "train.npy", np.array([json.loads], dtype=object), allow_pickle=True)
+    with pytest.raises(ValueError, match=r"train.npy: cannot be mapped .*; remove the folder"):
+        read_packed(tmp_path, 0.15)
