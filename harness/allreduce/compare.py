@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from gradwire.harness.allreduce.summary import AllReduceSummary, Spread
+from gradwire.harness.record.seal import check_done
 from gradwire.harness.report.page import finished, page_markdown, page_text, write_page
 from gradwire.harness.report.tables import Table, number
 
@@ -50,6 +51,8 @@ class AllReduceComparison:
 def compare(folders: Sequence[Path], output: Path) -> AllReduceComparison:
     """Writes table.md, table.csv and table.json to `output`; ValueError when nothing is done."""
     done, left_out = finished(folders)
+    for folder in done:
+        check_done(folder)
     found = [AllReduceSummary.read(folder / FILE) for folder in done]
     comparison = AllReduceComparison(found, left_out)
     rows = [_row(one, found) for one in found]

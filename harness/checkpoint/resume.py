@@ -26,6 +26,7 @@ from gradwire.harness.reading.files import InaccessibleFileError, UnusableFileEr
 from gradwire.harness.record.attempts import FILE as ATTEMPTS
 from gradwire.harness.record.attempts import Attempts, this_code
 from gradwire.harness.record.directory import divergence_in, is_done
+from gradwire.harness.record.links import refuse_links_in
 from gradwire.harness.record.writer import (
     RECORD_FILES,
     WEIGHTS,
@@ -49,6 +50,7 @@ def check_directory(config: DictConfig, directory: Path) -> None:
 
     Reads only, so that it can be asked before anything starts.
     """
+    refuse_links_in(directory)
     earlier = None if config.resume == "never" else Attempts.read(directory)
     if earlier is None:
         _refuse_foreign(directory)

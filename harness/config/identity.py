@@ -11,8 +11,10 @@ from typing import Any, cast
 
 from omegaconf import DictConfig, OmegaConf
 
+from gradwire.harness.config.errors import ConfigError
 from gradwire.harness.config.networks import CODEC_TIMES
 from gradwire.harness.data.formats import format_of
+from gradwire.harness.reading.files import printable
 from gradwire.harness.tasks.registry import TASKS
 
 WITHOUT_EFFECT = (
@@ -81,13 +83,25 @@ def run_id(config: DictConfig) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
+MOST_NAME = 200
+"""Characters of the name of a run's directory; file systems take 255 bytes."""
+
+
 def run_name(config: DictConfig) -> str:
     """A directory name a reader can tell apart: `<model>-<codec>[-<bits>]-<topology>-s<seed>-<id>`, or what
     the task calls it, and the id."""
     task = TASKS[config.task.name]
-    if not task.trains:
-        return f"{importlib.import_module(task.module).name(config)}-{run_id(config)}"
-    return f"{config.model.name}-{codec_name(config)}-{config.topology.name}-s{config.seed}-{run_id(config)}"
+    if task.trains:
+        chosen = f"{config.model.name}-{codec_name(config)}-{config.topology.name}-s{config.seed}"
+    else:
+        chosen = importlib.import_module(task.module).name(config)
+    name = f"{chosen}-{run_id(config)}"
+    if name != printable(name, MOST_NAME) or name.startswith((".", "-")) or "/" in name:
+        raise ConfigError(
+            f"{printable(name)!r} cannot name a run's folder: it must be one name of at most {MOST_NAME} "
+            "characters that show, without a slash; set model.name= (or rename the file of gradients)"
+        )
+    return name
 
 
 def codec_name(config: DictConfig) -> str:

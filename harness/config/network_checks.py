@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import os
 from collections.abc import Mapping
@@ -14,6 +13,8 @@ from omegaconf import DictConfig, OmegaConf
 
 from gradwire.harness.config.errors import ConfigError, did_you_mean
 from gradwire.harness.config.networks import CODEC_TIMES, SimulatedConfig
+from gradwire.harness.reading.files import UnusableFileError
+from gradwire.harness.reading.structured import read_json
 
 BENCH_FILE = "bench.json"
 """What `task=bench` leaves in its directory."""
@@ -198,10 +199,10 @@ def _bench_file(given: str) -> Path:
             f"{did_you_mean(given, CODEC_TIMES)}"
         )
     try:
-        found = json.loads(path.read_bytes())
-    except (OSError, ValueError) as error:
-        raise ConfigError(f"{said} cannot be read: {error}; task=bench writes such a file") from None
-    if not isinstance(found, dict) or not isinstance(found.get("rows"), list):
+        found = read_json(path, remedy="give one that task=bench wrote")
+    except UnusableFileError as error:
+        raise ConfigError(f"{said}: {error}") from None
+    if not isinstance(found.get("rows"), list):
         raise ConfigError(f"{said} holds no rows of task=bench; give the {BENCH_FILE} that it wrote")
     return path
 

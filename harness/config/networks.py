@@ -10,8 +10,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
 
-from gradwire.harness.config.fields import above, at_least, between, one_of
+from gradwire.harness.config.fields import above, at_least, between, check_fields, one_of
+from gradwire.harness.reading.files import printable
 
 CODEC_TIMES = ("measured", "none")
 """What `codec_times` may be beside a file: as long as they take here, or no time at all."""
@@ -84,7 +86,17 @@ NETWORKS: dict[str, type] = {
 
 def recorded_network(recorded: Mapping[str, Any]) -> DictConfig:
     """The network of a finished run: fields that its version did not know have the values that change
-    nothing."""
-    found = OmegaConf.merge(OmegaConf.structured(NETWORKS[recorded["name"]]), dict(recorded))
+    nothing.
+
+    Raises ValueError in one line for what is no network.
+    """
+    schema = NETWORKS.get(str(recorded.get("name")))
+    if schema is None:
+        raise ValueError(f"network.name={printable(str(recorded.get('name')))} of a record is unknown")
+    try:
+        found = OmegaConf.merge(OmegaConf.structured(schema), dict(recorded))
+    except OmegaConfBaseException as error:
+        raise ValueError(f"network={schema.__name__} of a record: {printable(str(error))}") from None
     assert isinstance(found, DictConfig)
+    check_fields(schema, dict(found), "network")
     return found

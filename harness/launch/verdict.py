@@ -15,9 +15,15 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
+from typing import Any
 
 from gradwire.harness.heartbeat import Heartbeat
+from gradwire.harness.reading.files import read_text
+from gradwire.harness.reading.structured import read_json
 from gradwire.harness.record.files import write_atomically
+
+REMEDY = "run it again"
+"""What to do where a rank's own report is damaged."""
 
 CRASHES = frozenset({signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.SIGABRT})
 """Signals that a process brings upon itself."""
@@ -100,10 +106,16 @@ def write_report(folder: Path, rank: int, error: BaseException) -> None:
 def read_reports(folder: Path) -> list[Report]:
     """The reports of failed ranks, by time of failure."""
     paths = sorted(folder.glob("rank*.json"), key=lambda path: path.stat().st_mtime_ns)
-    loaded = [(int(path.stem.removeprefix("rank")), json.loads(path.read_text())) for path in paths]
+    loaded = [(int(path.stem.removeprefix("rank")), _read(path)) for path in paths]
     return [
         Report(rank, entry["text"], entry["peer"], entry["waited"], entry["final"]) for rank, entry in loaded
     ]
+
+
+def _read(path: Path) -> dict[str, Any]:
+    """What `write_report` has written."""
+    report: dict[str, Any] = read_json(path, remedy=REMEDY, inside=path.parent)
+    return report
 
 
 def write_stacks(folder: Path, stacks: Mapping[int, str]) -> None:
@@ -115,9 +127,9 @@ def write_stacks(folder: Path, stacks: Mapping[int, str]) -> None:
 def tracebacks(folder: Path) -> str:
     """All failed ranks' tracebacks, and the stacks of those that hung, as one text."""
     paths = sorted(folder.glob("rank*.json"))
-    failed = [f"{path.stem}\n{json.loads(path.read_text())['traceback']}" for path in paths]
+    failed = [f"{path.stem}\n{_read(path)['traceback']}" for path in paths]
     hung = [
-        f"rank{path.stem.removeprefix('ended')}, which was still running\n{path.read_text()}"
+        f"rank{path.stem.removeprefix('ended')}, which was still running\n{read_text(path, remedy=REMEDY)}"
         for path in sorted(folder.glob("ended*.txt"))
     ]
     return "\n".join(failed + hung)

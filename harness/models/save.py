@@ -7,6 +7,8 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from gradwire.harness.record.files import as_new_files
+
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
@@ -27,6 +29,7 @@ def save_model(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, folde
         fresh, old = Path(temporary, "new"), Path(temporary, "old")
         model.save_pretrained(fresh)
         tokenizer.save_pretrained(fresh)
+        as_new_files(fresh)
         if folder.exists():
             os.rename(folder, old)
         os.rename(fresh, folder)

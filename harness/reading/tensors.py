@@ -82,18 +82,25 @@ def _counts(value: Any) -> list[int] | None:
 
 
 def read_safetensors(
-    path: str | Path, *, remedy: str, inside: Path | None = None, device: str = "cpu"
+    path: str | Path,
+    only: Sequence[str] | None = None,
+    *,
+    remedy: str,
+    inside: Path | None = None,
+    device: str = "cpu",
 ) -> tuple[dict[str, Tensor], dict[str, str]]:
     """(tensors by name on `device`, metadata) of a `.safetensors` file; raises UnusableFileError.
 
-    `remedy` and `inside` as of `files.open_file`.
+    `only`: the tensors that are read, as far as the file has them; None: all. `remedy` and `inside` as of
+    `files.open_file`.
     """
-    from safetensors import SafetensorError
-    from safetensors.torch import load_file
+    from safetensors import SafetensorError, safe_open
 
     metadata = check_safetensors(path, remedy=remedy, inside=inside)
     try:
-        return load_file(path, device=device), metadata
+        with safe_open(path, framework="pt", device=device) as file:
+            names = [name for name in file.keys() if only is None or name in only]  # noqa: SIM118
+            return {name: file.get_tensor(name) for name in names}, metadata
     except (SafetensorError, OSError, ValueError, KeyError) as error:
         raise UnusableFileError(path, f"cannot be read ({error})", remedy) from None
 

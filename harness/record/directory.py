@@ -26,8 +26,20 @@ class DivergedError(RuntimeError):
     final = True  # every attempt would end so
 
 
+MOST_PATH = 4096
+"""Characters of a path."""
+
+
 def make_directory(directory: Path) -> None:
-    """Make sure that files can be written to `directory`; ValueError in one line if they cannot."""
+    """Make sure that files can be written to `directory`; ValueError in one line if they cannot.
+
+    Names with characters that do not show are refused: what is printed of them would read as something else.
+    """
+    if str(directory) != printable(str(directory), MOST_PATH):
+        raise ValueError(
+            f"{printable(str(directory))}: has characters that do not show, or too many of them; choose "
+            "another folder with hydra.run.dir="
+        )
     try:
         directory.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=directory):

@@ -6,10 +6,12 @@ import csv
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
-from omegaconf import DictConfig, OmegaConf
-
+from gradwire.harness.reading.files import UnusableFileError
+from gradwire.harness.reading.structured import read_yaml
+from gradwire.harness.record.seal import check_done
+from gradwire.harness.record.summary import REMEDY
 from gradwire.harness.record.writer import CONFIG, SUMMARY
 from gradwire.harness.replay.summary import ReplaySummary
 from gradwire.harness.report.configs import Settings, covered, flatten, labels
@@ -24,6 +26,9 @@ UNTOLD = (
     *("replay.plots", "replay.repeats"),
 )
 """Settings that have no place in a name."""
+
+NEEDED = ("gradients", "topology.name", "cluster.workers", "codec.name")
+"""Settings without which a replay has no name."""
 
 SIZES = ("codec.bits", "codec.fraction", "codec.rank", "codec.widths")
 """Settings that say how much is sent; widths do if there is one."""
@@ -98,8 +103,14 @@ def compare_replays(folders: Sequence[Path], output: Path, axes: Sequence[str] =
 
 
 def _load(folders: Sequence[Path], axes: Sequence[str]) -> list[Replayed]:
-    configs = [cast(DictConfig, OmegaConf.load(folder / CONFIG)) for folder in folders]
-    flat = [_settings(cast(dict[str, Any], OmegaConf.to_container(config))) for config in configs]
+    for folder in folders:
+        check_done(folder)
+    configs = [read_yaml(folder / CONFIG, remedy=REMEDY, inside=folder) for folder in folders]
+    flat = [_settings(config) for config in configs]
+    for folder, settings in zip(folders, flat, strict=True):
+        lacking = [key for key in NEEDED if not settings.get(key)]
+        if lacking:
+            raise UnusableFileError(folder / CONFIG, f"lacks {', '.join(lacking)}", REMEDY)
     files = file_names([str(settings["gradients"]) for settings in flat])
     for settings in flat:
         settings["gradients"] = files[str(settings["gradients"])]
@@ -123,7 +134,7 @@ def file_names(paths: Sequence[str]) -> dict[str, str]:
 def _settings(config: dict[str, Any]) -> Settings:
     """Flat, without what does not tell codecs apart: where they ran, and one round, which is the rule."""
     settings = flatten(config)
-    if settings["replay.rounds"] == 1:
+    if settings.get("replay.rounds") == 1:
         del settings["replay.rounds"]
     return {key: value for key, value in settings.items() if not covered(key, UNTOLD)}
 

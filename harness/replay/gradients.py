@@ -11,8 +11,6 @@ from __future__ import annotations
 import json
 import math
 import os
-import zipfile
-import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -22,19 +20,18 @@ from typing import Any
 
 import numpy as np
 import torch
-from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
 from gradwire.codecs.interface import Layout
+from gradwire.harness.reading.files import UnusableFileError
+from gradwire.harness.reading.structured import parse_json
+from gradwire.harness.reading.tensors import read_npz, read_safetensors
+from gradwire.harness.reading.typed import made
 
 GRADIENTS, BF16, LAYOUT = "gradients", "bf16", "layout"
 SUFFIXES = (".safetensors", ".npz")
-UNREADABLE = (
-    *(OSError, ValueError, KeyError, TypeError, AttributeError, NotImplementedError, MemoryError),
-    *(SafetensorError, zipfile.BadZipFile, zlib.error),
-)
-"""What reading a file may raise, whatever is in it."""
+REMEDY = "give one that measure.save_gradients_at or numpy.savez wrote"
 DTYPES = (torch.float32, torch.float16, torch.bfloat16)
 
 
@@ -82,13 +79,14 @@ def read_gradients(path: str | Path) -> SavedGradients:
     try:
         values, text = (_read_safetensors if path.suffix == ".safetensors" else _read_npz)(path)
         _check(values)
-        about = json.loads(text) if text else None
-        buckets = () if about is None else _buckets(about, values)
-    except UNREADABLE as error:
-        reason = " ".join(str(error).split()) or type(error).__name__
-        if "pickle" in reason:  # numpy's advice is to load it as such
-            reason = "it is no archive of numbers"
-        raise ValueError(f"gradients={path} cannot be read: {reason}") from None
+        about = None
+        if text:
+            about = parse_json(text.encode(), path, remedy=REMEDY, where="its layout ")
+        buckets = () if about is None else _buckets(about, values, path)
+    except UnusableFileError as error:
+        raise ValueError(f"gradients={error}") from None
+    except ValueError as error:
+        raise ValueError(f"gradients={path} cannot be used: {error}; {REMEDY}") from None
     return SavedGradients(values, buckets, about)
 
 
@@ -125,23 +123,25 @@ def write_gradients(
 
 
 def _read_safetensors(path: Path) -> tuple[Tensor, str]:
-    with safe_open(path, framework="pt") as file:
-        if GRADIENTS not in file.keys():  # noqa: SIM118 (no container)
-            raise ValueError(f"it has {', '.join(file.keys()) or 'nothing'}, and no array {GRADIENTS}")
-        return file.get_tensor(GRADIENTS), (file.metadata() or {}).get(LAYOUT, "")
+    tensors, metadata = read_safetensors(path, (GRADIENTS,), remedy=REMEDY)
+    if GRADIENTS not in tensors:
+        raise ValueError(f"it has no array {GRADIENTS}")
+    return tensors[GRADIENTS], metadata.get(LAYOUT, "")
 
 
 def _read_npz(path: Path) -> tuple[Tensor, str]:
-    with np.load(path, allow_pickle=False) as file:
-        text = str(file[LAYOUT]) if LAYOUT in file else ""
-        if GRADIENTS in file:
-            return torch.from_numpy(np.ascontiguousarray(file[GRADIENTS])), text
-        if BF16 in file:
-            bits = file[BF16]
-            if bits.dtype != np.uint16:
-                raise ValueError(f"its array {BF16} is {bits.dtype}, not uint16")
-            return torch.from_numpy(np.ascontiguousarray(bits).view(np.int16)).view(torch.bfloat16), text
-        raise ValueError(f"it has {', '.join(file) or 'nothing'}, and no array {GRADIENTS} or {BF16}")
+    found = read_npz(path, (GRADIENTS, BF16, LAYOUT), remedy=REMEDY)
+    text = str(found[LAYOUT]) if LAYOUT in found else ""
+    if GRADIENTS in found:
+        if found[GRADIENTS].dtype not in (np.float32, np.float16):
+            raise ValueError(f"its array {GRADIENTS} is {found[GRADIENTS].dtype}, not float32 or float16")
+        return torch.from_numpy(np.ascontiguousarray(found[GRADIENTS])), text
+    if BF16 not in found:
+        raise ValueError(f"it has no array {GRADIENTS} or {BF16}")
+    bits = found[BF16]
+    if bits.dtype != np.uint16:
+        raise ValueError(f"its array {BF16} is {bits.dtype}, not uint16")
+    return torch.from_numpy(np.ascontiguousarray(bits).view(np.int16)).view(torch.bfloat16), text
 
 
 def _check(values: Tensor) -> None:
@@ -155,15 +155,24 @@ def _described(layout: Layout) -> dict[str, Any]:
     return {"names": list(layout.names), "shapes": [list(shape) for shape in layout.shapes]}
 
 
-def _buckets(about: Mapping[str, Any], values: Tensor) -> tuple[Layout, ...]:
+@dataclass(frozen=True)
+class _Bucket:
+    """What a layout says of a bucket."""
+
+    names: list[str]
+    shapes: list[list[int]]
+
+
+def _buckets(about: Mapping[str, Any], values: Tensor, path: Path) -> tuple[Layout, ...]:
     """The layouts that a file's text describes; ValueError unless they cover the coordinates."""
     if not isinstance(about, Mapping) or not isinstance(about.get("buckets"), list):
         raise ValueError("its layout is no mapping with a list of buckets")
     layouts = []
-    for bucket in about["buckets"]:
-        shapes = tuple(tuple(int(side) for side in shape) for shape in bucket["shapes"])
+    for each in about["buckets"]:
+        bucket = made(_Bucket, each if isinstance(each, dict) else {}, path, remedy=REMEDY)
+        shapes = tuple(tuple(shape) for shape in bucket.shapes)
         ends = list(accumulate(math.prod(shape) for shape in shapes))
-        names = tuple(map(str, bucket["names"]))
+        names = tuple(bucket.names)
         if len(names) != len(shapes) or not names:
             raise ValueError(f"a bucket has {len(names)} names and {len(shapes)} shapes")
         if any(side < 1 for shape in shapes for side in shape):

@@ -8,7 +8,7 @@ from typing import Any
 
 from gradwire.harness.record.directory import is_done
 from gradwire.harness.record.finite_json import dumps
-from gradwire.harness.report.tables import Table, render_markdown, render_remark, render_text
+from gradwire.harness.report.tables import Table, escaped, render_markdown, render_remark, render_text
 
 
 def page_text(tables: Sequence[Table], remarks: Sequence[str], between: str = "\n") -> str:
@@ -17,7 +17,7 @@ def page_text(tables: Sequence[Table], remarks: Sequence[str], between: str = "\
 
 
 def page_markdown(tables: Sequence[Table], remarks: Sequence[str]) -> str:
-    notes = "\n".join(f"- {line}" for line in remarks)
+    notes = "\n".join(f"- {escaped(line)}" for line in remarks)
     return "\n\n".join([*map(render_markdown, tables), "### Notes", notes]) + "\n"
 
 

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import html
 import math
+import re
 import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from gradwire.harness.reading.files import printable
 from gradwire.harness.report.rows import Spread
 
 TEXT_WIDTH = 140
 _GAP = "  "
 _MISSING = "–"
+
+MOST_CELL = 2000
+"""Characters of a cell or a remark."""
 
 
 @dataclass(frozen=True)
@@ -48,6 +54,8 @@ def figure(value: Spread | None, scale: float = 1.0, digits: int = 4) -> str:
 
 def render_text(table: Table, width: int = TEXT_WIDTH) -> str:
     """Aligned columns at most `width` wide: long names and header cells continue on the next line."""
+    header, *rows = [list(map(plain, row)) for row in (table.header, *table.rows)]
+    table = Table(plain(table.title), header, rows)
     figures = [_column_width(table, index) for index in range(1, len(table.header))]
     rest = width - sum(figures) - len(_GAP) * len(figures)
     longest = max(len(row[0]) for row in [table.header, *table.rows])
@@ -61,15 +69,35 @@ def render_text(table: Table, width: int = TEXT_WIDTH) -> str:
 def render_remark(remark: str, width: int = TEXT_WIDTH) -> str:
     """A sentence in lines at most `width` wide; a path stays in one piece."""
     return textwrap.fill(
-        remark, width, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False
+        plain(remark), width, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False
     )
 
 
 def render_markdown(table: Table) -> str:
     """A pipe table under its title."""
-    lines = [table.header, ["---"] + ["--:"] * (len(table.header) - 1), *table.rows]
-    cells = ("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines)
-    return "\n".join([f"### {table.title}", "", *cells])
+    header, *rows = [list(map(escaped, row)) for row in (table.header, *table.rows)]
+    lines = [header, ["---"] + ["--:"] * (len(header) - 1), *rows]
+    cells = ("| " + " | ".join(line) + " |" for line in lines)
+    return "\n".join([f"### {escaped(table.title)}", "", *cells])
+
+
+_MARKUP = re.compile(r"[\\`*\[\]|~]|(?<![A-Za-z0-9])_|_(?![A-Za-z0-9])")
+
+
+def escaped(text: str) -> str:
+    """`text`, which may come from elsewhere, as Markdown and HTML show it, on one line.
+
+    No markup, no element and no link comes of it: labels of runs and reasons of failures are as foreign as
+    the run directories they were read from.
+    """
+    shown = html.escape(plain(text), quote=False)
+    shown = _MARKUP.sub(lambda match: f"\\{match[0]}", shown)
+    return shown.replace("://", "&#58;//").replace("www.", "www&#46;")
+
+
+def plain(text: str) -> str:
+    """`text` for a terminal: on one line, without characters that drive it."""
+    return printable(text, MOST_CELL)
 
 
 def _column_width(table: Table, index: int) -> int:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -10,6 +9,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from gradwire.codecs.interface import Codec
+from gradwire.harness.reading.files import UnusableFileError
+from gradwire.harness.reading.structured import read_json
 from gradwire.harness.simulate.codec_parts import parts_of
 from gradwire.harness.simulate.codec_times import CodecTimes
 from gradwire.harness.simulate.cost import Cost
@@ -105,13 +106,15 @@ def _table(path: str | Path) -> Table:
     definitions: dict[str, list[Rate]] = {}
     copies = set()
     try:
-        found = json.loads(Path(path).read_bytes())
+        found = read_json(path, remedy="give one that task=bench wrote")
         for row in found["rows"]:
             if row["dtype"] == DTYPE:
                 copies.add(Rate(row["numel"], 1 / row["copy_bytes_per_s"]))
                 _keep(row, definitions if row["implementation"] == DEFINITION else compiled)
         return Table(definitions | compiled, sorted(copies), found["device"] == "cpu")
-    except (OSError, ValueError, KeyError, TypeError, ArithmeticError) as error:
+    except UnusableFileError as error:
+        raise ValueError(f"not what task=bench writes: {error.problem}") from None
+    except (ValueError, KeyError, TypeError, ArithmeticError) as error:
         raise ValueError(f"not what task=bench writes ({type(error).__name__}: {error})") from None
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -25,6 +24,7 @@ from gradwire.harness.config.network_checks import (
 from gradwire.harness.config.network_names import network_text
 from gradwire.harness.measure.wire import wire_bits
 from gradwire.harness.parallel.ddp_setup import make_configured_codec
+from gradwire.harness.reading.structured import read_json
 from gradwire.harness.record.files import write_atomically
 from gradwire.harness.record.networks import read_networks
 from gradwire.harness.record.once import done_at_once
@@ -137,7 +137,7 @@ def _real(config: DictConfig, directory: Path) -> tuple[list[list[float]], float
 
     with scratch_folder() as folder:
         run_ranks(measure_rank, (config, folder, folder / "rendezvous"), config, directory, folder)
-        rows: list[list[float]] = json.loads((folder / MEASURED).read_text())
+        rows: list[list[float]] = read_json(folder / MEASURED, remedy="run it again", expected=list)
     goodput = read_networks(directory)[-1]["goodput_mbit"] if config.network.name == "shaped" else None
     return rows, goodput
 

@@ -21,9 +21,11 @@ from gradwire.harness.bench.tables import text
 from gradwire.harness.checkpoint.resume import check_directory, is_finished
 from gradwire.harness.doctor.commands import output_of
 from gradwire.harness.doctor.devices import DRIVER
+from gradwire.harness.reading.files import read_text
 from gradwire.harness.record.files import write_atomically
 from gradwire.harness.record.once import done_at_once
 from gradwire.harness.record.provenance import provenance
+from gradwire.harness.record.seal import REMEDY, check_done
 from gradwire.harness.replay.checks import check_count, is_number
 from gradwire.harness.report.figures import write_plots
 
@@ -67,7 +69,8 @@ def run(config: DictConfig, directory: Path) -> int:
     else:
         with done_at_once(config, directory):
             _write(config, directory)
-    print((directory / TABLES).read_text(), end="")
+    check_done(directory)
+    print(read_text(directory / TABLES, remedy=REMEDY, inside=directory), end="")
     print(f"run: {directory}")
     return 0
 

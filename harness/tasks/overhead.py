@@ -14,9 +14,11 @@ from gradwire.harness.launch.scratch import scratch_folder
 from gradwire.harness.launch.torchrun import under_torchrun
 from gradwire.harness.overhead.compare import over_ranks, summarize
 from gradwire.harness.overhead.rank import BARE, HARNESS, WITHOUT_SPANS, benchmark_rank
+from gradwire.harness.reading.structured import read_json
 from gradwire.harness.record.directory import make_directory
 from gradwire.harness.record.files import write_atomically
 from gradwire.harness.record.provenance import provenance
+from gradwire.harness.report.tables import escaped
 from gradwire.harness.trainer.build import prepare
 
 FILE = "overhead.json"
@@ -35,9 +37,8 @@ def run(config: DictConfig, directory: Path) -> int:
     with scratch_folder() as folder:
         arguments = (config, folder, folder / "rendezvous")
         run_processes(benchmark_rank, arguments, config.cluster.workers, folder)
-        ranks = [
-            json.loads((folder / f"rank{rank}.json").read_text()) for rank in range(config.cluster.workers)
-        ]
+        files = [folder / f"rank{rank}.json" for rank in range(config.cluster.workers)]
+        ranks = [read_json(file, remedy="run it again") for file in files]
     found = {
         "model": config.model.name,
         "size": config.size.name,
@@ -60,7 +61,8 @@ def run(config: DictConfig, directory: Path) -> int:
 def table(found: dict[str, Any]) -> str:
     """The figures as Markdown: medians over blocks; all workers' CPU time, the slowest one's wall time."""
     lines = [
-        f"{found['model']} (size {found['size']}), codec {found['codec']}, {found['workers']} workers, "
+        f"{escaped(found['model'])} (size {found['size']}), codec {found['codec']}, "
+        f"{found['workers']} workers, "
         f"{found['blocks_each']} alternating blocks of {found['steps_per_block']} steps each",
         "",
         "| loop | CPU ms/step | wall ms/step | CPU ratio (lowest-highest block) | wall ratio |",

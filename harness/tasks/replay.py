@@ -17,6 +17,7 @@ from gradwire.harness.collective.collectives import Fabric
 from gradwire.harness.config.identity import codec_name
 from gradwire.harness.record.files import write_atomically
 from gradwire.harness.record.once import done_at_once
+from gradwire.harness.record.seal import check_done
 from gradwire.harness.record.writer import SUMMARY
 from gradwire.harness.replay.checks import check_count, check_megabytes
 from gradwire.harness.replay.gradients import cached_gradients
@@ -70,6 +71,7 @@ def run(config: DictConfig, directory: Path) -> int:
     check_directory(config, directory)
     if is_finished(config, directory):
         print(f"already finished: {directory} (resume=never runs it again)")
+        check_done(directory)
         summary = ReplaySummary.read(directory / SUMMARY)
     else:
         with done_at_once(config, directory):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import shutil
 from collections.abc import Sequence
@@ -15,9 +14,11 @@ from omegaconf import DictConfig, OmegaConf
 
 from gradwire.harness.checkpoint.resume import check_directory, is_finished
 from gradwire.harness.config.network_checks import check_codec_times, resolve_nodes
+from gradwire.harness.reading.files import file_digest
 from gradwire.harness.record.files import write_atomically
 from gradwire.harness.record.once import done_at_once
 from gradwire.harness.record.rows import append_rows
+from gradwire.harness.record.summary import REMEDY
 from gradwire.harness.record.writer import CONFIG, EVALUATIONS, STEPS, SUMMARY
 from gradwire.harness.report.runs import Run, load_run
 from gradwire.harness.trace.files import FOLDER, Recorded, rank_file, read_traces
@@ -53,8 +54,9 @@ def check(config: DictConfig) -> None:
         raise ValueError(f"run={config.run} keeps no trace; train it again with measure.trace=true")
     _check_covered(config.run, recorded(found), len(found.steps))
     resolve_nodes(config.network, found.done.workers)
-    check_codec_times(config.network, found.config["codec"], found.done.workers)
-    config.retime.digest = hashlib.sha256((found.folder / SUMMARY).read_bytes()).hexdigest()[:12]
+    check_codec_times(config.network, _codec(found), found.done.workers)
+    digest = file_digest(found.folder / SUMMARY, remedy=REMEDY, inside=found.folder)
+    config.retime.digest = digest[:12]
 
 
 def _check_covered(name: str, have: Recorded, num_steps: int) -> None:
@@ -130,14 +132,14 @@ def _retime(config: DictConfig, source: Run, directory: Path) -> None:
     from gradwire.harness.simulate.build import make_clock
     from gradwire.harness.simulate.retime import retimed_evaluations, retimed_steps
 
-    size, overlap = source.done.workers, source.config["overlap"]
+    size, buckets = source.done.workers, source.setting("overlap.buckets", int)
     clock = make_clock(
         config.network,
         size,
-        in_flight=overlap["buckets"] if source.config["cluster"]["backend"] == "gloo" else ONE,
-        overlap=overlap["enabled"],
-        seed=source.config["seed"],
-        codec=source.config["codec"],
+        in_flight=buckets if source.setting("cluster.backend", str) == "gloo" else ONE,
+        overlap=source.setting("overlap.enabled", bool),
+        seed=source.setting("seed", int),
+        codec=_codec(source),
     )
     trace, owner = source.folder / FOLDER, traced_run(source)
     traces = read_traces(source.folder, size, set(recorded(source).steps), run=owner)
@@ -158,6 +160,12 @@ def _sends_copies(source: Run) -> bool:
     ((_, trace),) = read_traces(source.folder, source.done.workers, first, run=traced_run(source))
     tasks = [task for own in trace.values() for task in own.tasks]
     return any(isinstance(done, Post) and done.copies for task in tasks for done in task.operations)
+
+
+def _codec(source: Run) -> dict[str, Any]:
+    """The settings of the codec that the run had."""
+    settings = source.setting("codec", dict)
+    return {str(key): value for key, value in settings.items()}
 
 
 def _keep_trace(source: Path, directory: Path, size: int) -> None:
@@ -182,7 +190,7 @@ def _description(config: DictConfig, source: Run) -> DictConfig:
     """The run's configuration, as it would have to be to train on this network."""
     settings: dict[str, Any] = dict(source.config)
     settings["network"] = OmegaConf.to_container(config.network, resolve=True)
-    settings["cluster"] = {**settings["cluster"], "name": "virtual"}
+    settings["cluster"] = {**source.setting("cluster", dict), "name": "virtual"}
     return OmegaConf.create(settings)
 
 

@@ -8,9 +8,11 @@ from typing import Any
 from omegaconf import DictConfig, ListConfig
 
 from gradwire.harness.checkpoint.resume import check_directory, is_finished
+from gradwire.harness.reading.files import read_text
 from gradwire.harness.record.files import write_atomically
 from gradwire.harness.record.once import done_at_once
 from gradwire.harness.record.provenance import code_hash, git_state
+from gradwire.harness.record.seal import REMEDY, check_done
 from gradwire.harness.replay.checks import check_megabytes, is_number
 from gradwire.harness.replay.gradients import SavedGradients, cached_gradients
 from gradwire.harness.report.figures import write_plots
@@ -50,7 +52,8 @@ def run(config: DictConfig, directory: Path) -> int:
     else:
         with done_at_once(config, directory):
             _write(config, directory)
-    print((directory / TABLES).read_text(), end="")
+    check_done(directory)
+    print(read_text(directory / TABLES, remedy=REMEDY, inside=directory), end="")
     print(f"run: {directory}")
     return 0
 

@@ -13,6 +13,7 @@ from omegaconf import DictConfig, ListConfig, OmegaConf
 
 from gradwire.harness.config.schemas import WandbConfig
 from gradwire.harness.record.directory import DirectoryLock
+from gradwire.harness.record.links import refuse_links_in
 from gradwire.harness.report.runs import Run, find_runs, load_run
 from gradwire.harness.tracking.follow import replay
 from gradwire.harness.tracking.login import choose_mode
@@ -28,6 +29,7 @@ def _show(config: DictConfig, directory: Path) -> bool:
     try:
         lock = DirectoryLock(directory)  # a run that goes on is shown by its own process
         try:
+            refuse_links_in(directory)
             found = load_run(directory)
             rows = f"{len(found.steps)} steps, {len(found.evals)} evaluations"
             print(f"{directory}: {rows}, {found.status}", flush=True)

@@ -10,6 +10,7 @@ from omegaconf import DictConfig
 from gradwire.harness.reading.files import refuse_links
 from gradwire.harness.record.directory import DirectoryLock
 from gradwire.harness.record.files import write_atomically
+from gradwire.harness.record.links import refuse_links_in
 from gradwire.harness.report.bandwidth_plot import bandwidth_of, steps_in_words
 from gradwire.harness.report.figures import write_plots
 from gradwire.harness.report.runs import Run, load_run
@@ -44,6 +45,7 @@ def _show(directory: Path, first: int | None, count: int) -> bool:
     try:
         lock = DirectoryLock(directory)  # the trace of a run that goes on has no end yet
         try:
+            refuse_links_in(directory)
             found = load_run(directory)
             have = recorded(found)
             steps = dict(steps_of(found, chosen_steps(found, count, first, have)))

@@ -6,8 +6,6 @@ from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from omegaconf import OmegaConf
-
 from gradwire.harness.config.networks import recorded_network
 from gradwire.harness.reading.files import UnusableFileError
 from gradwire.harness.record.attempts import Attempts
@@ -36,21 +34,15 @@ def steps_of(run: Run, steps: Collection[int] | None = None) -> Iterator[tuple[i
     What a trace says and no clock can work with is a ValueError with the step, too.
     """
     retime = clock_of(run)
-    for number, trace in read_traces(run.folder, size_of(run), steps, run=traced_run(run)):
+    for number, trace in read_traces(run.folder, run.workers, steps, run=traced_run(run)):
         with fitting(run.folder / FOLDER, number):
             timed = retime(number, trace)
         yield number, timed
 
 
-def size_of(run: Run) -> int:
-    """How many ranks it has."""
-    size: int = run.config["cluster"]["workers"]
-    return size
-
-
 def recorded(run: Run) -> Recorded:
     """The steps of which the run has a trace."""
-    return recorded_steps(run.folder, size_of(run), run=traced_run(run))
+    return recorded_steps(run.folder, run.workers, run=traced_run(run))
 
 
 def traced_run(run: Run) -> str | None:
@@ -82,14 +74,13 @@ def clock_of(run: Run) -> Retime:
     if not is_simulated(run):
         return lambda number, trace: trace
     begins = {0: 0.0} | {row["step"] + 1: row["train_time_s"] for row in run.steps}
-    config = OmegaConf.create(run.config)
     clock = make_clock(
-        recorded_network(run.config["network"]),
-        config.cluster.workers,
-        in_flight=config.overlap.buckets,
-        overlap=config.overlap.enabled,
-        seed=config.seed,
-        codec=config.codec,
+        recorded_network(run.setting("network", dict)),
+        run.workers,
+        in_flight=run.setting("overlap.buckets", int),
+        overlap=run.setting("overlap.enabled", bool),
+        seed=run.setting("seed", int),
+        codec=run.setting("codec", dict),
     )
 
     def on_clock(number: int, trace: StepTrace) -> StepTrace:
