@@ -76,8 +76,17 @@ def bounded(residual: Tensor, norm: Tensor, times: float) -> Tensor:
     Else what is left of it without the coordinates that exceed that `norm`, () float32, all by themselves;
     zeros, if that is too large still. Where the norm is not known (NaN), everything stays.
     """
-    exceeds = torch.linalg.vector_norm(residual) > norm * times
-    if exceeds.device.type == "cpu" and not exceeds:  # elsewhere the host would have to wait for it
-        return residual
-    rest = residual.masked_fill(exceeds & (residual.abs() > norm), 0.0)
-    return rest.masked_fill_(torch.linalg.vector_norm(rest) > norm * times, 0.0)
+    if residual.device.type == "cpu" and not _exceeds(residual, norm * times):
+        return residual  # elsewhere the host would have to wait for the answer
+    return without_excess(residual, norm, times)
+
+
+def without_excess(residual: Tensor, norm: Tensor, times: float) -> Tensor:
+    """What `bounded` says, without asking the device anything."""
+    excess = _exceeds(residual, norm * times) & (residual.abs() > norm)
+    rest = residual.masked_fill(excess, 0.0)
+    return rest.masked_fill_(_exceeds(rest, norm * times), 0.0)
+
+
+def _exceeds(residual: Tensor, bound: Tensor) -> Tensor:
+    return torch.linalg.vector_norm(residual) > bound

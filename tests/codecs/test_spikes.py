@@ -12,7 +12,7 @@ from torch import Tensor
 
 from gradwire.codecs.interface import Layout, LossyHopCodec, Round
 from gradwire.codecs.registry import codec_classes, make_codec
-from gradwire.codecs.residuals import LATEST, MARGIN, LatestNorms, bounded
+from gradwire.codecs.residuals import LATEST, MARGIN, LatestNorms, bounded, without_excess
 
 SIZE = 4
 SMALL = layout_of({"matrix": (40, 50), "norm": (100,)})
@@ -134,6 +134,10 @@ def test_what_fits_stays_and_what_does_not_goes() -> None:
     assert not bounded(torch.full((500,), 1.9), norm, ten).any(), "each is small, but there are many"
     unknown = torch.tensor([1e30, 1.0])
     assert bounded(unknown, torch.tensor(torch.nan), ten) is unknown
+    for residual in (within, unknown, torch.tensor([12.0, -17.0, 1.5]), torch.full((500,), 1.9)):
+        for norm in (torch.tensor(2.0), torch.tensor(torch.nan), torch.tensor(torch.inf)):
+            asked, unasked = bounded(residual, norm, ten), without_excess(residual, norm, ten)
+            assert torch.equal(asked, unasked), "as on a GPU, where the host does not wait"
 
 
 def test_the_norm_that_counts_is_a_median() -> None:
