@@ -89,4 +89,4 @@ def without_excess(residual: Tensor, norm: Tensor, times: float) -> Tensor:
 
 
 def _exceeds(residual: Tensor, bound: Tensor) -> Tensor:
-    return torch.linalg.vector_norm(residual) > bound
+    return torch.gt(torch.linalg.vector_norm(residual), bound)
