@@ -54,6 +54,7 @@ class TraceWriter:
         self, directory: Path, *, run: str = "", every: int = 1, most_bytes: float = math.inf
     ) -> None:
         self._directory, self._run, self._every, self._most_bytes = directory, run, every, most_bytes
+        self._sampled = every  # also by the attempts before this one
         self._kept: dict[int, _Kept] = {}
         self._error, self._stopped, self._thinned = 0, False, False
         self._attempt(self._make_folder)
@@ -70,7 +71,7 @@ class TraceWriter:
     def report(self, rank: int) -> list[float]:
         """How a rank stands: bytes on disk, every how many steps it keeps, the error that stopped it or 0."""
         kept = self._kept.get(rank)
-        return [float(kept.num_bytes if kept else 0), float(self._every), float(self._error)]
+        return [float(kept.num_bytes if kept else 0), float(self._sampled), float(self._error)]
 
     def agree(self, reports: Sequence[Sequence[float]]) -> str | None:
         """Go on, thin out or stop as all ranks' reports have it; what a user should know of it, in a line."""
@@ -89,7 +90,7 @@ class TraceWriter:
         if full and any(kept.num_steps <= 1 for kept in self._kept.values()):
             self._stopped = True
             return f"note: no trace from here on, one step's is larger than {self._bound}"
-        self._every = every
+        self._every = self._sampled = every
         self._attempt(self._thin_out)
         if not full or self._thinned:
             return None
@@ -132,7 +133,7 @@ class TraceWriter:
             return _Kept(blocks.append(path, blocks.compressed([header(self._run, rank)])))
         file = rank_file(self._directory, rank, self._run)
         steps = [line.step for line in file.lines() if line.step is not None]
-        self._every = math.lcm(self._every, sampling(steps))
+        self._sampled = math.lcm(self._sampled, sampling(steps))
         return _Kept(path.stat().st_size, len(steps))
 
     def _thin_out(self) -> None:
