@@ -1,6 +1,7 @@
 # make demo: set up and run the main job.  make test: set up and run the tests.
 # make gate: nvcc's code for the hot kernels against the figures on record, minutes where nvcc is.
 # make sanitize: the kernels' tests under sanitizers.  make wheel: build a wheel and try it.
+# make growth: 10,000 steps of a library user's script, whose memory must stay flat, some minutes.
 # make faults: send 50 signals to runs at random moments and compare what they end with, some 20 minutes.
 PYTHON ?= python3
 VENV := .venv
@@ -18,7 +19,7 @@ INSTALLED := $(VENV)/.installed-$(GRADWIRE_CUDA)
 SOURCES := pyproject.toml CMakeLists.txt $(shell find csrc -type f)
 EDITABLE := build/editable
 
-.PHONY: install demo test gate sanitize wheel faults gpu lint types clean
+.PHONY: install demo test gate sanitize wheel faults growth gpu lint types clean
 
 install: $(INSTALLED)
 
@@ -93,6 +94,9 @@ wheel: $(PACKAGES)
 
 faults: $(INSTALLED)
 	$(RUN) tests/harness/launch/faults.py --points 50
+
+growth: $(INSTALLED)
+	$(RUN) tests/attach_growth.py
 
 # On a machine with a GPU whose Python ($(PYTHON)) has torch and the other packages; needs no network, but nvcc.
 # What it measures is left in $(GPU_RESULTS), with device, driver and date, to be committed.

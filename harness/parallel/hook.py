@@ -138,6 +138,11 @@ class BucketHook:
 
     def hook(self, state: object, bucket: GradBucket) -> torch.futures.Future[Tensor]:
         """DDP calls this for each bucket, in bucket order; the future holds the mean."""
+        if self.world.closed:
+            raise SynchronizationError(
+                f"rank {self.world.rank}: the connections to the other ranks have been closed; call "
+                "detach() on what gradwire.attach() returned to train on without a codec"
+            )
         index, layout, is_last = self._identify(bucket)
         if index == 0:
             self.end_step()

@@ -48,6 +48,7 @@ class Synchronizer:
         self.codec, self.world = hook.codec, hook.world
         self._model = weakref.ref(model)  # which the model's own reducer leads to: no circle through C++
         self._hook, self._agreement, self._description = hook, agreement, description
+        self._upcoming: Buckets | None = None
         self._last: Buckets | None = None
         self._seen: list[Layout] = []
         self._vnmse: float | None = None
@@ -117,8 +118,10 @@ class Synchronizer:
                 "state_dict(): with static_graph=True the second step settles the buckets; save after it"
             )
         upcoming = last
-        if settled or not seen:
-            upcoming = reducer.current_buckets(model) if model._has_rebuilt_buckets else None
+        if not seen:
+            upcoming = self._upcoming
+        if settled or (upcoming is None and model._has_rebuilt_buckets):
+            upcoming = reducer.current_buckets(model)
         own = self.codec.state_dict()
         return SavedState(self.step, self._description, upcoming, last, own).pack(self.world.rank)
 
@@ -157,12 +160,13 @@ class Synchronizer:
             else:
                 reducer.renew_settled(model, saved.upcoming)
         finally:
-            self._hook.layouts = []
-            self._register(model)
+            if not model._comm_hooks:  # the reducer is a new one
+                self._hook.layouts = []
+                self._register(model)
         if saved.upcoming is not None and model.static_graph:
             self._hook.delayed = True
             self._hook.announce(self._layouts(model, saved.upcoming))
-        self._last = saved.last
+        self._upcoming, self._last = saved.upcoming, saved.last
         if isinstance(self.codec, Exclude) and saved.last is not None:
             self.codec.continue_after(self._layouts(model, saved.last))
 
@@ -210,10 +214,10 @@ class Synchronizer:
 
     def _attached_model(self) -> DistributedDataParallel:
         model = self._model()
-        if model is None or self.world.closed:
-            raise RuntimeError(
-                "the synchronizer has been detached from its model; call gradwire.attach() again"
-            )
+        if model is None:
+            raise RuntimeError("the synchronizer's model is no more; keep the DistributedDataParallel model")
+        if self.world.closed:
+            raise RuntimeError("the synchronizer has been detached; call gradwire.attach() again")
         return model
 
     def _pass_ended(self) -> None:

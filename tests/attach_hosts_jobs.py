@@ -1,0 +1,91 @@
+"""Ways to train with a codec, on pool workers: the guide's code blocks, accelerate, transformers' Trainer."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import attach_jobs as jobs
+import torch
+import torch.distributed as dist
+
+
+def _as_torchrun(rank: int, size: int) -> None:
+    """What accelerate asks of the environment where a process group is there already."""
+    os.environ |= {"RANK": str(rank), "WORLD_SIZE": str(size), "LOCAL_RANK": str(rank)}
+    os.environ |= {"MASTER_ADDR": "localhost", "MASTER_PORT": "29400", "ACCELERATE_USE_CPU": "true"}
+    from accelerate.state import AcceleratorState, GradientState, PartialState
+
+    AcceleratorState._reset_state(reset_partial_state=True)
+    PartialState._reset_state()
+    GradientState._reset_state()
+
+
+def _unset() -> None:
+    for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT", "ACCELERATE_USE_CPU"):
+        os.environ.pop(name, None)
+
+
+def run_blocks(rank: int, size: int, blocks: list[tuple[int, str]]) -> list[str]:
+    """Runs code blocks of a page, each in a namespace of its own with `rank`, `size` and `folder`; what is
+    wrong, if anything, by line."""
+    _as_torchrun(rank, size)
+    box = [tempfile.mkdtemp()]
+    dist.broadcast_object_list(box)
+    failures = []
+    try:
+        for line, code in blocks:
+            torch.manual_seed(0)
+            names: dict[str, Any] = {
+                "rank": rank,
+                "size": size,
+                "folder": box[0],
+                "batches": [jobs.data(rank, step) for step in range(4)],
+                "make_model": jobs.Net,
+            }
+            try:
+                exec(compile(code, f"block at line {line}", "exec"), names)
+            except Exception as error:
+                failures.append(f"line {line}: {type(error).__name__}: {error}")
+            torch.compiler.reset()
+    finally:
+        _unset()
+    return failures
+
+
+def train_with_trainer(rank: int, size: int, folder: str, resume: bool) -> tuple[bytes, int, int, bool]:
+    """A transformers run of 6 steps with two checkpoints, or its second half from the first of them: weights,
+    steps and bytes of the synchronizer, and whether the model was given back."""
+    _as_torchrun(rank, size)
+    from transformers import GPT2Config, GPT2LMHeadModel, Trainer, TrainingArguments
+
+    from gradwire.huggingface import SynchronizationCallback
+
+    torch.manual_seed(0)
+    tokens = torch.randint(0, 50, (64, 8), generator=torch.Generator().manual_seed(3)).tolist()
+    model = GPT2LMHeadModel(GPT2Config(vocab_size=50, n_positions=8, n_embd=16, n_layer=1, n_head=2))
+    args = TrainingArguments(
+        output_dir=folder,
+        max_steps=6,
+        per_device_train_batch_size=2,
+        gradient_accumulation_steps=2,
+        save_steps=3,
+        logging_steps=100,
+        report_to=[],
+        use_cpu=True,
+        ddp_backend="gloo",
+        disable_tqdm=True,
+        seed=1,
+    )
+    trainer = Trainer(model, args, train_dataset=[{"input_ids": row, "labels": row} for row in tokens])
+    callback = SynchronizationCallback(trainer, codec="onebit", block=64, ef=True)
+    trainer.add_callback(callback)
+    try:
+        trainer.train(resume_from_checkpoint=str(Path(folder) / "checkpoint-3") if resume else None)
+    finally:
+        _unset()
+    assert callback.synchronizer is not None
+    found = callback.synchronizer
+    return jobs.weights(model), found.step, found.bytes_sent, found.attached

@@ -1,0 +1,215 @@
+"""Jobs about what a synchronizer keeps, on pool workers: saving, restoring, detaching, measuring."""
+
+from __future__ import annotations
+
+import gc
+import os
+import resource
+import weakref
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import attach_jobs as jobs
+import torch
+import torch.distributed as dist
+from safetensors.torch import load, save
+from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
+
+import gradwire
+
+BEFORE, AFTER = 3, 3
+"""Steps before the state is saved, and after it."""
+
+Saved = tuple[bytes, bytes]
+"""A model's weights and a synchronizer's state, both as safetensors."""
+
+
+class Usage(NamedTuple):
+    """Objects that Python's collector knows, resident bytes, open descriptors."""
+
+    objects: int
+    memory: int
+    descriptors: int
+
+
+def undisturbed(
+    rank: int, size: int, cases: list[dict[str, Any]], ddp: dict[str, Any], before: int
+) -> list[tuple[Saved, bytes]]:
+    """Of each codec: what was saved after `before` steps, and the weights AFTER steps later."""
+    found = []
+    for options in cases:
+        model = jobs.wrapped(**ddp)
+        with gradwire.attach(model, **options) as synchronizer:
+            jobs.run_steps(model, range(before), rank)
+            kept = save(dict(model.module.state_dict())), save(synchronizer.state_dict())
+            jobs.run_steps(model, range(before, before + AFTER), rank)
+            assert synchronizer.step == before + AFTER
+        found.append((kept, jobs.weights(model)))
+    return found
+
+
+def continued(
+    rank: int,
+    size: int,
+    cases: list[dict[str, Any]],
+    ddp: dict[str, Any],
+    before: int,
+    saved: list[list[Saved]],
+) -> list[bytes]:
+    """The weights after the same steps, in models that have run no backward pass before."""
+    found = []
+    for number, options in enumerate(cases):
+        weights, state = saved[rank][number]
+        model = jobs.wrapped(**ddp)
+        model.module.load_state_dict(load(weights))
+        with gradwire.attach(model, **options) as synchronizer:
+            synchronizer.load_state_dict(load(state))
+            assert synchronizer.step == before
+            again = synchronizer.state_dict()
+            assert {key: value.tolist() for key, value in again.items()} == {
+                key: value.tolist() for key, value in load(state).items()
+            }
+            jobs.run_steps(model, range(before, before + AFTER), rank)
+        found.append(jobs.weights(model))
+    return found
+
+
+def rolled_back(rank: int, size: int) -> tuple[bytes, bytes]:
+    """The weights after steps done twice in one process, from a state saved between."""
+    model = jobs.wrapped()
+    with gradwire.attach(model, "onebit", ef=True) as synchronizer:
+        jobs.run_steps(model, range(2), rank)
+        weights = {name: value.clone() for name, value in model.module.state_dict().items()}
+        state = synchronizer.state_dict()
+        jobs.run_steps(model, range(2, 5), rank)
+        first = jobs.weights(model)
+        model.module.load_state_dict(weights)
+        synchronizer.load_state_dict(state)
+        jobs.run_steps(model, range(2, 5), rank)
+    return first, jobs.weights(model)
+
+
+def wrong_states(rank: int, size: int) -> list[str]:
+    """What load_state_dict() says of states that are not this model's, rank's or codec's."""
+    model = jobs.wrapped()
+    with gradwire.attach(model, "onebit", ef=True, timeout_s=20) as synchronizer:
+        jobs.run_steps(model, range(3), rank)
+        state = synchronizer.state_dict()
+        box: list[Any] = [None] * size
+        dist.all_gather_object(box, state)
+        found = [jobs.said(synchronizer.load_state_dict, given) for given in _wrong(state, box, rank)]
+        jobs.run_steps(model, range(3, 4), rank)
+        assert synchronizer.step == 4
+    others: list[tuple[DistributedDataParallel, dict[str, Any]]] = [
+        (jobs.wrapped(), {}),
+        (jobs.wrapped(bucket_cap_mb=25), {"ef": True}),
+        (jobs.wrapped(nn.Linear(40, 1)), {"ef": True}),
+    ]
+    for other_model, options in others:
+        with gradwire.attach(other_model, "onebit", timeout_s=20, **options) as other:
+            found.append(jobs.said(other.load_state_dict, state))
+    with gradwire.attach(others[0][0], "onebit", ef=True, seed=4) as other:
+        other.load_state_dict(state, strict=False)
+        assert other.step == 3
+    found.append(jobs.said(other.state_dict))
+    return found
+
+
+def _wrong(state: dict[str, Tensor], box: list[Any], rank: int) -> list[dict[str, Tensor]]:
+    later = state | {"step": state["step"] + rank}
+    odd = {key: value for key, value in state.items() if key != "step"} if rank else state
+    damaged = state | {"about": state["about"][:-7]}
+    return [box[0], later, odd, damaged, state | {"codec/nonsense": torch.zeros(2)}]
+
+
+def detached(rank: int, size: int, ddp: dict[str, Any]) -> tuple[bool, bool, bool, str]:
+    """Whether a model that was detached has the gradients of plain DDP, step by step, whether it can have a
+    codec again, whether that one is used, and what one says whose connections alone were closed."""
+    model = jobs.wrapped(**ddp)
+    synchronizer = gradwire.attach(model, "bf16")
+    jobs.run_steps(model, range(3), rank)
+    synchronizer.detach()
+    synchronizer.close()
+    assert not synchronizer.attached
+    plain = jobs.wrapped(**ddp)
+    plain.module.load_state_dict(model.module.state_dict())
+    alike = True
+    for step in range(3, 6):
+        for each in (model, plain):
+            jobs.run_steps(each, range(step, step + 1), rank)
+        alike = alike and jobs.gradients(model) == jobs.gradients(plain)
+    again = gradwire.attach(model, "mxfp4")
+    for each in (model, plain):
+        jobs.run_steps(each, range(6, 7), rank)
+    differs = jobs.gradients(model) != jobs.gradients(plain)
+    sent = again.bytes_sent > 0
+    again.world.close()
+    text = jobs.said(jobs.run_steps, model, range(7, 8), rank)
+    again.detach()
+    return alike, differs, sent, text
+
+
+def detached_after_an_error(rank: int, size: int) -> bool:
+    """Whether a model whose synchronization failed trains on as plain DDP does."""
+    model, plain = jobs.wrapped(), jobs.wrapped()
+    synchronizer = gradwire.attach(model, "halves", shortens=True, timeout_s=3)
+    assert "codec returned" in jobs.said(jobs.run_steps, model, range(1), rank)
+    synchronizer.detach()
+    for each in (model, plain):
+        jobs.run_steps(each, range(2), rank)
+    return jobs.weights(model) == jobs.weights(plain)
+
+
+def measured(rank: int, size: int) -> list[float | None]:
+    """vNMSE before a measurement, of a measured step, and after one that was not."""
+    model = jobs.wrapped()
+    with gradwire.attach(model, "mxfp4", timeout_s=20) as synchronizer:
+        found = [synchronizer.vnmse]
+        jobs.run_steps(model, range(1), rank)  # which settles the buckets
+        synchronizer.measure_vnmse()
+        sent = synchronizer.bytes_sent
+        jobs.run_steps(model, range(1, 2), rank)
+        counted = synchronizer.bytes_sent - sent
+        found.append(synchronizer.vnmse)
+        jobs.run_steps(model, range(2, 3), rank)
+        assert synchronizer.bytes_sent - sent == 2 * counted  # measuring is not counted
+        found.append(synchronizer.vnmse)
+    return found
+
+
+def tidy(rank: int, size: int, steps: int, parts: int) -> list[Usage]:
+    """What the process holds after each of `parts` equal parts of so many steps."""
+    model, found = jobs.wrapped(), []
+    with gradwire.attach(model, "mxfp8", ef=True) as synchronizer:
+        for part in range(parts):
+            jobs.run_steps(model, range(part * steps // parts, (part + 1) * steps // parts), rank)
+            gc.collect()
+            pages = int(Path("/proc/self/statm").read_text().split()[1])
+            objects, descriptors = len(gc.get_objects()), len(os.listdir("/proc/self/fd"))
+            found.append(Usage(objects, pages * resource.getpagesize(), descriptors))
+        assert synchronizer.step == steps
+    return found
+
+
+def freed(rank: int, size: int) -> tuple[bool, int, int]:
+    """Whether a model that nobody detached is freed with its synchronizer, and the descriptors and threads
+    that ten models which were detached leave."""
+    import threading
+
+    model = jobs.wrapped()
+    synchronizer = gradwire.attach(model)
+    jobs.run_steps(model, range(2), rank)
+    seen = weakref.ref(model)
+    synchronizer.world.close()
+    del model
+    gc.collect()
+    gone = seen() is None
+    for number in range(12):
+        if number == 2:
+            before = len(os.listdir("/proc/self/fd")), threading.active_count()
+        other: DistributedDataParallel = jobs.wrapped()
+        with gradwire.attach(other):
+            jobs.run_steps(other, range(1), rank)
+    gc.collect()
+    return gone, len(os.listdir("/proc/self/fd")) - before[0], threading.active_count() - before[1]

@@ -1,0 +1,129 @@
+"""What a synchronizer keeps and gives back: its state, the plain model, its memory."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import attach_state_jobs as jobs
+import pytest
+from pool import Workers
+
+from gradwire.codecs.interface import Layout
+from gradwire.codecs.registry import codec_classes, make_codec
+
+OPTIONS: dict[str, dict[str, Any]] = {
+    "topk": {"fraction": 0.1},
+    "randomk": {"fraction": 0.1},
+    "onebit": {"block": 64},
+}
+EXACT = ("fp32", "bf16", "native", "halves")
+
+
+def every_codec() -> list[dict[str, Any]]:
+    """All codecs that remember something or draw at random, and all that take error feedback with it."""
+    cases: list[dict[str, Any]] = []
+    for name in sorted({*codec_classes()} - {*EXACT}):
+        options = OPTIONS.get(name, {})
+        cases.append({"codec": name, **options})
+        try:
+            refused = make_codec(name, ef=True, **options).supports("ring", 2, Layout.flat(2048))
+        except ValueError:  # it takes none
+            continue
+        if refused is None:
+            cases.append({"codec": name, "ef": True, **options})
+    cases.append({"codec": "dynamiq", "ef": True, "widths": [8], "bits": None})
+    return [*cases, {"codec": "mxfp8", "exclude": ["last.*", "*.bias"], "ef": True}]
+
+
+def test_every_stateful_codec_is_among_them() -> None:
+    kept = {(case["codec"], "ef" in case) for case in every_codec()}
+    stateful = {name for name in codec_classes() if name not in EXACT and make_codec(name).stateful}
+    assert {"mxfp8", "mxfp6", "mxfp4", "omnireduce", "powersgd"} <= stateful
+    assert {(name, False) for name in stateful} <= kept
+    assert {("topk", True), ("onebit", True), ("dynamiq", True), ("thc", True)} <= kept
+
+
+@pytest.mark.parametrize(
+    ("size", "ddp", "before", "cases"),
+    [
+        (2, {}, 3, every_codec()),
+        (3, {}, 3, every_codec()[::3]),
+        (2, {}, 1, every_codec()[::5]),  # before DDP has settled its buckets
+        (2, {}, 0, [{"codec": "mxfp8"}]),
+        (2, {"static_graph": True}, 3, every_codec()[::5]),
+        (2, {"find_unused_parameters": True}, 3, every_codec()[::5]),
+        (2, {"gradient_as_bucket_view": True}, 3, [{"codec": "dynamiq"}, {"codec": "topk", "ef": True}]),
+    ],
+)
+def test_continued_in_a_cold_process_is_undisturbed(
+    size: int, ddp: dict[str, Any], before: int, cases: list[dict[str, Any]], workers: Workers
+) -> None:
+    """Bit for bit: DDP's buckets, which a new process would only settle after its first backward pass, are
+    part of the state."""
+    results = workers(size)(jobs.undisturbed, cases, ddp, before)
+    saved = [[kept for kept, _ in own] for own in results]
+    ended = workers(size)(jobs.continued, cases, ddp, before, saved)
+    for number, case in enumerate(cases):
+        assert ended[0][number] == results[0][number][1], case
+        assert len({own[number] for own in ended}) == 1, case
+
+
+def test_a_state_is_taken_up_where_training_has_gone_on(workers: Workers) -> None:
+    for first, second in workers(2)(jobs.rolled_back):
+        assert first == second
+
+
+def test_wrong_states_are_refused_on_all_ranks(workers: Workers) -> None:
+    for rank, found in enumerate(workers(2)(jobs.wrong_states)):
+        other_rank, later, odd, damaged, nonsense, feedback, cap, model, detached = found
+        assert ("rank 1 was given the state of rank 0" if rank else "load_state_dict(): rank 1") in other_rank
+        assert "rank 0 has step=3, rank 1 has step=4" in later
+        assert "no state of a synchronizer, it has no step" in odd
+        assert "damaged" in damaged
+        assert "nonsense" in nonsense
+        assert "was saved with codec.ef=True, this is codec.ef=None" in feedback
+        assert "wrap the model with the bucket_cap_mb it was saved with" in cap
+        assert "only one of them trains bias, first.bias, first.weight" in model
+        assert "RuntimeError: the synchronizer has been detached" in detached
+        for text in found[:-1]:
+            assert text.startswith("ValueError: ")
+
+
+@pytest.mark.parametrize("ddp", [{}, {"static_graph": True}, {"find_unused_parameters": True}])
+@pytest.mark.parametrize("size", [2, 3])
+def test_detach_gives_plain_ddp_back(size: int, ddp: dict[str, Any], workers: Workers) -> None:
+    for alike, differs, sent, text in workers(size)(jobs.detached, ddp):
+        assert alike
+        assert differs
+        assert sent
+        assert "SynchronizationError" in text
+        assert "not registered" not in text
+        assert "detach()" in text
+
+
+def test_a_model_trains_on_after_an_error(workers: Workers) -> None:
+    assert workers(2)(jobs.detached_after_an_error) == [True, True]
+
+
+def test_vnmse_is_measured_on_request(workers: Workers) -> None:
+    results = workers(2)(jobs.measured)
+    assert results[0] == results[1]
+    before, error, kept = results[0]
+    assert before is None
+    assert error == kept
+    assert error is not None
+    assert 1e-4 < error < 0.5
+
+
+def test_nothing_grows_with_steps(workers: Workers) -> None:
+    """The short form of `make growth`, which takes 10,000 steps: 18 spans a step would be 1800 objects."""
+    for settled, ended in workers(2)(jobs.tidy, 200, 2):
+        assert ended.objects - settled.objects < 100
+        assert ended.descriptors <= settled.descriptors
+
+
+def test_models_are_freed_with_their_connections(workers: Workers) -> None:
+    for gone, descriptors, threads in workers(2)(jobs.freed):
+        assert gone
+        assert descriptors <= 0
+        assert threads == 0
