@@ -45,7 +45,8 @@ class SynchronizationCallback(TrainerCallback):
     ) -> None:
         if self.synchronizer is not None:  # of a training that ended by an error
             self.synchronizer.detach()
-        self.synchronizer = attach(self._trainer.model_wrapped, **self._options)
+        wrapped: Any = self._trainer.model_wrapped  # DDP's, or refused
+        self.synchronizer = attach(wrapped, **self._options)
         if state.global_step and not self._start_fresh:
             self.synchronizer.load_state_dict(self._read(args, state.global_step))
 
