@@ -10,6 +10,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import torch
 import yaml
 from pages import ROOT
 from torch.nn.parallel import DistributedDataParallel
@@ -72,8 +73,11 @@ def root_keys() -> set[str]:
 
 @cache
 def arguments() -> set[str]:
-    """Arguments in Python: of `attach`, of codecs and of DDP."""
-    functions = (gradwire.attach, gradwire.Synchronizer.load_state_dict, DistributedDataParallel)
+    """Arguments in Python: of `attach`, of codecs, and of what scripts use beside them."""
+    functions = (
+        *(gradwire.attach, gradwire.Synchronizer.load_state_dict, DistributedDataParallel),
+        *(torch.load, torch.nn.Embedding),
+    )
     own = {name for function in functions for name in inspect.signature(function).parameters}
     return own | set(fields()["codec"])
 
