@@ -34,9 +34,9 @@ def main() -> None:
 
     if rank == 0:
         in_fp32 = 100 * 4 * 2 * (size - 1) * sum(p.numel() for p in model.parameters()) // size
-        sent = synchronizer.world.traffic[rank].total
+        sent = synchronizer.bytes_sent
         print(f"loss {loss.item():.4f}; rank 0 sent {sent} bytes, in fp32 it would be {in_fp32}")
-    synchronizer.world.close()
+    synchronizer.detach()
     dist.destroy_process_group()
 
 

@@ -15,7 +15,7 @@ from gradwire.codecs.describe import called, describe_codec, digest
 from gradwire.codecs.fields import (
     TEXT,
     Rule,
-    above,
+    at_least,
     between,
     check_value,
     did_you_mean,
@@ -47,7 +47,7 @@ class AttachOptions:
     buckets: int = _as_in(OverlapConfig, "buckets")  # in flight at once
     pieces: int = _as_in(OverlapConfig, "pieces")  # of each message: encoding one overlaps sending another
     timeout_s: float = _as_in(ClusterConfig, "timeout_s")  # a rank silent for so long is taken for lost
-    rate_mbit: float | None = above(0, None)  # Mbit/s out of each rank (gloo); None: as the network is
+    rate_mbit: float | None = at_least(1e-3, None, 1e9)  # Mbit/s out of each rank (gloo); None: unlimited
     check_hashes: bool = False  # compare the result over all ranks after every synchronization
 
 
