@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import os
+import pickle
 import warnings
 from typing import TYPE_CHECKING, Any
 
 import torch
+from safetensors import SafetensorError
+
+from gradwire.harness.reading.files import UnusableFileError
 
 from ..seeding import derive_seed
 from .config import ModelConfig, check
 from .registry import family
 from .special_tokens import END_ID, PAD_ID
-from .weights import is_offline, weights_available
+from .weights import WAYS_OUT, is_offline, weights_available
 
 if TYPE_CHECKING:
     from transformers import PretrainedConfig, PreTrainedModel
@@ -79,15 +83,20 @@ def _pretrained(config: ModelConfig) -> PreTrainedModel:
     reason = weights_available(config)
     if reason is not None:
         raise ValueError(reason)
-    model: PreTrainedModel = _auto_class(config).from_pretrained(
-        os.path.expanduser(config.path or config.pretrained),
-        attn_implementation=ATTENTION,
-        dtype=torch.float32,
-        trust_remote_code=False,
-        local_files_only=is_offline(),
-        use_cache=False,
-        **dict.fromkeys(family(config.family).dropout_fields, config.dropout),
-    )
+    place = os.path.expanduser(config.path or config.pretrained)
+    try:
+        model: PreTrainedModel = _auto_class(config).from_pretrained(
+            place,
+            attn_implementation=ATTENTION,
+            dtype=torch.float32,
+            trust_remote_code=False,
+            local_files_only=is_offline(),
+            use_cache=False,
+            **dict.fromkeys(family(config.family).dropout_fields, config.dropout),
+        )
+    # Weights that are no tensors, such as pickled objects, which are never unpickled; cut or damaged files.
+    except (pickle.UnpicklingError, SafetensorError, EOFError, OSError, ValueError) as error:
+        raise UnusableFileError(place, f"has weights that cannot be loaded ({error})", WAYS_OUT) from None
     _warn_of_differences(config, model.config)
     return model
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from omegaconf import DictConfig, OmegaConf
 
 from gradwire.harness.checkpoint.resume import check_directory, is_finished
+from gradwire.harness.config.identity import FILES
 from gradwire.harness.config.network_checks import check_codec_times, resolve_nodes
 from gradwire.harness.reading.files import file_digest
 from gradwire.harness.record.files import write_atomically
@@ -194,6 +195,16 @@ def _description(config: DictConfig, source: Run) -> DictConfig:
     return OmegaConf.create(settings)
 
 
+def _without_places(config: DictConfig) -> DictConfig:
+    """The configuration without the places of files, whose contents would be hashed for the run's id: a run
+    directory from elsewhere may name any."""
+    found = config.copy()
+    for group, field, _ in FILES:
+        if field and found.get(group, {}).get(field) is not None:
+            found[group][field] = None
+    return found
+
+
 def _summary(
     config: DictConfig, source: Run, steps: Sequence[dict[str, Any]], evaluations: Sequence[dict[str, Any]]
 ) -> Summary:
@@ -202,7 +213,7 @@ def _summary(
 
     before = source.done
     return summarize(
-        config,
+        _without_places(config),
         steps=steps,
         evaluations=evaluations,
         clock="simulated",

@@ -1,15 +1,22 @@
 """A saved model is a complete folder that loads to the same function."""
 
+import json
+import os
+import pickle
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
+from safetensors.torch import save_file
 from transformers import AutoConfig
 
 from gradwire.harness.data.corpus import Corpus
 from gradwire.harness.data.tokenizer import pretrained_tokenizer, trained_tokenizer
 from gradwire.harness.models.build import build_model
+from gradwire.harness.models.config import ModelConfig
 from gradwire.harness.models.save import save_model
+from gradwire.harness.record.files import as_new_files
 
 TEXT = "def step(loss): the gradient of the loss is sent to all workers — naïvely"
 
@@ -96,3 +103,41 @@ def test_a_failed_save_leaves_the_old_folder(make_model_config, tokenizer, tmp_p
         save_model(build_model(make_model_config("llama"), seed=2), FullDisk(), folder)
     assert {file.name: file.read_bytes() for file in folder.iterdir()} == before
     assert [entry.name for entry in tmp_path.iterdir()] == ["model"]
+
+
+class Runs:
+    """What a pickle could do, if it were loaded."""
+
+    def __reduce__(self) -> tuple[object, tuple[str]]:
+        return os.mkdir, ("harm",)
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("pytorch_model.bin", pickle.dumps({"weights": Runs()})),
+        ("model.safetensors", pickle.dumps({"weights": Runs()})),
+        ("model.safetensors", b""),
+    ],
+    ids=["pickled", "pickled under another name", "emptied"],
+)
+def test_weights_that_are_no_tensors_are_refused_in_one_line(
+    name: str, content: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    settings = {"model_type": "gpt2", "n_layer": 1, "n_embd": 8, "n_head": 1, "vocab_size": 300}
+    (tmp_path / "config.json").write_text(json.dumps(settings))
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(ValueError, match="has weights that cannot be loaded") as refusal:
+        build_model(ModelConfig(weights="pretrained", path=str(tmp_path)), seed=0)
+    assert str(refusal.value).isprintable()
+    assert not (tmp_path / "harm").exists()
+
+
+def test_weights_have_the_permissions_of_new_files(tmp_path: Path) -> None:
+    (tmp_path / "folder").mkdir()
+    weights, new = tmp_path / "folder" / "model.safetensors", tmp_path / "new"
+    save_file({"a": torch.zeros(2)}, weights)
+    new.touch()
+    as_new_files(tmp_path / "folder")
+    assert weights.stat().st_mode == new.stat().st_mode

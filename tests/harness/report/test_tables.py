@@ -6,8 +6,9 @@ import math
 
 import pytest
 
+from gradwire.harness.report.page import page_markdown
 from gradwire.harness.report.rows import Spread
-from gradwire.harness.report.tables import Table, figure, number, render_markdown, render_text
+from gradwire.harness.report.tables import Table, escaped, figure, number, render_markdown, render_text
 
 
 @pytest.mark.parametrize(
@@ -57,3 +58,23 @@ def test_markdown_has_as_many_cells_in_every_line() -> None:
     rows = [line for line in text.splitlines() if line.startswith("|")]
     assert {line.replace("\\|", "").count("|") for line in rows} == {3}
     assert "a\\|b" in text
+
+
+@pytest.mark.parametrize(
+    ("foreign", "shown"),
+    [
+        ("<img src=x onerror=alert(1)>", "&lt;img src=x onerror=alert(1)&gt;"),
+        ("[here](javascript:alert(1))", "\\[here\\](javascript:alert(1))"),
+        ("a | b\nc", "a \\| b c"),
+        ("`code` *bold* __init__ ~no~", "\\`code\\` \\*bold\\* \\_\\_init\\_\\_ \\~no\\~"),
+        ("bucket_cap_mb=25 & more", "bucket_cap_mb=25 &amp; more"),
+        ("https://x www.x", "https&#58;//x www&#46;x"),
+        ("\x1b[31m\u202e", "\\\\x1b\\[31m\\\\u202e"),
+    ],
+)
+def test_foreign_text_in_a_cell_makes_no_markup(foreign: str, shown: str) -> None:
+    assert escaped(foreign) == shown
+    page = page_markdown([Table(foreign, ["run", foreign], [[foreign, "1"]])], [foreign])
+    assert page.count(shown) == 4
+    assert foreign not in page
+    assert "\x1b" not in render_text(Table("title", ["run"], [[foreign]]))
