@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
+from functools import lru_cache
+from typing import Any, cast
+
 from gradwire.codecs.dynamiq import DynamiQ, DynamiQPlus, UniformQuantization
 from gradwire.codecs.exact import BF16, FP32
 from gradwire.codecs.exclude import Exclude, check_globs
@@ -13,6 +17,7 @@ from gradwire.codecs.native import Native
 from gradwire.codecs.omnireduce import OmniReduce
 from gradwire.codecs.onebit import OneBit
 from gradwire.codecs.options import CommonOptions
+from gradwire.codecs.plugins import is_plugin, load
 from gradwire.codecs.powersgd import PowerSGD
 from gradwire.codecs.qsgd import QSGD
 from gradwire.codecs.randomk import RandomK
@@ -59,18 +64,65 @@ def register_codec(codec_class: type) -> type:
     return codec_class
 
 
+def codec_class(name: str) -> type:
+    """The class of a codec's name: one of `codec_classes()`, or a plug-in (`plugins`). Raises ValueError."""
+    if name in _CODECS:
+        return _CODECS[name]
+    if is_plugin("codec", name):
+        return _checked(load("codec", name), name)
+    near = did_you_mean(name, _CODECS) if isinstance(name, str) else ""
+    raise ValueError(
+        f"codec={shortened(name)} is unknown; choose one of {', '.join(sorted(_CODECS))}, or a plug-in, "
+        f"<module>:<class>{near}"
+    )
+
+
+@lru_cache(maxsize=64)
+def _checked(found: Any, name: str) -> type:
+    """`found`, which is to be a codec's class. Raises ValueError saying what it lacks."""
+    given = f"codec={name}"
+    if not isinstance(found, type) or not dataclasses.is_dataclass(found):
+        raise ValueError(
+            f"{given} is no codec: it must be a class decorated with @dataclass, derived from HopCodec"
+        )
+    fields = {field.name: field for field in dataclasses.fields(found) if field.init}
+    if "name" not in fields:
+        raise ValueError(f'{given} is no codec: its dataclass needs a field `name: str = "<name>"`')
+    for field in fields.values():
+        if field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING:
+            raise ValueError(f"{given} is no codec: its field {field.name} needs a default")
+    common = [field.name for field in dataclasses.fields(CommonOptions) if field.name in fields]
+    if common:
+        raise ValueError(f"{given} is no codec: every codec has an option {common[0]}; rename its field")
+    try:
+        made = cast(Any, found)(name=name)
+        rules_of(found)
+    except Exception as error:
+        raise ValueError(
+            f"{given} cannot be made: {type(error).__name__}: {' '.join(str(error).split())}"
+        ) from error
+    missing = [member for member in _members(Codec) if not hasattr(made, member)]
+    if missing:
+        raise ValueError(
+            f"{given} is no codec: it lacks {', '.join(missing)}; derive it from gradwire.HopCodec or "
+            "gradwire.StatelessCodec"
+        )
+    return found
+
+
+def _members(protocol: type) -> list[str]:
+    """What an object needs to have to be one, annotations and methods."""
+    named = {*protocol.__annotations__, *vars(protocol)}
+    return sorted(name for name in named if not name.startswith("_"))
+
+
 def make_codec(name: str, *, exclude: object = (), ef: bool = False, **fields: object) -> Codec:
     """The codec called `name`, configured by its dataclass fields.
 
     `exclude` is a list of globs: parameters whose names match one travel in bf16 instead. `ef` puts error
     feedback around it. Raises ValueError naming the field, its value and what is allowed.
     """
-    if name not in _CODECS:
-        near = did_you_mean(name, _CODECS) if isinstance(name, str) else ""
-        raise ValueError(
-            f"codec={shortened(name)} is unknown; choose one of {', '.join(sorted(_CODECS))}{near}"
-        )
-    made = _CODECS[name]
+    made = codec_class(name)
     known = rules_of(made)
     check_names([*known, *rules_of(CommonOptions)], fields, "codec", f"codec={name}")
     check_fields(made, fields, "codec")

@@ -17,6 +17,14 @@ if sys.dont_write_bytecode:
     sys.dont_write_bytecode = False
     os.environ["PYTHONDONTWRITEBYTECODE"] = ""
 
+# The examples of plug-ins pass the tests of all codecs and topologies, and so do those that the user names.
+sys.path.append(
+    os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "examples", "plugins")
+)
+os.environ["GRADWIRE_PLUGINS"] = (
+    f"{os.environ.get('GRADWIRE_PLUGINS', '')} int8:Int8 backwards:backwards".strip()
+)
+
 # What a shell runs in the background ignores SIGINT; so would all that tests start in order to interrupt it.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -10,10 +10,12 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 import subprocess
 import sys
 import tempfile
 import venv
+from concurrent.futures import ThreadPoolExecutor
 from importlib import metadata
 from pathlib import Path
 
@@ -82,10 +84,10 @@ def environment(place: Path, wheel: Path, extra: str) -> Path:
     return place / "bin"
 
 
-def run(folder: Path, *command: str | Path, code: int = 0) -> str:
+def run(folder: Path, *command: str | Path, code: int = 0, **variables: str) -> str:
     """What a command prints in `folder`, with a home of its own. Fails on another code."""
     home = folder.parent / "home"
-    variables = {"HOME": str(home), "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
+    variables |= {"HOME": str(home), "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
     path = os.pathsep.join([str(Path(command[0]).parent), os.environ.get("PATH", "")])
     ran = subprocess.run(
         command,
@@ -134,10 +136,22 @@ def try_the_command(programs: Path, folder: Path) -> None:
     run(
         folder, *launcher, "-m", "gradwire", *TINY
     )  # the first run again, however it is started: it is not repeated
-    run(folder, *launcher, command, *TINY, "seed=1")
+    two_launchers(folder, python, [command, *TINY, "seed=1"])
     run(folder, python, "-m", "gradwire", *TINY, "cluster.workers=2", "seed=2")
     runs = list((folder / "outputs").glob("*/DONE"))
     assert len(runs) == 5 and [path.name for path in folder.iterdir()] == ["outputs"], runs
+
+
+def two_launchers(folder: Path, python: Path, command: list[str | Path]) -> None:
+    """One rank from each of two launchers that meet at an endpoint, as on two nodes: docs/clusters.md."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        endpoint = f"127.0.0.1:{free.getsockname()[1]}"
+    nodes = ["--nnodes", "2", "--nproc-per-node", "1", "--rdzv-backend", "c10d", "--rdzv-endpoint", endpoint]
+    launched = [python, "-m", "torch.distributed.run", *nodes, "--rdzv-id", "gradwire", *command]
+    with ThreadPoolExecutor(2) as both:
+        for said in both.map(lambda _: run(folder, *launched, GLOO_SOCKET_IFNAME="lo"), range(2)):
+            assert "Traceback" not in said
 
 
 def main(wheels: Path) -> None:

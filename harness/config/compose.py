@@ -17,6 +17,7 @@ from omegaconf.errors import OmegaConfBaseException
 from gradwire.harness.config.errors import ConfigError
 from gradwire.harness.config.explain import CONFIG_NAME, check_groups, check_keys, explain
 from gradwire.harness.config.manual import register_manual
+from gradwire.harness.config.plugins import register_plugins
 from gradwire.harness.config.store import register_schemas
 
 VERSION_BASE = "1.3"
@@ -59,6 +60,7 @@ def compose(overrides: Sequence[str] = (), with_hydra: bool = False) -> DictConf
                 f"or put quotes around the value if it is meant to be one"
             )
     prepare()
+    register_plugins(parsed)
     with _initialized():
         check_groups(parsed)
         try:

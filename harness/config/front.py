@@ -23,12 +23,14 @@ from gradwire.harness.config.validate import (
     validate,
     validate_task,
 )
+from gradwire.harness.launch.slurm import adopt_slurm_ranks
 from gradwire.harness.record.directory import make_directory
 
 
 def start() -> None:
     """Check the command line, then hand it to Hydra, which calls `run_task` or the sweeper."""
     try:
+        adopt_slurm_ranks()
         prepare()
         check_command_line(sys.argv[1:])
     except ConfigError as error:

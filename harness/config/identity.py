@@ -11,6 +11,7 @@ from typing import Any, cast
 
 from omegaconf import DictConfig, OmegaConf
 
+from gradwire.codecs.plugins import ENTRY_POINTS, plugins_of, source_digest
 from gradwire.harness.config.errors import ConfigError
 from gradwire.harness.config.networks import CODEC_TIMES
 from gradwire.harness.data.formats import format_of
@@ -79,6 +80,9 @@ def run_id(config: DictConfig) -> str:
     network = settings.get("network", {})
     if network.get("codec_times", CODEC_TIMES[0]) not in CODEC_TIMES:
         network["codec_times"] = hashlib.sha256(Path(network["codec_times"]).read_bytes()).hexdigest()
+    chosen = {kind: settings.get(kind, {}).get("name") for kind in ENTRY_POINTS}
+    for kind, name in plugins_of(chosen).items():  # as data does: another source is another run
+        settings[kind]["name"] = [name, source_digest(kind, name)]
     text = json.dumps(settings, sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:12]
 
@@ -95,7 +99,8 @@ def run_name(config: DictConfig) -> str:
         chosen = f"{config.model.name}-{codec_name(config)}-{config.topology.name}-s{config.seed}"
     else:
         chosen = importlib.import_module(task.module).name(config)
-    name = f"{chosen}-{run_id(config)}"
+    # A plug-in's colon has a meaning in many paths.
+    name = f"{chosen.replace(':', '.')}-{run_id(config)}"
     if name != printable(name, MOST_NAME) or name.startswith((".", "-")) or "/" in name:
         raise ConfigError(
             f"{printable(name)!r} cannot name a run's folder: it must be one name of at most {MOST_NAME} "

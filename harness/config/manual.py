@@ -6,6 +6,8 @@ from pathlib import Path
 
 from omegaconf import OmegaConf
 
+from gradwire.codecs.plugins import ENTRY_POINTS, announced
+
 
 def describe(path: Path) -> tuple[str, str]:
     """What a configuration file is and the command that uses it, from its first comment line.
@@ -29,6 +31,12 @@ def choices_table(conf: Path) -> str:
         for index, path in enumerate(choices):
             label = f"{group.name}=" if index == 0 else ""
             lines.append(f"  {label:<12}{path.stem:<{width}}{describe(path)[0]}")
+        if group.name in ENTRY_POINTS:
+            for name, point in sorted(announced(group.name).items()):
+                lines.append(f"  {'':<12}{name:<{width}}plug-in {point.value}")
+            lines.append(
+                f"  {'':<12}{'<module>:<name>':<{width}}  a plug-in of your own, see docs/extending.md"
+            )
     return "\n".join(lines).replace("$", "$$")  # Hydra substitutes $NAME in what it prints
 
 

@@ -40,6 +40,13 @@ class ParallelConfig:
 
 
 @dataclass
+class OutsideParallelConfig(ParallelConfig):
+    """A parallelism from outside: `parallel=my_module:name`."""
+
+    name: str = ""
+
+
+@dataclass
 class OverlapConfig:
     """Synchronizing while the backward pass is still running."""
 

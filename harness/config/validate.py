@@ -32,7 +32,7 @@ from gradwire.harness.models.config import ModelConfig, check
 from gradwire.harness.models.registry import family_names
 from gradwire.harness.models.weights import tokenizer_available, weights_available
 from gradwire.harness.tasks.registry import TASKS, Task
-from gradwire.harness.topology.registry import TOPOLOGIES
+from gradwire.harness.topology.registry import TOPOLOGIES, make_schedule, topology
 from gradwire.harness.tracking.login import check_tracking
 from gradwire.harness.trainer.saved_gradients import check_saved_steps
 
@@ -179,7 +179,7 @@ def _check_resume(resume: Any) -> None:
 def _check_common(config: DictConfig) -> None:
     """What means the same to every task that reads it."""
     if "topology" in config:
-        _check_name("topology", config.topology.name, TOPOLOGIES)
+        refused_as_config_error(topology, config.topology.name)
     if "seed" in config:
         _check_seed(config.seed)
     if "resume" in config:
@@ -267,12 +267,12 @@ def _resolve_accumulation(config: DictConfig) -> None:
 
 def _check_parallel(config: DictConfig) -> None:
     """What the parallelism and its codec cannot do is theirs to say."""
-    from gradwire.harness.parallel.registry import PARALLELISMS
+    from gradwire.harness.parallel.registry import parallel_kind
 
-    if config.parallel.name not in PARALLELISMS:
-        known = ", ".join(sorted(PARALLELISMS))
-        raise ConfigError(f"parallel.name={config.parallel.name} is unknown; choose one of {known}")
-    reason = PARALLELISMS[config.parallel.name].supports(config)
+    if config.topology.name not in TOPOLOGIES:  # a plug-in's schedule is proven here, before anything starts
+        refused_as_config_error(make_schedule, config.topology.name, config.cluster.workers)
+    kind = refused_as_config_error(parallel_kind, config.parallel.name)
+    reason = kind.supports(config)
     if reason is not None:
         raise ConfigError(reason)
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from importlib import metadata
 
 from gradwire.codecs.kernels.library import cpu_level, cuda_devices, library
+from gradwire.codecs.plugins import ENTRY_POINTS, announced
 from gradwire.harness.doctor.findings import Finding, Section, found_or_missing
 from gradwire.harness.record.provenance import git_state
 
@@ -72,8 +73,18 @@ def sources(state: tuple[str | None, bool | None] | None = None, version: str | 
         found_or_missing("gradwire", version or version_of("gradwire"), "run.py", "make", needed=True),
         found_or_missing("commit", found, "the commit in records", "run from a git checkout"),
         *kernels(),
+        *plugins(),
     ]
     return Section("gradwire", findings)
+
+
+def plugins() -> list[Finding]:
+    """What installed packages announce for `codec=`, `topology=` and `parallel=`; none is imported."""
+    return [
+        Finding(f"{kind}={name}", f"a plug-in, {point.value}")
+        for kind in ENTRY_POINTS
+        for name, point in sorted(announced(kind).items())
+    ]
 
 
 LEVELS = {"base": "no more than every such CPU has", "v3": "AVX2", "v4": "AVX-512"}

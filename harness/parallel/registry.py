@@ -9,6 +9,7 @@ from accelerate import Accelerator
 from omegaconf import DictConfig
 from torch import nn
 
+from gradwire.codecs.plugins import is_plugin, load
 from gradwire.harness.parallel import ddp_setup
 from gradwire.harness.parallel.interface import Parallelism
 from gradwire.harness.world.interface import World
@@ -23,3 +24,21 @@ class ParallelKind:
 
 
 PARALLELISMS = {"ddp": ParallelKind(ddp_setup.build, ddp_setup.supports)}
+
+
+def parallel_kind(name: str) -> ParallelKind:
+    """The parallelism of a name: one of `PARALLELISMS`, or a plug-in, a `ParallelKind`. Raises ValueError."""
+    if name in PARALLELISMS:
+        return PARALLELISMS[name]
+    if not is_plugin("parallel", name):
+        raise ValueError(
+            f"parallel.name={name} is unknown; choose one of {', '.join(sorted(PARALLELISMS))}, or a "
+            "plug-in, <module>:<name>"
+        )
+    found = load("parallel", name)
+    if not isinstance(found, ParallelKind):
+        raise ValueError(
+            f"parallel={name} is no parallelism: it must be a ParallelKind of "
+            f"gradwire.harness.parallel.registry, it is {type(found).__name__}"
+        )
+    return found

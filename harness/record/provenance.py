@@ -6,6 +6,7 @@ import hashlib
 import os
 import platform
 import subprocess
+from collections.abc import Mapping
 from functools import lru_cache
 from importlib import metadata
 from pathlib import Path
@@ -14,6 +15,7 @@ from typing import Any
 import torch
 
 import gradwire
+from gradwire.codecs.plugins import ENTRY_POINTS, plugins_of, version
 
 PACKAGES = (
     "torch",
@@ -116,13 +118,22 @@ def _processor() -> str:
     return names[0] if names else platform.machine()
 
 
-def provenance() -> dict[str, Any]:
-    """What every summary says of where it comes from: code_hash, commit, dirty, versions, machine."""
+def plugin_versions(config: Mapping[str, Any]) -> dict[str, str]:
+    """The plug-ins that a configuration chooses, to the version and the digest of their sources."""
+    chosen = {kind: (config.get(kind) or {}).get("name") for kind in ENTRY_POINTS}
+    return {name: version(kind, name) for kind, name in plugins_of(chosen).items()}
+
+
+def provenance(config: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """What every summary says of where it comes from: code_hash, commit, dirty, versions, machine.
+
+    `versions` has the plug-ins that `config` chooses as well.
+    """
     commit, dirty = git_state()
     return {
         "code_hash": code_hash(),
         "commit": commit,
         "dirty": dirty,
-        "versions": versions(),
+        "versions": versions() | plugin_versions(config or {}),
         "machine": machine(),
     }

@@ -57,7 +57,7 @@ def summarize_replay(
         gradients=_described(Path(config.gradients), gradients),
         kernel_backend=config.kernels.name,
         config_hash=run_id(config),
-        **provenance(),
+        **provenance(config),
     )
 
 

@@ -118,7 +118,7 @@ def _measure(config: DictConfig, directory: Path) -> AllReduceSummary:
         wire_bits_per_coordinate=wire_bits(sent, gradients, config.allreduce.coordinates * repeats),
         kernel_backend=config.kernels.name,
         rounds_s=seconds or [],
-        provenance=provenance(),
+        provenance=provenance(config),
     )
 
 

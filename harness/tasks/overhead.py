@@ -48,7 +48,7 @@ def run(config: DictConfig, directory: Path) -> int:
         "micro_batch": config.train.micro_batch,
         "steps_per_block": config.overhead.steps,
         "blocks_each": config.overhead.blocks,
-        **provenance(),
+        **provenance(config),
         "recording": ranks[0]["recording"],
         **summarize(over_ranks([rank["blocks"] for rank in ranks]), BARE),
     }

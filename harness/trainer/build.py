@@ -18,7 +18,7 @@ from gradwire.harness.data.prepare import prepared_folder
 from gradwire.harness.models.build import build_model
 from gradwire.harness.models.config import ModelConfig
 from gradwire.harness.parallel.interface import Parallelism
-from gradwire.harness.parallel.registry import PARALLELISMS
+from gradwire.harness.parallel.registry import parallel_kind
 from gradwire.harness.simulate.build import make_clock
 from gradwire.harness.topology.registry import make_schedule
 from gradwire.harness.transport.uplink import Link
@@ -62,7 +62,7 @@ def build(config: DictConfig, device: torch.device) -> Parts:
     model = build_model(OmegaConf.to_object(config.model), data.vocab_size, seed=config.seed)  # type: ignore[arg-type]
     accelerator = _accelerator(config, device)
     world = build_world(config, device)
-    kind = PARALLELISMS[config.parallel.name]
+    kind = parallel_kind(config.parallel.name)
     return Parts(world, kind.build(config, model, accelerator, world), data)
 
 

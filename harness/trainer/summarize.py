@@ -63,7 +63,7 @@ def summarize(
         workers=size,
         kernel_backend=config.kernels.name,
         config_hash=run_id(config),
-        **provenance(),
+        **provenance(config),
         num_coordinates=num_coordinates,
         layout_hash=layout_hash,
         data=dict(data),

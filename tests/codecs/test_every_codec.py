@@ -17,6 +17,7 @@ from torch import Tensor
 
 from gradwire.codecs.feedback import ErrorFeedback
 from gradwire.codecs.interface import Codec, LossyHopCodec
+from gradwire.codecs.plugins import allowed, load
 from gradwire.codecs.registry import codec_classes, make_codec
 from gradwire.harness.topology.registry import TOPOLOGIES
 from gradwire.harness.transport.local import Mailboxes
@@ -24,7 +25,8 @@ from gradwire.harness.transport.local import Mailboxes
 assert toy_codec.Toy.name in codec_classes()
 
 OWN = {name for name, made in codec_classes().items() if made.__module__.startswith("gradwire.")}
-NAMES = sorted((OWN | {"toy"}) - {"native"})
+PLUGINS = [name for name in allowed() if isinstance(load("codec", name), type)]
+NAMES = [*sorted((OWN | {"toy"}) - {"native"}), *PLUGINS]
 """`native` needs a process group of its own and has tests of its own."""
 
 TOPOLOGY_NAMES = sorted(TOPOLOGIES)

@@ -4,11 +4,14 @@ import dataclasses
 
 import pytest
 
+from gradwire.codecs.plugins import allowed, load
 from gradwire.harness.topology.check import check_schedule, chunks_sent
 from gradwire.harness.topology.registry import TOPOLOGIES, make_schedule
 
+NAMES = [*sorted(TOPOLOGIES), *(name for name in allowed() if not isinstance(load("topology", name), type))]
 
-@pytest.mark.parametrize("name", sorted(TOPOLOGIES))
+
+@pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("size", range(1, 65))
 def test_schedule_is_an_all_reduce(name: str, size: int) -> None:
     schedule = make_schedule(name, size)
@@ -20,7 +23,7 @@ def test_schedule_is_an_all_reduce(name: str, size: int) -> None:
 
 
 @pytest.mark.parametrize("size", [2, 4, 8, 64])
-@pytest.mark.parametrize("name", sorted(TOPOLOGIES))
+@pytest.mark.parametrize("name", NAMES)
 def test_load_is_balanced(name: str, size: int) -> None:
     assert len(set(chunks_sent(make_schedule(name, size)))) == 1
 

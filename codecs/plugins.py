@@ -1,0 +1,162 @@
+"""Codecs, topologies and parallelisms from outside: `my_module:name`, or the name of an entry point.
+
+What is imported runs, so only what the user has named is: on the command line, by an argument of the library,
+or in the environment variable GRADWIRE_PLUGINS. A name that was read from a file, such as a run directory's
+configuration, permits nothing. Worker processes inherit the variable, and with it what they may import.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import os
+import re
+import sys
+from collections.abc import Mapping
+from functools import lru_cache
+from importlib import metadata
+from pathlib import Path
+from types import ModuleType
+
+ALLOWED = "GRADWIRE_PLUGINS"
+"""The environment variable with everything that may be imported, separated by spaces."""
+
+ENTRY_POINTS = {
+    "codec": "gradwire.codecs",
+    "topology": "gradwire.topologies",
+    "parallel": "gradwire.parallelisms",
+}
+"""What `<kind>=` chooses, to the group of entry points in which packages announce theirs."""
+
+_REFERENCE = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*(\.[^\W\d]\w*)*")
+
+
+def is_reference(name: object) -> bool:
+    """Whether `name` has the form `module:name`."""
+    return isinstance(name, str) and _REFERENCE.fullmatch(name) is not None
+
+
+@lru_cache(maxsize=4)
+def announced(kind: str) -> dict[str, metadata.EntryPoint]:
+    """The plug-ins of a kind that installed packages announce, by name. Nothing is imported.
+
+    The first of two packages with the same name counts, as on Python's path.
+    """
+    found: dict[str, metadata.EntryPoint] = {}
+    for point in metadata.entry_points(group=ENTRY_POINTS[kind]):
+        found.setdefault(point.name, point)
+    return found
+
+
+def is_plugin(kind: str, name: object) -> bool:
+    """Whether `name` means something from outside: a reference, or an announced name."""
+    return is_reference(name) or (isinstance(name, str) and name in announced(kind))
+
+
+def plugins_of(names: Mapping[str, object]) -> dict[str, str]:
+    """Kind to name of those that are plug-ins, and not this package's own, in a configuration's choices."""
+    return {
+        kind: str(name)
+        for kind, name in names.items()
+        if is_reference(name) or (name in allowed() and is_plugin(kind, name))
+    }
+
+
+def allow(name: str) -> None:
+    """The user has named this plug-in: this process and those it starts may import it."""
+    if name not in allowed():
+        os.environ[ALLOWED] = " ".join([*allowed(), name])
+
+
+def allowed() -> list[str]:
+    """What the user has named."""
+    return os.environ.get(ALLOWED, "").split()
+
+
+def load(kind: str, name: str) -> object:
+    """The object called `name`, imported if it has not been.
+
+    Raises ValueError in one line: it was not named by the user, there is no such module or name, or what its
+    import raised.
+    """
+    if name not in allowed():
+        raise ValueError(
+            f"{kind}={name} is a plug-in, and no file may choose what is imported: name it on the "
+            f"command line, {kind}={name}, or in the environment, {ALLOWED}={name}; attach() takes the object"
+        )
+    return _imported(kind, name)
+
+
+@lru_cache(maxsize=64)
+def _imported(kind: str, name: str) -> object:
+    module_name, path = _target(kind, name)
+    found: object = _module(module_name, f"{kind}={name}")
+    for part in path.split("."):
+        if not hasattr(found, part):
+            public = [known for known in vars(found) if not known.startswith("_")]
+            raise ValueError(
+                f"{kind}={name}: {module_name} has no {path}; it has {', '.join(public[:12]) or 'nothing'}"
+            )
+        found = getattr(found, part)
+    return found
+
+
+def _target(kind: str, name: str) -> tuple[str, str]:
+    """(module, path within it) of a reference or an announced name."""
+    if not is_reference(name):
+        point = announced(kind).get(name)
+        if point is None or not is_reference(point.value):
+            raise ValueError(
+                f"{kind}={name}: no installed package announces it in the group {ENTRY_POINTS[kind]}"
+            )
+        name = point.value
+    module_name, _, path = name.partition(":")
+    return module_name, path
+
+
+def _module(name: str, given: str) -> ModuleType:
+    here = os.getcwd()
+    if here not in sys.path and "" not in sys.path and not (Path(here) / "codecs" / "registry.py").is_file():
+        sys.path.append(here)  # last: what lies here hides nothing; never a checkout's root, see run.py
+    importlib.invalidate_caches()
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        if error.name is not None and (name == error.name or name.startswith(f"{error.name}.")):
+            raise ValueError(
+                f"{given}: there is no module {error.name} in {here} or among the packages of "
+                f"{sys.executable}; start from its folder, or install it"
+            ) from None
+        raise ValueError(f"{given}: importing {name} failed: {_words(error)}") from error
+    except (Exception, SystemExit) as error:
+        raise ValueError(f"{given}: importing {name} failed: {_words(error)}") from error
+
+
+def _words(error: BaseException) -> str:
+    return f"{type(error).__name__}: {' '.join(str(error).split())}"[:150]
+
+
+def source_digest(kind: str, name: str) -> str:
+    """12 hexadecimal digits over a plug-in's source: its module's file, or all files of its package.
+
+    Raises ValueError as `load` does.
+    """
+    load(kind, name)
+    module_name, _ = _target(kind, name)
+    top = sys.modules[module_name.partition(".")[0]]
+    folders = [Path(folder) for folder in getattr(top, "__path__", ())]
+    files = sorted(path for folder in folders for path in folder.rglob("*.py"))
+    if not files and getattr(top, "__file__", None):
+        files = [Path(str(top.__file__))]
+    digest = hashlib.sha256()
+    for path in files:
+        digest.update(path.name.encode() + path.read_bytes())
+    return digest.hexdigest()[:12]
+
+
+def version(kind: str, name: str) -> str:
+    """What a plug-in's code is: the version of the package that brought it, if one did, and its digest."""
+    module_name, _ = _target(kind, name)
+    packages = metadata.packages_distributions().get(module_name.partition(".")[0], [])
+    versions = [f"{package} {metadata.version(package)}" for package in packages[:1]]
+    return ", ".join([*versions, f"source {source_digest(kind, name)}"])

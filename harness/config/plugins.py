@@ -1,0 +1,98 @@
+"""Plug-ins on the command line: `codec=my_module:Class` becomes a choice of its group, with its own fields.
+
+What the command line names may be imported, here and by the workers; what a file names may not, see
+`gradwire.codecs.plugins`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import typing
+from collections.abc import Iterator, Sequence
+from functools import cache
+from typing import Any
+
+from hydra.core.config_store import ConfigStore
+from hydra.core.override_parser.types import Override
+from omegaconf import OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+
+from gradwire.codecs.options import CommonOptions
+from gradwire.codecs.plugins import ENTRY_POINTS, allow, announced, is_reference
+from gradwire.codecs.registry import codec_class, codec_classes
+from gradwire.harness.config.errors import ConfigError
+from gradwire.harness.config.schemas import OutsideParallelConfig, TopologyConfig
+from gradwire.harness.topology.registry import TOPOLOGIES, topology
+
+
+def register_plugins(overrides: Sequence[Override]) -> None:
+    """Allow and import the plug-ins that the overrides choose, and make them known to Hydra.
+
+    Raises ConfigError in one line for one that cannot be imported or is not what its group needs.
+    """
+    for kind, name in _chosen(overrides):
+        allow(name)
+        try:
+            node = _node(kind, name)
+        except ValueError as error:
+            raise ConfigError(str(error)) from None
+        ConfigStore.instance().store(group=kind, name=name, node=node)
+
+
+def _chosen(overrides: Sequence[Override]) -> Iterator[tuple[str, str]]:
+    """(kind, name) of every plug-in among the choices of groups."""
+    for override in overrides:
+        kind = override.key_or_group
+        if kind not in ENTRY_POINTS or override.is_delete() or override.is_sweep_override():
+            continue
+        name = override.value()
+        if is_reference(name) or (
+            isinstance(name, str) and name not in _own(kind) and name in announced(kind)
+        ):
+            yield kind, str(name)
+
+
+def _own(kind: str) -> Sequence[str]:
+    """The names of this package's own, which no other package replaces."""
+    return {"codec": list(codec_classes()), "topology": list(TOPOLOGIES), "parallel": ["ddp"]}[kind]
+
+
+@cache
+def _node(kind: str, name: str) -> Any:
+    """What Hydra composes for a plug-in. Raises ValueError."""
+    if kind == "topology":
+        topology(name)
+        return TopologyConfig(name=name)
+    if kind == "parallel":
+        from gradwire.harness.parallel.registry import parallel_kind  # which loads accelerate
+
+        parallel_kind(name)
+        return OutsideParallelConfig(name=name)
+    return _codec_schema(name)
+
+
+def _codec_schema(name: str) -> type:
+    """A dataclass with the fields of a codec's and the common options; Hydra types `codec.<field>` by it."""
+    found = codec_class(name)
+    hints = {**typing.get_type_hints(CommonOptions), **typing.get_type_hints(found)}
+    fields = [
+        (field.name, hints[field.name], _default_of(field))
+        for field in (*dataclasses.fields(CommonOptions), *dataclasses.fields(found))
+        if field.init and field.name != "name"
+    ]
+    schema = dataclasses.make_dataclass(found.__name__, [("name", str, name), *fields])
+    try:
+        OmegaConf.structured(schema)
+    except OmegaConfBaseException as error:
+        words = " ".join(str(error).split())[:150]
+        raise ValueError(
+            f"codec={name}: a field has a type that a configuration cannot have, use int, float, bool, str, "
+            f"list or dict: {words}"
+        ) from None
+    return schema
+
+
+def _default_of(field: dataclasses.Field[Any]) -> Any:
+    if field.default_factory is not dataclasses.MISSING:
+        return dataclasses.field(default_factory=field.default_factory, metadata=field.metadata)
+    return dataclasses.field(default=field.default, metadata=field.metadata)

@@ -1,0 +1,103 @@
+"""Tasks that srun has started as ranks: SLURM's variables in the words of torchrun.
+
+Called once, before anything asks who it is. From then on a task of srun is what a process of torchrun is.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping, MutableMapping
+
+from gradwire.harness.config.errors import ConfigError
+
+SPECIAL_STEPS = 0xFFFFFFF0
+"""Steps from this number on are SLURM's own: a batch script, an interactive shell."""
+
+PORTS = range(15000, 30000)
+"""Where rank 0 listens unless MASTER_PORT says: below those that systems hand out by themselves."""
+
+
+def adopt_slurm_ranks(environment: MutableMapping[str, str] = os.environ) -> None:
+    """Add torchrun's variables to those of one of several tasks of srun; change nothing for anybody else.
+
+    A shell of salloc, the script of sbatch and `srun --pty bash` are single processes, however many tasks the
+    job may have. A launcher within a task (`srun torchrun ...`) has set the variables already. Raises
+    ConfigError where SLURM's variables do not say who a task is.
+    """
+    if "RANK" not in environment and tasks_of(environment) > 1:
+        environment.update(ranks(environment))
+
+
+def tasks_of(environment: Mapping[str, str]) -> int:
+    """The tasks of the step of srun that started this process; 1 without one."""
+    step = environment.get("SLURM_STEP_ID", environment.get("SLURM_STEPID", ""))
+    if "SLURM_PROCID" not in environment or not step.isdigit() or int(step) >= SPECIAL_STEPS:
+        return 1
+    tasks = environment.get("SLURM_STEP_NUM_TASKS", environment.get("SLURM_NTASKS", "1"))
+    return int(tasks) if tasks.isdigit() else 1
+
+
+def ranks(environment: Mapping[str, str]) -> dict[str, str]:
+    """torchrun's variables for a task of srun. Raises ConfigError."""
+    rank, local, node = (_number(environment, f"SLURM_{name}") for name in ("PROCID", "LOCALID", "NODEID"))
+    per_node = tasks_per_node(_text(environment, "TASKS_PER_NODE"))
+    hosts = _text(environment, "NODELIST", "SLURM_JOB_NODELIST")
+    world = tasks_of(environment)
+    if sum(per_node) != world or not (node < len(per_node) and local < per_node[node] and rank < world):
+        raise _unclear(
+            f"task {rank} is the {local}th of node {node}, in {world} tasks as {per_node} on nodes"
+        )
+    job = int(re.sub(r"\D", "", environment.get("SLURM_JOB_ID", "")) or 0)
+    step = int(environment.get("SLURM_STEP_ID", environment.get("SLURM_STEPID", "0")))
+    return {
+        "RANK": str(rank),
+        "WORLD_SIZE": str(world),
+        "LOCAL_RANK": str(local),
+        "LOCAL_WORLD_SIZE": str(per_node[node]),
+        "MASTER_ADDR": environment.get("MASTER_ADDR")
+        or ("127.0.0.1" if len(per_node) == 1 else first_host(hosts)),
+        "MASTER_PORT": environment.get("MASTER_PORT") or str(PORTS[(31 * job + step) % len(PORTS)]),
+    }
+
+
+def tasks_per_node(text: str) -> list[int]:
+    """`2(x3),1` as [2, 2, 2, 1]. Raises ConfigError."""
+    counts: list[int] = []
+    for part in text.split(","):
+        match = re.fullmatch(r"(\d{1,6})(?:\(x(\d{1,6})\))?", part)
+        if match is None:
+            raise _unclear(f"{text!r} is no list of tasks per node")
+        counts += [int(match[1])] * int(match[2] or 1)
+    return counts
+
+
+def first_host(nodes: str) -> str:
+    """`gpu07-ib`, the first of SLURM's list `gpu[07-09,12]-ib,cpu1`. Raises ConfigError."""
+    match = re.match(r"([\w.-]*)(?:\[(\d+)[^\]]*\])?([\w.-]*)", nodes)
+    host = "" if match is None else f"{match[1]}{match[2] or ''}{match[3]}"
+    if not host:
+        raise _unclear(f"{nodes!r} is no list of nodes")
+    return host
+
+
+def _number(environment: Mapping[str, str], name: str) -> int:
+    text = environment.get(name, "")
+    if not text.isdigit():
+        raise _unclear(f"{name}={text or 'nothing'}")
+    return int(text)
+
+
+def _text(environment: Mapping[str, str], name: str, otherwise: str = "") -> str:
+    """The step's variable, else the job's."""
+    for known in (f"SLURM_STEP_{name}", f"SLURM_{name}", otherwise):
+        if environment.get(known):
+            return environment[known]
+    raise _unclear(f"SLURM_STEP_{name} is missing")
+
+
+def _unclear(what: str) -> ConfigError:
+    return ConfigError(
+        f"srun has started several tasks, and which of them this is cannot be told ({what}); start one task "
+        "per node with torchrun in it: srun --ntasks-per-node=1 torchrun --nnodes ... run.py ..."
+    )
