@@ -10,6 +10,7 @@ import torch.distributed as dist
 from omegaconf import DictConfig, OmegaConf
 
 from gradwire.codecs.backends import backend
+from gradwire.harness.heartbeat import beat
 from gradwire.harness.launch.worker import joined_process_group
 from gradwire.harness.measure.timeline import event_cost
 from gradwire.harness.models.build import build_model
@@ -35,11 +36,16 @@ def benchmark_rank(config: DictConfig, directory: Path, rendezvous: Path, rank: 
             HARNESS: with_spans.run,
             WITHOUT_SPANS: without.run,
         }
-        blocks = alternate(contestants, config.overhead.blocks, config.overhead.steps, dist.barrier)
+        blocks = alternate(contestants, config.overhead.blocks, config.overhead.steps, _meet)
         found = {"blocks": as_lists(blocks), "recording": with_spans.recording()}
         write_atomically(directory / f"rank{rank}.json", json.dumps(found))
         for stepper in (with_spans, without):
             stepper.parts.world.close()
+
+
+def _meet() -> None:
+    beat("blocks")
+    dist.barrier()
 
 
 class Stepper:

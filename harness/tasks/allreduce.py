@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -136,7 +137,10 @@ def _real(config: DictConfig, directory: Path) -> tuple[list[list[float]], float
     from gradwire.harness.launch.scratch import scratch_folder
 
     with scratch_folder() as folder:
-        run_ranks(measure_rank, (config, folder, folder / "rendezvous"), config, directory, folder)
+        arguments = (config, folder, folder / "rendezvous")
+        trouble = run_ranks(measure_rank, arguments, config, directory, folder)
+        if trouble:
+            print(f"warning: all is measured, but {trouble}", file=sys.stderr)
         rows: list[list[float]] = read_json(folder / MEASURED, remedy="run it again", expected=list)
     goodput = read_networks(directory)[-1]["goodput_mbit"] if config.network.name == "shaped" else None
     return rows, goodput

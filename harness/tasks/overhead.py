@@ -36,7 +36,8 @@ def run(config: DictConfig, directory: Path) -> int:
     make_directory(directory)
     with scratch_folder() as folder:
         arguments = (config, folder, folder / "rendezvous")
-        run_processes(benchmark_rank, arguments, config.cluster.workers, folder)
+        cluster = config.cluster
+        run_processes(benchmark_rank, arguments, cluster.workers, folder, hang_s=cluster.hang_s)
         files = [folder / f"rank{rank}.json" for rank in range(config.cluster.workers)]
         ranks = [read_json(file, remedy="run it again") for file in files]
     found = {

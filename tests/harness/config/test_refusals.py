@@ -100,6 +100,16 @@ def test_refused_while_validating(given: str, parts: list[str], with_values: Wit
     assert_refused(refused.value, parts)
 
 
+def test_restarts_are_the_launchers(with_values: WithValues, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A virtual cluster in torchrun's one process starts its own."""
+    monkeypatch.setenv("RANK", "0")
+    monkeypatch.setenv("WORLD_SIZE", "1")
+    with pytest.raises(ConfigError) as refused:
+        validate(with_values("cluster.restarts=3"))
+    assert_refused(refused.value, ["cluster.restarts=3", "use torchrun --max-restarts 3"])
+    assert validate(with_values("cluster.restarts=3", "cluster=virtual")).cluster.restarts == 3
+
+
 def test_a_folder_without_text_is_refused(tmp_path: Path, with_values: WithValues) -> None:
     (tmp_path / "picture.png").touch()
     with pytest.raises(ConfigError) as refused:
