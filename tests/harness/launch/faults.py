@@ -229,7 +229,7 @@ def check_named(ended: Attempt) -> None:
     """The rank that the last signal hit is named, unless there was nothing left for it to do."""
     ranks = ended.hits[-1].ranks if ended.hits else []
     lines = errors(ended.errors)
-    if ended.code == 0:
+    if ended.code in (0, -signal.SIGKILL):  # it finished, or was itself killed and says nothing
         assert not lines, lines
         return
     assert len(lines) == 1, ended.errors
