@@ -16,10 +16,11 @@ from gradwire.harness.record.directory import DONE
 from gradwire.harness.record.files import write_atomically
 
 SEALED = (
-    *("config.yaml", "run.json", "network.json", "steps.jsonl", "evals.jsonl", "summary.json"),
+    *("config.yaml", "run.json", "steps.jsonl", "evals.jsonl", "summary.json"),
     *("allreduce.json", "bench.json", "statistics.json", "tables.txt"),
 )
-"""What a run, or a task that measures, leaves in its directory."""
+"""What a run, or a task that measures, leaves in its directory; not `network.json`, which gets its last figures
+when the links are taken down, after the run is done."""
 
 REMEDY = "damaged or changed since the run was done; resume=never runs it again"
 
