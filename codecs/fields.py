@@ -25,6 +25,9 @@ WHOLE, NUMBER, BOOLEAN, TEXT, LIST, MAPPING = (
 )
 """What a value can be, in the words of messages."""
 
+NOTHING = "nothing, it is filled in"
+"""A value that no user gives."""
+
 LONGEST_TEXT = 4096
 """Characters of a text: those of the longest path."""
 
@@ -70,11 +73,15 @@ class Rule:
     def allowed(self) -> str:
         """In words: `a whole number from 1 to 64, or null`."""
         words = self._allowed()
+        if NOTHING in self.kinds:
+            return NOTHING
         return f"{words}, or null" if self.optional else words
 
     def _allowed(self) -> str:
         if self.choices:
             return f"one of {_listed(self.choices)}"
+        if LIST in self.kinds and TEXT in self.kinds:
+            return "a printable text, or a list of them"
         if LIST in self.kinds:
             some, each = "a list of at least one" if self.fewest else "a list", self.elements or Rule()
             if each.choices:
@@ -89,10 +96,15 @@ class Rule:
     def _bounds(self) -> str:
         has_low, has_high = math.isfinite(self.low), math.isfinite(self.high)
         if has_low and has_high and self.low_included and self.high_included:
-            return f" from {self.low:g} to {self.high:g}" if self.low < self.high else f" {self.low:g}"
-        low = f" {'of at least' if self.low_included else 'above'} {self.low:g}" if has_low else ""
-        high = f" {'at most' if self.high_included else 'below'} {self.high:g}" if has_high else ""
+            return f" from {_figure(self.low)} to {_figure(self.high)}"
+        low = f" {'of at least' if self.low_included else 'above'} {_figure(self.low)}" if has_low else ""
+        high = f" {'at most' if self.high_included else 'below'} {_figure(self.high)}" if has_high else ""
         return f"{low}{' and' if low and high else ''}{high}"
+
+
+def _figure(bound: float) -> str:
+    """`65536`, `0.001`, `1e+09`."""
+    return str(int(bound)) if bound == int(bound) and abs(bound) < 1e12 else f"{bound:g}"
 
 
 def _listed(choices: Sequence[Any]) -> str:
@@ -172,7 +184,9 @@ def _rule(field: dataclasses.Field[Any], hint: Any) -> Rule | type:
         return hint
     element = given.pop("element", {})
     origins = [typing.get_origin(kind) or kind for kind in types_of]
-    kinds = tuple(dict.fromkeys(KIND_OF_TYPE[kind] for kind in origins if kind in KIND_OF_TYPE))
+    kinds = tuple(KIND_OF_TYPE[kind] for kind in origins if kind in KIND_OF_TYPE)
+    if NUMBER in kinds:  # whole ones are numbers
+        kinds = tuple(kind for kind in kinds if kind != WHOLE)
     rule = {"kinds": kinds, "optional": type(None) in types_of, **given}
     if list in origins:
         of = typing.get_args(types_of[origins.index(list)])[:1]
@@ -293,6 +307,7 @@ _CHECKS: dict[str, Callable[[Any, Rule], bool]] = {
     TEXT: _is_text,
     LIST: _is_list,
     MAPPING: _is_mapping,
+    NOTHING: lambda value, rule: False,
 }
 
 

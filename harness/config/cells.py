@@ -14,8 +14,9 @@ from typing import Any
 
 from hydra.core.override_parser.overrides_parser import OverridesParser
 
-from gradwire.harness.config.compose import parse
 from gradwire.harness.config.errors import ConfigError
+from gradwire.harness.config.overrides import parse
+from gradwire.harness.config.store import choices_with_field, group_schemas
 
 ANY_SIZE = "any"
 """The cases of a sweep that no size changes, such as one of replays."""
@@ -53,6 +54,7 @@ def expand(cases: Mapping[str, Any], size: str, arguments: Sequence[str]) -> lis
             for values in _product(kept):
                 chosen = {**values, **line}
                 texts = (*_fixed_lines(arguments), *(f"{key}={value}" for key, value in chosen.items()))
+                texts, chosen = _fitting(texts, chosen, swept)
                 cells.setdefault(tuple(sorted(texts)), Cell(texts, chosen))
     return list(cells.values())
 
@@ -123,6 +125,30 @@ def _command_line(arguments: Sequence[str]) -> tuple[dict[str, str], dict[str, l
 
 def _fixed_lines(arguments: Sequence[str]) -> list[str]:
     return [str(override.input_line) for override in parse(arguments) if not override.is_sweep_override()]
+
+
+def _fitting(
+    texts: tuple[str, ...], chosen: Values, swept: Mapping[str, Sequence[str]]
+) -> tuple[tuple[str, ...], dict[str, str]]:
+    """A cell's overrides and swept values without the keys that its choice of a swept group does not have.
+
+    `codec=bf16,dynamiq codec.bits=3,4` means BF16 once: it has no bits. A key that no choice has stays, and
+    is refused.
+    """
+
+    def fits(key: str) -> bool:
+        group, _, field = key.partition(".")
+        if not field or len(swept.get(group, ())) < 2:
+            return True
+        if chosen.get(group) not in group_schemas().get(group, ()):  # a plug-in's fields are its own
+            return True
+        owners = set(choices_with_field(group, field))
+        return chosen.get(group) in owners or not owners & set(swept[group])
+
+    return (
+        tuple(text for text in texts if fits(text.lstrip("+").partition("=")[0])),
+        {key: value for key, value in chosen.items() if fits(key)},
+    )
 
 
 def _shadowed(key: str, case: Mapping[str, list[str]], user: Values) -> bool:

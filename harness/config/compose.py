@@ -2,21 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import copy
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import lru_cache
 from pathlib import Path
 
 import hydra
 from hydra.core.global_hydra import GlobalHydra
-from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override
-from hydra.errors import HydraException, OverrideParseException
-from omegaconf import DictConfig
+from hydra.errors import HydraException
+from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
+from gradwire.codecs.fields import MAPPING
 from gradwire.harness.config.errors import ConfigError
-from gradwire.harness.config.explain import CONFIG_NAME, check_groups, check_keys, explain
+from gradwire.harness.config.explain import (
+    CONFIG_NAME,
+    OPTIONAL_GROUPS,
+    check_choice_name,
+    check_groups,
+    check_keys,
+    explain,
+    known_groups,
+    plain,
+    rule_of,
+    unknown_key,
+)
 from gradwire.harness.config.manual import register_manual
+from gradwire.harness.config.overrides import check_forms, check_given, parse, said
 from gradwire.harness.config.plugins import register_plugins
 from gradwire.harness.config.store import register_schemas
 
@@ -31,44 +45,112 @@ def conf_directory() -> Path:
     return folder
 
 
-def parse(overrides: Sequence[str]) -> list[Override]:
-    """The parsed overrides; ConfigError names the one Hydra's grammar does not accept."""
-    parsed: list[Override] = []
-    for text in overrides:
-        try:
-            parsed += OverridesParser.create().parse_overrides([text])
-        except OverrideParseException:
-            raise ConfigError(
-                f"{text}: cannot be read as key=value; put the value in "
-                f"quotes where it holds spaces, commas, brackets or equal signs: 'key=\"a value\"'"
-            ) from None
-    return parsed
-
-
 def compose(overrides: Sequence[str] = (), with_hydra: bool = False) -> DictConfig:
     """The configuration that `python run.py <overrides>` would run with, not yet resolved.
 
-    Works inside and outside of Hydra's main, and any number of times. `with_hydra` keeps the
-    `hydra` node. Raises ConfigError, in one line, for an unknown group choice or key, a value of the
-    wrong type and an override Hydra cannot parse.
+    Works inside and outside of Hydra's main, and any number of times. `with_hydra` adds the `hydra` node.
+    Raises ConfigError, in one line, for an unknown group choice or key, a value that its key does not allow
+    and an override that cannot be parsed.
+
+    Hydra composes each set of choices once per process; values are put into a copy of it.
     """
-    parsed = parse(overrides)
+    parsed = parse(meant(overrides))
+    check_forms(parsed)
+    choices = _choices(parsed)
+    base, node = _composed(tuple(str(override.input_line) for override in choices), conf_directory())
+    config = copy.deepcopy(base)
     for override in parsed:
-        if override.is_sweep_override():
-            raise ConfigError(
-                f"{override.input_line} has more than one value; add --multirun to run one after another, "
-                f"or put quotes around the value if it is meant to be one"
-            )
+        if override not in choices:
+            _set(config, override, base)
+    check_warm_up(config, parsed)
+    if with_hydra:
+        OmegaConf.update(config, "hydra", copy.deepcopy(node), force_add=True)
+    return config
+
+
+def composed_hydra(overrides: Sequence[str]) -> DictConfig:
+    """Hydra's own node of the configuration of `compose`, not to be written to. Raises ConfigError."""
+    choices = _choices(parse(meant(overrides)))
+    return _composed(tuple(str(override.input_line) for override in choices), conf_directory())[1]
+
+
+def _choices(parsed: Sequence[Override]) -> list[Override]:
+    """The overrides that Hydra itself has to see; ConfigError for a choice that there is not."""
     prepare()
     register_plugins(parsed)
+    groups = choices_of_groups(conf_directory())
+    choices = [override for override in parsed if _chooses(override, groups)]
+    if any(override.value() not in groups.get(override.key_or_group, ()) for override in choices):
+        choices_of_groups.cache_clear()  # a plug-in has been added, or there is no such choice
+        groups = choices_of_groups(conf_directory())
+    check_groups(choices, groups)
+    return choices
+
+
+def meant(overrides: Sequence[str]) -> list[str]:
+    """The overrides without those that choose nothing from a group which has no choice by default."""
+    nothing = [f"{group}=null" for group in OPTIONAL_GROUPS]
+    return [text for text in overrides if text not in nothing]
+
+
+@lru_cache(maxsize=8)
+def choices_of_groups(conf: Path) -> Mapping[str, Sequence[str]]:
+    """Every group of `conf` with its choices, sorted."""
+    assert conf
     with _initialized():
-        check_groups(parsed)
+        return known_groups()
+
+
+def _chooses(override: Override, groups: Mapping[str, Sequence[str]]) -> bool:
+    """Whether Hydra itself has to see an override: the choice of a group, or a key of Hydra's own."""
+    key = override.key_or_group
+    return key.partition("/")[0].partition(".")[0] == "hydra" or key in groups
+
+
+@lru_cache(maxsize=256)
+def _composed(choices: tuple[str, ...], conf: Path) -> tuple[DictConfig, DictConfig]:
+    """The configuration of these choices, and Hydra's node, which takes as long to copy."""
+    assert conf
+    with _initialized():
         try:
-            config = hydra.compose(CONFIG_NAME, list(overrides), return_hydra_config=with_hydra)
+            config = hydra.compose(CONFIG_NAME, list(choices), return_hydra_config=True)
         except (HydraException, OmegaConfBaseException) as error:
-            raise explain(error, parsed) from None
-        check_keys(config, parsed)
-    return config
+            raise explain(error, parse(choices)) from None
+    check_keys(config)
+    OmegaConf.set_struct(config, False)
+    node = config.pop("hydra")
+    OmegaConf.set_struct(config, True)
+    return config, node
+
+
+def _set(config: DictConfig, override: Override, base: DictConfig) -> None:
+    """Give a key of `config` the override's value, if it is a key and its rule allows the value."""
+    key = override.key_or_group
+    rule = rule_of(base, key)
+    if rule is None:
+        raise unknown_key(key, override, base)
+    check_choice_name(override, base)
+    check_given(override, rule)
+    if MAPPING in rule.kinds and not override.is_force_add():
+        raise ConfigError(
+            f"{said(override)}: a mapping is added to what is there; write '++{said(override)}'"
+        )
+    try:
+        OmegaConf.update(config, key, override.value(), force_add=MAPPING in rule.kinds)
+    except (OmegaConfBaseException, ValueError, RecursionError):
+        raise ConfigError(f"{said(override)}: cannot be read as a value; choose {rule.allowed()}") from None
+
+
+def check_warm_up(config: DictConfig, overrides: Sequence[Override]) -> None:
+    """Refuse a warm-up that was asked for and is longer than the run; a preset's is cut short by the run."""
+    for override in overrides:
+        if override.key_or_group == "train.warmup_steps":
+            steps, asked = plain(config, "train.steps"), plain(config, "train.warmup_steps")
+            if isinstance(steps, int) and isinstance(asked, int) and asked > steps:
+                raise ConfigError(
+                    f"train.warmup_steps={asked} is more than train.steps={steps}; choose at most "
+                    f"{steps}, or more steps"
+                )
 
 
 def prepare() -> None:

@@ -6,16 +6,27 @@ import os
 import sys
 from typing import NoReturn
 
-from gradwire.codecs.fields import closest, did_you_mean
+from gradwire.codecs.fields import closest, did_you_mean, shortened
 
-__all__ = ["ConfigError", "closest", "did_you_mean", "refuse"]
+__all__ = ["ConfigError", "closest", "did_you_mean", "refuse", "shortened"]
+
+LONGEST = 300
+"""Characters of a refusal."""
 
 
 class ConfigError(ValueError):
     """Bad configuration. The text is one line: field, value, what is allowed, the fix."""
 
     def __init__(self, message: str) -> None:
-        super().__init__(" ".join(message.split()))
+        super().__init__(fitted(" ".join(message.split())))
+
+
+def fitted(message: str) -> str:
+    """A message of at most `LONGEST` characters: the middles of long words, such as paths, are left out."""
+    for most in (120, 80, 60, 40, 24):
+        if len(message) > LONGEST:
+            message = " ".join(shortened(word, most) for word in message.split(" "))
+    return shortened(message, LONGEST)
 
 
 def refuse(error: ConfigError, code: int = 2) -> NoReturn:

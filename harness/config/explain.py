@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, cast
 
-import hydra
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.object_type import ObjectType
 from hydra.core.override_parser.types import Override
@@ -22,41 +22,61 @@ from omegaconf.errors import (
     ValidationError,
 )
 
-from gradwire.harness.config.errors import ConfigError, closest, did_you_mean
+from gradwire.harness.config.aliases import alias_of
+from gradwire.harness.config.errors import ConfigError, closest, did_you_mean, shortened
+from gradwire.harness.config.fields import Rule, rules_of
+from gradwire.harness.config.overrides import said
 from gradwire.harness.config.store import choices_with_field, group_schemas
+from gradwire.harness.config.task_keys import TASK_KEYS, root_rules
 
 CONFIG_NAME = "config"
 
 ROOT_KEYS = ("hydra", "seed", "resume")
 """Keys of the root beside the groups, whatever the task."""
 
+MOST_LISTED = 160
+"""Characters of the keys that a message lists."""
+
 OPTIONAL_GROUPS = ("experiment", "sweeps")
 """Groups without a choice by default."""
 
 
-def group_choices(group: str) -> list[str]:
-    """The choices of a group of `conf/`, sorted; empty when there is no such group. Needs Hydra."""
+def known_groups() -> dict[str, list[str]]:
+    """Every group with its choices, sorted; `hydra/launcher` among them. Needs Hydra."""
     loader = GlobalHydra.instance().config_loader()
-    return sorted(loader.get_group_options(group, results_filter=ObjectType.CONFIG))
+    names = loader.get_group_options("", results_filter=ObjectType.GROUP)
+    groups = [*(name for name in names if name not in ("hydra", "schema")), "hydra/launcher"]
+    return {name: sorted(loader.get_group_options(name, results_filter=ObjectType.CONFIG)) for name in groups}
 
 
-def check_groups(overrides: Sequence[Override]) -> None:
+def check_groups(overrides: Sequence[Override], groups: Mapping[str, Sequence[str]]) -> None:
     """Raise ConfigError for the first override that picks a choice its group does not have."""
     for override in overrides:
         group, value = override.key_or_group, override.value()
-        choices = [] if "." in group else group_choices(group)
-        if not choices or (value is None and group in OPTIONAL_GROUPS):
+        choices = groups.get(group, ())
+        if not choices:
             continue
         if override.is_delete() or value is None:
+            raise ConfigError(f"{said(override)}: a run needs a {group}; choose one of {', '.join(choices)}")
+        if not isinstance(value, str) or value not in choices:
+            fix = (closest(str(value), choices) or choices)[0]
             raise ConfigError(
-                f"{override.input_line}: a run needs a {group}; choose one of {', '.join(choices)}"
+                f"{group}={shortened(value)} is unknown; choose one of {', '.join(choices)}, "
+                f"e.g. {group}={fix}"
             )
-        for choice in value if isinstance(value, list) else [value]:
-            if str(choice) not in choices:
-                fix = (closest(str(choice), choices) or choices)[0]
-                raise ConfigError(
-                    f"{group}={choice} is unknown; choose one of {', '.join(choices)}, e.g. {group}={fix}"
-                )
+
+
+def check_choice_name(override: Override, config: DictConfig) -> None:
+    """Raise ConfigError for `codec.name=bf16`: names follow from choices; a model's is a label of its run."""
+    group, _, field = override.key_or_group.partition(".")
+    if field != "name" or group not in group_schemas() or group == "model":
+        return
+    chosen = plain(config, override.key_or_group)
+    if override.value() != chosen:
+        raise ConfigError(
+            f"{said(override)} contradicts {group}={chosen}; choose it by "
+            f"{group}={shortened(override.value())}"
+        )
 
 
 def explain(error: BaseException, overrides: Sequence[Override]) -> ConfigError:
@@ -66,8 +86,7 @@ def explain(error: BaseException, overrides: Sequence[Override]) -> ConfigError:
     key = str(getattr(cause, "full_key", None) or "")
     override = _culprit(error, key, overrides)
     if isinstance(cause, (ConfigKeyError, ConfigAttributeError)):
-        unknown = override.key_or_group if override is not None else key or text
-        return unknown_key(unknown, str(override.input_line) if override is not None else None, overrides)
+        return ConfigError(f"{key or 'a configuration file'}: unknown key; see python run.py --help")
     if isinstance(cause, ValidationError):
         key = key or (override.key_or_group if override is not None else "a value")
         given = str(override.input_line) if override is not None else key
@@ -75,35 +94,61 @@ def explain(error: BaseException, overrides: Sequence[Override]) -> ConfigError:
     return ConfigError(f"{override.input_line}: {text}" if override is not None else text)
 
 
-def check_keys(config: DictConfig, overrides: Sequence[Override]) -> None:
-    """Raise ConfigError for a key that was added with `+`, or by a file, and that nothing reads.
+def check_keys(config: DictConfig) -> None:
+    """Raise ConfigError for a key that a file added and that nothing reads.
 
-    The root has no schema, so that tasks can add keys: its known keys are those of the default
-    configuration with the same task. Needs Hydra.
+    The root has no schema, so that tasks can add keys: it has those of its task.
     """
-    extra = set(config) - {*ROOT_KEYS, *group_schemas()}
-    if extra:
-        # Not the override's: a sweep or an experiment may have chosen the task.
-        known = group_choices("task")
-        extra -= set(hydra.compose(CONFIG_NAME, [f"task={config.task.name}"] * (config.task.name in known)))
-    for key in [*sorted(map(str, extra)), *_beyond_schemas(config)]:
-        raise unknown_key(key, None, overrides)
+    task = str(config.task.name)
+    known = {"hydra", *group_schemas(), *(key.partition(".")[0] for key in root_rules(task))}
+    extra = sorted(str(key) for key in config if key not in known)
+    for key in [*extra, *_beyond_schemas(config)]:
+        raise unknown_key(key, None, config)
 
 
-def unknown_key(key: str, given: str | None, overrides: Sequence[Override] = ()) -> ConfigError:
-    """The refusal of a key that the configuration does not have. Needs Hydra."""
-    known = [str(override.input_line) for override in overrides if _is_choice(override)]
-    keys = list(all_keys(hydra.compose(CONFIG_NAME, known, return_hydra_config=key.startswith("hydra"))))
-    group, _, field = key.lstrip("+~").partition(".")
+def rule_of(config: DictConfig, key: str) -> Rule | None:
+    """What a dotted key of a composed configuration allows; None where there is no such key."""
+    group, _, field = key.partition(".")
+    rules = root_rules(plain(config, "task.name"))
+    if key in rules:
+        return rules[key]
+    schema = OmegaConf.get_type(config[group]) if group in config else None
+    while field and isinstance(schema, type) and dataclasses.is_dataclass(schema):
+        name, _, field = field.partition(".")
+        found = rules_of(schema).get(name)
+        if isinstance(found, Rule):
+            return found if not field else None
+        schema = found
+    return None
+
+
+def plain(config: DictConfig, key: str) -> Any:
+    """The value of a dotted key, None where there is none or it refers to nothing."""
+    try:
+        return OmegaConf.select(config, key)
+    except (OmegaConfBaseException, RecursionError):
+        return None
+
+
+def unknown_key(key: str, override: Override | None, config: DictConfig) -> ConfigError:
+    """The refusal of a key that `config` does not have."""
+    given = said(override) if override is not None else shortened(key)
+    keys = [name for name in all_keys(config) if name.partition(".")[0] != "hydra"]
+    group, _, field = key.partition(".")
+    if key in keys:  # a group, or another key that has keys
+        return ConfigError(f"{given}: {key} has keys of its own; set one of them{_fields_of(key, keys)}")
     owners = list(choices_with_field(group, field)) if field else []
     if owners:
         chosen = " or ".join(f"{group}={owner}" for owner in owners)
-        return ConfigError(
-            f"{given or key}: unknown key {key}; add {chosen}, which has it, or leave {key} out"
-        )
-    return ConfigError(
-        f"{given or key}: unknown key {key}{did_you_mean(key, keys) or _fields_of(group, keys)}"
-    )
+        return ConfigError(f"{given}: unknown key {key}; add {chosen}, which has it, or leave {key} out")
+    owner = next((task for task in TASK_KEYS if key in root_rules(task)), None)
+    if owner is not None:
+        return ConfigError(f"{given}: unknown key {key}; add task={owner}, which has it, or leave {key} out")
+    alias = alias_of(key)
+    suggested = f"; did you mean {alias}?" if alias is not None else did_you_mean(key, keys)
+    parent = key.rpartition(".")[0]
+    fields = _fields_of(parent if parent in keys else group, keys)
+    return ConfigError(f"{given}: unknown key {shortened(key)}{suggested or fields}")
 
 
 def all_keys(config: DictConfig, prefix: str = "") -> Iterator[str]:
@@ -116,14 +161,20 @@ def all_keys(config: DictConfig, prefix: str = "") -> Iterator[str]:
             yield from all_keys(node, f"{key}.")
 
 
-def broken_interpolation(config: DictConfig, error: OmegaConfBaseException) -> ConfigError:
-    """The refusal of a value that refers to something which is not there."""
+def broken_reference(config: DictConfig) -> ConfigError:
+    """The refusal of a value that refers to something which is not there, or to itself."""
     for key in all_keys(config):
         try:
             OmegaConf.select(config, key, throw_on_resolution_failure=True)
-        except OmegaConfBaseException as found:
-            return ConfigError(f"{key}: {_first_sentence(found)}; set {key}=<value> on the command line")
-    return ConfigError(_first_sentence(error))
+        except (OmegaConfBaseException, ValueError, RecursionError):
+            parent, _, name = key.rpartition(".")
+            holder = OmegaConf.select(config, parent) if parent else config
+            given = cast(dict[str, Any], OmegaConf.to_container(holder, resolve=False))[name]
+            return ConfigError(
+                f"{key}={shortened(given)}: refers to a value that is not there, or to itself; set "
+                f"{key}=<value>"
+            )
+    return ConfigError("a value refers to one that is not there; give it on the command line")
 
 
 def _beyond_schemas(config: DictConfig, prefix: str = "") -> Iterator[str]:
@@ -141,14 +192,20 @@ def _beyond_schemas(config: DictConfig, prefix: str = "") -> Iterator[str]:
 
 
 def _fields_of(group: str, keys: Sequence[str]) -> str:
-    fields = [key for key in keys if key.startswith(f"{group}.") and key.count(".") == 1]
+    fields = [key for key in keys if key.startswith(f"{group}.") and key.count(".") == group.count(".") + 1]
     if fields:
-        return f"; {group} has {', '.join(fields)}"
-    return f"; the top-level keys are {', '.join(key for key in keys if '.' not in key)}"
+        return f"; {group} has {_some(name.rpartition('.')[2] for name in fields)}"
+    return f"; the top-level keys are {_some(key for key in keys if '.' not in key)}"
 
 
-def _is_choice(override: Override) -> bool:
-    return "." not in override.key_or_group and bool(group_choices(override.key_or_group))
+def _some(names: Iterable[str]) -> str:
+    """As many names as a line has room for."""
+    text = ""
+    for name in names:
+        if len(text) + len(name) > MOST_LISTED:
+            return f"{text} ..."
+        text += f", {name}" if text else name
+    return text
 
 
 def _omegaconf_cause(error: BaseException | None) -> OmegaConfBaseException | None:

@@ -1,12 +1,33 @@
-"""The table of groups and choices in `python run.py --help`, read from the files' first lines."""
+"""Help pages: the table of groups and choices in `python run.py --help`, and the page of one task.
+
+They are read from the files' first lines and from the schemas.
+"""
 
 from __future__ import annotations
 
+import dataclasses
+import textwrap
+from collections.abc import Iterator
 from pathlib import Path
 
+import yaml
 from omegaconf import OmegaConf
 
+from gradwire.codecs.fields import spelled
 from gradwire.codecs.plugins import ENTRY_POINTS, announced
+from gradwire.harness.config.field_help import help_of
+from gradwire.harness.config.fields import Rule, rules_of
+from gradwire.harness.config.task_keys import REQUIRED, root_schemas
+from gradwire.harness.tasks.registry import Task
+
+WIDTH = 100
+"""Characters of a line."""
+
+SAVED_GRADIENTS = """
+A run keeps gradients with measure.save_gradients_at=[10,90], as
+    outputs/<run>/gradients/step10.safetensors
+An .npz of your own holds an array `gradients` of shape (workers, coordinates).
+"""
 
 
 def describe(path: Path) -> tuple[str, str]:
@@ -43,3 +64,52 @@ def choices_table(conf: Path) -> str:
 def register_manual(conf: Path) -> None:
     """Make `${gradwire_choices:}` known to the help template; repeating it changes nothing."""
     OmegaConf.register_new_resolver("gradwire_choices", lambda: choices_table(conf), replace=True)
+
+
+def task_page(conf: Path, name: str, task: Task) -> str:
+    """What `python run.py task=<name> --help` prints: what the task does, its keys, groups and examples."""
+    what, command = describe(conf / "task" / f"{name}.yaml")
+    keys = [line for schema in root_schemas(name) for line in _key_lines(schema)]
+    groups = [group for group in task.groups if (conf / group).is_dir()]
+    if task.trains:
+        read = "It reads every group: python run.py --help lists them with the most used keys."
+    else:
+        read = f"It reads the groups {', '.join(groups)}; others have no effect." if groups else ""
+    parts = [
+        f"task={name}: {what}",
+        f"Usage\n  {command}",
+        "Examples\n" + "\n".join(f"  {line}" for line in _examples(conf, name)),
+        "Keys (key=default)\n" + "\n".join(keys),
+        read and textwrap.fill(read, WIDTH),
+        SAVED_GRADIENTS.strip() if any(key.strip().startswith("gradients=") for key in keys) else "",
+        "Every run of it leaves its results in outputs/; hydra.run.dir=<folder> replaces it."
+        if task.has_directory
+        else "",
+        "All groups, choices and most used keys: python run.py --help",
+    ]
+    return "\n\n".join(part for part in parts if part)
+
+
+def _examples(conf: Path, name: str) -> list[str]:
+    """The lines of the manual that run this task, and, for what trains, those that run a size."""
+    manual = yaml.safe_load((conf / "hydra" / "help" / "gradwire.yaml").read_text())["template"]
+    lines = [line.strip() for line in str(manual).splitlines() if line.strip().startswith("python run.py")]
+    own = [line for line in lines if f"task={name} " in line and "--help" not in line]
+    return own or [line for line in lines if "task=" not in line]
+
+
+def _key_lines(schema: type, prefix: str = "") -> Iterator[str]:
+    """`  replay.rounds=1` and, below it, what it means and allows."""
+    said = help_of(schema)
+    for each in dataclasses.fields(schema):
+        rule = rules_of(schema)[each.name]
+        if not isinstance(rule, Rule):
+            yield from _key_lines(rule, f"{prefix}{each.name}.")
+            continue
+        default = each.default if each.default is not dataclasses.MISSING else None
+        if each.default_factory is not dataclasses.MISSING:
+            default = each.default_factory()
+        text = "<required>" if default == REQUIRED else spelled(default).replace(", ", ",")
+        yield f"  {prefix}{each.name}={text}"
+        meaning = "; ".join(part for part in (said.get(each.name, ""), rule.allowed()) if part)
+        yield textwrap.fill(meaning, WIDTH, initial_indent=" " * 6, subsequent_indent=" " * 6)

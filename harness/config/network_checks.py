@@ -74,14 +74,17 @@ def workers_of(network: DictConfig) -> int | None:
     return int(network.nodes * network.ranks_per_node)
 
 
-def resolve_nodes(network: DictConfig, workers: int) -> None:
+def resolve_nodes(network: DictConfig, workers: int, *, given: bool = True) -> None:
     """Replace a simulated network's `nodes`, in place, by those that the workers fill. Raises ConfigError.
 
     A testbed's preset may be used in part; otherwise nodes and workers that are both given must agree.
+    `given`: whether `cluster.workers` can be given; a recorded run has as many workers as it had.
     """
     if network.name != "simulated":
         return
     places, ranks = workers_of(network), network.ranks_per_node
+    if not given:
+        _check_recorded(network, workers, places)
     if workers % ranks:
         raise ConfigError(
             f"cluster.workers={workers} does not fill nodes of network.ranks_per_node={ranks}; use a "
@@ -92,6 +95,25 @@ def resolve_nodes(network: DictConfig, workers: int) -> None:
             f"cluster.workers={workers} contradicts network.nodes={network.nodes} with "
             f"network.ranks_per_node={ranks}, which is {places}; leave one of them out, or add "
             f"network.nodes={workers // ranks}"
+        )
+    network.nodes = workers // ranks
+
+
+def _check_recorded(network: DictConfig, workers: int, places: int | None) -> None:
+    """Refuse nodes that the workers of a recorded run do not fill, or do not fit in."""
+    ranks = network.ranks_per_node
+    if workers % ranks:
+        divisors = [size for size in range(2, workers + 1) if workers % size == 0]
+        fix = min(divisors, key=lambda size: abs(size - ranks), default=None)
+        use = f"add network.ranks_per_node={fix}" if fix is not None else "use network=simulated"
+        raise ConfigError(
+            f"network.ranks_per_node={ranks} is not filled by the run's {workers} "
+            f"worker{'s' if workers > 1 else ''}; {use}"
+        )
+    if places is not None and workers > places:
+        raise ConfigError(
+            f"network.nodes={network.nodes} with network.ranks_per_node={ranks} hold {places} workers, and "
+            f"the run has {workers}; add network.nodes={workers // ranks}"
         )
     network.nodes = workers // ranks
 

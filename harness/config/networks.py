@@ -12,8 +12,18 @@ from typing import Any
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from gradwire.harness.config.fields import above, at_least, between, check_fields, one_of
+from gradwire.harness.config.fields import at_least, between, check_fields, one_of, plain_name
 from gradwire.harness.reading.files import printable
+
+SLOWEST, FASTEST = 1e-3, 1e9
+"""Mbit/s of a link."""
+
+LONGEST_LATENCY_S = 60.0
+
+MOST_RIVALS = 64
+
+MOST_RANKS = 1024
+"""Nodes, ranks and NICs of a simulated network."""
 
 CODEC_TIMES = ("measured", "none")
 """What `codec_times` may be beside a file: as long as they take here, or no time at all."""
@@ -31,8 +41,8 @@ class PacedConfig:
     """Each worker's link limited in user space: latency + bytes / rate per message."""
 
     name: str = one_of("paced")
-    rate_mbit: float = above(0, 200.0)  # Mbit/s out of each worker
-    latency_s: float = at_least(0, 0.0)  # seconds added to each message
+    rate_mbit: float = at_least(SLOWEST, 200.0, FASTEST)  # Mbit/s out of each worker
+    latency_s: float = at_least(0, 0.0, LONGEST_LATENCY_S)  # seconds added to each message
 
 
 @dataclass
@@ -43,10 +53,13 @@ class ShapedConfig:
     """
 
     name: str = one_of("shaped")
-    rate_mbit: float = above(0, 200.0)  # Mbit/s into and out of each worker, headers included
-    queue_kb: int | None = at_least(64, 256)  # KiB waiting at a link's ends; null: the kernel's 1000 packets
-    rivals: int = at_least(0, 0)  # ring all-reduce jobs over the same links (DynamiQ §5.2)
-    rival_mb: float = above(0, 25.0)  # MiB of float32 that each of them reduces, again and again
+    # Mbit/s into and out of each worker, headers included
+    rate_mbit: float = at_least(SLOWEST, 200.0, FASTEST)
+    # KiB waiting at a link's ends; null: the kernel's 1000 packets
+    queue_kb: int | None = at_least(64, 256, 1 << 21)
+    rivals: int = at_least(0, 0, MOST_RIVALS)  # ring all-reduce jobs over the same links (DynamiQ §5.2)
+    # MiB of float32 that each of them reduces, again and again
+    rival_mb: float = at_least(1e-3, 25.0, 65_536)
 
 
 @dataclass
@@ -54,25 +67,31 @@ class SimulatedConfig:
     """The virtual cluster's clock: fair shares of a star's or two levels' links, measured or given work."""
 
     name: str = one_of("simulated")
-    preset: str = "custom"  # the testbed whose figures these are, in the line a run prints first
+    preset: str = plain_name("custom")  # the testbed whose figures these are, in the line a run prints first
     fabric: str = one_of("star", "two_level")  # every worker on one switch; or nodes of several workers
-    rate_mbit: float = above(0, 200.0)  # Mbit/s of each NIC
-    latency_s: float = at_least(0, 0.0)  # seconds from one NIC to another
-    efficiency: float = between(0, 1, 1.0, low_included=False)  # share of every rate that carries payload
-    nodes: int | None = at_least(1, None)  # null: as many as cluster.workers fill; a preset's: at most
-    ranks_per_node: int = at_least(1, 1)  # two_level: workers in a node
-    nics: int = at_least(1, 1)  # two_level: NICs of a node, its workers spread evenly over them
-    intra_rate_mbit: float | None = above(0, None)  # two_level: Mbit/s of each worker inside its node
-    intra_latency_s: float = at_least(0, 0.0)  # two_level: seconds from one worker of a node to another
-    oversubscription: float = at_least(1, 1.0)  # two_level: the core carries all NICs' rate / this, each way
+    rate_mbit: float = at_least(SLOWEST, 200.0, FASTEST)  # Mbit/s of each NIC
+    latency_s: float = at_least(0, 0.0, LONGEST_LATENCY_S)  # seconds from one NIC to another
+    efficiency: float = between(1e-3, 1, 1.0)  # share of every rate that carries payload
+    # null: as many as cluster.workers fill; a preset's: at most
+    nodes: int | None = at_least(1, None, MOST_RANKS)
+    ranks_per_node: int = at_least(1, 1, MOST_RANKS)  # two_level: workers in a node
+    nics: int = at_least(1, 1, MOST_RANKS)  # two_level: NICs of a node, its workers spread evenly over them
+    # two_level: Mbit/s of each worker inside its node
+    intra_rate_mbit: float | None = at_least(SLOWEST, None, FASTEST)
+    # two_level: seconds from one worker of a node to another
+    intra_latency_s: float = at_least(0, 0.0, LONGEST_LATENCY_S)
+    # two_level: the core carries all NICs' rate / this, each way
+    oversubscription: float = at_least(1, 1.0, 1e6)
     multicast: bool = False  # what a worker sends to several at once leaves it once; the switch copies it
     rate_changes: Any = field(default_factory=list)  # [[s, factor], ...]: from then on factor x these rates
-    rivals: int = at_least(0, 0)  # ring all-reduce jobs over the same links (DynamiQ §5.2)
-    rival_mb: float = above(0, 25.0)  # MiB of float32 that each of them reduces, again and again
+    rivals: int = at_least(0, 0, MOST_RIVALS)  # ring all-reduce jobs over the same links (DynamiQ §5.2)
+    # MiB of float32 that each of them reduces, again and again
+    rival_mb: float = at_least(1e-3, 25.0, 65_536)
     jitter: float = between(0, 1, 0.0, high_included=False)  # computation x uniform [1 - this, 1 + this]
     straggler_share: float = between(0, 1, 0.0)  # how likely a rank is a straggler in a step
-    straggler_factor: float = at_least(1, 2.0)  # how much longer it then computes
-    compute_s: float | None = above(0, None)  # forward, backward and update of a step; null: measured here
+    straggler_factor: float = at_least(1, 2.0, 1e6)  # how much longer it then computes
+    # forward, backward and update of a step; null: measured here
+    compute_s: float | None = at_least(1e-9, None, 1e6)
     codec_times: str = CODEC_TIMES[0]  # here; none: codecs cost nothing; or a bench.json (task=bench)
 
 

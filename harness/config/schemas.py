@@ -11,7 +11,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from gradwire.harness.config.fields import above, at_least, between, one_of
+from gradwire.harness.config.fields import above, at_least, between, list_of, one_of, plain_name
+
+LONGEST_RUN = 10**9
+"""Optimizer steps; more than any run has."""
+
+MOST_WORKERS = 1024
+"""Of a real or virtual cluster; a schedule of more takes minutes to make."""
 
 
 @dataclass
@@ -33,7 +39,7 @@ class ParallelConfig:
     """How the model is spread over the workers; bucket fields are DistributedDataParallel's own."""
 
     name: str = one_of("ddp")  # ddp: every worker holds the whole model
-    bucket_cap_mb: float = above(0, 25.0)  # MiB of gradients that are synchronized together
+    bucket_cap_mb: float = at_least(1e-3, 25.0, 65_536)  # MiB of gradients that are synchronized together
     static_graph: bool = False  # the same parameters get gradients in every step
     find_unused_parameters: bool = False  # some parameters may get no gradient in a step
     gradient_as_bucket_view: bool = False  # gradients alias the buckets: saves memory
@@ -51,8 +57,8 @@ class OverlapConfig:
     """Synchronizing while the backward pass is still running."""
 
     enabled: bool = True  # false: all buckets are synchronized after the backward pass
-    buckets: int = at_least(1, 2)  # buckets in flight at once, per worker
-    pieces: int = at_least(1, 1)  # of each message: encoding one overlaps sending the one before
+    buckets: int = at_least(1, 2, 64)  # buckets in flight at once, per worker
+    pieces: int = at_least(1, 1, 1024)  # of each message: encoding one overlaps sending the one before
 
 
 @dataclass
@@ -60,10 +66,11 @@ class ClusterConfig:
     """The workers: real processes (`local`) or all in one process under a simulated clock (`virtual`)."""
 
     name: str = one_of("local", "virtual")
-    workers: int | None = at_least(1, None)  # null: the number of GPUs; 4 without any or in one process
+    # null: the number of GPUs; 4 without any or in one process
+    workers: int | None = at_least(1, None, MOST_WORKERS)
     backend: str = one_of("auto", "gloo", "nccl")  # auto: nccl where every worker has a GPU, else gloo
     device: str = one_of("auto", "cpu", "cuda")  # auto: cuda where there is a GPU
-    timeout_s: float = above(0, 120.0)  # a worker silent for so long is taken for lost
+    timeout_s: float = at_least(0.1, 120.0, 604_800)  # a worker silent for so long is taken for lost
     # no rank makes progress for so long: the run ends with all ranks' stacks; null: never, as for debugging
     hang_s: float | None = between(1, 1e6, 1800.0)
     restarts: int = between(0, 1000, 0)  # how often a run continues by itself after a rank was lost or hung
@@ -75,52 +82,63 @@ class ClusterConfig:
 class TrainConfig:
     """The training loop: length, batch, AdamW, the learning-rate schedule, precision."""
 
-    steps: int | None = at_least(1, None)  # optimizer steps; null: as many as `epochs` need
-    epochs: float | None = above(0, None)  # passes over the training data, unless `steps` is set
-    micro_batch: int = at_least(1, 1)  # sequences per worker in one forward pass
-    accumulation: int | None = at_least(1, None)  # forward passes per worker and step; null: as `batch` needs
-    batch: int | None = at_least(1, None)  # sequences of all workers in one step; null: as they come
-    lr: float = above(0, 1e-4)  # learning rate after warm-up
-    weight_decay: float = at_least(0, 0.01)  # AdamW's decoupled decay
+    steps: int | None = at_least(1, None, LONGEST_RUN)  # optimizer steps; null: as many as `epochs` need
+    epochs: float | None = at_least(1e-6, None, 1e6)  # passes over the training data, unless `steps` is set
+    micro_batch: int = at_least(1, 1, 65_536)  # sequences per worker in one forward pass
+    # forward passes per worker and step; null: as `batch` needs
+    accumulation: int | None = at_least(1, None, 1e6)
+    # sequences of all workers in one step; null: as they come
+    batch: int | None = at_least(1, None, LONGEST_RUN)
+    lr: float = between(0, 1e30, 1e-4, low_included=False)  # learning rate after warm-up
+    weight_decay: float = between(0, 100, 0.01)  # AdamW's decoupled decay
     beta1: float = between(0, 0.999999, 0.9)  # AdamW's mean of gradients
     beta2: float = between(0, 0.999999, 0.999)  # AdamW's mean of squared gradients
-    adam_epsilon: float = above(0, 1e-8)  # AdamW's denominator term
-    warmup_steps: int = at_least(0, 0)  # optimizer steps in which the rate climbs linearly from 0 to `lr`
+    adam_epsilon: float = between(1e-30, 1, 1e-8)  # AdamW's denominator term
+    # optimizer steps in which the rate climbs linearly from 0 to `lr`
+    warmup_steps: int = at_least(0, 0, LONGEST_RUN)
     schedule: str = one_of("linear", "cosine")  # how the rate falls afterwards ...
     end_factor: float = between(0, 1, 1.0)  # ... from `lr` to `end_factor` x `lr` ...
-    schedule_steps: int | None = at_least(1, None)  # ... over so many steps; null: `schedule_epochs`
-    schedule_epochs: float | None = above(0, None)  # ... or passes; both null: the whole run
-    clip_norm: float | None = above(0, 1.0)  # gradients longer than this are scaled down; null: never
+    # ... over so many steps; null: `schedule_epochs`
+    schedule_steps: int | None = at_least(1, None, LONGEST_RUN)
+    schedule_epochs: float | None = at_least(1e-6, None, 1e6)  # ... or passes; both null: the whole run
+    # gradients longer than this are scaled down; null: never
+    clip_norm: float | None = between(1e-12, 1e12, 1.0)
     # more steps skipped in a row, their gradients not finite, end the run as diverged; 0: the first one does
     max_skipped: int = between(0, 1_000_000_000, 20)
     precision: str = one_of("auto", "fp32", "bf16")  # of activations; auto: bf16 on GPUs, fp32 on CPUs
-    log_every: int = at_least(1, 10)  # most optimizer steps between two times that rows are written
+    # most optimizer steps between two times that rows are written
+    log_every: int = at_least(1, 10, LONGEST_RUN)
     save_checkpoint: bool = True  # keep the final weights in the run directory
-    checkpoint_every: int | None = at_least(1, 500)  # optimizer steps between checkpoints; null: on SIGTERM
-    keep_checkpoints: int = at_least(1, 2)  # newest checkpoints kept while the run is not finished
+    # optimizer steps between checkpoints; null: on SIGTERM
+    checkpoint_every: int | None = at_least(1, 500, LONGEST_RUN)
+    keep_checkpoints: int = at_least(1, 2, 10_000)  # newest checkpoints kept while the run is not finished
 
 
 @dataclass
 class EvalConfig:
     """Measuring the task metric on held-out data, off the training clock."""
 
-    every: int = at_least(1, 500)  # optimizer steps between two evaluations; the last step always has one
-    max_sequences: int | None = at_least(1, None)  # held-out sequences used; null: all
-    micro_batch: int = at_least(1, 1)  # sequences per forward pass; does not change the metric
+    # optimizer steps between two evaluations; the last step always has one
+    every: int = at_least(1, 500, LONGEST_RUN)
+    max_sequences: int | None = at_least(1, None, LONGEST_RUN)  # held-out sequences used; null: all
+    micro_batch: int = at_least(1, 1, 65_536)  # sequences per forward pass; does not change the metric
 
 
 @dataclass
 class MeasureConfig:
     """What a run records besides loss and metric."""
 
-    vnmse_every: int = at_least(0, 10)  # optimizer steps between two error measurements; 0: never
-    warmup_steps: int = at_least(0, 3)  # dummy steps before the clock starts; state is restored after
-    targets: list[float] = field(default_factory=list)  # metric values whose time-to-accuracy is reported
+    # optimizer steps between two error measurements; 0: never
+    vnmse_every: int = at_least(0, 10, LONGEST_RUN)
+    warmup_steps: int = at_least(0, 3, 1000)  # dummy steps before the clock starts; state is restored after
+    # metric values whose time-to-accuracy is reported
+    targets: list[float] = list_of(low=0, high=1e30, low_included=False)
     spans: bool = True  # record compute, codec and communication spans for the breakdown
     trace: bool = True  # with spans: keep what each step sent, when, for task=retime and timelines ...
-    trace_every: int = at_least(1, 1)  # ... of every so many steps one ...
-    trace_mb: float = above(0, 200.0)  # ... and of all ranks together at most 10^6 bytes: then it is thinned
-    save_gradients_at: list[int] = field(default_factory=list)  # steps whose gradients are kept
+    trace_every: int = at_least(1, 1, LONGEST_RUN)  # ... of every so many steps one ...
+    # ... and of all ranks together at most 10^6 bytes: then it is thinned
+    trace_mb: float = above(0, 200.0, 1e9)
+    save_gradients_at: list[int] = list_of(low=0, high=LONGEST_RUN)  # steps whose gradients are kept
     check_hashes: bool = False  # debug: compare the synchronized gradients' hashes over all ranks
 
 
@@ -154,5 +172,5 @@ class KernelsConfig:
 class SizeConfig:
     """A preset over model, train, eval and measure."""
 
-    name: str = "paper"
+    name: str = plain_name("paper")
     families: dict[str, Any] = field(default_factory=dict)  # fields whose value depends on model.family

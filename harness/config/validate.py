@@ -19,12 +19,14 @@ from omegaconf.errors import MissingMandatoryValue, OmegaConfBaseException
 from gradwire.codecs.registry import make_codec
 from gradwire.harness.config.cluster import resolve_cluster, resolve_device
 from gradwire.harness.config.compose import conf_directory
-from gradwire.harness.config.errors import ConfigError
-from gradwire.harness.config.explain import OPTIONAL_GROUPS, ROOT_KEYS, broken_interpolation
+from gradwire.harness.config.errors import ConfigError, shortened
+from gradwire.harness.config.explain import OPTIONAL_GROUPS, ROOT_KEYS, broken_reference, plain
 from gradwire.harness.config.fields import check_fields
 from gradwire.harness.config.kernels import resolve_kernels
+from gradwire.harness.config.memory import check_memory
 from gradwire.harness.config.network_checks import check_codec_times, check_simulated
 from gradwire.harness.config.store import group_schemas
+from gradwire.harness.config.task_keys import check_root
 from gradwire.harness.data.available import dataset_available
 from gradwire.harness.data.config import DatasetConfig, at_most_evaluated, resolve_dataset
 from gradwire.harness.data.text import TextCorpus
@@ -35,9 +37,6 @@ from gradwire.harness.tasks.registry import TASKS, Task
 from gradwire.harness.topology.registry import TOPOLOGIES, make_schedule, topology
 from gradwire.harness.tracking.login import check_tracking
 from gradwire.harness.trainer.saved_gradients import check_saved_steps
-
-RESUME = ("auto", "force", "never")
-"""What an unfinished run directory means: continue it if the code is the same, with any code, or not."""
 
 Result = TypeVar("Result")
 
@@ -63,6 +62,7 @@ def validate(config: DictConfig) -> DictConfig:
     _resolve_accumulation(resolved)
     _check_together(resolved)
     _check_parallel(resolved)
+    check_memory(resolved)
     OmegaConf.set_readonly(resolved, True)
     return resolved
 
@@ -129,9 +129,12 @@ def _resolve(config: DictConfig) -> DictConfig:
         OmegaConf.set_struct(resolved, False)
         del resolved["hydra"]
         OmegaConf.set_struct(resolved, True)
-    family = resolved.model.family
+    family = plain(resolved, "model.family")
     if family not in family_names():  # before resolving: sizes look values up by family
-        raise ConfigError(f"model.family={family} is unknown; choose one of {', '.join(family_names())}")
+        given = cast(dict[str, Any], OmegaConf.to_container(resolved.model, resolve=False))["family"]
+        raise ConfigError(
+            f"model.family={shortened(given)} is unknown; choose one of {', '.join(family_names())}"
+        )
     _resolve_in_place(resolved)
     return resolved
 
@@ -140,8 +143,8 @@ def _resolve_in_place(config: DictConfig) -> None:
     try:
         OmegaConf.resolve(config)
         missing = OmegaConf.missing_keys(config)
-    except (OmegaConfBaseException, MissingMandatoryValue) as error:
-        raise broken_interpolation(config, error) from None
+    except (OmegaConfBaseException, MissingMandatoryValue, ValueError, RecursionError):
+        raise broken_reference(config) from None
     for key in sorted(missing):
         raise ConfigError(f"{key} has no value; add {key}=<value>")
 
@@ -166,24 +169,11 @@ def _check_name(group: str, name: str, known: Mapping[str, Any]) -> None:
         )
 
 
-def _check_seed(seed: Any) -> None:
-    if not isinstance(seed, int) or isinstance(seed, bool) or not 0 <= seed < 2**31:
-        raise ConfigError(f"seed={seed} is out of range; seed must be a whole number from 0 to {2**31 - 1}")
-
-
-def _check_resume(resume: Any) -> None:
-    if resume not in RESUME:
-        raise ConfigError(f"resume={resume} is unknown; choose one of {', '.join(RESUME)}, e.g. resume=auto")
-
-
 def _check_common(config: DictConfig) -> None:
     """What means the same to every task that reads it."""
     if "topology" in config:
         refused_as_config_error(topology, config.topology.name)
-    if "seed" in config:
-        _check_seed(config.seed)
-    if "resume" in config:
-        _check_resume(config.resume)
+    check_root(config, config.task.name)
     if "cluster" in config and config.cluster.restarts and config.task.name != "train":
         raise ConfigError(
             f"cluster.restarts={config.cluster.restarts} has no effect on task={config.task.name}, which "

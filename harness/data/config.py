@@ -7,17 +7,28 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from gradwire.codecs.fields import at_least, between, check_fields, one_of, plain_name, shortened
+
 from ..models.config import ModelConfig
 from .published import published_settings
 
-CHAT_FORMATS = ("auto", "plain", "template")
+UNUSED_BY_EMBEDDED = (
+    "hub",
+    "configuration",
+    "revision",
+    "files",
+    "train_split",
+    "held_out_split",
+    "text_field",
+)
+"""Fields that say where in a repository or in files text lies; the embedded text has none."""
 
 
 @dataclass
 class DatasetConfig:
     """Where the text comes from and how it is cut."""
 
-    name: str = "auto"
+    name: str = plain_name("auto")
     """A published data set (one with `hub`), `embedded` (text that comes with Python), `text` (your
     files), or `auto`: `text` if `path` is set, else `embedded` at size=tiny, else the data set the
     paper trains the model on."""
@@ -41,18 +52,18 @@ class DatasetConfig:
     then held out one by one (any in the last `held_out_fraction` of the range of sha256)."""
     text_field: str = "text"
     """The field or column that holds the text, where records have fields."""
-    chat_format: str = "auto"
+    chat_format: str = one_of("auto", "plain", "template")
     """How `messages` become text: `plain` ("role: content"), `template` (the tokenizer's own), or
     `auto`: the template of a tokenizer that has one. Base models have none, chat models do."""
-    sequence_length: int | None = None
+    sequence_length: int | None = at_least(2, None, 1 << 24)
     """Tokens per sequence; null takes `model.recipe.sequence_length`."""
-    max_train_tokens: int | None = None
+    max_train_tokens: int | None = at_least(1, None, 10**15)
     """Train on no more than this many tokens, the first ones; null takes all."""
-    held_out_fraction: float = 0.05
+    held_out_fraction: float = between(0, 1, 0.05, low_included=False, high_included=False)
     """Share of the documents kept for evaluation, when the data is not split already."""
-    max_held_out_sequences: int | None = None
+    max_held_out_sequences: int | None = at_least(1, None, 10**12)
     """Evaluate on no more than this many sequences; null takes all."""
-    mask_probability: float = 0.15
+    mask_probability: float = between(0, 1, 0.15, low_included=False, high_included=False)
     """Share of the tokens that masked language modelling hides (BERT §3.1)."""
 
 
@@ -109,6 +120,7 @@ def _check_source(dataset: DatasetConfig) -> None:
             f"dataset.hub={dataset.hub} has no effect with dataset={dataset.name}; use "
             "dataset=<a published data set> dataset.hub="
         )
+    _check_embedded(dataset)
     if dataset.name == "embedded" and dataset.path is not None:
         raise ValueError(f"dataset.path={dataset.path} has no effect with dataset=embedded; use dataset=text")
     if dataset.name == "text" and dataset.path is None:
@@ -124,21 +136,23 @@ def _check_source(dataset: DatasetConfig) -> None:
         )
 
 
+def _check_embedded(dataset: DatasetConfig) -> None:
+    """Nothing may be asked of the embedded text that it does not have."""
+    for name in UNUSED_BY_EMBEDDED if dataset.name == "embedded" else ():
+        value, usual = getattr(dataset, name), _defaults()[name]
+        if value != usual:
+            raise ValueError(
+                f"dataset.{name}={shortened(value)} has no effect with the embedded text; leave it out, or "
+                "choose other text by dataset.path= or dataset=<a published data set>"
+            )
+
+
 def _check(dataset: DatasetConfig, model: ModelConfig) -> None:
-    length, most = dataset.sequence_length, dataset.max_held_out_sequences
+    check_fields(DatasetConfig, vars(dataset), "dataset")
+    length = dataset.sequence_length
     if length is None or not 2 <= length <= model.context:
         limits = f"between 2 and model.context={model.context}"
         raise ValueError(f"dataset.sequence_length={length}: must be {limits}")
     if dataset.max_train_tokens is not None and dataset.max_train_tokens < length:
         limits = f"at least one sequence ({length} tokens) or null"
         raise ValueError(f"dataset.max_train_tokens={dataset.max_train_tokens}: must be {limits}")
-    if not 0 < dataset.held_out_fraction < 1:
-        raise ValueError(f"dataset.held_out_fraction={dataset.held_out_fraction}: must be between 0 and 1")
-    if not 0 < dataset.mask_probability < 1:
-        raise ValueError(f"dataset.mask_probability={dataset.mask_probability}: must be between 0 and 1")
-    if most is not None and most < 1:
-        raise ValueError(f"dataset.max_held_out_sequences={most}: must be at least 1 or null")
-    if dataset.chat_format not in CHAT_FORMATS:
-        raise ValueError(
-            f"dataset.chat_format={dataset.chat_format}: must be one of {', '.join(CHAT_FORMATS)}"
-        )

@@ -4,48 +4,41 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from gradwire.codecs.fields import at_least, between, check_fields, one_of, plain_name
+
 from .registry import family, family_names
 
-WEIGHTS = ("pretrained", "random")
-SCHEDULES = ("linear", "cosine")
-SIZES = (
-    "num_layers",
-    "hidden_size",
-    "num_heads",
-    "num_kv_heads",
-    "intermediate_size",
-    "vocab_size",
-    "context",
-)
+LONGEST_RUN = 10**9
+"""Optimizer steps."""
 
 
 @dataclass
 class RecipeConfig:
     """How a paper fine-tunes or pre-trains a model, by steps or by epochs. Defaults: GPT-2 125M."""
 
-    sequence_length: int = 1024
+    sequence_length: int = at_least(2, 1024, 1 << 24)
     """Tokens per packed sequence; at most the model's context."""
-    micro_batch: int = 4
+    micro_batch: int = at_least(1, 4, 65_536)
     """Sequences per worker and forward pass (EDGC §V)."""
-    batch: int | None = None
+    batch: int | None = at_least(1, None, LONGEST_RUN)
     """Sequences of all workers in one optimizer step; null: one micro-batch per worker."""
-    lr: float = 6e-4
+    lr: float = between(0, 1e30, 6e-4, low_included=False)
     """Learning rate at the first step, after warm-up if there is one (SDP4Bit Table 9, 125M)."""
-    weight_decay: float = 0.01
+    weight_decay: float = between(0, 100, 0.01)
     """AdamW's decoupled decay."""
-    beta2: float = 0.999
+    beta2: float = between(0, 0.999999, 0.999)
     """AdamW's mean of squared gradients."""
-    warmup_steps: int = 0
+    warmup_steps: int = at_least(0, 0, LONGEST_RUN)
     """Optimizer steps in which the learning rate climbs linearly to `lr`."""
-    schedule: str = "linear"
+    schedule: str = one_of("linear", "cosine")
     """How the learning rate falls from `lr` to `lr * end_factor`: `linear` or `cosine`."""
-    end_factor: float = 0.125
+    end_factor: float = between(0, 1, 0.125, low_included=False)
     """Learning rate at the end of the schedule, as a fraction of `lr`."""
-    steps: int | None = None
+    steps: int | None = at_least(1, None, LONGEST_RUN)
     """How long to train, in optimizer steps; null: `epochs`."""
-    epochs: float | None = 3.0
+    epochs: float | None = at_least(1e-6, 3.0, 1e6)
     """How long to train, in passes over the training split."""
-    schedule_epochs: float | None = 2.0
+    schedule_epochs: float | None = at_least(1e-6, 2.0, 1e6)
     """How long the learning rate falls, in epochs, to stay at lr * end_factor; null: the whole run."""
 
 
@@ -53,28 +46,28 @@ class RecipeConfig:
 class ModelConfig:
     """One model. The defaults are GPT-2 with 124M parameters, trained from scratch."""
 
-    name: str = "gpt2"
-    family: str = "gpt2"
+    name: str = plain_name("gpt2")
+    family: str = one_of(*family_names(), default="gpt2")
     """Which mapping builds it: a file of `families/`."""
-    objective: str = "causal"
+    objective: str = one_of("causal", "masked")
     """`causal` (next token) or `masked` (BERT's masked language modelling)."""
-    num_layers: int = 12
-    hidden_size: int = 768
-    num_heads: int = 12
-    num_kv_heads: int = 12
+    num_layers: int = at_least(1, 12, 1024)
+    hidden_size: int = at_least(1, 768, 1 << 20)
+    num_heads: int = at_least(1, 12, 1 << 14)
+    num_kv_heads: int = at_least(1, 12, 1 << 14)
     """Key/value heads; fewer than `num_heads` is grouped-query attention (llama and gemma only)."""
-    head_dim: int | None = None
+    head_dim: int | None = at_least(1, None, 1 << 16)
     """Channels of one attention head; null: hidden_size / num_heads, the only choice of bert and gpt2."""
-    intermediate_size: int = 3072
-    vocab_size: int = 50257
+    intermediate_size: int = at_least(1, 3072, 1 << 22)
+    vocab_size: int = at_least(1, 50257, 1 << 24)
     """Largest vocabulary: a tokenizer trained on little text may need fewer entries."""
-    context: int = 1024
+    context: int = at_least(1, 1024, 1 << 24)
     """Positions the model can tell apart, in tokens."""
-    dropout: float = 0.1
+    dropout: float = between(0, 1, 0.1, high_included=False)
     """Dropout probability everywhere the family has it; applied to pretrained weights too."""
     tie_embeddings: bool = True
     """Whether input embedding and output projection are one matrix."""
-    weights: str = "random"
+    weights: str = one_of("pretrained", "random", default="random")
     """`pretrained`, or `random` (initialized from the seed)."""
     pretrained: str = "openai-community/gpt2"
     """Hugging Face name of the pretrained weights and their tokenizer."""
@@ -90,14 +83,14 @@ class ModelConfig:
 
 def check(config: ModelConfig) -> None:
     """Raise a one-line ValueError for the first field of `config` that cannot work."""
-    _one_of("family", config.family, family_names())
-    _one_of("weights", config.weights, WEIGHTS)
-    _one_of("objective", config.objective, family(config.family).objectives)
-    for name in SIZES:
-        _at_least(1, name, getattr(config, name))
+    check_fields(ModelConfig, vars(config), "model")
+    objectives = family(config.family).objectives
+    if config.objective not in objectives:
+        raise ValueError(
+            f"model.objective={config.objective}: {config.family} has none but {', '.join(objectives)}; use "
+            f"model.objective={objectives[0]}"
+        )
     _check_heads(config)
-    if not 0 <= config.dropout < 1:
-        raise ValueError(f"model.dropout={config.dropout}: must be at least 0 and below 1")
     if config.path is not None and config.weights == "random":
         raise ValueError(
             f"model.path={config.path} has no effect with model.weights=random; use model.weights=pretrained"
@@ -124,8 +117,6 @@ def _check_heads(config: ModelConfig) -> None:
             f"model.head_dim={config.head_dim}: in {config.family} it is hidden_size / num_heads; "
             "use model.head_dim=null"
         )
-    if config.head_dim is not None:
-        _at_least(1, "head_dim", config.head_dim)
 
 
 def head_dim(config: ModelConfig) -> int:
@@ -138,27 +129,6 @@ def check_recipe(recipe: RecipeConfig, context: int) -> None:
     if not 2 <= recipe.sequence_length <= context:
         limits = f"between 2 and model.context={context}"
         raise ValueError(f"model.recipe.sequence_length={recipe.sequence_length}: must be {limits}")
-    for name, least in (("micro_batch", 1), ("batch", 1), ("steps", 1), ("warmup_steps", 0)):
-        value = getattr(recipe, name)
-        if value is not None:
-            _at_least(least, f"recipe.{name}", value)
-    for name in ("lr", "epochs", "schedule_epochs"):
-        value = getattr(recipe, name)
-        if value is not None and not value > 0:
-            raise ValueError(f"model.recipe.{name}={value}: must be above 0")
-    _one_of("recipe.schedule", recipe.schedule, SCHEDULES)
-    if not 0 < recipe.end_factor <= 1:
-        raise ValueError(f"model.recipe.end_factor={recipe.end_factor}: must be above 0 and at most 1")
-
-
-def _one_of(name: str, value: str, allowed: tuple[str, ...]) -> None:
-    if value not in allowed:
-        raise ValueError(f"model.{name}={value}: must be one of {', '.join(allowed)}")
-
-
-def _at_least(least: int, name: str, value: int) -> None:
-    if value < least:
-        raise ValueError(f"model.{name}={value}: must be at least {least}")
 
 
 def _divides(name: str, divisor: int, of_name: str, dividend: int) -> None:

@@ -15,6 +15,7 @@ from gradwire.harness.allreduce.summary import AllReduceSummary, Spread
 from gradwire.harness.checkpoint.resume import check_directory, is_finished
 from gradwire.harness.config.cluster import WORKERS_WITHOUT_GPUS
 from gradwire.harness.config.identity import codec_name
+from gradwire.harness.config.memory import check_bytes
 from gradwire.harness.config.network_checks import (
     check_codec_times,
     check_network,
@@ -23,6 +24,7 @@ from gradwire.harness.config.network_checks import (
     workers_of,
 )
 from gradwire.harness.config.network_names import network_text
+from gradwire.harness.config.task_keys import check_root
 from gradwire.harness.measure.wire import wire_bits
 from gradwire.harness.parallel.ddp_setup import make_configured_codec
 from gradwire.harness.reading.structured import read_json
@@ -30,16 +32,18 @@ from gradwire.harness.record.files import write_atomically
 from gradwire.harness.record.networks import read_networks
 from gradwire.harness.record.once import done_at_once
 from gradwire.harness.record.provenance import provenance
-from gradwire.harness.replay.checks import check_count
 
 if TYPE_CHECKING:
     from gradwire.harness.allreduce.compare import AllReduceComparison
 
 
+BYTES_PER_COORDINATE = 12
+"""Of each worker, at least: its gradient, the sums and the mean, in float32."""
+
+
 def check(config: DictConfig) -> None:
     """Fill in workers and backend; ValueError in one line for what cannot run."""
-    check_count("allreduce.coordinates", config.allreduce.coordinates)
-    check_count("allreduce.repeats", config.allreduce.repeats)
+    check_root(config, "allreduce")
     cluster = config.cluster
     if cluster.name == "local" and cluster.device == "cuda":
         raise ValueError(
@@ -47,6 +51,8 @@ def check(config: DictConfig) -> None:
         )
     check_network(config)
     cluster.workers = cluster.workers or workers_of(config.network) or WORKERS_WITHOUT_GPUS
+    needed = BYTES_PER_COORDINATE * config.allreduce.coordinates * cluster.workers
+    check_bytes("allreduce.coordinates", config.allreduce.coordinates, needed)
     check_size(config.network, cluster.workers)
     resolve_nodes(config.network, cluster.workers)
     check_codec_times(config.network, config.codec, cluster.workers)

@@ -9,16 +9,18 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from omegaconf import DictConfig, ListConfig
+from omegaconf import DictConfig
 
 from gradwire.codecs.kernels.library import cpu_level
-from gradwire.harness.bench.measure import DTYPES, Settings, measure
+from gradwire.harness.bench.measure import Settings, measure
 from gradwire.harness.bench.plots import plots
 from gradwire.harness.bench.registry import chosen_operations
 from gradwire.harness.bench.ring import ring_costs
 from gradwire.harness.bench.smoothing import smoothing
 from gradwire.harness.bench.tables import text
 from gradwire.harness.checkpoint.resume import check_directory, is_finished
+from gradwire.harness.config.memory import check_bytes
+from gradwire.harness.config.task_keys import check_root
 from gradwire.harness.doctor.commands import output_of
 from gradwire.harness.doctor.devices import DRIVER
 from gradwire.harness.reading.files import read_text
@@ -26,7 +28,6 @@ from gradwire.harness.record.files import write_atomically
 from gradwire.harness.record.once import done_at_once
 from gradwire.harness.record.provenance import provenance
 from gradwire.harness.record.seal import REMEDY, check_done
-from gradwire.harness.replay.checks import check_count, is_number
 from gradwire.harness.report.figures import write_plots
 
 JSON, TABLES, PLOTS = "bench.json", "tables.txt", "plots"
@@ -35,21 +36,16 @@ WORKERS = 8
 """Of the ring whose cost is shown, unless told: DynamiQ's testbed has 8 GPUs."""
 
 
+BYTES_PER_COORDINATE = 12
+"""Of an operation, at least: what it reads, what it writes and a message, in float32."""
+
+
 def check(config: DictConfig) -> None:
     """Fill in the workers; ValueError in one line for names that match nothing and numbers out of range."""
-    bench = config.bench
-    for field in ("operations", "sizes", "dtypes", "threads"):
-        if not isinstance(bench[field], ListConfig) or not bench[field]:
-            raise ValueError(f"bench.{field}={bench[field]} must be a list of at least one")
-    chosen_operations(list(map(str, bench.operations)))
-    for field in ("sizes", "threads"):
-        for value in bench[field]:
-            check_count(f"bench.{field}", value)
-    unknown = [name for name in bench.dtypes if name not in DTYPES]
-    if unknown:
-        raise ValueError(f"bench.dtypes: {unknown[0]} is unknown; choose from {', '.join(DTYPES)}")
-    if not is_number(bench.seconds) or not 0 <= bench.seconds <= 60:
-        raise ValueError(f"bench.seconds={bench.seconds} must be from 0 to 60")
+    check_root(config, "bench")
+    chosen_operations(list(map(str, config.bench.operations)))
+    for size in config.bench.sizes:
+        check_bytes("bench.sizes", size, BYTES_PER_COORDINATE * size)
     config.cluster.workers = config.cluster.workers or WORKERS
 
 

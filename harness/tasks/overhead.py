@@ -9,6 +9,7 @@ from typing import Any
 from omegaconf import DictConfig
 
 from gradwire.harness.config.errors import ConfigError
+from gradwire.harness.config.task_keys import check_root
 from gradwire.harness.launch.processes import run_processes
 from gradwire.harness.launch.scratch import scratch_folder
 from gradwire.harness.launch.torchrun import under_torchrun
@@ -30,8 +31,7 @@ def run(config: DictConfig, directory: Path) -> int:
         raise ConfigError("task=overhead starts its own processes; use cluster=local, without torchrun")
     if config.network.name == "shaped":
         raise ConfigError("task=overhead measures what no link slows down; use network=none")
-    if config.overhead.blocks < 1 or config.overhead.steps < 1:
-        raise ConfigError("overhead.blocks and overhead.steps must be at least 1")
+    check_root(config, "overhead")
     prepare(config)
     make_directory(directory)
     with scratch_folder() as folder:

@@ -15,11 +15,11 @@ from gradwire.codecs.registry import make_codec
 from gradwire.harness.checkpoint.resume import check_directory, is_finished
 from gradwire.harness.collective.collectives import Fabric
 from gradwire.harness.config.identity import codec_name
+from gradwire.harness.config.task_keys import check_root
 from gradwire.harness.record.files import write_atomically
 from gradwire.harness.record.once import done_at_once
 from gradwire.harness.record.seal import check_done
 from gradwire.harness.record.writer import SUMMARY
-from gradwire.harness.replay.checks import check_count, check_megabytes
 from gradwire.harness.replay.gradients import cached_gradients
 from gradwire.harness.replay.rounds import Repeat, Replay
 from gradwire.harness.replay.summarize import summarize_replay
@@ -37,9 +37,7 @@ def check(config: DictConfig) -> None:
         raise ValueError(
             "task=replay hosts all workers in one process; leave cluster out, or use cluster=virtual"
         )
-    for field in ("repeats", "rounds"):
-        check_count(f"replay.{field}", config.replay[field])
-    check_megabytes("replay.bucket_mb", config.replay.bucket_mb)
+    check_root(config, "replay")
     gradients = cached_gradients(config.gradients)
     workers = config.cluster.workers = config.cluster.workers or gradients.workers
     if workers > gradients.workers:

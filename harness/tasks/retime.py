@@ -54,7 +54,7 @@ def check(config: DictConfig) -> None:
     if not (found.folder / FOLDER).is_dir():
         raise ValueError(f"run={config.run} keeps no trace; train it again with measure.trace=true")
     _check_covered(config.run, recorded(found), len(found.steps))
-    resolve_nodes(config.network, found.done.workers)
+    resolve_nodes(config.network, found.done.workers, given=False)
     check_codec_times(config.network, _codec(found), found.done.workers)
     digest = file_digest(found.folder / SUMMARY, remedy=REMEDY, inside=found.folder)
     config.retime.digest = digest[:12]
@@ -123,7 +123,7 @@ def _source(config: DictConfig) -> Run:
     try:
         found = load_run(folder)
     except ValueError as error:
-        raise ValueError(f"run={config.run}: {error}") from None
+        raise ValueError(f"run={config.run}: {error}; use run=outputs/<run>") from None
     if found.status != "done":
         raise ValueError(f"run={config.run} is {found.status}; task=retime needs a finished run")
     return found

@@ -5,15 +5,15 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from omegaconf import DictConfig, ListConfig
+from omegaconf import DictConfig
 
 from gradwire.harness.checkpoint.resume import check_directory, is_finished
+from gradwire.harness.config.task_keys import check_root
 from gradwire.harness.reading.files import read_text
 from gradwire.harness.record.files import write_atomically
 from gradwire.harness.record.once import done_at_once
 from gradwire.harness.record.provenance import code_hash, git_state
 from gradwire.harness.record.seal import REMEDY, check_done
-from gradwire.harness.replay.checks import check_megabytes, is_number
 from gradwire.harness.replay.gradients import SavedGradients, cached_gradients
 from gradwire.harness.report.figures import write_plots
 from gradwire.harness.statistics.collect import Statistics, collect, first_not_finite
@@ -26,13 +26,8 @@ JSON, TABLES, PLOTS = "statistics.json", "tables.txt", "plots"
 
 def check(config: DictConfig) -> None:
     """ValueError in one line if the numbers are out of range or the file cannot be read."""
-    budgets = config.statistics.bits
-    if not isinstance(budgets, ListConfig) or not budgets or not all(map(is_number, budgets)):
-        raise ValueError(
-            f"statistics.bits={budgets} must be a list of numbers, e.g. statistics.bits=[3,4,5,6]"
-        )
-    check_budgets("statistics.bits", budgets)
-    check_megabytes("statistics.bucket_mb", config.statistics.bucket_mb)
+    check_root(config, "statistics")
+    check_budgets("statistics.bits", config.statistics.bits)
     cached_gradients(config.gradients)
 
 

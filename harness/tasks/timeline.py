@@ -7,6 +7,7 @@ from pathlib import Path
 
 from omegaconf import DictConfig
 
+from gradwire.harness.config.task_keys import check_root
 from gradwire.harness.reading.files import refuse_links
 from gradwire.harness.record.directory import DirectoryLock
 from gradwire.harness.record.files import write_atomically
@@ -27,18 +28,9 @@ FOLDER = "timeline"
 def run(config: DictConfig) -> int:
     """Write the timelines of every record that `run=` names into its directory; 1 if one has none."""
     first, count = config.timeline.step, config.timeline.steps
-    _check("step", first, 0, or_null=True)
-    _check("steps", count, 1)
+    check_root(config, "timeline")
     shown = [_show(directory, first, count) for directory in records(config.run)]
     return int(not all(shown))
-
-
-def _check(name: str, value: object, least: int, *, or_null: bool = False) -> None:
-    """ValueError unless it is a whole number of at least `least`."""
-    number = isinstance(value, int) and not isinstance(value, bool) and value >= least
-    if not number and not (or_null and value is None):
-        given, also = "null" if value is None else value, " or null" if or_null else ""
-        raise ValueError(f"timeline.{name}={given} must be a whole number from {least} on{also}")
 
 
 def _show(directory: Path, first: int | None, count: int) -> bool:

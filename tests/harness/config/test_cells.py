@@ -60,6 +60,21 @@ def test_sweeps_on_the_command_line_multiply_the_cases() -> None:
     assert len(expand(CASES, "tiny", ["seed=5,6"])) == 3 * 2  # and replace what they name
 
 
+def test_a_key_that_a_choice_does_not_have_is_dropped_there() -> None:
+    cells = expand({}, "tiny", ["size=tiny", "codec=bf16,dynamiq,mxfp4", "codec.bits=3,4", "codec.ef=true"])
+    assert [cell.swept for cell in cells] == [
+        {"codec": "bf16"},
+        {"codec": "dynamiq", "codec.bits": "3"},
+        {"codec": "dynamiq", "codec.bits": "4"},
+        {"codec": "mxfp4"},
+    ]
+    assert all("codec.ef=true" in cell.overrides for cell in cells)
+    fixed = expand({}, "tiny", ["codec=bf16,dynamiq", "codec.bits=3"])
+    assert [cell.overrides for cell in fixed] == [("codec=bf16",), ("codec.bits=3", "codec=dynamiq")]
+    nowhere = expand({}, "tiny", ["codec=bf16,fp32", "codec.bits=3,4"])
+    assert len(nowhere) == 4, "is refused when it is composed"
+
+
 def test_a_size_without_cases_names_the_others() -> None:
     with pytest.raises(ConfigError, match=r"size=paper: .* size=tiny or size=small"):
         expand(CASES, "paper", [])

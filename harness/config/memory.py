@@ -1,0 +1,103 @@
+"""The least memory that a run takes, from its shape: what can never fit is refused before anything starts."""
+
+from __future__ import annotations
+
+import os
+
+import psutil
+import torch
+from omegaconf import DictConfig
+
+from gradwire.harness.config.errors import ConfigError
+
+PARAMETER_BYTES = 16
+"""Float32 parameter, gradient and AdamW's two means."""
+
+PROCESS_BYTES = 150 << 20
+"""A worker process with PyTorch loaded."""
+
+GIB = 1 << 30
+
+
+def check_memory(config: DictConfig) -> None:
+    """Refuse, in one line, a training run that takes more than this machine has. Raises ConfigError.
+
+    The estimate is a lower bound: parameters, gradients and optimizer state of every replica here, and what
+    one forward pass keeps for the backward pass.
+    """
+    cluster = config.cluster
+    on_gpu = cluster.device == "cuda"
+    if on_gpu and not torch.cuda.is_available():
+        return
+    replicas = 1 if cluster.name == "virtual" or on_gpu else _workers_here(config)
+    state = PARAMETER_BYTES * num_parameters(config.model)
+    field, activations = max(
+        (f"train.micro_batch={config.train.micro_batch}", _training_pass_bytes(config)),
+        (f"eval.micro_batch={config.eval.micro_batch}", _evaluation_pass_bytes(config)),
+        key=lambda each: each[1],
+    )
+    processes = 0 if cluster.name == "virtual" else _workers_here(config) * PROCESS_BYTES
+    needed = replicas * (state + activations) + (0 if on_gpu else processes)
+    there = _gpu_bytes() if on_gpu else psutil.virtual_memory().total
+    if needed <= there:
+        return
+    if state > activations:
+        what = f"model={config.model.name} with {num_parameters(config.model):.3g} parameters"
+        fix = "use size=tiny, a smaller model" + ("" if replicas == 1 else " or fewer cluster.workers")
+    else:
+        what = f"{field} of {config.dataset.sequence_length} tokens"
+        fix = f"choose a smaller {field.partition('=')[0]}"
+    if processes > replicas * (state + activations):
+        what, fix = f"cluster.workers={cluster.workers}", "use fewer, or cluster=virtual"
+    copies = "" if replicas == 1 else f" in {replicas} workers"
+    where = "GPU" if on_gpu else "machine"
+    raise ConfigError(
+        f"{what}: training{copies} takes at least {needed / GIB:.3g} GiB, and this {where} has "
+        f"{there / GIB:.3g}; {fix}"
+    )
+
+
+def check_bytes(field: str, value: object, needed: float) -> None:
+    """Refuse a setting that makes a task take more than this machine's memory. Raises ValueError."""
+    there = psutil.virtual_memory().total
+    if needed > there:
+        raise ValueError(
+            f"{field}={value}: takes at least {needed / GIB:.3g} GiB, and this machine has "
+            f"{there / GIB:.3g}; choose less"
+        )
+
+
+def num_parameters(model: DictConfig) -> int:
+    """Of a model of this shape, at least: attention, feed-forward matrices, embeddings."""
+    head = model.head_dim or model.hidden_size // model.num_heads
+    attention = 2 * model.hidden_size * head * (model.num_heads + model.num_kv_heads)
+    matrices = 2 if model.family in ("gpt2", "bert") else 3
+    layer = attention + matrices * model.hidden_size * model.intermediate_size
+    return int(model.num_layers * layer + _words(model) * model.hidden_size)
+
+
+def _training_pass_bytes(config: DictConfig) -> int:
+    """Of each token, some of what a layer keeps, and the logits."""
+    model, width = config.model, 2 if config.train.precision == "bf16" else 4
+    layer = 3 * model.hidden_size + model.intermediate_size
+    tokens = config.train.micro_batch * config.dataset.sequence_length
+    return int(tokens * width * (model.num_layers * layer + _words(model)))
+
+
+def _evaluation_pass_bytes(config: DictConfig) -> int:
+    """Of each token, its hidden state and the logits."""
+    tokens = config.eval.micro_batch * config.dataset.sequence_length
+    return int(tokens * 2 * (config.model.hidden_size + _words(config.model)))
+
+
+def _words(model: DictConfig) -> int:
+    """Entries of the vocabulary, at least: a tokenizer trained on little text needs few."""
+    return int(model.vocab_size if model.weights == "pretrained" else min(model.vocab_size, 1 << 10))
+
+
+def _workers_here(config: DictConfig) -> int:
+    return int(os.environ.get("LOCAL_WORLD_SIZE", config.cluster.workers))
+
+
+def _gpu_bytes() -> int:
+    return int(torch.cuda.get_device_properties(0).total_memory)

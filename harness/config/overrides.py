@@ -1,0 +1,150 @@
+"""The command line's overrides, read and checked before Hydra composes them.
+
+Each is bounded in length and depth, has a key that exists and a value that the key's rule allows; whatever
+Hydra would refuse in its own words, over several lines, is refused here in one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from typing import Any
+
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.override_parser.types import Override, OverrideType
+from hydra.errors import HydraException
+
+from gradwire.codecs.fields import LIST, MAPPING, TEXT
+from gradwire.harness.config.errors import ConfigError, shortened
+from gradwire.harness.config.fields import Rule, check_value
+
+MISSING = "???"
+"""How a value that has to be given is written."""
+
+LONGEST = 4096
+"""Characters of an override."""
+
+MOST_VALUES = 500
+"""Of a list: the time that the grammar takes grows with their square."""
+
+LONGEST_KEY = 200
+
+DEEPEST = 8
+"""Brackets within brackets."""
+
+HYDRA_KEYS = ("hydra.run.dir", "hydra.sweep.dir", "hydra.mode")
+"""Keys of Hydra's own that have an effect here, beside `hydra/launcher` and the launcher's options."""
+
+QUOTES = "put the value in quotes where it holds spaces, commas, brackets or equal signs: 'key=\"a value\"'"
+
+
+@lru_cache(maxsize=1)
+def _parser() -> OverridesParser:
+    return OverridesParser.create()
+
+
+def parse(overrides: Sequence[str]) -> list[Override]:
+    """The parsed overrides; ConfigError names the one that is no `key=value`."""
+    return [_parse(text) for text in overrides]
+
+
+@lru_cache(maxsize=4096)
+def _parse(text: str) -> Override:
+    if not text.isprintable():
+        raise ConfigError(f"{shortened(text)}: has characters that cannot be printed; leave them out")
+    if len(text) > LONGEST or text.count(",") >= MOST_VALUES or _depth(text) > DEEPEST:
+        raise ConfigError(
+            f"{shortened(text)}: an override has at most {LONGEST} characters, {MOST_VALUES} values and "
+            f"{DEEPEST} brackets within brackets; choose a shorter value"
+        )
+    key = text.partition("=")[0]
+    if len(key) > LONGEST_KEY:
+        raise ConfigError(
+            f"{shortened(key)}: a key has at most {LONGEST_KEY} characters; choose group.key=value"
+        )
+    try:
+        (override,) = _parser().parse_overrides([text])
+        override.value()
+    except (HydraException, ValueError, TypeError, AttributeError, RecursionError):
+        raise ConfigError(f"{shortened(text)}: cannot be read as key=value; {QUOTES}") from None
+    assert isinstance(override, Override)
+    return override
+
+
+def _depth(text: str) -> int:
+    depth = deepest = 0
+    for letter in text:
+        depth += (letter in "[{(") - (letter in "]})")
+        deepest = max(deepest, depth)
+    return deepest
+
+
+def said(override: Override) -> str:
+    """An override as it was typed, its middle left out where it is long."""
+    return shortened(str(override.input_line))
+
+
+def check_forms(overrides: Sequence[Override]) -> None:
+    """Raise ConfigError for the first override that is not a plain `key=value` of one value, once a key."""
+    given: dict[str, Override] = {}
+    for override in overrides:
+        key, line = override.key_or_group, said(override)
+        if override.is_sweep_override():
+            raise ConfigError(
+                f"{line} has more than one value; add --multirun to run one after another, "
+                "or put quotes around the value if it is meant to be one"
+            )
+        if override.is_delete():
+            raise ConfigError(f"{line}: keys and groups cannot be removed; leave it out, or give a value")
+        if override.type == OverrideType.ADD:
+            raise ConfigError(f"{line}: keys cannot be added; leave out the +, and use a key of --help")
+        if override.package is not None:
+            raise ConfigError(f"{line}: a group has one place; leave out @{shortened(str(override.package))}")
+        if key in given and said(given[key]) != line:
+            raise ConfigError(f"{said(given[key])} and {line} contradict each other; leave one of them out")
+        given[key] = override
+        if key.partition("/")[0].partition(".")[0] == "hydra":
+            _check_hydra(override)
+
+
+def _check_hydra(override: Override) -> None:
+    key, value = override.key_or_group, override.value()
+    if key.startswith(("hydra.launcher.", "hydra/launcher")):
+        return
+    if key not in HYDRA_KEYS:
+        raise ConfigError(
+            f"{said(override)} has no effect here; of Hydra's own keys use {', '.join(HYDRA_KEYS)} and "
+            "hydra/launcher"
+        )
+    modes = Rule(kinds=(TEXT,), choices=("RUN", "MULTIRUN"))
+    check_value(key, value, modes if key == "hydra.mode" else Rule(kinds=(TEXT,)))
+
+
+def check_given(override: Override, rule: Rule) -> None:
+    """Raise ConfigError unless `rule` allows the override's value; references `${key}` are checked later."""
+    value = override.value()
+    if value == MISSING:
+        raise ConfigError(f"{said(override)}: stands for a missing value; choose {rule.allowed()}")
+    if _refers(value) and {LIST, MAPPING} & {*rule.kinds}:
+        raise ConfigError(f"{said(override)}: references cannot stand in it; choose {rule.allowed()}")
+    if not _refers(value):
+        check_value(override.key_or_group, _converted(value, rule), rule)
+
+
+def _refers(value: Any) -> bool:
+    """Whether a value or a part of it is a reference to another key."""
+    if isinstance(value, str):
+        return "${" in value
+    parts = (
+        [*value, *value.values()] if isinstance(value, Mapping) else value if isinstance(value, list) else []
+    )
+    return any(map(_refers, parts))
+
+
+def _converted(value: Any, rule: Rule) -> Any:
+    """The value as the key's type reads it: text may look like a number, and a quoted number is one."""
+    if isinstance(value, list) and rule.elements is not None and LIST in rule.kinds:
+        return [_converted(each, rule.elements) for each in value]
+    if rule.kinds == (TEXT,) and isinstance(value, int | float) and not isinstance(value, bool):
+        return str(value)
+    return value

@@ -1,0 +1,123 @@
+"""Whatever is typed is taken, or refused in one line: the field, the value and what is allowed."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from fuzzing import Attempt, Fuzzer, all_keys
+
+from gradwire.codecs.fields import Rule
+from gradwire.harness.config.errors import ConfigError, shortened
+from gradwire.harness.config.front import arranged, check_command_line
+from gradwire.harness.config.overrides import parse
+
+OVERRIDES = int(os.environ.get("GRADWIRE_FUZZ", "2000"))
+SEED = int(os.environ.get("GRADWIRE_FUZZ_SEED", "0"))
+
+FOREIGN = re.compile(
+    r"OmegaConf|antlr|ListConfig|DictConfig|NoneType|Traceback|Exception|[a-z]Error|object has no|Errno|"
+    r"unexpected keyword|subscriptable|object_type|full_key|reference_type|struct\b|Union\[|positional|"
+    r"could not be converted|nsupported|nterpolation|mismatched input|token recognition|usage:|<class|"
+    r"dataclass|ecursion|[Ll]exer|invalid literal|cannot unpack|__|not iterable|too large to convert|ignored explicit|"
+    r"argument must|expected one"
+)
+"""Words of Python's, Hydra's, OmegaConf's and argparse's own messages."""
+
+WHAT_IS_ALLOWED = re.compile(
+    r"\b(choose|use|add|leave|set|write|did you mean|give|put|has|are|must|correct|install|needs?|find)\b"
+)
+
+
+NAMES = sorted({key.name for key in all_keys()})
+
+
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("RANK", raising=False)
+    for name in ("HF_HUB_OFFLINE", "WANDB_MODE"):
+        monkeypatch.setenv(name, "1" if name.startswith("HF") else "offline")
+    yield tmp_path
+
+
+def outcome(attempt: Attempt) -> str | None:
+    """None if the command line could run, else its refusal; anything but a refusal is raised."""
+    try:
+        check_command_line(arranged(attempt.arguments))
+    except ConfigError as error:
+        return str(error)
+    return None
+
+
+def said_of(attempt: Attempt) -> list[str]:
+    """What a refusal may call the overrides and their values."""
+    found = []
+    for text in attempt.arguments:
+        typed = text.partition("=")[2]
+        found += [shortened(text), shortened(typed), typed[:10], ascii(text)[1:11], ascii(typed)[1:8]]
+        try:
+            (override,) = parse([text])
+            found.append(shortened(override.value()))
+        except ConfigError:
+            pass
+    return [text for text in found if text]
+
+
+def faults(attempt: Attempt, refusal: str) -> list[str]:
+    """What a refusal lacks: the fields and values of several settings that do not go together count, too."""
+    keys = [re.split(r"[=@]", text.lstrip("+~"), maxsplit=1)[0] for text in attempt.arguments]
+    typed = any(shortened(key) in refusal or ascii(key)[1:20] in refusal for key in keys if key)
+    another = any(f"{key}=" in refusal for key in NAMES)
+    checks = {
+        "is not one line": refusal.isprintable(),
+        "is too long": len(refusal) <= 300,
+        "has foreign words": not FOREIGN.search(without(refusal, attempt)),
+        "does not say what is allowed": bool(WHAT_IS_ALLOWED.search(refusal)),
+        "does not name the field": typed or another,
+        "does not show the value": another or any(text in refusal for text in said_of(attempt)),
+    }
+    return [fault for fault, fine in checks.items() if not fine]
+
+
+def without(refusal: str, attempt: Attempt) -> str:
+    """A refusal without what it repeats of the command line."""
+    for text in attempt.arguments:
+        for part in (text, text.partition("=")[2]):
+            if len(part) > 2:
+                refusal = refusal.replace(shortened(part), "")
+    return refusal
+
+
+def test_every_override_is_taken_or_refused_in_one_line(place: Path) -> None:
+    wrong, taken, refused, tried = [], 0, 0, 0
+    for attempt in Fuzzer(SEED).attempts(OVERRIDES):
+        tried += len(attempt.tried)
+        try:
+            refusal = outcome(attempt)
+        except BaseException as error:
+            wrong.append(f"{attempt.arguments}: {type(error).__name__}: {error}"[:400])
+            continue
+        if refusal is None:
+            taken += 1
+            continue
+        refused += 1
+        wrong += [
+            f"{[text[:80] for text in attempt.arguments]} {fault}: {refusal}"
+            for fault in faults(attempt, refusal)
+        ]
+    print(f"{tried} overrides in {taken + refused} command lines: {taken} taken, {refused} refused")
+    assert not wrong, f"{len(wrong)} of {tried}:\n" + "\n".join(wrong[:40])
+    assert tried >= OVERRIDES
+    assert min(taken, refused) > OVERRIDES / 10, "one-sided: it would not see much"
+
+
+def test_every_key_has_bounds() -> None:
+    """What is not bounded reaches a run; the fuzzer draws a new key as soon as it is in a schema."""
+    for key in all_keys():
+        for rule in (key.rule, key.rule.elements):
+            if isinstance(rule, Rule) and not rule.choices and {"number", "whole number"} & {*rule.kinds}:
+                assert abs(rule.low) < 1e31 and abs(rule.high) < 1e31, f"{key.name} has no bounds"
