@@ -25,8 +25,10 @@ def chosen_operations(patterns: Sequence[str]) -> list[Operation]:
     known = all_operations()
     for pattern in patterns:
         if not any(fnmatchcase(operation.name, pattern) for operation in known):
-            names = ", ".join(operation.name for operation in known)
-            raise ValueError(f"bench.operations: {pattern} matches none of {names}")
+            families = dict.fromkeys(f"{operation.name.partition('.')[0]}.*" for operation in known)
+            raise ValueError(
+                f"bench.operations: {pattern} matches nothing; choose from {', '.join(families)}"
+            )
     return [
         operation for operation in known if any(fnmatchcase(operation.name, pattern) for pattern in patterns)
     ]

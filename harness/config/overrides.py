@@ -100,7 +100,7 @@ def check_forms(overrides: Sequence[Override]) -> None:
             raise ConfigError(f"{line}: keys cannot be added; leave out the +, and use a key of --help")
         if override.package is not None:
             raise ConfigError(f"{line}: a group has one place; leave out @{shortened(str(override.package))}")
-        if key in given and said(given[key]) != line:
+        if key in given and "." not in key and said(given[key]) != line:  # of values the last one counts
             raise ConfigError(f"{said(given[key])} and {line} contradict each other; leave one of them out")
         given[key] = override
         if key.partition("/")[0].partition(".")[0] == "hydra":

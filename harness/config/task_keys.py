@@ -69,7 +69,7 @@ class BenchConfig:
 
     operations: list[str] = list_of(["*"], fewest=1)  # names with * and ?, e.g. [dynamiq.*,mxfp.add.8]
     sizes: list[int] = list_of([1 << 18, 1 << 24], fewest=1, low=1, high=1 << 31)  # coordinates
-    dtypes: list[str] = list_of(["float32", "bfloat16"], fewest=1, choices=("float32", "bfloat16", "float16"))
+    dtypes: list[str] = list_of(["float32", "bfloat16"], fewest=1, choices=("float32", "bfloat16"))
     # of the CPU; one thread's CPU time counts, several threads' wall time
     threads: list[int] = list_of([1], fewest=1, low=1, high=1024)
     seconds: int | float = at_least(0, 0.2, 60)  # at least, for each row

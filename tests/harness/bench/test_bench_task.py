@@ -153,12 +153,12 @@ def test_compiled_kernels_beside_the_definition(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("overrides", "parts"),
     [
-        (["bench.operations=[nothing]"], ["bench.operations", "nothing", "dynamiq.statistics"]),
+        (["bench.operations=[nothing]"], ["bench.operations", "nothing", "dynamiq.*"]),
         (["bench.operations=[]"], ["bench.operations=[]", "at least one"]),
-        (["bench.sizes=[0]"], ["bench.sizes=0", "greater than 0"]),
+        (["bench.sizes=[0]"], ["bench.sizes=[0]", "from 1 to"]),
         (["bench.sizes=7"], ["bench.sizes", "list"]),
-        (["bench.threads=[1.5]"], ["bench.threads=1.5", "whole number"]),
-        (["bench.dtypes=[float16]"], ["float16 is unknown", "float32, bfloat16"]),
+        (["bench.threads=[1.5]"], ["bench.threads=[1.5]", "whole number"]),
+        (["bench.dtypes=[float16]"], ["bench.dtypes=[float16]", "float32, bfloat16"]),
         (["bench.seconds=-1"], ["bench.seconds=-1", "0 to 60"]),
         (["bench.second=1"], ["bench.second", "bench.seconds"]),
     ],

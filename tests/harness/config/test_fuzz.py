@@ -22,8 +22,8 @@ FOREIGN = re.compile(
     r"OmegaConf|antlr|ListConfig|DictConfig|NoneType|Traceback|Exception|[a-z]Error|object has no|Errno|"
     r"unexpected keyword|subscriptable|object_type|full_key|reference_type|struct\b|Union\[|positional|"
     r"could not be converted|nsupported|nterpolation|mismatched input|token recognition|usage:|<class|"
-    r"dataclass|ecursion|[Ll]exer|invalid literal|cannot unpack|__|not iterable|too large to convert|ignored explicit|"
-    r"argument must|expected one"
+    r"dataclass|ecursion|[Ll]exer|invalid literal|cannot unpack|__|not iterable|too large to convert|"
+    r"ignored explicit|argument must|expected one"
 )
 """Words of Python's, Hydra's, OmegaConf's and argparse's own messages."""
 

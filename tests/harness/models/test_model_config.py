@@ -23,9 +23,9 @@ def test_omegaconf_composes_settings_with_interpolations():
 @pytest.mark.parametrize(
     ("changes", "named"),
     [
-        ({"family": "t5"}, "model.family=t5: must be one of bert, gemma, gpt2, llama"),
-        ({"weights": "none"}, "model.weights=none: must be one of pretrained, random"),
-        ({"objective": "masked"}, "model.objective=masked: must be one of causal"),
+        ({"family": "t5"}, "model.family=t5: choose one of bert, gemma, gpt2, llama"),
+        ({"weights": "none"}, "model.weights=none: choose one of pretrained, random"),
+        ({"objective": "masked"}, "model.objective=masked: gpt2 has none but causal"),
         ({"num_layers": 0}, "model.num_layers=0"),
         ({"num_heads": 5, "num_kv_heads": 5}, "model.num_heads=5: must divide model.hidden_size=768"),
         ({"num_kv_heads": 5}, "model.num_kv_heads=5: must divide model.num_heads=12"),
@@ -39,11 +39,14 @@ def test_omegaconf_composes_settings_with_interpolations():
         ({"recipe": RecipeConfig(micro_batch=0)}, "model.recipe.micro_batch=0"),
         ({"recipe": RecipeConfig(batch=0)}, "model.recipe.batch=0"),
         ({"recipe": RecipeConfig(steps=0)}, "model.recipe.steps=0"),
-        ({"recipe": RecipeConfig(warmup_steps=-1)}, "model.recipe.warmup_steps=-1: must be at least 0"),
+        (
+            {"recipe": RecipeConfig(warmup_steps=-1)},
+            "model.recipe.warmup_steps=-1: choose a whole number from 0 to",
+        ),
         ({"recipe": RecipeConfig(epochs=0.0)}, "model.recipe.epochs=0.0"),
         (
             {"recipe": RecipeConfig(schedule="step")},
-            "model.recipe.schedule=step: must be one of linear, cosine",
+            "model.recipe.schedule=step: choose one of linear, cosine",
         ),
         ({"recipe": RecipeConfig(lr=0.0)}, "model.recipe.lr=0.0"),
         ({"recipe": RecipeConfig(lr=float("nan"))}, "model.recipe.lr=nan"),

@@ -75,7 +75,7 @@ def test_an_unknown_step_is_refused_with_the_range(copied: Path, capsys: pytest.
     "given", ["timeline.step=-1", "timeline.step=x", "timeline.steps=0", "timeline.steps=null"]
 )
 def test_what_is_no_number_is_refused(given: str, copied: Path) -> None:
-    with pytest.raises(ValueError, match=f"{given} must be a whole number from "):
+    with pytest.raises(ValueError, match=f"{given}: choose a whole number from "):
         timeline.run(asked(f"run={copied}", given))
 
 
