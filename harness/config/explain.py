@@ -54,16 +54,15 @@ def check_groups(overrides: Sequence[Override], groups: Mapping[str, Sequence[st
     for override in overrides:
         group, value = override.key_or_group, override.value()
         choices = groups.get(group, ())
-        if not choices:
+        if not choices or value in choices:
             continue
+        choices = [choice for choice in choices if ":" not in choice]  # others are plug-ins of this process
         if override.is_delete() or value is None:
             raise ConfigError(f"{said(override)}: a run needs a {group}; choose one of {', '.join(choices)}")
-        if not isinstance(value, str) or value not in choices:
-            fix = (closest(str(value), choices) or choices)[0]
-            raise ConfigError(
-                f"{group}={shortened(value)} is unknown; choose one of {', '.join(choices)}, "
-                f"e.g. {group}={fix}"
-            )
+        fix = (closest(str(value), choices) or choices)[0]
+        raise ConfigError(
+            f"{group}={shortened(value)} is unknown; choose one of {', '.join(choices)}, e.g. {group}={fix}"
+        )
 
 
 def check_choice_name(override: Override, config: DictConfig) -> None:

@@ -105,7 +105,7 @@ def test_a_topology_and_a_parallelism(module: Path) -> None:
         ("codec=$:Bare", "is no codec: it lacks about, "),
         ("codec=$:Odd", "strength"),
         ("codec=$:Mine codec.strenth=1", "did you mean codec.strength"),
-        ("codec=$:Mine codec.strength=much", "expected number"),
+        ("codec=$:Mine codec.strength=much", "choose a number"),
         ("topology=$:Mine", "is no topology: it must be a function"),
         ("topology=$:short", "cluster.workers=4: its schedule is for 5 ranks"),
         ("topology=$:wrong", "KeyError: 'its own words'"),

@@ -15,7 +15,7 @@ from gradwire.harness.config.validate import validate
 REFUSED_COMPOSING = [
     ("seed=-1", ["seed=-1", "from 0 to 2147483647"]),
     ("seed=abc", ["seed=abc", "whole number"]),
-    ("codec=dynamic", ["codec=dynamic", "bf16, dynamiq, dynamiq_plus, fp32, mxfp4", "codec=dynamiq"]),
+    ("codec=dynamic", ["codec=dynamic", "bf16, dynamiq, dynamiq_plus, fp32", "mxfp4", "codec=dynamiq"]),
     ("size=huge", ["size=huge", "gpu, paper, small, tiny"]),
     ("experiment=nope", ["experiment=nope", "smoke"]),
     ("~codec", ["~codec", "cannot be removed"]),
@@ -68,7 +68,7 @@ REFUSED_VALIDATING = [
     ("model.context=8", ["sequence_length", "model.context=8"]),
     ("model.name=${nowhere}", ["model.name", "nowhere"]),
     ("kernels.name=fast", ["kernels.name=fast", "auto, default"]),
-    ("topology.name=star", ["topology.name=star", "broadcast, butterfly, ring"]),
+    ("topology.name=star", ["topology=star", "broadcast, butterfly, ring"]),
     ("task.name=dance", ["task.name=dance", "train"]),
     ("dataset=text", ["dataset.path"]),
     ("dataset.path=/no/such/place", ["dataset.path=/no/such/place", "no such file"]),
