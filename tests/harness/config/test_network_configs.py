@@ -182,7 +182,7 @@ def test_another_devices_codec_times_count_by_what_they_are(tmp_path: Path) -> N
     (tmp_path / "three" / "bench.json").write_text(content.replace("H200", "H100"))
     ids = {first, identified(tmp_path / "three")[1], run_id(settled("network=simulated"))}
     assert len(ids) == 3
-    refused = {"{": "is not JSON", "[1]": "holds no rows", '{"rows": 3}': "holds no rows"}
+    refused = {"{": "is not JSON", "[1]": "is a list, not an object", '{"rows": 3}': "holds no rows"}
     refused[json.dumps(found | {"rows": found["rows"][:3]})] = "task=bench"
     for text, said in refused.items():
         (tmp_path / "one" / "bench.json").write_text(text)
