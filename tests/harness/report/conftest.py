@@ -52,6 +52,15 @@ class SyntheticRuns:
         path = folder / "summary.json"
         path.write_text(replace(Summary.from_json(path.read_text()), **changes).to_json())
 
+    def write_steps(self, folder: Path, rows: list[dict[str, Any]]) -> None:
+        """Replace the steps by as many as `rows`, which say what is not as in every step."""
+        usual = {"loss": 1.0, "step_time_s": 1.0}
+        times = [{"step": index, "train_time_s": 1.0 + index} for index in range(len(rows))]
+        _write_rows(
+            folder / "steps.jsonl", [time | usual | row for time, row in zip(times, rows, strict=True)]
+        )
+        self.change_summary(folder, steps=len(rows))
+
     def write_curve(
         self, folder: Path, metrics: list[float], every_s: float = 1.0, metric: str = "perplexity"
     ) -> None:

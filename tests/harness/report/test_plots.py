@@ -270,20 +270,21 @@ def test_bits_by_phase(runs: SyntheticRuns) -> None:
 
 def test_one_worker_sends_nothing(runs: SyntheticRuns) -> None:
     folder = runs.write()
-    runs.change_summary(folder, workers=1, bytes_by_phase={"metadata": 0}, wire_bits_per_coordinate=None)
+    nothing = {"bytes_sent_per_rank": [0], "bytes_by_phase": {"metadata": 0}}
+    runs.change_summary(folder, workers=1, wire_bits_per_coordinate=None, **nothing)
     assert "bits" not in plots_of(folder)
 
 
 def test_what_was_not_measured_is_not_plotted(runs: SyntheticRuns) -> None:
     folder = runs.write()
-    (folder / "steps.jsonl").write_text('{"step": 0, "train_time_s": 1.0, "loss": "nan"}\n')
+    runs.write_steps(folder, [{"loss": "nan"}])
     assert list(plots_of(folder)) == ["metric", "metric-end", "metric-steps", "tta", "breakdown", "bits"]
 
 
 def test_no_error_is_said_where_a_logarithm_cannot_show_it(runs: SyntheticRuns) -> None:
     folders = [runs.write(), runs.write("dynamiq"), runs.write("native")]
-    (folders[0] / "steps.jsonl").write_text('{"step": 0, "vnmse": 0.0}\n{"step": 10, "vnmse": "inf"}\n')
-    (folders[2] / "steps.jsonl").write_text('{"step": 0}\n')
+    runs.write_steps(folders[0], [{"vnmse": 0.0}, {"vnmse": "inf"}])
+    runs.write_steps(folders[2], [{}])
     plots = plots_of(*folders)
     check_forms([plots["vnmse"]])
     assert legend(render(plots["vnmse"], PRINT)) == ["bf16: exact", "dynamiq", "native: not measured"]

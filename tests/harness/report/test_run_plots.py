@@ -127,7 +127,8 @@ def test_the_breakdown_of_a_run_measured_throughout(runs: SyntheticRuns) -> None
 def test_bytes_by_phase(runs: SyntheticRuns) -> None:
     folder = runs.write("dynamiq")
     phases = {"metadata": 80_000_000, "reduce_scatter": 480_000_000, "all_gather": 240_000_000, "weights": 0}
-    runs.change_summary(folder, bytes_by_phase=phases, steps=100, workers=4)
+    runs.write_steps(folder, [{} for _ in range(100)])
+    runs.change_summary(folder, bytes_by_phase=phases)
     axes = render(plots_of(folder)["bytes"], PRINT).axes[0]
     assert row_names(axes) == ["metadata", "reduce-scatter", "all-gather"]
     assert [bar.get_width() for bar in axes.patches] == pytest.approx([0.2, 1.2, 0.6])
@@ -137,9 +138,8 @@ def test_bytes_by_phase(runs: SyntheticRuns) -> None:
 
 def test_one_worker_sends_nothing_and_nothing_is_split(runs: SyntheticRuns) -> None:
     folder = runs.write()
-    runs.change_summary(
-        folder, workers=1, bytes_by_phase={"metadata": 0}, wire_bits_per_coordinate=None, compute_s=None
-    )
+    nothing = {"bytes_sent_per_rank": [0], "bytes_by_phase": {"metadata": 0}}
+    runs.change_summary(folder, workers=1, wire_bits_per_coordinate=None, compute_s=None, **nothing)
     change_steps(folder, lambda row: row.pop("vnmse", None))
     assert list(plots_of(folder)) == ["metric", "training"]
 
@@ -164,7 +164,7 @@ def test_what_is_not_finite_is_counted(runs: SyntheticRuns) -> None:
 
 def test_a_record_that_is_nearly_empty(runs: SyntheticRuns) -> None:
     folder = runs.write()
-    (folder / "steps.jsonl").write_text('{"step": 0, "train_time_s": 1.0, "loss": "nan"}\n')
+    runs.write_steps(folder, [{"loss": "nan"}])
     (folder / "evals.jsonl").write_text("")
     plots = plots_of(folder)
     assert list(plots) == ["training", "bytes"]

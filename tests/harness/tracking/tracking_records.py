@@ -64,6 +64,8 @@ def step_row(step: int) -> dict[str, Any]:
     """One row of `steps.jsonl`; every second step is measured."""
     row: dict[str, Any] = {
         "step": step,
+        "train_time_s": (step + 1) / 4,
+        "step_time_s": 0.25,
         "loss": math.inf if step == 3 else 6.0 - step / 7,
         "grad_norm": math.nan if step == 4 else 1 / 3,
         "skipped": step == 3,
