@@ -19,8 +19,8 @@ SEALED = (
     *("config.yaml", "run.json", "steps.jsonl", "evals.jsonl", "summary.json"),
     *("allreduce.json", "bench.json", "statistics.json", "tables.txt"),
 )
-"""What a run, or a task that measures, leaves in its directory. Not `network.json`: its last figures come when
-the links are taken down, after the run is done."""
+"""What a run, or a task that measures, leaves in its directory. Not `network.json`: its last figures come
+when the links are taken down, after the run is done."""
 
 REMEDY = "damaged or changed since the run was done; resume=never runs it again"
 
