@@ -306,7 +306,8 @@ def main() -> None:
             command = Command(here, f"disturbed{number}", arguments)
             attempts = (started_again if again else restarted)(command, rng)
             assert outcome(command.directory) == expected, f"run {number} differs"
-            assert not command.scraps(), command.scraps()
+            if attempts[-1].code != -signal.SIGKILL:  # else the next launcher removes what this one left
+                assert not command.scraps(), command.scraps()
             kind = "started again" if again else f"cluster.restarts={RESTARTS}"
             hits += [(kind, hit.moment, hit, item) for item in attempts for hit in item.hits]
             print(f"run {number} ({kind}): equal bit for bit after {_story(attempts)}", flush=True)
