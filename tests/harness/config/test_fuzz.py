@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 import os
+import random
 import re
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from fuzzing import Attempt, Fuzzer, all_keys
+from tiny import TINY_MODEL
 
 from gradwire.codecs.fields import Rule
+from gradwire.harness.checkpoint.resume import open_run
+from gradwire.harness.config.compose import compose
 from gradwire.harness.config.errors import ConfigError, shortened
 from gradwire.harness.config.front import arranged, check_command_line
 from gradwire.harness.config.overrides import parse
+from gradwire.harness.config.validate import validate
+from gradwire.harness.launch.worker import train_virtual
+from gradwire.harness.trainer.build import prepare
 
 OVERRIDES = int(os.environ.get("GRADWIRE_FUZZ", "2000"))
 SEED = int(os.environ.get("GRADWIRE_FUZZ_SEED", "0"))
@@ -33,6 +40,16 @@ WHAT_IS_ALLOWED = re.compile(
 
 
 NAMES = sorted({key.name for key in all_keys()})
+
+WITHOUT_TEXT = {key.name for key in all_keys()} - {key.name for key in all_keys() if "text" in key.rule.kinds}
+
+NEVER = ("nan", "inf", "-inf", "1e400", "-1e400", "[[]]", "{a:{b:[1]}}", "[{a:1}]", "''", "None", "maybe")
+"""What no number, no switch and no list of them can be, whatever its rule says."""
+
+
+def is_never_right(attempt: Attempt) -> bool:
+    key, _, value = attempt.tried[0].partition("=")
+    return key in WITHOUT_TEXT and value in NEVER
 
 
 @pytest.fixture
@@ -58,7 +75,9 @@ def said_of(attempt: Attempt) -> list[str]:
     found = []
     for text in attempt.arguments:
         typed = text.partition("=")[2]
-        found += [shortened(text), shortened(typed), typed[:10], ascii(text)[1:11], ascii(typed)[1:8]]
+        found += [shortened(text), shortened(typed), typed[:10]]
+        if not text.isprintable() or "=" not in text or len(text) > 1000:
+            found.append(shortened(text)[:20])
         try:
             (override,) = parse([text])
             found.append(shortened(override.value()))
@@ -103,6 +122,7 @@ def test_every_override_is_taken_or_refused_in_one_line(place: Path) -> None:
             continue
         if refusal is None:
             taken += 1
+            wrong += [f"{attempt.arguments} is taken"] if is_never_right(attempt) else []
             continue
         refused += 1
         wrong += [
@@ -121,3 +141,59 @@ def test_every_key_has_bounds() -> None:
         for rule in (key.rule, key.rule.elements):
             if isinstance(rule, Rule) and not rule.choices and {"number", "whole number"} & {*rule.kinds}:
                 assert abs(rule.low) < 1e31 and abs(rule.high) < 1e31, f"{key.name} has no bounds"
+
+
+def test_a_planted_fault_is_seen(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A check that lets a type error through, and a refusal without its value, are both found."""
+    attempt = Attempt(("size=tiny",), ("train.steps=abc",))
+    assert faults(attempt, "train.steps=abc: choose a whole number") == []
+    assert faults(attempt, "invalid literal for int() with base 10: 'abc'")
+    assert faults(attempt, "train.steps: choose a whole number from 1 to 3") == ["does not show the value"]
+    assert faults(attempt, "train.steps=abc: choose\nanother") == ["is not one line"]
+    assert "is too long" in faults(attempt, "train.steps=abc: choose " + "x" * 300)
+    monkeypatch.setattr("gradwire.codecs.fields._is_allowed", lambda value, rule: True)
+    found = 0
+    for each in Fuzzer(SEED).attempts(150):
+        try:
+            refusal = outcome(each)
+        except Exception:
+            found += 1
+            continue
+        found += is_never_right(each) if refusal is None else bool(faults(each, refusal))
+    assert found, "without the check of values nothing is found"
+
+
+SAMPLED = 30
+
+TINY = (
+    *TINY_MODEL,
+    *("cluster=virtual", "cluster.workers=2", "train.steps=1", "eval.max_sequences=4", "eval.micro_batch=4"),
+    "train.save_checkpoint=false",
+)
+
+
+def test_a_sample_of_what_is_taken_runs_a_step(place: Path) -> None:
+    """Or is refused before a worker starts; values near the defaults, so that a step is short."""
+    attempts = [each for each in Fuzzer(SEED + 1).attempts(1500) if each.moderate]
+    random.Random(SEED).shuffle(attempts)
+    ran = 0
+    for number, attempt in enumerate(attempts):
+        if ran == SAMPLED:
+            break
+        if attempt.chosen[0] != "size=tiny" or any("accumulation" in text for text in attempt.tried):
+            continue
+        overrides = [*TINY, *attempt.chosen[1:], *attempt.tried]
+        try:
+            config = validate(compose(overrides))
+            prepare(config)  # what a run does before its workers start
+        except ValueError:
+            continue
+        if config.cluster.name != "virtual" or config.train.steps is None or config.train.steps > 2:
+            continue
+        directory = place / f"run{number}"
+        directory.mkdir()
+        open_run(config, directory)
+        train_virtual(config, directory)
+        assert (directory / "summary.json").is_file(), overrides
+        ran += 1
+    assert ran == SAMPLED

@@ -1,0 +1,163 @@
+"""Command lines that once ended in a traceback or foreign words, or were taken though wrong."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import pytest
+from omegaconf import OmegaConf
+
+from gradwire.harness.config.compose import conf_directory
+from gradwire.harness.config.errors import ConfigError
+from gradwire.harness.config.field_help import help_of
+from gradwire.harness.config.fields import Rule, rules_of
+from gradwire.harness.config.front import arranged, asked_page, check_command_line
+from gradwire.harness.config.task_keys import TASK_KEYS
+from gradwire.harness.tasks.registry import TASKS
+
+REFUSED = [
+    ("task=replay gradients=null", "gradients=null: choose a printable text"),
+    ("task=replay gradients=[a]", "gradients=[a]: choose a printable text"),
+    ("task=replay gradients=x.npz replay.plots=maybe", "replay.plots=maybe: choose true or false"),
+    ("task=retime run=null", "run=null: choose a printable text"),
+    ("task=retime run=[]", "run=[]: choose a printable text"),
+    ("task=retime run=x retime.digest=x", "retime.digest=x: choose nothing, it is filled in"),
+    ("task=sync run=[]", "run=[]: choose a printable text, or a list of them"),
+    ("task=timeline run=[]", "run=[]: choose a printable text, or a list of them"),
+    ("task=overhead overhead.blocks=abc", "overhead.blocks=abc: choose a whole number from 1"),
+    ("codec.name=bf16", "choose it by codec=bf16"),
+    ("codec.widths=[[1]]", "codec.widths=[[1]]: choose one or more of 1, 2, 3"),
+    ("model.family=???", "model.family=???: stands for a missing value; choose one of bert"),
+    ("model.family=${model.family}", "model.family=${model.family} is unknown; choose one of bert"),
+    ("task.name=${task.name}", "task.name=${task.name} contradicts task=train"),
+    ("train.steps=${train.lr}", "train.steps=${train.lr}: refers to a value that is not there"),
+    ("train.steps=${oc.env:NOT_THERE}", "refers to a value that is not there"),
+    ("hydra.verbose=5", "hydra.verbose=5 has no effect here"),
+    ("hydra.launcher=nope", "hydra.launcher=nope has no effect here"),
+    ("hydra/launcher=nope", "hydra/launcher=nope is unknown; choose one of basic"),
+    ("--nope codec=bf16", "--nope: unknown options; use key=value"),
+    ("~train.steps", "~train.steps: keys and groups cannot be removed"),
+    ("+train.steps=3", "leave out the +"),
+    ("codec=bf16 codec=fp32", "codec=bf16 and codec=fp32 contradict each other"),
+    ("overlap=false", "overlap has keys of its own; set one of them; overlap has enabled"),
+    ("overlap=null", "overlap has keys of its own"),
+    ("model.vocab_size=1e23", "choose a whole number from 1 to 16777216"),
+    ("model.context=" + "9" * 23, "choose a whole number from 1 to 16777216"),
+    ("model.intermediate_size=1e23", "choose a whole number from 1"),
+    ("parallel.bucket_cap_mb=1e30", "choose a number from 0.001 to 65536"),
+    ("network=simulated network.rate_mbit=1e-320", "choose a number from 0.001 to 1000000000"),
+    ("cluster.timeout_s=1e30", "choose a number from 0.1 to 604800"),
+    ("cluster.timeout_s=1e-9", "choose a number from 0.1 to 604800"),
+    ("overlap.buckets=100000", "choose a whole number from 1 to 64"),
+    ("overlap.pieces=1000000", "choose a whole number from 1 to 1024"),
+    ("train.micro_batch=1000000000", "choose a whole number from 1 to 65536"),
+    ("train.micro_batch=65536", "GiB, and this machine has"),
+    ("model.num_layers=1000 model.hidden_size=131072", "parameters: training"),
+    ("model.name=../../x", "model.name=../../x: choose a name of letters"),
+    ("model.name=''", "model.name=: choose a name of letters"),
+    ("model.name=a\nb", "has characters that cannot be printed"),
+    ("model.name=a\u202eb", "has characters that cannot be printed"),
+    ("train.warmup_steps=1000 train.steps=10", "train.warmup_steps=1000 is more than train.steps=10"),
+    ("measure.targets=[nan,-5,0]", "measure.targets=[nan, -5, 0]: choose a list, each a number above 0"),
+    ("train.adam_epsilon=1e300", "choose a number from 1e-30 to 1"),
+    ("train.clip_norm=1e-300", "choose a number from 1e-12 to"),
+    ("train.weight_decay=1e30", "choose a number from 0 to 100"),
+    ("train.epochs=1e300 train.steps=null", "choose a number from 1e-06 to 1000000"),
+    ("dataset.revision=main", "dataset.revision=main has no effect with the embedded text"),
+    ("dataset.configuration=x", "has no effect with the embedded text"),
+    ("dataset.train_split=x", "has no effect with the embedded text"),
+    ("dataset.text_field=x", "has no effect with the embedded text"),
+    ("seed=" + "9" * 5000, "an override has at most 4096 characters"),
+    ("train.lr=" + "9" * 4000, "<a number of 400"),
+    ("k" * 5000 + "=1", "characters"),
+    ("train.steps=" + "[" * 1500 + "]" * 1500, "brackets within brackets"),
+    ("measure.save_gradients_at=[" + "1," * 1000 + "1]", "500 values"),
+    ("train={steps:3}", "train={steps: 3} is unknown; choose one of default"),
+    ("train.learning_rate=1", "did you mean train.lr?"),
+    ("batch_size=8", "did you mean train.micro_batch?"),
+    ("num_layers=2", "did you mean model.num_layers?"),
+    ("output_dir=x", "did you mean hydra.run.dir?"),
+    ("replay.rounds=2", "add task=replay, which has it"),
+]
+
+TAKEN = [
+    *("experiment=null", "sweeps=null", "--multirun codec=bf16,fp32", "train.steps=${eval.every}"),
+    *("train.steps=3 train.steps=4", "++train.steps=3", "--cfg job codec.bits=4", "codec=topk tracking=none"),
+]
+
+
+def test_files_and_schemas_of_tasks_say_the_same() -> None:
+    """`conf/task/<task>.yaml` gives the defaults that stand in the schema with their help."""
+    for task, schema in TASK_KEYS.items():
+        file = OmegaConf.to_container(OmegaConf.load(conf_directory() / "task" / f"{task}.yaml"))
+        assert isinstance(file, dict)
+        for name, value in dataclasses.asdict(schema()).items():
+            assert file[name] == value, (task, name)
+        assert all(
+            help_of(schema).get(name) for name, rule in rules_of(schema).items() if isinstance(rule, Rule)
+        )
+
+
+@pytest.fixture(autouse=True)
+def empty_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("RANK", raising=False)
+
+
+def check(*arguments: str) -> None:
+    check_command_line(arranged(arguments))
+
+
+@pytest.mark.parametrize(("given", "said"), REFUSED, ids=[given[:40] for given, _ in REFUSED])
+def test_refused(given: str, said: str) -> None:
+    with pytest.raises(ConfigError) as refused:
+        check("size=tiny", *given.split(" "))
+    message = str(refused.value)
+    assert said in message
+    assert message.isprintable() and len(message) <= 300
+
+
+@pytest.mark.parametrize("given", TAKEN)
+def test_taken(given: str) -> None:
+    check("size=tiny", *given.split(" "))
+
+
+def test_what_changes_nothing_passes_on_every_task(capsys: pytest.CaptureFixture[str]) -> None:
+    """Scripts give the same keys to all tasks: defaults pass, a preset is noted, the rest is refused."""
+    check("task=doctor", "tracking=none", "codec.bits=5", "seed=0")
+    assert capsys.readouterr().err == ""
+    check("task=doctor", "size=tiny")
+    assert capsys.readouterr().err == "note: size=tiny has no effect on task=doctor\n"
+    for given in ("codec=bf16", "seed=1", "trackin=none", "tracking=wandb"):
+        with pytest.raises(ConfigError, match=r"has no effect|unknown"):
+            check("task=doctor", given)
+
+
+def test_every_task_has_a_page() -> None:
+    for task in TASKS:
+        page = asked_page([f"task={task}", "--help"])
+        assert page is not None
+        assert page.startswith(f"task={task}: ") and f"python run.py task={task}" in page
+        assert max(map(len, page.splitlines())) <= 150
+    replay = asked_page(["task=replay", "--help"]) or ""
+    for part in ("replay.rounds=1", "gradients=<required>", "measure.save_gradients_at", "from 1 to 100000"):
+        assert part in replay
+    assert asked_page(["--help"]) is None
+    with pytest.raises(ConfigError, match="task=dance is unknown"):
+        asked_page(["task=dance", "--help"])
+
+
+@pytest.mark.parametrize(("rank", "lines"), [("0", 1), ("1", 0)])
+def test_under_torchrun_rank_0_refuses(
+    rank: str, lines: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from gradwire.harness.config.front import start
+
+    monkeypatch.setattr("sys.argv", ["run.py", "size=tiny", "overlap=false"])
+    monkeypatch.setenv("RANK", rank)
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    with pytest.raises(SystemExit) as ended:
+        start()
+    assert ended.value.code == 2
+    assert len(capsys.readouterr().err.splitlines()) == lines
