@@ -29,8 +29,11 @@ def fitted(message: str) -> str:
     return shortened(message, LONGEST)
 
 
-def refuse(error: ConfigError, code: int = 2) -> NoReturn:
-    """End the process with exit code `code` and the error's one line, printed by rank 0 only."""
+def refuse(error: ConfigError | str, code: int = 2) -> NoReturn:
+    """End the process with exit code `code` and the error's one line, printed by rank 0 only.
+
+    A line given as text is not shortened: it may name the folder to look into.
+    """
     if os.environ.get("RANK", "0") == "0":
         print(f"error: {error}", file=sys.stderr, flush=True)
     sys.exit(code)

@@ -14,7 +14,7 @@ from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
 from omegaconf import DictConfig
 
-from gradwire.harness.config.errors import ConfigError, refuse
+from gradwire.harness.config.errors import refuse
 from gradwire.harness.config.identity import run_directory
 from gradwire.harness.config.validate import task_of, validate_any
 
@@ -34,9 +34,9 @@ def run_task(config: DictConfig) -> int:
         if not alone or os.environ.get("HYDRA_FULL_ERROR") == "1":
             raise
         _let_rank_0_speak()
-        refuse(ConfigError(one_line(error)), code=2 if isinstance(error, ValueError) else 1)
+        refuse(one_line(error), code=2 if isinstance(error, ValueError) else 1)
     except KeyboardInterrupt as interrupt:
-        refuse(ConfigError(str(interrupt) or "interrupted"), code=_interrupt_code(interrupt))
+        refuse(str(interrupt) or "interrupted", code=_interrupt_code(interrupt))
     if alone and code:
         sys.exit(code)
     return code
