@@ -21,7 +21,7 @@ from gradwire.harness.config.errors import ConfigError
 from gradwire.harness.config.explain import OPTIONAL_GROUPS
 from gradwire.harness.config.fields import check_fields
 from gradwire.harness.config.store import group_schemas
-from gradwire.harness.config.validate import RESUME
+from gradwire.harness.config.task_keys import root_rules
 
 KEY = re.compile(r"(?P<group>[a-z_]+)(?P<path>(?:\.[a-z0-9_]+)*)(?:=(?P<value>.*))?")
 FILE = re.compile(r"[\w.-]+(?:/[\w.*<>-]+)*/?")
@@ -125,7 +125,8 @@ def _wrong_key(group: str, path: str, value: str | None) -> str | None:
         return None
     if path not in fields()[group]:
         return f"{group}.{path}: no such key"
-    for one in (value or "").split("|"):
+    bracketed = set("[{('\"") & set(value or "")
+    for one in re.split(r"\|" if bracketed else r"[|,]", value or ""):
         fault = _wrong_value(group, path, one) if _is_value(one) else None
         if fault is not None:
             return fault
@@ -134,7 +135,7 @@ def _wrong_key(group: str, path: str, value: str | None) -> str | None:
 
 def _wrong_choice(group: str, value: str) -> str | None:
     folder = conf_directory() / group
-    if group == "resume" and value not in ("", *RESUME):
+    if group == "resume" and value not in ("", *root_rules("train")["resume"].choices):
         return f"resume={value}: no such choice"
     if not folder.is_dir():
         return (
