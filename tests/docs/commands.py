@@ -35,6 +35,7 @@ LEFT_ALONE = {
 
 TAKEN_FOR_GRANTED = (
     (validate, "weights_available", lambda model: None),  # the hub
+    (validate, "check_memory", lambda config: None),  # for the real models
     (validate, "tokenizer_available", lambda model: None),
     (validate, "dataset_available", lambda dataset, model: None),
     (shaped, "why_not", lambda: None),  # root on Linux
