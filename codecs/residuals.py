@@ -1,4 +1,4 @@
-"""How large may be what error feedback keeps: a bound from the norms of the latest gradients.
+"""How large residuals may be: a bound from the norms of the latest gradients.
 
 A spike, one coordinate of 1e12 in one step, loses a share of itself when it is encoded. The residual would
 bring that share back, again and again, for as many steps as it takes to sink below the gradients.
@@ -23,13 +23,13 @@ from torch import Tensor
 from gradwire.codecs.step_memory import StepMemory
 
 LATEST = 5
-"""Gradients whose median norm counts: two of them may be spikes."""
+"""How many gradients' norms the median is taken of: two of them may be spikes."""
 
 MARGIN = 10.0
-"""Between the largest residual of gradients of equal norms and the bound: norms change as a model trains."""
+"""The bound over the largest residual that gradients of equal norms leave: norms change during training."""
 
 PREFIX = "norms/"
-"""Of the keys under which a bucket's norms are saved, before the name of its first parameter."""
+"""Begins the keys under which norms are saved; the name of the bucket's first parameter follows."""
 
 
 def of_contraction(share: float) -> float:
@@ -39,11 +39,11 @@ def of_contraction(share: float) -> float:
 
 
 class LatestNorms:
-    """Of each bucket, by the name of its first parameter, the norms of its latest gradients."""
+    """The norms of each bucket's latest gradients, by the name of the bucket's first parameter."""
 
     def __init__(self) -> None:
         self.memory = StepMemory[Tensor]()
-        """(LATEST,) float32 each, the newest last, zeros where there were fewer."""
+        """(LATEST,) float32 per bucket, the newest last, zeros where there were fewer."""
 
     def median(self, bucket: str, gradient: Tensor) -> Tensor:
         """Take in the norm of `gradient`, (numel,) float32, and return the median, () float32: the lower one
@@ -65,16 +65,16 @@ class LatestNorms:
         return {f"{PREFIX}{bucket}": norms for bucket, norms in self.memory.items()}
 
     def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
-        """Take up what `state_dict` gave; other keys are somebody else's."""
+        """Load what `state_dict` returned; keys of others are ignored."""
         own = [key for key in state if key.startswith(PREFIX)]
         self.memory.load({key.removeprefix(PREFIX): state[key].clone() for key in own})
 
 
 def bounded(residual: Tensor, norm: Tensor, times: float) -> Tensor:
-    """`residual`, (numel,) float32 and finite, if its norm is at most `times` the recent gradients' one.
+    """`residual`, (numel,) float32 and finite, if its norm is at most `times` the recent gradients' `norm`.
 
-    Else what is left of it without the coordinates that exceed that `norm`, () float32, all by themselves;
-    zeros, if that is too large still. Where the norm is not known (NaN), everything stays.
+    Otherwise the residual without the coordinates that exceed `norm`, () float32, by themselves; zeros if
+    that is still too large. Where the norm is not known (NaN), everything stays.
     """
     if residual.device.type == "cpu" and not _exceeds(residual, norm * times):
         return residual  # elsewhere the host would have to wait for the answer
@@ -82,7 +82,7 @@ def bounded(residual: Tensor, norm: Tensor, times: float) -> Tensor:
 
 
 def without_excess(residual: Tensor, norm: Tensor, times: float) -> Tensor:
-    """What `bounded` says, without asking the device anything."""
+    """What `bounded` returns, without waiting for the device."""
     excess = _exceeds(residual, norm * times) & (residual.abs() > norm)
     rest = residual.masked_fill(excess, 0.0)
     return rest.masked_fill_(_exceeds(rest, norm * times), 0.0)

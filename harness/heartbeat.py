@@ -1,8 +1,8 @@
-"""Signs of life: what this process is doing and how often it has got on, for whoever watches for hangs.
+"""Signs of life: what this process is doing and how often it has made progress, for a watcher of hangs.
 
-Code that takes long calls `beat` wherever it gets on, for a microsecond: no lock, no system call. Whoever
-watches looks whether the count has changed, and at the phase when it has not for too long. The beats of a
-rank in a process of its own lie in a file that the watching process shares.
+Code that takes long calls `beat` whenever it makes progress; that takes a microsecond, no lock and no system
+call. The watcher looks whether the count has changed, and reports the phase if it has not for too long. The
+beats of a rank in a process of its own lie in a file that it shares with the watching process.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from pathlib import Path
 from typing import NamedTuple
 
 START_UP, COMPLETE = "start-up", "complete"
-"""The first phase of every process, and the last one of the rank that keeps the record: it is whole."""
+"""The first phase of every process, and the last phase of the rank that writes the record."""
 
 _SLOT = struct.Struct("=Qq48s")
 """Count, steps done (-1: none yet), phase."""
 
 
 class Heartbeat(NamedTuple):
-    """One look: `beats` differs from the last look's if the process has got on; `step` steps are done."""
+    """One look: `beats` differs from the last look's if there was progress; `step` steps are done."""
 
     beats: int
     step: int
@@ -52,7 +52,7 @@ _heart = _Heart(_memory)
 
 
 def beat(phase: str | None = None, step: int | None = None) -> None:
-    """This process has got on, in `phase` and after `step` steps; None: as said before."""
+    """Note progress of this process, in `phase` and after `step` steps; None: unchanged."""
     _heart.beat(phase, step)
 
 

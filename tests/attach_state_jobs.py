@@ -36,7 +36,7 @@ class Usage(NamedTuple):
 def undisturbed(
     rank: int, size: int, cases: list[dict[str, Any]], ddp: dict[str, Any], before: int
 ) -> list[tuple[Saved, bytes]]:
-    """Of each codec: what was saved after `before` steps, and the weights AFTER steps later."""
+    """What each codec saved after `before` steps, and the weights AFTER steps later."""
     found = []
     for options in cases:
         model = jobs.wrapped(**ddp)

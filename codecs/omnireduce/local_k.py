@@ -52,7 +52,7 @@ class LocalK:
         return self._counted()
 
     def skip_step(self) -> dict[str, float]:
-        """The same of a step whose unions k does not follow."""
+        """As above, for a step whose unions k does not follow."""
         self._shares.skip_step()
         return self._counted()
 

@@ -29,7 +29,7 @@ class Memory:
         self.errors = StepMemory[Tensor]()
         """What this worker's gradients still lack in the results, (numel,) float32."""
         self.norms = LatestNorms()
-        """Of this worker's gradients, bucket by bucket."""
+        """Norms of this worker's latest gradients, bucket by bucket."""
 
     def start(self, name: str, device: torch.device) -> Tensor | None:
         start = self.starts.get(name)

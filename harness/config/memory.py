@@ -68,7 +68,7 @@ def check_bytes(field: str, value: object, needed: float) -> None:
 
 
 def num_parameters(model: DictConfig) -> int:
-    """Of a model of this shape, at least: attention, feed-forward matrices, embeddings."""
+    """Parameters of a model of this shape, at least: attention, feed-forward matrices, embeddings."""
     head = model.head_dim or model.hidden_size // model.num_heads
     attention = 2 * model.hidden_size * head * (model.num_heads + model.num_kv_heads)
     matrices = 2 if model.family in ("gpt2", "bert") else 3
@@ -77,7 +77,7 @@ def num_parameters(model: DictConfig) -> int:
 
 
 def _training_pass_bytes(config: DictConfig) -> int:
-    """Of each token, some of what a layer keeps, and the logits."""
+    """Some of what each layer keeps of each token, and the logits."""
     model, width = config.model, 2 if config.train.precision == "bf16" else 4
     layer = 3 * model.hidden_size + model.intermediate_size
     tokens = config.train.micro_batch * config.dataset.sequence_length
@@ -85,7 +85,7 @@ def _training_pass_bytes(config: DictConfig) -> int:
 
 
 def _evaluation_pass_bytes(config: DictConfig) -> int:
-    """Of each token, its hidden state and the logits."""
+    """The hidden state and the logits of each token."""
     tokens = config.eval.micro_batch * config.dataset.sequence_length
     return int(tokens * 2 * (config.model.hidden_size + _words(config.model)))
 

@@ -25,7 +25,7 @@ LONGEST = 4096
 """Characters of an override."""
 
 MOST_VALUES = 500
-"""Of a list: the time that the grammar takes grows with their square."""
+"""Values of a list: the time that the grammar takes grows with the square of their number."""
 
 LONGEST_KEY = 200
 

@@ -17,7 +17,7 @@ LONGEST_RUN = 10**9
 """Optimizer steps; more than any run has."""
 
 MOST_WORKERS = 1024
-"""Of a real or virtual cluster; a schedule of more takes minutes to make."""
+"""Workers of a real or virtual cluster; a schedule for more takes minutes to make."""
 
 
 @dataclass

@@ -1,7 +1,7 @@
 """Digests of a folder's files, written with it and compared before it is used.
 
-A file is hashed in parts, as many at once as there are cores, each at about 1 GB/s. One process of a node
-does so when a run starts; a process that starts more runs does not read again what has not changed.
+A file is hashed in parts, as many at once as there are cores, each at about 1 GB/s. One process per
+node does so when a run starts; a process that starts several runs does not read unchanged files again.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ REMEDY = "remove the folder: it is prepared again"
 
 
 def write_digests(folder: Path, name: str) -> None:
-    """Say what the files of `folder` hold, which is `name`."""
+    """Write the digests of the files of `folder`, whose data is called `name`."""
     found = {path.relative_to(folder).as_posix(): file_digest(path) for path in _files(folder)}
     (folder / FILE).write_text(json.dumps({"name": name, "blake2b": found}, indent=1) + "\n", "utf-8")
 
 
 def damage_of(folder: Path, name: str) -> str | None:
-    """What of `folder` is not as it was written as `name`, in a few words; None if all is."""
+    """How `folder` differs from the data `name` as it was written, in a few words; None if it does not."""
     try:
         described = read_json(folder / FILE, inside=folder.parent, remedy=REMEDY)
         if described.get("name") != name:
@@ -53,7 +53,7 @@ def damage_of(folder: Path, name: str) -> str | None:
 
 
 def _files(folder: Path) -> Iterator[Path]:
-    """Everything that is no folder, but the digests."""
+    """Everything except folders and the digests themselves."""
     for path in folder.rglob("*"):
         if path != folder / FILE and (path.is_symlink() or not path.is_dir()):
             yield path
@@ -78,7 +78,7 @@ def _file_digest(file: Path, version: tuple[int, ...]) -> str:
 
 
 def _part_digest(file: Path, part: int) -> bytes:
-    """Of the bytes from `part * PART_BYTES` on, a megabyte in memory at a time."""
+    """blake2b of the bytes from `part * PART_BYTES` on, with a megabyte in memory at a time."""
     digest, left = hashlib.blake2b(digest_size=32), PART_BYTES
     with file.open("rb") as handle:
         handle.seek(part * PART_BYTES)

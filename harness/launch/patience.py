@@ -10,22 +10,22 @@ from gradwire.harness.heartbeat import COMPLETE, START_UP, Heartbeat
 from gradwire.harness.launch.stacks import disk_bytes, is_traced
 
 POLL_S = 1.0
-"""How often somebody looks."""
+"""Seconds between two looks."""
 
 START_S = 300.0
-"""How far apart the ranks may come up, and how long they may take for it. `cluster.timeout_s` counts from
-when all of them are there."""
+"""How long the start-up may take, and how far apart ranks may start. `cluster.timeout_s` counts from when
+all of them are there."""
 
 LEAVE_S = 30.0
 """How long processes may take to end once the record is complete: nothing is left for them to do."""
 
 
 class Patience:
-    """Looks at the beats of ranks every `POLL_S` and adds up the time in which none of them got on.
+    """Looks at the beats of ranks every `POLL_S` and adds up the time in which none of them made progress.
 
-    A rank that moves bytes to or from a disk gets on, too: one file of weights on a slow one takes longer
-    than any bound. Time in which this process itself was stopped does not count, nor does any under a
-    debugger. With `hang_s` None nobody ever hangs.
+    A rank that moves bytes to or from a disk makes progress, too: writing one file of weights to a slow disk
+    may take longer than any bound. Time in which this process itself was stopped does not count, nor does
+    time under a debugger. With `hang_s` None nobody ever hangs.
     """
 
     def __init__(self, beats: Callable[[], Sequence[Heartbeat]], hang_s: float | None) -> None:
@@ -35,7 +35,7 @@ class Patience:
         self.quiet_s, self._complete_s = 0.0, 0.0
 
     def look(self, pids: Mapping[int, int]) -> None:
-        """See whether any of the running ranks has got on since the last look."""
+        """See whether any of the running ranks has made progress since the last look."""
         beats, now = self._beats(), time.monotonic()
         # A longer time between two looks is not the ranks': this process was stopped, perhaps with them.
         elapsed, self._looked = min(now - self._looked, 2 * POLL_S), now
@@ -46,12 +46,12 @@ class Patience:
 
     @property
     def complete(self) -> bool:
-        """Whether all that the processes were started for is done and on the disk, as the first one says."""
+        """Whether rank 0 says that everything is done and on the disk."""
         return self._beats()[0].phase == COMPLETE
 
     @property
     def lingering(self) -> bool:
-        """Whether processes should have ended long since."""
+        """Whether processes still run long after they should have ended."""
         return self._complete_s > LEAVE_S
 
     def beats(self, ranks: Mapping[int, object]) -> dict[int, Heartbeat]:

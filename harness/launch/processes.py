@@ -238,7 +238,7 @@ class _Watch:
         return {rank: worker.exitcode for rank, worker in enumerate(self._workers)}
 
     def _pids(self) -> dict[int, int]:
-        """Of the ranks that still run."""
+        """The ranks that still run."""
         return {
             rank: worker.pid
             for rank, worker in enumerate(self._workers)

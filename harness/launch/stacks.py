@@ -15,17 +15,17 @@ SIGNAL = signal.SIGUSR1
 """On it a rank writes all its threads' stacks, even while stuck in C code; blocked until it can."""
 
 DUMP_S = 5.0
-"""How long stacks are waited for."""
+"""How long to wait for stacks."""
 
 DEBUGGERS = ("/pdb.py", "/bdb.py", "/pydevd", "/debugpy/")
-"""Parts of files' names: on some thread's stack while a debugger is attached or has stopped the process."""
+"""Parts of file names that show a debugger on some thread's stack."""
 
 STATES = {
     "T": "stopped (state T)",
     "t": "held by a debugger (state t)",
     "D": "waiting for a disk or a file system that does not answer (state D)",
 }
-"""Of /proc/<pid>/stat: in these a process cannot get on, whatever its code does."""
+"""States in /proc/<pid>/stat in which a process cannot make progress, whatever its code does."""
 
 
 def answer_requests(folder: Path, rank: int) -> None:
@@ -64,7 +64,7 @@ def dumped_stacks(pids: Mapping[int, int], folder: Path) -> dict[int, str]:
 
 
 def _await_writing(folder: Path, before: Mapping[int, int]) -> None:
-    """Until the files have grown and stay as they are."""
+    """Wait until the files have grown and no longer change."""
     deadline, last = time.monotonic() + DUMP_S, dict(before)
     while time.monotonic() < deadline:
         time.sleep(0.2)

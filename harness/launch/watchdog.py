@@ -1,4 +1,4 @@
-"""Ends a process that hangs and that nobody else watches: a virtual cluster, a rank of torchrun's."""
+"""Ends a process that hangs and that nobody else watches: a virtual cluster, a rank under torchrun."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def _end(line: str, text: str, directory: Path) -> None:
 
 
 def _record(line: str, text: str, directory: Path) -> None:
-    """Stacks of other ranks that are there already stay."""
+    """Append this rank's stacks to those that other ranks have left."""
     mark_failed(directory, line)
     with contextlib.suppress(OSError), (directory / TRACEBACKS).open("a") as file:
         file.write(f"{line}\n{text}\n")

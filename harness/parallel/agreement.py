@@ -1,4 +1,4 @@
-"""Ranks compare what they were told before any of them sends a gradient.
+"""Ranks compare their settings before any of them sends a gradient.
 
 They do so through the key-value store that their process group was made with: it needs no other rank to be
 listening, so that ranks which disagree, refuse their arguments or never come can be told apart and named.
@@ -21,7 +21,7 @@ from torch.distributed.distributed_c10d import PrefixStore, _get_default_store
 from gradwire.codecs.fields import shortened
 
 Statement = Mapping[str, str]
-"""What one rank was told: name of a setting to its value in words."""
+"""One rank's settings: name to value in words."""
 
 REFUSED, MISSING, FAILED = "refused", "missing", "failed"
 SAID, READ = "said", "read"
@@ -30,7 +30,7 @@ SLICE_S = 1.0
 """Seconds of waiting after which Python may look for signals."""
 
 MOST_NAMED = 3
-"""Differences that a message tells of; it says how many more there are."""
+"""Differences that a message lists; it says how many more there are."""
 
 _numbers: WeakKeyDictionary[dist.ProcessGroup, Iterator[int]] = WeakKeyDictionary()
 

@@ -1,4 +1,4 @@
-"""What `attach` is told: checked, made into a codec and a topology, put into words for other ranks."""
+"""The arguments of `attach`: checked, made into a codec and a topology, put into words for other ranks."""
 
 from __future__ import annotations
 
@@ -180,7 +180,7 @@ def _wrong_model(model: Any) -> str:
 def describe(
     model: DistributedDataParallel, codec: Codec, schedule: Schedule, options: AttachOptions
 ) -> dict[str, str]:
-    """All that the ranks must have alike, name to value in words."""
+    """All that must be equal on all ranks, name to value in words."""
     from gradwire import __version__
 
     return {
@@ -217,7 +217,7 @@ def _describe_model(model: DistributedDataParallel) -> dict[str, str]:
 def check_runs(
     codec: Codec, schedule: Schedule, device: torch.device, options: AttachOptions
 ) -> Callable[[Layout], str | None]:
-    """The question whether a bucket can be synchronized, asked here for one of usual size; ValueError."""
+    """A function that says why a bucket cannot be synchronized. ValueError if one of usual size cannot."""
     if options.rate_mbit is not None and device.type == "cuda":
         raise ValueError(
             f"rate_mbit={options.rate_mbit}: only sends between CPUs can be paced; leave it out on GPUs"

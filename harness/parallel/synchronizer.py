@@ -1,4 +1,4 @@
-"""What `attach` gives back: the synchronization of one model, from there to `detach`."""
+"""What `attach` returns: the synchronization of one model, until `detach`."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ class Synchronizer:
     def measure_vnmse(self) -> None:
         """Measure the next synchronized step: `vnmse` holds its error once its backward pass is over.
 
-        To be called on all ranks, which is seen to. Costs that step the memory of two more gradients and an
+        Call it on all ranks; it checks that. Costs that step the memory of two more gradients and an
         all-reduce in float64, whose bytes are not counted.
         """
         self._attached_model()
@@ -92,8 +92,8 @@ class Synchronizer:
         self._hook.measured = True
 
     def skip_step(self) -> None:
-        """The gradients of the backward pass before are not used: a codec that remembers takes back what it
-        has learned from them. To be called alike on all ranks, before the next one and before `state_dict()`.
+        """Say that the last backward pass's gradients are not used: a codec with state takes back what it has
+        learned from them. Call it on all ranks, before the next pass and before `state_dict()`.
 
         Raises RuntimeError where there is no such pass.
         """
@@ -102,10 +102,10 @@ class Synchronizer:
         self._hook.end_step(skipped=True)
 
     def state_dict(self) -> dict[str, Tensor]:
-        """All that this rank needs to go on as if nothing had happened: CPU tensors for `torch.save` or
+        """All that this rank needs to resume as if nothing had happened: CPU tensors for `torch.save` or
         safetensors, keyed by strings.
 
-        To be called between two steps, on every rank: each has a state of its own. Holds what the codec
+        Call it between two steps, on every rank: each has a state of its own. Holds what the codec
         remembers, the step, and DDP's buckets. Raises RuntimeError after the first step of a static graph,
         whose buckets are settled by the second.
         """

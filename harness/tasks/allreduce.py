@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 
 BYTES_PER_COORDINATE = 12
-"""Of each worker, at least: its gradient, the sums and the mean, in float32."""
+"""Bytes that each worker takes, at least: its gradient, the sums and the mean, in float32."""
 
 
 def check(config: DictConfig) -> None:

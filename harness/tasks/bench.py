@@ -37,7 +37,7 @@ WORKERS = 8
 
 
 BYTES_PER_COORDINATE = 12
-"""Of an operation, at least: what it reads, what it writes and a message, in float32."""
+"""Bytes that an operation takes, at least: its input, its output and a message, in float32."""
 
 
 def check(config: DictConfig) -> None:

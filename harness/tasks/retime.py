@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from gradwire.harness.report.compare import Comparison
 
 LARGEST_GAP = 0.1
-"""Of a run's steps: where no step in so many has a trace, times would be those of another part of it."""
+"""Most of a run's steps in a row without a trace, as a share: times would be those of another part of it."""
 
 ONE = 1
 """Buckets in flight where messages match by their order, whatever was asked for: on NCCL."""
@@ -170,9 +170,9 @@ def _codec(source: Run) -> dict[str, Any]:
 
 
 def _keep_trace(source: Path, directory: Path, size: int) -> None:
-    """The same files in the retimed run, where the file system can do that: nobody changes a finished trace.
+    """Link, or else copy, the trace into the retimed run: nobody changes a finished trace.
 
-    Only a rank's own, and no links: those have been refused. What fails costs the retimed run its trace.
+    Takes the ranks' files alone; links have been refused. After a failure the retimed run has no trace.
     """
     try:
         (directory / FOLDER).mkdir(exist_ok=True)

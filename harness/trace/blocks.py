@@ -17,9 +17,9 @@ from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
 LEVEL = 3
-"""Of zlib: level 6 makes traces 5 % smaller and takes twice as long."""
+"""zlib's level: 6 makes traces 5 % smaller and takes twice as long."""
 BLOCK_BYTES = 2**20
-"""Lines are put into one block up to here, uncompressed."""
+"""Lines go into one block up to this size, uncompressed."""
 MOST_BYTES = 2**25
 MOST_EXPANSION = 100
 CHUNK_BYTES = 2**16
@@ -27,14 +27,14 @@ CHUNK_BYTES = 2**16
 
 
 class Block(NamedTuple):
-    """Whole lines, and as what they are on disk."""
+    """Whole lines, and the bytes they are stored as."""
 
     lines: list[bytes]
     stored: bytes
 
 
 class DamagedBlockError(ValueError):
-    """A block that is none; the text says what is wrong."""
+    """A block that cannot be read; the text says what is wrong."""
 
 
 def compressed(lines: Iterable[bytes]) -> bytes:

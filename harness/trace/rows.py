@@ -20,16 +20,16 @@ from gradwire.harness.reading.structured import parse_json
 from gradwire.harness.trace.step import Message, Operation, Part, Post, RankTrace, TaskTrace, Wait, Work
 
 TICKS = 100
-"""Per microsecond."""
+"""Ticks per microsecond."""
 MICROSECONDS = 1e6
 LONGEST_US = 1e13
-"""No step takes longer (115 days): what a file says beyond is damage."""
+"""No step takes longer (115 days): a larger value is damage."""
 LARGEST = 2**53
-"""Bytes, coordinates and numbers of things beyond are damage, too."""
+"""A larger number of bytes, coordinates or things is damage, too."""
 
 Program = Sequence[Any]
-"""Per operation: `["work", [[label, share], …]]`, `["post", phase, sends, receives]`, with a `true` at its
-end where what is sent are copies, or `["wait", number]`."""
+"""One entry per operation: `["work", [[label, share], …]]`, `["post", phase, sends, receives]`, which ends in
+`true` if it sends copies, or `["wait", number]`."""
 
 Row = Mapping[str, Any]
 

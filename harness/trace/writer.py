@@ -27,13 +27,13 @@ from gradwire.harness.trace.rows import Program, line_of, program_of, step_row
 from gradwire.harness.trace.step import RankTrace
 
 BATCH = 16
-"""Steps of an older file that are taken over at once."""
+"""Steps of an older file that are copied at once."""
 
 REPORT = 3
 """Numbers in a rank's report."""
 
 PROGRAM = re.compile(rb'\{"program":(\d{1,15}),')
-"""How the line of a program begins."""
+"""The beginning of the line of a program."""
 
 
 @dataclass
@@ -60,7 +60,7 @@ class TraceWriter:
         self._attempt(self._make_folder)
 
     def takes(self, step: int) -> bool:
-        """Whether a step is kept, as things stand."""
+        """Whether a step is kept, as far as is known now."""
         return not self._stopped and not self._error and (step + 1) % self._every == 0
 
     @collector_paused()
@@ -69,12 +69,12 @@ class TraceWriter:
         self._attempt(lambda: self._add(rank, traces))
 
     def report(self, rank: int) -> list[float]:
-        """How a rank stands: bytes on disk, every how many steps it keeps, the error that stopped it or 0."""
+        """A rank's bytes on disk, every how many steps it keeps, and the error that stopped it or 0."""
         kept = self._kept.get(rank)
         return [float(kept.num_bytes if kept else 0), float(self._sampled), float(self._error)]
 
     def agree(self, reports: Sequence[Sequence[float]]) -> str | None:
-        """Go on, thin out or stop as all ranks' reports have it; what a user should know of it, in a line."""
+        """Carry on, thin out or stop, as all reports demand; returns a line for the user, or None."""
         if self._stopped:
             return None
         for rank, (_, _, error) in enumerate(reports):
@@ -102,7 +102,7 @@ class TraceWriter:
         return f"measure.trace_mb={self._most_bytes / 1e6:g}"
 
     def _attempt(self, act: Callable[[], None]) -> None:
-        """What fails once is not tried again."""
+        """Act unless something has failed before."""
         if not self._error and not self._stopped:
             try:
                 act()

@@ -17,7 +17,7 @@ from gradwire.codecs.residuals import LATEST, MARGIN, LatestNorms, bounded, with
 SIZE = 4
 SMALL = layout_of({"matrix": (40, 50), "norm": (100,)})
 LARGE = layout_of({"matrix": (128, 130), "norm": (300,)})
-"""Of enough super-groups for DynamiQ to accept error feedback."""
+"""It has enough super-groups for DynamiQ to accept error feedback."""
 
 CASES: list[tuple[str, str, dict[str, Any], Layout]] = [
     *[(name, "ring", {}, SMALL) for name in ("bf16", "fp32", "mxfp8", "mxfp6", "mxfp4", "thc", "tfp")],

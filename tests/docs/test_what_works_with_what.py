@@ -29,7 +29,7 @@ OWN_CODECS = sorted(name for name, made in codec_classes().items() if made.__mod
 
 @cache
 def rows() -> tuple[tuple[str, tuple[str, ...], tuple[str, ...]], ...]:
-    """Of each row: its kind, the names it is about, and its answers for `local`, `virtual` and `attach`."""
+    """Each row's kind, the names it is about, and its answers for `local`, `virtual` and `attach`."""
     table = (ROOT / "README.md").read_text().partition("## What works with what")[2].partition("\n## ")[0]
     found = []
     for line in table.splitlines():

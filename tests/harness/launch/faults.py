@@ -252,7 +252,7 @@ def is_done(directory: Path) -> bool:
 
 
 def started_again(command: Command, rng: random.Random) -> list[Attempt]:
-    """The same command again and again, each start but the last hit by a signal, until the run is done."""
+    """Start a command again and again until its run is done; a signal hits each start but the last."""
     attempts: list[Attempt] = []
     while not is_done(command.directory):
         attempts.append(attempt(command, (*ON_RANKS, *ON_ALL), rng, 2.5, 1))
