@@ -4,7 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import os
 from collections.abc import Mapping
+from collections.abc import Set as AbstractSet
+from enum import Enum
+from functools import partial
+from numbers import Integral, Real
 from typing import Any
 
 import torch
@@ -20,7 +25,8 @@ def describe_codec(codec: Codec) -> dict[str, str]:
     """`codec`, its name, and `codec.<field>` for each of its fields.
 
     The name of a codec that is not registered comes with its class; the fields of one that is no dataclass
-    are its public attributes. Values are the same text wherever they are the same, tensors a digest.
+    are its public attributes. Values are the same text wherever they are the same, tensors a digest. Raises
+    ValueError for a value that no words tell apart from others of its type.
     """
     found: dict[str, Any] = {}
     inner: Any = codec
@@ -35,10 +41,21 @@ def describe_codec(codec: Codec) -> dict[str, str]:
     own = type(inner)
     registered = codec_classes().get(codec.name) is own
     name = codec.name if registered else f"{codec.name} ({own.__module__}.{own.__qualname__})"
-    return {"codec": name} | {f"codec.{key}": _word(value) for key, value in found.items() if key != "name"}
+    words = {}
+    for key, value in found.items():
+        if key != "name":
+            try:
+                words[f"codec.{key}"] = _word(value)
+            except TypeError as error:
+                raise ValueError(
+                    f"codec.{key} cannot be compared between the ranks: {error}; give the class a __repr__ "
+                    f"that tells its values, or call the attribute _{key} if it changes no result"
+                ) from None
+    return {"codec": name} | words
 
 
 def _word(value: Any) -> str:
+    """Raises TypeError where there are none."""
     if isinstance(value, Tensor):
         data = value.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy().tobytes()
         return f"{value.dtype}{list(value.shape)} {digest(data)}"
@@ -46,9 +63,36 @@ def _word(value: Any) -> str:
         return f"[{', '.join(map(_word, value))}]"
     if isinstance(value, Mapping):
         return "{" + ", ".join(f"{key}: {_word(each)}" for key, each in value.items()) + "}"
-    if value is None or isinstance(value, (bool, int, float, str, torch.dtype, torch.device)):
+    if isinstance(value, Enum):
+        return f"{type(value).__qualname__}.{value.name}"
+    if value is None or isinstance(value, (bool, str, torch.dtype, torch.device)):
         return str(value)
-    return called(value) if callable(value) else type(value).__qualname__
+    if isinstance(value, Integral):  # numpy's have words of their own
+        return str(int(value))
+    if isinstance(value, Real):
+        return str(float(value))
+    return _word_of_object(value)
+
+
+def _word_of_object(value: Any) -> str:
+    kind = type(value).__qualname__
+    if isinstance(value, AbstractSet):
+        return "{" + ", ".join(sorted(map(_word, value))) + "}"
+    if isinstance(value, os.PathLike):
+        return os.fsdecode(value)
+    if isinstance(value, torch.nn.Module):
+        return f"{kind} {digest(repr(value) + _word(value.state_dict()))}"
+    if isinstance(value, partial):
+        return f"{called(value.func)}{_word(value.args)}{_word(value.keywords)}"
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return kind + _word({field.name: getattr(value, field.name) for field in dataclasses.fields(value)})
+    if hasattr(value, "tobytes") and hasattr(value, "shape"):  # numpy's arrays, whose repr leaves out most
+        return f"{getattr(value, 'dtype', kind)}{list(value.shape)} {digest(value.tobytes())}"
+    if callable(value) and hasattr(value, "__qualname__"):
+        return called(value)
+    if type(value).__repr__ is object.__repr__ or " at 0x" in repr(value):
+        raise TypeError(f"{kind} has no words for its value")
+    return repr(value)
 
 
 def called(function: Any) -> str:

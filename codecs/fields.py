@@ -230,6 +230,19 @@ def refusal(key: str, shown: str, value: Any, rule: Rule, *, python: bool = Fals
     return f"{key}={shown}: choose {allowed}{hint}"
 
 
+def plain(value: Any) -> Any:
+    """A number, or each of a list's, as Python's own int or float: numpy's scalars are numbers, too."""
+    if isinstance(value, bool):
+        return value
+    if isinstance(value, Integral):
+        return int(value)
+    if isinstance(value, Real):
+        return float(value)
+    if isinstance(value, list):
+        return [plain(element) for element in value]
+    return tuple(map(plain, value)) if type(value) is tuple else value
+
+
 def check_range(settings: Any, field: str, low: float, high: float, hint: str, prefix: str = "codec") -> None:
     """Raise ValueError unless the field of `settings` lies in [low, high], which follow from other fields."""
     value = getattr(settings, field)

@@ -10,7 +10,7 @@ from gradwire.codecs.dynamiq import DynamiQ, DynamiQPlus, UniformQuantization
 from gradwire.codecs.exact import BF16, FP32
 from gradwire.codecs.exclude import Exclude, check_globs
 from gradwire.codecs.feedback import with_feedback
-from gradwire.codecs.fields import check_fields, check_names, did_you_mean, rules_of, shortened
+from gradwire.codecs.fields import check_fields, check_names, did_you_mean, plain, rules_of, shortened
 from gradwire.codecs.interface import Codec
 from gradwire.codecs.mxfp import MXFP
 from gradwire.codecs.native import Native
@@ -128,7 +128,7 @@ def make_codec(name: str, *, exclude: object = (), ef: bool = False, **fields: o
     check_fields(made, fields, "codec")
     globs = check_globs(exclude)
     check_fields(CommonOptions, {"exclude": list(globs), "ef": ef}, "codec")
-    codec: Codec = made(name=name, **fields)
+    codec: Codec = made(name=name, **{field: plain(value) for field, value in fields.items()})
     if ef:
         codec = with_feedback(codec)
     return Exclude(codec, globs) if globs else codec

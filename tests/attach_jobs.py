@@ -39,7 +39,7 @@ class Scaled(gradwire.StatelessCodec):
 
     name = "scaled"
 
-    def __init__(self, factor: float) -> None:
+    def __init__(self, factor: Any) -> None:
         self.factor, self._calls = factor, 0
 
     async def synchronize(self, x: Tensor, round: gradwire.Round, comm: gradwire.Collectives) -> Tensor:

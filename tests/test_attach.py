@@ -6,10 +6,12 @@ import os
 import re
 import subprocess
 import sys
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
 import attach_jobs as jobs
+import numpy as np
 import pytest
 from pool import Workers
 
@@ -71,6 +73,9 @@ ARGUMENTS: list[tuple[dict[str, Any], dict[str, Any], str]] = [
     ({}, {"codec": "bf16"}, "codec=bf16"),
     ({"codec": "mxfp8"}, {"codec": "thc"}, "codec=thc"),
     ({"bits": 4}, {"bits": 5}, "codec.bits=5"),
+    ({"bits": np.float32(4)}, {"bits": np.float32(5)}, "codec.bits=5.0"),
+    ({"codec": jobs.Scaled(np.float32(1.0))}, {"codec": jobs.Scaled(np.float32(2.0))}, "codec.factor=2.0"),
+    ({"codec": jobs.Scaled(Fraction(1, 2))}, {"codec": jobs.Scaled(object())}, "factor cannot be compared"),
     ({"widths": [2, 4, 8]}, {"widths": [2, 8]}, "codec.widths=[2, 8]"),
     ({"rounding": "independent"}, {}, "codec.rounding=correlated"),
     ({}, {"ef": True}, "codec.ef=True"),
@@ -98,7 +103,7 @@ def test_all_ranks_refuse_what_they_do_not_have_alike(size: int, odd: int, worke
         for (text, waited), (usual, other, part) in zip(found, ARGUMENTS, strict=True):
             assert text.startswith("ValueError: "), (usual, other, text)
             assert (part if rank != odd else part.removeprefix("refuses: ")) in text
-            if "refuses" in part:
+            if "refuses" in part or "cannot" in part:
                 assert rank == odd or f"attach(): rank {odd} refuses" in text
             elif size == 3:
                 assert f"rank {odd} has" in text

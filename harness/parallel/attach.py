@@ -83,12 +83,12 @@ def attach(
         device = next(model.parameters()).device
         made = schedule(dist.get_world_size(model.process_group))
         supports = check_runs(own, made, device, options)
+        description = describe(model, own, made, options)
     except Exception as error:
         if agreement is not None:
             agreement.refuse(str(error) or type(error).__name__)
         raise
     assert agreement is not None, "a model in DistributedDataParallel has a process group"
-    description = describe(model, own, made, options)
     agreement.agree(description)
     world = ProcessWorld(
         Fabric(schedule, pieces=options.pieces),

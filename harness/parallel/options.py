@@ -19,6 +19,7 @@ from gradwire.codecs.fields import (
     between,
     check_value,
     did_you_mean,
+    plain,
     rules_of,
 )
 from gradwire.codecs.interface import Codec, Layout
@@ -54,7 +55,7 @@ class AttachOptions:
 def make_options(**values: Any) -> AttachOptions:
     """The options with these values. Raises ValueError: name, value, what is allowed."""
     _check(AttachOptions, values)
-    return AttachOptions(**values)
+    return AttachOptions(**{name: plain(value) for name, value in values.items()})
 
 
 def _check(schema: type, values: Mapping[str, Any], prefix: str = "") -> None:
