@@ -90,9 +90,10 @@ def _word_of_object(value: Any) -> str:
         return f"{getattr(value, 'dtype', kind)}{list(value.shape)} {digest(value.tobytes())}"
     if callable(value) and hasattr(value, "__qualname__"):
         return called(value)
-    if type(value).__repr__ is object.__repr__ or " at 0x" in repr(value):
+    words = repr(value)
+    if " at 0x" in words:  # an address
         raise TypeError(f"{kind} has no words for its value")
-    return repr(value)
+    return words
 
 
 def called(function: Any) -> str:

@@ -226,6 +226,17 @@ def absent(rank: int, size: int) -> tuple[str, float]:
     return text, waited
 
 
+def refused_and_absent(rank: int, size: int) -> tuple[str, float]:
+    """What the first rank is told, after how many seconds, where the second refuses and the third is not
+    there."""
+    model = wrapped()
+    begin = time.monotonic()
+    text = "" if rank == size - 1 else said(gradwire.attach, model, bits=4 if rank == 0 else 99, timeout_s=60)
+    waited = time.monotonic() - begin
+    torch.distributed.barrier()
+    return text, waited
+
+
 def fail(rank: int, size: int, options: dict[str, Any], ddp: Mapping[str, Any]) -> tuple[str, str]:
     """What backward() raises, and the original error with its traceback."""
     model = wrapped(**ddp)

@@ -14,6 +14,7 @@ import torch
 import torch.distributed as dist
 from safetensors.torch import load, save
 from torch import Tensor, nn
+from torch.distributed.distributed_c10d import _get_default_store
 from torch.nn.parallel import DistributedDataParallel
 
 import gradwire
@@ -26,11 +27,12 @@ Saved = tuple[bytes, bytes]
 
 
 class Usage(NamedTuple):
-    """Objects that Python's collector knows, resident bytes, open descriptors."""
+    """Objects that Python's collector knows, resident bytes, open descriptors, keys in the group's store."""
 
     objects: int
     memory: int
     descriptors: int
+    keys: int
 
 
 def undisturbed(
@@ -184,10 +186,15 @@ def tidy(rank: int, size: int, steps: int, parts: int) -> list[Usage]:
     with gradwire.attach(model, "mxfp8", ef=True) as synchronizer:
         for part in range(parts):
             jobs.run_steps(model, range(part * steps // parts, (part + 1) * steps // parts), rank)
+            for _ in range(10):
+                synchronizer.measure_vnmse()
+            dist.barrier()
+            keys = _get_default_store().num_keys()
+            dist.barrier()
             gc.collect()
             pages = int(Path("/proc/self/statm").read_text().split()[1])
             objects, descriptors = len(gc.get_objects()), len(os.listdir("/proc/self/fd"))
-            found.append(Usage(objects, pages * resource.getpagesize(), descriptors))
+            found.append(Usage(objects, pages * resource.getpagesize(), descriptors, keys))
         assert synchronizer.step == steps
     return found
 

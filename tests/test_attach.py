@@ -130,6 +130,12 @@ def test_ranks_that_do_not_attach_are_named(workers: Workers) -> None:
     assert after < 20
 
 
+def test_a_refusal_is_told_at_once_though_a_rank_is_absent(workers: Workers) -> None:
+    (text, waited), *_ = workers(3)(jobs.refused_and_absent)
+    assert text.startswith("ValueError: attach(): rank 1 refuses: codec.bits=99")
+    assert waited < 30
+
+
 @pytest.mark.parametrize("ddp", [{}, {"static_graph": True}])
 def test_an_error_in_a_codec_surfaces_in_backward(ddp: dict[str, Any], workers: Workers) -> None:
     """On its rank as it was raised; the other rank waits no longer than it must, and learns why."""

@@ -120,6 +120,7 @@ def test_nothing_grows_with_steps(workers: Workers) -> None:
     for settled, ended in workers(2)(jobs.tidy, 200, 2):
         assert ended.objects - settled.objects < 100
         assert ended.descriptors <= settled.descriptors
+        assert ended.keys <= settled.keys
 
 
 def test_models_are_freed_with_their_connections(workers: Workers) -> None:

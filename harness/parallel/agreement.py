@@ -11,7 +11,7 @@ import json
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from datetime import timedelta
+from dataclasses import dataclass, field
 from itertools import count
 from weakref import WeakKeyDictionary
 
@@ -26,13 +26,27 @@ Statement = Mapping[str, str]
 REFUSED, MISSING, FAILED = "refused", "missing", "failed"
 SAID, READ = "said", "read"
 
-SLICE_S = 1.0
-"""Seconds of waiting after which Python may look for signals."""
+ENDED_BY = {SAID: REFUSED, READ: MISSING}
+"""What one rank tells the others to end a phase for all of them."""
+
+POLL_S, LONGEST_POLL_S = 0.005, 0.2
+"""Seconds between the first two looks into the store, and between later ones, of which each is 1.5 times as
+long as the one before. Python looks for signals in between."""
 
 MOST_NAMED = 3
 """Differences that a message lists; it says how many more there are."""
 
-_numbers: WeakKeyDictionary[dist.ProcessGroup, Iterator[int]] = WeakKeyDictionary()
+
+@dataclass
+class _OfGroup:
+    """What the agreements of one process group share."""
+
+    numbers: Iterator[int] = field(default_factory=count)
+    written: list[tuple[PrefixStore, str]] = field(default_factory=list)
+    """This rank's keys that are in the store still."""
+
+
+_groups: WeakKeyDictionary[dist.ProcessGroup, _OfGroup] = WeakKeyDictionary()
 
 
 class Agreement:
@@ -41,27 +55,27 @@ class Agreement:
 
     def __init__(self, group: dist.ProcessGroup, timeout_s: float, what: str) -> None:
         self.rank, self.size = dist.get_rank(group), dist.get_world_size(group)
-        number = next(_numbers.setdefault(group, count()))
-        self._store = PrefixStore(f"gradwire/{group.group_name}/{number}", _get_default_store())
+        self._shared = _groups.setdefault(group, _OfGroup())
+        prefix = f"gradwire/{group.group_name}/{next(self._shared.numbers)}"
+        self._store = PrefixStore(prefix, _get_default_store())
         self._timeout_s, self._what, self._calls = timeout_s, what, count()
 
     def refuse(self, reason: str) -> None:
         """Tell the others that this rank does not take part, instead of `agree`."""
-        with contextlib.suppress(RuntimeError):  # a store that is gone: they will notice
-            self._put(next(self._calls), SAID, {REFUSED: reason})
+        call = next(self._calls)
+        with contextlib.suppress(ConnectionError):  # a store that is gone: they will notice
+            self._put(f"{call}/{REFUSED}", {"rank": str(self.rank), "reason": reason})
 
     def agree(self, own: Statement, what: str | None = None) -> None:
         """Returns once all ranks have called this with the same statement.
 
-        Raises ValueError on every rank where they differ or one has refused, TimeoutError naming the
-        ranks that did not call it in time.
+        Raises ValueError on every rank where they differ, and at once where one has refused; TimeoutError
+        naming the ranks that did not call it in time; ConnectionError where the store cannot be reached.
         """
         what, call = what or self._what, next(self._calls)
         deadline = time.monotonic() + self._timeout_s
         statements = self._exchange(call, SAID, own, deadline, what)
-        refusals = {rank: each[REFUSED] for rank, each in enumerate(statements) if REFUSED in each}
-        for rank, reason in refusals.items():
-            raise ValueError(f"{what}: rank {rank} refuses: {reason}")
+        self._forget_before(call)
         difference = differences(statements)
         if difference is not None:
             raise ValueError(f"{what}: ranks disagree: {difference}; give all ranks the same")
@@ -84,39 +98,76 @@ class Agreement:
     def _others(self) -> list[int]:
         return [rank for rank in range(self.size) if rank != self.rank]
 
-    def _put(self, call: int, phase: str, statement: Statement) -> None:
-        self._store.set(f"{call}/{phase}/{self.rank}", json.dumps(dict(statement)))
+    def _put(self, key: str, statement: Statement) -> None:
+        with _reached():
+            self._store.set(key, json.dumps(dict(statement)))
+        self._shared.written.append((self._store, key))
+
+    def _get(self, key: str) -> Statement:
+        with _reached():
+            found: Statement = json.loads(self._store.get(key))
+        return found
+
+    def _has(self, *keys: str) -> bool:
+        with _reached():
+            return bool(self._store.check(list(keys)))
+
+    def _forget_before(self, call: int) -> None:
+        """Take this rank's keys of earlier calls out of the store, now that all ranks have made this one:
+        they have read what they wanted of those."""
+        kept = []
+        for store, key in self._shared.written:
+            if store is self._store and key.startswith(f"{call}/"):
+                kept.append((store, key))
+                continue
+            with contextlib.suppress(RuntimeError):  # not all stores can
+                store.delete_key(key)
+        self._shared.written = kept
 
     def _exchange(self, call: int, phase: str, own: Statement, deadline: float, what: str) -> list[Statement]:
         """Every rank's statement in this phase of a call, in rank order."""
-        self._put(call, phase, own)
-        found = {self.rank: own}
-        for rank in self._others():
-            statement = self._await(f"{call}/{phase}/{rank}", deadline)
-            if statement is not None:
-                found[rank] = statement
-        missing = [rank for rank in self._others() if rank not in found]
-        if missing:
-            self._put(call, READ, {MISSING: _named(missing)})
-            raise TimeoutError(
-                f"{what}: {_named(missing)} of {self.size} did not call it within {self._timeout_s:g} s; "
-                "call it on every rank, in the same order"
-            )
-        for rank, statement in found.items():
-            if MISSING in statement:
-                raise TimeoutError(f"{what}: rank {rank} has given up waiting for {statement[MISSING]}")
+        self._put(f"{call}/{phase}/{self.rank}", own)
+        ended = f"{call}/{ENDED_BY[phase]}"
+        keys = {rank: f"{call}/{phase}/{rank}" for rank in self._others()}
+        pause = POLL_S
+        while True:
+            if self._has(ended):
+                raise _end_told(phase, self._get(ended), what)
+            if not keys or self._has(*keys.values()):
+                break
+            remaining = deadline - time.monotonic()
+            if remaining <= 0:
+                self._give_up(call, [rank for rank, key in keys.items() if not self._has(key)], what)
+            time.sleep(min(pause, max(remaining, 0.0)))
+            pause = min(1.5 * pause, LONGEST_POLL_S)
+        found = {rank: self._get(key) for rank, key in keys.items()} | {self.rank: own}
         return [found[rank] for rank in range(self.size)]
 
-    def _await(self, key: str, deadline: float) -> Statement | None:
-        while True:
-            remaining = max(deadline - time.monotonic(), 0.0)
-            try:
-                self._store.wait([key], timedelta(seconds=max(min(remaining, SLICE_S), 0.001)))
-                statement: Statement = json.loads(self._store.get(key))
-                return statement
-            except RuntimeError:  # torch's DistStoreError: not there yet, or the store is gone
-                if not remaining:
-                    return None
+    def _give_up(self, call: int, missing: Sequence[int], what: str) -> None:
+        if not missing:  # the last one has just come
+            return
+        self._put(f"{call}/{MISSING}", {"rank": str(self.rank), "missing": _named(missing)})
+        raise TimeoutError(
+            f"{what}: {_named(missing)} of {self.size} did not call it within {self._timeout_s:g} s; "
+            "call it on every rank, in the same order"
+        )
+
+
+@contextlib.contextmanager
+def _reached() -> Iterator[None]:
+    try:
+        yield
+    except RuntimeError as error:  # torch's DistStoreError, DistNetworkError
+        words = (str(error).splitlines() or ["no reason given"])[0]
+        raise ConnectionError(
+            f"the process group's store, through which ranks agree, cannot be reached: {words}; is rank 0 up?"
+        ) from error
+
+
+def _end_told(phase: str, told: Statement, what: str) -> Exception:
+    if phase == SAID:
+        return ValueError(f"{what}: rank {told['rank']} refuses: {told['reason']}")
+    return TimeoutError(f"{what}: rank {told['rank']} has given up waiting for {told['missing']}")
 
 
 def differences(statements: Sequence[Statement]) -> str | None:
