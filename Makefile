@@ -17,7 +17,7 @@ PACKAGES := $(VENV)/.packages
 BUILT := $(VENV)/.built-$(GRADWIRE_CUDA)
 INSTALLED := $(VENV)/.installed-$(GRADWIRE_CUDA)
 SOURCES := pyproject.toml CMakeLists.txt $(shell find csrc -type f)
-EDITABLE := build/editable
+EDITABLE := build/editable-$(GRADWIRE_CUDA)
 
 .PHONY: install demo test gate sanitize wheel faults growth gpu lint types clean
 

@@ -29,6 +29,9 @@ MOST_SAID = 200
 class UnusableFileError(ValueError):
     """A file that cannot be used. The text is one line: its path, what is wrong with it, what to do."""
 
+    final = False
+    """Another attempt at the run may find the file whole, or do without it."""
+
     def __init__(self, path: str | Path, problem: str, remedy: str) -> None:
         self.path, self.problem, self.remedy = Path(path), printable(problem), remedy
         super().__init__(f"{printable(str(path), 4096)}: {self.problem}; {remedy}")

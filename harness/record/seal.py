@@ -10,8 +10,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from gradwire.harness.reading.files import MissingFileError, UnusableFileError, file_digest
-from gradwire.harness.reading.structured import read_json
+from gradwire.harness.reading.files import MissingFileError, UnusableFileError, file_digest, read_bytes
+from gradwire.harness.reading.structured import parse_json
 from gradwire.harness.record.directory import DONE
 from gradwire.harness.record.files import write_atomically
 
@@ -38,9 +38,10 @@ def mark_done(directory: Path) -> None:
 def check_done(directory: Path) -> None:
     """Raise UnusableFileError unless the files of a record that is done hold what they did then."""
     path = directory / DONE
-    if not path.stat().st_size and not path.is_symlink():
+    content = read_bytes(path, remedy=REMEDY, inside=directory)
+    if not content:
         return
-    digests = read_json(path, remedy=REMEDY, inside=directory).get("sha256")
+    digests = parse_json(content, path, remedy=REMEDY).get("sha256")
     if not isinstance(digests, dict):
         raise UnusableFileError(path, "has no digests of the record's files", REMEDY)
     for name, digest in digests.items():

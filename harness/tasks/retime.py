@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from omegaconf import DictConfig, OmegaConf
 
 from gradwire.harness.checkpoint.resume import check_directory, is_finished
-from gradwire.harness.config.identity import FILES
+from gradwire.harness.config.identity import FILES, run_id
 from gradwire.harness.config.network_checks import check_codec_times, resolve_nodes
 from gradwire.harness.reading.files import file_digest
 from gradwire.harness.record.files import write_atomically
@@ -211,9 +211,10 @@ def _summary(
     from gradwire.harness.topology.registry import make_schedule
     from gradwire.harness.trainer.summarize import summarize
 
-    before = source.done
+    before, settings = source.done, _without_places(config)
     return summarize(
-        _without_places(config),
+        settings,
+        config_hash=run_id(settings),
         steps=steps,
         evaluations=evaluations,
         clock="simulated",

@@ -15,6 +15,7 @@ from gradwire.harness.checkpoint.write import seal, write_files
 from gradwire.harness.config.identity import run_id
 from gradwire.harness.measure.clock import TrainingClock
 from gradwire.harness.parallel.buckets import layout_hash
+from gradwire.harness.record.attempts import Attempts
 from gradwire.harness.record.writer import RunWriter
 from gradwire.harness.trainer.build import Parts
 from gradwire.harness.transport.channel import PHASES
@@ -32,7 +33,10 @@ class Checkpointer:
         clock: TrainingClock,
         writer: RunWriter | None,
     ) -> None:
-        self._config, self._keep = config, int(config.train.keep_checkpoints)
+        self._keep = int(config.train.keep_checkpoints)
+        owner = Attempts.read(directory)
+        self.run = run_id(config) if owner is None else owner.config_hash
+        """Whose checkpoints these are: the id the run began with. Files that it depends on may change."""
         self._directory, self._clock, self._writer = directory, clock, writer
         self._world, self._parallelism = parts.world, parts.parallelism
         description = json.dumps(parts.data.description, sort_keys=True)
@@ -58,7 +62,7 @@ class Checkpointer:
             train_time_s=[seconds for seconds, _ in gathered],
             wall_time_s=wall_time_s,
             bytes_by_phase=sent,
-            run_id=run_id(self._config),
+            run_id=self.run,
             rows=rows,
         )
         seal(

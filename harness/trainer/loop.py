@@ -112,10 +112,10 @@ class Trainer:
         return first
 
     def _traces(self) -> TraceWriter:
-        measure, owner = self._config.measure, Attempts.read(self._directory)
+        measure = self._config.measure
         return TraceWriter(
             self._directory,
-            run="" if owner is None else owner.config_hash,
+            run=self._checkpoints.run,
             every=measure.trace_every,
             most_bytes=1e6 * measure.trace_mb,
         )
@@ -284,6 +284,7 @@ class Trainer:
         layouts = self._parallelism.layout()
         summary = summarize(
             self._config,
+            config_hash=self._checkpoints.run,
             steps=self._writer.steps(),
             evaluations=self._writer.evaluations(),
             clock=self._clock.kind,

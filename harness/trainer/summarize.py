@@ -7,7 +7,6 @@ from typing import Any, Literal
 
 from omegaconf import DictConfig
 
-from gradwire.harness.config.identity import run_id
 from gradwire.harness.measure.accuracy import Evaluation, metric_mode, time_to_accuracy
 from gradwire.harness.measure.links import link_rate
 from gradwire.harness.measure.overlap import OF_GROUP, row_of, utilization
@@ -22,6 +21,7 @@ METRIC = "perplexity"
 def summarize(
     config: DictConfig,
     *,
+    config_hash: str,
     steps: Sequence[Mapping[str, Any]],
     evaluations: Sequence[Mapping[str, Any]],
     clock: Literal["wall", "simulated"],
@@ -62,7 +62,7 @@ def summarize(
         steps=len(steps),
         workers=size,
         kernel_backend=config.kernels.name,
-        config_hash=run_id(config),
+        config_hash=config_hash,
         **provenance(config),
         num_coordinates=num_coordinates,
         layout_hash=layout_hash,
