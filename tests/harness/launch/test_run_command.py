@@ -91,7 +91,7 @@ def refusals(folder: Path) -> list[tuple[tuple[str, ...], dict[str, str], list[s
     return [
         (("codec.bits=1", "size=tiny"), {}, ["bits=1"]),
         ((*TINY, "model.weights=pretrained", f"model.path={folder}/none"), {}, ["model.weights=random"]),
-        ((*TINY, "size=paper"), {}, ["size=tiny", "dataset.path="]),
+        ((*TINY[1:], "size=paper"), {}, ["size=tiny", "dataset.path="]),
         (("size=tiny", f"dataset.path={folder}/short.txt"), {}, ["short.txt"]),
         (("size=tiny", f"dataset.path={folder}/broken.jsonl"), {}, ["broken.jsonl"]),
         (("--multirun", "size=tiny", "codec=bf16,fp32"), {"RANK": "0", "WORLD_SIZE": "2"}, ["python run.py"]),

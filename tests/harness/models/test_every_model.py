@@ -52,7 +52,13 @@ def settings_of(config: DictConfig) -> tuple[ModelConfig, dict]:
 
 def shape_of(config: ModelConfig) -> ModelConfig:
     """The model without what its shape does not depend on."""
-    unshaped = {"name": "", "weights": "random", "tokenizer": None, "paper_dataset": "", "pretrained": ""}
+    unshaped = {
+        "name": "shape",
+        "weights": "random",
+        "tokenizer": None,
+        "paper_dataset": "",
+        "pretrained": "",
+    }
     return replace(config, **unshaped, recipe=RecipeConfig(sequence_length=config.recipe.sequence_length))
 
 
