@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import json
 import os
 import resource
 import weakref
@@ -101,16 +102,22 @@ def wrong_states(rank: int, size: int) -> list[str]:
         box: list[Any] = [None] * size
         dist.all_gather_object(box, state)
         found = [jobs.said(synchronizer.load_state_dict, given) for given in _wrong(state, box, rank)]
+        found.append(jobs.said(synchronizer.load_state_dict, _missing if rank else lambda: state))
         jobs.run_steps(model, range(3, 4), rank)
         assert synchronizer.step == 4
+    frozen = jobs.Net()
+    frozen.first.requires_grad_(False)
     others: list[tuple[DistributedDataParallel, dict[str, Any]]] = [
         (jobs.wrapped(), {}),
         (jobs.wrapped(bucket_cap_mb=25), {"ef": True}),
         (jobs.wrapped(nn.Linear(40, 1)), {"ef": True}),
+        (jobs.wrapped(frozen), {"ef": True}),
     ]
     for other_model, options in others:
         with gradwire.attach(other_model, "onebit", timeout_s=20, **options) as other:
             found.append(jobs.said(other.load_state_dict, state))
+            found.append(jobs.said(other.load_state_dict, state, strict=False))
+            jobs.run_steps(other_model, range(1), rank)
     with gradwire.attach(others[0][0], "onebit", ef=True, seed=4) as other:
         other.load_state_dict(state, strict=False)
         assert other.step == 3
@@ -118,11 +125,23 @@ def wrong_states(rank: int, size: int) -> list[str]:
     return found
 
 
+def _missing() -> dict[str, Tensor]:
+    raise FileNotFoundError("no such file: saved")
+
+
 def _wrong(state: dict[str, Tensor], box: list[Any], rank: int) -> list[dict[str, Tensor]]:
     later = state | {"step": state["step"] + rank}
     odd = {key: value for key, value in state.items() if key != "step"} if rank else state
     damaged = state | {"about": state["about"][:-7]}
-    return [box[0], later, odd, damaged, state | {"codec/nonsense": torch.zeros(2)}]
+    about = json.loads(bytes(state["about"].tolist()))
+    if rank:
+        about["settings"] = []
+    text = torch.frombuffer(bytearray(json.dumps(about).encode()), dtype=torch.uint8)
+    odd_settings = state | {"about": text}
+    short = state | {"codec/residual/first.bias": torch.zeros(63)}
+    norms = state | {key: torch.zeros(4) for key in state if key.startswith("codec/norms/")}
+    nonsense = state | {"codec/nonsense": torch.zeros(2)}
+    return [box[0], later, odd, damaged, nonsense, odd_settings, short, norms]
 
 
 def detached(rank: int, size: int, ddp: dict[str, Any]) -> tuple[bool, bool, bool, str]:

@@ -74,18 +74,30 @@ def test_a_state_is_taken_up_where_training_has_gone_on(workers: Workers) -> Non
 
 
 def test_wrong_states_are_refused_on_all_ranks(workers: Workers) -> None:
-    for rank, found in enumerate(workers(2)(jobs.wrong_states)):
-        other_rank, later, odd, damaged, nonsense, feedback, cap, model, detached = found
+    for rank, said in enumerate(workers(2)(jobs.wrong_states)):
+        found = said
+        other_rank, later, odd, damaged, nonsense, *found = found
         assert ("rank 1 was given the state of rank 0" if rank else "load_state_dict(): rank 1") in other_rank
         assert "rank 0 has step=3, rank 1 has step=4" in later
         assert "no state of a synchronizer, it has no step" in odd
         assert "damaged" in damaged
         assert "nonsense" in nonsense
+        settings, short, norms, missing, feedback, no_state, cap, buckets, model, names, *found = found
+        assert "damaged" in settings
+        assert "residual/first.bias is torch.float32[63], this model's is torch.float32[64]" in short
+        assert "this model's is torch.float32[5]" in norms
+        assert "no such file: saved" in missing
         assert "was saved with codec.ef=True, this is codec.ef=None" in feedback
+        assert "OneBit has no state" in no_state
         assert "wrap the model with the bucket_cap_mb it was saved with" in cap
-        assert "only one of them trains bias, first.bias, first.weight" in model
+        assert "wrap the model with the bucket_cap_mb it was saved with" in buckets
+        assert "another model's: it was saved with model=6 parameters of" in model
+        assert "another model's: it has" in names
+        frozen, frozen_loosely, detached = found
+        assert "only one of them trains first.bias, first.weight" in frozen
+        assert frozen == frozen_loosely
         assert "RuntimeError: the synchronizer has been detached" in detached
-        for text in found[:-1]:
+        for text in said[:-1]:
             assert text.startswith("ValueError: ")
 
 

@@ -103,6 +103,9 @@ class AutomaticScaling:
         """Go on from `state`, as if nothing had happened since."""
         if set(state) != {_MU, _COUNTS}:
             raise ValueError(f"the state of an MXFP codec has {_MU} and {_COUNTS}, got {sorted(state)}")
+        if any(tuple(value.shape) != (2,) for value in state.values()):
+            shapes = {key: list(value.shape) for key, value in state.items()}
+            raise ValueError(f"the state of an MXFP codec has two elements each, got {shapes}")
         mu, self._counted_mu = state[_MU].tolist()
         self._mu = mu or None
         self._previous = state[_COUNTS].to("cpu", torch.int64, copy=True)

@@ -28,6 +28,7 @@ from gradwire.codecs.registry import codec_classes, make_codec
 from gradwire.harness.config.errors import ConfigError
 from gradwire.harness.config.fields import check_arguments, shown
 from gradwire.harness.config.schemas import ClusterConfig, OverlapConfig
+from gradwire.harness.parallel.buckets import plain_name
 from gradwire.harness.topology.check import check_schedule
 from gradwire.harness.topology.registry import TOPOLOGIES, make_schedule
 from gradwire.harness.topology.schedule import Schedule
@@ -198,7 +199,8 @@ def describe(
 
 def _describe_model(model: DistributedDataParallel) -> dict[str, str]:
     parameters = [
-        (name, tuple(each.shape), str(each.dtype)) for name, each in model.module.named_parameters()
+        (plain_name(name), tuple(each.shape), str(each.dtype))
+        for name, each in model.module.named_parameters()
     ]
     return {
         "model": f"{len(parameters)} parameters of {digest(repr(parameters))}",

@@ -11,12 +11,21 @@ import torch
 from torch import Tensor
 
 from gradwire.codecs.describe import digest
+from gradwire.codecs.feedback import PREFIX as RESIDUAL
+from gradwire.codecs.powersgd.memory import ERROR
+from gradwire.codecs.residuals import LATEST
+from gradwire.codecs.residuals import PREFIX as NORMS
 from gradwire.harness.parallel.agreement import Statement
 from gradwire.harness.parallel.reducer import Buckets
 
 VERSION = 1
 
 _STEP, _ABOUT, _CODEC = "step", "about", "codec/"
+
+_CAP = "DistributedDataParallel's bucket_bytes_cap"
+
+_LIKE_A_GRADIENT = (RESIDUAL, ERROR)
+"""Of the keys of a codec's tensors that have an element for each of a parameter's coordinates."""
 
 RESULTS = ("codec", "topology", "schedule", "seed", "pieces", "world size")
 """The settings, beside the codec's own, that change what is synchronized."""
@@ -63,6 +72,9 @@ class SavedState:
             raise ValueError(f"rank {rank} was given the state of rank {about['rank']}; each has its own")
         if strict:
             _compare(about["settings"], description)
+        damaged = [key for key in state if not isinstance(state[key], Tensor)]
+        if damaged:
+            raise ValueError(f"the state is damaged: its {damaged[0]} is no tensor")
         return cls(
             int(state[_STEP]),
             description,
@@ -70,6 +82,22 @@ class SavedState:
             _buckets(about["last"]),
             {key.removeprefix(_CODEC): value for key, value in state.items() if key.startswith(_CODEC)},
         )
+
+    def check_shapes(self, parameters: Mapping[str, Tensor]) -> None:
+        """Raises ValueError unless what the codec remembers by parameter fits these, keyed by name."""
+        for key, value in self.codec.items():
+            kind, slash, name = key.partition("/")
+            kind += slash
+            if kind not in (*_LIKE_A_GRADIENT, NORMS):
+                continue  # the codec's own to check
+            if name not in parameters:
+                raise ValueError(f"the state is another model's: it has {key}, the model has no {name}")
+            numel = LATEST if kind == NORMS else parameters[name].numel()
+            if tuple(value.shape) != (numel,) or not value.is_floating_point():
+                raise ValueError(
+                    f"the state is another model's: its {key} is {value.dtype}{list(value.shape)}, this "
+                    f"model's is torch.float32[{numel}]"
+                )
 
     def common(self) -> dict[str, str]:
         """What the states of all ranks have alike."""
@@ -83,6 +111,8 @@ def _about(state: Mapping[str, Tensor]) -> dict[str, Any]:
     try:
         about = json.loads(bytes(state[_ABOUT].tolist()))
         version = about["version"]
+        if version == VERSION:
+            _check_form(about)
     except (ValueError, TypeError, KeyError, RecursionError):
         raise ValueError("the state is damaged: what it says about itself cannot be read") from None
     if version != VERSION:
@@ -91,11 +121,31 @@ def _about(state: Mapping[str, Tensor]) -> dict[str, Any]:
     return found
 
 
+def _check_form(about: Mapping[str, Any]) -> None:
+    settings = about["settings"]
+    if not isinstance(settings, dict) or not {"model", _CAP} <= settings.keys():
+        raise TypeError("settings are names and words")
+    for listed in (about["upcoming"], about["last"]):
+        if listed is not None and not all(isinstance(names, list) and names for names in listed):
+            raise TypeError("buckets are lists of names")
+    int(about["rank"])
+
+
 def _buckets(listed: Any) -> Buckets | None:
     return None if listed is None else tuple(tuple(map(str, names)) for names in listed)
 
 
 def _compare(saved: Statement, own: Statement) -> None:
+    if saved["model"] != own["model"]:
+        raise ValueError(
+            f"the state is another model's: it was saved with model={saved['model']}, this is "
+            f"model={own['model']}; load each state into the model it was saved from"
+        )
+    if saved[_CAP] != own[_CAP]:
+        raise ValueError(
+            f"the state was saved with bucket_bytes_cap={saved[_CAP]}, this is {own[_CAP]}; wrap the model "
+            "with the bucket_cap_mb it was saved with"
+        )
     keys = dict.fromkeys([*own, *saved])
     for key in keys:
         if (key in RESULTS or key.startswith("codec.")) and saved.get(key) != own.get(key):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from types import TracebackType
 
 import torch
@@ -125,40 +125,57 @@ class Synchronizer:
         own = self.codec.state_dict()
         return SavedState(self.step, self._description, upcoming, last, own).pack(self.world.rank)
 
-    def load_state_dict(self, state: Mapping[str, Tensor], *, strict: bool = True) -> None:
+    def load_state_dict(
+        self, state: Mapping[str, Tensor] | Callable[[], Mapping[str, Tensor]], *, strict: bool = True
+    ) -> None:
         """Go on from what `state_dict` gave on this rank, here or in another process.
 
         To be called on all ranks, after `attach` and before the next backward pass; the model's and the
         optimizer's own states are loaded by the script. DDP's buckets become those of the saved run at once,
         no warm-up is needed. With `strict` the settings that change results have to be those it was saved
-        with.
+        with. `state` may be a function that reads it: the other ranks are told if that fails.
 
         Raises ValueError on every rank, naming the rank and the difference, for another model's, rank's or
-        codec's state, and nothing has changed; TimeoutError naming ranks that do not call it.
+        codec's state, and one that cannot be read, and nothing has changed; TimeoutError naming ranks that do
+        not call it.
         """
         model = self._attached_model()
         before = {key: value.clone() for key, value in self.codec.state_dict().items()}
         try:
-            saved = SavedState.unpack(state, self.world.rank, self._description, strict)
-            self.codec.load_state_dict(saved.codec)
-        except (ValueError, KeyError, RuntimeError) as error:
-            self.codec.load_state_dict(before)
-            self._agreement.refuse(str(error))
-            raise ValueError(f"load_state_dict(): {error}") from error
+            given = state() if callable(state) else state
+            saved = SavedState.unpack(given, self.world.rank, self._description, strict)
+            saved.check_shapes(parameter_names(model.module))
+            self._load_codec(saved.codec, before)
+        except Exception as error:  # whatever it is: the others wait to be told
+            words = str(error) if isinstance(error, ValueError) else f"{type(error).__name__}: {error}"
+            self._agreement.refuse(words)
+            raise ValueError(f"load_state_dict(): {words}") from error
         try:
             self._agreement.agree(saved.common(), "load_state_dict()")
             self._take_buckets(model, saved)
-        except (ValueError, TimeoutError):
+        except BaseException:
             self.codec.load_state_dict(before)
             raise
         self._hook.restart(saved.step)
 
+    def _load_codec(self, state: Mapping[str, Tensor], before: Mapping[str, Tensor]) -> None:
+        try:
+            self.codec.load_state_dict(state)
+        except BaseException:
+            self.codec.load_state_dict(before)
+            raise
+
     def _take_buckets(self, model: DistributedDataParallel, saved: SavedState) -> None:
+        last = self._last_buckets()
         try:
             if saved.upcoming is None:
                 reducer.renew(model)
             else:
                 reducer.renew_settled(model, saved.upcoming)
+        except BaseException:  # its buckets are neither the saved ones nor those before: begin anew
+            reducer.renew(model)
+            self._upcoming, self._last = None, last
+            raise
         finally:
             if not model._comm_hooks:  # the reducer is a new one
                 self._hook.layouts = []
