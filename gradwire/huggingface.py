@@ -8,6 +8,7 @@ trainer.train()
 from __future__ import annotations
 
 import os
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,8 @@ class SynchronizationCallback(TrainerCallback):
 
     Takes the arguments of `gradwire.attach` after the trainer. A run that is resumed goes on from the state
     in the checkpoint, which is looked for in `resume_from`, in `args.resume_from_checkpoint` and in
-    `args.output_dir`; ValueError where there is none, unless `start_fresh`.
+    `args.output_dir`; ValueError on every rank where one has none, unless `start_fresh`. A step that the
+    optimizer skips, as fp16's gradient scaler makes it do, leaves what the codec remembers as it was.
     """
 
     def __init__(
@@ -48,7 +50,17 @@ class SynchronizationCallback(TrainerCallback):
         wrapped: Any = self._trainer.model_wrapped  # DDP's, or refused
         self.synchronizer = attach(wrapped, **self._options)
         if state.global_step and not self._start_fresh:
-            self.synchronizer.load_state_dict(self._read(args, state.global_step))
+            try:
+                self.synchronizer.load_state_dict(partial(self._read, args, state.global_step))
+            except BaseException:
+                self.synchronizer.detach()
+                raise
+
+    def on_step_end(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
+        if self.synchronizer is not None and self._trainer.accelerator.optimizer_step_was_skipped:
+            self.synchronizer.skip_step()
 
     def on_save(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
@@ -57,9 +69,9 @@ class SynchronizationCallback(TrainerCallback):
             return
         path = _checkpoint(args, state.global_step) / _file_name()
         path.parent.mkdir(parents=True, exist_ok=True)
-        partial = path.with_suffix(".partial")
-        save_file(self.synchronizer.state_dict(), partial)
-        os.replace(partial, path)
+        unfinished = path.with_suffix(".partial")
+        save_file(self.synchronizer.state_dict(), unfinished)
+        os.replace(unfinished, path)
 
     def on_train_end(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import tempfile
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import attach_jobs as jobs
@@ -89,3 +90,34 @@ def train_with_trainer(rank: int, size: int, folder: str, resume: bool) -> tuple
     assert callback.synchronizer is not None
     found = callback.synchronizer
     return jobs.weights(model), found.step, found.bytes_sent, found.attached
+
+
+def call_back(rank: int, size: int, folder: str) -> tuple[bool, bool, str, bool]:
+    """The callback as a trainer calls it whose gradient scaler skips a step and whose second rank has lost
+    its checkpoint: whether the skipped step changed what the codec remembers, whether one that counts did,
+    what training on says, and whether the model stays attached."""
+    from gradwire.huggingface import SynchronizationCallback
+
+    model, accelerator = jobs.wrapped(), SimpleNamespace(optimizer_step_was_skipped=False)
+    trainer: Any = SimpleNamespace(model_wrapped=model, accelerator=accelerator)
+    args: Any = SimpleNamespace(output_dir=folder, resume_from_checkpoint=None)
+    state: Any = SimpleNamespace(global_step=0)
+    control: Any = None
+    callback = SynchronizationCallback(trainer, codec="onebit", ef=True, timeout_s=60)
+    callback.on_train_begin(args, state, control)
+    found = callback.synchronizer
+    assert found is not None
+    residuals = []
+    for step, skipped in enumerate([False, True, False]):
+        jobs.run_steps(model, range(step, step + 1), rank)
+        accelerator.optimizer_step_was_skipped = skipped
+        callback.on_step_end(args, state, control)
+        residuals.append({key: value.tolist() for key, value in found.codec.state_dict().items()})
+    state.global_step = 3
+    callback.on_save(args, state, control)
+    callback.on_train_end(args, state, control)
+    if rank == 1:
+        (Path(folder) / "checkpoint-3" / "gradwire-rank1.safetensors").unlink()
+    said = jobs.said(callback.on_train_begin, args, state, control)
+    assert callback.synchronizer is not None
+    return residuals[0] != residuals[1], residuals[1] != residuals[2], said, callback.synchronizer.attached

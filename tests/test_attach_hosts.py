@@ -39,3 +39,13 @@ def test_transformers_trainer_resumes_bit_for_bit(tmp_path: Path, workers: Worke
         assert steps == steps_again == 6
         assert 0 < sent_again < sent
         assert weights == again
+
+
+def test_the_callback_passes_on_skipped_steps_and_lost_files(tmp_path: Path, workers: Workers) -> None:
+    for rank, (skipped, counted, said, attached) in enumerate(workers(2)(jobs.call_back, str(tmp_path))):
+        assert not skipped
+        assert counted
+        assert said.startswith("ValueError: load_state_dict(): ")
+        assert rank or "rank 1 refuses: " in said
+        assert "has no gradwire-rank1.safetensors: give the callback resume_from=<checkpoint>" in said
+        assert not attached
