@@ -151,7 +151,7 @@ def test_a_preempted_torchrun_goes_on(here: Path, undisturbed: dict[str, Any]) -
     assert ended.returncode != 0
     assert "stopped by SIGTERM, saved in " in (directory / "FAILED").read_text()
     for already_finished in (0, 1):
-        run = started(here, *command)
+        run = started(here, *command, TORCH_DISABLE_SHARE_RDZV_TCP_STORE="1")  # as the documentation says
         if not already_finished:
             until(40, run, directory)
             os.kill(ranks_of_torchrun(run)[1], signal.SIGKILL)

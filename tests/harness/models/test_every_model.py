@@ -56,8 +56,8 @@ def shape_of(config: ModelConfig) -> ModelConfig:
         "name": "shape",
         "weights": "random",
         "tokenizer": None,
-        "paper_dataset": "",
-        "pretrained": "",
+        "paper_dataset": "any",
+        "pretrained": "any",
     }
     return replace(config, **unshaped, recipe=RecipeConfig(sequence_length=config.recipe.sequence_length))
 
