@@ -15,10 +15,12 @@ import torch
 import torch.distributed as dist
 from safetensors.torch import load, save
 from torch import Tensor, nn
-from torch.distributed.distributed_c10d import _get_default_store
+from torch._C._distributed_c10d import TCPStore
+from torch.distributed.distributed_c10d import PrefixStore, _get_default_store
 from torch.nn.parallel import DistributedDataParallel
 
 import gradwire
+from gradwire.harness.parallel.agreement import Agreement
 
 BEFORE, AFTER = 3, 3
 """Steps before the state is saved, and after it."""
@@ -239,3 +241,14 @@ def freed(rank: int, size: int) -> tuple[bool, int, int]:
             jobs.run_steps(other, range(1), rank)
     gc.collect()
     return gone, len(os.listdir("/proc/self/fd")) - before[0], threading.active_count() - before[1]
+
+
+def without_store(rank: int, size: int) -> str:
+    """What ranks are told whose store is no longer served."""
+    server = TCPStore("localhost", 0, is_master=True, wait_for_workers=False)
+    client = TCPStore("localhost", server.port, is_master=False)
+    assert dist.group.WORLD is not None
+    agreement = Agreement(dist.group.WORLD, 60, "attach()")
+    agreement._store = PrefixStore("gradwire", client)
+    del server
+    return jobs.said(agreement.agree, {})

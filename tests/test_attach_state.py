@@ -6,10 +6,12 @@ from typing import Any
 
 import attach_state_jobs as jobs
 import pytest
+import torch
 from pool import Workers
 
 from gradwire.codecs.interface import Layout
 from gradwire.codecs.registry import codec_classes, make_codec
+from gradwire.harness.parallel.saved import SavedState
 
 OPTIONS: dict[str, dict[str, Any]] = {
     "topk": {"fraction": 0.1},
@@ -140,3 +142,19 @@ def test_models_are_freed_with_their_connections(workers: Workers) -> None:
         assert gone
         assert descriptors <= 0
         assert threads == 0
+
+
+def test_a_store_that_is_gone_is_an_error(workers: Workers) -> None:
+    for text in workers(2)(jobs.without_store):
+        assert text.startswith(
+            "ConnectionError: the process group's store, through which ranks agree, cannot"
+        )
+        assert "\n" not in text
+
+
+@pytest.mark.parametrize("start", [torch.zeros(2, 7), torch.zeros(8)])
+def test_the_starts_of_other_matrices_are_refused(start: torch.Tensor) -> None:
+    parameters = {"weight": torch.zeros(4, 8)}
+    SavedState(3, {}, None, None, {"q/weight": torch.zeros(2, 8)}).check_shapes(parameters)
+    with pytest.raises(ValueError, match="another model's: its q/weight is"):
+        SavedState(3, {}, None, None, {"q/weight": start}).check_shapes(parameters)

@@ -18,8 +18,8 @@ differed from the mean, of which the sum over the workers is zero, and grows wit
 steps: to 1e5 times a gradient in 1e10 steps. Adding so large an error rounds off 1 % of a gradient."""
 
 
-ERROR = "error/"
-"""Of the keys under which a parameter's error is saved, before the parameter's name."""
+START, ERROR = "q/", "error/"
+"""Of the keys under which a parameter's Qᵀ and its error are saved, before the parameter's name."""
 
 
 class Memory:
@@ -61,7 +61,7 @@ class Memory:
 
     def state_dict(self) -> dict[str, Tensor]:
         ranks = {f"rank/{name}": torch.tensor(rank) for name, rank in self.ranks.items()}
-        starts = {f"q/{name}": start for name, start in self.starts.items()}
+        starts = {f"{START}{name}": start for name, start in self.starts.items()}
         errors = {f"{ERROR}{name}": error for name, error in self.errors.items()}
         return ranks | starts | errors | self.norms.state_dict()
 

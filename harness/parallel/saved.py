@@ -12,7 +12,7 @@ from torch import Tensor
 
 from gradwire.codecs.describe import digest
 from gradwire.codecs.feedback import PREFIX as RESIDUAL
-from gradwire.codecs.powersgd.memory import ERROR
+from gradwire.codecs.powersgd.memory import ERROR, START
 from gradwire.codecs.residuals import LATEST
 from gradwire.codecs.residuals import PREFIX as NORMS
 from gradwire.harness.parallel.agreement import Statement
@@ -88,6 +88,8 @@ class SavedState:
         for key, value in self.codec.items():
             kind, slash, name = key.partition("/")
             kind += slash
+            if kind == START and not _fits(value, parameters.get(name)):
+                raise ValueError(f"the state is another model's: its {key} is {list(value.shape)}")
             if kind not in (*_LIKE_A_GRADIENT, NORMS):
                 continue  # the codec's own to check
             if name not in parameters:
@@ -102,6 +104,11 @@ class SavedState:
     def common(self) -> dict[str, str]:
         """What the states of all ranks have alike."""
         return {"step": str(self.step), "buckets": digest(repr((self.upcoming, self.last)))}
+
+
+def _fits(start: Tensor, parameter: Tensor | None) -> bool:
+    """Whether PowerSGD's Qᵀ, (rank, columns), can be of this parameter as a matrix."""
+    return parameter is not None and start.dim() == 2 and parameter.numel() % start.shape[1] == 0
 
 
 def _about(state: Mapping[str, Tensor]) -> dict[str, Any]:
