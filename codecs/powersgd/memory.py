@@ -19,7 +19,7 @@ steps: to 1e5 times a gradient in 1e10 steps. Adding so large an error rounds of
 
 
 START, ERROR = "q/", "error/"
-"""Of the keys under which a parameter's Qᵀ and its error are saved, before the parameter's name."""
+"""Begin the keys under which a parameter's Qᵀ and its error are saved."""
 
 
 class Memory:

@@ -25,7 +25,7 @@ _STEP, _ABOUT, _CODEC = "step", "about", "codec/"
 _CAP = "DistributedDataParallel's bucket_bytes_cap"
 
 _LIKE_A_GRADIENT = (RESIDUAL, ERROR)
-"""Of the keys of a codec's tensors that have an element for each of a parameter's coordinates."""
+"""Begin the keys of tensors that have an element for each of a parameter's coordinates."""
 
 RESULTS = ("codec", "topology", "schedule", "seed", "pieces", "world size")
 """The settings, beside the codec's own, that change what is synchronized."""
