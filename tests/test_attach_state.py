@@ -18,13 +18,16 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "randomk": {"fraction": 0.1},
     "onebit": {"block": 64},
 }
-EXACT = ("fp32", "bf16", "native", "halves")
+EXACT = ("fp32", "bf16", "native")
+CODECS = sorted(
+    name for name, codec in codec_classes().items() if codec.__module__.startswith("gradwire.")
+)  # other tests register theirs in this process, and not in the workers'
 
 
 def every_codec() -> list[dict[str, Any]]:
     """All codecs that remember something or draw at random, and all that take error feedback with it."""
     cases: list[dict[str, Any]] = []
-    for name in sorted({*codec_classes()} - {*EXACT}):
+    for name in sorted({*CODECS} - {*EXACT}):
         options = OPTIONS.get(name, {})
         cases.append({"codec": name, **options})
         try:
@@ -39,7 +42,7 @@ def every_codec() -> list[dict[str, Any]]:
 
 def test_every_stateful_codec_is_among_them() -> None:
     kept = {(case["codec"], "ef" in case) for case in every_codec()}
-    stateful = {name for name in codec_classes() if name not in EXACT and make_codec(name).stateful}
+    stateful = {name for name in CODECS if name not in EXACT and make_codec(name).stateful}
     assert {"mxfp8", "mxfp6", "mxfp4", "omnireduce", "powersgd"} <= stateful
     assert {(name, False) for name in stateful} <= kept
     assert {("topk", True), ("onebit", True), ("dynamiq", True), ("thc", True)} <= kept
