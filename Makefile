@@ -36,10 +36,11 @@ $(PACKAGES): $(TOOLS)
 	$(PIP) install --no-compile -r requirements.lock
 	touch $@
 
-# What `pip install --editable .` builds. Nothing is installed, so it can be done while packages are.
+# What `pip install --editable .` builds. Nothing is installed, so it can be done while packages are. Ninja would
+# look for make's job server, which a recipe that is no make does not get.
 $(BUILT): $(TOOLS) $(SOURCES)
 	rm -rf $(EDITABLE) && mkdir -p $(EDITABLE)
-	$(VENV)/bin/python -P -c 'from scikit_build_core.build import build_editable; build_editable("$(EDITABLE)")'
+	MAKEFLAGS= $(VENV)/bin/python -P -c 'from scikit_build_core.build import build_editable; build_editable("$(EDITABLE)")'
 	touch $@
 
 # The kernels are compiled while packages are unpacked. In the end one process writes the bytecode of what every
