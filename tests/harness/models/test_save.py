@@ -115,8 +115,8 @@ class Runs:
 @pytest.mark.parametrize(
     ("name", "content"),
     [
-        ("pytorch_model.bin", pickle.dumps({"weights": Runs()})),
-        ("model.safetensors", pickle.dumps({"weights": Runs()})),
+        ("pytorch_model.bin", pickle.dumps({"weights": Runs()}, protocol=2)),
+        ("model.safetensors", pickle.dumps({"weights": Runs()}, protocol=2)),
         ("model.safetensors", b""),
     ],
     ids=["pickled", "pickled under another name", "emptied"],
