@@ -1,7 +1,8 @@
 """Digests of a folder's files, written with it and compared before it is used.
 
-A file is hashed in parts, as many at once as there are cores, each at about 1 GB/s. One process per
-node does so when a run starts; a process that starts several runs does not read unchanged files again.
+A file of another length is known to be damaged without being read. Others are hashed in parts, as many at
+once as there are cores, each at about 1 GB/s. One process per node does so when a run starts; a process that
+starts several runs does not read unchanged files again.
 """
 
 from __future__ import annotations
@@ -24,8 +25,13 @@ REMEDY = "remove the folder: it is prepared again"
 
 def write_digests(folder: Path, name: str) -> None:
     """Write the digests of the files of `folder`, whose data is called `name`."""
-    found = {path.relative_to(folder).as_posix(): file_digest(path) for path in _files(folder)}
-    (folder / FILE).write_text(json.dumps({"name": name, "blake2b": found}, indent=1) + "\n", "utf-8")
+    files = {path.relative_to(folder).as_posix(): path for path in _files(folder)}
+    described = {
+        "name": name,
+        "bytes": {file: path.stat().st_size for file, path in files.items()},
+        "blake2b": {file: file_digest(path) for file, path in files.items()},
+    }
+    (folder / FILE).write_text(json.dumps(described, indent=1) + "\n", "utf-8")
 
 
 def damage_of(folder: Path, name: str) -> str | None:
@@ -34,8 +40,8 @@ def damage_of(folder: Path, name: str) -> str | None:
         described = read_json(folder / FILE, inside=folder.parent, remedy=REMEDY)
         if described.get("name") != name:
             return f"it holds {str(described.get('name'))[:40]}"
-        expected = described.get("blake2b")
-        if not isinstance(expected, dict):
+        expected, sizes = described.get("blake2b"), described.get("bytes")
+        if not isinstance(expected, dict) or not isinstance(sizes, dict):
             return f"{FILE} has no digests"
         found = {path.relative_to(folder).as_posix(): path for path in _files(folder)}
         for file in sorted(expected.keys() | found.keys()):
@@ -43,6 +49,8 @@ def damage_of(folder: Path, name: str) -> str | None:
                 return f"{file} is {'missing' if file not in found else 'not of it'}"
             if found[file].is_symlink() or not found[file].is_file():
                 return f"{file} is a link or no file"
+            if (size := found[file].stat().st_size) != sizes.get(file):
+                return f"{file} has another length, {size} bytes"
             if file_digest(found[file]) != expected[file]:
                 return f"{file} differs from its digest"
     except UnusableFileError as error:

@@ -61,8 +61,10 @@ def _shown(character: str) -> str:
     return ascii(character)[1:-1] if hidden else character
 
 
-def open_file(path: str | Path, *, remedy: str, inside: Path | None = None) -> BufferedReader:
-    """A regular file, to be read as bytes; raises UnusableFileError.
+def open_file(
+    path: str | Path, *, remedy: str, inside: Path | None = None, most: int | None = None
+) -> BufferedReader:
+    """A regular file of at most `most` bytes (None: any), to be read as bytes; raises UnusableFileError.
 
     `inside`: the directory that no link may lead out of: below it no link is followed at all. None: the path
     is the user's own, who may use links. A pipe or a device, which could keep the reader waiting or have no
@@ -72,12 +74,18 @@ def open_file(path: str | Path, *, remedy: str, inside: Path | None = None) -> B
     if inside is not None:
         refuse_links(path, inside, remedy=remedy)
     flags = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | (os.O_NOFOLLOW if inside is not None else 0)
-    with _system_errors(path, remedy):
+    with system_errors(path, remedy):
         descriptor = os.open(path, flags)
-        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            os.close(descriptor)
-            raise UnusableFileError(path, "is not a regular file", remedy)
-        return open(descriptor, "rb")
+        status = os.fstat(descriptor)
+        regular, longer = stat.S_ISREG(status.st_mode), most is not None and status.st_size > most
+        if regular and not longer:
+            return open(descriptor, "rb")
+        os.close(descriptor)
+        raise UnusableFileError(path, _too_long(most) if regular else "is not a regular file", remedy)
+
+
+def _too_long(most: int | None) -> str:
+    return f"is longer than {amount(most or 0)}, the most that is read"
 
 
 def refuse_links(path: Path, inside: Path, *, remedy: str) -> None:
@@ -94,10 +102,10 @@ def refuse_links(path: Path, inside: Path, *, remedy: str) -> None:
 
 def read_bytes(path: str | Path, *, remedy: str, inside: Path | None = None, most: int = MOST_TEXT) -> bytes:
     """The contents of a file of at most `most` bytes; raises as `open_file` does."""
-    with open_file(path, remedy=remedy, inside=inside) as file, _system_errors(Path(path), remedy):
+    with open_file(path, remedy=remedy, inside=inside, most=most) as file, system_errors(Path(path), remedy):
         content = file.read(most + 1)
-    if len(content) > most:
-        raise UnusableFileError(path, f"is longer than {amount(most)}, the most that is read", remedy)
+    if len(content) > most:  # has grown since, or is no file whose length the system knows
+        raise UnusableFileError(path, _too_long(most), remedy)
     return content
 
 
@@ -116,16 +124,22 @@ def decoded(content: bytes, path: str | Path, remedy: str) -> str:
 
 
 def read_lines(
-    path: str | Path, *, remedy: str, inside: Path | None = None, most: int = MOST_LINE
+    path: str | Path,
+    *,
+    remedy: str,
+    inside: Path | None = None,
+    most: int = MOST_LINE,
+    most_in_all: int | None = None,
 ) -> Iterator[bytes]:
     """The lines of a file one at a time, with their line feeds; one of more than `most` bytes is refused.
 
-    The last one has no line feed where its writer was cut off. Raises as `open_file` does.
+    So is a file of more than `most_in_all` bytes. The last line has no line feed where its writer was cut
+    off. Raises as `open_file` does.
     """
-    with open_file(path, remedy=remedy, inside=inside) as file:
+    with open_file(path, remedy=remedy, inside=inside, most=most_in_all) as file:
         number = 0
         while True:
-            with _system_errors(Path(path), remedy):
+            with system_errors(Path(path), remedy):
                 line = file.readline(most + 1)
             if not line:
                 return
@@ -135,9 +149,10 @@ def read_lines(
             yield line
 
 
-def file_digest(path: str | Path, *, remedy: str, inside: Path | None = None) -> str:
-    """sha256 of the contents of a file, in hexadecimal digits; raises as `open_file` does."""
-    with open_file(path, remedy=remedy, inside=inside) as file, _system_errors(Path(path), remedy):
+def file_digest(path: str | Path, *, remedy: str, inside: Path | None = None, most: int | None = None) -> str:
+    """sha256 of the contents of a file of at most `most` bytes, in hexadecimal digits; raises as `open_file`
+    does."""
+    with open_file(path, remedy=remedy, inside=inside, most=most) as file, system_errors(Path(path), remedy):
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
@@ -150,7 +165,7 @@ def amount(num_bytes: int) -> str:
 
 
 @contextmanager
-def _system_errors(path: Path, remedy: str) -> Iterator[None]:
+def system_errors(path: Path, remedy: str) -> Iterator[None]:
     """What the system says, in one line with the path and the way out."""
     try:
         yield

@@ -61,14 +61,21 @@ def read_json(
 
 
 def read_json_lines(
-    path: str | Path, *, remedy: str, inside: Path | None = None, most: int = MOST_LINE
+    path: str | Path,
+    *,
+    remedy: str,
+    inside: Path | None = None,
+    most: int = MOST_LINE,
+    most_in_all: int | None = None,
 ) -> Iterator[tuple[int, dict[str, Any]]]:
-    """(number from 1 on, object) of each line of a file, one at a time, lines of at most `most` bytes.
+    """(number from 1 on, object) of each line of a file of at most `most_in_all` bytes, one at a time, lines
+    of at most `most` bytes.
 
     A last line that was cut off, without its line feed, is left out. Raises UnusableFileError naming the
     line that is damaged, after the lines before it; `remedy` and `inside` as of `files.open_file`.
     """
-    for number, line in enumerate(read_lines(path, remedy=remedy, inside=inside, most=most), start=1):
+    lines = read_lines(path, remedy=remedy, inside=inside, most=most, most_in_all=most_in_all)
+    for number, line in enumerate(lines, start=1):
         if line.endswith(b"\n"):
             yield number, parse_json(line, path, remedy=remedy, where=f"line {number} ")
 

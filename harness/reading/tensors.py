@@ -24,8 +24,11 @@ if TYPE_CHECKING:
 MOST_HEADER = 8 * 2**20
 """Bytes of the header of a `.safetensors` file: some 80,000 tensors."""
 
+ARRAY_FLOOR = 384 * 2**20
+"""Bytes that the arrays of any `.npz` may take in memory; zeros are packed 1,000 to one."""
+
 ARRAY_RATIO = 32
-"""Bytes of arrays from a byte of an `.npz`; gradients of which 99 % are zeros reach that."""
+"""Bytes of larger arrays from a byte of an `.npz`; gradients of which 99 % are zeros reach that."""
 
 MOST_DIRECTORY = 2**20
 """Bytes of an archive that are read at once: its list of members is."""
@@ -108,11 +111,11 @@ def read_safetensors(
 def read_npz(path: str | Path, names: Sequence[str], *, remedy: str) -> dict[str, NDArray[Any]]:
     """Those of the arrays `names` that an `.npz` holds: numbers, or text.
 
-    They may take `ARRAY_RATIO` times the file's size on disk together. Raises UnusableFileError, also if it
-    holds none of them.
+    They may take `ARRAY_FLOOR` bytes together, or `ARRAY_RATIO` times the file's size on disk. Raises
+    UnusableFileError, also if it holds none of them.
     """
     with open_file(path, remedy=remedy) as file:
-        left = most_unfolded(file.seek(0, 2), ARRAY_RATIO)
+        left = most_unfolded(file.seek(0, 2), ARRAY_RATIO, ARRAY_FLOOR)
         file.seek(0)
         try:
             with zipfile.ZipFile(_SmallReads(file)) as archive:  # type: ignore[arg-type]
@@ -169,10 +172,13 @@ def _array(archive: zipfile.ZipFile, member: str, most: int) -> NDArray[Any]:
         )
     if there > most:
         raise _RefusedArrayError(
-            f"its array {member} unfolds to {amount(there)}, more than {amount(most)}, the most at its size"
+            f"its array {member} unfolds to {amount(there)}, more than {amount(most)}, the most at its size "
+            "(save it with numpy.savez, which does not compress)"
         )
     with archive.open(member) as file:
-        return np.asarray(np.lib.format.read_array(file, allow_pickle=False))
+        array = np.asarray(np.lib.format.read_array(file, allow_pickle=False))
+        file.read(1)  # the end, where zipfile compares the checksum
+        return array
 
 
 def _header(file: Any) -> tuple[tuple[int, ...], numpy.dtype[Any]]:

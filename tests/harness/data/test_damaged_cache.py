@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from damages import DAMAGES, one_line
 
 from gradwire.harness.data import digests
 from gradwire.harness.data.cache import cached_folder
@@ -21,6 +22,13 @@ def fill(folder: Path) -> None:
     np.save(folder / "train.npy", np.arange(40, dtype=np.int32).reshape(4, 10))
     (folder / "tokenizer" / "tokenizer.json").write_text("{}")
     (folder / "description.json").write_text('{"sha256": "abc"}')
+
+
+def fill_otherwise(folder: Path) -> None:
+    fill(folder)
+    np.save(folder / "train.npy", np.arange(1, 41, dtype=np.int32).reshape(4, 10))
+    (folder / "tokenizer" / "tokenizer.json").write_text("[]")
+    (folder / "description.json").write_text('{"sha256": "abd"}')
 
 
 def shuffle(folder: Path) -> None:
@@ -53,15 +61,15 @@ def replace_by_a_file(folder: Path) -> None:
     folder.write_text("no folder")
 
 
-DAMAGES: dict[Callable[[Path], object], str] = {
+IN_FOLDERS: dict[Callable[[Path], object], str] = {
     shuffle: "train.npy differs from its digest",
-    truncate: "train.npy differs from its digest",
+    truncate: "train.npy has another length, 140 bytes",
     flip_a_bit: "train.npy differs from its digest",
-    (lambda folder: (folder / "train.npy").write_bytes(b"")): "train.npy differs from its digest",
+    (lambda folder: (folder / "train.npy").write_bytes(b"")): "train.npy has another length, 0 bytes",
     (lambda folder: (folder / "train.npy").unlink()): "train.npy is missing",
     (
         lambda folder: (folder / "description.json").write_text("{")
-    ): "description.json differs from its digest",
+    ): "description.json has another length, 1 bytes",
     (lambda folder: (folder / "tokenizer" / "more.json").touch()): "tokenizer/more.json is not of it",
     (lambda folder: (folder / digests.FILE).write_text("[" * 100_000)): "digests.json has more than 32",
     (lambda folder: (folder / digests.FILE).write_text("[1]")): "digests.json is a list",
@@ -74,7 +82,7 @@ DAMAGES: dict[Callable[[Path], object], str] = {
 }
 
 
-@pytest.mark.parametrize("damage", list(DAMAGES))
+@pytest.mark.parametrize("damage", list(IN_FOLDERS))
 def test_it_is_named_and_made_again(
     damage: Callable[[Path], object], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -83,10 +91,36 @@ def test_it_is_named_and_made_again(
     assert cached_folder(tmp_path / "key", fill) == folder
     (line,) = capsys.readouterr().out.splitlines()
     assert line.startswith(f"{folder} is damaged (") and line.endswith("): it is prepared again")
-    assert DAMAGES[damage] in line
+    assert IN_FOLDERS[damage] in line
     assert np.load(folder / "train.npy").tolist() == np.arange(40).reshape(4, 10).tolist()
     assert cached_folder(tmp_path / "key", fill) == folder
     assert capsys.readouterr().out == ""
+
+
+@pytest.mark.parametrize("name", ["train.npy", "description.json", "tokenizer/tokenizer.json", digests.FILE])
+def test_every_file_damaged_in_every_way_is_made_again(
+    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """One line names it, and what is then there is what was there before."""
+    folder = cached_folder(tmp_path / "key", fill)
+    whole = (folder / name).read_bytes()
+    other = (cached_folder(tmp_path / "other", fill_otherwise) / name).read_bytes()
+    for damage, change in DAMAGES.items():
+        (folder / name).write_bytes(change(whole, other))
+        cached_folder(folder, fill)
+        (line,) = capsys.readouterr().out.splitlines()
+        one_line(line)
+        assert line.startswith(f"{folder} is damaged (") and line.endswith("): it is prepared again"), damage
+        assert name in line or damage == "another's" or name == digests.FILE, line
+        assert (folder / name).read_bytes() == whole, damage
+
+
+def test_a_file_that_became_long_is_not_read(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A sparse one, which takes no place on the disk, would be read for hours."""
+    folder = cached_folder(tmp_path / "key", fill)
+    os.truncate(folder / "train.npy", 2**42)
+    cached_folder(folder, fill)
+    assert f"train.npy has another length, {2**42} bytes" in capsys.readouterr().out
 
 
 def test_where_it_cannot_be_made_again_it_is_refused(tmp_path: Path) -> None:

@@ -17,9 +17,10 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
+from gradwire.harness.reading import streams
 from gradwire.harness.reading import tensors as arrays
 from gradwire.harness.reading.files import UnusableFileError
-from gradwire.harness.reading.streams import BoundedStream, bounded_lines, most_unfolded
+from gradwire.harness.reading.streams import BoundedStream, gunzipped, most_unfolded
 from gradwire.harness.reading.tensors import read_npz, read_safetensors
 
 WAY_OUT = "mend it"
@@ -114,10 +115,13 @@ def test_an_npz_is_read_within_bounds(tmp_path: Path) -> None:
 def test_an_npz_that_makes_too_much_of_itself_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("gradwire.harness.reading.streams.FLOOR", 2**20)
+    monkeypatch.setattr(arrays, "ARRAY_FLOOR", 2**20)
     path, member = tmp_path / "file.npz", "gradients.npy"
     zeros = npy(np.zeros(2**21, np.uint8))
-    assert "unfolds to 2 MiB, more than 1 MiB" in refused(archive(path, (member, zeros)))
+    said = "unfolds to 2 MiB, more than 1 MiB, the most at its size (save it with numpy.savez, which does not"
+    assert said in refused(archive(path, (member, zeros)))
+    np.savez(path, gradients=np.zeros(2**21, np.uint8))
+    assert not read_npz(path, ("gradients",), remedy=WAY_OUT)["gradients"].any()
     half = npy(np.zeros(2**19 + 2**18, np.uint8))
     archive(path, (member, half), ("layout.npy", half))
     with pytest.raises(UnusableFileError, match="unfolds to 768 KiB, more than 256 KiB"):
@@ -143,24 +147,51 @@ def test_an_npz_that_lies_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert "its list of members is longer" in refused(archive(path, (member, npy(1.0)), *many))
 
 
-def test_a_compressed_stream_ends_where_it_becomes_a_bomb(tmp_path: Path) -> None:
+def test_honest_zeros_are_read(tmp_path: Path) -> None:
+    """They are packed 1,000 to one, more than bombs of text are; what counts is the memory they take."""
+    path = tmp_path / "file.npz"
+    np.savez_compressed(path, gradients=np.zeros((4, 2**22), np.float16))
+    assert 2**25 / path.stat().st_size > 900
+    assert read_npz(path, ("gradients",), remedy=WAY_OUT)["gradients"].shape == (4, 2**22)
+    assert 300 * 2**20 < arrays.ARRAY_FLOOR < 500 * 10**6
+
+
+def test_a_compressed_stream_ends_where_it_becomes_a_bomb(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for opener in (gzip, bz2):
         path = tmp_path / "text"
         path.write_bytes(opener.compress(b"a line\n" * 10**5))
         for most, fits in ((700_000, True), (699_999, False)):
-            stream = BoundedStream(opener.open(path), path, most=most, remedy=WAY_OUT)
+            monkeypatch.setattr(streams, "FLOOR", most)
+            stream = BoundedStream(path, path.open("rb"), opener.open, remedy=WAY_OUT)
             with io.TextIOWrapper(io.BufferedReader(stream), "utf-8") as text:
                 if fits:
                     assert text.read().count("\n") == 10**5
                 else:
-                    with pytest.raises(UnusableFileError, match="unfolds to more than 684 KiB"):
+                    with pytest.raises(UnusableFileError, match="unfolds to more than 684 KiB from "):
                         text.read()
-    assert most_unfolded(10, 200) == 64 * 2**20
+
+
+def test_what_may_unfold_to_how_much() -> None:
+    assert most_unfolded(10, 200) == 16 * 2**20
     assert most_unfolded(2**30, 200) == 200 * 2**30
+    assert most_unfolded(10, 200, floor=3000) == 3000
 
 
-def test_a_line_of_text_is_bounded() -> None:
-    lines = bounded_lines(io.StringIO("abc\nabcd\n"), "file", most=4, remedy=WAY_OUT)
-    assert next(lines) == "abc\n"
-    with pytest.raises(UnusableFileError, match="line 2 has more than 4 characters"):
-        next(lines)
+def test_gzip_comes_in_parts_up_to_a_bound(tmp_path: Path) -> None:
+    path, content = tmp_path / "file.gz", bytes(range(256)) * 10_000
+    path.write_bytes(gzip.compress(content))
+
+    def unfolded(most: int) -> list[bytes]:
+        with path.open("rb") as file:
+            return list(gunzipped(path, file, most=most, remedy=WAY_OUT))
+
+    assert b"".join(unfolded(len(content))) == content
+    assert all(len(part) <= 2**20 for part in unfolded(len(content)))
+    with pytest.raises(UnusableFileError, match="unfolds to more than 2.44 MiB; mend it"):
+        unfolded(len(content) - 1)
+    for damaged in (b"no gzip", path.read_bytes()[:-3], path.read_bytes()[:-6] + b"\0" * 6):
+        path.write_bytes(damaged)
+        with pytest.raises(UnusableFileError, match="is not gzip, or damaged .*; mend it"):
+            unfolded(len(content))

@@ -1,0 +1,37 @@
+"""What can happen to a file, for every kind of file that is read back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+Damage = Callable[[bytes, bytes], bytes]
+"""The file's contents and those of another one of its kind, to what is there afterwards."""
+
+DAMAGES: dict[str, Damage] = {
+    "emptied": lambda own, other: b"",
+    "cut": lambda own, other: own[: len(own) // 2],
+    "a bit at the start": lambda own, other: flipped(own, 0),
+    "a bit in the middle": lambda own, other: flipped(own, len(own) // 2),
+    "a bit near the end": lambda own, other: flipped(own, len(own) - 3),
+    "another's": lambda own, other: other,
+    "a number": lambda own, other: b"5\n",
+    "a list": lambda own, other: b"[1]\n",
+    "an empty object": lambda own, other: b"{}\n",
+    "undecodable": lambda own, other: b"\xff\xfe" + own,
+    "brackets": lambda own, other: b"[" * 100_000,
+    "a header of brackets": lambda own, other: (10**5).to_bytes(8, "little") + b"[" * 10**5,
+    "aliases": lambda own, other: b"a: &a [x]\nb: &b [*a,*a]\nc: &c [*b,*b]\n",
+    "a secret": lambda own, other: own + b"leak: ${oc.env:HOME}\n",
+    "9 MB of one line": lambda own, other: b"x" * 9_000_000,
+}
+
+
+def flipped(content: bytes, at: int) -> bytes:
+    """`content` with one bit of the byte at `at` another one."""
+    return content[:at] + bytes([content[at] ^ 1]) + content[at + 1 :]
+
+
+def one_line(text: str) -> None:
+    """What a user is told, paths of some length in it."""
+    assert text.isprintable(), text
+    assert len(text) < 700, text
