@@ -13,11 +13,12 @@ from pathlib import Path
 from typing import Any
 
 import torch.distributed as dist
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
 from transformers import Trainer, TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
 from gradwire.harness.parallel.attach import attach
 from gradwire.harness.parallel.synchronizer import Synchronizer
+from gradwire.harness.record.files import save_tensors
 
 
 class SynchronizationCallback(TrainerCallback):
@@ -70,7 +71,7 @@ class SynchronizationCallback(TrainerCallback):
         path = _checkpoint(args, state.global_step) / _file_name()
         path.parent.mkdir(parents=True, exist_ok=True)
         unfinished = path.with_suffix(".partial")
-        save_file(self.synchronizer.state_dict(), unfinished)
+        save_tensors(unfinished, self.synchronizer.state_dict())
         os.replace(unfinished, path)
 
     def on_train_end(

@@ -1,8 +1,9 @@
 """Where checkpoints lie, which of them are whole, and how old and half-written ones go.
 
-`checkpoints/step-00000120/` in the run directory holds safetensors files, `state.json` with their sha256
-digests, and DONE with the digest of `state.json`. It is written under a hidden name and renamed when
-everything is there, so a folder without the dot is complete unless its disk has damaged it.
+`checkpoints/step-00000120/` in the run directory holds safetensors files, gzip files with the rows of the
+record up to there, `state.json` with the sha256 of all of them, and DONE with that of `state.json`. It is
+written under a hidden name and renamed when everything is there, so a folder without the dot is complete
+unless its disk has damaged it.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from gradwire.harness.reading.files import (
     read_bytes,
 )
 from gradwire.harness.reading.tensors import check_safetensors
+from gradwire.harness.record.rows import MOST_BYTES
 
 FOLDER, STATE, DONE, SUFFIX = "checkpoints", "state.json", "DONE", ".safetensors"
 
@@ -84,9 +86,8 @@ def verified(path: Path, run_id: str) -> CheckpointState:
             whose = f"after step {state.step} of run {printable(state.run_id, 20)}"
             raise ForeignCheckpointError(f"{path} is the checkpoint {whose}, and this is run {run_id}")
         for name, digest_of_file in state.files.items():
-            if file_digest(path / name, remedy=REMEDY, inside=run_of(path)) != digest_of_file:
+            if _digest(path, name) != digest_of_file:
                 raise DamagedCheckpointError(f"{path}: {printable(name)} differs from its digest in {STATE}")
-            check_safetensors(path / name, remedy=REMEDY, inside=run_of(path))
     except MissingFileError as error:
         raise DamagedCheckpointError(f"{path}: {error.path.name} is missing") from None
     except InaccessibleFileError as error:
@@ -96,6 +97,16 @@ def verified(path: Path, run_id: str) -> CheckpointState:
     except UnusableFileError as error:
         raise DamagedCheckpointError(f"{path}: {printable(error.path.name)} {error.problem}") from None
     return state
+
+
+def _digest(path: Path, name: str) -> str:
+    """sha256 of a file of a checkpoint, if its length is in bounds: tensors as long as their header says, or
+    a copy of rows."""
+    file, inside, most = path / name, run_of(path), MOST_BYTES
+    if name.endswith(SUFFIX):
+        check_safetensors(file, remedy=REMEDY, inside=inside)
+        most = file.stat().st_size
+    return file_digest(file, remedy=REMEDY, inside=inside, most=most)
 
 
 def _read(path: Path, name: str) -> bytes:

@@ -31,8 +31,8 @@ from gradwire.harness.record.writer import (
     RECORD_FILES,
     WEIGHTS,
     begin_record,
-    check_rows,
     continue_record,
+    mend_rows,
     remove_temporary_files,
 )
 
@@ -98,10 +98,10 @@ class Opened:
 def open_run(config: DictConfig, directory: Path) -> Opened:
     """Prepare `directory`, which the caller has locked, for the next attempt.
 
-    Finds the newest whole checkpoint, sets damaged ones aside and names them in the notes, cuts the rows
-    that the attempt will write again, or clears everything to start over. Raises ValueError as
-    `check_directory` does, and for a run that has diverged: the same settings and code would do so again.
-    A sweep, which asks `check_directory` about all its cells, goes on with the others.
+    Finds the newest whole checkpoint, sets damaged ones aside and names them in the notes, restores damaged
+    rows from it and cuts those that the attempt will write again, or clears everything to start over. Raises
+    ValueError as `check_directory` does, and for a run that has diverged: the same settings and code would do
+    so again. A sweep, which asks `check_directory` about all its cells, goes on with the others.
     """
     check_directory(config, directory)
     _refuse_diverged(config, directory)
@@ -113,7 +113,7 @@ def open_run(config: DictConfig, directory: Path) -> Opened:
     for path in checkpoints(directory):
         try:
             state = verified(path, run_id(config))
-            check_rows(directory, state.rows)
+            mended = mend_rows(directory, state.rows, path)
         except ForeignCheckpointError as error:
             notes.append(f"{error}: set aside as {set_aside(path, 'foreign').name}")
             continue
@@ -127,7 +127,7 @@ def open_run(config: DictConfig, directory: Path) -> Opened:
                 f"{path} counts on {error.path}, which {error.problem}: set aside as {set_aside(path).name}"
             )
             continue
-        notes.append(f"continuing after step {state.step}, from {path}")
+        notes += [*mended, f"continuing after step {state.step}, from {path}"]
         notes += continue_record(directory, config, state.step, state.rows)
         return Opened(path, tuple(notes))
     if notes:

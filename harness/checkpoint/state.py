@@ -37,7 +37,8 @@ class CheckpointState:
     run_id: str
     """The run that it belongs to: another run's is never taken."""
     rows: dict[str, Extent]
-    """The record's files of rows up to here, which a resumed run builds upon."""
+    """The record's files of rows up to here, which a resumed run builds upon; checkpoints of older versions
+    have no copies of them."""
     files: Mapping[str, str] = field(default_factory=dict)
     """File name to sha256."""
 

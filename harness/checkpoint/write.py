@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import os
 import time
 from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 
-from safetensors.torch import save_file
 from torch import Tensor
 
 from gradwire.harness.checkpoint.folder import (
@@ -23,7 +24,7 @@ from gradwire.harness.checkpoint.folder import (
 from gradwire.harness.checkpoint.state import REMEDY, CheckpointState
 from gradwire.harness.heartbeat import beat
 from gradwire.harness.reading.files import file_digest, read_text
-from gradwire.harness.record.files import write_atomically
+from gradwire.harness.record.files import save_tensors, write_atomically
 
 _DIGEST = ".sha256"
 
@@ -41,18 +42,25 @@ def write_files(directory: Path, step: int, parts: Mapping[str, Mapping[str, Ten
     present = {name: tensors for name, tensors in parts.items() if tensors}
     for name, tensors in present.items():
         file = folder / f"{name}{SUFFIX}"
-        save_file({key: tensor.detach().contiguous() for key, tensor in tensors.items()}, file)
+        save_tensors(file, {key: tensor.detach().contiguous() for key, tensor in tensors.items()})
         _flush(file)
         write_atomically(folder / f"{name}{_DIGEST}", file_digest(file, remedy=REMEDY, inside=directory))
         beat()
     return len(present)
 
 
-def seal(directory: Path, state: CheckpointState, num_files: int, keep: int | None) -> Path:
+def seal(
+    directory: Path,
+    state: CheckpointState,
+    num_files: int,
+    keep: int | None,
+    copies: Mapping[str, bytes] = MappingProxyType({}),
+) -> Path:
     """Give the checkpoint its name, after all processes have written `num_files` files together.
 
-    Keeps the newest `keep` checkpoints of the run, None: all. To be called by one process. Raises
-    RuntimeError when files are missing, as they are when the nodes do not share the run directory.
+    `copies` are files that this process adds, name to contents: the rows of the record up to here. Keeps the
+    newest `keep` checkpoints of the run, None: all. To be called by one process. Raises RuntimeError when
+    files are missing, as they are when the nodes do not share the run directory.
     """
     folder = unfinished_path(directory, state.step)
     digests = _digests(folder, num_files)
@@ -66,6 +74,9 @@ def seal(directory: Path, state: CheckpointState, num_files: int, keep: int | No
     }
     for path in digests.values():
         path.unlink()
+    for name, content in copies.items():
+        write_atomically(folder / name, content)
+        files[name] = hashlib.sha256(content).hexdigest()
     write_atomically(folder / STATE, dataclasses.replace(state, files=files).to_json())
     write_atomically(folder / DONE, file_digest(folder / STATE, remedy=REMEDY, inside=directory) + "\n")
     _flush(folder)

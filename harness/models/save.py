@@ -29,7 +29,7 @@ def save_model(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, folde
         fresh, old = Path(temporary, "new"), Path(temporary, "old")
         model.save_pretrained(fresh)
         tokenizer.save_pretrained(fresh)
-        as_new_files(fresh)
+        as_new_files(*(path for path in fresh.iterdir() if path.is_file()))
         if folder.exists():
             os.rename(folder, old)
         os.rename(fresh, folder)

@@ -1,32 +1,56 @@
-"""Files that appear whole or not at all."""
+"""Files that appear whole or not at all, with the permissions that new files have."""
 
 from __future__ import annotations
 
 import os
 import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING, BinaryIO
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
-def as_new_files(folder: Path) -> None:
-    """Give the files in `folder` the permissions that new files have; safetensors are written for their owner
-    alone."""
-    with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f".{folder.name}-") as temporary:
+def as_new_files(*paths: Path) -> None:
+    """Give files in one folder the permissions that new files have there."""
+    with tempfile.TemporaryDirectory(dir=paths[0].parent, prefix=".new-") as temporary:
         new = Path(temporary, "new")
         new.touch()
         mode = new.stat().st_mode & 0o777
-    for path in folder.iterdir():
-        if path.is_file():
-            path.chmod(mode)
+    for path in paths:
+        path.chmod(mode)
 
 
-def write_atomically(path: Path, text: str) -> None:
-    """Replace `path` by a file holding `text`; a reader sees the old file or the new one."""
+def save_tensors(
+    path: Path, tensors: Mapping[str, Tensor], metadata: Mapping[str, str] | None = None
+) -> None:
+    """Write a `.safetensors` file, which the package of that name makes readable for its owner alone, with
+    the permissions of new files. Not atomic, and not flushed."""
+    from safetensors.torch import save_file
+
+    save_file(dict(tensors), path, metadata=dict(metadata) if metadata is not None else None)
+    as_new_files(path)
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[BinaryIO]:
+    """A file to write bytes to, which takes the place of `path` at the end of the block: a reader sees the
+    old file or the new one. Nothing changes where the block raises."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     try:
-        with temporary.open("w") as handle:
-            handle.write(text)
+        with temporary.open("wb") as handle:
+            yield handle
             handle.flush()
             os.fsync(handle.fileno())
         temporary.replace(path)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def write_atomically(path: Path, content: str | bytes) -> None:
+    """Replace `path` by a file holding `content`, in one go."""
+    data = content.encode() if isinstance(content, str) else content
+    with replacing(path) as handle:
+        handle.write(data)

@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING, Any
 from omegaconf import DictConfig, OmegaConf
 
 from gradwire.harness.config.identity import run_id
+from gradwire.harness.reading.files import InaccessibleFileError, UnusableFileError
 from gradwire.harness.record.attempts import FILE as ATTEMPTS
 from gradwire.harness.record.attempts import Attempts
 from gradwire.harness.record.directory import DONE, FAILED, TRACEBACKS, forget_failure
 from gradwire.harness.record.files import write_atomically
 from gradwire.harness.record.networks import FILE as NETWORKS
-from gradwire.harness.record.rows import NOTHING, Extent, Row, RowFile, check_extent, cut_to
+from gradwire.harness.record.rows import NOTHING, Extent, Row, RowFile, check_extent, cut_to, restore
 from gradwire.harness.record.seal import mark_done
 from gradwire.harness.record.summary import Summary
 from gradwire.harness.trace.files import FOLDER as TRACES
@@ -42,10 +43,30 @@ def begin_record(directory: Path, config: DictConfig) -> None:
     write_atomically(directory / CONFIG, OmegaConf.to_yaml(config, resolve=True))
 
 
-def check_rows(directory: Path, rows: Mapping[str, Extent]) -> None:
-    """Raise UnusableFileError unless the files of rows begin with what `rows`, of a checkpoint, says."""
+def copy_of(name: str) -> str:
+    """What a checkpoint calls its copy of a file of rows."""
+    return f"{name}.gz"
+
+
+def mend_rows(directory: Path, rows: Mapping[str, Extent], checkpoint: Path) -> list[str]:
+    """Make sure that the files of rows begin with what `rows`, of a checkpoint, says: restore them from its
+    copies where they do not. Returns a line about each that was restored.
+
+    Raises UnusableFileError where `checkpoint`, of an older version, has no copy, or one of other rows.
+    """
+    notes = []
     for name in (STEPS, EVALUATIONS):
-        check_extent(directory / name, rows.get(name, NOTHING))
+        path, copy, extent = directory / name, checkpoint / copy_of(name), rows.get(name, NOTHING)
+        try:
+            check_extent(path, extent)
+        except InaccessibleFileError:
+            raise
+        except UnusableFileError as error:
+            if path.is_dir() or not copy.exists():
+                raise
+            restore(path, copy, extent, inside=directory)
+            notes.append(f"{path} {error.problem}: restored from the copy in {checkpoint.name}")
+    return notes
 
 
 def remove_temporary_files(directory: Path) -> None:
@@ -88,10 +109,7 @@ class RunWriter:
         self._evaluations.append([row])
 
     def steps(self) -> list[dict[str, Any]]:
-        """All steps recorded so far, those of earlier attempts included.
-
-        Raises UnusableFileError when they are not those that were written, as `evaluations` does.
-        """
+        """All steps recorded so far, those of earlier attempts included."""
         return self._steps.rows()
 
     def evaluations(self) -> list[dict[str, Any]]:
@@ -101,6 +119,10 @@ class RunWriter:
     def flush(self) -> dict[str, Extent]:
         """Wait until all rows are on the disk; returns what a checkpoint then counts on."""
         return {file.path.name: file.extent() for file in (self._steps, self._evaluations)}
+
+    def copies(self) -> dict[str, bytes]:
+        """All rows recorded so far, for a checkpoint: its names of the files, to gzip files."""
+        return {copy_of(file.path.name): file.copy() for file in (self._steps, self._evaluations)}
 
     def save_weights(self, model: nn.Module, tokenizer: PreTrainedTokenizerBase) -> None:
         """The weights as a Hugging Face folder, `checkpoint/`."""

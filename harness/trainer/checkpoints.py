@@ -65,9 +65,8 @@ class Checkpointer:
             run_id=self.run,
             rows=rows,
         )
-        seal(
-            self._directory, state, int(sum(count for _, count in gathered)), None if keep_all else self._keep
-        )
+        keep = None if keep_all else self._keep
+        seal(self._directory, state, int(sum(count for _, count in gathered)), keep, self._writer.copies())
 
     def resume(self, checkpoint: CheckpointReader) -> CheckpointState:
         """Take up the state of a checkpoint, after warm-up and before the clock starts.

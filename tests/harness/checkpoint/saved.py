@@ -30,7 +30,9 @@ def save(
     keep: int = 9,
     run_id: str = RUN,
     rows: Mapping[str, Extent] | None = None,
+    copies: Mapping[str, bytes] | None = None,
 ) -> Path:
-    """A checkpoint after `step` steps with the tensors of `PARTS`."""
+    """A checkpoint after `step` steps with the tensors of `PARTS`; without copies of rows, as older versions
+    wrote them, unless told."""
     num_files = write_files(directory, step, {**PARTS, "empty": {}})
-    return seal(directory, state_after(step, run_id, rows), num_files, keep)
+    return seal(directory, state_after(step, run_id, rows), num_files, keep, copies or {})

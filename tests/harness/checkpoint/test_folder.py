@@ -27,16 +27,22 @@ from gradwire.harness.checkpoint.write import seal, write_files
 @pytest.fixture
 def save_at(tmp_path: Path) -> Path:
     """A checkpoint."""
-    return save(tmp_path, 120)
+    return save(tmp_path, 120, copies={"rows.gz": b"packed"})
 
 
 def test_what_is_read_is_what_was_written(tmp_path: Path) -> None:
-    path = save(tmp_path, 120)
+    before = os.umask(0o026)
+    try:
+        path = save(tmp_path, 120, copies={"rows.gz": b"packed"})
+    finally:
+        os.umask(before)
     assert path == tmp_path / "checkpoints" / "step-00000120"
+    assert {file.stat().st_mode & 0o777 for file in path.iterdir()} == {0o640}, "as the user's files are"
     assert sorted(file.name for file in path.iterdir()) == [
         "DONE",
         "codec-rank0.safetensors",
         "model.safetensors",
+        "rows.gz",
         "state.json",
     ]
     reader = CheckpointReader(path)
@@ -81,6 +87,10 @@ DAMAGES = {
     "codec-rank0.safetensors": cut_short,
     "model.safetensors is missing": lose("model.safetensors"),
     "DONE is missing": lose("DONE"),
+    "rows.gz differs from its digest": lambda path: (path / "rows.gz").write_bytes(b"pecked"),
+    "rows.gz is missing": lose("rows.gz"),
+    "rows.gz is longer than 2 GiB": lambda path: os.truncate(path / "rows.gz", 2**42),
+    "model.safetensors its header describes": lambda path: os.truncate(path / "model.safetensors", 2**42),
     "state.json differs": change_the_state,
     "state.json differs from the digest in DONE": lambda path: (path / "DONE").write_bytes(b"\xff\xfe"),
     "state.json is missing": lose("state.json"),
@@ -89,7 +99,7 @@ DAMAGES = {
 
 @pytest.mark.parametrize("named", DAMAGES)
 def test_damage_is_named(named: str, tmp_path: Path) -> None:
-    path = save(tmp_path, 120)
+    path = save(tmp_path, 120, copies={"rows.gz": b"packed"})
     DAMAGES[named](path)
     with pytest.raises(DamagedCheckpointError) as refusal:
         verified(path, RUN)

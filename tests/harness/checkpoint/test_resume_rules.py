@@ -84,7 +84,7 @@ def test_a_damaged_checkpoint_is_named_and_the_one_before_used(
     damaged = unfinished / "checkpoints" / "step-00000004"
     (damaged / "model.safetensors").write_bytes(b"half")
     opened = open_run(settings, unfinished)
-    assert opened.notes[0].startswith(f"{damaged}: model.safetensors differs")
+    assert opened.notes[0].startswith(f"{damaged}: model.safetensors is not a safetensors file, or cut short")
     assert opened.notes[0].endswith(": set aside as damaged-step-00000004")
     assert opened.checkpoint == unfinished / "checkpoints" / "step-00000002"
     assert recorded(unfinished, "steps.jsonl") == [0, 1]
@@ -100,8 +100,8 @@ def test_without_a_usable_checkpoint_the_run_starts_over(settings: DictConfig, u
     assert recorded(unfinished, "steps.jsonl") == []
 
 
-def test_a_checkpoint_without_its_rows_is_not_used(settings: DictConfig, unfinished: Path) -> None:
-    """The summary would count fewer steps than were made."""
+def test_an_older_checkpoint_without_its_rows_is_not_used(settings: DictConfig, unfinished: Path) -> None:
+    """It has no copy of them, and the summary would count fewer steps than were made."""
     rows = (unfinished / "steps.jsonl").read_text().splitlines(keepends=True)
     (unfinished / "steps.jsonl").write_text("".join(rows[:3]))
     opened = open_run(settings, unfinished)
@@ -111,7 +111,7 @@ def test_a_checkpoint_without_its_rows_is_not_used(settings: DictConfig, unfinis
 
 @pytest.mark.parametrize("name", ["steps.jsonl", "evals.jsonl"])
 @pytest.mark.parametrize("damage", DAMAGES)
-def test_a_damaged_row_costs_what_is_after_it(
+def test_of_older_checkpoints_a_damaged_row_costs_those_after_it(
     damage: str, name: str, settings: DictConfig, unfinished: Path
 ) -> None:
     """Rows 2 and 3 of the steps, and the second evaluation, are those after the checkpoint of step 2."""
@@ -127,7 +127,7 @@ def test_a_damaged_row_costs_what_is_after_it(
 
 
 def test_lost_evaluations_are_noticed(settings: DictConfig, unfinished: Path) -> None:
-    """The time to accuracy would be wrong."""
+    """The time to accuracy would be wrong. Older checkpoints have no copies of them."""
     (unfinished / "evals.jsonl").unlink()
     opened = open_run(settings, unfinished)
     assert all("evals.jsonl, which is not there: set aside" in note for note in opened.notes[:2])

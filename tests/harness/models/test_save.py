@@ -139,5 +139,5 @@ def test_weights_have_the_permissions_of_new_files(tmp_path: Path) -> None:
     weights, new = tmp_path / "folder" / "model.safetensors", tmp_path / "new"
     save_file({"a": torch.zeros(2)}, weights)
     new.touch()
-    as_new_files(tmp_path / "folder")
+    as_new_files(weights)
     assert weights.stat().st_mode == new.stat().st_mode
