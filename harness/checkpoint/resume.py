@@ -26,7 +26,7 @@ from gradwire.harness.reading.files import InaccessibleFileError, UnusableFileEr
 from gradwire.harness.record.attempts import FILE as ATTEMPTS
 from gradwire.harness.record.attempts import Attempts, this_code
 from gradwire.harness.record.directory import divergence_in, is_done
-from gradwire.harness.record.links import refuse_links_in
+from gradwire.harness.record.seal import refuse_links_in
 from gradwire.harness.record.writer import (
     RECORD_FILES,
     WEIGHTS,

@@ -35,6 +35,8 @@ class Attempts:
 
     config_hash: str
     attempts: list[dict[str, Any]] = field(default_factory=list)
+    sealed: bool = False
+    """Whether the record's `DONE` has digests of its files: not in records of older versions."""
 
     @property
     def code(self) -> str:
@@ -75,6 +77,7 @@ class Attempts:
     def add(self, directory: Path, from_step: int) -> None:
         """Write down that an attempt begins after `from_step` steps."""
         commit, dirty = git_state()
+        self.sealed = True
         self.attempts.append(
             {
                 "from_step": from_step,

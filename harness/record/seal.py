@@ -1,19 +1,22 @@
-"""`DONE`: says that a record is complete, and what its files hold.
+"""What of a record is its own: no link leads out of it, and `DONE` says what its files hold.
 
-It is written last, with the sha256 of the files that figures are taken from: what is changed, damaged or
+`DONE` is written last, with the sha256 of the files that figures are taken from: what is changed, damaged or
 exchanged afterwards is noticed when the record is read. Traces, plots and weights are not in it. Records of
-older versions have an empty one.
+older versions have an empty one; `run.json` says whose has digests.
 """
 
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 
 from gradwire.harness.reading.files import MissingFileError, UnusableFileError, file_digest, read_bytes
 from gradwire.harness.reading.structured import parse_json
-from gradwire.harness.record.directory import DONE
+from gradwire.harness.record.attempts import Attempts
+from gradwire.harness.record.directory import DONE, FAILED, TRACEBACKS
 from gradwire.harness.record.files import write_atomically
+from gradwire.harness.record.rows import MOST_BYTES
 
 SEALED = (
     *("config.yaml", "run.json", "steps.jsonl", "evals.jsonl", "summary.json"),
@@ -21,6 +24,11 @@ SEALED = (
 )
 """What a run, or a task that measures, leaves in its directory. Not `network.json`: its last figures come
 when the links are taken down, after the run is done."""
+
+CHECKPOINTS = "checkpoints"
+
+FOLDERS = (CHECKPOINTS, "checkpoint", "trace", "plots", "timeline", "gradients", "wandb")
+"""What a run, or a task about it, writes to in its directory."""
 
 REMEDY = "damaged or changed since the run was done; resume=never runs it again"
 
@@ -40,16 +48,40 @@ def check_done(directory: Path) -> None:
     path = directory / DONE
     content = read_bytes(path, remedy=REMEDY, inside=directory)
     if not content:
-        return
+        owner = Attempts.read(directory)
+        if owner is None or not owner.sealed:
+            return
+        raise UnusableFileError(path, "is empty: the digests of the record's files are lost", REMEDY)
     digests = parse_json(content, path, remedy=REMEDY).get("sha256")
     if not isinstance(digests, dict):
         raise UnusableFileError(path, "has no digests of the record's files", REMEDY)
     for name, digest in digests.items():
         try:
-            found = file_digest(directory / name, remedy=REMEDY, inside=directory)
+            found = file_digest(directory / name, remedy=REMEDY, inside=directory, most=MOST_BYTES)
         except MissingFileError:
             raise UnusableFileError(
                 directory / name, f"is missing, and {DONE} counts on it", REMEDY
             ) from None
         if found != digest:
             raise UnusableFileError(directory / name, f"differs from its digest in {DONE}", REMEDY)
+
+
+def refuse_links_in(directory: Path) -> None:
+    """Raise UnusableFileError if something that a run reads or writes in its `directory` is a link.
+
+    What is written through one would change files outside. Other things there are the user's own.
+    """
+    for path in _own(directory):
+        if path.is_symlink():
+            problem = "is a link, and none is followed out of a run directory"
+            raise UnusableFileError(path, problem, "replace it by what it leads to, or set hydra.run.dir=")
+
+
+def _own(directory: Path) -> Iterator[Path]:
+    """Folders come before what is in them, which is then not behind a link."""
+    for name in (*SEALED, DONE, FAILED, TRACEBACKS, *FOLDERS):
+        yield directory / name
+    for name in FOLDERS[:-1]:  # wandb makes links of its own
+        yield from (directory / name).glob("*")
+    for checkpoint in (directory / CHECKPOINTS).glob("*"):
+        yield from checkpoint.glob("*")

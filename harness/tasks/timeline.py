@@ -11,7 +11,7 @@ from gradwire.harness.config.task_keys import check_root
 from gradwire.harness.reading.files import refuse_links
 from gradwire.harness.record.directory import DirectoryLock
 from gradwire.harness.record.files import write_atomically
-from gradwire.harness.record.links import refuse_links_in
+from gradwire.harness.record.seal import refuse_links_in
 from gradwire.harness.report.bandwidth_plot import bandwidth_of, steps_in_words
 from gradwire.harness.report.figures import write_plots
 from gradwire.harness.report.runs import Run, load_run

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import json
 import os
 from pathlib import Path
 
@@ -204,7 +205,14 @@ def test_a_record_that_is_done_is_sealed(settings: DictConfig, tmp_path: Path) -
     with pytest.raises(UnusableFileError, match="DONE: is not JSON"):
         check_done(tmp_path)
     (tmp_path / "DONE").write_text("")
+    with pytest.raises(UnusableFileError, match=r"DONE: is empty: the digests .* are lost; .*resume=never"):
+        check_done(tmp_path)
+    owner = json.loads((tmp_path / "run.json").read_text())
+    assert owner.pop("sealed") is True
+    (tmp_path / "run.json").write_text(json.dumps(owner))
     check_done(tmp_path)  # as older versions left it
+    continue_record(tmp_path, settings, 0, {})
+    assert json.loads((tmp_path / "run.json").read_text())["sealed"] is True, "this version ends it"
 
 
 def test_a_finished_run_cannot_be_marked_failed(tmp_path: Path) -> None:

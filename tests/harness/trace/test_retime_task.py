@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from recorded import unseal
 from traced_runs import virtual_run
 
 from gradwire.harness.config.compose import compose
@@ -51,7 +52,7 @@ def test_under_its_own_network_a_run_keeps_its_times(simulated: Path, tmp_path: 
 def test_only_times_change(kind: str, tmp_path: Path, request: pytest.FixtureRequest) -> None:
     """Losses, metrics, errors, bytes: the same; real and simulated runs alike."""
     run: Path = request.getfixturevalue(kind)
-    before, after = load_run(run), retimed(run, tmp_path / "slow", "network.rate_mbit=5")
+    before, after = load_run(run), retimed(run, tmp_path / "slow", "network.rate_mbit=0.1")
     assert but_times(after.steps) == but_times(before.steps)
     assert but_times(after.evals) == but_times(before.evals)
     assert after.done.clock == "simulated"
@@ -63,7 +64,7 @@ def test_only_times_change(kind: str, tmp_path: Path, request: pytest.FixtureReq
     for row in after.steps:
         parts = [row[key] for key in ("compute_s", "compression_s", "exposed_comm_s", "other_s")]
         assert sum(parts) == pytest.approx(row["step_time_s"], rel=1e-9)
-    assert after.config["network"]["rate_mbit"] == 5
+    assert after.config["network"]["rate_mbit"] == 0.1
 
 
 def test_a_slower_network_costs_what_its_bytes_cost(simulated: Path, tmp_path: Path) -> None:
@@ -104,9 +105,8 @@ def test_another_run_of_the_same_name_has_times_of_its_own(simulated: Path, tmp_
 
     copy = tmp_path / simulated.name
     shutil.copytree(simulated, copy)
-    (copy / "DONE").write_text("")  # as of older versions, without digests
+    unseal(copy)
     summary = json.loads((simulated / "summary.json").read_text())
-    (copy / "DONE").write_text("")  # as older versions left it: nothing says what the files held
     (copy / "summary.json").write_text(json.dumps(summary, indent=2) + "\n")
     changed = run_id(config(copy))
     (copy / "summary.json").write_text((simulated / "summary.json").read_text())

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from omegaconf import OmegaConf
+from recorded import unseal
 from traced_runs import virtual_run
 
 from gradwire.harness.config.compose import compose
@@ -71,6 +72,6 @@ def test_runs_that_do_not_know_of_newer_settings_have_timelines(simulated: Path,
     for field in ("rate_changes", "nics", "multicast"):
         del config.network[field]
     OmegaConf.save(config, old / "config.yaml")
-    (old / "DONE").write_text("")  # nor of digests
+    unseal(old)
     assert list(timed_steps(old)) == list(timed_steps(simulated))
     assert bandwidth_plot(load_run(old), "heading") is not None
