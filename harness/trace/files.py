@@ -110,7 +110,7 @@ class RankFile:
             stored = blocks(file)
             first = next(stored, None)
             if first is None:
-                return
+                raise DamagedBlockError("it is empty, or cut off in its first line")
             if (owner := self._owner(first.lines)) is not None:
                 raise UnusableFileError(self.path, f"is {owner} trace, not this run's", REMEDY)
             for block in stored:

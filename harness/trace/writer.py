@@ -204,6 +204,13 @@ def cut_traces(directory: Path, step: int, run: str | None = None) -> list[str]:
         ranks = {int(found[1]) for path in folder.iterdir() if (found := NAME.fullmatch(path.name))}
         steps = {rank: _steps_left(directory, rank, run, notes) for rank in ranks}
         common = set.intersection(*steps.values()) if steps else set[int]()
+        if not notes:
+            notes = [
+                f"{rank_file(directory, rank).path} lacks steps that other ranks have: all ranks' traces are "
+                "cut to those they share; the run goes on"
+                for rank, own in sorted(steps.items())
+                if any(number < step for other in steps.values() for number in other - own)
+            ]
         wanted = {number for number in common if number < step}
         for rank in sorted(ranks):
             _cut_rank(directory, rank, max(ranks) + 1, wanted, run)

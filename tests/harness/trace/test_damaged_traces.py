@@ -9,10 +9,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from damages import DAMAGES, one_line
 from test_trace_files import OLD, trace, write_old
 
 from gradwire.harness.trace import blocks
-from gradwire.harness.trace.files import header, rank_file, read_traces, recorded_steps, trace_file
+from gradwire.harness.trace.files import (
+    Recorded,
+    header,
+    rank_file,
+    read_traces,
+    recorded_steps,
+    trace_file,
+)
 from gradwire.harness.trace.writer import TraceWriter, cut_traces
 
 LINES = [json.loads(line) for line in OLD.splitlines()]
@@ -84,9 +92,56 @@ def test_another_run_s_trace_is_removed_when_the_run_goes_on(traced: Path) -> No
 
 def test_an_emptied_file_has_no_steps(traced: Path) -> None:
     trace_file(traced, 1).write_bytes(b"")
-    with pytest.raises(ValueError, match="holds no steps"):
+    with pytest.raises(ValueError, match=r"rank1.jsonl.gz: is damaged at its beginning \(it is empty"):
         recorded_steps(traced, 2)
-    assert cut_traces(traced, 3, "mine") == []
+    (note,) = cut_traces(traced, 3, "mine")
+    assert "rank1.jsonl.gz is damaged at its beginning" in note and note.endswith("the run goes on")
+
+
+def test_a_file_that_ends_early_is_named(traced: Path) -> None:
+    """Between two blocks, or in one: as a crash leaves it, but for steps that a checkpoint has."""
+    path = trace_file(traced, 1)
+    for length in (block_starts(path)[3], block_starts(path)[3] + 9):
+        path.write_bytes(path.read_bytes()[:length])
+        assert recorded_steps(traced, 2, run="mine") == ([0, 1], None)
+    assert cut_traces(traced, 2, "mine") == []
+    TraceWriter(traced, run="mine").add(0, {2: trace(0.1), 3: trace(0.1)})
+    (note,) = cut_traces(traced, 3, "mine")
+    assert note.startswith(f"{path} lacks steps that other ranks have: all ranks' traces are cut to those")
+    assert recorded_steps(traced, 2, run="mine") == ([0, 1], None)
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+@pytest.mark.parametrize("rank", [0, 1])
+def test_what_is_left_of_a_damaged_file_is_what_was_written(
+    rank: int, damage: str, traced: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """Whatever reads it says in one line what is wrong; a run that goes on cuts it, and says so."""
+    whole, path = dict(read_traces(traced, 2)), trace_file(traced, rank)
+    other = tmp_path_factory.mktemp("other")
+    TraceWriter(other, run="other").add(rank, {step: trace(0.2, 7) for step in range(4)})
+    path.write_bytes(DAMAGES[damage](path.read_bytes(), trace_file(other, rank).read_bytes()))
+    for read in (lambda: list(read_traces(traced, 2, run="mine")), lambda: recorded_steps(traced, 2)):
+        try:
+            found = read()
+        except ValueError as error:
+            one_line(str(error))
+            assert str(path) in str(error)
+        else:
+            if isinstance(found, Recorded):
+                assert found.damage is None or str(path) in found.damage
+                assert found.steps == list(range(len(found.steps)))
+            else:
+                assert all(trace == whole[step] for step, trace in found), "those before the damage"
+    notes = cut_traces(traced, 4, "mine")
+    assert len(notes) == 1 and str(path) in notes[0]
+    one_line(notes[0])
+    try:
+        left = dict(read_traces(traced, 2, run="mine"))
+    except ValueError as error:
+        assert "holds no steps" in str(error)
+    else:
+        assert left == {step: whole[step] for step in range(len(left))}
 
 
 def test_bombs_are_refused_after_a_block(traced: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -110,7 +165,7 @@ def changed(number: int, *place: Any, to: Any) -> str:
     return "".join(json.dumps(row) + "\n" for row in rows)
 
 
-DAMAGED: dict[str, Callable[[], str]] = {
+MALFORMED: dict[str, Callable[[], str]] = {
     "not JSON": lambda: OLD.replace('"ready": [200000.0]', '"ready": [2000'),
     "ready: not a list": lambda: changed(3, "ready", to=5),
     "ready: not numbers only": lambda: changed(3, "ready", to=["a"]),
@@ -131,9 +186,9 @@ DAMAGED: dict[str, Callable[[], str]] = {
 }
 
 
-@pytest.mark.parametrize("problem", list(DAMAGED))
+@pytest.mark.parametrize("problem", list(MALFORMED))
 def test_a_damaged_row_is_named_with_file_and_step(problem: str, tmp_path: Path) -> None:
-    write_old(tmp_path, DAMAGED[problem]())
+    write_old(tmp_path, MALFORMED[problem]())
     with pytest.raises(
         ValueError, match=r"rank[01].jsonl: is damaged (after step 0|at its beginning) \("
     ) as no:

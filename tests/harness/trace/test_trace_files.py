@@ -139,7 +139,8 @@ def test_a_block_cut_off_by_a_crash_is_left_out(lost: int, tmp_path: Path) -> No
     path = trace_file(tmp_path, 0)
     path.write_bytes(path.read_bytes()[:-lost])
     assert recorded_steps(tmp_path, 2) == ([0], None)
-    assert cut_traces(tmp_path, 5) == []
+    (note,) = cut_traces(tmp_path, 5)
+    assert note.startswith(f"{path} lacks steps that other ranks have")
     for rank in range(2):
         TraceWriter(tmp_path).add(rank, {1: trace(0.5, peer=1 - rank)})
     assert [step for step, _ in read_traces(tmp_path, 2)] == [0, 1]
