@@ -3,11 +3,13 @@
 `.safetensors` or `.npz` with an array `gradients` of shape (workers, coordinates), float32, float16 or (in
 `.safetensors`) bfloat16; an `.npz` may hold bfloat16 as uint16 in an array `bf16` instead. Files that a run
 wrote also say which buckets and parameters the coordinates are, as JSON: in the metadata of `.safetensors`,
-or in a string array `layout` of an `.npz`. Nothing is ever unpickled.
+or in a string array `layout` of an `.npz`. Beside it is a digest of both, so that damage is noticed; an
+`.npz` has checksums of its own, other `.safetensors` have none. Nothing is ever unpickled.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 import os
@@ -20,7 +22,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from safetensors.torch import save_file
 from torch import Tensor
 
 from gradwire.codecs.interface import Layout
@@ -28,8 +29,9 @@ from gradwire.harness.reading.files import UnusableFileError
 from gradwire.harness.reading.structured import parse_json
 from gradwire.harness.reading.tensors import read_npz, read_safetensors
 from gradwire.harness.reading.typed import made
+from gradwire.harness.record.files import save_tensors
 
-GRADIENTS, BF16, LAYOUT = "gradients", "bf16", "layout"
+GRADIENTS, BF16, LAYOUT, DIGEST = "gradients", "bf16", "layout", "blake2b"
 SUFFIXES = (".safetensors", ".npz")
 REMEDY = "give one that measure.save_gradients_at or numpy.savez wrote"
 DTYPES = (torch.float32, torch.float16, torch.bfloat16)
@@ -116,7 +118,8 @@ def write_gradients(
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     try:
-        save_file({GRADIENTS: values.contiguous()}, temporary, metadata={LAYOUT: text})
+        values = values.contiguous()
+        save_tensors(temporary, {GRADIENTS: values}, {LAYOUT: text, DIGEST: _digest(values, text)})
         temporary.replace(path)
     finally:
         temporary.unlink(missing_ok=True)
@@ -126,7 +129,17 @@ def _read_safetensors(path: Path) -> tuple[Tensor, str]:
     tensors, metadata = read_safetensors(path, (GRADIENTS,), remedy=REMEDY)
     if GRADIENTS not in tensors:
         raise ValueError(f"it has no array {GRADIENTS}")
-    return tensors[GRADIENTS], metadata.get(LAYOUT, "")
+    values, text = tensors[GRADIENTS], metadata.get(LAYOUT, "")
+    if DIGEST in metadata and metadata[DIGEST] != _digest(values, text):
+        raise ValueError("it is damaged: its contents differ from their digest")
+    return values, text
+
+
+def _digest(values: Tensor, text: str) -> str:
+    """Of contiguous gradients, and of what is said of them."""
+    digest = hashlib.blake2b(text.encode(), digest_size=32)
+    digest.update(values.reshape(-1).view(torch.uint8).numpy().data)
+    return digest.hexdigest()
 
 
 def _read_npz(path: Path) -> tuple[Tensor, str]:

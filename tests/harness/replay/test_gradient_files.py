@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from damages import DAMAGES, flipped, one_line
 from safetensors.torch import save_file
 
 from gradwire.codecs.interface import Layout
@@ -49,6 +52,90 @@ def test_npz_with_bfloat16_as_integers_and_a_layout(tmp_path: Path) -> None:
     found = read_gradients(tmp_path / "own.npz")
     assert torch.equal(found.values, VALUES.to(torch.bfloat16))
     assert found.buckets[0].shapes == ((3, 5),)
+
+
+def of_a_run(path: Path, values: torch.Tensor) -> None:
+    write_gradients(path, values, LAYOUTS, {"step": 3})
+
+
+def of_others(path: Path, values: torch.Tensor) -> None:
+    save_file({"gradients": values}, path)
+
+
+def stored(path: Path, values: torch.Tensor) -> None:
+    np.savez(path, gradients=values.numpy())
+
+
+def packed(path: Path, values: torch.Tensor) -> None:
+    np.savez_compressed(path, gradients=values.numpy())
+
+
+WRITERS: dict[Callable[[Path, torch.Tensor], None], str] = {
+    of_a_run: "a.safetensors",
+    of_others: "a.safetensors",
+    stored: "a.npz",
+    packed: "a.npz",
+}
+
+
+def as_written(path: Path, whole: SavedGradients) -> bool | None:
+    """Whether the file holds `VALUES`, and what `whole` says of them; None if it is refused, in one line that
+    names it."""
+    try:
+        found = read_gradients(path)
+    except ValueError as error:
+        one_line(str(error))
+        assert str(path) in str(error)
+        return None
+    assert (found.about, found.buckets) == (whole.about, whole.buckets)
+    return torch.equal(found.values, VALUES)
+
+
+@pytest.mark.parametrize("write", WRITERS, ids=lambda write: write.__name__)
+def test_a_damaged_file_is_refused(write: Callable[[Path, torch.Tensor], None], tmp_path: Path) -> None:
+    """But for a bit among the numbers of a `.safetensors` that no run has written: it has no checksum, and
+    nobody can tell. Another file's contents are what their user names."""
+    path, other = tmp_path / WRITERS[write], tmp_path / "other" / WRITERS[write]
+    other.parent.mkdir()
+    write(path, VALUES)
+    write(other, VALUES + 1)
+    content, whole = path.read_bytes(), read_gradients(path)
+    for damage, change in DAMAGES.items():
+        path.write_bytes(change(content, other.read_bytes()))
+        found = as_written(path, whole)
+        if damage == "another's" or (
+            write is of_others and damage in ("a bit in the middle", "a bit near the end")
+        ):
+            assert found is False, damage
+        elif damage in ("undecodable", "a secret") and path.suffix == ".npz":
+            assert found, "what is before or behind an archive is not part of it"
+        else:
+            assert found is None, damage
+
+
+@pytest.mark.parametrize("write", [of_a_run, stored, packed], ids=lambda write: write.__name__)
+def test_no_flipped_bit_changes_a_number(write: Callable[[Path, torch.Tensor], None], tmp_path: Path) -> None:
+    """Wherever it is: the file is refused, or the bit says nothing of its contents."""
+    path = tmp_path / WRITERS[write]
+    write(path, VALUES)
+    content, whole = path.read_bytes(), read_gradients(path)
+    refused = 0
+    for at in range(len(content)):
+        path.write_bytes(flipped(content, at))
+        found = as_written(path, whole)
+        assert found is not False, at
+        refused += found is None
+    assert refused > VALUES.nbytes if write is not packed else refused > 100
+
+
+def test_files_have_the_permissions_of_new_files(tmp_path: Path) -> None:
+    before = os.umask(0o026)
+    try:
+        of_a_run(tmp_path / "gradients" / "a.safetensors", VALUES)
+    finally:
+        os.umask(before)
+    (file,) = (tmp_path / "gradients").iterdir()
+    assert file.stat().st_mode & 0o777 == 0o640
 
 
 def test_anonymous_gradients_are_cut_into_equal_buckets() -> None:
