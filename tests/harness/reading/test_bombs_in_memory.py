@@ -1,0 +1,70 @@
+"""Files that promise or unfold to gigabytes: refused or repaired in one line, in 500 MB and 5 s."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from damages import one_line
+
+PROGRAM = Path(__file__).resolve().parents[2] / "bombs.py"
+MOST_S = 5.0
+
+
+@pytest.fixture(scope="module")
+def tried(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[str, float]]:
+    """What was tried, to what was said of it and the processor seconds it took."""
+    if sys.platform != "linux":
+        pytest.skip("the memory of a process can be bounded with RLIMIT_DATA on Linux alone")
+    command = [sys.executable, str(PROGRAM), str(tmp_path_factory.mktemp("bombs"))]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, env=dict(os.environ))
+    assert done.returncode == 0, done.stderr[-3000:]
+    found: dict[str, tuple[str, float]] = json.loads(done.stdout.splitlines()[-1])
+    return found
+
+
+def test_all_of_them_end_in_a_line(tried: dict[str, tuple[str, float]]) -> None:
+    """Memory that was refused would have ended the program, or be said."""
+    assert "continuing after step 4" in tried["a whole run"][0]
+    assert len(tried) > 90
+    for name, (said, seconds) in tried.items():
+        one_line(said)
+        assert "Memory" not in said, (name, said)
+        assert seconds < MOST_S, (name, seconds)
+
+
+PART = "resume: checkpoints/step-00000004"
+EXPECTED = {
+    "load: config.yaml, a trillion bytes": "config.yaml: is longer than 256 KiB",
+    "load: steps.jsonl, a trillion bytes": "steps.jsonl is longer than 2 GiB",
+    "load: steps.jsonl of a finished run, a trillion bytes": "steps.jsonl: is longer than 2 GiB",
+    "resume: steps.jsonl, a trillion bytes": "restored from the copy in step-00000004",
+    "resume: steps.jsonl, brackets": "restored from the copy in step-00000004",
+    f"{PART}/steps.jsonl.gz, a trillion bytes": "steps.jsonl.gz is longer than 2 GiB",
+    f"{PART}/model.safetensors, a trillion bytes": "its header is not JSON",
+    "resume: copy of rows, one stream, for 1 bytes": "steps.jsonl.gz, which unfolds to more than 1 bytes",
+    f"resume: copy of rows, one stream, for {10**12} bytes": "unfolds to more than 16 MiB from",
+    f"resume: copy of rows, one stream, for {2**30} bytes": "which unfolds to more than",
+    f"resume: copy of rows, many, for {2**30} bytes": "which unfolds to more than",
+    "gradients: a header of a trillion bytes": "is not a safetensors file, or cut short",
+    "gradients: a tensor of a trillion bytes": "its header describes 931 GiB of tensors, 0 bytes are there",
+    "resume: a header of a trillion bytes": "model.safetensors is not a safetensors file, or cut short",
+    "resume: a tensor of a trillion bytes": "model.safetensors its header describes 931 GiB of tensors",
+    "gradients: .npz of zeros": "unfolds to 1.88 GiB, more than 384 MiB",
+    "gradients: .npz of a trillion zeros": "is described as 931 GiB, 1.88 GiB are there",
+    "trace: one block, read": "a block holds more than",
+    "trace: many blocks, cut": "it unfolds to more than 100 times its size",
+    "trace: one block, cut": "the run goes on",
+    "corpus: lines.txt.gz": "unfolds to more than 16 MiB",
+    "corpus: a.jsonl.gz": "unfolds to more than 16 MiB",
+    "cache: train.npy": "prepared train.npy",
+}
+
+
+@pytest.mark.parametrize("name", EXPECTED)
+def test_what_is_said(name: str, tried: dict[str, tuple[str, float]]) -> None:
+    assert EXPECTED[name] in tried[name][0]
