@@ -12,11 +12,17 @@ import importlib
 import os
 import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import lru_cache
 from importlib import metadata
 from pathlib import Path
 from types import ModuleType
+from typing import TypeVar
+
+from gradwire.codecs.fields import did_you_mean, shortened
+
+Part = TypeVar("Part")
+"""What a registry holds: codec classes, topologies, kinds of parallelism."""
 
 ALLOWED = "GRADWIRE_PLUGINS"
 """The environment variable with everything that may be imported, separated by spaces."""
@@ -73,6 +79,25 @@ def allowed() -> list[str]:
     return os.environ.get(ALLOWED, "").split()
 
 
+def find(
+    kind: str, name: str, own: Mapping[str, Part], form: str, checked: Callable[[object, str], Part]
+) -> Part:
+    """What `<kind>=<name>` chooses: one of the project's `own`, or a plug-in.
+
+    `form` says what a plug-in's name looks like; `checked` gives a plug-in's object back if it can be used.
+    Raises ValueError in one line.
+    """
+    if isinstance(name, str) and name in own:
+        return own[name]
+    if is_plugin(kind, name):
+        return checked(load(kind, name), name)
+    near = did_you_mean(name, own) if isinstance(name, str) else ""
+    raise ValueError(
+        f"{kind}={shortened(name)} is unknown; choose one of {', '.join(sorted(own))}, or a plug-in, "
+        f"{form}{near}"
+    )
+
+
 def load(kind: str, name: str) -> object:
     """The object called `name`, imported if it has not been.
 
@@ -125,7 +150,8 @@ def _module(name: str, given: str) -> ModuleType:
         if error.name is not None and (name == error.name or name.startswith(f"{error.name}.")):
             raise ValueError(
                 f"{given}: there is no module {error.name} in {here} or among the packages of "
-                f"{sys.executable}; start from its folder, or install it"
+                f"{sys.executable}; set PYTHONPATH=<the folder that holds {error.name}>, or install it: "
+                "python -m pip install <its package>"
             ) from None
         raise ValueError(f"{given}: importing {name} failed: {_words(error)}") from error
     except (Exception, SystemExit) as error:

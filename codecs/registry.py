@@ -10,14 +10,14 @@ from gradwire.codecs.dynamiq import DynamiQ, DynamiQPlus, UniformQuantization
 from gradwire.codecs.exact import BF16, FP32
 from gradwire.codecs.exclude import Exclude, check_globs
 from gradwire.codecs.feedback import with_feedback
-from gradwire.codecs.fields import check_fields, check_names, did_you_mean, plain, rules_of, shortened
+from gradwire.codecs.fields import check_fields, check_names, plain, rules_of
 from gradwire.codecs.interface import Codec
 from gradwire.codecs.mxfp import MXFP
 from gradwire.codecs.native import Native
 from gradwire.codecs.omnireduce import OmniReduce
 from gradwire.codecs.onebit import OneBit
 from gradwire.codecs.options import CommonOptions
-from gradwire.codecs.plugins import is_plugin, load
+from gradwire.codecs.plugins import find
 from gradwire.codecs.powersgd import PowerSGD
 from gradwire.codecs.qsgd import QSGD
 from gradwire.codecs.randomk import RandomK
@@ -66,15 +66,7 @@ def register_codec(codec_class: type) -> type:
 
 def codec_class(name: str) -> type:
     """The class of a codec's name: one of `codec_classes()`, or a plug-in (`plugins`). Raises ValueError."""
-    if name in _CODECS:
-        return _CODECS[name]
-    if is_plugin("codec", name):
-        return _checked(load("codec", name), name)
-    near = did_you_mean(name, _CODECS) if isinstance(name, str) else ""
-    raise ValueError(
-        f"codec={shortened(name)} is unknown; choose one of {', '.join(sorted(_CODECS))}, or a plug-in, "
-        f"<module>:<class>{near}"
-    )
+    return find("codec", name, _CODECS, "<module>:<class>", _checked)
 
 
 @lru_cache(maxsize=64)

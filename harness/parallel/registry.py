@@ -9,7 +9,7 @@ from accelerate import Accelerator
 from omegaconf import DictConfig
 from torch import nn
 
-from gradwire.codecs.plugins import is_plugin, load
+from gradwire.codecs.plugins import find
 from gradwire.harness.parallel import ddp_setup
 from gradwire.harness.parallel.interface import Parallelism
 from gradwire.harness.world.interface import World
@@ -28,14 +28,10 @@ PARALLELISMS = {"ddp": ParallelKind(ddp_setup.build, ddp_setup.supports)}
 
 def parallel_kind(name: str) -> ParallelKind:
     """The parallelism of a name: one of `PARALLELISMS`, or a plug-in, a `ParallelKind`. Raises ValueError."""
-    if name in PARALLELISMS:
-        return PARALLELISMS[name]
-    if not is_plugin("parallel", name):
-        raise ValueError(
-            f"parallel.name={name} is unknown; choose one of {', '.join(sorted(PARALLELISMS))}, or a "
-            "plug-in, <module>:<name>"
-        )
-    found = load("parallel", name)
+    return find("parallel", name, PARALLELISMS, "<module>:<name>", _checked)
+
+
+def _checked(found: object, name: str) -> ParallelKind:
     if not isinstance(found, ParallelKind):
         raise ValueError(
             f"parallel={name} is no parallelism: it must be a ParallelKind of "

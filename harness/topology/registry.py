@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import lru_cache, partial
 
-from gradwire.codecs.plugins import is_plugin, load
+from gradwire.codecs.plugins import find
 from gradwire.harness.topology.broadcast import broadcast
 from gradwire.harness.topology.butterfly import butterfly
 from gradwire.harness.topology.check import check_schedule
@@ -28,14 +28,10 @@ def topology(name: str) -> Topology:
 
     A plug-in's schedules are executed on sets of ranks before they are used. Raises ValueError.
     """
-    if name in TOPOLOGIES:
-        return TOPOLOGIES[name]
-    if not is_plugin("topology", name):
-        raise ValueError(
-            f"topology={name} is unknown; choose one of {', '.join(sorted(TOPOLOGIES))}, or a plug-in, "
-            "<module>:<function>"
-        )
-    found = load("topology", name)
+    return find("topology", name, TOPOLOGIES, "<module>:<function>", _checked)
+
+
+def _checked(found: object, name: str) -> Topology:
     if not callable(found) or isinstance(found, type):
         raise ValueError(f"topology={name} is no topology: it must be a function from world size to Schedule")
     return partial(_proven, found, name)

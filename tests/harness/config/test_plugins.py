@@ -99,6 +99,7 @@ def test_a_topology_and_a_parallelism(module: Path) -> None:
     ("argument", "said"),
     [
         ("codec=nowhere_at_all:Mine", "there is no module nowhere_at_all in "),
+        ("topology=nowhere_at_all:mine", "set PYTHONPATH=<the folder that holds nowhere_at_all>, or install"),
         ("codec=$:Missing", "has no Missing; it has "),
         ("codec=$:short", "is no codec: it must be a class decorated with @dataclass"),
         ("codec=$:Nameless", "is no codec: its dataclass needs a field `name"),
