@@ -83,13 +83,17 @@ class Rule:
         if LIST in self.kinds and TEXT in self.kinds:
             return "a printable text, or a list of them"
         if LIST in self.kinds:
-            some, each = "a list of at least one" if self.fewest else "a list", self.elements or Rule()
+            some, each = "a list of at least one" if self.fewest else "a list", self.elements
+            if each is None:
+                return some
             if each.choices:
                 some = f"{'one' if self.fewest else 'none'} or more of {_listed(each.choices)}"
                 return f"{some}, each once" if self.unique else some
             return f"{some}, each {each.allowed()}"
         if self.plain:
             return f"a name of letters, digits, '.', '_', '+' and '-', of at most {LONGEST_NAME} characters"
+        if self.low == self.high:
+            return _figure(self.low)
         kinds = " or ".join(("" if kind == BOOLEAN else "a ") + kind for kind in self.kinds) or "a value"
         return kinds.replace("a text", "a printable text") + self._bounds()
 
@@ -199,12 +203,36 @@ def _is_union(hint: Any) -> bool:
     return typing.get_origin(hint) in (typing.Union, types.UnionType)
 
 
+def rules_with(schema: type, values: Mapping[str, Any]) -> Mapping[str, Rule | type]:
+    """`rules_of`, narrower where what a field may hold follows from the `values` of others.
+
+    A dataclass says so by a class method `narrowed_rules`, which gets all its fields, each with a value that
+    its own rule allows (the default of one that is not among `values`), and returns the rules that replace
+    those of its fields.
+    """
+    rules, narrowed = rules_of(schema), getattr(schema, "narrowed_rules", None)
+    if narrowed is None:
+        return rules
+    known = {field.name: default_of(field) for field in dataclasses.fields(schema)}
+    for name, rule in rules.items():
+        if name in values and isinstance(rule, Rule) and rule.allows(values[name]):
+            known[name] = values[name]
+    return {**rules, **narrowed(known)}
+
+
+def default_of(field: dataclasses.Field[Any]) -> Any:
+    """The value of a field that is not given; None where it has to be."""
+    if field.default_factory is not dataclasses.MISSING:
+        return field.default_factory()
+    return None if field.default is dataclasses.MISSING else field.default
+
+
 def check_fields(schema: type, values: Mapping[str, Any], prefix: str = "") -> None:
     """Raise ValueError, in one line, for the first of `values` that its field in `schema` does not allow.
 
     `prefix` is what stands before the fields' names where users write them: `codec` for `codec.bits`.
     """
-    for name, rule in rules_of(schema).items():
+    for name, rule in rules_with(schema, values).items():
         key = f"{prefix}.{name}" if prefix else name
         if name not in values:
             continue
@@ -241,14 +269,6 @@ def plain(value: Any) -> Any:
     if isinstance(value, list):
         return [plain(element) for element in value]
     return tuple(map(plain, value)) if type(value) is tuple else value
-
-
-def check_range(settings: Any, field: str, low: float, high: float, hint: str, prefix: str = "codec") -> None:
-    """Raise ValueError unless the field of `settings` lies in [low, high], which follow from other fields."""
-    value = getattr(settings, field)
-    if not low <= value <= high:
-        allowed = f"a value from {low:g} to {high:g}" if low < high else f"{low:g}"
-        raise ValueError(f"{prefix}.{field}={shortened(value)}: choose {allowed} ({hint})")
 
 
 def check_names(known: Iterable[str], given: Iterable[str], prefix: str, owner: str) -> None:

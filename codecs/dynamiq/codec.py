@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import cast, get_args
+from typing import Any, cast, get_args
 
 import torch
 from torch import Tensor
@@ -26,7 +27,7 @@ from gradwire.codecs.dynamiq.tables import WIDTHS, Kind, chosen_values
 from gradwire.codecs.dynamiq.upgrades import Upgrades, measured_upgrades, paper_upgrades
 from gradwire.codecs.dynamiq.values import Values
 from gradwire.codecs.feedback import feedback_diverges
-from gradwire.codecs.fields import at_least, between, check_fields, check_range, list_of, one_of
+from gradwire.codecs.fields import NUMBER, Rule, at_least, between, check_fields, list_of, one_of
 from gradwire.codecs.interface import About, Layout, LossyHopCodec, Op, Round
 from gradwire.codecs.random import stream_key
 
@@ -36,6 +37,12 @@ FOLLOWING = 16
 """Super-groups of a chunk from which on widths follow what error feedback keeps."""
 
 logger = logging.getLogger(__name__)
+
+
+def _format(fields: Mapping[str, Any]) -> Format:
+    """What the fields of a codec say of its messages."""
+    scales, widths = cast(Scales, fields["scales"]), tuple(sorted(fields["widths"]))
+    return Format(widths, fields["group"], scales, fields["mean"], fields["codebooks"])
 
 
 @dataclass
@@ -113,27 +120,27 @@ class DynamiQ(LossyHopCodec):
         unbiased_if="codec.rounding=independent",
     )
 
+    @classmethod
+    def narrowed_rules(cls, fields: Mapping[str, Any]) -> dict[str, Rule]:
+        """The budgets that the widths, scales and statistics of these fields can spend."""
+        made = _format(fields)
+        low, high = budget_limits(made)
+        codes = " to ".join(f"{width}" for width in sorted({made.widths[0], made.widths[-1]}))
+        hint = f"{codes} bits of code and {made.overhead_bits:g} of metadata"
+        single = len(made.widths) == 1
+        hint += "" if single else "; null with a single width"
+        return {"bits": Rule((NUMBER,), optional=single, low=low, high=high, hint=hint)}
+
     def __post_init__(self) -> None:
         check_fields(type(self), vars(self), "codec")
         self.widths = sorted(self.widths)
-        scales = cast(Scales, self.scales)
-        self._format = Format(tuple(self.widths), self.group, scales, self.mean, self.codebooks)
-        self._check_bits()
+        self._format = _format(vars(self))
+        self._bits = budget_limits(self._format)[0] if self.bits is None else self.bits
         if self.codebooks > 1 and (self.values, self.scales) != ("distinct", "hierarchical"):
             raise ValueError(
                 f"codec.codebooks={self.codebooks}: choose 1, or values=distinct and scales=hierarchical too"
             )
         self.unbiased = self.rounding == "independent"
-
-    def _check_bits(self) -> None:
-        low, high = budget_limits(self._format)
-        if self.bits is None and len(self.widths) > 1:
-            raise ValueError(f"codec.bits=null: choose a value from {low} to {high}, or a single width")
-        if self.bits is not None:
-            codes = " to ".join(f"{width}" for width in sorted({self.widths[0], self.widths[-1]}))
-            overhead = self._format.overhead_bits
-            check_range(self, "bits", low, high, f"{codes} bits of code and {overhead:g} of metadata")
-        self._bits = low if self.bits is None else self.bits
 
     def supports(self, topology: str, size: int, layout: Layout) -> str | None:
         if size > MAX_WORKERS:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from gradwire.codecs.fields import between, check_fields, check_range, one_of
+from gradwire.codecs.fields import WHOLE, Rule, between, check_fields, one_of
 from gradwire.codecs.hadamard import LARGEST
 from gradwire.codecs.interface import About, Layout, LossyHopCodec, Op, Round
 from gradwire.codecs.random import stream_key
@@ -61,12 +63,16 @@ class THC(LossyHopCodec):
         unbiased_if="codec.t_p=√codec.block",
     )
 
+    @classmethod
+    def narrowed_rules(cls, fields: Mapping[str, Any]) -> dict[str, Rule]:
+        """A nonuniform table has as many values as the bits say, all different."""
+        low = (1 << fields["quantization_bits"]) - 1 if fields["table"] == "nonuniform" else 1
+        return {"granularity": Rule((WHOLE,), low=low, high=255, hint="30 is THC's for 4 bits")}
+
     def __post_init__(self) -> None:
         check_fields(type(self), vars(self), "codec")
         if self.block and (self.block.bit_count() != 1 or not 16 <= self.block <= LARGEST):
             raise ValueError(f"codec.block={self.block}: choose 0 or a power of two from 16 to {LARGEST}")
-        if self.table == "nonuniform":
-            check_range(self, "granularity", (1 << self.quantization_bits) - 1, 255, "30 is THC's for 4 bits")
         self.unbiased = self.norm == "block" and 0 < self.block <= self.t_p**2  # then nothing is clamped
         self._table = self._make_table()
 

@@ -66,7 +66,7 @@ def check_arguments(
 
     `prefix` and a dot precede the names in messages. Fields in `without` are not to be given.
     """
-    rules = {name: rule for name, rule in rules_of(schema).items() if name not in {*without}}
+    rules = {name: rule for name, rule in core.rules_with(schema, values).items() if name not in {*without}}
     for name, value in values.items():
         key = f"{prefix}.{name}" if prefix else name
         rule = rules.get(name)

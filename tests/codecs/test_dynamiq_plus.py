@@ -165,7 +165,7 @@ def test_its_settings_are_dynamiqs() -> None:
             "codec.codebooks=4: choose 1, or values=distinct and scales=hierarchical",
         ),
         ({"scales": "bf16"}, "codec.codebooks=4: choose 1, or values=distinct and scales=hierarchical"),
-        ({"bits": 2.3}, "codec.bits=2.3: choose a value from 2.375 to 16.375"),
+        ({"bits": 2.3}, "codec.bits=2.3: choose a number from 2.375 to 16.375"),
     ],
     ids=str,
 )

@@ -318,11 +318,14 @@ REFUSED = [
     ({"values": "even"}, "codec.values=even: choose one of nonuniform, uniform, distinct"),
     ({"errors": "none"}, "codec.errors=none: choose one of powers, measured"),
     ({"epsilon_3": 0.0}, "codec.epsilon_3=0.0: choose a number from 0.03 to 0.5"),
-    ({"bits": None}, "codec.bits=null: choose a value from 2.6875 to 8.6875"),
-    ({"widths": [4]}, "codec.bits=5.0: choose 4.625 (4 bits of code and 0.625 of metadata)"),
-    ({"mean": False, "bits": 2.6}, "codec.bits=2.6: choose a value from 2.625 to 8.625"),
-    ({"scales": "bf16", "bits": 3.1}, "codec.bits=3.1: choose a value from 3.125 to 9.125"),
-    ({"group": 32, "bits": 8.5}, "codec.bits=8.5: choose a value from 2.4375 to 8.4375"),
+    (
+        {"bits": None},
+        "codec.bits=null: choose a number from 2.6875 to 8.6875 (2 to 8 bits of code and 0.6875",
+    ),
+    ({"widths": [4]}, "codec.bits=5.0: choose 4.625, or null (4 bits of code and 0.625 of metadata)"),
+    ({"mean": False, "bits": 2.6}, "codec.bits=2.6: choose a number from 2.625 to 8.625"),
+    ({"scales": "bf16", "bits": 3.1}, "codec.bits=3.1: choose a number from 3.125 to 9.125"),
+    ({"group": 32, "bits": 8.5}, "codec.bits=8.5: choose a number from 2.4375 to 8.4375"),
 ]
 
 

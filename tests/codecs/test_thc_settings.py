@@ -26,7 +26,10 @@ LAYOUT = Layout.flat(1000)
         ({"t_p": 0.1}, "codec.t_p=0.1: choose a number from 0.5 to 4096"),
         ({"quantization_bits": 0}, "codec.quantization_bits=0: choose a whole number from 1 to 8"),
         ({"table": "best"}, "codec.table=best: choose one of uniform, nonuniform"),
-        ({"table": "nonuniform", "granularity": 14}, "codec.granularity=14: choose a value from 15 to 255"),
+        (
+            {"table": "nonuniform", "granularity": 14},
+            "codec.granularity=14: choose a whole number from 15 to 255",
+        ),
         ({"bits": 17}, "codec.bits=17: choose one of auto, 1 to 16"),
         ({"bits": "best"}, "codec.bits=best: choose one of auto"),
     ],
