@@ -9,6 +9,7 @@ from omegaconf import DictConfig
 
 from gradwire.harness.config.errors import ConfigError
 from gradwire.harness.config.network_checks import check_network, check_size, resolve_nodes, workers_of
+from gradwire.harness.program import program
 
 WORKERS_WITHOUT_GPUS = 4
 
@@ -67,7 +68,7 @@ def _workers(config: DictConfig, gpus: int) -> int:
             return asked or WORKERS_WITHOUT_GPUS
         raise ConfigError(
             f"cluster=virtual hosts all workers in one process, and torchrun started {world}; use "
-            "cluster=local, or python run.py without torchrun"
+            f"cluster=local, or {program()} without torchrun"
         )
     if asked not in (None, int(world)):
         raise ConfigError(

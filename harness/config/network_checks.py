@@ -7,12 +7,13 @@ import os
 from collections.abc import Mapping
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from omegaconf import DictConfig, OmegaConf
 
 from gradwire.harness.config.errors import ConfigError, did_you_mean
 from gradwire.harness.config.networks import CODEC_TIMES, SimulatedConfig
+from gradwire.harness.program import program
 from gradwire.harness.reading.files import UnusableFileError
 from gradwire.harness.reading.structured import read_json
 
@@ -164,7 +165,7 @@ def _check_shaped(config: DictConfig) -> None:
     if "RANK" in os.environ:
         raise ConfigError(
             "network=shaped starts its workers inside their namespaces and cannot run under torchrun; use "
-            "python run.py, or network=paced"
+            f"{program()}, or network=paced"
         )
     from gradwire.harness.network.shaped.check import why_not
 
@@ -186,15 +187,12 @@ def _check_star(network: DictConfig) -> None:
 
 
 def _check_changes(network: DictConfig) -> None:
-    given = network.rate_changes
-    found = OmegaConf.to_container(given) if OmegaConf.is_config(given) else given
+    found = cast(list[list[Any]], OmegaConf.to_container(network.rate_changes))
     said = f"network.rate_changes={found}".replace(" ", "")
     use = "use e.g. network.rate_changes=[[60,0.5],[120,1]]: half the rate from second 60 to 120"
-    if not isinstance(found, list):
-        raise ConfigError(f"{said} is not a list of [second, factor]; {use}")
     low, high = FACTORS
     for change in found:
-        if not (isinstance(change, list) and len(change) == 2 and all(map(_is_number, change))):
+        if not (len(change) == 2 and all(map(_is_number, change))):
             raise ConfigError(f"{said} has {change}, which is not [second, factor]; {use}")
         if change[0] < 0 or not low <= change[1] <= high:
             raise ConfigError(

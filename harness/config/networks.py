@@ -6,13 +6,14 @@ Rates are in Mbit/s (10⁶ bit/s) and hold for each way: every link is full dupl
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from gradwire.harness.config.fields import at_least, between, check_fields, one_of, plain_name
+from gradwire.codecs.fields import LIST
+from gradwire.harness.config.fields import at_least, between, check_fields, list_of, one_of, plain_name
 from gradwire.harness.reading.files import printable
 
 SLOWEST, FASTEST = 1e-3, 1e9
@@ -83,7 +84,10 @@ class SimulatedConfig:
     # two_level: the core carries all NICs' rate / this, each way
     oversubscription: float = at_least(1, 1.0, 1e6)
     multicast: bool = False  # what a worker sends to several at once leaves it once; the switch copies it
-    rate_changes: Any = field(default_factory=list)  # [[s, factor], ...]: from then on factor x these rates
+    # [[s, factor], ...]: from then on factor x these rates
+    rate_changes: list[Any] = list_of(
+        kinds=(LIST,), hint="e.g. [[60,0.5],[120,1]]: half the rate from second 60 to 120"
+    )
     rivals: int = at_least(0, 0, MOST_RIVALS)  # ring all-reduce jobs over the same links (DynamiQ §5.2)
     # MiB of float32 that each of them reduces, again and again
     rival_mb: float = at_least(1e-3, 25.0, 65_536)

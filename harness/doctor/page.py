@@ -8,10 +8,10 @@ from collections.abc import Sequence
 from dataclasses import asdict
 
 from gradwire.harness.doctor.findings import Finding, Section
+from gradwire.harness.program import program
 
 WIDTH = 110
 MARKS = {"ok": " ", "missing": "-", "needed": "!"}
-BASIC = "python run.py size=tiny"
 
 
 def render_text(sections: Sequence[Section]) -> str:
@@ -42,8 +42,8 @@ def verdict(sections: Sequence[Section]) -> str:
     """Whether the basic run is possible."""
     names = lacking(sections)
     if names:
-        return f"{BASIC} cannot run here: see {', '.join(names)}"
-    return f"{BASIC} can run here"
+        return f"{program()} size=tiny cannot run here: see {', '.join(names)}"
+    return f"{program()} size=tiny can run here"
 
 
 def _lines(finding: Finding, width: int) -> list[str]:

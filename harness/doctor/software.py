@@ -31,7 +31,7 @@ PACKAGES = (
     Package("tokenizers", "every tokenizer", needed=True),
     Package("accelerate", "training", needed=True),
     Package("safetensors", "checkpoints and weights", needed=True),
-    Package("hydra-core", "run.py", needed=True),
+    Package("hydra-core", "the command line", needed=True),
     Package("matplotlib", "the plots every run ends with", needed=True),
     Package("datasets", "the papers' data sets (not dataset=embedded or your own text)"),
     Package("lm-eval", "scoring on lm-eval's tasks"),
@@ -70,7 +70,7 @@ def sources(state: tuple[str | None, bool | None] | None = None, version: str | 
     commit, dirty = git_state() if state is None else state
     found = None if commit is None else f"{commit[:12]}{', with changes' if dirty else ''}"
     findings = [
-        found_or_missing("gradwire", version or version_of("gradwire"), "run.py", "make", needed=True),
+        found_or_missing("gradwire", version or version_of("gradwire"), "everything", "make", needed=True),
         found_or_missing("commit", found, "the commit in records", "run from a git checkout"),
         *kernels(),
         *plugins(),

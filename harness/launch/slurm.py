@@ -10,6 +10,7 @@ import re
 from collections.abc import Mapping, MutableMapping
 
 from gradwire.harness.config.errors import ConfigError
+from gradwire.harness.program import torchrun_target
 
 SPECIAL_STEPS = 0xFFFFFFF0
 """Steps from this number on are SLURM's own: a batch script, an interactive shell."""
@@ -99,5 +100,6 @@ def _text(environment: Mapping[str, str], name: str, otherwise: str = "") -> str
 def _unclear(what: str) -> ConfigError:
     return ConfigError(
         f"srun has started several tasks, and which of them this is cannot be told ({what}); start one task "
-        "per node with torchrun in it: srun --ntasks-per-node=1 torchrun --nnodes ... run.py ..."
+        "per node with torchrun in it: srun --ntasks-per-node=1 torchrun --nnodes ... "
+        f"{torchrun_target()} ..."
     )
