@@ -8,18 +8,23 @@ what the command line sets wins over the cases.
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from hydra.core.override_parser.overrides_parser import OverridesParser
 
+from gradwire.harness.config.compose import compose
 from gradwire.harness.config.errors import ConfigError
+from gradwire.harness.config.explain import rule_of
 from gradwire.harness.config.overrides import parse
 from gradwire.harness.config.store import choices_with_field, group_schemas
 
 ANY_SIZE = "any"
 """The cases of a sweep that no size changes, such as one of replays."""
+
+MOST_CELLS = 10_000
 
 Values = Mapping[str, str]
 """Key to value, as text of Hydra's override grammar."""
@@ -47,7 +52,11 @@ def expand(cases: Mapping[str, Any], size: str, arguments: Sequence[str]) -> lis
     """
     fixed, swept = _command_line(arguments)
     cells: dict[tuple[str, ...], Cell] = {}
-    for case in _cases_of(cases, size):
+    all_cases = _cases_of(cases, size)
+    most = sum(math.prod(len(values) for values in [*case.values(), *swept.values()]) for case in all_cases)
+    if most > MOST_CELLS:
+        raise ConfigError(f"the sweep has {most} runs; choose at most {MOST_CELLS}, e.g. in several sweeps")
+    for case in all_cases:
         for line in _product(swept):
             set_by_user = {**fixed, **line}
             kept = {key: values for key, values in case.items() if not _shadowed(key, case, set_by_user)}
@@ -140,15 +149,23 @@ def _fitting(
         group, _, field = key.partition(".")
         if not field or len(swept.get(group, ())) < 2:
             return True
-        if chosen.get(group) not in group_schemas().get(group, ()):  # a plug-in's fields are its own
-            return True
-        owners = set(choices_with_field(group, field))
-        return chosen.get(group) in owners or not owners & set(swept[group])
+        owners = [choice for choice in swept[group] if _has(group, choice, field)]
+        return chosen.get(group) in owners or not owners
 
     return (
         tuple(text for text in texts if fits(text.lstrip("+").partition("=")[0])),
         {key: value for key, value in chosen.items() if fits(key)},
     )
+
+
+def _has(group: str, choice: str, field: str) -> bool:
+    """Whether a choice of a group has a field; what cannot be composed is refused with its cell."""
+    if choice in group_schemas().get(group, ()):
+        return choice in choices_with_field(group, field)
+    try:
+        return rule_of(compose([f"{group}={choice}"]), f"{group}.{field}") is not None
+    except ConfigError:
+        return True
 
 
 def _shadowed(key: str, case: Mapping[str, list[str]], user: Values) -> bool:

@@ -23,6 +23,7 @@ from gradwire.harness.config.compose import compose
 from gradwire.harness.config.errors import ConfigError
 from gradwire.harness.config.identity import run_directory, run_name
 from gradwire.harness.config.validate import task_of, validate_any
+from gradwire.harness.program import program
 from gradwire.harness.report.configs import covered, flatten
 from gradwire.harness.tasks.main import expected_errors, one_line
 from gradwire.harness.tasks.registry import TASKS
@@ -138,7 +139,7 @@ def _planned(cell: Cell, asked: Path | None) -> PlannedCell:
     try:
         composed = compose(cell.overrides)
         if not task_of(composed).has_directory:
-            command = f"python run.py task={composed.task.name}"
+            command = f"{program()} task={composed.task.name}"
             raise ValueError(
                 f"task={composed.task.name} keeps nothing and cannot be part of a sweep; use: {command}"
             )
@@ -146,8 +147,14 @@ def _planned(cell: Cell, asked: Path | None) -> PlannedCell:
         directory = run_directory(config, asked and asked / run_name(config))
         check_directory(config, directory)
     except ValueError as error:
-        raise ConfigError(f"cell {cell.label}: {error}") from None
+        raise ConfigError(f"{_where(cell, str(error))}{error}") from None
     return PlannedCell(cell, config, directory)
+
+
+def _where(cell: Cell, refusal: str) -> str:
+    """`cell seed=0: `: what of a cell its refusal does not say."""
+    unsaid = [text for key, value in cell.swept.items() if (text := f"{key}={value}") not in refusal]
+    return f"cell {' '.join(unsaid)}: " if unsaid else ""
 
 
 def _succeeded(result: JobReturn) -> bool:

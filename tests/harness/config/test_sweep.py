@@ -74,7 +74,10 @@ def test_nothing_starts_when_one_cell_cannot_run(
     assert not task.ran
     assert not files_below(tmp_path)
     (line,) = capsys.readouterr().err.splitlines()
-    assert line.startswith("error: cell seed=0 train.lr=0: train.lr=0: choose a number above 0")
+    assert line.startswith("error: cell seed=0: train.lr=0: choose a number above 0")
+    assert run_py("--multirun", "size=tiny", "codec=bf16,dynamic") == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("error: codec=dynamic is unknown; choose one of")  # what differs is said
 
 
 def test_the_sweeps_directory_can_be_replaced(
