@@ -25,12 +25,15 @@ from gradwire.harness.config.explain import (
     check_keys,
     explain,
     known_groups,
+    narrowed_rule,
     plain,
     rule_of,
     unknown_key,
 )
 from gradwire.harness.config.manual import register_manual
 from gradwire.harness.config.overrides import check_forms, check_given, parse, said
+from gradwire.harness.config.own_files import OwnFolder, own_folder, register_own_files
+from gradwire.harness.config.own_values import check_own_file
 from gradwire.harness.config.plugins import register_plugins
 from gradwire.harness.config.store import register_schemas
 
@@ -57,11 +60,11 @@ def compose(overrides: Sequence[str] = (), with_hydra: bool = False) -> DictConf
     parsed = parse(meant(overrides))
     check_forms(parsed)
     choices = _choices(parsed)
-    base, node = _composed(tuple(str(override.input_line) for override in choices), conf_directory())
+    base, node = _composed(tuple(str(override.input_line) for override in choices), own_folder())
     config = copy.deepcopy(base)
     for override in parsed:
         if override not in choices:
-            _set(config, override, base)
+            _set(config, override, base, parsed)
     check_warm_up(config, parsed)
     if with_hydra:
         OmegaConf.update(config, "hydra", copy.deepcopy(node), force_add=True)
@@ -71,18 +74,18 @@ def compose(overrides: Sequence[str] = (), with_hydra: bool = False) -> DictConf
 def composed_hydra(overrides: Sequence[str]) -> DictConfig:
     """Hydra's own node of the configuration of `compose`, not to be written to. Raises ConfigError."""
     choices = _choices(parse(meant(overrides)))
-    return _composed(tuple(str(override.input_line) for override in choices), conf_directory())[1]
+    return _composed(tuple(str(override.input_line) for override in choices), own_folder())[1]
 
 
 def _choices(parsed: Sequence[Override]) -> list[Override]:
     """The overrides that Hydra itself has to see; ConfigError for a choice that there is not."""
     prepare()
     register_plugins(parsed)
-    groups = choices_of_groups(conf_directory())
+    groups = choices_of_groups(own_folder())
     choices = [override for override in parsed if _chooses(override, groups)]
     if any(override.value() not in groups.get(override.key_or_group, ()) for override in choices):
         choices_of_groups.cache_clear()  # a plug-in has been added, or there is no such choice
-        groups = choices_of_groups(conf_directory())
+        groups = choices_of_groups(own_folder())
     check_groups(choices, groups)
     return choices
 
@@ -94,9 +97,9 @@ def meant(overrides: Sequence[str]) -> list[str]:
 
 
 @lru_cache(maxsize=8)
-def choices_of_groups(conf: Path) -> Mapping[str, Sequence[str]]:
-    """Every group of `conf` with its choices, sorted."""
-    assert conf
+def choices_of_groups(folder: OwnFolder | None) -> Mapping[str, Sequence[str]]:
+    """Every group with its choices, sorted, with the user's own `folder` in use."""
+    assert folder is own_folder()
     with _initialized():
         return known_groups()
 
@@ -108,14 +111,21 @@ def _chooses(override: Override, groups: Mapping[str, Sequence[str]]) -> bool:
 
 
 @lru_cache(maxsize=256)
-def _composed(choices: tuple[str, ...], conf: Path) -> tuple[DictConfig, DictConfig]:
-    """The configuration of these choices, and Hydra's node, which takes as long to copy."""
-    assert conf
+def _composed(choices: tuple[str, ...], folder: OwnFolder | None) -> tuple[DictConfig, DictConfig]:
+    """The configuration of these choices, and Hydra's node, which takes as long to copy.
+
+    Files of the user's own `folder` are checked against what they build on before they are composed.
+    """
     with _initialized():
-        try:
-            config = hydra.compose(CONFIG_NAME, list(choices), return_hydra_config=True)
-        except (HydraException, OmegaConfBaseException) as error:
-            raise explain(error, parse(choices)) from None
+        if folder is not None:
+            folder.bare, folder.used = True, []
+            try:
+                built_on = _hydra_composed(choices)
+            finally:
+                folder.bare = False
+            for file in folder.used:
+                check_own_file(file, built_on)
+        config = _hydra_composed(choices)
     check_keys(config)
     OmegaConf.set_struct(config, False)
     node = config.pop("hydra")
@@ -123,14 +133,26 @@ def _composed(choices: tuple[str, ...], conf: Path) -> tuple[DictConfig, DictCon
     return config, node
 
 
-def _set(config: DictConfig, override: Override, base: DictConfig) -> None:
+def _hydra_composed(choices: Sequence[str]) -> DictConfig:
+    try:
+        return hydra.compose(CONFIG_NAME, list(choices), return_hydra_config=True)
+    except (HydraException, OmegaConfBaseException) as error:
+        raise explain(error, parse(choices)) from None
+
+
+def _set(config: DictConfig, override: Override, base: DictConfig, all_given: Sequence[Override]) -> None:
     """Give a key of `config` the override's value, if it is a key and its rule allows the value."""
     key = override.key_or_group
     rule = rule_of(base, key)
     if rule is None:
         raise unknown_key(key, override, base)
     check_choice_name(override, base)
-    check_given(override, rule)
+    try:
+        check_given(override, rule)
+    except ConfigError:
+        given = {each.key_or_group: each.value() for each in all_given}
+        check_given(override, narrowed_rule(key, base, given) or rule)
+        raise
     if MAPPING in rule.kinds and not override.is_force_add():
         raise ConfigError(
             f"{said(override)}: a mapping is added to what is there; write '++{said(override)}'"
@@ -156,6 +178,7 @@ def check_warm_up(config: DictConfig, overrides: Sequence[Override]) -> None:
 def prepare() -> None:
     """Make known to Hydra what `conf/` refers to; repeating it changes nothing."""
     register_schemas()
+    register_own_files()
     register_manual(conf_directory())
 
 

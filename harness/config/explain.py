@@ -22,12 +22,15 @@ from omegaconf.errors import (
     ValidationError,
 )
 
+from gradwire.codecs.fields import rules_with
+from gradwire.codecs.registry import codec_class
 from gradwire.harness.config.aliases import alias_of
 from gradwire.harness.config.errors import ConfigError, closest, did_you_mean, shortened
 from gradwire.harness.config.fields import Rule, rules_of
 from gradwire.harness.config.overrides import said
 from gradwire.harness.config.store import choices_with_field, group_schemas
 from gradwire.harness.config.task_keys import TASK_KEYS, root_rules
+from gradwire.harness.program import program
 
 CONFIG_NAME = "config"
 
@@ -85,7 +88,7 @@ def explain(error: BaseException, overrides: Sequence[Override]) -> ConfigError:
     key = str(getattr(cause, "full_key", None) or "")
     override = _culprit(error, key, overrides)
     if isinstance(cause, (ConfigKeyError, ConfigAttributeError)):
-        return ConfigError(f"{key or 'a configuration file'}: unknown key; see python run.py --help")
+        return ConfigError(f"{key or 'a configuration file'}: unknown key; see {program()} --help")
     if isinstance(cause, ValidationError):
         key = key or (override.key_or_group if override is not None else "a value")
         given = str(override.input_line) if override is not None else key
@@ -119,6 +122,18 @@ def rule_of(config: DictConfig, key: str) -> Rule | None:
             return found if not field else None
         schema = found
     return None
+
+
+def narrowed_rule(key: str, config: DictConfig, given: Mapping[str, Any]) -> Rule | None:
+    """What the chosen codec allows of a field of its own, with the values `given` for other keys; None for
+    keys of other groups."""
+    group, _, field = key.partition(".")
+    if group != "codec":
+        return None
+    own = cast(dict[str, Any], OmegaConf.to_container(config.codec))
+    changed = {name.removeprefix("codec."): value for name, value in given.items()}
+    rule = rules_with(codec_class(own["name"]), own | changed).get(field)
+    return rule if isinstance(rule, Rule) else None
 
 
 def plain(config: DictConfig, key: str) -> Any:

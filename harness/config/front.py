@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import argparse
 import os
+import shlex
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NoReturn
 
 import hydra
-from hydra._internal.utils import get_args_parser
 from hydra.core.override_parser.types import Override
 from hydra.types import RunMode
-from omegaconf import DictConfig
+from omegaconf import DictConfig, OmegaConf
 
 from gradwire.harness.config.compose import (
     VERSION_BASE,
@@ -25,8 +23,10 @@ from gradwire.harness.config.compose import (
 )
 from gradwire.harness.config.errors import ConfigError, refuse, shortened
 from gradwire.harness.config.explain import CONFIG_NAME, plain
-from gradwire.harness.config.manual import task_page
+from gradwire.harness.config.flags import for_hydra, read_flags, version_text
+from gradwire.harness.config.manual import manual_page, task_page
 from gradwire.harness.config.overrides import parse, said
+from gradwire.harness.config.own_files import FLAG, use_folder
 from gradwire.harness.config.validate import (
     ignored_keys,
     refused_as_config_error,
@@ -35,6 +35,7 @@ from gradwire.harness.config.validate import (
     validate_task,
 )
 from gradwire.harness.launch.slurm import adopt_slurm_ranks
+from gradwire.harness.program import program
 from gradwire.harness.record.directory import make_directory
 from gradwire.harness.tasks.registry import TASKS
 
@@ -47,10 +48,11 @@ def start() -> None:
     try:
         adopt_slurm_ranks()
         prepare()
-        sys.argv[1:] = arranged(sys.argv[1:])
-        page = asked_page(sys.argv[1:])
+        arguments = arranged(sys.argv[1:])
+        page = asked_page(arguments)
         if page is None:
-            check_command_line(sys.argv[1:])
+            check_command_line(arguments)
+        sys.argv[1:] = for_hydra(read_flags(arguments))
     except ConfigError as error:
         refuse(error)
     if page is not None:
@@ -66,34 +68,26 @@ def start() -> None:
 
 
 def arranged(arguments: Sequence[str]) -> list[str]:
-    """Flags first, which Hydra's parser wants, and no override that chooses nothing."""
-    overrides = [text for text in arguments if "=" in text and not text.startswith("-")]
-    return [*(text for text in arguments if text not in overrides), *meant(overrides)]
-
-
-def flags_of(arguments: Sequence[str]) -> argparse.Namespace:
-    """The parsed flags, with `overrides`; ConfigError for one that does not exist."""
-
-    def refused(message: str) -> NoReturn:
-        assert message  # argparse's own words
-        given = " ".join(text for text in arguments if text.startswith("-"))
-        raise ConfigError(
-            f"{shortened(given)}: unknown options; use key=value, --help, --multirun or --cfg job"
-        )
-
-    parser = get_args_parser()
-    parser.error = refused  # type: ignore[method-assign]
-    return parser.parse_args(list(arguments))
+    """Flags first, which Hydra's parser wants, and no override that chooses nothing. Raises ConfigError."""
+    flags = read_flags(arguments)
+    flags.overrides = meant(flags.overrides)
+    own = [] if flags.config_dir is None else [f"{FLAG}={flags.config_dir}"]
+    return [*own, *(["--version"] if flags.version else []), *for_hydra(flags)]
 
 
 def asked_page(arguments: Sequence[str]) -> str | None:
-    """The help page of the task that the command line names, or None where it asks for none."""
-    flags = flags_of(arguments)
-    chosen = [text.partition("=")[2] for text in flags.overrides if text.startswith("task=")]
-    if not flags.help or not chosen:
+    """The page that the command line asks for: help, that of a task, the version; None for no page."""
+    flags = read_flags(arguments)
+    if flags.version:
+        return version_text()
+    if not flags.help:
         return None
-    compose([f"task={chosen[-1]}"])  # refuses a task that there is not
-    return task_page(conf_directory(), chosen[-1], TASKS[chosen[-1]])
+    use_folder(flags.config_dir, conf_directory())
+    chosen = [text.partition("=")[2] for text in flags.overrides if text.startswith("task=")]
+    if not chosen:
+        return manual_page(conf_directory())
+    name = str(compose([f"task={chosen[-1]}"]).task.name)  # refuses a task that there is not
+    return task_page(conf_directory(), name, TASKS[name])
 
 
 def check_command_line(arguments: Sequence[str]) -> None:
@@ -101,8 +95,9 @@ def check_command_line(arguments: Sequence[str]) -> None:
 
     The cells of a sweep are checked by the sweeper, all of them before the first one starts.
     """
-    flags = flags_of(arguments)
-    if flags.help or flags.hydra_help or flags.info or flags.shell_completion or flags.config_dir:
+    flags = read_flags(arguments)
+    use_folder(flags.config_dir, conf_directory())
+    if flags.help or flags.hydra_help or flags.shell_completion or flags.version:
         return
     overrides = parse(flags.overrides)
     single = [str(override.input_line) for override in overrides if not override.is_sweep_override()]
@@ -114,12 +109,15 @@ def check_command_line(arguments: Sequence[str]) -> None:
         if "RANK" in os.environ:
             raise ConfigError(
                 "a sweep starts its own workers and cannot run under torchrun; use: "
-                f"python run.py {' '.join(arguments)}"
+                f"{program()} {shlex.join(arguments)}"
             )
         return
     if any(override.is_sweep_override() for override in overrides):
         compose(flags.overrides)  # refuses the several values of an override
-    if flags.cfg:
+    if flags.package is not None and plain(node if flags.cfg == "hydra" else config, flags.package) is None:
+        known = ", ".join(key for key in map(str, config) if OmegaConf.is_config(config._get_node(key)))
+        raise ConfigError(f"--package={shortened(flags.package)}: unknown key; choose one of {known}")
+    if flags.cfg or flags.info:
         return
     if task_of(config).trains:
         validate(config)
@@ -138,7 +136,7 @@ def _check_task(config: DictConfig, arguments: Sequence[str], overrides: Sequenc
     """
     task, name = task_of(config), config.task.name
     if "RANK" in os.environ:
-        raise ConfigError(f"task={name} runs in one process; use: python run.py {' '.join(arguments)}")
+        raise ConfigError(f"task={name} runs in one process; use: {program()} {shlex.join(arguments)}")
     ignored = ignored_keys(task) - {"hydra"}
     usual = compose([f"task={name}"])
     for override in overrides:

@@ -17,7 +17,11 @@ from gradwire.codecs.fields import spelled
 from gradwire.codecs.plugins import ENTRY_POINTS, announced
 from gradwire.harness.config.field_help import help_of
 from gradwire.harness.config.fields import Rule, rules_of
+from gradwire.harness.config.own_files import own_choices
 from gradwire.harness.config.task_keys import REQUIRED, root_schemas
+from gradwire.harness.program import SCRIPT, as_started
+from gradwire.harness.reading.files import UnusableFileError, printable, read_text
+from gradwire.harness.reading.structured import MOST_YAML
 from gradwire.harness.tasks.registry import Task
 
 WIDTH = 100
@@ -35,10 +39,14 @@ def describe(path: Path) -> tuple[str, str]:
 
     The line reads `# <what it is>: python run.py <overrides>`; a package directive may stand before it.
     """
-    for line in path.read_text().splitlines():
+    try:
+        text = read_text(path, remedy="correct the file", most=MOST_YAML)
+    except UnusableFileError:  # of the user's own: refused in one line where it is chosen
+        return "", ""
+    for line in text.splitlines():
         if line.startswith("#") and not line.startswith("# @package"):
-            what, _, command = line.lstrip("# ").rpartition(": python run.py")
-            return what, f"python run.py{command}"
+            what, written, command = line.lstrip("# ").rpartition(f": {SCRIPT}")
+            return printable(what or command), f"{SCRIPT}{command}" if written else ""
     return "", ""
 
 
@@ -47,7 +55,7 @@ def choices_table(conf: Path) -> str:
     groups = sorted(folder for folder in conf.iterdir() if folder.is_dir() and folder.name != "hydra")
     lines: list[str] = []
     for group in groups:
-        choices = sorted(group.glob("*.yaml"))
+        choices = [*sorted(group.glob("*.yaml")), *own_choices(group.name)]
         width = max(12, *(len(path.stem) + 1 for path in choices))
         for index, path in enumerate(choices):
             label = f"{group.name}=" if index == 0 else ""
@@ -64,6 +72,16 @@ def choices_table(conf: Path) -> str:
 def register_manual(conf: Path) -> None:
     """Make `${gradwire_choices:}` known to the help template; repeating it changes nothing."""
     OmegaConf.register_new_resolver("gradwire_choices", lambda: choices_table(conf), replace=True)
+
+
+def manual_page(conf: Path) -> str:
+    """What `--help` prints: `conf/hydra/help/gradwire.yaml`, with all choices that there are."""
+    choices = choices_table(conf).replace("$$", "$")
+    return as_started(_template(conf)).replace("${gradwire_choices:}", choices.strip("\n")).rstrip()
+
+
+def _template(conf: Path) -> str:
+    return str(yaml.safe_load((conf / "hydra" / "help" / "gradwire.yaml").read_text())["template"])
 
 
 def task_page(conf: Path, name: str, task: Task) -> str:
@@ -87,13 +105,12 @@ def task_page(conf: Path, name: str, task: Task) -> str:
         else "",
         "All groups, choices and most used keys: python run.py --help",
     ]
-    return "\n\n".join(part for part in parts if part)
+    return as_started("\n\n".join(part for part in parts if part))
 
 
 def _examples(conf: Path, name: str) -> list[str]:
     """The lines of the manual that run this task, and, for what trains, those that run a size."""
-    manual = yaml.safe_load((conf / "hydra" / "help" / "gradwire.yaml").read_text())["template"]
-    lines = [line.strip() for line in str(manual).splitlines() if line.strip().startswith("python run.py")]
+    lines = [line.strip() for line in _template(conf).splitlines() if line.strip().startswith(SCRIPT)]
     own = [line for line in lines if f"task={name} " in line and "--help" not in line]
     return own or [line for line in lines if "task=" not in line]
 

@@ -6,6 +6,7 @@ Hydra would refuse in its own words, over several lines, is refused here in one.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Any
@@ -108,16 +109,26 @@ def check_forms(overrides: Sequence[Override]) -> None:
 
 
 def _check_hydra(override: Override) -> None:
-    key, value = override.key_or_group, override.value()
-    if key.startswith(("hydra.launcher.", "hydra/launcher")):
-        return
+    if not override.key_or_group.startswith(("hydra.launcher.", "hydra/launcher")):
+        check_hydra_value(override.key_or_group, override.value(), said(override))
+
+
+def check_hydra_value(key: str, value: Any, given: str) -> None:
+    """Raise ConfigError for a key of Hydra's own that has no effect, or a value that it cannot have."""
+    if key == "hydra.searchpath":
+        raise ConfigError(
+            f"{given}: other places are not searched; add your own files with --config-dir <folder>"
+        )
     if key not in HYDRA_KEYS:
         raise ConfigError(
-            f"{said(override)} has no effect here; of Hydra's own keys use {', '.join(HYDRA_KEYS)} and "
-            "hydra/launcher"
+            f"{given} has no effect here; of Hydra's own keys use {', '.join(HYDRA_KEYS)} and hydra/launcher"
         )
     modes = Rule(kinds=(TEXT,), choices=("RUN", "MULTIRUN"))
     check_value(key, value, modes if key == "hydra.mode" else Rule(kinds=(TEXT,)))
+    if key != "hydra.mode" and os.path.abspath(value) == os.path.abspath(os.sep):
+        raise ConfigError(
+            f"{given}: files of runs would lie among the system's; choose a folder of their own"
+        )
 
 
 def check_given(override: Override, rule: Rule) -> None:
@@ -128,7 +139,12 @@ def check_given(override: Override, rule: Rule) -> None:
     if _refers(value) and {LIST, MAPPING} & {*rule.kinds}:
         raise ConfigError(f"{said(override)}: references cannot stand in it; choose {rule.allowed()}")
     if not _refers(value):
-        check_value(override.key_or_group, _converted(value, rule), rule)
+        check_as_read(override.key_or_group, value, rule)
+
+
+def check_as_read(key: str, value: Any, rule: Rule) -> None:
+    """Raise ConfigError unless `rule` allows a value, as the key's type reads it."""
+    check_value(key, _converted(value, rule), rule)
 
 
 def _refers(value: Any) -> bool:

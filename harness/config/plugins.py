@@ -32,11 +32,16 @@ def register_plugins(overrides: Sequence[Override]) -> None:
     """
     for kind, name in _chosen(overrides):
         allow(name)
-        try:
-            node = _node(kind, name)
-        except ValueError as error:
-            raise ConfigError(str(error)) from None
-        ConfigStore.instance().store(group=kind, name=name, node=node)
+        register_plugin(kind, name)
+
+
+def register_plugin(kind: str, name: str) -> None:
+    """Import a plug-in that the user has named and make it known to Hydra. Raises ConfigError in one line."""
+    try:
+        node = _node(kind, name)
+    except ValueError as error:
+        raise ConfigError(str(error)) from None
+    ConfigStore.instance().store(group=kind, name=name, node=node)
 
 
 def _chosen(overrides: Sequence[Override]) -> Iterator[tuple[str, str]]:

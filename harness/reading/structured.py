@@ -190,7 +190,7 @@ def _bounded_loader() -> Any:
 
         def compose_node(self, parent: Any, index: Any) -> Any:
             if self.check_event(yaml.AliasEvent):
-                raise _RefusedYamlError("has an alias (*), which a record never needs")
+                raise _RefusedYamlError("has an alias (*), which is not unfolded")
             self.nodes, self.depth = self.nodes + 1, self.depth + 1
             if self.nodes > MOST_NODES or self.depth > DEPTH:
                 raise _RefusedYamlError(f"has more than {MOST_NODES} values, or {DEPTH} inside each other")

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from pathlib import Path
 
 import pytest
+from hydra._internal.utils import get_args_parser
 from omegaconf import OmegaConf
 
 from gradwire.harness.config.compose import conf_directory
@@ -79,11 +81,65 @@ REFUSED = [
     ("num_layers=2", "did you mean model.num_layers?"),
     ("output_dir=x", "did you mean hydra.run.dir?"),
     ("replay.rounds=2", "add task=replay, which has it"),
+    ("codec.bits=abc", "codec.bits=abc: choose a number from 2.6875 to 8.6875 (2 to 8 bits of code"),
+    ("codec.bits=abc codec.widths=[1,2]", "codec.bits=abc: choose a number from 1.6875 to 2.6875"),
+    ("codec=uniform codec.bits=abc", "codec.bits=abc: choose 4.5, or null (4 bits of code"),
+    ("codec=qsgd codec.bits=abc", "codec.bits=abc: choose a whole number from 2 to 16"),
+    ("codec=tfp codec.bits=abc", "codec.bits=abc: choose a whole number from 2 to 32"),
+    ("codec=thc codec.table=nonuniform codec.granularity=x", "choose a whole number from 15 to 255"),
+    (
+        "network=simulated network.rate_changes={5:0.5}",
+        "choose a list, each a list (e.g. [[60,0.5],[120,1]]: half the rate",
+    ),
+    ("network=simulated network.rate_changes=0.5", "network.rate_changes=0.5: choose a list, each a list"),
+    ("network=simulated network.rate_changes=null", "network.rate_changes=null: choose a list"),
+    ("model.name=..", "model.name=..: choose a name of letters"),
+    ("model.name=a/b", "model.name=a/b: choose a name of letters"),
+    ("model.name=/etc", "model.name=/etc: choose a name of letters"),
+    ("model.name=" + "x" * 101, "of at most 100 characters"),
+    ("hydra.run.dir=taken", "taken: File exists; choose a folder that can be written to"),
+    ("hydra.run.dir=taken/below", "choose a folder that can be written to with hydra.run.dir="),
+    ("hydra.run.dir=/proc/gradwire", "/proc/gradwire: No such file or directory; choose a folder"),
+    ("hydra.run.dir=/", "hydra.run.dir=/: files of runs would lie among the system's"),
+    ("hydra.sweep.dir=/../", "hydra.sweep.dir=/../: files of runs would lie among the system's"),
+    ("hydra.searchpath=[file:///tmp]", "add your own files with --config-dir <folder>"),
 ]
+
+FLAGS = [
+    (
+        "--config-path conf",
+        "--config-path=conf cannot be used here",
+        "add files of your own with --config-dir",
+    ),
+    ("-cn other", "--config-name=other cannot be used here", "--config-dir"),
+    (
+        "--experimental-rerun x.pickle",
+        "reads a pickle, which can run anything",
+        "repeat the run's own command",
+    ),
+    ("--config-dir nowhere", "--config-dir=nowhere: there is no such folder", "choose a folder"),
+    ("--config-d own", "--config-d: unknown options", "did you mean --config-dir "),
+    ("--cfg", "--cfg: choose one of job, hydra, all", ""),
+    ("--cfg everything", "--cfg everything: choose one of job, hydra, all", ""),
+    ("--cfg job --package nope", "--package=nope: unknown key; choose one of", "codec"),
+    ("--package codec", "--package says how --cfg prints", "add --cfg job"),
+    ("--resolve", "--resolve says how --cfg prints", "add --cfg job"),
+    ("--info everything", "cannot be read as key=value", ""),
+    ("--info=everything", "--info=everything: choose one of all, config, defaults", ""),
+    ("--multirun --cfg job", "--multirun and --cfg contradict each other", "leave one of them out"),
+    ("--run --multirun", "--run and --multirun contradict each other", ""),
+    ("--help=codec", "--help=codec: use it without a value", ""),
+    ("--shell-completion", "use install=<shell> or uninstall=<shell>, of bash, fish, zsh", ""),
+    ("-sc install=dos", "--shell-completion with size=tiny install=dos", "bash, fish, zsh"),
+    ("--hydra-help=1", "use it without a value", ""),
+]
+"""Hydra's flags as they are refused: what is wrong, and what to do."""
 
 TAKEN = [
     *("experiment=null", "sweeps=null", "--multirun codec=bf16,fp32", "train.steps=${eval.every}"),
     *("train.steps=3 train.steps=4", "++train.steps=3", "--cfg job codec.bits=4", "codec=topk tracking=none"),
+    *("--cfg job --package codec", "--cfg all --resolve", "--info", "--info defaults-tree", "--run", "-m"),
+    *("--hydra-help", "network=simulated network.rate_changes=[[5,0.5]]", "hydra.run.dir=new/folder"),
 ]
 
 
@@ -103,6 +159,7 @@ def test_files_and_schemas_of_tasks_say_the_same() -> None:
 def empty_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("RANK", raising=False)
+    Path("taken").touch()
 
 
 def check(*arguments: str) -> None:
@@ -116,6 +173,62 @@ def test_refused(given: str, said: str) -> None:
     message = str(refused.value)
     assert said in message
     assert message.isprintable() and len(message) <= 300
+
+
+@pytest.mark.parametrize(("given", "said", "fix"), FLAGS, ids=[given for given, *_ in FLAGS])
+def test_flags_refused(given: str, said: str, fix: str) -> None:
+    with pytest.raises(ConfigError) as refused:
+        check("size=tiny", *given.split(" "))
+    message = str(refused.value)
+    assert said in message and fix in message
+    assert message.isprintable() and len(message) <= 300
+
+
+def test_every_flag_of_hydras_is_in_a_table() -> None:
+    """A newer Hydra's new one is looked at here before it does something unseen."""
+    flags = {name for action in get_args_parser()._actions for name in action.option_strings}
+    tried = {word.partition("=")[0] for given, *_ in FLAGS for word in given.split(" ")}
+    tried |= {word for given in TAKEN for word in given.split(" ")} | {"--version", "--help"}
+    long = {
+        action.option_strings[0]: set(action.option_strings)
+        for action in get_args_parser()._actions[:]
+        if action.option_strings
+    }
+    assert flags == set().union(*long.values())
+    assert [name for name, names in long.items() if not names & tried] == []
+
+
+def test_version() -> None:
+    assert re.fullmatch(r"gradwire \S+ \(Hydra 1\.\S+\)", asked_page(["--version"]) or "")
+
+
+@pytest.mark.parametrize(
+    ("started", "command", "under_torchrun"),
+    [
+        ("run.py", "python run.py", "run.py"),
+        ("/a/b/run.py", "python run.py", "run.py"),
+        ("/a/bin/gradwire", "gradwire", "-m gradwire"),
+        ("/a/site-packages/gradwire/__main__.py", "python -m gradwire", "-m gradwire"),
+        ("-c", "python run.py", "run.py"),  # of a script in a checkout
+    ],
+)
+def test_messages_say_how_it_was_started(
+    started: str, command: str, under_torchrun: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.argv", [started])
+    page = asked_page(["--help"]) or ""
+    assert f"\n  {command} size=tiny " in page
+    assert f"torchrun --nproc-per-node 4 {under_torchrun} size=tiny" in page
+    columns = {line.index("one run in a minute") for line in page.splitlines() if "one run in a" in line}
+    columns |= {line.index("BF16 against") for line in page.splitlines() if "BF16 against DynamiQ" in line}
+    assert len(columns) <= 2
+    assert f"Usage\n  {command} task=replay" in (asked_page(["task=replay", "--help"]) or "")
+    monkeypatch.setenv("RANK", "0")
+    with pytest.raises(ConfigError) as refused:
+        check("size=tiny", "seed=0,1", "--multirun")
+    assert str(refused.value).endswith(f"use: {command} --multirun size=tiny seed=0,1")
+    if command != "python run.py":
+        assert "run.py" not in page + str(refused.value)
 
 
 @pytest.mark.parametrize("given", TAKEN)
@@ -143,7 +256,8 @@ def test_every_task_has_a_page() -> None:
     replay = asked_page(["task=replay", "--help"]) or ""
     for part in ("replay.rounds=1", "gradients=<required>", "measure.save_gradients_at", "from 1 to 100000"):
         assert part in replay
-    assert asked_page(["--help"]) is None
+    assert "Groups and their choices" in (asked_page(["--help"]) or "")
+    assert asked_page(["codec=bf16"]) is None
     with pytest.raises(ConfigError, match="task=dance is unknown"):
         asked_page(["task=dance", "--help"])
 

@@ -1,0 +1,129 @@
+"""The flags before the overrides, which are Hydra's own: each works, or is refused in one line."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections.abc import Mapping, Sequence
+from importlib import metadata
+
+from hydra._internal.utils import get_args_parser
+
+from gradwire.harness.config.errors import ConfigError, did_you_mean, shortened
+from gradwire.harness.config.own_files import FLAG
+from gradwire.harness.program import program
+
+REFUSED = {
+    "config_path": "gradwire's own configuration cannot be replaced; add files of your own with "
+    f"{FLAG} <folder>",
+    "config_name": "there is one main configuration; choose group=choice, or add choices of your own with "
+    f"{FLAG} <folder>",
+    "experimental_rerun": "reads a pickle, which can run anything; repeat the run's own command, which "
+    "resumes it, or use its config.yaml's values as key=value",
+}
+"""Flags that make no sense here, and what to use instead."""
+
+ONE_OF = ("run", "multirun", "cfg", "info", "shell_completion")
+"""What the program does with the configuration: one of them."""
+
+SHELLS = ("bash", "fish", "zsh")
+
+WITH_CFG = ("resolve", "package")
+"""Flags that say how `--cfg` prints."""
+
+
+def version_text() -> str:
+    """What `--version` prints."""
+    return f"gradwire {metadata.version('gradwire')} (Hydra {metadata.version('hydra-core')})"
+
+
+def read_flags(arguments: Sequence[str]) -> argparse.Namespace:
+    """The flags, whether `version` is asked for, and `overrides`: all that is no flag, in order.
+
+    Raises ConfigError in one line for a flag that there is not, that lacks its value, or that does not go
+    with another.
+    """
+    parser = get_args_parser()
+    parser.exit_on_error = parser.allow_abbrev = False
+    known = {name: action for action in parser._actions for name in action.option_strings}
+    given, overrides = _split(arguments, known)
+    try:
+        read, unknown = parser.parse_known_args([text for text in given if text != "--version"])
+    except argparse.ArgumentError as error:
+        raise _mistaken(error, given, known) from None
+    if unknown:
+        usable = [name for name, action in known.items() if action.dest not in REFUSED]
+        raise ConfigError(
+            f"{shortened(unknown[0])}: unknown options; use key=value, --help, --multirun or --cfg job"
+            f"{did_you_mean(unknown[0].partition('=')[0], usable)}"
+        )
+    read.overrides, read.version = overrides, "--version" in given
+    _check(read, given)
+    return read
+
+
+def for_hydra(flags: argparse.Namespace) -> list[str]:
+    """The command line as Hydra gets it: without the folder of the user's own files, which it reads by us."""
+    switches = ("help", "hydra_help", "resolve", "run", "multirun", "shell_completion")
+    words = [f"--{name.replace('_', '-')}" for name in switches if getattr(flags, name)]
+    values = {name: getattr(flags, name) for name in ("cfg", "package", "info")}
+    words += [f"--{name}={value}" for name, value in values.items() if value is not None]
+    return [*words, *flags.overrides]
+
+
+def _split(arguments: Sequence[str], known: Mapping[str, argparse.Action]) -> tuple[list[str], list[str]]:
+    """(flags and their values, all else): Hydra's parser wants flags first."""
+    given: list[str] = []
+    others: list[str] = []
+    waiting: argparse.Action | None = None
+    for text in arguments:
+        takes = waiting is not None and (waiting.nargs is None or text in (waiting.choices or ()))
+        flag = text.startswith("-")
+        (given if flag or takes else others).append(text)
+        waiting = known.get(text) if flag else None
+    return given, others
+
+
+def _mistaken(
+    error: argparse.ArgumentError, given: Sequence[str], known: Mapping[str, argparse.Action]
+) -> ConfigError:
+    """What a flag needs, in our words."""
+    name = str(error.argument_name).partition("/")[0]
+    choices = [str(choice) for choice in (known[name].choices or ())] if name in known else []
+    if choices:
+        allowed = f"choose one of {', '.join(choices)}"
+    elif name in known and known[name].nargs == 0:
+        allowed = "use it without a value"
+    else:
+        allowed = f"use it with a value: {name} <value>"
+    return ConfigError(f"{shortened(' '.join(given))}: {allowed}")
+
+
+def _check(flags: argparse.Namespace, given: Sequence[str]) -> None:
+    for name, reason in REFUSED.items():
+        if getattr(flags, name) is not None:
+            said = f"--{name.replace('_', '-')}={shortened(getattr(flags, name))}"
+            raise ConfigError(f"{said} cannot be used here: {reason}")
+    if sum(text.partition("=")[0] in (FLAG, "-cd") for text in given) > 1:
+        raise ConfigError(f"{FLAG}={shortened(flags.config_dir)}: is given more than once; use one folder")
+    asked = [f"--{name.replace('_', '-')}" for name in ONE_OF if getattr(flags, name)]
+    if len(asked) > 1:
+        raise ConfigError(f"{' and '.join(asked)} contradict each other; leave one of them out")
+    for name in WITH_CFG:
+        if getattr(flags, name) and flags.cfg is None:
+            raise ConfigError(f"--{name} says how --cfg prints and has no effect alone; add --cfg job")
+    if flags.shell_completion:
+        _check_completion(flags.overrides)
+
+
+def _check_completion(overrides: Sequence[str]) -> None:
+    """`install=bash`, and what the shell itself then asks for."""
+    word, _, shell = (overrides or [""])[0].partition("=")
+    if len(overrides) != 1 or word not in ("install", "uninstall", "query") or shell not in SHELLS:
+        said = shortened(" ".join(overrides)) or "nothing"
+        raise ConfigError(
+            f"--shell-completion with {said}: use install=<shell> or uninstall=<shell>, of "
+            f'{", ".join(SHELLS)}, e.g. eval "$({program()} --shell-completion install=bash)"'
+        )
+    if word == "query" and "COMP_LINE" not in os.environ:
+        raise ConfigError(f"--shell-completion {overrides[0]}: is for the shell; use install={shell}")

@@ -1,0 +1,316 @@
+"""A user's own configuration files: `--config-dir DIR` adds the choices `DIR/<group>/<name>.yaml`.
+
+Such a file may come from anyone. It is read within the bounds of `harness.reading`, its defaults list names
+choices that exist, and its keys and values pass the rules of the command line before they are composed.
+Hydra reads these files through `OwnFiles`, and so sees nothing else of the folder.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from hydra.core.config_search_path import ConfigSearchPath
+from hydra.core.object_type import ObjectType
+from hydra.core.plugins import Plugins
+from hydra.plugins.config_source import ConfigResult, ConfigSource
+from hydra.plugins.search_path_plugin import SearchPathPlugin
+from omegaconf import OmegaConf
+
+from gradwire.codecs.fields import is_plain_name
+from gradwire.codecs.plugins import ENTRY_POINTS, announced, is_reference
+from gradwire.harness.config.errors import ConfigError, closest, did_you_mean, shortened
+from gradwire.harness.config.plugins import register_plugin
+from gradwire.harness.config.store import group_schemas
+from gradwire.harness.reading.files import UnusableFileError, printable, read_text
+from gradwire.harness.reading.structured import MOST_YAML, read_yaml
+
+FLAG = "--config-dir"
+
+REMEDY = f"correct the file, or leave {FLAG} out"
+
+MOST_FILES = 1000
+"""Entries of one group's folder."""
+
+MOST_DEFAULTS = 200
+"""Choices that a file is built on, those that they are built on included."""
+
+GLOBAL = ("experiment", "size", "sweeps")
+"""Groups whose files set keys of the whole configuration; files of `task` may."""
+
+_PACKAGE = re.compile(r"\s*#\s*@package[ \t]+(\S+)")
+_ENTRY = re.compile(r"(?:(?:override|optional) +)*(?P<path>/?[\w./:+-]+)(?:@[\w.]+)?")
+
+Place = tuple[str, str]
+"""A choice: its group and its name."""
+
+Names = list[str]
+
+
+@dataclass(frozen=True)
+class OwnFile:
+    """What a file holds, its form checked."""
+
+    path: Path
+    group: str
+    defaults: Sequence[Any]
+    values: Mapping[str, Any]
+    everywhere: bool
+    """Whether its keys are those of the whole configuration and not of its group."""
+
+
+@dataclass(eq=False)
+class OwnFolder:
+    """The files of a folder, by group and name. Raises ConfigError for a folder that cannot be used."""
+
+    path: Path
+    groups: Mapping[str, Sequence[str]]
+    """The project's own choices of each group, which no file replaces."""
+    bare: bool = False
+    """While set, Hydra is given the defaults lists alone: what the files build on, without their values."""
+    used: list[OwnFile] = field(default_factory=list)
+    """What Hydra has asked for while `bare`."""
+
+    def __post_init__(self) -> None:
+        self._files: dict[Place, OwnFile] = {}
+        self.names = {group: self._names(group) for group in self.groups}
+        if not any(self.names.values()):
+            raise ConfigError(f"{FLAG}={self.path}: {self._nothing()}")
+
+    def read(self, group: str, name: str) -> OwnFile:
+        """A file of the folder, read once, all that it is built on being there. Raises ConfigError."""
+        if (group, name) not in self._files:
+            self._count((group, name))
+        return self._file((group, name))
+
+    def path_of(self, group: str, name: str) -> Path:
+        return self.path / group / f"{name}.yaml"
+
+    def _names(self, group: str) -> list[str]:
+        """The choices that the folder adds to a group, sorted."""
+        place, found = self.path / group, []
+        entries = _entries(place)
+        if len(entries) > MOST_FILES:
+            raise ConfigError(f"{place}: holds more than {MOST_FILES} files; leave those of other uses out")
+        for name in sorted(entries):
+            stem, kind = os.path.splitext(name)
+            if name.startswith(".") or kind not in (".yaml", ".yml"):
+                continue
+            if kind == ".yml" or not is_plain_name(stem):
+                raise ConfigError(
+                    f"{printable(str(place / name))}: cannot be chosen; rename it to letters, digits, '.', "
+                    "'_', '+' and '-', and .yaml"
+                )
+            if stem in self.groups[group] or (group in ENTRY_POINTS and stem in announced(group)):
+                raise ConfigError(
+                    f"{place / name}: {group}={stem} exists already; give the file another name"
+                )
+            found.append(stem)
+        return found
+
+    def _nothing(self) -> str:
+        """What to do about a folder without a single file of a group."""
+        meant = next((near[0] for name in _entries(self.path) if (near := closest(name, self.groups))), None)
+        instead = f" (did you mean {meant}?)" if meant is not None else ""
+        return (
+            f"adds no choice{instead}; put files at <group>/<name>.yaml in it, the groups are "
+            f"{', '.join(self.groups)}"
+        )
+
+    def _file(self, place: Place) -> OwnFile:
+        if place not in self._files:
+            self._files[place] = _read(self.path_of(*place), place[0])
+        return self._files[place]
+
+    def _count(self, place: Place, above: tuple[Place, ...] = ()) -> int:
+        """How many choices a file of the folder is built on, itself included; all of them must exist."""
+        if place in above:
+            raise ConfigError(f"{self.path_of(*place)}: its defaults list leads back to itself; {REMEDY}")
+        count = 1
+        for group, name in _parts(self._file(place)):
+            own = name in self.names.get(group, ())
+            count += self._count((group, name), (*above, place)) if own else 1
+            self._check_part(place, group, name)
+            if count > MOST_DEFAULTS:
+                raise ConfigError(
+                    f"{self.path_of(*place)}: is built on more than {MOST_DEFAULTS} choices; {REMEDY}"
+                )
+        return count
+
+    def _check_part(self, place: Place, group: str, name: str) -> None:
+        """Refuse a choice that there is not; make a plug-in that the user has allowed known to Hydra."""
+        said = f"{self.path_of(*place)}: defaults: {shortened(group)}={shortened(name)}"
+        if group in ENTRY_POINTS and is_reference(name):
+            register_plugin(group, name)
+            return
+        schemas = list(group_schemas().get(group.removeprefix("schema/"), ()))
+        own = [*self.groups.get(group, ()), *self.names.get(group, ())]
+        choices = schemas if group.startswith("schema/") else own
+        if not choices:
+            raise ConfigError(
+                f"{said}: there is no such group; use /<group>: <choice>, of {', '.join(self.groups)}"
+            )
+        if name not in choices:
+            near = did_you_mean(name, choices) or f"; choose one of {', '.join(choices)}"
+            raise ConfigError(f"{said} is unknown{near}; {REMEDY}")
+
+
+def _read(path: Path, group: str) -> OwnFile:
+    try:
+        head = _PACKAGE.match(read_text(path, remedy=REMEDY, most=MOST_YAML))
+        values = read_yaml(path, remedy=REMEDY)
+    except UnusableFileError as error:
+        raise ConfigError(str(error)) from None
+    package = head[1] if head is not None else "_group_"
+    everywhere = package == "_global_"
+    if group in GLOBAL and not everywhere:
+        raise ConfigError(
+            f"{path}: files of {group} set keys of the whole configuration, such as train: {{steps: 5}}; "
+            "begin it with the line # @package _global_"
+        )
+    if group not in (*GLOBAL, "task") and package != "_group_":
+        raise ConfigError(
+            f"{path}: # @package {shortened(package)}: a file of {group} sets keys of {group}; leave the "
+            "line out, or make it a file of experiment"
+        )
+    defaults = values.pop("defaults", [])
+    if not isinstance(defaults, list):
+        raise ConfigError(f"{path}: defaults={shortened(defaults)}: choose a list; {REMEDY}")
+    return OwnFile(path, group, defaults, values, everywhere)
+
+
+def _entries(place: Path) -> list[str]:
+    """Names of what a folder holds, `MOST_FILES` and one at most; none where there is no folder."""
+    try:
+        with os.scandir(place) as entries:
+            return [entry.name for entry in islice(entries, MOST_FILES + 1)]
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+    except OSError as error:
+        raise ConfigError(f"{place}: {error.strerror}; choose a folder that can be read") from None
+
+
+def _parts(file: OwnFile) -> Iterator[Place]:
+    """The choices that a file's defaults list names. Raises ConfigError for what is no such list."""
+    for entry in file.defaults:
+        if entry == "_self_":
+            continue
+        pairs = list(entry.items()) if isinstance(entry, Mapping) else [("", entry)]
+        values = pairs[0][1] if len(pairs) == 1 and isinstance(pairs[0][1], list) else [pairs[0][1]]
+        key = _ENTRY.fullmatch(pairs[0][0]) if pairs[0][0] else None
+        names = [_ENTRY.fullmatch(value) if isinstance(value, str) else None for value in values]
+        if len(pairs) != 1 or not all(names) or (pairs[0][0] and key is None):
+            raise ConfigError(
+                f"{file.path}: defaults: {shortened(entry)} is no choice; write <choice>, /<group>: <choice> "
+                "or _self_"
+            )
+        for name in names:
+            assert name is not None
+            path = name["path"] if key is None else f"{key['path']}/{name['path']}"
+            absolute = path if path.startswith("/") else f"/{file.group}/{path}"
+            yield absolute[1:].rpartition("/")[0], absolute.rpartition("/")[2]
+
+
+class OwnFiles(ConfigSource):
+    """The files of the folder in use, as Hydra asks for them."""
+
+    @staticmethod
+    def scheme() -> str:
+        return "gradwire-files"
+
+    def available(self) -> bool:
+        return True
+
+    def load_config(self, config_path: str) -> ConfigResult:
+        group, name = _place(config_path)
+        folder = own_folder()
+        assert folder is not None
+        file = folder.read(group, name)
+        values = {} if folder.bare else dict(file.values)
+        folder.used += [file] if folder.bare else []
+        return ConfigResult(
+            provider=self.provider,
+            path=f"{self.scheme()}://{self.path}",
+            config=OmegaConf.create({"defaults": list(file.defaults), **values}),
+            header={"package": "_global_" if file.everywhere else None},
+        )
+
+    def is_group(self, config_path: str) -> bool:
+        folder = own_folder()
+        return folder is not None and bool(not config_path or folder.names.get(config_path))
+
+    def is_config(self, config_path: str) -> bool:
+        group, name = _place(config_path)
+        folder = own_folder()
+        return folder is not None and name in folder.names.get(group, ())
+
+    def list(self, config_path: str, results_filter: ObjectType | None) -> Names:
+        folder = own_folder()
+        assert folder is not None
+        if config_path:
+            return [] if results_filter == ObjectType.GROUP else folder.names.get(config_path, [])
+        return [] if results_filter == ObjectType.CONFIG else [*folder.names]
+
+
+def _place(config_path: str) -> Place:
+    group, _, name = config_path.rpartition("/")
+    return group, name.removesuffix(".yaml")
+
+
+class OwnFolderOnPath(SearchPathPlugin):
+    """Adds the folder in use to the places that Hydra searches, behind the project's own."""
+
+    def manipulate_search_path(self, search_path: ConfigSearchPath) -> None:
+        folder = own_folder()
+        if folder is not None:
+            search_path.append("command-line", f"{OwnFiles.scheme()}://{folder.path}")
+
+
+_in_use: list[OwnFolder] = []
+
+
+def own_folder() -> OwnFolder | None:
+    """The folder that the command line has named, if it has."""
+    return _in_use[0] if _in_use else None
+
+
+def own_choices(group: str) -> list[Path]:
+    """The files that the folder in use adds to a group, sorted."""
+    folder = own_folder()
+    names = folder.names.get(group, []) if folder is not None else []
+    return [folder.path_of(group, name) for name in names] if folder is not None else []
+
+
+def use_folder(given: str | None, conf: Path) -> None:
+    """Add the choices of a folder to those of `conf`, or none any more. Raises ConfigError."""
+    _in_use.clear()
+    if given is None:
+        return
+    path = Path(given).expanduser().absolute()
+    if not given.strip() or not given.isprintable() or not path.is_dir():
+        found = "is a file" if path.is_file() else "there is no such folder"
+        raise ConfigError(
+            f"{FLAG}={shortened(given)}: {found}; choose a folder with <group>/<name>.yaml, e.g. "
+            "codec/mine.yaml"
+        )
+    if (path / "config.yaml").exists():
+        raise ConfigError(
+            f"{path / 'config.yaml'}: the main configuration is gradwire's own; put your settings into "
+            "<group>/<name>.yaml, such as experiment/mine.yaml, and choose them by <group>=<name>"
+        )
+    places = sorted(place for place in conf.iterdir() if place.is_dir() and place.name != "hydra")
+    own = {place.name: sorted(file.stem for file in place.glob("*.yaml")) for place in places}
+    _in_use.append(OwnFolder(path, own))
+
+
+@cache
+def register_own_files() -> None:
+    """Make both known to Hydra, once per process."""
+    for each in (OwnFiles, OwnFolderOnPath):
+        Plugins.instance().register(each)

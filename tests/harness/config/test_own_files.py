@@ -1,0 +1,235 @@
+"""`--config-dir`: files of the user's own are choices like others and pass the command line's checks."""
+
+from __future__ import annotations
+
+import copy
+import re
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from omegaconf import OmegaConf
+
+from gradwire.codecs.plugins import ALLOWED
+from gradwire.harness.config.compose import compose, conf_directory
+from gradwire.harness.config.errors import ConfigError
+from gradwire.harness.config.front import arranged, asked_page, check_command_line
+from gradwire.harness.config.identity import run_id
+from gradwire.harness.config.own_files import MOST_FILES, own_folder, use_folder
+from gradwire.harness.config.validate import validate
+from gradwire.harness.reading.structured import MOST_YAML
+
+OWN = {
+    "codec/mine.yaml": "# DynamiQ at 4 bits\ndefaults: [dynamiq, _self_]\nbits: 4\n",
+    "codec/mine_too.yaml": "defaults: [mine]\nmean: false\n",
+    "codec/six.yaml": "defaults:\n  - /schema/codec/mxfp6@_here_\n  - _self_\nname: mxfp6\n",
+    "model/small_gpt.yaml": "defaults: [gpt2, _self_]\nname: small_gpt\nrecipe: {lr: 1e-3}\n",
+    "network/lab.yaml": "defaults: [dynamiq_testbed]\nrate_mbit: 1000\nrate_changes: [[60, 0.5]]\n",
+    "experiment/quick.yaml": "# @package _global_\ndefaults:\n  - override /codec: mine\n  - _self_\n"
+    "train: {steps: 3}\ncodec: {ef: true}\n",
+    "sweeps/both.yaml": "# @package _global_\nhydra:\n  mode: MULTIRUN\n  sweeper:\n    cases:\n"
+    "      any: [{codec: [bf16, mine]}]\n",
+    "task/again.yaml": "# @package _global_\ndefaults: [replay, _self_]\nreplay: {repeats: 2}\n",
+}
+
+
+@pytest.fixture(autouse=True)
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("RANK", raising=False)
+    monkeypatch.setenv(ALLOWED, "")
+    yield tmp_path
+    use_folder(None, conf_directory())
+
+
+def write(files: dict[str, str | bytes]) -> None:
+    for name, content in files.items():
+        path = Path("own", name)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content.encode() if isinstance(content, str) else content)
+
+
+def check(*arguments: str) -> None:
+    check_command_line(arranged(["--config-dir", "own", "size=tiny", *arguments]))
+
+
+def refusal(*arguments: str) -> str:
+    with pytest.raises(ConfigError) as refused:
+        check(*arguments)
+    message = str(refused.value)
+    assert message.isprintable() and len(message) <= 300, message
+    return message
+
+
+def test_own_files_are_choices_like_others() -> None:
+    write(OWN)
+    check("codec=mine_too", "codec.bits=3", "model=small_gpt")
+    check("codec=six", "network=lab")
+    check("experiment=quick")
+    check("--multirun", "codec=mine,bf16")
+    config = validate(compose(["size=tiny", "codec=mine_too", "model=small_gpt"]))
+    assert (config.codec.name, config.codec.bits, config.codec.mean) == ("dynamiq", 4, False)
+    assert (config.model.name, config.model.num_layers) == ("small_gpt", 4)  # a size shrinks every model
+    quick = validate(compose(["size=tiny", "experiment=quick"]))
+    assert (quick.train.steps, quick.codec.ef, quick.codec.bits) == (3, True, 4)
+    lab = compose(["size=tiny", "network=lab"])
+    assert (lab.cluster.name, lab.network.rate_mbit, lab.network.nodes) == ("virtual", 1000, 4)
+    assert compose(["task=again", "gradients=x"]).replay.repeats == 2
+    written_out = compose(["size=tiny", "codec=dynamiq", "codec.bits=4", "codec.mean=false"])
+    assert run_id(validate(compose(["size=tiny", "codec=mine_too"]))) == run_id(validate(written_out))
+
+
+def test_a_name_is_known_only_with_its_folder() -> None:
+    write(OWN)
+    assert "choose one of bf16, dynamiq," in (unknown := refusal("codec=mime"))
+    assert ", mine, mine_too, " in unknown and unknown.endswith("e.g. codec=mine")
+    check("codec=mine")
+    with pytest.raises(ConfigError, match="codec=mine is unknown"):
+        check_command_line(["size=tiny", "codec=mine"])
+    assert own_folder() is None
+
+
+def test_help_lists_them() -> None:
+    write(OWN)
+    page = asked_page(["--config-dir=own", "--help"]) or ""
+    assert re.search(r"\n +mine +DynamiQ at 4 bits\n", page)
+    assert "replay.repeats=5" in (asked_page(["--config-dir=own", "task=again", "--help"]) or "")
+
+
+def test_they_run_and_sweep(run_py: Callable[..., int], task: Any, place: Path, monkeypatch: Any) -> None:
+    """Through Hydra's own main, which gets the files by the same reader."""
+    monkeypatch.setattr("gradwire.harness.tasks.sweep.finish_sweep", lambda plan: None)
+    write(OWN)
+    assert run_py("--config-dir", "own", "size=tiny", "codec=mine", "hydra.run.dir=here") == 0
+    assert run_py("size=tiny", "-cd", "own", "--multirun", "codec=mine,bf16", "codec.bits=3,4") == 0
+    assert run_py("size=tiny", "--config-dir=own", "sweeps=both") == 0
+    ran = [(config.codec.name, config.codec.get("bits")) for config, _ in task.ran]
+    # BF16 has no bits; the second sweep's runs are among the first one's, and finished.
+    assert ran == [("dynamiq", 4), ("dynamiq", 3), ("dynamiq", 4), ("bf16", None)]
+
+
+def test_a_plug_in_must_be_allowed(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    name = f"own_part_{abs(hash(place))}"
+    write({"codec/half.yaml": f"defaults: ['{name}:Mine', _self_]\nstrength: 0.5\n"})
+    Path(f"{name}.py").write_text(
+        "from dataclasses import dataclass\nfrom gradwire.codecs.exact import BF16\n@dataclass\n"
+        'class Mine(BF16):\n    name: str = "mine"\n    strength: float = 1.0\n'
+    )
+    assert f"no file may choose what is imported: name it on the command line, codec={name}:Mine" in refusal(
+        "codec=half"
+    )
+    assert name not in sys.modules
+    monkeypatch.setenv(ALLOWED, f"{name}:Mine")
+    check("codec=half")
+    assert compose(["codec=half"]).codec.strength == 0.5
+    assert "did you mean codec.strength" in refusal("codec=half", "codec.strenth=1")
+    monkeypatch.setenv(ALLOWED, "")
+    write({"codec/half.yaml": f"defaults: [bf16]\nname: {name}:Mine\n"})
+    assert "contradicts defaults, which choose bf16" in refusal("codec=half")
+
+
+BOMB = "a: &a [1]\n" + "".join(f"b{n}: &b{n} [*a, *a]\n" for n in range(30))
+
+BROKEN = [
+    ("codec/x.yaml", "bits: [", "own/codec/x.yaml: line 1 is not YAML"),
+    ("codec/x.yaml", b"\xff\xfe\x00", "own/codec/x.yaml: is not UTF-8 text"),
+    ("codec/x.yaml", "", "own/codec/x.yaml: is null, not a mapping"),
+    ("codec/x.yaml", "- 1\n", "own/codec/x.yaml: is a list, not a mapping"),
+    ("codec/x.yaml", BOMB, "own/codec/x.yaml: has an alias (*)"),
+    ("codec/x.yaml", "a: " + "[" * 5000, "32 inside each other"),
+    ("codec/x.yaml", "#" * (MOST_YAML + 1), "is longer than 256 KiB"),
+    ("codec/x.yaml", "x: [" + "1," * 30_000 + "1]", "has more than 20000 values"),
+    ("codec/x.yaml", "bits: !!python/object/apply:os.getcwd []", "could not determine a constructor"),
+    ("codec/x.yaml", "bits: ${oc.env:HOME}", "bits holds an interpolation"),
+    ("codec/x.yaml", "bits: 4\nbits: 5", "has the key bits twice"),
+    ("codec/x.yaml", "bits: 4\n", "does not say which codec it changes; begin it with defaults: [<a choice"),
+    ("codec/x.yaml", "defaults: [dynamiq]\nbitz: 4\n", "codec.bitz: unknown key codec.bitz; did you mean"),
+    ("codec/x.yaml", "defaults: [dynamiq]\nbits: abc\n", "codec.bits=abc: choose a number from 2.6875"),
+    ("codec/x.yaml", "defaults: [dynamiq]\nbits: 99\nwidths: [4]", "codec.bits=99: choose 4.625, or null"),
+    ("codec/x.yaml", "defaults: [dynamiq]\nwidths: 4\n", "codec.widths=4: choose one or more of 1, 2"),
+    ("codec/x.yaml", "defaults: [dynamiq]\nname: bf16\n", "codec.name=bf16 contradicts defaults"),
+    ("codec/x.yaml", "defaults: [dynamik]\n", "defaults: codec=dynamik is unknown; did you mean dynamiq"),
+    ("codec/x.yaml", "defaults: [x]\n", "its defaults list leads back to itself"),
+    ("codec/x.yaml", "defaults: dynamiq\n", "defaults=dynamiq: choose a list"),
+    ("codec/x.yaml", "defaults: [{codec: [dynamiq, 3]}]\n", "is no choice; write <choice>"),
+    ("codec/x.yaml", "defaults: [/hydra/launcher: basic]\n", "there is no such group; use /<group>"),
+    ("codec/x.yaml", "defaults: [../../x]\n", "there is no such group"),
+    ("codec/x.yaml", "# @package train\ndefaults: [bf16]\n", "a file of codec sets keys of codec"),
+    ("model/x.yaml", "defaults: [gpt2]\nname: ../x\n", "model.name=../x: choose a name of letters"),
+    ("model/x.yaml", "defaults: [gpt2]\nrecipe: 3\n", "model.recipe has keys of its own"),
+    ("experiment/x.yaml", "train: {steps: 3}\n", "begin it with the line # @package _global_"),
+    ("experiment/x.yaml", "# @package _global_\ntrain: {stepz: 3}\n", "train.stepz: unknown key train.stepz"),
+    ("experiment/x.yaml", "# @package _global_\ntrain: 3\n", ": train: train has keys of its own"),
+    ("experiment/x.yaml", "# @package _global_\nnew: 3\n", "new: unknown key new"),
+    (
+        "experiment/x.yaml",
+        "# @package _global_\nhydra: {callbacks: {x: {_target_: os.getcwd}}}\n",
+        "hydra.callbacks.x._target_=os.getcwd has no effect here",
+    ),
+    ("experiment/x.yaml", "# @package _global_\nhydra: {searchpath: [x]}\n", "other places are not searched"),
+]
+
+
+@pytest.mark.parametrize(("name", "content", "said"), BROKEN, ids=[said[:50] for _, _, said in BROKEN])
+def test_a_broken_file_is_refused_where_it_is_chosen(name: str, content: str | bytes, said: str) -> None:
+    write({"codec/sound.yaml": "defaults: [bf16]\n", name: content})
+    group = name.partition("/")[0]
+    message = refusal(f"{group}=x")
+    assert said in message and "x.yaml: " in message
+    if content == BROKEN[0][1]:
+        check("codec=sound")  # the others are not read
+
+
+def deep(levels: int) -> dict[str, str | bytes]:
+    """Files of which each is built on the next one twice."""
+    entries = {f"codec/x{n}.yaml": f"defaults: [x{n + 1}, x{n + 1}@train]\n" for n in range(levels)}
+    return {**entries, f"codec/x{levels}.yaml": "defaults: [bf16]\n"}
+
+
+def test_files_that_unfold_without_end_are_refused() -> None:
+    write(deep(40))
+    assert "is built on more than 200 choices" in refusal("codec=x0")
+
+
+FOLDERS: list[tuple[dict[str, str | bytes], str]] = [
+    ({"codecs/x.yaml": ""}, "adds no choice (did you mean codec?)"),
+    ({"notes.txt": ""}, "adds no choice; put files at <group>/<name>.yaml in it"),
+    ({"config.yaml": "", "codec/x.yaml": ""}, "the main configuration is gradwire's own"),
+    ({"codec/dynamiq.yaml": ""}, "codec=dynamiq exists already; give the file another name"),
+    ({"codec/x.yml": ""}, "codec/x.yml: cannot be chosen; rename it to"),
+    ({"codec/a b.yaml": ""}, "codec/a b.yaml: cannot be chosen"),
+    ({"codec/a\nb.yaml": ""}, "codec/a b.yaml: cannot be chosen"),
+    ({f"codec/x{n}": "" for n in range(MOST_FILES + 1)}, "holds more than 1000 files"),
+]
+
+
+@pytest.mark.parametrize(("files", "said"), FOLDERS, ids=[said[:40] for _, said in FOLDERS])
+def test_a_folder_that_cannot_be_used_is_refused(files: dict[str, str | bytes], said: str) -> None:
+    write(files)
+    assert said in refusal()
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [("nowhere", "there is no such folder"), ("file", "is a file"), (" ", "no such folder"), ("", "<value>")],
+)
+def test_what_is_no_folder_is_refused(given: str, said: str) -> None:
+    Path("file").touch()
+    with pytest.raises(ConfigError) as refused:
+        check_command_line(arranged(["size=tiny", "--config-dir", *([given] if given else [])]))
+    assert said in str(refused.value) and len(str(refused.value)) <= 300
+    with pytest.raises(ConfigError, match="is given more than once"):
+        arranged(["--config-dir", "a", "--config-dir=b"])
+
+
+def test_what_has_been_read_stays_as_it_was() -> None:
+    """A file edited during a sweep changes none of its runs."""
+    write(OWN)
+    check("codec=mine")
+    before = copy.deepcopy(OmegaConf.to_container(compose(["codec=mine"])))
+    write({"codec/mine.yaml": "defaults: [bf16]\n"})
+    compose.__globals__["_composed"].cache_clear()
+    assert OmegaConf.to_container(compose(["codec=mine"])) == before
