@@ -2,6 +2,7 @@
 # make gate: nvcc's code for the hot kernels against the figures on record, minutes where nvcc is.
 # make sanitize: the kernels' tests under sanitizers.  make wheel: build a wheel and try it.
 # make growth: 10,000 steps of a library user's script, whose memory must stay flat, some minutes.
+# make fuzz: 20,000 overrides of a new seed, FUZZ= and FUZZ_SEED= choose others, some 10 minutes.
 # make faults: send 50 signals to runs at random moments and compare what they end with, some 20 minutes.
 PYTHON ?= python3
 VENV := .venv
@@ -19,7 +20,7 @@ INSTALLED := $(VENV)/.installed-$(GRADWIRE_CUDA)
 SOURCES := pyproject.toml CMakeLists.txt $(shell find csrc -type f)
 EDITABLE := build/editable-$(GRADWIRE_CUDA)
 
-.PHONY: install demo test gate sanitize wheel faults growth gpu lint types clean
+.PHONY: install demo test gate sanitize wheel fuzz faults growth gpu lint types clean
 
 install: $(INSTALLED)
 
@@ -92,6 +93,13 @@ wheel: $(PACKAGES)
 	  --config-settings=build-dir=build/wheel .
 	$(VENV)/bin/python tests/kernels/wheel_contents.py build/wheels
 	$(VENV)/bin/python tests/wheel_trial.py build/wheels
+
+# Whatever is typed is taken, or refused in one line. The seed is printed: with it the same overrides are drawn.
+FUZZ ?= 20000
+FUZZ_SEED ?= $(shell date +%s)
+fuzz: $(INSTALLED)
+	@echo "FUZZ_SEED=$(FUZZ_SEED)"
+	GRADWIRE_FUZZ=$(FUZZ) GRADWIRE_FUZZ_SEED=$(FUZZ_SEED) $(RUN) -m pytest -n 0 -s tests/harness/config/test_fuzz.py
 
 faults: $(INSTALLED)
 	$(RUN) tests/harness/launch/faults.py --points 50
