@@ -58,6 +58,8 @@ def start() -> None:
     if page is not None:
         print(page)
         return
+    if "--shell-completion" in arguments and not can_be_completed(os.environ.get("COMP_LINE", "")):
+        return
     if int(os.environ.get("RANK", "0")) > 0:
         sys.argv.append("hydra.run.dir=.")  # only rank 0 makes the run directory
     from gradwire.harness.tasks.main import run_task
@@ -73,6 +75,21 @@ def arranged(arguments: Sequence[str]) -> list[str]:
     flags.overrides = meant(flags.overrides)
     own = [] if flags.config_dir is None else [f"{FLAG}={flags.config_dir}"]
     return [*own, *(["--version"] if flags.version else []), *for_hydra(flags)]
+
+
+def can_be_completed(line: str) -> bool:
+    """Whether what stands in the shell's line so far is right; from now on its own files are choices, too."""
+    words = line.split()
+    starts = [number for number, word in enumerate(words) if Path(word).name in ("run.py", "gradwire")]
+    typed = words[starts[0] + 1 if starts else 1 :]
+    try:
+        flags = read_flags(typed if line.endswith(" ") else typed[:-1])
+        use_folder(flags.config_dir, conf_directory())
+        overrides = parse(flags.overrides)
+        compose([str(each.input_line) for each in overrides if not each.is_sweep_override()])
+    except ConfigError:
+        return False
+    return True
 
 
 def asked_page(arguments: Sequence[str]) -> str | None:

@@ -14,8 +14,11 @@ from gradwire.harness.config.compose import conf_directory
 from gradwire.harness.config.errors import ConfigError
 from gradwire.harness.config.field_help import help_of
 from gradwire.harness.config.fields import Rule, rules_of
-from gradwire.harness.config.front import arranged, asked_page, check_command_line
-from gradwire.harness.config.task_keys import TASK_KEYS
+from gradwire.harness.config.front import arranged, asked_page, can_be_completed, check_command_line
+from gradwire.harness.config.networks import PacedConfig
+from gradwire.harness.config.schemas import ClusterConfig, OverlapConfig
+from gradwire.harness.config.task_keys import TASK_KEYS, RootKeys
+from gradwire.harness.parallel.options import AttachOptions, make_options
 from gradwire.harness.tasks.registry import TASKS
 
 REFUSED = [
@@ -198,6 +201,21 @@ def test_every_flag_of_hydras_is_in_a_table() -> None:
     assert [name for name, names in long.items() if not names & tried] == []
 
 
+@pytest.mark.parametrize(
+    ("line", "right"),
+    [
+        ("python run.py codec=bf16 top", True),
+        ("gradwire --multirun codec=bf16,fp32 ", True),
+        ("python -m gradwire codec=nope top", False),
+        ("gradwire --config-dir nowhere co", False),
+        ("gradwire codec.bits=abc ", False),
+        ("gradwire", True),
+    ],
+)
+def test_the_shell_is_offered_nothing_behind_what_is_wrong(line: str, right: bool) -> None:
+    assert can_be_completed(line) == right
+
+
 def test_version() -> None:
     assert re.fullmatch(r"gradwire \S+ \(Hydra 1\.\S+\)", asked_page(["--version"]) or "")
 
@@ -234,6 +252,22 @@ def test_messages_say_how_it_was_started(
 @pytest.mark.parametrize("given", TAKEN)
 def test_taken(given: str) -> None:
     check("size=tiny", *given.split(" "))
+
+
+def test_attach_allows_what_the_command_line_does() -> None:
+    options, given = rules_of(AttachOptions), {**rules_of(OverlapConfig), **rules_of(ClusterConfig)}
+    assert all(options[name] == given[name] for name in ("buckets", "pieces", "timeout_s"))
+    assert options["seed"] == rules_of(RootKeys)["seed"]
+    rate, paced = options["rate_mbit"], rules_of(PacedConfig)["rate_mbit"]
+    assert isinstance(rate, Rule) and isinstance(paced, Rule)
+    assert (rate.low, rate.high) == (paced.low, paced.high)
+    for name, value, said in (
+        ("timeout_s", 1e30, "timeout_s=1e+30: choose a number from 0.1 to 604800"),
+        ("buckets", 100000, "buckets=100000: choose a whole number from 1 to 64"),
+        ("rate_mbit", 1e-320, "choose a number from 0.001 to 1000000000, or None"),
+    ):
+        with pytest.raises(ValueError, match=re.escape(said)):
+            make_options(**{name: value})
 
 
 def test_what_changes_nothing_passes_on_every_task(capsys: pytest.CaptureFixture[str]) -> None:
