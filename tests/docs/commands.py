@@ -20,6 +20,7 @@ from gradwire.harness.config import validate
 from gradwire.harness.config.cells import expand
 from gradwire.harness.config.compose import compose, prepare
 from gradwire.harness.config.errors import ConfigError
+from gradwire.harness.config.flags import read_flags
 from gradwire.harness.config.front import check_command_line
 from gradwire.harness.network.shaped import check as shaped
 
@@ -178,7 +179,7 @@ def _check_arguments(arguments: tuple[str, ...], ranks: int | None) -> None:
         prepare()
         check_command_line(arguments)
         if "--multirun" in arguments or any(word.startswith("sweeps=") for word in arguments):
-            _check_sweep([word for word in arguments if not word.startswith("--")])
+            _check_sweep(read_flags(arguments).overrides)
 
 
 def _check_sweep(overrides: list[str]) -> None:

@@ -43,7 +43,7 @@ SUFFIXES = {
 }
 SUFFIXES |= {"cpp", "cu", "svg", "png", "pdf", "sh", "gz"}
 
-HYDRA = {"run.dir", "sweep.dir", "sweeper.cases", "mode", "launcher"}
+HYDRA = {"run.dir", "sweep.dir", "sweeper.cases", "mode", "launcher", "searchpath"}
 """Hydra's own keys that our pages may speak of."""
 
 
@@ -141,7 +141,10 @@ def _wrong_choice(group: str, value: str) -> str | None:
         return (
             None if group in root_keys() | arguments() else f"{group}={value}: no such group, key or argument"
         )
-    known = {file.stem for file in folder.glob("*.yaml")} | ({"null"} if group in OPTIONAL_GROUPS else set())
+    places = (folder, ROOT / "examples" / "conf" / group)
+    known = {file.stem for place in places for file in place.glob("*.yaml")} | (
+        {"null"} if group in OPTIONAL_GROUPS else set()
+    )
     named = [choice for choice in re.split(r"[|,]", value) if _is_value(choice) and ":" not in choice]
     return next((f"{group}={choice}: no such choice" for choice in named if choice not in known), None)
 
