@@ -10,6 +10,8 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import FullyShardedDataParallel, fully_shard
 from torch.nn.parallel import DistributedDataParallel
 
 import gradwire
@@ -185,6 +187,17 @@ def wrong_models(rank: int, size: int) -> list[str]:
     first.detach()
     other.detach()
     gradwire.attach(wrapped(), shared).detach()  # free again
+    return found
+
+
+def models_of_other_kinds(rank: int, size: int) -> list[str]:
+    """What attach() says of models sharded by FSDP, in both its forms, and of a reducer written in Python."""
+    whole, parts = FullyShardedDataParallel(Net(), device_id=torch.device("cpu")), Net()
+    fully_shard(parts, mesh=init_device_mesh("cpu", (size,)))
+    with torch._dynamo.config.patch(optimize_ddp="python_reducer"):
+        reduced = wrapped()
+    found = [said(gradwire.attach, model, timeout_s=20) for model in (whole, parts, reduced)]
+    gradwire.attach(wrapped(), codec="fp32").detach()
     return found
 
 

@@ -127,6 +127,38 @@ def wrong_states(rank: int, size: int) -> list[str]:
     return found
 
 
+def skipped(rank: int, size: int, options: dict[str, Any]) -> tuple[bool, bool, list[int], list[str]]:
+    """Whether a skipped pass leaves the codec's state as it was, and the gradients of the passes after it as
+    those of a model without that pass; the steps counted; what is said of passes that there are not."""
+    model, plain = jobs.wrapped(), jobs.wrapped()
+    with (
+        gradwire.attach(model, **options) as synchronizer,
+        gradwire.attach(plain, **options) as undisturbed,
+    ):
+        nothing = [jobs.said(synchronizer.skip_step)]
+        for each in (model, plain):
+            jobs.run_steps(each, range(3), rank)
+        before = _of_codec(synchronizer)
+        jobs.run_steps(model, range(7, 8), rank, lr=0.0)  # its gradients are not used
+        learned = _of_codec(synchronizer, ended=False) != before
+        synchronizer.skip_step()
+        kept = learned and _of_codec(synchronizer) == before == _of_codec(undisturbed)
+        nothing.append(jobs.said(synchronizer.skip_step))
+        alike = True
+        for step in range(3, 6):
+            for each in (model, plain):
+                jobs.run_steps(each, range(step, step + 1), rank)
+            alike = alike and jobs.gradients(model) == jobs.gradients(plain)
+        return kept, alike, [synchronizer.step, undisturbed.step], nothing
+
+
+def _of_codec(synchronizer: gradwire.Synchronizer, *, ended: bool = True) -> dict[str, bytes]:
+    """What the codec remembers; between two steps the synchronizer's own word for it."""
+    state = synchronizer.state_dict() if ended else synchronizer.codec.state_dict()
+    own = {key.removeprefix("codec/"): value for key, value in state.items()}
+    return {key: value.numpy().tobytes() for key, value in own.items() if "/" in key}
+
+
 def _missing() -> dict[str, Tensor]:
     raise FileNotFoundError("no such file: saved")
 

@@ -48,6 +48,14 @@ def _serve(connection: Connection, paths: list[str]) -> None:
             connection.send((False, traceback.format_exc()))
 
 
+def worker_context() -> Any:
+    """Starts processes that have imported most of what they need, where the system can."""
+    context = get_context("forkserver" if sys.platform == "linux" else "spawn")
+    context.set_forkserver_preload(IMPORTED)
+    os.environ |= {"OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"}
+    return context
+
+
 class WorkerPool:
     """Starts workers when they are first needed and keeps them."""
 
@@ -58,9 +66,7 @@ class WorkerPool:
         self._numbers = itertools.count()
 
     def _grow(self, size: int) -> None:
-        context = get_context("forkserver" if sys.platform == "linux" else "spawn")
-        context.set_forkserver_preload(IMPORTED)
-        os.environ |= {"OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"}
+        context = worker_context()
         while len(self._processes) < size:
             own, theirs = context.Pipe()
             process = context.Process(target=_serve, args=(theirs, list(sys.path)), daemon=True)

@@ -69,6 +69,20 @@ def test_models_that_cannot_have_a_codec_are_refused_with_the_remedy(workers: Wo
             assert part in line
 
 
+def test_models_that_ddp_does_not_reduce_are_refused_with_the_remedy(workers: Workers) -> None:
+    sharded = "FSDP shards the parameters and has no hook for its reduce-scatter; wrap the model in Dist"
+    expected = [
+        sharded,
+        sharded,
+        "optimize_ddp='python_reducer' calls no communication hook with buckets; leave",
+    ]
+    for found in workers(2)(jobs.models_of_other_kinds):
+        for line, part in zip(found, expected, strict=True):
+            assert line.startswith("ValueError: attach()")
+            assert part in line
+            assert "\n" not in line
+
+
 ARGUMENTS: list[tuple[dict[str, Any], dict[str, Any], str]] = [
     ({}, {"codec": "bf16"}, "codec=bf16"),
     ({"codec": "mxfp8"}, {"codec": "thc"}, "codec=thc"),

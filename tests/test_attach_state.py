@@ -78,6 +78,27 @@ def test_a_state_is_taken_up_where_training_has_gone_on(workers: Workers) -> Non
         assert first == second
 
 
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"codec": "onebit", "ef": True},
+        {"codec": "topk", "fraction": 0.1, "ef": True, "exclude": ["last.*"]},
+        {"codec": "powersgd", "rank": 2, "start_step": 1},
+    ],
+    ids=lambda options: str(options["codec"]),
+)
+def test_a_skipped_pass_leaves_no_trace(options: dict[str, Any], workers: Workers) -> None:
+    """Codecs that draw nothing at random: the number of the step, which goes on, is part of the key."""
+    for kept, alike, steps, nothing in workers(2)(jobs.skipped, options):
+        assert kept
+        assert alike
+        assert steps == [7, 6]
+        assert (
+            nothing
+            == ["RuntimeError: skip_step(): no backward pass was synchronized since the last step ended"] * 2
+        )
+
+
 def test_wrong_states_are_refused_on_all_ranks(workers: Workers) -> None:
     for rank, said in enumerate(workers(2)(jobs.wrong_states)):
         found = said

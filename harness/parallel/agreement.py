@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import count
+from typing import NamedTuple
 from weakref import WeakKeyDictionary
 
 import torch.distributed as dist
@@ -49,6 +50,30 @@ class _OfGroup:
 _groups: WeakKeyDictionary[dist.ProcessGroup, _OfGroup] = WeakKeyDictionary()
 
 
+class Failure(NamedTuple):
+    """Why a rank's synchronization ended; `peer` is the rank it has lost, None if it failed by itself."""
+
+    reason: str
+    peer: int | None
+
+
+def origin(peer: int, failures: Mapping[int, Failure]) -> dict[int, Failure]:
+    """Of the failures of other ranks those that explain why `peer` was lost.
+
+    Those of ranks that failed by themselves; where there are none, that of the last rank in the chain of
+    ranks that have lost each other: it names the one that says nothing any more.
+    """
+    own = {rank: failure for rank, failure in failures.items() if failure.peer is None}
+    if own:
+        return own
+    chain: list[int] = []
+    following: int | None = peer
+    while following is not None and following in failures and following not in chain:
+        chain.append(following)
+        following = failures[following].peer
+    return {rank: failures[rank] for rank in chain[-1:]}
+
+
 class Agreement:
     """The ranks of `group` from one call of `what` on, e.g. `attach()`, which all of them make in the same
     order; each waits `timeout_s` seconds for the others."""
@@ -81,18 +106,19 @@ class Agreement:
             raise ValueError(f"{what}: ranks disagree: {difference}; give all ranks the same")
         self._exchange(call, READ, {}, deadline, what)  # nobody has given up meanwhile
 
-    def fail(self, reason: str) -> None:
-        """Leave the reason why this rank's synchronization ended, for ranks that lose it."""
+    def fail(self, reason: str, peer: int | None = None) -> None:
+        """Leave the reason why this rank's synchronization ended, for ranks that lose it; `peer`: the rank
+        that it has lost itself."""
         with contextlib.suppress(RuntimeError):
-            self._store.set(f"{FAILED}/{self.rank}", reason)
+            self._store.set(f"{FAILED}/{self.rank}", json.dumps(Failure(reason, peer)))
 
-    def failures(self) -> dict[int, str]:
+    def failures(self) -> dict[int, Failure]:
         """What other ranks have left by `fail`, now."""
         found = {}
         with contextlib.suppress(RuntimeError):
             for rank in self._others():
                 if self._store.check([f"{FAILED}/{rank}"]):
-                    found[rank] = self._store.get(f"{FAILED}/{rank}").decode()
+                    found[rank] = Failure(*json.loads(self._store.get(f"{FAILED}/{rank}")))
         return found
 
     def _others(self) -> list[int]:
@@ -137,19 +163,23 @@ class Agreement:
                 break
             remaining = deadline - time.monotonic()
             if remaining <= 0:
-                self._give_up(call, [rank for rank, key in keys.items() if not self._has(key)], what)
+                self._give_up(call, phase, [rank for rank, key in keys.items() if not self._has(key)], what)
             time.sleep(min(pause, max(remaining, 0.0)))
             pause = min(1.5 * pause, LONGEST_POLL_S)
         found = {rank: self._get(key) for rank, key in keys.items()} | {self.rank: own}
         return [found[rank] for rank in range(self.size)]
 
-    def _give_up(self, call: int, missing: Sequence[int], what: str) -> None:
+    def _give_up(self, call: int, phase: str, missing: Sequence[int], what: str) -> None:
         if not missing:  # the last one has just come
             return
         self._put(f"{call}/{MISSING}", {"rank": str(self.rank), "missing": _named(missing)})
+        late = f"{what}: {_named(missing)} of {self.size}"
+        if phase == READ:
+            raise TimeoutError(
+                f"{late} called it and gave no answer within {self._timeout_s:g} s; has it ended?"
+            )
         raise TimeoutError(
-            f"{what}: {_named(missing)} of {self.size} did not call it within {self._timeout_s:g} s; "
-            "call it on every rank, in the same order"
+            f"{late} did not call it within {self._timeout_s:g} s; call it on every rank, in the same order"
         )
 
 

@@ -12,7 +12,7 @@ from gradwire.codecs.interface import Codec
 from gradwire.harness.collective.collectives import Fabric
 from gradwire.harness.parallel.agreement import Agreement
 from gradwire.harness.parallel.buckets import BucketLayouts
-from gradwire.harness.parallel.hook import BucketHook
+from gradwire.harness.parallel.hook import BucketHook, SynchronizationError, in_words
 from gradwire.harness.parallel.options import (
     AttachOptions,
     check_model,
@@ -57,8 +57,8 @@ def attach(
 
     The ranks compare their arguments before anything is sent. Raises ValueError on every rank where they
     differ, naming who has what, and where an argument, codec or model is refused on one of them; TimeoutError
-    naming the ranks that have not called it within `timeout_s` seconds. `backward()` raises
-    SynchronizationError when a synchronization fails.
+    naming the ranks that have not called it within `timeout_s` seconds; SynchronizationError where the ranks
+    agree and cannot be connected, which `backward()` raises when a synchronization fails.
     """
     given: dict[str, Any] = {
         "seed": seed,
@@ -90,14 +90,20 @@ def attach(
         raise
     assert agreement is not None, "a model in DistributedDataParallel has a process group"
     agreement.agree(description)
-    world = ProcessWorld(
-        Fabric(schedule, pieces=options.pieces),
-        device,
-        group=model.process_group,
-        link=None if rate_mbit is None else Link(rate_mbit * 1e6 / 8),
-        in_flight=options.buckets,
-        timeout_s=options.timeout_s,
-    )
+    try:
+        world = ProcessWorld(
+            Fabric(schedule, pieces=options.pieces),
+            device,
+            group=model.process_group,
+            link=None if rate_mbit is None else Link(rate_mbit * 1e6 / 8),
+            in_flight=options.buckets,
+            timeout_s=options.timeout_s,
+        )
+    except RuntimeError as error:  # torch's words name neither the rank nor what it was waiting for
+        raise SynchronizationError(
+            f"rank {agreement.rank}: attach(): the ranks agree, but cannot be connected within "
+            f"{options.timeout_s:g} s: {in_words(error).splitlines()[0]}; has one of them ended?"
+        ) from error
     layouts = BucketLayouts(model.module, supports)
     hook = BucketHook(
         world, own, layouts, seed=options.seed, overlap=options.overlap, check_hashes=options.check_hashes

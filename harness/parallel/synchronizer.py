@@ -13,7 +13,7 @@ from torch.nn.parallel import DistributedDataParallel
 from gradwire.codecs.exclude import Exclude
 from gradwire.codecs.interface import Codec, Layout
 from gradwire.harness.parallel import reducer
-from gradwire.harness.parallel.agreement import Agreement, Statement
+from gradwire.harness.parallel.agreement import Agreement, Statement, origin
 from gradwire.harness.parallel.buckets import parameter_names
 from gradwire.harness.parallel.hook import BucketHook, in_words
 from gradwire.harness.parallel.reducer import Buckets
@@ -254,6 +254,7 @@ class Synchronizer:
         if not isinstance(error, PeerError):
             self._agreement.fail(own)
             return own
-        others = self._agreement.failures()
-        said = "; ".join(f"rank {rank} had failed: {words}" for rank, words in sorted(others.items()))
+        self._agreement.fail(own, error.peer)
+        others = origin(error.peer, self._agreement.failures())
+        said = "; ".join(f"rank {rank} had failed: {each.reason}" for rank, each in sorted(others.items()))
         return f"{own} ({said})" if said else own
