@@ -13,6 +13,7 @@ from hydra.core.override_parser.types import Override
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 
+from gradwire.codecs.plugins import ENTRY_POINTS, is_plugin
 from gradwire.harness.config.compose import (
     VERSION_BASE,
     compose,
@@ -162,6 +163,8 @@ def _check_task(config: DictConfig, arguments: Sequence[str], overrides: Sequenc
             continue
         if key in PRESETS:
             print(f"note: {said(override)} has no effect on task={name}", file=sys.stderr)
+        elif key in ENTRY_POINTS and is_plugin(key, plain(config, f"{key}.name")):
+            continue  # permits to import it, where a run that the task reads names it
         elif plain(config, key) != plain(usual, key):
             raise ConfigError(
                 f"{said(override)} has no effect on task={name}, which trains nothing; leave it out"

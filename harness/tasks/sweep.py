@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
-from hydra.core.utils import JobReturn
+from hydra.core.utils import JobReturn, JobStatus
 from omegaconf import DictConfig, OmegaConf
 
 from gradwire.harness.checkpoint.resume import check_directory, is_finished
@@ -158,12 +158,13 @@ def _where(cell: Cell, refusal: str) -> str:
 
 
 def _succeeded(result: JobReturn) -> bool:
-    try:
-        return not result.return_value  # an exit code; raises what the job raised
-    except expected_errors() as error:
-        print(f"error: {one_line(error)}")
-    except Exception:
-        traceback.print_exc()
+    outcome = result._return_value  # an exit code or an error; `return_value` would print all overrides, too
+    if result.status is JobStatus.COMPLETED:
+        return not outcome
+    if isinstance(outcome, expected_errors()):
+        print(f"error: {one_line(outcome)}")
+    else:
+        traceback.print_exception(outcome)
     return False
 
 
