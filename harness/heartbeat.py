@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import mmap
 import struct
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
@@ -49,6 +50,7 @@ class _Heart:
 
 _memory = bytearray(_SLOT.size)
 _heart = _Heart(_memory)
+_launched: float | None = None
 
 
 def beat(phase: str | None = None, step: int | None = None) -> None:
@@ -71,11 +73,17 @@ def share_beats(file: Path, size: int) -> Callable[[], list[Heartbeat]]:
     return lambda: [_read(memory, rank * _SLOT.size) for rank in range(size)]
 
 
-def beat_in(file: Path, rank: int) -> None:
-    """From now on this process's beats are those of `rank` in `file`."""
-    global _heart
-    _heart = _Heart(_mapped(file), rank * _SLOT.size)
+def beat_in(file: Path, rank: int, launched: float | None = None) -> None:
+    """From now on this process's beats are those of `rank` in `file`; it was `launched` at that time of the
+    monotonic clock, which all processes of a machine share."""
+    global _heart, _launched
+    _heart, _launched = _Heart(_mapped(file), rank * _SLOT.size), launched
     beat()
+
+
+def since_launch() -> float:
+    """Seconds since this process was launched: its own start and imports included. 0 where nobody said."""
+    return 0.0 if _launched is None else time.monotonic() - _launched
 
 
 def _mapped(file: Path) -> mmap.mmap:

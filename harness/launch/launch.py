@@ -22,6 +22,7 @@ from gradwire.harness.launch.stop import StopRequest, Terminated, stop_requests
 from gradwire.harness.launch.verdict import describe, tracebacks
 from gradwire.harness.launch.watchdog import watchdog
 from gradwire.harness.launch.worker import train_local_rank, train_virtual, train_virtual_child
+from gradwire.harness.record.attempts import note_end
 from gradwire.harness.record.directory import (
     TRACEBACKS,
     DirectoryLock,
@@ -188,11 +189,21 @@ def _failure_recorded(directory: Path) -> Iterator[None]:
     try:
         yield
     except (KeyboardInterrupt, SystemExit) as interrupt:
-        mark_failed(directory, str(interrupt) or "interrupted")
+        _record_failure(directory, interrupt, str(interrupt) or "interrupted")
         raise
     except BaseException as error:
-        mark_failed(directory, _reason(error))
+        _record_failure(directory, error, _reason(error))
         raise
+
+
+def _record_failure(directory: Path, error: BaseException, reason: str) -> None:
+    """In `FAILED`, and beside the attempt in `run.json`."""
+    mark_failed(directory, reason)
+    if isinstance(error, WorkerError):
+        step = error.step if error.step >= 0 else None
+        note_end(directory, error.found.text, step, error.found.ends)
+    else:
+        note_end(directory, reason, None, ())
 
 
 def _reason(error: BaseException) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
 
 from gradwire.harness.heartbeat import COMPLETE, START_UP, Heartbeat
 from gradwire.harness.launch.stacks import disk_bytes, is_traced
@@ -13,11 +14,18 @@ POLL_S = 1.0
 """Seconds between two looks."""
 
 START_S = 300.0
-"""How long the start-up may take, and how far apart ranks may start. `cluster.timeout_s` counts from when
-all of them are there."""
+"""How long the start-up may take without progress, and how long after their launch all ranks have to be up.
+`cluster.timeout_s` counts from then on."""
 
 LEAVE_S = 30.0
 """How long processes may take to end once the record is complete: nothing is left for them to do."""
+
+
+class Bound(NamedTuple):
+    """So many seconds without progress are too many; `text` says why."""
+
+    seconds: float
+    text: str
 
 
 class Patience:
@@ -63,13 +71,20 @@ class Patience:
         """Whether the running ranks have been quiet for too long; never while one is being debugged."""
         if self.hang_s is None or self.complete:
             return False
-        starting = any(beat.phase == START_UP for beat in self.beats(pids).values())
-        if self.quiet_s <= (max(self.hang_s, START_S) if starting else self.hang_s):
+        if self.quiet_s <= self.bound(pids).seconds:
             return False
         if any(is_traced(pid) for pid in (*pids.values(), os.getpid())):
             self.forgive()
             return False
         return True
+
+    def bound(self, ranks: Mapping[int, object]) -> Bound:
+        """How long these ranks may show no progress; not to be asked where nobody ever hangs."""
+        assert self.hang_s is not None
+        starting = any(beat.phase == START_UP for beat in self.beats(ranks).values())
+        if starting and self.hang_s < START_S:
+            return Bound(START_S, f"a start-up may take {START_S:g} s")
+        return Bound(self.hang_s, f"cluster.hang_s={self.hang_s:g}")
 
     def forgive(self) -> None:
         """Begin to count anew: a debugger explains why nothing happens."""

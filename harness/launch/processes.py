@@ -31,7 +31,7 @@ from gradwire.harness.launch.verdict import (
 )
 
 GRACE_S = 5.0
-"""How long the verdict waits for the reports of ranks that fail because another one did."""
+"""How long the verdict waits for reports of ranks that fail because another one did, but for stopped ones."""
 
 BEATS = "beats"
 """The file in which ranks show that they get on."""
@@ -85,10 +85,10 @@ def run_processes(
     are killed. Returns what went wrong with which rank then, empty if nothing did.
     """
     context = get_context("spawn")
-    beats = share_beats(folder / BEATS, size)
+    beats, launched = share_beats(folder / BEATS, size), time.monotonic()
     workers: list[BaseProcess] = [
         context.Process(
-            target=_child, args=(target, arguments, rank, str(folder), os.getpid()), name=name(rank)
+            target=_child, args=(target, arguments, rank, str(folder), os.getpid(), launched), name=name(rank)
         )
         for rank in range(size)
     ]
@@ -112,10 +112,15 @@ def run_processes(
 
 
 def _child(
-    target: Callable[..., None], arguments: Sequence[Any], rank: int, folder: str, parent: int
+    target: Callable[..., None],
+    arguments: Sequence[Any],
+    rank: int,
+    folder: str,
+    parent: int,
+    launched: float,
 ) -> None:
     _die_with_parent(parent)
-    beat_in(Path(folder) / BEATS, rank)
+    beat_in(Path(folder) / BEATS, rank, launched)
     stacks.answer_requests(Path(folder), rank)
     try:
         target(*arguments, rank)
@@ -210,14 +215,12 @@ class _Watch:
             self._judge_hang()
 
     def _judge_hang(self) -> None:
-        assert self._patience.hang_s is not None
         beats, states = self._patience.beats(self._pids()), self._states()
+        quiet_s, bound = self._patience.quiet_s, self._patience.bound(self._pids())
         if stacks.shows_debugger(self._keep_stacks()):
             self._patience.forgive()
             return
-        raise self._error(
-            hang_verdict(beats, states, self._patience.quiet_s, self._patience.hang_s, self._name)
-        )
+        raise self._error(hang_verdict(beats, states, quiet_s, bound.text, self._name))
 
     def _left_over(self) -> str:
         states = self._states()
@@ -249,6 +252,7 @@ class _Watch:
         return {rank: stacks.state(pid) for rank, pid in self._pids().items()}
 
     def _give_time_to_report(self) -> None:
+        """To those who can: a stopped process reports nothing."""
         deadline = time.monotonic() + GRACE_S
-        while time.monotonic() < deadline and any(worker.exitcode is None for worker in self._workers):
+        while time.monotonic() < deadline and not all(map(stacks.is_stopped, self._pids().values())):
             time.sleep(0.05)

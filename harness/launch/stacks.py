@@ -43,6 +43,11 @@ def state(pid: int) -> str:
     return ""
 
 
+def is_stopped(pid: int) -> bool:
+    """Whether a process is stopped, by a signal or a debugger: it answers nothing."""
+    return state(pid) in (STATES["T"], STATES["t"])
+
+
 def dumped_stacks(pids: Mapping[int, int], folder: Path) -> dict[int, str]:
     """The stacks of running ranks, by rank, or why there are none: a stopped process cannot write them."""
     before = {rank: _size(folder, rank) for rank in pids}

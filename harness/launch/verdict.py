@@ -20,6 +20,7 @@ from typing import Any
 from gradwire.harness.heartbeat import Heartbeat
 from gradwire.harness.reading.files import read_text
 from gradwire.harness.reading.structured import read_json
+from gradwire.harness.record.attempts import RankEnd
 from gradwire.harness.record.files import write_atomically
 
 REMEDY = "run it again"
@@ -45,10 +46,11 @@ class Cause(Enum):
 
 @dataclass(frozen=True)
 class Verdict:
-    """One line that names the rank at fault, and the kind of failure."""
+    """One line that names the ranks at fault, the kind of failure, and these ranks' ends."""
 
     text: str
     cause: Cause
+    ends: tuple[RankEnd, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -56,7 +58,7 @@ class Report:
     """Why a rank ended: the exception's type and first line, and the peer it blames.
 
     `waited`: the error says that somebody else was lost or late. `final`: it says what a user has to mend, or
-    that training cannot go on.
+    that training cannot go on. `missed`: what the blamed peer did not do.
     """
 
     rank: int
@@ -64,6 +66,7 @@ class Report:
     peer: int | None
     waited: bool
     final: bool
+    missed: str
 
 
 def blamed_peer(error: BaseException) -> int | None:
@@ -98,6 +101,7 @@ def write_report(folder: Path, rank: int, error: BaseException) -> None:
         "peer": peer,
         "waited": peer is not None or "timed out" in str(error).lower(),
         "final": getattr(error, "final", isinstance(error, ValueError)),
+        "missed": getattr(error, "missed", "no answer within cluster.timeout_s"),
         "traceback": "".join(traceback.format_exception(error)),
     }
     write_atomically(folder / f"rank{rank}.json", json.dumps(report))
@@ -107,9 +111,8 @@ def read_reports(folder: Path) -> list[Report]:
     """The reports of failed ranks, by time of failure."""
     paths = sorted(folder.glob("rank*.json"), key=lambda path: path.stat().st_mtime_ns)
     loaded = [(int(path.stem.removeprefix("rank")), _read(path)) for path in paths]
-    return [
-        Report(rank, entry["text"], entry["peer"], entry["waited"], entry["final"]) for rank, entry in loaded
-    ]
+    names = ("text", "peer", "waited", "final", "missed")
+    return [Report(rank, *(entry[name] for name in names)) for rank, entry in loaded]
 
 
 def _read(path: Path) -> dict[str, Any]:
@@ -159,16 +162,17 @@ def verdict(
     killed = {rank: -code for rank, code in codes.items() if code and code < 0}
     if killed:
         text = "; ".join(f"{name(rank)} was killed by {_signal(number)}" for rank, number in killed.items())
-        return Verdict(text, Cause.OWN if set(killed.values()) & CRASHES else Cause.OUTSIDE)
+        ends = tuple(RankEnd(rank, signal=_signal_name(number)) for rank, number in killed.items())
+        return Verdict(text, Cause.OWN if set(killed.values()) & CRASHES else Cause.OUTSIDE, ends)
     reported = {report.rank for report in reports}
     unreported = [(rank, code) for rank, code in codes.items() if code and rank not in reported]
     if unreported:
         text = "; ".join(f"{name(rank)} ended with exit code {code}" for rank, code in unreported)
-        return Verdict(text, Cause.OWN)
+        return Verdict(text, Cause.OWN, tuple(RankEnd(rank, exit_code=code) for rank, code in unreported))
     if troubles:
         consequence = f" ({reports[0].text})" if reports else ""
         text = "; ".join(f"{name(rank)} failed: {reason}" for rank, reason in troubles.items())
-        return Verdict(text + consequence, Cause.OUTSIDE)
+        return Verdict(text + consequence, Cause.OUTSIDE, tuple(map(RankEnd, troubles)))
     cause = next((report for report in reports if not report.waited), None)
     silent = [rank for rank, code in codes.items() if code is None]
     if cause is None and silent:
@@ -176,26 +180,28 @@ def verdict(
         return _silence([rank for rank in silent if rank in blamed] or silent, reports[0], states or {}, name)
     found = cause or reports[0]
     kind = Cause.FINAL if found.final else Cause.OUTSIDE if found.waited else Cause.OWN
-    return Verdict(f"{name(found.rank)} failed: {found.text}", kind)
+    end = RankEnd(found.rank, exit_code=codes.get(found.rank))
+    return Verdict(f"{name(found.rank)} failed: {found.text}", kind, (end,))
 
 
 def _silence(ranks: Sequence[int], report: Report, states: Mapping[int, str], name: Name) -> Verdict:
     """Ranks that the others have waited for in vain."""
     why = "".join(f", {name(rank)} is {states[rank]}" for rank in ranks if states.get(rank))
-    text = f"{_names(ranks, name)} hung: no answer within cluster.timeout_s{why} ({report.text})"
-    return Verdict(text, Cause.OUTSIDE)
+    text = f"{_names(ranks, name)} hung: {report.missed}{why} ({report.text})"
+    return Verdict(text, Cause.OUTSIDE, tuple(map(RankEnd, ranks)))
 
 
 def hang_verdict(
     beats: Mapping[int, Heartbeat],
     states: Mapping[int, str],
     quiet_s: float,
-    hang_s: float,
+    bound: str,
     name: Name = rank_name,
 ) -> Verdict:
     """Who is at fault when none of the running ranks gets on.
 
-    Those whose `states` say that they cannot, else all. `beats`: what each was last seen doing.
+    Those whose `states` say that they cannot, else all. `beats`: what each was last seen doing. `bound`: why
+    `quiet_s` seconds are too many.
     """
     held = {rank: text for rank, text in states.items() if text}
     blamed = {rank: beats[rank] for rank in (held or beats)}
@@ -206,8 +212,9 @@ def hang_verdict(
         what = next(iter(doing))
     else:
         what = "; ".join(f"{_names(ranks, name)} {text}" for text, ranks in list(doing.items())[:MOST_NAMED])
-    quiet = f"no progress for {quiet_s:.0f} s (cluster.hang_s={hang_s:g})"
-    return Verdict(f"{_names(list(blamed), name)} hung: {what}, {quiet}", Cause.OUTSIDE)
+    quiet = f"no progress for {quiet_s:.0f} s ({bound})"
+    text = f"{_names(list(blamed), name)} hung: {what}, {quiet}"
+    return Verdict(text, Cause.OUTSIDE, tuple(map(RankEnd, blamed)))
 
 
 def lingering_text(
@@ -234,8 +241,10 @@ def _names(ranks: Sequence[int], name: Name) -> str:
 
 
 def _signal(number: int) -> str:
-    if number == signal.SIGKILL:
-        return "SIGKILL (out of memory?)"
+    return f"{_signal_name(number)}{' (out of memory?)' * (number == signal.SIGKILL)}"
+
+
+def _signal_name(number: int) -> str:
     try:
         return signal.Signals(number).name
     except ValueError:  # real-time signals have no names

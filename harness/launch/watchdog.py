@@ -53,9 +53,8 @@ def _watch(waiting: Patience, rank: int, directory: Path, name: Name, done: thre
         if stacks.shows_debugger(text):
             waiting.forgive()
             continue
-        assert waiting.hang_s is not None
-        beats = {rank: waiting.beats(pids)[0]}
-        _end(hang_verdict(beats, {}, waiting.quiet_s, waiting.hang_s, name).text, text, directory)
+        beats, bound = {rank: waiting.beats(pids)[0]}, waiting.bound(pids)
+        _end(hang_verdict(beats, {}, waiting.quiet_s, bound.text, name).text, text, directory)
 
 
 def _end(line: str, text: str, directory: Path) -> None:

@@ -17,7 +17,7 @@ from torch._C._distributed_c10d import FileStore, HashStore
 
 from gradwire.codecs.backends import backend
 from gradwire.harness.checkpoint.read import CheckpointReader
-from gradwire.harness.heartbeat import beat
+from gradwire.harness.heartbeat import beat, since_launch
 from gradwire.harness.launch.memory import keep_freed_memory
 from gradwire.harness.launch.patience import START_S
 from gradwire.harness.launch.stop import stop_requests_of_rank
@@ -27,6 +27,9 @@ from gradwire.harness.trainer.loop import Trainer
 
 THREADS = 1
 """Intra-op threads per worker: two give other bits, and on busy cores runs up to 50 times slower."""
+
+SHORTEST_WAIT_S = 0.01
+"""To a store, no time at all means for ever."""
 
 
 def prepare_process(config: DictConfig, local_rank: int) -> torch.device:
@@ -109,15 +112,20 @@ class AbsentPeerError(RuntimeError):
     """A rank has not come up."""
 
     def __init__(self, peer: int) -> None:
-        super().__init__(f"rank {peer} has not come up within {START_S:g} s")
-        self.peer = peer
+        super().__init__(f"rank {peer} has not come up within {START_S:g} s of the launch")
+        self.peer, self.missed = peer, "not up in time"
 
 
 def _await_peers(store: FileStore, size: int) -> None:
-    """Until all ranks are up; raises AbsentPeerError naming the first that is not."""
+    """Until all ranks are up; raises AbsentPeerError naming the first that is not `START_S` after the launch.
+
+    What this rank took to come up itself counts: the bound is the launcher's, whoever is late.
+    """
+    deadline = time.monotonic() + START_S - since_launch()
     for peer in range(size):
+        left_s = max(deadline - time.monotonic(), SHORTEST_WAIT_S)
         try:
-            store.wait([f"up{peer}"], timedelta(seconds=START_S))
+            store.wait([f"up{peer}"], timedelta(seconds=left_s))
         except RuntimeError:
             raise AbsentPeerError(peer) from None
 

@@ -1,23 +1,50 @@
-"""`run.json`: which run a directory holds, and the attempts it took."""
+"""`run.json`: which run a directory holds, the attempts it took, and how each of them ended.
+
+How an attempt ended is written down by its launcher, or, where that was killed as well or is torchrun's, by
+the next attempt, from what `FAILED` says.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import json
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from gradwire.harness.reading.files import MissingFileError, UnusableFileError
+from gradwire.harness.reading.files import MissingFileError, UnusableFileError, printable
 from gradwire.harness.reading.structured import read_json
 from gradwire.harness.reading.typed import made
+from gradwire.harness.record.directory import FAILED, MOST_REASON, failure_in
 from gradwire.harness.record.files import write_atomically
 from gradwire.harness.record.provenance import code_hash, git_state
 
 FILE = "run.json"
 
 REMEDY = "resume=never starts over"
+
+NO_REASON = "no reason recorded: its launcher was killed, or the machine lost"
+
+
+@dataclass(frozen=True)
+class RankEnd:
+    """A rank at fault, and how its process ended: by a signal, or with an exit code; neither if it hung."""
+
+    rank: int
+    signal: str | None = None
+    exit_code: int | None = None
+
+
+@dataclass(frozen=True)
+class Ended:
+    """Why an attempt ended: one line, the steps done (null: not known) and the ranks at fault."""
+
+    reason: str
+    after_step: int | None = None
+    ranks: list[RankEnd] = field(default_factory=list)
 
 
 @dataclass
@@ -27,16 +54,20 @@ class _Attempt:
     from_step: int
     code_hash: str
     torch: str
+    ended: Ended | None = None
+    """None for the attempt that finished or still runs, and in records of older versions."""
 
 
 @dataclass
 class Attempts:
-    """The run's identity and, for each attempt, the step it began after and the code it ran."""
+    """The run's identity and, for each attempt, the step it began after, the code it ran and how it ended."""
 
     config_hash: str
     attempts: list[dict[str, Any]] = field(default_factory=list)
     sealed: bool = False
     """Whether the record's `DONE` has digests of its files: not in records of older versions."""
+    started_over: list[dict[str, Any]] = field(default_factory=list)
+    """Attempts before these of which nothing is left: they ended without a checkpoint that could be used."""
 
     @property
     def code(self) -> str:
@@ -54,6 +85,12 @@ class Attempts:
         """The steps after which the run was continued."""
         return [attempt["from_step"] for attempt in self.attempts[1:]]
 
+    @property
+    def earlier_ends(self) -> list[str]:
+        """Why each attempt before the last one ended, one line each."""
+        before = [*self.started_over, *self.attempts[:-1]]
+        return [attempt["ended"]["reason"] if attempt.get("ended") else NO_REASON for attempt in before]
+
     @classmethod
     def read(cls, directory: Path) -> Attempts | None:
         """What `directory` says, None where it says nothing. Raises UnusableFileError."""
@@ -64,18 +101,23 @@ class Attempts:
             return None
         if not found.attempts:
             raise UnusableFileError(path, "has no attempts", REMEDY)
-        for attempt in found.attempts:
+        for attempt in (*found.started_over, *found.attempts):
             made(_Attempt, attempt, path, remedy=REMEDY)
         return found
 
     @classmethod
-    def resumed_after_in(cls, directory: Path) -> list[int]:
-        """`resumed_after` of the run in `directory`; empty where nothing is written down."""
-        found = cls.read(directory)
-        return [] if found is None else found.resumed_after
+    def started_anew(cls, config_hash: str, before: Attempts | None) -> Attempts:
+        """Those of a run that starts over after the attempts `before`, of which it remembers the ends."""
+        if before is None or before.config_hash != config_hash:
+            return cls(config_hash)
+        return cls(config_hash, started_over=[*before.started_over, *before.attempts])
 
     def add(self, directory: Path, from_step: int) -> None:
-        """Write down that an attempt begins after `from_step` steps."""
+        """Write down that an attempt begins after `from_step` steps, and how the one before it ended."""
+        before = [*self.started_over, *self.attempts]
+        if before and not before[-1].get("ended"):
+            said = failure_in(directory) if (directory / FAILED).exists() else NO_REASON
+            before[-1]["ended"] = asdict(Ended(said))
         commit, dirty = git_state()
         self.sealed = True
         self.attempts.append(
@@ -87,7 +129,23 @@ class Attempts:
                 "dirty": dirty,
             }
         )
+        self._write(directory)
+
+    def _write(self, directory: Path) -> None:
         write_atomically(directory / FILE, json.dumps(asdict(self), indent=1) + "\n")
+
+
+def note_end(directory: Path, reason: str, after_step: int | None, ranks: Sequence[RankEnd]) -> None:
+    """Write down how the last attempt in `directory` ended; for its launcher, which holds the lock.
+
+    What cannot be written is no second failure: `FAILED` has the reason, or the caller's own error.
+    """
+    with contextlib.suppress(OSError, UnusableFileError):
+        found = Attempts.read(directory)
+        if found is not None:
+            line = printable(" ".join(reason.split()), MOST_REASON)
+            found.attempts[-1]["ended"] = asdict(Ended(line, after_step, list(ranks)))
+            found._write(directory)
 
 
 def this_code() -> str:

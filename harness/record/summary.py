@@ -64,6 +64,7 @@ class Summary:
     skipped_steps: int | None = None  # steps without an update, gradients not finite; null in old records
     layout_hash: str = ""  # of the buckets: names, shapes, order
     resumed_after: list[int] = field(default_factory=list)  # steps after which the run was continued
+    earlier_ends: list[str] = field(default_factory=list)  # why each attempt before the last one ended
     data: dict[str, Any] = field(default_factory=dict)  # corpus, sha256, tokens, unigram perplexity, ...
 
     # How well communication hides behind computation (AQGB); all null without spans, and at n = 1.

@@ -34,12 +34,14 @@ RECORD_FILES = (DONE, CONFIG, STEPS, EVALUATIONS, SUMMARY, ATTEMPTS, NETWORKS)
 def begin_record(directory: Path, config: DictConfig) -> None:
     """Start the record of a run anew: what earlier attempts left is removed."""
     (directory / DONE).unlink(missing_ok=True)  # first: another run's must never be taken for this one's
-    Attempts(run_id(config)).add(directory, 0)  # second: without it, what follows would be nobody's
+    before = None if config.get("resume") == "never" else Attempts.read(directory)
+    attempts = Attempts.started_anew(run_id(config), before)
+    attempts.add(directory, 0)  # second: without it, what follows would be nobody's
+    forget_failure(directory)
     for name in RECORD_FILES:
         if name != ATTEMPTS:
             (directory / name).unlink(missing_ok=True)
     shutil.rmtree(directory / TRACES, ignore_errors=True)
-    forget_failure(directory)
     write_atomically(directory / CONFIG, OmegaConf.to_yaml(config, resolve=True))
 
 
@@ -83,15 +85,15 @@ def continue_record(directory: Path, config: DictConfig, step: int, rows: Mappin
 
     Returns what a user should know of the by-products, in lines: a damaged trace ends no run.
     """
-    forget_failure(directory)
+    attempts = Attempts.read(directory) or Attempts(run_id(config))
     for name in (DONE, SUMMARY):
         (directory / name).unlink(missing_ok=True)
     for name in (STEPS, EVALUATIONS):
         cut_to(directory / name, rows.get(name, NOTHING))
     write_atomically(directory / CONFIG, OmegaConf.to_yaml(config, resolve=True))
-    attempts = Attempts.read(directory) or Attempts(run_id(config))
     notes = cut_traces(directory, step, attempts.config_hash)
     attempts.add(directory, step)
+    forget_failure(directory)
     return notes
 
 

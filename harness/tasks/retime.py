@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from omegaconf import DictConfig, OmegaConf
 
+from gradwire.codecs.plugins import ENTRY_POINTS, load, plugins_of
 from gradwire.harness.checkpoint.resume import check_directory, is_finished
 from gradwire.harness.config.identity import FILES, run_id
 from gradwire.harness.config.network_checks import check_codec_times, resolve_nodes
@@ -54,6 +55,8 @@ def check(config: DictConfig) -> None:
     if not (found.folder / FOLDER).is_dir():
         raise ValueError(f"run={config.run} keeps no trace; train it again with measure.trace=true")
     _check_covered(config.run, recorded(found), len(found.steps))
+    for kind, plugin in plugins_of({kind: found.choice(kind) for kind in ENTRY_POINTS}).items():
+        load(kind, plugin)  # refused before anything is written, unless the user has named it
     resolve_nodes(config.network, found.done.workers, given=False)
     check_codec_times(config.network, _codec(found), found.done.workers)
     digest = file_digest(found.folder / SUMMARY, remedy=REMEDY, inside=found.folder)
@@ -151,7 +154,13 @@ def _retime(config: DictConfig, source: Run, directory: Path) -> None:
     append_rows(directory / STEPS, steps)
     append_rows(directory / EVALUATIONS, evaluations)
     _keep_trace(source.folder, directory, size)
-    summary = replace(_summary(described, source, steps, evaluations), trace_of=owner)
+    before = source.done
+    summary = replace(
+        _summary(described, source, steps, evaluations),
+        trace_of=owner,
+        resumed_after=before.resumed_after,
+        earlier_ends=before.earlier_ends,
+    )
     write_atomically(directory / SUMMARY, summary.to_json())
 
 
@@ -225,5 +234,4 @@ def _summary(
         gradients_sent=make_schedule(config.topology.name, before.workers).gradients_sent,
         layout_hash=before.layout_hash,
         data=before.data,
-        resumed_after=before.resumed_after,
     )

@@ -82,6 +82,9 @@ def show_run(finished: Run) -> None:
     skipped = f" ({summary.skipped_steps} skipped)" if summary.skipped_steps else ""
     print(f"{summary.metric} {summary.final_metric:.3f} after {summary.steps} steps{skipped}{error}{wire}")
     print(f"{summary.train_time_s:.1f} s on the training clock ({summary.clock}){_parts(summary)}")
+    if summary.earlier_ends:
+        times = len(summary.earlier_ends)
+        print(f"interrupted {times} time{'s' * (times > 1)} on the way: run.json says why")
     _note_on_loopback(finished)
     print(f"run: {finished.folder}")
 

@@ -295,7 +295,7 @@ class Trainer:
             gradients_sent=self._gradients_sent,
             layout_hash=layout_hash(layouts),
             data=self._data.description,
-            resumed_after=Attempts.resumed_after_in(self._directory),
+            attempts=Attempts.read(self._directory),
         )
         beat()
         self._writer.finish(summary)

@@ -11,6 +11,7 @@ from gradwire.harness.measure.accuracy import Evaluation, metric_mode, time_to_a
 from gradwire.harness.measure.links import link_rate
 from gradwire.harness.measure.overlap import OF_GROUP, row_of, utilization
 from gradwire.harness.measure.wire import wire_bits
+from gradwire.harness.record.attempts import Attempts
 from gradwire.harness.record.provenance import provenance
 from gradwire.harness.record.summary import Summary
 from gradwire.harness.trainer.steplog import PARTS
@@ -32,7 +33,7 @@ def summarize(
     gradients_sent: float,
     layout_hash: str,
     data: Mapping[str, Any],
-    resumed_after: list[int],
+    attempts: Attempts | None = None,
 ) -> Summary:
     """The documented keys of `summary.json`; times per step leave out measured steps."""
     timed = [row for row in steps if not row["measured"]] or list(steps)
@@ -67,7 +68,8 @@ def summarize(
         num_coordinates=num_coordinates,
         layout_hash=layout_hash,
         data=dict(data),
-        resumed_after=resumed_after,
+        resumed_after=[] if attempts is None else attempts.resumed_after,
+        earlier_ends=[] if attempts is None else attempts.earlier_ends,
         **(_overlap(timed) if size > 1 else {}),
         utilization=_utilization(config, max(bytes_by_rank) / len(steps), mean_step_s) if sent else None,
     )

@@ -90,6 +90,25 @@ def stop_rank_0_at_the_end(folder: Path, size: int, rank: int) -> None:
         os.kill(os.getpid(), signal.SIGSTOP)
 
 
+def stop_rank_1_before_it_is_up(folder: Path, size: int, rank: int) -> None:
+    """The other one waits for it as the ranks of a cluster do."""
+    from torch._C._distributed_c10d import FileStore
+
+    from gradwire.harness.launch.worker import _await_peers
+
+    arrive(folder, size, rank)
+    if rank == 1:
+        os.kill(os.getpid(), signal.SIGSTOP)
+    store = FileStore(str(folder / "store"), size)
+    store.set(f"up{rank}", "")
+    _await_peers(store, size)
+
+
+def stop_in_start_up(folder: Path, size: int, rank: int) -> None:
+    arrive(folder, size, rank)
+    os.kill(os.getpid(), signal.SIGSTOP)
+
+
 def stop_rank_1_when_complete(folder: Path, size: int, rank: int) -> None:
     arrive(folder, size, rank)
     if rank == 0:

@@ -8,6 +8,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable
+from datetime import timedelta
 from multiprocessing import get_context
 from pathlib import Path
 
@@ -74,6 +75,18 @@ def test_the_start_takes_its_time(monkeypatch: pytest.MonkeyPatch) -> None:
     watched.beat(1, "warm-up")
     assert not watched.after(55)
     assert watched.after(10)
+    assert watched.patience.bound(PIDS) == (60, "cluster.hang_s=60")
+
+
+def test_what_a_long_bound_is_called(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The longer one of the two holds in the start-up."""
+    for hang_s, bound in (
+        (60, (START_S, "a start-up may take 300 s")),
+        (1800, (1800, "cluster.hang_s=1800")),
+    ):
+        watched = Watched(monkeypatch, hang_s)
+        watched.beat(1, START_UP)
+        assert watched.patience.bound(PIDS) == bound
 
 
 def test_time_in_which_nobody_could_look_does_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -176,6 +189,32 @@ def test_a_rank_that_does_not_come_up_is_named(tmp_path: Path, monkeypatch: pyte
     store = FileStore(str(tmp_path / "store"), 3)
     store.set("up0", "")
     store.set("up1", "")
-    with pytest.raises(worker.AbsentPeerError, match=r"^rank 2 has not come up within 1 s$") as raised:
+    said = r"^rank 2 has not come up within 1 s of the launch$"
+    with pytest.raises(worker.AbsentPeerError, match=said) as raised:
         worker._await_peers(store, 3)
     assert blamed_peer(raised.value) == 2
+
+
+class Waiting:
+    """A store in which rank 1 never comes up; notes how long it was to wait."""
+
+    def __init__(self) -> None:
+        self.seconds: list[float] = []
+
+    def wait(self, keys: list[str], timeout: timedelta) -> None:
+        self.seconds.append(timeout.total_seconds())
+        if keys == ["up1"]:
+            raise RuntimeError("wait timeout")
+
+
+@pytest.mark.parametrize(("age_s", "left_s"), [(20.0, START_S - 20.0), (2 * START_S, 0.1)])
+def test_what_a_rank_took_to_come_up_counts(
+    age_s: float, left_s: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The bound is from the launch on: on a busy machine the imports alone take long. Never for ever."""
+    monkeypatch.setattr(heartbeat, "_launched", time.monotonic() - age_s)
+    store = Waiting()
+    with pytest.raises(worker.AbsentPeerError):
+        worker._await_peers(store, 2)  # type: ignore[arg-type]
+    assert len(store.seconds) == 2
+    assert all(0 < seconds <= left_s for seconds in store.seconds)

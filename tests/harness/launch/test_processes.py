@@ -16,11 +16,12 @@ import launch_jobs as jobs
 import pytest
 
 from gradwire.harness.heartbeat import share_beats
-from gradwire.harness.launch import patience, processes
+from gradwire.harness.launch import patience, processes, worker
 from gradwire.harness.launch.patience import Patience
 from gradwire.harness.launch.processes import WorkerError, run_processes
 from gradwire.harness.launch.stop import ECHO_S
 from gradwire.harness.launch.verdict import Cause, tracebacks
+from gradwire.harness.record.attempts import RankEnd
 
 
 def assert_gone(folder: Path, size: int) -> None:
@@ -77,19 +78,45 @@ def test_a_killed_rank_is_named_with_its_signal(tmp_path: Path) -> None:
     failed = failure(jobs.kill_rank_1, tmp_path)
     assert str(failed) == "rank 1 was killed by SIGKILL (out of memory?)"
     assert failed.found.cause is Cause.OUTSIDE
+    assert failed.found.ends == (RankEnd(1, signal="SIGKILL"),)
 
 
 @pytest.mark.usefixtures("forked")
 def test_a_rank_that_does_not_answer_the_others_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The stopped process is ended all the same."""
-    monkeypatch.setattr(processes, "GRACE_S", 1.0)
+    """The stopped process is ended all the same, and nobody waits for its report."""
+    monkeypatch.setattr(processes, "GRACE_S", 600.0)
     assert str(failure(jobs.stop_rank_1, tmp_path)) == (
         "rank 1 hung: no answer within cluster.timeout_s, rank 1 is stopped (state T) "
         "(LostPeerError: lost rank 1)"
     )
     assert "rank1, which was still running\nno stacks: stopped (state T)" in tracebacks(tmp_path)
+
+
+@pytest.mark.usefixtures("forked")
+def test_a_rank_stopped_in_the_start_up_is_named_within_the_bound(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One of them, which the other one waits for; and both, whom the launcher waits for."""
+    monkeypatch.setattr(processes, "GRACE_S", 600.0)
+    monkeypatch.setattr(worker, "START_S", 1.0)
+    monkeypatch.setattr(patience, "START_S", 1.0)
+    (tmp_path / "one").mkdir()
+    failed = failure(jobs.stop_rank_1_before_it_is_up, tmp_path / "one", hang_s=600.0)
+    assert str(failed) == (
+        "rank 1 hung: not up in time, rank 1 is stopped (state T) "
+        "(AbsentPeerError: rank 1 has not come up within 1 s of the launch)"
+    )
+    assert failed.found.ends == (RankEnd(1),)
+    (tmp_path / "all").mkdir()
+    failed = failure(jobs.stop_in_start_up, tmp_path / "all", hang_s=0.5)
+    assert re.fullmatch(
+        r"rank 0, rank 1 hung: stopped \(state T\) in start-up, no progress for \d+ s "
+        r"\(a start-up may take 1 s\)",
+        str(failed),
+    )
+    assert failed.found.ends == (RankEnd(0), RankEnd(1))
 
 
 QUIET = r"no progress for \d+ s \(cluster.hang_s=1\)"

@@ -102,7 +102,18 @@ def test_killed_then_asked_to_stop_then_left_alone(here: Path, undisturbed: dict
     assert_alone(run)
     assert "restart 1 of 2: rank 0 was killed by SIGKILL (out of memory?), after step " in ended.stdout
     assert ended.stdout.count("continuing after step ") == 2
-    assert len(json.loads((directory / "run.json").read_text())["attempts"]) == 4
+    told = json.loads((directory / "run.json").read_text())["attempts"]
+    assert [attempt["ended"]["ranks"] for attempt in told[:3]] == [
+        [{"rank": 1, "signal": "SIGKILL", "exit_code": None}],
+        [],
+        [{"rank": 0, "signal": "SIGKILL", "exit_code": None}],
+    ]
+    assert all(told[index]["ended"]["after_step"] >= told[index]["from_step"] for index in (0, 2))
+    reasons = [attempt["ended"]["reason"] for attempt in told[:3]]
+    assert reasons == [reason, line.removeprefix("error: "), reason.replace("rank 1", "rank 0")]
+    assert len(told) == 4 and "ended" not in told[3]
+    assert json.loads((directory / "summary.json").read_text())["earlier_ends"] == reasons
+    assert "interrupted 3 times on the way: run.json says why" in ended.stdout
     assert outcome(directory) == undisturbed
     assert not left_behind(directory)
     assert not (directory / "checkpoints").exists()
@@ -129,6 +140,11 @@ def test_the_launcher_itself_killed(here: Path, undisturbed: dict[str, Any]) -> 
     assert_alone(run)
     assert f"virtual/checkpoints/{newest.name}: optimizer.safetensors differs" in ended.stdout
     assert "restart 1 of 1: the virtual cluster was killed by SIGKILL" in ended.stdout
+    told = json.loads((directory / "run.json").read_text())["attempts"]
+    assert [attempt["ended"]["reason"] for attempt in told[:2]] == [
+        "no reason recorded: its launcher was killed, or the machine lost",
+        "the virtual cluster was killed by SIGKILL (out of memory?)",
+    ]
     assert outcome(directory) == undisturbed
     assert not left_behind(directory)
 
@@ -163,6 +179,9 @@ def test_a_preempted_torchrun_goes_on(here: Path, undisturbed: dict[str, Any]) -
         assert lines[-1] == "run: torchrun"
         assert sum(line.startswith("run: ") for line in lines) == 1
         assert ended.stdout.count("already finished") == already_finished
+    told = json.loads((directory / "run.json").read_text())["attempts"]
+    assert "stopped by SIGTERM, saved in " in told[0]["ended"]["reason"]
+    assert "rank 0 failed: " in told[1]["ended"]["reason"], "torchrun itself says which one was killed"
     assert outcome(directory) == undisturbed
 
 

@@ -19,6 +19,7 @@ from gradwire.harness.launch.verdict import (
     verdict,
     write_report,
 )
+from gradwire.harness.record.attempts import RankEnd
 from gradwire.harness.record.directory import DivergedError
 
 TIMED_OUT = RuntimeError("[gloo] Timed out waiting 5000ms for recv operation to complete")
@@ -54,6 +55,20 @@ def test_the_cause_is_named(
     assert line.startswith(expected)
     assert (" hung" in line) == (" hung" in expected)
     assert "\n" not in line
+
+
+def test_the_ends_of_those_at_fault(tmp_path: Path) -> None:
+    """By which signal or with which code; neither for a rank that hung, or whose link is down."""
+    assert verdict({0: 1, 1: -9, 2: -40}, tmp_path).ends == (
+        RankEnd(1, signal="SIGKILL"),
+        RankEnd(2, signal="signal 40"),
+    )
+    assert verdict({0: None, 1: 3}, tmp_path).ends == (RankEnd(1, exit_code=3),)
+    write_report(tmp_path, 0, LostPeerError(1))
+    assert verdict({0: 1, 1: None}, tmp_path).ends == (RankEnd(1),)
+    assert verdict({0: 1, 1: None}, tmp_path, {1: "its link is down"}).ends == (RankEnd(1),)
+    write_report(tmp_path, 1, CAUSE)
+    assert verdict({0: 1, 1: 1}, tmp_path).ends == (RankEnd(1, exit_code=1),)
 
 
 def test_an_error_while_cleaning_up_does_not_hide_the_lost_peer() -> None:

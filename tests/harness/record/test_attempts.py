@@ -1,0 +1,102 @@
+"""`run.json`: the attempts of a run, and why each of them ended."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from omegaconf import DictConfig
+from tiny import TINY_MODEL
+
+from gradwire.harness.config.compose import compose
+from gradwire.harness.reading.files import UnusableFileError
+from gradwire.harness.record.attempts import NO_REASON, Attempts, RankEnd, note_end
+from gradwire.harness.record.directory import mark_failed
+from gradwire.harness.record.writer import begin_record, continue_record
+
+KILLED = "rank 1 was killed by SIGKILL (out of memory?)"
+
+
+@pytest.fixture
+def settings() -> DictConfig:
+    return compose([*TINY_MODEL, "cluster=virtual"])
+
+
+def told(directory: Path) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((directory / "run.json").read_text())
+    return found
+
+
+def ends(directory: Path) -> list[str]:
+    found = Attempts.read(directory)
+    assert found is not None
+    return found.earlier_ends
+
+
+def test_every_attempt_says_why_it_ended(settings: DictConfig, tmp_path: Path) -> None:
+    """By its launcher; or by the next one, from what is left of it."""
+    begin_record(tmp_path, settings)
+    mark_failed(tmp_path, KILLED)
+    note_end(tmp_path, f"{KILLED}\n", 12, [RankEnd(1, signal="SIGKILL")])
+    assert told(tmp_path)["attempts"][0]["ended"] == {
+        "reason": KILLED,
+        "after_step": 12,
+        "ranks": [{"rank": 1, "signal": "SIGKILL", "exit_code": None}],
+    }
+    continue_record(tmp_path, settings, 10, {})
+    mark_failed(tmp_path, "rank 0 failed: OSError: its own words")  # a rank under torchrun
+    continue_record(tmp_path, settings, 20, {})  # whose launcher is killed
+    continue_record(tmp_path, settings, 20, {})
+    assert ends(tmp_path) == [KILLED, "rank 0 failed: OSError: its own words", NO_REASON]
+    *_, last = told(tmp_path)["attempts"]
+    assert (last["from_step"], "ended" in last) == (20, False)
+
+
+def test_a_run_that_starts_over_remembers_why(settings: DictConfig, tmp_path: Path) -> None:
+    """It was not continued: the attempts of which nothing is left are listed apart."""
+    begin_record(tmp_path, settings)
+    note_end(tmp_path, KILLED, None, [])
+    begin_record(tmp_path, settings)
+    mark_failed(tmp_path, "interrupted")
+    begin_record(tmp_path, settings)
+    found = Attempts.read(tmp_path)
+    assert found is not None
+    assert (len(found.attempts), len(found.started_over), found.resumed_after) == (1, 2, [])
+    assert found.earlier_ends == [KILLED, "interrupted"]
+    settings._set_flag("readonly", False)
+    settings.resume = "never"
+    begin_record(tmp_path, settings)
+    assert ends(tmp_path) == []
+
+
+def test_records_of_older_versions_say_nothing(settings: DictConfig, tmp_path: Path) -> None:
+    begin_record(tmp_path, settings)
+    continue_record(tmp_path, settings, 3, {})
+    old = told(tmp_path)
+    del old["started_over"], old["attempts"][0]["ended"]
+    (tmp_path / "run.json").write_text(json.dumps(old))
+    found = Attempts.read(tmp_path)
+    assert found is not None
+    assert (found.resumed_after, found.earlier_ends) == ([3], [NO_REASON])
+
+
+@pytest.mark.parametrize(
+    ("ended", "said"),
+    [
+        ("killed", "ended is 'killed', not an object"),
+        ({}, "lacks ended.reason"),
+        ({"reason": 3}, "ended.reason is 3, not text"),
+        ({"reason": "", "ranks": [{"rank": "1"}]}, "rank is '1', not a whole number"),
+    ],
+)
+def test_other_things_are_no_end(ended: object, said: str, settings: DictConfig, tmp_path: Path) -> None:
+    begin_record(tmp_path, settings)
+    damaged = told(tmp_path)
+    damaged["attempts"][0]["ended"] = ended
+    (tmp_path / "run.json").write_text(json.dumps(damaged))
+    with pytest.raises(UnusableFileError, match=said):
+        Attempts.read(tmp_path)
+    note_end(tmp_path, KILLED, None, [])  # no second failure
+    assert told(tmp_path) == damaged
