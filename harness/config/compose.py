@@ -34,7 +34,7 @@ from gradwire.harness.config.manual import register_manual
 from gradwire.harness.config.overrides import check_forms, check_given, parse, said
 from gradwire.harness.config.own_files import OwnFolder, own_folder, register_own_files
 from gradwire.harness.config.own_values import check_own_file
-from gradwire.harness.config.plugins import register_plugins
+from gradwire.harness.config.plugins import allow_plugins, register_plugins
 from gradwire.harness.config.store import register_schemas
 
 VERSION_BASE = "1.3"
@@ -48,10 +48,14 @@ def conf_directory() -> Path:
     return folder
 
 
-def compose(overrides: Sequence[str] = (), with_hydra: bool = False) -> DictConfig:
+def compose(
+    overrides: Sequence[str] = (), with_hydra: bool = False, *, named_by_user: bool = True
+) -> DictConfig:
     """The configuration that `python run.py <overrides>` would run with, not yet resolved.
 
     Works inside and outside of Hydra's main, and any number of times. `with_hydra` adds the `hydra` node.
+    `named_by_user`: whether that a plug-in is among the overrides permits its import; the cells of a sweep
+    may come from a file.
     Raises ConfigError, in one line, for an unknown group choice or key, a value that its key does not allow
     and an override that cannot be parsed.
 
@@ -59,6 +63,8 @@ def compose(overrides: Sequence[str] = (), with_hydra: bool = False) -> DictConf
     """
     parsed = parse(meant(overrides))
     check_forms(parsed)
+    if named_by_user:
+        allow_plugins(parsed)
     choices = _choices(parsed)
     base, node = _composed(tuple(str(override.input_line) for override in choices), own_folder())
     config = copy.deepcopy(base)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import re
+import stat
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
@@ -202,10 +203,11 @@ def _parts(file: OwnFile) -> Iterator[Place]:
         if entry == "_self_":
             continue
         pairs = list(entry.items()) if isinstance(entry, Mapping) else [("", entry)]
-        values = pairs[0][1] if len(pairs) == 1 and isinstance(pairs[0][1], list) else [pairs[0][1]]
-        key = _ENTRY.fullmatch(pairs[0][0]) if pairs[0][0] else None
-        names = [_ENTRY.fullmatch(value) if isinstance(value, str) else None for value in values]
-        if len(pairs) != 1 or not all(names) or (pairs[0][0] and key is None):
+        given, value = pairs[0] if len(pairs) == 1 else ("", None)
+        key = _ENTRY.fullmatch(given)
+        values = value if isinstance(value, list) else [value]
+        names = [_ENTRY.fullmatch(each) if isinstance(each, str) else None for each in values]
+        if not names or not all(names) or (given and key is None):
             raise ConfigError(
                 f"{file.path}: defaults: {shortened(entry)} is no choice; write <choice>, /<group>: <choice> "
                 "or _self_"
@@ -280,6 +282,17 @@ def own_folder() -> OwnFolder | None:
     return _in_use[0] if _in_use else None
 
 
+def _kind(path: Path) -> str | None:
+    """Why a path is no folder, None if it is one."""
+    try:
+        mode = path.stat().st_mode
+    except FileNotFoundError:
+        return "there is no such folder"
+    except OSError as error:
+        return str(error.strerror)
+    return None if stat.S_ISDIR(mode) else "is a file"
+
+
 def own_choices(group: str) -> list[Path]:
     """The files that the folder in use adds to a group, sorted."""
     folder = own_folder()
@@ -292,14 +305,14 @@ def use_folder(given: str | None, conf: Path) -> None:
     _in_use.clear()
     if given is None:
         return
-    path = Path(given).expanduser().absolute()
-    if not given.strip() or not given.isprintable() or not path.is_dir():
-        found = "is a file" if path.is_file() else "there is no such folder"
+    path = Path(os.path.abspath(os.path.expanduser(given)))
+    kind = _kind(path) if given.strip() and given.isprintable() else "there is no such folder"
+    if kind is not None:
         raise ConfigError(
-            f"{FLAG}={shortened(given)}: {found}; choose a folder with <group>/<name>.yaml, e.g. "
+            f"{FLAG}={shortened(given)}: {kind}; choose a folder with <group>/<name>.yaml, e.g. "
             "codec/mine.yaml"
         )
-    if (path / "config.yaml").exists():
+    if "config.yaml" in _entries(path):
         raise ConfigError(
             f"{path / 'config.yaml'}: the main configuration is gradwire's own; put your settings into "
             "<group>/<name>.yaml, such as experiment/mine.yaml, and choose them by <group>=<name>"

@@ -13,6 +13,7 @@ from gradwire.harness.config.errors import ConfigError, shortened
 from gradwire.harness.config.explain import narrowed_rule, plain, rule_of, unknown_key
 from gradwire.harness.config.overrides import MISSING, check_as_read, check_hydra_value
 from gradwire.harness.config.own_files import GLOBAL, OwnFile
+from gradwire.harness.config.store import group_schemas
 
 CASES = "hydra.sweeper.cases"
 """The key of Hydra's that only files set; the sweeper checks what it holds."""
@@ -62,6 +63,10 @@ def _check(key: str, value: Any, config: DictConfig, given: Mapping[str, Any]) -
             check_hydra_value(key, value, f"{key}={shortened(value)}")
         return
     rule = rule_of(config, key)
+    if rule is None and key in group_schemas() and isinstance(value, str):
+        raise ConfigError(
+            f"{key}={shortened(value)}: choose it in the list defaults: - override /{key}: <choice>"
+        )
     if rule is None:
         raise unknown_key(key, None, config)
     if key == "codec.name":

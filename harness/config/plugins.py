@@ -13,7 +13,7 @@ from functools import cache
 from typing import Any
 
 from hydra.core.config_store import ConfigStore
-from hydra.core.override_parser.types import Override
+from hydra.core.override_parser.types import Override, Transformer
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
@@ -25,13 +25,19 @@ from gradwire.harness.config.schemas import OutsideParallelConfig, TopologyConfi
 from gradwire.harness.topology.registry import TOPOLOGIES, topology
 
 
-def register_plugins(overrides: Sequence[Override]) -> None:
-    """Allow and import the plug-ins that the overrides choose, and make them known to Hydra.
+def allow_plugins(overrides: Sequence[Override]) -> None:
+    """The user has named these on the command line, one by one or as the values of a sweep."""
+    for _, name in _chosen(overrides):
+        allow(name)
 
-    Raises ConfigError in one line for one that cannot be imported or is not what its group needs.
+
+def register_plugins(overrides: Sequence[Override]) -> None:
+    """Import the plug-ins that the overrides choose, and make them known to Hydra.
+
+    Raises ConfigError in one line for one that the user has not named, that cannot be imported, or that is
+    not what its group needs.
     """
     for kind, name in _chosen(overrides):
-        allow(name)
         register_plugin(kind, name)
 
 
@@ -48,13 +54,16 @@ def _chosen(overrides: Sequence[Override]) -> Iterator[tuple[str, str]]:
     """(kind, name) of every plug-in among the choices of groups."""
     for override in overrides:
         kind = override.key_or_group
-        if kind not in ENTRY_POINTS or override.is_delete() or override.is_sweep_override():
+        if kind not in ENTRY_POINTS or override.is_delete():
             continue
-        name = override.value()
-        if is_reference(name) or (
-            isinstance(name, str) and name not in _own(kind) and name in announced(kind)
+        swept = override.is_discrete_sweep()
+        for name in (
+            override.sweep_iterator(transformer=Transformer.identity) if swept else [override.value()]
         ):
-            yield kind, str(name)
+            if is_reference(name) or (
+                isinstance(name, str) and name not in _own(kind) and name in announced(kind)
+            ):
+                yield kind, str(name)
 
 
 def _own(kind: str) -> Sequence[str]:

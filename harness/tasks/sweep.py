@@ -22,6 +22,8 @@ from gradwire.harness.config.cells import Cell, expand, override_text, swept_key
 from gradwire.harness.config.compose import compose
 from gradwire.harness.config.errors import ConfigError
 from gradwire.harness.config.identity import run_directory, run_name
+from gradwire.harness.config.overrides import parse
+from gradwire.harness.config.plugins import allow_plugins
 from gradwire.harness.config.validate import task_of, validate_any
 from gradwire.harness.program import program
 from gradwire.harness.report.configs import covered, flatten
@@ -74,6 +76,7 @@ def plan_sweep(config: DictConfig, arguments: Sequence[str]) -> Plan:
             f"hydra.run.dir={config.hydra.run.dir} would be shared by all runs of a sweep; use "
             f"hydra.sweep.dir={config.hydra.run.dir}"
         )
+    allow_plugins(parse(arguments))
     choices = config.hydra.runtime.choices
     cases = cast(dict[str, Any], OmegaConf.to_container(config.hydra.sweeper.cases))
     asked = None if config.hydra.sweep.dir == "." else Path(config.hydra.sweep.dir)
@@ -137,7 +140,7 @@ def finish_sweep(plan: Plan) -> None:
 
 def _planned(cell: Cell, asked: Path | None) -> PlannedCell:
     try:
-        composed = compose(cell.overrides)
+        composed = compose(cell.overrides, named_by_user=False)
         if not task_of(composed).has_directory:
             command = f"{program()} task={composed.task.name}"
             raise ValueError(
@@ -153,7 +156,8 @@ def _planned(cell: Cell, asked: Path | None) -> PlannedCell:
 
 def _where(cell: Cell, refusal: str) -> str:
     """`cell seed=0: `: what of a cell its refusal does not say."""
-    unsaid = [text for key, value in cell.swept.items() if (text := f"{key}={value}") not in refusal]
+    texts = {f"{key}={value}": f"{key}={value}".replace("\\", "") for key, value in cell.swept.items()}
+    unsaid = [text for text, plain in texts.items() if plain not in refusal]
     return f"cell {' '.join(unsaid)}: " if unsaid else ""
 
 

@@ -20,6 +20,7 @@ from gradwire.harness.config.identity import run_id
 from gradwire.harness.config.own_files import MOST_FILES, own_folder, use_folder
 from gradwire.harness.config.validate import validate
 from gradwire.harness.reading.structured import MOST_YAML
+from gradwire.harness.tasks.sweep import plan_sweep
 
 OWN = {
     "codec/mine.yaml": "# DynamiQ at 4 bits\ndefaults: [dynamiq, _self_]\nbits: 4\n",
@@ -127,6 +128,13 @@ def test_a_plug_in_must_be_allowed(place: Path, monkeypatch: pytest.MonkeyPatch)
     assert compose(["codec=half"]).codec.strength == 0.5
     assert "did you mean codec.strength" in refusal("codec=half", "codec.strenth=1")
     monkeypatch.setenv(ALLOWED, "")
+    write({"sweeps/half.yaml": OWN["sweeps/both.yaml"].replace("[bf16, mine]", f"['{name}:Mine']")})
+    check("sweeps=half")
+    with pytest.raises(ConfigError, match="no file may choose what is imported"):
+        plan_sweep(compose(["size=tiny", "sweeps=half"], with_hydra=True), ["size=tiny", "sweeps=half"])
+    swept = ["size=tiny", f"codec=bf16,{name}:Mine"]
+    assert len(plan_sweep(compose(["size=tiny"], with_hydra=True), swept).cells) == 2
+    monkeypatch.setenv(ALLOWED, "")
     write({"codec/half.yaml": f"defaults: [bf16]\nname: {name}:Mine\n"})
     assert "contradicts defaults, which choose bf16" in refusal("codec=half")
 
@@ -155,6 +163,9 @@ BROKEN = [
     ("codec/x.yaml", "defaults: [x]\n", "its defaults list leads back to itself"),
     ("codec/x.yaml", "defaults: dynamiq\n", "defaults=dynamiq: choose a list"),
     ("codec/x.yaml", "defaults: [{codec: [dynamiq, 3]}]\n", "is no choice; write <choice>"),
+    ("codec/x.yaml", "defaults: [{}]\n", "defaults: {} is no choice; write <choice>"),
+    ("codec/x.yaml", "defaults: [{/codec: []}]\n", "is no choice; write <choice>"),
+    ("experiment/x.yaml", "# @package _global_\ncodec: bf16\n", "in the list defaults: - override /codec"),
     ("codec/x.yaml", "defaults: [/hydra/launcher: basic]\n", "there is no such group; use /<group>"),
     ("codec/x.yaml", "defaults: [../../x]\n", "there is no such group"),
     ("codec/x.yaml", "# @package train\ndefaults: [bf16]\n", "a file of codec sets keys of codec"),
@@ -214,7 +225,16 @@ def test_a_folder_that_cannot_be_used_is_refused(files: dict[str, str | bytes], 
 
 @pytest.mark.parametrize(
     ("given", "said"),
-    [("nowhere", "there is no such folder"), ("file", "is a file"), (" ", "no such folder"), ("", "<value>")],
+    [
+        *[("nowhere", "there is no such folder"), ("file", "is a file"), ("file/below", "Not a directory")],
+        *[
+            (" ", "no such folder"),
+            ("", "<value>"),
+            ("x" * 5000, "File name too long"),
+            ("~nobody/x", "no such"),
+        ],
+        *[("a\0b", "no such folder"), ("/proc/1/root/x" * 400, "File name too long")],
+    ],
 )
 def test_what_is_no_folder_is_refused(given: str, said: str) -> None:
     Path("file").touch()
