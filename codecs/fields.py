@@ -31,6 +31,9 @@ NOTHING = "nothing, it is filled in"
 LONGEST_TEXT = 4096
 """Characters of a text: those of the longest path."""
 
+LONGEST_PART = 255
+"""Bytes of a text between two slashes: a file system takes no longer name, and nothing else needs one."""
+
 LONGEST_NAME = 100
 """Characters of a name that becomes part of a file's."""
 
@@ -253,6 +256,8 @@ def refusal(key: str, shown: str, value: Any, rule: Rule, *, python: bool = Fals
     """`key=shown: choose what is allowed`; with `python` in its words: None, True, False."""
     hint = f" ({rule.hint})" if rule.hint else _nearest(key, value, rule)
     allowed = rule.allowed()
+    if isinstance(value, str) and TEXT in rule.kinds and not rule.plain and _is_long(value):
+        allowed += f", of at most {LONGEST_TEXT} characters, {LONGEST_PART} of them between two slashes"
     if python:
         allowed = allowed.replace("or null", "or None").replace(BOOLEAN, "True or False")
     return f"{key}={shown}: choose {allowed}{hint}"
@@ -306,7 +311,12 @@ def _is_finite(value: Any) -> bool:
 def _is_text(value: Any, rule: Rule) -> bool:
     if not isinstance(value, str) or not value.strip() or not value.isprintable():
         return False
-    return is_plain_name(value) if rule.plain else len(value) <= LONGEST_TEXT
+    return is_plain_name(value) if rule.plain else not _is_long(value)
+
+
+def _is_long(text: str) -> bool:
+    parts = text.encode("utf-8", "replace").split(b"/")
+    return len(text) > LONGEST_TEXT or max(map(len, parts)) > LONGEST_PART
 
 
 def is_plain_name(text: str) -> bool:

@@ -144,7 +144,7 @@ class DynamiQ(LossyHopCodec):
 
     def supports(self, topology: str, size: int, layout: Layout) -> str | None:
         if size > MAX_WORKERS:
-            return f"codec={self.name} runs on at most {MAX_WORKERS} workers, got {size}"
+            return f"codec={self.name} runs on at most {MAX_WORKERS} workers, got {size}; use another codec"
         if self.exact_size and layout.device.type != "cpu":
             return "codec.exact_size=true needs sizes on the host; it runs on CPU only"
         if layout.dtype not in DTYPES:

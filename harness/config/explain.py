@@ -6,6 +6,7 @@ the override, what is allowed, and the closest thing that exists.
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -176,19 +177,33 @@ def all_keys(config: DictConfig, prefix: str = "") -> Iterator[str]:
 
 
 def broken_reference(config: DictConfig) -> ConfigError:
-    """The refusal of a value that refers to something which is not there, or to itself."""
+    """The refusal of a value that refers to something which is not there, to itself, or to what its key
+    cannot be."""
+    trial = copy.deepcopy(config)
     for key in all_keys(config):
+        parent, _, name = key.rpartition(".")
+        wrong = None
         try:
-            OmegaConf.select(config, key, throw_on_resolution_failure=True)
+            value = OmegaConf.select(config, key, throw_on_resolution_failure=True)
         except (OmegaConfBaseException, ValueError, RecursionError):
-            parent, _, name = key.rpartition(".")
+            wrong = "that is not there, or to itself"
+        else:
+            holder = OmegaConf.select(config, parent) if parent else config
+            if OmegaConf.is_interpolation(holder, name):
+                wrong = None if _can_be(trial, key, value) else "that it cannot have"
+        if wrong is not None:
             holder = OmegaConf.select(config, parent) if parent else config
             given = cast(dict[str, Any], OmegaConf.to_container(holder, resolve=False))[name]
-            return ConfigError(
-                f"{key}={shortened(given)}: refers to a value that is not there, or to itself; set "
-                f"{key}=<value>"
-            )
+            return ConfigError(f"{key}={shortened(given)}: refers to a value {wrong}; set {key}=<value>")
     return ConfigError("a value refers to one that is not there; give it on the command line")
+
+
+def _can_be(config: DictConfig, key: str, value: Any) -> bool:
+    try:
+        OmegaConf.update(config, key, value)
+    except (OmegaConfBaseException, ValueError):
+        return False
+    return True
 
 
 def _beyond_schemas(config: DictConfig, prefix: str = "") -> Iterator[str]:

@@ -47,16 +47,17 @@ def read_flags(arguments: Sequence[str]) -> argparse.Namespace:
     parser.exit_on_error = parser.allow_abbrev = False
     known = {name: action for action in parser._actions for name in action.option_strings}
     given, overrides = _split(arguments, known)
+    for name in (text.partition("=")[0] for text in given if text.startswith("-")):
+        if name not in known:  # argparse would take -parallel for -p arallel
+            usable = [each for each, action in known.items() if action.dest not in REFUSED]
+            raise ConfigError(
+                f"{shortened(name)}: unknown options; use key=value, --help, --multirun or --cfg job"
+                f"{did_you_mean(name, usable)}"
+            )
     try:
-        read, unknown = parser.parse_known_args([text for text in given if text != "--version"])
+        read = parser.parse_args([text for text in given if text != "--version"])
     except argparse.ArgumentError as error:
         raise _mistaken(error, given, known) from None
-    if unknown:
-        usable = [name for name, action in known.items() if action.dest not in REFUSED]
-        raise ConfigError(
-            f"{shortened(unknown[0])}: unknown options; use key=value, --help, --multirun or --cfg job"
-            f"{did_you_mean(unknown[0].partition('=')[0], usable)}"
-        )
     read.overrides, read.version = overrides, "--version" in given
     _check(read, given)
     return read

@@ -32,7 +32,11 @@ def supports(config: DictConfig) -> str | None:
     # The buckets are not known yet; they are asked about again after warm-up.
     bucket = Layout.flat(1 << 20, device=config.cluster.device)
     reason = make_configured_codec(config).supports(topology, workers, bucket)
-    return None if reason is None else f"codec={config.codec.name}: {reason}"
+    if reason is None:
+        return None
+    codec = f"codec={config.codec.name}"
+    said = reason if reason.startswith(codec) else f"{codec}: {reason}"
+    return f"{said}; given are cluster.workers={workers} and topology={topology}"
 
 
 def build(config: DictConfig, model: nn.Module, accelerator: Accelerator, world: World) -> Parallelism:

@@ -105,6 +105,10 @@ REFUSED = [
     ("hydra.run.dir=/proc/gradwire", "/proc/gradwire: No such file or directory; choose a folder"),
     ("hydra.run.dir=/", "hydra.run.dir=/: files of runs would lie among the system's"),
     ("hydra.sweep.dir=/../", "hydra.sweep.dir=/../: files of runs would lie among the system's"),
+    ("network=simulated network.codec_times=" + "9" * 300, "255 of them between two slashes"),
+    ("dataset.path=/" + "9" * 4000, "255 of them between two slashes"),
+    ("codec=thc codec.bits=${train.lr}", "codec.bits=${train.lr}: refers to a value"),
+    ("network=simulated network.nodes=1024", "use another codec; given are cluster.workers=1024"),
     ("hydra.searchpath=[file:///tmp]", "add your own files with --config-dir <folder>"),
 ]
 
@@ -122,6 +126,7 @@ FLAGS = [
     ),
     ("--config-dir nowhere", "--config-dir=nowhere: there is no such folder", "choose a folder"),
     ("--config-d own", "--config-d: unknown options", "did you mean --config-dir "),
+    ("-parallel.bucket_cap_mb=25", "-parallel.bucket_cap_mb: unknown options", "key=value"),
     ("--cfg", "--cfg: choose one of job, hydra, all", ""),
     ("--cfg everything", "--cfg everything: choose one of job, hydra, all", ""),
     ("--cfg job --package nope", "--package=nope: unknown key; choose one of", "codec"),
