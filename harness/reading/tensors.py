@@ -176,9 +176,7 @@ def _array(archive: zipfile.ZipFile, member: str, most: int) -> NDArray[Any]:
             "(save it with numpy.savez, which does not compress)"
         )
     with archive.open(member) as file:
-        array = np.asarray(np.lib.format.read_array(file, allow_pickle=False))
-        file.read(1)  # the end, where zipfile compares the checksum
-        return array
+        return np.asarray(np.lib.format.read_array(file, allow_pickle=False))
 
 
 def _header(file: Any) -> tuple[tuple[int, ...], numpy.dtype[Any]]:

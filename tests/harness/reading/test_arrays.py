@@ -9,6 +9,7 @@ import json
 import pickle
 import struct
 import zipfile
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -145,6 +146,26 @@ def test_an_npz_that_lies_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(arrays, "MOST_DIRECTORY", 10_000)
     many = [(f"{index:0100}", b"") for index in range(100)]
     assert "its list of members is longer" in refused(archive(path, (member, npy(1.0)), *many))
+
+
+def test_the_checksum_of_an_array_is_compared_wherever_its_stream_ends(tmp_path: Path) -> None:
+    """Some writers end a stream with an empty block, behind all that numpy needs."""
+    path, content = tmp_path / "file.npz", npy(np.arange(5000))
+    packer = zlib.compressobj(wbits=-15)
+    packed = packer.compress(content) + packer.flush(zlib.Z_FULL_FLUSH) + packer.flush()
+    for crc in (zlib.crc32(content), zlib.crc32(content) ^ 1):
+        archive(path, ("gradients.npy", packed), compression=zipfile.ZIP_STORED)
+        whole = bytearray(path.read_bytes())
+        entry = whole.rindex(b"PK\x01\x02")  # the list of members: how each is packed, its checksum and sizes
+        struct.pack_into("<H", whole, entry + 10, zipfile.ZIP_DEFLATED)
+        struct.pack_into("<III", whole, entry + 16, crc, len(packed), len(content))
+        path.write_bytes(whole)
+        if crc == zlib.crc32(content):
+            assert np.array_equal(
+                read_npz(path, ("gradients",), remedy=WAY_OUT)["gradients"], np.arange(5000)
+            )
+        else:
+            assert "Bad CRC-32" in refused(path)
 
 
 def test_honest_zeros_are_read(tmp_path: Path) -> None:

@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 from damages import one_line
 
+import gradwire
+
 PROGRAM = Path(__file__).resolve().parents[2] / "bombs.py"
 MOST_S = 5.0
 
@@ -21,7 +23,8 @@ def tried(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[str, floa
     if sys.platform != "linux":
         pytest.skip("the memory of a process can be bounded with RLIMIT_DATA on Linux alone")
     command = [sys.executable, str(PROGRAM), str(tmp_path_factory.mktemp("bombs"))]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300, env=dict(os.environ))
+    env = os.environ | {"PYTHONPATH": str(Path(gradwire.__file__).parents[1])}  # the sources tested here
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, env=env)
     assert done.returncode == 0, done.stderr[-3000:]
     found: dict[str, tuple[str, float]] = json.loads(done.stdout.splitlines()[-1])
     return found
