@@ -20,7 +20,10 @@ def as_new_files(*paths: Path) -> None:
         new.touch()
         mode = new.stat().st_mode & 0o777
     for path in paths:
-        path.chmod(mode)
+        if (
+            path.stat().st_mode & 0o777 != mode
+        ):  # some file systems have one mode for all, and refuse to set it
+            path.chmod(mode)
 
 
 def save_tensors(

@@ -7,17 +7,18 @@ import json
 import shutil
 import time
 from collections.abc import Iterator
-from itertools import product
+from itertools import count, product
 from pathlib import Path
 
 import pytest
 from damages import DAMAGES, one_line
 from omegaconf import DictConfig
 from recorded import outcome
-from training_jobs import tiny_run, train_all_virtually
+from training_jobs import opened, tiny_run, train_all_virtually
 
 from gradwire.harness.checkpoint.folder import checkpoints
 from gradwire.harness.checkpoint.resume import open_run
+from gradwire.harness.launch.worker import train_virtual
 from gradwire.harness.report.runs import load_run
 from gradwire.harness.trace.files import read_traces, recorded_steps
 
@@ -220,6 +221,24 @@ def test_the_end_is_the_same_after_a_repair(
     directory = damaged(whole, name, damage, tmp_path / "run")
     train_all_virtually(settings, str(directory))
     assert outcome(directory) == outcome(whole / "done")
+
+
+@pytest.mark.parametrize("damage", ["emptied", "a bit at the start"])
+def test_rows_may_be_damaged_while_the_run_goes_on(
+    damage: str, settings: DictConfig, whole: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It writes them again and ends as the others do."""
+    path, asked = tmp_path / "run" / "steps.jsonl", count()
+
+    def stop() -> bool:
+        if next(asked) == 3:
+            path.write_bytes(DAMAGES[damage](path.read_bytes(), b""))
+        return False
+
+    train_virtual(settings, tmp_path / "run", opened(settings, tmp_path / "run"), stop)
+    said = [line for line in capsys.readouterr().out.splitlines() if "written again" in line]
+    assert len(said) == 1 and said[0].startswith(f"note: {path} h")
+    assert outcome(tmp_path / "run") == outcome(whole / "done")
 
 
 @pytest.mark.parametrize("damage", ["emptied", "cut", "a bit in the middle", "another's", "a number"])
