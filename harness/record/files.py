@@ -20,9 +20,7 @@ def as_new_files(*paths: Path) -> None:
         new.touch()
         mode = new.stat().st_mode & 0o777
     for path in paths:
-        if (
-            path.stat().st_mode & 0o777 != mode
-        ):  # some file systems have one mode for all, and refuse to set it
+        if path.stat().st_mode & 0o777 != mode:  # where all files have one mode, none can be set
             path.chmod(mode)
 
 

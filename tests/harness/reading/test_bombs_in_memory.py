@@ -59,7 +59,7 @@ EXPECTED = {
     "resume: a tensor of a trillion bytes": "model.safetensors its header describes 931 GiB of tensors",
     "gradients: .npz of zeros": "unfolds to 1.88 GiB, more than 384 MiB",
     "gradients: .npz of 368 MiB of zeros": "0.0",
-    "gradients: .npz of a trillion zeros": "is described as 3.73e+03 GiB, 1.88 GiB are there",
+    "gradients: .npz of a trillion zeros": "is described as 931 GiB, 1.88 GiB are there",
     "trace: one block, read": "a block holds more than",
     "trace: many blocks, cut": "it unfolds to more than 100 times its size",
     "trace: one block, cut": "the run goes on",
