@@ -24,7 +24,7 @@ from gradwire.harness.checkpoint.folder import (
 from gradwire.harness.checkpoint.state import REMEDY, CheckpointState
 from gradwire.harness.heartbeat import beat
 from gradwire.harness.reading.files import file_digest, read_text
-from gradwire.harness.record.files import save_tensors, write_atomically
+from gradwire.harness.record.files import save_tensors, write_atomically, writing
 
 _DIGEST = ".sha256"
 
@@ -35,10 +35,11 @@ SHARED_S = 60.0
 def write_files(directory: Path, step: int, parts: Mapping[str, Mapping[str, Tensor]]) -> int:
     """Write this process's `parts` (file name without suffix -> tensors); returns the number of files.
 
-    Parts without tensors get no file. Raises OSError when the disk does not take them.
+    Parts without tensors get no file. Raises UnwritableFileError when the disk does not take them.
     """
     folder = unfinished_path(directory, step)
-    folder.mkdir(parents=True, exist_ok=True)
+    with writing(folder):
+        folder.mkdir(parents=True, exist_ok=True)
     present = {name: tensors for name, tensors in parts.items() if tensors}
     for name, tensors in present.items():
         file = folder / f"{name}{SUFFIX}"
@@ -102,8 +103,9 @@ def _digests(folder: Path, num_files: int) -> dict[str, Path]:
 
 def _flush(path: Path) -> None:
     """Wait until a file, or a folder's list of names, is on the disk."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+    with writing(path):
+        descriptor = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)

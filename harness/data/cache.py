@@ -15,6 +15,8 @@ from pathlib import Path
 
 from filelock import FileLock
 
+from gradwire.harness.record.files import writing
+
 from .digests import damage_of, write_digests
 
 
@@ -48,7 +50,7 @@ def cached_folder(target: Path, fill: Callable[[Path], None], *, verified: bool 
         return target
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
-        with FileLock(target.with_name(f"{target.name}.lock")):
+        with writing(target), FileLock(target.with_name(f"{target.name}.lock")):
             if not _is_whole(target, verified):
                 _make(target, fill)
     except OSError as error:

@@ -7,7 +7,7 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gradwire.harness.record.files import as_new_files
+from gradwire.harness.record.files import as_new_files, writing
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
@@ -19,13 +19,11 @@ def save_model(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, folde
     The config's special tokens become the tokenizer's, so that generated text ends where it should.
     Everything is written beside `folder` first and renamed at the end: a reader, or a restart after
     a crash, finds the complete new folder, the complete old one, or none, never a part. To be called
-    by one process.
+    by one process. Raises UnwritableFileError.
     """
     _adopt_special_tokens(model, tokenizer)
     folder = Path(folder)
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    # In a temporary folder of its own: the old contents are moved there too, and go with it.
-    with tempfile.TemporaryDirectory(prefix=f".{folder.name}-", dir=folder.parent) as temporary:
+    with writing(folder), _beside(folder) as temporary:
         fresh, old = Path(temporary, "new"), Path(temporary, "old")
         model.save_pretrained(fresh)
         tokenizer.save_pretrained(fresh)
@@ -33,6 +31,12 @@ def save_model(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, folde
         if folder.exists():
             os.rename(folder, old)
         os.rename(fresh, folder)
+
+
+def _beside(folder: Path) -> tempfile.TemporaryDirectory[str]:
+    """A temporary folder of its own for the new files: the old ones are moved there too, and go with it."""
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    return tempfile.TemporaryDirectory(prefix=f".{folder.name}-", dir=folder.parent)
 
 
 def _adopt_special_tokens(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> None:

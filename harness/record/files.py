@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import re
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -11,6 +13,49 @@ from typing import TYPE_CHECKING, BinaryIO
 
 if TYPE_CHECKING:
     from torch import Tensor
+
+
+_CODE = re.compile(r"\(os error (\d+)\)")
+"""How libraries written in Rust, which raise errors of their own, tell what the system said."""
+
+_REMEDIES = {
+    errno.ENOSPC: "free some space",
+    errno.EDQUOT: "free some space within your quota",
+    errno.EROFS: "choose a folder that can be written (hydra.run.dir=)",
+    errno.EACCES: "correct its permissions",
+}
+
+
+class UnwritableFileError(OSError):
+    """A file that the disk does not take. Its text is one line: the path, why, what to do."""
+
+    def __init__(self, path: Path, reason: str, code: int | None = None) -> None:
+        super().__init__(code, reason)
+        remedy = _REMEDIES.get(code or 0, "mend that")
+        self.text = f"{path} cannot be written ({reason}): {remedy}, then start the same command again"
+
+    def __str__(self) -> str:
+        return self.text
+
+
+@contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """Raise UnwritableFileError about `path` where the system, or a library that writes, fails in the block.
+
+    Errors that are not the disk's pass.
+    """
+    try:
+        yield
+    except UnwritableFileError:
+        raise
+    except OSError as error:
+        raise UnwritableFileError(path, error.strerror or str(error), error.errno) from error
+    except Exception as error:
+        found = _CODE.search(str(error))
+        if found is None:
+            raise
+        code = int(found[1])
+        raise UnwritableFileError(path, os.strerror(code), code) from error
 
 
 def as_new_files(*paths: Path) -> None:
@@ -28,24 +73,26 @@ def save_tensors(
     path: Path, tensors: Mapping[str, Tensor], metadata: Mapping[str, str] | None = None
 ) -> None:
     """Write a `.safetensors` file, which the package of that name makes readable for its owner alone, with
-    the permissions of new files. Not atomic, and not flushed."""
+    the permissions of new files. Not atomic, and not flushed. Raises UnwritableFileError."""
     from safetensors.torch import save_file
 
-    save_file(dict(tensors), path, metadata=dict(metadata) if metadata is not None else None)
-    as_new_files(path)
+    with writing(path):
+        save_file(dict(tensors), path, metadata=dict(metadata) if metadata is not None else None)
+        as_new_files(path)
 
 
 @contextmanager
 def replacing(path: Path) -> Iterator[BinaryIO]:
     """A file to write bytes to, which takes the place of `path` at the end of the block: a reader sees the
-    old file or the new one. Nothing changes where the block raises."""
+    old file or the new one. Nothing changes where the block raises. Raises UnwritableFileError."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     try:
-        with temporary.open("wb") as handle:
-            yield handle
-            handle.flush()
-            os.fsync(handle.fileno())
-        temporary.replace(path)
+        with writing(path):
+            with temporary.open("wb") as handle:
+                yield handle
+                handle.flush()
+                os.fsync(handle.fileno())
+            temporary.replace(path)
     finally:
         temporary.unlink(missing_ok=True)
 

@@ -19,7 +19,7 @@ from typing import Any, BinaryIO
 from gradwire.harness.reading.files import UnusableFileError, open_file
 from gradwire.harness.reading.streams import gunzipped
 from gradwire.harness.reading.structured import read_json_lines
-from gradwire.harness.record.files import replacing
+from gradwire.harness.record.files import replacing, writing
 from gradwire.harness.record.finite_json import dumps, restored
 
 Row = Mapping[str, Any]
@@ -100,7 +100,7 @@ class RowFile:
 def append_rows(path: Path, rows: Iterable[Row]) -> bytes:
     """Add `rows`, one line each; returns what was added."""
     text = "".join(dumps(dict(row)) + "\n" for row in rows).encode()
-    with path.open("ab") as handle:
+    with writing(path), path.open("ab") as handle:
         handle.write(text)
     return text
 
@@ -205,5 +205,5 @@ def _lacking(row: Row, numbers: Iterable[str]) -> str | None:
 def flush_rows(path: Path) -> None:
     """Wait until what was appended is on the disk."""
     if path.is_file():
-        with path.open("ab") as handle:
+        with writing(path), path.open("ab") as handle:
             os.fsync(handle.fileno())

@@ -23,9 +23,9 @@ def run_task(config: DictConfig) -> int:
     """Run `config.task` and return its exit code.
 
     In a sweep the code is returned and errors are raised, so that the sweep can go on. Alone, a code
-    other than 0 ends the process, and so does an error that the user can mend (code 2) or that a worker
-    has met and recorded, divergence among them (code 1), in one line; HYDRA_FULL_ERROR=1 shows their
-    tracebacks. Ctrl-C (code 130), SIGTERM (143) and SIGUSR2 (140) end a sweep too.
+    other than 0 ends the process. So does, in one line, an error that the user can mend (code 2), and one of
+    the disk or that a worker has met and recorded, divergence among them (code 1); HYDRA_FULL_ERROR=1 shows
+    their tracebacks. Ctrl-C (code 130), SIGTERM (143) and SIGUSR2 (140) end a sweep too.
     """
     alone = HydraConfig.get().mode != RunMode.MULTIRUN
     try:
@@ -55,11 +55,11 @@ def _interrupt_code(interrupt: KeyboardInterrupt) -> int:
 
 
 def expected_errors() -> tuple[type[Exception], ...]:
-    """Errors whose text says all there is to say."""
+    """Errors whose text says all there is to say: what a user can mend, what a worker has met, the disk's."""
     from gradwire.harness.launch.processes import WorkerError
     from gradwire.harness.record.directory import DivergedError
 
-    return ValueError, WorkerError, DivergedError
+    return ValueError, WorkerError, DivergedError, OSError
 
 
 def one_line(error: BaseException) -> str:

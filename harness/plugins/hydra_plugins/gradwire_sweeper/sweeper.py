@@ -37,6 +37,7 @@ class GradwireSweeper(Sweeper):
         from gradwire.harness.config.errors import ConfigError, refuse
         from gradwire.harness.config.validate import refused_as_config_error
         from gradwire.harness.record.directory import make_directory
+        from gradwire.harness.tasks.main import one_line
         from gradwire.harness.tasks.sweep import plan_sweep, run_sweep
 
         assert self.launcher is not None
@@ -48,5 +49,9 @@ class GradwireSweeper(Sweeper):
             refuse(error)
         # Hydra's own launcher is sequential: one cell a call lets each be reported as it ends.
         batch = 1 if isinstance(self.launcher, BasicLauncher) else len(plan.cells)
-        if run_sweep(plan, self.launcher.launch, batch):
+        try:
+            failed = run_sweep(plan, self.launcher.launch, batch)
+        except OSError as error:  # as it writes the tables: those of runs have been reported
+            refuse(one_line(error), code=1)
+        if failed:
             sys.exit(1)

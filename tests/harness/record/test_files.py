@@ -1,0 +1,44 @@
+"""What is said of a file that the disk does not take."""
+
+import errno
+import os
+from pathlib import Path
+
+import pytest
+import torch
+
+from gradwire.harness.record.files import UnwritableFileError, save_tensors, write_atomically, writing
+
+
+def test_what_a_library_says_of_the_disk_names_the_file_and_what_to_do(tmp_path: Path) -> None:
+    path = tmp_path / "gone" / "weights.safetensors"
+    with pytest.raises(UnwritableFileError) as caught:
+        save_tensors(path, {"a": torch.zeros(3)})
+    assert caught.value.errno == errno.ENOENT
+    assert str(caught.value) == (
+        f"{path} cannot be written (No such file or directory): mend that, then start the same command again"
+    )
+
+
+def test_a_file_that_is_replaced_stays_where_the_disk_is_full(tmp_path: Path, monkeypatch) -> None:
+    path = tmp_path / "summary.json"
+    path.write_text("old")
+
+    def full(descriptor: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(
+        UnwritableFileError, match=r"summary\.json cannot be written \(No space left on device"
+    ):
+        write_atomically(path, "new")
+    assert path.read_text() == "old"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_the_innermost_file_is_named_and_other_errors_pass(tmp_path: Path) -> None:
+    outer, inner = writing(tmp_path / "outer"), writing(tmp_path / "inner")
+    with pytest.raises(UnwritableFileError, match="inner cannot"), outer, inner:
+        raise OSError("12 requested and 0 written")
+    with pytest.raises(TypeError, match="no tensor"), writing(tmp_path):
+        raise TypeError("no tensor")
