@@ -13,11 +13,13 @@ import pytest
 from omegaconf import OmegaConf
 
 from gradwire.codecs.plugins import ALLOWED
+from gradwire.harness.config.cells import expand
 from gradwire.harness.config.compose import compose, conf_directory
 from gradwire.harness.config.errors import ConfigError
 from gradwire.harness.config.front import arranged, asked_page, check_command_line
 from gradwire.harness.config.identity import run_id
 from gradwire.harness.config.own_files import MOST_FILES, own_folder, use_folder
+from gradwire.harness.config.own_values import check_own_file
 from gradwire.harness.config.validate import validate
 from gradwire.harness.reading.structured import MOST_YAML
 from gradwire.harness.tasks.sweep import plan_sweep
@@ -67,19 +69,26 @@ def refusal(*arguments: str) -> str:
 def test_own_files_are_choices_like_others() -> None:
     write(OWN)
     check("codec=mine_too", "codec.bits=3", "model=small_gpt")
-    check("codec=six", "network=lab")
-    check("experiment=quick")
-    check("--multirun", "codec=mine,bf16")
     config = validate(compose(["size=tiny", "codec=mine_too", "model=small_gpt"]))
     assert (config.codec.name, config.codec.bits, config.codec.mean) == ("dynamiq", 4, False)
     assert (config.model.name, config.model.num_layers) == ("small_gpt", 4)  # a size shrinks every model
-    quick = validate(compose(["size=tiny", "experiment=quick"]))
+    written_out = ["size=tiny", "model=small_gpt", "codec=dynamiq", "codec.bits=4", "codec.mean=false"]
+    assert run_id(validate(compose(written_out))) == run_id(config)
+    quick = validate(compose(["size=tiny", "experiment=quick", "network=lab"]))
     assert (quick.train.steps, quick.codec.ef, quick.codec.bits) == (3, True, 4)
-    lab = compose(["size=tiny", "network=lab"])
-    assert (lab.cluster.name, lab.network.rate_mbit, lab.network.nodes) == ("virtual", 1000, 4)
-    assert compose(["task=again", "gradients=x"]).replay.repeats == 2
-    written_out = compose(["size=tiny", "codec=dynamiq", "codec.bits=4", "codec.mean=false"])
-    assert run_id(validate(compose(["size=tiny", "codec=mine_too"]))) == run_id(validate(written_out))
+    assert (quick.cluster.name, quick.network.rate_mbit, quick.network.nodes) == ("virtual", 1000, 4)
+    assert compose(["task=again", "gradients=x", "codec=six"]).replay.repeats == 2
+
+
+def test_keys_that_a_swept_choice_lacks_are_dropped() -> None:
+    write(OWN)
+    use_folder("own", conf_directory())
+    cells = expand({}, "tiny", ["codec=mine,bf16", "codec.bits=3,4"])
+    assert [cell.label for cell in cells] == [
+        "codec=mine codec.bits=3",
+        "codec=mine codec.bits=4",
+        "codec=bf16",
+    ]
 
 
 def test_a_name_is_known_only_with_its_folder() -> None:
@@ -104,11 +113,9 @@ def test_they_run_and_sweep(run_py: Callable[..., int], task: Any, place: Path, 
     monkeypatch.setattr("gradwire.harness.tasks.sweep.finish_sweep", lambda plan: None)
     write(OWN)
     assert run_py("--config-dir", "own", "size=tiny", "codec=mine", "hydra.run.dir=here") == 0
-    assert run_py("size=tiny", "-cd", "own", "--multirun", "codec=mine,bf16", "codec.bits=3,4") == 0
-    assert run_py("size=tiny", "--config-dir=own", "sweeps=both") == 0
+    assert run_py("size=tiny", "-cd", "own", "sweeps=both") == 0
     ran = [(config.codec.name, config.codec.get("bits")) for config, _ in task.ran]
-    # BF16 has no bits; the second sweep's runs are among the first one's, and finished.
-    assert ran == [("dynamiq", 4), ("dynamiq", 3), ("dynamiq", 4), ("bf16", None)]
+    assert ran == [("dynamiq", 4), ("bf16", None), ("dynamiq", 4)]
 
 
 def test_a_plug_in_must_be_allowed(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -149,7 +156,6 @@ BROKEN = [
     ("codec/x.yaml", BOMB, "own/codec/x.yaml: has an alias (*)"),
     ("codec/x.yaml", "a: " + "[" * 5000, "32 inside each other"),
     ("codec/x.yaml", "#" * (MOST_YAML + 1), "is longer than 256 KiB"),
-    ("codec/x.yaml", "x: [" + "1," * 30_000 + "1]", "has more than 20000 values"),
     ("codec/x.yaml", "bits: !!python/object/apply:os.getcwd []", "could not determine a constructor"),
     ("codec/x.yaml", "bits: ${oc.env:HOME}", "bits holds an interpolation"),
     ("codec/x.yaml", "bits: 4\nbits: 5", "has the key bits twice"),
@@ -160,7 +166,7 @@ BROKEN = [
     ("codec/x.yaml", "defaults: [dynamiq]\nwidths: 4\n", "codec.widths=4: choose one or more of 1, 2"),
     ("codec/x.yaml", "defaults: [dynamiq]\nname: bf16\n", "codec.name=bf16 contradicts defaults"),
     ("codec/x.yaml", "defaults: [dynamik]\n", "defaults: codec=dynamik is unknown; did you mean dynamiq"),
-    ("codec/x.yaml", "defaults: [x]\n", "its defaults list leads back to itself"),
+    ("codec/x.yaml", "defaults: [$]\n", "its defaults list leads back to itself"),
     ("codec/x.yaml", "defaults: dynamiq\n", "defaults=dynamiq: choose a list"),
     ("codec/x.yaml", "defaults: [{codec: [dynamiq, 3]}]\n", "is no choice; write <choice>"),
     ("codec/x.yaml", "defaults: [{}]\n", "defaults: {} is no choice; write <choice>"),
@@ -184,14 +190,26 @@ BROKEN = [
 ]
 
 
-@pytest.mark.parametrize(("name", "content", "said"), BROKEN, ids=[said[:50] for _, _, said in BROKEN])
-def test_a_broken_file_is_refused_where_it_is_chosen(name: str, content: str | bytes, said: str) -> None:
-    write({"codec/sound.yaml": "defaults: [bf16]\n", name: content})
-    group = name.partition("/")[0]
-    message = refusal(f"{group}=x")
-    assert said in message and "x.yaml: " in message
-    if content == BROKEN[0][1]:
-        check("codec=sound")  # the others are not read
+def test_a_broken_file_is_refused_where_it_is_chosen() -> None:
+    """All of them in one folder: the others are not read."""
+    places = [name.replace("x.yaml", f"x{number}.yaml") for number, (name, *_) in enumerate(BROKEN)]
+    for number, (place, (_, content, _)) in enumerate(zip(places, BROKEN, strict=True)):
+        write({place: content.replace("$]", f"x{number}]") if isinstance(content, str) else content})
+    write({"codec/sound.yaml": "defaults: [bf16]\n"})
+    check("codec=sound")
+    folder, defaults = own_folder(), compose()
+    assert folder is not None
+    for number, (place, (_, _, said)) in enumerate(zip(places, BROKEN, strict=True)):
+        group = place.partition("/")[0]
+        with pytest.raises(ConfigError) as refused:
+            file = folder.read(group, f"x{number}")  # what Hydra calls while it composes
+            check_own_file(file, defaults)  # what is called next, with what the file is built on
+            compose([f"{group}=x{number}"])
+        message = str(refused.value)
+        assert said.replace("x.yaml", f"x{number}.yaml") in message and f"x{number}.yaml: " in message, place
+        assert message.isprintable() and len(message) <= 300, message
+    bitz = next(number for number, (_, content, _) in enumerate(BROKEN) if "bitz" in str(content))
+    assert "codec.bitz: unknown key" in refusal(f"codec=x{bitz}")
 
 
 def deep(levels: int) -> dict[str, str | bytes]:
