@@ -163,9 +163,10 @@ def _has(group: str, choice: str, field: str) -> bool:
     if choice in group_schemas().get(group, ()):
         return choice in choices_with_field(group, field)
     try:
-        return rule_of(compose([f"{group}={choice}"]), f"{group}.{field}") is not None
+        config = compose([f"{group}={choice}"], named_by_user=False)
     except ConfigError:
         return True
+    return rule_of(config, f"{group}.{field}") is not None
 
 
 def _shadowed(key: str, case: Mapping[str, list[str]], user: Values) -> bool:
