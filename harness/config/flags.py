@@ -47,12 +47,16 @@ def read_flags(arguments: Sequence[str]) -> argparse.Namespace:
     parser.exit_on_error = parser.allow_abbrev = False
     known = {name: action for action in parser._actions for name in action.option_strings}
     given, overrides = _split(arguments, known)
-    for name in (text.partition("=")[0] for text in given if text.startswith("-")):
+    for text in (text for text in given if text.startswith("-")):
+        name, _, value = text.partition("=")
         if name not in known:  # argparse would take -parallel for -p arallel
             usable = [each for each, action in known.items() if action.dest not in REFUSED]
+            near = (
+                f"; leave out the {'--' if name.startswith('--') else '-'} of an override" if value else None
+            )
             raise ConfigError(
-                f"{shortened(name)}: unknown options; use key=value, --help, --multirun or --cfg job"
-                f"{did_you_mean(name, usable)}"
+                f"{shortened(text)}: unknown options; use key=value, --help, --multirun or --cfg job"
+                f"{near or did_you_mean(name, usable)}"
             )
     try:
         read = parser.parse_args([text for text in given if text != "--version"])

@@ -126,7 +126,11 @@ FLAGS = [
     ),
     ("--config-dir nowhere", "--config-dir=nowhere: there is no such folder", "choose a folder"),
     ("--config-d own", "--config-d: unknown options", "did you mean --config-dir "),
-    ("-parallel.bucket_cap_mb=25", "-parallel.bucket_cap_mb: unknown options", "key=value"),
+    (
+        "-parallel.bucket_cap_mb=25",
+        "-parallel.bucket_cap_mb=25: unknown options",
+        "leave out the - of an override",
+    ),
     ("--cfg", "--cfg: choose one of job, hydra, all", ""),
     ("--cfg everything", "--cfg everything: choose one of job, hydra, all", ""),
     ("--cfg job --package nope", "--package=nope: unknown key; choose one of", "codec"),

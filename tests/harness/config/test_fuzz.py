@@ -107,7 +107,7 @@ def without(refusal: str, attempt: Attempt) -> str:
     for text in attempt.arguments:
         for part in (text, text.partition("=")[2]):
             if len(part) > 2:
-                refusal = refusal.replace(shortened(part), "")
+                refusal = refusal.replace(shortened(part), "<>")  # joins nothing to a word that is none
     return refusal
 
 
