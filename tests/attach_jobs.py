@@ -260,3 +260,40 @@ def fail(rank: int, size: int, options: dict[str, Any], ddp: Mapping[str, Any]) 
         except Exception as error:
             return surfaced, "".join(traceback.format_exception(error))
     return surfaced, "nothing"
+
+
+class Failing(Scaled):
+    """Raises in one step, on every rank."""
+
+    async def synchronize(self, x: Tensor, round: gradwire.Round, comm: gradwire.Collectives) -> Tensor:
+        if round.step == self.factor:
+            raise ValueError("the codec's own words")
+        return await super().synchronize(x, round, comm)
+
+
+def fail_again(
+    rank: int, size: int, ddp: Mapping[str, Any], at: int
+) -> tuple[str, dict[str, str], bool, bool]:
+    """What the pass raises that fails at step `at`, what is raised after it and where, whether the model can
+    be evaluated then, and whether it trains on as plain DDP does once it is detached."""
+    model, plain = wrapped(**ddp), wrapped(**ddp)
+    with gradwire.attach(model, Failing(at), timeout_s=3) as synchronizer:
+        run_steps(model, range(at), rank, lr=0.0)
+        x, y = data(rank, 0)
+        loss = nn.functional.mse_loss(model(x), y)
+        first = said(loss.backward, retain_graph=True)
+        after = {
+            "backward": said(loss.backward, retain_graph=True),
+            "forward": said(model, x),
+            "forward again": said(model, x),
+            "state_dict": said(synchronizer.state_dict),
+            "measure_vnmse": said(synchronizer.measure_vnmse),
+        }
+        with model.no_sync():
+            after["no_sync"] = said(model, x)
+        with torch.no_grad():
+            evaluated = model(x).isfinite().all().item()
+    model.zero_grad()
+    for each in (model, plain):
+        run_steps(each, range(2), rank)
+    return first, after, evaluated, weights(model) == weights(plain)

@@ -43,7 +43,9 @@ def kill_oneself(*arguments: Any, **options: Any) -> Any:
 def in_training(rank: int, victim: int) -> str:
     model = jobs.wrapped()
     with gradwire.attach(model, Killing(victim), timeout_s=TIMEOUT_S):
-        return jobs.said(jobs.run_steps, model, range(9), rank)
+        text = jobs.said(jobs.run_steps, model, range(9), rank)
+        again = jobs.said(jobs.run_steps, model, range(1), rank)
+        return text if again == text else f"{text}, and then {again}"
 
 
 def between_two_steps(rank: int, victim: int) -> str:

@@ -161,6 +161,17 @@ def test_an_error_in_a_codec_surfaces_in_backward(ddp: dict[str, Any], workers: 
     assert "(rank 0 had failed: ValueError: the codec's own words)" in other
 
 
+@pytest.mark.parametrize("at", [0, 2])
+@pytest.mark.parametrize("ddp", [{}, {"static_graph": True}, {"find_unused_parameters": True}])
+def test_every_later_pass_raises_the_error_again(ddp: dict[str, Any], at: int, workers: Workers) -> None:
+    """And not that an assertion of PyTorch's reducer failed, which has not ended the pass before."""
+    for rank, (first, after, evaluated, trains_on) in enumerate(workers(2)(jobs.fail_again, ddp, at)):
+        assert first == f"SynchronizationError: rank {rank}, step {at}: ValueError: the codec's own words"
+        assert after == dict.fromkeys(after, first)
+        assert evaluated
+        assert trains_on
+
+
 def test_a_result_that_does_not_fit_is_refused(workers: Workers) -> None:
     for surfaced, original in workers(2)(jobs.fail, {"shortens": True}, {}):
         assert re.search(r"codec returned torch.float32\[\d+\] for torch.float32\[\d+\]", surfaced)

@@ -112,6 +112,9 @@ class BucketHook:
         """Called within the backward pass once all its buckets are synchronized."""
         self.explain: Callable[[BaseException], str] = in_words
         """The text of an error that ends a backward pass."""
+        self.on_failure: Callable[[SynchronizationError], None] | None = None
+        """Called within a backward pass that fails, with what that raises. None: what the hook itself refuses
+        is raised as it is."""
         self.delayed = False
         """Whether the next pass is a static graph's first, after which DDP hands over all buckets at once."""
         self.bucket_layouts, self._seed = layouts, seed
@@ -138,10 +141,29 @@ class BucketHook:
 
     def hook(self, state: object, bucket: GradBucket) -> torch.futures.Future[Tensor]:
         """DDP calls this for each bucket, in bucket order; the future holds the mean."""
+        try:
+            return self._take(bucket)
+        except SynchronizationError:
+            raise
+        except Exception as error:
+            if self.on_failure is None:
+                raise
+            raise self.fail(error) from error
+
+    def fail(self, error: BaseException) -> SynchronizationError:
+        """What to raise because of `error`, which ends the synchronization."""
+        where = f"rank {self.world.rank}, step {self.step}"
+        failure = SynchronizationError(f"{where}: {self.explain(error)}")
+        failure.__cause__ = error
+        if self.on_failure is not None:
+            self.on_failure(failure)
+        return failure
+
+    def _take(self, bucket: GradBucket) -> torch.futures.Future[Tensor]:
         if self.world.closed:
-            raise SynchronizationError(
-                f"rank {self.world.rank}: the connections to the other ranks have been closed; call "
-                "detach() on what gradwire.attach() returned to train on without a codec"
+            raise RuntimeError(
+                "the connections to the other ranks have been closed; call detach() on what "
+                "gradwire.attach() returned to train on without a codec"
             )
         index, layout, is_last = self._identify(bucket)
         if index == 0:
@@ -226,8 +248,7 @@ class BucketHook:
     def _end_pass(self) -> None:
         error = self._pass.wait()
         if error is not None:
-            where = f"rank {self.world.rank}, step {self.step}"
-            raise SynchronizationError(f"{where}: {self.explain(error)}") from error
+            raise self.fail(error) from error
         self.step_open = True
         if self.on_end is not None:
             self.on_end()

@@ -2,21 +2,52 @@
 
 DDP has no way to take a hook back, and it settles its buckets only after the first backward pass, in the
 order in which gradients got ready. Both come with a new reducer, which DDP itself makes when it is unpickled;
-this does what its `__setstate__` does.
+this does what its `__setstate__` does. A reducer whose backward pass has failed is blocked until then: asked
+for another pass, it would only say that an assertion of PyTorch's own failed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
-from torch import nn
+from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from gradwire.harness.parallel.buckets import parameter_names
 
 Buckets = tuple[tuple[str, ...], ...]
 """The parameters' names, bucket by bucket, in the order of a backward pass."""
+
+
+class Blocked:
+    """Takes the place of a model's reducer: all that DDP asks of it raises what `make_error` makes."""
+
+    def __init__(self, model: Any, make_error: Callable[[], Exception]) -> None:
+        def refuse(gradient: Tensor) -> None:
+            raise make_error()
+
+        self._reducer = model.reducer  # kept alive: the parameters' own hooks lead to it
+        parameters: list[Any] = _parameters(model)[0]
+        self._handles = [parameter.register_hook(refuse) for parameter in parameters]
+        self._make_error = make_error
+
+    def __getattr__(self, name: str) -> Any:
+        raise self._make_error()
+
+    def give_back(self, model: Any) -> None:
+        for handle in self._handles:
+            handle.remove()
+        model.reducer = self._reducer
+
+
+def block(model: DistributedDataParallel, make_error: Callable[[], Exception]) -> None:
+    """Have every later pass raise what `make_error` makes, until the reducer is renewed: in forward, or in
+    backward where forward is over. Passes without gradients work as ever."""
+    blocked: Any = model.reducer
+    if not isinstance(blocked, Blocked):
+        blocked = Blocked(model, make_error)
+    model.reducer = blocked
 
 
 def renew(model: DistributedDataParallel) -> None:
@@ -82,6 +113,8 @@ def _parameters(model: Any) -> tuple[list[nn.Parameter], list[bool]]:
 
 
 def _renew(model: Any, parameters: Sequence[nn.Parameter], sparse: Sequence[bool]) -> None:
+    if isinstance(model.reducer, Blocked):
+        model.reducer.give_back(model)
     names = model._build_debug_param_to_name_mapping(parameters)
     model._remove_autograd_hooks()
     model._comm_hooks.clear()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Mapping
+from functools import partial
 from types import TracebackType
 
 import torch
@@ -15,7 +16,7 @@ from gradwire.codecs.interface import Codec, Layout
 from gradwire.harness.parallel import reducer
 from gradwire.harness.parallel.agreement import Agreement, Statement, origin
 from gradwire.harness.parallel.buckets import parameter_names
-from gradwire.harness.parallel.hook import BucketHook, in_words
+from gradwire.harness.parallel.hook import BucketHook, SynchronizationError, in_words
 from gradwire.harness.parallel.reducer import Buckets
 from gradwire.harness.parallel.saved import SavedState
 from gradwire.harness.parallel.synchronize import gradient_error
@@ -52,7 +53,9 @@ class Synchronizer:
         self._last: Buckets | None = None
         self._seen: list[Layout] = []
         self._vnmse: float | None = None
-        hook.on_end, hook.explain = self._pass_ended, self._explain
+        self._failure: SynchronizationError | None = None
+        self._detached = False
+        hook.on_end, hook.on_failure, hook.explain = self._pass_ended, self._pass_failed, self._explain
         self._register(model)
 
     def _register(self, model: DistributedDataParallel) -> None:
@@ -207,8 +210,9 @@ class Synchronizer:
 
         Waits for collectives that are under way, at most `timeout_s`.
         """
-        if self.world.closed:
+        if self._detached:
             return
+        self._detached = True
         self.world.close()
         model = self._model()
         if model is not None and torch.distributed.is_initialized():
@@ -228,6 +232,8 @@ class Synchronizer:
         """Raise what ended the synchronization as it was raised on a communication thread, if anything did:
         the cause of what `backward()` has raised."""
         self._hook.raise_error()
+        if self._failure is not None:
+            raise self._failure.__cause__ or _again(self._failure)
 
     def _attached_model(self) -> DistributedDataParallel:
         model = self._model()
@@ -235,6 +241,8 @@ class Synchronizer:
             raise RuntimeError("the synchronizer's model is no more; keep the DistributedDataParallel model")
         if self.world.closed:
             raise RuntimeError("the synchronizer has been detached; call gradwire.attach() again")
+        if self._failure is not None:
+            raise _again(self._failure)
         return model
 
     def _pass_ended(self) -> None:
@@ -248,6 +256,12 @@ class Synchronizer:
             self._seen = list(hook.layouts)
             self.world.forget_buffers()
 
+    def _pass_failed(self, failure: SynchronizationError) -> None:
+        self._failure = _again(failure)
+        model = self._model()
+        if model is not None:
+            reducer.block(model, partial(_again, self._failure))
+
     def _explain(self, error: BaseException) -> str:
         """The error's own words, and if a rank was lost, what that one said."""
         own = in_words(error)
@@ -258,3 +272,10 @@ class Synchronizer:
         others = origin(error.peer, self._agreement.failures())
         said = "; ".join(f"rank {rank} had failed: {each.reason}" for rank, each in sorted(others.items()))
         return f"{own} ({said})" if said else own
+
+
+def _again(failure: SynchronizationError) -> SynchronizationError:
+    """The failure as a new object: the one that is raised gathers tracebacks, whose frames hold the model."""
+    again = SynchronizationError(*failure.args)
+    again.__cause__ = failure.__cause__
+    return again
