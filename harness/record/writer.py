@@ -54,7 +54,8 @@ def mend_rows(directory: Path, rows: Mapping[str, Extent], checkpoint: Path) -> 
     """Make sure that the files of rows begin with what `rows`, of a checkpoint, says: restore them from its
     copies where they do not. Returns a line about each that was restored.
 
-    Raises UnusableFileError where `checkpoint`, of an older version, has no copy, or one of other rows.
+    Raises UnusableFileError where `checkpoint`, of an older version, has no copy, or one of other rows, and
+    InaccessibleFileError where nothing can be said or done.
     """
     notes = []
     for name in (STEPS, EVALUATIONS):
@@ -64,7 +65,9 @@ def mend_rows(directory: Path, rows: Mapping[str, Extent], checkpoint: Path) -> 
         except InaccessibleFileError:
             raise
         except UnusableFileError as error:
-            if path.is_dir() or not copy.exists():
+            if path.is_dir():  # cannot be replaced, and may hold something of its own
+                raise InaccessibleFileError(path, "is a folder", "move it away") from None
+            if not copy.exists():
                 raise
             restore(path, copy, extent, inside=directory)
             notes.append(f"{path} {error.problem}: restored from the copy in {checkpoint.name}")

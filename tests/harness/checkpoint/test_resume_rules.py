@@ -134,6 +134,14 @@ def test_lost_evaluations_are_noticed(settings: DictConfig, unfinished: Path) ->
     assert opened.notes[-1] == "no usable checkpoint is left: starting over"
 
 
+def test_a_folder_in_the_place_of_rows_costs_no_checkpoint(settings: DictConfig, unfinished: Path) -> None:
+    (unfinished / "evals.jsonl").unlink()
+    (unfinished / "evals.jsonl").mkdir()
+    with pytest.raises(ValueError, match=r"evals\.jsonl: is a folder; move it away$"):
+        open_run(settings, unfinished)
+    assert len(checkpoints(unfinished)) == 2
+
+
 def test_another_runs_checkpoint_is_not_taken_and_stays(settings: DictConfig, unfinished: Path) -> None:
     path = save(unfinished, 6, run_id="another")
     opened = open_run(settings, unfinished)
