@@ -16,7 +16,7 @@ from .corpus import Corpus, Documents, split_documents
 from .plain_text import join_rows
 from .published import WAYS_OUT
 from .records import UnreadableFileError, encodable, field_of_text, no_text_field, record_text
-from .text import describe_files
+from .text import describe_files, files_below, unsearchable
 
 Result = TypeVar("Result")
 
@@ -46,7 +46,10 @@ class HubCorpus:
 
     def fingerprint(self) -> str:
         settings = [getattr(self, known.name) for known in fields(self) if known.compare]
-        local = describe_files(sorted(file for file in Path(self.hub).rglob("*") if file.is_file()))
+        try:
+            local = describe_files(files_below(Path(self.hub)) if Path(self.hub).is_dir() else [])
+        except OSError as error:
+            raise ValueError(f"dataset.hub={self.hub}: {unsearchable(error)}") from None
         return hashlib.sha256(repr((settings, local)).encode()).hexdigest()
 
     def load(self) -> Corpus:

@@ -64,12 +64,14 @@ class TextCorpus:
 
     def _files(self) -> list[Path]:
         """All files with a known suffix, sorted; the path itself if it is a file."""
-        if self.path.is_file():
-            return [self.path]
-        if not self.path.is_dir():
-            raise self._refusal("no such file or folder; correct the path")
-        found = sorted(file for file in self.path.rglob("*") if file.is_file() and format_of(file))
-        found = [file for file in found if "/." not in f"/{file.relative_to(self.path).as_posix()}"]
+        try:
+            if self.path.is_file():
+                return [self.path]
+            if not self.path.is_dir():
+                raise self._refusal("no such file or folder; correct the path")
+            found = [file for file in files_below(self.path) if format_of(file)]
+        except OSError as error:
+            raise self._refusal(unsearchable(error)) from None
         if not found:
             raise self._refusal(f"has no file in a known format ({formats_in_words()}); add one")
         return found
@@ -133,6 +135,24 @@ class TextCorpus:
 
 def _names(file: Path, split: str) -> bool:
     return re.search(rf"(?<![a-z]){re.escape(split)}(?![a-z])", file.name.lower()) is not None
+
+
+def files_below(folder: Path) -> list[Path]:
+    """All files below a folder, sorted; what is hidden and links to folders are left out. Raises OSError."""
+
+    def give_up(error: OSError) -> None:
+        raise error
+
+    found = []
+    for above, folders, files in os.walk(folder, onerror=give_up):
+        folders[:] = [name for name in folders if not name.startswith(".")]
+        found += [path for name in files if (path := Path(above, name)).is_file() and name[0] != "."]
+    return sorted(found)
+
+
+def unsearchable(error: OSError) -> str:
+    """Why a folder's files cannot be listed, and what to do."""
+    return f"cannot be searched ({error.strerror}: {error.filename}); choose a folder that holds text alone"
 
 
 def describe_files(files: list[Path]) -> list[tuple[str, int, int]]:

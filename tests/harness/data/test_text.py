@@ -1,10 +1,11 @@
 """Files and folders: how they are split, and how they are refused."""
 
 import os
+from pathlib import Path
 
 import pytest
 
-from gradwire.harness.data.text import TextCorpus
+from gradwire.harness.data.text import TextCorpus, files_below
 
 
 def _folder(tmp_path, files):
@@ -109,3 +110,26 @@ def test_the_fingerprint_follows_the_files_and_settings(tmp_path):
     (tmp_path / "b.txt").write_text("three")
     seen += [source.fingerprint()]
     assert len(set(seen)) == 7
+
+
+def test_a_folder_that_cannot_be_searched_is_refused_in_one_line(tmp_path, monkeypatch):
+    (tmp_path / "locked").mkdir()
+    (tmp_path / "text.txt").write_text("one\n\ntwo")
+
+    def listed(path):
+        if Path(path).name == "locked":
+            raise PermissionError(13, "Permission denied", str(path))
+        return scandir(path)
+
+    scandir = os.scandir
+    monkeypatch.setattr(os, "scandir", listed)
+    with pytest.raises(ValueError, match="cannot be searched .Permission denied: .*locked.; choose a folder"):
+        TextCorpus(tmp_path).fingerprint()
+
+
+def test_what_is_hidden_is_left_out(tmp_path):
+    for name in (".git/a.txt", "b/.c.txt", "b/c.txt", "d.txt"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text("text")
+    (tmp_path / "b" / "above").symlink_to(tmp_path)
+    assert [file.relative_to(tmp_path).as_posix() for file in files_below(tmp_path)] == ["b/c.txt", "d.txt"]
