@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 
 import torch
 from omegaconf import DictConfig
 
-from gradwire.harness.config.errors import ConfigError
+from gradwire.harness.config.errors import ConfigError, shortened
 from gradwire.harness.config.network_checks import check_network, check_size, resolve_nodes, workers_of
 from gradwire.harness.program import program
 
@@ -50,6 +51,24 @@ def resolve_device(config: DictConfig) -> None:
     if config.cluster.device == "auto":
         config.cluster.device = "cuda" if gpus else "cpu"
     _check_gpus(config, gpus)
+
+
+def check_launched_ranks(environment: Mapping[str, str] = os.environ) -> None:
+    """Raise ConfigError where the variables that a launcher gives its ranks hold anything but numbers."""
+    if "RANK" not in environment:
+        return
+    for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK"):
+        value = environment.get(name, "0")
+        if not (value.isascii() and value.isdigit()):
+            raise ConfigError(
+                f"{name}={shortened(value)} in the environment: torchrun sets a whole number there; unset "
+                f"{name} if no launcher started this process"
+            )
+
+
+def started_as_rank(command: str) -> str:
+    """What a user reads who starts as ranks what runs in one process, or has a launcher's RANK left over."""
+    return f"RANK={os.environ['RANK']} is set, as by torchrun or srun; without them use env -u RANK {command}"
 
 
 def _check_gpus(config: DictConfig, gpus: int) -> None:

@@ -34,6 +34,7 @@ def refuse(error: ConfigError | str, code: int = 2) -> NoReturn:
 
     A line given as text is not shortened: it may name the folder to look into.
     """
-    if os.environ.get("RANK", "0") == "0":
+    rank = os.environ.get("RANK", "0")
+    if rank == "0" or not rank.isdigit():  # what is no rank is refused itself
         print(f"error: {error}", file=sys.stderr, flush=True)
     sys.exit(code)

@@ -14,6 +14,7 @@ from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 
 from gradwire.codecs.plugins import ENTRY_POINTS, is_plugin
+from gradwire.harness.config.cluster import check_launched_ranks, started_as_rank
 from gradwire.harness.config.compose import (
     VERSION_BASE,
     compose,
@@ -48,6 +49,7 @@ def start() -> None:
     """Check the command line, then hand it to Hydra, which calls `run_task` or the sweeper."""
     try:
         adopt_slurm_ranks()
+        check_launched_ranks()
         prepare()
         arguments = arranged(sys.argv[1:])
         page = asked_page(arguments)
@@ -126,8 +128,7 @@ def check_command_line(arguments: Sequence[str]) -> None:
     if flags.multirun or node.mode == RunMode.MULTIRUN:
         if "RANK" in os.environ:
             raise ConfigError(
-                "a sweep starts its own workers and cannot run under torchrun; use: "
-                f"{program()} {shlex.join(arguments)}"
+                f"a sweep starts its own workers; {started_as_rank(f'{program()} {shlex.join(arguments)}')}"
             )
         return
     if any(override.is_sweep_override() for override in overrides):
@@ -154,7 +155,8 @@ def _check_task(config: DictConfig, arguments: Sequence[str], overrides: Sequenc
     """
     task, name = task_of(config), config.task.name
     if "RANK" in os.environ:
-        raise ConfigError(f"task={name} runs in one process; use: {program()} {shlex.join(arguments)}")
+        command = f"{program()} {shlex.join(arguments)}"
+        raise ConfigError(f"task={name} runs in one process; {started_as_rank(command)}")
     ignored = ignored_keys(task) - {"hydra"}
     usual = compose([f"task={name}"])
     for override in overrides:

@@ -253,7 +253,7 @@ def test_messages_say_how_it_was_started(
     monkeypatch.setenv("RANK", "0")
     with pytest.raises(ConfigError) as refused:
         check("size=tiny", "seed=0,1", "--multirun")
-    assert str(refused.value).endswith(f"use: {command} --multirun size=tiny seed=0,1")
+    assert str(refused.value).endswith(f"use env -u RANK {command} --multirun size=tiny seed=0,1")
     if command != "python run.py":
         assert "run.py" not in page + str(refused.value)
 
@@ -318,3 +318,19 @@ def test_under_torchrun_rank_0_refuses(
         start()
     assert ended.value.code == 2
     assert len(capsys.readouterr().err.splitlines()) == lines
+
+
+@pytest.mark.parametrize("name", ["RANK", "WORLD_SIZE", "LOCAL_RANK"])
+def test_variables_of_ranks_are_numbers(
+    name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from gradwire.harness.config.front import start
+
+    monkeypatch.setattr("sys.argv", ["run.py", "size=tiny"])
+    monkeypatch.setenv("RANK", "0")
+    monkeypatch.setenv(name, "x")
+    with pytest.raises(SystemExit) as ended:
+        start()
+    assert ended.value.code == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith(f"error: {name}=x in the environment: ") and f"unset {name}" in line

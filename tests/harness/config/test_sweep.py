@@ -110,7 +110,8 @@ def test_a_sweep_under_torchrun_is_refused_with_the_command_to_use(
     monkeypatch.setenv("RANK", "0")
     assert run_py("--multirun", "size=tiny", "seed=0,1") == 2
     (line,) = capsys.readouterr().err.splitlines()
-    assert line.endswith("use: python run.py --multirun size=tiny seed=0,1")
+    assert line.endswith("use env -u RANK python run.py --multirun size=tiny seed=0,1")
+    assert "RANK=0 is set" in line
 
 
 @pytest.mark.usefixtures("task")

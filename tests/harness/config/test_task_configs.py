@@ -111,7 +111,7 @@ def test_one_process_is_enough_for_it(
 ) -> None:
     monkeypatch.setenv("RANK", "0")
     assert run_py("task=sync", "run=x") == 2
-    assert "task=sync runs in one process; use: python run.py task=sync run=x" in capsys.readouterr().err
+    assert "env -u RANK python run.py task=sync run=x" in capsys.readouterr().err
     assert not sync.given
 
 
