@@ -18,8 +18,10 @@ from gradwire.harness.config.compose import compose, conf_directory
 from gradwire.harness.config.errors import ConfigError
 from gradwire.harness.config.front import arranged, asked_page, check_command_line
 from gradwire.harness.config.identity import run_id
+from gradwire.harness.config.overrides import parse
 from gradwire.harness.config.own_files import MOST_FILES, own_folder, use_folder
 from gradwire.harness.config.own_values import check_own_file
+from gradwire.harness.config.plugins import allow_plugins
 from gradwire.harness.config.validate import validate
 from gradwire.harness.reading.structured import MOST_YAML
 from gradwire.harness.tasks.sweep import plan_sweep
@@ -139,8 +141,8 @@ def test_a_plug_in_must_be_allowed(place: Path, monkeypatch: pytest.MonkeyPatch)
     check("sweeps=half")
     with pytest.raises(ConfigError, match="no file may choose what is imported"):
         plan_sweep(compose(["size=tiny", "sweeps=half"], with_hydra=True), ["size=tiny", "sweeps=half"])
-    swept = ["size=tiny", f"codec=bf16,{name}:Mine"]
-    assert len(plan_sweep(compose(["size=tiny"], with_hydra=True), swept).cells) == 2
+    allow_plugins(parse([f"codec=bf16,{name}:Mine"]))  # of a sweep that the command line asks for
+    assert compose([f"codec={name}:Mine"], named_by_user=False).codec.strength == 1
     monkeypatch.setenv(ALLOWED, "")
     write({"codec/half.yaml": f"defaults: [bf16]\nname: {name}:Mine\n"})
     assert "contradicts defaults, which choose bf16" in refusal("codec=half")
