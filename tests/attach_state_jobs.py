@@ -6,6 +6,7 @@ import gc
 import json
 import os
 import resource
+import time
 import weakref
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -286,3 +287,23 @@ def without_store(rank: int, size: int) -> str:
     agreement._store = PrefixStore("gradwire", client)
     del server
     return jobs.said(agreement.agree, {})
+
+
+def skipped_by_some(rank: int, size: int, skipping: list[int], late: bool) -> tuple[str, list[str]]:
+    """What skip_step() raises on the ranks that call it, and what the passes after it raise, which the other
+    ranks begin once it has been raised if they are `late`."""
+    model = jobs.wrapped()
+    with gradwire.attach(model, "mxfp4", timeout_s=2) as synchronizer:
+        jobs.run_steps(model, range(2), rank)
+        called = jobs.said(synchronizer.skip_step) if rank in skipping else "not called"
+        while late and rank not in skipping and not synchronizer._agreement.failures():
+            time.sleep(0.05)
+        return called, [jobs.said(jobs.run_steps, model, range(2, 4), rank) for _ in range(2)]
+
+
+def skipped_and_measured(rank: int, size: int) -> str:
+    """What is said where one rank skips the step and the other one measures the next."""
+    model = jobs.wrapped()
+    with gradwire.attach(model, "mxfp4", timeout_s=20) as synchronizer:
+        jobs.run_steps(model, range(2), rank)
+        return jobs.said(synchronizer.measure_vnmse if rank else synchronizer.skip_step)

@@ -99,6 +99,24 @@ def test_a_skipped_pass_leaves_no_trace(options: dict[str, Any], workers: Worker
         )
 
 
+@pytest.mark.parametrize(("size", "skipping", "late"), [(2, [0], True), (3, [1, 2], False)])
+def test_a_step_skipped_by_some_ranks_is_an_error_on_all(
+    size: int, skipping: list[int], late: bool, workers: Workers
+) -> None:
+    for rank, (called, after) in enumerate(workers(size)(jobs.skipped_by_some, skipping, late)):
+        if rank not in skipping:
+            assert called == "not called"
+            assert f"rank {rank}, step 2: rank {rank} lost rank" in after[0]
+            assert not late or "had failed: TimeoutError: skip_step(): " in after[0]
+        else:
+            assert called.startswith("TimeoutError: skip_step(): rank ")
+            assert after[0] == f"SynchronizationError: rank {rank}, step 1: {called}"
+        assert after[0].startswith("SynchronizationError: ")
+        assert after[0] == after[1]
+    for said in workers(2)(jobs.skipped_and_measured):
+        assert "ranks disagree: rank 0 has call=skip_step(), rank 1 has call=measure_vnmse()" in said
+
+
 def test_wrong_states_are_refused_on_all_ranks(workers: Workers) -> None:
     for rank, said in enumerate(workers(2)(jobs.wrong_states)):
         found = said

@@ -99,7 +99,7 @@ class Agreement:
         """
         what, call = what or self._what, next(self._calls)
         deadline = time.monotonic() + self._timeout_s
-        statements = self._exchange(call, SAID, own, deadline, what)
+        statements = self._exchange(call, SAID, {**own, "call": what}, deadline, what)
         self._forget_before(call)
         difference = differences(statements)
         if difference is not None:

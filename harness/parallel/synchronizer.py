@@ -96,12 +96,21 @@ class Synchronizer:
 
     def skip_step(self) -> None:
         """Say that the last backward pass's gradients are not used: a codec with state takes back what it has
-        learned from them. Call it on all ranks, before the next pass and before `state_dict()`.
+        learned from them. Call it on all ranks, before the next pass and before `state_dict()`; it checks
+        that through the process group's store.
 
-        Raises RuntimeError where there is no such pass.
+        Raises RuntimeError where there is no such pass; TimeoutError naming the ranks that have not called it
+        within `timeout_s`. They and this rank then raise SynchronizationError in their next pass: codecs that
+        remember different steps would give each rank other gradients.
         """
+        self._attached_model()
         if not self._hook.step_open:
             raise RuntimeError("skip_step(): no backward pass was synchronized since the last step ended")
+        try:
+            self._agreement.agree({"step": str(self.step)}, "skip_step()")
+        except (ValueError, OSError) as error:  # TimeoutError and ConnectionError among them
+            self._hook.fail(error)
+            raise
         self._hook.end_step(skipped=True)
 
     def state_dict(self) -> dict[str, Tensor]:
