@@ -158,6 +158,8 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"rate_mbit": float("nan")}, "rate_mbit=nan: choose a number"),
     ({"rate_mbit": 1e-320}, "rate_mbit=1e-320: choose a number"),
     ({"rate_mbit": "fast"}, "rate_mbit='fast': choose a number"),
+    ({"codec": "native", "rate_mbit": 8.0}, "rate_mbit=8.0 has no effect on codec=native, the backend sends"),
+    ({"codec": "native", "pieces": 4}, "pieces=4 has no effect on codec=native, the backend sends by itself"),
 ]
 """Arguments that every rank refuses by itself, and a part of what is said of them."""
 
@@ -168,6 +170,13 @@ def refusals(rank: int, size: int) -> list[str]:
     found = [said(gradwire.attach, model, **arguments) for arguments, _ in WRONG]
     gradwire.attach(model, codec="fp32").detach()
     return found
+
+
+def _mixed() -> Net:
+    """Some parameters in another dtype."""
+    model = Net()
+    model.middle.double()
+    return model
 
 
 def wrong_models(rank: int, size: int) -> list[str]:
@@ -183,7 +192,13 @@ def wrong_models(rank: int, size: int) -> list[str]:
         said(gradwire.attach, taken),
         said(gradwire.attach, wrapped(), shared),
         said(gradwire.attach, wrapped(nn.Sequential(nn.Embedding(9, 4, sparse=True)))),
+        said(gradwire.attach, wrapped(nn.Sequential(nn.Linear(4, 4, dtype=torch.complex64)))),
+        said(gradwire.attach, wrapped(Net().double())),
+        said(gradwire.attach, wrapped(_mixed()), "mxfp8"),
+        said(gradwire.attach, wrapped(Net()), "dynamiq", bits=3, ef=True),
     ]
+    with gradwire.attach(wrapped(_mixed()), exclude=["middle.*"]), gradwire.attach(wrapped(_mixed()), "fp32"):
+        pass
     first.detach()
     other.detach()
     gradwire.attach(wrapped(), shared).detach()  # free again

@@ -62,6 +62,10 @@ def test_models_that_cannot_have_a_codec_are_refused_with_the_remedy(workers: Wo
         "has registered a communication hook already; call detach()",
         "this codec instance serves another model; make one for each",
         "0 has sparse gradients, codecs take dense ones; set sparse=False",
+        "0.weight has complex gradients, codecs take real ones; keep it as real numbers",
+        "got torch.float64, as last.weight has; convert such parameters, or name them in exclude=",
+        "got torch.float64, as middle.weight has; convert",
+        "too much for sums of 2 gradients; give it more bits, or buckets larger than 4737 coordinates",
     ]
     for found in workers(2)(jobs.wrong_models):
         for line, part in zip(found, expected, strict=True):

@@ -82,7 +82,8 @@ def attach(
         schedule = make_checked_schedule(topology, dist.get_world_size(model.process_group))
         device = next(model.parameters()).device
         made = schedule(dist.get_world_size(model.process_group))
-        supports = check_runs(own, made, device, options)
+        layouts = BucketLayouts(model.module, check_runs(own, made, device, options))
+        layouts.check(device)
         description = describe(model, own, made, options)
     except Exception as error:
         if agreement is not None:
@@ -104,7 +105,6 @@ def attach(
             f"rank {agreement.rank}: attach(): the ranks agree, but cannot be connected within "
             f"{options.timeout_s:g} s: {in_words(error).splitlines()[0]}; has one of them ended?"
         ) from error
-    layouts = BucketLayouts(model.module, supports)
     hook = BucketHook(
         world, own, layouts, seed=options.seed, overlap=options.overlap, check_hashes=options.check_hashes
     )

@@ -28,7 +28,7 @@ from gradwire.codecs.registry import codec_classes, make_codec
 from gradwire.harness.config.errors import ConfigError
 from gradwire.harness.config.fields import check_arguments, shown
 from gradwire.harness.config.schemas import ClusterConfig, OverlapConfig
-from gradwire.harness.parallel.buckets import plain_name
+from gradwire.harness.parallel.buckets import parameter_names, plain_name
 from gradwire.harness.topology.check import check_schedule
 from gradwire.harness.topology.registry import TOPOLOGIES, make_schedule
 from gradwire.harness.topology.schedule import Schedule
@@ -154,6 +154,13 @@ def check_model(model: Any) -> DistributedDataParallel:
         raise ValueError(
             f"attach(): {sparse[0]} has sparse gradients, codecs take dense ones; set sparse=False"
         )
+    named = parameter_names(model.module).items()
+    complex_ = [name for name, parameter in named if parameter.requires_grad and parameter.is_complex()]
+    if complex_:
+        raise ValueError(
+            f"attach(): {complex_[0]} has complex gradients, codecs take real ones; keep it as real numbers "
+            "and join them in forward by torch.view_as_complex()"
+        )
     return model
 
 
@@ -217,6 +224,15 @@ def _describe_model(model: DistributedDataParallel) -> dict[str, str]:
     }
 
 
+def _check_native(options: AttachOptions) -> None:
+    """What the backend's own all-reduce cannot do."""
+    instead = "codec=native, the backend sends by itself; leave it out or use codec=fp32"
+    if options.rate_mbit is not None:
+        raise ValueError(f"rate_mbit={options.rate_mbit} has no effect on {instead}")
+    if options.pieces > 1:
+        raise ValueError(f"pieces={options.pieces} has no effect on {instead}")
+
+
 def check_runs(
     codec: Codec, schedule: Schedule, device: torch.device, options: AttachOptions
 ) -> Callable[[Layout], str | None]:
@@ -225,6 +241,8 @@ def check_runs(
         raise ValueError(
             f"rate_mbit={options.rate_mbit}: only sends between CPUs can be paced; leave it out on GPUs"
         )
+    if codec.name == "native":  # as in a run's configuration
+        _check_native(options)
     ask = partial(codec.supports, schedule.name, schedule.size)
     reason = ask(Layout.flat(1 << 20, device=device))
     if reason is not None:
