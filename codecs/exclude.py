@@ -152,7 +152,7 @@ class Exclude:
         names = [name for layout in self._this_step.values() for name in layout.names]
         for glob in self._globs:
             if not any(fnmatchcase(name, glob) for name in names):
-                logger.warning("codec.exclude: no parameter's name matches %s; one is %s", glob, names[0])
+                logger.warning("gradwire: exclude: no parameter's name matches %s; one is %s", glob, names[0])
 
 
 def check_globs(globs: object) -> list[str]:

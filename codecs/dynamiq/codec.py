@@ -21,7 +21,7 @@ from gradwire.codecs.dynamiq.losses import lost_share
 from gradwire.codecs.dynamiq.plan import make_plan
 from gradwire.codecs.dynamiq.rounding import MAX_WORKERS, Dither, Rounding
 from gradwire.codecs.dynamiq.scaling import ScaleRounding
-from gradwire.codecs.dynamiq.sizes import ChunkSize, budget_limits, chunk_size
+from gradwire.codecs.dynamiq.sizes import ChunkSize, budget_limits, chunk_coordinates, chunk_size
 from gradwire.codecs.dynamiq.statistics import super_group_statistics
 from gradwire.codecs.dynamiq.tables import WIDTHS, Kind, chosen_values
 from gradwire.codecs.dynamiq.upgrades import Upgrades, measured_upgrades, paper_upgrades
@@ -182,7 +182,7 @@ class DynamiQ(LossyHopCodec):
             mean_sum,
             norm,
             round.size,
-            self._sizes(x.numel(), num_chunks),
+            self._sizes(x.numel(), num_chunks, round.rank),
             self._upgrades(),
             self._format,
             cast(Allocation, self.allocation),
@@ -195,15 +195,22 @@ class DynamiQ(LossyHopCodec):
             return measured_upgrades(self._format.widths, self.group)
         return paper_upgrades(self._format.widths)
 
-    def _sizes(self, numel: int, num_chunks: int) -> tuple[ChunkSize, ...]:
+    def _sizes(self, numel: int, num_chunks: int, rank: int) -> tuple[ChunkSize, ...]:
         """The chunks' capacities; with the statistics they keep to the budget, or to the smallest size."""
         form, bits = self._format, self._bits
         sizes = tuple(chunk_size(numel, num_chunks, chunk, bits, form) for chunk in range(num_chunks))
         spent = 8 * sum(size.capacity + form.statistics_bytes * size.super_groups for size in sizes)
         over_budget = any(size.over_budget for size in sizes)
         assert over_budget or spent <= bits * numel, f"{numel} coordinates exceed codec.bits={bits}"
-        if over_budget and len(form.widths) > 1:
-            tell_of_small_bucket(bits, numel, num_chunks, spent / numel)
+        if over_budget and len(form.widths) > 1 and rank == 0:
+            most = max(
+                8
+                * (size.capacity + form.statistics_bytes * size.super_groups)
+                / chunk_coordinates(numel, num_chunks, chunk)
+                for chunk, size in enumerate(sizes)
+                if size.over_budget
+            )
+            tell_of_small_bucket(self.name, bits, numel, most)
         return sizes
 
     def _coder(self, x: Tensor, round: Round) -> Coder:
@@ -218,13 +225,13 @@ class DynamiQ(LossyHopCodec):
 
 
 @lru_cache(maxsize=1024)
-def tell_of_small_bucket(bits: float, numel: int, num_chunks: int, taken: float) -> None:
-    """Warn that the smallest width takes more than the budget; once, however many ranks a process hosts."""
+def tell_of_small_bucket(codec: str, bits: float, numel: int, most: float) -> None:
+    """Warn that the smallest width takes more than the budget, up to `most` bits per coordinate; once."""
     logger.warning(
-        "codec.bits=%g: a bucket of %d coordinates in %d chunks is too small for it, it takes %.4g bits a "
-        "coordinate",
+        "gradwire: %s at %g bits: a bucket of %d coordinates is too small to keep to this budget, its "
+        "fullest chunk takes %.4g bits per coordinate; harmless, or raise bucket_cap_mb",
+        codec,
         bits,
         numel,
-        num_chunks,
-        taken,
+        most,
     )

@@ -256,7 +256,22 @@ def test_a_tiny_bucket_is_sent_at_the_smallest_widths_and_says_so_once(
     for _ in range(2):  # two ranks of one process
         hops = make_hops(DynamiQ(bits=3), heavy_tailed(100, 1))
         assert hops[0].message_bytes(range(1), 1) == 96
-    assert len(caplog.records) == 1 and "too small for it, it takes 8 bits" in caplog.text
+    (told,) = caplog.messages
+    assert told.startswith("gradwire: dynamiq at 3 bits: a bucket of 100 coordinates is too small to keep to")
+    assert "its fullest chunk takes 8 bits per coordinate; harmless, or raise bucket_cap_mb" in told
+
+
+def test_the_warning_of_a_small_bucket_names_what_exceeds_its_budget(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Of 544 coordinates one chunk has 288, and the other one is within the budget; rank 0 alone tells it."""
+    tell_of_small_bucket.cache_clear()
+    hops = make_hops(DynamiQ(), heavy_tailed(544, 1), num_chunks=2)
+    sizes = [hops[0].message_bytes(range(chunk, chunk + 1), 1) for chunk in range(2)]
+    (told,) = caplog.messages
+    most = float(told.split(" bits per coordinate")[0].split()[-1])
+    assert most > 5
+    assert most == pytest.approx(8 * (sizes[0] + 2 * 4) / 288, rel=1e-3)
 
 
 @pytest.mark.parametrize("numel", [165, 5000])
