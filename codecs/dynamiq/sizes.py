@@ -48,7 +48,7 @@ class ChunkSize:
 
 
 def chunk_coordinates(numel: int, num_chunks: int, chunk: int) -> int:
-    """How many of a bucket's `numel` coordinates are in chunk `chunk`; the last super-group may be partial."""
+    """How many of a bucket's `numel` coordinates are in chunk `chunk`."""
     total = num_super_groups(numel)
     coordinates = len(range(chunk, total, num_chunks)) * SUPER_GROUP
     return coordinates - (total * SUPER_GROUP - numel if (total - 1) % num_chunks == chunk else 0)
@@ -63,9 +63,8 @@ def chunk_size(numel: int, num_chunks: int, chunk: int, bits: float, format: For
     super_groups = len(range(chunk, total, num_chunks))
     if not super_groups:
         return ChunkSize(0, 0, 0, False)
-    budget = (
-        int(bits * chunk_coordinates(numel, num_chunks, chunk) / 8) - super_groups * format.statistics_bytes
-    )
+    coordinates = chunk_coordinates(numel, num_chunks, chunk)
+    budget = int(bits * coordinates / 8) - super_groups * format.statistics_bytes
     smallest = used_bytes({min(format.widths): super_groups}, format)
     largest = used_bytes({max(format.widths): super_groups}, format)
     capacity = min(max(budget // ALIGNMENT * ALIGNMENT, align(smallest)), align(largest))

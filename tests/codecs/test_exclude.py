@@ -240,7 +240,7 @@ def test_a_glob_that_matches_nothing_is_told_once(caplog: pytest.LogCaptureFixtu
         for codec in codecs:
             codec.end_step(step)
     (record,) = caplog.records
-    assert "codec.exclude" in record.getMessage() and "*.biass" in record.getMessage()
+    assert "gradwire: exclude: " in record.getMessage() and "*.biass" in record.getMessage()
     assert "\n" not in record.getMessage()
 
 
