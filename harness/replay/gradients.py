@@ -76,8 +76,8 @@ def read_gradients(path: str | Path) -> SavedGradients:
     """The gradients in a file; ValueError in one line, with what is allowed, if they cannot be read."""
     path = Path(path).expanduser()
     if path.suffix not in SUFFIXES or not path.is_file():
-        problem = "is not there" if path.suffix in SUFFIXES else "has another suffix"
-        raise ValueError(f"gradients={path} {problem}; give a file {' or '.join(SUFFIXES)}")
+        problem = "is a folder" if path.is_dir() else "has another suffix" if path.is_file() else "not found"
+        raise ValueError(f"gradients={path}: {problem}; give a {' or '.join(SUFFIXES)} file")
     try:
         values, text = (_read_safetensors if path.suffix == ".safetensors" else _read_npz)(path)
         _check(values)
@@ -90,6 +90,18 @@ def read_gradients(path: str | Path) -> SavedGradients:
     except ValueError as error:
         raise ValueError(f"gradients={path} cannot be used: {error}; {REMEDY}") from None
     return SavedGradients(values, buckets, about)
+
+
+def check_finite(values: Tensor, path: str) -> None:
+    """Raise ValueError, naming worker and coordinate, for the first of a file's values that is not finite."""
+    for worker, row in enumerate(values):
+        wrong = ~row.isfinite()
+        if bool(wrong.any()):
+            coordinate = int(wrong.int().argmax())
+            raise ValueError(
+                f"gradients={path}: coordinate {coordinate} of worker {worker} is {float(row[coordinate])}; "
+                "give gradients that are finite"
+            )
 
 
 def cached_gradients(path: str) -> SavedGradients:

@@ -116,7 +116,8 @@ def load_run(folder: str | Path) -> Run:
     """
     folder = Path(folder)
     if not os.path.lexists(folder / CONFIG):
-        raise ValueError(f"{folder} is no run directory: it has no {CONFIG}")
+        problem = f"is no run directory: it has no {CONFIG}" if folder.exists() else "does not exist"
+        raise ValueError(f"{folder} {problem}")
     done = os.path.lexists(folder / DONE)
     if done:
         check_done(folder)

@@ -51,15 +51,6 @@ def collect(values: Tensor, layouts: Sequence[Layout], budgets: Sequence[float],
     )
 
 
-def first_not_finite(values: Tensor) -> tuple[int, int] | None:
-    """Worker and coordinate of the first value that is not finite, None where all are."""
-    for worker, row in enumerate(values):
-        wrong = ~row.isfinite()
-        if bool(wrong.any()):
-            return worker, int(wrong.int().argmax())
-    return None
-
-
 def _bounds(values: Tensor, budgets: Sequence[float]) -> list[float] | None:
     yardstick = Yardstick.of(exact_mean(values))
     return [yardstick.bound(bits) for bits in budgets] if len(yardstick.variances) else None

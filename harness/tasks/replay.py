@@ -20,7 +20,7 @@ from gradwire.harness.record.files import write_atomically
 from gradwire.harness.record.once import done_at_once
 from gradwire.harness.record.seal import check_done
 from gradwire.harness.record.writer import SUMMARY
-from gradwire.harness.replay.gradients import cached_gradients
+from gradwire.harness.replay.gradients import cached_gradients, check_finite
 from gradwire.harness.replay.rounds import Repeat, Replay
 from gradwire.harness.replay.summarize import summarize_replay
 from gradwire.harness.replay.summary import ReplaySummary
@@ -92,6 +92,7 @@ def compare(folders: Sequence[Path], output: Path, axes: Sequence[str]) -> Repla
 def _replay(config: DictConfig) -> ReplaySummary:
     gradients, size = cached_gradients(config.gradients), config.cluster.workers
     layouts, values = gradients.layouts(config.replay.bucket_mb), gradients.values[:size]
+    check_finite(values, config.gradients)
     torch.set_num_threads(1)  # more give other bits, and are slower on tensors of this size
     fabric = Fabric(lru_cache(partial(make_schedule, config.topology.name)))
     world = VirtualWorld(size, fabric, torch.device(config.cluster.device))
@@ -119,12 +120,17 @@ def _show(summary: ReplaySummary, config: DictConfig) -> None:
     above = "" if decibels is None else f", {decibels:.1f} dB above the rate–distortion bound"
     phases = ", ".join(f"{phase} {bits:.4g}" for phase, bits in summary.wire_bits_by_phase.items())
     bits, milliseconds = number(summary.wire_bits_per_coordinate), number(1e3 * summary.codec_s)
+    buckets = "bucket" if summary.num_buckets == 1 else "buckets"
     print(
         f"{codec_name(config)} on {config.gradients} ({summary.num_coordinates} coordinates in "
-        f"{summary.num_buckets} buckets), {config.topology.name} of {summary.workers}"
+        f"{summary.num_buckets} {buckets}), {config.topology.name} of {summary.workers}"
     )
     rounds = "" if summary.rounds == 1 else f", after {summary.rounds} rounds"
-    print(f"vNMSE {number(summary.vnmse_mean)}{deviation} over {summary.repeats} seeds{rounds}{above}")
+    repeats = f"over replay.repeats={summary.repeats}{rounds}"
+    if summary.vnmse_mean is None:
+        print(f"no vNMSE {repeats}: the gradients' mean is zero, or the codec's is not finite")
+    else:
+        print(f"vNMSE {number(summary.vnmse_mean)}{deviation} {repeats}{above}")
     print(f"{bits} wire bits per coordinate: {phases or 'nothing was sent'}")
     print(
         f"codec {milliseconds} ms on the busiest rank, {summary.codec_ns_per_coordinate:.1f} ns a coordinate"

@@ -14,9 +14,9 @@ from gradwire.harness.record.files import write_atomically
 from gradwire.harness.record.once import done_at_once
 from gradwire.harness.record.provenance import code_hash, git_state
 from gradwire.harness.record.seal import REMEDY, check_done
-from gradwire.harness.replay.gradients import SavedGradients, cached_gradients
+from gradwire.harness.replay.gradients import SavedGradients, cached_gradients, check_finite
 from gradwire.harness.report.figures import write_plots
-from gradwire.harness.statistics.collect import Statistics, collect, first_not_finite
+from gradwire.harness.statistics.collect import Statistics, collect
 from gradwire.harness.statistics.plots import plots
 from gradwire.harness.statistics.tables import text
 from gradwire.harness.statistics.widths import check_budgets
@@ -55,13 +55,7 @@ def run(config: DictConfig, directory: Path) -> int:
 
 def _write(config: DictConfig, directory: Path) -> None:
     gradients = cached_gradients(config.gradients)
-    wrong = first_not_finite(gradients.values)
-    if wrong is not None:
-        worker, coordinate = wrong
-        raise ValueError(
-            f"gradients={config.gradients}: coordinate {coordinate} of worker {worker} is "
-            f"{float(gradients.values[worker, coordinate])}; statistics need finite gradients"
-        )
+    check_finite(gradients.values, config.gradients)
     found = _collect(config, gradients)
     heading = _heading(config, gradients)
     write_atomically(directory / JSON, found.to_json(_about(config, gradients)))

@@ -186,8 +186,8 @@ def bad_files(folder: Path) -> dict[str, str]:
         "broken.npz": "cannot be read",
         "broken.safetensors": "its header is not JSON",
         "names.safetensors": "it has no array gradients",
-        "table.csv": r"another suffix; give a file \.safetensors or \.npz",
-        "absent.npz": "is not there",
+        "table.csv": r"another suffix; give a \.safetensors or \.npz file",
+        "absent.npz": "not found",
     }
 
 

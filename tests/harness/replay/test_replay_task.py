@@ -115,6 +115,22 @@ def test_buckets_of_the_size_asked_for(run: Run) -> None:
     assert small["vnmse_mean"] != whole["vnmse_mean"]
 
 
+def test_what_gradients_that_are_not_finite_or_all_zero_give(
+    run: Run, file: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Only the workers that take part count."""
+    values = np.load(file)["gradients"]
+    values[1, 37] = np.nan
+    values[0] = 0
+    np.savez(file, gradients=values)
+    with pytest.raises(ValueError, match="coordinate 37 of worker 1 is nan; give gradients that are finite"):
+        run("codec=bf16", "cluster.workers=2", "replay.repeats=1")
+    run("codec=bf16", "cluster.workers=1", "replay.repeats=1", folder="alone")
+    printed = capsys.readouterr().out
+    assert "no vNMSE over replay.repeats=1: the gradients' mean is zero" in printed
+    assert "coordinates in 1 bucket)" in printed
+
+
 def test_a_finished_replay_is_not_repeated(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
     before = run("codec=bf16", "replay.repeats=1")
     capsys.readouterr()
@@ -172,7 +188,7 @@ def test_wrong_input_is_refused_in_one_line(overrides: tuple[str, ...], parts: l
 def test_a_missing_file_is_refused() -> None:
     with pytest.raises(ConfigError, match="gradients has no value"):
         validate_any(compose(["task=replay"]))
-    with pytest.raises(ConfigError, match=r"gradients=no\.npz is not there"):
+    with pytest.raises(ConfigError, match=r"gradients=no\.npz: not found; give a .safetensors or .npz file"):
         validate_any(compose(["task=replay", "gradients=no.npz"]))
 
 
