@@ -26,6 +26,9 @@ REFUSED = {
 ONE_OF = ("run", "multirun", "cfg", "info", "shell_completion")
 """What the program does with the configuration: one of them."""
 
+OTHERS = {"torch": "torch", "Hydra": "hydra-core"}
+"""Packages whose versions a report of a problem needs, beside Python's."""
+
 SHELLS = ("bash", "fish", "zsh")
 
 WITH_CFG = ("resolve", "package")
@@ -34,7 +37,8 @@ WITH_CFG = ("resolve", "package")
 
 def version_text() -> str:
     """What `--version` prints."""
-    return f"gradwire {metadata.version('gradwire')} (Hydra {metadata.version('hydra-core')})"
+    others = (f"{name} {metadata.version(package)}" for name, package in OTHERS.items())
+    return f"gradwire {metadata.version('gradwire')} ({', '.join(others)})"
 
 
 def read_flags(arguments: Sequence[str]) -> argparse.Namespace:

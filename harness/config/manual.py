@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 
 import yaml
@@ -18,7 +18,8 @@ from gradwire.codecs.plugins import ENTRY_POINTS, announced
 from gradwire.harness.config.field_help import help_of
 from gradwire.harness.config.fields import Rule, rules_of
 from gradwire.harness.config.own_files import own_choices
-from gradwire.harness.config.task_keys import REQUIRED, root_schemas
+from gradwire.harness.config.store import group_schemas
+from gradwire.harness.config.task_keys import REQUIRED, RootKeys, root_schemas
 from gradwire.harness.program import SCRIPT, as_started
 from gradwire.harness.reading.files import UnusableFileError, printable, read_text
 from gradwire.harness.reading.structured import MOST_YAML
@@ -26,6 +27,14 @@ from gradwire.harness.tasks.registry import Task
 
 WIDTH = 100
 """Characters of a line."""
+
+GROUPS_OF_TRAINING = ("train", "eval", "measure", "overlap", "parallel", "cluster", "dataset")
+"""Groups whose keys do not depend on the choice."""
+
+SETTINGS_ELSEWHERE = f"""\
+A size, a model and a choice of a group set some of these otherwise: --cfg job shows the values that hold. \
+Other keys are those of the chosen codec, network, model or tracking: {SCRIPT} codec=thc --cfg job \
+--package codec."""
 
 SAVED_GRADIENTS = """
 A run keeps gradients with measure.save_gradients_at=[10,90], as
@@ -87,20 +96,22 @@ def _template(conf: Path) -> str:
 def task_page(conf: Path, name: str, task: Task) -> str:
     """What `python run.py task=<name> --help` prints: what the task does, its keys, groups and examples."""
     what, command = describe(conf / "task" / f"{name}.yaml")
-    keys = [line for schema in root_schemas(name) for line in _key_lines(schema)]
+    keys, examples = list(_all_key_lines(name, task)), _examples(conf, name)
     groups = [group for group in task.groups if (conf / group).is_dir()]
-    if task.trains:
-        read = "It reads every group: python run.py --help lists them with the most used keys."
+    if name == "train":
+        read = SETTINGS_ELSEWHERE
+    elif task.trains:
+        read = f"It uses every group: {SCRIPT} task=train --help has their keys."
     else:
-        read = f"It reads the groups {', '.join(groups)}; others have no effect." if groups else ""
+        read = f"It uses the group{'s' * (len(groups) > 1)} {', '.join(groups)}." if groups else ""
     parts = [
         f"task={name}: {what}",
         f"Usage\n  {command}",
-        "Examples\n" + "\n".join(f"  {line}" for line in _examples(conf, name)),
-        "Keys (key=default)\n" + "\n".join(keys),
+        "Examples\n" + "\n".join(f"  {line}" for line in examples) if examples else "",
+        "Keys (key=default)\n" + "\n".join(keys) if keys else "",
         read and textwrap.fill(read, WIDTH),
         SAVED_GRADIENTS.strip() if any(key.strip().startswith("gradients=") for key in keys) else "",
-        "Every run of it leaves its results in outputs/; hydra.run.dir=<folder> replaces it."
+        "Results go to a folder in outputs/; hydra.run.dir=<folder> chooses another."
         if task.has_directory
         else "",
         "All groups, choices and most used keys: python run.py --help",
@@ -108,18 +119,30 @@ def task_page(conf: Path, name: str, task: Task) -> str:
     return as_started("\n\n".join(part for part in parts if part))
 
 
+def _all_key_lines(name: str, task: Task) -> Iterator[str]:
+    """The keys of the root that a task reads, and those of what every training run has."""
+    for schema in root_schemas(name):
+        unread = set() if task.trains or schema is not RootKeys else {*rules_of(schema)} - {*task.groups}
+        yield from _key_lines(schema, leave_out=unread)
+    if name == "train":
+        for group in GROUPS_OF_TRAINING:
+            yield from _key_lines(group_schemas()[group]["base"], f"{group}.", leave_out={"name"})
+
+
 def _examples(conf: Path, name: str) -> list[str]:
-    """The lines of the manual that run this task, and, for what trains, those that run a size."""
+    """The lines of the manual that run this task; of training those that name none."""
     lines = [line.strip() for line in _template(conf).splitlines() if line.strip().startswith(SCRIPT)]
     own = [line for line in lines if f"task={name} " in line and "--help" not in line]
-    return own or [line for line in lines if "task=" not in line]
+    return [line for line in lines if "task=" not in line] if name == "train" else own
 
 
-def _key_lines(schema: type, prefix: str = "") -> Iterator[str]:
-    """`  replay.rounds=1` and, below it, what it means and allows."""
+def _key_lines(schema: type, prefix: str = "", leave_out: Collection[str] = ()) -> Iterator[str]:
+    """`  replay.rounds=1` and, below it, what it means and allows; fields in `leave_out` are not listed."""
     said = help_of(schema)
     for each in dataclasses.fields(schema):
         rule = rules_of(schema)[each.name]
+        if each.name in leave_out:
+            continue
         if not isinstance(rule, Rule):
             yield from _key_lines(rule, f"{prefix}{each.name}.")
             continue

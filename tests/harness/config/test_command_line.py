@@ -226,7 +226,7 @@ def test_the_shell_is_offered_nothing_behind_what_is_wrong(line: str, right: boo
 
 
 def test_version() -> None:
-    assert re.fullmatch(r"gradwire \S+ \(Hydra 1\.\S+\)", asked_page(["--version"]) or "")
+    assert re.fullmatch(r"gradwire \S+ \(torch 2\.\S+, Hydra 1\.\S+\)", asked_page(["--version"]) or "")
 
 
 @pytest.mark.parametrize(
@@ -299,6 +299,12 @@ def test_every_task_has_a_page() -> None:
     replay = asked_page(["task=replay", "--help"]) or ""
     for part in ("replay.rounds=1", "gradients=<required>", "measure.save_gradients_at", "from 1 to 100000"):
         assert part in replay
+    training = asked_page(["task=train", "--help"]) or ""
+    for key in ("train.lr=0.0001", "eval.every=500", "cluster.restarts=0", "measure.vnmse_every=10"):
+        assert f"\n  {key}\n      " in training
+    assert "seed=" not in (asked_page(["task=timeline", "--help"]) or "")
+    assert "size=tiny" not in (asked_page(["task=bench", "--help"]) or "")
+    assert max(map(len, (asked_page(["--help"]) or "").splitlines())) <= 130
     assert "Groups and their choices" in (asked_page(["--help"]) or "")
     assert asked_page(["codec=bf16"]) is None
     with pytest.raises(ConfigError, match="task=dance is unknown"):
