@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import gc
+import io
 import json
 import os
 import resource
@@ -106,6 +108,8 @@ def wrong_states(rank: int, size: int) -> list[str]:
         dist.all_gather_object(box, state)
         found = [jobs.said(synchronizer.load_state_dict, given) for given in _wrong(state, box, rank)]
         found.append(jobs.said(synchronizer.load_state_dict, _missing if rank else lambda: state))
+        found += [jobs.said(synchronizer.load_state_dict, each) for each in (None, "saved.pt")]
+        found += [jobs.said(torch.save, model, io.BytesIO()), jobs.said(copy.deepcopy, model)]
         jobs.run_steps(model, range(3, 4), rank)
         assert synchronizer.step == 4
     frozen = jobs.Net()
@@ -121,7 +125,10 @@ def wrong_states(rank: int, size: int) -> list[str]:
             found.append(jobs.said(other.load_state_dict, state))
             found.append(jobs.said(other.load_state_dict, state, strict=False))
             jobs.run_steps(other_model, range(1), rank)
+    with gradwire.attach(others[0][0], "topk", fraction=0.1, ef=True) as other:
+        found.append(jobs.said(other.load_state_dict, state))
     with gradwire.attach(others[0][0], "onebit", ef=True, seed=4) as other:
+        found.append(jobs.said(other.load_state_dict, state))
         other.load_state_dict(state, strict=False)
         assert other.step == 3
     found.append(jobs.said(other.state_dict))

@@ -126,23 +126,32 @@ def test_wrong_states_are_refused_on_all_ranks(workers: Workers) -> None:
         assert "no state of a synchronizer, it has no step" in odd
         assert "damaged" in damaged
         assert "nonsense" in nonsense
-        settings, short, norms, missing, feedback, no_state, cap, buckets, model, names, *found = found
+        settings, short, norms, missing, none, path, saved, copied, *found = found
+        assert "None is no state of a synchronizer; give what state_dict() returned" in none
+        assert "'saved.pt' is no state of a synchronizer; give what state_dict() returned" in path
+        for text in (saved, copied):
+            assert text.startswith(
+                "TypeError: a model with a codec cannot be pickled or copied; save model.m"
+            )
+        feedback, no_state, cap, buckets, model, names, *found = found
         assert "damaged" in settings
         assert "residual/first.bias is torch.float32[63], this model's is torch.float32[64]" in short
         assert "this model's is torch.float32[5]" in norms
         assert "no such file: saved" in missing
-        assert "was saved with codec.ef=True, this is codec.ef=None" in feedback
+        assert feedback.endswith("codec.ef=True, this is codec.ef=None; attach with codec.ef=True")
         assert "OneBit has no state" in no_state
         assert "wrap the model with the bucket_cap_mb it was saved with" in cap
         assert "wrap the model with the bucket_cap_mb it was saved with" in buckets
         assert "another model's: it was saved with model=6 parameters of" in model
         assert "another model's: it has" in names
-        frozen, frozen_loosely, detached = found
+        frozen, frozen_loosely, codec, seed, detached = found
+        assert codec.endswith("codec=onebit, this is codec=topk; attach with codec=onebit")
+        assert seed.endswith("seed=0, this is seed=4; attach with seed=0, or load with strict=False")
         assert "only one of them trains first.bias, first.weight" in frozen
         assert frozen == frozen_loosely
         assert "RuntimeError: the synchronizer has been detached" in detached
         for text in said[:-1]:
-            assert text.startswith("ValueError: ")
+            assert text.startswith("ValueError: ") or text in (saved, copied)
 
 
 @pytest.mark.parametrize("ddp", [{}, {"static_graph": True}, {"find_unused_parameters": True}])

@@ -3,6 +3,7 @@
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from typing import NoReturn
 
 import torch
 from torch import Tensor
@@ -149,6 +150,12 @@ class BucketHook:
             if self.on_failure is None:
                 raise
             raise self.fail(error) from error
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError(
+            "a model with a codec cannot be pickled or copied; save model.module.state_dict(), or first call "
+            "detach() on what gradwire.attach() returned"
+        )
 
     def fail(self, error: BaseException) -> SynchronizationError:
         """What to raise because of `error`, which ends the synchronization."""

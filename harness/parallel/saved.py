@@ -15,6 +15,7 @@ from gradwire.codecs.feedback import PREFIX as RESIDUAL
 from gradwire.codecs.powersgd.memory import ERROR, START
 from gradwire.codecs.residuals import LATEST
 from gradwire.codecs.residuals import PREFIX as NORMS
+from gradwire.harness.config.fields import shown
 from gradwire.harness.parallel.agreement import Statement
 from gradwire.harness.parallel.reducer import Buckets
 
@@ -29,6 +30,9 @@ _LIKE_A_GRADIENT = (RESIDUAL, ERROR)
 
 RESULTS = ("codec", "topology", "schedule", "seed", "pieces", "world size")
 """The settings, beside the codec's own, that change what is synchronized."""
+
+REMEMBERED_BY = ("codec", "codec.ef")
+"""Those that say whose memory the state holds: few others can take it up."""
 
 
 @dataclass(frozen=True)
@@ -112,6 +116,11 @@ def _fits(start: Tensor, parameter: Tensor | None) -> bool:
 
 
 def _about(state: Mapping[str, Tensor]) -> dict[str, Any]:
+    if not isinstance(state, Mapping):
+        raise ValueError(
+            f"{shown(state)} is no state of a synchronizer; give what state_dict() returned, e.g. "
+            "torch.load(path, weights_only=True)"
+        )
     missing = [key for key in (_STEP, _ABOUT) if not isinstance(state.get(key), Tensor)]
     if missing:
         raise ValueError(f"this is no state of a synchronizer, it has no {' and no '.join(missing)}")
@@ -156,7 +165,8 @@ def _compare(saved: Statement, own: Statement) -> None:
     keys = dict.fromkeys([*own, *saved])
     for key in keys:
         if (key in RESULTS or key.startswith("codec.")) and saved.get(key) != own.get(key):
+            loosely = "" if key in REMEMBERED_BY else ", or load with strict=False"
             raise ValueError(
                 f"the state was saved with {key}={saved.get(key)}, this is {key}={own.get(key)}; attach with "
-                f"{key}={saved.get(key)}, or load with strict=False"
+                f"{key}={saved.get(key)}{loosely}"
             )
