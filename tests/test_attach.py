@@ -96,7 +96,7 @@ ARGUMENTS: list[tuple[dict[str, Any], dict[str, Any], str]] = [
     ({"codec": jobs.Scaled(Fraction(1, 2))}, {"codec": jobs.Scaled(object())}, "factor cannot be compared"),
     ({"widths": [2, 4, 8]}, {"widths": [2, 8]}, "codec.widths=[2, 8]"),
     ({"rounding": "independent"}, {}, "codec.rounding=correlated"),
-    ({}, {"ef": True}, "codec.ef=True"),
+    ({"codec": "mxfp8"}, {"codec": "mxfp8", "ef": True}, "codec.ef=True"),
     ({"exclude": ["*.bias"]}, {"exclude": ["*bias"]}, "codec.exclude=[*bias]"),
     ({"codec": jobs.Scaled(1.0)}, {"codec": jobs.Scaled(2.0)}, "codec.factor=2.0"),
     ({"codec": jobs.Halves()}, {"codec": jobs.Halves(shortens=True)}, "codec.shortens=True"),
