@@ -254,6 +254,17 @@ def absent(rank: int, size: int) -> tuple[str, float]:
     return text, waited
 
 
+def refused_by_the_first(rank: int, size: int, first: dict[str, Any]) -> tuple[str, float, float]:
+    """What is said where rank 0 has other arguments and the others come later; when each came and left."""
+    model = wrapped()
+    torch.distributed.barrier()
+    if rank:
+        time.sleep(0.3)
+    begin = time.monotonic()
+    text = said(gradwire.attach, model, timeout_s=20, **({} if rank else first))
+    return text, begin, time.monotonic()
+
+
 def refused_and_absent(rank: int, size: int) -> tuple[str, float]:
     """What the first rank is told, after how many seconds, where the second refuses and the third is not
     there."""

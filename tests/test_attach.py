@@ -148,6 +148,17 @@ def test_ranks_that_do_not_attach_are_named(workers: Workers) -> None:
     assert after < 20
 
 
+@pytest.mark.parametrize(("first", "reason"), [({"bits": 99}, "codec.bits=99"), ({"seed": 1}, "seed=1")])
+def test_rank_0_stays_until_the_others_know_why(first: dict[str, Any], reason: str, workers: Workers) -> None:
+    """Its process often serves the store that they read it from."""
+    (text, _, left), *others = workers(2)(jobs.refused_by_the_first, first)
+    assert reason in text
+    for other, came, _ in others:
+        assert other.startswith("ValueError: attach(): ")
+        assert reason in other
+        assert came < left
+
+
 def test_a_refusal_is_told_at_once_though_a_rank_is_absent(workers: Workers) -> None:
     (text, waited), *_ = workers(3)(jobs.refused_and_absent)
     assert text.startswith("ValueError: attach(): rank 1 refuses: codec.bits=99")

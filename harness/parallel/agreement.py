@@ -25,7 +25,7 @@ Statement = Mapping[str, str]
 """One rank's settings: name to value in words."""
 
 REFUSED, MISSING, FAILED = "refused", "missing", "failed"
-SAID, READ = "said", "read"
+SAID, READ, TOLD = "said", "read", "told"
 
 ENDED_BY = {SAID: REFUSED, READ: MISSING}
 """What one rank tells the others to end a phase for all of them."""
@@ -33,6 +33,9 @@ ENDED_BY = {SAID: REFUSED, READ: MISSING}
 POLL_S, LONGEST_POLL_S = 0.005, 0.2
 """Seconds between the first two looks into the store, and between later ones, of which each is 1.5 times as
 long as the one before. Python looks for signals in between."""
+
+PATIENCE_S = 5.0
+"""Seconds that rank 0 stays for the others to read why a call is refused: it often serves the store."""
 
 MOST_NAMED = 3
 """Differences that a message lists; it says how many more there are."""
@@ -90,6 +93,7 @@ class Agreement:
         call = next(self._calls)
         with contextlib.suppress(ConnectionError):  # a store that is gone: they will notice
             self._put(f"{call}/{REFUSED}", {"rank": str(self.rank), "reason": reason})
+        self._leave(call)
 
     def agree(self, own: Statement, what: str | None = None) -> None:
         """Returns once all ranks have called this with the same statement.
@@ -98,6 +102,13 @@ class Agreement:
         naming the ranks that did not call it in time; ConnectionError where the store cannot be reached.
         """
         what, call = what or self._what, next(self._calls)
+        try:
+            self._agree(call, own, what)
+        except ValueError:
+            self._leave(call)
+            raise
+
+    def _agree(self, call: int, own: Statement, what: str) -> None:
         deadline = time.monotonic() + self._timeout_s
         statements = self._exchange(call, SAID, {**own, "call": what}, deadline, what)
         self._forget_before(call)
@@ -105,6 +116,17 @@ class Agreement:
         if difference is not None:
             raise ValueError(f"{what}: ranks disagree: {difference}; give all ranks the same")
         self._exchange(call, READ, {}, deadline, what)  # nobody has given up meanwhile
+
+    def _leave(self, call: int) -> None:
+        """A refused call ends on this rank. On rank 0 once the others know as well, or after PATIENCE_S: with
+        its process the store may go, and with that the reason."""
+        keys = [f"{call}/{TOLD}/{rank}" for rank in self._others()]
+        end, pause = time.monotonic() + min(self._timeout_s, PATIENCE_S), POLL_S
+        with contextlib.suppress(ConnectionError):
+            self._put(f"{call}/{TOLD}/{self.rank}", {})
+            while dist.get_rank() == 0 and keys and not self._has(*keys) and time.monotonic() < end:
+                time.sleep(pause)
+                pause = min(1.5 * pause, LONGEST_POLL_S)
 
     def fail(self, reason: str, peer: int | None = None) -> None:
         """Leave the reason why this rank's synchronization ended, for ranks that lose it; `peer`: the rank
@@ -190,7 +212,8 @@ def _reached() -> Iterator[None]:
     except RuntimeError as error:  # torch's DistStoreError, DistNetworkError
         words = (str(error).splitlines() or ["no reason given"])[0]
         raise ConnectionError(
-            f"the process group's store, through which ranks agree, cannot be reached: {words}; is rank 0 up?"
+            f"the process group's store, through which ranks agree, cannot be reached: {words}; has rank 0 "
+            "ended? its own error says why"
         ) from error
 
 
