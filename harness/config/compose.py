@@ -71,6 +71,7 @@ def compose(
     for override in parsed:
         if override not in choices:
             _set(config, override, base, parsed)
+    _check_narrowed([override for override in parsed if override not in choices], base)
     check_warm_up(config, parsed)
     if with_hydra:
         OmegaConf.update(config, "hydra", copy.deepcopy(node), force_add=True)
@@ -144,6 +145,16 @@ def _hydra_composed(choices: Sequence[str]) -> DictConfig:
         return hydra.compose(CONFIG_NAME, list(choices), return_hydra_config=True)
     except (HydraException, OmegaConfBaseException) as error:
         raise explain(error, parse(choices)) from None
+
+
+def _check_narrowed(values: Sequence[Override], base: DictConfig) -> None:
+    """Raise ConfigError for a value that the codec with these values does not allow, in the words it was
+    given in. Each of them is allowed by itself."""
+    given = {override.key_or_group: override.value() for override in values}
+    for override in values:
+        rule = narrowed_rule(override.key_or_group, base, given)
+        if rule is not None:
+            check_given(override, rule)
 
 
 def _set(config: DictConfig, override: Override, base: DictConfig, all_given: Sequence[Override]) -> None:

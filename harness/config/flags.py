@@ -55,9 +55,7 @@ def read_flags(arguments: Sequence[str]) -> argparse.Namespace:
         name, _, value = text.partition("=")
         if name not in known:  # argparse would take -parallel for -p arallel
             usable = [each for each, action in known.items() if action.dest not in REFUSED]
-            near = (
-                f"; leave out the {'--' if name.startswith('--') else '-'} of an override" if value else None
-            )
+            near = f"; did you mean {shortened(text.lstrip('-'))}?" if value else None
             raise ConfigError(
                 f"{shortened(text)}: unknown options; use key=value, --help, --multirun or --cfg job"
                 f"{near or did_you_mean(name, usable)}"

@@ -46,7 +46,19 @@ def _parser() -> OverridesParser:
 
 def parse(overrides: Sequence[str]) -> list[Override]:
     """The parsed overrides; ConfigError names the one that is no `key=value`."""
-    return [_parse(text) for text in overrides]
+    parsed = []
+    for number, text in enumerate(overrides):
+        try:
+            parsed.append(_parse(text))
+        except ConfigError:
+            following = next(iter(overrides[number + 1 :]), "=")
+            if not text.replace(".", "").isidentifier() or not following.isprintable() or "=" in following:
+                raise
+            meant = f"{shortened(text, 60)}={shortened(following, 60)}"
+            raise ConfigError(
+                f"{shortened(text)}: cannot be read as key=value; did you mean {meant}?"
+            ) from None
+    return parsed
 
 
 @lru_cache(maxsize=4096)

@@ -189,11 +189,22 @@ def _failure_recorded(directory: Path) -> Iterator[None]:
     try:
         yield
     except (KeyboardInterrupt, SystemExit) as interrupt:
-        _record_failure(directory, interrupt, str(interrupt) or "interrupted")
+        reason = str(interrupt) or _after_interrupt(directory)
+        _record_failure(directory, interrupt, reason)
+        if isinstance(interrupt, KeyboardInterrupt) and not interrupt.args:
+            interrupt.args = (reason,)
         raise
     except BaseException as error:
         _record_failure(directory, error, _reason(error))
         raise
+
+
+def _after_interrupt(directory: Path) -> str:
+    """What Ctrl-C has ended, and what goes on from where."""
+    saved = next(iter(checkpoints(directory)), None)
+    if saved is None:
+        return "interrupted before the first checkpoint; the same command starts again"
+    return f"interrupted; the same command resumes from {saved}"
 
 
 def _record_failure(directory: Path, error: BaseException, reason: str) -> None:

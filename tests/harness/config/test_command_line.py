@@ -129,8 +129,11 @@ FLAGS = [
     (
         "-parallel.bucket_cap_mb=25",
         "-parallel.bucket_cap_mb=25: unknown options",
-        "leave out the - of an override",
+        "did you mean parallel.bucket_cap_mb=25?",
     ),
+    ("codec bf16", "codec: cannot be read as key=value", "did you mean codec=bf16?"),
+    ("codec.bits=0", "codec.bits=0: choose a number from 2.6875 to 8.6875", ""),
+    ("codec.bits=four", "codec.bits=four: choose a number from 2.6875 to 8.6875", ""),
     ("--cfg", "--cfg: choose one of job, hydra, all", ""),
     ("--cfg everything", "--cfg everything: choose one of job, hydra, all", ""),
     ("--cfg job --package nope", "--package=nope: unknown key; choose one of", "codec"),

@@ -40,6 +40,7 @@ def test_control_c_ends_a_run_at_once(here: Path) -> None:
     ended = finished(run, 60)
     assert_alone(run)
     assert ended.returncode == 128 + signal.SIGINT
-    assert errors(ended.stderr) == ["error: interrupted"]
+    (line,) = errors(ended.stderr)
+    assert line == "error: interrupted before the first checkpoint; the same command starts again"
     assert "Traceback" not in ended.stderr
-    assert (here / "by-hand" / "FAILED").read_text() == "interrupted\n"
+    assert (here / "by-hand" / "FAILED").read_text() == f"{line.removeprefix('error: ')}\n"
