@@ -57,7 +57,7 @@ def test_wrong_arguments_are_refused_in_one_line(workers: Workers) -> None:
 def test_models_that_cannot_have_a_codec_are_refused_with_the_remedy(workers: Workers) -> None:
     expected = [
         "got Net; wrap it first: model = DistributedDataParallel(model)",
-        "attach first and compile then: attach(model); model = torch.compile(model)",
+        "attach first, then compile: attach(model); model = torch.compile(model)",
         "attach() needs a DistributedDataParallel model, got str",
         "has registered a communication hook already; call detach()",
         "this codec instance serves another model; make one for each",

@@ -70,7 +70,7 @@ class ClusterConfig:
     workers: int | None = at_least(1, None, MOST_WORKERS)
     backend: str = one_of("auto", "gloo", "nccl")  # auto: nccl where every worker has a GPU, else gloo
     device: str = one_of("auto", "cpu", "cuda")  # auto: cuda where there is a GPU
-    timeout_s: float = at_least(0.1, 120.0, 604_800)  # a worker silent for so long is taken for lost
+    timeout_s: float = at_least(0.1, 120.0, 604_800)  # a worker silent for this long counts as lost
     # no rank makes progress for so long: the run ends with all ranks' stacks; null: never, as for debugging
     hang_s: float | None = between(1, 1e6, 1800.0)
     restarts: int = between(0, 1000, 0)  # how often a run continues by itself after a rank was lost or hung

@@ -48,7 +48,7 @@ class AttachOptions:
     overlap: bool = True  # synchronize while the backward pass is running; False: after it
     buckets: int = _as_in(OverlapConfig, "buckets")  # in flight at once
     pieces: int = _as_in(OverlapConfig, "pieces")  # of each message: encoding one overlaps sending another
-    timeout_s: float = _as_in(ClusterConfig, "timeout_s")  # a rank silent for so long is taken for lost
+    timeout_s: float = _as_in(ClusterConfig, "timeout_s")  # a rank silent for this long counts as lost
     rate_mbit: float | None = at_least(1e-3, None, 1e9)  # Mbit/s out of each rank (gloo); None: unlimited
     check_hashes: bool = False  # compare the result over all ranks after every synchronization
 
@@ -168,9 +168,7 @@ def _wrong_model(model: Any) -> str:
     kind = type(model).__name__
     needs = f"attach() needs a DistributedDataParallel model, got {kind}"
     if isinstance(getattr(model, "_orig_mod", None), DistributedDataParallel):
-        return (
-            f"{needs} around one; attach first and compile then: attach(model); model = torch.compile(model)"
-        )
+        return f"{needs} around one; attach first, then compile: attach(model); model = torch.compile(model)"
     if kind in ("FullyShardedDataParallel",) or any(
         each.__name__ == "FSDPModule" for each in type(model).__mro__
     ):

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from functools import cache
 
 import pytest
+import torch
 from commands import well_equipped_machine
 from omegaconf import DictConfig
 from pages import ROOT, spans
@@ -19,8 +20,9 @@ from gradwire.harness.config.compose import compose, conf_directory
 from gradwire.harness.config.errors import ConfigError
 from gradwire.harness.config.networks import NETWORKS
 from gradwire.harness.config.validate import validate
+from gradwire.harness.parallel.options import check_runs, make_options
 from gradwire.harness.parallel.registry import PARALLELISMS
-from gradwire.harness.topology.registry import TOPOLOGIES
+from gradwire.harness.topology.registry import TOPOLOGIES, make_schedule
 
 WORLDS = ("local", "virtual")
 NETWORK_CHOICES = sorted(file.stem for file in (conf_directory() / "network").glob("*.yaml"))
@@ -97,5 +99,9 @@ def test_codecs_run_where_the_table_says() -> None:
 
 
 def test_attach_takes_what_the_table_says() -> None:
-    assert answers(("network",))["paced"][2] == "`attach(…, rate_mbit=200)`"
+    assert answers(("network",))["paced"][2] == "`attach(…, rate_mbit=200)`, not with `native`"
     assert "rate_mbit" in inspect.signature(gradwire.attach).parameters
+    ring, device, options = make_schedule("ring", 2), torch.device("cpu"), make_options(rate_mbit=200.0)
+    check_runs(make_codec("fp32"), ring, device, options)
+    with pytest.raises(ValueError, match="rate_mbit=200.0 has no effect on codec=native"):
+        check_runs(make_codec("native"), ring, device, options)
