@@ -24,7 +24,7 @@ def adopt_slurm_ranks(environment: MutableMapping[str, str] = os.environ) -> Non
 
     A shell of salloc, the script of sbatch and `srun --pty bash` are single processes, however many tasks the
     job may have. A launcher within a task (`srun torchrun ...`) has set the variables already. Raises
-    ConfigError where SLURM's variables do not say who a task is.
+    ConfigError where SLURM's variables do not say which rank a task is.
     """
     if "RANK" not in environment and tasks_of(environment) > 1:
         environment.update(ranks(environment))

@@ -68,7 +68,8 @@ def _feedback(codec: Codec) -> str:
         corrected = make_codec(codec.name, ef=True)
     except ValueError:
         return "its own" if hasattr(codec, "feedback") else "no"
-    return "yes" if all(_runs_on(corrected, name) for name in TOPOLOGIES) else "diverges by default"
+    stable = all(_runs_on(corrected, name) for name in TOPOLOGIES)
+    return "yes" if stable else "refused at the default settings"
 
 
 def _runs_on(codec: Codec, topology: str) -> bool:
