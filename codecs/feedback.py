@@ -108,10 +108,9 @@ class ErrorFeedback:
 def with_feedback(codec: Codec) -> ErrorFeedback:
     """`codec` with error feedback; ValueError if it cannot tell what it loses."""
     if not isinstance(codec, LossyHopCodec):
-        raise ValueError(
-            f"codec.ef=true: codec={codec.name} loses nothing that error feedback could send later, or has "
-            "error feedback of its own; leave codec.ef out"
-        )
+        own = hasattr(codec, "feedback")
+        why = "has error feedback of its own" if own else "reports no loss that could be sent later"
+        raise ValueError(f"codec.ef=true: codec={codec.name} {why}; leave codec.ef out")
     return ErrorFeedback(codec)
 
 

@@ -25,7 +25,7 @@ WHOLE, NUMBER, BOOLEAN, TEXT, LIST, MAPPING = (
 )
 """What a value can be, in the words of messages."""
 
-NOTHING = "nothing, it is filled in"
+NOTHING = "set automatically; leave it out"
 """A value that no user gives."""
 
 LONGEST_TEXT = 4096
@@ -92,6 +92,8 @@ class Rule:
             if each.choices:
                 some = f"{'one' if self.fewest else 'none'} or more of {_listed(each.choices)}"
                 return f"{some}, each once" if self.unique else some
+            if each.kinds == (TEXT,):
+                return f"a list of {'at least one text' if self.fewest else 'texts'}"
             return f"{some}, each {each.allowed()}"
         if self.plain:
             return f"a name of letters, digits, '.', '_', '+' and '-', of at most {LONGEST_NAME} characters"
@@ -260,7 +262,11 @@ def refusal(key: str, shown: str, value: Any, rule: Rule, *, python: bool = Fals
         allowed += f", of at most {LONGEST_TEXT} characters, {LONGEST_PART} of them between two slashes"
     if python:
         allowed = allowed.replace("or null", "or None").replace(BOOLEAN, "True or False")
-    return f"{key}={shown}: choose {allowed}{hint}"
+    if allowed == NOTHING:
+        return f"{key}={shown}: {NOTHING}"
+    blank = isinstance(value, str) and not value.strip() and TEXT in rule.kinds
+    must = "must not be empty; " if blank and not rule.choices and not rule.plain else ""
+    return f"{key}={shown}: {must}choose {allowed}{hint}"
 
 
 def plain(value: Any) -> Any:

@@ -154,8 +154,9 @@ def unknown_key(key: str, override: Override | None, config: DictConfig) -> Conf
         return ConfigError(f"{given}: {key} has keys of its own; set one of them{_fields_of(key, keys)}")
     owners = list(choices_with_field(group, field)) if field else []
     if owners:
-        chosen = " or ".join(f"{group}={owner}" for owner in owners)
-        return ConfigError(f"{given}: unknown key {key}; add {chosen}, which has it, or leave {key} out")
+        which = "that" if len(owners) == 1 else "one"
+        chosen = f"{group}={', '.join(owners)} {'has' if len(owners) == 1 else 'have'} it"
+        return ConfigError(f"{given}: unknown key {key}; {chosen}: choose {which}, or leave {key} out")
     owner = next((task for task in TASK_KEYS if key in root_rules(task)), None)
     if owner is not None:
         return ConfigError(f"{given}: unknown key {key}; add task={owner}, which has it, or leave {key} out")

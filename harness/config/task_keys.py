@@ -26,7 +26,7 @@ class RootKeys:
     """Keys of every run."""
 
     seed: int = at_least(0, 0, 2**31 - 1)  # weights, data order, dropout, stochastic rounding
-    # an unfinished run: auto continues it if the code is the same, force anyway, never starts over
+    # an unfinished run: auto resumes it if the code is the same, force resumes it anyway, never starts over
     resume: str = one_of("auto", "force", "never")
 
 
@@ -97,7 +97,7 @@ class AllReduceKeys:
 class RetimeConfig:
     """Whose times are worked out again."""
 
-    digest: str | None = checked(None, kinds=(NOTHING,), optional=True)  # filled in: of the run's summary
+    digest: str | None = checked(None, kinds=(NOTHING,), optional=True)  # of the run's summary
 
 
 @dataclass

@@ -58,7 +58,7 @@ BAD = [
     ({"name": "a\nb"}, r"name=a\nb: choose a name"),
     ({"name": "a\u202eb"}, r"name=a\u202eb: choose a name"),
     ({"name": "x" * 101}, "at most 100 characters"),
-    ({"label": " "}, "label= : choose a printable text, or null"),
+    ({"label": " "}, "label= : must not be empty; choose a printable text, or null"),
     ({"label": 5}, "label=5: choose a printable text"),
     ({"count": 0}, "count=0: choose a whole number from 1 to 100"),
     ({"count": True}, "count=true: choose a whole number"),

@@ -58,7 +58,7 @@ def test_what_is_excluded_and_which_widths_there_are_make_another_run(with_value
 @pytest.mark.parametrize(
     ("given", "parts"),
     [
-        ("codec.exclude=[*.bias,'']", ["codec.exclude=[*.bias, ]", "a list, each a printable text"]),
+        ("codec.exclude=[*.bias,'']", ["codec.exclude=[*.bias, ]", "a list of texts"]),
         ("codec.widths=[2,7]", ["codec.widths=[2, 7]", "1, 2, 3, 4, 5, 6, 8, 16"]),
         ("codec.widths=[1,2]", ["codec.bits=5.0", "1.6875 to 2.6875"]),
         ("codec.allocation=quick", ["codec.allocation=quick", "fast, exact"]),

@@ -27,7 +27,7 @@ REFUSED = [
     ("task=replay gradients=x.npz replay.plots=maybe", "replay.plots=maybe: choose true or false"),
     ("task=retime run=null", "run=null: choose a printable text"),
     ("task=retime run=[]", "run=[]: choose a printable text"),
-    ("task=retime run=x retime.digest=x", "retime.digest=x: choose nothing, it is filled in"),
+    ("task=retime run=x retime.digest=x", "retime.digest=x: set automatically; leave it out"),
     ("task=sync run=[]", "run=[]: choose a printable text, or a list of them"),
     ("task=timeline run=[]", "run=[]: choose a printable text, or a list of them"),
     ("task=overhead overhead.blocks=abc", "overhead.blocks=abc: choose a whole number from 1"),
