@@ -83,7 +83,7 @@ def test_a_task_that_trains_nothing_runs_where_a_run_cannot(
         (["task=sync", "run=x", "codec=bf16"], ["codec=bf16 has no effect on task=sync", "leave it out"]),
         (["task=sync", "run=x", "seed=1"], ["seed=1 has no effect"]),
         (["task=sync", "run=x", "tracking=wandb", "tracking.mode=never"], ["tracking.mode=never", "auto"]),
-        (["task=sync", "run=x", "tracking.project=p"], ["add tracking=wandb"]),
+        (["task=sync", "run=x", "tracking.project=p"], ["tracking=wandb has it"]),
         (["--multirun", "task=doctor", "format=text,json"], ["task=doctor keeps nothing", "sweep"]),
         (["run=x", "size=tiny"], ["unknown key run"]),
     ],
