@@ -120,7 +120,9 @@ def _reading(run: Path) -> Case:
 
 CHECKPOINT = "checkpoints/step-00000004"
 FILES = ("config.yaml", "run.json", "steps.jsonl", "evals.jsonl", "DONE", "FAILED", "trace/rank0.jsonl.gz")
-PARTS = ("state.json", "DONE", "model.safetensors", "steps.jsonl.gz")
+COPY = "steps.jsonl.gz"
+"""It is read where the rows themselves are gone."""
+PARTS = ("state.json", "DONE", "model.safetensors", COPY)
 SPARSE = {"256 MiB of zeros": 2**28, "a trillion bytes": TRILLION}
 """They take no place on the disk."""
 LARGE = ("brackets", "a header of brackets", "aliases", "9 MB of one line")
@@ -133,6 +135,8 @@ def _damaged_records(settings: DictConfig, whole: Path, folder: Path) -> Iterato
             if name not in ("DONE", "FAILED"):
                 place = folder / "resumed" / damage / name.replace("/", "-")
                 _damage(shutil.copytree(whole, place) / name, damage)
+                if name.endswith(COPY):
+                    (place / COPY.removesuffix(".gz")).unlink()
                 yield f"resume: {name}, {damage}", _resuming(settings, place)
             if "/" not in name:
                 place = folder / "read" / damage / name
@@ -156,7 +160,7 @@ def _copies_of_rows(settings: DictConfig, whole: Path, folder: Path) -> Iterator
             place = folder / f"rows {name} {num_bytes}"
             shutil.copytree(whole, place)
             (place / "steps.jsonl").unlink()
-            _forge(place / CHECKPOINT, "steps.jsonl.gz", bomb, rows=num_bytes)
+            _forge(place / CHECKPOINT, COPY, bomb, rows=num_bytes)
             case = f"resume: copy of rows, {name}, for {num_bytes} bytes"
             yield case, _resuming(settings, place)
 
@@ -165,7 +169,8 @@ def _forge(checkpoint: Path, name: str, content: bytes, rows: int | None = None)
     """Put a file into a checkpoint, with digests that fit, as nobody does by accident."""
     (checkpoint / name).write_bytes(content)
     state = json.loads((checkpoint / "state.json").read_text())
-    state["files"][name] = hashlib.sha256(content).hexdigest()
+    if name in state["files"]:
+        state["files"][name] = hashlib.sha256(content).hexdigest()
     if rows is not None:
         state["rows"]["steps.jsonl"]["num_bytes"] = rows
     text = json.dumps(state)

@@ -25,7 +25,6 @@ from gradwire.harness.reading.files import (
     read_bytes,
 )
 from gradwire.harness.reading.tensors import check_safetensors
-from gradwire.harness.record.rows import MOST_BYTES
 
 FOLDER, STATE, DONE, SUFFIX = "checkpoints", "state.json", "DONE", ".safetensors"
 
@@ -86,7 +85,7 @@ def verified(path: Path, run_id: str) -> CheckpointState:
             whose = f"after step {state.step} of run {printable(state.run_id, 20)}"
             raise ForeignCheckpointError(f"{path} is the checkpoint {whose}, and this is run {run_id}")
         for name, digest_of_file in state.files.items():
-            if _digest(path, name) != digest_of_file:
+            if _digest(path / name) != digest_of_file:
                 raise DamagedCheckpointError(f"{path}: {printable(name)} differs from its digest in {STATE}")
     except MissingFileError as error:
         raise DamagedCheckpointError(f"{path}: {error.path.name} is missing") from None
@@ -99,14 +98,11 @@ def verified(path: Path, run_id: str) -> CheckpointState:
     return state
 
 
-def _digest(path: Path, name: str) -> str:
-    """sha256 of a file of a checkpoint, if its length is in bounds: tensors as long as their header says, or
-    a copy of rows."""
-    file, inside, most = path / name, run_of(path), MOST_BYTES
-    if name.endswith(SUFFIX):
-        check_safetensors(file, remedy=REMEDY, inside=inside)
-        most = file.stat().st_size
-    return file_digest(file, remedy=REMEDY, inside=inside, most=most)
+def _digest(file: Path) -> str:
+    """sha256 of a checkpoint's tensors, which are as long as their header says."""
+    inside = run_of(file.parent)
+    check_safetensors(file, remedy=REMEDY, inside=inside)
+    return file_digest(file, remedy=REMEDY, inside=inside, most=file.stat().st_size)
 
 
 def _read(path: Path, name: str) -> bytes:

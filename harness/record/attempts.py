@@ -18,7 +18,7 @@ import torch
 from gradwire.harness.reading.files import MissingFileError, UnusableFileError, printable
 from gradwire.harness.reading.structured import read_json
 from gradwire.harness.reading.typed import made
-from gradwire.harness.record.directory import FAILED, MOST_REASON, failure_in
+from gradwire.harness.record.directory import FAILED, MOST_REASON, failure_in, is_done
 from gradwire.harness.record.files import write_atomically
 from gradwire.harness.record.provenance import code_hash, git_state
 
@@ -27,6 +27,11 @@ FILE = "run.json"
 REMEDY = "resume=never starts over"
 
 NO_REASON = "no reason recorded: its launcher was killed, or the machine lost"
+NOT_RECORDED = "not recorded"
+"""By older versions."""
+
+MOST_STARTED_OVER = 100
+"""Attempts without a checkpoint that are remembered: the newest."""
 
 
 @dataclass(frozen=True)
@@ -89,7 +94,7 @@ class Attempts:
     def earlier_ends(self) -> list[str]:
         """Why each attempt before the last one ended, one line each."""
         before = [*self.started_over, *self.attempts[:-1]]
-        return [attempt["ended"]["reason"] if attempt.get("ended") else NO_REASON for attempt in before]
+        return [attempt["ended"]["reason"] if attempt.get("ended") else NOT_RECORDED for attempt in before]
 
     @classmethod
     def read(cls, directory: Path) -> Attempts | None:
@@ -110,7 +115,8 @@ class Attempts:
         """Those of a run that starts over after the attempts `before`, of which it remembers the ends."""
         if before is None or before.config_hash != config_hash:
             return cls(config_hash)
-        return cls(config_hash, started_over=[*before.started_over, *before.attempts])
+        ended = [*before.started_over, *before.attempts]
+        return cls(config_hash, started_over=ended[-MOST_STARTED_OVER:])
 
     def add(self, directory: Path, from_step: int) -> None:
         """Write down that an attempt begins after `from_step` steps, and how the one before it ended."""
@@ -138,8 +144,11 @@ class Attempts:
 def note_end(directory: Path, reason: str, after_step: int | None, ranks: Sequence[RankEnd]) -> None:
     """Write down how the last attempt in `directory` ended; for its launcher, which holds the lock.
 
-    What cannot be written is no second failure: `FAILED` has the reason, or the caller's own error.
+    What cannot be written is no second failure: `FAILED` has the reason, or the caller's own error. A record
+    that is done stays as it was sealed: a signal as the run ended has ended nothing.
     """
+    if is_done(directory):
+        return
     with contextlib.suppress(OSError, UnusableFileError):
         found = Attempts.read(directory)
         if found is not None:

@@ -47,7 +47,7 @@ EXPECTED = {
     "load: steps.jsonl of a finished run, a trillion bytes": "steps.jsonl: is longer than 2 GiB",
     "resume: steps.jsonl, a trillion bytes": "restored from the copy in step-00000004",
     "resume: steps.jsonl, brackets": "restored from the copy in step-00000004",
-    f"{PART}/steps.jsonl.gz, a trillion bytes": "steps.jsonl.gz is longer than 2 GiB",
+    f"{PART}/steps.jsonl.gz, a trillion bytes": "steps.jsonl.gz, which is longer than 2 GiB",
     f"{PART}/model.safetensors, a trillion bytes": "its header is not JSON",
     "resume: copy of rows, one stream, for 1 bytes": "steps.jsonl.gz, which unfolds to more than 1 bytes",
     f"resume: copy of rows, one stream, for {10**12} bytes": "unfolds to more than 16 MiB from",

@@ -12,8 +12,16 @@ from tiny import TINY_MODEL
 
 from gradwire.harness.config.compose import compose
 from gradwire.harness.reading.files import UnusableFileError
-from gradwire.harness.record.attempts import NO_REASON, Attempts, RankEnd, note_end
+from gradwire.harness.record.attempts import (
+    MOST_STARTED_OVER,
+    NO_REASON,
+    NOT_RECORDED,
+    Attempts,
+    RankEnd,
+    note_end,
+)
 from gradwire.harness.record.directory import mark_failed
+from gradwire.harness.record.seal import check_done, mark_done
 from gradwire.harness.record.writer import begin_record, continue_record
 
 KILLED = "rank 1 was killed by SIGKILL (out of memory?)"
@@ -79,7 +87,30 @@ def test_records_of_older_versions_say_nothing(settings: DictConfig, tmp_path: P
     (tmp_path / "run.json").write_text(json.dumps(old))
     found = Attempts.read(tmp_path)
     assert found is not None
-    assert (found.resumed_after, found.earlier_ends) == ([3], [NO_REASON])
+    assert (found.resumed_after, found.earlier_ends) == ([3], [NOT_RECORDED])
+
+
+def test_a_signal_after_the_end_leaves_the_record_as_it_was_sealed(
+    settings: DictConfig, tmp_path: Path
+) -> None:
+    begin_record(tmp_path, settings)
+    continue_record(tmp_path, settings, 0, {})
+    mark_done(tmp_path)
+    note_end(tmp_path, "stopped by SIGTERM as it finished", 3, [RankEnd(1, signal="SIGTERM")])
+    check_done(tmp_path)
+    assert "ended" not in told(tmp_path)["attempts"][-1]
+
+
+def test_of_many_attempts_that_start_over_the_newest_are_remembered(
+    settings: DictConfig, tmp_path: Path
+) -> None:
+    found = Attempts("run")
+    for number in range(MOST_STARTED_OVER + 5):
+        found = Attempts.started_anew("run", found)
+        found.attempts = [{"from_step": 0, "code_hash": str(number), "torch": "2"}]
+    assert [attempt["code_hash"] for attempt in found.started_over] == [
+        str(number) for number in range(4, MOST_STARTED_OVER + 4)
+    ]
 
 
 @pytest.mark.parametrize(

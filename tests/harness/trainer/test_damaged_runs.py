@@ -35,10 +35,8 @@ OPTIONS = (
 CHECKPOINT = "checkpoints/step-00000005"
 RESTORED = ": restored from the copy in step-00000005"
 RECORD = ("config.yaml", "run.json", "steps.jsonl", "evals.jsonl")
-PARTS = (
-    *("state.json", "DONE", "steps.jsonl.gz"),
-    *("model.safetensors", "optimizer.safetensors", "codec-rank1.safetensors"),
-)
+COPY = f"{CHECKPOINT}/steps.jsonl.gz"
+PARTS = ("state.json", "DONE", "model.safetensors", "optimizer.safetensors", "codec-rank1.safetensors")
 MOST_S = 5.0
 
 
@@ -193,15 +191,31 @@ def test_parts_of_other_ranks_and_runs_are_not_taken(
     assert "set aside as foreign-step-00000005" in said
 
 
+def test_a_damaged_copy_costs_nothing_while_the_rows_are_whole(
+    settings: DictConfig, whole: Path, tmp_path: Path
+) -> None:
+    """Neither where every checkpoint has one, nor where all are lost; the next one has a whole copy."""
+    for damage in DAMAGES:
+        directory = damaged(whole, COPY, damage, tmp_path / "run")
+        for path in directory.glob("checkpoints/*/steps.jsonl.gz"):
+            path.write_bytes((directory / COPY).read_bytes())
+        for path in directory.glob("checkpoints/*/evals.jsonl.gz"):
+            path.unlink()
+        rows = (directory / "steps.jsonl").read_bytes()
+        found = open_run(settings, directory)
+        assert found.notes == (f"continuing after step 5, from {directory / CHECKPOINT}",), damage
+        assert (directory / "steps.jsonl").read_bytes() == rows
+
+
 def test_rows_come_from_the_newest_whole_checkpoint(
     settings: DictConfig, whole: Path, tmp_path: Path
 ) -> None:
     """And not from another one's copy, nor from one that is damaged as well."""
     directory = damaged(whole, "steps.jsonl", "a bit at the start", tmp_path / "run")
-    copy = directory / CHECKPOINT / "steps.jsonl.gz"
+    copy = directory / COPY
     copy.write_bytes(DAMAGES["a bit in the middle"](copy.read_bytes(), b""))
     lost, restored, end = check_resumed(settings, directory, whole).split(" | ")
-    assert "steps.jsonl.gz differs from its digest in state.json: set aside as damaged-step" in lost
+    assert f"{directory / CHECKPOINT} counts on {copy}, which " in lost and "aside as damaged-step" in lost
     assert restored.endswith("holds other rows than were written: restored from the copy in step-00000004")
     assert "continuing after step 4" in end
 
