@@ -15,6 +15,7 @@ from torch.distributed.fsdp import FullyShardedDataParallel, fully_shard
 from torch.nn.parallel import DistributedDataParallel
 
 import gradwire
+from gradwire.harness.parallel import reducer
 
 
 @gradwire.register_codec
@@ -203,6 +204,35 @@ def wrong_models(rank: int, size: int) -> list[str]:
     other.detach()
     gradwire.attach(wrapped(), shared).detach()  # free again
     return found
+
+
+def with_ignored_parameters(rank: int, size: int) -> tuple[str, bool]:
+    """What attach() says, and whether what is trained stays alike, where DDP is told to ignore parameters
+    that no codec takes, among them one of another shape on each rank."""
+    model = Net()
+    double, complex_ = nn.Linear(3 + rank, 1, dtype=torch.float64), nn.Linear(2, 2, dtype=torch.complex64)
+    model.own = nn.ModuleList([double, complex_, nn.Embedding(9, 4, sparse=True)])
+    ignored = [name for name, _ in model.named_parameters() if name.startswith("own.")]
+    DistributedDataParallel._set_params_and_buffers_to_ignore_for_model(model, ignored)
+    ddp = wrapped(model)
+    text = said(gradwire.attach, ddp, "thc", timeout_s=20)
+    if text == "nothing":
+        run_steps(ddp, range(2), rank)
+    everybodys: list[Any] = [None] * size
+    torch.distributed.all_gather_object(everybodys, weights(model.first))
+    return text, len({*everybodys}) == 1
+
+
+def asked_about(rank: int, size: int, ddp: dict[str, Any]) -> tuple[Any, Any, str]:
+    """The buckets that attach() asks about, those that DDP has made, and what attach() says to a codec whose
+    buckets have at most 2,600 coordinates."""
+    limited = Halves()
+    limited.supports = lambda topology, size, layout: (  # type: ignore[method-assign]
+        f"{layout.numel} coordinates" if 2600 < layout.numel < 10**6 else None
+    )
+    model = wrapped(_mixed(), **ddp)
+    made = reducer.current_buckets(model)
+    return reducer.first_buckets(model)[::-1], made, said(gradwire.attach, model, limited)
 
 
 def models_of_other_kinds(rank: int, size: int) -> list[str]:

@@ -73,6 +73,27 @@ def test_models_that_cannot_have_a_codec_are_refused_with_the_remedy(workers: Wo
             assert part in line
 
 
+def test_parameters_that_ddp_ignores_are_not_asked_about(workers: Workers) -> None:
+    assert workers(2)(jobs.with_ignored_parameters) == [("nothing", True)] * 2
+
+
+@pytest.mark.parametrize(
+    ("ddp", "said"),
+    [
+        ({}, "ValueError: 2657 coordinates"),  # the first pass has one bucket for each dtype
+        ({"static_graph": True}, "ValueError: 2657 coordinates"),
+        ({"find_unused_parameters": True}, "nothing"),
+        ({"find_unused_parameters": True, "bucket_cap_mb": None}, "ValueError: 2657 coordinates"),
+    ],
+)
+def test_the_buckets_of_the_first_pass_are_asked_about(
+    ddp: dict[str, Any], said: str, workers: Workers
+) -> None:
+    for asked, made, text in workers(2)(jobs.asked_about, ddp):
+        assert asked == made
+        assert text == said
+
+
 def test_models_that_ddp_does_not_reduce_are_refused_with_the_remedy(workers: Workers) -> None:
     sharded = "FSDP shards the parameters and has no hook for its reduce-scatter; wrap the model in Dist"
     expected = [

@@ -22,6 +22,7 @@ from gradwire.harness.parallel.options import (
     make_checked_schedule,
     make_options,
 )
+from gradwire.harness.parallel.reducer import first_buckets
 from gradwire.harness.parallel.synchronizer import Synchronizer
 from gradwire.harness.topology.schedule import Topology
 from gradwire.harness.transport.uplink import Link
@@ -80,10 +81,10 @@ def attach(
         own = make_checked_codec(codec, codec_options)
         _check_unused(own)
         schedule = make_checked_schedule(topology, dist.get_world_size(model.process_group))
-        device = next(model.parameters()).device
+        device = model.device
         made = schedule(dist.get_world_size(model.process_group))
         layouts = BucketLayouts(model.module, check_runs(own, made, device, options))
-        layouts.check(device)
+        layouts.check(first_buckets(model), device)
         description = describe(model, own, made, options)
     except Exception as error:
         if agreement is not None:

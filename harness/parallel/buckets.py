@@ -41,18 +41,16 @@ class BucketLayouts:
         named = parameter_names(model)
         self._names = {id(parameter): name for name, parameter in named.items()}
         self._shapes = {name: tuple(parameter.shape) for name, parameter in named.items()}
-        self._trained = {name: each.dtype for name, each in named.items() if each.requires_grad}
+        self._dtypes = {name: parameter.dtype for name, parameter in named.items()}
         self._known: dict[tuple[tuple[str, ...], torch.dtype], Layout] = {}
 
-    def check(self, device: torch.device) -> None:
-        """Raises ValueError unless the parameters to train can be synchronized, all those of a dtype in one
-        bucket: smaller ones are asked about when DDP has made them."""
-        by_dtype: dict[torch.dtype, list[str]] = {}
-        for name, dtype in self._trained.items():
-            by_dtype.setdefault(dtype, []).append(name)
-        for dtype, names in by_dtype.items():
+    def check(self, buckets: Sequence[tuple[str, ...]], device: torch.device) -> None:
+        """Raises ValueError unless the buckets of these parameters, those of the first backward pass, can be
+        synchronized. Those that DDP makes after it are asked about then."""
+        for names in buckets:
+            dtype = self._dtypes[names[0]]
             try:
-                self.named(tuple(names), dtype, device)
+                self.named(names, dtype, device)
             except ValueError as error:
                 if dtype == torch.float32:  # the dtype is not the reason
                     raise

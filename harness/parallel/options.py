@@ -28,7 +28,8 @@ from gradwire.codecs.registry import codec_classes, make_codec
 from gradwire.harness.config.errors import ConfigError
 from gradwire.harness.config.fields import check_arguments, shown
 from gradwire.harness.config.schemas import ClusterConfig, OverlapConfig
-from gradwire.harness.parallel.buckets import parameter_names, plain_name
+from gradwire.harness.parallel.buckets import plain_name
+from gradwire.harness.parallel.reducer import synchronized
 from gradwire.harness.topology.check import check_schedule
 from gradwire.harness.topology.registry import TOPOLOGIES, make_schedule
 from gradwire.harness.topology.schedule import Schedule
@@ -147,15 +148,18 @@ def check_model(model: Any) -> DistributedDataParallel:
             "attach(): torch._dynamo.config.optimize_ddp='python_reducer' calls no communication hook with "
             "buckets; leave it at its default, True"
         )
+    parameters = synchronized(model)
+    theirs = {id(parameter) for parameter in parameters.values()}
     sparse = [
-        name for name, module in model.module.named_modules() if getattr(module, "sparse", False) is True
+        name
+        for name, module in model.module.named_modules()
+        if getattr(module, "sparse", False) is True and theirs & {*map(id, module.parameters(recurse=False))}
     ]
     if sparse:
         raise ValueError(
             f"attach(): {sparse[0]} has sparse gradients, codecs take dense ones; set sparse=False"
         )
-    named = parameter_names(model.module).items()
-    complex_ = [name for name, parameter in named if parameter.requires_grad and parameter.is_complex()]
+    complex_ = [name for name, parameter in parameters.items() if parameter.is_complex()]
     if complex_:
         raise ValueError(
             f"attach(): {complex_[0]} has complex gradients, codecs take real ones; keep it as real numbers "
@@ -206,10 +210,11 @@ def _describe_model(model: DistributedDataParallel) -> dict[str, str]:
     parameters = [
         (plain_name(name), tuple(each.shape), str(each.dtype))
         for name, each in model.module.named_parameters()
+        if name not in model.parameters_to_ignore  # which may be one rank's own
     ]
     return {
         "model": f"{len(parameters)} parameters of {digest(repr(parameters))}",
-        "device": next(model.parameters()).device.type,
+        "device": model.device.type,
         **{
             f"DistributedDataParallel's {name}": str(getattr(model, name, None))
             for name in (

@@ -8,10 +8,12 @@ for another pass, it would only say that an assertion of PyTorch's own failed.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from torch import Tensor, nn
+from torch._C._distributed_c10d import _DEFAULT_FIRST_BUCKET_BYTES, _compute_bucket_assignment_by_size
 from torch.nn.parallel import DistributedDataParallel
 
 from gradwire.harness.parallel.buckets import parameter_names
@@ -104,6 +106,32 @@ def current_buckets(model: DistributedDataParallel) -> Buckets:
         tuple(names[id(parameter)] for parameter in bucket.parameters())
         for bucket in model.reducer._get_zeros_like_grad_buckets()
     )
+
+
+def first_buckets(model: DistributedDataParallel) -> Buckets:
+    """The buckets of a new reducer's first backward pass, in the order of the model. Takes no memory."""
+    parameters, sparse = _parameters(model)
+    names = {id(parameter): name for name, parameter in parameter_names(model.module).items()}
+    indices, _ = _compute_bucket_assignment_by_size([*parameters], _first_limits(model), sparse)
+    return tuple(tuple(names[id(parameters[index])] for index in bucket) for bucket in indices)
+
+
+def _first_limits(model: Any) -> list[int]:
+    """The bytes that DDP's first buckets are cut at; the last one is that of all further buckets."""
+    given: list[int] = getattr(model, "bucket_bytes_cap_list", [])  # PyTorch 2.8 has none
+    if given:
+        return given
+    if settles(model):  # after the first pass, which has all parameters of a dtype in one bucket
+        return [sys.maxsize]
+    first = [_DEFAULT_FIRST_BUCKET_BYTES] if model.bucket_bytes_cap_default else []
+    return [*first, model.bucket_bytes_cap]
+
+
+def synchronized(model: DistributedDataParallel) -> dict[str, nn.Parameter]:
+    """The parameters that DDP hands over, by name: neither frozen ones nor those it was told to ignore."""
+    reduced = {id(parameter) for parameter in _parameters(model)[0]}
+    named = parameter_names(model.module).items()
+    return {name: parameter for name, parameter in named if id(parameter) in reduced}
 
 
 def _parameters(model: Any) -> tuple[list[nn.Parameter], list[bool]]:
