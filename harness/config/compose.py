@@ -33,7 +33,7 @@ from gradwire.harness.config.explain import (
 from gradwire.harness.config.manual import register_manual
 from gradwire.harness.config.overrides import check_forms, check_given, parse, said
 from gradwire.harness.config.own_files import OwnFolder, own_folder, register_own_files
-from gradwire.harness.config.own_values import check_own_file
+from gradwire.harness.config.own_values import check_hydra_node, check_own_file
 from gradwire.harness.config.plugins import allow_plugins, register_plugins
 from gradwire.harness.config.store import register_schemas
 
@@ -119,25 +119,31 @@ def _chooses(override: Override, groups: Mapping[str, Sequence[str]]) -> bool:
 
 @lru_cache(maxsize=256)
 def _composed(choices: tuple[str, ...], folder: OwnFolder | None) -> tuple[DictConfig, DictConfig]:
-    """The configuration of these choices, and Hydra's node, which takes as long to copy.
-
-    Files of the user's own `folder` are checked against what they build on before they are composed.
-    """
+    """The configuration of these choices, and Hydra's node, which takes as long to copy."""
     with _initialized():
-        if folder is not None:
-            folder.bare, folder.used = True, []
-            try:
-                built_on = _hydra_composed(choices)
-            finally:
-                folder.bare = False
-            for file in folder.used:
-                check_own_file(file, built_on)
-        config = _hydra_composed(choices)
+        config = _hydra_composed(choices) if folder is None else _composed_with_own(choices, folder)
     check_keys(config)
     OmegaConf.set_struct(config, False)
     node = config.pop("hydra")
     OmegaConf.set_struct(config, True)
     return config, node
+
+
+def _composed_with_own(choices: Sequence[str], folder: OwnFolder) -> DictConfig:
+    """As `_hydra_composed`, the user's own files being checked against what they build on before."""
+    folder.bare, folder.used = True, []
+    try:
+        built_on = _hydra_composed(choices)
+    finally:
+        folder.bare = False
+    if not folder.used:
+        return built_on
+    for file in folder.used:
+        check_own_file(file, built_on)
+    config = _hydra_composed(choices)
+    own = _hydra_composed([choice for choice in choices if choice.lstrip("+").startswith("hydra")])
+    check_hydra_node(config.hydra, own.hydra)
+    return config
 
 
 def _hydra_composed(choices: Sequence[str]) -> DictConfig:

@@ -10,7 +10,7 @@ from importlib import metadata
 from hydra._internal.utils import get_args_parser
 
 from gradwire.harness.config.errors import ConfigError, did_you_mean, shortened
-from gradwire.harness.config.own_files import FLAG
+from gradwire.harness.config.own_form import FLAG
 from gradwire.harness.program import program
 
 REFUSED = {

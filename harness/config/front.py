@@ -28,7 +28,8 @@ from gradwire.harness.config.explain import CONFIG_NAME, plain
 from gradwire.harness.config.flags import for_hydra, read_flags, version_text
 from gradwire.harness.config.manual import manual_page, task_page
 from gradwire.harness.config.overrides import parse, said
-from gradwire.harness.config.own_files import FLAG, use_folder
+from gradwire.harness.config.own_files import use_folder
+from gradwire.harness.config.own_form import FLAG
 from gradwire.harness.config.validate import (
     ignored_keys,
     refused_as_config_error,

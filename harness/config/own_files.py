@@ -1,21 +1,20 @@
 """A user's own configuration files: `--config-dir DIR` adds the choices `DIR/<group>/<name>.yaml`.
 
-Such a file may come from anyone. It is read within the bounds of `harness.reading`, its defaults list names
-choices that exist, and its keys and values pass the rules of the command line before they are composed.
-Hydra reads these files through `OwnFiles`, and so sees nothing else of the folder.
+Such a file may come from anyone. It is read within the bounds of `harness.reading`, has the form of
+`harness.config.own_form`, is built on choices that exist, and its keys and values pass the rules of the
+command line before they are composed. Hydra reads these files through `OwnFiles`, and so sees nothing else of
+the folder.
 """
 
 from __future__ import annotations
 
 import os
-import re
 import stat
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from itertools import islice
 from pathlib import Path
-from typing import Any
 
 from hydra.core.config_search_path import ConfigSearchPath
 from hydra.core.object_type import ObjectType
@@ -27,14 +26,10 @@ from omegaconf import OmegaConf
 from gradwire.codecs.fields import is_plain_name
 from gradwire.codecs.plugins import ENTRY_POINTS, announced, is_reference
 from gradwire.harness.config.errors import ConfigError, closest, did_you_mean, shortened
+from gradwire.harness.config.own_form import FLAG, REMEDY, OwnFile, Place, parts, read_own_file
 from gradwire.harness.config.plugins import register_plugin
 from gradwire.harness.config.store import group_schemas
-from gradwire.harness.reading.files import UnusableFileError, printable, read_text
-from gradwire.harness.reading.structured import MOST_YAML, read_yaml
-
-FLAG = "--config-dir"
-
-REMEDY = f"correct the file, or leave {FLAG} out"
+from gradwire.harness.reading.files import printable
 
 MOST_FILES = 1000
 """Entries of one group's folder."""
@@ -42,28 +37,7 @@ MOST_FILES = 1000
 MOST_DEFAULTS = 200
 """Choices that a file is built on, those that they are built on included."""
 
-GLOBAL = ("experiment", "size", "sweeps")
-"""Groups whose files set keys of the whole configuration; files of `task` may."""
-
-_PACKAGE = re.compile(r"\s*#\s*@package[ \t]+(\S+)")
-_ENTRY = re.compile(r"(?:(?:override|optional) +)*(?P<path>/?[\w./:+-]+)(?:@[\w.]+)?")
-
-Place = tuple[str, str]
-"""A choice: its group and its name."""
-
 Names = list[str]
-
-
-@dataclass(frozen=True)
-class OwnFile:
-    """What a file holds, its form checked."""
-
-    path: Path
-    group: str
-    defaults: Sequence[Any]
-    values: Mapping[str, Any]
-    everywhere: bool
-    """Whether its keys are those of the whole configuration and not of its group."""
 
 
 @dataclass(eq=False)
@@ -126,7 +100,7 @@ class OwnFolder:
 
     def _file(self, place: Place) -> OwnFile:
         if place not in self._files:
-            self._files[place] = _read(self.path_of(*place), place[0])
+            self._files[place] = read_own_file(self.path_of(*place), place[0])
         return self._files[place]
 
     def _count(self, place: Place, above: tuple[Place, ...] = ()) -> int:
@@ -134,7 +108,7 @@ class OwnFolder:
         if place in above:
             raise ConfigError(f"{self.path_of(*place)}: its defaults list leads back to itself; {REMEDY}")
         count = 1
-        for group, name in _parts(self._file(place)):
+        for group, name in parts(self._file(place)):
             own = name in self.names.get(group, ())
             count += self._count((group, name), (*above, place)) if own else 1
             self._check_part(place, group, name)
@@ -155,35 +129,12 @@ class OwnFolder:
         choices = schemas if group.startswith("schema/") else own
         if not choices:
             raise ConfigError(
-                f"{said}: there is no such group; use /<group>: <choice>, of {', '.join(self.groups)}"
+                f"{said}: there is no such group; use override /<group>: <choice>, of "
+                f"{', '.join(self.groups)}"
             )
         if name not in choices:
             near = did_you_mean(name, choices) or f"; choose one of {', '.join(choices)}"
             raise ConfigError(f"{said} is unknown{near}; {REMEDY}")
-
-
-def _read(path: Path, group: str) -> OwnFile:
-    try:
-        head = _PACKAGE.match(read_text(path, remedy=REMEDY, most=MOST_YAML))
-        values = read_yaml(path, remedy=REMEDY)
-    except UnusableFileError as error:
-        raise ConfigError(str(error)) from None
-    package = head[1] if head is not None else "_group_"
-    everywhere = package == "_global_"
-    if group in GLOBAL and not everywhere:
-        raise ConfigError(
-            f"{path}: files of {group} set keys of the whole configuration, such as train: {{steps: 5}}; "
-            "begin it with the line # @package _global_"
-        )
-    if group not in (*GLOBAL, "task") and package != "_group_":
-        raise ConfigError(
-            f"{path}: # @package {shortened(package)}: a file of {group} sets keys of {group}; leave the "
-            "line out, or make it a file of experiment"
-        )
-    defaults = values.pop("defaults", [])
-    if not isinstance(defaults, list):
-        raise ConfigError(f"{path}: defaults={shortened(defaults)}: choose a list; {REMEDY}")
-    return OwnFile(path, group, defaults, values, everywhere)
 
 
 def _entries(place: Path) -> list[str]:
@@ -195,28 +146,6 @@ def _entries(place: Path) -> list[str]:
         return []
     except OSError as error:
         raise ConfigError(f"{place}: {error.strerror}; choose a folder that can be read") from None
-
-
-def _parts(file: OwnFile) -> Iterator[Place]:
-    """The choices that a file's defaults list names. Raises ConfigError for what is no such list."""
-    for entry in file.defaults:
-        if entry == "_self_":
-            continue
-        pairs = list(entry.items()) if isinstance(entry, Mapping) else [("", entry)]
-        given, value = pairs[0] if len(pairs) == 1 else ("", None)
-        key = _ENTRY.fullmatch(given)
-        values = value if isinstance(value, list) else [value]
-        names = [_ENTRY.fullmatch(each) if isinstance(each, str) else None for each in values]
-        if not names or not all(names) or (given and key is None):
-            raise ConfigError(
-                f"{file.path}: defaults: {shortened(entry)} is no choice; write <choice>, /<group>: <choice> "
-                "or _self_"
-            )
-        for name in names:
-            assert name is not None
-            path = name["path"] if key is None else f"{key['path']}/{name['path']}"
-            absolute = path if path.startswith("/") else f"/{file.group}/{path}"
-            yield absolute[1:].rpartition("/")[0], absolute.rpartition("/")[2]
 
 
 class OwnFiles(ConfigSource):

@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
+from gradwire.codecs.fields import is_plain_name
 from gradwire.codecs.registry import codec_classes
 from gradwire.harness.config.errors import ConfigError, shortened
 from gradwire.harness.config.explain import narrowed_rule, plain, rule_of, unknown_key
-from gradwire.harness.config.overrides import MISSING, check_as_read, check_hydra_value
-from gradwire.harness.config.own_files import GLOBAL, OwnFile
+from gradwire.harness.config.overrides import HYDRA_KEYS, MISSING, check_as_read, check_hydra_value
+from gradwire.harness.config.own_form import GLOBAL, OwnFile
 from gradwire.harness.config.store import group_schemas
 
 CASES = "hydra.sweeper.cases"
-"""The key of Hydra's that only files set; the sweeper checks what it holds."""
+"""The key of Hydra's that only files set: `tiny: [{codec: [bf16, thc], seed: 0}]`."""
+
+_CHOSEN = ("overrides", "runtime.choices", "job.override_dirname")
+"""Keys of Hydra's node that repeat the command line's choices."""
 
 
 def check_own_file(file: OwnFile, built_on: DictConfig) -> None:
@@ -49,6 +54,9 @@ def _leaves(values: Mapping[str, Any], prefix: str, config: DictConfig) -> Itera
     """Dotted keys with their values, down to what a rule is about."""
     for name, value in values.items():
         key = f"{prefix}.{name}" if prefix else name
+        if "." in name:  # one key to Hydra, another to the rules
+            nested = f"{name.replace('.', ': {')}: {shortened(value)}{'}' * name.count('.')}"
+            raise ConfigError(f"{shortened(key)}: a file has keys within keys; write {shortened(nested)}")
         hydras = key.partition(".")[0] == "hydra" and key != CASES
         ours = rule_of(config, key) is None and isinstance(plain(config, key), DictConfig)
         if isinstance(value, Mapping) and (hydras or (ours and key != CASES)):
@@ -59,7 +67,9 @@ def _leaves(values: Mapping[str, Any], prefix: str, config: DictConfig) -> Itera
 
 def _check(key: str, value: Any, config: DictConfig, given: Mapping[str, Any]) -> None:
     if key.partition(".")[0] == "hydra":
-        if key != CASES:
+        if key == CASES:
+            _check_cases(value)
+        else:
             check_hydra_value(key, value, f"{key}={shortened(value)}")
         return
     rule = rule_of(config, key)
@@ -78,6 +88,50 @@ def _check(key: str, value: Any, config: DictConfig, given: Mapping[str, Any]) -
     except ConfigError:
         check_as_read(key, value, narrowed_rule(key, config, given) or rule)
         raise
+
+
+def _check_cases(cases: Any) -> None:
+    """Refuse what is no data of a sweep before Hydra's sweeper is made of it."""
+    if not isinstance(cases, Mapping):
+        raise ConfigError(f"{CASES}={shortened(cases)}: choose a mapping, e.g. {{any: [{{seed: [0, 1]}}]}}")
+    for size, found in cases.items():
+        key = f"{CASES}.{shortened(size)}"
+        if not is_plain_name(size) or size.startswith("_"):
+            raise ConfigError(f"{key}: is no size; choose one, e.g. tiny, or any")
+        if not isinstance(found, list) or not found or not all(isinstance(case, Mapping) for case in found):
+            raise ConfigError(
+                f"{key}={shortened(found)}: choose a list of mappings, e.g. [{{codec: bf16, seed: [0, 1]}}]"
+            )
+        for name, value in (pair for case in found for pair in case.items()):
+            if name.lstrip("+~").startswith(("_", "hydra")):
+                raise ConfigError(f"{key}: {shortened(name)} cannot be swept; choose a key of --help")
+            if _holds_mapping(value):
+                raise ConfigError(f"{key}: {name}={shortened(value)}: choose a value or a list of values")
+
+
+def _holds_mapping(value: Any) -> bool:
+    return isinstance(value, Mapping) or (isinstance(value, list) and any(map(_holds_mapping, value)))
+
+
+def check_hydra_node(node: DictConfig, own: DictConfig) -> None:
+    """Raise ConfigError unless Hydra's `node` is gradwire's `own` but for the keys that files may set.
+
+    Hydra calls what some of its keys name, so these are compared once more when all files are composed.
+    """
+    given, expected = _fixed_keys(node), _fixed_keys(own)
+    changed = next((key for key in {**given, **expected} if given.get(key) != expected.get(key)), None)
+    if changed is not None:
+        raise ConfigError(f"hydra.{changed}: files cannot change it; set {', '.join(HYDRA_KEYS)} or {CASES}")
+
+
+def _fixed_keys(node: DictConfig) -> dict[str, Any]:
+    """Hydra's keys, but for those that files may set or that repeat what has been chosen."""
+    fixed = OmegaConf.to_container(node, resolve=False)
+    assert isinstance(fixed, dict)
+    for key in (*_CHOSEN, *(name.removeprefix("hydra.") for name in (*HYDRA_KEYS, CASES))):
+        *above, name = key.split(".")
+        functools.reduce(lambda holder, part: holder[part], above, fixed).pop(name, None)
+    return {str(key): value for key, value in fixed.items()}
 
 
 def _check_codec_name(name: Any, config: DictConfig) -> None:

@@ -150,6 +150,38 @@ def test_a_plug_in_must_be_allowed(place: Path, monkeypatch: pytest.MonkeyPatch)
 
 BOMB = "a: &a [1]\n" + "".join(f"b{n}: &b{n} [*a, *a]\n" for n in range(30))
 
+ENTRIES = [  # of an experiment's defaults list
+    (entry, "is no choice; write <choice of experiment>, override /<group>: <choice> or _self_")
+    for entry in (
+        "/experiment@hydra.callbacks: mine",
+        "/experiment/mine@hydra.callbacks",
+        "mine@hydra.callbacks",
+        "/codec@hydra.sweeper: thc",
+        "/schema/codec/thc@hydra.launcher",
+        "/schema/codec/thc@_here_",
+        "override /codec@hydra.sweeper: thc",
+        "override /codec@_global_.model: thc",
+        "override /codec: thc@hydra.sweeper",
+        "override /experiment: mine",
+        "override hydra/launcher: basic",
+    )
+] + [("override /hydra: x", "there is no such group; use override /<group>")]
+
+SWEEP = "hydra: {{mode: MULTIRUN, sweeper: {{cases: {}}}}}\n"
+
+CASES = [
+    ("{_target_: os.getcwd}", "hydra.sweeper.cases._target_: is no size"),
+    (
+        "{any: {_target_: os.getcwd}}",
+        "hydra.sweeper.cases.any={_target_: os.getcwd}: choose a list of mappings",
+    ),
+    ("{any: [{_target_: os.getcwd}]}", "hydra.sweeper.cases.any: _target_ cannot be swept"),
+    ("{any: [{hydra.launcher.x: 1}]}", "hydra.sweeper.cases.any: hydra.launcher.x cannot be swept"),
+    ("{any: [{seed: {_target_: os.getcwd}}]}", "seed={_target_: os.getcwd}: choose a value or a list"),
+    ("{any: [{seed: [{_target_: os.getcwd}]}]}", "choose a value or a list of values"),
+    ("{any: []}", "hydra.sweeper.cases.any=[]: choose a list of mappings"),
+]
+
 BROKEN = [
     ("codec/x.yaml", "bits: [", "own/codec/x.yaml: line 1 is not YAML"),
     ("codec/x.yaml", b"\xff\xfe\x00", "own/codec/x.yaml: is not UTF-8 text"),
@@ -170,12 +202,20 @@ BROKEN = [
     ("codec/x.yaml", "defaults: [dynamik]\n", "defaults: codec=dynamik is unknown; did you mean dynamiq"),
     ("codec/x.yaml", "defaults: [$]\n", "its defaults list leads back to itself"),
     ("codec/x.yaml", "defaults: dynamiq\n", "defaults=dynamiq: choose a list"),
-    ("codec/x.yaml", "defaults: [{codec: [dynamiq, 3]}]\n", "is no choice; write <choice>"),
-    ("codec/x.yaml", "defaults: [{}]\n", "defaults: {} is no choice; write <choice>"),
-    ("codec/x.yaml", "defaults: [{/codec: []}]\n", "is no choice; write <choice>"),
+    ("codec/x.yaml", "defaults: [{codec: [dynamiq, 3]}]\n", "is no choice; write <choice of codec>"),
+    ("codec/x.yaml", "defaults: [{}]\n", "defaults: {} is no choice; write <choice of codec>"),
+    ("codec/x.yaml", "defaults: [{/codec: []}]\n", "is no choice; write <choice of codec>"),
     ("experiment/x.yaml", "# @package _global_\ncodec: bf16\n", "in the list defaults: - override /codec"),
-    ("codec/x.yaml", "defaults: [/hydra/launcher: basic]\n", "there is no such group; use /<group>"),
-    ("codec/x.yaml", "defaults: [../../x]\n", "there is no such group"),
+    (
+        "codec/x.yaml",
+        "defaults: [/hydra/launcher: basic]\n",
+        "is no choice; write <choice of codec>, override",
+    ),
+    ("codec/x.yaml", "defaults: [../../x]\n", "is no choice; write <choice of codec>"),
+    ("codec/x.yaml", "defaults: [/schema/codec/thc]\n", "is no choice; write <choice of codec>"),
+    ("codec/x.yaml", "defaults: [/schema/model/gpt2@_here_]\n", "is no choice; write <choice of codec>"),
+    ("codec/x.yaml", "defaults: [/codec/thc@_global_]\n", "is no choice; write <choice of codec>"),
+    ("codec/x.yaml", "defaults: [{override /model: gpt2}]\n", "override /<group>@_global_.<group>: <choice>"),
     ("codec/x.yaml", "# @package train\ndefaults: [bf16]\n", "a file of codec sets keys of codec"),
     ("model/x.yaml", "defaults: [gpt2]\nname: ../x\n", "model.name=../x: choose a name of letters"),
     ("model/x.yaml", "defaults: [gpt2]\nrecipe: 3\n", "model.recipe has keys of its own"),
@@ -189,6 +229,8 @@ BROKEN = [
         "hydra.callbacks.x._target_=os.getcwd has no effect here",
     ),
     ("experiment/x.yaml", "# @package _global_\nhydra: {searchpath: [x]}\n", "other places are not searched"),
+    *[("experiment/x.yaml", f"# @package _global_\ndefaults: [{entry}]\n", said) for entry, said in ENTRIES],
+    *[("sweeps/x.yaml", "# @package _global_\n" + SWEEP.format(cases), said) for cases, said in CASES],
 ]
 
 
@@ -214,9 +256,33 @@ def test_a_broken_file_is_refused_where_it_is_chosen() -> None:
     assert "codec.bitz: unknown key" in refusal(f"codec=x{bitz}")
 
 
+CALL = "{_target_: pathlib.Path.mkdir, _args_: [{_target_: pathlib.Path, _args_: [called]}]}"
+
+
+def test_hydra_calls_nothing_that_a_file_names(
+    run_py: Callable[..., int], task: Any, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    """Hydra calls each `_target_` in its callbacks, and in its sweeper unless told otherwise. Two rules keep
+    each of these ways shut: here the first of them, the one of `BROKEN`, is gone."""
+    write(
+        {
+            "sweeps/calls.yaml": "# @package _global_\n" + SWEEP.format(CALL),
+            "experiment/hides.yaml": "# @package _global_\n" + SWEEP.format(f"{{any: [{{seed: {CALL}}}]}}"),
+            "experiment/moves.yaml": "# @package _global_\ndefaults: [/sweeps/calls@hydra.callbacks]\n",
+        }
+    )
+    monkeypatch.setattr("gradwire.harness.config.own_values._check_cases", lambda cases: None)
+    monkeypatch.setattr("gradwire.harness.config.own_files.parts", lambda file: iter(()))
+    for choice in ("sweeps=calls", "experiment=hides", "experiment=moves"):
+        assert run_py("--config-dir", "own", "size=tiny", "hydra.sweep.dir=here", choice) == 2
+    said = capsys.readouterr().err.splitlines()
+    assert "hydra.callbacks: files cannot change it" in said[-1] and len(said) == 3
+    assert not Path("called").exists() and not task.ran
+
+
 def deep(levels: int) -> dict[str, str | bytes]:
     """Files of which each is built on the next one twice."""
-    entries = {f"codec/x{n}.yaml": f"defaults: [x{n + 1}, x{n + 1}@train]\n" for n in range(levels)}
+    entries = {f"codec/x{n}.yaml": f"defaults: [x{n + 1}, x{n + 1}]\n" for n in range(levels)}
     return {**entries, f"codec/x{levels}.yaml": "defaults: [bf16]\n"}
 
 
