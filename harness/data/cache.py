@@ -15,7 +15,7 @@ from pathlib import Path
 
 from filelock import FileLock
 
-from gradwire.harness.record.files import writing
+from gradwire.harness.record.files import UnwritableFileError, writing
 
 from .digests import damage_of, write_digests
 
@@ -44,19 +44,20 @@ def cached_folder(target: Path, fill: Callable[[Path], None], *, verified: bool 
 
     The contents are written beside it and renamed, so it is never seen half written; other
     processes wait for the one that fills it. With `verified` somebody has just looked: that it is
-    there is enough. Raises ValueError if it cannot be written, or is damaged and cannot be made again.
+    there is enough. Raises ValueError if it cannot be written, or is damaged and cannot be made again;
+    what else `fill` raises passes.
     """
     if _is_whole(target, verified):
         return target
     try:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        with writing(target), FileLock(target.with_name(f"{target.name}.lock")):
-            if not _is_whole(target, verified):
-                _make(target, fill)
-    except OSError as error:
-        reason = error.strerror or error
+        with writing(target):
+            target.parent.mkdir(parents=True, exist_ok=True)
+            with FileLock(target.with_name(f"{target.name}.lock")):
+                if not _is_whole(target, verified):
+                    _make(target, fill)
+    except UnwritableFileError as error:
         raise ValueError(
-            f"cannot write prepared data to {target.parent} ({reason}); set GRADWIRE_CACHE=<folder>"
+            f"cannot write prepared data to {target.parent} ({error.strerror}); set GRADWIRE_CACHE=<folder>"
         ) from error
     return target
 

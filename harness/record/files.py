@@ -25,6 +25,9 @@ _REMEDIES = {
     errno.EACCES: "correct its permissions",
 }
 
+_OF_THE_DISK = (*_REMEDIES, errno.EIO)
+"""What the system says where a user has to mend the disk, a quota or permissions, whichever file it was."""
+
 
 class UnwritableFileError(OSError):
     """A file that the disk does not take. Its text is one line: the path, why, what to do."""
@@ -42,13 +45,13 @@ class UnwritableFileError(OSError):
 def writing(path: Path) -> Iterator[None]:
     """Raise UnwritableFileError about `path` where the system, or a library that writes, fails in the block.
 
-    Errors that are not the disk's pass.
+    Errors that are not the disk's, and those that name a file elsewhere, pass.
     """
     try:
         yield
-    except UnwritableFileError:
-        raise
     except OSError as error:
+        if isinstance(error, UnwritableFileError) or not _is_about(path, error):
+            raise
         raise UnwritableFileError(path, error.strerror or str(error), error.errno) from error
     except Exception as error:
         found = _CODE.search(str(error))
@@ -56,6 +59,23 @@ def writing(path: Path) -> Iterator[None]:
             raise
         code = int(found[1])
         raise UnwritableFileError(path, os.strerror(code), code) from error
+
+
+def is_of_the_disk(error: object) -> bool:
+    """Whether an error is the disk's, and not a bug or the network's, which Python makes OSErrors too."""
+    return isinstance(error, UnwritableFileError) or (
+        isinstance(error, OSError) and error.errno in _OF_THE_DISK
+    )
+
+
+def _is_about(path: Path, error: OSError) -> bool:
+    """Whether an error met in writing `path` is about it, the folders above it or what is beside it."""
+    if isinstance(error, ConnectionError) or type(error).__module__ != "builtins":  # the network's
+        return False
+    if not isinstance(error.filename, str):
+        return error.errno is not None or type(error) is OSError  # as NumPy says that a write was cut short
+    named, folder = Path(error.filename).absolute(), path.absolute().parent
+    return named.is_relative_to(folder) or folder.is_relative_to(named)
 
 
 def as_new_files(*paths: Path) -> None:

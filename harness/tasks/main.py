@@ -30,8 +30,8 @@ def run_task(config: DictConfig) -> int:
     alone = HydraConfig.get().mode != RunMode.MULTIRUN
     try:
         code = _perform(config)
-    except expected_errors() as error:
-        if not alone or os.environ.get("HYDRA_FULL_ERROR") == "1":
+    except Exception as error:
+        if not alone or not is_expected(error) or os.environ.get("HYDRA_FULL_ERROR") == "1":
             raise
         _let_rank_0_speak()
         refuse(one_line(error), code=2 if isinstance(error, ValueError) else 1)
@@ -54,12 +54,14 @@ def _interrupt_code(interrupt: KeyboardInterrupt) -> int:
     return 128 + (interrupt.number if isinstance(interrupt, Terminated) else signal.SIGINT)
 
 
-def expected_errors() -> tuple[type[Exception], ...]:
-    """Errors whose text says all there is to say: what a user can mend, what a worker has met, the disk's."""
+def is_expected(error: object) -> bool:
+    """Whether an error's text says all there is to say: what a user can mend, what a worker has met, and the
+    disk's. Others are shown with their tracebacks."""
     from gradwire.harness.launch.processes import WorkerError
     from gradwire.harness.record.directory import DivergedError
+    from gradwire.harness.record.files import is_of_the_disk
 
-    return ValueError, WorkerError, DivergedError, OSError
+    return isinstance(error, ValueError | WorkerError | DivergedError) or is_of_the_disk(error)
 
 
 def one_line(error: BaseException) -> str:

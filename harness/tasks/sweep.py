@@ -27,7 +27,7 @@ from gradwire.harness.config.plugins import allow_plugins
 from gradwire.harness.config.validate import task_of, validate_any
 from gradwire.harness.program import program
 from gradwire.harness.report.configs import covered, flatten
-from gradwire.harness.tasks.main import expected_errors, one_line
+from gradwire.harness.tasks.main import is_expected, one_line
 from gradwire.harness.tasks.registry import TASKS
 
 Launch = Callable[[list[list[str]], int], Sequence[JobReturn]]
@@ -165,7 +165,7 @@ def _succeeded(result: JobReturn) -> bool:
     outcome = result._return_value  # an exit code or an error; `return_value` would print all overrides, too
     if result.status is JobStatus.COMPLETED:
         return not outcome
-    if isinstance(outcome, expected_errors()):
+    if is_expected(outcome):
         print(f"error: {one_line(outcome)}")
     else:
         traceback.print_exception(outcome)

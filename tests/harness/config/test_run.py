@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import subprocess
 import sys
@@ -13,6 +14,8 @@ import pytest
 import yaml
 
 from gradwire.harness.config.compose import conf_directory
+from gradwire.harness.record.files import UnwritableFileError
+from gradwire.harness.tasks.main import is_expected
 
 ROOT = conf_directory().parent
 
@@ -42,6 +45,35 @@ def test_the_exit_code_is_the_tasks(
     task.failing = {0: outcome}
     assert run_py("size=tiny") == code
     assert capsys.readouterr().err == ("error: mend this\n" if code == 2 else "")
+
+
+@pytest.mark.parametrize(
+    ("error", "expected"),
+    [
+        (OSError(errno.ENOSPC, "No space left on device", "a"), True),
+        (UnwritableFileError(Path("a"), "No such file or directory", errno.ENOENT), True),
+        (FileNotFoundError(errno.ENOENT, "No such file or directory", "a"), False),
+        (BrokenPipeError(errno.EPIPE, "Broken pipe"), False),
+        (ConnectionError("the network's"), False),
+    ],
+)
+def test_which_errors_of_the_system_a_line_is_enough_for(error: OSError, expected: bool) -> None:
+    assert is_expected(error) == expected
+
+
+def test_bugs_that_are_errors_of_the_system_show_where_they_came_from(
+    run_py: Callable[..., int], task: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    full, broken = OSError(errno.ENOSPC, "No space left on device"), BrokenPipeError(errno.EPIPE, "Broken")
+    task.failing = {0: full, 1: broken}
+    assert run_py("size=tiny", "seed=0,1", "--multirun") == 1
+    printed = capsys.readouterr()
+    assert f"error: {full}\n" in printed.out
+    assert str(full) not in printed.err
+    assert str(broken) not in printed.out
+    assert "Traceback" in printed.err and f"BrokenPipeError: {broken}" in printed.err
+    assert run_py("size=tiny", "seed=1") == 1
+    assert f"BrokenPipeError: {broken}" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(("rank", "lines"), [(None, 1), ("0", 1), ("1", 0)])

@@ -5,6 +5,7 @@ import time
 from pathlib import Path
 
 import pytest
+import requests
 
 from gradwire.harness.data.cache import cache_folder, cached_folder
 from gradwire.harness.data.digests import FILE
@@ -63,6 +64,21 @@ def test_a_folder_that_cannot_be_written_is_named_with_the_way_out(tmp_path):
     (tmp_path / "file").touch()
     with pytest.raises(ValueError, match=r"cannot write prepared data to .*; set GRADWIRE_CACHE=<folder>"):
         cached_folder(tmp_path / "file" / "key", lambda folder: None)
+
+
+def test_what_fails_beside_the_disk_is_not_said_to_be_the_folder(tmp_path):
+    for error in (
+        requests.ConnectionError("host='huggingface.co'"),
+        FileNotFoundError(2, "No such file or directory", "/data/source.txt"),
+        TimeoutError("read timed out"),
+    ):
+
+        def fill(folder, error=error):
+            raise error
+
+        with pytest.raises(type(error)) as raised:
+            cached_folder(tmp_path / "key", fill)
+        assert raised.value is error
 
 
 def test_the_environment_names_the_cache(monkeypatch, tmp_path):

@@ -5,6 +5,7 @@ import os
 from pathlib import Path
 
 import pytest
+import requests
 import torch
 
 from gradwire.harness.record.files import UnwritableFileError, save_tensors, write_atomically, writing
@@ -40,5 +41,16 @@ def test_the_innermost_file_is_named_and_other_errors_pass(tmp_path: Path) -> No
     outer, inner = writing(tmp_path / "outer"), writing(tmp_path / "inner")
     with pytest.raises(UnwritableFileError, match="inner cannot"), outer, inner:
         raise OSError("12 requested and 0 written")
+    with pytest.raises(UnwritableFileError, match="Not a directory"), writing(tmp_path / "a" / "b"):
+        raise NotADirectoryError(errno.ENOTDIR, "Not a directory", str(tmp_path))
+    for foreign in (
+        requests.ConnectionError("host='huggingface.co'"),
+        BrokenPipeError(errno.EPIPE, "Broken pipe"),
+        TimeoutError("read timed out"),
+        FileNotFoundError(errno.ENOENT, "No such file", "/elsewhere/source.txt"),
+    ):
+        with pytest.raises(type(foreign)) as raised, writing(tmp_path / "file"):
+            raise foreign
+        assert raised.value is foreign
     with pytest.raises(TypeError, match="no tensor"), writing(tmp_path):
         raise TypeError("no tensor")

@@ -37,7 +37,7 @@ class GradwireSweeper(Sweeper):
         from gradwire.harness.config.errors import ConfigError, refuse
         from gradwire.harness.config.validate import refused_as_config_error
         from gradwire.harness.record.directory import make_directory
-        from gradwire.harness.tasks.main import one_line
+        from gradwire.harness.tasks.main import is_expected, one_line
         from gradwire.harness.tasks.sweep import plan_sweep, run_sweep
 
         assert self.launcher is not None
@@ -52,6 +52,8 @@ class GradwireSweeper(Sweeper):
         try:
             failed = run_sweep(plan, self.launcher.launch, batch)
         except OSError as error:  # as it writes the tables: those of runs have been reported
+            if not is_expected(error):
+                raise
             refuse(one_line(error), code=1)
         if failed:
             sys.exit(1)
