@@ -285,6 +285,28 @@ def freed(rank: int, size: int) -> tuple[bool, int, int]:
     return gone, len(os.listdir("/proc/self/fd")) - before[0], threading.active_count() - before[1]
 
 
+def _fails_and_trains_on(rank: int, broken: str) -> tuple[Any, gradwire.Synchronizer, list[str]]:
+    """A model, which is the caller's no more, whose synchronization has failed in the hook itself or in the
+    codec: its synchronizer, and what that says."""
+    model = jobs.wrapped()
+    synchronizer = gradwire.attach(model, "halves", shortens=broken == "codec", timeout_s=20)
+    if broken == "hook":
+        synchronizer._hook.bucket_layouts._names.clear()
+    found = [jobs.said(jobs.run_steps, model, range(1), rank) for _ in range(2)]
+    found += [jobs.said(synchronizer.raise_error) for _ in range(2)]
+    synchronizer.detach()
+    jobs.run_steps(model, range(1), rank)
+    return weakref.ref(model), synchronizer, found
+
+
+def failed_and_kept(rank: int, size: int, broken: str) -> tuple[bool, list[str]]:
+    """Whether a model that failed is freed while its synchronizer is kept, and what that had said."""
+    model, synchronizer, found = _fails_and_trains_on(rank, broken)
+    gc.collect()
+    assert not synchronizer.attached
+    return model() is None, found
+
+
 def without_store(rank: int, size: int) -> str:
     """What ranks are told whose store is no longer served."""
     server = TCPStore("localhost", 0, is_master=True, wait_for_workers=False)

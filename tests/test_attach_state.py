@@ -195,6 +195,17 @@ def test_models_are_freed_with_their_connections(workers: Workers) -> None:
         assert threads == 0
 
 
+@pytest.mark.parametrize(("broken", "reason"), [("hook", "KeyError: "), ("codec", "codec returned")])
+def test_a_synchronizer_that_failed_keeps_no_model(broken: str, reason: str, workers: Workers) -> None:
+    for gone, (first, again, cause, once_more) in workers(2)(jobs.failed_and_kept, broken):
+        assert gone
+        assert first == again
+        assert first.startswith("SynchronizationError: ")
+        assert reason in first
+        assert reason in cause
+        assert cause == once_more
+
+
 def test_a_store_that_is_gone_is_an_error(workers: Workers) -> None:
     for text in workers(2)(jobs.without_store):
         assert text.startswith(

@@ -240,9 +240,11 @@ class Synchronizer:
     def raise_error(self) -> None:
         """Raise what ended the synchronization as it was raised on a communication thread, if anything did:
         the cause of what `backward()` has raised."""
-        self._hook.raise_error()
+        error = self.world.error
+        if error is not None:
+            raise _bare(error).with_traceback(error.__traceback__)
         if self._failure is not None:
-            raise self._failure.__cause__ or _again(self._failure)
+            raise _bare(self._failure.__cause__ or self._failure)
 
     def _attached_model(self) -> DistributedDataParallel:
         model = self._model()
@@ -284,7 +286,22 @@ class Synchronizer:
 
 
 def _again(failure: SynchronizationError) -> SynchronizationError:
-    """The failure as a new object: the one that is raised gathers tracebacks, whose frames hold the model."""
+    """The failure as a new object, and its causes too: those that are raised gather tracebacks, whose frames
+    and their callers' hold the model."""
     again = SynchronizationError(*failure.args)
-    again.__cause__ = failure.__cause__
+    again.__cause__ = None if failure.__cause__ is None else _bare(failure.__cause__)
     return again
+
+
+def _bare(error: BaseException, *above: BaseException) -> BaseException:
+    """The error and its causes as new objects without tracebacks; `above` are those that it is a cause of."""
+    kind = type(error)
+    try:
+        bare: BaseException = kind.__new__(kind, *error.args)  # __init__ may want other arguments
+        bare.args = error.args
+        bare.__dict__.update(error.__dict__)
+    except Exception:  # a class from outside, which cannot be made so
+        bare = RuntimeError(in_words(error))
+    if error.__cause__ is not None and not any(error.__cause__ is each for each in (error, *above)):
+        bare.__cause__ = _bare(error.__cause__, error, *above)
+    return bare
