@@ -21,7 +21,7 @@ _CODE = re.compile(r"\(os error (\d+)\)")
 _REMEDIES = {
     errno.ENOSPC: "free some space",
     errno.EDQUOT: "free some space within your quota",
-    errno.EROFS: "choose a folder that can be written (hydra.run.dir=)",
+    errno.EROFS: "choose a folder that can be written",
     errno.EACCES: "correct its permissions",
 }
 
@@ -30,12 +30,13 @@ _OF_THE_DISK = (*_REMEDIES, errno.EIO)
 
 
 class UnwritableFileError(OSError):
-    """A file that the disk does not take. Its text is one line: the path, why, what to do."""
+    """A file that the disk does not take. Its text is one line, for commands and scripts alike: the path,
+    why, what to do."""
 
     def __init__(self, path: Path, reason: str, code: int | None = None) -> None:
         super().__init__(code, reason)
         remedy = _REMEDIES.get(code or 0, "mend that")
-        self.text = f"{path} cannot be written ({reason}): {remedy}, then start the same command again"
+        self.text = f"{path} cannot be written ({reason}): {remedy}, then start again"
 
     def __str__(self) -> str:
         return self.text

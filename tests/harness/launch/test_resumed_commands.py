@@ -206,7 +206,7 @@ def test_a_full_disk_is_named_and_the_run_goes_on_when_there_is_room(
     assert ended.returncode == 1
     (line,) = ended.stderr.splitlines()
     assert line.startswith("error: disk/run/") and "cannot be written (No space left on device)" in line
-    assert line.endswith("free some space, then start the same command again")
+    assert line.endswith("free some space, then start again")
     assert not left_behind(small_disk / "run")
     subprocess.run(["mount", "-o", "remount,size=30m", str(small_disk)], check=True)
     ended = call(here, *command)

@@ -17,8 +17,15 @@ def test_what_a_library_says_of_the_disk_names_the_file_and_what_to_do(tmp_path:
         save_tensors(path, {"a": torch.zeros(3)})
     assert caught.value.errno == errno.ENOENT
     assert str(caught.value) == (
-        f"{path} cannot be written (No such file or directory): mend that, then start the same command again"
+        f"{path} cannot be written (No such file or directory): mend that, then start again"
     )
+
+
+@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EIO])
+def test_what_to_do_fits_scripts_as_well_as_commands(code: int, tmp_path: Path) -> None:
+    said = str(UnwritableFileError(tmp_path, os.strerror(code), code))
+    assert said.endswith(", then start again")
+    assert "hydra" not in said and "command" not in said
 
 
 def test_a_file_that_is_replaced_stays_where_the_disk_is_full(tmp_path: Path, monkeypatch) -> None:
