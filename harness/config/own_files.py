@@ -26,7 +26,7 @@ from omegaconf import OmegaConf
 from gradwire.codecs.fields import is_plain_name
 from gradwire.codecs.plugins import ENTRY_POINTS, announced, is_reference
 from gradwire.harness.config.errors import ConfigError, closest, did_you_mean, shortened
-from gradwire.harness.config.own_form import FLAG, REMEDY, OwnFile, Place, parts, read_own_file
+from gradwire.harness.config.own_form import FLAG, REMEDY, OwnFile, Place, package_of, parts, read_own_file
 from gradwire.harness.config.plugins import register_plugin
 from gradwire.harness.config.store import group_schemas
 from gradwire.harness.reading.files import printable
@@ -45,6 +45,8 @@ class OwnFolder:
     """The files of a folder, by group and name. Raises ConfigError for a folder that cannot be used."""
 
     path: Path
+    conf: Path
+    """The project's own folder of groups."""
     groups: Mapping[str, Sequence[str]]
     """The project's own choices of each group, which no file replaces."""
     bare: bool = False
@@ -135,6 +137,14 @@ class OwnFolder:
         if name not in choices:
             near = did_you_mean(name, choices) or f"; choose one of {', '.join(choices)}"
             raise ConfigError(f"{said} is unknown{near}; {REMEDY}")
+        if place[0] == group == "task" and self._file(place).everywhere and not self._everywhere(name):
+            raise ConfigError(f"{said} sets keys of task alone; leave the line # @package _global_ out")
+
+    def _everywhere(self, task: str) -> bool:
+        """Whether the file of a task sets keys of the whole configuration."""
+        if task in self.names["task"]:
+            return self._file(("task", task)).everywhere
+        return package_of((self.conf / "task" / f"{task}.yaml").read_text("utf-8")) == "_global_"
 
 
 def _entries(place: Path) -> list[str]:
@@ -248,7 +258,7 @@ def use_folder(given: str | None, conf: Path) -> None:
         )
     places = sorted(place for place in conf.iterdir() if place.is_dir() and place.name != "hydra")
     own = {place.name: sorted(file.stem for file in place.glob("*.yaml")) for place in places}
-    _in_use.append(OwnFolder(path, own))
+    _in_use.append(OwnFolder(path, conf, own))
 
 
 @cache

@@ -47,11 +47,10 @@ class OwnFile:
 def read_own_file(path: Path, group: str) -> OwnFile:
     """The file of a group. Raises ConfigError for one that cannot be read or sets keys of another place."""
     try:
-        head = _PACKAGE.match(read_text(path, remedy=REMEDY, most=MOST_YAML))
+        package = package_of(read_text(path, remedy=REMEDY, most=MOST_YAML))
         values = read_yaml(path, remedy=REMEDY)
     except UnusableFileError as error:
         raise ConfigError(str(error)) from None
-    package = head[1] if head is not None else "_group_"
     everywhere = package == "_global_"
     if group in GLOBAL and not everywhere:
         raise ConfigError(
@@ -67,6 +66,12 @@ def read_own_file(path: Path, group: str) -> OwnFile:
     if not isinstance(defaults, list):
         raise ConfigError(f"{path}: defaults={shortened(defaults)}: choose a list; {REMEDY}")
     return OwnFile(path, group, defaults, values, everywhere)
+
+
+def package_of(text: str) -> str:
+    """The place of a file's keys, by its line `# @package <place>`; `_group_` where it has none."""
+    head = _PACKAGE.match(text)
+    return head[1] if head is not None else "_group_"
 
 
 def parts(file: OwnFile) -> Iterator[Place]:

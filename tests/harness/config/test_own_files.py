@@ -179,6 +179,8 @@ CASES = [
     ("{any: [{hydra.launcher.x: 1}]}", "hydra.sweeper.cases.any: hydra.launcher.x cannot be swept"),
     ("{any: [{seed: {_target_: os.getcwd}}]}", "seed={_target_: os.getcwd}: choose a value or a list"),
     ("{any: [{seed: [{_target_: os.getcwd}]}]}", "choose a value or a list of values"),
+    ("null", "hydra.sweeper.cases=null: choose a mapping, e.g. {any: [{seed: [0, 1]}]}"),
+    ("[1]", "hydra.sweeper.cases=[1]: choose a mapping"),
     ("{any: []}", "hydra.sweeper.cases.any=[]: choose a list of mappings"),
 ]
 
@@ -229,6 +231,7 @@ BROKEN = [
         "hydra.callbacks.x._target_=os.getcwd has no effect here",
     ),
     ("experiment/x.yaml", "# @package _global_\nhydra: {searchpath: [x]}\n", "other places are not searched"),
+    ("task/x.yaml", "# @package _global_\ndefaults: [train]\n", "task=train sets keys of task alone; leave"),
     *[("experiment/x.yaml", f"# @package _global_\ndefaults: [{entry}]\n", said) for entry, said in ENTRIES],
     *[("sweeps/x.yaml", "# @package _global_\n" + SWEEP.format(cases), said) for cases, said in CASES],
 ]
