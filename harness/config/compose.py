@@ -33,6 +33,7 @@ from gradwire.harness.config.explain import (
 from gradwire.harness.config.manual import register_manual
 from gradwire.harness.config.overrides import check_forms, check_given, parse, said
 from gradwire.harness.config.own_files import OwnFolder, own_folder, register_own_files
+from gradwire.harness.config.own_form import REMEDY, OwnFile
 from gradwire.harness.config.own_values import check_hydra_node, check_own_file
 from gradwire.harness.config.plugins import allow_plugins, register_plugins
 from gradwire.harness.config.store import register_schemas
@@ -131,26 +132,37 @@ def _composed(choices: tuple[str, ...], folder: OwnFolder | None) -> tuple[DictC
 
 def _composed_with_own(choices: Sequence[str], folder: OwnFolder) -> DictConfig:
     """As `_hydra_composed`, the user's own files being checked against what they build on before."""
+    own = _hydras_own(tuple(text for text in choices if text.lstrip("+").startswith("hydra")), folder)
     folder.bare, folder.used = True, []
     try:
-        built_on = _hydra_composed(choices)
+        built_on = _hydra_composed(choices, folder.used)
     finally:
         folder.bare = False
     if not folder.used:
         return built_on
     for file in folder.used:
         check_own_file(file, built_on)
-    config = _hydra_composed(choices)
-    own = _hydra_composed([choice for choice in choices if choice.lstrip("+").startswith("hydra")])
-    check_hydra_node(config.hydra, own.hydra)
+    config = _hydra_composed(choices, folder.used)
+    check_hydra_node(config.hydra, own)
     return config
 
 
-def _hydra_composed(choices: Sequence[str]) -> DictConfig:
+@lru_cache(maxsize=8)
+def _hydras_own(choices: tuple[str, ...], folder: OwnFolder) -> DictConfig:
+    """Hydra's node without the files of the `folder` in use: `choices` are of Hydra's groups alone."""
+    assert folder is own_folder()
+    node: DictConfig = _hydra_composed(choices).hydra
+    return node
+
+
+def _hydra_composed(choices: Sequence[str], used: Sequence[OwnFile] = ()) -> DictConfig:
+    """What Hydra makes of the choices. Raises ConfigError, naming the user's own files `used` by then."""
     try:
         return hydra.compose(CONFIG_NAME, list(choices), return_hydra_config=True)
     except (HydraException, OmegaConfBaseException) as error:
-        raise explain(error, parse(choices)) from None
+        refusal = explain(error, parse(choices))
+        files = ", ".join(dict.fromkeys(str(file.path) for file in used))
+        raise (ConfigError(f"{files}: {refusal}; {REMEDY}") if files else refusal) from None
 
 
 def _check_narrowed(values: Sequence[Override], base: DictConfig) -> None:

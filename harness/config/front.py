@@ -90,7 +90,8 @@ def can_be_completed(line: str) -> bool:
         flags = read_flags(typed if line.endswith(" ") else typed[:-1])
         use_folder(flags.config_dir, conf_directory())
         overrides = parse(flags.overrides)
-        compose([str(each.input_line) for each in overrides if not each.is_sweep_override()])
+        single = [str(each.input_line) for each in overrides if not each.is_sweep_override()]
+        compose(single, named_by_user=False)  # nothing is imported before Enter
     except ConfigError:
         return False
     return True

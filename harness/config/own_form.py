@@ -76,9 +76,15 @@ def package_of(text: str) -> str:
 
 def parts(file: OwnFile) -> Iterator[Place]:
     """The choices that a file's defaults list names. Raises ConfigError for an entry of another form."""
+    bases = 0
     for entry in file.defaults:
         if entry == "_self_":
             continue
+        bases += not isinstance(entry, Mapping)
+        if bases > 1 and not file.everywhere:
+            raise ConfigError(
+                f"{file.path}: defaults: {shortened(entry)} comes second; build on one choice of {file.group}"
+            )
         place = _overridden(file, entry) if isinstance(entry, Mapping) else _built_on(file, entry)
         if place is None:
             other = "/<group>" if file.everywhere else "/<group>@_global_.<group>"

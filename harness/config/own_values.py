@@ -20,8 +20,8 @@ from gradwire.harness.config.store import group_schemas
 CASES = "hydra.sweeper.cases"
 """The key of Hydra's that only files set: `tiny: [{codec: [bf16, thc], seed: 0}]`."""
 
-_CHOSEN = ("overrides", "runtime.choices", "job.override_dirname")
-"""Keys of Hydra's node that repeat the command line's choices."""
+_FILLED = ("overrides", "runtime", "job.name", "job.config_name", "job.override_dirname")
+"""Keys of Hydra's node that Hydra fills in, from the command line and the process."""
 
 
 def check_own_file(file: OwnFile, built_on: DictConfig) -> None:
@@ -125,10 +125,10 @@ def check_hydra_node(node: DictConfig, own: DictConfig) -> None:
 
 
 def _fixed_keys(node: DictConfig) -> dict[str, Any]:
-    """Hydra's keys, but for those that files may set or that repeat what has been chosen."""
+    """Hydra's keys, but for those that files may set or that Hydra fills in."""
     fixed = OmegaConf.to_container(node, resolve=False)
     assert isinstance(fixed, dict)
-    for key in (*_CHOSEN, *(name.removeprefix("hydra.") for name in (*HYDRA_KEYS, CASES))):
+    for key in (*_FILLED, *(name.removeprefix("hydra.") for name in (*HYDRA_KEYS, CASES))):
         *above, name = key.split(".")
         functools.reduce(lambda holder, part: holder[part], above, fixed).pop(name, None)
     return {str(key): value for key, value in fixed.items()}

@@ -16,7 +16,7 @@ from gradwire.codecs.plugins import ALLOWED
 from gradwire.harness.config.cells import expand
 from gradwire.harness.config.compose import compose, conf_directory
 from gradwire.harness.config.errors import ConfigError
-from gradwire.harness.config.front import arranged, asked_page, check_command_line
+from gradwire.harness.config.front import arranged, asked_page, can_be_completed, check_command_line
 from gradwire.harness.config.identity import run_id
 from gradwire.harness.config.overrides import parse
 from gradwire.harness.config.own_files import MOST_FILES, own_folder, use_folder
@@ -131,6 +131,7 @@ def test_a_plug_in_must_be_allowed(place: Path, monkeypatch: pytest.MonkeyPatch)
     assert f"no file may choose what is imported: name it on the command line, codec={name}:Mine" in refusal(
         "codec=half"
     )
+    assert not can_be_completed(f"gradwire codec={name}:Mine to")  # what is typed is not yet entered
     assert name not in sys.modules
     monkeypatch.setenv(ALLOWED, f"{name}:Mine")
     check("codec=half")
@@ -164,6 +165,9 @@ ENTRIES = [  # of an experiment's defaults list
         "override /codec: thc@hydra.sweeper",
         "override /experiment: mine",
         "override hydra/launcher: basic",
+        "override /codec: [thc, bf16]",
+        "/codec: [thc, bf16]",
+        "/codec: thc",
     )
 ] + [("override /hydra: x", "there is no such group; use override /<group>")]
 
@@ -232,6 +236,14 @@ BROKEN = [
     ),
     ("experiment/x.yaml", "# @package _global_\nhydra: {searchpath: [x]}\n", "other places are not searched"),
     ("task/x.yaml", "# @package _global_\ndefaults: [train]\n", "task=train sets keys of task alone; leave"),
+    ("codec/x.yaml", "defaults: [thc, _self_, _self_]\n", "Duplicate _self_ defined in codec/"),
+    ("codec/x.yaml", "defaults: [thc, bf16]\n", "bf16 comes second; build on one choice of codec"),
+    (
+        "experiment/x.yaml",
+        "# @package _global_\ntrain.steps: 3\n",
+        "keys within keys; write train: {steps: 3}",
+    ),
+    ("experiment/x.yaml", "# @package _global_\nhydra: {sweeper.cases: 3}\n", "write sweeper: {cases: 3}"),
     *[("experiment/x.yaml", f"# @package _global_\ndefaults: [{entry}]\n", said) for entry, said in ENTRIES],
     *[("sweeps/x.yaml", "# @package _global_\n" + SWEEP.format(cases), said) for cases, said in CASES],
 ]
@@ -285,13 +297,15 @@ def test_hydra_calls_nothing_that_a_file_names(
 
 def deep(levels: int) -> dict[str, str | bytes]:
     """Files of which each is built on the next one twice."""
-    entries = {f"codec/x{n}.yaml": f"defaults: [x{n + 1}, x{n + 1}]\n" for n in range(levels)}
-    return {**entries, f"codec/x{levels}.yaml": "defaults: [bf16]\n"}
+    return {
+        f"experiment/x{n}.yaml": f"# @package _global_\ndefaults: [x{n + 1}, x{n + 1}]\n"
+        for n in range(levels)
+    } | {f"experiment/x{levels}.yaml": "# @package _global_\nseed: 1\n"}
 
 
 def test_files_that_unfold_without_end_are_refused() -> None:
     write(deep(40))
-    assert "is built on more than 200 choices" in refusal("codec=x0")
+    assert "is built on more than 200 choices" in refusal("experiment=x0")
 
 
 FOLDERS: list[tuple[dict[str, str | bytes], str]] = [
