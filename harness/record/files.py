@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import os
 import re
-import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -80,11 +79,18 @@ def _is_about(path: Path, error: OSError) -> bool:
 
 
 def as_new_files(*paths: Path) -> None:
-    """Give files in one folder the permissions that new files have there."""
-    with tempfile.TemporaryDirectory(dir=paths[0].parent, prefix=".new-") as temporary:
-        new = Path(temporary, "new")
-        new.touch()
+    """Give files in one folder the permissions that new files have there.
+
+    To be called by one process for the first of them: a new file beside it is looked at, whose name follows
+    from that one's, so that what a killed process leaves goes with the next save.
+    """
+    new = paths[0].with_name(f".{paths[0].name}.new")
+    new.unlink(missing_ok=True)
+    try:
+        new.touch(exist_ok=False)
         mode = new.stat().st_mode & 0o777
+    finally:
+        new.unlink(missing_ok=True)
     for path in paths:
         if path.stat().st_mode & 0o777 != mode:  # where all files have one mode, none can be set
             path.chmod(mode)

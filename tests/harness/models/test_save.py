@@ -16,7 +16,7 @@ from gradwire.harness.data.tokenizer import pretrained_tokenizer, trained_tokeni
 from gradwire.harness.models.build import build_model
 from gradwire.harness.models.config import ModelConfig
 from gradwire.harness.models.save import save_model
-from gradwire.harness.record.files import as_new_files
+from gradwire.harness.record.files import as_new_files, save_tensors
 
 TEXT = "def step(loss): the gradient of the loss is sent to all workers — naïvely"
 
@@ -141,3 +141,22 @@ def test_weights_have_the_permissions_of_new_files(tmp_path: Path) -> None:
     new.touch()
     as_new_files(weights)
     assert weights.stat().st_mode == new.stat().st_mode
+
+
+def test_what_a_killed_process_leaves_beside_the_weights_goes_with_the_next_save(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The process is killed while it looks at the permissions of a new file: nothing is tidied up."""
+    weights = tmp_path / "gradwire-rank0.safetensors"
+    save_file({"a": torch.zeros(2)}, weights)
+    killed = os.fork()
+    if not killed:
+        try:
+            monkeypatch.setattr(Path, "stat", lambda self: os._exit(9))
+            as_new_files(weights)
+        finally:
+            os._exit(0)
+    assert os.waitstatus_to_exitcode(os.waitpid(killed, 0)[1]) == 9
+    assert len(list(tmp_path.iterdir())) == 2
+    save_tensors(weights, {"a": torch.ones(2)})
+    assert list(tmp_path.iterdir()) == [weights]
