@@ -168,7 +168,7 @@ def test_other_refusals() -> None:
     assert codec.state_dict() == {}, "nothing of a refused call remains"
     with pytest.raises(ValueError, match=r"has rank/…, q/…, error/… and norms/…, got residual/x$"):
         codec.load_state_dict({"residual/x": torch.zeros(1)})
-    with pytest.raises(ValueError, match="codec=powersgd .* has error feedback of its own"):
+    with pytest.raises(ValueError, match="codec=powersgd has error feedback of its own"):
         with_feedback(codec)
     doubles = Layout(("a",), ((4, 4),), (0,), 16, torch.float64)
     assert codec.supports("ring", 2, doubles) is not None

@@ -28,13 +28,13 @@ SPEED = LinkSpeed(100, 256)
 @pytest.fixture
 def network() -> Iterator[ShapedNetwork]:
     """Three ranks; whatever a test does, nothing is left behind and the root namespace is as before."""
-    before, descriptors = root_network(), os.listdir("/proc/self/fd")
+    before, descriptors = root_network(), len(os.listdir("/proc/self/fd"))
     with ShapedNetwork(3, SPEED) as made:
         held = held_by(os.getpid())
         assert len(held) == 4
         yield made
     assert_gone(held)
-    assert (root_network(), os.listdir("/proc/self/fd")) == (before, descriptors)
+    assert (root_network(), len(os.listdir("/proc/self/fd"))) == (before, descriptors)
 
 
 def switch(network: ShapedNetwork) -> str:
@@ -167,11 +167,11 @@ REFUSED = [
 def test_what_cannot_be_made_is_one_line_and_leaves_nothing(
     ranks: int, speed: LinkSpeed, message: str
 ) -> None:
-    before, descriptors = root_network(), os.listdir("/proc/self/fd")
+    before, descriptors = root_network(), len(os.listdir("/proc/self/fd"))
     with pytest.raises(ShapingError, match=message) as refused, ShapedNetwork(ranks, speed):
         pass
     assert "\n" not in str(refused.value)
-    assert (root_network(), os.listdir("/proc/self/fd")) == (before, descriptors)
+    assert (root_network(), len(os.listdir("/proc/self/fd"))) == (before, descriptors)
     assert_gone(held_by(os.getpid()))
 
 
