@@ -15,6 +15,7 @@ READS = re.compile(
 REASONS = {
     "config/identity.py": "a digest of the user's own file of codec times, which is checked before",
     "config/manual.py": "our own sources",
+    "config/own_files.py": "our own configuration",
     "data/cache.py": "our own sources",
     "data/embedded.py": "the sources of Python's library",
     "data/formats.py": "lines of text whose length and expansion `reading.streams` bounds",
