@@ -19,7 +19,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import TypeVar
 
-from gradwire.codecs.fields import did_you_mean, shortened
+from gradwire.codecs.wording import did_you_mean, shortened
 
 Part = TypeVar("Part")
 """What a registry holds: codec classes, topologies, kinds of parallelism."""

@@ -6,7 +6,7 @@ import os
 import sys
 from typing import NoReturn
 
-from gradwire.codecs.fields import closest, did_you_mean, shortened
+from gradwire.codecs.wording import closest, did_you_mean, shortened
 
 __all__ = ["ConfigError", "closest", "did_you_mean", "refuse", "shortened"]
 

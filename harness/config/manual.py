@@ -13,8 +13,8 @@ from pathlib import Path
 import yaml
 from omegaconf import OmegaConf
 
-from gradwire.codecs.fields import spelled
 from gradwire.codecs.plugins import ENTRY_POINTS, announced
+from gradwire.codecs.wording import spelled
 from gradwire.harness.config.field_help import help_of
 from gradwire.harness.config.fields import Rule, rules_of
 from gradwire.harness.config.own_files import own_choices

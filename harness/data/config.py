@@ -7,7 +7,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from gradwire.codecs.fields import at_least, between, check_fields, one_of, plain_name, shortened
+from gradwire.codecs.fields import at_least, between, check_fields, one_of, plain_name
+from gradwire.codecs.wording import shortened
 
 from ..models.config import ModelConfig
 from .published import published_settings

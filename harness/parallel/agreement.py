@@ -19,7 +19,7 @@ from weakref import WeakKeyDictionary
 import torch.distributed as dist
 from torch.distributed.distributed_c10d import PrefixStore, _get_default_store
 
-from gradwire.codecs.fields import shortened
+from gradwire.codecs.wording import shortened
 
 Statement = Mapping[str, str]
 """One rank's settings: name to value in words."""
@@ -61,7 +61,7 @@ class Failure(NamedTuple):
 
 
 def origin(peer: int, failures: Mapping[int, Failure]) -> dict[int, Failure]:
-    """Of the failures of other ranks those that explain why `peer` was lost.
+    """The failures of other ranks that explain why `peer` was lost.
 
     Those of ranks that failed by themselves; where there are none, that of the last rank in the chain of
     ranks that have lost each other: it names the one that says nothing any more.

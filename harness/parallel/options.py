@@ -12,19 +12,11 @@ import torch
 from torch.nn.parallel import DistributedDataParallel
 
 from gradwire.codecs.describe import called, describe_codec, digest
-from gradwire.codecs.fields import (
-    TEXT,
-    Rule,
-    at_least,
-    between,
-    check_value,
-    did_you_mean,
-    plain,
-    rules_of,
-)
+from gradwire.codecs.fields import TEXT, Rule, at_least, between, check_value, plain, rules_of
 from gradwire.codecs.interface import Codec, Layout
 from gradwire.codecs.options import CommonOptions
 from gradwire.codecs.registry import codec_classes, make_codec
+from gradwire.codecs.wording import did_you_mean
 from gradwire.harness.config.errors import ConfigError
 from gradwire.harness.config.fields import check_arguments, shown
 from gradwire.harness.config.schemas import ClusterConfig, OverlapConfig

@@ -148,7 +148,7 @@ def _read_safetensors(path: Path) -> tuple[Tensor, str]:
 
 
 def _digest(values: Tensor, text: str) -> str:
-    """Of contiguous gradients, and of what is said of them."""
+    """A digest of contiguous gradients and of what is said about them."""
     digest = hashlib.blake2b(text.encode(), digest_size=32)
     digest.update(values.reshape(-1).view(torch.uint8).numpy().data)
     return digest.hexdigest()

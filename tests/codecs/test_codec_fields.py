@@ -18,9 +18,9 @@ from gradwire.codecs.fields import (
     one_of,
     plain_name,
     rules_of,
-    shortened,
 )
 from gradwire.codecs.registry import codec_classes, make_codec
+from gradwire.codecs.wording import shortened
 
 
 @dataclass

@@ -264,7 +264,7 @@ def test_a_tiny_bucket_is_sent_at_the_smallest_widths_and_says_so_once(
 def test_the_warning_of_a_small_bucket_names_what_exceeds_its_budget(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """Of 544 coordinates one chunk has 288, and the other one is within the budget; rank 0 alone tells it."""
+    """One chunk has 288 of the 544 coordinates, the other is within the budget; rank 0 alone tells it."""
     tell_of_small_bucket.cache_clear()
     hops = make_hops(DynamiQ(), heavy_tailed(544, 1), num_chunks=2)
     sizes = [hops[0].message_bytes(range(chunk, chunk + 1), 1) for chunk in range(2)]
