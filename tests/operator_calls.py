@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 import gradwire.codecs.edgc.histogram  # noqa: F401
-import gradwire.codecs.linear.kernels  # noqa: F401
+import gradwire.codecs.linear.definition  # noqa: F401
 from gradwire.codecs.bitpack import packed_bytes
 from gradwire.codecs.dynamiq.format import Format
 from gradwire.codecs.dynamiq.sizes import align, used_bytes

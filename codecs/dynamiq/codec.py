@@ -14,9 +14,9 @@ from torch import Tensor
 from gradwire.codecs.dynamiq.allocation import Allocation
 from gradwire.codecs.dynamiq.blocks import num_super_groups
 from gradwire.codecs.dynamiq.codebooks import Codebooks
+from gradwire.codecs.dynamiq.definition import Coder
 from gradwire.codecs.dynamiq.format import Format, Scales
 from gradwire.codecs.dynamiq.hops import DynamiQHops
-from gradwire.codecs.dynamiq.kernels import Coder
 from gradwire.codecs.dynamiq.losses import lost_share
 from gradwire.codecs.dynamiq.plan import make_plan
 from gradwire.codecs.dynamiq.rounding import MAX_WORKERS, Dither, Rounding

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from gradwire.codecs.dynamiq.blocks import SUPER_GROUP
-from gradwire.codecs.dynamiq.kernels import Coder
+from gradwire.codecs.dynamiq.definition import Coder
 from gradwire.codecs.dynamiq.sizes import used_bytes
 from gradwire.codecs.dynamiq.value_tables import MESSAGE_WIDTHS, kind_of, value_tables
 from gradwire.codecs.kernels.call import Call, Plan, Pointer, dtype_code, pointer

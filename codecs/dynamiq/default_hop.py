@@ -1,4 +1,4 @@
-"""A hop of DynamiQ in plain PyTorch, put together from the operations that `kernels` defines."""
+"""A hop of DynamiQ in plain PyTorch, put together from the operations that `definition` has."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
-from gradwire.codecs.dynamiq import kernels
+from gradwire.codecs.dynamiq import definition
 from gradwire.codecs.dynamiq.blocks import SUPER_GROUP, num_super_groups, to_super_groups
 from gradwire.codecs.floats import constant
 
@@ -16,7 +16,7 @@ class DefaultHop:
     """The hops of one chunk in one round of one worker, see `hop.Hop`."""
 
     def __init__(
-        self, numel: int, order: Tensor, mean: Tensor, counts: Mapping[int, int], coder: kernels.Coder
+        self, numel: int, order: Tensor, mean: Tensor, counts: Mapping[int, int], coder: definition.Coder
     ) -> None:
         self._numel, self._order, self._mean = numel, order, mean
         self._counts, self._coder = counts, coder
@@ -33,7 +33,7 @@ class DefaultHop:
     ) -> None:
         rows = self._total(x, sums, incoming)
         if outgoing is not None:
-            kernels.compress(rows, self._order, self._counts, self._coder, outgoing)
+            definition.compress(rows, self._order, self._counts, self._coder, outgoing)
         if new_sums is not None:
             new_sums.copy_(rows)
         if result is not None:
@@ -48,10 +48,10 @@ class DefaultHop:
         else:
             assert incoming is not None, "nothing to sum"
             rows = torch.empty(self._order.numel(), SUPER_GROUP, device=self._order.device)
-            kernels.decompress(incoming, self._counts, self._coder, rows)
+            definition.decompress(incoming, self._counts, self._coder, rows)
             return rows
         if incoming is not None:
-            kernels.decompress_accumulate(incoming, self._counts, self._coder, rows)
+            definition.decompress_accumulate(incoming, self._counts, self._coder, rows)
         return rows
 
     def _gathered(self, x: Tensor) -> Tensor:

@@ -11,8 +11,8 @@ from torch import Tensor
 from gradwire.codecs.backends import library_for
 from gradwire.codecs.dynamiq.compiled import CompiledHop
 from gradwire.codecs.dynamiq.default_hop import DefaultHop
+from gradwire.codecs.dynamiq.definition import Coder
 from gradwire.codecs.dynamiq.format import Format, Scales
-from gradwire.codecs.dynamiq.kernels import Coder
 from gradwire.codecs.dynamiq.rounding import Dither, Rounding
 from gradwire.codecs.dynamiq.scaling import ScaleRounding
 from gradwire.codecs.dynamiq.tables import Kind, chosen_values

@@ -62,7 +62,7 @@ def linear_quantize(
     hadamard: bool,
     random: tuple[int, int, int, int] | None,
 ) -> None:
-    """See `kernels.linear_quantize`; `random` is first, key0, key1, rank, None for rounding to nearest."""
+    """See `definition.linear_quantize`; `random` is first, key0, key1, rank, None for rounding to nearest."""
     operation, numel = "linear_quantize", x.numel()
     first, key0, key1, rank = random or (0, 0, 0, 0)
     arguments = Encoding(
@@ -86,21 +86,21 @@ def linear_quantize(
 def linear_dequantize(
     library: Library, message: Tensor, out: Tensor, form: MessageFormat, hadamard: bool
 ) -> None:
-    """See `kernels.linear_dequantize`."""
+    """See `definition.linear_dequantize`."""
     _decode(library, "linear_dequantize", message[None], out, form, hadamard)
 
 
 def linear_add(
     library: Library, message: Tensor, target: Tensor, form: MessageFormat, hadamard: bool
 ) -> None:
-    """See `kernels.linear_add`."""
+    """See `definition.linear_add`."""
     _decode(library, "linear_add", message[None], target, form, hadamard)
 
 
 def linear_reduce(
     library: Library, messages: Tensor, out: Tensor, form: MessageFormat, hadamard: bool
 ) -> None:
-    """See `kernels.linear_reduce`."""
+    """See `definition.linear_reduce`."""
     _decode(library, "linear_reduce", messages, out, form, hadamard)
 
 

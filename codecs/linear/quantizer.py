@@ -7,7 +7,7 @@ from typing import Literal, get_args
 
 from torch import Tensor
 
-from gradwire.codecs.linear.kernels import linear_add, linear_dequantize, linear_quantize, linear_reduce
+from gradwire.codecs.linear.definition import linear_add, linear_dequantize, linear_quantize, linear_reduce
 from gradwire.codecs.linear.message import BLOCK, MessageFormat, Scales
 from gradwire.codecs.linear.rounding import LARGEST, RoundingNoise
 

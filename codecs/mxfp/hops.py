@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from gradwire.codecs.interface import Hops
-from gradwire.codecs.mxfp import kernels
+from gradwire.codecs.mxfp import definition
 from gradwire.codecs.mxfp.blocks import BLOCK, num_blocks
 from gradwire.codecs.mxfp.formats import ElementFormat
 from gradwire.codecs.mxfp.losses import CastLosses
@@ -46,11 +46,11 @@ class MXFPHops(Hops):
         self._losses: CastLosses | None = None
         self._scales, self._count = scales, count
         self._bounds = chunk_bounds(x.numel(), num_chunks)
-        self._offsets = [self._align(bound * kernels.block_bytes(element)) for bound in self._bounds]
+        self._offsets = [self._align(bound * definition.block_bytes(element)) for bound in self._bounds]
         self._sums = torch.empty(self._offsets[-1], dtype=torch.uint8, device=x.device)
-        used = self._bounds[-1] * kernels.block_bytes(element)
+        used = self._bounds[-1] * definition.block_bytes(element)
         self._sums[used:].zero_()
-        kernels.quantize(x, scales, element, self._sums, count.saturated)
+        definition.quantize(x, scales, element, self._sums, count.saturated)
         count.casts += self._numel
 
     @staticmethod
@@ -71,7 +71,7 @@ class MXFPHops(Hops):
     def accumulate(self, message: Tensor, chunks: range) -> None:
         own = self._own(message, chunks)
         exact = None if self._losses is None else self._losses.values(own).add_(self._losses.values(message))
-        kernels.add(own, message, self._element, self._count.saturated)
+        definition.add(own, message, self._element, self._count.saturated)
         if self._losses is not None and exact is not None:
             self._losses.add(self._bounds[chunks.start], exact, own)
         first, last = (min(self._bounds[c] * BLOCK, self._numel) for c in (chunks.start, chunks.stop))
@@ -84,7 +84,7 @@ class MXFPHops(Hops):
 
     def finish(self) -> Tensor:
         mean = torch.empty(self._numel, dtype=self._dtype, device=self._sums.device)
-        kernels.dequantize(self._sums, self._scales, self._element, mean)
+        definition.dequantize(self._sums, self._scales, self._element, mean)
         return mean
 
     def keep_losses(self) -> None:

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from gradwire.codecs.floats import constant
-from gradwire.codecs.mxfp import kernels
+from gradwire.codecs.mxfp import definition
 from gradwire.codecs.mxfp.blocks import BLOCK, tiles
 from gradwire.codecs.mxfp.formats import ElementFormat
 from gradwire.codecs.mxfp.packing import decode
@@ -22,7 +22,7 @@ class CastLosses:
         """`sums` are the packed elements that `x`, (numel,) of a floating dtype, has been cast to."""
         self._scales, self._element, self._size = scales, element, size
         own = torch.empty(x.numel(), dtype=torch.float32, device=x.device)
-        kernels.dequantize(sums, scales, element, own)
+        definition.dequantize(sums, scales, element, own)
         self._own = x.to(torch.float32) - own.mul_(constant(size, own))
         blocks = scales.maxima.numel()
         self._of_sums = torch.zeros(blocks * BLOCK, dtype=torch.float32, device=x.device)
@@ -31,7 +31,7 @@ class CastLosses:
 
     def values(self, packed: Tensor) -> Tensor:
         """The elements of packed blocks, float32, and of the bytes after the last whole one nothing."""
-        size = kernels.block_bytes(self._element)
+        size = definition.block_bytes(self._element)
         return decode(packed[: packed.numel() // size * size], self._element)
 
     def add(self, first_block: int, exact: Tensor, packed: Tensor) -> None:
@@ -45,5 +45,5 @@ class CastLosses:
         means = torch.empty_like(self._own)
         for tile in tiles(0, self._scales.maxima.numel()):
             values = self._of_sums[tile.start * BLOCK : tile.stop * BLOCK].clone()
-            kernels.restore(values, self._scales.of(tile, self._element), tile, means)
+            definition.restore(values, self._scales.of(tile, self._element), tile, means)
         return self._own + means.mul_(constant(self._size, means))

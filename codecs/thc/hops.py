@@ -8,7 +8,7 @@ from torch import Tensor
 from gradwire.codecs.bitpack import pack, unpack, unpack_add
 from gradwire.codecs.interface import Hops
 from gradwire.codecs.sums import chunk_bounds
-from gradwire.codecs.thc import kernels
+from gradwire.codecs.thc import definition
 from gradwire.codecs.thc.blocks import UNIT, Blocks
 from gradwire.codecs.thc.randomness import Randomness
 from gradwire.codecs.thc.ranges import Ranges
@@ -34,7 +34,7 @@ class THCHops(Hops):
         self._x, self._size, self._bits = x, size, bits
         self._blocks, self._ranges, self._table, self._randomness = blocks, ranges, table, randomness
         self._bounds = chunk_bounds(blocks.total, num_chunks, UNIT)
-        self._sums = kernels.quantize(x, blocks, ranges, table, randomness)
+        self._sums = definition.quantize(x, blocks, ranges, table, randomness)
         self._losses: Tensor | None = None
 
     def message_bytes(self, chunks: range, workers: int) -> int:
@@ -66,6 +66,6 @@ class THCHops(Hops):
         return self._losses
 
     def _mean(self, workers: int, dtype: torch.dtype) -> Tensor:
-        return kernels.dequantize(
+        return definition.dequantize(
             self._sums, workers, self._blocks, self._ranges, self._table, self._randomness, dtype
         )

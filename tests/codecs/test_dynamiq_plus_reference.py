@@ -10,7 +10,7 @@ import torch
 from dynamiq_plus_reference import EPSILONS, PlusReference
 from torch import Tensor
 
-from gradwire.codecs.dynamiq import kernels
+from gradwire.codecs.dynamiq import definition
 from gradwire.codecs.dynamiq.codebooks import CODEBOOK_WIDTHS, codebooks_of
 from gradwire.codecs.dynamiq.format import Format
 from gradwire.codecs.dynamiq.rounding import Dither, Rounding
@@ -38,11 +38,11 @@ def hard_rows(seed: int) -> Tensor:
 
 def coder_of(
     widths: tuple[int, ...], codebooks: int, group: int, rule: ScaleRounding, dither: Dither
-) -> kernels.Coder:
+) -> definition.Coder:
     tables: dict[int, Any] = {w: values_of(w, "distinct", EPSILONS.get(w, 0.0), CPU, group) for w in widths}
     if codebooks > 1:
         tables |= {w: codebooks_of(w, EPSILONS[w], CPU) for w in widths if w in CODEBOOK_WIDTHS}
-    return kernels.Coder(tables, dither, rule, Format(widths, group, mean=False, codebooks=codebooks))
+    return definition.Coder(tables, dither, rule, Format(widths, group, mean=False, codebooks=codebooks))
 
 
 @pytest.mark.parametrize(
@@ -68,7 +68,7 @@ def test_every_operation_matches_the_reference(
         rows, indices = torch.cat([hard_rows(w) for w in widths]), SUPER_GROUPS * 2
         size = used_bytes(counts, coder.format)
         message = torch.full((size + 16,), 0xAB, dtype=torch.uint8)
-        kernels.compress(rows, torch.tensor(indices), counts, coder, message)
+        definition.compress(rows, torch.tensor(indices), counts, coder, message)
         with np.errstate(all="ignore"):
             assert bytes(message[:size].tolist()) == reference.message(rows.numpy(), row_widths, indices)
             encoded = [reference.encode(*row) for row in zip(rows.numpy(), row_widths, indices, strict=True)]
@@ -77,9 +77,9 @@ def test_every_operation_matches_the_reference(
             )
         choices |= {(scale & 0x8001, width) for (_, _, scale), width in zip(encoded, row_widths, strict=True)}
         decoded = torch.empty_like(rows)
-        kernels.decompress(message, counts, coder, decoded)
+        definition.decompress(message, counts, coder, decoded)
         np.testing.assert_array_equal(decoded.numpy(), expected)
         sums = torch.ones_like(rows)
-        kernels.decompress_accumulate(message, counts, coder, sums)
+        definition.decompress_accumulate(message, counts, coder, sums)
         np.testing.assert_array_equal(sums.numpy(), 1 + expected)
     assert len({mark for mark, _ in choices}) == codebooks or codebooks == 1

@@ -8,7 +8,8 @@ import torch
 from dynamiq_reference import EPSILONS, Reference, statistics
 from torch import Tensor
 
-from gradwire.codecs.dynamiq import kernels
+from gradwire.codecs.dynamiq import definition
+from gradwire.codecs.dynamiq.definition import Coder
 from gradwire.codecs.dynamiq.format import Format
 from gradwire.codecs.dynamiq.packing import pack
 from gradwire.codecs.dynamiq.rounding import Dither, Rounding
@@ -48,9 +49,9 @@ def hard_batch(seed: int) -> Tensor:
     return torch.cat([hard_rows(seed + i) for i in range(len(COUNTS))])
 
 
-def make_coder(rank: int, workers: int, rounding: Rounding, scale_rounding: ScaleRounding) -> kernels.Coder:
+def make_coder(rank: int, workers: int, rounding: Rounding, scale_rounding: ScaleRounding) -> Coder:
     values = {width: values_of(width, "nonuniform", EPSILONS.get(width, 0.0), CPU) for width in COUNTS}
-    return kernels.Coder(values, Dither(KEY, rank, workers, rounding), scale_rounding, Format())
+    return Coder(values, Dither(KEY, rank, workers, rounding), scale_rounding, Format())
 
 
 def decode_reference(reference: Reference, rows: np.ndarray) -> np.ndarray:
@@ -78,12 +79,12 @@ def test_every_operation_matches_the_reference(
     size = used_bytes(COUNTS, Format())
     message = torch.full((size + 48,), 0xAB, dtype=torch.uint8)
     with np.errstate(all="ignore"):
-        kernels.compress(rows, indices, COUNTS, coder, message)
+        definition.compress(rows, indices, COUNTS, coder, message)
         assert bytes(message[:size].tolist()) == reference.message(rows.numpy(), ROW_WIDTHS, SUPER_GROUPS)
         assert not message[size:].any()
 
         decoded, expected = torch.empty_like(rows), decode_reference(reference, rows.numpy())
-        kernels.decompress(message, COUNTS, coder, decoded)
+        definition.decompress(message, COUNTS, coder, decoded)
         np.testing.assert_array_equal(decoded.numpy(), expected)
         damaged = list(range(5, len(rows), 7))
         assert np.isnan(expected[damaged]).all()
@@ -91,10 +92,10 @@ def test_every_operation_matches_the_reference(
 
         own = hard_batch(100) * 0.5
         sums = own.numpy() + expected
-        kernels.decompress_accumulate(message, COUNTS, coder, own)
+        definition.decompress_accumulate(message, COUNTS, coder, own)
         np.testing.assert_array_equal(own.numpy(), sums)
         out = torch.full_like(message, 0xAB)
-        kernels.compress(own, indices, COUNTS, coder, out)
+        definition.compress(own, indices, COUNTS, coder, out)
         assert bytes(out[:size].tolist()) == reference.message(sums, ROW_WIDTHS, SUPER_GROUPS)
         assert not out[size:].any()
 
@@ -103,7 +104,7 @@ def test_no_code_is_a_negative_zero() -> None:
     """1 bit has no zero, hence no negative one."""
     message = torch.empty(used_bytes(COUNTS, Format()), dtype=torch.uint8)
     coder = make_coder(0, 3, "correlated", "stochastic")
-    kernels.compress(hard_batch(0), torch.tensor(SUPER_GROUPS), COUNTS, coder, message)
+    definition.compress(hard_batch(0), torch.tensor(SUPER_GROUPS), COUNTS, coder, message)
     offset = 0
     for width, number in COUNTS.items():
         packed = message[offset : offset + 32 * width * number].view(number, -1)

@@ -10,7 +10,7 @@ from dynamiq_rounds import empty_message, heavy_tailed, make_hops, run_ring, sim
 from torch import Tensor
 
 from gradwire.codecs.backends import backend
-from gradwire.codecs.dynamiq import DynamiQ, kernels
+from gradwire.codecs.dynamiq import DynamiQ, definition
 from gradwire.codecs.dynamiq.format import Format
 from gradwire.codecs.dynamiq.plan import make_plan
 from gradwire.codecs.dynamiq.sizes import chunk_size
@@ -102,8 +102,8 @@ def test_more_bits_are_more_accurate(workers: int) -> None:
 def test_intact_and_sabotaged_codecs_are_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
     xs = heavy_tailed(60_000, 4)
     assert vnmse(simulate_ring(DynamiQ(), xs)[0], xs) < ACCURATE
-    steps = kernels.group_steps
-    monkeypatch.setattr(kernels, "group_steps", lambda scales, groups: steps(scales.roll(1), groups))
+    steps = definition.group_steps
+    monkeypatch.setattr(definition, "group_steps", lambda scales, groups: steps(scales.roll(1), groups))
     with backend("default"):
         assert vnmse(simulate_ring(DynamiQ(), xs)[0], xs) > 10 * ACCURATE
 

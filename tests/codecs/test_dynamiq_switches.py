@@ -15,7 +15,7 @@ from dynamiq_rounds import heavy_tailed, make_hops, simulate_ring, vnmse
 from dynamiq_switches_reference import SwitchedReference
 from torch import Tensor
 
-from gradwire.codecs.dynamiq import DynamiQ, kernels
+from gradwire.codecs.dynamiq import DynamiQ, definition
 from gradwire.codecs.dynamiq.format import Format, Scales
 from gradwire.codecs.dynamiq.rounding import Dither, Rounding
 from gradwire.codecs.dynamiq.scales import rounded_scale, scale_value
@@ -79,21 +79,21 @@ def test_every_operation_matches_the_reference(
     for widths in ((8, 2), (5, 1), (4, 3)):
         counts, format = dict.fromkeys(widths, 3), Format(tuple(sorted(widths)), group, scales)
         tables = {w: values_of(w, values, EPSILONS.get(w, 0.0), CPU, group) for w in widths}
-        coder = kernels.Coder(tables, Dither(KEY, rank, workers, rounding, group), scale_rounding, format)
+        coder = definition.Coder(tables, Dither(KEY, rank, workers, rounding, group), scale_rounding, format)
         rows, row_widths = hard_rows(sum(widths)), [width for width in widths for _ in range(3)]
         size = used_bytes(counts, format)
         message = torch.full((size + 16,), 0xAB, dtype=torch.uint8)
-        kernels.compress(rows, torch.tensor(SUPER_GROUPS), counts, coder, message)
+        definition.compress(rows, torch.tensor(SUPER_GROUPS), counts, coder, message)
         with np.errstate(all="ignore"):
             assert bytes(message[:size].tolist()) == reference.message(rows.numpy(), row_widths, SUPER_GROUPS)
             encoded = zip(rows.numpy(), row_widths, SUPER_GROUPS, strict=True)
             expected = np.stack([reference.decode(*reference.encode(*row), row[1]) for row in encoded])
         assert not message[size:].any()
         decoded = torch.empty_like(rows)
-        kernels.decompress(message, counts, coder, decoded)
+        definition.decompress(message, counts, coder, decoded)
         np.testing.assert_array_equal(decoded.numpy(), expected)
         sums = torch.ones_like(rows)
-        kernels.decompress_accumulate(message, counts, coder, sums)
+        definition.decompress_accumulate(message, counts, coder, sums)
         np.testing.assert_array_equal(sums.numpy(), 1 + expected)
 
 

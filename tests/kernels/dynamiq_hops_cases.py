@@ -10,9 +10,9 @@ from inputs import poisoned
 from torch import Tensor
 
 from gradwire.codecs.dynamiq.blocks import SUPER_GROUP, num_super_groups
+from gradwire.codecs.dynamiq.definition import Coder
 from gradwire.codecs.dynamiq.format import Format
 from gradwire.codecs.dynamiq.hop import Hop, make_hop
-from gradwire.codecs.dynamiq.kernels import Coder
 from gradwire.codecs.dynamiq.rounding import Dither
 from gradwire.codecs.dynamiq.sizes import align, used_bytes
 from gradwire.codecs.dynamiq.tables import chosen_values

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from gradwire.codecs.backends import backend
 from gradwire.codecs.linear import LinearQuantizer, RoundingNoise
-from gradwire.codecs.linear.kernels import linear_add, linear_dequantize, linear_quantize, linear_reduce
+from gradwire.codecs.linear.definition import linear_add, linear_dequantize, linear_quantize, linear_reduce
 
 NOISE = RoundingNoise((0x8BAD_F00D, 0xFFFF_FFFF), rank=5, draw=1)
 

@@ -11,7 +11,7 @@ from inputs import KINDS, assert_same, gradient, misaligned, poisoned
 from torch import Tensor
 
 from gradwire.codecs.backends import backend
-from gradwire.codecs.mxfp import kernels
+from gradwire.codecs.mxfp import definition
 from gradwire.codecs.mxfp.blocks import block_maxima, num_blocks, write_maxima
 from gradwire.codecs.mxfp.formats import BY_WIDTH
 from gradwire.codecs.mxfp.packing import pack
@@ -37,7 +37,7 @@ def assert_room_is_untouched(room: Tensor, inside: Tensor) -> None:
 
 
 def packed_bytes(numel: int, width: int) -> int:
-    return num_blocks(numel) * kernels.block_bytes(BY_WIDTH[width])
+    return num_blocks(numel) * definition.block_bytes(BY_WIDTH[width])
 
 
 def quantized(
@@ -46,7 +46,7 @@ def quantized(
     """Elements, and a count of saturated casts that begins with 7."""
     out, room = surrounded(packed_bytes(x.numel(), width), torch.uint8, offset)
     count = torch.tensor(7)
-    kernels.write_elements(x, maxima, mu, rule, width, out, count)
+    definition.write_elements(x, maxima, mu, rule, width, out, count)
     assert_room_is_untouched(room, out)
     return out, count[None]
 
@@ -62,7 +62,7 @@ def dequantized(
     offset: int,
 ) -> Tensor:
     out, room = surrounded(numel, dtype, offset)
-    kernels.write_means(packed, maxima, mu, rule, 3, width, out)
+    definition.write_means(packed, maxima, mu, rule, 3, width, out)
     assert_room_is_untouched(room, out)
     return out
 
@@ -170,17 +170,17 @@ def every_pair(width: int) -> tuple[Tensor, Tensor]:
 @pytest.mark.parametrize("width", WIDTHS)
 def test_sums_of_all_pairs_equal_the_definition(name: str, width: int) -> None:
     own, message = every_pair(width)
-    block = kernels.block_bytes(BY_WIDTH[width])
+    block = definition.block_bytes(BY_WIDTH[width])
     for blocks, offset in ((own.numel() // block, 0), (17, 0), (16, 1), (1, 0), (35, 3)):
         part = slice(0, blocks * block)
         with backend("default"):
             sums, count = own[part].clone(), torch.tensor(7)
-            kernels.add_elements(sums, message[part], width, count)
+            definition.add_elements(sums, message[part], width, count)
         with implementation(name):
             out, room = surrounded(blocks * block, torch.uint8, offset)
             out.copy_(own[part])
             counted = torch.tensor(7)
-            kernels.add_elements(out, misaligned(message[part], offset), width, counted)
+            definition.add_elements(out, misaligned(message[part], offset), width, counted)
             assert_same(out, sums)
             assert int(counted) == int(count)
             assert_room_is_untouched(room, out)
@@ -196,7 +196,7 @@ def test_threads_change_nothing(width: int) -> None:
             torch.set_num_threads(threads)
             try:
                 elements, count = quantized(x, maxima, 1.5, "bf16_mu", width)
-                kernels.add_elements(elements, elements.clone(), width, count)
+                definition.add_elements(elements, elements.clone(), width, count)
                 mean = dequantized(elements, maxima, 1.5, "bf16_mu", width, x.numel(), x.dtype, 0)
                 results.append((block_maxima(x), elements, count, mean))
             finally:
@@ -213,9 +213,9 @@ def test_float16_goes_through_float32() -> None:
     for name in ("default", "auto"):
         with backend(name):
             out, count = torch.zeros(packed_bytes(1000, 8), dtype=torch.uint8), torch.tensor(0)
-            kernels.quantize(x, scales, element, out, count)
+            definition.quantize(x, scales, element, out, count)
             means.append(torch.empty_like(x))
-            kernels.dequantize(out, scales, element, means[-1])
+            definition.dequantize(out, scales, element, means[-1])
     assert_same(means[1], means[0])
 
 
@@ -239,10 +239,10 @@ def test_refuse_what_does_not_fit(name: str) -> None:
             with pytest.raises(ValueError, match="mxfp_maxima: x must be a contiguous torch.float32"):
                 write_maxima(bad, maxima)
         with pytest.raises(ValueError, match="out must be a contiguous torch.uint8 of 768 elements"):
-            kernels.write_elements(x, maxima, 1.0, "bf16_mu", 6, packed, count)
+            definition.write_elements(x, maxima, 1.0, "bf16_mu", 6, packed, count)
         with pytest.raises(ValueError, match="saturated must be a contiguous torch.int64 of 1 elements"):
-            kernels.add_elements(packed, packed, 8, count.int())
+            definition.add_elements(packed, packed, 8, count.int())
         with pytest.raises(RuntimeError, match="mxfp_dequantize on cpu: an argument is out of range"):
-            kernels.write_means(packed, maxima, 1.0, "bf16_mu", 0, 8, x)
+            definition.write_means(packed, maxima, 1.0, "bf16_mu", 0, 8, x)
         with pytest.raises(RuntimeError, match="mxfp_add on cpu: an argument is out of range"):
-            kernels.add_elements(packed[:40], packed[:40], 8, count)
+            definition.add_elements(packed[:40], packed[:40], 8, count)

@@ -9,7 +9,7 @@ from inputs import KINDS, assert_same, gradient, misaligned, poisoned
 from torch import Tensor
 
 from gradwire.codecs.backends import backend
-from gradwire.codecs.thc import kernels
+from gradwire.codecs.thc import definition
 from gradwire.codecs.thc.blocks import cut
 from gradwire.codecs.thc.ranges import write_root_mean_squares
 from gradwire.codecs.thc.table import Table, optimal_table, uniform_table
@@ -37,13 +37,13 @@ def norms(x: Tensor, block: int, seed: int = 0) -> Tensor:
 def integers(x: Tensor, block: int, ranges: Tensor, table: Table, seed: int = 0) -> Tensor:
     blocks = cut(x.numel(), block)
     out = poisoned(4 * blocks.total, torch.uint8, seed).view(torch.int32)
-    kernels.write_integers(x, ranges, T_P, blocks.largest, table.entries, KEY, 3, out)
+    definition.write_integers(x, ranges, T_P, blocks.largest, table.entries, KEY, 3, out)
     return out
 
 
 def mean(sums: Tensor, peak: int, block: int, ranges: Tensor, dtype: torch.dtype, seed: int = 0) -> Tensor:
     out = poisoned(sums.numel(), dtype, seed)
-    kernels.write_mean(sums, peak, ranges, T_P, cut(sums.numel(), block).largest, KEY, out)
+    definition.write_mean(sums, peak, ranges, T_P, cut(sums.numel(), block).largest, KEY, out)
     return out
 
 
@@ -170,6 +170,6 @@ def test_refuse_what_they_cannot_read() -> None:
         with pytest.raises(ValueError, match="root_mean_squares must be a contiguous torch.float32 of 4"):
             integers(x, 256, torch.ones(3), TABLES["uniform"])
         with pytest.raises(ValueError, match="thc_dequantize: mean must be a contiguous"):
-            kernels.write_mean(sums, 15, ranges, T_P, 256, KEY, torch.ones(1000))
+            definition.write_mean(sums, 15, ranges, T_P, 256, KEY, torch.ones(1000))
         with pytest.raises(ValueError, match="thc_dequantize: sums must be a contiguous torch.int32"):
-            kernels.write_mean(sums.float(), 15, ranges, T_P, 256, KEY, torch.ones(1024))
+            definition.write_mean(sums.float(), 15, ranges, T_P, 256, KEY, torch.ones(1024))

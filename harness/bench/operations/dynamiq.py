@@ -18,9 +18,9 @@ from torch import Tensor
 from gradwire.codecs.dynamiq.allocation import allocate
 from gradwire.codecs.dynamiq.blocks import SUPER_GROUP, num_super_groups
 from gradwire.codecs.dynamiq.codec import DynamiQ
+from gradwire.codecs.dynamiq.definition import Coder
 from gradwire.codecs.dynamiq.format import Format
 from gradwire.codecs.dynamiq.hop import Hop, make_hop
-from gradwire.codecs.dynamiq.kernels import Coder
 from gradwire.codecs.dynamiq.order import message_order
 from gradwire.codecs.dynamiq.plus import DynamiQPlus
 from gradwire.codecs.dynamiq.reduced import reduced_statistics

@@ -8,7 +8,7 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from gradwire.codecs.mxfp import kernels
+from gradwire.codecs.mxfp import definition
 from gradwire.codecs.mxfp.blocks import block_maxima, num_blocks, write_maxima
 from gradwire.codecs.mxfp.formats import FORMATS, ElementFormat
 from gradwire.codecs.mxfp.scales import SharedScales
@@ -39,21 +39,21 @@ def _packed(x: Tensor, element: ElementFormat) -> tuple[SharedScales, Tensor, Te
     """Scales, the bucket's packed elements, a count of saturated casts."""
     scales = SharedScales(block_maxima(x), float(WORKERS), "bf16_mu", WORKERS)
     saturated = torch.zeros((), dtype=torch.int64, device=x.device)
-    size = num_blocks(x.numel()) * kernels.block_bytes(element)
+    size = num_blocks(x.numel()) * definition.block_bytes(element)
     out = torch.empty(size, dtype=torch.uint8, device=x.device)
-    kernels.quantize(x, scales, element, out, saturated)
+    definition.quantize(x, scales, element, out, saturated)
     return scales, out, saturated
 
 
 def _quantize(element: ElementFormat, x: Tensor) -> Case:
     scales, out, saturated = _packed(x, element)
-    return Case(lambda: kernels.quantize(x, scales, element, out, saturated), (x, scales.maxima), (out,))
+    return Case(lambda: definition.quantize(x, scales, element, out, saturated), (x, scales.maxima), (out,))
 
 
 def _add(element: ElementFormat, x: Tensor) -> Case:
     _, own, saturated = _packed(x, element)
     message = own.clone()
-    return Case(lambda: kernels.add(own, message, element, saturated), (own, message), (own,))
+    return Case(lambda: definition.add(own, message, element, saturated), (own, message), (own,))
 
 
 def _copy(element: ElementFormat, x: Tensor) -> Case:
@@ -66,4 +66,4 @@ def _copy(element: ElementFormat, x: Tensor) -> Case:
 def _dequantize(element: ElementFormat, x: Tensor) -> Case:
     scales, packed, _ = _packed(x, element)
     out = torch.empty_like(x)
-    return Case(lambda: kernels.dequantize(packed, scales, element, out), (packed, scales.maxima), (out,))
+    return Case(lambda: definition.dequantize(packed, scales, element, out), (packed, scales.maxima), (out,))

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from gradwire.codecs.hadamard import hadamard_
 from gradwire.codecs.thc.blocks import cut
-from gradwire.codecs.thc.kernels import write_integers, write_mean
+from gradwire.codecs.thc.definition import write_integers, write_mean
 from gradwire.codecs.thc.ranges import block_root_mean_squares, write_root_mean_squares
 from gradwire.codecs.thc.table import uniform_table
 from gradwire.harness.bench.operation import Case, Operation
