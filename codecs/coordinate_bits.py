@@ -26,8 +26,8 @@ class CoordinateBits:
     rank: int
 
     @classmethod
-    def of(cls, round: Round) -> CoordinateBits:
-        return cls(stream_key(round.seed, round.step, round.layout.uid), round.rank)
+    def of(cls, this_round: Round) -> CoordinateBits:
+        return cls(stream_key(this_round.seed, this_round.step, this_round.layout.uid), this_round.rank)
 
     def dithers(self, first: int, like: Tensor) -> Tensor:
         """Integers below 2¹⁶ for the coordinates from `first` on, as many as `like` has: int32 of its shape.

@@ -47,8 +47,8 @@ class FP32(LossyHopCodec):
     unbiased = True
     about = About("hop-wise float32 sums", "32")
 
-    def plan(self, x: Tensor, round: Round, reduced: list[Tensor], num_chunks: int) -> SumHops:
-        return exact_hops(x, round.size, num_chunks, torch.float32)
+    def plan(self, x: Tensor, this_round: Round, reduced: list[Tensor], num_chunks: int) -> SumHops:
+        return exact_hops(x, this_round.size, num_chunks, torch.float32)
 
 
 @dataclass
@@ -59,5 +59,5 @@ class BF16(LossyHopCodec):
 
     about = About("hop-wise bfloat16 sums, the reference", "16")
 
-    def plan(self, x: Tensor, round: Round, reduced: list[Tensor], num_chunks: int) -> SumHops:
-        return exact_hops(x, round.size, num_chunks, torch.bfloat16)
+    def plan(self, x: Tensor, this_round: Round, reduced: list[Tensor], num_chunks: int) -> SumHops:
+        return exact_hops(x, this_round.size, num_chunks, torch.bfloat16)

@@ -93,9 +93,9 @@ class Exclude:
         remaining = self._split(layout).remaining
         return None if remaining is None else self._codec.supports(topology, size, remaining.layout)
 
-    async def synchronize(self, x: Tensor, round: Round, comm: Collectives) -> Tensor:
-        split = self._split(round.layout)
-        own = replace(round, bucket=self._number(round))
+    async def synchronize(self, x: Tensor, this_round: Round, comm: Collectives) -> Tensor:
+        split = self._split(this_round.layout)
+        own = replace(this_round, bucket=self._number(this_round))
         if split.excluded is None:
             return await self._codec.synchronize(x, own, comm)
         mean = torch.empty_like(x)
@@ -139,13 +139,13 @@ class Exclude:
                 self._splits[layout] = Split(Part(layout, (slice(0, layout.numel),)), None)
         return self._splits[layout]
 
-    def _number(self, round: Round) -> int:
+    def _number(self, this_round: Round) -> int:
         """The round's number among the buckets of its step that have parameters for the codec."""
-        self._rank = round.rank
-        self._this_step[round.bucket] = round.layout
-        if self._last_step.get(round.bucket) != round.layout:
-            return round.bucket
-        earlier = [layout for bucket, layout in self._last_step.items() if bucket < round.bucket]
+        self._rank = this_round.rank
+        self._this_step[this_round.bucket] = this_round.layout
+        if self._last_step.get(this_round.bucket) != this_round.layout:
+            return this_round.bucket
+        earlier = [layout for bucket, layout in self._last_step.items() if bucket < this_round.bucket]
         return sum(self._split(layout).remaining is not None for layout in earlier)
 
     def _warn_of_globs_without_match(self) -> None:

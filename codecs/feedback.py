@@ -58,19 +58,19 @@ class ErrorFeedback:
             return f"codec.ef=true diverges with codec={self.name}: {reason}"
         return self._codec.supports(topology, size, layout)
 
-    async def synchronize(self, x: Tensor, round: Round, comm: Collectives) -> Tensor:
+    async def synchronize(self, x: Tensor, this_round: Round, comm: Collectives) -> Tensor:
         gradient = x.to(torch.float32)
-        norm = self._norms.median(round.layout.names[0], gradient)
-        times = MARGIN * self._lossy.largest_residual(round)
-        before = bounded(self._gather(round.layout, x.device), norm, times)
+        norm = self._norms.median(this_round.layout.names[0], gradient)
+        times = MARGIN * self._lossy.largest_residual(this_round)
+        before = bounded(self._gather(this_round.layout, x.device), norm, times)
         corrected = gradient + before
-        wide = replace(round, layout=replace(round.layout, dtype=torch.float32))
+        wide = replace(this_round, layout=replace(this_round.layout, dtype=torch.float32))
         mean, losses = await self._lossy.synchronize_with_losses(corrected, wide, comm)
         delivered = mean.to(x.dtype)
         losses = losses + (mean - delivered.to(torch.float32))  # of n·mean each worker takes a share
         sound = losses.isfinite() & mean.isfinite().all()
         kept = torch.where(sound, losses, before)
-        for name, place in _places(round.layout):
+        for name, place in _places(this_round.layout):
             self._residuals[name] = kept[place].clone()
         return delivered
 

@@ -224,10 +224,10 @@ class Codec(Protocol):
         """None, or the reason why this codec cannot run there; asked before anything starts."""
         ...
 
-    async def synchronize(self, x: Tensor, round: Round, comm: Collectives) -> Tensor:
+    async def synchronize(self, x: Tensor, this_round: Round, comm: Collectives) -> Tensor:
         """The mean of `x` over all ranks, bit-identical on each.
 
-        `x` has shape (numel,) and is not written to. Called only for `round.size > 1`.
+        `x` has shape (numel,) and is not written to. Called only for `this_round.size > 1`.
         """
         ...
 
@@ -282,21 +282,21 @@ class StatelessCodec:
 class HopCodec(StatelessCodec):
     """A codec that quantizes hop by hop: statistics, their reduction, a plan, one all-reduce."""
 
-    def statistics(self, x: Tensor, round: Round) -> list[tuple[Tensor, Op]]:
+    def statistics(self, x: Tensor, this_round: Round) -> list[tuple[Tensor, Op]]:
         """Metadata the plan needs from all ranks; none by default."""
         return []
 
-    def plan(self, x: Tensor, round: Round, reduced: list[Tensor], num_chunks: int) -> Hops:
+    def plan(self, x: Tensor, this_round: Round, reduced: list[Tensor], num_chunks: int) -> Hops:
         """The hop-wise state of this round, given the reduced statistics."""
         raise TypeError(f"{type(self).__name__} defines no plan()")
 
-    async def synchronize(self, x: Tensor, round: Round, comm: Collectives) -> Tensor:
-        return await comm.all_reduce(await self._planned(x, round, comm))
+    async def synchronize(self, x: Tensor, this_round: Round, comm: Collectives) -> Tensor:
+        return await comm.all_reduce(await self._planned(x, this_round, comm))
 
-    async def _planned(self, x: Tensor, round: Round, comm: Collectives) -> Hops:
-        parts = self.statistics(x, round)
+    async def _planned(self, x: Tensor, this_round: Round, comm: Collectives) -> Hops:
+        parts = self.statistics(x, this_round)
         reduced = await comm.reduce(parts) if parts else []
-        return self.plan(x, round, reduced, comm.num_chunks)
+        return self.plan(x, this_round, reduced, comm.num_chunks)
 
 
 class LossyHopCodec(HopCodec):
@@ -308,18 +308,18 @@ class LossyHopCodec(HopCodec):
         """
         return None
 
-    def largest_residual(self, round: Round) -> float:
+    def largest_residual(self, this_round: Round) -> float:
         """Up to how many times the norm of a worker's gradients the norm of its residual may settle at, in
-        the bucket of `round`, where error feedback is not refused: see `residuals`.
+        the bucket of `this_round`, where error feedback is not refused: see `residuals`.
 
         The default is that of quantizers: 130 times the energy was the most that they were seen to keep.
         """
         return 12.0
 
     async def synchronize_with_losses(
-        self, x: Tensor, round: Round, comm: Collectives
+        self, x: Tensor, this_round: Round, comm: Collectives
     ) -> tuple[Tensor, Tensor]:
         """`synchronize`, and what this worker's encodings lost, (numel,) float32 in layout order."""
-        hops = cast(LossyHops, await self._planned(x, round, comm))
+        hops = cast(LossyHops, await self._planned(x, this_round, comm))
         hops.keep_losses()
         return await comm.all_reduce(hops), hops.losses()

@@ -23,5 +23,5 @@ class Native(StatelessCodec):
     one_at_a_time = True
     about = About("the backend's own all-reduce", "not counted", topologies="the backend's")
 
-    async def synchronize(self, x: Tensor, round: Round, comm: Collectives) -> Tensor:
-        return await comm.backend_sum(x / round.size)
+    async def synchronize(self, x: Tensor, this_round: Round, comm: Collectives) -> Tensor:
+        return await comm.backend_sum(x / this_round.size)

@@ -101,8 +101,8 @@ class OneBit(LossyHopCodec):
     def __post_init__(self) -> None:
         check_fields(type(self), vars(self), "codec")
 
-    def largest_residual(self, round: Round) -> float:
+    def largest_residual(self, this_round: Round) -> float:
         return 100.0
 
-    def plan(self, x: Tensor, round: Round, reduced: list[Tensor], num_chunks: int) -> SumHops:
-        return SumHops(x, round.size, num_chunks, SignCoder(self.block, bits=1))
+    def plan(self, x: Tensor, this_round: Round, reduced: list[Tensor], num_chunks: int) -> SumHops:
+        return SumHops(x, this_round.size, num_chunks, SignCoder(self.block, bits=1))

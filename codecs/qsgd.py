@@ -182,6 +182,6 @@ class QSGD(LossyHopCodec):
             f"choose more bits{' or codec.norm=max' if self.norm == 'l2' else ''}"
         )
 
-    def plan(self, x: Tensor, round: Round, reduced: list[Tensor], num_chunks: int) -> SumHops:
-        coder = LevelCoder(self.group, self.bits, cast(Norm, self.norm), CoordinateBits.of(round))
-        return SumHops(x, round.size, num_chunks, coder)
+    def plan(self, x: Tensor, this_round: Round, reduced: list[Tensor], num_chunks: int) -> SumHops:
+        coder = LevelCoder(self.group, self.bits, cast(Norm, self.norm), CoordinateBits.of(this_round))
+        return SumHops(x, this_round.size, num_chunks, coder)

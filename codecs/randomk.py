@@ -99,13 +99,13 @@ class RandomK(LossyHopCodec):
             )
         return None
 
-    def largest_residual(self, round: Round) -> float:
-        share = selected_count(self.fraction, round.layout.numel) / round.layout.numel
-        return max(super().largest_residual(round), of_contraction(share))
+    def largest_residual(self, this_round: Round) -> float:
+        share = selected_count(self.fraction, this_round.layout.numel) / this_round.layout.numel
+        return max(super().largest_residual(this_round), of_contraction(share))
 
-    def plan(self, x: Tensor, round: Round, reduced: list[Tensor], num_chunks: int) -> SelectedHops:
+    def plan(self, x: Tensor, this_round: Round, reduced: list[Tensor], num_chunks: int) -> SelectedHops:
         count = selected_count(self.fraction, x.numel())
-        key = stream_key(round.seed, round.step, round.layout.uid)
+        key = stream_key(this_round.seed, this_round.step, this_round.layout.uid)
         coordinates = Coordinates(drawn_coordinates(x.numel(), count, key, x.device))
         factor = x.numel() / count if self.unbiased_scaling else 1.0
-        return SelectedHops(x, round.size, num_chunks, coordinates, WIRE_DTYPES[self.values], factor)
+        return SelectedHops(x, this_round.size, num_chunks, coordinates, WIRE_DTYPES[self.values], factor)

@@ -44,6 +44,6 @@ class TernGrad(LossyHopCodec):
             f"for sums of {largest_sum} gradients; choose a smaller block, or codec=onebit"
         )
 
-    def plan(self, x: Tensor, round: Round, reduced: list[Tensor], num_chunks: int) -> SumHops:
-        coder = LevelCoder(self.block, 2, "max", CoordinateBits.of(round))
-        return SumHops(x, round.size, num_chunks, coder)
+    def plan(self, x: Tensor, this_round: Round, reduced: list[Tensor], num_chunks: int) -> SumHops:
+        coder = LevelCoder(self.block, 2, "max", CoordinateBits.of(this_round))
+        return SumHops(x, this_round.size, num_chunks, coder)

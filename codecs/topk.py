@@ -72,16 +72,16 @@ class TopK(LossyHopCodec):
             return f"codec={self.name} has indices of 32 bits for {layout.numel} coordinates of a bucket"
         return None
 
-    def largest_residual(self, round: Round) -> float:
-        share = selected_count(self.fraction, round.layout.numel) / round.layout.numel
-        return max(super().largest_residual(round), of_contraction(share))
+    def largest_residual(self, this_round: Round) -> float:
+        share = selected_count(self.fraction, this_round.layout.numel) / this_round.layout.numel
+        return max(super().largest_residual(this_round), of_contraction(share))
 
-    async def synchronize(self, x: Tensor, round: Round, comm: Collectives) -> Tensor:
-        mean, _ = await self.synchronize_with_losses(x, round, comm)
+    async def synchronize(self, x: Tensor, this_round: Round, comm: Collectives) -> Tensor:
+        mean, _ = await self.synchronize_with_losses(x, this_round, comm)
         return mean
 
     async def synchronize_with_losses(
-        self, x: Tensor, round: Round, comm: Collectives
+        self, x: Tensor, this_round: Round, comm: Collectives
     ) -> tuple[Tensor, Tensor]:
         losses = x.to(torch.float32, copy=True)
         total = torch.zeros_like(losses)
@@ -91,7 +91,7 @@ class TopK(LossyHopCodec):
             total[index] += values  # each index occurs once, so the order does not matter
         index, values = self._decode(own)
         losses[index] -= values
-        return total.div_(constant(round.size, total)).to(x.dtype), losses
+        return total.div_(constant(this_round.size, total)).to(x.dtype), losses
 
     def _encode(self, x: Tensor) -> Tensor:
         """The indices as int32, then the values: (k·(4 + bytes of a value),) uint8."""

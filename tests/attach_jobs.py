@@ -28,11 +28,11 @@ class Halves(gradwire.StatelessCodec):
     differs_on_rank: int = -1
     shortens: bool = False
 
-    async def synchronize(self, x: Tensor, round: gradwire.Round, comm: gradwire.Collectives) -> Tensor:
-        if round.rank == self.fails_on_rank:
+    async def synchronize(self, x: Tensor, this_round: gradwire.Round, comm: gradwire.Collectives) -> Tensor:
+        if this_round.rank == self.fails_on_rank:
             raise ValueError("the codec's own words")
         mean = torch.stack(await comm.all_gather(x.half())).float().mean(0)
-        if round.rank == self.differs_on_rank:
+        if this_round.rank == self.differs_on_rank:
             mean[0] += 1
         return mean[1:] if self.shortens else mean
 
@@ -45,7 +45,7 @@ class Scaled(gradwire.StatelessCodec):
     def __init__(self, factor: Any) -> None:
         self.factor, self._calls = factor, 0
 
-    async def synchronize(self, x: Tensor, round: gradwire.Round, comm: gradwire.Collectives) -> Tensor:
+    async def synchronize(self, x: Tensor, this_round: gradwire.Round, comm: gradwire.Collectives) -> Tensor:
         self._calls += 1
         return torch.stack(await comm.all_gather(x * self.factor)).mean(0) / self.factor
 
@@ -321,10 +321,10 @@ def fail(rank: int, size: int, options: dict[str, Any], ddp: Mapping[str, Any]) 
 class Failing(Scaled):
     """Raises in one step, on every rank."""
 
-    async def synchronize(self, x: Tensor, round: gradwire.Round, comm: gradwire.Collectives) -> Tensor:
-        if round.step == self.factor:
+    async def synchronize(self, x: Tensor, this_round: gradwire.Round, comm: gradwire.Collectives) -> Tensor:
+        if this_round.step == self.factor:
             raise ValueError("the codec's own words")
-        return await super().synchronize(x, round, comm)
+        return await super().synchronize(x, this_round, comm)
 
 
 def fail_again(

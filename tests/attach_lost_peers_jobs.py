@@ -30,8 +30,8 @@ KILLED_AT = 2
 class Killing(jobs.Scaled):
     """Ends its process without a word, in the middle of a bucket."""
 
-    async def synchronize(self, x: Tensor, round: gradwire.Round, comm: gradwire.Collectives) -> Tensor:
-        if round.rank == self.factor and round.step == KILLED_AT:
+    async def synchronize(self, x: Tensor, this_round: gradwire.Round, comm: gradwire.Collectives) -> Tensor:
+        if this_round.rank == self.factor and this_round.step == KILLED_AT:
             kill_oneself()
         return torch.stack(await comm.all_gather(x)).mean(0)
 

@@ -166,7 +166,7 @@ class DynamiQ(LossyHopCodec):
         small = f", or buckets larger than {layout.numel} coordinates" if few else ""
         return reason + small
 
-    def statistics(self, x: Tensor, round: Round) -> list[tuple[Tensor, Op]]:
+    def statistics(self, x: Tensor, this_round: Round) -> list[tuple[Tensor, Op]]:
         if not self._format.statistics_bytes:
             return []
         mean, norm = super_group_statistics(x)
@@ -174,21 +174,21 @@ class DynamiQ(LossyHopCodec):
         norms: list[tuple[Tensor, Op]] = [(norm, "norm")] if self._format.norm else []
         return means + norms
 
-    def plan(self, x: Tensor, round: Round, reduced: list[Tensor], num_chunks: int) -> DynamiQHops:
+    def plan(self, x: Tensor, this_round: Round, reduced: list[Tensor], num_chunks: int) -> DynamiQHops:
         absent = torch.zeros(num_super_groups(x.numel()), dtype=torch.bfloat16, device=x.device)
         mean_sum = reduced[0] if self._format.mean else absent
         norm = reduced[-1] if self._format.norm else absent
         plan = make_plan(
             mean_sum,
             norm,
-            round.size,
-            self._sizes(x.numel(), num_chunks, round.rank),
+            this_round.size,
+            self._sizes(x.numel(), num_chunks, this_round.rank),
             self._upgrades(),
             self._format,
             cast(Allocation, self.allocation),
             self.exact_size,
         )
-        return DynamiQHops(x, round.size, plan, self._coder(x, round))
+        return DynamiQHops(x, this_round.size, plan, self._coder(x, this_round))
 
     def _upgrades(self) -> Upgrades:
         if self.errors == "measured":
@@ -213,10 +213,10 @@ class DynamiQ(LossyHopCodec):
             tell_of_small_bucket(self.name, bits, numel, most)
         return sizes
 
-    def _coder(self, x: Tensor, round: Round) -> Coder:
+    def _coder(self, x: Tensor, this_round: Round) -> Coder:
         values = {width: self._values(width, x.device) for width in self.widths}
-        key = stream_key(round.seed, round.step, round.layout.uid)
-        dither = Dither(key, round.rank, round.size, cast(Rounding, self.rounding), self.group)
+        key = stream_key(this_round.seed, this_round.step, this_round.layout.uid)
+        dither = Dither(key, this_round.rank, this_round.size, cast(Rounding, self.rounding), self.group)
         return Coder(values, dither, cast(ScaleRounding, self.scale_rounding), self._format)
 
     def _values(self, width: int, device: torch.device) -> Values | Codebooks:

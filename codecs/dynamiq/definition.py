@@ -62,8 +62,8 @@ def decompress_accumulate(message: Tensor, counts: Mapping[int, int], coder: Cod
         _add_tile(rows[tile.rows], coder, tile)
 
 
-def _grouped(rows: Tensor, format: Format) -> Tensor:
-    return rows.view(-1, format.groups, format.group)
+def _grouped(rows: Tensor, message_format: Format) -> Tensor:
+    return rows.view(-1, message_format.groups, message_format.group)
 
 
 def _factors(coder: Coder, tile: Tile) -> tuple[Tensor, Tensor]:
@@ -90,12 +90,12 @@ def _add_tile(rows: Tensor, coder: Coder, tile: Tile) -> None:
 
 
 def _compress_tile(rows: Tensor, keys: Keys, coder: Coder, tile: Tile) -> None:
-    values, format = coder.values[tile.width], coder.format
+    values, message_format = coder.values[tile.width], coder.format
     magnitude = rows.abs()
-    maximum = torch.nn.functional.max_pool1d(magnitude[None], format.group)[0]
-    scaling = write_scales(maximum, keys.scale_noise, coder.scale_rounding, format, tile)
+    maximum = torch.nn.functional.max_pool1d(magnitude[None], message_format.group)[0]
+    scaling = write_scales(maximum, keys.scale_noise, coder.scale_rounding, message_format, tile)
 
-    y = _grouped(magnitude, format).mul_(scaling.factor[:, :, None])
+    y = _grouped(magnitude, message_format).mul_(scaling.factor[:, :, None])
     signed = rows
     if isinstance(values, Codebooks):
         choice = values.choose(y, scaling, rows)

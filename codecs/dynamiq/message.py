@@ -32,7 +32,7 @@ class Tile:
     scales: Tensor
 
 
-def tiles(message: Tensor, counts: Mapping[int, int], format: Format) -> Iterator[Tile]:
+def tiles(message: Tensor, counts: Mapping[int, int], message_format: Format) -> Iterator[Tile]:
     """Cut a chunk's message (uint8) into tiles of at most `TILE` super-groups; tensors are views.
 
     Per tile of g rows: `codes` (g, 32·width) uint8; `group_scales` (g, 16) uint8 and `scales` (g,) int16, or
@@ -40,10 +40,10 @@ def tiles(message: Tensor, counts: Mapping[int, int], format: Format) -> Iterato
     """
     total = sum(counts.values())
     end_of_codes = sum(code_bytes(width) * number for width, number in counts.items())
-    end_of_groups = end_of_codes + format.groups * format.group_scale_bytes * total
-    group_scales = message[end_of_codes:end_of_groups].view(_DTYPES[format.group_scale_bytes])
-    group_scales = group_scales.view(total, format.groups)
-    scales = message[end_of_groups : used_bytes(counts, format)].view(torch.int16)
+    end_of_groups = end_of_codes + message_format.groups * message_format.group_scale_bytes * total
+    group_scales = message[end_of_codes:end_of_groups].view(_DTYPES[message_format.group_scale_bytes])
+    group_scales = group_scales.view(total, message_format.groups)
+    scales = message[end_of_groups : used_bytes(counts, message_format)].view(torch.int16)
     row = offset = 0
     for width in sorted(counts, reverse=True):
         stop = row + counts[width]
@@ -55,6 +55,6 @@ def tiles(message: Tensor, counts: Mapping[int, int], format: Format) -> Iterato
             row, offset = rows.stop, offset + size
 
 
-def clear_unused(message: Tensor, counts: Mapping[int, int], format: Format) -> None:
+def clear_unused(message: Tensor, counts: Mapping[int, int], message_format: Format) -> None:
     """Zero what a chunk's codes and scales leave of its message."""
-    message[used_bytes(counts, format) :].zero_()
+    message[used_bytes(counts, message_format) :].zero_()

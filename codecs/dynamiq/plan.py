@@ -58,7 +58,7 @@ def make_plan(
     workers: int,
     sizes: tuple[ChunkSize, ...],
     upgrades: Upgrades,
-    format: Format,
+    message_format: Format,
     allocation: Allocation = "fast",
     exact_size: bool = False,
 ) -> Plan:
@@ -71,7 +71,7 @@ def make_plan(
     spare = _spare(tuple(size.spare for size in sizes), norm.device)
     order, numbers = message_order(allocate(patterns, spare, upgrades, allocation), norm.numel())
     mean = mean.index_select(0, order)
-    return Plan(order, mean, _counts(numbers, sizes, format), sizes, format, exact_size)
+    return Plan(order, mean, _counts(numbers, sizes, message_format), sizes, message_format, exact_size)
 
 
 @lru_cache(maxsize=64)
@@ -80,8 +80,10 @@ def _spare(spare: tuple[int, ...], device: torch.device) -> Tensor:
     return torch.tensor(spare, device=device)
 
 
-def _counts(numbers: Tensor, sizes: tuple[ChunkSize, ...], format: Format) -> tuple[Mapping[int, int], ...]:
+def _counts(
+    numbers: Tensor, sizes: tuple[ChunkSize, ...], message_format: Format
+) -> tuple[Mapping[int, int], ...]:
     """How many super-groups of each width every chunk has, from `message_order`'s (chunks, 17) int64."""
-    if len(format.widths) == 1:
-        return tuple({format.widths[0]: size.super_groups} for size in sizes)
-    return tuple({width: row[width] for width in format.widths} for row in numbers.tolist())
+    if len(message_format.widths) == 1:
+        return tuple({message_format.widths[0]: size.super_groups} for size in sizes)
+    return tuple({width: row[width] for width in message_format.widths} for row in numbers.tolist())

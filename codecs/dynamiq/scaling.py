@@ -45,13 +45,13 @@ class Scaling:
 
 
 def write_scales(
-    maximum: Tensor, noise: Tensor, rounding: ScaleRounding, format: Format, tile: Tile
+    maximum: Tensor, noise: Tensor, rounding: ScaleRounding, message_format: Format, tile: Tile
 ) -> Scaling:
     """Write the scales of groups with these maxima, (g, groups) float32; `noise` is a random integer below
     2¹⁶ for each (float32)."""
-    if format.scales == "bf16":
+    if message_format.scales == "bf16":
         return _bf16(maximum, noise, rounding, tile)
-    pattern = super_group_scale(maximum.amax(dim=1), spare=1 if format.codebooks > 1 else 0)
+    pattern = super_group_scale(maximum.amax(dim=1), spare=1 if message_format.codebooks > 1 else 0)
     return _hierarchical(maximum, pattern, noise, rounding, tile)
 
 

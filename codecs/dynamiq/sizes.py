@@ -16,9 +16,10 @@ ALIGNMENT = 16
 """Every chunk's message starts and ends at a multiple of this many bytes."""
 
 
-def budget_limits(format: Format) -> tuple[float, float]:
+def budget_limits(message_format: Format) -> tuple[float, float]:
     """The least and the most bits per coordinate that super-groups of this format can spend."""
-    return min(format.widths) + format.overhead_bits, max(format.widths) + format.overhead_bits
+    widths, overhead = message_format.widths, message_format.overhead_bits
+    return min(widths) + overhead, max(widths) + overhead
 
 
 def code_bytes(width: int) -> int:
@@ -26,9 +27,9 @@ def code_bytes(width: int) -> int:
     return SUPER_GROUP * width // 8
 
 
-def used_bytes(counts: Mapping[int, int], format: Format) -> int:
+def used_bytes(counts: Mapping[int, int], message_format: Format) -> int:
     """Of a message with `counts[width]` super-groups of each width."""
-    return sum(number * (code_bytes(width) + format.scale_bytes) for width, number in counts.items())
+    return sum(number * (code_bytes(width) + message_format.scale_bytes) for width, number in counts.items())
 
 
 def align(size: int) -> int:
@@ -54,7 +55,7 @@ def chunk_coordinates(numel: int, num_chunks: int, chunk: int) -> int:
     return coordinates - (total * SUPER_GROUP - numel if (total - 1) % num_chunks == chunk else 0)
 
 
-def chunk_size(numel: int, num_chunks: int, chunk: int, bits: float, format: Format) -> ChunkSize:
+def chunk_size(numel: int, num_chunks: int, chunk: int, bits: float, message_format: Format) -> ChunkSize:
     """Capacity of chunk `chunk` of a bucket of `numel` coordinates at `bits` per coordinate.
 
     At least what all super-groups need at the smallest width, at most what they can use.
@@ -64,8 +65,8 @@ def chunk_size(numel: int, num_chunks: int, chunk: int, bits: float, format: For
     if not super_groups:
         return ChunkSize(0, 0, 0, False)
     coordinates = chunk_coordinates(numel, num_chunks, chunk)
-    budget = int(bits * coordinates / 8) - super_groups * format.statistics_bytes
-    smallest = used_bytes({min(format.widths): super_groups}, format)
-    largest = used_bytes({max(format.widths): super_groups}, format)
+    budget = int(bits * coordinates / 8) - super_groups * message_format.statistics_bytes
+    smallest = used_bytes({min(message_format.widths): super_groups}, message_format)
+    largest = used_bytes({max(message_format.widths): super_groups}, message_format)
     capacity = min(max(budget // ALIGNMENT * ALIGNMENT, align(smallest)), align(largest))
     return ChunkSize(super_groups, capacity, capacity - smallest, capacity > budget)

@@ -63,18 +63,18 @@ class MXFP(LossyHopCodec):
             return f"codec={self.name} compresses float32, bfloat16 and float16 gradients, got {layout.dtype}"
         return None
 
-    def statistics(self, x: Tensor, round: Round) -> list[tuple[Tensor, Op]]:
+    def statistics(self, x: Tensor, this_round: Round) -> list[tuple[Tensor, Op]]:
         parts: list[tuple[Tensor, Op]] = [(block_maxima(x), "max_bits")]
-        if round.bucket == 0:
+        if this_round.bucket == 0:
             parts.append((self._scaling.previous_counts(x.device), "sum"))
         return parts
 
-    def plan(self, x: Tensor, round: Round, reduced: list[Tensor], num_chunks: int) -> MXFPHops:
-        if round.bucket == 0:
+    def plan(self, x: Tensor, this_round: Round, reduced: list[Tensor], num_chunks: int) -> MXFPHops:
+        if this_round.bucket == 0:
             self._scaling.agree(reduced[1])
-        mu, rule = self._scaling.mu(round.size), cast(ScaleRule, self.scale_rule)
-        scales = SharedScales(reduced[0], mu, rule, round.size)
-        return MXFPHops(x, round.size, num_chunks, self._element, scales, self._scaling.count(x.device))
+        mu, rule = self._scaling.mu(this_round.size), cast(ScaleRule, self.scale_rule)
+        scales = SharedScales(reduced[0], mu, rule, this_round.size)
+        return MXFPHops(x, this_round.size, num_chunks, self._element, scales, self._scaling.count(x.device))
 
     def end_step(self, step: int) -> Mapping[str, float]:
         return self._scaling.end_step()

@@ -67,21 +67,23 @@ class OmniReduce(LossyHopCodec):
             return f"codec={self.name} compresses float32, bfloat16 and float16 gradients, got {layout.dtype}"
         return None
 
-    def largest_residual(self, round: Round) -> float:
+    def largest_residual(self, this_round: Round) -> float:
         # A worker's own k blocks are at least its part of a union of the wanted size.
-        return max(super().largest_residual(round), of_contraction(self.bits / _WIRE_BITS / round.size))
+        return max(
+            super().largest_residual(this_round), of_contraction(self.bits / _WIRE_BITS / this_round.size)
+        )
 
-    def statistics(self, x: Tensor, round: Round) -> list[tuple[Tensor, Op]]:
+    def statistics(self, x: Tensor, this_round: Round) -> list[tuple[Tensor, Op]]:
         energies = block_energies(x, self.block)
-        count = self._local.blocks(round.layout.names[0], round.size, energies.numel())
+        count = self._local.blocks(this_round.layout.names[0], this_round.size, energies.numel())
         return [(pack_mask(largest_blocks(energies, count)), "or")]
 
-    def plan(self, x: Tensor, round: Round, reduced: list[Tensor], num_chunks: int) -> SelectedHops:
+    def plan(self, x: Tensor, this_round: Round, reduced: list[Tensor], num_chunks: int) -> SelectedHops:
         total = num_blocks(x.numel(), self.block)
         union = unpack_mask(reduced[0].cpu(), total)
-        self._local.follow(round.layout.names[0], round.size, int(union.sum()), total)
+        self._local.follow(this_round.layout.names[0], this_round.size, int(union.sum()), total)
         blocks = SomeBlocks(union, x.numel(), self.block, x.device)
-        return SelectedHops(x, round.size, num_chunks, blocks, torch.bfloat16)
+        return SelectedHops(x, this_round.size, num_chunks, blocks, torch.bfloat16)
 
     def end_step(self, step: int) -> Mapping[str, float]:
         """The union, and k of a worker, of all buckets of the step, as shares of their blocks."""

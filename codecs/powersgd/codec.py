@@ -82,13 +82,15 @@ class PowerSGD(StatelessCodec):
             return f"codec=powersgd compresses float32, bfloat16 and float16 gradients, got {layout.dtype}"
         return None
 
-    async def synchronize(self, x: Tensor, round: Round, comm: Collectives) -> Tensor:
-        parameters = list(parameters_of(round.layout, self._rank_at(round.step), self.min_compression_rate))
-        norm = self._memory.norms.median(round.layout.names[0], x.float()) if self.feedback else None
-        exchanges = [self._exchange(parameter, x, round, norm) for parameter in parameters]
-        firsts = await _means([exchange.first() for exchange in exchanges], round, comm)
+    async def synchronize(self, x: Tensor, this_round: Round, comm: Collectives) -> Tensor:
+        parameters = list(
+            parameters_of(this_round.layout, self._rank_at(this_round.step), self.min_compression_rate)
+        )
+        norm = self._memory.norms.median(this_round.layout.names[0], x.float()) if self.feedback else None
+        exchanges = [self._exchange(parameter, x, this_round, norm) for parameter in parameters]
+        firsts = await _means([exchange.first() for exchange in exchanges], this_round, comm)
         parts = [exchange.second(mean) for exchange, mean in zip(exchanges, firsts, strict=True)]
-        seconds = await _means(parts, round, comm)
+        seconds = await _means(parts, this_round, comm)
         result = torch.empty_like(x)
         for parameter, exchange, mean in zip(parameters, exchanges, seconds, strict=True):
             result[parameter.place] = exchange.result(mean)
@@ -101,7 +103,7 @@ class PowerSGD(StatelessCodec):
             return lambda name: 0
         return lambda name: self._memory.ranks.get(name, self.rank)
 
-    def _exchange(self, parameter: Parameter, x: Tensor, round: Round, norm: Tensor | None) -> Exchange:
+    def _exchange(self, parameter: Parameter, x: Tensor, this_round: Round, norm: Tensor | None) -> Exchange:
         name = parameter.name
         values = x[parameter.place].to(torch.float32, copy=True)
         if norm is not None:
@@ -109,7 +111,7 @@ class PowerSGD(StatelessCodec):
         if parameter.rank == 0:
             return Uncompressed(values)
         kept = self._memory.start(name, x.device)
-        start = resized(kept, parameter.rank, name, parameter.columns, round)
+        start = resized(kept, parameter.rank, name, parameter.columns, this_round)
         method = cast(Orthogonalization, self.orthogonalization)
         return PowerIteration(values.view(parameter.rows, parameter.columns), start, method)
 
@@ -139,11 +141,11 @@ class PowerSGD(StatelessCodec):
         self._memory.load_state_dict(state)
 
 
-async def _means(parts: Sequence[Tensor], round: Round, comm: Collectives) -> list[Tensor]:
+async def _means(parts: Sequence[Tensor], this_round: Round, comm: Collectives) -> list[Tensor]:
     """The means over the workers of float32 tensors of any shapes, in one all-reduce."""
     sizes = [part.numel() for part in parts]
     if not sum(sizes):
         return list(parts)
     together = torch.cat([part.reshape(-1) for part in parts])
-    mean = await comm.all_reduce(exact_hops(together, round.size, comm.num_chunks, torch.float32))
+    mean = await comm.all_reduce(exact_hops(together, this_round.size, comm.num_chunks, torch.float32))
     return [piece.view(part.shape) for piece, part in zip(torch.split(mean, sizes), parts, strict=True)]

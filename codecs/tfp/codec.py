@@ -77,7 +77,7 @@ class TFP(LossyHopCodec):
             f"sums of {largest_sum} gradients; choose more bits, or codec.rounding=truncate"
         )
 
-    def plan(self, x: Tensor, round: Round, reduced: list[Tensor], num_chunks: int) -> SumHops:
-        random = CoordinateBits.of(round) if self.rounding == "stochastic" else None
+    def plan(self, x: Tensor, this_round: Round, reduced: list[Tensor], num_chunks: int) -> SumHops:
+        random = CoordinateBits.of(this_round) if self.rounding == "stochastic" else None
         coder = TruncationCoder(BLOCK, self.bits, self._format, self._scaled, random)
-        return SumHops(x, round.size, num_chunks, coder)
+        return SumHops(x, this_round.size, num_chunks, coder)

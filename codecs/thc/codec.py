@@ -107,19 +107,21 @@ class THC(LossyHopCodec):
         """⌈log2(g·n + 1)⌉: what the largest sum takes."""
         return (self._table.granularity * size).bit_length()
 
-    def statistics(self, x: Tensor, round: Round) -> list[tuple[Tensor, Op]]:
+    def statistics(self, x: Tensor, this_round: Round) -> list[tuple[Tensor, Op]]:
         blocks = cut(x.numel(), self.block)
         root_mean_squares = block_root_mean_squares(x, blocks)
         if self.norm == "bucket":
             root_mean_squares = bucket_root_mean_square(blocks, root_mean_squares)
         return [(root_mean_squares, "max_bits")]
 
-    def plan(self, x: Tensor, round: Round, reduced: list[Tensor], num_chunks: int) -> THCHops:
+    def plan(self, x: Tensor, this_round: Round, reduced: list[Tensor], num_chunks: int) -> THCHops:
         blocks = cut(x.numel(), self.block)
         ranges = Ranges(reduced[0].expand(blocks.count).contiguous(), self.t_p)
-        randomness = Randomness(stream_key(round.seed, round.step, round.layout.uid), round.rank)
-        bits = self.sum_bits(round.size)
-        return THCHops(x, round.size, num_chunks, bits, blocks, ranges, self._table, randomness)
+        randomness = Randomness(
+            stream_key(this_round.seed, this_round.step, this_round.layout.uid), this_round.rank
+        )
+        bits = self.sum_bits(this_round.size)
+        return THCHops(x, this_round.size, num_chunks, bits, blocks, ranges, self._table, randomness)
 
     def refuses_feedback(self, largest_sum: int, layout: Layout) -> str | None:
         """A worker loses of its own gradient alone, however large the sums; it must not lose all of it."""

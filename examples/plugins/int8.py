@@ -45,5 +45,5 @@ class Int8(gradwire.HopCodec):
 
     about = About(source="an example", wire_bits="8")
 
-    def plan(self, x: Tensor, round: gradwire.Round, reduced: list[Tensor], num_chunks: int) -> SumHops:
-        return SumHops(x, round.size, num_chunks, Coder(self.levels))
+    def plan(self, x: Tensor, this_round: gradwire.Round, reduced: list[Tensor], num_chunks: int) -> SumHops:
+        return SumHops(x, this_round.size, num_chunks, Coder(self.levels))

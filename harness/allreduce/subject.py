@@ -41,8 +41,8 @@ class Rounds:
         return self._layout.numel
 
     def synchronization(self, number: int) -> Collective[Tensor]:
-        round = Round(number, self._layout, self._rank, self._size, self._seed)
-        return synchronization(self._codec, self._x, round, check_hashes=False)
+        this_round = Round(number, self._layout, self._rank, self._size, self._seed)
+        return synchronization(self._codec, self._x, this_round, check_hashes=False)
 
     def end(self, number: int) -> None:
         self._codec.end_step(number)

@@ -40,10 +40,10 @@ class Timeline:
         """Spans recorded so far, those taken out included."""
         return self._drained + len(self._spans)
 
-    def add(self, kind: Kind, start: float, end: float, bytes: int = 0, label: str = "") -> None:
+    def add(self, kind: Kind, start: float, end: float, num_bytes: int = 0, label: str = "") -> None:
         """Record one span; appending to a list is atomic, so threads need no lock."""
         if self.enabled:
-            self._spans.append(Span(kind, start, end, bytes, label))
+            self._spans.append(Span(kind, start, end, num_bytes, label))
 
     def drain(self) -> list[Span]:
         """Take out what was recorded so far, in the order of recording.

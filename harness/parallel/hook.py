@@ -230,8 +230,8 @@ class BucketHook:
             [world.device] if world.device.type == "cuda" else None
         )
         future: torch.futures.Future[Tensor] = torch.futures.Future(devices=devices)
-        round = Round(self.step, layout, world.rank, world.size, self._seed, index)
-        collective = synchronization(self.codec, x, round, self._check_hashes)
+        this_round = Round(self.step, layout, world.rank, world.size, self._seed, index)
+        collective = synchronization(self.codec, x, this_round, self._check_hashes)
         self._pass.add(future)
         raw = x.clone() if self.measured else None
         sink = _Sink(future, self._pass, raw, partial(self.copies.__setitem__, index))

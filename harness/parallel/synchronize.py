@@ -28,35 +28,35 @@ class MeasuredBucket:
     synchronized: Tensor
 
 
-def synchronization(codec: Codec, x: Tensor, round: Round, check_hashes: bool) -> Collective[Tensor]:
-    """The coroutine that turns bucket `x` of `round.rank` into the mean over all ranks.
+def synchronization(codec: Codec, x: Tensor, this_round: Round, check_hashes: bool) -> Collective[Tensor]:
+    """The coroutine that turns bucket `x` of `this_round.rank` into the mean over all ranks.
 
     One rank alone has nothing to synchronize: its gradient passes untouched. RuntimeError when the
     codec's result does not fit the bucket or, with `check_hashes`, differs between ranks.
     """
 
     async def run(comm: ScheduledCollectives) -> Tensor:
-        if round.size == 1:
+        if this_round.size == 1:
             return x
-        mean = await codec.synchronize(x, round, comm)
+        mean = await codec.synchronize(x, this_round, comm)
         # A result of another length or dtype would be taken silently by DistributedDataParallel.
         if mean.shape != x.shape or mean.dtype != x.dtype:
             raise RuntimeError(f"codec returned {mean.dtype}{list(mean.shape)} for {x.dtype}{list(x.shape)}")
         if check_hashes:
-            await _compare_hashes(mean, round, comm)
+            await _compare_hashes(mean, this_round, comm)
         return mean
 
     return run
 
 
-async def _compare_hashes(mean: Tensor, round: Round, comm: ScheduledCollectives) -> None:
+async def _compare_hashes(mean: Tensor, this_round: Round, comm: ScheduledCollectives) -> None:
     digest = hashlib.blake2b(mean.cpu().view(torch.uint8).numpy().tobytes(), digest_size=16).digest()
     own = torch.frombuffer(bytearray(digest), dtype=torch.uint8).to(mean.device)
     hashes = await comm.in_phase(MEASURE).all_gather(own)
     different = [rank for rank, other in enumerate(hashes) if not torch.equal(other, hashes[0])]
     if different:
         raise RuntimeError(
-            f"step {round.step}: ranks {different} hold other gradients than rank 0 after synchronization"
+            f"step {this_round.step}: ranks {different} hold other gradients than rank 0 after the round"
         )
 
 

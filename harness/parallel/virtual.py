@@ -137,9 +137,9 @@ class VirtualDataParallel:
             self._set_gradients(layout, mean)
 
     def _synchronization(self, step: int, layout: Layout, rank: int, bucket: int) -> Collective[Tensor]:
-        round = Round(step, layout, rank, self._world.size, self._seed, bucket)
+        this_round = Round(step, layout, rank, self._world.size, self._seed, bucket)
         x = self._store.get(rank, bucket)
-        return synchronization(self._codecs[rank], x, round, self._check_hashes)
+        return synchronization(self._codecs[rank], x, this_round, self._check_hashes)
 
     def _set_gradients(self, layout: Layout, mean: Tensor) -> None:
         for name, shape, offset in zip(layout.names, layout.shapes, layout.offsets, strict=True):

@@ -69,8 +69,8 @@ class Replay:
             for bucket, layout in enumerate(self._layouts)
         ]
         return [
-            (0.0, synchronization(codec, x, round, check_hashes))
-            for round, x in zip(rounds, self._buckets[rank], strict=True)
+            (0.0, synchronization(codec, x, this_round, check_hashes))
+            for this_round, x in zip(rounds, self._buckets[rank], strict=True)
         ]
 
     def _codec_seconds(self) -> float:

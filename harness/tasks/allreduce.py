@@ -154,6 +154,6 @@ def _real(config: DictConfig, directory: Path) -> tuple[list[list[float]], float
 
 def _over_ranks(rows: Sequence[Sequence[float]]) -> tuple[list[float], list[float], int]:
     """Per round the slowest rank's seconds and the longest codec work; all bytes sent."""
-    seconds = [max(round) for round in zip(*(row[1::2] for row in rows), strict=True)]
-    codec_s = [max(round) for round in zip(*(row[2::2] for row in rows), strict=True)]
+    seconds = [max(ranks) for ranks in zip(*(row[1::2] for row in rows), strict=True)]
+    codec_s = [max(ranks) for ranks in zip(*(row[2::2] for row in rows), strict=True)]
     return seconds, codec_s, int(sum(row[0] for row in rows))

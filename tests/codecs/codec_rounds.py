@@ -77,8 +77,8 @@ class Cluster:
     def _collectives(self, rank: int, buckets: Sequence[tuple[Layout, Sequence[Tensor]]]) -> list[Any]:
         collectives = []
         for index, (layout, xs) in enumerate(buckets):
-            round = Round(self.steps, layout, rank, len(self.codecs), self.seed, index)
-            run = synchronization(self.codecs[rank], xs[rank], round, check_hashes=True)
+            this_round = Round(self.steps, layout, rank, len(self.codecs), self.seed, index)
+            run = synchronization(self.codecs[rank], xs[rank], this_round, check_hashes=True)
             collectives.append((0.0, run))
         return collectives
 

@@ -31,12 +31,12 @@ def make_hops(
     size = len(xs)
     layout = Layout.flat(xs[0].numel())
     rounds = [Round(step=step, layout=layout, rank=rank, size=size, seed=seed) for rank in range(size)]
-    parts = [codec.statistics(x, round) for x, round in zip(xs, rounds, strict=True)]
+    parts = [codec.statistics(x, this_round) for x, this_round in zip(xs, rounds, strict=True)]
     reduced = [values for values, _ in parts[0]]
     for contribution in parts[1:]:
         reduced = [combine(r, values, op) for r, (values, op) in zip(reduced, contribution, strict=True)]
     chunks = num_chunks or size
-    return [codec.plan(x, round, reduced, chunks) for x, round in zip(xs, rounds, strict=True)]
+    return [codec.plan(x, this_round, reduced, chunks) for x, this_round in zip(xs, rounds, strict=True)]
 
 
 def empty_message(hops: DynamiQHops, chunks: range) -> Tensor:

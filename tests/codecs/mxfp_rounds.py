@@ -84,8 +84,8 @@ class Cluster:
 
 def make_hops(name: str, x: Tensor, num_chunks: int) -> MXFPHops:
     """The hops of one of two ranks, whose blocks have the largest maxima."""
-    codec, round = MXFP(name=name), Round(0, Layout.flat(x.numel()), 0, 2, 0)
-    return codec.plan(x, round, [part for part, _ in codec.statistics(x, round)], num_chunks)
+    codec, this_round = MXFP(name=name), Round(0, Layout.flat(x.numel()), 0, 2, 0)
+    return codec.plan(x, this_round, [part for part, _ in codec.statistics(x, this_round)], num_chunks)
 
 
 def as_bytes(tensor: Tensor) -> Tensor:

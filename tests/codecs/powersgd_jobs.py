@@ -48,8 +48,8 @@ MATRICES = [name for name, shape in SHAPES.items() if len(shape) > 1]
 
 def start_of(name: str, rank: int, step: int) -> Matrix:
     """The random Q, (columns, rank), of one of `SHAPES`."""
-    round = Round(step, Layout.flat(1), 0, 2, SEED)
-    return as_matrix(random_directions(name, range(rank), math.prod(SHAPES[name][1:]), round).T)
+    this_round = Round(step, Layout.flat(1), 0, 2, SEED)
+    return as_matrix(random_directions(name, range(rank), math.prod(SHAPES[name][1:]), this_round).T)
 
 
 def layout_of(gradients: Gradients) -> Layout:
@@ -105,8 +105,8 @@ class Cluster:
 
     def _synchronization(self, rank: int, index: int, layout: Layout, gradients: Gradients) -> Any:
         x, _ = flat(gradients, layout.names)
-        round = Round(self.steps, layout, rank, len(self.codecs), SEED, index)
-        return synchronization(self.codecs[rank], x, round, check_hashes=True)
+        this_round = Round(self.steps, layout, rank, len(self.codecs), SEED, index)
+        return synchronization(self.codecs[rank], x, this_round, check_hashes=True)
 
     def sent(self) -> int:
         """Bytes by all ranks in all steps so far, those of the hashes not counted."""
@@ -150,9 +150,9 @@ def step_really(rank: int, size: int, topology: str, options: dict[str, Any], st
             gradients, futures = gradients_of(size, step)[rank], []
             for index, names in enumerate(BUCKETS):
                 x, layout = flat(gradients, names)
-                round = Round(step, layout, rank, size, SEED, index)
+                this_round = Round(step, layout, rank, size, SEED, index)
                 futures.append(Future[Tensor]())
-                collective = synchronization(codec, x, round, check_hashes=True)
+                collective = synchronization(codec, x, this_round, check_hashes=True)
                 world.submit(collective, str(layout.uid), futures[-1])
             means += [future.result(30) for future in futures]
         return means
@@ -222,8 +222,8 @@ def _give_start(state: PowerSGDState, bucket: GradBucket, names: list[str], size
         rows, columns = gradient.view(gradient.shape[0], -1).shape
         own = min(rank, rows, columns)
         if own * (rows + columns) * state.min_compression_rate < rows * columns:
-            round = Round(FIRST_COMPRESSED, Layout.flat(1), 0, size, SEED)
-            start = random_directions(name, range(own), columns, round)
+            this_round = Round(FIRST_COMPRESSED, Layout.flat(1), 0, size, SEED)
+            start = random_directions(name, range(own), columns, this_round)
             by_shape.setdefault((rows, columns), []).append(start.T.flatten())
             numel_p += rows * own
     starts = [start for group in by_shape.values() for start in group]

@@ -31,9 +31,9 @@ def train_rank_for_real(
             futures: list[Future[Tensor]] = []
             for index, layout in enumerate((MODEL, TAIL)):
                 x = gradients(layout, size, step)[rank]
-                round = Round(step, layout, rank, size, 0, index)
+                this_round = Round(step, layout, rank, size, 0, index)
                 futures.append(Future())
-                collective = synchronization(made, x, round, check_hashes=True)
+                collective = synchronization(made, x, this_round, check_hashes=True)
                 world.submit(collective, f"bucket{index}", futures[-1])
             means.append([future.result(30) for future in futures])
             made.end_step(step)

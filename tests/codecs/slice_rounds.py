@@ -49,8 +49,8 @@ class Cluster:
 
     def _collective(self, rank: int, x: Tensor) -> TimedCollective:
         layout = Layout.flat(x.numel(), "bucket")
-        round = Round(self.next_step, layout, rank, len(self.codecs), self.seed)
-        return 0.0, synchronization(self.codecs[rank], x, round, check_hashes=True)
+        this_round = Round(self.next_step, layout, rank, len(self.codecs), self.seed)
+        return 0.0, synchronization(self.codecs[rank], x, this_round, check_hashes=True)
 
     def bytes_sent(self) -> int:
         """By all ranks so far, without the hashes that are compared."""
@@ -97,7 +97,7 @@ class _Unrefused(ErrorFeedback):
 
     def __init__(self, codec: LossyHopCodec) -> None:
         super().__init__(codec)
-        setattr(codec, "largest_residual", lambda round: float("inf"))  # noqa: B010
+        setattr(codec, "largest_residual", lambda this_round: float("inf"))  # noqa: B010
 
     def supports(self, topology: str, size: int, layout: Layout) -> str | None:
         return None

@@ -37,8 +37,8 @@ class Ranks(Cluster):
             async def run(comm: ScheduledCollectives) -> tuple[Tensor, Tensor]:
                 codec = self.codecs[rank]
                 assert isinstance(codec, LossyHopCodec)
-                round = Round(self.steps, layout, rank, size, self.seed)
-                return await codec.synchronize_with_losses(xs[rank], round, comm)
+                this_round = Round(self.steps, layout, rank, size, self.seed)
+                return await codec.synchronize_with_losses(xs[rank], this_round, comm)
 
             return run
 

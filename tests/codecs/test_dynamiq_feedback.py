@@ -31,7 +31,7 @@ class Unchecked(ErrorFeedback):
 
     def __init__(self, codec: LossyHopCodec) -> None:
         super().__init__(codec)
-        setattr(codec, "largest_residual", lambda round: float("inf"))  # noqa: B010
+        setattr(codec, "largest_residual", lambda this_round: float("inf"))  # noqa: B010
 
     def supports(self, topology: str, size: int, layout: Layout) -> str | None:
         return None

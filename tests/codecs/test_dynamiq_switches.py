@@ -77,11 +77,13 @@ def test_every_operation_matches_the_reference(
     rank = workers - 1
     reference = SwitchedReference(KEY, rank, workers, rounding, scale_rounding, values, group, scales)
     for widths in ((8, 2), (5, 1), (4, 3)):
-        counts, format = dict.fromkeys(widths, 3), Format(tuple(sorted(widths)), group, scales)
+        counts, message_format = dict.fromkeys(widths, 3), Format(tuple(sorted(widths)), group, scales)
         tables = {w: values_of(w, values, EPSILONS.get(w, 0.0), CPU, group) for w in widths}
-        coder = definition.Coder(tables, Dither(KEY, rank, workers, rounding, group), scale_rounding, format)
+        coder = definition.Coder(
+            tables, Dither(KEY, rank, workers, rounding, group), scale_rounding, message_format
+        )
         rows, row_widths = hard_rows(sum(widths)), [width for width in widths for _ in range(3)]
-        size = used_bytes(counts, format)
+        size = used_bytes(counts, message_format)
         message = torch.full((size + 16,), 0xAB, dtype=torch.uint8)
         definition.compress(rows, torch.tensor(SUPER_GROUPS), counts, coder, message)
         with np.errstate(all="ignore"):
@@ -110,17 +112,17 @@ def test_the_budget_holds_for_every_combination(widths: tuple[int, ...]) -> None
     """Of group, scales, mean, bucket and workers: statistics and messages, all ranks' chunks together."""
     scales: tuple[Scales, ...] = ("hierarchical", "bf16")
     for group, scale, mean in itertools.product((16, 32), scales, (True, False)):
-        format = Format(widths, group, scale, mean)
+        message_format = Format(widths, group, scale, mean)
         per_scale = {"hierarchical": 8 / group + 16 / 256, "bf16": 16 / group}[scale]
         statistics = (16 * mean + 16 * (len(widths) > 1)) / 256
-        assert format.overhead_bits == per_scale + statistics
-        low, high = budget_limits(format)
+        assert message_format.overhead_bits == per_scale + statistics
+        low, high = budget_limits(message_format)
         assert (low, high) == (min(widths) + per_scale + statistics, max(widths) + per_scale + statistics)
         for numel, workers, share in itertools.product(
             (1, 7, 255, 257, 5000, 100_003), (1, 2, 3, 8), (0, 0.3, 1)
         ):
             bits, total = low + share * (high - low), -(-numel // 256)
-            sizes = [chunk_size(numel, workers, chunk, bits, format) for chunk in range(workers)]
+            sizes = [chunk_size(numel, workers, chunk, bits, message_format) for chunk in range(workers)]
             spent = 8 * sum(size.capacity for size in sizes) + 256 * statistics * total
             smallest = sum(align(int(size.super_groups * 32 * (min(widths) + per_scale))) for size in sizes)
             assert sum(size.super_groups for size in sizes) == total
@@ -151,10 +153,10 @@ def test_what_is_sent_is_what_the_switches_say(options: dict[str, Any]) -> None:
 
 
 def test_only_statistics_that_serve_are_sent() -> None:
-    x, round = torch.ones(700), Round(0, Layout.flat(700), 0, 2, 0)
+    x, this_round = torch.ones(700), Round(0, Layout.flat(700), 0, 2, 0)
 
     def operations(**options: Any) -> list[str]:
-        return [op for _, op in DynamiQ(**options).statistics(x, round)]
+        return [op for _, op in DynamiQ(**options).statistics(x, this_round)]
 
     assert operations() == ["sum", "norm"]
     assert operations(mean=False) == ["norm"]

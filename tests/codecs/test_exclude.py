@@ -49,8 +49,8 @@ def synchronize(
     xs = [gradients(layout.numel) for layout in layouts]
 
     def collective(rank: int, bucket: int) -> Any:
-        round = Round(step, layouts[bucket], rank, WORKERS, 7, bucket)
-        return synchronization(codecs[rank], xs[bucket][rank], round, check_hashes=True)
+        this_round = Round(step, layouts[bucket], rank, WORKERS, 7, bucket)
+        return synchronization(codecs[rank], xs[bucket][rank], this_round, check_hashes=True)
 
     tasks = {
         rank: [(0.0, collective(rank, bucket)) for bucket in range(len(layouts))] for rank in range(WORKERS)
@@ -80,9 +80,9 @@ class Witness(StatelessCodec):
     def supports(self, topology: str, size: int, layout: Layout) -> str | None:
         return f"{layout.names} on {size} over {topology}"
 
-    async def synchronize(self, x: Tensor, round: Round, comm: Collectives) -> Tensor:
-        assert x.numel() == round.layout.numel == sum(map(len, self.taken(round.layout, x)))
-        self.seen.append((round.bucket, round.layout.names))
+    async def synchronize(self, x: Tensor, this_round: Round, comm: Collectives) -> Tensor:
+        assert x.numel() == this_round.layout.numel == sum(map(len, self.taken(this_round.layout, x)))
+        self.seen.append((this_round.bucket, this_round.layout.names))
         return torch.full_like(x, 7.0)
 
     @staticmethod
@@ -196,8 +196,8 @@ def test_rebuilt_buckets_keep_their_numbers_for_a_step() -> None:
     for step, layouts in enumerate([first, first, rebuilt, rebuilt]):
         witness.seen.clear()
         for bucket, layout in enumerate(layouts):
-            round = Round(step, layout, 0, WORKERS, 7, bucket)
-            finish(codec.synchronize(torch.zeros(layout.numel), round, NoNetwork()))
+            this_round = Round(step, layout, 0, WORKERS, 7, bucket)
+            finish(codec.synchronize(torch.zeros(layout.numel), this_round, NoNetwork()))
         codec.end_step(step)
         found.append([bucket for bucket, _ in witness.seen])
     assert found == [[1], [0], [0, 1], [0, 1]]

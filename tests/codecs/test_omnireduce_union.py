@@ -48,13 +48,13 @@ def union_shares(rounds: Iterable[list[Tensor]], bits: float, block: int) -> lis
     shares, codecs = [], list[OmniReduce]()
     for step, xs in enumerate(rounds):
         codecs = codecs or [OmniReduce(bits=bits, block=block) for _ in xs]
-        round = Round(step, Layout.flat(xs[0].numel()), 0, len(xs), 0)
-        masks = [codec.statistics(x, round)[0][0] for codec, x in zip(codecs, xs, strict=True)]
+        this_round = Round(step, Layout.flat(xs[0].numel()), 0, len(xs), 0)
+        masks = [codec.statistics(x, this_round)[0][0] for codec, x in zip(codecs, xs, strict=True)]
         union = torch.stack(masks)
         for mask in masks:
             union = union.bitwise_or(mask)
         for codec, x in zip(codecs, xs, strict=True):
-            codec.plan(x, round, [union[0]], len(xs))
+            codec.plan(x, this_round, [union[0]], len(xs))
         assert len({float(codec.state_dict()["k/flat"]) for codec in codecs}) == 1
         shares.append([codec.end_step(step) for codec in codecs][0]["union"])
     return shares
@@ -88,9 +88,9 @@ def test_k_answers_unions_too_large_and_too_small() -> None:
     codec = OmniReduce(bits=8.0, block=16, gamma=0.8)
     codec.load_state_dict({"k/flat": torch.tensor(0.25, dtype=torch.float64)})
     x = torch.arange(1.0, 1601.0)
-    round = Round(0, Layout.flat(1600), 0, 2, 0)
+    this_round = Round(0, Layout.flat(1600), 0, 2, 0)
     for union, k in ((50, 0.25), (100, 0.225), (25, 0.27)):
-        codec.plan(x, round, [pack_mask(torch.arange(100) < union)], 2)
+        codec.plan(x, this_round, [pack_mask(torch.arange(100) < union)], 2)
         assert float(codec.state_dict()["k/flat"]) == pytest.approx(k)
     assert codec.end_step(0) == {"k": (25 + 25 + 22) / 300, "union": 175 / 300}
     assert codec.end_step(1) == {}
@@ -99,11 +99,11 @@ def test_k_answers_unions_too_large_and_too_small() -> None:
 
 
 def test_k_stays_between_one_block_and_all() -> None:
-    x, round = torch.ones(160), Round(0, Layout.flat(160), 0, 2, 0)
+    x, this_round = torch.ones(160), Round(0, Layout.flat(160), 0, 2, 0)
     everything, one = pack_mask(torch.ones(10).bool()), pack_mask(torch.arange(10) < 1)
     small, large = OmniReduce(bits=0.01, block=16), OmniReduce(bits=16.0, block=16)
     for _ in range(60):
-        small.plan(x, round, [everything], 2)
-        large.plan(x, round, [one], 2)
+        small.plan(x, this_round, [everything], 2)
+        large.plan(x, this_round, [one], 2)
     assert float(small.state_dict()["k/flat"]) == pytest.approx(0.1)
     assert float(large.state_dict()["k/flat"]) == 1.0

@@ -236,13 +236,13 @@ def test_random_directions_are_a_function_of_what_they_are_for() -> None:
     for other in (draw("b"), draw(seed=2), draw(step=6)):
         assert (other == whole).float().mean() < 0.01
     for rank in (0, 1):
-        round = Round(5, Layout.flat(1), rank, 2, 1)
-        assert torch.equal(random_directions("a", range(4), 300, round), whole)
+        this_round = Round(5, Layout.flat(1), rank, 2, 1)
+        assert torch.equal(random_directions("a", range(4), 300, this_round), whole)
 
 
 def test_random_directions_are_nearly_gaussian_and_never_zero() -> None:
-    round = Round(0, Layout.flat(1, device=CPU), 0, 2, 3)
-    values = random_directions("a", range(64), 2000, round).double().flatten()
+    this_round = Round(0, Layout.flat(1, device=CPU), 0, 2, 3)
+    values = random_directions("a", range(64), 2000, this_round).double().flatten()
     assert values.abs().min() > 0
     deviation = math.sqrt(8 / 12)
     count = values.numel()
@@ -253,10 +253,10 @@ def test_random_directions_are_nearly_gaussian_and_never_zero() -> None:
 
 
 def test_a_start_is_cut_or_extended() -> None:
-    round = Round(3, Layout.flat(1), 0, 2, 1)
+    this_round = Round(3, Layout.flat(1), 0, 2, 1)
     kept = torch.randn(3, 20, generator=torch.Generator().manual_seed(0))
-    fresh = random_directions("a", range(5), 20, round)
-    assert torch.equal(resized(None, 5, "a", 20, round), fresh)
-    assert torch.equal(resized(kept, 2, "a", 20, round), kept[:2])
-    assert torch.equal(resized(kept, 3, "a", 20, round), kept)
-    assert torch.equal(resized(kept, 5, "a", 20, round), torch.cat([kept, fresh[3:]]))
+    fresh = random_directions("a", range(5), 20, this_round)
+    assert torch.equal(resized(None, 5, "a", 20, this_round), fresh)
+    assert torch.equal(resized(kept, 2, "a", 20, this_round), kept[:2])
+    assert torch.equal(resized(kept, 3, "a", 20, this_round), kept)
+    assert torch.equal(resized(kept, 5, "a", 20, this_round), torch.cat([kept, fresh[3:]]))

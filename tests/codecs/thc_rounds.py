@@ -34,8 +34,13 @@ def synchronize(
     codecs = [THC(**options) for _ in xs]
     copies = [x.clone() for x in xs]
     collectives = {
-        round.rank: [(0.0, synchronization(codecs[round.rank], xs[round.rank], round, check_hashes=True))]
-        for round in rounds(xs, step)
+        this_round.rank: [
+            (
+                0.0,
+                synchronization(codecs[this_round.rank], xs[this_round.rank], this_round, check_hashes=True),
+            )
+        ]
+        for this_round in rounds(xs, step)
     }
     results = world.run_step(collectives)
     assert all(torch.equal(as_bytes(x), as_bytes(copy)) for x, copy in zip(xs, copies, strict=True))
@@ -49,7 +54,7 @@ def synchronize(
 def make_hops(xs: Sequence[Tensor], num_chunks: int = 1, step: int = 0, **options: Any) -> list[THCHops]:
     """Every rank's hops before the first one."""
     codec = THC(**options)
-    own = [codec.statistics(x, round)[0][0] for x, round in zip(xs, rounds(xs, step), strict=True)]
+    own = [codec.statistics(x, this_round)[0][0] for x, this_round in zip(xs, rounds(xs, step), strict=True)]
     largest = [torch.stack(own).amax(dim=0)]
     return [codec.plan(x, r, largest, num_chunks) for x, r in zip(xs, rounds(xs, step), strict=True)]
 

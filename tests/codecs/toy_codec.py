@@ -42,8 +42,8 @@ class Toy(LossyHopCodec):
 
     about = About(source="a test", wire_bits="8")
 
-    def plan(self, x: Tensor, round: Round, reduced: list[Tensor], num_chunks: int) -> SumHops:
-        return SumHops(x, round.size, num_chunks, EveryFourth((round.step + self.phase) % 4))
+    def plan(self, x: Tensor, this_round: Round, reduced: list[Tensor], num_chunks: int) -> SumHops:
+        return SumHops(x, this_round.size, num_chunks, EveryFourth((this_round.step + self.phase) % 4))
 
 
 if "toy" not in codec_classes():

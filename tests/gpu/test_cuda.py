@@ -32,8 +32,8 @@ def synchronize(device: torch.device, codec: str, topology: str, numel: int, siz
     for rank in range(size):
         generator = torch.Generator().manual_seed(rank)
         x = torch.randn(numel, generator=generator) * torch.randn(numel, generator=generator).exp()
-        round = Round(3, layout, rank, size, 7)
-        collectives[rank] = synchronization(make_codec(codec), x.to(device), round, check_hashes=True)
+        this_round = Round(3, layout, rank, size, 7)
+        collectives[rank] = synchronization(make_codec(codec), x.to(device), this_round, check_hashes=True)
     return [mean.cpu() for mean in world.run(collectives).values()]
 
 
@@ -56,8 +56,8 @@ def test_low_rank_factors_on_a_gpu_are_those_of_the_cpu_to_rounding() -> None:
         collectives = {}
         for rank in range(3):
             x = torch.randn(4840, generator=torch.Generator().manual_seed(rank)).to(device)
-            round = Round(3, replace(layout, device=device), rank, 3, 7)
-            collectives[rank] = synchronization(make_codec("powersgd"), x, round, check_hashes=True)
+            this_round = Round(3, replace(layout, device=device), rank, 3, 7)
+            collectives[rank] = synchronization(make_codec("powersgd"), x, this_round, check_hashes=True)
         means.append(world.run(collectives)[0].cpu())
     torch.testing.assert_close(means[0], means[1], rtol=1e-3, atol=1e-4)
 

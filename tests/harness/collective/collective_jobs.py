@@ -65,9 +65,9 @@ def synchronize_buckets(
         futures: list[Future[Tensor]] = []
         for index, numel in enumerate(sizes):
             layout = Layout.flat(numel, name=f"bucket{numel}")
-            round = Round(3, layout, rank, size, seed=5, bucket=index)
+            this_round = Round(3, layout, rank, size, seed=5, bucket=index)
             futures.append(Future())
-            collective = synchronization(made, gradients(rank, numel), round, check_hashes=True)
+            collective = synchronization(made, gradients(rank, numel), this_round, check_hashes=True)
             world.submit(collective, layout.names[0], futures[-1])
         return [future.result(30) for future in futures], dict(world.traffic[rank].by_phase)
     finally:

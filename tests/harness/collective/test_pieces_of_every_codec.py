@@ -87,10 +87,10 @@ def test_losses_are_told_of_all_pieces(codec: str, topology: str) -> None:
     xs = [gradients(rank, layout.numel) for rank in range(size)]
 
     async def run(comm: ScheduledCollectives, channel: DrivenChannel) -> Any:
-        round = Round(0, layout, comm.rank, size, seed=3)
+        this_round = Round(0, layout, comm.rank, size, seed=3)
         own = made[comm.rank]
         assert isinstance(own, LossyHopCodec)
-        return await own.synchronize_with_losses(xs[comm.rank], round, comm)
+        return await own.synchronize_with_losses(xs[comm.rank], this_round, comm)
 
     results, _ = drive(fabric(topology, pieces=3), size, run)
     total = torch.stack(xs).double().sum(0)

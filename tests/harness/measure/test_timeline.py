@@ -10,7 +10,7 @@ from gradwire.harness.measure.timeline import Span, Timeline, event_cost
 def test_drain_returns_each_span_once_and_in_order() -> None:
     timeline = Timeline()
     timeline.add("compute", 0.0, 1.0)
-    timeline.add("comm", 0.5, 2.0, bytes=128, label="hop 1")
+    timeline.add("comm", 0.5, 2.0, num_bytes=128, label="hop 1")
     assert timeline.drain() == [Span("compute", 0.0, 1.0), Span("comm", 0.5, 2.0, 128, "hop 1")]
     assert timeline.drain() == []
 

@@ -202,8 +202,8 @@ def test_all_that_a_codec_does_has_a_time(
     runs = {}
     for rank in world.ranks:
         x = torch.randn(layout.numel, generator=generator)
-        round = Round(0, layout, rank, size, seed=0)
-        runs[rank] = (0.0, synchronization(codecs[rank], x, round, check_hashes=True))
+        this_round = Round(0, layout, rank, size, seed=0)
+        runs[rank] = (0.0, synchronization(codecs[rank], x, this_round, check_hashes=True))
     world.run_bucket(runs, layout.numel)
     timed = world.end_step(0)
     works = [one for one in world.measured[0].tasks[0].operations if isinstance(one, Work)]

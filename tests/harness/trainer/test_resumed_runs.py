@@ -135,17 +135,17 @@ class Residual(StatelessCodec):
 
     stateful = True
 
-    async def synchronize(self, x: Tensor, round: Round, comm: Collectives) -> Tensor:
-        layout, send = round.layout, x.clone()
+    async def synchronize(self, x: Tensor, this_round: Round, comm: Collectives) -> Tensor:
+        layout, send = this_round.layout, x.clone()
         for name, offset, shape in zip(layout.names, layout.offsets, layout.shapes, strict=True):
             count = math.prod(shape)
             part = send[offset : offset + count]
             part += self.memory.get(name, torch.zeros(count))
             rest = part.clone()
-            rest[round.step % 2 :: 2] = 0
+            rest[this_round.step % 2 :: 2] = 0
             part -= rest
             self.memory[name] = rest
-        return await BF16().synchronize(send, round, comm)
+        return await BF16().synchronize(send, this_round, comm)
 
     def end_step(self, step: int) -> dict[str, float]:
         in_order = [self.memory[name] for name in sorted(self.memory)]

@@ -118,8 +118,8 @@ def test_what_a_broadcast_sends_are_copies(topology: str, copies: set[bool]) -> 
     def job(channel: Channel) -> Coroutine[Any, None, Any]:
         layout = Layout.flat(1000)
         collectives = ScheduledCollectives(channel, schedule, Arena(torch.device("cpu")))
-        round = Round(0, layout, channel.rank, channel.size, 0)
-        return make_codec("dynamiq").synchronize(torch.ones(1000), round, collectives)
+        this_round = Round(0, layout, channel.rank, channel.size, 0)
+        return make_codec("dynamiq").synchronize(torch.ones(1000), this_round, collectives)
 
     results, _, logs = run([job] * 4)
     assert not any(isinstance(result, Exception) for result in results)
@@ -186,28 +186,28 @@ class Wrong:
     def __init__(self, spoil: Callable[[torch.Tensor, Round], torch.Tensor]) -> None:
         self._codec, self._spoil = make_codec("fp32"), spoil
 
-    async def synchronize(self, x: torch.Tensor, round: Round, comm: Any) -> torch.Tensor:
-        return self._spoil(await self._codec.synchronize(x, round, comm), round)
+    async def synchronize(self, x: torch.Tensor, this_round: Round, comm: Any) -> torch.Tensor:
+        return self._spoil(await self._codec.synchronize(x, this_round, comm), this_round)
 
 
 def synchronize_with(spoil: Callable[[torch.Tensor, Round], torch.Tensor]) -> None:
     world = VirtualWorld(3, Fabric(lambda size: make_schedule("ring", size)), torch.device("cpu"), debug=True)
 
     def collective(rank: int) -> Callable[[ScheduledCollectives], Coroutine[Any, None, torch.Tensor]]:
-        round = Round(7, Layout.flat(100), rank, 3, seed=0)
-        return synchronization(Wrong(spoil), torch.ones(100), round, check_hashes=True)  # type: ignore[arg-type]
+        this_round = Round(7, Layout.flat(100), rank, 3, seed=0)
+        return synchronization(Wrong(spoil), torch.ones(100), this_round, check_hashes=True)  # type: ignore[arg-type]
 
     world.run({rank: collective(rank) for rank in range(3)})
 
 
 def test_a_result_that_does_not_fit_the_bucket_is_refused() -> None:
     with pytest.raises(RuntimeError, match=r"codec returned torch.float32\[99\] for torch.float32\[100\]"):
-        synchronize_with(lambda mean, round: mean[1:])
+        synchronize_with(lambda mean, this_round: mean[1:])
     with pytest.raises(RuntimeError, match=r"codec returned torch.float64\[100\]"):
-        synchronize_with(lambda mean, round: mean.double())
+        synchronize_with(lambda mean, this_round: mean.double())
 
 
 def test_hashes_find_the_rank_with_another_result() -> None:
-    synchronize_with(lambda mean, round: mean)
+    synchronize_with(lambda mean, this_round: mean)
     with pytest.raises(RuntimeError, match=r"step 7: ranks \[2\] hold other gradients than rank 0"):
-        synchronize_with(lambda mean, round: mean + 1e-7 if round.rank == 2 else mean)
+        synchronize_with(lambda mean, this_round: mean + 1e-7 if this_round.rank == 2 else mean)
