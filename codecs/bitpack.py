@@ -11,9 +11,9 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from gradwire.codecs import bitpack_compiled as compiled
-from gradwire.codecs.backends import library_for
-from gradwire.codecs.kernels.operators import operator
+from gradwire.codecs.native import bitpack as native
+from gradwire.codecs.native.choice import library_for
+from gradwire.codecs.native.operators import operator
 
 _WHOLE = {8: torch.uint8, 16: torch.int16, 32: torch.int32}
 """Widths that are an integer type's, with that type."""
@@ -38,7 +38,7 @@ def pack(codes: Tensor, bits: int, out: Tensor) -> None:
     """
     library = library_for(codes.device)
     if library is not None:
-        compiled.pack_bits(library, codes, bits, out)
+        native.pack_bits(library, codes, bits, out)
         return
     if bits in _WHOLE:
         out.view(_WHOLE[bits]).copy_(codes.view(-1))
@@ -63,7 +63,7 @@ def write_values(packed: Tensor, bits: int, codes: Tensor) -> None:
     """Write the values of `packed`, (m·bits,) uint8, to `codes`, (8·m,) int32."""
     library = library_for(packed.device)
     if library is not None:
-        compiled.unpack_bits(library, packed, bits, codes)
+        native.unpack_bits(library, packed, bits, codes)
         return
     if bits in _WHOLE:
         codes.copy_(packed.view(_WHOLE[bits]))
@@ -85,7 +85,7 @@ def unpack_add(packed: Tensor, bits: int, sums: Tensor) -> None:
     """Add the values of `packed`, (m·bits,) uint8, to `sums`, (8·m,) int32; sums wrap around at 32 bits."""
     library = library_for(packed.device)
     if library is not None:
-        compiled.add_bits(library, packed, bits, sums)
+        native.add_bits(library, packed, bits, sums)
         return
     sums.add_(unpack(packed, bits))
 

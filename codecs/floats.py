@@ -1,4 +1,4 @@
-"""Float32 arithmetic that every backend and machine repeats bit for bit."""
+"""Float32 arithmetic that every implementation and machine repeats bit for bit."""
 
 from __future__ import annotations
 

@@ -14,9 +14,9 @@ from typing import ClassVar, Protocol
 import torch
 from torch import Tensor
 
-from gradwire.codecs.backends import library_for
 from gradwire.codecs.bitpack import pack, packed_bytes, unpack
-from gradwire.codecs.kernels.library import Library
+from gradwire.codecs.native.choice import library_for
+from gradwire.codecs.native.library import Library
 from gradwire.codecs.sums import SliceCoder
 
 GROUP_SIZES = tuple(1 << power for power in range(3, 17))

@@ -12,10 +12,10 @@ import math
 import torch
 from torch import Tensor
 
-from gradwire.codecs import hadamard_compiled as compiled
-from gradwire.codecs.backends import library_for
 from gradwire.codecs.floats import constant
-from gradwire.codecs.kernels.operators import operator
+from gradwire.codecs.native import hadamard as native
+from gradwire.codecs.native.choice import library_for
+from gradwire.codecs.native.operators import operator
 
 LARGEST = 1 << 24
 """Values of the longest row."""
@@ -41,7 +41,7 @@ def transform(rows: Tensor) -> None:
     """Transform each row of `rows`, (m, d) contiguous float32, in place."""
     library = library_for(rows.device)
     if library is not None:
-        compiled.hadamard_transform(library, rows)
+        native.hadamard_transform(library, rows)
         return
     length = rows.shape[1]
     tile = TILE if rows.device.type == "cpu" else max(rows.numel(), 1)

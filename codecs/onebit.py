@@ -12,8 +12,8 @@ from gradwire.codecs.floats import exponents, normalizers, restorers
 from gradwire.codecs.group_sums import group_sums, largest_magnitudes
 from gradwire.codecs.groups import GROUP_SIZES, GroupCoder
 from gradwire.codecs.interface import About, LossyHopCodec, Round
-from gradwire.codecs.kernels.operators import operator
-from gradwire.codecs.signs_compiled import SignKernels
+from gradwire.codecs.native.operators import operator
+from gradwire.codecs.native.signs import SignKernels
 from gradwire.codecs.sums import SumHops
 
 

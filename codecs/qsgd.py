@@ -15,8 +15,8 @@ from gradwire.codecs.floats import constant, exponents, normalizers, restorers
 from gradwire.codecs.group_sums import group_sums, largest_magnitudes
 from gradwire.codecs.groups import GROUP_SIZES, GroupCoder
 from gradwire.codecs.interface import About, Layout, LossyHopCodec, Round
-from gradwire.codecs.kernels.operators import operator
-from gradwire.codecs.levels_compiled import LevelKernels
+from gradwire.codecs.native.levels import LevelKernels
+from gradwire.codecs.native.operators import operator
 from gradwire.codecs.sums import SumHops
 
 Norm = Literal["l2", "max"]

@@ -3,7 +3,7 @@
 Two generators, both on int64 tensors that hold unsigned 32-bit words: `philox4x32` (Salmon et al., "Parallel
 random numbers: as easy as 1, 2, 3", SC 2011) where quality matters for every coordinate, and `mix32`, a
 two-multiplication bijective hash, for the few words a super-group needs. All arithmetic is integer, so every
-backend and machine draws the same bits.
+implementation and machine draws the same bits.
 """
 
 from __future__ import annotations

@@ -6,6 +6,7 @@ import dataclasses
 from functools import lru_cache
 from typing import Any, cast
 
+from gradwire.codecs.backend import Native
 from gradwire.codecs.dynamiq import DynamiQ, DynamiQPlus, UniformQuantization
 from gradwire.codecs.exact import BF16, FP32
 from gradwire.codecs.exclude import Exclude, check_globs
@@ -13,7 +14,6 @@ from gradwire.codecs.feedback import with_feedback
 from gradwire.codecs.fields import check_fields, check_names, plain, rules_of
 from gradwire.codecs.interface import Codec
 from gradwire.codecs.mxfp import MXFP
-from gradwire.codecs.native import Native
 from gradwire.codecs.omnireduce import OmniReduce
 from gradwire.codecs.onebit import OneBit
 from gradwire.codecs.options import CommonOptions

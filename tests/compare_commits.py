@@ -97,7 +97,7 @@ def sources(checkout: Path, folder: Path) -> dict[str, str]:
 
 def libraries() -> Path:
     """The folder of the compiled kernels that this Python uses."""
-    from gradwire.codecs.kernels.library import library
+    from gradwire.codecs.native.library import library
 
     found = library("cpu")
     if found is None:

@@ -22,11 +22,11 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from gradwire.codecs.backends import library_for
 from gradwire.codecs.dynamiq import allocation_compiled as compiled
 from gradwire.codecs.dynamiq.sizes import code_bytes
 from gradwire.codecs.dynamiq.upgrades import INFINITY, Upgrades, threshold_patterns, worth_keys
-from gradwire.codecs.kernels.operators import operator
+from gradwire.codecs.native.choice import library_for
+from gradwire.codecs.native.operators import operator
 
 Allocation = Literal["fast", "exact"]
 

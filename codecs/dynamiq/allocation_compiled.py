@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 
 from gradwire.codecs.dynamiq.upgrades import INFINITY
-from gradwire.codecs.kernels.call import Call, Pointer, pointer, run
-from gradwire.codecs.kernels.library import Library
+from gradwire.codecs.native.call import Call, Pointer, pointer, run
+from gradwire.codecs.native.library import Library
 
 OPERATION = "width_allocation"
 

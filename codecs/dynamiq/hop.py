@@ -8,15 +8,15 @@ from typing import Protocol, cast
 import torch
 from torch import Tensor
 
-from gradwire.codecs.backends import library_for
-from gradwire.codecs.dynamiq.compiled import CompiledHop
 from gradwire.codecs.dynamiq.default_hop import DefaultHop
 from gradwire.codecs.dynamiq.definition import Coder
 from gradwire.codecs.dynamiq.format import Format, Scales
+from gradwire.codecs.dynamiq.native import CompiledHop
 from gradwire.codecs.dynamiq.rounding import Dither, Rounding
 from gradwire.codecs.dynamiq.scaling import ScaleRounding
 from gradwire.codecs.dynamiq.tables import Kind, chosen_values
-from gradwire.codecs.kernels.operators import operator
+from gradwire.codecs.native.choice import library_for
+from gradwire.codecs.native.operators import operator
 
 
 class Hop(Protocol):

@@ -8,9 +8,9 @@ import torch
 from torch import Tensor
 
 from gradwire.codecs.dynamiq.blocks import SUPER_GROUP
-from gradwire.codecs.dynamiq.compiled import DTYPES
 from gradwire.codecs.dynamiq.definition import Coder
 from gradwire.codecs.dynamiq.hop import Hop, make_hop
+from gradwire.codecs.dynamiq.native import DTYPES
 from gradwire.codecs.dynamiq.plan import Plan
 from gradwire.codecs.interface import Hops
 

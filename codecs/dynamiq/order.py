@@ -6,9 +6,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from gradwire.codecs.backends import library_for
 from gradwire.codecs.dynamiq import order_compiled as compiled
-from gradwire.codecs.kernels.operators import operator
+from gradwire.codecs.native.choice import library_for
+from gradwire.codecs.native.operators import operator
 
 COUNTED_WIDTHS = compiled.COUNTED_WIDTHS
 """Entries of a chunk's counts: one for each number of bits from 0 to 16."""

@@ -6,11 +6,11 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from gradwire.codecs.backends import library_for
 from gradwire.codecs.dynamiq import reduced_compiled as compiled
 from gradwire.codecs.dynamiq.allocation import norm_patterns
 from gradwire.codecs.dynamiq.statistics import common_mean
-from gradwire.codecs.kernels.operators import operator
+from gradwire.codecs.native.choice import library_for
+from gradwire.codecs.native.operators import operator
 
 
 def reduced_statistics(

@@ -9,11 +9,11 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from gradwire.codecs.backends import library_for
 from gradwire.codecs.dynamiq import statistics_compiled as compiled
 from gradwire.codecs.dynamiq.blocks import SUPER_GROUP, TILE, num_super_groups, to_super_groups
 from gradwire.codecs.floats import constant, exponents, fold, normalizers, power_of_two
-from gradwire.codecs.kernels.operators import operator
+from gradwire.codecs.native.choice import library_for
+from gradwire.codecs.native.operators import operator
 
 TRAVEL_EXPONENT = 8
 """Statistics travel divided by 2 to this power."""

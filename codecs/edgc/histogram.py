@@ -5,11 +5,11 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from gradwire.codecs.backends import library_for
-from gradwire.codecs.edgc import compiled
+from gradwire.codecs.edgc import native
 from gradwire.codecs.edgc.bins import BIN_SHIFT, BINS, COUNTERS, ZEROS
 from gradwire.codecs.edgc.sampling import sampled_coordinates, sampling_key
-from gradwire.codecs.kernels.operators import operator
+from gradwire.codecs.native.choice import library_for
+from gradwire.codecs.native.operators import operator
 
 _PIECE = 1 << 18
 """Coordinates sampled at a time: temporaries of 2 MiB."""
@@ -23,7 +23,7 @@ def sampled_histogram(x: Tensor, stride: int, seed: int) -> Tensor:
     and the length alone.
     """
     counts = torch.zeros(COUNTERS, dtype=torch.int64, device=x.device)
-    add_histogram(x if x.dtype in compiled.DTYPES else x.to(torch.float32), stride, seed, counts)
+    add_histogram(x if x.dtype in native.DTYPES else x.to(torch.float32), stride, seed, counts)
     return counts
 
 
@@ -33,7 +33,7 @@ def add_histogram(x: Tensor, stride: int, seed: int, counts: Tensor) -> None:
     key = sampling_key(seed)
     library = library_for(x.device)
     if library is not None:
-        compiled.sampled_histogram(library, x, stride, key, counts)
+        native.sampled_histogram(library, x, stride, key, counts)
         return
     windows = -(-x.numel() // stride)
     for start in range(0, windows, _PIECE):

@@ -27,14 +27,14 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from gradwire.codecs.backends import library_for
 from gradwire.codecs.bitpack import pack, unpack
 from gradwire.codecs.coordinate_bits import CoordinateBits
 from gradwire.codecs.floats import constant
-from gradwire.codecs.kernels.operators import operator
-from gradwire.codecs.linear import compiled
+from gradwire.codecs.linear import native
 from gradwire.codecs.linear.message import MessageFormat
 from gradwire.codecs.linear.smoother import NORM, butterflies
+from gradwire.codecs.native.choice import library_for
+from gradwire.codecs.native.operators import operator
 
 SMALLEST_SCALE = 2.0**-100
 
@@ -97,7 +97,7 @@ def linear_quantize(
     library = library_for(x.device)
     if library is not None:
         random = (first, key0, key1, rank) if stochastic else None
-        compiled.linear_quantize(library, x, message, form, hadamard, random)
+        native.linear_quantize(library, x, message, form, hadamard, random)
         return
     noise = CoordinateBits((key0, key1), rank) if stochastic else None
     numel = x.numel()
@@ -165,7 +165,7 @@ def linear_dequantize(
     form = MessageFormat(bits, group, scales)
     library = library_for(out.device)
     if library is not None:
-        compiled.linear_dequantize(library, message, out, form, hadamard)
+        native.linear_dequantize(library, message, out, form, hadamard)
         return
     for tile in _tiles(message, out.numel(), form):
         target = out[tile.start : tile.stop]
@@ -180,7 +180,7 @@ def linear_add(message: Tensor, target: Tensor, bits: int, group: int, scales: s
     form = MessageFormat(bits, group, scales)
     library = library_for(target.device)
     if library is not None:
-        compiled.linear_add(library, message, target, form, hadamard)
+        native.linear_add(library, message, target, form, hadamard)
         return
     for tile in _tiles(message, target.numel(), form):
         part = target[tile.start : tile.stop]
@@ -205,7 +205,7 @@ def linear_reduce(messages: Tensor, out: Tensor, bits: int, group: int, scales: 
     form = MessageFormat(bits, group, scales)
     library = library_for(out.device)
     if library is not None:
-        compiled.linear_reduce(library, messages, out, form, hadamard)
+        native.linear_reduce(library, messages, out, form, hadamard)
         return
     for tiles in zip(*(_tiles(message, out.numel(), form) for message in messages), strict=True):
         total = _products(tiles[0], form, hadamard)

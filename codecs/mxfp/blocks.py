@@ -7,9 +7,9 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from gradwire.codecs.backends import library_for
-from gradwire.codecs.kernels.operators import operator
-from gradwire.codecs.mxfp import compiled
+from gradwire.codecs.mxfp import native
+from gradwire.codecs.native.choice import library_for
+from gradwire.codecs.native.operators import operator
 
 BLOCK = 32
 
@@ -52,7 +52,7 @@ def block_maxima(x: Tensor) -> Tensor:
     maximum above 3.39e38 is then up to 0.4 % larger than what is sent.
     """
     maxima = torch.empty(num_blocks(x.numel()), dtype=torch.bfloat16, device=x.device)
-    write_maxima(compiled.readable(x), maxima)
+    write_maxima(native.readable(x), maxima)
     return maxima
 
 
@@ -61,7 +61,7 @@ def write_maxima(x: Tensor, maxima: Tensor) -> None:
     """Fill `maxima`, bf16 (blocks,), from `x`, (numel,) float32 or bfloat16."""
     library = library_for(x.device)
     if library is not None:
-        compiled.maxima(library, x, maxima)
+        native.maxima(library, x, maxima)
         return
     bits = torch.empty(maxima.shape, dtype=torch.int32, device=x.device)
     for tile in tiles(0, bits.numel()):

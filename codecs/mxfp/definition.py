@@ -10,13 +10,13 @@ from typing import cast as typed
 import torch
 from torch import Tensor
 
-from gradwire.codecs.backends import library_for
-from gradwire.codecs.kernels.operators import operator
-from gradwire.codecs.mxfp import compiled
+from gradwire.codecs.mxfp import native
 from gradwire.codecs.mxfp.blocks import BLOCK, num_blocks, rows, tiles
 from gradwire.codecs.mxfp.formats import BY_WIDTH, ElementFormat, cast
 from gradwire.codecs.mxfp.packing import decode, pack
 from gradwire.codecs.mxfp.scales import BlockScales, ScaleRule, SharedScales
+from gradwire.codecs.native.choice import library_for
+from gradwire.codecs.native.operators import operator
 
 
 def block_bytes(element: ElementFormat) -> int:
@@ -34,9 +34,7 @@ def quantize(x: Tensor, scales: SharedScales, element: ElementFormat, out: Tenso
     Adds the number of saturated casts to `saturated`, an int64 scalar. What `out` has beyond stays as it is.
     """
     whole = out[: num_blocks(x.numel()) * block_bytes(element)]
-    write_elements(
-        compiled.readable(x), scales.maxima, scales.mu, scales.rule, element.width, whole, saturated
-    )
+    write_elements(native.readable(x), scales.maxima, scales.mu, scales.rule, element.width, whole, saturated)
 
 
 @operator(
@@ -49,7 +47,7 @@ def write_elements(
     """`quantize` for `x` in float32 or bfloat16, with the block scales' `maxima`, (blocks,) bf16."""
     library = library_for(x.device)
     if library is not None:
-        compiled.quantize(library, x, maxima, mu, rule, width, out, saturated)
+        native.quantize(library, x, maxima, mu, rule, width, out, saturated)
         return
     element, shared = BY_WIDTH[width], SharedScales(maxima, mu, typed(ScaleRule, rule), 1)
     for tile in tiles(0, maxima.numel()):
@@ -77,7 +75,7 @@ def add_elements(own: Tensor, message: Tensor, width: int, saturated: Tensor) ->
     """`add` of whole blocks."""
     library = library_for(own.device)
     if library is not None:
-        compiled.add(library, own, message, width, saturated)
+        native.add(library, own, message, width, saturated)
         return
     element = BY_WIDTH[width]
     for tile in tiles(0, own.numel() // block_bytes(element)):
@@ -91,7 +89,7 @@ def add_elements(own: Tensor, message: Tensor, width: int, saturated: Tensor) ->
 def dequantize(packed: Tensor, scales: SharedScales, element: ElementFormat, out: Tensor) -> None:
     """Write the means to `out`, (numel,) of a floating dtype, from packed sums, (blocks·4·width,) uint8."""
     whole = packed[: num_blocks(out.numel()) * block_bytes(element)]
-    mean = out if out.dtype in compiled.DTYPES else torch.empty_like(out, dtype=torch.float32)
+    mean = out if out.dtype in native.DTYPES else torch.empty_like(out, dtype=torch.float32)
     write_means(whole, scales.maxima, scales.mu, scales.rule, scales.workers, element.width, mean)
     if mean is not out:
         out.copy_(mean)
@@ -107,7 +105,7 @@ def write_means(
     """`dequantize` for `out` in float32 or bfloat16, with the block scales' `maxima`, (blocks,) bf16."""
     library = library_for(packed.device)
     if library is not None:
-        compiled.dequantize(library, packed, maxima, mu, rule, workers, width, out)
+        native.dequantize(library, packed, maxima, mu, rule, workers, width, out)
         return
     element, shared = BY_WIDTH[width], SharedScales(maxima, mu, typed(ScaleRule, rule), workers)
     for tile in tiles(0, maxima.numel()):

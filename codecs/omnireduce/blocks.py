@@ -5,10 +5,10 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from gradwire.codecs.backends import library_for
 from gradwire.codecs.floats import exponents, fold, normalizers, restorers
-from gradwire.codecs.kernels.operators import operator
-from gradwire.codecs.omnireduce import compiled
+from gradwire.codecs.native.choice import library_for
+from gradwire.codecs.native.operators import operator
+from gradwire.codecs.omnireduce import native
 
 TILE = 256
 """Coordinates summed in float32, scaled by one power of two; tiles of a block are added in float64."""
@@ -29,10 +29,10 @@ def block_energies(x: Tensor, block: int) -> Tensor:
     """The squared l2 norm of every block of `x`, (numel,) of a floating dtype: (blocks,) float64.
 
     Infinite where a coordinate is not finite, and only there; of finite ones right to 10⁻⁶, however large or
-    small they are. Blocks of the same values have the same energy, and so do machines and backends.
+    small they are. Blocks of the same values have the same energy, and so do machines and implementations.
     """
     energies = torch.empty(num_blocks(x.numel(), block), dtype=torch.float64, device=x.device)
-    write_energies(x if x.dtype in compiled.DTYPES else x.to(torch.float32), block, energies)
+    write_energies(x if x.dtype in native.DTYPES else x.to(torch.float32), block, energies)
     return energies
 
 
@@ -41,7 +41,7 @@ def write_energies(x: Tensor, block: int, energies: Tensor) -> None:
     """Fill `energies`, float64 (blocks,), from `x`, (numel,) float32 or bfloat16."""
     library = library_for(x.device)
     if library is not None:
-        compiled.block_energies(library, x, block, energies)
+        native.block_energies(library, x, block, energies)
         return
     each = max(_PIECE // block, 1)
     for first in range(0, energies.numel(), each):

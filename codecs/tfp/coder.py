@@ -10,9 +10,9 @@ from torch import Tensor
 
 from gradwire.codecs.coordinate_bits import CoordinateBits
 from gradwire.codecs.groups import GroupCoder
-from gradwire.codecs.tfp.compiled import TruncationKernels
 from gradwire.codecs.tfp.embedded import embed, restore_embedded
 from gradwire.codecs.tfp.formats import TruncatedFormat, truncated_format
+from gradwire.codecs.tfp.native import TruncationKernels
 from gradwire.codecs.tfp.scales import BLOCK, WIDEST_SCALED, block_scales, scaled_down
 from gradwire.codecs.tfp.truncation import restore, truncate
 

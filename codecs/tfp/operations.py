@@ -5,7 +5,7 @@ from __future__ import annotations
 from torch import Tensor
 
 from gradwire.codecs.coordinate_bits import CoordinateBits
-from gradwire.codecs.kernels.operators import operator
+from gradwire.codecs.native.operators import operator
 from gradwire.codecs.tfp.coder import coder_of
 
 

@@ -16,13 +16,13 @@ from typing import cast
 import torch
 from torch import Tensor
 
-from gradwire.codecs.backends import library_for
 from gradwire.codecs.bitpack import pack, packed_bytes, unpack
 from gradwire.codecs.groups import GroupCoder
-from gradwire.codecs.kernels.operators import operator
+from gradwire.codecs.native.choice import library_for
+from gradwire.codecs.native.operators import operator
 from gradwire.codecs.tfp.coder import coder_of
-from gradwire.codecs.tfp.compiled import TruncationKernels
 from gradwire.codecs.tfp.formats import truncated_format
+from gradwire.codecs.tfp.native import TruncationKernels
 
 
 def cannot_refine(bits: int, more: int, base: str) -> str | None:

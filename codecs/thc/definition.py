@@ -1,4 +1,4 @@
-"""From a bucket to integers and back, in plain PyTorch: the definition other backends reproduce.
+"""From a bucket to integers and back, in plain PyTorch: the definition compiled kernels reproduce.
 
 An operation works piece by piece, so that its temporaries stay in cache; only the rotation sees whole blocks.
 """
@@ -10,11 +10,11 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from gradwire.codecs.backends import library_for
 from gradwire.codecs.floats import constant
 from gradwire.codecs.hadamard import hadamard_
-from gradwire.codecs.kernels.operators import operator
-from gradwire.codecs.thc import compiled
+from gradwire.codecs.native.choice import library_for
+from gradwire.codecs.native.operators import operator
+from gradwire.codecs.thc import native
 from gradwire.codecs.thc.blocks import Blocks, cut
 from gradwire.codecs.thc.randomness import Randomness
 from gradwire.codecs.thc.ranges import Ranges, block_scales, padded
@@ -30,7 +30,7 @@ def quantize(x: Tensor, blocks: Blocks, ranges: Ranges, table: Table, randomness
     """
     integers = torch.empty(blocks.total, dtype=torch.int32, device=x.device)
     write_integers(
-        x if x.dtype in compiled.DTYPES else x.to(torch.float32),
+        x if x.dtype in native.DTYPES else x.to(torch.float32),
         ranges.root_mean_squares,
         ranges.t_p,
         blocks.largest,
@@ -56,7 +56,7 @@ def dequantize(
 
     Zeros for blocks of zeros, NaN for blocks that are not finite.
     """
-    written = dtype if dtype in compiled.DTYPES else torch.float32
+    written = dtype if dtype in native.DTYPES else torch.float32
     mean = torch.empty(blocks.total, dtype=written, device=sums.device)
     peak = table.granularity * workers
     write_mean(sums, peak, ranges.root_mean_squares, ranges.t_p, blocks.largest, randomness.key, mean)
@@ -81,7 +81,7 @@ def write_integers(
     blocks, table = cut(x.numel(), block), Table(tuple(entries))
     library = library_for(x.device)
     if library is not None:
-        compiled.quantize(library, x, root_mean_squares, t_p, blocks, table, key, rank, integers)
+        native.quantize(library, x, root_mean_squares, t_p, blocks, table, key, rank, integers)
         return
     scales, randomness = block_scales(Ranges(root_mean_squares, t_p)), Randomness((key[0], key[1]), rank)
     y = torch.empty(blocks.total, dtype=torch.float32, device=x.device)
@@ -120,7 +120,7 @@ def write_mean(
     blocks = cut(sums.numel(), block)
     library = library_for(sums.device)
     if library is not None:
-        compiled.dequantize(library, sums, peak, root_mean_squares, t_p, blocks, key, mean)
+        native.dequantize(library, sums, peak, root_mean_squares, t_p, blocks, key, mean)
         return
     scales, randomness = block_scales(Ranges(root_mean_squares, t_p)), Randomness((key[0], key[1]), rank=0)
     y = mean if mean.dtype == torch.float32 else torch.empty_like(mean, dtype=torch.float32)

@@ -14,10 +14,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from gradwire.codecs.backends import library_for
 from gradwire.codecs.floats import constant, fold, power_of_two
-from gradwire.codecs.kernels.operators import operator
-from gradwire.codecs.thc import compiled
+from gradwire.codecs.native.choice import library_for
+from gradwire.codecs.native.operators import operator
+from gradwire.codecs.thc import native
 from gradwire.codecs.thc.blocks import UNIT, Blocks, Segment, cut
 
 _LARGEST_FLOAT = torch.finfo(torch.float32).max
@@ -40,7 +40,7 @@ def block_root_mean_squares(x: Tensor, blocks: Blocks) -> Tensor:
     """
     root_mean_squares = torch.empty(blocks.count, dtype=torch.float32, device=x.device)
     write_root_mean_squares(
-        x if x.dtype in compiled.DTYPES else x.to(torch.float32), blocks.largest, root_mean_squares
+        x if x.dtype in native.DTYPES else x.to(torch.float32), blocks.largest, root_mean_squares
     )
     return root_mean_squares
 
@@ -56,7 +56,7 @@ def write_root_mean_squares(x: Tensor, block: int, root_mean_squares: Tensor) ->
     blocks = cut(x.numel(), block)
     library = library_for(x.device)
     if library is not None:
-        compiled.root_mean_squares(library, x, blocks, root_mean_squares)
+        native.root_mean_squares(library, x, blocks, root_mean_squares)
         return
     for segment in blocks.segments:
         maximum, energy = _units(x, segment)

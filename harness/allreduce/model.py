@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from omegaconf import DictConfig, OmegaConf
 
-from gradwire.codecs.backends import backend
+from gradwire.codecs.native.choice import using_kernels
 from gradwire.harness.allreduce.subject import WARM_UP, Rounds
 from gradwire.harness.collective.collectives import Fabric
 from gradwire.harness.launch.memory import keep_freed_memory
@@ -50,7 +50,7 @@ def model(config: DictConfig, clock: SimulatedClock) -> Modelled:
     fabric = Fabric(lambda ranks: make_schedule(config.topology.name, ranks), pieces=config.overlap.pieces)
     world = VirtualWorld(size, fabric, device, clock=clock)
     seconds, codec_s, sent = list[float](), list[float](), 0
-    with backend(config.kernels.name):
+    with using_kernels(config.kernels.name):
         rounds = {rank: Rounds(config, rank, device) for rank in world.ranks}
         for number in range(WARM_UP + config.allreduce.repeats):
             sent = sum(traffic.total for traffic in world.traffic.values()) if number == WARM_UP else sent

@@ -11,7 +11,7 @@ from pathlib import Path
 from omegaconf import DictConfig
 from torch import Tensor
 
-from gradwire.codecs.backends import backend
+from gradwire.codecs.native.choice import using_kernels
 from gradwire.harness.allreduce.subject import WARM_UP, Rounds
 from gradwire.harness.heartbeat import COMPLETE, beat
 from gradwire.harness.launch.worker import joined_process_group
@@ -29,7 +29,10 @@ def measure_rank(
     """Rank 0 leaves `measured.json` in `folder`: per round and rank, the seconds and those of codec work, and
     the bytes each rank sent in them, by phase."""
     entrance = None if entrances is None else entrances[rank]
-    with joined_process_group(config, rank, rendezvous, entrance) as device, backend(config.kernels.name):
+    with (
+        joined_process_group(config, rank, rendezvous, entrance) as device,
+        using_kernels(config.kernels.name),
+    ):
         world = build_world(config, device)
         assert isinstance(world, ProcessWorld)
         try:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from gradwire.codecs.backends import backend
+from gradwire.codecs.native.choice import using_kernels
 from gradwire.harness.bench.clocks import Times, time_on_cpu, time_on_gpu
 from gradwire.harness.bench.operation import Case, Operation
 from gradwire.harness.bench.rows import Row
@@ -82,7 +82,7 @@ def _rows(
         )
 
     for name, threads in _implementations(settings):
-        with backend(name):  # what a case has made may be the backend's own
+        with using_kernels(name):  # what a case has made may be the backend's own
             case = operation.make(x)
             times = _time(case, settings, threads)
         default_s = times.shortest_s if default_s is None else default_s

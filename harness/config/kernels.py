@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from omegaconf import DictConfig
 
-from gradwire.codecs.backends import choose_backend
+from gradwire.codecs.native.choice import choose_kernels
 
 REMEDY = {
     "cpu": "install a C++ compiler, then make install",
@@ -14,13 +14,13 @@ REMEDY = {
 
 
 def resolve_kernels(config: DictConfig, *, timed: bool) -> None:
-    """Replace `kernels.name`, in place, by the backend for the resolved `cluster.device`.
+    """Replace `kernels.name`, in place, by the implementation for the resolved `cluster.device`.
 
-    Raises ValueError in one line for a backend that cannot run there, and, where the task's figures are times
+    Raises ValueError in one line for one that cannot run there, and, where the task's figures are times
     (`timed`), for `auto` without compiled kernels.
     """
     device = str(config.cluster.device)
-    chosen = choose_backend(config.kernels.name, device)
+    chosen = choose_kernels(config.kernels.name, device)
     if timed and config.kernels.name == "auto" and chosen == "default":
         raise ValueError(
             f"kernels=auto: there are no compiled kernels for cluster.device={device}, and "

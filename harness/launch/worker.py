@@ -15,7 +15,7 @@ import torch.distributed as dist
 from omegaconf import DictConfig
 from torch._C._distributed_c10d import FileStore, HashStore
 
-from gradwire.codecs.backends import backend
+from gradwire.codecs.native.choice import using_kernels
 from gradwire.harness.checkpoint.read import CheckpointReader
 from gradwire.harness.heartbeat import beat, since_launch
 from gradwire.harness.launch.memory import keep_freed_memory
@@ -57,7 +57,7 @@ def train(
     that keeps the record.
     """
     started = time.perf_counter()
-    with backend(config.kernels.name):
+    with using_kernels(config.kernels.name):
         parts = build(config, device)
         beat("warm-up")
         try:

@@ -9,7 +9,7 @@ import torch
 import torch.distributed as dist
 from omegaconf import DictConfig, OmegaConf
 
-from gradwire.codecs.backends import backend
+from gradwire.codecs.native.choice import using_kernels
 from gradwire.harness.heartbeat import beat
 from gradwire.harness.launch.worker import joined_process_group
 from gradwire.harness.measure.timeline import event_cost
@@ -25,7 +25,7 @@ BARE, HARNESS, WITHOUT_SPANS = "bare", "harness", "harness without recording"
 
 def benchmark_rank(config: DictConfig, directory: Path, rendezvous: Path, rank: int) -> None:
     """Runs the contestants on this rank; each rank leaves `rank<rank>.json` in `directory`."""
-    with joined_process_group(config, rank, rendezvous) as device, backend(config.kernels.name):
+    with joined_process_group(config, rank, rendezvous) as device, using_kernels(config.kernels.name):
         with_spans = Stepper(config, device, directory / HARNESS, spans=True)
         without = Stepper(config, device, directory / WITHOUT_SPANS, spans=False)
         data = with_spans.parts.data

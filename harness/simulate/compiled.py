@@ -12,9 +12,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from gradwire.codecs.kernels.call import Call, Pointer
-from gradwire.codecs.kernels.call import run as call_library
-from gradwire.codecs.kernels.library import Library, library
+from gradwire.codecs.native.call import Call, Pointer
+from gradwire.codecs.native.call import run as call_library
+from gradwire.codecs.native.library import Library, library
 from gradwire.harness.network.links import Links, Route
 from gradwire.harness.simulate.plan import Plan, Times, column
 from gradwire.harness.simulate.rivals import Rivals

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from omegaconf import DictConfig
 
-from gradwire.codecs.kernels.library import cpu_level
+from gradwire.codecs.native.library import cpu_level
 from gradwire.harness.bench.measure import Settings, measure
 from gradwire.harness.bench.plots import plots
 from gradwire.harness.bench.registry import chosen_operations

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import torch
 from omegaconf import DictConfig
 
-from gradwire.codecs.backends import backend
+from gradwire.codecs.native.choice import using_kernels
 from gradwire.codecs.registry import make_codec
 from gradwire.harness.checkpoint.resume import check_directory, is_finished
 from gradwire.harness.collective.collectives import Fabric
@@ -99,7 +99,7 @@ def _replay(config: DictConfig) -> ReplaySummary:
     replay = Replay(values, layouts, world)
     make = partial(make_codec, **config.codec)
     repeats: list[Repeat] = []
-    with backend(config.kernels.name):
+    with using_kernels(config.kernels.name):
         for index in range(config.replay.repeats):
             seed = config.seed + index
             repeats.append(replay.repeat(make, seed, config.replay.rounds, check_hashes=index == 0))

@@ -9,7 +9,6 @@ import torch
 from dynamiq_rounds import empty_message, heavy_tailed, make_hops, run_ring, simulate_ring, vnmse
 from torch import Tensor
 
-from gradwire.codecs.backends import backend
 from gradwire.codecs.dynamiq import DynamiQ, definition
 from gradwire.codecs.dynamiq.format import Format
 from gradwire.codecs.dynamiq.plan import make_plan
@@ -17,6 +16,7 @@ from gradwire.codecs.dynamiq.sizes import chunk_size
 from gradwire.codecs.dynamiq.statistics import super_group_statistics
 from gradwire.codecs.dynamiq.upgrades import paper_upgrades
 from gradwire.codecs.interface import Layout
+from gradwire.codecs.native.choice import using_kernels
 
 ACCURATE = 5e-4
 """vNMSE below which 5 bits on heavy-tailed gradients of 4 workers are intact."""
@@ -104,7 +104,7 @@ def test_intact_and_sabotaged_codecs_are_told_apart(monkeypatch: pytest.MonkeyPa
     assert vnmse(simulate_ring(DynamiQ(), xs)[0], xs) < ACCURATE
     steps = definition.group_steps
     monkeypatch.setattr(definition, "group_steps", lambda scales, groups: steps(scales.roll(1), groups))
-    with backend("default"):
+    with using_kernels("default"):
         assert vnmse(simulate_ring(DynamiQ(), xs)[0], xs) > 10 * ACCURATE
 
 

@@ -6,12 +6,12 @@ import torch
 from operator_calls import call, calls_of_all
 from torch import Tensor
 
-from gradwire.codecs.backends import backend
+from gradwire.codecs.native.choice import using_kernels
 
 if __name__ == "__main__":
     for dtype in (torch.float32, torch.bfloat16):
         for name, calls in calls_of_all(3001, dtype).items():
             for arguments in calls:
-                with backend("cuda"):
+                with using_kernels("cuda"):
                     call(name, *(a.cuda() if isinstance(a, Tensor) else a for a in arguments))
     torch.cuda.synchronize()

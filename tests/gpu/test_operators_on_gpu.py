@@ -14,11 +14,11 @@ import torch
 from operator_calls import SCHEMAS, call, calls_of_all
 from torch import Tensor
 
-from gradwire.codecs.backends import available_backends, backend
+from gradwire.codecs.native.choice import available_kernels, using_kernels
 
 pytestmark = [
     pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),
-    pytest.mark.skipif("cuda" not in available_backends(), reason="the kernels for CUDA are not built"),
+    pytest.mark.skipif("cuda" not in available_kernels(), reason="the kernels for CUDA are not built"),
 ]
 
 every_operator = pytest.mark.parametrize("name", sorted(SCHEMAS))
@@ -53,7 +53,7 @@ def assert_equal(on_gpu: list[Any], on_cpu: list[Any], name: str) -> None:
 
 def expected_of(name: str, arguments: tuple[Any, ...]) -> list[Any]:
     result = placed(arguments, "cpu")
-    with backend("auto"):
+    with using_kernels("auto"):
         call(name, *result)
     return result
 
@@ -69,7 +69,7 @@ def test_a_gpu_gives_the_bytes_of_the_cpu(name: str, dtype: torch.dtype, numel: 
     for arguments in calls_of_all(numel, dtype, special)[name]:
         for offset in (0, 1):
             actual = placed(arguments, "cuda", offset)
-            with backend("cuda"):
+            with using_kernels("cuda"):
                 call(name, *actual)
             assert_equal(actual, expected_of(name, arguments), name)
 
@@ -79,7 +79,7 @@ def test_another_stream_and_a_graph(name: str) -> None:
     """An operator waits for what is before it on its stream; a captured one can be replayed."""
     for arguments in calls_of_all(70_001, torch.float32)[name]:
         expected = expected_of(name, arguments)
-        with backend("cuda"):
+        with using_kernels("cuda"):
             call(
                 name, *placed(arguments, "cuda")
             )  # what is remembered per device is there before the capture
@@ -106,7 +106,7 @@ def test_the_current_device_stays_what_it_is(name: str) -> None:
     torch.cuda.set_device(0)
     for arguments in calls_of_all(3001, torch.float32)[name][:1]:
         actual = placed(arguments, last)
-        with backend("cuda"):
+        with using_kernels("cuda"):
             call(name, *actual)
         torch.cuda.synchronize(last)
         assert torch.cuda.current_device() == 0
@@ -124,7 +124,7 @@ def test_a_bucket_beyond_two_to_the_31() -> None:
     total = -(-numel // 256)
     mean, norm = (torch.empty(total, dtype=torch.bfloat16, device="cuda") for _ in range(2))
     alone = [torch.empty(2, dtype=torch.bfloat16, device="cuda") for _ in range(2)]
-    with backend("cuda"):
+    with using_kernels("cuda"):
         call("super_group_statistics", x, mean, norm)
         call("super_group_statistics", end, *alone)
     assert torch.equal(mean[-2:], alone[0]) and torch.equal(norm[-2:], alone[1])

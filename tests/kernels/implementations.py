@@ -11,8 +11,8 @@ from contextlib import contextmanager
 
 import pytest
 
-from gradwire.codecs.backends import backend
-from gradwire.codecs.kernels.library import choose_cpu_level, library
+from gradwire.codecs.native.choice import using_kernels
+from gradwire.codecs.native.library import choose_cpu_level, library
 
 CPU = ("base", "v3", "v4")
 EMULATED = ("emulated", "reversed")
@@ -28,7 +28,7 @@ def implementation(name: str) -> Iterator[None]:
         if not choose_cpu_level(name):
             pytest.skip(f"this CPU has no instructions of level {name}")
         try:
-            with backend("cpu"):
+            with using_kernels("cpu"):
                 yield
         finally:
             choose_cpu_level("")
@@ -38,7 +38,7 @@ def implementation(name: str) -> Iterator[None]:
         pytest.skip("the emulation of CUDA is not built")
     emulated.handle.gradwire_emulation_reverse(name == "reversed")
     try:
-        with backend("emulated"):
+        with using_kernels("emulated"):
             yield
     finally:
         emulated.handle.gradwire_emulation_reverse(False)

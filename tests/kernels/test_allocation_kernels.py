@@ -11,7 +11,6 @@ from implementations import CPU, EMULATED, IMPLEMENTATIONS, implementation
 from inputs import KINDS, assert_same, gradient, poisoned
 from torch import Tensor
 
-from gradwire.codecs.backends import backend
 from gradwire.codecs.dynamiq.allocation import allocate, write_widths
 from gradwire.codecs.dynamiq.order import COUNTED_WIDTHS, message_order, write_order
 from gradwire.codecs.dynamiq.reduced import write_reduced
@@ -21,6 +20,7 @@ from gradwire.codecs.dynamiq.upgrades import (
     paper_upgrades,
     threshold_patterns,
 )
+from gradwire.codecs.native.choice import using_kernels
 
 CPU_DEVICE = torch.device("cpu")
 UPGRADES = [
@@ -66,7 +66,7 @@ def spares(chunks: int, length: int, upgrades: Upgrades) -> Tensor:
 
 
 def assert_widths_defined(name: str, patterns: Tensor, spare: Tensor, upgrades: Upgrades) -> None:
-    with backend("default"):
+    with using_kernels("default"):
         expected = allocate(patterns, spare, upgrades, "fast")
     table = threshold_patterns(upgrades, CPU_DEVICE)
     with implementation(name):
@@ -124,7 +124,7 @@ def test_orders_are_the_definitions(name: str, choices: Sequence[int]) -> None:
         generator = torch.Generator().manual_seed(total)
         shape = (chunks, -(-total // chunks))
         widths = torch.tensor(choices)[torch.randint(0, len(choices), shape, generator=generator)]
-        with backend("default"):
+        with using_kernels("default"):
             expected = ordered(widths, total)
         assert torch.equal(expected[0].sort().values, torch.arange(total))
         with implementation(name):
@@ -147,7 +147,7 @@ def test_reduced_statistics_are_the_definitions(name: str, kind: str) -> None:
         norm = gradient(kind, total).abs().to(torch.bfloat16)
         mean_sum = gradient(kind, total, seed=1).to(torch.bfloat16)
         mean_sum[::50] = torch.inf
-        with backend("default"):
+        with using_kernels("default"):
             expected = reduced(mean_sum, norm, chunks)
         with implementation(name):
             for actual, wanted in zip(reduced(mean_sum, norm, chunks, seed=1), expected, strict=True):

@@ -12,11 +12,11 @@ from implementations import implementation
 from inputs import assert_same, poisoned
 from torch import Tensor
 
-from gradwire.codecs.backends import backend
 from gradwire.codecs.dynamiq.hop import make_hop
 from gradwire.codecs.dynamiq.statistics import super_group_statistics
 from gradwire.codecs.edgc.histogram import sampled_histogram
 from gradwire.codecs.mxfp.blocks import block_maxima
+from gradwire.codecs.native.choice import using_kernels
 from gradwire.codecs.omnireduce.blocks import block_energies
 
 NUMEL = (1 << 31) + 300
@@ -61,7 +61,7 @@ def test_a_hop_gathers_and_scatters(bucket: Tensor) -> None:
     counts, message = {2: 1, 4: 1, 8: 2}, [poisoned(4096, torch.uint8, seed) for seed in (0, 1)]
     found = []
     for name, out in zip(("default", "cpu"), message, strict=True):
-        with backend(name):
+        with using_kernels(name):
             hop = make_hop(NUMEL, torch.bfloat16, order, mean, counts, chunk.coder)
             hop.run(x=bucket, outgoing=out)
             result = zeros()

@@ -8,8 +8,8 @@ from implementations import IMPLEMENTATIONS, implementation
 from inputs import assert_same, misaligned, poisoned
 from torch import Tensor
 
-from gradwire.codecs.backends import backend
 from gradwire.codecs.bitpack import pack, packed_bytes, unpack, unpack_add, write_values
+from gradwire.codecs.native.choice import using_kernels
 
 WIDTHS = range(1, 33)
 MANY = (1, 4, 7, 12, 16, 19, 27, 31, 32)
@@ -40,7 +40,7 @@ def assert_room_is_untouched(room: Tensor, numel: int, offset: int) -> None:
 
 def check(name: str, bits: int, numel: int, offset: int) -> None:
     values, before = codes(numel, bits), codes(numel, 32, seed=1)
-    with backend("default"):
+    with using_kernels("default"):
         stream = poisoned(packed_bytes(numel, bits), torch.uint8)
         pack(values, bits, stream)
         assert_same(unpack(stream, bits), values)

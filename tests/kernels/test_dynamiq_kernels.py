@@ -9,7 +9,7 @@ from implementations import IMPLEMENTATIONS, implementation
 from inputs import KINDS, assert_same, gradient, misaligned
 from torch import Tensor
 
-from gradwire.codecs.backends import backend
+from gradwire.codecs.native.choice import using_kernels
 
 every_implementation = pytest.mark.parametrize("name", IMPLEMENTATIONS)
 
@@ -39,7 +39,7 @@ def compare(name: str, settings: str, x: Tensor, y: Tensor, share: int = 1, work
         Chunk(x.numel(), make_coder(rank, workers, **CODERS[settings]), x.dtype, share=share)
         for rank in (workers // 2, workers - 1)
     )
-    with backend("default"):
+    with using_kernels("default"):
         expected = all_hops(first, second, x, y, seed=0)
     with implementation(name):
         actual = all_hops(first, second, x, y, seed=1)
@@ -125,7 +125,7 @@ def test_is_an_operator_of_pytorch(kernels: str) -> None:
         2,
     )
     tensors = (gradient("normal", 1000), None, None, chunk.message(), None, None, chunk.order, chunk.mean)
-    with backend(kernels):
+    with using_kernels(kernels):
         torch.library.opcheck(
             torch.ops.gradwire.dynamiq_hop.default, (*tensors, 1000, list(widths), list(counts), *settings)
         )
@@ -134,7 +134,7 @@ def test_is_an_operator_of_pytorch(kernels: str) -> None:
 def test_refuses_what_does_not_fit() -> None:
     chunk = Chunk(1000, make_coder(0, 2))
     x = gradient("normal", 1000)
-    with backend("cpu"):
+    with using_kernels("cpu"):
         hop = chunk.hop()
         with pytest.raises(ValueError, match="dynamiq_hop: outgoing has 16 bytes, .* are needed"):
             hop.run(x=x, outgoing=torch.zeros(16, dtype=torch.uint8))

@@ -9,8 +9,8 @@ from inputs import assert_same, gradient
 from torch import Tensor
 
 from gradwire.codecs import hadamard
-from gradwire.codecs.backends import backend
 from gradwire.codecs.hadamard import hadamard_, transform
+from gradwire.codecs.native.choice import using_kernels
 
 POWERS = [*range(17), 18]
 """Rows of up to 2^12 values on a CPU, and 2^14 on CUDA, take one pass, longer ones two."""
@@ -41,7 +41,7 @@ def transformed(rows: Tensor) -> Tensor:
 def test_equal_the_definition(name: str, power: int) -> None:
     for offset in (0, 1, 3):
         rows = rows_of(1 << power, offset)
-        with backend("default"):
+        with using_kernels("default"):
             expected = transformed(rows)
         with implementation(name):
             assert_same(transformed(rows), expected)
@@ -51,7 +51,7 @@ def test_equal_the_definition(name: str, power: int) -> None:
 def test_the_longest_rows_equal_the_definition(name: str, power: int) -> None:
     """On a CPU these take three passes."""
     rows = torch.randn(1, 1 << power, generator=torch.Generator().manual_seed(1))
-    with backend("default"):
+    with using_kernels("default"):
         expected = hadamard_(rows.clone())
     with implementation(name):
         assert torch.equal(hadamard_(rows), expected)
@@ -60,7 +60,7 @@ def test_the_longest_rows_equal_the_definition(name: str, power: int) -> None:
 @pytest.mark.parametrize("tile", [1 << 7, 1 << 12])
 def test_the_definitions_own_tiles_change_no_bit(tile: int, monkeypatch: pytest.MonkeyPatch) -> None:
     rows = rows_of(1 << 13, 0)
-    with backend("default"):
+    with using_kernels("default"):
         expected = transformed(rows)
         monkeypatch.setattr(hadamard, "TILE", tile)
         assert_same(transformed(rows), expected)
@@ -71,7 +71,7 @@ def test_the_definitions_own_tiles_change_no_bit(tile: int, monkeypatch: pytest.
 def test_the_ends_of_float32_are_the_definitions(name: str, value: float) -> None:
     rows = rows_of(256, 0)
     rows[1, 77] = rows[1, 99] = rows[4, 3] = value
-    with backend("default"):
+    with using_kernels("default"):
         expected = transformed(rows)
     with implementation(name):
         assert_same(transformed(rows), expected)

@@ -7,13 +7,13 @@ import torch
 from implementations import CPU, EMULATED, IMPLEMENTATIONS, implementation
 from inputs import KINDS, assert_same, gradient, misaligned
 
-from gradwire.codecs.backends import backend
 from gradwire.codecs.edgc.bins import COUNTERS
 from gradwire.codecs.edgc.histogram import add_histogram, sampled_histogram
+from gradwire.codecs.native.choice import using_kernels
 
 
 def assert_defined(name: str, x: torch.Tensor, stride: int, seed: int = 3) -> None:
-    with backend("default"):
+    with using_kernels("default"):
         expected = sampled_histogram(x, stride, seed)
     with implementation(name):
         assert_same(sampled_histogram(x, stride, seed), expected)

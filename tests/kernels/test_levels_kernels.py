@@ -8,9 +8,9 @@ from implementations import IMPLEMENTATIONS, implementation
 from inputs import KINDS, assert_same, gradient, misaligned, poisoned
 from torch import Tensor
 
-from gradwire.codecs.backends import backend
 from gradwire.codecs.coordinate_bits import CoordinateBits
 from gradwire.codecs.groups import GROUP_SIZES
+from gradwire.codecs.native.choice import using_kernels
 from gradwire.codecs.qsgd import LevelCoder, Norm
 
 RANDOM = CoordinateBits((123456789, 4012345678), 3)
@@ -39,7 +39,7 @@ def added(coder: LevelCoder, message: Tensor, x: Tensor, seed: int) -> list[Tens
 
 def check(name: str, coder: LevelCoder, x: Tensor) -> None:
     sums = misaligned(0.5 * gradient("normal", x.numel(), seed=1), 1)
-    with backend("default"):
+    with using_kernels("default"):
         message = encoded(coder, x, 0)
         expected = added(coder, message, sums, 0)
     with implementation(name):
@@ -99,7 +99,7 @@ def test_threads_change_nothing() -> None:
 def test_messages_may_lie_anywhere() -> None:
     for name in ("v3", "emulated"):
         coder, x = LevelCoder(64, 5, "max", RANDOM), gradient("normal", 1025)
-        with backend("default"):
+        with using_kernels("default"):
             expected = encoded(coder, x, 0)
         with implementation(name):
             out = misaligned(poisoned(len(expected), torch.uint8), 1)

@@ -10,9 +10,9 @@ from implementations import IMPLEMENTATIONS, implementation
 from inputs import KINDS, assert_same, gradient, misaligned, poisoned
 from torch import Tensor
 
-from gradwire.codecs.backends import backend
 from gradwire.codecs.linear import LinearQuantizer, RoundingNoise
 from gradwire.codecs.linear.definition import linear_add, linear_dequantize, linear_quantize, linear_reduce
+from gradwire.codecs.native.choice import using_kernels
 
 NOISE = RoundingNoise((0x8BAD_F00D, 0xFFFF_FFFF), rank=5, draw=1)
 
@@ -38,7 +38,7 @@ def messages_of(quantizer: LinearQuantizer, x: Tensor, count: int) -> Tensor:
     """The definition's, of multiples of `x`; rows are further apart than they are long."""
     size = quantizer.message_bytes(x.numel())
     messages = poisoned(count * (size + 48), torch.uint8).view(count, size + 48)[:, :size]
-    with backend("default"):
+    with using_kernels("default"):
         for i, message in enumerate(messages):
             quantizer.quantize(x * (i + 1), message)
     return messages
@@ -50,7 +50,7 @@ def messages_of(quantizer: LinearQuantizer, x: Tensor, count: int) -> Tensor:
 def test_messages_equal_the_definition(name: str, dtype: torch.dtype, kind: str) -> None:
     for quantizer in QUANTIZERS:
         x = gradient(kind, 4197).to(dtype)
-        with backend("default"):
+        with using_kernels("default"):
             expected = quantized(quantizer, x)
         with implementation(name):
             assert_same(quantized(quantizer, x, seed=1), expected)
@@ -62,7 +62,7 @@ def test_lengths_and_addresses_change_nothing(name: str, numel: int) -> None:
     for quantizer, dtype, offset in itertools.product(QUANTIZERS, DTYPES, (1, 0)):
         x = misaligned(gradient("mixed", numel).to(dtype), offset)
         out, target = misaligned(torch.zeros(numel, dtype=dtype), offset), misaligned(x * 7, offset)
-        with backend("default"):
+        with using_kernels("default"):
             message = quantized(quantizer, x)
             decoded, changed = torch.empty_like(x), target.clone()
             quantizer.dequantize(message, decoded)
@@ -85,7 +85,7 @@ def test_stochastic_rounding_has_the_same_bits(name: str, bits: int, hadamard: b
     for dtype, kind in itertools.product(DTYPES, ("normal", "heavy_tail", "nan", "tiny")):
         quantizer = LinearQuantizer(bits, 64, "float32", hadamard, rounding="stochastic")
         x = gradient(kind, numel).to(dtype)
-        with backend("default"):
+        with using_kernels("default"):
             expected = quantized(quantizer, x, first=first)
         with implementation(name):
             assert_same(quantized(quantizer, x, seed=1, first=first), expected)
@@ -99,7 +99,7 @@ def test_values_and_sums_equal_the_definition(name: str, dtype: torch.dtype, kin
         messages = messages_of(quantizer, gradient(kind, 3077), 3)
         for count, hadamard in itertools.product((1, 2, 3), (False, True)):
             expected, out = poisoned(3077, dtype), poisoned(3077, dtype, seed=1)
-            with backend("default"):
+            with using_kernels("default"):
                 quantizer.reduce(messages[:count], expected, hadamard)
             with implementation(name):
                 quantizer.reduce(messages[:count], out, hadamard)
@@ -111,7 +111,7 @@ def test_sums_of_many_messages(name: str) -> None:
     for quantizer, numel in itertools.product(QUANTIZERS[:4], (300, 2500)):
         messages = messages_of(quantizer, gradient("normal", numel), 35)
         expected, out = poisoned(numel, torch.float32), poisoned(numel, torch.float32, seed=1)
-        with backend("default"):
+        with using_kernels("default"):
             quantizer.reduce(messages, expected)
         with implementation(name):
             quantizer.reduce(messages, out)
@@ -124,7 +124,7 @@ def test_more_than_a_grid_has_at_a_time(name: str, dtype: torch.dtype) -> None:
     numel = 70_001
     x = gradient("heavy_tail", numel).to(dtype)
     for quantizer in (LinearQuantizer(4, 128, hadamard=True), LinearQuantizer(8, 2048, "bfloat16")):
-        with backend("default"):
+        with using_kernels("default"):
             message, expected = quantized(quantizer, x), torch.empty_like(x)
             quantizer.dequantize(message, expected)
         with implementation(name):

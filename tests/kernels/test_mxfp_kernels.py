@@ -10,12 +10,12 @@ from implementations import IMPLEMENTATIONS, implementation
 from inputs import KINDS, assert_same, gradient, misaligned, poisoned
 from torch import Tensor
 
-from gradwire.codecs.backends import backend
 from gradwire.codecs.mxfp import definition
 from gradwire.codecs.mxfp.blocks import block_maxima, num_blocks, write_maxima
 from gradwire.codecs.mxfp.formats import BY_WIDTH
 from gradwire.codecs.mxfp.packing import pack
 from gradwire.codecs.mxfp.scales import ScaleRule, SharedScales
+from gradwire.codecs.native.choice import using_kernels
 
 WIDTHS = sorted(BY_WIDTH)
 RULES: tuple[ScaleRule, ...] = get_args(ScaleRule)
@@ -82,7 +82,7 @@ def every_maximum(numel: int) -> Tensor:
 def test_maxima_equal_the_definition(name: str, dtype: torch.dtype, kind: str) -> None:
     for numel, offset in ((1, 0), (31, 1), (1023, 0), (1057, 3), (9000, 0)):
         x = misaligned(gradient(kind, numel).to(dtype), offset)
-        with backend("default"):
+        with using_kernels("default"):
             expected = block_maxima(x)
         with implementation(name):
             out, room = surrounded(num_blocks(numel), torch.bfloat16, offset)
@@ -105,7 +105,7 @@ def test_elements_equal_the_definition(name: str, width: int, dtype: torch.dtype
         (5000, 0, "bf16_mu", 4.1, 0.125),
     ):
         x = misaligned(gradient(kind, numel).to(dtype), offset)
-        with backend("default"):
+        with using_kernels("default"):
             maxima = block_maxima(x.float() * smaller)
             expected = quantized(x, maxima, mu, rule, width)
         with implementation(name):
@@ -123,7 +123,7 @@ def test_scales_of_every_maximum_equal_the_definition(name: str, width: int) -> 
     x = x.clamp(-3e38, 3e38)
     for rule in RULES:
         for mu in (1.0, 1.75 + 2.0**-23, 1e-3, 2048.0):
-            with backend("default"):
+            with using_kernels("default"):
                 expected = quantized(x, maxima, mu, rule, width)
             with implementation(name):
                 actual = quantized(x, maxima, mu, rule, width)
@@ -147,7 +147,7 @@ def test_means_equal_the_definition(name: str, width: int, dtype: torch.dtype) -
         generator = torch.Generator().manual_seed(numel)
         packed = torch.randint(0, 256, (packed_bytes(numel, width),), generator=generator).to(torch.uint8)
         packed, maxima = misaligned(packed, offset), every_maximum(numel)
-        with backend("default"):
+        with using_kernels("default"):
             expected = dequantized(packed, maxima, mu, rule, width, numel, dtype, 0)
         with implementation(name):
             assert_same(dequantized(packed, maxima, mu, rule, width, numel, dtype, offset), expected)
@@ -173,7 +173,7 @@ def test_sums_of_all_pairs_equal_the_definition(name: str, width: int) -> None:
     block = definition.block_bytes(BY_WIDTH[width])
     for blocks, offset in ((own.numel() // block, 0), (17, 0), (16, 1), (1, 0), (35, 3)):
         part = slice(0, blocks * block)
-        with backend("default"):
+        with using_kernels("default"):
             sums, count = own[part].clone(), torch.tensor(7)
             definition.add_elements(sums, message[part], width, count)
         with implementation(name):
@@ -211,7 +211,7 @@ def test_float16_goes_through_float32() -> None:
     scales = SharedScales(block_maxima(x), 2.0, "bf16_mu", 2)
     element, means = BY_WIDTH[8], []
     for name in ("default", "auto"):
-        with backend(name):
+        with using_kernels(name):
             out, count = torch.zeros(packed_bytes(1000, 8), dtype=torch.uint8), torch.tensor(0)
             definition.quantize(x, scales, element, out, count)
             means.append(torch.empty_like(x))

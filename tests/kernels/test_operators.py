@@ -10,8 +10,8 @@ from inputs import assert_same
 from operator_calls import SCHEMAS, call, calls_of_all
 from torch import Tensor
 
-from gradwire.codecs.backends import backend
-from gradwire.codecs.kernels.library import library
+from gradwire.codecs.native.choice import using_kernels
+from gradwire.codecs.native.library import library
 
 
 def copies(arguments: tuple[Any, ...]) -> list[Any]:
@@ -33,9 +33,9 @@ def test_calls_give_what_the_definition_gives(kernels: str, dtype: torch.dtype, 
             continue  # a NaN's sign, which its message keeps, is the processor's
         for arguments in calls:
             expected, actual = copies(arguments), copies(arguments)
-            with backend("default"):
+            with using_kernels("default"):
                 call(name, *expected)
-            with backend(kernels):
+            with using_kernels(kernels):
                 call(name, *actual)
             for a, b in zip(actual, expected, strict=True):
                 if isinstance(a, Tensor):

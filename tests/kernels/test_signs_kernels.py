@@ -8,8 +8,8 @@ from implementations import IMPLEMENTATIONS, implementation
 from inputs import KINDS, assert_same, gradient, misaligned, poisoned
 from torch import Tensor
 
-from gradwire.codecs.backends import backend
 from gradwire.codecs.groups import GROUP_SIZES
+from gradwire.codecs.native.choice import using_kernels
 from gradwire.codecs.onebit import SignCoder
 
 every_implementation = pytest.mark.parametrize("name", IMPLEMENTATIONS)
@@ -33,7 +33,7 @@ def added(coder: SignCoder, message: Tensor, x: Tensor, seed: int) -> list[Tenso
 
 def check(name: str, coder: SignCoder, x: Tensor) -> None:
     sums = misaligned(0.5 * gradient("normal", x.numel(), seed=1), 1)
-    with backend("default"):
+    with using_kernels("default"):
         message = encoded(coder, x, 0)
         expected = added(coder, message, sums, 0)
     with implementation(name):
@@ -83,7 +83,7 @@ def test_threads_change_nothing() -> None:
 def test_messages_may_lie_anywhere() -> None:
     for name in ("v3", "emulated"):
         coder, x = SignCoder(64, 1), gradient("normal", 1025)
-        with backend("default"):
+        with using_kernels("default"):
             expected = encoded(coder, x, 0)
         with implementation(name):
             out = misaligned(poisoned(len(expected), torch.uint8), 1)

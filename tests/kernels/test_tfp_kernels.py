@@ -10,10 +10,10 @@ from implementations import IMPLEMENTATIONS, implementation
 from inputs import KINDS, assert_same, gradient, misaligned, poisoned
 from torch import Tensor
 
-from gradwire.codecs.backends import backend
 from gradwire.codecs.bitpack import pack, packed_bytes
 from gradwire.codecs.coordinate_bits import CoordinateBits
 from gradwire.codecs.groups import GroupCoder
+from gradwire.codecs.native.choice import using_kernels
 from gradwire.codecs.tfp.coder import coder_of
 from gradwire.codecs.tfp.planes import (
     cannot_refine,
@@ -89,7 +89,7 @@ def added(coder: GroupCoder, message: Tensor, x: Tensor, seed: int) -> list[Tens
 
 def check(name: str, coder: GroupCoder, x: Tensor) -> None:
     sums = misaligned(0.5 * gradient("normal", x.numel(), seed=1), 1)
-    with backend("default"):
+    with using_kernels("default"):
         message = encoded(coder, x, 0)
         expected = added(coder, message, sums, 0)
     with implementation(name):
@@ -125,7 +125,7 @@ def test_every_value_of_the_narrow_formats(name: str) -> None:
             codes = torch.arange(512, dtype=torch.int32) % (1 << bits)
             coder = coder_of(bits, base)
             message = torch.full((coder.num_bytes(512),), 0x3D, dtype=torch.uint8)
-            with backend("default"):
+            with using_kernels("default"):
                 pack(codes, bits, message[: packed_bytes(512, bits)])
                 expected = coder.decode(message, 0, 512)
             with implementation(name):
@@ -150,7 +150,7 @@ def test_planes(name: str, bits: int, more: int, base: str) -> None:
 
     for kind, dtype, numel in (("heavy_tail", torch.float32, 1537), ("nan", torch.bfloat16, 700)):
         x = misaligned(gradient(kind, numel).to(dtype), 1)
-        with backend("default"):
+        with using_kernels("default"):
             expected = run(x, 0)
         with implementation(name):
             results = run(x, 1)
@@ -177,7 +177,7 @@ def test_messages_may_lie_anywhere() -> None:
     for name in ("v3", "emulated"):
         for bits, base in ((4, "scaled"), (11, "plain")):
             coder, x = coder_of(bits, base, RANDOM), gradient("normal", 1025)
-            with backend("default"):
+            with using_kernels("default"):
                 expected = encoded(coder, x, 0)
             with implementation(name):
                 out = misaligned(poisoned(len(expected), torch.uint8), 1)

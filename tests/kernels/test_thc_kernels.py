@@ -8,7 +8,7 @@ from implementations import CPU, IMPLEMENTATIONS, implementation
 from inputs import KINDS, assert_same, gradient, misaligned, poisoned
 from torch import Tensor
 
-from gradwire.codecs.backends import backend
+from gradwire.codecs.native.choice import using_kernels
 from gradwire.codecs.thc import definition
 from gradwire.codecs.thc.blocks import cut
 from gradwire.codecs.thc.ranges import write_root_mean_squares
@@ -49,7 +49,7 @@ def mean(sums: Tensor, peak: int, block: int, ranges: Tensor, dtype: torch.dtype
 
 def ranges_of(numel: int, block: int) -> Tensor:
     """As `gradient("mixed")` has them; some of zeros or not finite, some small or large."""
-    with backend("default"):
+    with using_kernels("default"):
         ranges = norms(gradient("mixed", numel), block)
     for place, value in ((1, 0.0), (2, torch.nan), (3, torch.inf), (4, 1e-38), (5, 3e38), (6, 1e-42)):
         if place < ranges.numel():
@@ -73,7 +73,7 @@ def test_root_mean_squares_equal_the_definition(name: str, dtype: torch.dtype, k
     for numel, block in [*SIZES, *LARGE] if kind == "mixed" and dtype == torch.float32 else SIZES:
         for offset in (0, 1) if numel < 2000 else (0,):
             x = misaligned(gradient(kind, numel).to(dtype), offset)
-            with backend("default"):
+            with using_kernels("default"):
                 expected = norms(x, block)
             with implementation(name):
                 assert_same(norms(x, block, seed=1), expected)
@@ -88,7 +88,7 @@ def test_integers_equal_the_definition(name: str, dtype: torch.dtype, kind: str,
     for numel, block in SIZES:
         for offset in (0, 1) if numel < 2000 else (0,):
             x = misaligned(gradient(kind, numel).to(dtype), offset)
-            with backend("default"):
+            with using_kernels("default"):
                 ranges = norms(x, block)
                 expected = integers(x, block, ranges, TABLES[table])
             with implementation(name):
@@ -100,7 +100,7 @@ def test_integers_equal_the_definition(name: str, dtype: torch.dtype, kind: str,
 @pytest.mark.parametrize(("numel", "block"), LARGE)
 def test_integers_of_large_blocks_equal_the_definition(name: str, table: str, numel: int, block: int) -> None:
     x = gradient("normal", numel)
-    with backend("default"):
+    with using_kernels("default"):
         ranges = norms(x, block)
         expected = integers(x, block, ranges, TABLES[table])
     with implementation(name):
@@ -113,7 +113,7 @@ def test_integers_of_large_blocks_equal_the_definition(name: str, table: str, nu
 def test_means_equal_the_definition(name: str, dtype: torch.dtype, numel: int, block: int) -> None:
     ranges, peak = ranges_of(numel, block), 15 * 7
     sums = sums_of(numel, block, peak)
-    with backend("default"):
+    with using_kernels("default"):
         expected = mean(sums, peak, block, ranges, dtype)
     with implementation(name):
         assert_same(mean(sums, peak, block, ranges, dtype, seed=1), expected)
@@ -123,7 +123,7 @@ def test_means_equal_the_definition(name: str, dtype: torch.dtype, numel: int, b
 def test_blocks_without_range_have_defined_integers(name: str) -> None:
     numel, block = 3000, 128
     x = gradient("normal", numel)
-    with backend("default"):
+    with using_kernels("default"):
         ranges = norms(x, block)
         ranges[1], ranges[2], ranges[3] = 0.0, torch.nan, torch.inf
         expected = integers(x, block, ranges, TABLES["uniform"])
@@ -136,7 +136,7 @@ def test_the_largest_blocks_equal_the_definition(name: str) -> None:
     """All three levels of caches, threads, and what follows the large blocks."""
     numel = (1 << 20) + (1 << 19) + (1 << 18) + 70_000
     x = gradient("normal", numel).to(torch.bfloat16)
-    with backend("default"):
+    with using_kernels("default"):
         ranges = norms(x, 0)
         expected = integers(x, 0, ranges, TABLES["uniform"])
         decoded = mean(expected, 15, 0, ranges, torch.bfloat16)

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from timeline_cases import make_case
 
-from gradwire.codecs.kernels.call import KernelError
-from gradwire.codecs.kernels.library import library
+from gradwire.codecs.native.call import KernelError
+from gradwire.codecs.native.library import library
 from gradwire.harness.network.links import star, two_level, uplinks
 from gradwire.harness.simulate import compiled
 from gradwire.harness.simulate.engine import run, run_in_python

@@ -33,7 +33,7 @@ def check(wheel: Path) -> None:
         package = Path(folder) / "gradwire"
         libraries = sorted(path.name for path in (package / "lib").iterdir())
         assert libraries == [f"libgradwire_{name}.so" for name in expected], libraries
-        assert (package / "codecs" / "backends.py").is_file()
+        assert (package / "codecs" / "native" / "choice.py").is_file()
         subprocess.run(
             [
                 sys.executable,

@@ -9,9 +9,9 @@ import pytest
 import torch
 
 import gradwire.codecs
-from gradwire.codecs.backends import backend
-from gradwire.codecs.kernels import call
-from gradwire.codecs.kernels.library import library
+from gradwire.codecs.native import call
+from gradwire.codecs.native.choice import using_kernels
+from gradwire.codecs.native.library import library
 from gradwire.harness.bench.measure import DTYPES
 from gradwire.harness.bench.operation import Operation
 from gradwire.harness.bench.registry import all_operations, chosen_operations
@@ -61,7 +61,7 @@ def test_every_operation_runs_again_and_again(operation: Operation, dtype: str) 
     x = torch.randn(40_000, generator=torch.Generator().manual_seed(0)).to(DTYPES[dtype])
     before = x.clone()
     for name in ("default", "auto"):
-        with backend(name):
+        with using_kernels(name):
             case = operation.make(x)
             case.run()
             case.run()
@@ -88,7 +88,7 @@ def test_every_operation_spends_its_time_in_its_kernels(
         run(plan)
 
     monkeypatch.setattr(call.Plan, "run", noted)
-    with backend("cpu"):
+    with using_kernels("cpu"):
         case = operation.make(torch.randn(5000))
         called.clear()
         case.run()

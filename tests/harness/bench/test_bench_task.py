@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 
-from gradwire.codecs import backends
+from gradwire.codecs.native import choice
 from gradwire.harness.bench import clocks, peers
 from gradwire.harness.bench.clocks import Times, time_on_cpu
 from gradwire.harness.bench.operation import Case
@@ -136,7 +136,7 @@ def test_the_command_measures_and_records(tmp_path: Path, capsys: pytest.Capture
 
 
 def test_compiled_kernels_beside_the_definition(tmp_path: Path) -> None:
-    if "cpu" not in backends.available_backends():
+    if "cpu" not in choice.available_kernels():
         pytest.skip("the kernels for CPUs are not built")
     asked = config("bench.threads=[1,2]", "bench.operations=[dynamiq.statistics]", "bench.dtypes=[float32]")
     assert asked.kernels.name == "cpu"
@@ -171,6 +171,6 @@ def test_refused_in_one_line(overrides: list[str], parts: list[str]) -> None:
 
 
 def test_it_never_measures_the_slow_definition_unasked(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(backends, "available_backends", lambda: ("default",))
+    monkeypatch.setattr(choice, "available_kernels", lambda: ("default",))
     with pytest.raises(ConfigError, match=r"kernels=auto.*task=bench.*make install.*kernels=default"):
         config()

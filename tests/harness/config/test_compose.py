@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from gradwire.codecs.backends import available_backends, choose_backend
+from gradwire.codecs.native.choice import available_kernels, choose_kernels
 from gradwire.codecs.registry import codec_classes
 from gradwire.harness.config.compose import compose, conf_directory
 from gradwire.harness.config.manual import describe
@@ -41,7 +41,7 @@ def test_every_choice_of_every_group_is_runnable(turn: int, tmp_path: Path) -> N
     chosen["task"] = "train"  # others have configurations of their own: test_task_configs.py
     if chosen["sweeps"].startswith("replay"):  # of another task: test_replay_task.py
         del chosen["sweeps"]
-    if chosen["kernels"] not in ("auto", *available_backends()):
+    if chosen["kernels"] not in ("auto", *available_kernels()):
         chosen["kernels"] = "default"
     if chosen["codec"] == "native":
         chosen |= {"network": "none", "cluster": "local"}
@@ -55,7 +55,7 @@ def test_every_choice_of_every_group_is_runnable(turn: int, tmp_path: Path) -> N
     config = validate(composed)
     names = {group: choice for group, choice in chosen.items() if "name" in config.get(group, {})}
     names["dataset"] = "text" if chosen["dataset"] == "auto" else chosen["dataset"]  # auto: there is a path
-    names["kernels"] = choose_backend(chosen["kernels"])  # what auto stands for
+    names["kernels"] = choose_kernels(chosen["kernels"])  # what auto stands for
     if config.network.get("preset", "custom") != "custom":
         assert config.network.preset == names.pop("network")
     assert {group: config[group].name for group in names} == names

@@ -12,7 +12,7 @@ import pytest
 import torch
 from omegaconf import DictConfig
 
-from gradwire.codecs import backends
+from gradwire.codecs.native import choice
 from gradwire.harness.config.compose import compose
 from gradwire.harness.config.errors import ConfigError
 from gradwire.harness.config.validate import validate, validate_any
@@ -25,14 +25,14 @@ Built = Callable[..., None]
 
 @pytest.fixture
 def built(monkeypatch: pytest.MonkeyPatch) -> Built:
-    """Sets which backends there are, and how many GPUs."""
+    """Sets which kernels there are, and how many GPUs."""
 
-    def set_backends(*names: str, gpus: int = 0) -> None:
-        monkeypatch.setattr(backends, "available_backends", lambda: ("default", *names))
+    def set_available(*names: str, gpus: int = 0) -> None:
+        monkeypatch.setattr(choice, "available_kernels", lambda: ("default", *names))
         monkeypatch.setattr("torch.cuda.device_count", lambda: gpus)
         monkeypatch.setattr("torch.cuda.is_bf16_supported", lambda: True)
 
-    return set_backends
+    return set_available
 
 
 def config(*overrides: str) -> DictConfig:
@@ -83,20 +83,20 @@ def test_who_asks_for_the_slow_definition_may_time_it(built: Built) -> None:
 
 
 class SeenError(Exception):
-    """Ends what is started when it has got as far as to use a backend."""
+    """Ends what is started when it has got as far as to use kernels."""
 
 
 @pytest.fixture
 def used() -> Iterator[list[str]]:
-    """Backends in use where `stop` was called; what was in use before is in use afterwards."""
-    before = backends._active
+    """Kernels in use where `stop` was called; those in use before are in use afterwards."""
+    before = choice._active
     yield []
-    assert backends._active == before
+    assert choice._active == before
 
 
 def stop(used: list[str]) -> Callable[..., Any]:
     def note(*args: Any, **kwargs: Any) -> Any:
-        used.append(backends._active)
+        used.append(choice._active)
         raise SeenError
 
     return note

@@ -13,8 +13,8 @@ from gradwire.codecs.dynamiq.blocks import SUPER_GROUP
 from gradwire.codecs.dynamiq.definition import Coder
 from gradwire.codecs.dynamiq.sizes import used_bytes
 from gradwire.codecs.dynamiq.value_tables import MESSAGE_WIDTHS, kind_of, value_tables
-from gradwire.codecs.kernels.call import Call, Plan, Pointer, dtype_code, pointer
-from gradwire.codecs.kernels.library import Library
+from gradwire.codecs.native.call import Call, Plan, Pointer, dtype_code, pointer
+from gradwire.codecs.native.library import Library
 
 OPERATION = "dynamiq_hop"
 

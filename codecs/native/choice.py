@@ -11,30 +11,30 @@ from contextlib import contextmanager
 
 import torch
 
-from gradwire.codecs.kernels.library import Library, LibraryName, cuda_devices, library
+from gradwire.codecs.native.library import Library, LibraryName, cuda_devices, library
 
-BACKENDS = ("auto", "default", "cpu", "cuda")
+KERNELS = ("auto", "default", "cpu", "cuda")
 """What `kernels=` accepts."""
 
 _active = "auto"
 
 
-def available_backends() -> tuple[str, ...]:
+def available_kernels() -> tuple[str, ...]:
     """The implementations that can run here, `default` first."""
     compiled = (("cpu", library("cpu") is not None), ("cuda", cuda_devices() > 0))
     return ("default", *(name for name, there in compiled if there))
 
 
-def choose_backend(name: str, device: str = "cpu") -> str:
-    """The backend that `kernels=name` stands for on a type of device; `auto` is the fastest there is.
+def choose_kernels(name: str, device: str = "cpu") -> str:
+    """The implementation that `kernels=name` stands for on a type of device; `auto` is the fastest there is.
 
     Raises ValueError for one that is not available: a run never falls back silently.
     """
-    available = available_backends()
+    available = available_kernels()
     if name == "auto":
         return device if device in available else "default"
-    if name not in BACKENDS:
-        raise ValueError(f"kernels={name} is unknown; choose one of {', '.join(BACKENDS)}")
+    if name not in KERNELS:
+        raise ValueError(f"kernels={name} is unknown; choose one of {', '.join(KERNELS)}")
     if name not in available:
         needed = "a C++ compiler" if name == "cpu" else "nvcc and a GPU with its driver"
         raise ValueError(
@@ -46,27 +46,27 @@ def choose_backend(name: str, device: str = "cpu") -> str:
     return name
 
 
-def use_backend(name: str) -> None:
-    """From now on run this backend, one of `BACKENDS`, or for tests `emulated`: CUDA's sources on the CPU."""
+def set_kernels(name: str) -> None:
+    """From now on run these kernels, one of `KERNELS`, or for tests `emulated`: CUDA's sources on the CPU."""
     global _active
     _active = name
 
 
 @contextmanager
-def backend(name: str) -> Iterator[None]:
-    """The same for a while."""
+def using_kernels(name: str) -> Iterator[None]:
+    """Run these kernels within the block."""
     before = _active
-    use_backend(name)
+    set_kernels(name)
     try:
         yield
     finally:
-        use_backend(before)
+        set_kernels(before)
 
 
 def library_for(device: torch.device) -> Library | None:
     """The library whose kernels run on tensors of this device; None: the definition in PyTorch does.
 
-    Raises ValueError where the chosen backend cannot run.
+    Raises ValueError where the chosen kernels cannot run.
     """
     if _active == "default":
         return None

@@ -8,8 +8,8 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from gradwire.codecs.kernels.call import Call, Pointer, dtype_code, pointer, run
-from gradwire.codecs.kernels.library import Library
+from gradwire.codecs.native.call import Call, Pointer, dtype_code, pointer, run
+from gradwire.codecs.native.library import Library
 
 OPERATION = "block_energies"
 

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from gradwire.codecs.kernels.library import Library
+from gradwire.codecs.native.library import Library
 
 Pointer = ctypes.c_void_p
 
