@@ -3,6 +3,7 @@
 # make sanitize: the kernels' tests under sanitizers.  make wheel: build a wheel and try it.
 # make growth: 10,000 steps of a library user's script, whose memory must stay flat, some minutes.
 # make fuzz: 20,000 overrides of a new seed, FUZZ= and FUZZ_SEED= choose others, some 10 minutes.
+# make golden REASON="...": record anew what the golden cases give, half a minute.
 # make faults: send 50 signals to runs at random moments and compare what they end with, some 20 minutes.
 PYTHON ?= python3
 VENV := .venv
@@ -20,7 +21,7 @@ INSTALLED := $(VENV)/.installed-$(GRADWIRE_CUDA)
 SOURCES := pyproject.toml CMakeLists.txt $(shell find csrc -type f)
 EDITABLE := build/editable-$(GRADWIRE_CUDA)
 
-.PHONY: install demo test gate sanitize wheel fuzz faults growth gpu lint types clean
+.PHONY: install demo test golden gate sanitize wheel fuzz faults growth gpu lint types clean
 
 install: $(INSTALLED)
 
@@ -64,6 +65,10 @@ demo: $(INSTALLED)
 TEST_PROCESSES ?= 2
 test: $(INSTALLED)
 	$(RUN) -m pytest -n $(TEST_PROCESSES) --dist loadfile --no-loadscope-reorder
+
+# What runs compute, to the last bit: the reason goes to tests/golden/log.txt with each figure that differs.
+golden: $(INSTALLED)
+	$(RUN) tests/golden/record.py --reason "$$REASON"
 
 # What nvcc makes of the kernels; the library it reads is built for it and kept in build/ until sources change.
 gate: $(INSTALLED)

@@ -1,0 +1,112 @@
+"""The golden cases: small runs whose every figure is on record, bit for bit.
+
+Overrides are spelled as this working tree wants them. `RENAMED` has the older spelling of what has changed
+its name since, for commits that do not know the new one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tiny import TINY_MODEL
+
+SHORT = (
+    *TINY_MODEL,
+    "train.steps=5",
+    "train.log_every=2",
+    "eval.every=3",
+    "eval.max_sequences=8",
+    "measure.vnmse_every=1",
+    "cluster.workers=3",
+)
+"""What all cases begin with; their own overrides come later and win."""
+
+RENAMED: dict[str, str] = {}
+"""The beginning of an override, and how older commits spell it: `{"codec=backend": "codec=native"}`."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """A run, `real` on processes, else in a virtual cluster.
+
+    `real_only`: no virtual cluster gives the same. `stops`: the run is asked to stop after so many questions
+    and goes on from its checkpoint, which must change nothing; as a command it is not stopped. `timed`: its
+    clock repeats as well. `then`: the task that follows, whose figures are recorded beside the run's; `{run}`
+    is the run's directory.
+    """
+
+    overrides: tuple[str, ...]
+    real: bool = False
+    real_only: bool = False
+    stops: tuple[int, ...] = ()
+    timed: bool = False
+    then: tuple[str, ...] = ()
+
+
+def virtual(
+    *overrides: str, stops: tuple[int, ...] = (), timed: bool = False, then: tuple[str, ...] = ()
+) -> Case:
+    return Case(overrides, stops=stops, timed=timed, then=then)
+
+
+def real(workers: int, *overrides: str, real_only: bool = False) -> Case:
+    return Case((*overrides, f"cluster.workers={workers}"), real=True, real_only=real_only)
+
+
+GIVEN_TIMES = ("network.compute_s=0.25", "network.codec_times=none")
+"""With these a simulated clock measures nothing."""
+
+CASES: dict[str, Case] = {
+    "fp32 ring": virtual("codec=fp32"),
+    "fp32 dropout": virtual("codec=fp32", "model.dropout=0.1", "seed=7"),
+    "bf16 butterfly": virtual("codec=bf16", "topology=butterfly", "cluster.workers=4"),
+    "bf16 paced real": real(2, "codec=bf16", "network=paced", "network.rate_mbit=500"),
+    "native real": real(2, "codec=native", real_only=True),
+    "dynamiq ring": virtual("codec=dynamiq"),
+    "dynamiq butterfly real": real(4, "codec=dynamiq", "topology=butterfly", "measure.check_hashes=true"),
+    "dynamiq broadcast": virtual("codec=dynamiq", "codec.bits=3", "topology=broadcast"),
+    "dynamiq feedback": virtual("codec=dynamiq", "codec.ef=true", "topology=broadcast"),
+    "dynamiq pieces real": real(2, "codec=dynamiq", "overlap.pieces=3"),
+    "dynamiq accumulated": virtual("codec=dynamiq", "train.accumulation=2", "model.dropout=0.1"),
+    "dynamiq independent rounding": virtual("codec=dynamiq", "codec.rounding=independent"),
+    "dynamiq llama": virtual("codec=dynamiq", "model=llama1b"),
+    "dynamiq gemma butterfly": virtual("codec=dynamiq", "model=gemma1b", "topology=butterfly"),
+    "dynamiq bert": virtual("codec=dynamiq", "model=tinybert"),
+    "dynamiq exclude": virtual("codec=dynamiq", "codec.exclude=[*wte*]"),
+    "dynamiq resumed": virtual(
+        *("codec=dynamiq", "train.checkpoint_every=2", "train.log_every=1"), stops=(2, 2)
+    ),
+    "dynamiq_plus butterfly": virtual("codec=dynamiq_plus", "topology=butterfly", "cluster.workers=5"),
+    "dynamiq_plus feedback real": real(2, "codec=dynamiq_plus", "codec.ef=true", "topology=broadcast"),
+    "uniform ring": virtual("codec=uniform"),
+    "mxfp8 resumed": virtual(
+        *("codec=mxfp8", "codec.gamma=0.5", "train.checkpoint_every=2", "train.log_every=1"), stops=(3,)
+    ),
+    "mxfp6 llama": virtual("codec=mxfp6", "model=llama1b"),
+    "mxfp4 feedback": virtual("codec=mxfp4", "codec.ef=true", "cluster.workers=2"),
+    "thc butterfly": virtual("codec=thc", "topology=butterfly"),
+    "thc feedback": virtual("codec=thc", "codec.ef=true", "cluster.workers=2"),
+    "omnireduce feedback": virtual("codec=omnireduce", "codec.ef=true", "topology=broadcast"),
+    "powersgd real": real(2, "codec=powersgd", "codec.rank=2"),
+    "powersgd accumulated": virtual("codec=powersgd", "codec.rank=2", "train.accumulation=2"),
+    "qsgd broadcast": virtual("codec=qsgd", "topology=broadcast"),
+    "tfp ring": virtual("codec=tfp", "cluster.workers=2"),
+    "terngrad broadcast": virtual("codec=terngrad", "topology=broadcast"),
+    "onebit feedback": virtual("codec=onebit", "codec.ef=true", "topology=broadcast"),
+    "topk feedback": virtual("codec=topk", "codec.ef=true", "codec.fraction=0.1", "codec.exclude=[*ln*]"),
+    "randomk ring": virtual("codec=randomk", "codec.fraction=0.1"),
+    "dynamiq replayed": virtual(
+        *("codec=fp32", "measure.save_gradients_at=[1]"),
+        then=(
+            *("task=replay", "gradients={run}/gradients/step1.safetensors", "replay.plots=false"),
+            *("codec=dynamiq", "topology=butterfly", "replay.repeats=2", "replay.rounds=3"),
+        ),
+    ),
+    "dynamiq retimed": virtual(
+        *("codec=dynamiq", "network=simulated", "network.rate_mbit=5", *GIVEN_TIMES),
+        *("network.jitter=0.2", "network.rivals=1", "network.rival_mb=0.05"),
+        timed=True,
+        then=("task=retime", "run={run}", "network.rate_mbit=1", "network.latency_s=0.01", *GIVEN_TIMES),
+    ),
+}
+"""Every codec, topology and family of models, and what makes a step more than one pass and one message."""

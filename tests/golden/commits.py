@@ -1,0 +1,127 @@
+"""Runs golden cases with the sources of another commit, or of this working tree, as a user's commands."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import subprocess
+import sys
+import tarfile
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from cases import RENAMED, SHORT, Case
+from runs import Figures, figures
+
+ROOT = Path(__file__).parents[2]
+COMPILED = ("csrc", "CMakeLists.txt")
+PRODUCT = ("codecs", "conf", "gradwire", "harness", *COMPILED)
+"""What decides what a run gives."""
+
+REDIRECT = """
+import os, sys
+sys.meta_path[:] = [f for f in sys.meta_path if "scikit" not in type(f).__name__.lower()]
+sys.path.insert(0, os.environ["GRADWIRE_SOURCES"])
+"""
+"""What every Python of a run does first: forget an editable install, import the sources of one commit."""
+
+
+class NoHistoryError(Exception):
+    """The commit is not to be had here; the text says why."""
+
+
+def git(*arguments: str) -> bytes:
+    """What git prints about this working tree. Raises NoHistoryError with its last line where it fails."""
+    try:
+        done = subprocess.run(["git", "-C", str(ROOT), *arguments], capture_output=True, check=False)
+    except FileNotFoundError:
+        raise NoHistoryError("git is not installed") from None
+    if done.returncode:
+        lines = done.stderr.decode().strip().splitlines() or [f"git {arguments[0]} failed"]
+        raise NoHistoryError(lines[-1])
+    return done.stdout
+
+
+def check_out(commit: str, folder: Path) -> Path:
+    """The sources of `commit` in the new `folder`. Raises NoHistoryError."""
+    with tarfile.open(fileobj=io.BytesIO(git("archive", commit))) as files:
+        files.extractall(folder, filter="data")
+    return folder
+
+
+def differs(commit: str, *paths: str) -> bool:
+    """Whether one of these files is not as it was at `commit`, new ones included."""
+    changed = git("diff", "--name-only", commit, "--", *paths)
+    return bool(changed or git("ls-files", "--others", "--exclude-standard", "--", *paths))
+
+
+def surroundings(checkout: Path, folder: Path, libraries: Path | None) -> dict[str, str]:
+    """The environment in which `gradwire` is `checkout`'s, with the new `folder` for what that takes.
+
+    The checkout itself must not be on the path: its folder `codecs` would hide Python's own module. Without
+    `libraries` of compiled kernels the definitions run, which give the same bytes.
+    """
+    (folder / "none").mkdir(parents=True)
+    (folder / "gradwire").symlink_to(checkout / "gradwire")
+    (folder / "sitecustomize.py").write_text(REDIRECT)
+    return {
+        "PYTHONPATH": str(folder),
+        "GRADWIRE_SOURCES": str(folder),
+        "GRADWIRE_LIBRARIES": str(libraries or folder / "none"),
+        "OMP_NUM_THREADS": "1",
+    }
+
+
+def own_libraries(commit: str | None) -> Path | None:
+    """The folder of this Python's compiled kernels, if they are those of `commit` (None: of this tree)."""
+    from gradwire.codecs.native.library import library
+
+    found = library("cpu")
+    fits = commit is None or not differs(commit, *COMPILED)
+    return found.path.parent if found is not None and fits else None
+
+
+def run_at(
+    commit: str | None, cases: Mapping[str, Case], folder: Path, *, as_virtual: bool
+) -> Iterator[tuple[str, Figures | str]]:
+    """Run the cases at `commit` (None: with this working tree) as commands; each with its figures, or why it
+    failed.
+
+    `as_virtual` hosts the workers of real runs in that process wherever that gives the same, in less time.
+    Raises NoHistoryError where the commit is not to be had.
+    """
+    checkout = ROOT if commit is None else check_out(commit, folder / "sources")
+    environment = os.environ | surroundings(checkout, folder / "path", own_libraries(commit))
+    places = {name: folder / f"case{number}" for number, name in enumerate(cases)}
+    commands = {
+        name: commands_of(case, places[name], real=case.real_only or (case.real and not as_virtual))
+        for name, case in cases.items()
+    }
+    process = subprocess.Popen(
+        [sys.executable, "-P", str(Path(__file__).with_name("commanded.py"))],
+        cwd=checkout,
+        env=environment,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdin is not None
+    assert process.stdout is not None
+    try:
+        print(json.dumps({"renamed": RENAMED, "cases": list(commands.values())}), file=process.stdin)
+        process.stdin.close()
+        for name, case in cases.items():
+            error = json.loads(process.stdout.readline() or '"the process ended"')
+            yield name, error or figures(case, places[name])
+    finally:
+        process.kill()
+        process.wait()
+
+
+def commands_of(case: Case, folder: Path, *, real: bool) -> list[list[str]]:
+    """The overrides of the commands that a case is; none is stopped on its way."""
+    world = "local" if real else "virtual"
+    train = [*SHORT, f"cluster={world}", *case.overrides, f"hydra.run.dir={folder / 'run'}"]
+    then = [override.format(run=folder / "run") for override in case.then]
+    return [train, [*then, f"hydra.run.dir={folder / 'then'}"]] if then else [train]

@@ -1,0 +1,77 @@
+"""What decides the bits of a run beside the project's own code: PyTorch, transformers and the processor."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+
+import torch
+import transformers
+from torch import Tensor
+from torch.nn import functional
+
+
+@dataclass(frozen=True)
+class Machine:
+    """Machines that are equal here give the same bits.
+
+    `numerics` is a digest of what PyTorch's own operations give. Its version and the capability of its
+    kernels are not enough: MKL chooses its code by the processor's maker and model as well. This project's
+    compiled kernels do not count: at every level they give the bytes of the definitions.
+    """
+
+    torch: str
+    transformers: str
+    capability: str
+    numerics: str
+
+    @property
+    def key(self) -> str:
+        """The name of this machine's record."""
+        return f"torch-{self.torch}-transformers-{self.transformers}-{self.capability}-{self.numerics}"
+
+
+def this_machine() -> Machine:
+    """The machine of this process, whose PyTorch must use one thread, as the ranks of all runs do."""
+    capability = torch.backends.cpu.get_cpu_capability()
+    return Machine(torch.__version__, transformers.__version__, capability, numerics())
+
+
+def numerics() -> str:
+    """Eight hexadecimal digits of what the operations that training uses give on this machine."""
+    digest = hashlib.sha256()
+    for tensor in _layers() + _solvers():
+        digest.update(tensor.detach().contiguous().numpy().tobytes())
+    return digest.hexdigest()[:8]
+
+
+def _noise(*shape: int) -> Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(sum(shape)))
+
+
+def _layers() -> list[Tensor]:
+    """Parameters of a small network after a step of AdamW, and its loss: products of several sizes,
+    attention, norms, activations, forwards and backwards."""
+    table, lift, drop, gain = (
+        _noise(*shape).requires_grad_() for shape in ((512, 32), (32, 64), (64, 32), (32,))
+    )
+    x = functional.embedding(torch.arange(64).view(2, 32) * 7 % 512, table)
+    heads = functional.layer_norm(x, (32,), gain).view(2, 32, 2, 16).transpose(1, 2)
+    mixed = functional.scaled_dot_product_attention(heads, heads, heads, is_causal=True)
+    x = x + mixed.transpose(1, 2).reshape(2, 32, 32)
+    x = x + (functional.gelu(x @ lift, approximate="tanh") * functional.silu(x @ lift)) @ drop
+    x = x + functional.gelu(functional.rms_norm(x, (32,)))
+    loss = functional.cross_entropy((x @ table.T).flatten(0, 1), torch.arange(64) * 5 % 512)
+    loss.backward()  # type: ignore[no-untyped-call]
+    parameters = [table, lift, drop, gain]
+    torch.optim.AdamW(parameters, lr=1e-3).step()
+    return [*parameters, loss]
+
+
+def _solvers() -> list[Tensor]:
+    """Sums, norms, functions of many values, matrix products and a QR of the sizes codecs have."""
+    values, matrix = _noise(10_001), _noise(128, 96)
+    products = [matrix @ matrix.T, matrix.T @ _noise(128, 2), torch.linalg.qr(matrix[:, :4])[0]]
+    functions = [values.exp(), values.abs().log(), values.tanh(), values.sigmoid(), values.abs().rsqrt()]
+    sums = [values.sum(), values.double().square().sum(), values.norm(), values.std(), values.cumsum(0)]
+    return [*products, *functions, *sums]

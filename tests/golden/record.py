@@ -1,0 +1,81 @@
+"""Records the golden cases anew: `make golden REASON="why they may change"`.
+
+Runs every case with this working tree, writes this machine's record, and appends to `log.txt` the reason and
+every figure that is not what it was: on a machine without a record, at the commit that the others name. The
+sources must be those of a commit (`--at`, else HEAD), which the record names.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+
+sys.path.append(str(Path(__file__).parents[1]))
+
+import torch
+from cases import CASES
+from commanded import undrawn
+from commits import PRODUCT, NoHistoryError, differs, git, run_at
+from machine import this_machine
+from pool import WorkerPool, Workers
+from records import Record, all_differences, record_of, records, write_down
+from runs import Figures, run_case
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--reason", required=True, help="why the figures may change; kept in log.txt")
+    parser.add_argument("--at", default="HEAD", help="the commit whose sources these are")
+    arguments = parser.parse_args()
+    if not arguments.reason.strip():
+        parser.error("--reason is empty: say why the figures may change")
+    try:
+        commit = git("rev-parse", "--verify", f"{arguments.at}^{{commit}}").decode().strip()
+        if differs(commit, *PRODUCT):
+            parser.error(f"{', '.join(PRODUCT)} are not as at {arguments.at}: commit them first")
+        before = known_before()
+    except NoHistoryError as error:
+        parser.error(f"no git history to name a commit of: {error}")
+    torch.set_num_threads(1)
+    after = run_here()
+    found = all_differences(before, after)
+    record = Record(this_machine(), commit, after)
+    if not found and record.path.exists():
+        print("every figure is as recorded; nothing was written")
+        return 0
+    record.write()
+    write_down(record, arguments.reason.strip(), found, datetime.now(UTC).date().isoformat())
+    print(*found, sep="\n")
+    print(f"recorded {len(after)} cases in {record.path}; commit it with log.txt")
+    return 0
+
+
+def known_before() -> Mapping[str, Figures]:
+    """What the cases gave on this machine: as recorded, or as the commit of the other records gives."""
+    torch.set_num_threads(1)
+    own, others = record_of(this_machine()), records()
+    if own is not None or not others:
+        return {} if own is None else own.cases
+    print(f"no record of this machine: running the cases at {others[-1].commit}", flush=True)
+    with tempfile.TemporaryDirectory(prefix="gradwire-golden-") as folder:
+        found = dict(run_at(others[-1].commit, CASES, Path(folder), as_virtual=True))
+    return {name: figures for name, figures in found.items() if not isinstance(figures, str)}
+
+
+def run_here() -> dict[str, Figures]:
+    pool, found = WorkerPool(), {}
+    try:
+        with tempfile.TemporaryDirectory(prefix="gradwire-golden-") as folder, undrawn():
+            for number, (name, case) in enumerate(CASES.items()):
+                found[name] = run_case(case, Path(folder) / f"case{number}", Workers(pool))
+    finally:
+        pool.close()
+    return found
+
+
+if __name__ == "__main__":
+    sys.exit(main())
