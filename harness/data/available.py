@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from ..models.config import ModelConfig
-from ..models.weights import TIMEOUT_S, is_offline
-from .config import DatasetConfig
-from .prepare import is_prepared
-from .published import WAYS_OUT
+from gradwire.harness.data.config import DatasetConfig
+from gradwire.harness.data.prepare import is_prepared
+from gradwire.harness.data.published import WAYS_OUT
+from gradwire.harness.models.config import ModelConfig
+from gradwire.harness.models.weights import TIMEOUT_S, is_offline
 
 
 def dataset_available(dataset: DatasetConfig, model: ModelConfig) -> str | None:

@@ -7,8 +7,8 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from ..seeding import derive_seed
-from .packing import TokenData
+from gradwire.harness.data.packing import TokenData
+from gradwire.harness.seeding import derive_seed
 
 Split = Literal["train", "held_out"]
 IGNORED = -100

@@ -15,9 +15,8 @@ from pathlib import Path
 
 from filelock import FileLock
 
+from gradwire.harness.data.digests import damage_of, write_digests
 from gradwire.harness.record.files import UnwritableFileError, writing
-
-from .digests import damage_of, write_digests
 
 
 def cache_folder() -> Path:

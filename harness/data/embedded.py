@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from .corpus import Corpus, split_documents
+from gradwire.harness.data.corpus import Corpus, split_documents
 
 LEAST_BYTES = 1_000_000
 

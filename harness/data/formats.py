@@ -12,12 +12,12 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import Any, TextIO
 
-from ..reading.files import UnusableFileError, amount
-from ..reading.streams import TEXT_RATIO, most_unfolded
-from .chat import ChatFormat
-from .compression import CORRUPT, OPENERS, open_text
-from .plain_text import split_text
-from .records import UnreadableFileError, field_of_text, no_text_field, record_text
+from gradwire.harness.data.chat import ChatFormat
+from gradwire.harness.data.compression import CORRUPT, OPENERS, open_text
+from gradwire.harness.data.plain_text import split_text
+from gradwire.harness.data.records import UnreadableFileError, field_of_text, no_text_field, record_text
+from gradwire.harness.reading.files import UnusableFileError, amount
+from gradwire.harness.reading.streams import TEXT_RATIO, most_unfolded
 
 ROWS_AT_ONCE = 1000
 

@@ -10,13 +10,19 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
-from .chat import ChatFormat, plain_chat
-from .compression import decompress_zstd
-from .corpus import Corpus, Documents, split_documents
-from .plain_text import join_rows
-from .published import WAYS_OUT
-from .records import UnreadableFileError, encodable, field_of_text, no_text_field, record_text
-from .text import describe_files, files_below, unsearchable
+from gradwire.harness.data.chat import ChatFormat, plain_chat
+from gradwire.harness.data.compression import decompress_zstd
+from gradwire.harness.data.corpus import Corpus, Documents, split_documents
+from gradwire.harness.data.plain_text import join_rows
+from gradwire.harness.data.published import WAYS_OUT
+from gradwire.harness.data.records import (
+    UnreadableFileError,
+    encodable,
+    field_of_text,
+    no_text_field,
+    record_text,
+)
+from gradwire.harness.data.text import describe_files, files_below, unsearchable
 
 Result = TypeVar("Result")
 

@@ -16,13 +16,13 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ..reading.files import UnusableFileError
-from ..reading.structured import read_json
-from .corpus import Corpus, Tally, digest_of, hash_value
-from .digests import REMEDY
-from .progress import PreparationProgress
-from .rows import RowWriter
-from .tokenizer import load_tokenizer, separator_id
+from gradwire.harness.data.corpus import Corpus, Tally, digest_of, hash_value
+from gradwire.harness.data.digests import REMEDY
+from gradwire.harness.data.progress import PreparationProgress
+from gradwire.harness.data.rows import RowWriter
+from gradwire.harness.data.tokenizer import load_tokenizer, separator_id
+from gradwire.harness.reading.files import UnusableFileError
+from gradwire.harness.reading.structured import read_json
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast

@@ -6,17 +6,17 @@ from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..models.config import ModelConfig
-from ..models.special_tokens import SPECIAL_TOKENS
-from .cache import cache_folder, cache_key, cached_folder
-from .chat import ChatFormat, chosen_template, make_chat_format, plain_chat
-from .config import DatasetConfig
-from .corpus import CorpusSource
-from .embedded import EmbeddedCorpus
-from .hub import HubCorpus
-from .packing import TokenData, read_packed, write_packed
-from .text import TextCorpus
-from .tokenizer import own_tokenizer, trained_tokenizer
+from gradwire.harness.data.cache import cache_folder, cache_key, cached_folder
+from gradwire.harness.data.chat import ChatFormat, chosen_template, make_chat_format, plain_chat
+from gradwire.harness.data.config import DatasetConfig
+from gradwire.harness.data.corpus import CorpusSource
+from gradwire.harness.data.embedded import EmbeddedCorpus
+from gradwire.harness.data.hub import HubCorpus
+from gradwire.harness.data.packing import TokenData, read_packed, write_packed
+from gradwire.harness.data.text import TextCorpus
+from gradwire.harness.data.tokenizer import own_tokenizer, trained_tokenizer
+from gradwire.harness.models.config import ModelConfig
+from gradwire.harness.models.special_tokens import SPECIAL_TOKENS
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from .chat import ChatFormat
+from gradwire.harness.data.chat import ChatFormat
 
 
 class UnreadableFileError(ValueError):

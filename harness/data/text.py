@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
 
-from .chat import ChatFormat, plain_chat
-from .corpus import Corpus, Documents, split_documents
-from .formats import format_of, formats_in_words, holds_rows, read_pieces
-from .plain_text import join_rows
-from .records import UnreadableFileError, encodable
+from gradwire.harness.data.chat import ChatFormat, plain_chat
+from gradwire.harness.data.corpus import Corpus, Documents, split_documents
+from gradwire.harness.data.formats import format_of, formats_in_words, holds_rows, read_pieces
+from gradwire.harness.data.plain_text import join_rows
+from gradwire.harness.data.records import UnreadableFileError, encodable
 
 SPLIT_WORDS = {
     "train": {"train", "training"},

@@ -7,11 +7,11 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..models.config import ModelConfig
-from ..models.special_tokens import END, MASK, PAD, SPECIAL_TOKENS
-from ..models.weights import TOKENIZER_WAYS_OUT, WAYS_OUT, is_offline
-from .cache import cache_key, cached_folder
-from .corpus import Corpus, hash_value
+from gradwire.harness.data.cache import cache_key, cached_folder
+from gradwire.harness.data.corpus import Corpus, hash_value
+from gradwire.harness.models.config import ModelConfig
+from gradwire.harness.models.special_tokens import END, MASK, PAD, SPECIAL_TOKENS
+from gradwire.harness.models.weights import TOKENIZER_WAYS_OUT, WAYS_OUT, is_offline
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast

@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from gradwire.codecs.fields import at_least, between, check_fields, one_of, plain_name
-
-from .registry import family, family_names
+from gradwire.harness.models.registry import family, family_names
 
 LONGEST_RUN = 10**9
 """Optimizer steps."""

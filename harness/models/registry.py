@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from . import families
+from gradwire.harness.models import families
 
 if TYPE_CHECKING:
-    from .config import ModelConfig
+    from gradwire.harness.models.config import ModelConfig
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..registry import Family
+from gradwire.harness.models.registry import Family
 
 FAMILY = Family(
     config_class="BertConfig",

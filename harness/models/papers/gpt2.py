@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..config import ModelConfig, RecipeConfig
+from gradwire.harness.models.config import ModelConfig, RecipeConfig
 
 TOKENIZER = "openai-community/gpt2"
 VOCABULARY = 50257
