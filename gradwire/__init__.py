@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from gradwire.codecs.interface import Codec, Collectives, HopCodec, Hops, Layout, Round, StatelessCodec
 from gradwire.codecs.registry import codec_classes, make_codec, register_codec
-from gradwire.harness.parallel.attach import attach
+from gradwire.harness.library.attach import attach
+from gradwire.harness.library.synchronizer import Synchronizer
 from gradwire.harness.parallel.hook import SynchronizationError
-from gradwire.harness.parallel.synchronizer import Synchronizer
 
 __version__ = "0.1.0"
 

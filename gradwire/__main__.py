@@ -17,7 +17,7 @@ def main() -> None:
         del sys.path[0]
     sys.path.append(str(package / "harness" / "plugins"))
     try:
-        from gradwire.harness.config.front import start
+        from gradwire.harness.tasks.front import start
     except ModuleNotFoundError as error:
         sys.exit(f"error: {error}")
     start()

@@ -16,9 +16,9 @@ import torch.distributed as dist
 from safetensors.torch import load_file
 from transformers import Trainer, TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
-from gradwire.harness.parallel.attach import attach
-from gradwire.harness.parallel.synchronizer import Synchronizer
-from gradwire.harness.record.files import save_tensors
+from gradwire.harness.files.writing import save_tensors
+from gradwire.harness.library.attach import attach
+from gradwire.harness.library.synchronizer import Synchronizer
 
 
 class SynchronizationCallback(TrainerCallback):

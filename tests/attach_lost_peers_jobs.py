@@ -18,8 +18,8 @@ from torch import Tensor
 from torch._C._distributed_c10d import FileStore, TCPStore
 
 import gradwire
-from gradwire.harness.parallel.agreement import Agreement
-from gradwire.harness.world import process as world
+from gradwire.harness.comm.world import process as world
+from gradwire.harness.library.agreement import Agreement
 
 TIMEOUT_S = 3.0
 SIZE = 3

@@ -23,7 +23,7 @@ from torch.distributed.distributed_c10d import PrefixStore, _get_default_store
 from torch.nn.parallel import DistributedDataParallel
 
 import gradwire
-from gradwire.harness.parallel.agreement import Agreement
+from gradwire.harness.library.agreement import Agreement
 
 BEFORE, AFTER = 3, 3
 """Steps before the state is saved, and after it."""

@@ -36,13 +36,13 @@ from gradwire.harness.config.identity import run_id
 from gradwire.harness.config.validate import validate
 from gradwire.harness.data.cache import cached_folder
 from gradwire.harness.data.text import TextCorpus
+from gradwire.harness.record.gradients import read_gradients, write_gradients
+from gradwire.harness.record.runs import load_run
 from gradwire.harness.record.seal import mark_done
 from gradwire.harness.record.writer import RunWriter
-from gradwire.harness.replay.gradients import read_gradients, write_gradients
-from gradwire.harness.report.runs import load_run
-from gradwire.harness.trace import blocks
-from gradwire.harness.trace.files import header, read_traces, trace_file
-from gradwire.harness.trace.writer import cut_traces
+from gradwire.harness.timing.trace import blocks
+from gradwire.harness.timing.trace.files import header, read_traces, trace_file
+from gradwire.harness.timing.trace.writer import cut_traces
 
 MOST = 500 * 10**6
 COUNT = 120

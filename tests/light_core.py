@@ -36,7 +36,7 @@ def every_codec_on_every_topology() -> int:
     from codec_rounds import MODEL, Cluster, gradients
 
     from gradwire.codecs.registry import codec_classes
-    from gradwire.harness.topology.registry import TOPOLOGIES
+    from gradwire.harness.comm.topology.registry import TOPOLOGIES
 
     pairs = 0
     for codec in codec_classes():

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from gradwire.harness.record.finite_json import restored
+from gradwire.harness.files.finite_json import restored
 
 CLOCKS = frozenset(
     {

@@ -10,7 +10,7 @@ from pathlib import Path
 import attach_lost_peers_jobs as jobs
 import pytest
 
-from gradwire.harness.parallel.agreement import Failure, origin
+from gradwire.harness.library.agreement import Failure, origin
 
 LOST = r"SynchronizationError: rank \d, step 2: rank \d lost rank \d: "
 UNCONNECTED = (

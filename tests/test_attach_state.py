@@ -11,7 +11,7 @@ from pool import Workers
 
 from gradwire.codecs.interface import Layout
 from gradwire.codecs.registry import codec_classes, make_codec
-from gradwire.harness.parallel.saved import SavedState
+from gradwire.harness.library.saved import SavedState
 
 OPTIONS: dict[str, dict[str, Any]] = {
     "topk": {"fraction": 0.1},

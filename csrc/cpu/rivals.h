@@ -1,4 +1,4 @@
-// Other jobs' rings on the same links; harness/simulate/rivals.py defines them.
+// Other jobs' rings on the same links; harness/timing/simulate/rivals.py defines them.
 #pragma once
 #include <vector>
 

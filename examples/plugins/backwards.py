@@ -5,7 +5,7 @@ PYTHONPATH=examples/plugins python run.py size=tiny topology=backwards:backwards
 
 from __future__ import annotations
 
-from gradwire.harness.topology.schedule import Action, Receive, Schedule, Send, Source, Step
+from gradwire.harness.comm.topology.schedule import Action, Receive, Schedule, Send, Source, Step
 
 
 def backwards(size: int) -> Schedule:

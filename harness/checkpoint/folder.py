@@ -16,7 +16,7 @@ import shutil
 from pathlib import Path
 
 from gradwire.harness.checkpoint.state import REMEDY, CheckpointState
-from gradwire.harness.reading.files import (
+from gradwire.harness.files.reading import (
     InaccessibleFileError,
     MissingFileError,
     UnusableFileError,
@@ -24,7 +24,7 @@ from gradwire.harness.reading.files import (
     printable,
     read_bytes,
 )
-from gradwire.harness.reading.tensors import check_safetensors
+from gradwire.harness.files.tensors import check_safetensors
 
 FOLDER, STATE, DONE, SUFFIX = "checkpoints", "state.json", "DONE", ".safetensors"
 

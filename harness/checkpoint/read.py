@@ -9,8 +9,8 @@ from torch import Tensor
 
 from gradwire.harness.checkpoint.folder import STATE, SUFFIX, run_of
 from gradwire.harness.checkpoint.state import REMEDY, CheckpointState
-from gradwire.harness.reading.files import read_bytes
-from gradwire.harness.reading.tensors import read_safetensors
+from gradwire.harness.files.reading import read_bytes
+from gradwire.harness.files.tensors import read_safetensors
 
 
 class CheckpointReader:

@@ -22,7 +22,7 @@ from gradwire.harness.checkpoint.folder import (
     verified,
 )
 from gradwire.harness.config.identity import run_id
-from gradwire.harness.reading.files import InaccessibleFileError, UnusableFileError
+from gradwire.harness.files.reading import InaccessibleFileError, UnusableFileError
 from gradwire.harness.record.attempts import FILE as ATTEMPTS
 from gradwire.harness.record.attempts import Attempts, this_code
 from gradwire.harness.record.directory import divergence_in, is_done

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from dataclasses import MISSING, asdict, dataclass, field, fields
 from pathlib import Path
 
-from gradwire.harness.reading.structured import parse_json
-from gradwire.harness.reading.typed import made
+from gradwire.harness.files.structured import parse_json
+from gradwire.harness.files.typed import made
 from gradwire.harness.record.rows import Extent
 
 REMEDY = "resume=never starts over"

@@ -21,9 +21,9 @@ from gradwire.harness.checkpoint.folder import (
     unfinished_path,
 )
 from gradwire.harness.checkpoint.state import REMEDY, CheckpointState
-from gradwire.harness.heartbeat import beat
-from gradwire.harness.reading.files import file_digest, read_text
-from gradwire.harness.record.files import save_tensors, write_atomically, writing
+from gradwire.harness.files.reading import file_digest, read_text
+from gradwire.harness.files.writing import save_tensors, write_atomically, writing
+from gradwire.harness.runtime.heartbeat import beat
 
 _DIGEST = ".sha256"
 

@@ -16,10 +16,10 @@ from typing import Any
 from hydra.core.override_parser.overrides_parser import OverridesParser
 
 from gradwire.harness.config.compose import compose
-from gradwire.harness.config.errors import ConfigError
 from gradwire.harness.config.explain import rule_of
 from gradwire.harness.config.overrides import parse
 from gradwire.harness.config.store import choices_with_field, group_schemas
+from gradwire.harness.runtime.errors import ConfigError
 
 ANY_SIZE = "any"
 """The cases of a sweep that no size changes, such as one of replays."""

@@ -8,9 +8,9 @@ from collections.abc import Mapping
 import torch
 from omegaconf import DictConfig
 
-from gradwire.harness.config.errors import ConfigError, shortened
 from gradwire.harness.config.network_checks import check_network, check_size, resolve_nodes, workers_of
-from gradwire.harness.program import program
+from gradwire.harness.runtime.errors import ConfigError, shortened
+from gradwire.harness.runtime.program import program
 
 WORKERS_WITHOUT_GPUS = 4
 

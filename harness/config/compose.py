@@ -16,7 +16,6 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from gradwire.codecs.fields import MAPPING
-from gradwire.harness.config.errors import ConfigError
 from gradwire.harness.config.explain import (
     CONFIG_NAME,
     OPTIONAL_GROUPS,
@@ -37,6 +36,7 @@ from gradwire.harness.config.own_form import REMEDY, OwnFile
 from gradwire.harness.config.own_values import check_hydra_node, check_own_file
 from gradwire.harness.config.plugins import allow_plugins, register_plugins
 from gradwire.harness.config.store import register_schemas
+from gradwire.harness.runtime.errors import ConfigError
 
 VERSION_BASE = "1.3"
 

@@ -26,12 +26,12 @@ from omegaconf.errors import (
 from gradwire.codecs.fields import rules_with
 from gradwire.codecs.registry import codec_class
 from gradwire.harness.config.aliases import alias_of
-from gradwire.harness.config.errors import ConfigError, closest, did_you_mean, shortened
-from gradwire.harness.config.fields import Rule, rules_of
 from gradwire.harness.config.overrides import said
 from gradwire.harness.config.store import choices_with_field, group_schemas
 from gradwire.harness.config.task_keys import TASK_KEYS, root_rules
-from gradwire.harness.program import program
+from gradwire.harness.runtime.errors import ConfigError, closest, did_you_mean, shortened
+from gradwire.harness.runtime.fields import Rule, rules_of
+from gradwire.harness.runtime.program import program
 
 CONFIG_NAME = "config"
 

@@ -9,9 +9,9 @@ from importlib import metadata
 
 from hydra._internal.utils import get_args_parser
 
-from gradwire.harness.config.errors import ConfigError, did_you_mean, shortened
 from gradwire.harness.config.own_form import FLAG
-from gradwire.harness.program import program
+from gradwire.harness.runtime.errors import ConfigError, did_you_mean, shortened
+from gradwire.harness.runtime.program import program
 
 REFUSED = {
     "config_path": "gradwire's own configuration cannot be replaced; add files of your own with "

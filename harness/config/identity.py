@@ -12,11 +12,11 @@ from typing import Any, cast
 from omegaconf import DictConfig, OmegaConf
 
 from gradwire.codecs.plugins import ENTRY_POINTS, plugins_of, source_digest
-from gradwire.harness.config.errors import ConfigError
-from gradwire.harness.config.networks import CODEC_TIMES
+from gradwire.harness.config.tasks import TASKS
 from gradwire.harness.data.formats import format_of
-from gradwire.harness.reading.files import printable
-from gradwire.harness.tasks.registry import TASKS
+from gradwire.harness.files.reading import printable
+from gradwire.harness.network.settings import CODEC_TIMES
+from gradwire.harness.runtime.errors import ConfigError
 
 WITHOUT_EFFECT = (
     "tracking",

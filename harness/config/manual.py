@@ -16,14 +16,14 @@ from omegaconf import OmegaConf
 from gradwire.codecs.plugins import ENTRY_POINTS, announced
 from gradwire.codecs.wording import spelled
 from gradwire.harness.config.field_help import help_of
-from gradwire.harness.config.fields import Rule, rules_of
 from gradwire.harness.config.own_files import own_choices
 from gradwire.harness.config.store import group_schemas
 from gradwire.harness.config.task_keys import REQUIRED, RootKeys, root_schemas
-from gradwire.harness.program import SCRIPT, as_started
-from gradwire.harness.reading.files import UnusableFileError, printable, read_text
-from gradwire.harness.reading.structured import MOST_YAML
-from gradwire.harness.tasks.registry import Task
+from gradwire.harness.config.tasks import Task
+from gradwire.harness.files.reading import UnusableFileError, printable, read_text
+from gradwire.harness.files.structured import MOST_YAML
+from gradwire.harness.runtime.fields import Rule, rules_of
+from gradwire.harness.runtime.program import SCRIPT, as_started
 
 WIDTH = 100
 """Characters of a line."""

@@ -8,7 +8,7 @@ import psutil
 import torch
 from omegaconf import DictConfig
 
-from gradwire.harness.config.errors import ConfigError
+from gradwire.harness.runtime.errors import ConfigError
 
 PARAMETER_BYTES = 16
 """Float32 parameter, gradient and AdamW's two means."""

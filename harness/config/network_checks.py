@@ -11,11 +11,11 @@ from typing import Any, cast
 
 from omegaconf import DictConfig, OmegaConf
 
-from gradwire.harness.config.errors import ConfigError, did_you_mean
-from gradwire.harness.config.networks import CODEC_TIMES, SimulatedConfig
-from gradwire.harness.program import program
-from gradwire.harness.reading.files import UnusableFileError
-from gradwire.harness.reading.structured import read_json
+from gradwire.harness.files.reading import UnusableFileError
+from gradwire.harness.files.structured import read_json
+from gradwire.harness.network.settings import CODEC_TIMES, SimulatedConfig
+from gradwire.harness.runtime.errors import ConfigError, did_you_mean
+from gradwire.harness.runtime.program import program
 
 BENCH_FILE = "bench.json"
 """What `task=bench` leaves in its directory."""
@@ -141,7 +141,7 @@ def check_codec_times(network: DictConfig, codec: Mapping[Any, Any], workers: in
     if network.name != "simulated" or network.codec_times in CODEC_TIMES:
         return
     from gradwire.codecs.registry import make_codec
-    from gradwire.harness.simulate.bench_times import read_bench_times
+    from gradwire.harness.timing.simulate.bench_times import read_bench_times
 
     try:
         read_bench_times(network.codec_times, make_codec(**codec), workers)

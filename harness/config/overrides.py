@@ -16,8 +16,8 @@ from hydra.core.override_parser.types import Override, OverrideType
 from hydra.errors import HydraException
 
 from gradwire.codecs.fields import LIST, MAPPING, TEXT
-from gradwire.harness.config.errors import ConfigError, shortened
-from gradwire.harness.config.fields import Rule, check_value
+from gradwire.harness.runtime.errors import ConfigError, shortened
+from gradwire.harness.runtime.fields import Rule, check_value
 
 MISSING = "???"
 """How a value that has to be given is written."""

@@ -25,11 +25,11 @@ from omegaconf import OmegaConf
 
 from gradwire.codecs.fields import is_plain_name
 from gradwire.codecs.plugins import ENTRY_POINTS, announced, is_reference
-from gradwire.harness.config.errors import ConfigError, closest, did_you_mean, shortened
 from gradwire.harness.config.own_form import FLAG, REMEDY, OwnFile, Place, package_of, parts, read_own_file
 from gradwire.harness.config.plugins import register_plugin
 from gradwire.harness.config.store import group_schemas
-from gradwire.harness.reading.files import printable
+from gradwire.harness.files.reading import printable
+from gradwire.harness.runtime.errors import ConfigError, closest, did_you_mean, shortened
 
 MOST_FILES = 1000
 """Entries of one group's folder."""

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from gradwire.harness.config.errors import ConfigError, shortened
-from gradwire.harness.reading.files import UnusableFileError, read_text
-from gradwire.harness.reading.structured import MOST_YAML, read_yaml
+from gradwire.harness.files.reading import UnusableFileError, read_text
+from gradwire.harness.files.structured import MOST_YAML, read_yaml
+from gradwire.harness.runtime.errors import ConfigError, shortened
 
 FLAG = "--config-dir"
 

@@ -11,11 +11,11 @@ from omegaconf import DictConfig, OmegaConf
 
 from gradwire.codecs.fields import is_plain_name
 from gradwire.codecs.registry import codec_classes
-from gradwire.harness.config.errors import ConfigError, shortened
 from gradwire.harness.config.explain import narrowed_rule, plain, rule_of, unknown_key
 from gradwire.harness.config.overrides import HYDRA_KEYS, MISSING, check_as_read, check_hydra_value
 from gradwire.harness.config.own_form import GLOBAL, OwnFile
 from gradwire.harness.config.store import group_schemas
+from gradwire.harness.runtime.errors import ConfigError, shortened
 
 CASES = "hydra.sweeper.cases"
 """The key of Hydra's that only files set: `tiny: [{codec: [bf16, thc], seed: 0}]`."""

@@ -20,9 +20,9 @@ from omegaconf.errors import OmegaConfBaseException
 from gradwire.codecs.options import CommonOptions
 from gradwire.codecs.plugins import ENTRY_POINTS, allow, announced, is_reference
 from gradwire.codecs.registry import codec_class, codec_classes
-from gradwire.harness.config.errors import ConfigError
+from gradwire.harness.comm.topology.registry import TOPOLOGIES, topology
 from gradwire.harness.config.schemas import OutsideParallelConfig, TopologyConfig
-from gradwire.harness.topology.registry import TOPOLOGIES, topology
+from gradwire.harness.runtime.errors import ConfigError
 
 
 def allow_plugins(overrides: Sequence[Override]) -> None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from gradwire.harness.config.fields import above, at_least, between, list_of, one_of, plain_name
+from gradwire.harness.runtime.fields import above, at_least, between, list_of, one_of, plain_name
 
 LONGEST_RUN = 10**9
 """Optimizer steps; more than any run has."""

@@ -16,9 +16,9 @@ from hydra.core.config_store import ConfigStore
 from gradwire.codecs.options import CommonOptions
 from gradwire.codecs.registry import codec_classes
 from gradwire.harness.config import schemas as s
-from gradwire.harness.config.networks import NETWORKS
 from gradwire.harness.data.config import DatasetConfig
 from gradwire.harness.models.presets import PRESETS
+from gradwire.harness.network.settings import NETWORKS
 
 
 @cache

@@ -17,24 +17,24 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import MissingMandatoryValue, OmegaConfBaseException
 
 from gradwire.codecs.registry import make_codec
+from gradwire.harness.comm.topology.registry import TOPOLOGIES, make_schedule, topology
 from gradwire.harness.config.cluster import resolve_cluster, resolve_device
 from gradwire.harness.config.compose import conf_directory
-from gradwire.harness.config.errors import ConfigError, shortened
 from gradwire.harness.config.explain import OPTIONAL_GROUPS, ROOT_KEYS, broken_reference, plain
-from gradwire.harness.config.fields import check_fields
 from gradwire.harness.config.kernels import resolve_kernels
 from gradwire.harness.config.memory import check_memory
 from gradwire.harness.config.network_checks import check_codec_times, check_simulated
 from gradwire.harness.config.store import group_schemas
 from gradwire.harness.config.task_keys import check_root
+from gradwire.harness.config.tasks import TASKS, Task
 from gradwire.harness.data.available import dataset_available
 from gradwire.harness.data.config import DatasetConfig, at_most_evaluated, resolve_dataset
 from gradwire.harness.data.text import TextCorpus
 from gradwire.harness.models.config import ModelConfig, check
 from gradwire.harness.models.registry import family_names
 from gradwire.harness.models.weights import tokenizer_available, weights_available
-from gradwire.harness.tasks.registry import TASKS, Task
-from gradwire.harness.topology.registry import TOPOLOGIES, make_schedule, topology
+from gradwire.harness.runtime.errors import ConfigError, shortened
+from gradwire.harness.runtime.fields import check_fields
 from gradwire.harness.tracking.login import check_tracking
 from gradwire.harness.trainer.saved_gradients import check_saved_steps
 

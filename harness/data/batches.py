@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from gradwire.harness.data.packing import TokenData
-from gradwire.harness.seeding import derive_seed
+from gradwire.harness.runtime.seeding import derive_seed
 
 Split = Literal["train", "held_out"]
 IGNORED = -100

@@ -16,7 +16,7 @@ from pathlib import Path
 from filelock import FileLock
 
 from gradwire.harness.data.digests import damage_of, write_digests
-from gradwire.harness.record.files import UnwritableFileError, writing
+from gradwire.harness.files.writing import UnwritableFileError, writing
 
 
 def cache_folder() -> Path:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO, TextIO, cast
 
-from gradwire.harness.reading.streams import BoundedStream
+from gradwire.harness.files.streams import BoundedStream
 
 REMEDY = "if it is what it should be, decompress it and give that file"
 

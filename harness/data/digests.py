@@ -15,8 +15,8 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
 from pathlib import Path
 
-from gradwire.harness.reading.files import UnusableFileError
-from gradwire.harness.reading.structured import read_json
+from gradwire.harness.files.reading import UnusableFileError
+from gradwire.harness.files.structured import read_json
 
 FILE = "digests.json"
 PART_BYTES = 2**26

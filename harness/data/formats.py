@@ -16,8 +16,8 @@ from gradwire.harness.data.chat import ChatFormat
 from gradwire.harness.data.compression import CORRUPT, OPENERS, open_text
 from gradwire.harness.data.plain_text import split_text
 from gradwire.harness.data.records import UnreadableFileError, field_of_text, no_text_field, record_text
-from gradwire.harness.reading.files import UnusableFileError, amount
-from gradwire.harness.reading.streams import TEXT_RATIO, most_unfolded
+from gradwire.harness.files.reading import UnusableFileError, amount
+from gradwire.harness.files.streams import TEXT_RATIO, most_unfolded
 
 ROWS_AT_ONCE = 1000
 

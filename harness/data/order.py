@@ -7,7 +7,7 @@ from functools import lru_cache
 import torch
 from torch import Tensor
 
-from gradwire.harness.seeding import derive_seed
+from gradwire.harness.runtime.seeding import derive_seed
 
 
 def sample_indices(

@@ -21,8 +21,8 @@ from gradwire.harness.data.digests import REMEDY
 from gradwire.harness.data.progress import PreparationProgress
 from gradwire.harness.data.rows import RowWriter
 from gradwire.harness.data.tokenizer import load_tokenizer, separator_id
-from gradwire.harness.reading.files import UnusableFileError
-from gradwire.harness.reading.structured import read_json
+from gradwire.harness.files.reading import UnusableFileError
+from gradwire.harness.files.structured import read_json
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast

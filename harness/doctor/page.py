@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 
 from gradwire.harness.doctor.findings import Finding, Section
-from gradwire.harness.program import program
+from gradwire.harness.runtime.program import program
 
 WIDTH = 110
 MARKS = {"ok": " ", "missing": "-", "needed": "!"}

@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 from gradwire.harness.doctor.commands import output_of
 from gradwire.harness.doctor.findings import Environment, Finding, Run, Section, found_or_missing
-from gradwire.harness.doctor.namespaces import try_namespace
+from gradwire.harness.network.shaped.attempt import try_namespace
 
 Which = Callable[[str], str | None]
 

@@ -14,6 +14,7 @@ from omegaconf import DictConfig
 
 from gradwire.harness.checkpoint.folder import checkpoints, remove_all, remove_unfinished
 from gradwire.harness.checkpoint.resume import Opened, check_directory, is_finished, open_run
+from gradwire.harness.files.writing import write_atomically
 from gradwire.harness.launch.processes import WorkerError, run_processes
 from gradwire.harness.launch.ranks import run_ranks
 from gradwire.harness.launch.restarts import Restarts, continued
@@ -30,7 +31,6 @@ from gradwire.harness.record.directory import (
     is_done,
     mark_failed,
 )
-from gradwire.harness.record.files import write_atomically
 from gradwire.harness.record.writer import remove_temporary_files
 from gradwire.harness.tracking import tracked
 from gradwire.harness.trainer.build import prepare

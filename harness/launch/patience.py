@@ -7,8 +7,8 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
-from gradwire.harness.heartbeat import COMPLETE, START_UP, Heartbeat
 from gradwire.harness.launch.stacks import disk_bytes, is_traced
+from gradwire.harness.runtime.heartbeat import COMPLETE, START_UP, Heartbeat
 
 POLL_S = 1.0
 """Seconds between two looks."""

@@ -15,7 +15,6 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any, Protocol
 
-from gradwire.harness.heartbeat import beat_in, share_beats
 from gradwire.harness.launch import patience, stacks
 from gradwire.harness.launch.patience import Patience
 from gradwire.harness.launch.stop import SIGNALS, StopRequest
@@ -29,6 +28,7 @@ from gradwire.harness.launch.verdict import (
     write_report,
     write_stacks,
 )
+from gradwire.harness.runtime.heartbeat import beat_in, share_beats
 
 GRACE_S = 5.0
 """How long the verdict waits for reports of ranks that fail because another one did, but for stopped ones."""

@@ -9,8 +9,8 @@ import os
 import re
 from collections.abc import Mapping, MutableMapping
 
-from gradwire.harness.config.errors import ConfigError
-from gradwire.harness.program import torchrun_target
+from gradwire.harness.runtime.errors import ConfigError
+from gradwire.harness.runtime.program import torchrun_target
 
 SPECIAL_STEPS = 0xFFFFFFF0
 """Steps from this number on are SLURM's own: a batch script, an interactive shell."""

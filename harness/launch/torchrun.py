@@ -12,7 +12,6 @@ import torch.distributed as dist
 from omegaconf import DictConfig
 
 from gradwire.harness.checkpoint.resume import is_finished, open_run
-from gradwire.harness.config.errors import ConfigError
 from gradwire.harness.launch.launch import (
     clean_up,
     print_notes,
@@ -24,6 +23,7 @@ from gradwire.harness.launch.verdict import blamed_peer, describe
 from gradwire.harness.launch.watchdog import watchdog
 from gradwire.harness.launch.worker import join_process_group, prepare_process, train
 from gradwire.harness.record.directory import FAILED, DirectoryLock, DivergedError, is_done, mark_failed
+from gradwire.harness.runtime.errors import ConfigError
 from gradwire.harness.tracking import tracked
 from gradwire.harness.trainer.build import prepare
 

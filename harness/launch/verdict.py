@@ -17,11 +17,11 @@ from enum import Enum
 from pathlib import Path
 from typing import Any
 
-from gradwire.harness.heartbeat import Heartbeat
-from gradwire.harness.reading.files import read_text
-from gradwire.harness.reading.structured import read_json
+from gradwire.harness.files.reading import read_text
+from gradwire.harness.files.structured import read_json
+from gradwire.harness.files.writing import write_atomically
 from gradwire.harness.record.attempts import RankEnd
-from gradwire.harness.record.files import write_atomically
+from gradwire.harness.runtime.heartbeat import Heartbeat
 
 REMEDY = "run it again"
 """What to do where a rank's own report is damaged."""

@@ -10,11 +10,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from gradwire.harness.heartbeat import own_beats
 from gradwire.harness.launch import patience, stacks
 from gradwire.harness.launch.patience import Patience
 from gradwire.harness.launch.verdict import Name, hang_verdict, rank_name
 from gradwire.harness.record.directory import TRACEBACKS, mark_failed
+from gradwire.harness.runtime.heartbeat import own_beats
 
 RECORD_S = 10.0
 """How long the disk may take for the last words: it may be what hangs."""

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any
 import torch
 from safetensors import SafetensorError
 
+from gradwire.harness.files.reading import UnusableFileError
 from gradwire.harness.models.config import ModelConfig, check
 from gradwire.harness.models.registry import family
 from gradwire.harness.models.special_tokens import END_ID, PAD_ID
 from gradwire.harness.models.weights import WAYS_OUT, is_offline, weights_available
-from gradwire.harness.reading.files import UnusableFileError
-from gradwire.harness.seeding import derive_seed
+from gradwire.harness.runtime.seeding import derive_seed
 
 if TYPE_CHECKING:
     from transformers import PretrainedConfig, PreTrainedModel

@@ -9,6 +9,7 @@ from accelerate import Accelerator
 from torch import Tensor, nn
 
 from gradwire.codecs.interface import Codec, Layout
+from gradwire.harness.comm.world.process import ProcessWorld
 from gradwire.harness.parallel.buckets import BucketLayouts
 from gradwire.harness.parallel.hook import BucketHook
 from gradwire.harness.parallel.interface import GradientError, MicroBatches, ReadPart, StepOutcome
@@ -17,7 +18,6 @@ from gradwire.harness.parallel.snapshot import Snapshot
 from gradwire.harness.parallel.state import codec_state, load_state, replicated_state
 from gradwire.harness.parallel.synchronize import MeasuredBucket, gather_raw, gradient_error
 from gradwire.harness.parallel.update import OptimizerSettings, Updater
-from gradwire.harness.world.process import ProcessWorld
 
 
 class DataParallel:

@@ -10,13 +10,13 @@ from torch import nn
 
 from gradwire.codecs.interface import Codec, Layout
 from gradwire.codecs.registry import make_codec
+from gradwire.harness.comm.world.interface import World
+from gradwire.harness.comm.world.process import ProcessWorld
+from gradwire.harness.comm.world.virtual import VirtualWorld
 from gradwire.harness.parallel.ddp import DataParallel
 from gradwire.harness.parallel.interface import Parallelism
 from gradwire.harness.parallel.update import OptimizerSettings
 from gradwire.harness.parallel.virtual import VirtualDataParallel
-from gradwire.harness.world.interface import World
-from gradwire.harness.world.process import ProcessWorld
-from gradwire.harness.world.virtual import VirtualWorld
 
 OPTIMIZER_FIELDS = ("lr", "weight_decay", "beta1", "beta2", "adam_epsilon", "clip_norm")
 

@@ -10,9 +10,9 @@ from torch import Tensor
 from torch._C._distributed_c10d import GradBucket  # as register_comm_hook wants it annotated
 
 from gradwire.codecs.interface import Codec, Layout, Round
+from gradwire.harness.comm.world.process import ProcessWorld
 from gradwire.harness.parallel.buckets import BucketLayouts
 from gradwire.harness.parallel.synchronize import MeasuredBucket, synchronization
-from gradwire.harness.world.process import ProcessWorld
 
 
 class SynchronizationError(RuntimeError):

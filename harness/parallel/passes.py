@@ -11,9 +11,9 @@ from accelerate import Accelerator
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
-from gradwire.harness.heartbeat import beat
 from gradwire.harness.parallel.interface import Batch
-from gradwire.harness.seeding import derive_seed
+from gradwire.harness.runtime.heartbeat import beat
+from gradwire.harness.runtime.seeding import derive_seed
 
 
 def forward_backward(

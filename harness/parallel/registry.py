@@ -10,9 +10,9 @@ from omegaconf import DictConfig
 from torch import nn
 
 from gradwire.codecs.plugins import find
+from gradwire.harness.comm.world.interface import World
 from gradwire.harness.parallel import ddp_setup
 from gradwire.harness.parallel.interface import Parallelism
-from gradwire.harness.world.interface import World
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,8 @@ from torch import Tensor, nn
 from torch._C._distributed_c10d import GradBucket  # as register_comm_hook wants it annotated
 
 from gradwire.codecs.interface import Codec, Layout, Round
-from gradwire.harness.heartbeat import beat
+from gradwire.harness.comm.world.interface import Collective
+from gradwire.harness.comm.world.virtual import VirtualWorld
 from gradwire.harness.parallel.buckets import BucketLayouts
 from gradwire.harness.parallel.gradient_store import GradientStore, make_store
 from gradwire.harness.parallel.interface import GradientError, MicroBatches, ReadPart, StepOutcome
@@ -31,8 +32,7 @@ from gradwire.harness.parallel.synchronize import (
     synchronization,
 )
 from gradwire.harness.parallel.update import OptimizerSettings, Updater
-from gradwire.harness.world.interface import Collective
-from gradwire.harness.world.virtual import VirtualWorld
+from gradwire.harness.runtime.heartbeat import beat
 
 CollectedBucket = tuple[float, Layout]
 """(seconds after the worker's step began, layout); the gradient is in the store"""

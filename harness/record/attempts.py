@@ -15,11 +15,11 @@ from typing import Any
 
 import torch
 
-from gradwire.harness.reading.files import MissingFileError, UnusableFileError, printable
-from gradwire.harness.reading.structured import read_json
-from gradwire.harness.reading.typed import made
+from gradwire.harness.files.reading import MissingFileError, UnusableFileError, printable
+from gradwire.harness.files.structured import read_json
+from gradwire.harness.files.typed import made
+from gradwire.harness.files.writing import write_atomically
 from gradwire.harness.record.directory import FAILED, MOST_REASON, failure_in, is_done
-from gradwire.harness.record.files import write_atomically
 from gradwire.harness.record.provenance import code_hash, git_state
 
 FILE = "run.json"

@@ -8,8 +8,8 @@ import os
 import tempfile
 from pathlib import Path
 
-from gradwire.harness.reading.files import UnusableFileError, open_file, printable
-from gradwire.harness.record.files import write_atomically
+from gradwire.harness.files.reading import UnusableFileError, open_file, printable
+from gradwire.harness.files.writing import write_atomically
 
 DONE, FAILED, TRACEBACKS = "DONE", "FAILED", "tracebacks.txt"
 

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from gradwire.harness.reading.files import MissingFileError, UnusableFileError
-from gradwire.harness.reading.structured import read_json
-from gradwire.harness.record.files import write_atomically
+from gradwire.harness.files.reading import MissingFileError, UnusableFileError
+from gradwire.harness.files.structured import read_json
+from gradwire.harness.files.writing import write_atomically
 
 FILE = "network.json"
 

@@ -16,11 +16,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from gradwire.harness.reading.files import UnusableFileError, open_file
-from gradwire.harness.reading.streams import gunzipped
-from gradwire.harness.reading.structured import read_json_lines
-from gradwire.harness.record.files import replacing, writing
-from gradwire.harness.record.finite_json import dumps, restored
+from gradwire.harness.files.finite_json import dumps, restored
+from gradwire.harness.files.reading import UnusableFileError, open_file
+from gradwire.harness.files.streams import gunzipped
+from gradwire.harness.files.structured import read_json_lines
+from gradwire.harness.files.writing import replacing, writing
 
 Row = Mapping[str, Any]
 

@@ -11,11 +11,11 @@ import json
 from collections.abc import Iterator
 from pathlib import Path
 
-from gradwire.harness.reading.files import MissingFileError, UnusableFileError, file_digest, read_bytes
-from gradwire.harness.reading.structured import parse_json
+from gradwire.harness.files.reading import MissingFileError, UnusableFileError, file_digest, read_bytes
+from gradwire.harness.files.structured import parse_json
+from gradwire.harness.files.writing import write_atomically
 from gradwire.harness.record.attempts import Attempts
 from gradwire.harness.record.directory import DONE, FAILED, TRACEBACKS
-from gradwire.harness.record.files import write_atomically
 from gradwire.harness.record.rows import MOST_BYTES
 
 SEALED = (

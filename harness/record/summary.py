@@ -6,10 +6,10 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from gradwire.harness.reading.files import UnusableFileError, read_text
-from gradwire.harness.reading.structured import parse_json
-from gradwire.harness.reading.typed import made
-from gradwire.harness.record.finite_json import dumps, restored
+from gradwire.harness.files.finite_json import dumps, restored
+from gradwire.harness.files.reading import UnusableFileError, read_text
+from gradwire.harness.files.structured import parse_json
+from gradwire.harness.files.typed import made
 
 REMEDY = "resume=never runs it again"
 """What to do about a damaged record."""

@@ -5,20 +5,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from gradwire.harness.config.networks import recorded_network
-from gradwire.harness.measure.links import link_rate
+from gradwire.harness.network.rates import link_rate
+from gradwire.harness.network.settings import recorded_network
+from gradwire.harness.record.runs import Run
+from gradwire.harness.record.timed_steps import steps_of
+from gradwire.harness.report.chosen_steps import chosen_steps
 from gradwire.harness.report.figures import Plot
-from gradwire.harness.report.runs import Run
 from gradwire.harness.report.style import Form
 from gradwire.harness.report.tables import number
-from gradwire.harness.trace.bandwidth import bandwidth_over
-from gradwire.harness.trace.choose import chosen_steps
-from gradwire.harness.trace.timed import steps_of
+from gradwire.harness.timing.trace.bandwidth import bandwidth_over
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-    from gradwire.harness.trace.step import StepTrace
+    from gradwire.harness.timing.trace.step import StepTrace
 
 TIME_UNITS = {"s": 1.0, "ms": 1e3, "µs": 1e6}
 RATE_UNITS = {"GB/s": 1e-9, "MB/s": 1e-6, "kB/s": 1e-3}

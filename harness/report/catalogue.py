@@ -9,8 +9,8 @@ from pathlib import Path
 
 from gradwire.codecs.interface import Codec, Layout
 from gradwire.codecs.registry import codec_classes, make_codec
-from gradwire.harness.record.files import write_atomically
-from gradwire.harness.topology.registry import TOPOLOGIES
+from gradwire.harness.comm.topology.registry import TOPOLOGIES
+from gradwire.harness.files.writing import write_atomically
 
 BEGIN, END = "<!-- codecs, made by gradwire.harness.report.catalogue -->", "<!-- end of codecs -->"
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from gradwire.harness.config.identity import WITHOUT_EFFECT
-from gradwire.harness.report.runs import Run
+from gradwire.harness.record.runs import Run
 
 Settings = dict[str, Any]
 """A resolved config by dotted key."""

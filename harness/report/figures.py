@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gradwire.harness.reading.files import printable
+from gradwire.harness.files.reading import printable
 from gradwire.harness.report.style import FORMS, PRINT, Form, matplotlib_settings
 
 if TYPE_CHECKING:

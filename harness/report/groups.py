@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from itertools import pairwise
 from statistics import median
 
-from gradwire.harness.measure.accuracy import Evaluation, Mode, median_with_misses, metric_mode
+from gradwire.harness.record.runs import Run
 from gradwire.harness.record.summary import Clock
 from gradwire.harness.report.configs import SEED, Settings, covered, labels, settings
-from gradwire.harness.report.runs import Run
+from gradwire.harness.timing.measure.accuracy import Evaluation, Mode, median_with_misses, metric_mode
 
 BASELINE = "bf16"
 

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from gradwire.harness.files.finite_json import dumps
 from gradwire.harness.record.directory import is_done
-from gradwire.harness.record.finite_json import dumps
 from gradwire.harness.report.tables import Table, escaped, render_markdown, render_remark, render_text
 
 

@@ -7,7 +7,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from statistics import fmean, median
 
-from gradwire.harness.measure.accuracy import (
+from gradwire.harness.record.summary import Clock, Summary
+from gradwire.harness.report.groups import Group, same_but_codec
+from gradwire.harness.timing.measure.accuracy import (
     Mode,
     TimeToAccuracy,
     median_with_misses,
@@ -15,8 +17,6 @@ from gradwire.harness.measure.accuracy import (
     relative_targets,
     time_to_accuracy,
 )
-from gradwire.harness.record.summary import Clock, Summary
-from gradwire.harness.report.groups import Group, same_but_codec
 
 
 @dataclass(frozen=True)

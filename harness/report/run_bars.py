@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
+from gradwire.harness.record.runs import Run
 from gradwire.harness.report.bar_rows import AXIS_HEIGHT, BAR_HEIGHT, filled, rows_of
 from gradwire.harness.report.figures import Plot
-from gradwire.harness.report.runs import Run
 from gradwire.harness.report.style import PARTS, Form, phase_filling
 from gradwire.harness.report.tables import number
 from gradwire.harness.report.views import step_axis

@@ -6,12 +6,12 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from gradwire.harness.measure.accuracy import metric_mode
+from gradwire.harness.record.runs import Run
 from gradwire.harness.report.curve_plots import clock_label, every_few, metric_label, vnmse_curve
 from gradwire.harness.report.figures import Plot
-from gradwire.harness.report.runs import Run
 from gradwire.harness.report.style import Form, line_styles
 from gradwire.harness.report.views import log_axis, plain_log_axis, step_axis
+from gradwire.harness.timing.measure.accuracy import metric_mode
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

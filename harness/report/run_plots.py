@@ -5,11 +5,11 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
+from gradwire.harness.record.runs import Run
 from gradwire.harness.report.bandwidth_plot import bandwidth_plot
 from gradwire.harness.report.figures import Plot, noted, write_plots
 from gradwire.harness.report.run_bars import bytes_plot, step_plot
 from gradwire.harness.report.run_curves import codec_plot, metric_plot, training_plot, vnmse_plot
-from gradwire.harness.report.runs import Run
 from gradwire.harness.report.titles import run_title
 
 

@@ -9,7 +9,7 @@ import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from gradwire.harness.reading.files import printable
+from gradwire.harness.files.reading import printable
 from gradwire.harness.report.rows import Spread
 
 TEXT_WIDTH = 140

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from gradwire.harness.record.runs import Run
 from gradwire.harness.report.groups import Group, group_runs
-from gradwire.harness.report.runs import Run
 
 
 def title(groups: Sequence[Group], over_seeds: str = "") -> str:

@@ -10,8 +10,6 @@ from typing import TYPE_CHECKING, Any, cast
 from omegaconf import DictConfig, OmegaConf
 
 from gradwire.codecs.interface import Layout
-from gradwire.harness.allreduce.compare import FILE
-from gradwire.harness.allreduce.summary import AllReduceSummary, Spread
 from gradwire.harness.checkpoint.resume import check_directory, is_finished
 from gradwire.harness.config.cluster import WORKERS_WITHOUT_GPUS
 from gradwire.harness.config.identity import codec_name
@@ -23,18 +21,20 @@ from gradwire.harness.config.network_checks import (
     resolve_nodes,
     workers_of,
 )
-from gradwire.harness.config.network_names import network_text
 from gradwire.harness.config.task_keys import check_root
-from gradwire.harness.measure.wire import wire_bits
+from gradwire.harness.files.structured import read_json
+from gradwire.harness.files.writing import write_atomically
+from gradwire.harness.network.names import network_text
 from gradwire.harness.parallel.ddp_setup import make_configured_codec
-from gradwire.harness.reading.structured import read_json
-from gradwire.harness.record.files import write_atomically
 from gradwire.harness.record.networks import read_networks
 from gradwire.harness.record.once import done_at_once
 from gradwire.harness.record.provenance import provenance
+from gradwire.harness.studies.allreduce.compare import FILE
+from gradwire.harness.studies.allreduce.summary import AllReduceSummary, Spread
+from gradwire.harness.timing.measure.wire import wire_bits
 
 if TYPE_CHECKING:
-    from gradwire.harness.allreduce.compare import AllReduceComparison
+    from gradwire.harness.studies.allreduce.compare import AllReduceComparison
 
 
 BYTES_PER_COORDINATE = 12
@@ -88,13 +88,13 @@ def run(config: DictConfig, directory: Path) -> int:
 
 def compare(folders: Sequence[Path], output: Path, axes: Sequence[str]) -> AllReduceComparison:
     """A sweep's tables."""
-    from gradwire.harness.allreduce.compare import compare as compare_all
+    from gradwire.harness.studies.allreduce.compare import compare as compare_all
 
     return compare_all(folders, output)
 
 
 def _measure(config: DictConfig, directory: Path) -> AllReduceSummary:
-    from gradwire.harness.allreduce.model import clock_for, model
+    from gradwire.harness.studies.allreduce.model import clock_for, model
 
     rows, goodput = None, None
     if config.cluster.name == "local":
@@ -130,17 +130,17 @@ def _measure(config: DictConfig, directory: Path) -> AllReduceSummary:
 
 
 def _gradients_sent(config: DictConfig) -> float:
-    from gradwire.harness.topology.registry import make_schedule
+    from gradwire.harness.comm.topology.registry import make_schedule
 
     return make_schedule(config.topology.name, config.cluster.workers).gradients_sent
 
 
 def _real(config: DictConfig, directory: Path) -> tuple[list[list[float]], float | None]:
     """Every rank's row, and what a link of a shaped network was found to carry."""
-    from gradwire.harness.allreduce.rank import FILE as MEASURED
-    from gradwire.harness.allreduce.rank import measure_rank
     from gradwire.harness.launch.ranks import run_ranks
     from gradwire.harness.launch.scratch import scratch_folder
+    from gradwire.harness.studies.allreduce.rank import FILE as MEASURED
+    from gradwire.harness.studies.allreduce.rank import measure_rank
 
     with scratch_folder() as folder:
         arguments = (config, folder, folder / "rendezvous")

@@ -12,23 +12,23 @@ import torch
 from omegaconf import DictConfig
 
 from gradwire.codecs.native.library import cpu_level
-from gradwire.harness.bench.measure import Settings, measure
-from gradwire.harness.bench.plots import plots
-from gradwire.harness.bench.registry import chosen_operations
-from gradwire.harness.bench.ring import ring_costs
-from gradwire.harness.bench.smoothing import smoothing
-from gradwire.harness.bench.tables import text
 from gradwire.harness.checkpoint.resume import check_directory, is_finished
 from gradwire.harness.config.memory import check_bytes
 from gradwire.harness.config.task_keys import check_root
 from gradwire.harness.doctor.commands import output_of
 from gradwire.harness.doctor.devices import DRIVER
-from gradwire.harness.reading.files import read_text
-from gradwire.harness.record.files import write_atomically
+from gradwire.harness.files.reading import read_text
+from gradwire.harness.files.writing import write_atomically
 from gradwire.harness.record.once import done_at_once
 from gradwire.harness.record.provenance import provenance
 from gradwire.harness.record.seal import REMEDY, check_done
 from gradwire.harness.report.figures import write_plots
+from gradwire.harness.studies.bench.measure import Settings, measure
+from gradwire.harness.studies.bench.plots import plots
+from gradwire.harness.studies.bench.registry import chosen_operations
+from gradwire.harness.studies.bench.ring import ring_costs
+from gradwire.harness.studies.bench.smoothing import smoothing
+from gradwire.harness.studies.bench.tables import text
 
 JSON, TABLES, PLOTS = "bench.json", "tables.txt", "plots"
 

@@ -14,9 +14,9 @@ from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
 from omegaconf import DictConfig
 
-from gradwire.harness.config.errors import refuse
 from gradwire.harness.config.identity import run_directory
 from gradwire.harness.config.validate import task_of, validate_any
+from gradwire.harness.runtime.errors import refuse
 
 
 def run_task(config: DictConfig) -> int:
@@ -57,9 +57,9 @@ def _interrupt_code(interrupt: KeyboardInterrupt) -> int:
 def is_expected(error: object) -> bool:
     """Whether an error's text says all there is to say: what a user can mend, what a worker has met, and the
     disk's. Others are shown with their tracebacks."""
+    from gradwire.harness.files.writing import is_of_the_disk
     from gradwire.harness.launch.processes import WorkerError
     from gradwire.harness.record.directory import DivergedError
-    from gradwire.harness.record.files import is_of_the_disk
 
     return isinstance(error, ValueError | WorkerError | DivergedError) or is_of_the_disk(error)
 

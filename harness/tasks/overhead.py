@@ -8,18 +8,18 @@ from typing import Any
 
 from omegaconf import DictConfig
 
-from gradwire.harness.config.errors import ConfigError
 from gradwire.harness.config.task_keys import check_root
+from gradwire.harness.files.structured import read_json
+from gradwire.harness.files.writing import write_atomically
 from gradwire.harness.launch.processes import run_processes
 from gradwire.harness.launch.scratch import scratch_folder
 from gradwire.harness.launch.torchrun import under_torchrun
-from gradwire.harness.overhead.compare import over_ranks, summarize
-from gradwire.harness.overhead.rank import BARE, HARNESS, WITHOUT_SPANS, benchmark_rank
-from gradwire.harness.reading.structured import read_json
 from gradwire.harness.record.directory import make_directory
-from gradwire.harness.record.files import write_atomically
 from gradwire.harness.record.provenance import provenance
 from gradwire.harness.report.tables import escaped
+from gradwire.harness.runtime.errors import ConfigError
+from gradwire.harness.studies.overhead.compare import over_ranks, summarize
+from gradwire.harness.studies.overhead.rank import BARE, HARNESS, WITHOUT_SPANS, benchmark_rank
 from gradwire.harness.trainer.build import prepare
 
 FILE = "overhead.json"

@@ -13,22 +13,22 @@ from omegaconf import DictConfig
 from gradwire.codecs.native.choice import using_kernels
 from gradwire.codecs.registry import make_codec
 from gradwire.harness.checkpoint.resume import check_directory, is_finished
-from gradwire.harness.collective.collectives import Fabric
+from gradwire.harness.comm.collective.collectives import Fabric
+from gradwire.harness.comm.topology.registry import make_schedule
+from gradwire.harness.comm.world.virtual import VirtualWorld
 from gradwire.harness.config.identity import codec_name
 from gradwire.harness.config.task_keys import check_root
-from gradwire.harness.record.files import write_atomically
+from gradwire.harness.files.writing import write_atomically
+from gradwire.harness.record.gradients import cached_gradients, check_finite
 from gradwire.harness.record.once import done_at_once
 from gradwire.harness.record.seal import check_done
 from gradwire.harness.record.writer import SUMMARY
-from gradwire.harness.replay.gradients import cached_gradients, check_finite
-from gradwire.harness.replay.rounds import Repeat, Replay
-from gradwire.harness.replay.summarize import summarize_replay
-from gradwire.harness.replay.summary import ReplaySummary
-from gradwire.harness.topology.registry import make_schedule
-from gradwire.harness.world.virtual import VirtualWorld
+from gradwire.harness.studies.replay.rounds import Repeat, Replay
+from gradwire.harness.studies.replay.summarize import summarize_replay
+from gradwire.harness.studies.replay.summary import ReplaySummary
 
 if TYPE_CHECKING:
-    from gradwire.harness.replay.compare import ReplayComparison
+    from gradwire.harness.studies.replay.compare import ReplayComparison
 
 
 def check(config: DictConfig) -> None:
@@ -84,7 +84,7 @@ def run(config: DictConfig, directory: Path) -> int:
 
 def compare(folders: Sequence[Path], output: Path, axes: Sequence[str]) -> ReplayComparison:
     """A sweep's tables and plots."""
-    from gradwire.harness.replay.compare import compare_replays
+    from gradwire.harness.studies.replay.compare import compare_replays
 
     return compare_replays(folders, output, axes)
 
@@ -107,7 +107,7 @@ def _replay(config: DictConfig) -> ReplaySummary:
 
 
 def _plot(summary: ReplaySummary, config: DictConfig, directory: Path) -> None:
-    from gradwire.harness.replay.plots import plot_replay
+    from gradwire.harness.studies.replay.plots import plot_replay
 
     plot_replay(summary, codec_name(config), directory / "plots")
 

@@ -16,17 +16,17 @@ from gradwire.codecs.plugins import ENTRY_POINTS, load, plugins_of
 from gradwire.harness.checkpoint.resume import check_directory, is_finished
 from gradwire.harness.config.identity import FILES, run_id
 from gradwire.harness.config.network_checks import check_codec_times, resolve_nodes
-from gradwire.harness.reading.files import file_digest
-from gradwire.harness.record.files import write_atomically
+from gradwire.harness.files.reading import file_digest
+from gradwire.harness.files.writing import write_atomically
 from gradwire.harness.record.once import done_at_once
 from gradwire.harness.record.rows import append_rows
+from gradwire.harness.record.runs import Run, load_run
 from gradwire.harness.record.summary import REMEDY
+from gradwire.harness.record.timed_steps import recorded, traced_run
 from gradwire.harness.record.writer import CONFIG, EVALUATIONS, STEPS, SUMMARY
-from gradwire.harness.report.runs import Run, load_run
-from gradwire.harness.trace.files import FOLDER, Recorded, rank_file, read_traces
-from gradwire.harness.trace.step import Post
-from gradwire.harness.trace.timed import recorded, traced_run
-from gradwire.harness.trace.writer import sampling
+from gradwire.harness.timing.trace.files import FOLDER, Recorded, rank_file, read_traces
+from gradwire.harness.timing.trace.step import Post
+from gradwire.harness.timing.trace.writer import sampling
 
 if TYPE_CHECKING:
     from gradwire.harness.record.summary import Summary
@@ -133,8 +133,8 @@ def _source(config: DictConfig) -> Run:
 
 
 def _retime(config: DictConfig, source: Run, directory: Path) -> None:
-    from gradwire.harness.simulate.build import make_clock
-    from gradwire.harness.simulate.retime import retimed_evaluations, retimed_steps
+    from gradwire.harness.timing.simulate.build import make_clock
+    from gradwire.harness.timing.simulate.retime import retimed_evaluations, retimed_steps
 
     size, buckets = source.done.workers, source.setting("overlap.buckets", int)
     clock = make_clock(
@@ -217,7 +217,7 @@ def _without_places(config: DictConfig) -> DictConfig:
 def _summary(
     config: DictConfig, source: Run, steps: Sequence[dict[str, Any]], evaluations: Sequence[dict[str, Any]]
 ) -> Summary:
-    from gradwire.harness.topology.registry import make_schedule
+    from gradwire.harness.comm.topology.registry import make_schedule
     from gradwire.harness.trainer.summarize import summarize
 
     before, settings = source.done, _without_places(config)

@@ -9,17 +9,17 @@ from omegaconf import DictConfig
 
 from gradwire.harness.checkpoint.resume import check_directory, is_finished
 from gradwire.harness.config.task_keys import check_root
-from gradwire.harness.reading.files import read_text
-from gradwire.harness.record.files import write_atomically
+from gradwire.harness.files.reading import read_text
+from gradwire.harness.files.writing import write_atomically
+from gradwire.harness.record.gradients import SavedGradients, cached_gradients, check_finite
 from gradwire.harness.record.once import done_at_once
 from gradwire.harness.record.provenance import code_hash, git_state
 from gradwire.harness.record.seal import REMEDY, check_done
-from gradwire.harness.replay.gradients import SavedGradients, cached_gradients, check_finite
 from gradwire.harness.report.figures import write_plots
-from gradwire.harness.statistics.collect import Statistics, collect
-from gradwire.harness.statistics.plots import plots
-from gradwire.harness.statistics.tables import text
-from gradwire.harness.statistics.widths import check_budgets
+from gradwire.harness.studies.statistics.collect import Statistics, collect
+from gradwire.harness.studies.statistics.plots import plots
+from gradwire.harness.studies.statistics.tables import text
+from gradwire.harness.studies.statistics.widths import check_budgets
 
 JSON, TABLES, PLOTS = "statistics.json", "tables.txt", "plots"
 

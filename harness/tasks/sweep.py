@@ -20,15 +20,15 @@ from omegaconf import DictConfig, OmegaConf
 from gradwire.harness.checkpoint.resume import check_directory, is_finished
 from gradwire.harness.config.cells import Cell, expand, override_text, swept_keys
 from gradwire.harness.config.compose import compose
-from gradwire.harness.config.errors import ConfigError
 from gradwire.harness.config.identity import run_directory, run_name
 from gradwire.harness.config.overrides import parse
 from gradwire.harness.config.plugins import allow_plugins
+from gradwire.harness.config.tasks import TASKS
 from gradwire.harness.config.validate import task_of, validate_any
-from gradwire.harness.program import program
 from gradwire.harness.report.configs import covered, flatten
+from gradwire.harness.runtime.errors import ConfigError
+from gradwire.harness.runtime.program import program
 from gradwire.harness.tasks.main import is_expected, one_line
-from gradwire.harness.tasks.registry import TASKS
 
 Launch = Callable[[list[list[str]], int], Sequence[JobReturn]]
 """Hydra's launcher: overrides of some cells and the first one's number, to their results."""

@@ -13,8 +13,8 @@ from omegaconf import DictConfig, ListConfig, OmegaConf
 
 from gradwire.harness.config.schemas import WandbConfig
 from gradwire.harness.record.directory import DirectoryLock
+from gradwire.harness.record.runs import Run, find_runs, load_run
 from gradwire.harness.record.seal import refuse_links_in
-from gradwire.harness.report.runs import Run, find_runs, load_run
 from gradwire.harness.tracking.follow import replay
 from gradwire.harness.tracking.login import choose_mode
 

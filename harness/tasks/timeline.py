@@ -8,19 +8,19 @@ from pathlib import Path
 from omegaconf import DictConfig
 
 from gradwire.harness.config.task_keys import check_root
-from gradwire.harness.reading.files import refuse_links
+from gradwire.harness.files.reading import refuse_links
+from gradwire.harness.files.writing import write_atomically
 from gradwire.harness.record.directory import DirectoryLock
-from gradwire.harness.record.files import write_atomically
+from gradwire.harness.record.runs import Run, load_run
 from gradwire.harness.record.seal import refuse_links_in
+from gradwire.harness.record.timed_steps import is_simulated, recorded, steps_of
 from gradwire.harness.report.bandwidth_plot import bandwidth_of, steps_in_words
+from gradwire.harness.report.chosen_steps import chosen_steps
 from gradwire.harness.report.figures import write_plots
-from gradwire.harness.report.runs import Run, load_run
 from gradwire.harness.report.titles import run_title
 from gradwire.harness.tasks.sync import records
-from gradwire.harness.trace.choose import chosen_steps
-from gradwire.harness.trace.chrome import chrome_text
-from gradwire.harness.trace.step import StepTrace
-from gradwire.harness.trace.timed import is_simulated, recorded, steps_of
+from gradwire.harness.timing.trace.chrome import chrome_text
+from gradwire.harness.timing.trace.step import StepTrace
 
 FOLDER = "timeline"
 

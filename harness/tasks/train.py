@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 from omegaconf import DictConfig
 
 from gradwire.harness.checkpoint.resume import check_directory, is_finished
-from gradwire.harness.config.network_names import network_text
+from gradwire.harness.network.names import network_text
+from gradwire.harness.record.runs import Run, load_run
 from gradwire.harness.record.summary import Summary
-from gradwire.harness.report.runs import Run, load_run
 
 if TYPE_CHECKING:
     from gradwire.harness.report.compare import Comparison

@@ -12,7 +12,7 @@ from typing import Any, cast
 
 from omegaconf import DictConfig, OmegaConf
 
-from gradwire.harness.report.runs import load_run
+from gradwire.harness.record.runs import load_run
 from gradwire.harness.tracking.login import choose_mode
 from gradwire.harness.tracking.messages import ending, environment, last_id, new_id, opening, way_out
 

@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 
 from omegaconf import DictConfig
 
-from gradwire.harness.config.errors import ConfigError
+from gradwire.harness.runtime.errors import ConfigError
 
 SERVER = "https://api.wandb.ai"
 MODES = {

@@ -13,7 +13,7 @@ from typing import Any
 
 from gradwire.harness.record.attempts import Attempts
 from gradwire.harness.record.directory import is_done
-from gradwire.harness.report.runs import load_run
+from gradwire.harness.record.runs import load_run
 from gradwire.harness.tracking.login import choose_mode
 from gradwire.harness.tracking.tables import tables
 

@@ -6,8 +6,8 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from gradwire.harness.record.runs import Run
 from gradwire.harness.record.summary import Summary
-from gradwire.harness.report.runs import Run
 
 Table = dict[str, list[Any]]
 """`columns` and `rows`."""

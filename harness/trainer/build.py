@@ -11,7 +11,12 @@ from accelerate import Accelerator
 from accelerate.state import AcceleratorState, GradientState, PartialState
 from omegaconf import DictConfig, OmegaConf
 
-from gradwire.harness.collective.collectives import Fabric
+from gradwire.harness.comm.collective.collectives import Fabric
+from gradwire.harness.comm.topology.registry import make_schedule
+from gradwire.harness.comm.transport.uplink import Link
+from gradwire.harness.comm.world.interface import World
+from gradwire.harness.comm.world.process import ProcessWorld
+from gradwire.harness.comm.world.virtual import VirtualWorld
 from gradwire.harness.data.config import DatasetConfig
 from gradwire.harness.data.packing import TokenData, read_packed
 from gradwire.harness.data.prepare import prepared_folder
@@ -19,12 +24,7 @@ from gradwire.harness.models.build import build_model
 from gradwire.harness.models.config import ModelConfig
 from gradwire.harness.parallel.interface import Parallelism
 from gradwire.harness.parallel.registry import parallel_kind
-from gradwire.harness.simulate.build import make_clock
-from gradwire.harness.topology.registry import make_schedule
-from gradwire.harness.transport.uplink import Link
-from gradwire.harness.world.interface import World
-from gradwire.harness.world.process import ProcessWorld
-from gradwire.harness.world.virtual import VirtualWorld
+from gradwire.harness.timing.simulate.build import make_clock
 
 
 @dataclass(frozen=True)

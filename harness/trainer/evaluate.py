@@ -7,10 +7,10 @@ import math
 import torch
 from torch import nn
 
+from gradwire.harness.comm.world.interface import World
 from gradwire.harness.data.batches import IGNORED, make_batch
 from gradwire.harness.data.packing import TokenData
-from gradwire.harness.heartbeat import beat
-from gradwire.harness.world.interface import World
+from gradwire.harness.runtime.heartbeat import beat
 
 
 def evaluate(model: nn.Module, data: TokenData, objective: str, world: World, micro_batch: int) -> float:

@@ -11,17 +11,18 @@ import torch
 from omegaconf import DictConfig, OmegaConf
 
 from gradwire.harness.checkpoint.read import CheckpointReader
+from gradwire.harness.comm.topology.registry import make_schedule
+from gradwire.harness.comm.transport.channel import PHASES
 from gradwire.harness.config.schemas import EvalConfig, TrainConfig
 from gradwire.harness.data.batches import make_batch
 from gradwire.harness.data.order import sample_indices
-from gradwire.harness.heartbeat import COMPLETE, beat
-from gradwire.harness.measure.clock import TrainingClock
 from gradwire.harness.parallel.buckets import layout_hash
 from gradwire.harness.parallel.interface import MicroBatches, StepOutcome
 from gradwire.harness.record.attempts import Attempts
 from gradwire.harness.record.writer import RunWriter
-from gradwire.harness.topology.registry import make_schedule
-from gradwire.harness.trace.writer import TraceWriter
+from gradwire.harness.runtime.heartbeat import COMPLETE, beat
+from gradwire.harness.timing.measure.clock import TrainingClock
+from gradwire.harness.timing.trace.writer import TraceWriter
 from gradwire.harness.trainer.build import Parts
 from gradwire.harness.trainer.checkpoints import Checkpointer, bytes_by_phase
 from gradwire.harness.trainer.divergence import Divergence, skipped_at_the_end
@@ -32,7 +33,6 @@ from gradwire.harness.trainer.saved_gradients import check_saved_steps, save_gra
 from gradwire.harness.trainer.schedule import learning_rate, num_steps
 from gradwire.harness.trainer.steplog import PendingStep, StepLog
 from gradwire.harness.trainer.summarize import METRIC, summarize
-from gradwire.harness.transport.channel import PHASES
 
 STOP_S = 5.0
 """A request to stop is heard within so many seconds, or one step: ranks then meet and agree."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from gradwire.harness.world.interface import World
+from gradwire.harness.comm.world.interface import World
 
 
 class Meetings:

@@ -8,7 +8,7 @@ from pathlib import Path
 from omegaconf import DictConfig
 
 from gradwire.harness.parallel.interface import Parallelism
-from gradwire.harness.replay.gradients import write_gradients
+from gradwire.harness.record.gradients import write_gradients
 
 FOLDER = "gradients"
 

@@ -11,13 +11,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from gradwire.harness.measure.breakdown import breakdown
-from gradwire.harness.measure.overlap import OF_GROUP, overlap
-from gradwire.harness.measure.timeline import Span
-from gradwire.harness.measure.wire import wire_bits
-from gradwire.harness.trace.notes import StepNotes
-from gradwire.harness.trace.writer import REPORT, TraceWriter
-from gradwire.harness.world.interface import World
+from gradwire.harness.comm.world.interface import World
+from gradwire.harness.timing.measure.breakdown import breakdown
+from gradwire.harness.timing.measure.overlap import OF_GROUP, overlap
+from gradwire.harness.timing.measure.timeline import Span
+from gradwire.harness.timing.measure.wire import wire_bits
+from gradwire.harness.timing.trace.notes import StepNotes
+from gradwire.harness.timing.trace.writer import REPORT, TraceWriter
 
 PARTS = ("compute_s", "compression_s", "exposed_comm_s", "other_s")
 PER_RANK = ("loss", "train_time_s", "step_time_s", *PARTS, *OF_GROUP, "bytes_sent")

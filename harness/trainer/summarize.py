@@ -7,13 +7,13 @@ from typing import Any, Literal
 
 from omegaconf import DictConfig
 
-from gradwire.harness.measure.accuracy import Evaluation, metric_mode, time_to_accuracy
-from gradwire.harness.measure.links import link_rate
-from gradwire.harness.measure.overlap import OF_GROUP, row_of, utilization
-from gradwire.harness.measure.wire import wire_bits
+from gradwire.harness.network.rates import link_rate
 from gradwire.harness.record.attempts import Attempts
 from gradwire.harness.record.provenance import provenance
 from gradwire.harness.record.summary import Summary
+from gradwire.harness.timing.measure.accuracy import Evaluation, metric_mode, time_to_accuracy
+from gradwire.harness.timing.measure.overlap import OF_GROUP, row_of, utilization
+from gradwire.harness.timing.measure.wire import wire_bits
 from gradwire.harness.trainer.steplog import PARTS
 
 METRIC = "perplexity"

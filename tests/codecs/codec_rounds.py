@@ -12,10 +12,10 @@ from torch import Tensor
 
 from gradwire.codecs.interface import Layout, Round
 from gradwire.codecs.registry import make_codec
-from gradwire.harness.collective.collectives import Fabric
+from gradwire.harness.comm.collective.collectives import Fabric
+from gradwire.harness.comm.topology.registry import make_schedule
+from gradwire.harness.comm.world.virtual import VirtualWorld
 from gradwire.harness.parallel.synchronize import synchronization
-from gradwire.harness.topology.registry import make_schedule
-from gradwire.harness.world.virtual import VirtualWorld
 
 CPU = torch.device("cpu")
 

@@ -17,11 +17,11 @@ import gradwire
 from gradwire.codecs.interface import Layout, Round
 from gradwire.codecs.powersgd import PowerSGD
 from gradwire.codecs.powersgd.directions import random_directions
-from gradwire.harness.collective.collectives import Fabric
+from gradwire.harness.comm.collective.collectives import Fabric
+from gradwire.harness.comm.topology.registry import make_schedule
+from gradwire.harness.comm.world.process import ProcessWorld
+from gradwire.harness.comm.world.virtual import VirtualWorld
 from gradwire.harness.parallel.synchronize import synchronization
-from gradwire.harness.topology.registry import make_schedule
-from gradwire.harness.world.process import ProcessWorld
-from gradwire.harness.world.virtual import VirtualWorld
 
 CPU = torch.device("cpu")
 SEED = 7

@@ -12,10 +12,10 @@ from torch import Tensor
 
 from gradwire.codecs.interface import Round
 from gradwire.codecs.registry import codec_classes, make_codec
-from gradwire.harness.collective.collectives import Fabric
+from gradwire.harness.comm.collective.collectives import Fabric
+from gradwire.harness.comm.topology.registry import make_schedule
+from gradwire.harness.comm.world.process import ProcessWorld
 from gradwire.harness.parallel.synchronize import synchronization
-from gradwire.harness.topology.registry import make_schedule
-from gradwire.harness.world.process import ProcessWorld
 
 assert toy_codec.Toy.name in codec_classes()
 

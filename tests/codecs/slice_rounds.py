@@ -15,10 +15,10 @@ from gradwire.codecs.feedback import ErrorFeedback
 from gradwire.codecs.interface import Codec, Layout, LossyHopCodec, Round
 from gradwire.codecs.random import stream_key
 from gradwire.codecs.sums import SliceCoder
-from gradwire.harness.collective.collectives import Fabric
+from gradwire.harness.comm.collective.collectives import Fabric
+from gradwire.harness.comm.topology.registry import make_schedule
+from gradwire.harness.comm.world.virtual import TimedCollective, VirtualWorld
 from gradwire.harness.parallel.synchronize import synchronization
-from gradwire.harness.topology.registry import make_schedule
-from gradwire.harness.world.virtual import TimedCollective, VirtualWorld
 
 CPU = torch.device("cpu")
 

@@ -11,10 +11,10 @@ from codec_rounds import CPU, Cluster
 from torch import Tensor
 
 from gradwire.codecs.interface import Codec, Layout, LossyHopCodec, Round
-from gradwire.harness.collective.collectives import Fabric, ScheduledCollectives
-from gradwire.harness.topology.registry import make_schedule
-from gradwire.harness.world.interface import Collective
-from gradwire.harness.world.virtual import VirtualWorld
+from gradwire.harness.comm.collective.collectives import Fabric, ScheduledCollectives
+from gradwire.harness.comm.topology.registry import make_schedule
+from gradwire.harness.comm.world.interface import Collective
+from gradwire.harness.comm.world.virtual import VirtualWorld
 
 
 class Ranks(Cluster):

@@ -19,8 +19,8 @@ from gradwire.codecs.feedback import ErrorFeedback
 from gradwire.codecs.interface import Codec, LossyHopCodec
 from gradwire.codecs.plugins import allowed, load
 from gradwire.codecs.registry import codec_classes, make_codec
-from gradwire.harness.topology.registry import TOPOLOGIES
-from gradwire.harness.transport.local import Mailboxes
+from gradwire.harness.comm.topology.registry import TOPOLOGIES
+from gradwire.harness.comm.transport.local import Mailboxes
 
 assert toy_codec.Toy.name in codec_classes()
 

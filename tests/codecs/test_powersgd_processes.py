@@ -9,7 +9,7 @@ import pytest
 import torch
 from pool import Workers
 
-from gradwire.harness.topology.registry import TOPOLOGIES
+from gradwire.harness.comm.topology.registry import TOPOLOGIES
 
 STEPS = 25
 

@@ -14,7 +14,7 @@ from torch import Tensor
 from gradwire.codecs.interface import Hops, Round
 from gradwire.codecs.powersgd import PowerSGD
 from gradwire.codecs.powersgd.parameters import effective_rank
-from gradwire.harness.topology.registry import TOPOLOGIES, make_schedule
+from gradwire.harness.comm.topology.registry import TOPOLOGIES, make_schedule
 
 
 def follow(cluster: Cluster, rank: int, steps: int, **options: bool) -> None:

@@ -19,10 +19,10 @@ from pages import ROOT, SHELL, blocks, prose, spans
 from gradwire.harness.config import validate
 from gradwire.harness.config.cells import expand
 from gradwire.harness.config.compose import compose, prepare
-from gradwire.harness.config.errors import ConfigError
 from gradwire.harness.config.flags import read_flags
-from gradwire.harness.config.front import check_command_line
 from gradwire.harness.network.shaped import check as shaped
+from gradwire.harness.runtime.errors import ConfigError
+from gradwire.harness.tasks.front import check_command_line
 
 LEFT_ALONE = {
     "git": "needs a repository to clone from",

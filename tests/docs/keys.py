@@ -17,11 +17,11 @@ from torch.nn.parallel import DistributedDataParallel
 
 import gradwire
 from gradwire.harness.config.compose import conf_directory, parse
-from gradwire.harness.config.errors import ConfigError
 from gradwire.harness.config.explain import OPTIONAL_GROUPS
-from gradwire.harness.config.fields import check_fields
 from gradwire.harness.config.store import group_schemas
 from gradwire.harness.config.task_keys import root_rules
+from gradwire.harness.runtime.errors import ConfigError
+from gradwire.harness.runtime.fields import check_fields
 
 KEY = re.compile(r"(?P<group>[a-z_]+)(?P<path>(?:\.[a-z0-9_]+)*)(?:=(?P<value>.*))?")
 FILE = re.compile(r"[\w.-]+(?:/[\w.*<>-]+)*/?")

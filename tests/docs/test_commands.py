@@ -13,8 +13,8 @@ from pages import EXAMPLES, PAGES, name
 from tiny import TINY_MODEL
 
 from gradwire.harness.config.compose import compose
+from gradwire.harness.config.tasks import TASKS
 from gradwire.harness.config.validate import validate, validate_any
-from gradwire.harness.tasks.registry import TASKS
 
 SHORT = (*TINY_MODEL, "model=llama1b", "cluster=virtual", "cluster.workers=4", "train.steps=2")
 

@@ -47,7 +47,7 @@ def test_blocks_say_what_they_are(page: Path) -> None:
 def test_every_page_is_one_click_away(front: Path) -> None:
     reached = {(front.parent / link.partition("#")[0]).resolve() for link in links(prose(front))}
     pages = [page for page in ROOT.glob("docs/*.md") if page != INDEX]
-    guides = [ROOT / "harness" / folder / "README.md" for folder in ("topology", "models", "data")]
+    guides = [ROOT / "harness" / folder / "README.md" for folder in ("comm/topology", "models", "data")]
     assert [name(page) for page in [*pages, *guides] if page not in reached] == []
 
 

@@ -16,13 +16,13 @@ from pages import ROOT, spans
 import gradwire
 from gradwire.codecs.interface import Layout
 from gradwire.codecs.registry import codec_classes, make_codec
+from gradwire.harness.comm.topology.registry import TOPOLOGIES, make_schedule
 from gradwire.harness.config.compose import compose, conf_directory
-from gradwire.harness.config.errors import ConfigError
-from gradwire.harness.config.networks import NETWORKS
 from gradwire.harness.config.validate import validate
-from gradwire.harness.parallel.options import check_runs, make_options
+from gradwire.harness.library.options import check_runs, make_options
+from gradwire.harness.network.settings import NETWORKS
 from gradwire.harness.parallel.registry import PARALLELISMS
-from gradwire.harness.topology.registry import TOPOLOGIES, make_schedule
+from gradwire.harness.runtime.errors import ConfigError
 
 WORLDS = ("local", "virtual")
 NETWORK_CHOICES = sorted(file.stem for file in (conf_directory() / "network").glob("*.yaml"))

@@ -11,13 +11,13 @@ import torch
 
 from gradwire.codecs.interface import Layout, Round
 from gradwire.codecs.registry import codec_classes, make_codec
-from gradwire.harness.collective.collectives import Fabric
+from gradwire.harness.comm.collective.collectives import Fabric
+from gradwire.harness.comm.topology.registry import TOPOLOGIES, make_schedule
+from gradwire.harness.comm.world.virtual import VirtualWorld
 from gradwire.harness.config.compose import compose
 from gradwire.harness.config.validate import validate
 from gradwire.harness.launch.launch import run_here
 from gradwire.harness.parallel.synchronize import synchronization
-from gradwire.harness.topology.registry import TOPOLOGIES, make_schedule
-from gradwire.harness.world.virtual import VirtualWorld
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 

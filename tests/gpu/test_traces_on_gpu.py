@@ -12,13 +12,13 @@ import torch
 from gradwire.harness.config.compose import compose
 from gradwire.harness.config.validate import validate, validate_any, validate_task
 from gradwire.harness.launch.launch import run_here
-from gradwire.harness.measure.breakdown import breakdown
 from gradwire.harness.record.rows import read_rows
-from gradwire.harness.report.runs import load_run
+from gradwire.harness.record.runs import load_run
+from gradwire.harness.record.timed_steps import timed_steps
 from gradwire.harness.tasks import retime, timeline
-from gradwire.harness.trace.spans import spans
-from gradwire.harness.trace.step import RankTrace, Work
-from gradwire.harness.trace.timed import timed_steps
+from gradwire.harness.timing.measure.breakdown import breakdown
+from gradwire.harness.timing.trace.spans import spans
+from gradwire.harness.timing.trace.step import RankTrace, Work
 from gradwire.harness.trainer.steplog import PARTS
 
 DEVICE = "cuda"

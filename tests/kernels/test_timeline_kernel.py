@@ -12,11 +12,11 @@ from timeline_cases import make_case
 from gradwire.codecs.native.call import KernelError
 from gradwire.codecs.native.library import library
 from gradwire.harness.network.links import star, two_level, uplinks
-from gradwire.harness.simulate import compiled
-from gradwire.harness.simulate.engine import run, run_in_python
-from gradwire.harness.simulate.plan import Times
-from gradwire.harness.simulate.rings import ring_plan
-from gradwire.harness.simulate.rivals import Rivals
+from gradwire.harness.timing.simulate import compiled
+from gradwire.harness.timing.simulate.engine import run, run_in_python
+from gradwire.harness.timing.simulate.plan import Times
+from gradwire.harness.timing.simulate.rings import ring_plan
+from gradwire.harness.timing.simulate.rivals import Rivals
 
 pytestmark = pytest.mark.skipif(library("cpu") is None, reason="the library for CPUs is not built")
 

@@ -6,9 +6,9 @@ import random
 from typing import NamedTuple
 
 from gradwire.harness.network.links import Change, Links, Route
-from gradwire.harness.simulate.plan import Plan, compile_plan
-from gradwire.harness.simulate.rivals import Rivals
-from gradwire.harness.trace.step import Message, Operation, Post, TaskTrace, Wait, Work
+from gradwire.harness.timing.simulate.plan import Plan, compile_plan
+from gradwire.harness.timing.simulate.rivals import Rivals
+from gradwire.harness.timing.trace.step import Message, Operation, Post, TaskTrace, Wait, Work
 
 
 class Case(NamedTuple):

@@ -1,5 +1,5 @@
 // When everything that the ranks of a step do begins and ends, given the links between them: the simulated clock's
-// engine. harness/simulate/engine.py defines it; here are the same operations on doubles, in the same order. Not a
+// engine. harness/timing/simulate/engine.py defines it; here are the same operations on doubles, in the same order. Not a
 // kernel: one call simulates one step, in one thread and with memory of its own, and is for the CPU alone.
 #pragma once
 #include "gradwire/abi.h"

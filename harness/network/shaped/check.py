@@ -6,7 +6,7 @@ import os
 import shutil
 import sys
 
-from gradwire.harness.doctor.namespaces import try_namespace
+from gradwire.harness.network.shaped.attempt import try_namespace
 
 PROGRAMS = ("ip", "tc")
 

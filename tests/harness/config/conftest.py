@@ -14,9 +14,9 @@ from hydra.core.plugins import Plugins
 from omegaconf import DictConfig, OmegaConf
 
 from gradwire.harness.config.compose import compose, conf_directory, parse
-from gradwire.harness.config.front import start
+from gradwire.harness.config.tasks import TASKS, Task
 from gradwire.harness.record.writer import begin_record
-from gradwire.harness.tasks.registry import TASKS, Task
+from gradwire.harness.tasks.front import start
 
 ROOT = conf_directory().parent
 

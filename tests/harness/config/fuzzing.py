@@ -13,9 +13,9 @@ from gradwire.codecs.fields import BOOLEAN, LIST, MAPPING, NUMBER, TEXT, WHOLE
 from gradwire.codecs.registry import codec_classes
 from gradwire.harness.config.aliases import ALIASES
 from gradwire.harness.config.cells import override_text
-from gradwire.harness.config.fields import Rule, rules_of
 from gradwire.harness.config.store import group_schemas
 from gradwire.harness.config.task_keys import TASK_KEYS, root_rules
+from gradwire.harness.runtime.fields import Rule, rules_of
 
 NUMBERS = (
     *(

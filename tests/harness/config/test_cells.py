@@ -6,7 +6,7 @@ import pytest
 
 from gradwire.harness.config.cells import Cell, expand, override_text, swept_keys
 from gradwire.harness.config.compose import parse
-from gradwire.harness.config.errors import ConfigError
+from gradwire.harness.runtime.errors import ConfigError
 
 CASES = {
     "tiny": [

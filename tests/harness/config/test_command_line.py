@@ -11,15 +11,15 @@ from hydra._internal.utils import get_args_parser
 from omegaconf import OmegaConf
 
 from gradwire.harness.config.compose import conf_directory
-from gradwire.harness.config.errors import ConfigError
 from gradwire.harness.config.field_help import help_of
-from gradwire.harness.config.fields import Rule, rules_of
-from gradwire.harness.config.front import arranged, asked_page, can_be_completed, check_command_line
-from gradwire.harness.config.networks import PacedConfig
 from gradwire.harness.config.schemas import ClusterConfig, OverlapConfig
 from gradwire.harness.config.task_keys import TASK_KEYS, RootKeys
-from gradwire.harness.parallel.options import AttachOptions, make_options
-from gradwire.harness.tasks.registry import TASKS
+from gradwire.harness.config.tasks import TASKS
+from gradwire.harness.library.options import AttachOptions, make_options
+from gradwire.harness.network.settings import PacedConfig
+from gradwire.harness.runtime.errors import ConfigError
+from gradwire.harness.runtime.fields import Rule, rules_of
+from gradwire.harness.tasks.front import arranged, asked_page, can_be_completed, check_command_line
 
 REFUSED = [
     ("task=replay gradients=null", "gradients=null: choose a printable text"),
@@ -318,7 +318,7 @@ def test_every_task_has_a_page() -> None:
 def test_under_torchrun_rank_0_refuses(
     rank: str, lines: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from gradwire.harness.config.front import start
+    from gradwire.harness.tasks.front import start
 
     monkeypatch.setattr("sys.argv", ["run.py", "size=tiny", "overlap=false"])
     monkeypatch.setenv("RANK", rank)
@@ -333,7 +333,7 @@ def test_under_torchrun_rank_0_refuses(
 def test_variables_of_ranks_are_numbers(
     name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from gradwire.harness.config.front import start
+    from gradwire.harness.tasks.front import start
 
     monkeypatch.setattr("sys.argv", ["run.py", "size=tiny"])
     monkeypatch.setenv("RANK", "0")

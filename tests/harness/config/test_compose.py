@@ -10,11 +10,11 @@ import yaml
 
 from gradwire.codecs.native.choice import available_kernels, choose_kernels
 from gradwire.codecs.registry import codec_classes
+from gradwire.harness.comm.topology.registry import TOPOLOGIES
 from gradwire.harness.config.compose import compose, conf_directory
 from gradwire.harness.config.manual import describe
 from gradwire.harness.config.validate import validate
 from gradwire.harness.models.registry import family_names
-from gradwire.harness.topology.registry import TOPOLOGIES
 
 CONF = conf_directory()
 CHOICES = [(path.parent.name, path.stem) for path in sorted(CONF.glob("[!h]*/*.yaml"))]

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from gradwire.harness.config.errors import ConfigError
-from gradwire.harness.config.fields import above, at_least, check_arguments, one_of
+from gradwire.harness.runtime.errors import ConfigError
+from gradwire.harness.runtime.fields import above, at_least, check_arguments, one_of
 
 
 @dataclass

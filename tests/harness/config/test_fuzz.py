@@ -15,11 +15,11 @@ from tiny import TINY_MODEL
 from gradwire.codecs.fields import Rule
 from gradwire.harness.checkpoint.resume import open_run
 from gradwire.harness.config.compose import compose
-from gradwire.harness.config.errors import ConfigError, shortened
-from gradwire.harness.config.front import arranged, check_command_line
 from gradwire.harness.config.overrides import parse
 from gradwire.harness.config.validate import validate
 from gradwire.harness.launch.worker import train_virtual
+from gradwire.harness.runtime.errors import ConfigError, shortened
+from gradwire.harness.tasks.front import arranged, check_command_line
 from gradwire.harness.trainer.build import prepare
 
 OVERRIDES = int(os.environ.get("GRADWIRE_FUZZ", "2000"))

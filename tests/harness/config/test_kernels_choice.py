@@ -14,10 +14,10 @@ from omegaconf import DictConfig
 
 from gradwire.codecs.native import choice
 from gradwire.harness.config.compose import compose
-from gradwire.harness.config.errors import ConfigError
 from gradwire.harness.config.validate import validate, validate_any
 from gradwire.harness.launch import worker
-from gradwire.harness.overhead import rank
+from gradwire.harness.runtime.errors import ConfigError
+from gradwire.harness.studies.overhead import rank
 from gradwire.harness.tasks import replay
 
 Built = Callable[..., None]

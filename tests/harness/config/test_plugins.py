@@ -13,21 +13,21 @@ from omegaconf import OmegaConf
 from gradwire.codecs import plugins
 from gradwire.codecs.plugins import ALLOWED, ENTRY_POINTS
 from gradwire.codecs.registry import make_codec
+from gradwire.harness.comm.topology.registry import make_schedule
 from gradwire.harness.config.compose import compose
-from gradwire.harness.config.errors import ConfigError
 from gradwire.harness.config.identity import run_name
 from gradwire.harness.config.manual import choices_table
 from gradwire.harness.config.validate import validate
 from gradwire.harness.doctor.software import plugins as announced_on_the_page
 from gradwire.harness.record.provenance import provenance
-from gradwire.harness.topology.registry import make_schedule
+from gradwire.harness.runtime.errors import ConfigError
 
 OUTSIDE = """
 from dataclasses import dataclass, field
 import gradwire
 from gradwire.codecs.exact import BF16
 from gradwire.harness.parallel.registry import PARALLELISMS
-from gradwire.harness.topology.ring import ring
+from gradwire.harness.comm.topology.ring import ring
 
 @dataclass
 class Mine(BF16):

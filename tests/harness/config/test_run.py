@@ -14,7 +14,7 @@ import pytest
 import yaml
 
 from gradwire.harness.config.compose import conf_directory
-from gradwire.harness.record.files import UnwritableFileError
+from gradwire.harness.files.writing import UnwritableFileError
 from gradwire.harness.tasks.main import is_expected
 
 ROOT = conf_directory().parent

@@ -13,9 +13,9 @@ import pytest
 from omegaconf import OmegaConf
 
 from gradwire.harness.config.compose import compose, conf_directory
-from gradwire.harness.config.errors import ConfigError
+from gradwire.harness.config.tasks import TASKS, Task
 from gradwire.harness.config.validate import validate, validate_task
-from gradwire.harness.tasks.registry import TASKS, Task
+from gradwire.harness.runtime.errors import ConfigError
 
 REQUIRED = {
     "sync": ["run=somewhere"],

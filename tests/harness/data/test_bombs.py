@@ -13,7 +13,7 @@ from gradwire.harness.data import compression
 from gradwire.harness.data.chat import plain_chat
 from gradwire.harness.data.formats import read_pieces
 from gradwire.harness.data.text import TextCorpus
-from gradwire.harness.reading import streams
+from gradwire.harness.files import streams
 
 
 @pytest.fixture(autouse=True)

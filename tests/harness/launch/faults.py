@@ -27,11 +27,11 @@ from command import RUN, assert_alone, errors, started, workers_of
 from recorded import outcome
 from tiny import TINY_MODEL
 
-from gradwire.harness import heartbeat
-from gradwire.harness.heartbeat import COMPLETE, START_UP
 from gradwire.harness.launch.patience import LEAVE_S
 from gradwire.harness.launch.processes import BEATS, GRACE_S
 from gradwire.harness.launch.scratch import PREFIX
+from gradwire.harness.runtime import heartbeat
+from gradwire.harness.runtime.heartbeat import COMPLETE, START_UP
 
 STEPS = 60
 COMMAND = (

@@ -10,9 +10,9 @@ import sys
 import time
 from pathlib import Path
 
-from gradwire.harness.heartbeat import COMPLETE, beat
 from gradwire.harness.launch.processes import run_processes
 from gradwire.harness.launch.stop import stop_requests
+from gradwire.harness.runtime.heartbeat import COMPLETE, beat
 
 
 class LostPeerError(RuntimeError):

@@ -15,13 +15,13 @@ from pathlib import Path
 import launch_jobs as jobs
 import pytest
 
-from gradwire.harness.heartbeat import share_beats
 from gradwire.harness.launch import patience, processes, worker
 from gradwire.harness.launch.patience import Patience
 from gradwire.harness.launch.processes import WorkerError, run_processes
 from gradwire.harness.launch.stop import ECHO_S
 from gradwire.harness.launch.verdict import Cause, tracebacks
 from gradwire.harness.record.attempts import RankEnd
+from gradwire.harness.runtime.heartbeat import share_beats
 
 
 def assert_gone(folder: Path, size: int) -> None:

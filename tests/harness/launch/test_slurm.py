@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from command import RUN, TINY, finished, started
 
-from gradwire.harness.config.errors import ConfigError
 from gradwire.harness.launch.slurm import adopt_slurm_ranks, first_host, tasks_per_node
+from gradwire.harness.runtime.errors import ConfigError
 
 STEP = {
     "SLURM_JOB_ID": "81",

@@ -9,8 +9,8 @@ import pytest
 from omegaconf import DictConfig, OmegaConf
 
 from gradwire.harness.config.compose import compose
-from gradwire.harness.config.errors import ConfigError
 from gradwire.harness.config.validate import validate
+from gradwire.harness.runtime.errors import ConfigError
 
 
 @cache

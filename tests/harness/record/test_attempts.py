@@ -11,7 +11,7 @@ from omegaconf import DictConfig
 from tiny import TINY_MODEL
 
 from gradwire.harness.config.compose import compose
-from gradwire.harness.reading.files import UnusableFileError
+from gradwire.harness.files.reading import UnusableFileError
 from gradwire.harness.record.attempts import (
     MOST_STARTED_OVER,
     NO_REASON,

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from recorded import loads
 
-from gradwire.harness.record.finite_json import dumps
+from gradwire.harness.files.finite_json import dumps
 from gradwire.harness.record.summary import Summary
 
 SUMMARY = Summary(

@@ -8,7 +8,7 @@ import pytest
 import requests
 import torch
 
-from gradwire.harness.record.files import UnwritableFileError, save_tensors, write_atomically, writing
+from gradwire.harness.files.writing import UnwritableFileError, save_tensors, write_atomically, writing
 
 
 def test_what_a_library_says_of_the_disk_names_the_file_and_what_to_do(tmp_path: Path) -> None:

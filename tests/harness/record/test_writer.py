@@ -13,9 +13,9 @@ from tiny import TINY_MODEL
 
 from gradwire.harness.config.compose import compose
 from gradwire.harness.config.validate import validate
-from gradwire.harness.reading.files import UnusableFileError
+from gradwire.harness.files.reading import UnusableFileError
+from gradwire.harness.files.writing import write_atomically
 from gradwire.harness.record.directory import DirectoryLock, is_done, make_directory, mark_failed
-from gradwire.harness.record.files import write_atomically
 from gradwire.harness.record.provenance import code_hash, git_state, hash_of_sources, machine, versions
 from gradwire.harness.record.rows import RowFile, append_rows, read_rows
 from gradwire.harness.record.seal import check_done, mark_done

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import yaml
 
-from gradwire.harness.record.finite_json import dumps
+from gradwire.harness.files.finite_json import dumps
 from gradwire.harness.record.summary import Summary
 
 # codec -> wire bits; compute, compression, exposed communication, other in ms; vNMSE; harm to the final loss

@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
+from gradwire.harness.record.runs import load_run
 from gradwire.harness.report.figures import WIDTH, Plot, write_plots
 from gradwire.harness.report.groups import group_runs
 from gradwire.harness.report.plots import plot_groups
 from gradwire.harness.report.run_plots import plot_run, run_plots
-from gradwire.harness.report.runs import load_run
 from gradwire.harness.report.style import DARK, FORMS, HUES, PARTS, PHASES, PRINT, Form, line_styles
 
 if TYPE_CHECKING:
@@ -37,7 +37,8 @@ def test_equal_data_make_equal_files(runs: SyntheticRuns, tmp_path: Path) -> Non
     files = contents(plot_groups(group_runs([run]), tmp_path / "here"))
     code = f"""
 import sys
-from gradwire.harness.report import compare, groups, plots, run_plots, runs
+from gradwire.harness.report import compare, groups, plots, run_plots
+from gradwire.harness.record import runs
 assert "matplotlib" not in sys.modules, "nobody pays for matplotlib before there is something to plot"
 run = runs.load_run({str(run.folder)!r})
 plots.plot_groups(groups.group_runs([run]), {str(tmp_path / "there")!r})

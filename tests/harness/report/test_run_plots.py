@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from plot_checks import by_name, check_forms, legend, lines_by_label, row_names, words
 
+from gradwire.harness.record.runs import load_run
 from gradwire.harness.report.figures import Plot, render
 from gradwire.harness.report.run_plots import plot_run, run_plots
-from gradwire.harness.report.runs import load_run
 from gradwire.harness.report.style import DARK, PRINT
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from gradwire.harness.report.runs import find_runs, load_run
+from gradwire.harness.record.runs import find_runs, load_run
 
 if TYPE_CHECKING:
     from conftest import SyntheticRuns

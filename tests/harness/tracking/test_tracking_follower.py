@@ -16,7 +16,7 @@ from omegaconf import OmegaConf
 from tracking_records import CONFIG, SUMMARY, append, begin, step_row, write
 
 from gradwire.harness.record.directory import DirectoryLock
-from gradwire.harness.report.runs import load_run
+from gradwire.harness.record.runs import load_run
 from gradwire.harness.tasks import sync
 from gradwire.harness.tracking import follow, messages, tracked
 from gradwire.harness.tracking.tables import MOST_ROWS, curve, tables

@@ -9,8 +9,8 @@ import pytest
 from omegaconf import OmegaConf
 
 from gradwire.harness.config.compose import compose
-from gradwire.harness.config.errors import ConfigError
 from gradwire.harness.config.validate import validate, validate_task
+from gradwire.harness.runtime.errors import ConfigError
 from gradwire.harness.tracking import login
 
 Environment = Callable[..., dict[str, str]]

@@ -8,8 +8,8 @@ from typing import Any
 
 import yaml
 
+from gradwire.harness.files.finite_json import dumps
 from gradwire.harness.record.attempts import FILE, Attempts
-from gradwire.harness.record.finite_json import dumps
 from gradwire.harness.record.summary import Summary
 
 CONFIG: dict[str, Any] = {

@@ -19,8 +19,8 @@ from training_jobs import opened, tiny_run, train_all_virtually
 from gradwire.harness.checkpoint.folder import checkpoints
 from gradwire.harness.checkpoint.resume import open_run
 from gradwire.harness.launch.worker import train_virtual
-from gradwire.harness.report.runs import load_run
-from gradwire.harness.trace.files import read_traces, recorded_steps
+from gradwire.harness.record.runs import load_run
+from gradwire.harness.timing.trace.files import read_traces, recorded_steps
 
 OPTIONS = (
     *("cluster=virtual", "cluster.workers=2", "codec=topk", "codec.ef=true"),

@@ -12,9 +12,9 @@ from recorded import loads
 from training_jobs import tiny_run, train_all_virtually, train_rank
 
 from gradwire.harness.config.compose import compose
-from gradwire.harness.config.errors import ConfigError
 from gradwire.harness.config.validate import validate_any
-from gradwire.harness.replay.gradients import read_gradients
+from gradwire.harness.record.gradients import read_gradients
+from gradwire.harness.runtime.errors import ConfigError
 from gradwire.harness.tasks import replay
 
 SETTINGS = ("cluster.workers=3", "codec=dynamiq", "measure.save_gradients_at=[1,2]")

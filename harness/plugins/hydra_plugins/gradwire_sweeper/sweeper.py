@@ -34,9 +34,9 @@ class GradwireSweeper(Sweeper):
         """Exits with code 2 when a cell cannot run (before any starts), with 1 when one failed."""
         from hydra._internal.core_plugins.basic_launcher import BasicLauncher
 
-        from gradwire.harness.config.errors import ConfigError, refuse
         from gradwire.harness.config.validate import refused_as_config_error
         from gradwire.harness.record.directory import make_directory
+        from gradwire.harness.runtime.errors import ConfigError, refuse
         from gradwire.harness.tasks.main import is_expected, one_line
         from gradwire.harness.tasks.sweep import plan_sweep, run_sweep
 

@@ -1,0 +1,162 @@
+"""Runs a schedule for one rank: the one place where messages meet a codec's hops."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from itertools import accumulate, takewhile
+from typing import NamedTuple
+
+from torch import Tensor
+
+from gradwire.codecs.interface import Hops
+from gradwire.harness.comm.collective.arena import Arena
+from gradwire.harness.comm.topology.pipeline import last_needed
+from gradwire.harness.comm.topology.schedule import Receive, Schedule, Send, Step
+from gradwire.harness.comm.transport.channel import Channel, Handle
+
+
+class _InFlight(NamedTuple):
+    """A step that has been posted, and where its messages arrive."""
+
+    step: Step
+    handle: Handle
+    incoming: list[tuple[Receive, Tensor]]
+
+
+class Execution:
+    """One all-reduce of one rank of a group.
+
+    `members` are the group's ranks on the channel: the schedule's peer p is `members[p]`. `phase`
+    overrides the schedule's phases in the byte counters, `label` the names of the hops in the trace.
+    """
+
+    def __init__(
+        self,
+        hops: Hops,
+        channel: Channel,
+        members: Sequence[int],
+        arena: Arena,
+        schedule: Schedule,
+        phase: str | None = None,
+        label: str | None = None,
+    ) -> None:
+        self._hops, self._channel, self._members = hops, channel, members
+        self._arena, self._phase, self._label = arena, phase, label
+        self._pieces, self._num_chunks = schedule.pieces, schedule.num_chunks
+        self._steps = schedule.ranks[members.index(channel.rank)]
+        sizes = [hops.message_bytes(range(c, c + 1), len(members)) for c in range(self._num_chunks)]
+        self._offsets = [0, *accumulate(sizes)]
+        self._sealed = arena.take(self._offsets[-1])
+        inner = [send for step in self._steps for send in step.sends if send.source == "inner"]
+        self._carriers = {chunk: send for send in inner for chunk in send.chunks}
+        self._inner: dict[range, Tensor] = {}
+        self._leaves: dict[range, Tensor] = {}
+        self._undecoded: list[Receive] = []
+        self._scatter_only = False
+
+    async def run(self, *, scatter_only: bool = False) -> None:
+        """Execute the steps; with `scatter_only` stop where every sink holds its full sum, unsealed.
+
+        As many steps are in flight as the schedule has pieces, fewer where a step's messages need what is
+        still on its way. They are awaited in the order posted, the same in every world.
+        Raises ValueError for `scatter_only` on a topology without sinks.
+        """
+        steps, self._scatter_only = self._steps, scatter_only
+        if scatter_only:
+            if any(_collects(step) for step in steps):
+                raise ValueError("topology=broadcast sums nothing on the way and has no reduce-scatter")
+            steps = tuple(takewhile(lambda step: step.phase != "all_gather", steps))
+        in_flight = deque[_InFlight]()
+        for index, needed in enumerate(last_needed(steps)):
+            while index - len(in_flight) <= max(needed, index - self._pieces):
+                await self._complete(in_flight.popleft())
+            in_flight.append(self._post(steps[index]))
+        while in_flight:
+            await self._complete(in_flight.popleft())
+        self._decode_gathered()
+
+    def _post(self, step: Step) -> _InFlight:
+        sends = [(self._members[send.peer], self._outgoing(send)) for send in step.sends]
+        incoming = [(receive, self._buffer(receive)) for receive in step.receives]
+        receives = [(self._members[receive.peer], buffer) for receive, buffer in incoming]
+        return _InFlight(step, self._channel.post(sends, receives, self._phase or step.phase), incoming)
+
+    async def _complete(self, posted: _InFlight) -> None:
+        self._decode_gathered()  # while these messages are in flight
+        await self._channel.wait(posted.handle)
+        if _collects(posted.step):
+            self._collect(posted.incoming)
+            return
+        for receive, buffer in posted.incoming:
+            self._process(receive, buffer)
+
+    def _outgoing(self, send: Send) -> Tensor:
+        if send.source == "inner":
+            return self._inner[send.chunks]
+        if send.source == "sealed":
+            return self._sealed_part(send.chunks)
+        if send.chunks not in self._leaves:
+            message = self._arena.take(self._hops.message_bytes(send.chunks, send.workers))
+            self._hops.encode(send.chunks, message)
+            self._lap("encode", send.chunks)
+            self._leaves[send.chunks] = message
+        return self._leaves[send.chunks]
+
+    def _buffer(self, receive: Receive) -> Tensor:
+        if receive.actions[0][0] == "gather":
+            return self._sealed_part(receive.chunks)
+        return self._arena.take(self._hops.message_bytes(receive.chunks, receive.workers))
+
+    def _sealed_part(self, chunks: range) -> Tensor:
+        return self._sealed[self._offsets[chunks.start] : self._offsets[chunks.stop]]
+
+    def _inner_part(self, chunks: range) -> Tensor:
+        """The part for `chunks` of the message that passes them on; several actions may fill one message."""
+        carrier = self._carriers[chunks.start]
+        if carrier.chunks not in self._inner:
+            size = self._hops.message_bytes(carrier.chunks, carrier.workers)
+            self._inner[carrier.chunks] = self._arena.take(size)
+        before = range(carrier.chunks.start, chunks.start)
+        start = self._hops.message_bytes(before, carrier.workers) if before else 0
+        stop = start + self._hops.message_bytes(chunks, carrier.workers)
+        return self._inner[carrier.chunks][start:stop]
+
+    def _process(self, receive: Receive, buffer: Tensor) -> None:
+        start = 0
+        for action, chunks in receive.actions:
+            if action == "gather":
+                self._undecoded.append(receive)
+                continue
+            stop = start + self._hops.message_bytes(chunks, receive.workers)
+            message, start = buffer[start:stop], stop
+            if action == "partial" or (action == "sink" and self._scatter_only):
+                self._hops.accumulate(message, chunks)
+                self._lap("accumulate", chunks)
+            elif action == "sink":
+                self._hops.seal(message, chunks, self._sealed_part(chunks))
+                self._lap("seal", chunks)
+            else:
+                self._hops.accumulate_encode(message, chunks, self._inner_part(chunks))
+                self._lap("accumulate_encode", chunks)
+
+    def _collect(self, incoming: Sequence[tuple[Receive, Tensor]]) -> None:
+        """Sum the messages of all ranks, the own one too, in the order of the ranks: the same on each."""
+        (chunks,) = {receive.chunks for receive, _ in incoming}
+        messages = {self._members[receive.peer]: buffer for receive, buffer in incoming}
+        messages[self._channel.rank] = self._leaves[chunks]
+        self._hops.collect([messages[rank] for rank in sorted(messages)], chunks)
+        self._lap("collect", chunks)
+
+    def _decode_gathered(self) -> None:
+        for receive in self._undecoded:
+            self._hops.decode(self._sealed_part(receive.chunks), receive.chunks)
+            self._lap("decode", receive.chunks)
+        self._undecoded.clear()
+
+    def _lap(self, label: str, chunks: range) -> None:
+        self._channel.lap(self._label or label, len(chunks) / self._num_chunks)
+
+
+def _collects(step: Step) -> bool:
+    return any(receive.actions[0][0] == "collect" for receive in step.receives)

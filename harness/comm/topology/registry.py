@@ -1,0 +1,61 @@
+"""All topologies by name. A new topology is one entry here, one file beside this one, one YAML."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import lru_cache, partial
+
+from gradwire.codecs.plugins import find
+from gradwire.harness.comm.topology.broadcast import broadcast
+from gradwire.harness.comm.topology.butterfly import butterfly
+from gradwire.harness.comm.topology.check import check_schedule
+from gradwire.harness.comm.topology.ring import ring
+from gradwire.harness.comm.topology.schedule import Schedule, Topology
+
+TOPOLOGIES: dict[str, Topology] = {"ring": ring, "butterfly": butterfly, "broadcast": broadcast}
+
+
+def make_schedule(name: str, size: int) -> Schedule:
+    """The schedule of topology `name` over `size` ranks; ValueError if either is not allowed."""
+    made = topology(name)
+    if size < 1:
+        raise ValueError(f"cluster.workers={size} must be at least 1")
+    return made(size)
+
+
+def topology(name: str) -> Topology:
+    """The topology of a name: one of `TOPOLOGIES`, or a plug-in, see `gradwire.codecs.plugins`.
+
+    A plug-in's schedules are executed on sets of ranks before they are used. Raises ValueError.
+    """
+    return find("topology", name, TOPOLOGIES, "<module>:<function>", _checked)
+
+
+def _checked(found: object, name: str) -> Topology:
+    if not callable(found) or isinstance(found, type):
+        raise ValueError(f"topology={name} is no topology: it must be a function from world size to Schedule")
+    return partial(_proven, found, name)
+
+
+@lru_cache(maxsize=64)
+def _proven(function: Callable[[int], object], name: str, size: int) -> Schedule:
+    """What `function` gives for `size` ranks. Raises ValueError unless it is a correct all-reduce."""
+    given = f"topology={name} with cluster.workers={size}"
+    try:
+        schedule = function(size)
+        if not isinstance(schedule, Schedule):
+            raise ValueError(f"it returned {type(schedule).__name__}, not a gradwire Schedule")
+        if schedule.size != size or len(schedule.ranks) != size:
+            raise ValueError(f"its schedule is for {schedule.size} ranks")
+        check_schedule(schedule)
+    except ValueError as error:
+        raise ValueError(f"{given}: {_line(error)}") from error
+    except AssertionError as error:
+        raise ValueError(f"{given} is no correct all-reduce: {_line(error)}") from error
+    except Exception as error:
+        raise ValueError(f"{given}: {type(error).__name__}: {_line(error)}") from error
+    return schedule
+
+
+def _line(error: BaseException) -> str:
+    return " ".join(str(error).split())[:200]

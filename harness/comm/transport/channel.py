@@ -1,0 +1,135 @@
+"""The messages of one coroutine of one rank: post sends and receives, await their arrival.
+
+A collective is written against `Channel` alone. What drives the coroutine decides what waiting
+means: blocking a communication thread, or letting another rank of the same process run.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections import Counter
+from collections.abc import Generator, Sequence
+
+from torch import Tensor
+
+from gradwire.harness.timing.trace.log import TaskLog
+
+MEASURE = "measure"
+"""The phase of messages that belong to the measurement: neither counted nor paced."""
+
+BACKEND = "backend"
+"""The phase of what the communication library does by itself, message by message unknown to us."""
+
+PHASES = ("metadata", "reduce_scatter", "all_gather", "weights", "activations", "control")
+"""The phases that bytes are counted under."""
+
+HOP_BITS = 16
+
+Message = tuple[int, Tensor]
+"""A peer's rank and a contiguous uint8 buffer."""
+
+TaggedMessage = tuple[int, Tensor, int]
+"""A message and its tag."""
+
+
+class Handle:
+    """Messages posted together, the `number`-th post of their coroutine; this rank sends `sent_bytes`."""
+
+    sent_bytes: int = 0
+    number: int = 0
+
+
+class Traffic:
+    """Bytes one rank has sent, by phase; the only source of every byte figure."""
+
+    def __init__(self) -> None:
+        self.by_phase: Counter[str] = Counter()
+
+    def add(self, phase: str, num_bytes: int) -> None:
+        self.by_phase[phase] += num_bytes
+
+    @property
+    def total(self) -> int:
+        return sum(self.by_phase.values())
+
+
+class Wait:
+    """Awaiting this suspends the coroutine until its driver has seen `handle` complete."""
+
+    def __init__(self, handle: Handle) -> None:
+        self._handle = handle
+
+    def __await__(self) -> Generator[Handle, None, None]:
+        yield self._handle
+
+
+class Channel(ABC):
+    """One coroutine's connection to its peers.
+
+    `number` tells apart the coroutines of one rank that are in flight together; it is the same on
+    all ranks for the same bucket. Within a coroutine the k-th message to a peer is that peer's k-th
+    from us: ranks may take different numbers of steps (a folded butterfly).
+    """
+
+    def __init__(
+        self, rank: int, size: int, number: int, traffic: Traffic, log: TaskLog | None = None
+    ) -> None:
+        self.rank, self.size = rank, size
+        self._traffic, self._log = traffic, log
+        self._first_tag = (number << HOP_BITS) & 0x7FFF_FFFF
+        self._sent: Counter[int] = Counter()
+        self._received: Counter[int] = Counter()
+
+    def post(self, sends: Sequence[Message], receives: Sequence[Message], phase: str) -> Handle:
+        """Start messages: `sends` leave these buffers, `receives` fill these.
+
+        Buffers belong to the transport until the handle has been awaited. Empty messages are not
+        sent, so both sides must know the sizes. At most one message per peer and direction.
+        """
+        sends = [(peer, buffer) for peer, buffer in sends if buffer.numel()]
+        receives = [(peer, buffer) for peer, buffer in receives if buffer.numel()]
+        sent_bytes = sum(buffer.numel() * buffer.element_size() for _, buffer in sends)
+        if phase != MEASURE:
+            self._traffic.add(phase, sent_bytes)
+        number = 0
+        if self._log is not None:
+            number = self._log.post(phase, _sizes(sends), _sizes(receives), copies=_are_copies(sends))
+        handle = self._post(self._tagged(sends, self._sent), self._tagged(receives, self._received), phase)
+        handle.sent_bytes, handle.number = sent_bytes, number
+        return handle
+
+    def lap(self, label: str, share: float) -> None:
+        """What was done since the last lap or message is called `label`, for this share of the bucket."""
+        if self._log is not None:
+            self._log.lap(label, share)
+
+    def _tagged(self, messages: Sequence[Message], counts: Counter[int]) -> list[TaggedMessage]:
+        tagged = [(peer, buffer, self._first_tag + counts[peer]) for peer, buffer in messages]
+        counts.update(peer for peer, _ in messages)
+        if any(counts[peer] > 1 << HOP_BITS for peer, _ in messages):
+            raise RuntimeError(f"a collective sends a peer at most {1 << HOP_BITS} messages")
+        return tagged
+
+    def wait(self, handle: Handle) -> Wait:
+        """Await this to have all messages of `handle` delivered, sent ones included."""
+        return Wait(handle)
+
+    @abstractmethod
+    def _post(
+        self, sends: Sequence[TaggedMessage], receives: Sequence[TaggedMessage], phase: str
+    ) -> Handle: ...
+
+    @abstractmethod
+    def backend_sum(self, x: Tensor) -> Handle:
+        """Start the communication library's own in-place all-reduce (sum) of `x`."""
+
+
+def _sizes(messages: Sequence[Message]) -> list[tuple[int, int]]:
+    return [(peer, buffer.numel() * buffer.element_size()) for peer, buffer in messages]
+
+
+def _are_copies(messages: Sequence[Message]) -> bool:
+    """Whether all messages, two or more, are the same bytes of memory, for different peers."""
+    if len(messages) < 2 or len({peer for peer, _ in messages}) < len(messages):
+        return False
+    return len({(buffer.data_ptr(), buffer.numel() * buffer.element_size()) for _, buffer in messages}) == 1

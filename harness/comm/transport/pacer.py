@@ -1,0 +1,61 @@
+"""Userspace pacing: a message is handed to the socket when its last bit would have arrived.
+
+No root needed. One thread per rank plays the uplink: messages leave in order, each after
+`bytes / rate` on a serial link plus the latency. Receivers are not limited: on a ring or a butterfly
+one message comes in at a time. Real contention needs real shaped links.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import Future
+
+import torch.distributed as dist
+from torch import Tensor
+
+from gradwire.harness.comm.transport.uplink import Link
+
+_Departure = tuple[float, Callable[[], "dist.Work | None"], "Future[dist.Work | None]"]
+
+
+class Pacer:
+    """Holds back each send until the link model says it has arrived."""
+
+    def __init__(self, link: Link, timeout_s: float) -> None:
+        self._link, self._timeout_s = link, timeout_s
+        self._lock = threading.Lock()
+        self._departures: queue.SimpleQueue[_Departure | None] = queue.SimpleQueue()
+        self._closed = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="pacer", daemon=True)
+        self._thread.start()
+
+    def send(
+        self, group: dist.ProcessGroup, peer: int, buffer: Tensor, tag: int
+    ) -> Callable[[], dist.Work | None]:
+        """Queue a send; calling the result waits until it has left and returns its work."""
+        issued: Future[dist.Work | None] = Future()
+        with self._lock:  # several communication threads share the link
+            arrival = self._link.transmit(time.monotonic(), buffer.numel() * buffer.element_size())
+            self._departures.put(
+                (arrival, lambda: dist.isend(buffer, group_dst=peer, group=group, tag=tag), issued)
+            )
+        return lambda: issued.result(self._timeout_s + max(0.0, arrival - time.monotonic()))
+
+    def _run(self) -> None:
+        while (departure := self._departures.get()) is not None:
+            arrival, issue, issued = departure
+            try:
+                if self._closed.wait(max(0.0, arrival - time.monotonic())):
+                    raise RuntimeError("the link was closed before the message left")
+                issued.set_result(issue())
+            except BaseException as error:  # the waiting thread must hear of it, whatever it is
+                issued.set_exception(error)
+
+    def close(self) -> None:
+        """End the thread. What has not left by now was given up: a slow link is not waited for."""
+        self._closed.set()
+        self._departures.put(None)
+        self._thread.join()

@@ -1,0 +1,140 @@
+"""Messages between real processes: torch.distributed point-to-point, on gloo or NCCL.
+
+gloo matches messages by tag and wants receives posted before sends (twice as fast on a butterfly:
+the receiver's ready message otherwise queues behind our own bulk data). NCCL ignores tags and
+matches by order, so there every hop is one grouped batch and one collective is in flight at a time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from datetime import timedelta
+
+import torch.distributed as dist
+from torch import Tensor
+
+from gradwire.harness.comm.transport.channel import BACKEND, MEASURE, Channel, Handle, TaggedMessage, Traffic
+from gradwire.harness.comm.transport.pacer import Pacer
+from gradwire.harness.timing.trace.log import TaskLog
+
+
+class PeerError(RuntimeError):
+    """A message from or to `peer` did not come through."""
+
+    def __init__(self, rank: int, peer: int, cause: BaseException) -> None:
+        first_line = next(iter(str(cause).splitlines()), "no answer in time")
+        reason = first_line.split("] ")[-1].split(". This is typically")[0]  # without gloo's file and advice
+        super().__init__(f"rank {rank} lost rank {peer}: {reason}")
+        self.rank, self.peer = rank, peer
+
+
+class ProcessHandle(Handle):
+    """Works in flight; sends that a pacer still holds back are obtained by calling.
+
+    `posted` is the recorder's mark of the moment they were posted. Without a `timeout` (CUDA) waiting
+    is the stream's, not the host's.
+    """
+
+    def __init__(self, rank: int, timeout: timedelta | None, posted: object) -> None:
+        self._rank, self._timeout, self.posted = rank, timeout, posted
+        self.works: list[tuple[int, Callable[[], dist.Work | None]]] = []
+
+    def add(self, peer: int, work: dist.Work | None) -> None:
+        self.works.append((peer, lambda: work))
+
+    def block(self) -> None:
+        """Wait for every message (CPU), or make the current stream wait for it (CUDA).
+
+        Raises PeerError naming the peer when one is lost or late.
+        """
+        for peer, get in self.works:
+            try:
+                _wait(get(), self._timeout)
+            except (RuntimeError, TimeoutError) as error:
+                raise PeerError(self._rank, peer, error) from error
+
+
+def _wait(work: dist.Work | None, timeout: timedelta | None) -> None:
+    if work is None:
+        return
+    if timeout is None:
+        work.wait()
+    else:
+        work.wait(timeout)
+
+
+class ProcessChannel(Channel):
+    """A channel over a process group of its own; `mark` stamps what is posted."""
+
+    def __init__(
+        self,
+        group: dist.ProcessGroup,
+        number: int,
+        traffic: Traffic,
+        timeout: timedelta,
+        mark: Callable[[], object],
+        *,
+        batched: bool,
+        pacer: Pacer | None = None,
+        log: TaskLog | None = None,
+    ) -> None:
+        super().__init__(dist.get_rank(group), dist.get_world_size(group), number, traffic, log)
+        self._group, self._mark, self._batched, self._pacer = group, mark, batched, pacer
+        self._timeout = None if batched else timeout
+
+    def _handle(self) -> ProcessHandle:
+        return ProcessHandle(self.rank, self._timeout, self._mark())
+
+    def _post(self, sends: Sequence[TaggedMessage], receives: Sequence[TaggedMessage], phase: str) -> Handle:
+        handle = self._handle()
+        if self._batched:
+            self._post_batch(handle, sends, receives)
+            return handle
+        for message in receives:
+            handle.add(message[0], self._issue(dist.irecv, *message))
+        for message in sends:
+            if self._pacer is None or phase == MEASURE:
+                handle.add(message[0], self._issue(dist.isend, *message))
+            else:
+                handle.works.append((message[0], self._pacer.send(self._group, *message)))
+        return handle
+
+    def _issue(
+        self, operation: Callable[..., dist.Work | None], peer: int, buffer: Tensor, tag: int
+    ) -> dist.Work | None:
+        """Start one message; a connection that is already broken shows here."""
+        try:
+            named = {"group_dst" if operation is dist.isend else "group_src": peer}
+            return operation(buffer, group=self._group, tag=tag, **named)
+        except RuntimeError as error:
+            raise PeerError(self.rank, peer, error) from error
+
+    def _post_batch(
+        self, handle: ProcessHandle, sends: Sequence[TaggedMessage], receives: Sequence[TaggedMessage]
+    ) -> None:
+        operations = [
+            *(
+                dist.P2POp(dist.isend, buffer, group=self._group, group_peer=peer)
+                for peer, buffer, _ in sends
+            ),
+            *(
+                dist.P2POp(dist.irecv, buffer, group=self._group, group_peer=peer)
+                for peer, buffer, _ in receives
+            ),
+        ]
+        if not operations:
+            return
+        peer = (*receives, *sends)[0][0]
+        try:
+            works = dist.batch_isend_irecv(operations)
+        except RuntimeError as error:
+            raise PeerError(self.rank, peer, error) from error
+        for work in works:
+            handle.add(peer, work)
+
+    def backend_sum(self, x: Tensor) -> Handle:
+        handle = self._handle()
+        if self._log is not None:
+            handle.number = self._log.post(BACKEND, (), ())
+        handle.add(self.rank, dist.all_reduce(x, group=self._group, async_op=True))
+        return handle

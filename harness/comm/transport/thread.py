@@ -1,0 +1,102 @@
+"""A communication thread: drives collectives while the backward pass runs on.
+
+Works of the transport have no callbacks that could chain hops, so a thread blocks on them. A process
+has one thread per bucket in flight, and buckets take turns on them by number: the same on all ranks,
+so threads never wait for each other in a circle (one thread that blocked on two collectives by turns
+would, where ranks take different numbers of steps). Everything between two waits is codec work and is
+recorded as such; the time from posting messages to their delivery is recorded as communication.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import queue
+import threading
+
+import torch
+
+from gradwire.harness.comm.transport.process import ProcessHandle
+from gradwire.harness.comm.transport.task import Task
+from gradwire.harness.timing.measure.recorder import Recorder
+
+
+def _new_stream(device: torch.device) -> torch.cuda.Stream | None:
+    return torch.cuda.Stream(device) if device.type == "cuda" else None  # type: ignore[no-untyped-call]
+
+
+class CommunicationThread:
+    """Runs submitted tasks one after another; `turn` is shared by the threads of a process.
+
+    The first failure ends the thread: the running and the queued tasks are cancelled with it, later
+    ones refused with it, and it stays in `error` with its traceback.
+    """
+
+    def __init__(self, recorder: Recorder, device: torch.device, turn: threading.Lock) -> None:
+        self.error: BaseException | None = None
+        self._turn = turn
+        self._recorder = recorder
+        self._stream = _new_stream(device)
+        self._tasks: queue.SimpleQueue[Task | None] = queue.SimpleQueue()
+        self._lock = threading.Lock()
+        self._thread = threading.Thread(target=self._run, name="communication", daemon=True)
+        self._thread.start()
+
+    def submit(self, task: Task) -> None:
+        """Queue a task; on CUDA it sees what the calling thread's current stream has done so far."""
+        if self._stream is not None:
+            task.ready = torch.cuda.current_stream(self._stream.device).record_event()
+        with self._lock:
+            if self.error is None:
+                self._tasks.put(task)
+                return
+        task.cancel(self.error)
+
+    def close(self) -> None:
+        """Finish what is queued and end the thread."""
+        self._tasks.put(None)
+        self._thread.join()
+
+    def _run(self) -> None:
+        stream = contextlib.nullcontext() if self._stream is None else torch.cuda.stream(self._stream)
+        with stream:
+            while (task := self._tasks.get()) is not None:
+                try:
+                    self._drive(task)
+                except BaseException as error:  # whatever it is, the waiting threads must hear of it
+                    self._fail(task, error)
+                    return
+
+    def _drive(self, task: Task) -> None:
+        recorder = self._recorder
+        if self._stream is not None and task.ready is not None:
+            self._stream.wait_event(task.ready)
+        while self._advance(task):
+            handle = task.handle
+            assert isinstance(handle, ProcessHandle)
+            start = None if task.log is None else recorder.mark()
+            handle.block()
+            end = recorder.mark()
+            recorder.add("comm", handle.posted, end, handle.sent_bytes)
+            if task.log is not None:
+                task.log.waited(handle.number, start, end)
+
+    def _advance(self, task: Task) -> bool:
+        """One piece of codec work; the threads of a process take turns, a codec serves them all."""
+        with self._turn:
+            start = self._recorder.mark()
+            if task.log is not None:
+                task.log.resume(start)
+            more = task.advance()
+            end = self._recorder.mark()
+            self._recorder.add("codec", start, end)
+            if task.log is not None and more:
+                task.log.suspend(end)
+            return more
+
+    def _fail(self, task: Task, error: BaseException) -> None:
+        with self._lock:
+            self.error = error
+        task.cancel(error)
+        while not self._tasks.empty():
+            if (queued := self._tasks.get()) is not None:
+                queued.cancel(error)

@@ -1,0 +1,182 @@
+"""One rank per process: collectives run on the process's communication threads."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Future
+from datetime import timedelta
+from itertools import count
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from gradwire.harness.comm.collective.arena import Arena
+from gradwire.harness.comm.collective.collectives import Fabric, ScheduledCollectives
+from gradwire.harness.comm.transport.channel import MEASURE, Traffic
+from gradwire.harness.comm.transport.pacer import Pacer
+from gradwire.harness.comm.transport.process import ProcessChannel
+from gradwire.harness.comm.transport.task import Task
+from gradwire.harness.comm.transport.thread import CommunicationThread
+from gradwire.harness.comm.transport.uplink import Link
+from gradwire.harness.comm.world.interface import Collective, Result
+from gradwire.harness.timing.measure.recorder import Recorder
+from gradwire.harness.timing.measure.stopwatch import make_stopwatch
+from gradwire.harness.timing.trace.log import TaskLog
+from gradwire.harness.timing.trace.notes import LoggedNotes, StepNotes
+
+
+def _private_group(group: dist.ProcessGroup | None, backend: str, timeout: timedelta) -> dist.ProcessGroup:
+    """A group of the same ranks for our messages alone, made by its members alone.
+
+    gloo connects rank by rank: a rank that returned early and left would cut those still connecting off, so
+    all wait for all. NCCL connects with its first message.
+    """
+    members = list(range(dist.get_world_size())) if group is None else dist.get_process_group_ranks(group)
+    part = len(members) < dist.get_world_size()
+    made: dist.ProcessGroup = dist.new_group(
+        members, timeout=timeout, backend=backend, use_local_synchronization=part
+    )
+    if backend == "gloo":
+        dist.barrier(made)
+    return made
+
+
+class ProcessWorld:
+    """This process's rank among those of `group`, with a process group and threads of its own.
+
+    `link` paces what is sent (gloo only); up to `in_flight` collectives run at once (one on NCCL,
+    which matches messages by order). With `spans` it records what happened when, with `trace` every message:
+    both grow until they are taken out, so whoever asks for them drains them step by step.
+    """
+
+    def __init__(
+        self,
+        fabric: Fabric,
+        device: torch.device,
+        *,
+        group: dist.ProcessGroup | None = None,
+        link: Link | None = None,
+        in_flight: int = 2,
+        timeout_s: float = 120.0,
+        spans: bool = False,
+        trace: bool = False,
+    ) -> None:
+        rank, self.size = dist.get_rank(group), dist.get_world_size(group)
+        self.rank, self.ranks, self.device = rank, (rank,), device
+        self.traffic = {rank: Traffic()}
+        self.recorders = {rank: Recorder(make_stopwatch(device), enabled=spans)}
+        self._fabric, self._timeout = fabric, timedelta(seconds=timeout_s)
+        self._batched = device.type == "cuda"
+        self._group = _private_group(group, "nccl" if self._batched else "gloo", self._timeout)
+        self._pacer = self._make_pacer(link, timeout_s)
+        turn, num_threads = threading.Lock(), 1 if self._batched else in_flight
+        recorder = self.recorders[rank]
+        self._threads = [CommunicationThread(recorder, device, turn) for _ in range(num_threads)]
+        self._numbers, self._arenas = count(), dict[str, Arena]()
+        self._traces, self._logs = trace, list[TaskLog]()
+        self.closed = False
+
+    @property
+    def error(self) -> BaseException | None:
+        """What went wrong on a communication thread, if anything."""
+        return next((thread.error for thread in self._threads if thread.error is not None), None)
+
+    def begin_step(self, now_s: float) -> None:
+        """Nothing to do: real links know the time."""
+
+    def submit(
+        self,
+        collective: Collective[Result],
+        arena: str,
+        future: Any,
+        *,
+        one_at_a_time: bool = False,
+        coordinates: int | None = None,
+    ) -> None:
+        """Start a collective on a communication thread; `future` gets its result or exception.
+
+        `future` has `set_result` and `set_exception`, as torch's and concurrent's futures do. After the
+        first failure on any thread all that follow fail with it. With `one_at_a_time` it begins when those
+        submitted so before it have ended. Of the synchronization of a bucket with so many `coordinates` a log
+        is kept, if the world keeps traces.
+        """
+        if self.closed:
+            raise RuntimeError("these ranks' connections have been closed")
+        if self.error is not None:  # the other ranks will not take part any more
+            future.set_exception(self.error)
+            return
+        log = None if coordinates is None else self._log(coordinates, one_at_a_time)
+        buffers = self._arenas.setdefault(arena, Arena(self.device))
+        buffers.begin_round()
+        number = next(self._numbers)
+        channel = ProcessChannel(
+            self._group,
+            number,
+            self.traffic[self.rank],
+            self._timeout,
+            self.recorders[self.rank].mark,
+            batched=self._batched,
+            pacer=self._pacer,
+            log=log,
+        )
+        coroutine = collective(ScheduledCollectives(channel, self._fabric, buffers))
+        thread = self._threads[0 if one_at_a_time else number % len(self._threads)]
+        thread.submit(Task(coroutine, future.set_result, future.set_exception, log))
+
+    def _log(self, coordinates: int, in_turn: bool) -> TaskLog | None:
+        recorder = self.recorders[self.rank]
+        if not self._traces or not recorder.enabled:
+            return None
+        bucket = len(self._logs)
+        self._logs.append(TaskLog(recorder.mark, bucket, coordinates, recorder.mark(), in_turn=in_turn))
+        return self._logs[-1]
+
+    def take_notes(self) -> dict[int, StepNotes]:
+        taken, self._logs = self._logs, []
+        return {self.rank: LoggedNotes(taken)} if self._traces else {}
+
+    def run(self, collectives: Mapping[int, Collective[Result]]) -> dict[int, Result]:
+        future: Future[Result] = Future()
+        recorder = self.recorders[self.rank]
+        spans = recorder.suspend()
+        try:
+            self.submit(collectives[self.rank], "run", future)
+            result = {self.rank: future.result()}
+            if self._batched:  # the result was made on the communication stream
+                torch.cuda.synchronize(self.device)
+            return result
+        finally:
+            recorder.resume(spans)
+
+    def _make_pacer(self, link: Link | None, timeout_s: float) -> Pacer | None:
+        if link is None or link.bytes_per_second == float("inf"):
+            return None
+        if self._batched:
+            raise ValueError("links can be paced between CPU workers only; leave the rate out on GPUs")
+        return Pacer(link, timeout_s)
+
+    def forget_buffers(self) -> None:
+        self._arenas.clear()
+
+    def gather(self, rows: Mapping[int, Sequence[float]]) -> list[list[float]]:
+        own = torch.tensor(list(rows[self.rank]), dtype=torch.float64, device=self.device)
+        gathered = self.run({self.rank: lambda comm: comm.in_phase(MEASURE).all_gather(own)})
+        return [row.tolist() for row in gathered[self.rank]]
+
+    def close(self) -> None:
+        """End the threads and leave the group; nothing happens a second time, or where the script has
+        destroyed all process groups already."""
+        if self.closed:
+            return
+        self.closed = True
+        if self._pacer is not None:  # first: what it still holds back nobody will receive
+            self._pacer.close()
+        for thread in self._threads:
+            thread.close()
+        self._arenas.clear()
+        if dist.is_initialized():
+            with contextlib.suppress(ValueError):  # the group is of an earlier initialization
+                dist.destroy_process_group(self._group)

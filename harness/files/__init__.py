@@ -1,0 +1,1 @@
+"""Files, read with bounds and types, and written whole or not at all."""

@@ -1,0 +1,82 @@
+"""Compressed streams and archives, which a few kilobytes can make gigabytes of: bounded as they unfold."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import zlib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from gradwire.harness.files.reading import UnusableFileError, amount, system_errors
+
+FLOOR = 16 * 2**20
+"""Bytes that any compressed text may unfold to, however short it is; as short lines these take 20 times
+that in memory."""
+
+TEXT_RATIO = 200
+"""Bytes of text from a byte of a compressed file; logs that repeat themselves reach 100, bombs 1,000."""
+
+STEP = 2**20
+"""Bytes that are unfolded at once."""
+
+
+def most_unfolded(size: int, ratio: int, floor: int | None = None) -> int:
+    """Bytes that a file of `size` bytes may unfold to, at `ratio` from each; any file may to `floor`
+    (None: `FLOOR`)."""
+    return max(FLOOR if floor is None else floor, size * ratio)
+
+
+class BoundedStream(io.RawIOBase):
+    """What a compressed file unfolds to, as long as that is in proportion to what has been read of it.
+
+    So a bomb is noticed after `FLOOR` bytes, however large it is: reading then raises UnusableFileError.
+    `file` is open at `path`, `opener` makes a decompressor's file object of it; wrap this in
+    `io.BufferedReader` and `io.TextIOWrapper` to read text. Closing it closes both.
+    """
+
+    def __init__(self, path: Path, file: BinaryIO, opener: Callable[..., Any], *, remedy: str) -> None:
+        self._path, self._file, self._remedy, self._given = path, file, remedy, 0
+        self._unfolded = opener(file, "rb")
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        view = memoryview(buffer).cast("B")
+        chunk = self._unfolded.read(min(len(view), STEP))
+        self._given += len(chunk)
+        if self._given > (most := most_unfolded(self._file.tell(), TEXT_RATIO)):
+            problem = f"unfolds to more than {amount(most)} from {amount(self._file.tell())}, as no text does"
+            raise UnusableFileError(self._path, problem, self._remedy)
+        view[: len(chunk)] = chunk
+        return len(chunk)
+
+    def close(self) -> None:
+        if not self.closed:
+            self._unfolded.close()
+            self._file.close()
+        super().close()
+
+
+def gunzipped(path: Path, file: BinaryIO, *, most: int, remedy: str) -> Iterator[bytes]:
+    """What the gzip file open at `path` unfolds to, in parts of `STEP` bytes and less.
+
+    Raises UnusableFileError where it is damaged, unfolds to more than `most` bytes, or is a bomb.
+    """
+    left = most
+    with BoundedStream(path, file, gzip.open, remedy=remedy) as stream:
+        while chunk := _part(stream, path, remedy):
+            left -= len(chunk)
+            if left < 0:
+                raise UnusableFileError(path, f"unfolds to more than {amount(most)}", remedy)
+            yield chunk
+
+
+def _part(stream: BoundedStream, path: Path, remedy: str) -> bytes:
+    with system_errors(path, remedy):
+        try:
+            return stream.read(STEP) or b""
+        except (gzip.BadGzipFile, EOFError, zlib.error) as error:
+            raise UnusableFileError(path, f"is not gzip, or damaged ({error})", remedy) from None

@@ -1,0 +1,140 @@
+"""Compressed synchronization for anybody's DistributedDataParallel script."""
+
+from __future__ import annotations
+
+import weakref
+from typing import Any
+
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+
+from gradwire.codecs.interface import Codec
+from gradwire.harness.comm.collective.collectives import Fabric
+from gradwire.harness.comm.topology.schedule import Topology
+from gradwire.harness.comm.transport.uplink import Link
+from gradwire.harness.comm.world.process import ProcessWorld
+from gradwire.harness.library.agreement import Agreement
+from gradwire.harness.library.options import (
+    AttachOptions,
+    check_model,
+    check_runs,
+    describe,
+    make_checked_codec,
+    make_checked_schedule,
+    make_options,
+)
+from gradwire.harness.library.synchronizer import Synchronizer
+from gradwire.harness.parallel.buckets import BucketLayouts
+from gradwire.harness.parallel.hook import BucketHook, SynchronizationError, in_words
+from gradwire.harness.parallel.reducer import first_buckets
+
+
+def attach(
+    model: DistributedDataParallel,
+    codec: str | Codec = "dynamiq",
+    topology: str | Topology = "ring",
+    *,
+    seed: int = 0,
+    overlap: bool = True,
+    buckets: int = 2,
+    pieces: int = 1,
+    timeout_s: float = 120.0,
+    rate_mbit: float | None = None,
+    check_hashes: bool = False,
+    **codec_options: Any,
+) -> Synchronizer:
+    """Synchronize `model`'s gradients through `codec` over `topology` from now on.
+
+    Call it on every rank, before training, with the same arguments:
+
+        model = DistributedDataParallel(model)
+        synchronizer = gradwire.attach(model, codec="dynamiq", topology="butterfly", bits=4)
+
+    `codec` is a name, with its options as keywords, or an instance that serves no other model; `topology` a
+    name or a function from world size to schedule. `seed`, the same on all ranks, is that of all randomness.
+    `overlap=False` synchronizes after the backward pass; at most `buckets` buckets are in flight, with each
+    message in so many `pieces`. `rate_mbit` limits each rank's sends (gloo). `check_hashes` compares the
+    result over all ranks after every synchronization.
+
+    The ranks compare their arguments before anything is sent. Raises ValueError on every rank where they
+    differ, naming who has what, and where an argument, codec or model is refused on one of them; TimeoutError
+    naming the ranks that have not called it within `timeout_s` seconds; SynchronizationError where the ranks
+    agree and cannot be connected, which `backward()` raises when a synchronization fails.
+    """
+    given: dict[str, Any] = {
+        "seed": seed,
+        "overlap": overlap,
+        "buckets": buckets,
+        "pieces": pieces,
+        "timeout_s": timeout_s,
+        "rate_mbit": rate_mbit,
+        "check_hashes": check_hashes,
+    }
+    try:
+        options = make_options(**given)
+    except ValueError as error:
+        _refuse(model, error)
+        raise
+    agreement = _agreement(model, options.timeout_s)
+    try:
+        check_model(model)
+        own = make_checked_codec(codec, codec_options)
+        _check_unused(own)
+        schedule = make_checked_schedule(topology, dist.get_world_size(model.process_group))
+        device = model.device
+        made = schedule(dist.get_world_size(model.process_group))
+        layouts = BucketLayouts(model.module, check_runs(own, made, device, options))
+        layouts.check(first_buckets(model), device)
+        description = describe(model, own, made, options)
+    except Exception as error:
+        if agreement is not None:
+            agreement.refuse(str(error) or type(error).__name__)
+        raise
+    assert agreement is not None, "a model in DistributedDataParallel has a process group"
+    agreement.agree(description)
+    try:
+        world = ProcessWorld(
+            Fabric(schedule, pieces=options.pieces),
+            device,
+            group=model.process_group,
+            link=None if rate_mbit is None else Link(rate_mbit * 1e6 / 8),
+            in_flight=options.buckets,
+            timeout_s=options.timeout_s,
+        )
+    except RuntimeError as error:  # torch's words name neither the rank nor what it was waiting for
+        raise SynchronizationError(
+            f"rank {agreement.rank}: attach(): the ranks agree, but cannot be connected within "
+            f"{options.timeout_s:g} s: {in_words(error).splitlines()[0]}; has one of them ended?"
+        ) from error
+    hook = BucketHook(
+        world, own, layouts, seed=options.seed, overlap=options.overlap, check_hashes=options.check_hashes
+    )
+    _serving[id(own)] = hook
+    return Synchronizer(model, hook, agreement, description)
+
+
+_serving: weakref.WeakValueDictionary[int, BucketHook] = weakref.WeakValueDictionary()
+"""The hooks there are, by their codecs' ids."""
+
+
+def _check_unused(codec: Codec) -> None:
+    """A codec's memory is by the parameters' names: two models would mix theirs up."""
+    hook = _serving.get(id(codec))
+    if hook is not None and hook.codec is codec and not hook.world.closed:
+        raise ValueError("attach(): this codec instance serves another model; make one for each")
+
+
+def _agreement(model: Any, timeout_s: float) -> Agreement | None:
+    """The ranks that this call is made on: those of the model, or all where it tells of none."""
+    if not dist.is_initialized():
+        return None
+    wrapped = getattr(model, "_orig_mod", model)
+    group = wrapped.process_group if isinstance(wrapped, DistributedDataParallel) else dist.group.WORLD
+    assert group is not None
+    return Agreement(group, timeout_s, "attach()")
+
+
+def _refuse(model: Any, error: ValueError) -> None:
+    agreement = _agreement(model, AttachOptions.timeout_s)
+    if agreement is not None:
+        agreement.refuse(str(error))

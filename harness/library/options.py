@@ -1,0 +1,245 @@
+"""The arguments of `attach`: checked, made into a codec and a topology, put into words for other ranks."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import lru_cache, partial
+from typing import Any, get_type_hints
+
+import torch
+from torch.nn.parallel import DistributedDataParallel
+
+from gradwire.codecs.describe import called, describe_codec, digest
+from gradwire.codecs.fields import TEXT, Rule, at_least, between, check_value, plain, rules_of
+from gradwire.codecs.interface import Codec, Layout
+from gradwire.codecs.options import CommonOptions
+from gradwire.codecs.registry import codec_classes, make_codec
+from gradwire.codecs.wording import did_you_mean
+from gradwire.harness.comm.topology.check import check_schedule
+from gradwire.harness.comm.topology.registry import TOPOLOGIES, make_schedule
+from gradwire.harness.comm.topology.schedule import Schedule
+from gradwire.harness.config.schemas import ClusterConfig, OverlapConfig
+from gradwire.harness.parallel.buckets import plain_name
+from gradwire.harness.parallel.reducer import synchronized
+from gradwire.harness.runtime.errors import ConfigError
+from gradwire.harness.runtime.fields import check_arguments, shown
+
+
+def _as_in(schema: type, name: str) -> Any:
+    """A field with the default and the range that a run's configuration has for it."""
+    (field,) = (field for field in dataclasses.fields(schema) if field.name == name)
+    return dataclasses.field(default=field.default, metadata=field.metadata)
+
+
+@dataclass(frozen=True)
+class AttachOptions:
+    """The keywords of `attach` beside the codec's."""
+
+    seed: int = between(0, 2**31 - 1, 0)  # of everything random
+    overlap: bool = True  # synchronize while the backward pass is running; False: after it
+    buckets: int = _as_in(OverlapConfig, "buckets")  # in flight at once
+    pieces: int = _as_in(OverlapConfig, "pieces")  # of each message: encoding one overlaps sending another
+    timeout_s: float = _as_in(ClusterConfig, "timeout_s")  # a rank silent for this long counts as lost
+    rate_mbit: float | None = at_least(1e-3, None, 1e9)  # Mbit/s out of each rank (gloo); None: unlimited
+    check_hashes: bool = False  # compare the result over all ranks after every synchronization
+
+
+def make_options(**values: Any) -> AttachOptions:
+    """The options with these values. Raises ValueError: name, value, what is allowed."""
+    _check(AttachOptions, values)
+    return AttachOptions(**{name: plain(value) for name, value in values.items()})
+
+
+def _check(schema: type, values: Mapping[str, Any], prefix: str = "") -> None:
+    try:
+        check_arguments(schema, values, prefix)
+    except ConfigError as error:  # scripts know no configuration
+        raise ValueError(str(error)) from None
+
+
+def make_checked_codec(codec: Any, options: Mapping[str, Any]) -> Codec:
+    """The codec of a name and its options, or the instance given. Raises ValueError."""
+    if isinstance(codec, str):
+        _check_keywords(codec, options)
+        return make_codec(codec, **options)
+    if options:
+        raise ValueError(f"codec options {sorted(options)} have no effect on a codec instance")
+    if isinstance(codec, type):
+        name = codec.__name__
+        raise ValueError(f"codec={name} is a class; give an instance of it, e.g. {name}()")
+    missing = [name for name in _members(Codec) if not hasattr(codec, name)]
+    if missing:
+        names = ", ".join(sorted(codec_classes()))
+        raise ValueError(
+            f"codec={shown(codec)} is no codec, it has no {missing[0]}; choose one of {names}, or "
+            "an instance of a class derived from gradwire.StatelessCodec"
+        )
+    checked: Codec = codec
+    return checked
+
+
+def _check_keywords(codec: str, options: Mapping[str, Any]) -> None:
+    """A mistyped keyword may have been meant for the codec or for `attach`."""
+    classes = codec_classes()
+    if codec not in classes:
+        return  # `make_codec` says so
+    own = {*rules_of(classes[codec]), *rules_of(CommonOptions)} - {"name"}
+    known = own | {*rules_of(AttachOptions), "codec", "topology"}
+    for name in options:
+        if name not in own:
+            has = did_you_mean(name, known) or f"; its options are {', '.join(sorted(own))}"
+            raise ValueError(f"{name}={shown(options[name])}: codec={codec} has no such option{has}")
+    common = {*rules_of(CommonOptions)}
+    _check(CommonOptions, {name: value for name, value in options.items() if name in common}, "codec")
+    _check(classes[codec], {name: value for name, value in options.items() if name not in common}, "codec")
+
+
+def _members(protocol: type) -> list[str]:
+    return [*get_type_hints(protocol), "supports", "synchronize", "end_step", "state_dict", "load_state_dict"]
+
+
+def make_checked_schedule(topology: Any, size: int) -> Callable[[int], Schedule]:
+    """The topology of a name, or the function given, once per number of ranks. Raises ValueError unless it is
+    a correct all-reduce over `size` ranks."""
+    if isinstance(topology, str):
+        check_value("topology", topology, Rule((TEXT,), choices=tuple(sorted(TOPOLOGIES))))
+        return lru_cache(partial(make_schedule, topology))
+    if not callable(topology):
+        names = ", ".join(sorted(TOPOLOGIES))
+        raise ValueError(
+            f"topology={shown(topology)} is none; choose one of {names}, or a function from world "
+            "size to schedule"
+        )
+    made: Callable[[int], Schedule] = lru_cache(topology)
+    schedule = made(size)
+    if not isinstance(schedule, Schedule) or schedule.size != size:
+        raise ValueError(f"topology={called(topology)} gives no Schedule of {size} ranks: {shown(schedule)}")
+    if topology not in TOPOLOGIES.values():
+        try:
+            check_schedule(schedule)
+        except AssertionError as error:
+            raise ValueError(
+                f"topology={called(topology)} is no all-reduce of {size} ranks: {error}"
+            ) from None
+    return made
+
+
+def check_model(model: Any) -> DistributedDataParallel:
+    """The model, if it can have a codec. Raises ValueError with what to do otherwise."""
+    if not isinstance(model, DistributedDataParallel):
+        raise ValueError(_wrong_model(model))
+    if getattr(model, "_comm_hooks", ()):
+        raise ValueError(
+            "attach(): this model has registered a communication hook already; call detach() on what "
+            "attach() returned, or wrap the model anew without DDP's own hooks or mixed_precision"
+        )
+    if getattr(model, "_use_python_reducer", False):
+        raise ValueError(
+            "attach(): torch._dynamo.config.optimize_ddp='python_reducer' calls no communication hook with "
+            "buckets; leave it at its default, True"
+        )
+    parameters = synchronized(model)
+    theirs = {id(parameter) for parameter in parameters.values()}
+    sparse = [
+        name
+        for name, module in model.module.named_modules()
+        if getattr(module, "sparse", False) is True and theirs & {*map(id, module.parameters(recurse=False))}
+    ]
+    if sparse:
+        raise ValueError(
+            f"attach(): {sparse[0]} has sparse gradients, codecs take dense ones; set sparse=False"
+        )
+    complex_ = [name for name, parameter in parameters.items() if parameter.is_complex()]
+    if complex_:
+        raise ValueError(
+            f"attach(): {complex_[0]} has complex gradients, codecs take real ones; keep it as real numbers "
+            "and join them in forward by torch.view_as_complex()"
+        )
+    return model
+
+
+def _wrong_model(model: Any) -> str:
+    kind = type(model).__name__
+    needs = f"attach() needs a DistributedDataParallel model, got {kind}"
+    if isinstance(getattr(model, "_orig_mod", None), DistributedDataParallel):
+        return f"{needs} around one; attach first, then compile: attach(model); model = torch.compile(model)"
+    if kind in ("FullyShardedDataParallel",) or any(
+        each.__name__ == "FSDPModule" for each in type(model).__mro__
+    ):
+        return (
+            f"{needs}: FSDP shards the parameters and has no hook for its reduce-scatter; wrap the model in "
+            "DistributedDataParallel instead"
+        )
+    if isinstance(model, torch.nn.Module):
+        return (
+            f"{needs}; wrap it first: model = DistributedDataParallel(model) (accelerate's prepare() does so "
+            "with two or more processes)"
+        )
+    return needs
+
+
+def describe(
+    model: DistributedDataParallel, codec: Codec, schedule: Schedule, options: AttachOptions
+) -> dict[str, str]:
+    """All that must be equal on all ranks, name to value in words."""
+    from gradwire import __version__
+
+    return {
+        "gradwire": __version__,
+        "torch": torch.__version__,
+        **describe_codec(codec),
+        "topology": schedule.name,
+        "schedule": digest(repr(schedule)),
+        **{key: repr(value) for key, value in dataclasses.asdict(options).items()},
+        "world size": str(schedule.size),
+        **_describe_model(model),
+    }
+
+
+def _describe_model(model: DistributedDataParallel) -> dict[str, str]:
+    parameters = [
+        (plain_name(name), tuple(each.shape), str(each.dtype))
+        for name, each in model.module.named_parameters()
+        if name not in model.parameters_to_ignore  # which may be one rank's own
+    ]
+    return {
+        "model": f"{len(parameters)} parameters of {digest(repr(parameters))}",
+        "device": model.device.type,
+        **{
+            f"DistributedDataParallel's {name}": str(getattr(model, name, None))
+            for name in (
+                "bucket_bytes_cap",
+                "static_graph",
+                "find_unused_parameters",
+                "gradient_as_bucket_view",
+            )
+        },
+    }
+
+
+def _check_native(options: AttachOptions) -> None:
+    """What the backend's own all-reduce cannot do."""
+    instead = "codec=native, the backend sends by itself; leave it out or use codec=fp32"
+    if options.rate_mbit is not None:
+        raise ValueError(f"rate_mbit={options.rate_mbit} has no effect on {instead}")
+    if options.pieces > 1:
+        raise ValueError(f"pieces={options.pieces} has no effect on {instead}")
+
+
+def check_runs(
+    codec: Codec, schedule: Schedule, device: torch.device, options: AttachOptions
+) -> Callable[[Layout], str | None]:
+    """A function that says why a bucket cannot be synchronized. ValueError if one of usual size cannot."""
+    if options.rate_mbit is not None and device.type == "cuda":
+        raise ValueError(
+            f"rate_mbit={options.rate_mbit}: only sends between CPUs can be paced; leave it out on GPUs"
+        )
+    if codec.name == "native":  # as in a run's configuration
+        _check_native(options)
+    ask = partial(codec.supports, schedule.name, schedule.size)
+    reason = ask(Layout.flat(1 << 20, device=device))
+    if reason is not None:
+        raise ValueError(reason)
+    return ask

@@ -1,0 +1,307 @@
+"""What `attach` returns: the synchronization of one model, until `detach`."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Mapping
+from functools import partial
+from types import TracebackType
+
+import torch
+from torch import Tensor
+from torch.nn.parallel import DistributedDataParallel
+
+from gradwire.codecs.exclude import Exclude
+from gradwire.codecs.interface import Codec, Layout
+from gradwire.harness.comm.transport.process import PeerError
+from gradwire.harness.comm.world.process import ProcessWorld
+from gradwire.harness.library.agreement import Agreement, Statement, origin
+from gradwire.harness.library.saved import SavedState
+from gradwire.harness.parallel import reducer
+from gradwire.harness.parallel.buckets import parameter_names
+from gradwire.harness.parallel.hook import BucketHook, SynchronizationError, in_words
+from gradwire.harness.parallel.reducer import Buckets
+from gradwire.harness.parallel.synchronize import gradient_error
+
+
+class Synchronizer:
+    """A model's gradients go through a codec until `detach()`. What `gradwire.attach` returns.
+
+        with gradwire.attach(model, codec="dynamiq", bits=4) as synchronizer:
+            train(model)
+            print(synchronizer.bytes_sent)
+
+    Made by `attach` alone. `state_dict`, `load_state_dict` and `measure_vnmse` are to be called on all ranks.
+    """
+
+    codec: Codec
+    """The codec, with the options it was given."""
+    world: ProcessWorld
+    """The connections to the other ranks."""
+
+    def __init__(
+        self,
+        model: DistributedDataParallel,
+        hook: BucketHook,
+        agreement: Agreement,
+        description: Statement,
+    ) -> None:
+        self.codec, self.world = hook.codec, hook.world
+        self._model = weakref.ref(model)  # which the model's own reducer leads to: no circle through C++
+        self._hook, self._agreement, self._description = hook, agreement, description
+        self._upcoming: Buckets | None = None
+        self._last: Buckets | None = None
+        self._seen: list[Layout] = []
+        self._vnmse: float | None = None
+        self._failure: SynchronizationError | None = None
+        self._detached = False
+        hook.on_end, hook.on_failure, hook.explain = self._pass_ended, self._pass_failed, self._explain
+        self._register(model)
+
+    def _register(self, model: DistributedDataParallel) -> None:
+        self._hook.delayed = model.static_graph and not model._has_rebuilt_buckets
+        model.register_comm_hook(None, self._hook.hook)
+
+    @property
+    def attached(self) -> bool:
+        """Whether gradients still go through the codec."""
+        return not self.world.closed
+
+    @property
+    def step(self) -> int:
+        """Backward passes synchronized so far, those before a saved state included. It is part of the key of
+        all randomness."""
+        return self._hook.steps
+
+    @property
+    def bytes_sent(self) -> int:
+        """Bytes this rank has sent for synchronization since it was attached, by its own count."""
+        return self.world.traffic[self.world.rank].total
+
+    @property
+    def vnmse(self) -> float | None:
+        """The error of the latest step that was measured: ‖mean − result‖² / ‖mean‖² over all coordinates.
+        None before the first one, and for gradients that are zero or not finite."""
+        return self._vnmse
+
+    def measure_vnmse(self) -> None:
+        """Measure the next synchronized step: `vnmse` holds its error once its backward pass is over.
+
+        Call it on all ranks; it checks that. Costs that step the memory of two more gradients and an
+        all-reduce in float64, whose bytes are not counted.
+        """
+        self._attached_model()
+        self._agreement.agree({"step": str(self.step)}, "measure_vnmse()")
+        self._hook.measured = True
+
+    def skip_step(self) -> None:
+        """Say that the last backward pass's gradients are not used: a codec with state takes back what it has
+        learned from them. Call it on all ranks, before the next pass and before `state_dict()`; it checks
+        that through the process group's store.
+
+        Raises RuntimeError where there is no such pass; TimeoutError naming the ranks that have not called it
+        within `timeout_s`. They and this rank then raise SynchronizationError in their next pass: codecs that
+        remember different steps would give each rank other gradients.
+        """
+        self._attached_model()
+        if not self._hook.step_open:
+            raise RuntimeError("skip_step(): no backward pass was synchronized since the last step ended")
+        try:
+            self._agreement.agree({"step": str(self.step)}, "skip_step()")
+        except (ValueError, OSError) as error:  # TimeoutError and ConnectionError among them
+            self._hook.fail(error)
+            raise
+        self._hook.end_step(skipped=True)
+
+    def state_dict(self) -> dict[str, Tensor]:
+        """All that this rank needs to resume as if nothing had happened: CPU tensors for `torch.save` or
+        safetensors, keyed by strings.
+
+        Call it between two steps, on every rank: each has a state of its own. Holds what the codec
+        remembers, the step, and DDP's buckets. Raises RuntimeError after the first step of a static graph,
+        whose buckets are settled by the second.
+        """
+        model = self._attached_model()
+        self._hook.end_step()
+        last, seen = self._last_buckets(), bool(self._hook.layouts)
+        settled = reducer.settle(model)
+        if model.static_graph and seen and not model._has_rebuilt_buckets:
+            raise RuntimeError(
+                "state_dict(): with static_graph=True the second step settles the buckets; save after it"
+            )
+        upcoming = last
+        if not seen:
+            upcoming = self._upcoming
+        if settled or (upcoming is None and model._has_rebuilt_buckets):
+            upcoming = reducer.current_buckets(model)
+        own = self.codec.state_dict()
+        return SavedState(self.step, self._description, upcoming, last, own).pack(self.world.rank)
+
+    def load_state_dict(
+        self, state: Mapping[str, Tensor] | Callable[[], Mapping[str, Tensor]], *, strict: bool = True
+    ) -> None:
+        """Go on from what `state_dict` gave on this rank, here or in another process.
+
+        To be called on all ranks, after `attach` and before the next backward pass; the model's and the
+        optimizer's own states are loaded by the script. DDP's buckets become those of the saved run at once,
+        no warm-up is needed. With `strict` the settings that change results have to be those it was saved
+        with. `state` may be a function that reads it: the other ranks are told if that fails.
+
+        Raises ValueError on every rank, naming the rank and the difference, for another model's, rank's or
+        codec's state, and one that cannot be read, and nothing has changed; TimeoutError naming ranks that do
+        not call it.
+        """
+        model = self._attached_model()
+        before = {key: value.clone() for key, value in self.codec.state_dict().items()}
+        try:
+            given = state() if callable(state) else state
+            saved = SavedState.unpack(given, self.world.rank, self._description, strict)
+            saved.check_shapes(parameter_names(model.module))
+            self._load_codec(saved.codec, before)
+        except Exception as error:  # whatever it is: the others wait to be told
+            words = str(error) if isinstance(error, ValueError) else f"{type(error).__name__}: {error}"
+            self._agreement.refuse(words)
+            raise ValueError(f"load_state_dict(): {words}") from error
+        try:
+            self._agreement.agree(saved.common(), "load_state_dict()")
+            self._take_buckets(model, saved)
+        except BaseException:
+            self.codec.load_state_dict(before)
+            raise
+        self._hook.restart(saved.step)
+
+    def _load_codec(self, state: Mapping[str, Tensor], before: Mapping[str, Tensor]) -> None:
+        try:
+            self.codec.load_state_dict(state)
+        except BaseException:
+            self.codec.load_state_dict(before)
+            raise
+
+    def _take_buckets(self, model: DistributedDataParallel, saved: SavedState) -> None:
+        last = self._last_buckets()
+        try:
+            if saved.upcoming is None:
+                reducer.renew(model)
+            else:
+                reducer.renew_settled(model, saved.upcoming)
+        except BaseException:  # its buckets are neither the saved ones nor those before: begin anew
+            reducer.renew(model)
+            self._upcoming, self._last = None, last
+            raise
+        finally:
+            if not model._comm_hooks:  # the reducer is a new one
+                self._hook.layouts = []
+                self._register(model)
+        if saved.upcoming is not None and model.static_graph:
+            self._hook.delayed = True
+            self._hook.announce(self._layouts(model, saved.upcoming))
+        self._upcoming, self._last = saved.upcoming, saved.last
+        if isinstance(self.codec, Exclude) and saved.last is not None:
+            self.codec.continue_after(self._layouts(model, saved.last))
+
+    def _layouts(self, model: DistributedDataParallel, buckets: Buckets) -> list[Layout]:
+        parameters = parameter_names(model.module)
+        first = [parameters[bucket[0]] for bucket in buckets]
+        return [
+            self._hook.bucket_layouts.named(bucket, parameter.dtype, parameter.device)
+            for bucket, parameter in zip(buckets, first, strict=True)
+        ]
+
+    def _last_buckets(self) -> Buckets | None:
+        """The buckets of the latest synchronized pass, here or before a state that was loaded."""
+        if self._hook.layouts:
+            return tuple(layout.names for layout in self._hook.layouts)
+        return self._last
+
+    def detach(self) -> None:
+        """Give the model back as DistributedDataParallel makes it: without a hook, its buckets to be settled
+        by the next backward pass. Ends the threads; nothing happens a second time.
+
+        Waits for collectives that are under way, at most `timeout_s`.
+        """
+        if self._detached:
+            return
+        self._detached = True
+        self.world.close()
+        model = self._model()
+        if model is not None and torch.distributed.is_initialized():
+            reducer.renew(model)
+
+    close = detach
+
+    def __enter__(self) -> Synchronizer:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.detach()
+
+    def raise_error(self) -> None:
+        """Raise what ended the synchronization as it was raised on a communication thread, if anything did:
+        the cause of what `backward()` has raised."""
+        error = self.world.error
+        if error is not None:
+            raise _bare(error).with_traceback(error.__traceback__)
+        if self._failure is not None:
+            raise _bare(self._failure.__cause__ or self._failure)
+
+    def _attached_model(self) -> DistributedDataParallel:
+        model = self._model()
+        if model is None:
+            raise RuntimeError("the synchronizer's model is no more; keep the DistributedDataParallel model")
+        if self.world.closed:
+            raise RuntimeError("the synchronizer has been detached; call gradwire.attach() again")
+        if self._failure is not None:
+            raise _again(self._failure)
+        return model
+
+    def _pass_ended(self) -> None:
+        hook = self._hook
+        if hook.measured:
+            hook.measured = False
+            copies = [hook.copies[index] for index in sorted(hook.copies)]
+            self._vnmse = gradient_error(self.world, {self.world.rank: copies}).vnmse
+            hook.copies.clear()
+        if self._seen != hook.layouts:  # DDP has settled its buckets: nobody asks for the old ones' buffers
+            self._seen = list(hook.layouts)
+            self.world.forget_buffers()
+
+    def _pass_failed(self, failure: SynchronizationError) -> None:
+        self._failure = _again(failure)
+        model = self._model()
+        if model is not None:
+            reducer.block(model, partial(_again, self._failure))
+
+    def _explain(self, error: BaseException) -> str:
+        """The error's own words, and if a rank was lost, what that one said."""
+        own = in_words(error)
+        if not isinstance(error, PeerError):
+            self._agreement.fail(own)
+            return own
+        self._agreement.fail(own, error.peer)
+        others = origin(error.peer, self._agreement.failures())
+        said = "; ".join(f"rank {rank} had failed: {each.reason}" for rank, each in sorted(others.items()))
+        return f"{own} ({said})" if said else own
+
+
+def _again(failure: SynchronizationError) -> SynchronizationError:
+    """The failure as a new object, and its causes too: those that are raised gather tracebacks, whose frames
+    and their callers' hold the model."""
+    again = SynchronizationError(*failure.args)
+    again.__cause__ = None if failure.__cause__ is None else _bare(failure.__cause__)
+    return again
+
+
+def _bare(error: BaseException, *above: BaseException) -> BaseException:
+    """The error and its causes as new objects without tracebacks; `above` are those that it is a cause of."""
+    kind = type(error)
+    try:
+        bare: BaseException = kind.__new__(kind, *error.args)  # __init__ may want other arguments
+        bare.args = error.args
+        bare.__dict__.update(error.__dict__)
+    except Exception:  # a class from outside, which cannot be made so
+        bare = RuntimeError(in_words(error))
+    if error.__cause__ is not None and not any(error.__cause__ is each for each in (error, *above)):
+        bare.__cause__ = _bare(error.__cause__, error, *above)
+    return bare

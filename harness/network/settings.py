@@ -1,0 +1,125 @@
+"""The typed form of `network=`: what the workers' links are, and who else uses them.
+
+Rates are in Mbit/s (10⁶ bit/s) and hold for each way: every link is full duplex.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+
+from gradwire.codecs.fields import LIST
+from gradwire.harness.files.reading import printable
+from gradwire.harness.runtime.fields import at_least, between, check_fields, list_of, one_of, plain_name
+
+SLOWEST, FASTEST = 1e-3, 1e9
+"""Mbit/s of a link."""
+
+LONGEST_LATENCY_S = 60.0
+
+MOST_RIVALS = 64
+
+MOST_RANKS = 1024
+"""Nodes, ranks and NICs of a simulated network."""
+
+CODEC_TIMES = ("measured", "none")
+"""What `codec_times` may be beside a file: as long as they take here, or no time at all."""
+
+
+@dataclass
+class UnpacedConfig:
+    """The network as it is."""
+
+    name: str = one_of("none")
+
+
+@dataclass
+class PacedConfig:
+    """Each worker's link limited in user space: latency + bytes / rate per message."""
+
+    name: str = one_of("paced")
+    rate_mbit: float = at_least(SLOWEST, 200.0, FASTEST)  # Mbit/s out of each worker
+    latency_s: float = at_least(0, 0.0, LONGEST_LATENCY_S)  # seconds added to each message
+
+
+@dataclass
+class ShapedConfig:
+    """Real workers in network namespaces, each on a link that the kernel shapes, all links in a star.
+
+    A queue holds at least one packet as the kernel passes them on, which are of up to 64 KiB.
+    """
+
+    name: str = one_of("shaped")
+    # Mbit/s into and out of each worker, headers included
+    rate_mbit: float = at_least(SLOWEST, 200.0, FASTEST)
+    # KiB waiting at a link's ends; null: the kernel's 1000 packets
+    queue_kb: int | None = at_least(64, 256, 1 << 21)
+    rivals: int = at_least(0, 0, MOST_RIVALS)  # ring all-reduce jobs over the same links (DynamiQ §5.2)
+    # MiB of float32 that each of them reduces, again and again
+    rival_mb: float = at_least(1e-3, 25.0, 65_536)
+
+
+@dataclass
+class SimulatedConfig:
+    """The virtual cluster's clock: fair shares of a star's or two levels' links, measured or given work."""
+
+    name: str = one_of("simulated")
+    preset: str = plain_name("custom")  # the testbed whose figures these are, in the line a run prints first
+    fabric: str = one_of("star", "two_level")  # every worker on one switch; or nodes of several workers
+    rate_mbit: float = at_least(SLOWEST, 200.0, FASTEST)  # Mbit/s of each NIC
+    latency_s: float = at_least(0, 0.0, LONGEST_LATENCY_S)  # seconds from one NIC to another
+    efficiency: float = between(1e-3, 1, 1.0)  # share of every rate that carries payload
+    # null: as many as cluster.workers fill; a preset's: at most
+    nodes: int | None = at_least(1, None, MOST_RANKS)
+    ranks_per_node: int = at_least(1, 1, MOST_RANKS)  # two_level: workers in a node
+    nics: int = at_least(1, 1, MOST_RANKS)  # two_level: NICs of a node, its workers spread evenly over them
+    # two_level: Mbit/s of each worker inside its node
+    intra_rate_mbit: float | None = at_least(SLOWEST, None, FASTEST)
+    # two_level: seconds from one worker of a node to another
+    intra_latency_s: float = at_least(0, 0.0, LONGEST_LATENCY_S)
+    # two_level: the core carries all NICs' rate / this, each way
+    oversubscription: float = at_least(1, 1.0, 1e6)
+    multicast: bool = False  # what a worker sends to several at once leaves it once; the switch copies it
+    # [[s, factor], ...]: from then on factor x these rates
+    rate_changes: list[Any] = list_of(
+        kinds=(LIST,), hint="e.g. [[60,0.5],[120,1]]: half the rate from second 60 to 120"
+    )
+    rivals: int = at_least(0, 0, MOST_RIVALS)  # ring all-reduce jobs over the same links (DynamiQ §5.2)
+    # MiB of float32 that each of them reduces, again and again
+    rival_mb: float = at_least(1e-3, 25.0, 65_536)
+    jitter: float = between(0, 1, 0.0, high_included=False)  # computation x uniform [1 - this, 1 + this]
+    straggler_share: float = between(0, 1, 0.0)  # how likely a rank is a straggler in a step
+    straggler_factor: float = at_least(1, 2.0, 1e6)  # how much longer it then computes
+    # forward, backward and update of a step; null: measured here
+    compute_s: float | None = at_least(1e-9, None, 1e6)
+    codec_times: str = CODEC_TIMES[0]  # here; none: codecs cost nothing; or a bench.json (task=bench)
+
+
+NETWORKS: dict[str, type] = {
+    "none": UnpacedConfig,
+    "paced": PacedConfig,
+    "shaped": ShapedConfig,
+    "simulated": SimulatedConfig,
+}
+
+
+def recorded_network(recorded: Mapping[str, Any]) -> DictConfig:
+    """The network of a finished run: fields that its version did not know have the values that change
+    nothing.
+
+    Raises ValueError in one line for what is no network.
+    """
+    schema = NETWORKS.get(str(recorded.get("name")))
+    if schema is None:
+        raise ValueError(f"network.name={printable(str(recorded.get('name')))} of a record is unknown")
+    try:
+        found = OmegaConf.merge(OmegaConf.structured(schema), dict(recorded))
+    except OmegaConfBaseException as error:
+        raise ValueError(f"network={schema.__name__} of a record: {printable(str(error))}") from None
+    assert isinstance(found, DictConfig)
+    check_fields(schema, dict(found), "network")
+    return found

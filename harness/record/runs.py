@@ -1,0 +1,162 @@
+"""Reading a run's directory back.
+
+A run's directory holds `config.yaml` (resolved), `steps.jsonl` and `evals.jsonl` (one JSON object per
+training step and per evaluation), and, once it ended, `summary.json` with the marker `DONE`, or `FAILED`
+with the reason.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, TypeVar
+
+from gradwire.harness.files.reading import UnusableFileError, printable
+from gradwire.harness.files.structured import read_yaml
+from gradwire.harness.record.directory import DIVERGED, DONE, FAILED, failure_in
+from gradwire.harness.record.rows import evaluation_of_run, step_of_run, whole_rows
+from gradwire.harness.record.seal import check_done
+from gradwire.harness.record.summary import REMEDY, Clock, Summary
+from gradwire.harness.record.writer import CONFIG, EVALUATIONS, STEPS, SUMMARY
+from gradwire.harness.timing.measure.accuracy import Evaluation
+
+Status = Literal["done", "failed", "unfinished"]
+
+MOST_WORKERS = 100_000
+"""Ranks of a run that is read."""
+
+Setting = TypeVar("Setting")
+
+
+@dataclass(frozen=True)
+class Run:
+    """One run as its files tell it; `summary` is there if, and only if, it is done."""
+
+    folder: Path
+    config: dict[str, Any]
+    steps: list[dict[str, Any]]
+    evals: list[dict[str, Any]]
+    status: Status
+    summary: Summary | None = None
+    reason: str = ""
+
+    @property
+    def name(self) -> str:
+        """The directory's name below the sweep's, enough to find it."""
+        return "/".join(self.folder.parts[-2:])
+
+    @property
+    def done(self) -> Summary:
+        """The summary of a run known to be done."""
+        assert self.summary is not None, f"{self.name} is {self.status}"
+        return self.summary
+
+    @property
+    def seed(self) -> int | None:
+        seed = self.config.get("seed")
+        return seed if seed is not None or self.summary is None else self.summary.seed
+
+    @property
+    def clock(self) -> Clock:
+        return self.done.clock
+
+    @property
+    def diverged(self) -> bool:
+        """Whether training itself ended the run, which then failed."""
+        return self.status == "failed" and self.reason.startswith(f"{DIVERGED} ")
+
+    def choice(self, group: str) -> str | None:
+        """The choice made for a config group: its `name`, or the value itself where it is no mapping."""
+        value = self.config.get(group)
+        if isinstance(value, Mapping):
+            value = value.get("name")
+        return None if value is None else str(value)
+
+    @property
+    def codec(self) -> str:
+        return self.choice("codec") or "unknown"
+
+    def setting(self, key: str, kind: type[Setting]) -> Setting:
+        """The value of a dotted key of the configuration; ValueError where it is not of type `kind`."""
+        value: Any = self.config
+        for part in key.split("."):
+            value = value.get(part) if isinstance(value, Mapping) else None
+        if not isinstance(value, kind) or (kind is not bool and isinstance(value, bool)):
+            problem = f"has {key}={printable(str(value), 60)}, which is no {kind.__name__}"
+            raise UnusableFileError(self.folder / CONFIG, problem, REMEDY)
+        return value
+
+    @property
+    def workers(self) -> int:
+        """The number of ranks; ValueError where the configuration does not say."""
+        count = self.setting("cluster.workers", int)
+        if not 1 <= count <= MOST_WORKERS:
+            problem = f"has cluster.workers={count}, not from 1 to {MOST_WORKERS}"
+            raise UnusableFileError(self.folder / CONFIG, problem, REMEDY)
+        return count
+
+    def curve(self, metric: str) -> list[Evaluation]:
+        """The evaluations in order of steps; raises ValueError for a metric that was not evaluated."""
+        for row in self.evals:
+            if not isinstance(row.get(metric), int | float):
+                known = ", ".join(sorted(row))
+                raise ValueError(f"{self.name}: no metric {metric!r} in {EVALUATIONS}, which has {known}")
+        rows = sorted(self.evals, key=lambda row: row["step"])
+        return [Evaluation(row["step"], row["train_time_s"], row[metric]) for row in rows]
+
+
+def load_run(folder: str | Path) -> Run:
+    """Read one run; `DONE` wins over a `FAILED` left by an earlier attempt.
+
+    Nothing of it is resolved, imported or run, and no link in it is followed. Of a run that is not done the
+    rows before the first damaged one count. Raises ValueError in one line when `folder` is no run directory,
+    or a file in it cannot be used.
+    """
+    folder = Path(folder)
+    if not os.path.lexists(folder / CONFIG):
+        problem = f"is no run directory: it has no {CONFIG}" if folder.exists() else "does not exist"
+        raise ValueError(f"{folder} {problem}")
+    done = os.path.lexists(folder / DONE)
+    if done:
+        check_done(folder)
+    config = read_yaml(folder / CONFIG, remedy=REMEDY, inside=folder)
+    steps, lost_steps = whole_rows(folder / STEPS, step_of_run, remedy=REMEDY)
+    evals, lost_evals = whole_rows(folder / EVALUATIONS, evaluation_of_run, remedy=REMEDY)
+    damage = lost_steps or lost_evals
+    if done:
+        if damage is not None:
+            raise damage
+        return Run(folder, config, steps, evals, "done", _summary(folder, steps))
+    lost = f"; {damage.path.name} {damage.problem}" if damage is not None else ""
+    if os.path.lexists(folder / FAILED):
+        return Run(folder, config, steps, evals, "failed", reason=failure_in(folder) + lost)
+    last = steps[-1]["step"] if steps else "none"
+    return Run(folder, config, steps, evals, "unfinished", reason=f"last recorded step: {last}{lost}")
+
+
+def _summary(folder: Path, steps: Sequence[Mapping[str, Any]]) -> Summary:
+    """The summary of a run that is done, whose rows are given."""
+    summary = Summary.read(folder / SUMMARY)
+    if summary.steps != len(steps):
+        problem = f"is of {summary.steps} steps, {STEPS} has {len(steps)}"
+        raise UnusableFileError(folder / SUMMARY, problem, REMEDY)
+    return summary
+
+
+def find_runs(roots: Iterable[str | Path]) -> list[Path]:
+    """Every run directory at or below `roots`, in order of path; a root without any is returned itself.
+
+    Hidden folders and those inside of a run are skipped: other tools keep a config.yaml there too.
+    """
+    found: dict[Path, None] = {}
+    for root in map(Path, roots):
+        folders = {path.parent.relative_to(root) for path in root.rglob("config.yaml")}
+        visible = [
+            root / folder
+            for folder in sorted(folders)
+            if not any(part.startswith(".") for part in folder.parts) and folders.isdisjoint(folder.parents)
+        ]
+        found.update(dict.fromkeys(visible or [root]))
+    return list(found)

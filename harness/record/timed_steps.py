@@ -1,0 +1,91 @@
+"""The steps of a finished run with the times that count: measured ones, or those of its simulated clock."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from gradwire.harness.files.reading import UnusableFileError
+from gradwire.harness.network.settings import recorded_network
+from gradwire.harness.record.attempts import Attempts
+from gradwire.harness.record.runs import Run, load_run
+from gradwire.harness.timing.simulate.build import make_clock
+from gradwire.harness.timing.trace.files import FOLDER, REMEDY, Recorded, read_traces, recorded_steps
+from gradwire.harness.timing.trace.step import StepTrace
+
+Retime = Callable[[int, StepTrace], StepTrace]
+"""A step's number and its trace as it is on disk, to the trace with the times that count."""
+
+
+def timed_steps(
+    directory: str | Path, steps: Collection[int] | None = None
+) -> Iterator[tuple[int, StepTrace]]:
+    """The steps of the run in `directory`, in their order, or only `steps`: number and timed trace.
+
+    ValueError in one line where there is no run or no trace, or it cannot be read.
+    """
+    yield from steps_of(load_run(directory), steps)
+
+
+def steps_of(run: Run, steps: Collection[int] | None = None) -> Iterator[tuple[int, StepTrace]]:
+    """`timed_steps` of a run that has been read already.
+
+    What a trace says and no clock can work with is a ValueError with the step, too.
+    """
+    retime = clock_of(run)
+    for number, trace in read_traces(run.folder, run.workers, steps, run=traced_run(run)):
+        with fitting(run.folder / FOLDER, number):
+            timed = retime(number, trace)
+        yield number, timed
+
+
+def recorded(run: Run) -> Recorded:
+    """The steps of which the run has a trace."""
+    return recorded_steps(run.folder, run.workers, run=traced_run(run))
+
+
+def traced_run(run: Run) -> str | None:
+    """The id of the run whose trace this run has: its own, or that of the one it was retimed from; None where
+    nothing says."""
+    if run.summary is not None and run.summary.trace_of is not None:
+        return run.summary.trace_of
+    owner = Attempts.read(run.folder)
+    return None if owner is None else owner.config_hash
+
+
+@contextmanager
+def fitting(trace: Path, step: int) -> Iterator[None]:
+    """UnusableFileError with the step for what the rows in `trace` say and no clock can work with: a message
+    with one end, a rank that waits for ever."""
+    try:
+        yield
+    except (ValueError, LookupError, ArithmeticError, RuntimeError) as error:
+        raise UnusableFileError(trace, f"step {step} does not fit together ({error})", REMEDY) from None
+
+
+def is_simulated(run: Run) -> bool:
+    """Whether the run's trace holds measured work, which its clock turns into time."""
+    return run.choice("cluster") == "virtual"
+
+
+def clock_of(run: Run) -> Retime:
+    """What turns the run's trace into times: on the wall clock they are there already."""
+    if not is_simulated(run):
+        return lambda number, trace: trace
+    begins = {0: 0.0} | {row["step"] + 1: row["train_time_s"] for row in run.steps}
+    clock = make_clock(
+        recorded_network(run.setting("network", dict)),
+        run.workers,
+        in_flight=run.setting("overlap.buckets", int),
+        overlap=run.setting("overlap.enabled", bool),
+        seed=run.setting("seed", int),
+        codec=run.setting("codec", dict),
+    )
+
+    def on_clock(number: int, trace: StepTrace) -> StepTrace:
+        if number not in begins:
+            raise ValueError(f"{run.folder}: step {number} has a trace, but step {number - 1} has no row")
+        return clock.step(number, trace, begins[number])
+
+    return on_clock

@@ -1,0 +1,84 @@
+"""The check of a configuration's fields: the rules of `gradwire.codecs.fields`, refused as ConfigError.
+
+They serve the command line and, in Python's words, calls (`check_arguments`). Only the standard library is
+needed here.
+"""
+
+from __future__ import annotations
+
+import reprlib
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from gradwire.codecs import fields as core
+from gradwire.codecs.fields import (
+    Rule,
+    above,
+    at_least,
+    between,
+    checked,
+    list_of,
+    one_of,
+    plain_name,
+    rules_of,
+)
+from gradwire.harness.runtime.errors import ConfigError, did_you_mean
+
+__all__ = [
+    "Rule",
+    "above",
+    "at_least",
+    "between",
+    "check_arguments",
+    "check_fields",
+    "check_value",
+    "checked",
+    "list_of",
+    "one_of",
+    "plain_name",
+    "rules_of",
+]
+
+
+def check_fields(schema: type, values: Mapping[str, Any], prefix: str) -> None:
+    """Raise ConfigError for the first of `values` that its field in `schema` does not allow.
+
+    `prefix` is the group's key, so that the message names the field as typed on the command line.
+    """
+    try:
+        core.check_fields(schema, values, prefix)
+    except ValueError as error:
+        raise ConfigError(str(error)) from None
+
+
+def check_value(key: str, value: Any, rule: Rule) -> None:
+    """Raise ConfigError unless `rule` allows `value`, which users write as `key`."""
+    try:
+        core.check_value(key, value, rule)
+    except ValueError as error:
+        raise ConfigError(str(error)) from None
+
+
+def check_arguments(
+    schema: type, values: Mapping[str, Any], prefix: str = "", without: Iterable[str] = ()
+) -> None:
+    """Raise ConfigError unless `values`, given in Python, are what the fields of `schema` allow.
+
+    `prefix` and a dot precede the names in messages. Fields in `without` are not to be given.
+    """
+    rules = {name: rule for name, rule in core.rules_with(schema, values).items() if name not in {*without}}
+    for name, value in values.items():
+        key = f"{prefix}.{name}" if prefix else name
+        rule = rules.get(name)
+        if rule is None:
+            allowed = f"choose from {', '.join(rules)}" if rules else "there are no options"
+            raise ConfigError(f"{key}={shown(value)} is unknown: {allowed}{did_you_mean(name, rules)}")
+        if isinstance(rule, Rule) and not rule.allows(value):
+            raise ConfigError(core.refusal(key, shown(value), value, rule, python=True))
+
+
+def shown(value: object) -> str:
+    """`value` as a message shows it: as Python writes it, cut where it is long."""
+    shortened = reprlib.Repr()
+    shortened.maxstring = shortened.maxother = shortened.maxlong = 60
+    return " ".join(shortened.repr(value).split())

@@ -1,0 +1,49 @@
+"""How this program was started, for messages that say which command to use."""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+
+SCRIPT = "python run.py"
+"""How help texts and the first lines of configuration files write the command."""
+
+_COMMENTED = re.compile(rf"{SCRIPT}(?P<rest>.*?\S)(?P<gap>  +)(?=\S)|{SCRIPT}")
+"""The command in a line of help, and the spaces before what the line says of it."""
+
+
+def program() -> str:
+    """`gradwire`, `python -m gradwire` or `python run.py`: what the user has typed, or torchrun has started.
+
+    Where neither is known, as in a script that uses the library, what there is here.
+    """
+    started = Path(sys.argv[0]) if sys.argv else Path()
+    if started.name == "__main__.py" and started.parent.name == "gradwire":
+        return "python -m gradwire"
+    in_checkout = (Path(__file__).resolve().parents[2] / "run.py").is_file()
+    if started.stem == "gradwire" or (started.name != "run.py" and not in_checkout):
+        return "gradwire"
+    return SCRIPT
+
+
+def torchrun_target() -> str:
+    """What stands behind torchrun's options: `run.py` or `-m gradwire`."""
+    return "run.py" if program() == SCRIPT else "-m gradwire"
+
+
+def as_started(text: str) -> str:
+    """A help text whose commands are written as this program was started; columns stay where they are."""
+    return "\n".join(_line(line) for line in text.split("\n"))
+
+
+def _line(line: str) -> str:
+    line = re.sub(r"(?<=\d) run\.py", f" {torchrun_target()}", line) if "torchrun" in line else line
+    return _COMMENTED.sub(_written, line)
+
+
+def _written(found: re.Match[str]) -> str:
+    if found["gap"] is None:
+        return program()
+    spaces = max(len(found["gap"]) + len(SCRIPT) - len(program()), 1)
+    return f"{program()}{found['rest']}{' ' * spaces}"

@@ -1,0 +1,109 @@
+"""Measuring: every operation on every kind of bucket with every implementation."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from gradwire.codecs.native.choice import using_kernels
+from gradwire.harness.studies.bench.clocks import Times, time_on_cpu, time_on_gpu
+from gradwire.harness.studies.bench.operation import Case, Operation
+from gradwire.harness.studies.bench.rows import Row
+
+DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
+
+DEFAULT = "default"
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What to measure, and for how long at least each: `kernels` is the compiled backend, or `default`."""
+
+    sizes: tuple[int, ...]
+    dtypes: tuple[str, ...]
+    threads: tuple[int, ...]
+    seconds: float
+    kernels: str
+    device: torch.device
+    seed: int
+
+
+def measure(operations: Sequence[Operation], settings: Settings) -> Iterator[Row]:
+    """The rows, one after another as they are measured."""
+    for numel in settings.sizes:
+        for dtype in settings.dtypes:
+            x = bucket(numel, dtype, settings)
+            copy_rate = {threads: _copy_rate(x, settings, threads) for threads in {1, *_threads(settings)}}
+            for operation in operations:
+                if dtype in operation.dtypes:
+                    yield from _rows(operation, x, copy_rate, settings)
+
+
+def bucket(numel: int, dtype: str, settings: Settings) -> Tensor:
+    """Normal coordinates from the seed, (numel,), the same on every device."""
+    generator = torch.Generator().manual_seed(settings.seed)
+    return torch.randn(numel, generator=generator).to(DTYPES[dtype]).to(settings.device)
+
+
+def _threads(settings: Settings) -> tuple[int, ...]:
+    """Of the host: one launches on a GPU."""
+    return settings.threads if settings.device.type == "cpu" else (1,)
+
+
+def _copy_rate(x: Tensor, settings: Settings, threads: int) -> float:
+    """Bytes that a copy of the bucket reads and writes in a second."""
+    target = torch.empty_like(x)
+    case = Case(lambda: target.copy_(x), (x,), (target,))
+    return (case.bytes_read + case.bytes_written) / _time(case, settings, threads).shortest_s
+
+
+def _rows(
+    operation: Operation, x: Tensor, copy_rate: Mapping[int, float], settings: Settings
+) -> Iterator[Row]:
+    peers = _time_peers(operation, x, settings)
+    default_s: float | None = None
+
+    def row(case: Case, name: str, threads: int, times: Times, others: Mapping[str, Times]) -> Row:
+        return Row.of(
+            case,
+            times,
+            operation=operation.name,
+            dtype=str(x.dtype).removeprefix("torch."),
+            numel=x.numel(),
+            implementation=name,
+            threads=threads,
+            value_bytes=x.nbytes,
+            copy_bytes_per_s=copy_rate[threads],
+            default_s=default_s,
+            peers_s={peer: found.shortest_s for peer, found in others.items()},
+        )
+
+    for name, threads in _implementations(settings):
+        with using_kernels(name):  # what a case has made may be the backend's own
+            case = operation.make(x)
+            times = _time(case, settings, threads)
+        default_s = times.shortest_s if default_s is None else default_s
+        yield row(case, name, threads, times, peers)
+    for name, times in peers.items():
+        yield row(case, name, 1, times, {})
+
+
+def _implementations(settings: Settings) -> list[tuple[str, int]]:
+    """Names and threads: the definition on one thread comes first."""
+    compiled = [(settings.kernels, threads) for threads in _threads(settings)]
+    return [(DEFAULT, 1), *(compiled if settings.kernels != DEFAULT else [])]
+
+
+def _time_peers(operation: Operation, x: Tensor, settings: Settings) -> dict[str, Times]:
+    """Of the peers that are there, on one thread."""
+    calls = {peer.name: peer.make(x) for peer in operation.peers}
+    return {name: _time(Case(run, (x,), ()), settings, 1) for name, run in calls.items() if run is not None}
+
+
+def _time(case: Case, settings: Settings, threads: int) -> Times:
+    if settings.device.type == "cpu":
+        return time_on_cpu(case.run, settings.seconds, threads)
+    return time_on_gpu(case.run, settings.seconds, case.bytes_read + case.bytes_written, settings.device)

@@ -1,0 +1,187 @@
+"""DynamiQ: statistics of super-groups, and what a hop does to a chunk, for single widths and for mixes.
+
+`compress` encodes a bucket, `recompress` adds a message to a bucket and encodes the sum (the paper's
+decompress_accumulate_recompress), `accumulate` adds a message to partial sums, `decompress` writes means to a
+bucket. Super-groups are in the order of a message, so that buckets are read and written out of order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import cast
+
+import torch
+from torch import Tensor
+
+from gradwire.codecs.dynamiq.allocation import allocate
+from gradwire.codecs.dynamiq.blocks import SUPER_GROUP, num_super_groups
+from gradwire.codecs.dynamiq.codec import DynamiQ
+from gradwire.codecs.dynamiq.definition import Coder
+from gradwire.codecs.dynamiq.format import Format
+from gradwire.codecs.dynamiq.hop import Hop, make_hop
+from gradwire.codecs.dynamiq.order import message_order
+from gradwire.codecs.dynamiq.plus import DynamiQPlus
+from gradwire.codecs.dynamiq.reduced import reduced_statistics
+from gradwire.codecs.dynamiq.rounding import Dither
+from gradwire.codecs.dynamiq.scaling import ScaleRounding
+from gradwire.codecs.dynamiq.sizes import align, chunk_size, used_bytes
+from gradwire.codecs.dynamiq.statistics import write_statistics
+from gradwire.codecs.dynamiq.tables import Kind, chosen_values
+from gradwire.codecs.dynamiq.upgrades import Upgrades, paper_upgrades
+from gradwire.harness.studies.bench.operation import Case, Operation
+
+WORKERS, KEY = 8, (0x1234_5678, 0x9ABC_DEF0)
+
+WIDTHS = (2, 3, 4, 5, 6, 8)
+
+MIX = {8: 0.35, 4: 0.45, 2: 0.20}
+"""Shares of super-groups by width: 5 bits of code on average."""
+
+PLUS_MIX = {8: 0.1, 6: 0.2, 5: 0.3, 4: 0.25, 3: 0.1, 2: 0.05}
+"""Of dynamiq_plus, which has more widths to choose from: 4.9 bits."""
+
+
+def operations() -> Iterator[Operation]:
+    yield Operation("dynamiq.statistics", ("super_group_statistics",), _statistics)
+    yield Operation("dynamiq.reduced", ("reduced_statistics",), _reduced)
+    yield Operation("dynamiq.allocation", ("width_allocation",), _allocation)
+    yield Operation("dynamiq.order", ("message_order",), _order)
+    for label, shares in [*((str(width), {width: 1.0}) for width in WIDTHS), ("mix", MIX)]:
+        yield from _hops("dynamiq", label, partial(_chunk, DynamiQ(), shares))
+    for label, shares in [*((str(width), {width: 1.0}) for width in (4, 8)), ("mix", PLUS_MIX)]:
+        yield from _hops("dynamiq_plus", label, partial(_chunk, DynamiQPlus(), shares))
+
+
+def _statistics(x: Tensor) -> Case:
+    mean = torch.empty(num_super_groups(x.numel()), dtype=torch.bfloat16, device=x.device)
+    norm = torch.empty_like(mean)
+    return Case(lambda: write_statistics(x, mean, norm), (x,), (mean, norm))
+
+
+def _norms(x: Tensor) -> Tensor:
+    """(super-groups,) bf16, as spread as those of gradients."""
+    generator = torch.Generator().manual_seed(0)
+    return torch.randn(num_super_groups(x.numel()), generator=generator).exp().bfloat16().to(x.device)
+
+
+def _reduced(x: Tensor) -> Case:
+    norm = _norms(x)
+    mean_sum = torch.zeros_like(norm)
+
+    def run() -> tuple[Tensor, Tensor]:
+        return reduced_statistics(mean_sum, norm, WORKERS, WORKERS)
+
+    return Case(run, (mean_sum, norm), run())
+
+
+def _choice(x: Tensor) -> tuple[Tensor, Tensor, Upgrades]:
+    """Patterns of the norms by chunk, bytes that chunks have to spare, and the paper's upgrades."""
+    norm, form = _norms(x), Format()
+    patterns, _ = reduced_statistics(torch.zeros_like(norm), norm, WORKERS, WORKERS)
+    sizes = [chunk_size(x.numel(), WORKERS, chunk, 5.0, form) for chunk in range(WORKERS)]
+    spare = torch.tensor([size.spare for size in sizes], device=x.device)
+    return patterns, spare, paper_upgrades(form.widths)
+
+
+def _allocation(x: Tensor) -> Case:
+    patterns, spare, upgrades = _choice(x)
+    chosen = allocate(patterns, spare, upgrades, "fast")
+    return Case(lambda: allocate(patterns, spare, upgrades, "fast"), (patterns, spare), (chosen,))
+
+
+def _order(x: Tensor) -> Case:
+    widths, total = allocate(*_choice(x), "fast"), num_super_groups(x.numel())
+    return Case(lambda: message_order(widths, total), (widths,), message_order(widths, total))
+
+
+@dataclass(frozen=True)
+class _Chunk:
+    """A whole bucket as one chunk: its super-groups' order and means, a message, and the hops."""
+
+    x: Tensor
+    order: Tensor
+    mean: Tensor
+    hop: Hop
+    message: Tensor
+
+    @property
+    def plan(self) -> tuple[Tensor, Tensor]:
+        """What every hop reads beside values and messages."""
+        return self.order, self.mean
+
+
+def _hops(family: str, label: str, chunk: Callable[[Tensor], _Chunk]) -> Iterator[Operation]:
+    def case_of(make: Callable[[_Chunk], Case]) -> Callable[[Tensor], Case]:
+        return lambda x: make(chunk(x))
+
+    for name, make in _HOPS.items():
+        yield Operation(f"{family}.{name}.{label}", ("dynamiq_hop",), case_of(make))
+
+
+def _chunk(codec: DynamiQ, shares: Mapping[int, float], x: Tensor) -> _Chunk:
+    total, device = num_super_groups(x.numel()), x.device
+    generator = torch.Generator().manual_seed(0)
+    mean = (1e-3 * torch.randn(total, generator=generator)).to(device)
+    counts = {width: int(share * total) for width, share in shares.items()}
+    counts[min(counts)] += total - sum(counts.values())
+    places, begin = torch.randperm(total, generator=generator), 0
+    runs = []
+    for width in sorted(counts, reverse=True):
+        runs.append(places[begin : begin + counts[width]].sort().values)
+        begin += counts[width]
+    order, coder = torch.cat(runs).to(device), _coder(codec, tuple(sorted(counts)), device)
+    hop = make_hop(x.numel(), x.dtype, order, mean, counts, coder)
+    message = torch.empty(align(used_bytes(counts, coder.format)), dtype=torch.uint8, device=device)
+    hop.run(x=x, outgoing=message)
+    return _Chunk(x, order, mean, hop, message)
+
+
+def _coder(codec: DynamiQ, widths: tuple[int, ...], device: torch.device) -> Coder:
+    """Of a codec's settings, for these widths."""
+    form = Format(widths, codec.group, "hierarchical", codec.mean, codec.codebooks)
+    values = {
+        width: chosen_values(
+            width,
+            cast(Kind, codec.values),
+            getattr(codec, f"epsilon_{width}"),
+            device,
+            codec.group,
+            codec.codebooks,
+        )
+        for width in widths
+    }
+    dither = Dither(KEY, 0, WORKERS, "correlated", codec.group)
+    return Coder(values, dither, cast(ScaleRounding, codec.scale_rounding), form)
+
+
+def _compress(chunk: _Chunk) -> Case:
+    out = torch.empty_like(chunk.message)
+    return Case(lambda: chunk.hop.run(x=chunk.x, outgoing=out), (chunk.x, *chunk.plan), (out,))
+
+
+def _recompress(chunk: _Chunk) -> Case:
+    out = torch.empty_like(chunk.message)
+    read = (chunk.x, chunk.message, *chunk.plan)
+    return Case(lambda: chunk.hop.run(x=chunk.x, incoming=chunk.message, outgoing=out), read, (out,))
+
+
+def _accumulate(chunk: _Chunk) -> Case:
+    sums = torch.zeros(len(chunk.order), SUPER_GROUP, device=chunk.x.device)
+    read = (chunk.message, sums)
+    return Case(lambda: chunk.hop.run(sums=sums, incoming=chunk.message, new_sums=sums), read, (sums,))
+
+
+def _decompress(chunk: _Chunk) -> Case:
+    out = torch.empty_like(chunk.x)
+    read = (chunk.message, *chunk.plan)
+    return Case(lambda: chunk.hop.run(incoming=chunk.message, result=out), read, (out,))
+
+
+_HOPS: Mapping[str, Callable[[_Chunk], Case]] = {
+    "compress": _compress,
+    "recompress": _recompress,
+    "accumulate": _accumulate,
+    "decompress": _decompress,
+}

@@ -1,0 +1,69 @@
+"""The Walsh-Hadamard transform, and THC around it: norms of blocks, integers, means."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+
+import torch
+from torch import Tensor
+
+from gradwire.codecs.hadamard import hadamard_
+from gradwire.codecs.thc.blocks import cut
+from gradwire.codecs.thc.definition import write_integers, write_mean
+from gradwire.codecs.thc.ranges import block_root_mean_squares, write_root_mean_squares
+from gradwire.codecs.thc.table import uniform_table
+from gradwire.harness.studies.bench.operation import Case, Operation
+
+KEY, T_P, WORKERS, TABLE = (0x1234_5678, 0x9ABC_DEF0), 2.154, 8, uniform_table(4)
+
+BLOCKS = {"largest": 0, "1024": 1024}
+"""Coordinates rotated together: as many as fit, or few."""
+
+
+def operations() -> Iterator[Operation]:
+    for length in (1024, 1 << 18):
+        make = partial(_transform, length)
+        yield Operation(f"hadamard.transform.{length}", ("hadamard_transform",), make, dtypes=("float32",))
+    for label, block in BLOCKS.items():
+        squares = partial(_root_mean_squares, block)
+        yield Operation(f"thc.root_mean_squares.{label}", ("thc_root_mean_squares",), squares)
+        yield Operation(f"thc.quantize.{label}", ("thc_quantize",), partial(_quantize, block))
+        yield Operation(f"thc.dequantize.{label}", ("thc_dequantize",), partial(_dequantize, block))
+
+
+def _transform(length: int, x: Tensor) -> Case:
+    """Of the bucket's whole rows, in place; rows are shorter where the bucket is."""
+    length = min(length, 1 << (x.numel().bit_length() - 1))
+    rows = x[: x.numel() // length * length].clone().view(-1, length)
+    return Case(lambda: hadamard_(rows), (rows,), (rows,))
+
+
+def _root_mean_squares(block: int, x: Tensor) -> Case:
+    squares = block_root_mean_squares(x, cut(x.numel(), block))
+    return Case(lambda: write_root_mean_squares(x, block, squares), (x,), (squares,))
+
+
+def _quantized(block: int, x: Tensor) -> tuple[Tensor, Tensor]:
+    """The blocks' root mean squares, float32, and the bucket's integers, int32."""
+    blocks = cut(x.numel(), block)
+    squares = block_root_mean_squares(x, blocks)
+    integers = torch.empty(blocks.total, dtype=torch.int32, device=x.device)
+    write_integers(x, squares, T_P, block, TABLE.entries, KEY, 0, integers)
+    return squares, integers
+
+
+def _quantize(block: int, x: Tensor) -> Case:
+    squares, integers = _quantized(block, x)
+
+    def run() -> None:
+        write_integers(x, squares, T_P, block, TABLE.entries, KEY, 0, integers)
+
+    return Case(run, (x, squares), (integers,))
+
+
+def _dequantize(block: int, x: Tensor) -> Case:
+    squares, integers = _quantized(block, x)
+    sums, mean = integers.mul_(WORKERS), torch.empty(len(integers), dtype=x.dtype, device=x.device)
+    peak = WORKERS * TABLE.granularity
+    return Case(lambda: write_mean(sums, peak, squares, T_P, block, KEY, mean), (sums, squares), (mean,))

@@ -1,0 +1,89 @@
+"""The benchmark as pictures: nanoseconds a coordinate of the definition and of the kernels, and of a copy."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from gradwire.harness.report.figures import Plot
+from gradwire.harness.report.style import Form, Hue
+from gradwire.harness.studies.bench.measure import DEFAULT
+from gradwire.harness.studies.bench.rows import Row
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+LINE, MARGIN = 0.16, 0.55
+"""Inches: of an operation, and of the axis below them."""
+
+MARKS: dict[str, tuple[Hue, str, float]] = {
+    "float32": ("blue", "o", 0.16),
+    "bfloat16": ("vermilion", "s", -0.16),
+}
+"""Hue, marker, and how far from its line it stands, so that equal figures of both are seen."""
+
+
+def plots(rows: Sequence[Row], heading: str) -> list[Plot]:
+    """One for each family and size; rows of one thread."""
+    kinds: dict[tuple[str, int], list[Row]] = {}
+    for row in rows:
+        if row.threads == 1:
+            kinds.setdefault((row.operation.partition(".")[0], row.numel), []).append(row)
+    return [_plot(own, family, numel, heading) for (family, numel), own in kinds.items()]
+
+
+def _plot(rows: Sequence[Row], family: str, numel: int, heading: str) -> Plot:
+    names = list(dict.fromkeys(row.operation for row in rows))
+    place = {name: len(names) - 1 - index for index, name in enumerate(names)}
+
+    def draw(panels: Sequence[Axes], form: Form) -> None:
+        from matplotlib.ticker import FuncFormatter
+
+        (axes,) = panels
+        for dtype in dict.fromkeys(row.dtype for row in rows):
+            own = [row for row in rows if row.dtype == dtype]
+            _points(axes, form, dtype, [row for row in own if row.implementation == DEFAULT], place)
+            _points(axes, form, dtype, [row for row in own if row.implementation in ("cpu", "cuda")], place)
+        _copies(axes, form, rows, place)
+        axes.set_xscale("log")
+        axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+        axes.set_yticks(list(place.values()), list(place))
+        axes.set_ylim(-0.7, len(names) - 0.3)
+        axes.set_xlabel("ns per coordinate")
+
+    title = f"{heading} · {numel:,} coordinates"
+    return Plot(f"{family}-{numel}", title, draw, (MARGIN + LINE * max(len(names), 4),))
+
+
+def _points(axes: Axes, form: Form, dtype: str, rows: Sequence[Row], place: dict[str, int]) -> None:
+    if not rows:
+        return
+    hue, marker, shift = MARKS[dtype]
+    name = rows[0].implementation
+    filled = form.colors[hue] if name != DEFAULT else form.ground
+    axes.plot(
+        [row.ns_per_coordinate for row in rows],
+        [place[row.operation] + shift for row in rows],
+        linestyle="none",
+        marker=marker,
+        color=form.colors[hue],
+        markerfacecolor=filled,
+        label=f"{name}, {dtype}",
+    )
+
+
+def _copies(axes: Axes, form: Form, rows: Sequence[Row], place: dict[str, int]) -> None:
+    """Where each operation would be if it moved its bytes as fast as a copy does."""
+    bound: dict[str, float] = {}
+    for row in rows:
+        if row.dtype == rows[0].dtype:
+            bound[row.operation] = 1e9 * row.bytes_per_coordinate / row.copy_bytes_per_s
+    axes.plot(
+        list(bound.values()),
+        [place[name] for name in bound],
+        linestyle="none",
+        marker="|",
+        markersize=7,
+        color=form.colors["ink"],
+        label=f"at a copy's bandwidth, {rows[0].dtype}",
+    )

@@ -1,0 +1,103 @@
+"""The benchmark as text."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from gradwire.harness.report.tables import Table, number, render_text
+from gradwire.harness.studies.bench.ring import RingCost, ring_costs
+from gradwire.harness.studies.bench.rows import Row
+from gradwire.harness.studies.bench.smoothing import Smoothing, smoothing
+
+DIGITS = 3
+
+WIDTH = 170
+
+
+def text(rows: Sequence[Row], workers: int) -> str:
+    """All tables; those of a whole ring are for `workers`."""
+    tables = [speed_table(rows), ring_table(ring_costs(rows), workers), smoothing_table(smoothing(rows))]
+    return "\n\n".join(render_text(table, WIDTH) for table in tables if table.rows)
+
+
+def speed_table(rows: Sequence[Row]) -> Table:
+    """A line for each row."""
+    header = [
+        "operation", "dtype", "coordinates", "kernels", "threads", "ns/coordinate", "GB/s of values",
+        "bytes/coordinate", "of a copy's bandwidth", "× default", "× peer",
+    ]  # fmt: skip
+    return Table("Operations: shortest time of each", header, [_speed(row) for row in rows])
+
+
+def _speed(row: Row) -> list[str]:
+    peers = " ".join(number(ratio, DIGITS) for ratio in row.speedup_to_peers.values())
+    return [
+        row.operation,
+        row.dtype,
+        f"{row.numel:,}",
+        row.implementation,
+        str(row.threads),
+        number(row.ns_per_coordinate, DIGITS),
+        number(row.values_gb_per_s, DIGITS),
+        number(row.bytes_per_coordinate, DIGITS),
+        f"{row.share_of_copy:.0%}",
+        number(row.speedup, DIGITS),
+        peers or "–",
+    ]
+
+
+def ring_table(costs: Sequence[RingCost], workers: int) -> Table:
+    """Traffic beside the paper's formula, and the time that goes with it."""
+    header = [
+        "codec", "dtype", "coordinates", "kernels", "bytes/coordinate", f"at {workers} workers",
+        "DynamiQ Table 2", f"at {workers} workers ", f"ns/coordinate at {workers} workers",
+    ]  # fmt: skip
+    rows = []
+    for cost in costs:
+        at = cost.at(workers)
+        printed = _formula(cost.paper_const, cost.paper_slope)
+        rows.append(
+            [
+                cost.codec,
+                cost.dtype,
+                f"{cost.numel:,}",
+                cost.implementation,
+                _formula(cost.bytes_const, cost.bytes_slope),
+                number(at["bytes"], DIGITS),
+                printed,
+                number(at["paper_bytes"], DIGITS),
+                number(at["ns"], DIGITS),
+            ]
+        )
+    return Table("A ring all-reduce: memory traffic, AR = (n − 1)/n, and time of the codec", header, rows)
+
+
+def _formula(const: float | None, slope: float | None) -> str:
+    return (
+        "–"
+        if const is None or slope is None
+        else f"{const:.2f} {'−' if slope < 0 else '+'} {abs(slope):.2f} AR"
+    )
+
+
+def smoothing_table(pairs: Sequence[Smoothing]) -> Table:
+    """Throughput with the Hadamard transform against that without."""
+    header = [
+        "operation", "dtype", "coordinates", "kernels", "GB/s without", "GB/s with", "ratio",
+        "SDP4Bit Table 5, A100: ratio",
+    ]  # fmt: skip
+    rows = []
+    for pair in pairs:
+        rows.append(
+            [
+                pair.operation,
+                pair.dtype,
+                f"{pair.numel:,}",
+                pair.implementation,
+                number(pair.without_gb_per_s, DIGITS),
+                number(pair.with_gb_per_s, DIGITS),
+                number(pair.share, DIGITS),
+                number(pair.paper_share, DIGITS),
+            ]
+        )
+    return Table("What the Hadamard transform costs inside the 4-bit quantizer", header, rows)

@@ -1,0 +1,74 @@
+"""What one rank of the benchmark does."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+from omegaconf import DictConfig, OmegaConf
+
+from gradwire.codecs.native.choice import using_kernels
+from gradwire.harness.files.writing import write_atomically
+from gradwire.harness.launch.worker import joined_process_group
+from gradwire.harness.models.build import build_model
+from gradwire.harness.runtime.heartbeat import beat
+from gradwire.harness.studies.overhead.bare import BareLoop
+from gradwire.harness.studies.overhead.compare import alternate, as_lists
+from gradwire.harness.timing.measure.timeline import event_cost
+from gradwire.harness.trainer.build import Parts, build
+from gradwire.harness.trainer.loop import Trainer
+
+BARE, HARNESS, WITHOUT_SPANS = "bare", "harness", "harness without recording"
+
+
+def benchmark_rank(config: DictConfig, directory: Path, rendezvous: Path, rank: int) -> None:
+    """Runs the contestants on this rank; each rank leaves `rank<rank>.json` in `directory`."""
+    with joined_process_group(config, rank, rendezvous) as device, using_kernels(config.kernels.name):
+        with_spans = Stepper(config, device, directory / HARNESS, spans=True)
+        without = Stepper(config, device, directory / WITHOUT_SPANS, spans=False)
+        data = with_spans.parts.data
+        model = build_model(OmegaConf.to_object(config.model), data.vocab_size, seed=config.seed)  # type: ignore[arg-type]
+        model.train()
+        contestants = {
+            BARE: BareLoop(config, model, data, rank, device).run,
+            HARNESS: with_spans.run,
+            WITHOUT_SPANS: without.run,
+        }
+        blocks = alternate(contestants, config.overhead.blocks, config.overhead.steps, _meet)
+        found = {"blocks": as_lists(blocks), "recording": with_spans.recording()}
+        write_atomically(directory / f"rank{rank}.json", json.dumps(found))
+        for stepper in (with_spans, without):
+            stepper.parts.world.close()
+
+
+def _meet() -> None:
+    beat("blocks")
+    dist.barrier()
+
+
+class Stepper:
+    """The trainer, a block of steps at a time: no evaluation, no error measurement, no checkpoints.
+
+    With `spans` it writes traces, too, to `directory`.
+    """
+
+    def __init__(self, config: DictConfig, device: torch.device, directory: Path, *, spans: bool) -> None:
+        own = config.copy()
+        OmegaConf.set_readonly(own, False)
+        own.measure.spans = own.measure.trace = spans
+        directory.mkdir(exist_ok=True)
+        self.parts: Parts = build(own, device)
+        self._trainer = Trainer(own, self.parts, directory)
+        self._done = self._trainer.start()
+
+    def run(self, steps: int) -> None:
+        self._trainer.advance(self._done, self._done + steps)
+        self._done += steps
+
+    def recording(self) -> dict[str, float]:
+        """What recording spans takes by itself: how many in a step, seconds each. Traces come on top, and
+        the difference to the harness without recording shows both."""
+        recorder = self.parts.world.recorders[self.parts.world.ranks[0]]
+        return {"spans_per_step": recorder.total / self._done, "span_s": event_cost()}

@@ -1,0 +1,40 @@
+"""The error of synchronized gradients, over all coordinates and super-group by super-group."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from gradwire.harness.studies.statistics.groups import group_energies
+
+SUPER_GROUP = 256
+"""Coordinates whose error is looked at together: DynamiQ's super-groups."""
+
+
+def exact_mean(values: Tensor) -> Tensor:
+    """The mean over the workers (rows), float64, (coordinates,): summed row by row, no copy of them all."""
+    total = torch.zeros(values.shape[1], dtype=torch.float64)
+    for row in values:
+        total += row
+    return total / values.shape[0]
+
+
+def vnmse(estimate: Tensor, mean: Tensor) -> float | None:
+    """‖x̄ − x̂‖² / ‖x̄‖²; None where it has no value: a zero mean, or something that is not finite."""
+    energy = float(mean.square().sum())
+    error = float((estimate.double() - mean).square().sum())
+    ratio = error / energy if energy > 0 else float("nan")
+    return ratio if ratio == ratio and ratio != float("inf") else None
+
+
+def relative_errors(estimates: Sequence[Tensor], mean: Tensor) -> Tensor:
+    """Each super-group's squared error, averaged over `estimates`, relative to its own energy; those without
+    energy are left out."""
+    energy = group_energies(mean, SUPER_GROUP)
+    total = torch.zeros_like(energy)
+    for estimate in estimates:
+        total += group_energies(estimate.double() - mean, SUPER_GROUP)
+    alive = energy > 0
+    return total[alive] / len(estimates) / energy[alive]

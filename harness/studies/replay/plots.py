@@ -1,0 +1,109 @@
+"""Plots of replays: error against wire bits beside the rate–distortion bound, and errors of super-groups."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from gradwire.harness.report.figures import Plot, write_plots
+from gradwire.harness.report.style import Form, line_styles
+from gradwire.harness.report.views import log_axis
+from gradwire.harness.studies.replay.summary import ReplaySummary
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+    from gradwire.harness.studies.replay.compare import ReplayComparison, Replayed
+
+Curves = Mapping[str, list[float]]
+"""Name -> quantiles at 0, 1 .. 100 %."""
+
+SMALLEST_SHOWN = 1e-9
+"""Relative errors below are drawn there: a logarithmic axis has no zero."""
+
+BELOW = 30.0
+"""How far below the smallest error the rate–distortion bound is shown."""
+
+MARKERS = 5
+"""Markers along the curve of a codec's errors."""
+
+
+def plot_replay(summary: ReplaySummary, codec: str, folder: Path) -> list[Path]:
+    """Write the plots of one replay; returns the files."""
+    title = f"{codec} · {summary.workers} workers · {summary.repeats} seeds"
+    curves = {codec: summary.super_group_errors}
+    return write_plots([plot for plot in [errors_plot("super-groups", title, curves)] if plot], folder)
+
+
+def plot_comparison(comparison: ReplayComparison, folder: Path) -> list[Path]:
+    """Write the plots of a comparison, two for each subject; returns the files."""
+    plots: list[Plot | None] = []
+    for subject in comparison.subjects:
+        replays = comparison.of(subject)
+        suffix = f"-{slug(subject)}" if len(comparison.subjects) > 1 else ""
+        plots.append(frontier_plot(f"frontier{suffix}", subject, replays))
+        curves = {replay.codec: replay.summary.super_group_errors for replay in replays}
+        plots.append(errors_plot(f"super-groups{suffix}", subject, curves))
+    return write_plots([plot for plot in plots if plot is not None], folder, pdf=True)
+
+
+def slug(text: str) -> str:
+    """A name of a file: letters and digits, the rest dashes."""
+    return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")
+
+
+def frontier_plot(name: str, title: str, replays: Sequence[Replayed]) -> Plot | None:
+    """vNMSE against wire bits, a line for each codec over its bits, and the rate–distortion bound below."""
+    series: dict[str, list[tuple[float, float]]] = {}
+    for replay in replays:
+        bits, error = replay.summary.wire_bits_per_coordinate, replay.summary.vnmse_mean
+        if bits is not None and error:
+            series.setdefault(replay.family, []).append((bits, error))
+    if not series:
+        return None
+    styles = dict(zip(series, line_styles(list(series)), strict=True))
+    bound = replays[0].summary.yardstick_curve
+    known, errors = zip(*(point for points in series.values() for point in points), strict=True)
+    shown = [
+        (float(bits), value)
+        for bits, value in enumerate(bound)
+        if value > 0 and min(known) - 1.5 <= bits <= max(known) + 1
+    ]
+
+    def draw(panels: Sequence[Axes], form: Form) -> None:
+        (axes,) = panels
+        axes.set_yscale("log")
+        for family, points in series.items():
+            axes.plot(*zip(*sorted(points), strict=True), **styles[family].drawn(form), label=family)
+        if shown:
+            axes.plot(*zip(*shown, strict=True), color=form.colors["grey"], label="rate–distortion bound")
+            # Far below every codec the bound would squeeze them all into the upper half.
+            axes.set_ylim(bottom=max(min(value for _, value in shown), min(errors) / BELOW))
+        axes.set_xlabel("wire bits per coordinate")
+        axes.set_ylabel("vNMSE")
+        log_axis(axes)
+
+    return Plot(name, title, draw, (3.2,))
+
+
+def errors_plot(name: str, title: str, curves: Curves) -> Plot | None:
+    """CDF over super-groups of their squared error relative to their own energy."""
+    shown = {label: values for label, values in curves.items() if values}
+    if not shown:
+        return None
+    styles = dict(zip(shown, line_styles(list(shown)), strict=True))
+
+    def draw(panels: Sequence[Axes], form: Form) -> None:
+        (axes,) = panels
+        for label, values in shown.items():
+            share = [index / (len(values) - 1) for index in range(len(values))]
+            limited = [max(value, SMALLEST_SHOWN) for value in values]
+            look = styles[label].drawn(form) | {"markevery": styles[label].markers(len(limited) // MARKERS)}
+            axes.plot(limited, share, **look, label=label)
+        axes.set_xscale("log")
+        axes.set_xlabel("squared error / energy of the super-group")
+        axes.set_ylabel("share of super-groups")
+
+    return Plot(name, title, draw, (2.4,))

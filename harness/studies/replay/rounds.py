@@ -1,0 +1,80 @@
+"""Synchronizing saved gradients, all ranks in this process."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from gradwire.codecs.interface import Codec, Layout, Round
+from gradwire.harness.comm.world.virtual import TimedCollective, VirtualWorld
+from gradwire.harness.parallel.synchronize import synchronization
+
+
+@dataclass(frozen=True)
+class Repeat:
+    """One synchronization: what came out, what it sent, and how long its codec worked.
+
+    `mean` is (coordinates,) on the CPU; `bytes_by_rank` are the bytes each rank sent, by phase; `codec_s` is
+    the codec's work of the rank that had most of it, in seconds; `logged` what the codec logs.
+    """
+
+    seed: int
+    mean: Tensor
+    bytes_by_rank: tuple[Mapping[str, int], ...]
+    codec_s: float
+    logged: Mapping[str, float]
+
+
+class Replay:
+    """All workers' gradients of one step, ready to be synchronized in `world` again and again.
+
+    `values` is (workers, coordinates), bucket after bucket as in `layouts`; buckets on the world's device.
+    """
+
+    def __init__(self, values: Tensor, layouts: Sequence[Layout], world: VirtualWorld) -> None:
+        self._world = world
+        self._layouts = [replace(layout, device=world.device) for layout in layouts]
+        lengths = [layout.numel for layout in layouts]
+        self._buckets = {rank: torch.split(values[rank].to(world.device), lengths) for rank in world.ranks}
+
+    def repeat(self, make: Callable[[], Codec], seed: int, rounds: int, *, check_hashes: bool) -> Repeat:
+        """Synchronize `rounds` times with codecs of its own and return the last one.
+
+        `check_hashes` compares the results over all ranks. Raises what the codec raises.
+        """
+        codecs = {rank: make() for rank in self._world.ranks}
+        for step in range(rounds):
+            self._forget()
+            collectives = {
+                rank: self._collectives(codecs[rank], rank, seed, step, check_hashes) for rank in codecs
+            }
+            means = self._world.run_step(collectives)[0]
+            logged = [codec.end_step(step) for codec in codecs.values()][0]
+        sent = tuple(dict(self._world.traffic[rank].by_phase) for rank in self._world.ranks)
+        return Repeat(seed, torch.cat(means).cpu(), sent, self._codec_seconds(), logged)
+
+    def _forget(self) -> None:
+        for rank in self._world.ranks:
+            self._world.traffic[rank].by_phase.clear()
+            self._world.recorders[rank].drain()
+
+    def _collectives(
+        self, codec: Codec, rank: int, seed: int, step: int, check_hashes: bool
+    ) -> list[TimedCollective]:
+        rounds = [
+            Round(step, layout, rank, self._world.size, seed, bucket)
+            for bucket, layout in enumerate(self._layouts)
+        ]
+        return [
+            (0.0, synchronization(codec, x, this_round, check_hashes))
+            for this_round, x in zip(rounds, self._buckets[rank], strict=True)
+        ]
+
+    def _codec_seconds(self) -> float:
+        spans = {rank: self._world.recorders[rank].drain() for rank in self._world.ranks}
+        return max(
+            sum(span.end - span.start for span in own if span.kind == "codec") for own in spans.values()
+        )

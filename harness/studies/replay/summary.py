@@ -1,0 +1,71 @@
+"""`summary.json` of a replay: what one codec did to one file of gradients."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from gradwire.harness.files.finite_json import dumps, restored
+from gradwire.harness.files.reading import UnusableFileError, read_text
+from gradwire.harness.files.structured import parse_json
+from gradwire.harness.files.typed import made
+from gradwire.harness.record.summary import REMEDY
+
+
+@dataclass(frozen=True)
+class ReplaySummary:
+    """The figures of one codec, topology and number of workers on one file of gradients."""
+
+    # Error, over all coordinates together.
+    vnmse_mean: float | None  # mean over the repeats, no unit; null where it has no value in one of them
+    vnmse_std: float | None  # standard deviation over the repeats (n - 1); null for one repeat
+    vnmse_min: float | None
+    vnmse_max: float | None
+    vnmse: list[float | None]  # of each repeat, in the order of their seeds
+    super_group_errors: list[float]  # quantiles 0, 1 .. 100 % over super-groups: squared error / own energy
+
+    # Bytes, as counted by the transport, in one synchronization.
+    wire_bits_per_coordinate: float | None  # bits; null where nobody counts
+    wire_bits_by_phase: dict[str, float]  # the same split: metadata, reduce_scatter, all_gather
+    bytes_sent_per_rank: list[int]
+
+    # Against reverse water-filling over the variances of super-groups.
+    yardstick_vnmse: float | None  # the error that these wire bits allow there
+    db_above_yardstick: float | None  # 10 log10(vnmse_mean / yardstick_vnmse)
+    yardstick_curve: list[float]  # the error that 0, 1, 2 .. 16 bits per coordinate allow; empty without one
+
+    # Time.
+    codec_s: float  # s, median over the repeats: the codec's work in one synchronization, busiest rank
+    codec_ns_per_coordinate: float  # the same per coordinate
+
+    # What ran.
+    repeats: int
+    rounds: int  # synchronizations in a repeat, the last of which is measured
+    seed: int  # of the first repeat; the others have the next ones
+    workers: int
+    num_coordinates: int
+    num_buckets: int
+    logged: dict[str, float]  # what the codec logged in the last repeat
+    gradients: dict[str, Any]  # the file's name and hash, and what it says of itself
+    kernel_backend: str
+    config_hash: str
+    code_hash: str
+    commit: str | None
+    dirty: bool | None
+    versions: dict[str, str]
+    machine: dict[str, Any]
+
+    def to_json(self) -> str:
+        """Valid JSON, indented for readers."""
+        return dumps(asdict(self), indent=2) + "\n"
+
+    @classmethod
+    def read(cls, path: Path) -> ReplaySummary:
+        """The summary in the file at `path`; raises UnusableFileError."""
+        text = read_text(path, remedy=REMEDY, inside=path.parent)
+        values = restored(parse_json(text.encode(), path, remedy=REMEDY))
+        summary = made(cls, values, path, remedy=REMEDY)
+        if not summary.bytes_sent_per_rank or min(summary.repeats, summary.workers) < 1:
+            raise UnusableFileError(path, "has no repeats, workers or bytes", REMEDY)
+        return summary

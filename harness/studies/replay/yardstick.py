@@ -1,0 +1,90 @@
+"""A yardstick for compression errors: reverse water-filling over the variances a gradient was found to have.
+
+Independent Gaussian coordinates of which those of group j have variance σ_j², and a mean squared error D as
+distortion: no code of R bits a coordinate does better than D = mean_j min(θ, σ_j²), the water level θ being
+the one at which mean_j max(0, ½·log2(σ_j²/θ)) = R (Cover and Thomas, "Elements of information theory",
+theorem 10.3.3). Divided by mean_j σ_j² that is a vNMSE.
+
+It is a yardstick and no bound on what a codec can do to a real gradient. It stands for one encoding of the
+mean itself, by a code as long as one likes, for variances both sides know at no cost; an all-reduce encodes
+several sums on their way, and spends bits on scales. And real coordinates are no Gaussians: with the same
+variances they can be easier to describe, never harder.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import cached_property
+
+from torch import Tensor
+
+from gradwire.harness.studies.statistics.groups import group_counts, group_energies
+
+GROUP = 256
+"""Coordinates taken to have one variance: DynamiQ's super-groups."""
+
+
+@dataclass(frozen=True)
+class Yardstick:
+    """The groups that have any energy, the largest variance first.
+
+    `variances` and `counts` (coordinates of a group) are (groups,) float64; `numel` counts the coordinates of
+    all groups, those without energy too, which cost no bits.
+    """
+
+    variances: Tensor
+    counts: Tensor
+    numel: int
+
+    @classmethod
+    def of(cls, mean: Tensor, group: int = GROUP) -> Yardstick:
+        """Of an exact mean gradient, (coordinates,), by the mean square of every `group` of them.
+
+        Groups that are not finite make every bound NaN.
+        """
+        counts = group_counts(mean.numel(), group).double()
+        variances = group_energies(mean, group) / counts
+        variances, order = variances.sort(descending=True)  # NaN first
+        alive = variances != 0
+        return cls(variances[alive], counts[order][alive], mean.numel())
+
+    def bound(self, bits_per_coordinate: float) -> float:
+        """The least vNMSE at that rate; NaN for a gradient that is zero or not finite."""
+        assert bits_per_coordinate >= 0, "a rate is not negative"
+        if not len(self.variances) or not math.isfinite(self._energies[0]):
+            return math.nan
+        bits = bits_per_coordinate * self.numel
+        above = int((self._bits_down_to <= bits).sum())  # groups above the water
+        level = 2.0 ** float((self._logarithms[above - 1] - 2 * bits) / self._numels[above - 1])
+        flooded = self._energies[above] if above < len(self._energies) else 0.0
+        return min(1.0, float((level * self._numels[above - 1] + flooded) / self._energies[0]))
+
+    def decibels_above(self, vnmse: float, bits_per_coordinate: float) -> float:
+        """10·log10 of `vnmse` over the bound at that rate: −∞ for no error, NaN where one has no value."""
+        bound = self.bound(bits_per_coordinate)
+        if math.isnan(bound + vnmse):
+            return math.nan
+        if vnmse == 0:
+            return -math.inf
+        return 10 * math.log10(vnmse / bound) if bound else math.inf
+
+    @cached_property
+    def _numels(self) -> Tensor:
+        """Coordinates of the first 1, 2, … groups."""
+        return self.counts.cumsum(dim=0)
+
+    @cached_property
+    def _logarithms(self) -> Tensor:
+        """Σ log2 σ² over the coordinates of the first 1, 2, … groups."""
+        return (self.counts * self.variances.log2()).cumsum(dim=0)
+
+    @cached_property
+    def _bits_down_to(self) -> Tensor:
+        """Bits that bring the water level down to each group's variance."""
+        return (self._logarithms - self._numels * self.variances.log2()) / 2
+
+    @cached_property
+    def _energies(self) -> Tensor:
+        """Energy of each group and all after it."""
+        return (self.counts * self.variances).flip(0).cumsum(dim=0).flip(0)

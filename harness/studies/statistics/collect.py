@@ -1,0 +1,56 @@
+"""All statistics of one file of gradients."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+
+from torch import Tensor
+
+from gradwire.codecs.interface import Layout
+from gradwire.harness.files.finite_json import dumps
+from gradwire.harness.studies.replay.errors import exact_mean
+from gradwire.harness.studies.replay.yardstick import Yardstick
+from gradwire.harness.studies.statistics.entropy import Entropy, entropy
+from gradwire.harness.studies.statistics.norms import GroupNorms, group_norms
+from gradwire.harness.studies.statistics.smoothing import Smoothing, smoothing
+from gradwire.harness.studies.statistics.widths import Widths, widths
+from gradwire.harness.studies.statistics.workers import Workers, workers
+
+
+@dataclass(frozen=True)
+class Statistics:
+    """Of (workers, coordinates); `yardstick` is the bound on vNMSE at each of the widths' budgets, None for
+    a mean gradient of zero."""
+
+    workers: Workers
+    norms: list[GroupNorms]
+    widths: Widths
+    smoothing: Smoothing
+    entropy: Entropy
+    yardstick: list[float] | None
+
+    def to_json(self, about: dict[str, object]) -> str:
+        """Valid JSON, `about` first; distributions are lists of their values at 0, 1, …, 100 %."""
+        return dumps({**about, **asdict(self)}, indent=1) + "\n"
+
+
+def collect(values: Tensor, layouts: Sequence[Layout], budgets: Sequence[float], seed: int) -> Statistics:
+    """Of finite gradients, bucket after bucket as in `layouts`; `seed` is the shuffle's.
+
+    Takes a few copies of one worker's gradient in float64 besides `values`.
+    """
+    buckets = [layout.numel for layout in layouts]
+    return Statistics(
+        workers=workers(values, buckets),
+        norms=group_norms(values, buckets, seed),
+        widths=widths(values, buckets, budgets),
+        smoothing=smoothing(values),
+        entropy=entropy(values, layouts),
+        yardstick=_bounds(values, budgets),
+    )
+
+
+def _bounds(values: Tensor, budgets: Sequence[float]) -> list[float] | None:
+    yardstick = Yardstick.of(exact_mean(values))
+    return [yardstick.bound(bits) for bits in budgets] if len(yardstick.variances) else None

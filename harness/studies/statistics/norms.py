@@ -1,0 +1,66 @@
+"""Norms of groups of coordinates, as they are and shuffled: spatial locality (DynamiQ §2.2, Figure 1)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from gradwire.harness.studies.statistics.distribution import quantiles, share
+from gradwire.harness.studies.statistics.groups import bucket_energies
+
+SIZES = (16, 256)
+"""Coordinates of a group and of a super-group."""
+
+
+@dataclass(frozen=True)
+class GroupNorms:
+    """ℓ2 norms of all groups of all workers: their 101 quantiles, and how many are small.
+
+    `below_10th` and `below_100th` are shares of the groups whose norm is below that part of the median.
+    """
+
+    size: int
+    shuffled: bool
+    groups: int
+    quantiles: list[float]
+    zeros: float
+    below_10th: float
+    below_100th: float
+
+
+def group_norms(values: Tensor, buckets: Sequence[int], seed: int) -> list[GroupNorms]:
+    """Of (workers, coordinates) for every size, as they are and after `shuffle`.
+
+    Groups end where buckets of `buckets` coordinates do; shuffled coordinates are cut alike.
+    """
+    order, found = shuffle(values.shape[1], seed), []
+    for shuffled in (False, True):
+        energies: dict[int, list[Tensor]] = {size: [] for size in SIZES}
+        for row in values:
+            row = row[order] if shuffled else row
+            for size, parts in energies.items():
+                parts.append(bucket_energies(row, buckets, size))
+        found += [_found(torch.cat(parts).sqrt_(), size, shuffled) for size, parts in energies.items()]
+    return found
+
+
+def shuffle(numel: int, seed: int) -> Tensor:
+    """A random order of all coordinates, the same for all workers: (numel,) int64."""
+    return torch.randperm(numel, generator=torch.Generator().manual_seed(seed))
+
+
+def _found(norms: Tensor, size: int, shuffled: bool) -> GroupNorms:
+    found = quantiles(norms)
+    median = found[len(found) // 2]
+    return GroupNorms(
+        size=size,
+        shuffled=shuffled,
+        groups=norms.numel(),
+        quantiles=found,
+        zeros=share(norms == 0),
+        below_10th=share(norms < median / 10),
+        below_100th=share(norms < median / 100),
+    )

@@ -1,0 +1,147 @@
+"""Plots of statistics: norms of groups, F_j with the thresholds of widths, smoothing by a transform."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+from gradwire.harness.report.figures import MAX_TICKS, Plot
+from gradwire.harness.report.style import Form, Hue
+from gradwire.harness.report.views import log_axis, scientific
+from gradwire.harness.studies.statistics.collect import Statistics
+from gradwire.harness.studies.statistics.distribution import PERCENT
+from gradwire.harness.studies.statistics.norms import SIZES, GroupNorms
+from gradwire.harness.studies.statistics.smoothing import BINS, GROUP, GROUP_LIMIT, LIMIT, POINTS
+from gradwire.harness.studies.statistics.widths import Allocation
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+LOOKS: tuple[dict[str, Any], ...] = ({"hue": "blue", "ls": "-"}, {"hue": "vermilion", "ls": "--"})
+"""Of coordinates as they are, and of changed ones."""
+
+THRESHOLDS: tuple[tuple[Hue, Any], ...] = (
+    ("vermilion", "--"),
+    ("green", "-."),
+    ("purple", ":"),
+    ("orange", "-"),
+)
+
+
+def plots(statistics: Statistics, heading: str) -> list[Plot]:
+    """All there is to draw; gradients of zeros have no plots, vanishing ones no widths."""
+    if not statistics.smoothing.root_mean_square:
+        return []
+    found = [norms_plot(statistics.norms, heading), smoothing_plot(statistics, heading)]
+    seen = statistics.widths.quantiles[-1] > 0  # bf16 has no numbers that small
+    return [*found, widths_plot(statistics, heading)] if seen else found
+
+
+def norms_plot(norms: Sequence[GroupNorms], heading: str) -> Plot:
+    """CDFs of the norms of groups, a panel for each size (DynamiQ, Figure 1)."""
+
+    def draw(panels: Sequence[Axes], form: Form) -> None:
+        for axes, size in zip(panels, SIZES, strict=True):
+            for found in (found for found in norms if found.size == size):
+                label = "shuffled" if found.shuffled else "as they are"
+                draw_cdf(axes, found.quantiles, form, LOOKS[found.shuffled], label)
+            axes.set_xlabel(f"ℓ₂ norm of {size} coordinates")
+            axes.set_ylabel("share of groups")
+            log_x_axis(axes)
+
+    return Plot("norms", heading, draw, (1.9, 1.9))
+
+
+def widths_plot(statistics: Statistics, heading: str) -> Plot:
+    """The CDF of F_j with the thresholds of each budget, a panel for each (DynamiQ, Figure 3)."""
+    found = statistics.widths
+    view = _view([*found.quantiles, *(t.high for a in found.allocations for t in a.thresholds)])
+
+    def draw(panels: Sequence[Axes], form: Form) -> None:
+        for axes, allocation in zip(panels, found.allocations, strict=True):
+            draw_cdf(axes, found.quantiles, form, {"hue": "ink", "ls": "-"}, "CDF of Fⱼ")
+            _draw_thresholds(axes, allocation, form)
+            parts = ", ".join(f"{percent(part)} % at {width}" for width, part in allocation.shares.items())
+            axes.set_title(f"codec.bits={allocation.bits:g}: {parts} bits")
+            axes.set_ylabel("share")
+            axes.set_xlim(*view)
+            log_x_axis(axes)
+            axes.tick_params(labelbottom=axes is panels[-1])
+        panels[-1].set_xlabel("Fⱼ: squared norm, summed over workers")
+
+    return Plot("widths", f"{heading} · bands: all chunks", draw, (1.25,) * len(found.allocations))
+
+
+def smoothing_plot(statistics: Statistics, heading: str) -> Plot:
+    """Histograms of coordinates and CDFs of the peaks of groups, before and after (SDP4Bit, Figure 6)."""
+    found = statistics.smoothing
+    sides = (("as they are", found.before), (f"after a {POINTS}-point Hadamard transform", found.after))
+
+    def draw(panels: Sequence[Axes], form: Form) -> None:
+        everywhere, in_groups, peaks = panels
+        for (label, side), look in zip(sides, LOOKS, strict=True):
+            _draw_histogram(everywhere, side.histogram, LIMIT, form, look, label)
+            _draw_histogram(in_groups, side.group_histogram, GROUP_LIMIT, form, look, label)
+            draw_cdf(peaks, side.peaks, form, look, label)
+        everywhere.set_xlabel("coordinate / root mean square of all")
+        in_groups.set_xlabel(f"coordinate / root mean square of its group of {GROUP}")
+        for axes in (everywhere, in_groups):
+            axes.set_ylabel("share per bin")
+            log_axis(axes)
+        peaks.set_xlabel(f"max |x| / root mean square, in groups of {GROUP}")
+        peaks.set_ylabel("share of groups")
+
+    return Plot("smoothing", heading, draw, (1.6, 1.6, 1.5))
+
+
+def draw_cdf(axes: Axes, quantiles: Sequence[float], form: Form, look: dict[str, Any], label: str) -> None:
+    """A line through the quantiles above 0, which a logarithmic axis does not have."""
+    points = [(value, place / PERCENT) for place, value in enumerate(quantiles) if value > 0]
+    values, shares = zip(*points, strict=True)
+    color = form.colors[look["hue"]]
+    axes.plot(values, shares, color=color, ls=look["ls"], label=label)
+    axes.set_ylim(-0.02, 1.02)
+
+
+def log_x_axis(axes: Axes) -> None:
+    """A logarithmic x axis with few ticks, labelled in powers of ten."""
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
+
+    axes.set_xscale("log")
+    low, high = axes.get_xlim()
+    subs = (1.0, 2.0, 5.0) if high < 30 * low else (1.0,)
+    axes.xaxis.set_major_locator(LogLocator(subs=subs, numticks=MAX_TICKS + 2))
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: scientific(value)))
+    axes.xaxis.set_minor_locator(NullLocator())
+
+
+def _draw_thresholds(axes: Axes, allocation: Allocation, form: Form) -> None:
+    """A line at each width's threshold, and a band where chunks differ."""
+    lower = {upper: lower for lower, upper in pairwise(allocation.shares)}
+    for threshold, (hue, line) in zip(allocation.thresholds, THRESHOLDS, strict=False):
+        label = f"{lower[threshold.width]} → {threshold.width} bits"
+        axes.axvspan(threshold.low, threshold.high, color=form.colors[hue], alpha=0.2, lw=0)
+        axes.axvline(threshold.median, color=form.colors[hue], ls=line, lw=1.0, label=label)
+
+
+def _draw_histogram(
+    axes: Axes, shares: Sequence[float], limit: float, form: Form, look: dict[str, Any], label: str
+) -> None:
+    """A line through the middles of the bins that have anything, of equal width from −`limit` to `limit`."""
+    width = 2 * limit / BINS
+    points = [(width * (index + 0.5) - limit, share) for index, share in enumerate(shares) if share > 0]
+    axes.plot(*zip(*points, strict=True), color=form.colors[look["hue"]], ls=look["ls"], lw=1.0, label=label)
+
+
+def percent(part: float) -> str:
+    """A share in whole percent, and as less than 1 or more than 99 where it is not quite 0 or 1."""
+    if 0 < part < 0.01:
+        return "<1"
+    return ">99" if 0.99 < part < 1 else f"{100 * part:.0f}"
+
+
+def _view(values: Sequence[float]) -> tuple[float, float]:
+    """The range of the positive values with a margin, for a logarithmic axis."""
+    positive = [value for value in values if value > 0]
+    return min(positive) / 2, max(positive) * 2

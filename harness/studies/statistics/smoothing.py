@@ -1,0 +1,154 @@
+"""Coordinates before and after a 32-point Hadamard transform, which spreads outliers (SDP4Bit §3.2.2).
+
+The histograms are those of SDP4Bit's Figure 6. Every worker's gradient is taken as one flat buffer, as
+SDP4Bit does, padded with zeros to whole quantization groups of 128 coordinates. Of one longer than 2²⁴
+coordinates only every second group is looked at, or every third, and so on.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from gradwire.codecs.hadamard import hadamard_
+from gradwire.harness.studies.statistics.distribution import quantiles
+from gradwire.harness.studies.statistics.entropy import entropy_of_counts
+from gradwire.harness.studies.statistics.groups import group_tiles
+
+POINTS = 32
+GROUP = 128
+"""Coordinates quantized with one scale."""
+
+LONGEST = 1 << 24
+"""Coordinates of a worker that are looked at, about."""
+
+BINS = 161
+"""Of a histogram, all of one width; the middle one is around 0."""
+
+LIMIT = 8
+"""The histogram of all coordinates goes from −8 to 8 root mean squares of all of them."""
+
+GROUP_LIMIT = 12
+"""That within groups goes from −12 to 12 root mean squares of the group: there is nothing beyond √128."""
+
+CODE_BITS = (4, 8)
+
+
+@dataclass(frozen=True)
+class Codes:
+    """Coordinates as integers of `bits`: round(x/s·(2^(bits−1) − 1)), s the group's largest |x| (SDP4Bit).
+
+    `entropy` [bits per coordinate] is what an ideal coder of single codes needs, `zeros` the share of zeros.
+    """
+
+    bits: int
+    entropy: float
+    zeros: float
+
+
+@dataclass(frozen=True)
+class Coordinates:
+    """All coordinates of all workers; groups without energy are left out of what is per group.
+
+    `histogram` and `group_histogram` hold the share of each bin, in units of the root mean square of all
+    coordinates and of the own group's; `outside` is the share beyond the bins of the first. `peaks` and
+    `group_kurtosis` are 101 quantiles over groups, of max|x| over root mean square and of the mean of x⁴ over
+    the squared mean of x² (3 for Gaussians). Empty or None where there is no energy at all.
+    """
+
+    kurtosis: float | None
+    histogram: list[float]
+    outside: float
+    group_histogram: list[float]
+    peaks: list[float]
+    group_kurtosis: list[float]
+    codes: list[Codes]
+
+
+@dataclass(frozen=True)
+class Smoothing:
+    """What the transform changes; `root_mean_square` is that of all coordinates."""
+
+    root_mean_square: float
+    before: Coordinates
+    after: Coordinates
+
+
+def smoothing(values: Tensor) -> Smoothing:
+    """Of (workers, coordinates)."""
+    rows = [some_groups(row) for row in values]
+    energy = sum(float(tile.square().sum()) for row in rows for tile in group_tiles(row, GROUP))
+    unit = math.sqrt(energy / sum(row.numel() for row in rows))
+    before, after = _Tally(), _Tally()
+    for row in rows:
+        for tile in group_tiles(row, GROUP):
+            scaled = tile / (unit or 1.0)
+            before.add(scaled)
+            after.add(transformed(scaled))
+    return Smoothing(unit, before.found(), after.found())
+
+
+def some_groups(x: Tensor, longest: int = LONGEST) -> Tensor:
+    """(coordinates,) itself, or if it is longer than `longest` evenly spread whole groups of it."""
+    stride = math.ceil(x.numel() / longest)
+    return x if stride == 1 else x[: x.numel() // GROUP * GROUP].view(-1, GROUP)[::stride].flatten()
+
+
+def transformed(x: Tensor) -> Tensor:
+    """The transform of every 32 consecutive coordinates of (groups, 128) float64, computed in float32."""
+    rows = x.float().view(-1, POINTS)
+    return hadamard_(rows).view_as(x).double()
+
+
+def code_counts(groups: Tensor, bits: int) -> Tensor:
+    """How often every code occurs, −(2^(bits−1) − 1) first: (2^bits − 1,) int64. Zero groups give zeros."""
+    largest = 2 ** (bits - 1) - 1
+    peaks = groups.abs().amax(dim=1, keepdim=True)
+    codes = (groups / peaks.masked_fill(peaks == 0, 1.0) * largest).round_()
+    return torch.bincount((codes + largest).long().flatten(), minlength=2 * largest + 1)
+
+
+class _Tally:
+    """What is known of the tiles seen so far, (groups, 128) float64 in units of the root mean square."""
+
+    def __init__(self) -> None:
+        self._numel, self._second, self._fourth = 0, 0.0, 0.0
+        self._histogram = torch.zeros(BINS, dtype=torch.float64)
+        self._group_histogram = torch.zeros(BINS, dtype=torch.float64)
+        self._codes = {bits: torch.zeros(2**bits - 1, dtype=torch.int64) for bits in CODE_BITS}
+        self._peaks: list[Tensor] = []
+        self._kurtoses: list[Tensor] = []
+
+    def add(self, tile: Tensor) -> None:
+        squares = tile.square()
+        second, fourth = squares.mean(dim=1), squares.square().mean(dim=1)
+        self._numel += tile.numel()
+        self._second += float(second.sum()) * GROUP
+        self._fourth += float(fourth.sum()) * GROUP
+        self._histogram += torch.histc(tile, BINS, -LIMIT, LIMIT)
+        for bits, counts in self._codes.items():
+            counts += code_counts(tile, bits)
+        alive = (second > 0) & (second.square() > 0)
+        relative = tile[alive] / second[alive].sqrt()[:, None]
+        self._group_histogram += torch.histc(relative, BINS, -GROUP_LIMIT, GROUP_LIMIT)
+        self._peaks.append(relative.abs().amax(dim=1))
+        self._kurtoses.append(fourth[alive] / second[alive].square())
+
+    def found(self) -> Coordinates:
+        alive = self._second > 0
+        shares = self._histogram / self._numel
+        return Coordinates(
+            kurtosis=self._fourth * self._numel / self._second**2 if alive else None,
+            histogram=shares.tolist(),
+            outside=max(0.0, 1.0 - float(shares.sum())),
+            group_histogram=(self._group_histogram / self._group_histogram.sum()).tolist() if alive else [],
+            peaks=quantiles(torch.cat(self._peaks)) if alive else [],
+            group_kurtosis=quantiles(torch.cat(self._kurtoses)) if alive else [],
+            codes=[
+                Codes(bits, entropy_of_counts(counts), int(counts[len(counts) // 2]) / self._numel)
+                for bits, counts in self._codes.items()
+            ],
+        )

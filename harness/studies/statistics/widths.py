@@ -1,0 +1,156 @@
+"""Which super-groups DynamiQ gives how many bits, and from which F_j on (DynamiQ §3.2, Figure 3).
+
+Everything is what the codec itself would see and do with its default settings on a ring: F_j is the square of
+the norm as its first all-reduce brings it, in bf16, and widths come from the plan made of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache, partial
+from itertools import pairwise
+
+import torch
+from torch import Tensor
+
+from gradwire.codecs.dynamiq.format import Format
+from gradwire.codecs.dynamiq.plan import Plan, make_plan
+from gradwire.codecs.dynamiq.sizes import budget_limits, chunk_size
+from gradwire.codecs.dynamiq.statistics import TRAVEL_EXPONENT, super_group_statistics
+from gradwire.codecs.dynamiq.upgrades import paper_upgrades
+from gradwire.harness.comm.collective.collectives import Fabric, ScheduledCollectives
+from gradwire.harness.comm.topology.registry import make_schedule
+from gradwire.harness.comm.world.interface import Collective
+from gradwire.harness.comm.world.virtual import VirtualWorld
+from gradwire.harness.studies.statistics.distribution import quantiles, share
+
+FORMAT = Format()
+
+
+@dataclass(frozen=True)
+class Threshold:
+    """The least F_j of a chunk's super-groups with at least `width` bits: the lowest, middle and highest of
+    all chunks that also have super-groups with fewer."""
+
+    width: int
+    low: float
+    median: float
+    high: float
+
+
+@dataclass(frozen=True)
+class Allocation:
+    """What a budget of `bits` per coordinate, everything on the wire, becomes.
+
+    `shares` holds the share of the super-groups of each width, `code_bits` their mean.
+    """
+
+    bits: float
+    shares: dict[int, float]
+    code_bits: float
+    thresholds: list[Threshold]
+
+
+@dataclass(frozen=True)
+class Widths:
+    """101 quantiles of F_j over the super-groups, the share of those that are 0, and the allocations."""
+
+    super_groups: int
+    quantiles: list[float]
+    zeros: float
+    allocations: list[Allocation]
+
+
+@dataclass(frozen=True)
+class _Bucket:
+    """One bucket's super-groups: F_j and, for each budget, their widths; `chunks` of a ring."""
+
+    squares: Tensor
+    widths: list[Tensor]
+    chunks: int
+
+
+def widths(values: Tensor, buckets: Sequence[int], budgets: Sequence[float]) -> Widths:
+    """Of (workers, coordinates), bucket after bucket, at each of `budgets` bits per coordinate."""
+    workers = len(values)
+    fabric = Fabric(lru_cache(partial(make_schedule, "ring")))
+    world = VirtualWorld(workers, fabric, torch.device("cpu"), spans=False)
+    found = [_bucket(part, world, budgets) for part in torch.split(values, list(buckets), dim=1)]
+    squares = torch.cat([bucket.squares for bucket in found])
+    return Widths(
+        super_groups=squares.numel(),
+        quantiles=quantiles(squares),
+        zeros=share(squares == 0),
+        allocations=[_allocation(bits, found, index) for index, bits in enumerate(budgets)],
+    )
+
+
+def check_budgets(field: str, budgets: Sequence[float]) -> None:
+    """ValueError in one line unless the codec can keep to every budget."""
+    low, high = budget_limits(FORMAT)
+    for bits in budgets:
+        if not low <= bits <= high:
+            raise ValueError(
+                f"{field}={bits:g}: choose bits from {low:g} to {high:g}, as for codec.bits of codec=dynamiq"
+            )
+
+
+def super_group_widths(plan: Plan) -> Tensor:
+    """Bits per coordinate of every super-group, in the bucket's order: (super-groups,) int64."""
+    found = torch.empty_like(plan.order)
+    for rows, counts in zip(plan.rows, plan.counts, strict=True):
+        descending = sorted(counts, reverse=True)
+        runs = torch.tensor([counts[width] for width in descending])
+        found[plan.order[rows]] = torch.tensor(descending).repeat_interleave(runs)
+    return found
+
+
+def _bucket(values: Tensor, world: VirtualWorld, budgets: Sequence[float]) -> _Bucket:
+    """Of one bucket, (workers, coordinates)."""
+    workers, numel = values.shape
+    mean, norm = world.run({rank: _reduce(row) for rank, row in enumerate(values)})[0]
+    chunks, upgrades, found = make_schedule("ring", workers).num_chunks, paper_upgrades(FORMAT.widths), []
+    for bits in budgets:
+        sizes = tuple(chunk_size(numel, chunks, chunk, bits, FORMAT) for chunk in range(chunks))
+        found.append(super_group_widths(make_plan(mean, norm, workers, sizes, upgrades, FORMAT)))
+    return _Bucket((norm.double() * 2.0**TRAVEL_EXPONENT).square(), found, chunks)
+
+
+def _reduce(x: Tensor) -> Collective[list[Tensor]]:
+    """The reduced statistics of one worker's bucket, as they travel."""
+
+    async def run(comm: ScheduledCollectives) -> list[Tensor]:
+        mean, norm = super_group_statistics(x)
+        return await comm.reduce([(mean, "sum"), (norm, "norm")])
+
+    return run
+
+
+def _allocation(bits: float, buckets: Sequence[_Bucket], budget: int) -> Allocation:
+    chosen = torch.cat([bucket.widths[budget] for bucket in buckets])
+    thresholds = [
+        _threshold(
+            width,
+            [_least(bucket, budget, width, chunk) for bucket in buckets for chunk in range(bucket.chunks)],
+        )
+        for _, width in pairwise(FORMAT.widths)
+    ]
+    return Allocation(
+        bits=bits,
+        shares={width: share(chosen == width) for width in FORMAT.widths},
+        code_bits=float(chosen.double().mean()),
+        thresholds=[threshold for threshold in thresholds if threshold is not None],
+    )
+
+
+def _least(bucket: _Bucket, budget: int, width: int, chunk: int) -> float | None:
+    """A chunk's least F_j with at least `width` bits; None unless there are super-groups on both sides."""
+    squares = bucket.squares[chunk :: bucket.chunks]
+    above = bucket.widths[budget][chunk :: bucket.chunks] >= width
+    return float(squares[above].min()) if 0 < int(above.sum()) < len(above) else None
+
+
+def _threshold(width: int, by_chunk: Sequence[float | None]) -> Threshold | None:
+    known = sorted(least for least in by_chunk if least is not None)
+    return Threshold(width, known[0], known[len(known) // 2], known[-1]) if known else None

@@ -1,0 +1,176 @@
+"""What `run.py` does before Hydra: refuse what cannot run, in one line, and keep ranks quiet."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import hydra
+from hydra.core.override_parser.types import Override
+from hydra.types import RunMode
+from omegaconf import DictConfig, OmegaConf
+
+from gradwire.codecs.plugins import ENTRY_POINTS, is_plugin
+from gradwire.harness.config.cluster import check_launched_ranks, started_as_rank
+from gradwire.harness.config.compose import (
+    VERSION_BASE,
+    compose,
+    composed_hydra,
+    conf_directory,
+    meant,
+    prepare,
+)
+from gradwire.harness.config.explain import CONFIG_NAME, plain
+from gradwire.harness.config.flags import for_hydra, read_flags, version_text
+from gradwire.harness.config.manual import manual_page, task_page
+from gradwire.harness.config.overrides import parse, said
+from gradwire.harness.config.own_files import use_folder
+from gradwire.harness.config.own_form import FLAG
+from gradwire.harness.config.tasks import TASKS
+from gradwire.harness.config.validate import (
+    ignored_keys,
+    refused_as_config_error,
+    task_of,
+    validate,
+    validate_task,
+)
+from gradwire.harness.launch.slurm import adopt_slurm_ranks
+from gradwire.harness.record.directory import make_directory
+from gradwire.harness.runtime.errors import ConfigError, refuse, shortened
+from gradwire.harness.runtime.program import program
+
+PRESETS = ("size", "experiment")
+"""Groups that only set others: harmless where those are not read."""
+
+
+def start() -> None:
+    """Check the command line, then hand it to Hydra, which calls `run_task` or the sweeper."""
+    try:
+        adopt_slurm_ranks()
+        check_launched_ranks()
+        prepare()
+        arguments = arranged(sys.argv[1:])
+        page = asked_page(arguments)
+        if page is None:
+            check_command_line(arguments)
+        sys.argv[1:] = for_hydra(read_flags(arguments))
+    except ConfigError as error:
+        refuse(error)
+    if page is not None:
+        print(page)
+        return
+    if "--shell-completion" in arguments and not can_be_completed(os.environ.get("COMP_LINE", "")):
+        return
+    if int(os.environ.get("RANK", "0")) > 0:
+        sys.argv.append("hydra.run.dir=.")  # only rank 0 makes the run directory
+    from gradwire.harness.tasks.main import run_task
+
+    hydra.main(version_base=VERSION_BASE, config_path=str(conf_directory()), config_name=CONFIG_NAME)(
+        run_task
+    )()
+
+
+def arranged(arguments: Sequence[str]) -> list[str]:
+    """Flags first, which Hydra's parser wants, and no override that chooses nothing. Raises ConfigError."""
+    flags = read_flags(arguments)
+    flags.overrides = meant(flags.overrides)
+    own = [] if flags.config_dir is None else [f"{FLAG}={flags.config_dir}"]
+    return [*own, *(["--version"] if flags.version else []), *for_hydra(flags)]
+
+
+def can_be_completed(line: str) -> bool:
+    """Whether what stands in the shell's line so far is right; from now on its own files are choices, too."""
+    words = line.split()
+    starts = [number for number, word in enumerate(words) if Path(word).name in ("run.py", "gradwire")]
+    typed = words[starts[0] + 1 if starts else 1 :]
+    try:
+        flags = read_flags(typed if line.endswith(" ") else typed[:-1])
+        use_folder(flags.config_dir, conf_directory())
+        overrides = parse(flags.overrides)
+        single = [str(each.input_line) for each in overrides if not each.is_sweep_override()]
+        compose(single, named_by_user=False)  # nothing is imported before Enter
+    except ConfigError:
+        return False
+    return True
+
+
+def asked_page(arguments: Sequence[str]) -> str | None:
+    """The page that the command line asks for: help, that of a task, the version; None for no page."""
+    flags = read_flags(arguments)
+    if flags.version:
+        return version_text()
+    if not flags.help:
+        return None
+    use_folder(flags.config_dir, conf_directory())
+    chosen = [text.partition("=")[2] for text in flags.overrides if text.startswith("task=")]
+    if not chosen:
+        return manual_page(conf_directory())
+    name = str(compose([f"task={chosen[-1]}"]).task.name)  # refuses a task that there is not
+    return task_page(conf_directory(), name, TASKS[name])
+
+
+def check_command_line(arguments: Sequence[str]) -> None:
+    """Raise ConfigError for what cannot be composed, and, for a single run, for what cannot be run.
+
+    The cells of a sweep are checked by the sweeper, all of them before the first one starts.
+    """
+    flags = read_flags(arguments)
+    use_folder(flags.config_dir, conf_directory())
+    if flags.help or flags.hydra_help or flags.shell_completion or flags.version:
+        return
+    overrides = parse(flags.overrides)
+    single = [str(override.input_line) for override in overrides if not override.is_sweep_override()]
+    if flags.multirun or len(single) < len(overrides):
+        choices = [text for text in single if "." not in text.partition("=")[0] or text.startswith("hydra.")]
+        single = choices  # a value may belong to some of the sweep's choices only
+    config, node = compose(single), composed_hydra(single)
+    if flags.multirun or node.mode == RunMode.MULTIRUN:
+        if "RANK" in os.environ:
+            raise ConfigError(
+                f"a sweep starts its own workers; {started_as_rank(f'{program()} {shlex.join(arguments)}')}"
+            )
+        return
+    if any(override.is_sweep_override() for override in overrides):
+        compose(flags.overrides)  # refuses the several values of an override
+    if flags.package is not None and plain(node if flags.cfg == "hydra" else config, flags.package) is None:
+        known = ", ".join(key for key in map(str, config) if OmegaConf.is_config(config._get_node(key)))
+        raise ConfigError(f"--package={shortened(flags.package)}: unknown key; choose one of {known}")
+    if flags.cfg or flags.info:
+        return
+    if task_of(config).trains:
+        validate(config)
+    else:
+        _check_task(config, arguments, overrides)
+    asked = node.run.dir
+    rank_0 = os.environ.get("RANK", "0") == "0"
+    if asked != "." and rank_0:  # Hydra makes it next, and would show a traceback
+        refused_as_config_error(make_directory, Path(asked))
+
+
+def _check_task(config: DictConfig, arguments: Sequence[str], overrides: Sequence[Override]) -> None:
+    """Refuse what a task that trains nothing cannot do, or would not read.
+
+    A key with its default value changes nothing, a preset is noted: scripts give the same keys to all tasks.
+    """
+    task, name = task_of(config), config.task.name
+    if "RANK" in os.environ:
+        command = f"{program()} {shlex.join(arguments)}"
+        raise ConfigError(f"task={name} runs in one process; {started_as_rank(command)}")
+    ignored = ignored_keys(task) - {"hydra"}
+    usual = compose([f"task={name}"])
+    for override in overrides:
+        key = override.key_or_group
+        if key.partition(".")[0] not in ignored:
+            continue
+        if key in PRESETS:
+            print(f"note: {said(override)} has no effect on task={name}", file=sys.stderr)
+        elif key in ENTRY_POINTS and is_plugin(key, plain(config, f"{key}.name")):
+            continue  # permits to import it, where a run that the task reads names it
+        elif plain(config, key) != plain(usual, key):
+            raise ConfigError(
+                f"{said(override)} has no effect on task={name}, which trains nothing; leave it out"
+            )
+    validate_task(config)

@@ -1,0 +1,89 @@
+"""How well communication hides behind computation (AQGB: ROW, OSF, utilization).
+
+Only what a step itself computes can hide its communication: DDP's next forward pass starts after the update.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from gradwire.harness.timing.measure.breakdown import spans_by_kind
+from gradwire.harness.timing.measure.intervals import Intervals, clip, intersection, measure
+from gradwire.harness.timing.measure.timeline import Span
+
+OF_GROUP: Mapping[str, Callable[[Iterable[float]], float]] = {
+    "comm_s": max,
+    "overlap_s": min,
+    "wait_s": max,
+    "osf": min,
+}
+"""Which rank's figure is the group's, by its key in the record: as in ROW, the one that hides least."""
+
+
+@dataclass(frozen=True, slots=True)
+class Overlap:
+    """Seconds of one rank's step."""
+
+    compute_s: float  # T_comp = |C|
+    comm_s: float  # T_comm = |N|
+    overlap_s: float  # T_overlap = |C n N|
+    wait_s: float  # T_wait: computation stopped for gradients that have not arrived
+    update_s: float  # T_update: first send to last receive, idle time included
+    update_compute_s: float  # T_overlap': computation inside T_update
+
+    @property
+    def row(self) -> float:
+        """T_overlap / T_wait of this rank; infinite when it does not wait."""
+        return row_of(self.overlap_s, self.wait_s)
+
+    @property
+    def osf(self) -> float:
+        """T_comp / (T_comp + T_update - T_overlap'): 1 when communication is hidden, NaN for an idle step."""
+        total = self.compute_s + self.update_s - self.update_compute_s
+        return self.compute_s / total if total > 0 else math.nan
+
+
+def overlap(spans: Iterable[Span], start: float, end: float) -> Overlap:
+    """The overlap of the step [start, end]; spans are cut to it."""
+    covered = spans_by_kind(spans, start, end)
+    compute, comm = covered["compute"], covered["comm"]
+    update = (comm[0][0], comm[-1][1]) if comm else (start, start)
+    return Overlap(
+        compute_s=measure(compute),
+        comm_s=measure(comm),
+        overlap_s=measure(intersection(compute, comm)),
+        wait_s=_wait_s(compute, end),
+        update_s=update[1] - update[0],
+        update_compute_s=measure(clip(compute, *update)),
+    )
+
+
+def _wait_s(compute: Intervals, end: float) -> float:
+    """From the last gradient's being ready to the start of the update, or to the end of a step whose update
+    takes no time of its own."""
+    if len(compute) > 1:
+        return compute[-1][0] - compute[-2][1]
+    return end - compute[0][1] if compute else 0.0
+
+
+def row_of(overlap_s: float, wait_s: float) -> float:
+    """ROW: T_overlap / T_wait; infinite when nobody waits."""
+    return overlap_s / wait_s if wait_s > 0 else math.inf
+
+
+def group_figures(ranks: Sequence[Overlap]) -> dict[str, float]:
+    """A step of all ranks, by its keys in the record."""
+    return {name: worst(getattr(rank, name) for rank in ranks) for name, worst in OF_GROUP.items()}
+
+
+def group_row(ranks: Sequence[Overlap]) -> float:
+    """min_i T_overlap_i / max_i T_wait_i; infinite when nobody waits."""
+    figures = group_figures(ranks)
+    return row_of(figures["overlap_s"], figures["wait_s"])
+
+
+def utilization(num_bytes: float, bits_per_second: float, seconds: float) -> float:
+    """The share of what a link could have carried in `seconds` that it did carry."""
+    return 8 * num_bytes / (bits_per_second * seconds)

@@ -1,0 +1,57 @@
+"""Spans from any thread or stream, resolved to seconds once a step."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from gradwire.harness.timing.measure.stopwatch import Stopwatch, WallStopwatch
+from gradwire.harness.timing.measure.timeline import Kind, Span, Timeline
+
+
+class Recorder:
+    """A timeline whose spans may start and end with marks that have no time yet (CUDA events)."""
+
+    def __init__(self, stopwatch: Stopwatch | None = None, enabled: bool = True) -> None:
+        self._stopwatch = stopwatch or WallStopwatch()
+        self._timeline = Timeline(enabled)
+
+    @property
+    def enabled(self) -> bool:
+        return self._timeline.enabled
+
+    @property
+    def total(self) -> int:
+        """Spans recorded so far."""
+        return self._timeline.total
+
+    def mark(self) -> Any:
+        """Now, on the current stream."""
+        return self._stopwatch.mark()
+
+    def seconds(self, mark: Any) -> float:
+        """The time of a mark; on CUDA only after the device has been synchronized."""
+        return self._stopwatch.seconds(mark)
+
+    def add(self, kind: Kind, start: Any, end: Any, num_bytes: int = 0) -> None:
+        """Record a span between two marks."""
+        self._timeline.add(kind, start, end, num_bytes)
+
+    def restart(self) -> None:
+        """Forget earlier marks; to be called now and then, when all of them have been resolved."""
+        self._stopwatch.restart()
+
+    def suspend(self) -> bool:
+        """Record nothing for now; returns what to give back to `resume`."""
+        was_enabled, self._timeline.enabled = self._timeline.enabled, False
+        return was_enabled
+
+    def resume(self, was_enabled: bool) -> None:
+        """Record again, if that was so before `suspend`."""
+        self._timeline.enabled = was_enabled
+
+    def drain(self) -> list[Span]:
+        """Take out the spans so far, in seconds; on CUDA only after a synchronization."""
+        seconds = self._stopwatch.seconds
+        return [
+            span._replace(start=seconds(span.start), end=seconds(span.end)) for span in self._timeline.drain()
+        ]

@@ -1,0 +1,57 @@
+"""The simulated clock of a configuration."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from omegaconf import DictConfig
+
+from gradwire.harness.network.build import make_links
+from gradwire.harness.timing.simulate.clock import RivalJobs, SimulatedClock
+from gradwire.harness.timing.simulate.codec_times import CodecTimes, MeasuredTimes, NoTimes
+from gradwire.harness.timing.simulate.compute import Compute
+
+MIB = 2**20
+
+
+def make_clock(
+    network: DictConfig,
+    size: int,
+    *,
+    in_flight: int,
+    overlap: bool,
+    seed: int,
+    codec: Mapping[Any, Any],
+) -> SimulatedClock:
+    """The clock for `size` ranks on a validated `network` group, running the codec of these settings.
+
+    ValueError where another device's times lack an operation of the codec.
+    """
+    if network.name != "simulated":
+        rivals = RivalJobs(network.get("rivals", 0), network.get("rival_mb", 0.0) * MIB)
+        links = make_links(network, size)
+        return SimulatedClock(links, rivals=rivals, in_flight=in_flight, overlap=overlap, seed=seed)
+    return SimulatedClock(
+        make_links(network, size),
+        compute=Compute(
+            network.compute_s, network.jitter, network.straggler_share, network.straggler_factor, seed
+        ),
+        codec_times=_codec_times(network.codec_times, codec, size),
+        rivals=RivalJobs(network.rivals, network.rival_mb * MIB),
+        in_flight=in_flight,
+        overlap=overlap,
+        multicast=network.multicast,
+        seed=seed,
+    )
+
+
+def _codec_times(given: str, codec: Mapping[Any, Any], size: int) -> CodecTimes:
+    if given == "measured":
+        return MeasuredTimes()
+    if given == "none":
+        return NoTimes()
+    from gradwire.codecs.registry import make_codec
+    from gradwire.harness.timing.simulate.bench_times import read_bench_times
+
+    return read_bench_times(given, make_codec(**codec), size)

@@ -1,0 +1,49 @@
+"""How long a rank computes in a step: as measured, or as given, with jitter and stragglers."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from gradwire.harness.runtime.seeding import derive_seed
+
+FORWARD_SHARE = 1 / 3
+"""Of given computation; backward takes twice as long and frees gradients in proportion to their number."""
+
+
+@dataclass(frozen=True)
+class Compute:
+    """`given_s` replaces what was measured: seconds of forward, backward and update of a rank alike.
+
+    Every step a rank's computation is scaled by a factor from [1 − `jitter`, 1 + `jitter`], drawn evenly, and
+    with probability `straggler_share` by `straggler_factor` as well.
+    """
+
+    given_s: float | None = None
+    jitter: float = 0.0
+    straggler_share: float = 0.0
+    straggler_factor: float = 1.0
+    seed: int = 0
+
+    def factor(self, step: int, rank: int) -> float:
+        """The same for the same (seed, step, rank), whatever else is simulated."""
+        if not self.jitter and not self.straggler_share:
+            return 1.0
+        drawn = random.Random(derive_seed(self.seed, "compute", step, rank))
+        factor = 1 + self.jitter * (2 * drawn.random() - 1)
+        return factor * self.straggler_factor if drawn.random() < self.straggler_share else factor
+
+    def times(
+        self, ready: Sequence[float], update_s: float, coordinates: Sequence[int], step: int, rank: int
+    ) -> tuple[list[float], float]:
+        """When each bucket's gradient is there and how long the update takes, in seconds, given the measured
+        ones and the buckets' sizes."""
+        factor = self.factor(step, rank)
+        if self.given_s is None:
+            return [factor * at for at in ready], factor * update_s
+        total, done, found = sum(coordinates), 0, []
+        for size in coordinates:
+            done += size
+            found.append(factor * self.given_s * (FORWARD_SHARE + (1 - FORWARD_SHARE) * done / total))
+        return found, 0.0

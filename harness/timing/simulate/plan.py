@@ -1,0 +1,189 @@
+"""What all ranks do in a step, compiled to tables: operations, posts, and messages with both their ends.
+
+A plan depends on who sends what to whom alone. Steps repeat it with other durations, so it is made once for
+many of them.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import accumulate
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gradwire.harness.comm.transport.channel import MEASURE
+from gradwire.harness.timing.trace.step import Post, TaskTrace, Work
+
+WORK, POST, WAIT = 0, 1, 2
+
+Column = NDArray[np.int64]
+
+
+@dataclass(frozen=True, eq=False)
+class Plan:
+    """Tables, an int64 array per column: a ring of a thousand ranks has two million messages.
+
+    `kinds[o]`, `values[o]`: what operation o is, and which post it makes or waits for. Task k has the
+    operations from `first_operations[k]` to before `first_operations[k + 1]`. Thread t of the communication
+    processors serves rank `ranks[t]`; it runs the tasks in `thread_tasks` from `first_tasks[t]` to before
+    `first_tasks[t + 1]`, one after another. Message m goes along `routes[route[m]]`, from a source to one
+    destination or, a multicast, to several, and has `sizes[m]` bytes; post `senders[m]` sends it, and the
+    posts in `receivers` from `first_receivers[m]` to before `first_receivers[m + 1]` receive it, in the order
+    of the destinations.
+    """
+
+    kinds: Column
+    values: Column
+    first_operations: Column
+    ranks: Column
+    first_tasks: Column
+    thread_tasks: Column
+    num_posts: int
+    routes: Sequence[tuple[int, tuple[int, ...]]]
+    route: Column
+    sizes: Column
+    senders: Column
+    first_receivers: Column
+    receivers: Column
+
+
+class Times(NamedTuple):
+    """Seconds at which each operation of a plan began and ended; a post's are equal."""
+
+    start: list[float]
+    end: list[float]
+
+
+def compile_plan(
+    tasks: Mapping[int, Sequence[TaskTrace]], in_flight: int, *, multicast: bool = False
+) -> Plan:
+    """The plan of a step; every rank of `tasks` has the same buckets in the same order. With `multicast`,
+    copies that are posted together are one message.
+
+    ValueError for messages that one side alone knows of, or whose sizes differ.
+    """
+    compiler = _Compiler()
+    for rank in sorted(tasks):
+        threads: list[list[int]] = [[] for _ in range(in_flight)]
+        for index, task in enumerate(tasks[rank]):
+            threads[0 if task.in_turn else index % in_flight].append(compiler.add(rank, task))
+        compiler.threads += [(rank, own) for own in threads if own]
+    return compiler.plan(multicast)
+
+
+Key = tuple[int, int, int, int]
+"""(source, destination, bucket, which of their messages there)"""
+
+
+class _Message(NamedTuple):
+    """Between two ranks; both ends are posts."""
+
+    source: int
+    destination: int
+    num_bytes: int
+    sender: int
+    receiver: int
+
+
+@dataclass
+class _Compiler:
+    """Matches the k-th message that a rank sends another for a bucket with the k-th that one receives."""
+
+    threads: list[tuple[int, list[int]]] = field(default_factory=list)
+    _kinds: list[int] = field(default_factory=list)
+    _values: list[int] = field(default_factory=list)
+    _first_operations: list[int] = field(default_factory=lambda: [0])
+    _num_posts: int = 0
+    _copies: set[int] = field(default_factory=set)  # posts
+    _messages: list[_Message] = field(default_factory=list)
+    _half: dict[Key, tuple[bool, int, int]] = field(default_factory=dict)  # (sent, bytes, post)
+
+    def add(self, rank: int, task: TaskTrace) -> int:
+        """Take in the rank's next task; returns its number."""
+        counts, first_post = defaultdict[tuple[bool, int], int](int), self._num_posts
+        for operation in task.operations:
+            if isinstance(operation, Work):
+                self._append(WORK, 0)
+            elif isinstance(operation, Post):
+                self._append(POST, self._num_posts)
+                self._post(rank, task.bucket, operation, counts)
+            else:
+                self._append(WAIT, first_post + operation.number)
+        self._first_operations.append(len(self._kinds))
+        return len(self._first_operations) - 2
+
+    def _append(self, kind: int, value: int) -> None:
+        self._kinds.append(kind)
+        self._values.append(value)
+
+    def _post(self, rank: int, bucket: int, post: Post, counts: dict[tuple[bool, int], int]) -> None:
+        own, free = self._num_posts, post.phase == MEASURE
+        self._num_posts += 1
+        if post.copies:
+            self._copies.add(own)
+        for sent, messages in ((False, post.receives), (True, post.sends)):
+            for peer, num_bytes in messages:
+                count = counts[sent, peer]
+                counts[sent, peer] += 1
+                key = (rank, peer, bucket, count) if sent else (peer, rank, bucket, count)
+                self._match(key, sent, 0 if free else num_bytes, own)
+
+    def _match(self, key: Key, sent: bool, num_bytes: int, post: int) -> None:
+        if key not in self._half:
+            self._half[key] = (sent, num_bytes, post)
+            return
+        other_sent, other_bytes, other_post = self._half.pop(key)
+        source, destination, bucket, _ = key
+        if other_sent == sent or other_bytes != num_bytes:
+            raise ValueError(
+                f"bucket {bucket}: rank {source} sends rank {destination} other messages than that expects"
+            )
+        sender, receiver = (post, other_post) if sent else (other_post, post)
+        self._messages.append(_Message(source, destination, num_bytes, sender, receiver))
+
+    def plan(self, multicast: bool) -> Plan:
+        if self._half:
+            source, destination, bucket, _ = next(iter(self._half))
+            raise ValueError(
+                f"bucket {bucket}: a message between ranks {source} and {destination} has one end"
+            )
+        carried = self._carried(multicast)
+        routes: dict[tuple[int, tuple[int, ...]], int] = {}
+        route = [
+            routes.setdefault((own[0].source, tuple(one.destination for one in own)), len(routes))
+            for own in carried
+        ]
+        return Plan(
+            kinds=column(self._kinds),
+            values=column(self._values),
+            first_operations=column(self._first_operations),
+            ranks=column([rank for rank, _ in self.threads]),
+            first_tasks=column([*accumulate((len(own) for _, own in self.threads), initial=0)]),
+            thread_tasks=column([task for _, own in self.threads for task in own]),
+            num_posts=self._num_posts,
+            routes=list(routes),
+            route=column(route),
+            sizes=column([own[0].num_bytes for own in carried]),
+            senders=column([own[0].sender for own in carried]),
+            first_receivers=column([*accumulate(map(len, carried), initial=0)]),
+            receivers=column([one.receiver for own in carried for one in own]),
+        )
+
+    def _carried(self, multicast: bool) -> list[list[_Message]]:
+        """What the network carries at once: a message, or with `multicast` all copies of a post, in the order
+        in which the first of them was matched."""
+        if not multicast or not self._copies:
+            return [[message] for message in self._messages]
+        found: dict[tuple[int, int], list[_Message]] = {}
+        for number, message in enumerate(self._messages):
+            key = (message.sender, -1) if message.sender in self._copies else (message.sender, number)
+            found.setdefault(key, []).append(message)
+        return [sorted(own, key=lambda message: message.destination) for own in found.values()]
+
+
+def column(values: Sequence[int]) -> Column:
+    return np.array(values, np.int64)

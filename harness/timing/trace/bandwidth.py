@@ -1,0 +1,71 @@
+"""What ranks send over time (DynamiQ Fig. 17), a few steps one after another."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+
+from gradwire.harness.timing.measure.breakdown import bandwidth, spans_by_kind
+from gradwire.harness.timing.measure.intervals import Intervals
+from gradwire.harness.timing.measure.timeline import Span
+from gradwire.harness.timing.trace.spans import spans
+from gradwire.harness.timing.trace.step import StepTrace
+
+BIN_S = 0.01
+"""The width of a bin ..."""
+FEWEST, MOST = 20, 400
+"""... unless a step has fewer bins, or all steps together more."""
+
+
+@dataclass(frozen=True)
+class Bandwidth:
+    """Steps from second 0 on; rates in bytes per second in each bin of `bin_s` seconds, the last one cut."""
+
+    bin_s: float
+    first: list[float]  # of rank 0
+    mean: list[float]  # over all ranks
+    computing: Intervals  # of rank 0, in seconds
+    starts: list[float]  # of the steps, in seconds
+    end: float
+
+    @property
+    def edges(self) -> list[float]:
+        """Of the bins, in seconds."""
+        return [index * self.bin_s for index in range(len(self.first))] + [self.end]
+
+
+def bandwidth_over(steps: Sequence[StepTrace]) -> Bandwidth:
+    """Timed steps, each from where the last of the ranks has ended the one before."""
+    lengths = [max(own.end for own in step.values()) for step in steps]
+    *starts, end = accumulate(lengths, initial=0.0)
+    bin_s = bin_width(lengths)
+    by_rank = {rank: _laid_out(rank, steps, starts) for rank in steps[0]}
+    rates = [bandwidth(own, 0.0, end, bin_s) for own in by_rank.values()]
+    mean = [sum(bins) / len(bins) for bins in zip(*rates, strict=True)]
+    computing = spans_by_kind(by_rank[0], 0.0, end)["compute"]
+    return Bandwidth(bin_s, rates[0], mean, computing, starts, end)
+
+
+def bin_width(lengths: Sequence[float]) -> float:
+    """Seconds of a bin for steps of these lengths: 10 ms, or 1, 2 or 5 of some unit where that is no use."""
+    shortest, whole = min(lengths), sum(lengths)
+    if shortest < FEWEST * BIN_S:
+        return max(width for width in _round_near(shortest / FEWEST) if width * FEWEST <= shortest)
+    if whole > MOST * BIN_S:
+        return min(width for width in _round_near(whole / MOST) if width * MOST >= whole)
+    return BIN_S
+
+
+def _round_near(seconds: float) -> list[float]:
+    unit = math.floor(math.log10(seconds))
+    return [digit * 10.0**power for power in (unit - 1, unit, unit + 1) for digit in (1, 2, 5)]
+
+
+def _laid_out(rank: int, steps: Sequence[StepTrace], starts: Sequence[float]) -> list[Span]:
+    return [
+        span._replace(start=span.start + start, end=span.end + start)
+        for step, start in zip(steps, starts, strict=True)
+        for span in spans(step[rank])
+    ]

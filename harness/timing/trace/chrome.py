@@ -1,0 +1,168 @@
+"""A step's timeline in the Chrome trace event format, for chrome://tracing and Perfetto.
+
+One process per rank; rows for computation, for codec work under its labels, and for messages going out and
+coming in, as many as there are things at the same time, so that no two overlap on a row. An arrow leads from
+each message's sending to its receipt. Times are microseconds from the first rank's start of the step.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from gradwire.harness.comm.transport.channel import BACKEND
+from gradwire.harness.timing.trace.messages import Interval, Sent, messages, offsets, posts
+from gradwire.harness.timing.trace.spans import compute_spans
+from gradwire.harness.timing.trace.step import RankTrace, StepTrace, TaskTrace, Work
+
+Event = dict[str, Any]
+
+COMPUTE, CODEC, OUT, IN = "compute", "codec", "network out", "network in"
+KINDS = (COMPUTE, CODEC, OUT, IN)
+"""What there are rows for, from top to bottom."""
+
+UNLABELLED = "python"
+"""Codec work between two messages that no label covers."""
+
+NANOSECONDS = 1e9
+
+
+@dataclass
+class Slice:
+    """A bar on a row: times in whole nanoseconds, so that what is apart stays apart."""
+
+    kind: str
+    name: str
+    start: int
+    end: int
+    args: Mapping[str, Any]
+    tid: int = 0
+
+
+@dataclass
+class _Rank:
+    """A rank's bars; `delay` is when its step began and `end` how long it was, in seconds.
+
+    What goes on when the step has ended is cut: a communication thread hands over the last gradient, and may
+    not come to its own end before the update is done.
+    """
+
+    delay: float
+    end: float
+    slices: list[Slice] = field(default_factory=list)
+
+    def add(self, kind: str, name: str, interval: Interval, **args: Any) -> Slice:
+        start, end = (round(NANOSECONDS * (min(at, self.end) + self.delay)) for at in interval)
+        self.slices.append(Slice(kind, name, start, end, args))
+        return self.slices[-1]
+
+
+def chrome_text(trace: StepTrace, **about: Any) -> str:
+    """JSON of a step, an event a line; `about` says whose it is."""
+    events = ",\n".join(json.dumps(event, ensure_ascii=False) for event in chrome_events(trace))
+    return f'{{"displayTimeUnit": "ms",\n"otherData": {json.dumps(about)},\n"traceEvents": [\n{events}\n]}}\n'
+
+
+def chrome_events(trace: StepTrace) -> list[Event]:
+    """Metadata, bars (complete events) and arrows (flow events) of all ranks of a step."""
+    found = messages(trace)
+    ranks = {rank: _Rank(delay, trace[rank].end) for rank, delay in enumerate(offsets(found, len(trace)))}
+    for rank, own in trace.items():
+        _add_work(ranks[rank], own)
+    ends = [_add_message(ranks, message) for message in found]
+    events = _place(ranks)
+    for rank, placed in ranks.items():
+        bars = sorted(placed.slices, key=lambda each: (each.tid, each.start))
+        events += [_bar(rank, each) for each in bars]
+    for number, (message, sent, received) in enumerate(zip(found, *zip(*ends, strict=True), strict=True)):
+        events += _arrow(number, message, sent, received)
+    return events
+
+
+def _add_work(rank: _Rank, own: RankTrace) -> None:
+    for span in compute_spans(own):
+        rank.add(COMPUTE, span.label, (span.start, span.end))
+    for task in own.tasks:
+        for label, interval, args in _labelled(task):
+            rank.add(CODEC, label, interval, bucket=task.bucket, coordinates=task.coordinates, **args)
+        for post, interval in posts(task):
+            if post.phase == BACKEND:
+                rank.add(OUT, "all-reduce of the backend", interval, bucket=task.bucket, phase=BACKEND)
+
+
+def _labelled(task: TaskTrace) -> Iterator[tuple[str, Interval, dict[str, Any]]]:
+    """The parts of a task's work, one after another, then what no part covers."""
+    for work in task.operations:
+        if not isinstance(work, Work):
+            continue
+        at = work.start
+        for part in work.parts:
+            end = min(at + part.seconds, work.end)
+            yield part.label, (at, end), {"share": part.share}
+            at = end
+        if work.end - at > 1 / NANOSECONDS:
+            yield UNLABELLED, (at, work.end), {}
+
+
+def _add_message(ranks: Mapping[int, _Rank], message: Sent) -> tuple[Slice, Slice]:
+    name = f"{message.phase} {message.source}→{message.destination} {message.num_bytes} B"
+    args = {"bytes": message.num_bytes, "phase": message.phase, "bucket": message.bucket}
+    return (
+        ranks[message.source].add(OUT, name, message.sent, peer=message.destination, **args),
+        ranks[message.destination].add(IN, name, message.received, peer=message.source, **args),
+    )
+
+
+def _place(ranks: Mapping[int, _Rank]) -> list[Event]:
+    """Give every bar a row; returns the rows' names.
+
+    Perfetto takes a thread's number for unique among all processes, and 0 for the idle thread.
+    """
+    events, tid = [], len(ranks)
+    for rank, own in ranks.items():
+        events += _named("process", rank, 0, f"rank {rank}", rank)
+        for kind in KINDS:
+            rows = _rows(each for each in own.slices if each.kind == kind)
+            for index, row in enumerate(rows):
+                tid += 1
+                for each in row:
+                    each.tid = tid
+                events += _named("thread", rank, tid, f"{kind} {index + 1}" if index else kind, tid)
+    return events
+
+
+def _rows(slices: Iterable[Slice]) -> list[list[Slice]]:
+    """As few rows as there are bars at the same time; one without length still has its place."""
+    rows: list[list[Slice]] = []
+    for each in sorted(slices, key=lambda each: (each.start, each.end)):
+        free = (row for row in rows if max(row[-1].end, row[-1].start + 1) <= each.start)
+        row = next(free, None)
+        if row is None:
+            rows.append(row := [])
+        row.append(each)
+    return rows
+
+
+def _named(what: str, rank: int, tid: int, name: str, order: int) -> list[Event]:
+    place = {"ph": "M", "pid": rank + 1, "tid": tid}
+    return [
+        {"name": f"{what}_name", **place, "args": {"name": name}},
+        {"name": f"{what}_sort_index", **place, "args": {"sort_index": order}},
+    ]
+
+
+def _bar(rank: int, each: Slice) -> Event:
+    times = {"ts": each.start / 1e3, "dur": (each.end - each.start) / 1e3}
+    place = {"pid": rank + 1, "tid": each.tid}
+    return {"ph": "X", "name": each.name, "cat": each.kind, **times, **place, "args": dict(each.args)}
+
+
+def _arrow(number: int, message: Sent, sent: Slice, received: Slice) -> list[Event]:
+    """From where a message is posted to halfway through the rest of its receipt: well inside both bars."""
+    arrives = (max(sent.start, received.start) + received.end) // 2
+    common = {"name": "message", "cat": "message", "id": number}
+    start = {"ph": "s", "ts": sent.start / 1e3, "pid": message.source + 1, "tid": sent.tid}
+    finish = {"ph": "f", "bp": "e", "ts": arrives / 1e3, "pid": message.destination + 1, "tid": received.tid}
+    return [common | start, common | finish]

@@ -1,0 +1,87 @@
+"""What one collective did on one rank, written down as it runs: work, posts and waits.
+
+The driver says when the coroutine is resumed and suspended, the channel what it posts; times are marks of
+the rank's stopwatch, which become seconds once a step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from gradwire.harness.timing.trace.step import Message, Operation, Part, Post, TaskTrace, Wait, Work
+
+RawPart = tuple[str, float, Any]
+"""(label, share of the bucket, mark of its end)"""
+
+
+class TaskLog:
+    """One coroutine's operations in order; `mark` is the clock they are stamped with.
+
+    `ready` is the mark from which the coroutine could start, `in_turn` whether it had to follow the bucket
+    before.
+    """
+
+    def __init__(
+        self, mark: Callable[[], Any], bucket: int, coordinates: int, ready: Any, *, in_turn: bool = False
+    ) -> None:
+        self.bucket, self.coordinates, self.ready, self.in_turn = bucket, coordinates, ready, in_turn
+        self.mark = mark
+        self._work_start: Any = None
+        self._parts: list[RawPart] = []
+        self._operations: list[tuple[Any, ...]] = []
+        self.num_posts = 0
+
+    def resume(self, at: Any) -> None:
+        """The coroutine runs from here on."""
+        self._work_start, self._parts = at, []
+
+    def lap(self, label: str, share: float) -> None:
+        """What has been done since the last lap, post or resumption is called `label`; it served this share
+        of the bucket's coordinates."""
+        self._parts.append((label, share, self.mark()))
+
+    def post(
+        self, phase: str, sends: Sequence[Message], receives: Sequence[Message], *, copies: bool = False
+    ) -> int:
+        """Messages are posted now: (peer, bytes) each, those sent all copies of one or not; returns the
+        post's number in this coroutine."""
+        now = self.mark()
+        self._end_work(now)
+        self._operations.append(("post", now, phase, tuple(sends), tuple(receives), copies))
+        self._work_start, self._parts = now, []
+        self.num_posts += 1
+        return self.num_posts - 1
+
+    def suspend(self, at: Any) -> None:
+        """The coroutine waits, or has ended."""
+        self._end_work(at)
+
+    def waited(self, number: int, start: Any, end: Any) -> None:
+        """Its driver waited for post `number`."""
+        self._operations.append(("wait", number, start, end))
+
+    def _end_work(self, at: Any) -> None:
+        self._operations.append(("work", self._work_start, at, self._parts))
+
+    def resolve(self, seconds: Callable[[Any], float]) -> TaskTrace:
+        """The trace in seconds; on CUDA only after a synchronization."""
+        operations = tuple(_resolved(operation, seconds) for operation in self._operations)
+        return TaskTrace(self.bucket, self.coordinates, seconds(self.ready), operations, self.in_turn)
+
+
+def _resolved(operation: tuple[Any, ...], seconds: Callable[[Any], float]) -> Operation:
+    kind, *fields = operation
+    if kind == "post":
+        at, *what = fields
+        return Post(seconds(at), *what)
+    if kind == "wait":
+        number, start, end = fields
+        return Wait(number, seconds(start), seconds(end))
+    start, end, raw = fields
+    parts, last = [], seconds(start)
+    for label, share, mark in raw:
+        at = seconds(mark)
+        parts.append(Part(label, share, at - last))
+        last = at
+    return Work(seconds(start), seconds(end), tuple(parts))

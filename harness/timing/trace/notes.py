@@ -1,0 +1,63 @@
+"""From what a world kept of a step to the step's trace, once its times are known."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from gradwire.harness.timing.measure.timeline import Span
+from gradwire.harness.timing.trace.log import TaskLog
+from gradwire.harness.timing.trace.step import Operation, Post, RankTrace, TaskTrace, Wait, Work
+
+
+class StepNotes(Protocol):
+    """What is kept of a rank's step until it is looked at."""
+
+    def resolve(
+        self, spans: Sequence[Span], start: float, end: float, seconds: Callable[[Any], float]
+    ) -> RankTrace:
+        """The trace of the step from `start` to `end`, with times from its start on; `spans` are the rank's,
+        `seconds` what its marks mean."""
+        ...
+
+
+@dataclass(frozen=True)
+class MeasuredNotes:
+    """A step whose times are there already."""
+
+    trace: RankTrace
+
+    def resolve(
+        self, spans: Sequence[Span], start: float, end: float, seconds: Callable[[Any], float]
+    ) -> RankTrace:
+        return self.trace
+
+
+@dataclass(frozen=True)
+class LoggedNotes:
+    """The logs of a real step's collectives; what was computed when is in the spans."""
+
+    logs: Sequence[TaskLog]
+
+    def resolve(
+        self, spans: Sequence[Span], start: float, end: float, seconds: Callable[[Any], float]
+    ) -> RankTrace:
+        computed = [span for span in spans if span.kind == "compute" and start <= span.start < end]
+        ready = tuple(span.end - start for span in computed[:-1])  # the last one is the update
+        update_s = computed[-1].end - computed[-1].start if computed else 0.0
+        tasks = tuple(shifted(log.resolve(seconds), -start) for log in self.logs)
+        return RankTrace(ready, tasks, update_s, end - start)
+
+
+def shifted(task: TaskTrace, by: float) -> TaskTrace:
+    """The same task so many seconds later."""
+    operations = tuple(_moved(operation, by) for operation in task.operations)
+    return task._replace(ready=task.ready + by, operations=operations)
+
+
+def _moved(operation: Operation, by: float) -> Operation:
+    if isinstance(operation, Post):
+        return operation._replace(at=operation.at + by)
+    moved: Work | Wait = operation._replace(start=operation.start + by, end=operation.end + by)
+    return moved

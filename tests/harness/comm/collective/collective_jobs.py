@@ -1,0 +1,148 @@
+"""Collectives that run alike on pool workers and in the in-process driver."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine
+from concurrent.futures import Future
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from gradwire.codecs.interface import Layout, Round
+from gradwire.codecs.registry import make_codec
+from gradwire.harness.comm.collective.collectives import Fabric, ScheduledCollectives
+from gradwire.harness.comm.topology.registry import make_schedule
+from gradwire.harness.comm.world.process import ProcessWorld
+from gradwire.harness.comm.world.virtual import VirtualWorld
+from gradwire.harness.parallel.synchronize import synchronization
+
+CPU = torch.device("cpu")
+Make = Callable[[int], Callable[[ScheduledCollectives], Coroutine[Any, None, Any]]]
+
+
+def fabric(topology: str, num_nodes: int = 1, pieces: int = 1) -> Fabric:
+    return Fabric(lambda size: make_schedule(topology, size), num_nodes, pieces)
+
+
+def gradients(rank: int, numel: int) -> Tensor:
+    """Heavy-tailed, different on every rank."""
+    generator = torch.Generator().manual_seed(1000 + rank)
+    return torch.randn(numel, generator=generator) * torch.randn(numel, generator=generator).exp()
+
+
+def virtually(
+    size: int, topology: str, make: Make, num_nodes: int = 1
+) -> tuple[list[Any], list[dict[str, int]]]:
+    """The collective's results by rank and each rank's bytes by phase, all ranks in this process."""
+    world = VirtualWorld(size, fabric(topology, num_nodes), CPU, debug=True)
+    results = world.run({rank: make(rank) for rank in range(size)})
+    return list(results.values()), [dict(world.traffic[rank].by_phase) for rank in range(size)]
+
+
+def really(rank: int, size: int, topology: str, make: Make, num_nodes: int = 1) -> tuple[Any, dict[str, int]]:
+    """The same for one rank, over gloo."""
+    world = ProcessWorld(fabric(topology, num_nodes), CPU, timeout_s=30)
+    try:
+        return world.run({rank: make(rank)})[rank], dict(world.traffic[rank].by_phase)
+    finally:
+        world.close()
+
+
+def synchronize_buckets(
+    rank: int,
+    size: int,
+    topology: str,
+    codec: str,
+    options: dict[str, Any],
+    sizes: list[int],
+    pieces: int = 1,
+) -> tuple[list[Tensor], dict[str, int]]:
+    """Several buckets in flight at once over gloo; the means and the bytes sent."""
+    world = ProcessWorld(fabric(topology, pieces=pieces), CPU, timeout_s=30)
+    made = make_codec(codec, **options)
+    try:
+        futures: list[Future[Tensor]] = []
+        for index, numel in enumerate(sizes):
+            layout = Layout.flat(numel, name=f"bucket{numel}")
+            this_round = Round(3, layout, rank, size, seed=5, bucket=index)
+            futures.append(Future())
+            collective = synchronization(made, gradients(rank, numel), this_round, check_hashes=True)
+            world.submit(collective, layout.names[0], futures[-1])
+        return [future.result(30) for future in futures], dict(world.traffic[rank].by_phase)
+    finally:
+        world.close()
+
+
+def synchronize_virtually(
+    size: int, topology: str, codec: str, options: dict[str, Any], sizes: list[int], pieces: int = 1
+) -> tuple[list[list[Tensor]], list[dict[str, int]]]:
+    """The same buckets with every rank in this process; results by rank."""
+    world = VirtualWorld(size, fabric(topology, pieces=pieces), CPU, debug=True)
+    codecs = [make_codec(codec, **options) for _ in range(size)]
+    collectives = {
+        rank: [
+            (
+                0.0,
+                synchronization(
+                    codecs[rank],
+                    gradients(rank, numel),
+                    Round(3, Layout.flat(numel, name=f"bucket{numel}"), rank, size, 5, index),
+                    check_hashes=True,
+                ),
+            )
+            for index, numel in enumerate(sizes)
+        ]
+        for rank in range(size)
+    }
+    results = world.run_step(collectives)
+    return [results[rank] for rank in range(size)], [dict(world.traffic[r].by_phase) for r in range(size)]
+
+
+async def reduce_everything(comm: ScheduledCollectives) -> list[Tensor]:
+    """One `reduce` with every operation and dtype, with NaN and infinity in odd places."""
+    own = gradients(comm.rank, 37)
+    peaks = own.clone()
+    peaks[comm.rank] = float("nan")
+    peaks[10 + comm.rank] = float("inf")
+    mask = torch.tensor([1 << comm.rank, 0, 255], dtype=torch.uint8)
+    return await comm.reduce(
+        [
+            (own.bfloat16(), "sum"),
+            (own.double(), "sum"),
+            (own.abs().bfloat16(), "norm"),
+            (peaks, "max_bits"),
+            (mask, "or"),
+            (torch.tensor([comm.rank, 2**40]), "sum"),
+        ]
+    )
+
+
+async def exchange_everything(comm: ScheduledCollectives) -> list[Tensor]:
+    """Gathers of equal and unequal sizes and an all-to-all."""
+    own = torch.full((3,), float(comm.rank))
+    sizes = [rank + 1 for rank in range(comm.size)]
+    equal = await comm.all_gather(own)
+    unequal = await comm.all_gather(torch.full((comm.rank + 1,), comm.rank), sizes)
+    swapped = await comm.all_to_all([torch.tensor([10 * comm.rank + peer]) for peer in range(comm.size)])
+    return [*equal, *unequal, *swapped]
+
+
+async def reduce_in_groups(comm: ScheduledCollectives) -> list[Tensor]:
+    """Sums inside each node and between the counterparts of all nodes."""
+    own = torch.tensor([10.0**comm.rank])
+    inside = await comm.group("local").reduce([(own, "sum")])
+    between = await comm.group("node").reduce([(own, "sum")])
+    return [*inside, *between]
+
+
+def make_reduce(rank: int) -> Callable[[ScheduledCollectives], Coroutine[Any, None, Any]]:
+    return reduce_everything
+
+
+def make_exchange(rank: int) -> Callable[[ScheduledCollectives], Coroutine[Any, None, Any]]:
+    return exchange_everything
+
+
+def make_groups(rank: int) -> Callable[[ScheduledCollectives], Coroutine[Any, None, Any]]:
+    return reduce_in_groups

@@ -1,0 +1,66 @@
+"""Every topology is a correct all-reduce for every world size, and sends what it should."""
+
+import dataclasses
+
+import pytest
+
+from gradwire.codecs.plugins import allowed, load
+from gradwire.harness.comm.topology.check import check_schedule, chunks_sent
+from gradwire.harness.comm.topology.registry import TOPOLOGIES, make_schedule
+
+NAMES = [*sorted(TOPOLOGIES), *(name for name in allowed() if not isinstance(load("topology", name), type))]
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("size", range(1, 65))
+def test_schedule_is_an_all_reduce(name: str, size: int) -> None:
+    schedule = make_schedule(name, size)
+    check_schedule(schedule)
+    # 2(n − 1) encoded gradients in all, folded or not; every rank's own to all others in a broadcast.
+    gradients = size * (size - 1) if name == "broadcast" else 2 * (size - 1)
+    assert sum(chunks_sent(schedule)) == gradients * schedule.num_chunks
+    assert schedule.gradients_sent == gradients
+
+
+@pytest.mark.parametrize("size", [2, 4, 8, 64])
+@pytest.mark.parametrize("name", NAMES)
+def test_load_is_balanced(name: str, size: int) -> None:
+    assert len(set(chunks_sent(make_schedule(name, size)))) == 1
+
+
+@pytest.mark.parametrize("size", [4, 8])
+def test_hops(size: int) -> None:
+    assert len(make_schedule("ring", size).ranks[0]) == 2 * (size - 1)
+    assert len(make_schedule("butterfly", size).ranks[0]) == 2 * (size.bit_length() - 1)
+
+
+def test_the_checker_finds_faults() -> None:
+    schedule = make_schedule("ring", 4)
+    swapped = dataclasses.replace(schedule, ranks=(schedule.ranks[1], schedule.ranks[0], *schedule.ranks[2:]))
+    shortened = dataclasses.replace(schedule, ranks=(schedule.ranks[0][:-1], *schedule.ranks[1:]))
+    for broken in (swapped, shortened):
+        with pytest.raises(AssertionError):
+            check_schedule(broken)
+
+
+def test_unknown_topology_names_the_choices() -> None:
+    with pytest.raises(ValueError, match="topology=star.*broadcast, butterfly, ring"):
+        make_schedule("star", 4)
+
+
+def test_a_broadcast_that_leaves_one_out_is_found() -> None:
+    schedule = make_schedule("broadcast", 3)
+    (step,) = schedule.ranks[0]
+    deaf = dataclasses.replace(step, receives=step.receives[:1])
+    twice = dataclasses.replace(step, receives=(step.receives[0], step.receives[0]))
+    for broken in (deaf, twice):
+        with pytest.raises(AssertionError):
+            check_schedule(dataclasses.replace(schedule, ranks=((broken,), *schedule.ranks[1:])))
+
+
+@pytest.mark.parametrize("name", sorted({*TOPOLOGIES} - {"broadcast"}))
+@pytest.mark.parametrize("size", [2, 3, 4, 5, 8])
+def test_every_chunk_is_sealed_once(name: str, size: int) -> None:
+    schedule = make_schedule(name, size)
+    sealed = [chunk for rank in range(size) for chunk in schedule.sealed_by(rank)]
+    assert sorted(sealed) == list(range(schedule.num_chunks))

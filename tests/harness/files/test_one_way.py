@@ -1,0 +1,46 @@
+"""What others wrote is read by the package for it, and nowhere else."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+HARNESS = Path(__file__).resolve().parents[3] / "harness"
+
+READS = re.compile(
+    r"json\.loads?\(|yaml\.\w*load|OmegaConf\.load|np\.load\(|safe_open|load_file\(|torch\.load|pickle\.load"
+    r"|\.read_text\(|\.read_bytes\(|copytree"
+)
+
+REASONS = {
+    "config/identity.py": "a digest of the user's own file of codec times, which is checked before",
+    "config/manual.py": "our own sources",
+    "config/own_files.py": "our own configuration",
+    "data/cache.py": "our own sources",
+    "data/embedded.py": "the sources of Python's library",
+    "data/formats.py": "lines of text whose length and expansion `files.streams` bounds",
+    "data/packing.py": "arrays that the cache has verified by their digests; mapped, never unpickled",
+    "data/published.py": "our own configuration",
+    "doctor/devices.py": "what the kernel says",
+    "launch/stacks.py": "what the kernel says, and stacks that a rank of this run has written",
+    "network/shaped/commands.py": "what `ip` prints",
+    "network/shaped/rival_process.py": "its own argument",
+    "network/shaped/rivals.py": "what a process started here prints",
+    "library/agreement.py": "what another rank of this job says in the store",
+    "library/saved.py": "a tensor of a state that the caller hands over",
+    "record/provenance.py": "our own sources, and what the kernel says",
+    "report/catalogue.py": "our own documentation",
+    "tracking/messages.py": "JSON made a line before, and a digest",
+    "tracking/view.py": "a process of its own that imports nothing of gradwire and cannot end the run",
+}
+"""Files that read without it, and why they may."""
+
+
+def test_files_are_read_in_one_way() -> None:
+    found = {
+        path.relative_to(HARNESS).as_posix()
+        for path in HARNESS.rglob("*.py")
+        if path.parent.name != "files" and READS.search(path.read_text())
+    }
+    assert found - REASONS.keys() == set(), "read through gradwire.harness.files, or say here why not"
+    assert REASONS.keys() - found == set(), "no longer needed"

@@ -1,0 +1,147 @@
+"""`task=allreduce`: the clock's figures, the table of a sweep, wrong input; real workers once."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gradwire.harness.config.compose import compose
+from gradwire.harness.config.validate import validate_any
+from gradwire.harness.record.directory import DONE
+from gradwire.harness.runtime.errors import ConfigError
+from gradwire.harness.studies.allreduce.compare import FILE, compare
+from gradwire.harness.studies.allreduce.summary import AllReduceSummary, Spread
+from gradwire.harness.tasks import allreduce
+from gradwire.harness.tasks.sweep import plan_sweep
+
+SMALL = ("allreduce.coordinates=20000", "allreduce.repeats=2", "kernels=default", "cluster.workers=3")
+
+
+def run(directory: Path, *overrides: str) -> AllReduceSummary:
+    config = validate_any(compose(["task=allreduce", *SMALL, *overrides]))
+    assert allreduce.run(config, directory) == 0
+    return AllReduceSummary.read(directory / FILE)
+
+
+def refusal(*overrides: str) -> str:
+    with pytest.raises(ConfigError) as raised:
+        validate_any(compose(["task=allreduce", *SMALL, *overrides]))
+    return str(raised.value)
+
+
+def test_the_clock_takes_what_the_bytes_take(tmp_path: Path) -> None:
+    """Free codecs: 2(n − 1) hops of a third of 20,000 coordinates in 16 bits."""
+    simulated = ["network=simulated", "network.rate_mbit=8", "network.codec_times=none"]
+    found = run(tmp_path / "bf16", "codec=bf16", *simulated)
+    assert found.measured is None and found.ratio is None and found.rounds_s == []
+    assert found.modelled.median == pytest.approx(4 * 20000 / 3 * 2 / 1e6, rel=1e-3)
+    assert found.wire_bits_per_coordinate == pytest.approx(16)
+    assert found.bytes_sent == 4 * 20000 * 2
+    slower = run(tmp_path / "late", "codec=bf16", *simulated, "network.latency_s=0.01")
+    assert slower.modelled.median == pytest.approx(found.modelled.median + 4 * 0.01)
+
+
+def test_real_workers_and_the_clock_send_the_same(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Over paced links, in pieces: as many bytes, no less time than the link needs."""
+    paced = ["network=paced", "network.rate_mbit=20", "overlap.pieces=2", "cluster.workers=2"]
+    found = run(tmp_path / "run", "codec=dynamiq", *paced)
+    assert found.measured is not None and found.ratio is not None
+    least = found.bytes_sent / 2 * 8 / 20e6
+    assert found.modelled.low >= least
+    assert found.measured.low >= 0.99 * least
+    assert len(found.rounds_s) == 2
+    assert found.pieces == 2
+    shown = capsys.readouterr().out
+    assert "dynamiq-5, 2 pieces" in shown and "measured /" in shown
+    again = (tmp_path / "run" / FILE).read_text()
+    run(tmp_path / "run", "codec=dynamiq", *paced)
+    assert (tmp_path / "run" / FILE).read_text() == again, "a finished one is not repeated"
+
+
+def summary(codec: str, seconds: float, bits: float, **changes: Any) -> AllReduceSummary:
+    known = AllReduceSummary(
+        codec=codec,
+        topology="ring",
+        workers=4,
+        coordinates=1000,
+        pieces=1,
+        network="shaped at 100 Mbit/s",
+        network_settings={"name": "shaped", "rate_mbit": 100.0, "rivals": 0},
+        rate_mbit=100.0,
+        goodput_mbit=95.0,
+        rivals=0,
+        repeats=3,
+        measured=Spread(seconds, seconds, seconds),
+        measured_codec_s=Spread(0.1, 0.1, 0.1),
+        modelled=Spread(seconds / 2, seconds / 2, seconds / 2),
+        modelled_codec_s=Spread(0.05, 0.05, 0.05),
+        bytes_sent=10,
+        wire_bits_per_coordinate=bits,
+        kernel_backend="cpu",
+        rounds_s=[seconds],
+        provenance={},
+    )
+    return replace(known, **changes)
+
+
+def table(tmp_path: Path, *found: AllReduceSummary) -> list[dict[str, Any]]:
+    folders = []
+    for number, one in enumerate(found):
+        folders.append(tmp_path / f"run{number}")
+        folders[-1].mkdir()
+        (folders[-1] / FILE).write_text(one.to_json())
+        (folders[-1] / DONE).write_text("")
+    assert compare(folders, tmp_path / "table").found == list(found)
+    rows: list[dict[str, Any]] = json.loads((tmp_path / "table" / "table.json").read_text())["rows"]
+    return rows
+
+
+def test_codecs_are_compared_with_bf16_under_the_same_settings_only(tmp_path: Path) -> None:
+    other = {"name": "shaped", "rate_mbit": 100.0, "rivals": 3}
+    rows = table(
+        tmp_path,
+        summary("bf16", 2.0, 16),
+        summary("dynamiq-5", 0.75, 5),
+        summary("dynamiq-5", 3.0, 5, network_settings=other),
+        summary("bf16", 8.0, 16, network_settings=other),
+        summary("dynamiq-5", 1.0, 5, measured=None),
+        summary("dynamiq-5", 1.0, 5, kernel_backend="default"),
+    )
+    first, second = rows[1], rows[2]
+    assert first["to_bf16"] == pytest.approx(0.375)
+    assert first["over_bits"] == pytest.approx(0.375 / (5 / 16))
+    assert first["saved_s"] == pytest.approx(1.25)
+    assert second["saved_s"] == pytest.approx(5.0)
+    assert [row["to_bf16"] for row in rows[4:]] == [None, None]
+    assert first["measured_over_modelled"] == pytest.approx(2)
+
+
+def test_pieces_are_compared_with_bf16_in_as_many(tmp_path: Path) -> None:
+    rows = table(
+        tmp_path,
+        summary("bf16", 2.0, 16),
+        summary("bf16", 1.0, 16, pieces=4),
+        summary("mxfp8", 0.5, 8.5, pieces=4),
+        summary("mxfp8", 0.5, 8.5, pieces=2),
+    )
+    assert [row["to_bf16"] for row in rows] == [1, 1, 0.5, 0.25]
+
+
+def test_what_cannot_run_is_refused_in_one_line() -> None:
+    assert "allreduce.coordinates=0" in refusal("allreduce.coordinates=0")
+    assert "codec=powersgd: it compresses matrices" in refusal("codec=powersgd")
+    assert "codec=native: the backend sends by itself" in refusal("codec=native")
+    assert "cluster.workers=3" in refusal("network=dynamiq_testbed")
+
+
+def test_the_sweep_of_shaped_links_can_run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Planned, not run: every codec alone and with rivals at both rates, and in pieces."""
+    monkeypatch.setattr("gradwire.harness.network.shaped.check.why_not", lambda: None)
+    arguments = ["sweeps=shaped_allreduce", "kernels=default", f"hydra.sweep.dir={tmp_path}"]
+    plan = plan_sweep(compose(arguments, with_hydra=True), arguments)
+    assert len(plan.cells) == 18
+    assert {cell.config.codec.name for cell in plan.cells} == {"bf16", "dynamiq", "mxfp8"}

@@ -1,0 +1,71 @@
+"""The benchmark of the harness: its arithmetic, and one short run of the command."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from tiny import TINY_MODEL
+
+from gradwire.harness.config.compose import compose
+from gradwire.harness.config.validate import validate
+from gradwire.harness.runtime.errors import ConfigError
+from gradwire.harness.studies.overhead.compare import Block, alternate, as_lists, over_ranks, ratio, summarize
+from gradwire.harness.tasks.overhead import FILE, run, table
+
+
+def test_contestants_take_turns_after_an_uncounted_round() -> None:
+    ran: list[tuple[str, int]] = []
+    met: list[int] = []
+    contestants = {name: lambda steps, name=name: ran.append((name, steps)) for name in "ab"}
+    blocks = alternate(contestants, blocks=3, steps=5, meet=lambda: met.append(len(ran)))
+    assert [name for name, _ in ran] == list("abbaabba")
+    assert {steps for _, steps in ran} == {5}
+    assert met == list(range(8)), "ranks meet before each block"
+    assert {name: len(found) for name, found in blocks.items()} == {"a": 3, "b": 3}
+
+
+def test_time_is_that_of_one_step() -> None:
+    blocks = alternate({"busy": lambda steps: sum(range(200_000 * steps))}, 1, 4, lambda: None)["busy"]
+    assert 0 < blocks[0].cpu_s < 4 * blocks[0].cpu_s < 60
+    assert blocks[0].wall_s > 0
+
+
+def test_ratios_and_the_job_of_all_ranks() -> None:
+    assert ratio([2.0, 3.0, 4.0], [1.0, 2.0, 1.0]) == {
+        "of_medians": 3.0,
+        "lowest": 1.5,
+        "median": 2.0,
+        "highest": 4.0,
+    }
+    one = as_lists({"bare": [Block(1.0, 5.0)], "harness": [Block(2.0, 6.0)]})
+    two = as_lists({"bare": [Block(3.0, 4.0)], "harness": [Block(2.0, 7.0)]})
+    job = over_ranks([one, two])
+    assert job == {"bare": [Block(4.0, 5.0)], "harness": [Block(4.0, 7.0)]}
+    found = summarize(job, "bare")
+    assert found["ratio"]["harness"]["cpu"]["of_medians"] == 1.0
+    assert found["ratio"]["harness"]["wall"]["of_medians"] == 7 / 5
+    assert found["seconds_per_step"]["bare"] == {"cpu": 4.0, "wall": 5.0}
+
+
+def test_the_command_measures_and_records(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    settings = ("cluster.workers=2", "overhead.blocks=1", "overhead.steps=2", "kernels=default")
+    assert (
+        run(validate(compose(["task=overhead", *TINY_MODEL, "measure.vnmse_every=0", *settings])), tmp_path)
+        == 0
+    )
+    found = json.loads((tmp_path / FILE).read_text())
+    assert (found["codec"], found["kernel_backend"]) == ("native", "default")
+    assert set(found["seconds_per_step"]) == {"bare", "harness", "harness without recording"}
+    assert all(seconds["cpu"] > 0 for seconds in found["seconds_per_step"].values())
+    assert found["recording"]["spans_per_step"] >= 3
+    assert capsys.readouterr().out.startswith(table(found))
+
+
+def test_it_starts_its_own_workers(tmp_path: Path) -> None:
+    config = validate(
+        compose(["task=overhead", "size=tiny", "cluster=virtual", "codec=fp32", "kernels=default"])
+    )
+    with pytest.raises(ConfigError, match="use cluster=local"):
+        run(config, tmp_path)

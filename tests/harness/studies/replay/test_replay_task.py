@@ -1,0 +1,267 @@
+"""`task=replay` from the command line: the figures of its summary, wrong input, sweeps, repeated calls."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from gradwire.codecs.interface import Layout, Round
+from gradwire.codecs.registry import make_codec
+from gradwire.harness.comm.collective.collectives import Fabric
+from gradwire.harness.comm.topology.registry import make_schedule
+from gradwire.harness.comm.world.virtual import VirtualWorld
+from gradwire.harness.config.compose import compose
+from gradwire.harness.config.identity import run_id, run_name
+from gradwire.harness.config.validate import validate_any
+from gradwire.harness.parallel.synchronize import synchronization
+from gradwire.harness.runtime.errors import ConfigError
+from gradwire.harness.studies.replay.compare import file_names
+from gradwire.harness.studies.replay.errors import exact_mean, relative_errors, vnmse
+from gradwire.harness.tasks import replay
+from gradwire.harness.tasks.sweep import plan_sweep
+
+ROOT = Path(__file__).parents[4]
+NUMEL = 5000
+
+Run = Callable[..., dict[str, Any]]
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    """Gradients of six workers, coordinates of different magnitude."""
+    generator = torch.Generator().manual_seed(0)
+    magnitude = torch.exp(2 * torch.randn(NUMEL, generator=generator))
+    values = magnitude * (1 + torch.randn(6, NUMEL, generator=generator))
+    np.savez(tmp_path / "own.npz", gradients=values.numpy())
+    return tmp_path / "own.npz"
+
+
+@pytest.fixture
+def run(file: Path, tmp_path: Path) -> Run:
+    """Runs a replay in a folder of its own and returns its summary."""
+
+    def start(*overrides: str, folder: str = "out") -> dict[str, Any]:
+        config = validate_any(compose(["task=replay", f"gradients={file}", *overrides]))
+        assert replay.run(config, tmp_path / folder) == 0
+        found: dict[str, Any] = json.loads((tmp_path / folder / "summary.json").read_text())
+        return found
+
+    return start
+
+
+def values_of(file: Path) -> torch.Tensor:
+    return torch.from_numpy(np.load(file)["gradients"])
+
+
+def test_the_summary_says_what_a_synchronization_gives(run: Run, file: Path, tmp_path: Path) -> None:
+    """Error and bytes against the codec run by hand in a world of its own."""
+    summary = run("codec=dynamiq", "topology=butterfly", "cluster.workers=4", "replay.repeats=3", "seed=7")
+    values, errors = values_of(file)[:4], []
+    world = VirtualWorld(4, Fabric(lambda n: make_schedule("butterfly", n)), torch.device("cpu"))
+    for seed in (7, 8, 9):
+        layout = Layout.flat(NUMEL, "bucket0")
+        collectives = {
+            rank: synchronization(
+                make_codec("dynamiq"), values[rank], Round(0, layout, rank, 4, seed), check_hashes=False
+            )
+            for rank in range(4)
+        }
+        mean = values.double().mean(dim=0)
+        estimate = world.run(collectives)[0].double()
+        errors.append(float((estimate - mean).square().sum() / mean.square().sum()))
+    assert summary["vnmse"] == pytest.approx(errors, rel=1e-9)
+    assert summary["vnmse_mean"] == pytest.approx(np.mean(errors))
+    assert summary["vnmse_std"] == pytest.approx(np.std(errors, ddof=1))
+    sent = [traffic.total // 3 for traffic in world.traffic.values()]
+    assert summary["bytes_sent_per_rank"] == sent
+    assert summary["wire_bits_per_coordinate"] == pytest.approx(8 * sum(sent) / (6 * NUMEL))
+    assert sum(summary["wire_bits_by_phase"].values()) == pytest.approx(summary["wire_bits_per_coordinate"])
+    assert set(summary["wire_bits_by_phase"]) == {"metadata", "reduce_scatter", "all_gather"}
+    assert len(summary["super_group_errors"]) == 101
+    assert summary["codec_s"] > 0
+    assert summary["db_above_yardstick"] > 0
+    assert (tmp_path / "out" / "DONE").exists()
+    assert (tmp_path / "out" / "plots" / "super-groups-print.png").exists()
+
+
+def test_all_workers_of_the_file_take_part_unless_told_otherwise(run: Run) -> None:
+    assert run("codec=bf16", "replay.repeats=1")["workers"] == 6
+    assert run("codec=bf16", "cluster.workers=2", folder="two")["workers"] == 2
+
+
+def test_codecs_that_adapt_get_rounds_to_settle(run: Run) -> None:
+    """MXFP's μ begins at the number of workers and moves; the bytes are those of one synchronization."""
+    first = run("codec=mxfp8", "replay.repeats=1")
+    settled = run("codec=mxfp8", "replay.repeats=1", "replay.rounds=30", folder="settled")
+    assert first["logged"]["mu"] == 6
+    assert settled["logged"]["mu"] != 6
+    assert settled["bytes_sent_per_rank"][1] == first["bytes_sent_per_rank"][1]
+
+
+def test_buckets_of_the_size_asked_for(run: Run) -> None:
+    whole = run("codec=dynamiq", "replay.repeats=1")
+    small = run("codec=dynamiq", "replay.repeats=1", "replay.bucket_mb=0.004", folder="small")
+    assert (whole["num_buckets"], small["num_buckets"]) == (1, 5)
+    assert small["vnmse_mean"] != whole["vnmse_mean"]
+
+
+def test_what_gradients_that_are_not_finite_or_all_zero_give(
+    run: Run, file: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Only the workers that take part count."""
+    values = np.load(file)["gradients"]
+    values[1, 37] = np.nan
+    values[0] = 0
+    np.savez(file, gradients=values)
+    with pytest.raises(ValueError, match="coordinate 37 of worker 1 is nan; give gradients that are finite"):
+        run("codec=bf16", "cluster.workers=2", "replay.repeats=1")
+    run("codec=bf16", "cluster.workers=1", "replay.repeats=1", folder="alone")
+    printed = capsys.readouterr().out
+    assert "no vNMSE over replay.repeats=1: the gradients' mean is zero" in printed
+    assert "coordinates in 1 bucket)" in printed
+
+
+def test_a_finished_replay_is_not_repeated(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
+    before = run("codec=bf16", "replay.repeats=1")
+    capsys.readouterr()
+    assert run("codec=bf16", "replay.repeats=1") == before
+    printed = capsys.readouterr().out
+    assert printed.startswith("already finished: ")
+    assert printed.splitlines()[-1].startswith("run: ")
+
+
+def test_what_changes_the_result_changes_the_name(file: Path, tmp_path: Path) -> None:
+    def config(*overrides: str, where: Path = file) -> Any:
+        return validate_any(compose(["task=replay", f"gradients={where}", *overrides]))
+
+    other = tmp_path / "elsewhere" / "own.npz"
+    other.parent.mkdir()
+    other.write_bytes(file.read_bytes())
+    first = config()
+    assert run_name(first).startswith("replay-own-dynamiq-5-ring-n6-s0-")
+    assert run_id(config(where=other)) == run_id(first)
+    changed = [
+        config("seed=1"),
+        config("replay.rounds=2"),
+        config("codec.bits=4"),
+        config("topology=butterfly"),
+    ]
+    np.savez(other, gradients=2 * values_of(file).numpy())
+    changed.append(config(where=other))
+    assert len({run_id(each) for each in [first, *changed]}) == 6
+
+
+@pytest.mark.parametrize(
+    ("overrides", "parts"),
+    [
+        (("cluster.workers=7",), ["cluster.workers=7", "gradients of 6 workers"]),
+        (("codec=native",), ["codec=native", "real processes", "fp32"]),
+        (("cluster=local",), ["cluster=virtual"]),
+        (("replay.repeats=0",), ["replay.repeats=0", "from 1 to"]),
+        (("replay.repeats=1.5",), ["replay.repeats=1.5", "whole number"]),
+        (("replay.rounds=null",), ["replay.rounds=null", "whole number"]),
+        (("replay.bucket_mb=many",), ["replay.bucket_mb=many", "a number"]),
+        (("codec=powersgd",), ["codec=powersgd", "array `layout`"]),
+        (("replay.bucket_mb=-1",), ["replay.bucket_mb=-1"]),
+        (("codec.bits=1",), ["codec.bits=1"]),
+        (("topology.name=star",), ["topology.name=star", "choose it by topology=star"]),
+        (("codec=randomk", "codec.unbiased_scaling=true", "codec.ef=true"), ["codec.ef=true diverges"]),
+    ],
+)
+def test_wrong_input_is_refused_in_one_line(overrides: tuple[str, ...], parts: list[str], file: Path) -> None:
+    with pytest.raises(ConfigError) as refused:
+        validate_any(compose(["task=replay", f"gradients={file}", *overrides]))
+    assert all(part in str(refused.value) for part in parts), refused.value
+    assert "\n" not in str(refused.value)
+
+
+def test_a_missing_file_is_refused() -> None:
+    with pytest.raises(ConfigError, match="gradients has no value"):
+        validate_any(compose(["task=replay"]))
+    with pytest.raises(ConfigError, match=r"gradients=no\.npz: not found; give a .safetensors or .npz file"):
+        validate_any(compose(["task=replay", "gradients=no.npz"]))
+
+
+def test_a_sweep_makes_the_comparison_table(file: Path, tmp_path: Path) -> None:
+    """As a user starts it: one command, a table of codecs by subject, plots, one line per replay in CSV."""
+    command = [
+        *(sys.executable, str(ROOT / "run.py"), "--multirun", "task=replay", f"gradients={file}"),
+        *("codec=bf16,dynamiq", "topology=ring,broadcast", "replay.repeats=2", "hydra.sweep.dir=sweep"),
+    ]
+    done = subprocess.run(
+        command, cwd=tmp_path, capture_output=True, text=True, timeout=120, env=os.environ | {"NO_COLOR": "1"}
+    )
+    assert done.returncode == 0, done.stderr
+    table = (tmp_path / "sweep" / "table.md").read_text()
+    for text in ("own, ring of 6", "own, broadcast of 6", "| bf16 |", "| dynamiq |", "dB above bound"):
+        assert text in table
+    with (tmp_path / "sweep" / "table.csv").open() as lines:
+        rows = list(csv.DictReader(lines))
+    assert [(row["codec"], row["subject"]) for row in rows] == [
+        ("bf16", "own, ring of 6"),
+        ("bf16", "own, broadcast of 6"),
+        ("dynamiq", "own, ring of 6"),
+        ("dynamiq", "own, broadcast of 6"),
+    ]
+    assert float(rows[0]["wire_bits_per_coordinate"]) == 16
+    assert {path.name for path in (tmp_path / "sweep").glob("frontier-*-print.png")} == {
+        "frontier-own-ring-of-6-print.png",
+        "frontier-own-broadcast-of-6-print.png",
+    }
+    again = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120, check=True)
+    assert "4 runs, 4 of them finished before" in again.stdout
+
+
+def test_large_files_of_one_name_and_size_are_not_one(tmp_path: Path) -> None:
+    """Those of two runs of a model: what tells them apart is in the middle of 80 MB."""
+    values = np.zeros((2, 10_000_000), dtype=np.float32)
+    names = []
+    for run, middle in (("one", 1.0), ("two", 2.0)):
+        values[1, 5_000_000] = middle
+        (tmp_path / run).mkdir()
+        np.savez(tmp_path / run / "step10.npz", gradients=values)
+        place = f"gradients={tmp_path / run / 'step10.npz'}"
+        names.append(run_name(validate_any(compose(["task=replay", place, "codec=bf16"]))))
+    assert len(set(names)) == 2
+
+
+def test_files_are_named_by_what_tells_them_apart() -> None:
+    assert list(file_names(["a/b/x.npz", "a/c/y.npz"]).values()) == ["x", "y"]
+    assert list(file_names(["a/b/x.npz", "a/c/x.npz", "a/b/y.npz"]).values()) == ["b/x", "c/x", "b/y"]
+    assert list(file_names(["x.npz", "x.npz"]).values()) == ["x"]
+    assert list(file_names(["a/x.npz", "a/x.safetensors"]).values()) == ["a/x.npz", "a/x.safetensors"]
+
+
+SWEEPS = sorted(path.stem for path in (ROOT / "sweeps").glob("replay_*.yaml"))
+
+
+@pytest.mark.parametrize("sweep", SWEEPS)
+def test_every_sweep_of_replays_can_run(sweep: str, file: Path) -> None:
+    """All its cells are composed and validated, and no two of them are the same."""
+    text = json.dumps({"buckets": [{"names": ["w"], "shapes": [[50, NUMEL // 50]]}]})
+    np.savez(file, gradients=values_of(file).numpy(), layout=text)
+    arguments = [f"sweeps={sweep}", f"gradients={file}", "cluster.workers=3"]
+    config = compose(arguments, with_hydra=True)
+    plan = plan_sweep(config, arguments)
+    assert plan.task == "replay"
+    assert len({cell.directory for cell in plan.cells}) == len(plan.cells) >= 5
+
+
+def test_errors_super_group_by_super_group() -> None:
+    mean = torch.cat((torch.full((256,), 2.0), torch.zeros(256), torch.full((100,), 1.0))).double()
+    estimate = mean.float() + torch.cat((torch.full((256,), 1.0), torch.ones(256), torch.zeros(100)))
+    assert relative_errors([estimate, mean.float()], mean).tolist() == [0.125, 0.0]
+    assert vnmse(estimate, mean) == pytest.approx(512 / (4 * 256 + 100))
+    assert vnmse(torch.zeros(4), torch.zeros(4).double()) is None
+    assert vnmse(torch.full((4,), float("nan")), torch.ones(4).double()) is None
+    assert exact_mean(torch.tensor([[1.0, 2.0], [3.0, 5.0]])).tolist() == [2.0, 3.5]

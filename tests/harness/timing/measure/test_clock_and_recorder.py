@@ -1,0 +1,90 @@
+"""The training clock stops when it should; the recorder keeps what it is told and no more."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+import torch
+
+from gradwire.harness.timing.measure.clock import TrainingClock
+from gradwire.harness.timing.measure.recorder import Recorder
+
+CPU = torch.device("cpu")
+
+
+def test_the_wall_clock_runs_only_between_start_and_pauses() -> None:
+    clock = TrainingClock("wall", CPU)
+    time.sleep(0.02)
+    assert clock.seconds == 0
+    clock.start()
+    time.sleep(0.02)
+    before = clock.seconds
+    assert before >= 0.02
+    with clock.paused():
+        stopped = clock.seconds
+        time.sleep(0.05)
+        assert clock.seconds == stopped
+    time.sleep(0.01)
+    total = clock.seconds
+    assert total >= stopped + 0.01
+    with pytest.raises(AssertionError):
+        clock.advance(1.0)
+
+
+def test_a_pause_ends_also_when_what_it_holds_fails() -> None:
+    clock = TrainingClock("wall", CPU)
+    clock.start()
+    with pytest.raises(KeyError), clock.paused():
+        raise KeyError
+    before = clock.seconds
+    time.sleep(0.01)
+    assert clock.seconds > before
+
+
+def test_the_simulated_clock_counts_what_it_is_told() -> None:
+    clock = TrainingClock("simulated", CPU)
+    clock.start()
+    clock.advance(1.5)
+    time.sleep(0.01)
+    with clock.paused():
+        pass
+    clock.advance(0.5)
+    assert clock.seconds == 2.0
+
+
+def test_the_recorder_resolves_marks_and_can_be_suspended() -> None:
+    recorder = Recorder()
+    start, end = recorder.mark(), recorder.mark()
+    recorder.add("comm", start, end, 7)
+    was_enabled = recorder.suspend()
+    recorder.add("codec", start, end)
+    recorder.resume(was_enabled)
+    (span,) = recorder.drain()
+    assert (span.kind, span.bytes) == ("comm", 7)
+    assert recorder.seconds(start) == span.start <= span.end == recorder.seconds(end)
+    assert recorder.drain() == []
+
+
+def test_a_disabled_recorder_stays_disabled() -> None:
+    recorder = Recorder(enabled=False)
+    recorder.resume(recorder.suspend())
+    recorder.add("codec", recorder.mark(), recorder.mark())
+    assert recorder.drain() == []
+
+
+class SteppingStopwatch:
+    """Marks that have no time until they are asked for, as CUDA events have none."""
+
+    def mark(self) -> object:
+        return ["mark"]
+
+    def seconds(self, mark: object) -> float:
+        return 4.0
+
+
+def test_marks_of_any_kind_are_resolved_on_draining() -> None:
+    recorder = Recorder(SteppingStopwatch())
+    recorder.add("codec", recorder.mark(), recorder.mark())
+    (span,) = recorder.drain()
+    assert (span.start, span.end) == (4.0, 4.0)

@@ -1,0 +1,77 @@
+"""Runs on networks whose rates change or that multicast: their times again from their traces, in all ways."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+from omegaconf import OmegaConf
+from recorded import unseal
+from traced_runs import virtual_run
+
+from gradwire.harness.config.compose import compose
+from gradwire.harness.config.validate import validate_any
+from gradwire.harness.record.runs import Run, load_run
+from gradwire.harness.record.timed_steps import timed_steps
+from gradwire.harness.report.bandwidth_plot import bandwidth_plot
+from gradwire.harness.tasks import retime
+
+NETWORK = (
+    *("network=simulated", "network.rate_mbit=20", "network.compute_s=0.05", "network.codec_times=none"),
+    *("network.multicast=true", "network.jitter=0.5", "network.rate_changes=[[0.05,0.5],[0.4,0.2]]"),
+)
+"""Of the five steps the first has three rates."""
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return virtual_run(tmp_path_factory.mktemp("broadcast") / "run", 3, "topology=broadcast", *NETWORK)
+
+
+def retimed(run: Path, directory: Path, *overrides: str) -> Run:
+    config = validate_any(compose(["task=retime", f"run={run}", *overrides]))
+    assert retime.run(config, directory) == 0
+    return load_run(directory)
+
+
+def step_times(run: Run) -> list[float]:
+    return [row["step_time_s"] for row in run.steps]
+
+
+def test_the_same_times_again(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Computation and codecs take given times, so that nothing but the network decides."""
+    before = load_run(run)
+    assert step_times(retimed(run, tmp_path / "same", *NETWORK)) == pytest.approx(
+        step_times(before), rel=1e-9
+    )
+    timed = [max(own.end for own in trace.values()) for _, trace in timed_steps(run)]
+    assert timed == pytest.approx(step_times(before), rel=1e-9)
+    last = [max(own.end for own in trace.values()) for _, trace in timed_steps(run, {4})]
+    assert last == timed[-1:], "a step alone knows when it began"
+    assert "network.multicast changes nothing" not in capsys.readouterr().out
+
+
+def test_each_of_them_matters(run: Path, tmp_path: Path) -> None:
+    whole = sum(step_times(load_run(run)))
+    steady = retimed(run, tmp_path / "steady", *NETWORK, "network.rate_changes=[]")
+    unicast = retimed(run, tmp_path / "unicast", *NETWORK, "network.multicast=false")
+    assert sum(step_times(steady)) < whole < sum(step_times(unicast))
+
+
+def test_a_trace_without_copies_is_told(
+    simulated: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    retimed(simulated, tmp_path / "ring", "network.multicast=true")
+    assert "note: network.multicast changes nothing here" in capsys.readouterr().out
+
+
+def test_runs_that_do_not_know_of_newer_settings_have_timelines(simulated: Path, tmp_path: Path) -> None:
+    old = Path(shutil.copytree(simulated, tmp_path / "old"))
+    config = OmegaConf.load(old / "config.yaml")
+    for field in ("rate_changes", "nics", "multicast"):
+        del config.network[field]
+    OmegaConf.save(config, old / "config.yaml")
+    unseal(old)
+    assert list(timed_steps(old)) == list(timed_steps(simulated))
+    assert bandwidth_plot(load_run(old), "heading") is not None
