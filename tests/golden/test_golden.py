@@ -21,10 +21,10 @@ from records import AGAIN, LOG, Record, differences, record_of
 from runs import Figures, run_case
 
 from gradwire.codecs.registry import codec_classes
+from gradwire.harness.comm.topology.registry import TOPOLOGIES
 from gradwire.harness.config.compose import compose
 from gradwire.harness.models.registry import family_names
 from gradwire.harness.parallel.update import Updater
-from gradwire.harness.topology.registry import TOPOLOGIES
 
 SHOWN = 12
 """Differences of a case that a failure prints."""
