@@ -8,6 +8,9 @@ from torch import Tensor
 SMALLEST_EXPONENT, LARGEST_EXPONENT = 27, 254
 """Exponent fields of 2⁻¹⁰⁰ and of the largest numbers: groups of coordinates are scaled by none beyond."""
 
+BF16_INFINITY = 0x7F80
+"""The bfloat16 pattern of infinity: no finite number's reaches it."""
+
 
 def constant(value: float, like: Tensor) -> Tensor:
     """`value` as a float32 scalar tensor on the device of `like`.

@@ -11,9 +11,8 @@ from torch import Tensor
 import gradwire.codecs.edgc.histogram  # noqa: F401
 import gradwire.codecs.linear.definition  # noqa: F401
 from gradwire.codecs.bitpack import packed_bytes
-from gradwire.codecs.dynamiq.format import Format
-from gradwire.codecs.dynamiq.sizes import align, used_bytes
-from gradwire.codecs.dynamiq.upgrades import paper_upgrades, threshold_patterns
+from gradwire.codecs.dynamiq.allocation import paper_increments, threshold_patterns
+from gradwire.codecs.dynamiq.format import Format, align, used_bytes
 from gradwire.codecs.linear.message import MessageFormat
 from gradwire.codecs.thc.blocks import cut
 
@@ -201,10 +200,10 @@ def statistics(numel: int, dtype: torch.dtype) -> dict[str, list[Arguments]]:
     chunks, length = 3, -(-total // 3)
     patterns = room(chunks * length, torch.int32).view(chunks, length)
     call("reduced_statistics", mean, norm, 3, patterns, room(total, torch.float32))
-    upgrades = paper_upgrades((2, 4, 8))
+    increments = paper_increments((2, 4, 8))
     spare = torch.full((chunks,), 64 * length // 2, dtype=torch.int64)
     chosen = room(patterns.numel(), torch.int64).view(chunks, length)
-    allocation = (patterns, spare, threshold_patterns(upgrades, x.device), [2, 4, 8])
+    allocation = (patterns, spare, threshold_patterns(increments, x.device), [2, 4, 8])
     call("width_allocation", *allocation, chosen)
     order, counts = room(total, torch.int64), room(chunks * 17, torch.int64).view(chunks, 17)
     return {

@@ -22,9 +22,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from gradwire.codecs.dynamiq.distinct import Distinct, distinct_values
 from gradwire.codecs.dynamiq.scales import inverse_maxima
-from gradwire.codecs.dynamiq.scaling import Scaling
+from gradwire.codecs.dynamiq.values import Distinct, ValueKind, Values, distinct_values, values_of
 from gradwire.codecs.floats import fold
 
 CODEBOOK_WIDTHS = (2, 3, 4, 5, 6, 8)
@@ -37,7 +36,7 @@ POINTS_PER_CODE = 8
 """Steps from 0 to a group's maximum at which errors are tabulated, over 2^b."""
 
 LARGEST_COST = 2047
-"""Of a coordinate: 32 of them fit 16 bits."""
+"""The largest error of a coordinate: kernels add up 32 of them in 16 bits."""
 
 _LARGER = 1  # the last bit of a scale: the codebook has the larger ε
 _OF_EPSILON = ("span", "centre", "step", "levels_per_octave", "negative_span")
@@ -48,8 +47,8 @@ class Codebooks:
     """The codebooks of one width: number c has the (c div 2)-th ε and is mirrored if c is odd.
 
     `values` are those of both ε: their tables one after another, their parameters (2,) float32. `costs` holds
-    the errors of all codebooks at every point, in units of the largest over 2047, first of positive
-    coordinates, then of negative ones: (2·(points + 1),) int64, number c's in bits 16·c and above.
+    the errors of the codebooks at every point, in units of the largest over 2047, first of positive
+    coordinates, then of negative ones: (2·(points + 1), codebooks) int32.
     """
 
     values: Distinct
@@ -57,20 +56,19 @@ class Codebooks:
 
     @property
     def decoded(self) -> Tensor:
-        """What to look codes up in, see `tables`."""
+        """The values by code of both ε, see `tables`."""
         return self.values.decoded
 
-    def choose(self, magnitude: Tensor, scaling: Scaling, x: Tensor) -> Tensor:
-        """Each super-group's codebook, (g,) int32, for coordinates `x`, (g, 256) float32, and their scaled
-        magnitudes, (g, groups, group)."""
+    def choose(self, magnitude: Tensor, reference: Tensor, silent: Tensor, x: Tensor) -> Tensor:
+        """Each super-group's codebook, (g,) int32, for coordinates `x`, (g, 256) float32, their scaled
+        magnitudes, (g, groups, group), and their groups' `reference`s and `silent`, see `Scaling`."""
         points = _points(self.values.width)
-        point = magnitude * inverse_maxima(points, scaling.reference)[:, :, None]
-        point = point.round_().clamp_(max=points).masked_fill_(scaling.silent[:, :, None], 0).to(torch.int32)
-        point -= (x.view(torch.int32) >> 31).view_as(point) * (points + 1)
-        costs = self.costs.index_select(0, point.flatten()).view(-1, magnitude.shape[2]).sum(dim=1)
-        energy = scaling.reference.square().masked_fill_(scaling.silent, 0)
-        by_group = costs.view(torch.int16).to(torch.int32).bitwise_and_(0xFFFF).to(torch.float32)
-        return _first_least(fold(by_group.view(*energy.shape, 4) * energy[:, :, None]))
+        point = magnitude * inverse_maxima(points, reference)[:, :, None]
+        point = point.round().clamp(max=points).masked_fill(silent[:, :, None], 0).to(torch.int64)
+        point = point + x.signbit().view_as(point) * (points + 1)
+        costs = self.costs[point].sum(dim=2).to(torch.float32)  # (g, groups, codebooks), exact
+        energy = reference.square().masked_fill(silent, 0)
+        return fold(costs * energy[:, :, None]).argmin(dim=1).to(torch.int32)
 
     def of_rows(self, choice: Tensor) -> Distinct:
         """The values of the chosen codebooks before mirroring: coordinates are to be mirrored instead."""
@@ -83,9 +81,18 @@ class Codebooks:
         return (scales[:, None].to(torch.int32) & _LARGER) * (len(self.decoded) // 2)
 
 
-def mark(scales: Tensor, choice: Tensor) -> None:
-    """Note the chosen codebooks in bf16 patterns, (g,) int16, whose sign and last bit are 0."""
-    scales |= ((choice >> 1) | (choice << 15)).to(torch.int16)
+def chosen_values(
+    width: int, kind: ValueKind, epsilon: float, device: torch.device, group: int, codebooks: int
+) -> Values | Codebooks:
+    """The values of a width, or its codebooks if there are several."""
+    if codebooks > 1 and width in CODEBOOK_WIDTHS:
+        return codebooks_of(width, epsilon, device)
+    return values_of(width, kind, epsilon, device, group)
+
+
+def marked(patterns: Tensor, choice: Tensor) -> Tensor:
+    """bf16 patterns, (g,) int32, whose sign and last bit are 0, with the chosen codebooks noted in these."""
+    return patterns | (choice >> 1) | ((choice & 1) << 15)
 
 
 def unmarked(scales: Tensor) -> Tensor:
@@ -95,16 +102,7 @@ def unmarked(scales: Tensor) -> Tensor:
 
 def mirrored(x: Tensor, choice: Tensor) -> Tensor:
     """`x`, (g, 256) float32, with the signs of super-groups changed whose codebooks are mirrored."""
-    return (x.view(torch.int32) ^ (choice << 31)[:, None]).view(torch.float32)
-
-
-def _first_least(costs: Tensor) -> Tensor:
-    """Index of the smallest of (rows, 4), the first of equal ones: (rows,) int32."""
-    least, index = costs[:, 0], torch.zeros(len(costs), dtype=torch.int32, device=costs.device)
-    for number in range(1, costs.shape[1]):
-        index.masked_fill_(costs[:, number] < least, number)
-        least = least.minimum(costs[:, number])
-    return index
+    return torch.where((choice & 1).bool()[:, None], -x, x)
 
 
 @lru_cache(maxsize=16)
@@ -115,7 +113,7 @@ def codebooks_of(width: int, epsilon: float, device: torch.device) -> Codebooks:
     positive = torch.stack((longer[0], shorter[0], longer[1], shorter[1]), dim=1)
     negative = torch.stack((shorter[0], longer[0], shorter[1], longer[1]), dim=1)
     costs = torch.cat((positive, negative))
-    units = costs.mul_(LARGEST_COST / costs.max()).round_().to(torch.int16).view(torch.int64).flatten()
+    units = (costs * (LARGEST_COST / costs.max())).round().to(torch.int32)
     return Codebooks(_joined(books, device), units.to(device))
 
 

@@ -11,21 +11,30 @@ from typing import Any, cast, get_args
 import torch
 from torch import Tensor
 
-from gradwire.codecs.dynamiq.allocation import Allocation
-from gradwire.codecs.dynamiq.blocks import num_super_groups
-from gradwire.codecs.dynamiq.codebooks import Codebooks
+from gradwire.codecs.dynamiq.allocation import (
+    Allocation,
+    WidthIncrements,
+    measured_increments,
+    paper_increments,
+)
+from gradwire.codecs.dynamiq.arrangement import arrange
+from gradwire.codecs.dynamiq.codebooks import Codebooks, chosen_values
 from gradwire.codecs.dynamiq.definition import Coder
-from gradwire.codecs.dynamiq.format import Format, Scales
+from gradwire.codecs.dynamiq.format import (
+    ChunkSize,
+    Format,
+    ScaleKind,
+    budget_limits,
+    chunk_coordinates,
+    chunk_size,
+    num_super_groups,
+)
 from gradwire.codecs.dynamiq.hops import DynamiQHops
 from gradwire.codecs.dynamiq.losses import lost_share
-from gradwire.codecs.dynamiq.plan import make_plan
 from gradwire.codecs.dynamiq.rounding import MAX_WORKERS, Dither, Rounding
-from gradwire.codecs.dynamiq.scaling import ScaleRounding
-from gradwire.codecs.dynamiq.sizes import ChunkSize, budget_limits, chunk_coordinates, chunk_size
+from gradwire.codecs.dynamiq.scales import ScaleRounding
 from gradwire.codecs.dynamiq.statistics import super_group_statistics
-from gradwire.codecs.dynamiq.tables import WIDTHS, Kind, chosen_values
-from gradwire.codecs.dynamiq.upgrades import Upgrades, measured_upgrades, paper_upgrades
-from gradwire.codecs.dynamiq.values import Values
+from gradwire.codecs.dynamiq.values import WIDTHS, ValueKind, Values
 from gradwire.codecs.feedback import feedback_diverges
 from gradwire.codecs.fields import NUMBER, Rule, at_least, between, check_fields, list_of, one_of
 from gradwire.codecs.interface import About, Layout, LossyHopCodec, Op, Round
@@ -41,7 +50,7 @@ logger = logging.getLogger(__name__)
 
 def _format(fields: Mapping[str, Any]) -> Format:
     """What the fields of a codec say of its messages."""
-    scales, widths = cast(Scales, fields["scales"]), tuple(sorted(fields["widths"]))
+    scales, widths = cast(ScaleKind, fields["scales"]), tuple(sorted(fields["widths"]))
     return Format(widths, fields["group"], scales, fields["mean"], fields["codebooks"])
 
 
@@ -69,7 +78,7 @@ class DynamiQ(LossyHopCodec):
     """What a width's error is taken for when widths are chosen: `powers` of four, 4^−w, as in the paper, or
     `measured` ones."""
 
-    values: str = one_of(*get_args(Kind), default="nonuniform")
+    values: str = one_of(*get_args(ValueKind), default="nonuniform")
     """Quantization values: `nonuniform` (DynamiQ §3.3), `uniform`, or `distinct`: non-uniform, none of them
     twice."""
 
@@ -77,19 +86,19 @@ class DynamiQ(LossyHopCodec):
     """Non-uniformity of the quantization values at 2 bits, where it only matters if they are distinct."""
 
     epsilon_3: float = between(0.03, 0.5, 0.4, hint="0.4 is best on real gradients")
-    """The same at 3 bits."""
+    """Non-uniformity at 3 bits."""
 
     epsilon_4: float = between(0.03, 0.5, 0.25, hint="0.25 is best on real gradients")
-    """The same at 4 bits."""
+    """Non-uniformity at 4 bits."""
 
     epsilon_5: float = between(0.03, 0.5, 0.15, hint="0.15 is best on real gradients")
-    """The same at 5 bits."""
+    """Non-uniformity at 5 bits."""
 
     epsilon_6: float = between(0.03, 0.5, 0.1, hint="0.1 is best on real gradients")
-    """The same at 6 bits."""
+    """Non-uniformity at 6 bits."""
 
     epsilon_8: float = between(0.03, 0.5, 0.06, hint="0.06 is best on real gradients")
-    """The same at 8 bits."""
+    """Non-uniformity at 8 bits."""
 
     codebooks: int = one_of(1, 4)
     """Sets of values that each super-group chooses from: 1, or 4 if values are distinct and scales
@@ -98,11 +107,12 @@ class DynamiQ(LossyHopCodec):
     group: int = one_of(16, 32)
     """Coordinates that share a scale: 16 or 32."""
 
-    scales: str = one_of(*get_args(Scales), default="hierarchical")
+    scales: str = one_of(*get_args(ScaleKind), default="hierarchical")
     """`hierarchical`: one byte per group and one bf16 per super-group (DynamiQ §3.3); `bf16`: one a group."""
 
     scale_rounding: str = one_of(*get_args(ScaleRounding), default="stochastic")
-    """Of group scales: `stochastic` as in the paper, or `ceil` as in its authors' released code."""
+    """How group scales are rounded: `stochastic` as in the paper, or `ceil` as in its authors' released
+    code."""
 
     mean: bool = True
     """Subtract the workers' mean of each super-group, which is then sent in the first all-reduce."""
@@ -155,7 +165,7 @@ class DynamiQ(LossyHopCodec):
         """In a bucket of few super-groups some stay at the smallest width whatever they keep."""
         code_bits = self._bits - self._format.overhead_bits
         few = num_super_groups(layout.numel) < FOLLOWING * largest_sum
-        kind = cast(Kind, self.values)
+        kind = cast(ValueKind, self.values)
         share = lost_share(self.widths, self.widths[0] if few else code_bits, kind, self.group)
         if not feedback_diverges(share, largest_sum):
             return None
@@ -178,22 +188,22 @@ class DynamiQ(LossyHopCodec):
         absent = torch.zeros(num_super_groups(x.numel()), dtype=torch.bfloat16, device=x.device)
         mean_sum = reduced[0] if self._format.mean else absent
         norm = reduced[-1] if self._format.norm else absent
-        plan = make_plan(
+        arrangement = arrange(
             mean_sum,
             norm,
             this_round.size,
             self._sizes(x.numel(), num_chunks, this_round.rank),
-            self._upgrades(),
+            self._increments(),
             self._format,
             cast(Allocation, self.allocation),
             self.exact_size,
         )
-        return DynamiQHops(x, this_round.size, plan, self._coder(x, this_round))
+        return DynamiQHops(x, this_round.size, arrangement, self._coder(x, this_round))
 
-    def _upgrades(self) -> Upgrades:
+    def _increments(self) -> WidthIncrements:
         if self.errors == "measured":
-            return measured_upgrades(self._format.widths, self.group)
-        return paper_upgrades(self._format.widths)
+            return measured_increments(self._format.widths, self.group)
+        return paper_increments(self._format.widths)
 
     def _sizes(self, numel: int, num_chunks: int, rank: int) -> tuple[ChunkSize, ...]:
         """The chunks' capacities; with the statistics they keep to the budget, or to the smallest size."""
@@ -221,7 +231,7 @@ class DynamiQ(LossyHopCodec):
 
     def _values(self, width: int, device: torch.device) -> Values | Codebooks:
         epsilon = getattr(self, f"epsilon_{width}", 0.0)
-        return chosen_values(width, cast(Kind, self.values), epsilon, device, self.group, self.codebooks)
+        return chosen_values(width, cast(ValueKind, self.values), epsilon, device, self.group, self.codebooks)
 
 
 @lru_cache(maxsize=1024)

@@ -1,8 +1,7 @@
-"""The operations of a hop on one chunk, in plain PyTorch: the definition that compiled kernels reproduce
-(DynamiQ §4).
+"""What a hop does to one chunk, in plain PyTorch: the definition that compiled kernels reproduce (DynamiQ
+§4).
 
-Rows are the chunk's partial sums, (super-groups, 256) float32, in the order of its message. An operation
-works through the message tile by tile, so that its temporaries stay in cache.
+Rows are the chunk's partial sums, (super-groups, 256) float32, in the order of its message.
 """
 
 from __future__ import annotations
@@ -13,18 +12,26 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from gradwire.codecs.dynamiq.blocks import SUPER_GROUP
-from gradwire.codecs.dynamiq.codebooks import Codebooks, mark, mirrored, unmarked
-from gradwire.codecs.dynamiq.format import Format
-from gradwire.codecs.dynamiq.message import Tile, clear_unused, tiles
-from gradwire.codecs.dynamiq.packing import look_up, pack
+from gradwire.codecs.bitpack import packed, unpacked
+from gradwire.codecs.dynamiq.codebooks import Codebooks, marked, mirrored, unmarked
+from gradwire.codecs.dynamiq.format import (
+    SUPER_GROUP,
+    Format,
+    Section,
+    clear_unused,
+    sections,
+    to_super_groups,
+)
 from gradwire.codecs.dynamiq.rounding import Dither, Keys
-from gradwire.codecs.dynamiq.scales import group_steps, inverse_maxima, scale_value
-from gradwire.codecs.dynamiq.scaling import ScaleRounding, write_scales
+from gradwire.codecs.dynamiq.scales import (
+    ScaleRounding,
+    group_steps,
+    inverse_maxima,
+    scale_groups,
+    scale_value,
+)
 from gradwire.codecs.dynamiq.values import Values, as_tensor
 from gradwire.codecs.floats import constant
-
-_SIGN = -(1 << 31)
 
 
 @dataclass(frozen=True)
@@ -44,72 +51,104 @@ def compress(
     """Write the whole message (uint8) of a chunk; `super_groups` (int64) are the rows' indices in the bucket,
     `counts` the super-groups of each width. What shares a bf16 scale with a non-finite value decodes to NaN.
     """
-    keys = coder.dither.keys(super_groups)
-    for tile in tiles(message, counts, coder.format):
-        _compress_tile(rows[tile.rows], keys[tile.rows], coder, tile)
+    for section in sections(message, counts, coder.format):
+        keys = coder.dither.keys(super_groups[section.rows])
+        _compress_section(rows[section.rows], keys, coder, section)
     clear_unused(message, counts, coder.format)
 
 
-def decompress(message: Tensor, counts: Mapping[int, int], coder: Coder, rows: Tensor) -> None:
-    """Replace `rows` by the message's values."""
-    for tile in tiles(message, counts, coder.format):
-        torch.mul(*_factors(coder, tile), out=_grouped(rows[tile.rows], coder.format))
+def _compress_section(rows: Tensor, keys: Keys, coder: Coder, section: Section) -> None:
+    values, message_format = coder.values[section.width], coder.format
+    magnitude = _grouped(rows.abs(), message_format)
+    scaling = scale_groups(magnitude.amax(dim=2), keys.scale_noise, coder.scale_rounding, message_format)
+    y, patterns, signed = magnitude * scaling.factor[:, :, None], scaling.patterns, rows
+    if isinstance(values, Codebooks):
+        choice = values.choose(y, scaling.reference, scaling.silent, rows)
+        patterns, signed = marked(patterns, choice), mirrored(rows, choice)
+        values = values.of_rows(choice)
+    y = y * inverse_maxima(values.span, scaling.reference)[:, :, None]
+    y = y.masked_fill(scaling.silent[:, :, None], 0).view(-1, SUPER_GROUP)
+    codes = values.codes(y, _scaled_dither(rows, keys, coder.dither, values), signed)
+    section.codes.copy_(packed(codes, section.width))
+    section.group_scales.copy_(scaling.group_scales)
+    section.scales.copy_(patterns)
 
 
-def decompress_accumulate(message: Tensor, counts: Mapping[int, int], coder: Coder, rows: Tensor) -> None:
-    """Add the message's values to `rows`."""
-    for tile in tiles(message, counts, coder.format):
-        _add_tile(rows[tile.rows], coder, tile)
+def _scaled_dither(rows: Tensor, keys: Keys, dither: Dither, values: Values) -> Tensor:
+    """w = centre ± d·(step/N), with the sign of the row's values: (g, 256) float32."""
+    unit = as_tensor(values.step, rows) / constant(dither.range, rows)
+    scaled = dither.centred(keys) * unit
+    return torch.where(rows.signbit(), -scaled, scaled) + values.centre
+
+
+def decompress(message: Tensor, counts: Mapping[int, int], coder: Coder) -> Tensor:
+    """The rows that a message stands for."""
+    rows = torch.empty(sum(counts.values()), SUPER_GROUP, device=message.device)
+    for section in sections(message, counts, coder.format):
+        rows[section.rows] = _decompressed(section, coder)
+    return rows
+
+
+def _decompressed(section: Section, coder: Coder) -> Tensor:
+    """(g, 256) float32."""
+    values, message_format = coder.values[section.width], coder.format
+    codes = unpacked(section.codes, section.width).view(-1, SUPER_GROUP)
+    scales = section.scales.to(torch.int32)
+    if isinstance(values, Codebooks):
+        codes = codes + values.tables(section.scales)
+    if message_format.codebooks > 1:
+        scales = unmarked(scales)
+    if message_format.scales == "bf16":
+        steps = scale_value(section.group_scales.to(torch.int32))
+    else:
+        steps = group_steps(scales, section.group_scales)
+    return (_grouped(values.decoded[codes], message_format) * steps[:, :, None]).view(-1, SUPER_GROUP)
 
 
 def _grouped(rows: Tensor, message_format: Format) -> Tensor:
     return rows.view(-1, message_format.groups, message_format.group)
 
 
-def _factors(coder: Coder, tile: Tile) -> tuple[Tensor, Tensor]:
-    """Normalised values (g, groups, group) and group scales (g, groups, 1): their product is the decoded
-    tile."""
-    values = _grouped(_look_up(coder.values[tile.width], tile), coder.format)
-    if coder.format.scales == "bf16":
-        return values, scale_value(tile.group_scales.to(torch.int32))[:, :, None]
-    scales = tile.scales.to(torch.int32)
-    if coder.format.codebooks > 1:
-        scales = unmarked(scales)
-    return values, group_steps(scales, tile.group_scales)[:, :, None]
+class ReferenceHop:
+    """The hops of one chunk in one round of one worker, see `hops.Hop`."""
 
+    def __init__(
+        self, numel: int, order: Tensor, mean: Tensor, counts: Mapping[int, int], coder: Coder
+    ) -> None:
+        self._order, self._mean = order, mean
+        self._counts, self._coder = counts, coder
+        places = order[:, None] * SUPER_GROUP + torch.arange(SUPER_GROUP, device=order.device)
+        self._places, self._present = places, places < numel
 
-def _look_up(values: Values | Codebooks, tile: Tile) -> Tensor:
-    """Normalised values, (g, 256) float32."""
-    first = values.tables(tile.scales) if isinstance(values, Codebooks) else None
-    return look_up(tile.codes, values.decoded, first)
+    def run(
+        self,
+        *,
+        x: Tensor | None = None,
+        sums: Tensor | None = None,
+        incoming: Tensor | None = None,
+        outgoing: Tensor | None = None,
+        new_sums: Tensor | None = None,
+        result: Tensor | None = None,
+    ) -> None:
+        rows = sums if x is None else self._gathered(x)
+        if incoming is not None:
+            received = decompress(incoming, self._counts, self._coder)
+            rows = received if rows is None else rows + received
+        assert rows is not None, "nothing to sum"
+        if outgoing is not None:
+            compress(rows, self._order, self._counts, self._coder, outgoing)
+        if new_sums is not None:
+            new_sums.copy_(rows)
+        if result is not None:
+            self._scatter(rows, result)
 
+    def _gathered(self, x: Tensor) -> Tensor:
+        """The chunk's super-groups less their means; zeros beyond the bucket's end, unless a mean is NaN."""
+        mean = self._mean[:, None]
+        return (to_super_groups(x)[self._order] - mean).masked_fill(~self._present & mean.isfinite(), 0)
 
-def _add_tile(rows: Tensor, coder: Coder, tile: Tile) -> None:
-    values, steps = _factors(coder, tile)
-    _grouped(rows, coder.format).add_(values.mul_(steps))
-
-
-def _compress_tile(rows: Tensor, keys: Keys, coder: Coder, tile: Tile) -> None:
-    values, message_format = coder.values[tile.width], coder.format
-    magnitude = rows.abs()
-    maximum = torch.nn.functional.max_pool1d(magnitude[None], message_format.group)[0]
-    scaling = write_scales(maximum, keys.scale_noise, coder.scale_rounding, message_format, tile)
-
-    y = _grouped(magnitude, message_format).mul_(scaling.factor[:, :, None])
-    signed = rows
-    if isinstance(values, Codebooks):
-        choice = values.choose(y, scaling, rows)
-        mark(tile.scales, choice)
-        values, signed = values.of_rows(choice), mirrored(rows, choice)
-    y.mul_(inverse_maxima(values.span, scaling.reference)[:, :, None])
-    y.masked_fill_(scaling.silent[:, :, None], 0)
-    w = _scaled_dither(rows, keys, coder.dither, values)
-    pack(values.codes(y.view(-1, SUPER_GROUP), w, signed), tile.width, tile.codes)
-
-
-def _scaled_dither(rows: Tensor, keys: Keys, dither: Dither, values: Values) -> Tensor:
-    """w = centre ± d·(step/N), with the sign of the row's values: (g, 256) float32."""
-    unit = as_tensor(values.step, rows).div(constant(dither.range, rows))
-    centred = dither.centred(keys).mul_(unit)
-    centred.view(torch.int32).bitwise_xor_(rows.view(torch.int32) & _SIGN)
-    return centred.add_(values.centre)
+    def _scatter(self, rows: Tensor, result: Tensor) -> None:
+        """Write the means that sums stand for to their places in the bucket."""
+        inverse = constant(1, rows) / constant(self._coder.dither.workers, rows)
+        means = rows * inverse + self._mean[:, None]
+        result[self._places[self._present]] = means[self._present].to(result.dtype)

@@ -1,18 +1,58 @@
-"""One round of DynamiQ, hop by hop (DynamiQ §3.4, §3.5)."""
+"""One round of DynamiQ, hop by hop (DynamiQ §3.4, §3.5): what a hop does to a chunk, and in which order a
+codec asks for it."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Protocol, cast
 
 import torch
 from torch import Tensor
 
-from gradwire.codecs.dynamiq.blocks import SUPER_GROUP
-from gradwire.codecs.dynamiq.definition import Coder
-from gradwire.codecs.dynamiq.hop import Hop, make_hop
-from gradwire.codecs.dynamiq.native import DTYPES
-from gradwire.codecs.dynamiq.plan import Plan
+from gradwire.codecs.dynamiq.arrangement import Arrangement
+from gradwire.codecs.dynamiq.codebooks import chosen_values
+from gradwire.codecs.dynamiq.definition import Coder, ReferenceHop
+from gradwire.codecs.dynamiq.format import SUPER_GROUP, Format, ScaleKind
+from gradwire.codecs.dynamiq.native import DTYPES, NativeHop
+from gradwire.codecs.dynamiq.rounding import Dither, Rounding
+from gradwire.codecs.dynamiq.scales import ScaleRounding
+from gradwire.codecs.dynamiq.values import ValueKind
 from gradwire.codecs.interface import Hops
+from gradwire.codecs.native.choice import library_for
+from gradwire.codecs.native.operators import operator
+
+
+class Hop(Protocol):
+    """The hops of one chunk in one round of one worker."""
+
+    def run(
+        self,
+        *,
+        x: Tensor | None = None,
+        sums: Tensor | None = None,
+        incoming: Tensor | None = None,
+        outgoing: Tensor | None = None,
+        new_sums: Tensor | None = None,
+        result: Tensor | None = None,
+    ) -> None:
+        """Add up what is given, and give it in one form.
+
+        Given are this worker's bucket `x`, (numel,), or partial `sums`, (super-groups, 256) float32, or an
+        `incoming` message, or it and one of these two. The sum goes to an `outgoing` message, to `new_sums`,
+        which may be `sums`, or, as means over the workers, to the bucket `result`.
+        """
+        ...
+
+
+def make_hop(
+    numel: int, dtype: torch.dtype, order: Tensor, mean: Tensor, counts: Mapping[int, int], coder: Coder
+) -> Hop:
+    """The hops of the super-groups `order` (int64), with their `mean`s (float32), of a bucket of `numel`
+    coordinates of `dtype`, float32 or bfloat16. Not checked: that `order` has super-groups of the bucket."""
+    library = library_for(order.device)
+    if library is None:
+        return ReferenceHop(numel, order, mean, counts, coder)
+    return NativeHop(library, numel, dtype, order, mean, counts, coder)
 
 
 class DynamiQHops(Hops):
@@ -23,21 +63,20 @@ class DynamiQHops(Hops):
     goes straight into the result.
     """
 
-    def __init__(self, x: Tensor, workers: int, plan: Plan, coder: Coder) -> None:
+    def __init__(self, x: Tensor, workers: int, arrangement: Arrangement, coder: Coder) -> None:
         """`x` is this worker's bucket, (numel,) of a floating dtype; it is not written to."""
         self._dtype = x.dtype
         self._x = x if x.dtype in DTYPES else x.to(torch.float32)
-        self._plan = plan
+        self._arrangement = arrangement
         self._sums: Tensor | None = None
         self._result = torch.empty_like(self._x)
         self._summed: set[int] = set()
         self._finished: set[int] = set()
         self._losses: Tensor | None = None
-        self._hops = [self._hop(chunk, coder) for chunk in range(len(plan.sizes))]
+        self._hops = [self._hop(chunk, coder) for chunk in range(len(arrangement.sizes))]
 
     def _hop(self, chunk: int, coder: Coder) -> Hop:
-        rows, plan = self._plan.rows[chunk], self._plan
-        x = self._x
+        rows, plan, x = self._arrangement.rows[chunk], self._arrangement, self._x
         return make_hop(x.numel(), x.dtype, plan.order[rows], plan.mean[rows], plan.counts[chunk], coder)
 
     def _each(self, chunks: range, message: Tensor) -> Iterator[tuple[int, Tensor]]:
@@ -45,7 +84,7 @@ class DynamiQHops(Hops):
         assert message.numel() == self.message_bytes(chunks, 1), "message length differs from message_bytes()"
         start = 0
         for chunk in chunks:
-            stop = start + self._plan.message_bytes(chunk)
+            stop = start + self._arrangement.message_bytes(chunk)
             if stop > start:
                 yield chunk, message[start:stop]
             start = stop
@@ -53,16 +92,16 @@ class DynamiQHops(Hops):
     def _rows(self, chunk: int) -> Tensor:
         """Where the chunk's partial sum is kept once it has left the bucket."""
         if self._sums is None:
-            order = self._plan.order
+            order = self._arrangement.order
             self._sums = torch.empty(order.numel(), SUPER_GROUP, dtype=torch.float32, device=order.device)
-        return self._sums[self._plan.rows[chunk]]
+        return self._sums[self._arrangement.rows[chunk]]
 
     def _source(self, chunk: int) -> dict[str, Tensor]:
         """The chunk's partial sum, as `Hop.run` takes it."""
         return {"sums": self._rows(chunk)} if chunk in self._summed else {"x": self._x}
 
     def message_bytes(self, chunks: range, workers: int) -> int:
-        return sum(self._plan.message_bytes(chunk) for chunk in chunks)
+        return sum(self._arrangement.message_bytes(chunk) for chunk in chunks)
 
     def encode(self, chunks: range, out: Tensor) -> None:
         for chunk, message in self._each(chunks, out):
@@ -102,14 +141,14 @@ class DynamiQHops(Hops):
 
     def finish(self) -> Tensor:
         for chunk, hop in enumerate(self._hops):
-            if self._plan.sizes[chunk].super_groups and chunk not in self._finished:
+            if self._arrangement.sizes[chunk].super_groups and chunk not in self._finished:
                 hop.run(**self._source(chunk), result=self._result)
         return self._result.to(self._dtype)
 
     def _add_losses(self, chunk: int, message: Tensor) -> None:
         if self._losses is None:
             return
-        rows = self._plan.rows[chunk]
+        rows = self._arrangement.rows[chunk]
         if chunk not in self._summed:  # as rows, to be compared with what the message stands for
             self._hops[chunk].run(x=self._x, new_sums=self._rows(chunk))
             self._summed.add(chunk)
@@ -118,9 +157,54 @@ class DynamiQHops(Hops):
         self._losses[rows] += self._rows(chunk) - decoded
 
     def keep_losses(self) -> None:
-        self._losses = torch.zeros(self._plan.order.numel(), SUPER_GROUP, device=self._x.device)
+        self._losses = torch.zeros(self._arrangement.order.numel(), SUPER_GROUP, device=self._x.device)
 
     def losses(self) -> Tensor:
         assert self._losses is not None, "losses() without keep_losses()"
-        order = self._plan.order
+        order = self._arrangement.order
         return torch.empty_like(self._losses).index_copy_(0, order, self._losses).view(-1)[: self._x.numel()]
+
+
+@operator(
+    "dynamiq_hop(Tensor? x, Tensor? sums, Tensor? incoming, Tensor(a!)? outgoing, Tensor(b!)? new_sums, "
+    "Tensor(c!)? result, Tensor order, Tensor mean, int numel, int[] widths, int[] counts, str values, "
+    "float[] epsilons, int codebooks, int group, str scales, str scale_rounding, str rounding, int key0, "
+    "int key1, int rank, int workers) -> ()"
+)
+def dynamiq_hop(
+    x: Tensor | None,
+    sums: Tensor | None,
+    incoming: Tensor | None,
+    outgoing: Tensor | None,
+    new_sums: Tensor | None,
+    result: Tensor | None,
+    order: Tensor,
+    mean: Tensor,
+    numel: int,
+    widths: list[int],
+    counts: list[int],
+    values: str,
+    epsilons: list[float],
+    codebooks: int,
+    group: int,
+    scales: str,
+    scale_rounding: str,
+    rounding: str,
+    key0: int,
+    key1: int,
+    rank: int,
+    workers: int,
+) -> None:
+    """One `Hop.run`; `widths`, their `counts` of super-groups and their `epsilons` ascend together."""
+    form = Format(tuple(widths), group, cast(ScaleKind, scales), codebooks=codebooks)
+    kind = cast(ValueKind, values)
+    tables = {
+        width: chosen_values(width, kind, epsilon, order.device, group, codebooks)
+        for width, epsilon in zip(widths, epsilons, strict=True)
+    }
+    dither = Dither((key0, key1), rank, workers, cast(Rounding, rounding), group)
+    coder = Coder(tables, dither, cast(ScaleRounding, scale_rounding), form)
+    bucket = x if x is not None else result
+    dtype = torch.float32 if bucket is None else bucket.dtype
+    hop = make_hop(numel, dtype, order, mean, dict(zip(widths, counts, strict=True)), coder)
+    hop.run(x=x, sums=sums, incoming=incoming, outgoing=outgoing, new_sums=new_sums, result=result)

@@ -15,7 +15,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from gradwire.codecs.dynamiq.blocks import SUPER_GROUP
+from gradwire.codecs.dynamiq.format import SUPER_GROUP
 from gradwire.codecs.random import Key, halves, mix32, philox4x32
 
 Rounding = Literal["correlated", "independent"]
@@ -31,7 +31,7 @@ class Keys:
     """One worker's randomness for some super-groups, as far as it is not per coordinate.
 
     `super_groups` (rows,) int64 are their indices in the bucket, `order` (rows,) int32 is σ·2¹⁶, `within`
-    (rows, groups) int32 the 16-bit key within an interval, `scale_noise` (rows, groups) float32 an integer
+    (rows, groups) int32 the 16-bit key within an interval, `scale_noise` (rows, groups) int32 an integer
     below 2¹⁶.
     """
 
@@ -71,14 +71,14 @@ class Dither:
         """σ: this worker's place in an order of the workers drawn for each super-group, (rows,) int64."""
         base = mix32(super_groups ^ self.key[0]) + self.key[1]
         worker = torch.arange(self.workers, device=super_groups.device)[:, None]
-        hashes = mix32(base + worker * 0x27D4_EB2F).bitwise_and_(~0xFF).bitwise_or_(worker)  # ties: by worker
+        hashes = mix32(base + worker * 0x27D4_EB2F) & ~0xFF | worker  # ties: by worker
         return (hashes < hashes[self.rank]).sum(dim=0)
 
     def keys(self, super_groups: Tensor) -> Keys:
         """The keys of (rows,) int64 super-group indices."""
         words = self.private_words(super_groups)
         shift = self.worker_order(super_groups).to(torch.int32) << 16
-        return Keys(super_groups, shift, (words & 0xFFFF).to(torch.int32), (words >> 16).to(torch.float32))
+        return Keys(super_groups, shift, (words & 0xFFFF).to(torch.int32), (words >> 16).to(torch.int32))
 
     def coordinate_bits(self, super_groups: Tensor, stream: int) -> Tensor:
         """16 bits per coordinate of (rows,) int64 super-group indices: (rows, 256) int32. Stream 0 is
@@ -92,12 +92,9 @@ class Dither:
         if self.rounding == "independent":
             return self.coordinate_bits(keys.super_groups, self.rank + 1)
         shared = self.coordinate_bits(keys.super_groups, 0)
-        # (h·n + σ·2¹⁶) mod N: N is subtracted first and added back where the difference is negative.
-        interval = shared.mul_(self.workers).add_((keys.order - self.range)[:, None])
-        interval.add_((interval >> 31).bitwise_and_(self.range))
-        grouped = interval.view(*keys.within.shape, self.group)
-        return grouped.bitwise_xor_(keys.within[:, :, None]).view(-1, SUPER_GROUP)
+        interval = (shared * self.workers + keys.order[:, None]) % self.range
+        return interval ^ keys.within.repeat_interleave(self.group, dim=1)
 
     def centred(self, keys: Keys) -> Tensor:
         """V + ½ − N/2 as float32, exactly: symmetric about 0, so that its negative is the mirrored dither."""
-        return self.integers(keys).to(torch.float32).sub_((self.range - 1) / 2)
+        return self.integers(keys).to(torch.float32) - (self.range - 1) / 2

@@ -1,4 +1,4 @@
-"""Per-super-group mean and norm, as they travel in the first all-reduce (DynamiQ §3.1).
+"""What the workers agree on first: every super-group's mean and norm (DynamiQ §3.1, §3.2).
 
 Both travel as bf16 and divided by 2⁸: the sum over up to 256 workers, and the norm of up to 256 coordinates
 of as many workers, then stay finite wherever the gradients themselves do.
@@ -9,8 +9,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from gradwire.codecs.dynamiq import statistics_compiled as compiled
-from gradwire.codecs.dynamiq.blocks import SUPER_GROUP, TILE, num_super_groups, to_super_groups
+from gradwire.codecs.dynamiq import native
+from gradwire.codecs.dynamiq.format import SUPER_GROUP, num_super_groups, to_super_groups
 from gradwire.codecs.floats import constant, exponents, fold, normalizers, power_of_two
 from gradwire.codecs.native.choice import library_for
 from gradwire.codecs.native.operators import operator
@@ -28,7 +28,7 @@ def super_group_statistics(x: Tensor) -> tuple[Tensor, Tensor]:
     """
     mean = torch.empty(num_super_groups(x.numel()), dtype=torch.bfloat16, device=x.device)
     norm = torch.empty_like(mean)
-    write_statistics(x if x.dtype in compiled.DTYPES else x.to(torch.float32), mean, norm)
+    write_statistics(x if x.dtype in native.DTYPES else x.to(torch.float32), mean, norm)
     return mean, norm
 
 
@@ -37,24 +37,55 @@ def write_statistics(x: Tensor, mean: Tensor, norm: Tensor) -> None:
     """Fill `mean` and `norm`, bf16 (super-groups,), from `x`, (numel,) float32 or bfloat16."""
     library = library_for(x.device)
     if library is not None:
-        compiled.super_group_statistics(library, x, mean, norm)
+        native.super_group_statistics(library, x, mean, norm)
         return
     rows = to_super_groups(x)
-    for start in range(0, rows.shape[0], TILE):
-        tile = rows[start : start + TILE]
-        field = exponents(tile.abs().amax(dim=1))
-        scaled = tile * normalizers(field)[:, None]
-        back = power_of_two(field - (1 + TRAVEL_EXPONENT))
-        count = torch.full_like(back, SUPER_GROUP)
-        if start + TILE >= rows.shape[0]:
-            count[-1] = x.numel() - (rows.shape[0] - 1) * SUPER_GROUP
-        mean[start : start + TILE] = fold(scaled) / count * back
-        # PyTorch's float32 square root is not always the nearest one; rounded from float64 it is.
-        root = fold(scaled.square_()).double().sqrt_().to(torch.float32)
-        norm[start : start + TILE] = root * back
+    field = exponents(rows.abs().amax(dim=1))
+    scaled = rows * normalizers(field)[:, None]
+    back = power_of_two(field - (1 + TRAVEL_EXPONENT))
+    count = torch.full_like(back, SUPER_GROUP)
+    count[-1] = x.numel() - (len(rows) - 1) * SUPER_GROUP
+    mean.copy_(fold(scaled) / count * back)
+    # PyTorch's float32 square root is not always the nearest one; rounded from float64 it is.
+    norm.copy_(fold(scaled.square()).double().sqrt().to(torch.float32) * back)
 
 
-def common_mean(mean_sum: Tensor, finite: Tensor, workers: int) -> Tensor:
-    """The mean of the workers' means, float32, from the reduced (bf16) statistics; NaN where not `finite`."""
-    mean = mean_sum.to(torch.float32).div_(constant(workers, mean_sum)) * float(1 << TRAVEL_EXPONENT)
-    return mean.masked_fill_(~finite, torch.nan)
+def reduced_statistics(
+    mean_sum: Tensor, norm: Tensor, workers: int, num_chunks: int
+) -> tuple[Tensor, Tensor]:
+    """The norms' patterns by chunk, (chunks, super-groups of the longest) int32, and the workers' mean of the
+    means, (super-groups,) float32; from the reduced bf16 statistics, (super-groups,).
+
+    Where one of the two is not finite the pattern is 0 and the mean NaN. Super-group i·chunks + c is the i-th
+    of chunk c; a chunk that lacks the last one has a pattern of 0 there.
+    """
+    total = norm.numel()
+    shape = (num_chunks, -(-total // num_chunks))
+    patterns = torch.empty(shape, dtype=torch.int32, device=norm.device)
+    mean = torch.empty(total, dtype=torch.float32, device=norm.device)
+    write_reduced(mean_sum.contiguous(), norm.contiguous(), workers, patterns, mean)
+    return patterns, mean
+
+
+@operator(
+    "reduced_statistics(Tensor mean_sum, Tensor norm, int workers, Tensor(a!) patterns, Tensor(b!) mean)"
+    " -> ()"
+)
+def write_reduced(mean_sum: Tensor, norm: Tensor, workers: int, patterns: Tensor, mean: Tensor) -> None:
+    """Fill `patterns`, int32 (chunks, super-groups), and `mean`, float32 (super-groups,)."""
+    library = library_for(norm.device)
+    if library is not None:
+        native.reduced_statistics(library, mean_sum, norm, workers, patterns, mean)
+        return
+    finite = mean_sum.isfinite() & norm.isfinite()
+    chunks, length = patterns.shape
+    padding = chunks * length - norm.numel()
+    padded = torch.nn.functional.pad(norm_patterns(norm, finite), (0, padding))
+    patterns.copy_(padded.view(length, chunks).T)
+    own_mean = mean_sum.to(torch.float32) / constant(workers, mean_sum) * float(1 << TRAVEL_EXPONENT)
+    mean.copy_(own_mean.masked_fill(~finite, torch.nan))
+
+
+def norm_patterns(norm: Tensor, finite: Tensor) -> Tensor:
+    """Bit patterns (int32) of non-negative bf16 norms; 0, hence the smallest width, where not `finite`."""
+    return norm.view(torch.int16).to(torch.int32).masked_fill(~finite, 0)

@@ -32,7 +32,7 @@ def code_bytes(widths: Sequence[int]) -> int:
 
 
 def exact_widths(patterns: Sequence[int], spare: int, widths: Sequence[int]) -> list[int]:
-    """The longest prefix of all upgrades, sorted by what they are worth, that `spare` bytes pay for."""
+    """The longest prefix of all increments, sorted by what they are worth, that `spare` bytes pay for."""
     events = [
         (benefit(a, b) * energy(pattern), 32 * (b - a), index, b)
         for a, b in pairwise(widths)
@@ -49,7 +49,7 @@ def exact_widths(patterns: Sequence[int], spare: int, widths: Sequence[int]) -> 
 
 
 def thresholds(widths: Sequence[int]) -> np.ndarray:
-    """(upgrades, 0x7f81): every upgrade's threshold for every threshold of the first one."""
+    """(increments, 0x7f81): every increment's threshold for every threshold of the first one."""
     steps = [benefit(a, b) for a, b in pairwise(widths)]
     norms = (PATTERNS.astype(np.uint32) << 16).view(f32)
     rows = []
@@ -70,12 +70,12 @@ def fast_widths(patterns: Sequence[int], spare: int, widths: Sequence[int]) -> l
     spare -= int(costs[first])
     tied = raised[:, first - 1] & ~raised[:, first]
     events = itertools.product(range(len(steps)), range(len(patterns)))
-    for upgrade, index in events if first > 1 else ():
-        if tied[upgrade, index]:
-            spare -= steps[upgrade]
+    for increment, index in events if first > 1 else ():
+        if tied[increment, index]:
+            spare -= steps[increment]
             if spare < 0:
                 break
-            chosen[index] = widths[upgrade + 1]
+            chosen[index] = widths[increment + 1]
     return chosen
 
 

@@ -13,13 +13,18 @@ from dynamiq_rounds import heavy_tailed, make_hops
 from torch import Tensor
 
 from gradwire.codecs.dynamiq import DynamiQ
-from gradwire.codecs.dynamiq.allocation import Allocation, allocate, norm_patterns
+from gradwire.codecs.dynamiq.allocation import (
+    Allocation,
+    WidthIncrements,
+    allocate,
+    paper_increments,
+    threshold_patterns,
+    worth_keys,
+)
+from gradwire.codecs.dynamiq.arrangement import arrange, message_order
 from gradwire.codecs.dynamiq.codec import tell_of_small_bucket
-from gradwire.codecs.dynamiq.format import Format
-from gradwire.codecs.dynamiq.order import message_order
-from gradwire.codecs.dynamiq.plan import make_plan
-from gradwire.codecs.dynamiq.sizes import align, budget_limits, chunk_size, used_bytes
-from gradwire.codecs.dynamiq.upgrades import Upgrades, paper_upgrades, threshold_patterns, worth_keys
+from gradwire.codecs.dynamiq.format import Format, align, budget_limits, chunk_size, used_bytes
+from gradwire.codecs.dynamiq.statistics import norm_patterns
 
 CPU = torch.device("cpu")
 WIDTH_SETS = [(2, 4, 8), (1, 2, 4), (2, 8), (4,), (1, 2, 4, 8, 16), (1, 16)]
@@ -49,7 +54,7 @@ def patterns_of(norm: Tensor) -> Tensor:
 
 def choose(patterns: Tensor, spare: int, widths: tuple[int, ...], rule: Allocation) -> list[int]:
     """The widths of one chunk."""
-    chosen: list[int] = allocate(patterns[None], torch.tensor([spare]), paper_upgrades(widths), rule)[
+    chosen: list[int] = allocate(patterns[None], torch.tensor([spare]), paper_increments(widths), rule)[
         0
     ].tolist()
     return chosen
@@ -69,18 +74,20 @@ def test_no_chunk_exceeds_its_capacity(kind: str, count: int, rule: Allocation) 
         sizes = tuple(
             chunk_size(count * 256, num_chunks, chunk, bits, Format(widths)) for chunk in range(num_chunks)
         )
-        plan = make_plan(torch.zeros_like(norm), norm, 3, sizes, paper_upgrades(widths), Format(widths), rule)
-        assert plan.order.sort().values.tolist() == list(range(count))
-        for size, counts, rows in zip(sizes, plan.counts, plan.rows, strict=True):
+        arrangement = arrange(
+            torch.zeros_like(norm), norm, 3, sizes, paper_increments(widths), Format(widths), rule
+        )
+        assert arrangement.order.sort().values.tolist() == list(range(count))
+        for size, counts, rows in zip(sizes, arrangement.counts, arrangement.rows, strict=True):
             assert used_bytes(counts, Format(widths)) <= size.capacity
             assert sum(counts.values()) == size.super_groups == rows.stop - rows.start
             assert all(number >= 0 for number in counts.values())
         smallest = min(widths)
         if kind == "zero":
-            assert all(counts[smallest] == sum(counts.values()) for counts in plan.counts)
+            assert all(counts[smallest] == sum(counts.values()) for counts in arrangement.counts)
         if kind == "infinite":
-            assert 0 in plan.order[plan.rows[0]][-plan.counts[0][smallest] :]
-            assert plan.mean.isnan().sum() == 1
+            assert 0 in arrangement.order[arrangement.rows[0]][-arrangement.counts[0][smallest] :]
+            assert arrangement.mean.isnan().sum() == 1
 
 
 @pytest.mark.parametrize("rule", RULES)
@@ -92,7 +99,7 @@ def test_widths_are_those_of_the_reference(kind: str, widths: tuple[int, ...], r
     rows[:, 5] = 0
     most = 32 * 60 * (max(widths) - min(widths))
     spare = torch.tensor([0, 31, 32, most // 9, most // 3, most // 2 + 77, most - 1, 2 * most])
-    chosen = allocate(rows, spare, paper_upgrades(widths), rule)
+    chosen = allocate(rows, spare, paper_increments(widths), rule)
     expected = reference.fast_widths if rule == "fast" else reference.exact_widths
     for row, bytes_left, found in zip(rows.tolist(), spare.tolist(), chosen.tolist(), strict=True):
         assert found == (expected(row, bytes_left, widths) if len(widths) > 1 else [4] * 60)
@@ -145,11 +152,13 @@ def test_non_finite_statistics_get_the_smallest_width_and_no_mean(damaged: str) 
     statistics = {"mean": torch.ones(8).bfloat16(), "norm": torch.full((8,), 3.0).bfloat16()}
     statistics[damaged][1] = torch.inf
     sizes = (chunk_size(8 * 256, 1, 0, 8.6, Format()),)
-    plan = make_plan(statistics["mean"], statistics["norm"], 2, sizes, paper_upgrades(DEFAULT), Format())
-    assert plan.counts[0][2] == 1
-    assert plan.order[-1] == 1
-    assert plan.mean.isnan().tolist() == [False] * 7 + [True]
-    assert (plan.mean[:-1] == 128).all()
+    arrangement = arrange(
+        statistics["mean"], statistics["norm"], 2, sizes, paper_increments(DEFAULT), Format()
+    )
+    assert arrangement.counts[0][2] == 1
+    assert arrangement.order[-1] == 1
+    assert arrangement.mean.isnan().tolist() == [False] * 7 + [True]
+    assert (arrangement.mean[:-1] == 128).all()
 
 
 @pytest.mark.parametrize("rule", RULES)
@@ -174,14 +183,14 @@ def test_widths_minimise_the_modelled_error(units: int, rule: Allocation) -> Non
 
 
 def test_thresholds_have_the_papers_ratios() -> None:
-    first, second, third, fourth = (1 / benefit for benefit in paper_upgrades((1, 2, 4, 8, 16)).benefits)
+    first, second, third, fourth = (1 / benefit for benefit in paper_increments((1, 2, 4, 8, 16)).benefits)
     assert first == Fraction(5, 32) * second
     assert second == Fraction(17, 512) * third
     assert third == Fraction(257, 2**17) * fourth
 
 
 def test_thresholds_follow_the_first_one_at_fixed_ratios() -> None:
-    first, second = threshold_patterns(paper_upgrades(DEFAULT), CPU)
+    first, second = threshold_patterns(paper_increments(DEFAULT), CPU)
     assert torch.equal(first, torch.arange(0x7F81, dtype=torch.int32))
     assert (second[1:] >= second[:-1]).all() and second[-1] == 0x7F80
     norm, raised = (
@@ -191,17 +200,17 @@ def test_thresholds_follow_the_first_one_at_fixed_ratios() -> None:
 
 
 def test_worths_are_compared_exactly() -> None:
-    """Also where float32 would not tell them apart: norms and upgrades whose worths are nearly equal."""
+    """Also where float32 would not tell them apart: norms and increments whose worths are nearly equal."""
     widths = (1, 2, 4, 8, 16)
-    keys = worth_keys(paper_upgrades(widths), CPU)
-    benefits = paper_upgrades(widths).benefits
+    keys = worth_keys(paper_increments(widths), CPU)
+    benefits = paper_increments(widths).benefits
     nearest: list[tuple[int, int]] = [(0, pattern) for pattern in range(0x3F00, 0x3F80, 5)]
-    for upgrade in (1, 2, 3):
+    for increment in (1, 2, 3):
         for _, pattern in nearest[:26]:
-            close = int((keys[upgrade] < keys[0, pattern]).sum())
-            nearest += [(upgrade, close - 1), (upgrade, close)]
-    worths = [reference.energy(pattern) * benefits[upgrade] for upgrade, pattern in nearest]
-    found = [int(keys[upgrade, pattern]) for upgrade, pattern in nearest]
+            close = int((keys[increment] < keys[0, pattern]).sum())
+            nearest += [(increment, close - 1), (increment, close)]
+    worths = [reference.energy(pattern) * benefits[increment] for increment, pattern in nearest]
+    found = [int(keys[increment, pattern]) for increment, pattern in nearest]
     for (worth, key), (other, other_key) in itertools.combinations(zip(worths, found, strict=True), 2):
         assert (worth < other) == (key < other_key) and (worth == other) == (key == other_key)
 
@@ -209,9 +218,9 @@ def test_worths_are_compared_exactly() -> None:
 @pytest.mark.parametrize("rule", RULES)
 def test_other_widths_and_measured_errors_will_do(rule: Allocation) -> None:
     errors = [0.464, 0.0583, 0.0121, 0.00288, 0.000706, 0.0000557]
-    upgrades = Upgrades((2, 3, 4, 5, 6, 8), tuple(map(Fraction, errors)))
+    increments = WidthIncrements((2, 3, 4, 5, 6, 8), tuple(map(Fraction, errors)))
     patterns = patterns_of(norms("skewed", 300))
-    widths = allocate(patterns[None], torch.tensor([20_000]), upgrades, rule)[0]
+    widths = allocate(patterns[None], torch.tensor([20_000]), increments, rule)[0]
     assert widths.unique().tolist() == [2, 3, 4, 5, 6, 8]
     assert 19_900 < (32 * (widths - 2)).sum() <= 20_000
     assert (widths[patterns.argsort()].diff() >= 0).float().mean() > 0.95

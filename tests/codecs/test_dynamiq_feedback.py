@@ -11,7 +11,7 @@ from dynamiq_rounds import empty_message, heavy_tailed, make_hops, run_ring
 from torch import Tensor
 
 from gradwire.codecs.dynamiq import DynamiQ, UniformQuantization
-from gradwire.codecs.dynamiq.losses import SHARES, lost_share
+from gradwire.codecs.dynamiq.losses import LOST_SHARES, lost_share
 from gradwire.codecs.feedback import ErrorFeedback
 from gradwire.codecs.interface import Layout, LossyHopCodec
 
@@ -171,12 +171,12 @@ def test_more_bits_and_fewer_workers_are_never_refused_instead() -> None:
 def test_the_lost_shares_are_what_is_lost(values: str, group: int) -> None:
     """Of normally distributed coordinates, rounded once: within 6 %."""
     x = torch.randn(256 * 120, generator=torch.Generator().manual_seed(0))
-    for width, share in SHARES[values, group].items():  # type: ignore[index]
+    for width, share in LOST_SHARES[values, group].items():  # type: ignore[index]
         codec = DynamiQ(
             widths=[width], bits=None, mean=False, values=values, group=group, rounding="independent"
         )
         lost = run_ring(make_hops(codec, [x]))[0] - x
         assert float(lost.square().sum() / x.square().sum()) == pytest.approx(share, rel=0.06)
-    assert lost_share([2, 4, 8], 2.0, "uniform", group) == SHARES["uniform", group][2]
-    middle = SHARES["uniform", group][2] * SHARES["uniform", group][4]
+    assert lost_share([2, 4, 8], 2.0, "uniform", group) == LOST_SHARES["uniform", group][2]
+    middle = LOST_SHARES["uniform", group][2] * LOST_SHARES["uniform", group][4]
     assert lost_share([2, 4, 8], 3.0, "uniform", group) == pytest.approx(middle**0.5)

@@ -11,9 +11,10 @@ from dynamiq_cluster import Cluster
 from dynamiq_rounds import empty_message, heavy_tailed, make_hops, simulate_ring, vnmse
 
 from gradwire.codecs.dynamiq import DynamiQ, DynamiQPlus
-from gradwire.codecs.dynamiq.allocation import Allocation, allocate, norm_patterns
-from gradwire.codecs.dynamiq.sizes import budget_limits
-from gradwire.codecs.dynamiq.upgrades import MEASURED, measured_upgrades
+from gradwire.codecs.dynamiq.allocation import Allocation, allocate, measured_increments
+from gradwire.codecs.dynamiq.format import budget_limits
+from gradwire.codecs.dynamiq.losses import WIDTH_ERRORS
+from gradwire.codecs.dynamiq.statistics import norm_patterns
 from gradwire.codecs.interface import Layout, Round
 
 SETTINGS: list[dict[str, Any]] = [
@@ -100,7 +101,7 @@ def test_gradients_of_any_magnitude(magnitude: float) -> None:
 def codes_and_scales(xs: list[torch.Tensor]) -> tuple[torch.Tensor, torch.Tensor, tuple[Any, ...]]:
     """Of the first rank's message: all but its super-groups' scales, these, and the widths."""
     hops = make_hops(DynamiQPlus(), xs, num_chunks=1)[0]
-    counts = hops._plan.counts
+    counts = hops._arrangement.counts
     message = empty_message(hops, range(1))
     hops.encode(range(1), message)
     total = sum(counts[0].values())
@@ -178,15 +179,15 @@ def test_what_cannot_be_is_refused_in_one_line(options: dict[str, Any], message:
 
 @pytest.mark.parametrize("group", [16, 32])
 def test_fast_allocation_is_nearly_exact_with_all_widths(group: int) -> None:
-    """Both take a prefix of the upgrades: by modelled error they differ by less than 3 %."""
-    widths = tuple(sorted(MEASURED[group]))
-    upgrades = measured_upgrades(widths, group)
-    errors = dict(zip(widths, upgrades.errors, strict=True))
+    """Both take a prefix of the increments: by modelled error they differ by less than 3 %."""
+    widths = tuple(sorted(WIDTH_ERRORS[group]))
+    increments = measured_increments(widths, group)
+    errors = dict(zip(widths, increments.errors, strict=True))
     norms = (2 * torch.randn(300, generator=torch.Generator().manual_seed(0))).exp().to(torch.bfloat16)
     patterns = norm_patterns(norms, norms.isfinite())
 
     def modelled(spare: int, rule: Allocation) -> float:
-        chosen = allocate(patterns[None], torch.tensor([spare]), upgrades, rule)[0].tolist()
+        chosen = allocate(patterns[None], torch.tensor([spare]), increments, rule)[0].tolist()
         assert sum(32 * (width - 1) for width in chosen) <= spare
         return float(sum(energy(p) * errors[w] for p, w in zip(patterns.tolist(), chosen, strict=True)))
 

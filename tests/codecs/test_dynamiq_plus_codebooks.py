@@ -11,13 +11,11 @@ from gradwire.codecs.dynamiq.codebooks import (
     CODEBOOK_WIDTHS,
     SPREAD,
     codebooks_of,
-    mark,
+    marked,
     mirrored,
     unmarked,
 )
-from gradwire.codecs.dynamiq.packing import look_up, pack
 from gradwire.codecs.dynamiq.scales import super_group_scale
-from gradwire.codecs.dynamiq.scaling import Scaling
 
 CPU = torch.device("cpu")
 GROUP = 32
@@ -35,15 +33,11 @@ def shapes() -> Tensor:
     return normal
 
 
-def scaling_of(rows: Tensor) -> Scaling:
-    """Groups normalised by their maxima."""
-    maximum = rows.abs().view(-1, 256 // GROUP, GROUP).amax(dim=2)
-    return Scaling(torch.ones(len(rows), 1), maximum, maximum == 0)
-
-
 def choose(rows: Tensor, width: int) -> Tensor:
     books = codebooks_of(width, EPSILONS[width], CPU)
-    return books.choose(rows.abs().view(-1, 256 // GROUP, GROUP), scaling_of(rows), rows)
+    magnitude = rows.abs().view(-1, 256 // GROUP, GROUP)
+    maximum = magnitude.amax(dim=2)
+    return books.choose(magnitude, maximum, maximum == 0, rows)
 
 
 def expected_error(rows: Tensor, epsilon: float, width: int, mirror: bool) -> Tensor:
@@ -106,10 +100,10 @@ def test_of_equal_errors_the_first_counts() -> None:
     rows[1, ::2] = -0.0
     rows[2] = torch.nan
     silent = torch.ones(3, 256 // GROUP, dtype=torch.bool)
-    scaling = Scaling(torch.ones(3, 1), torch.full((3, 256 // GROUP), torch.nan), silent)
+    reference = torch.full((3, 256 // GROUP), torch.nan)
     for width in CODEBOOK_WIDTHS:
         books = codebooks_of(width, EPSILONS[width], CPU)
-        assert books.choose(rows.abs().view(3, -1, GROUP), scaling, rows).tolist() == [0, 0, 0]
+        assert books.choose(rows.abs().view(3, -1, GROUP), reference, silent, rows).tolist() == [0, 0, 0]
 
 
 def test_scales_hold_the_choice_and_stay_bounds() -> None:
@@ -121,23 +115,20 @@ def test_scales_hold_the_choice_and_stay_bounds() -> None:
     assert (patterns & 1 == 0).all() and scales[1].isnan() and scales[2].isfinite() and scales[0] == 0
     assert (scales[3:] >= maxima[3:]).all() and (scales[3:] <= maxima[3:] * (1 + 2.0**-6)).all()
     for choice in range(4):
-        marked = patterns.to(torch.int16)
-        mark(marked, torch.full((4000,), choice, dtype=torch.int32))
-        meant = (unmarked(marked.to(torch.int32)) << 16).view(torch.float32)
+        scale = marked(patterns, torch.full((4000,), choice, dtype=torch.int32)).to(torch.int16)
+        meant = (unmarked(scale.to(torch.int32)) << 16).view(torch.float32)
         expected = -scales if choice & 1 else scales
         assert torch.equal(meant.nan_to_num(), expected.nan_to_num())
         for width in CODEBOOK_WIDTHS:
             books = codebooks_of(width, EPSILONS[width], CPU)
-            assert (books.tables(marked) == (choice >> 1) * len(books.decoded) // 2).all()
+            assert (books.tables(scale) == (choice >> 1) * len(books.decoded) // 2).all()
 
 
 @every_width
 def test_both_tables_are_looked_up(width: int) -> None:
     books = codebooks_of(width, EPSILONS[width], CPU)
-    codes = torch.arange(256).remainder(1 << width)[None].repeat(2, 1)
-    packed = torch.empty(2, 32 * width, dtype=torch.uint8)
-    pack(codes.to(torch.uint8), width, packed)
-    found = look_up(packed, books.decoded, books.tables(torch.tensor([0x4000, 0x4001], dtype=torch.int16)))
+    codes = torch.arange(1 << width)
+    found = books.decoded[codes + books.tables(torch.tensor([0x4000, 0x4001], dtype=torch.int16))]
     for row, epsilon in zip(found, (EPSILONS[width] / SPREAD, EPSILONS[width] * SPREAD), strict=True):
         expected = torch.tensor([float(v) for v in signed_table(epsilon, width)])
-        torch.testing.assert_close(row, expected[codes[0]], rtol=1e-6, atol=0)
+        torch.testing.assert_close(row, expected, rtol=1e-6, atol=0)

@@ -13,8 +13,8 @@ from real_gradients import gpt2_gradients
 from torch import Tensor
 
 from gradwire.codecs.dynamiq import DynamiQ, DynamiQPlus
-from gradwire.codecs.dynamiq.blocks import to_super_groups
-from gradwire.codecs.dynamiq.upgrades import MEASURED
+from gradwire.codecs.dynamiq.format import to_super_groups
+from gradwire.codecs.dynamiq.losses import WIDTH_ERRORS
 
 
 @pytest.fixture(scope="module")
@@ -87,7 +87,7 @@ def test_measured_errors_are_what_one_rounding_costs(gradients: list[Tensor], gr
     rows = to_super_groups(gradients[0])
     rows = rows[rows.abs().amax(dim=1) > 0][-300:]
     energy = rows.double().square().sum(dim=1)
-    for width, expected in MEASURED[group].items():
+    for width, expected in WIDTH_ERRORS[group].items():
         codec = DynamiQPlus(widths=[width], bits=None, group=group, codebooks=1, rounding="independent")
         lost = run_ring(make_hops(codec, [rows.flatten()]))[0].view_as(rows).double() - rows
         share = (lost.square().sum(dim=1) / energy).mean()
@@ -96,8 +96,8 @@ def test_measured_errors_are_what_one_rounding_costs(gradients: list[Tensor], gr
 
 def test_the_measured_table_has_every_width_on_its_hull() -> None:
     """Benefits a bit fall from width to width, so that no width is skipped."""
-    for errors in MEASURED.values():
+    for errors in WIDTH_ERRORS.values():
         widths = sorted(errors)
         benefits = [(errors[a] - errors[b]) / (b - a) for a, b in pairwise(widths)]
         assert benefits == sorted(benefits, reverse=True) and min(benefits) > 0
-    assert torch.tensor([MEASURED[32][w] / MEASURED[16][w] for w in MEASURED[16]]).min() > 1.1
+    assert torch.tensor([WIDTH_ERRORS[32][w] / WIDTH_ERRORS[16][w] for w in WIDTH_ERRORS[16]]).min() > 1.1

@@ -7,23 +7,12 @@ import pytest
 import torch
 from torch import Tensor
 
-from gradwire.codecs.dynamiq.distinct import Distinct, distinct_values
-from gradwire.codecs.dynamiq.packing import look_up, pack
-from gradwire.codecs.dynamiq.tables import Kind, values_of
-from gradwire.codecs.dynamiq.values import Values
+from gradwire.codecs.dynamiq.values import Distinct, ValueKind, distinct_values, values_of
 
 CPU = torch.device("cpu")
 f32 = np.float32
 EPSILONS = {2: 0.5, 3: 0.4, 4: 0.25, 5: 0.15, 6: 0.1, 8: 0.06}
 WIDTHS = sorted(EPSILONS)
-
-
-def by_code(values: Values) -> Tensor:
-    """The value of every code, (2^width,) float32."""
-    codes = torch.arange(256).remainder(1 << values.width).to(torch.uint8)[None]
-    packed = torch.empty(1, 32 * values.width, dtype=torch.uint8)
-    pack(codes, values.width, packed)
-    return look_up(packed, values.decoded)[0, : 1 << values.width]
 
 
 def powers(width: int) -> list[float]:
@@ -45,12 +34,12 @@ def reference_code(y: np.float32, w: np.float32, negative: bool, width: int) -> 
 
 
 def test_two_bits_are_the_four_values_of_their_definition() -> None:
-    assert by_code(distinct_values(2, 0.5, CPU)).tolist() == [0.0, float(f32(0.4)), 1.0, -1.0]
+    assert distinct_values(2, 0.5, CPU).decoded.tolist() == [0.0, float(f32(0.4)), 1.0, -1.0]
 
 
 @pytest.mark.parametrize("width", WIDTHS)
 def test_no_value_has_two_codes(width: int) -> None:
-    values = by_code(distinct_values(width, EPSILONS[width], CPU)).sort().values
+    values = distinct_values(width, EPSILONS[width], CPU).decoded.sort().values
     assert values.unique().numel() == 1 << width
     assert values[0] == -1 and values[-1] == 1
     zero = (1 << (width - 1)) - 1
@@ -63,16 +52,16 @@ def test_no_value_has_two_codes(width: int) -> None:
 
 
 @pytest.mark.parametrize("kind", ["nonuniform", "uniform"])
-def test_other_kinds_spend_a_code_on_a_second_zero(kind: Kind) -> None:
+def test_other_kinds_spend_a_code_on_a_second_zero(kind: ValueKind) -> None:
     for width in WIDTHS:
-        values = by_code(values_of(width, kind, EPSILONS[width], CPU))
+        values = values_of(width, kind, EPSILONS[width], CPU).decoded
         assert values.unique().numel() == (1 << width) - 1
         assert torch.equal(values[: 1 << (width - 1)], -values[1 << (width - 1) :])
 
 
 @pytest.mark.parametrize("width", WIDTHS)
 def test_uniform_values_are_equidistant(width: int) -> None:
-    values = by_code(values_of(width, "uniform", 0.0, CPU)).unique()
+    values = values_of(width, "uniform", 0.0, CPU).decoded.unique()
     assert values.diff().double().numpy() == pytest.approx(1 / (2 ** (width - 1) - 1), rel=1e-4)
 
 
@@ -116,8 +105,8 @@ def test_rounding_is_unbiased_between_neighbours(width: int, sign: float) -> Non
     dither = ((torch.arange(count) + 0.5) / count - 0.5)[:, None] * values.step
     rows = x.expand(count, -1).contiguous()
     codes = values.codes(rows.abs() * values.span, values.centre + dither * sign, rows)
-    decoded = by_code(values)[codes.long()]
-    levels = by_code(values).sort().values
+    decoded = values.decoded[codes.long()]
+    levels = values.decoded.sort().values
     above = levels[torch.searchsorted(levels, x.contiguous()).clamp(max=len(levels) - 1)]
     below = levels[torch.searchsorted(levels, x.contiguous(), right=True).sub(1).clamp(min=0)]
     assert ((decoded == above) | (decoded == below)).all()

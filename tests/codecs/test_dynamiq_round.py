@@ -10,11 +10,10 @@ from dynamiq_rounds import empty_message, heavy_tailed, make_hops, run_ring, sim
 from torch import Tensor
 
 from gradwire.codecs.dynamiq import DynamiQ, definition
-from gradwire.codecs.dynamiq.format import Format
-from gradwire.codecs.dynamiq.plan import make_plan
-from gradwire.codecs.dynamiq.sizes import chunk_size
+from gradwire.codecs.dynamiq.allocation import paper_increments
+from gradwire.codecs.dynamiq.arrangement import arrange
+from gradwire.codecs.dynamiq.format import Format, chunk_size
 from gradwire.codecs.dynamiq.statistics import super_group_statistics
-from gradwire.codecs.dynamiq.upgrades import paper_upgrades
 from gradwire.codecs.interface import Layout
 from gradwire.codecs.native.choice import using_kernels
 
@@ -86,9 +85,9 @@ def test_all_five_widths_are_used() -> None:
     widths, x = (1, 2, 4, 8, 16), heavy_tailed(60_000, 1, spread=5.0)[0]
     sizes = (chunk_size(60_000, 1, 0, 5.0, Format(widths)),)
     statistics = super_group_statistics(x)
-    plan = make_plan(*statistics, 1, sizes, paper_upgrades(widths), Format(widths))
-    assert list(plan.counts[0]) == list(widths)
-    assert all(number > 0 for number in plan.counts[0].values())
+    arrangement = arrange(*statistics, 1, sizes, paper_increments(widths), Format(widths))
+    assert list(arrangement.counts[0]) == list(widths)
+    assert all(number > 0 for number in arrangement.counts[0].values())
 
 
 @pytest.mark.parametrize("workers", [2, 5])

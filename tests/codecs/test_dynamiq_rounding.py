@@ -10,9 +10,7 @@ import torch
 from dynamiq_rounds import empty_message, make_hops, simulate_ring
 
 from gradwire.codecs.dynamiq import DynamiQ
-from gradwire.codecs.dynamiq.format import Format
-from gradwire.codecs.dynamiq.geometric import count_levels, geometric_values
-from gradwire.codecs.dynamiq.message import tiles
+from gradwire.codecs.dynamiq.format import Format, sections
 from gradwire.codecs.dynamiq.rounding import Dither, Rounding
 from gradwire.codecs.dynamiq.scales import (
     group_quotients,
@@ -22,9 +20,7 @@ from gradwire.codecs.dynamiq.scales import (
     stochastic_group_scales,
     super_group_scale,
 )
-from gradwire.codecs.dynamiq.sign import sign_values
-from gradwire.codecs.dynamiq.tables import WIDTHS
-from gradwire.codecs.dynamiq.uniform import uniform_values
+from gradwire.codecs.dynamiq.values import WIDTHS, count_levels, geometric_values, sign_values, uniform_values
 from gradwire.codecs.random import stream_key
 
 CPU = torch.device("cpu")
@@ -83,7 +79,7 @@ def test_sixteen_bits_are_the_full_count() -> None:
         assert code == min(whole + (exact - whole > Fraction(threshold)), 32767)
     negative = values.codes(y.clone(), w, -torch.ones_like(y)).flatten()
     assert [code & 0x7FFF for code in negative.tolist()] == codes
-    assert all((other < 0) == (code > 0) for other, code in zip(negative.tolist(), codes, strict=True))
+    assert all((other > 0x7FFF) == (code > 0) for other, code in zip(negative.tolist(), codes, strict=True))
 
 
 @pytest.mark.parametrize("workers", range(1, 10))
@@ -224,8 +220,8 @@ def group_scales(codec: DynamiQ, x: torch.Tensor, seed: int) -> torch.Tensor:
     hops = make_hops(codec, [x], seed=seed)[0]
     message = empty_message(hops, range(1))
     hops.seal(None, range(1), message)
-    (tile,) = tiles(message, {min(codec.widths): -(-x.numel() // 256)}, Format())
-    return tile.group_scales.float()
+    (section,) = sections(message, {min(codec.widths): -(-x.numel() // 256)}, Format())
+    return section.group_scales.float()
 
 
 @pytest.mark.parametrize("width", WIDTHS)

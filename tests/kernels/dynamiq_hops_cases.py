@@ -9,13 +9,11 @@ import torch
 from inputs import poisoned
 from torch import Tensor
 
-from gradwire.codecs.dynamiq.blocks import SUPER_GROUP, num_super_groups
+from gradwire.codecs.dynamiq.codebooks import chosen_values
 from gradwire.codecs.dynamiq.definition import Coder
-from gradwire.codecs.dynamiq.format import Format
-from gradwire.codecs.dynamiq.hop import Hop, make_hop
+from gradwire.codecs.dynamiq.format import SUPER_GROUP, Format, align, num_super_groups, used_bytes
+from gradwire.codecs.dynamiq.hops import Hop, make_hop
 from gradwire.codecs.dynamiq.rounding import Dither
-from gradwire.codecs.dynamiq.sizes import align, used_bytes
-from gradwire.codecs.dynamiq.tables import chosen_values
 
 EPSILONS = {1: 0.1, 2: 0.5, 3: 0.4, 4: 0.25, 5: 0.15, 6: 0.1, 8: 0.06, 16: 0.1}
 PAPER = (2, 4, 8)

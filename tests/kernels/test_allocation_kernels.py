@@ -11,26 +11,27 @@ from implementations import CPU, EMULATED, IMPLEMENTATIONS, implementation
 from inputs import KINDS, assert_same, gradient, poisoned
 from torch import Tensor
 
-from gradwire.codecs.dynamiq.allocation import allocate, write_widths
-from gradwire.codecs.dynamiq.order import COUNTED_WIDTHS, message_order, write_order
-from gradwire.codecs.dynamiq.reduced import write_reduced
-from gradwire.codecs.dynamiq.upgrades import (
-    Upgrades,
-    measured_upgrades,
-    paper_upgrades,
+from gradwire.codecs.dynamiq.allocation import (
+    WidthIncrements,
+    allocate,
+    measured_increments,
+    paper_increments,
     threshold_patterns,
+    write_widths,
 )
+from gradwire.codecs.dynamiq.arrangement import COUNTED_WIDTHS, message_order, write_order
+from gradwire.codecs.dynamiq.statistics import write_reduced
 from gradwire.codecs.native.choice import using_kernels
 
 CPU_DEVICE = torch.device("cpu")
-UPGRADES = [
-    paper_upgrades((2, 4, 8)),
-    paper_upgrades((1, 2, 4, 8, 16)),
-    paper_upgrades((2, 8)),
-    measured_upgrades((1, 2, 3, 4, 5, 6, 8, 16), 16),
-    Upgrades((1, 16), (Fraction(1), Fraction(1, 2))),
+INCREMENTS = [
+    paper_increments((2, 4, 8)),
+    paper_increments((1, 2, 4, 8, 16)),
+    paper_increments((2, 8)),
+    measured_increments((1, 2, 3, 4, 5, 6, 8, 16), 16),
+    WidthIncrements((1, 16), (Fraction(1), Fraction(1, 2))),
 ]
-DEFAULT = UPGRADES[0]
+DEFAULT = INCREMENTS[0]
 
 NORMS = ("normal", "skewed", "constant", "few", "zeros", "some_zeros", "subnormal", "largest", "anything")
 
@@ -58,39 +59,39 @@ def norms(kind: str, shape: tuple[int, int], seed: int = 0) -> Tensor:
     return x.abs().to(torch.bfloat16).view(torch.int16).to(torch.int32)
 
 
-def spares(chunks: int, length: int, upgrades: Upgrades) -> Tensor:
+def spares(chunks: int, length: int, increments: WidthIncrements) -> Tensor:
     """From nothing to more than all chunks can use."""
-    most = 32 * length * (upgrades.widths[-1] - upgrades.widths[0])
+    most = 32 * length * (increments.widths[-1] - increments.widths[0])
     odd = torch.tensor([0, 31, 33, most // 9, most // 3 + 7, most // 2 + 77, most - 1, 2 * most])
     return odd[torch.arange(chunks) % len(odd)]
 
 
-def assert_widths_defined(name: str, patterns: Tensor, spare: Tensor, upgrades: Upgrades) -> None:
+def assert_widths_defined(name: str, patterns: Tensor, spare: Tensor, increments: WidthIncrements) -> None:
     with using_kernels("default"):
-        expected = allocate(patterns, spare, upgrades, "fast")
-    table = threshold_patterns(upgrades, CPU_DEVICE)
+        expected = allocate(patterns, spare, increments, "fast")
+    table = threshold_patterns(increments, CPU_DEVICE)
     with implementation(name):
         chosen = poisoned(patterns.numel(), torch.int64).view(patterns.shape)
-        write_widths(patterns, spare, table, upgrades.widths, chosen)
+        write_widths(patterns, spare, table, increments.widths, chosen)
         assert_same(chosen, expected)
 
 
 @pytest.mark.parametrize("name", CPU)
 @pytest.mark.parametrize("kind", NORMS)
-@pytest.mark.parametrize("upgrades", UPGRADES, ids=lambda upgrades: str(upgrades.widths))
-def test_widths_are_the_definitions(name: str, kind: str, upgrades: Upgrades) -> None:
+@pytest.mark.parametrize("increments", INCREMENTS, ids=lambda increments: str(increments.widths))
+def test_widths_are_the_definitions(name: str, kind: str, increments: WidthIncrements) -> None:
     for length in (1, 60, 515):
         patterns = norms(kind, (8, length), seed=length)
-        assert_widths_defined(name, patterns, spares(8, length, upgrades), upgrades)
+        assert_widths_defined(name, patterns, spares(8, length, increments), increments)
 
 
 @pytest.mark.parametrize("name", EMULATED)
 @pytest.mark.parametrize("kind", NORMS)
 def test_widths_are_the_definitions_in_cuda(name: str, kind: str) -> None:
     """Chunks of fewer and of more super-groups than a block has threads; few of them, for it takes long."""
-    for upgrades, chunks, length in ((DEFAULT, 4, 519), (UPGRADES[1], 2, 100), (UPGRADES[3], 2, 100)):
-        spare = spares(8, length, upgrades)[3 : 3 + chunks]
-        assert_widths_defined(name, norms(kind, (chunks, length), seed=1), spare, upgrades)
+    for increments, chunks, length in ((DEFAULT, 4, 519), (INCREMENTS[1], 2, 100), (INCREMENTS[3], 2, 100)):
+        spare = spares(8, length, increments)[3 : 3 + chunks]
+        assert_widths_defined(name, norms(kind, (chunks, length), seed=1), spare, increments)
 
 
 @pytest.mark.parametrize("name", IMPLEMENTATIONS)

@@ -12,7 +12,7 @@ from implementations import implementation
 from inputs import assert_same, poisoned
 from torch import Tensor
 
-from gradwire.codecs.dynamiq.hop import make_hop
+from gradwire.codecs.dynamiq.hops import make_hop
 from gradwire.codecs.dynamiq.statistics import super_group_statistics
 from gradwire.codecs.edgc.histogram import sampled_histogram
 from gradwire.codecs.mxfp.blocks import block_maxima

@@ -8,7 +8,7 @@ from dynamiq_hops_cases import Chunk, make_coder
 from inputs import gradient
 
 from gradwire.codecs.dynamiq.allocation import write_widths
-from gradwire.codecs.dynamiq.hop import make_hop
+from gradwire.codecs.dynamiq.hops import make_hop
 from gradwire.codecs.native.call import KernelError
 from gradwire.codecs.native.choice import using_kernels
 from gradwire.codecs.native.library import library

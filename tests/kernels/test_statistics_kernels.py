@@ -7,7 +7,7 @@ import torch
 from implementations import IMPLEMENTATIONS, implementation
 from inputs import KINDS, assert_same, gradient, misaligned, poisoned
 
-from gradwire.codecs.dynamiq.blocks import num_super_groups
+from gradwire.codecs.dynamiq.format import num_super_groups
 from gradwire.codecs.dynamiq.statistics import write_statistics
 from gradwire.codecs.native.choice import using_kernels
 

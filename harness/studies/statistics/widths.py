@@ -1,7 +1,7 @@
 """Which super-groups DynamiQ gives how many bits, and from which F_j on (DynamiQ §3.2, Figure 3).
 
 Everything is what the codec itself would see and do with its default settings on a ring: F_j is the square of
-the norm as its first all-reduce brings it, in bf16, and widths come from the plan made of it.
+the norm as its first all-reduce brings it, in bf16, and widths come from the arrangement made of it.
 """
 
 from __future__ import annotations
@@ -14,11 +14,10 @@ from itertools import pairwise
 import torch
 from torch import Tensor
 
-from gradwire.codecs.dynamiq.format import Format
-from gradwire.codecs.dynamiq.plan import Plan, make_plan
-from gradwire.codecs.dynamiq.sizes import budget_limits, chunk_size
+from gradwire.codecs.dynamiq.allocation import paper_increments
+from gradwire.codecs.dynamiq.arrangement import Arrangement, arrange
+from gradwire.codecs.dynamiq.format import Format, budget_limits, chunk_size
 from gradwire.codecs.dynamiq.statistics import TRAVEL_EXPONENT, super_group_statistics
-from gradwire.codecs.dynamiq.upgrades import paper_upgrades
 from gradwire.harness.comm.collective.collectives import Fabric, ScheduledCollectives
 from gradwire.harness.comm.topology.registry import make_schedule
 from gradwire.harness.comm.world.interface import Collective
@@ -96,13 +95,13 @@ def check_budgets(field: str, budgets: Sequence[float]) -> None:
             )
 
 
-def super_group_widths(plan: Plan) -> Tensor:
+def super_group_widths(arrangement: Arrangement) -> Tensor:
     """Bits per coordinate of every super-group, in the bucket's order: (super-groups,) int64."""
-    found = torch.empty_like(plan.order)
-    for rows, counts in zip(plan.rows, plan.counts, strict=True):
+    found = torch.empty_like(arrangement.order)
+    for rows, counts in zip(arrangement.rows, arrangement.counts, strict=True):
         descending = sorted(counts, reverse=True)
         runs = torch.tensor([counts[width] for width in descending])
-        found[plan.order[rows]] = torch.tensor(descending).repeat_interleave(runs)
+        found[arrangement.order[rows]] = torch.tensor(descending).repeat_interleave(runs)
     return found
 
 
@@ -110,10 +109,10 @@ def _bucket(values: Tensor, world: VirtualWorld, budgets: Sequence[float]) -> _B
     """Of one bucket, (workers, coordinates)."""
     workers, numel = values.shape
     mean, norm = world.run({rank: _reduce(row) for rank, row in enumerate(values)})[0]
-    chunks, upgrades, found = make_schedule("ring", workers).num_chunks, paper_upgrades(FORMAT.widths), []
+    chunks, increments, found = make_schedule("ring", workers).num_chunks, paper_increments(FORMAT.widths), []
     for bits in budgets:
         sizes = tuple(chunk_size(numel, chunks, chunk, bits, FORMAT) for chunk in range(chunks))
-        found.append(super_group_widths(make_plan(mean, norm, workers, sizes, upgrades, FORMAT)))
+        found.append(super_group_widths(arrange(mean, norm, workers, sizes, increments, FORMAT)))
     return _Bucket((norm.double() * 2.0**TRAVEL_EXPONENT).square(), found, chunks)
 
 

@@ -15,21 +15,25 @@ from typing import cast
 import torch
 from torch import Tensor
 
-from gradwire.codecs.dynamiq.allocation import allocate
-from gradwire.codecs.dynamiq.blocks import SUPER_GROUP, num_super_groups
+from gradwire.codecs.dynamiq.allocation import WidthIncrements, allocate, paper_increments
+from gradwire.codecs.dynamiq.arrangement import message_order
+from gradwire.codecs.dynamiq.codebooks import chosen_values
 from gradwire.codecs.dynamiq.codec import DynamiQ
 from gradwire.codecs.dynamiq.definition import Coder
-from gradwire.codecs.dynamiq.format import Format
-from gradwire.codecs.dynamiq.hop import Hop, make_hop
-from gradwire.codecs.dynamiq.order import message_order
-from gradwire.codecs.dynamiq.plus import DynamiQPlus
-from gradwire.codecs.dynamiq.reduced import reduced_statistics
+from gradwire.codecs.dynamiq.format import (
+    SUPER_GROUP,
+    Format,
+    align,
+    chunk_size,
+    num_super_groups,
+    used_bytes,
+)
+from gradwire.codecs.dynamiq.hops import Hop, make_hop
 from gradwire.codecs.dynamiq.rounding import Dither
-from gradwire.codecs.dynamiq.scaling import ScaleRounding
-from gradwire.codecs.dynamiq.sizes import align, chunk_size, used_bytes
-from gradwire.codecs.dynamiq.statistics import write_statistics
-from gradwire.codecs.dynamiq.tables import Kind, chosen_values
-from gradwire.codecs.dynamiq.upgrades import Upgrades, paper_upgrades
+from gradwire.codecs.dynamiq.scales import ScaleRounding
+from gradwire.codecs.dynamiq.statistics import reduced_statistics, write_statistics
+from gradwire.codecs.dynamiq.values import ValueKind
+from gradwire.codecs.dynamiq.variants import DynamiQPlus
 from gradwire.harness.studies.bench.operation import Case, Operation
 
 WORKERS, KEY = 8, (0x1234_5678, 0x9ABC_DEF0)
@@ -76,19 +80,19 @@ def _reduced(x: Tensor) -> Case:
     return Case(run, (mean_sum, norm), run())
 
 
-def _choice(x: Tensor) -> tuple[Tensor, Tensor, Upgrades]:
-    """Patterns of the norms by chunk, bytes that chunks have to spare, and the paper's upgrades."""
+def _choice(x: Tensor) -> tuple[Tensor, Tensor, WidthIncrements]:
+    """Patterns of the norms by chunk, bytes that chunks have to spare, and the paper's increments."""
     norm, form = _norms(x), Format()
     patterns, _ = reduced_statistics(torch.zeros_like(norm), norm, WORKERS, WORKERS)
     sizes = [chunk_size(x.numel(), WORKERS, chunk, 5.0, form) for chunk in range(WORKERS)]
     spare = torch.tensor([size.spare for size in sizes], device=x.device)
-    return patterns, spare, paper_upgrades(form.widths)
+    return patterns, spare, paper_increments(form.widths)
 
 
 def _allocation(x: Tensor) -> Case:
-    patterns, spare, upgrades = _choice(x)
-    chosen = allocate(patterns, spare, upgrades, "fast")
-    return Case(lambda: allocate(patterns, spare, upgrades, "fast"), (patterns, spare), (chosen,))
+    patterns, spare, increments = _choice(x)
+    chosen = allocate(patterns, spare, increments, "fast")
+    return Case(lambda: allocate(patterns, spare, increments, "fast"), (patterns, spare), (chosen,))
 
 
 def _order(x: Tensor) -> Case:
@@ -144,7 +148,7 @@ def _coder(codec: DynamiQ, widths: tuple[int, ...], device: torch.device) -> Cod
     values = {
         width: chosen_values(
             width,
-            cast(Kind, codec.values),
+            cast(ValueKind, codec.values),
             getattr(codec, f"epsilon_{width}"),
             device,
             codec.group,

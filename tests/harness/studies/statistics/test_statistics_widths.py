@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from gradwire.codecs.dynamiq import DynamiQ, codec
-from gradwire.codecs.dynamiq.plan import Plan
+from gradwire.codecs.dynamiq.arrangement import Arrangement
 from gradwire.codecs.interface import Layout, Round
 from gradwire.harness.comm.collective.collectives import Fabric
 from gradwire.harness.comm.topology.registry import make_schedule
@@ -28,16 +28,18 @@ def gradients(rows: int, numel: int) -> Tensor:
     return 1e-3 * energy[:numel] * torch.randn(rows, numel, generator=generator)
 
 
-def plans_of_the_codec(values: Tensor, bits: float, monkeypatch: pytest.MonkeyPatch) -> list[Plan]:
-    """The plans that all workers of the codec make of one bucket along a ring."""
-    plans: list[Plan] = []
-    made = codec.make_plan
+def arrangements_of_the_codec(
+    values: Tensor, bits: float, monkeypatch: pytest.MonkeyPatch
+) -> list[Arrangement]:
+    """The arrangements that all workers of the codec make of one bucket along a ring."""
+    arrangements: list[Arrangement] = []
+    made = codec.arrange
 
-    def spy(*arguments: Any) -> Plan:
-        plans.append(made(*arguments))
-        return plans[-1]
+    def spy(*arguments: Any) -> Arrangement:
+        arrangements.append(made(*arguments))
+        return arrangements[-1]
 
-    monkeypatch.setattr(codec, "make_plan", spy)
+    monkeypatch.setattr(codec, "arrange", spy)
     size, layout = len(values), Layout.flat(values.shape[1])
     world = VirtualWorld(size, Fabric(partial(make_schedule, "ring")), torch.device("cpu"))
     world.run(
@@ -47,15 +49,15 @@ def plans_of_the_codec(values: Tensor, bits: float, monkeypatch: pytest.MonkeyPa
         }
     )
     monkeypatch.undo()
-    return plans
+    return arrangements
 
 
-def widths_in_order(plan: Plan) -> dict[int, list[tuple[int, int]]]:
+def widths_in_order(arrangement: Arrangement) -> dict[int, list[tuple[int, int]]]:
     """Chunk -> (super-group, width) as its message holds them: the largest width first."""
     found: dict[int, list[tuple[int, int]]] = {}
-    for chunk, (rows, counts) in enumerate(zip(plan.rows, plan.counts, strict=True)):
+    for chunk, (rows, counts) in enumerate(zip(arrangement.rows, arrangement.counts, strict=True)):
         runs = [width for width in sorted(counts, reverse=True) for _ in range(counts[width])]
-        found[chunk] = list(zip(plan.order[rows].tolist(), runs, strict=True))
+        found[chunk] = list(zip(arrangement.order[rows].tolist(), runs, strict=True))
     return found
 
 
@@ -70,9 +72,9 @@ def test_widths_are_the_codecs(
     workers: int, numel: int, bits: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     values = gradients(workers, numel)
-    plans = plans_of_the_codec(values, bits, monkeypatch)
-    assert len(plans) == workers
-    chunks = widths_in_order(plans[0])
+    arrangements = arrangements_of_the_codec(values, bits, monkeypatch)
+    assert len(arrangements) == workers
+    chunks = widths_in_order(arrangements[0])
     total = sum(map(len, chunks.values()))
 
     found = widths(values, [numel], [bits])

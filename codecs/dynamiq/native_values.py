@@ -11,10 +11,7 @@ import torch
 from torch import Tensor
 
 from gradwire.codecs.dynamiq.codebooks import Codebooks
-from gradwire.codecs.dynamiq.distinct import Distinct
-from gradwire.codecs.dynamiq.geometric import Geometric
-from gradwire.codecs.dynamiq.sign import Sign
-from gradwire.codecs.dynamiq.values import Values
+from gradwire.codecs.dynamiq.values import Distinct, Geometric, Sign, Values
 
 MESSAGE_WIDTHS = (16, 8, 6, 5, 4, 3, 2, 1)
 """The order of widths in a message, and of `gradwire_values`."""
@@ -52,7 +49,8 @@ WidthsAndValues = tuple[tuple[int, Values | Codebooks], ...]
 
 @lru_cache(maxsize=64)
 def value_tables(pairs: WidthsAndValues, dither_range: int, device: torch.device) -> tuple[Tensor, Tensor]:
-    """The bytes of eight `WidthValues`, and the costs of all codebooks (int64).
+    """The bytes of eight `WidthValues`, and the costs of all codebooks (int64: number c's in bits 16·c and
+    above).
 
     `dither_range` is N: a dither is scaled by step/N, rounded to float32 once.
     """
@@ -61,8 +59,8 @@ def value_tables(pairs: WidthsAndValues, dither_range: int, device: torch.device
     for width, values in pairs:
         entry = table[MESSAGE_WIDTHS.index(width)]
         if isinstance(values, Codebooks):
-            entry.points, entry.first_cost = values.costs.numel() // 2 - 1, sum(map(len, costs))
-            costs.append(values.costs.cpu())
+            entry.points, entry.first_cost = len(values.costs) // 2 - 1, sum(map(len, costs))
+            costs.append(values.costs.cpu().to(torch.int16).view(torch.int64).flatten())
             _fill(entry, values.values, 2, dither_range)
         else:
             _fill(entry, values, 1, dither_range)
@@ -82,7 +80,7 @@ def _fill(entry: Any, values: Values, books: int, dither_range: int) -> None:
         step = torch.tensor(_number(values.step, book), dtype=torch.float32)
         entry.unit[book] = float(step.div(total))
         if values.width < 16:
-            _copy(_by_code(values, book, books), entry.decoded[book])
+            _copy(values.decoded.cpu().chunk(books)[book], entry.decoded[book])
         if isinstance(values, Geometric):
             entry.levels_per_octave[book] = _number(values.levels_per_octave, book)
             entry.levels_per_step[book] = 1 / _number(values.step, book)
@@ -112,11 +110,3 @@ def _number(parameter: float | Tensor, book: int) -> float:
 def _copy(numbers: Tensor, target: Any) -> None:
     for index, number in enumerate(numbers.tolist()):
         target[index] = number
-
-
-def _by_code(values: Values, book: int, books: int) -> Tensor:
-    """The value of each code, (2^width,) float32: where several codes are looked up together, the first's."""
-    codes = 1 << values.width
-    decoded = values.decoded.cpu()
-    rows = decoded.view(len(decoded), -1).view(torch.float32).chunk(books)[book]
-    return rows[:codes, 0]

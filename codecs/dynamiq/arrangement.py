@@ -1,0 +1,123 @@
+"""What all workers derive from the reduced statistics: widths, the order of messages, sizes (DynamiQ §3.2).
+
+The statistics are bit-identical on every rank, hence so is the arrangement; it costs no bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+
+import torch
+from torch import Tensor
+
+from gradwire.codecs.dynamiq import native
+from gradwire.codecs.dynamiq.allocation import Allocation, WidthIncrements, allocate
+from gradwire.codecs.dynamiq.format import ChunkSize, Format, align, used_bytes
+from gradwire.codecs.dynamiq.statistics import reduced_statistics
+from gradwire.codecs.native.choice import library_for
+from gradwire.codecs.native.operators import operator
+
+COUNTED_WIDTHS = native.COUNTED_WIDTHS
+"""Entries of a chunk's counts: one for each number of bits from 0 to 16."""
+
+
+@dataclass(frozen=True)
+class Arrangement:
+    """One round's arrangement of a bucket.
+
+    `order` (super-groups,) int64 lists super-group indices chunk after chunk as messages hold them, `mean`
+    (super-groups,) float32 what is subtracted from them in the same order: their means, NaN where the
+    statistics are not finite. `counts` and `sizes` have one entry per chunk.
+    """
+
+    order: Tensor
+    mean: Tensor
+    counts: tuple[Mapping[int, int], ...]
+    sizes: tuple[ChunkSize, ...]
+    format: Format
+    exact_size: bool
+
+    @cached_property
+    def rows(self) -> tuple[slice, ...]:
+        """Where each chunk's super-groups lie in `order`."""
+        slices, start = [], 0
+        for size in self.sizes:
+            slices.append(slice(start, start + size.super_groups))
+            start += size.super_groups
+        return tuple(slices)
+
+    def message_bytes(self, chunk: int) -> int:
+        """Length of one chunk's message: its capacity, or the bytes used if sizes are exact."""
+        if self.exact_size:
+            return align(used_bytes(self.counts[chunk], self.format))
+        return self.sizes[chunk].capacity
+
+
+def arrange(
+    mean_sum: Tensor,
+    norm: Tensor,
+    workers: int,
+    sizes: tuple[ChunkSize, ...],
+    increments: WidthIncrements,
+    message_format: Format,
+    allocation: Allocation = "fast",
+    exact_size: bool = False,
+) -> Arrangement:
+    """The arrangement for reduced statistics, two bf16 tensors (super-groups,) on any device; zeros stand for
+    one that is not sent.
+
+    The number of super-groups of each width is read back to the host if there is a choice.
+    """
+    patterns, mean = reduced_statistics(mean_sum, norm, workers, len(sizes))
+    spare = _spare(tuple(size.spare for size in sizes), norm.device)
+    order, numbers = message_order(allocate(patterns, spare, increments, allocation), norm.numel())
+    counts = _counts(numbers, sizes, message_format)
+    return Arrangement(order, mean.index_select(0, order), counts, sizes, message_format, exact_size)
+
+
+@lru_cache(maxsize=64)
+def _spare(spare: tuple[int, ...], device: torch.device) -> Tensor:
+    """The chunks' spare bytes, (chunks,) int64: the same in every round, hence copied to the device once."""
+    return torch.tensor(spare, device=device)
+
+
+def _counts(
+    numbers: Tensor, sizes: tuple[ChunkSize, ...], message_format: Format
+) -> tuple[Mapping[int, int], ...]:
+    """How many super-groups of each width every chunk has, from `message_order`'s (chunks, 17) int64."""
+    if len(message_format.widths) == 1:
+        return tuple({message_format.widths[0]: size.super_groups} for size in sizes)
+    return tuple({width: row[width] for width in message_format.widths} for row in numbers.tolist())
+
+
+def message_order(widths: Tensor, total: int) -> tuple[Tensor, Tensor]:
+    """Super-group indices in the order of the messages, (total,) int64, and how many super-groups of each
+    width every chunk has, (chunks, 17) int64.
+
+    Messages hold them chunk after chunk, each in sections of one width, the largest first, and by index
+    within a section. `widths` is (chunks, super-groups) int64 from 1 to 16; its entry (c, i) is super-group
+    i·chunks + c, which exists if below `total`.
+    """
+    order = torch.empty(total, dtype=torch.int64, device=widths.device)
+    counts = torch.empty(widths.shape[0], COUNTED_WIDTHS, dtype=torch.int64, device=widths.device)
+    write_order(widths.contiguous(), order, counts)
+    return order, counts
+
+
+@operator("message_order(Tensor widths, Tensor(a!) order, Tensor(b!) counts) -> ()")
+def write_order(widths: Tensor, order: Tensor, counts: Tensor) -> None:
+    """Fill `order` and `counts`, both int64, from contiguous `widths`."""
+    library = library_for(widths.device)
+    if library is not None:
+        native.message_order(library, widths, order, counts)
+        return
+    (chunks, length), total = widths.shape, order.numel()
+    chunk = torch.arange(chunks, device=widths.device)[:, None]
+    index = torch.arange(length, device=widths.device) * chunks + chunk
+    widths = widths.masked_fill(index >= total, 0)
+    by_width = widths.argsort(dim=1, descending=True, stable=True)
+    index = index.gather(1, by_width).flatten()
+    order.copy_(index[index < total])
+    counts.zero_().scatter_add_(1, widths, (widths > 0).to(torch.int64))
