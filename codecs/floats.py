@@ -5,8 +5,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-SMALLEST_EXPONENT, LARGEST_EXPONENT = 27, 254
-"""Exponent fields of 2⁻¹⁰⁰ and of the largest numbers: groups of coordinates are scaled by none beyond."""
+SMALLEST_NORMAL, SMALLEST_EXPONENT, LARGEST_EXPONENT = 1, 27, 254
+"""Exponent fields of the smallest normal number, of 2⁻¹⁰⁰ and of the largest numbers. Groups of coordinates
+are scaled by none beyond the last two, so that normalizers and what undoes them are normal numbers."""
 
 BF16_INFINITY = 0x7F80
 """The bfloat16 pattern of infinity: no finite number's reaches it."""
@@ -26,22 +27,22 @@ def power_of_two(field: Tensor) -> Tensor:
     return (field << 23).view(torch.float32)
 
 
-def exponents(magnitudes: Tensor) -> Tensor:
-    """Exponent field of non-negative float32, limited to [27, 254]: int32, same shape."""
-    return (magnitudes.view(torch.int32) >> 23).clamp_(SMALLEST_EXPONENT, LARGEST_EXPONENT)
+def exponents(magnitudes: Tensor, smallest: int = SMALLEST_EXPONENT) -> Tensor:
+    """Exponent field of non-negative float32, limited to [smallest, 254]: int32, same shape."""
+    return (magnitudes.view(torch.int32) >> 23).clamp(smallest, LARGEST_EXPONENT)
 
 
 def normalizers(field: Tensor) -> Tensor:
     """The powers of two that bring magnitudes of these exponents into [2, 4), smaller ones below.
 
-    They and their inverses are normal numbers, and scaling by them is exact: what is computed from scaled
-    values neither overflows nor vanishes, and scaling a gradient by 2^k changes no bit of it.
+    They are normal numbers, and scaling by them is exact: what is computed from scaled values neither
+    overflows nor vanishes, and scaling a gradient by 2^k changes no bit of it.
     """
     return power_of_two(255 - field)
 
 
 def restorers(field: Tensor) -> Tensor:
-    """What undoes `normalizers`."""
+    """The powers of two that undo `normalizers`; exponents from 2 on."""
     return power_of_two(field - 1)
 
 
@@ -49,7 +50,7 @@ def fold(x: Tensor) -> Tensor:
     """Sum over the second dimension, a power of two, in a fixed order: halves are added until one
     value is left.
 
-    Of (rows, 256), coordinate k meets k + 128, the sums k and k + 64, and so on: whole vectors in SIMD, no
+    In (rows, 256), coordinate k meets k + 128, the sums k and k + 64, and so on: whole vectors in SIMD, no
     shuffles until 16 lanes are left.
     """
     while x.shape[1] > 1:

@@ -11,11 +11,11 @@ from torch import Tensor
 
 from gradwire.codecs.fields import between, check_fields, one_of
 from gradwire.codecs.interface import About, Layout, LossyHopCodec, Op, Round
-from gradwire.codecs.mxfp.blocks import block_maxima
+from gradwire.codecs.mxfp.automatic_scaling import AutomaticScaling
+from gradwire.codecs.mxfp.definition import block_maxima
 from gradwire.codecs.mxfp.formats import FORMATS
 from gradwire.codecs.mxfp.hops import MXFPHops
 from gradwire.codecs.mxfp.scales import ScaleRule, SharedScales
-from gradwire.codecs.mxfp.scaling import AutomaticScaling
 
 DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 

@@ -1,7 +1,6 @@
-"""The three operations on packed elements, in plain PyTorch: the definition that compiled kernels reproduce.
-
-The definition works tile by tile, so that its temporaries stay in cache.
-"""
+"""Blocks of 32 coordinates that share a scale (the paper's chunks): their maxima over the workers, and the
+three operations on packed elements. In plain PyTorch this is the definition that compiled kernels
+reproduce."""
 
 from __future__ import annotations
 
@@ -10,13 +9,22 @@ from typing import cast as typed
 import torch
 from torch import Tensor
 
+from gradwire.codecs.bitpack import packed as packed_codes
+from gradwire.codecs.floats import BF16_INFINITY
 from gradwire.codecs.mxfp import native
-from gradwire.codecs.mxfp.blocks import BLOCK, num_blocks, rows, tiles
-from gradwire.codecs.mxfp.formats import BY_WIDTH, ElementFormat, cast
-from gradwire.codecs.mxfp.packing import decode, pack
+from gradwire.codecs.mxfp.formats import BY_WIDTH, ElementFormat, cast, decode
 from gradwire.codecs.mxfp.scales import BlockScales, ScaleRule, SharedScales
 from gradwire.codecs.native.choice import library_for
 from gradwire.codecs.native.operators import operator
+
+BLOCK = 32
+
+_LARGEST_BF16, _NAN_BF16 = BF16_INFINITY - 1, 0x7FC0
+
+
+def num_blocks(numel: int) -> int:
+    """Blocks of a bucket, the last one possibly partial."""
+    return -(-numel // BLOCK)
 
 
 def block_bytes(element: ElementFormat) -> int:
@@ -24,8 +32,33 @@ def block_bytes(element: ElementFormat) -> int:
     return BLOCK * element.width // 8
 
 
-def _bytes(packed: Tensor, tile: slice, element: ElementFormat) -> Tensor:
-    return packed[tile.start * block_bytes(element) : tile.stop * block_bytes(element)]
+def _rows(x: Tensor) -> Tensor:
+    """A bucket (numel,) as (blocks, 32) float32, the last one padded with zeros."""
+    return torch.nn.functional.pad(x.to(torch.float32), (0, -x.numel() % BLOCK)).view(-1, BLOCK)
+
+
+def block_maxima(x: Tensor) -> Tensor:
+    """max|g| of every block of `x` (numel,): bf16 of shape (blocks,), rounded up.
+
+    NaN where a coordinate is not finite. The largest finite bf16 where rounding up would overflow: a block
+    maximum above 3.39e38 is then up to 0.4 % larger than what is sent.
+    """
+    maxima = torch.empty(num_blocks(x.numel()), dtype=torch.bfloat16, device=x.device)
+    write_maxima(native.readable(x), maxima)
+    return maxima
+
+
+@operator("mxfp_maxima(Tensor x, Tensor(a!) maxima) -> ()")
+def write_maxima(x: Tensor, maxima: Tensor) -> None:
+    """Fill `maxima`, bf16 (blocks,), from `x`, (numel,) float32 or bfloat16."""
+    library = library_for(x.device)
+    if library is not None:
+        native.maxima(library, x, maxima)
+        return
+    largest = _rows(x).abs().amax(dim=1)
+    pattern = ((largest.view(torch.int32) + 0xFFFF) >> 16).clamp(max=_LARGEST_BF16)
+    pattern = pattern.masked_fill(~largest.isfinite(), _NAN_BF16)
+    maxima.copy_(pattern.to(torch.int16).view(torch.bfloat16))
 
 
 def quantize(x: Tensor, scales: SharedScales, element: ElementFormat, out: Tensor, saturated: Tensor) -> None:
@@ -50,13 +83,15 @@ def write_elements(
         native.quantize(library, x, maxima, mu, rule, width, out, saturated)
         return
     element, shared = BY_WIDTH[width], SharedScales(maxima, mu, typed(ScaleRule, rule), 1)
-    for tile in tiles(0, maxima.numel()):
-        scales = shared.of(tile, element)
-        scaled = (rows(x, tile) * scales.normalizer).mul_(scales.factor)
-        scaled.view(torch.int32).bitwise_and_(scales.alive)
-        codes, exceeded = cast(scaled, element)
-        pack(codes.view(-1), width, _bytes(out, tile, element))
-        saturated += exceeded
+    scales = shared.of(element)
+    scaled = _rows(x) * scales.normalizer * scales.factor
+    _write_cast(torch.where(scales.alive, scaled, 0.0), element, out, saturated)
+
+
+def _write_cast(values: Tensor, element: ElementFormat, out: Tensor, saturated: Tensor) -> None:
+    codes, exceeded = cast(values, element)
+    out.copy_(packed_codes(codes, element.width))
+    saturated += exceeded.sum()
 
 
 def add(own: Tensor, message: Tensor, element: ElementFormat, saturated: Tensor) -> None:
@@ -78,12 +113,7 @@ def add_elements(own: Tensor, message: Tensor, width: int, saturated: Tensor) ->
         native.add(library, own, message, width, saturated)
         return
     element = BY_WIDTH[width]
-    for tile in tiles(0, own.numel() // block_bytes(element)):
-        target = _bytes(own, tile, element)
-        total = decode(target, element).add_(decode(_bytes(message, tile, element), element))
-        codes, exceeded = cast(total, element)
-        pack(codes, width, target)
-        saturated += exceeded
+    _write_cast(decode(own, element) + decode(message, element), element, own, saturated)
 
 
 def dequantize(packed: Tensor, scales: SharedScales, element: ElementFormat, out: Tensor) -> None:
@@ -108,16 +138,9 @@ def write_means(
         native.dequantize(library, packed, maxima, mu, rule, workers, width, out)
         return
     element, shared = BY_WIDTH[width], SharedScales(maxima, mu, typed(ScaleRule, rule), workers)
-    for tile in tiles(0, maxima.numel()):
-        restore(decode(_bytes(packed, tile, element), element), shared.of(tile, element), tile, out)
+    out.copy_(restored(decode(packed, element), shared.of(element))[: out.numel()])
 
 
-def restore(values: Tensor, scales: BlockScales, tile: slice, out: Tensor) -> None:
-    """Write the means of the blocks `tile`, whose scales are given, to their places in `out`, (numel,) of a
-    floating dtype.
-
-    `values` are sums of elements, float32, and overwritten.
-    """
-    restored = values.view(-1, BLOCK).mul_(scales.step).mul_(scales.restorer)
-    target = out[tile.start * BLOCK : tile.stop * BLOCK]
-    target.copy_(restored.view(-1)[: target.numel()])
+def restored(values: Tensor, scales: BlockScales) -> Tensor:
+    """The means that sums of elements, (blocks·32,) float32, stand for: float32 of their shape."""
+    return (values.view(-1, BLOCK) * scales.step * scales.restorer).view(-1)

@@ -1,4 +1,4 @@
-"""The element formats E4M3, E3M2 and E2M1, and the cast to them (OCP Microscaling Formats v1.0, §5.3).
+"""The element formats E4M3, E3M2 and E2M1, the cast to them and back (OCP Microscaling Formats v1.0, §5.3).
 
 A code is a sign, an exponent field and a mantissa, in this order from the top bit. Exponent field 0 holds
 zero and the subnormals. None of the formats has an infinity; only E4M3 has a NaN, which no cast gives.
@@ -7,14 +7,14 @@ zero and the subnormals. None of the formats has an infinity; only E4M3 has a Na
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 import torch
 from torch import Tensor
 
-_EXPONENT = 0x7F80_0000
-_MAGNITUDE = 0x7FFF_FFFF
-_MANTISSA_BITS = 23
+from gradwire.codecs.bitpack import unpacked
+from gradwire.codecs.floats import exponents, power_of_two
+
 _BIAS = 127
 
 
@@ -52,16 +52,6 @@ class ElementFormat:
         """Floor of log2 of the maximum: `emax` of the OCP specification."""
         return (self.largest_code >> self.mantissa_bits) - self.bias
 
-    @property
-    def smallest_binade(self) -> int:
-        """Bit pattern in float32 of the smallest normal value: below it steps do not shrink."""
-        return (1 - self.bias + _BIAS) << _MANTISSA_BITS
-
-    @property
-    def overflow_pattern(self) -> int:
-        """Bit pattern in float32 of a power of two above all values."""
-        return (self.largest_exponent + 1 + _BIAS) << _MANTISSA_BITS
-
 
 FORMATS = {
     "mxfp8": ElementFormat("E4M3", 8, mantissa_bits=3, bias=7, largest_code=0x7E),
@@ -74,26 +64,31 @@ BY_WIDTH = {element.width: element for element in FORMATS.values()}
 
 
 def cast(x: Tensor, element: ElementFormat) -> tuple[Tensor, Tensor]:
-    """Round to nearest, ties to even, saturating: float32 of any shape to codes, uint8, and how many of them
-    saturated, an int32 scalar (fewer than 2³¹ elements).
+    """Round to nearest, ties to even, saturating: float32 of any shape to codes, int32, and which of them
+    saturated, bool.
 
     A cast saturates if the value rounded with an unbounded exponent would exceed the maximum (IEEE 754 §7.4):
     460 becomes 448 in E4M3 by rounding, 470 by saturation. Infinities and NaN saturate too, keeping their
     sign. Zeros and what underflows keep their sign.
 
-    With 2^e ≤ |x| < 2^(e+1) and c = 2^(e+23−M), e at least the smallest normal exponent, |x| + c in float32
-    is a multiple of the step 2^(e−M), rounded once and to even; its bit pattern minus that of c counts steps.
+    With 2^e ≤ |x| < 2^(e+1), e at least the smallest normal exponent, |x| is rounded to a number of steps of
+    2^(e−M), exact but for that. A binade further up starts 2^M codes later; its steps are counted from 2^M.
     """
-    bits = x.view(torch.int32)
-    magnitude = bits.bitwise_and(_MAGNITUDE).clamp_(max=element.overflow_pattern)
-    binade = magnitude.bitwise_and(_EXPONENT).clamp_(min=element.smallest_binade)
-    constant = binade + ((_MANTISSA_BITS - element.mantissa_bits) << _MANTISSA_BITS)
-    rounded = magnitude.view(torch.float32).add_(constant.view(torch.float32))
-    code = rounded.view(torch.int32).sub_(constant)
-    # A binade further up starts 2^M codes later; its steps are counted from 2^M.
-    code += binade.sub_(element.smallest_binade).bitwise_right_shift_(_MANTISSA_BITS - element.mantissa_bits)
-    # The difference is negative where the code is too large; an arithmetic shift turns it into −1 or 0.
-    saturated = torch.rsub(code, element.largest_code).bitwise_right_shift_(31)
-    sign = bits.bitwise_right_shift(31).bitwise_and_(1 << (element.width - 1))
-    code.clamp_(max=element.largest_code).bitwise_or_(sign)
-    return code.to(torch.uint8), saturated.sum(dtype=torch.int32).neg()
+    beyond = 2.0 ** (element.largest_exponent + 1)
+    magnitude = x.abs().nan_to_num(nan=beyond).clamp(max=beyond)
+    smallest = 1 - element.bias + _BIAS
+    field = exponents(magnitude, smallest)
+    steps = (magnitude * power_of_two(2 * _BIAS + element.mantissa_bits - field)).round().to(torch.int32)
+    code = steps + ((field - smallest) << element.mantissa_bits)
+    sign = x.signbit().to(torch.int32) << (element.width - 1)
+    return code.clamp(max=element.largest_code) | sign, code > element.largest_code
+
+
+def decode(stream: Tensor, element: ElementFormat) -> Tensor:
+    """The values of packed codes, (m·width/8,) uint8: (m,) float32."""
+    return _table(element, stream.device)[unpacked(stream, element.width)]
+
+
+@lru_cache(maxsize=16)
+def _table(element: ElementFormat, device: torch.device) -> Tensor:
+    return torch.tensor(element.values, dtype=torch.float32, device=device)

@@ -5,13 +5,13 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from gradwire.codecs.floats import constant
 from gradwire.codecs.interface import Hops
 from gradwire.codecs.mxfp import definition
-from gradwire.codecs.mxfp.blocks import BLOCK, num_blocks
-from gradwire.codecs.mxfp.formats import ElementFormat
-from gradwire.codecs.mxfp.losses import CastLosses
+from gradwire.codecs.mxfp.automatic_scaling import CastCount
+from gradwire.codecs.mxfp.definition import BLOCK, num_blocks
+from gradwire.codecs.mxfp.formats import ElementFormat, decode
 from gradwire.codecs.mxfp.scales import SharedScales
-from gradwire.codecs.mxfp.scaling import CastCount
 
 ALIGNMENT = 16
 """Every chunk's message starts and ends at a multiple of this many bytes."""
@@ -70,7 +70,7 @@ class MXFPHops(Hops):
 
     def accumulate(self, message: Tensor, chunks: range) -> None:
         own = self._own(message, chunks)
-        exact = None if self._losses is None else self._losses.values(own).add_(self._losses.values(message))
+        exact = None if self._losses is None else self._losses.values(own) + self._losses.values(message)
         definition.add(own, message, self._element, self._count.saturated)
         if self._losses is not None and exact is not None:
             self._losses.add(self._bounds[chunks.start], exact, own)
@@ -93,3 +93,36 @@ class MXFPHops(Hops):
     def losses(self) -> Tensor:
         assert self._losses is not None, "losses() without keep_losses()"
         return self._losses.total()
+
+
+class CastLosses:
+    """Losses in the gradient's units, (numel,) float32: `own` of the first cast, `of_sums` in elements."""
+
+    def __init__(
+        self, x: Tensor, sums: Tensor, scales: SharedScales, element: ElementFormat, size: int
+    ) -> None:
+        """`sums` are the packed elements that `x`, (numel,) of a floating dtype, has been cast to."""
+        self._scales, self._element, self._size = scales, element, size
+        own = torch.empty(x.numel(), dtype=torch.float32, device=x.device)
+        definition.dequantize(sums, scales, element, own)
+        self._own = x.to(torch.float32) - own * constant(size, own)
+        blocks = scales.maxima.numel()
+        self._of_sums = torch.zeros(blocks * BLOCK, dtype=torch.float32, device=x.device)
+        self.share = 1.0
+        """The part of what sums lose that is this worker's: 1/size where all add up the same messages."""
+
+    def values(self, packed: Tensor) -> Tensor:
+        """The elements of packed blocks, float32, and of the bytes after the last whole one nothing."""
+        size = definition.block_bytes(self._element)
+        return decode(packed[: packed.numel() // size * size], self._element)
+
+    def add(self, first_block: int, exact: Tensor, packed: Tensor) -> None:
+        """What the blocks from `first_block` on lost when the sums `exact` were cast to `packed`."""
+        lost = (exact - self.values(packed)) * self.share
+        places = self._of_sums[first_block * BLOCK :][: lost.numel()]
+        places += lost[: places.numel()]
+
+    def total(self) -> Tensor:
+        """All losses so far."""
+        means = definition.restored(self._of_sums, self._scales.of(self._element))[: self._own.numel()]
+        return self._own + means * constant(self._size, means)

@@ -5,7 +5,7 @@ are the element format's maximum, its exponent and its mantissa bits. Elements a
 
 - `bf16_mu`     X = s/MAX: the scale of DynamiQ's Appendix C, after FP8-LM. A bf16 maximum times μ.
 - `e8m0_floor`  X = 2^(⌊log2 s⌋ − emax): OCP Microscaling Formats v1.0 §6.3. Elements above MAX saturate.
-- `e8m0_even`   the same of s rounded to M mantissa bits, halves up: `EVEN` of torchao's MX formats.
+- `e8m0_even`   as `e8m0_floor`, of s rounded to M mantissa bits, halves up: `EVEN` of torchao's MX formats.
 - `e8m0_ceil`   X = 2^⌈log2(s/MAX)⌉, the smallest power of two that brings s to at most MAX: NVIDIA's rule for
                 MXFP8 and torchao's `RCEIL`.
 
@@ -24,7 +24,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from gradwire.codecs.floats import constant, power_of_two
+from gradwire.codecs.floats import SMALLEST_NORMAL, constant, exponents, normalizers, power_of_two
 from gradwire.codecs.mxfp.formats import ElementFormat
 
 ScaleRule = Literal["bf16_mu", "e8m0_floor", "e8m0_even", "e8m0_ceil"]
@@ -40,17 +40,17 @@ class SharedScales:
     rule: ScaleRule
     workers: int
 
-    def of(self, tile: slice, element: ElementFormat) -> BlockScales:
-        """The scales of the blocks `tile`."""
-        return block_scales(self.maxima[tile], self.mu, self.rule, element, self.workers)
+    def of(self, element: ElementFormat) -> BlockScales:
+        """The scales of all blocks."""
+        return block_scales(self.maxima, self.mu, self.rule, element, self.workers)
 
 
 @dataclass(frozen=True)
 class BlockScales:
     """How blocks are scaled on the way in, (g·normalizer)·factor, and out, (v·step)·restorer.
 
-    All are (blocks, 1), float32; `alive` (int32) is −1, or 0 for blocks of zeros and those that are not
-    finite: the elements of both are +0. `step` includes the division by the number of workers; it is NaN
+    All are (blocks, 1), float32; `alive` is bool: blocks of zeros and those that are not finite are not, the
+    elements of both are +0. `step` includes the division by the number of workers; it is NaN
     where the maximum is not finite.
     """
 
@@ -72,19 +72,18 @@ def block_scales(
     """
     maximum = maximum.to(torch.float32)[:, None]
     finite = maximum.isfinite()
-    field = (maximum.view(torch.int32) >> 23).clamp_(1, 254)
-    normalizer = power_of_two(255 - field)
+    field = exponents(maximum, SMALLEST_NORMAL)
+    normalizer = normalizers(field)
     shared = maximum * normalizer * constant(mu, maximum)
     factor, unit = _exact_scale(shared, element) if rule == "bf16_mu" else _power_scale(shared, rule, element)
-    step = unit.div(constant(2 * workers, unit)).masked_fill_(~finite, torch.nan)
-    alive = (finite & (maximum > 0)).to(torch.int32).neg_()
-    return BlockScales(normalizer, factor, alive, step, power_of_two(field))
+    step = (unit / constant(2 * workers, unit)).masked_fill(~finite, torch.nan)
+    return BlockScales(normalizer, factor, finite & (maximum > 0), step, power_of_two(field))
 
 
 def _exact_scale(shared: Tensor, element: ElementFormat) -> tuple[Tensor, Tensor]:
     """1/X and X for X = s/MAX, each by one division."""
     maximum = constant(element.maximum, shared)
-    return maximum.div(shared), shared.div(maximum)
+    return maximum / shared, shared / maximum
 
 
 def _power_scale(shared: Tensor, rule: ScaleRule, element: ElementFormat) -> tuple[Tensor, Tensor]:
@@ -92,9 +91,9 @@ def _power_scale(shared: Tensor, rule: ScaleRule, element: ElementFormat) -> tup
     bits = shared.view(torch.int32)
     if rule == "e8m0_ceil":
         largest = int(torch.tensor(element.maximum).view(torch.int32))
-        field = (bits - largest + 0x7F_FFFF).bitwise_right_shift_(23).add_(127)
+        field = ((bits - largest + 0x7F_FFFF) >> 23) + 127
     else:
         half = 1 << (22 - element.mantissa_bits) if rule == "e8m0_even" else 0
-        field = (bits + half).bitwise_right_shift_(23).sub_(element.largest_exponent)
-    field.clamp_(1, 253)  # what is not alive: any scale will do
+        field = ((bits + half) >> 23) - element.largest_exponent
+    field = field.clamp(1, 253)  # what is not alive: any scale will do
     return power_of_two(254 - field), power_of_two(field)

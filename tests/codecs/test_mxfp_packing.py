@@ -7,9 +7,9 @@ import torch
 from mxfp_rounds import Cluster, gradients, make_hops
 from torch import Tensor
 
-from gradwire.codecs.mxfp.formats import FORMATS
+from gradwire.codecs.bitpack import packed, unpacked
+from gradwire.codecs.mxfp.formats import FORMATS, decode
 from gradwire.codecs.mxfp.hops import chunk_bounds
-from gradwire.codecs.mxfp.packing import decode, pack, unpack_six
 
 NAMES = sorted(FORMATS)
 
@@ -25,21 +25,18 @@ def test_codes_lie_at_their_bits_and_come_back(name: str) -> None:
     element = FORMATS[name]
     width = element.width
     codes = torch.randint(0, 1 << width, (4096,), generator=torch.Generator().manual_seed(width))
-    codes = torch.cat((torch.arange(1 << width), codes)).to(torch.uint8)
-    packed = torch.full((codes.numel() * width // 8,), 0xAB, dtype=torch.uint8)
-    copy = codes.clone()
-    pack(codes, width, packed)
-    assert torch.equal(codes, copy)
-    assert packed.tolist() == packed_by_hand(codes, width)
+    codes = torch.cat((torch.arange(1 << width), codes)).to(torch.int32)
+    stream = packed(codes, width)
+    assert stream.tolist() == packed_by_hand(codes, width)
     expected = torch.tensor(element.values)[codes.long()]
-    assert torch.equal(decode(packed, element).view(torch.int32), expected.view(torch.int32))
+    assert torch.equal(decode(stream, element).view(torch.int32), expected.view(torch.int32))
 
 
 def test_four_codes_of_six_bits_take_three_bytes() -> None:
-    packed = torch.empty(3, dtype=torch.uint8)
-    pack(torch.tensor([0b000001, 0b100010, 0b111000, 0b010101], dtype=torch.uint8), 6, packed)
-    assert packed.tolist() == [0b10_000001, 0b1000_1000, 0b010101_11]
-    assert unpack_six(packed).tolist() == [0b000001, 0b100010, 0b111000, 0b010101]
+    codes = [0b000001, 0b100010, 0b111000, 0b010101] * 2
+    stream = packed(torch.tensor(codes, dtype=torch.int32), 6)
+    assert stream.tolist() == [0b10_000001, 0b1000_1000, 0b010101_11] * 2
+    assert unpacked(stream, 6).tolist() == codes
 
 
 @pytest.mark.parametrize("num_chunks", [1, 2, 3, 5, 8, 64])

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from gradwire.codecs.mxfp.blocks import BLOCK, block_maxima
+from gradwire.codecs.mxfp.definition import BLOCK, block_maxima
 from gradwire.codecs.mxfp.formats import FORMATS
 from gradwire.codecs.mxfp.scales import block_scales
 
@@ -90,7 +90,7 @@ def test_zeros_and_what_is_not_finite_are_set_apart(rule: str) -> None:
     maxima = torch.tensor([0.0, torch.nan, torch.inf, 1.0, 2.0**-133, LARGEST]).bfloat16()
     for element in FORMATS.values():
         scales = block_scales(maxima, 2.0, rule, element, workers=2)  # type: ignore[arg-type]
-        assert scales.alive.flatten().tolist() == [0, 0, 0, -1, -1, -1]
+        assert scales.alive.flatten().tolist() == [False, False, False, True, True, True]
         assert scales.step.isnan().flatten().tolist() == [False, True, True, False, False, False]
         for factors in (scales.normalizer, scales.factor[3:], scales.restorer):
             assert factors.isfinite().all() and (factors >= torch.finfo(torch.float32).tiny).all()

@@ -15,7 +15,7 @@ from torch import Tensor
 from gradwire.codecs.dynamiq.hops import make_hop
 from gradwire.codecs.dynamiq.statistics import super_group_statistics
 from gradwire.codecs.edgc.histogram import sampled_histogram
-from gradwire.codecs.mxfp.blocks import block_maxima
+from gradwire.codecs.mxfp.definition import block_maxima
 from gradwire.codecs.native.choice import using_kernels
 from gradwire.codecs.omnireduce.blocks import block_energies
 

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from gradwire.codecs.mxfp import definition
-from gradwire.codecs.mxfp.blocks import block_maxima, num_blocks, write_maxima
+from gradwire.codecs.mxfp.definition import block_maxima, num_blocks, write_maxima
 from gradwire.codecs.mxfp.formats import FORMATS, ElementFormat
 from gradwire.codecs.mxfp.scales import SharedScales
 from gradwire.harness.studies.bench.operation import Case, Operation, Peer
