@@ -32,11 +32,11 @@ from gradwire.harness.checkpoint.resume import open_run
 from gradwire.harness.checkpoint.state import CheckpointState
 from gradwire.harness.checkpoint.write import seal, write_files
 from gradwire.harness.config.compose import compose
-from gradwire.harness.config.identity import run_id
 from gradwire.harness.config.validate import validate
 from gradwire.harness.data.cache import cached_folder
 from gradwire.harness.data.text import TextCorpus
 from gradwire.harness.record.gradients import read_gradients, write_gradients
+from gradwire.harness.record.identity import run_id
 from gradwire.harness.record.runs import load_run
 from gradwire.harness.record.seal import mark_done
 from gradwire.harness.record.writer import RunWriter

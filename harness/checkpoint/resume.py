@@ -21,11 +21,11 @@ from gradwire.harness.checkpoint.folder import (
     set_aside,
     verified,
 )
-from gradwire.harness.config.identity import run_id
 from gradwire.harness.files.reading import InaccessibleFileError, UnusableFileError
 from gradwire.harness.record.attempts import FILE as ATTEMPTS
 from gradwire.harness.record.attempts import Attempts, this_code
 from gradwire.harness.record.directory import divergence_in, is_done
+from gradwire.harness.record.identity import run_id
 from gradwire.harness.record.seal import refuse_links_in
 from gradwire.harness.record.writer import (
     RECORD_FILES,

@@ -1,91 +1,16 @@
-"""What makes two runs the same run: an id from the settings that change a result, names, directories."""
+"""The name of a run, and the directory that its files go to."""
 
 from __future__ import annotations
 
-import hashlib
 import importlib
-import json
-from functools import lru_cache
 from pathlib import Path
-from typing import Any, cast
 
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig
 
-from gradwire.codecs.plugins import ENTRY_POINTS, plugins_of, source_digest
 from gradwire.harness.config.tasks import TASKS
-from gradwire.harness.data.formats import format_of
 from gradwire.harness.files.reading import printable
-from gradwire.harness.network.settings import CODEC_TIMES
+from gradwire.harness.record.identity import run_id
 from gradwire.harness.runtime.errors import ConfigError
-
-WITHOUT_EFFECT = (
-    "tracking",
-    "size",
-    "resume",
-    "cluster.timeout_s",
-    "cluster.hang_s",
-    "cluster.restarts",
-    "cluster.gradients",
-    "network.preset",
-    "train.log_every",
-    "train.checkpoint_every",
-    "train.keep_checkpoints",
-    "train.max_skipped",
-    "measure.trace",
-    "measure.trace_every",
-    "measure.trace_mb",
-    "replay.plots",
-    "run",  # retime.digest says which
-)
-"""Groups and keys that change no result: every value a size sets is in the id by itself."""
-
-GRADIENTS = "gradients"
-
-FILES = (
-    ("dataset", "path", False),
-    ("model", "path", True),
-    ("model", "tokenizer", None),
-    (GRADIENTS, "", True),
-)
-"""Group and field (or root key) of settings that name files, and whether every file of a folder counts or
-only those of known formats; None: a folder's, and anything else is a name."""
-
-WHOLE_FILE_BYTES = 64 * 2**20
-"""Files of at least this size count by name and size, smaller ones by their bytes too."""
-
-
-def run_id(config: DictConfig) -> str:
-    """12 hexadecimal digits that differ when a setting that changes the result does.
-
-    `config` is validated. Where the data, the weights, saved gradients and a device's codec times lie does
-    not matter, what they are does.
-    """
-    settings = cast(dict[str, Any], OmegaConf.to_container(config, resolve=True))
-    for key in WITHOUT_EFFECT:
-        group, _, field = key.partition(".")
-        if field:
-            settings.get(group, {}).pop(field, None)
-        else:
-            settings.pop(group, None)
-    for group, field, every_file in FILES:
-        holder = settings.get(group, {}) if field else settings
-        place = holder.get(field or group)
-        if place is not None and (every_file is not None or Path(place).expanduser().is_dir()):
-            holder[field or group] = data_fingerprint(
-                # Files of gradients are alike in name and size wherever a model's were saved.
-                Path(place),
-                every_file=every_file is not False,
-                whole=group == GRADIENTS,
-            )
-    network = settings.get("network", {})
-    if network.get("codec_times", CODEC_TIMES[0]) not in CODEC_TIMES:
-        network["codec_times"] = hashlib.sha256(Path(network["codec_times"]).read_bytes()).hexdigest()
-    chosen = {kind: settings.get(kind, {}).get("name") for kind in ENTRY_POINTS}
-    for kind, name in plugins_of(chosen).items():  # as data does: another source is another run
-        settings[kind]["name"] = [name, source_digest(kind, name)]
-    text = json.dumps(settings, sort_keys=True)
-    return hashlib.sha256(text.encode()).hexdigest()[:12]
-
 
 MOST_NAME = 200
 """Characters of the name of a run's directory; file systems take 255 bytes."""
@@ -118,29 +43,3 @@ def codec_name(config: DictConfig) -> str:
 def run_directory(config: DictConfig, override: str | Path | None = None) -> Path:
     """Where a run's files go: `override`, else `outputs/<run name>` below the working directory."""
     return Path(override) if override is not None else Path("outputs") / run_name(config)
-
-
-def data_fingerprint(path: Path, *, every_file: bool = False, whole: bool = False) -> str:
-    """Hash of a file, or of a folder's files of known formats or all: relative names, sizes, bytes.
-
-    `whole` reads large files, too.
-    """
-    path = path.expanduser()
-    found = sorted(file for file in path.rglob("*") if file.is_file())
-    files = [path] if path.is_file() else [file for file in found if every_file or format_of(file)]
-    digest = hashlib.sha256()
-    for file in files:
-        status = file.stat()
-        name = file.name if file == path else file.relative_to(path).as_posix()
-        digest.update(f"{name}\n{status.st_size}\n".encode())
-        if whole or status.st_size < WHOLE_FILE_BYTES:
-            digest.update(_file_digest(file.resolve(), (status.st_size, status.st_mtime_ns)))
-    return digest.hexdigest()
-
-
-@lru_cache(maxsize=4096)
-def _file_digest(file: Path, version: tuple[int, int]) -> bytes:
-    """sha256 of a file's bytes, read once per `version` (size and time of change) in a sweep."""
-    assert version
-    with file.open("rb") as handle:
-        return hashlib.file_digest(handle, "sha256").digest()

@@ -20,8 +20,9 @@ from omegaconf.errors import OmegaConfBaseException
 from gradwire.codecs.options import CommonOptions
 from gradwire.codecs.plugins import ENTRY_POINTS, allow, announced, is_reference
 from gradwire.codecs.registry import codec_class, codec_classes
+from gradwire.harness.comm.settings import TopologyConfig
 from gradwire.harness.comm.topology.registry import TOPOLOGIES, topology
-from gradwire.harness.config.schemas import OutsideParallelConfig, TopologyConfig
+from gradwire.harness.parallel.settings import OutsideParallelConfig
 from gradwire.harness.runtime.errors import ConfigError
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
 
@@ -15,10 +16,36 @@ from hydra.core.config_store import ConfigStore
 
 from gradwire.codecs.options import CommonOptions
 from gradwire.codecs.registry import codec_classes
-from gradwire.harness.config import schemas as s
+from gradwire.harness.comm.settings import ClusterConfig, OverlapConfig, TopologyConfig
 from gradwire.harness.data.config import DatasetConfig
 from gradwire.harness.models.presets import PRESETS
 from gradwire.harness.network.settings import NETWORKS
+from gradwire.harness.parallel.settings import ParallelConfig
+from gradwire.harness.runtime.fields import one_of, plain_name
+from gradwire.harness.tracking.settings import UntrackedConfig, WandbConfig
+from gradwire.harness.trainer.settings import EvalConfig, MeasureConfig, TrainConfig
+
+
+@dataclass
+class TaskConfig:
+    """What to do."""
+
+    name: str = "train"  # a key of harness.config.tasks.TASKS
+
+
+@dataclass
+class KernelsConfig:
+    """Which implementation of the codecs' kernels runs; all give the same bytes."""
+
+    name: str = one_of("auto", "default", "cpu", "cuda")  # auto: the fastest that are built for the device
+
+
+@dataclass
+class SizeConfig:
+    """A preset over model, train, eval and measure."""
+
+    name: str = plain_name("paper")
+    families: dict[str, Any] = field(default_factory=dict)  # fields whose value depends on model.family
 
 
 @cache
@@ -29,21 +56,21 @@ def group_schemas() -> dict[str, dict[str, Any]]:
     the others have one, called `base`.
     """
     return {
-        "task": {"base": s.TaskConfig},
+        "task": {"base": TaskConfig},
         "model": {name: preset() for name, preset in PRESETS.items()},
         "dataset": {"base": DatasetConfig},
         "codec": {name: _with_common_options(codec) for name, codec in codec_classes().items()},
-        "topology": {"base": s.TopologyConfig},
-        "parallel": {"base": s.ParallelConfig},
-        "cluster": {"base": s.ClusterConfig},
+        "topology": {"base": TopologyConfig},
+        "parallel": {"base": ParallelConfig},
+        "cluster": {"base": ClusterConfig},
         "network": dict(NETWORKS),
-        "train": {"base": s.TrainConfig},
-        "eval": {"base": s.EvalConfig},
-        "measure": {"base": s.MeasureConfig},
-        "tracking": {"none": s.UntrackedConfig, "wandb": s.WandbConfig},
-        "kernels": {"base": s.KernelsConfig},
-        "size": {"base": s.SizeConfig},
-        "overlap": {"base": s.OverlapConfig},
+        "train": {"base": TrainConfig},
+        "eval": {"base": EvalConfig},
+        "measure": {"base": MeasureConfig},
+        "tracking": {"none": UntrackedConfig, "wandb": WandbConfig},
+        "kernels": {"base": KernelsConfig},
+        "size": {"base": SizeConfig},
+        "overlap": {"base": OverlapConfig},
     }
 
 

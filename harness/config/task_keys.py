@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from gradwire.codecs.fields import NOTHING, NUMBER
-from gradwire.harness.config.schemas import LONGEST_RUN
 from gradwire.harness.runtime.fields import Rule, at_least, check_fields, checked, list_of, one_of, rules_of
+from gradwire.harness.trainer.settings import LONGEST_RUN
 
 REQUIRED = "???"
 """The value of a key that has to be given."""

@@ -17,10 +17,10 @@ from gradwire.codecs.interface import Codec, Layout
 from gradwire.codecs.options import CommonOptions
 from gradwire.codecs.registry import codec_classes, make_codec
 from gradwire.codecs.wording import did_you_mean
+from gradwire.harness.comm.settings import ClusterConfig, OverlapConfig
 from gradwire.harness.comm.topology.check import check_schedule
 from gradwire.harness.comm.topology.registry import TOPOLOGIES, make_schedule
 from gradwire.harness.comm.topology.schedule import Schedule
-from gradwire.harness.config.schemas import ClusterConfig, OverlapConfig
 from gradwire.harness.parallel.buckets import plain_name
 from gradwire.harness.parallel.reducer import synchronized
 from gradwire.harness.runtime.errors import ConfigError

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 from omegaconf import DictConfig, OmegaConf
 
-from gradwire.harness.config.identity import run_id
 from gradwire.harness.files.reading import InaccessibleFileError, UnusableFileError
 from gradwire.harness.files.writing import write_atomically
 from gradwire.harness.record.attempts import FILE as ATTEMPTS
 from gradwire.harness.record.attempts import Attempts
 from gradwire.harness.record.directory import DONE, FAILED, TRACEBACKS, forget_failure
+from gradwire.harness.record.identity import run_id
 from gradwire.harness.record.networks import FILE as NETWORKS
 from gradwire.harness.record.rows import NOTHING, Extent, Row, RowFile, check_extent, cut_to, restore
 from gradwire.harness.record.seal import mark_done

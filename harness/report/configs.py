@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from gradwire.harness.config.identity import WITHOUT_EFFECT
+from gradwire.harness.record.identity import WITHOUT_EFFECT
 from gradwire.harness.record.runs import Run
 
 Settings = dict[str, Any]

@@ -14,10 +14,10 @@ from omegaconf import DictConfig, OmegaConf
 
 from gradwire.codecs.plugins import ENTRY_POINTS, load, plugins_of
 from gradwire.harness.checkpoint.resume import check_directory, is_finished
-from gradwire.harness.config.identity import FILES, run_id
 from gradwire.harness.config.network_checks import check_codec_times, resolve_nodes
 from gradwire.harness.files.reading import file_digest
 from gradwire.harness.files.writing import write_atomically
+from gradwire.harness.record.identity import FILES, run_id
 from gradwire.harness.record.once import done_at_once
 from gradwire.harness.record.rows import append_rows
 from gradwire.harness.record.runs import Run, load_run
@@ -133,8 +133,8 @@ def _source(config: DictConfig) -> Run:
 
 
 def _retime(config: DictConfig, source: Run, directory: Path) -> None:
+    from gradwire.harness.record.retimed import retimed_evaluations, retimed_steps
     from gradwire.harness.timing.simulate.build import make_clock
-    from gradwire.harness.timing.simulate.retime import retimed_evaluations, retimed_steps
 
     size, buckets = source.done.workers, source.setting("overlap.buckets", int)
     clock = make_clock(

@@ -11,12 +11,12 @@ from typing import Any, cast
 
 from omegaconf import DictConfig, ListConfig, OmegaConf
 
-from gradwire.harness.config.schemas import WandbConfig
 from gradwire.harness.record.directory import DirectoryLock
 from gradwire.harness.record.runs import Run, find_runs, load_run
 from gradwire.harness.record.seal import refuse_links_in
 from gradwire.harness.tracking.follow import replay
 from gradwire.harness.tracking.login import choose_mode
+from gradwire.harness.tracking.settings import WandbConfig
 
 
 def run(config: DictConfig) -> int:

@@ -12,13 +12,13 @@ from omegaconf import DictConfig
 from gradwire.harness.checkpoint.read import CheckpointReader
 from gradwire.harness.checkpoint.state import CheckpointState
 from gradwire.harness.checkpoint.write import seal, write_files
-from gradwire.harness.comm.transport.channel import PHASES
 from gradwire.harness.comm.world.interface import World
-from gradwire.harness.config.identity import run_id
 from gradwire.harness.parallel.buckets import layout_hash
 from gradwire.harness.record.attempts import Attempts
+from gradwire.harness.record.identity import run_id
 from gradwire.harness.record.writer import RunWriter
 from gradwire.harness.timing.measure.clock import TrainingClock
+from gradwire.harness.timing.trace.phases import PHASES
 from gradwire.harness.trainer.build import Parts
 
 

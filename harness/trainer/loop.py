@@ -12,8 +12,6 @@ from omegaconf import DictConfig, OmegaConf
 
 from gradwire.harness.checkpoint.read import CheckpointReader
 from gradwire.harness.comm.topology.registry import make_schedule
-from gradwire.harness.comm.transport.channel import PHASES
-from gradwire.harness.config.schemas import EvalConfig, TrainConfig
 from gradwire.harness.data.batches import make_batch
 from gradwire.harness.data.order import sample_indices
 from gradwire.harness.parallel.buckets import layout_hash
@@ -22,6 +20,7 @@ from gradwire.harness.record.attempts import Attempts
 from gradwire.harness.record.writer import RunWriter
 from gradwire.harness.runtime.heartbeat import COMPLETE, beat
 from gradwire.harness.timing.measure.clock import TrainingClock
+from gradwire.harness.timing.trace.phases import PHASES
 from gradwire.harness.timing.trace.writer import TraceWriter
 from gradwire.harness.trainer.build import Parts
 from gradwire.harness.trainer.checkpoints import Checkpointer, bytes_by_phase
@@ -31,6 +30,7 @@ from gradwire.harness.trainer.meetings import Meetings
 from gradwire.harness.trainer.progress import Progress
 from gradwire.harness.trainer.saved_gradients import check_saved_steps, save_gradients
 from gradwire.harness.trainer.schedule import learning_rate, num_steps
+from gradwire.harness.trainer.settings import EvalConfig, TrainConfig
 from gradwire.harness.trainer.steplog import PendingStep, StepLog
 from gradwire.harness.trainer.summarize import METRIC, summarize
 

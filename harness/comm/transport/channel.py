@@ -13,15 +13,7 @@ from collections.abc import Generator, Sequence
 from torch import Tensor
 
 from gradwire.harness.timing.trace.log import TaskLog
-
-MEASURE = "measure"
-"""The phase of messages that belong to the measurement: neither counted nor paced."""
-
-BACKEND = "backend"
-"""The phase of what the communication library does by itself, message by message unknown to us."""
-
-PHASES = ("metadata", "reduce_scatter", "all_gather", "weights", "activations", "control")
-"""The phases that bytes are counted under."""
+from gradwire.harness.timing.trace.phases import MEASURE
 
 HOP_BITS = 16
 

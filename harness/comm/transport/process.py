@@ -13,9 +13,10 @@ from datetime import timedelta
 import torch.distributed as dist
 from torch import Tensor
 
-from gradwire.harness.comm.transport.channel import BACKEND, MEASURE, Channel, Handle, TaggedMessage, Traffic
+from gradwire.harness.comm.transport.channel import Channel, Handle, TaggedMessage, Traffic
 from gradwire.harness.comm.transport.pacer import Pacer
 from gradwire.harness.timing.trace.log import TaskLog
+from gradwire.harness.timing.trace.phases import BACKEND, MEASURE
 
 
 class PeerError(RuntimeError):

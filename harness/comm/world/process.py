@@ -15,7 +15,7 @@ import torch.distributed as dist
 
 from gradwire.harness.comm.collective.arena import Arena
 from gradwire.harness.comm.collective.collectives import Fabric, ScheduledCollectives
-from gradwire.harness.comm.transport.channel import MEASURE, Traffic
+from gradwire.harness.comm.transport.channel import Traffic
 from gradwire.harness.comm.transport.pacer import Pacer
 from gradwire.harness.comm.transport.process import ProcessChannel
 from gradwire.harness.comm.transport.task import Task
@@ -26,6 +26,7 @@ from gradwire.harness.timing.measure.recorder import Recorder
 from gradwire.harness.timing.measure.stopwatch import make_stopwatch
 from gradwire.harness.timing.trace.log import TaskLog
 from gradwire.harness.timing.trace.notes import LoggedNotes, StepNotes
+from gradwire.harness.timing.trace.phases import MEASURE
 
 
 def _private_group(group: dist.ProcessGroup | None, backend: str, timeout: timedelta) -> dist.ProcessGroup:

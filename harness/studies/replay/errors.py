@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from gradwire.harness.studies.statistics.groups import group_energies
+from gradwire.harness.studies.distribution import group_energies
 
 SUPER_GROUP = 256
 """Coordinates whose error is looked at together: DynamiQ's super-groups."""

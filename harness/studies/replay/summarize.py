@@ -12,14 +12,14 @@ from omegaconf import DictConfig
 from torch import Tensor
 
 from gradwire.harness.comm.topology.registry import make_schedule
-from gradwire.harness.config.identity import data_fingerprint, run_id
 from gradwire.harness.record.gradients import SavedGradients
+from gradwire.harness.record.identity import data_fingerprint, run_id
 from gradwire.harness.record.provenance import provenance
+from gradwire.harness.studies.distribution import quantiles
 from gradwire.harness.studies.replay.errors import exact_mean, relative_errors, vnmse
 from gradwire.harness.studies.replay.rounds import Repeat
 from gradwire.harness.studies.replay.summary import ReplaySummary
 from gradwire.harness.studies.replay.yardstick import Yardstick
-from gradwire.harness.studies.statistics.distribution import quantiles
 from gradwire.harness.timing.measure.wire import wire_bits
 
 SMALLEST_BOUND = 1e-12

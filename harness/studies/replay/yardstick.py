@@ -19,7 +19,7 @@ from functools import cached_property
 
 from torch import Tensor
 
-from gradwire.harness.studies.statistics.groups import group_counts, group_energies
+from gradwire.harness.studies.distribution import group_counts, group_energies
 
 GROUP = 256
 """Coordinates taken to have one variance: DynamiQ's super-groups."""

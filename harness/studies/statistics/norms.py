@@ -8,8 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from gradwire.harness.studies.statistics.distribution import quantiles, share
-from gradwire.harness.studies.statistics.groups import bucket_energies
+from gradwire.harness.studies.distribution import bucket_energies, quantiles, share
 
 SIZES = (16, 256)
 """Coordinates of a group and of a super-group."""

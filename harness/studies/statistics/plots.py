@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 from gradwire.harness.report.figures import MAX_TICKS, Plot
 from gradwire.harness.report.style import Form, Hue
 from gradwire.harness.report.views import log_axis, scientific
+from gradwire.harness.studies.distribution import PERCENT
 from gradwire.harness.studies.statistics.collect import Statistics
-from gradwire.harness.studies.statistics.distribution import PERCENT
 from gradwire.harness.studies.statistics.norms import SIZES, GroupNorms
 from gradwire.harness.studies.statistics.smoothing import BINS, GROUP, GROUP_LIMIT, LIMIT, POINTS
 from gradwire.harness.studies.statistics.widths import Allocation

@@ -14,9 +14,8 @@ import torch
 from torch import Tensor
 
 from gradwire.codecs.hadamard import hadamard_
-from gradwire.harness.studies.statistics.distribution import quantiles
+from gradwire.harness.studies.distribution import group_tiles, quantiles
 from gradwire.harness.studies.statistics.entropy import entropy_of_counts
-from gradwire.harness.studies.statistics.groups import group_tiles
 
 POINTS = 32
 GROUP = 128

@@ -22,7 +22,7 @@ from gradwire.harness.comm.collective.collectives import Fabric, ScheduledCollec
 from gradwire.harness.comm.topology.registry import make_schedule
 from gradwire.harness.comm.world.interface import Collective
 from gradwire.harness.comm.world.virtual import VirtualWorld
-from gradwire.harness.studies.statistics.distribution import quantiles, share
+from gradwire.harness.studies.distribution import quantiles, share
 
 FORMAT = Format()
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from gradwire.harness.studies.statistics.groups import TILE, bucket_energies
+from gradwire.harness.studies.distribution import TILE, bucket_energies
 
 SUPER_GROUP = 256
 

@@ -12,8 +12,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from gradwire.harness.comm.transport.channel import BACKEND
 from gradwire.harness.timing.trace.messages import Interval, Sent, messages, offsets, posts
+from gradwire.harness.timing.trace.phases import BACKEND
 from gradwire.harness.timing.trace.spans import compute_spans
 from gradwire.harness.timing.trace.step import RankTrace, StepTrace, TaskTrace, Work
 

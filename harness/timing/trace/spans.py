@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from gradwire.harness.comm.transport.channel import MEASURE
 from gradwire.harness.timing.measure.timeline import Span
+from gradwire.harness.timing.trace.phases import MEASURE
 from gradwire.harness.timing.trace.step import Post, RankTrace, TaskTrace, Wait, Work
 
 

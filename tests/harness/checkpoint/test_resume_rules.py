@@ -15,8 +15,8 @@ from tiny import TINY_MODEL
 from gradwire.harness.checkpoint.folder import checkpoints, remove_all
 from gradwire.harness.checkpoint.resume import check_directory, is_finished, open_run
 from gradwire.harness.config.compose import compose
-from gradwire.harness.config.identity import run_id
 from gradwire.harness.config.validate import validate
+from gradwire.harness.record.identity import run_id
 from gradwire.harness.record.rows import read_rows
 from gradwire.harness.record.writer import RunWriter
 

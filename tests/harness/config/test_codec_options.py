@@ -11,10 +11,10 @@ from gradwire.codecs.dynamiq import DynamiQ
 from gradwire.codecs.exclude import Exclude
 from gradwire.codecs.registry import codec_classes
 from gradwire.harness.config.compose import compose
-from gradwire.harness.config.identity import run_id
 from gradwire.harness.config.store import choices_with_field
 from gradwire.harness.config.validate import validate
 from gradwire.harness.parallel.ddp_setup import make_configured_codec
+from gradwire.harness.record.identity import run_id
 from gradwire.harness.runtime.errors import ConfigError
 
 WithValues = Callable[..., DictConfig]

@@ -10,9 +10,9 @@ import pytest
 from hydra._internal.utils import get_args_parser
 from omegaconf import OmegaConf
 
+from gradwire.harness.comm.settings import ClusterConfig, OverlapConfig
 from gradwire.harness.config.compose import conf_directory
 from gradwire.harness.config.field_help import help_of
-from gradwire.harness.config.schemas import ClusterConfig, OverlapConfig
 from gradwire.harness.config.task_keys import TASK_KEYS, RootKeys
 from gradwire.harness.config.tasks import TASKS
 from gradwire.harness.library.options import AttachOptions, make_options

@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 from omegaconf import DictConfig
 
-from gradwire.harness.config.identity import run_directory, run_id, run_name
+from gradwire.harness.config.identity import run_directory, run_name
 from gradwire.harness.config.validate import validate
+from gradwire.harness.record.identity import run_id
 
 Identify = Callable[..., str]
 

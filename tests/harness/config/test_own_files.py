@@ -15,13 +15,13 @@ from omegaconf import OmegaConf
 from gradwire.codecs.plugins import ALLOWED
 from gradwire.harness.config.cells import expand
 from gradwire.harness.config.compose import compose, conf_directory
-from gradwire.harness.config.identity import run_id
 from gradwire.harness.config.overrides import parse
 from gradwire.harness.config.own_files import MOST_FILES, own_folder, use_folder
 from gradwire.harness.config.own_values import check_own_file
 from gradwire.harness.config.plugins import allow_plugins
 from gradwire.harness.config.validate import validate
 from gradwire.harness.files.structured import MOST_YAML
+from gradwire.harness.record.identity import run_id
 from gradwire.harness.runtime.errors import ConfigError
 from gradwire.harness.tasks.front import arranged, asked_page, can_be_completed, check_command_line
 from gradwire.harness.tasks.sweep import plan_sweep

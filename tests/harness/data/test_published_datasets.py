@@ -12,7 +12,6 @@ import torch
 from repositories import REPOSITORIES, make_repository, sentences
 
 from gradwire.harness.config.compose import compose, conf_directory
-from gradwire.harness.config.identity import run_id
 from gradwire.harness.config.validate import validate
 from gradwire.harness.data import hub, packing, tokenizer
 from gradwire.harness.data.available import dataset_available
@@ -20,6 +19,7 @@ from gradwire.harness.data.config import DatasetConfig, resolve_dataset
 from gradwire.harness.data.prepare import corpus_source, prepare_data
 from gradwire.harness.data.published import published_settings
 from gradwire.harness.models.config import ModelConfig, RecipeConfig
+from gradwire.harness.record.identity import run_id
 from gradwire.harness.runtime.errors import ConfigError
 
 CONF = conf_directory() / "dataset"

@@ -21,9 +21,10 @@ from gradwire.harness.comm.collective.collectives import Fabric
 from gradwire.harness.comm.topology.registry import make_schedule
 from gradwire.harness.comm.world.virtual import VirtualWorld
 from gradwire.harness.config.compose import compose
-from gradwire.harness.config.identity import run_id, run_name
+from gradwire.harness.config.identity import run_name
 from gradwire.harness.config.validate import validate_any
 from gradwire.harness.parallel.synchronize import synchronization
+from gradwire.harness.record.identity import run_id
 from gradwire.harness.runtime.errors import ConfigError
 from gradwire.harness.studies.replay.compare import file_names
 from gradwire.harness.studies.replay.errors import exact_mean, relative_errors, vnmse

@@ -8,8 +8,13 @@ import pytest
 import torch
 from torch import Tensor
 
-from gradwire.harness.studies.statistics.distribution import quantiles, share
-from gradwire.harness.studies.statistics.groups import bucket_energies, group_counts, group_energies
+from gradwire.harness.studies.distribution import (
+    bucket_energies,
+    group_counts,
+    group_energies,
+    quantiles,
+    share,
+)
 from gradwire.harness.studies.statistics.norms import group_norms, shuffle
 from gradwire.harness.studies.statistics.smoothing import (
     BINS,

@@ -1,4 +1,4 @@
-"""Vectors cut into groups of consecutive coordinates, in float64, a few million coordinates at a time."""
+"""Vectors cut into groups of consecutive coordinates, in float64, and distributions kept as quantiles."""
 
 from __future__ import annotations
 
@@ -40,3 +40,23 @@ def bucket_energies(x: Tensor, buckets: Sequence[int], size: int) -> Tensor:
     `buckets` holds how many coordinates each one has.
     """
     return torch.cat([group_energies(part, size) for part in torch.split(x, list(buckets))])
+
+
+PERCENT = 100
+
+
+def quantiles(values: Tensor) -> list[float]:
+    """The smallest values that 0, 1, …, 100 % of `values` do not exceed: 101 of them, the first the least.
+
+    Each is one of `values`, which are not empty and finite.
+    """
+    ordered = values.flatten().sort().values
+    count = ordered.numel()
+    places = [max(0, -(-percent * count // PERCENT) - 1) for percent in range(PERCENT + 1)]
+    found: list[float] = ordered[places].tolist()
+    return found
+
+
+def share(chosen: Tensor) -> float:
+    """The share of True in a mask."""
+    return float(chosen.count_nonzero()) / chosen.numel()

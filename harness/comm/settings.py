@@ -1,0 +1,43 @@
+"""The settings of `topology`, `overlap` and `cluster`: the workers, and how they communicate."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from gradwire.harness.runtime.fields import at_least, between, one_of
+
+MOST_WORKERS = 1024
+"""Workers of a real or virtual cluster; a schedule for more takes minutes to make."""
+
+
+@dataclass
+class TopologyConfig:
+    """Who sends which part of a bucket to whom."""
+
+    name: str = "ring"  # a key of harness.comm.topology.registry.TOPOLOGIES
+
+
+@dataclass
+class OverlapConfig:
+    """Synchronizing while the backward pass is still running."""
+
+    enabled: bool = True  # false: all buckets are synchronized after the backward pass
+    buckets: int = at_least(1, 2, 64)  # buckets in flight at once, per worker
+    pieces: int = at_least(1, 1, 1024)  # of each message: encoding one overlaps sending the one before
+
+
+@dataclass
+class ClusterConfig:
+    """The workers: real processes (`local`) or all in one process under a simulated clock (`virtual`)."""
+
+    name: str = one_of("local", "virtual")
+    # null: the number of GPUs; 4 without any or in one process
+    workers: int | None = at_least(1, None, MOST_WORKERS)
+    backend: str = one_of("auto", "gloo", "nccl")  # auto: nccl where every worker has a GPU, else gloo
+    device: str = one_of("auto", "cpu", "cuda")  # auto: cuda where there is a GPU
+    timeout_s: float = at_least(0.1, 120.0, 604_800)  # a worker silent for this long counts as lost
+    # no rank makes progress for so long: the run ends with all ranks' stacks; null: never, as for debugging
+    hang_s: float | None = between(1, 1e6, 1800.0)
+    restarts: int = between(0, 1000, 0)  # how often a run continues by itself after a rank was lost or hung
+    # virtual: where gradients wait to be synchronized; auto: on disk if they need half of the free memory
+    gradients: str = one_of("auto", "memory", "disk")

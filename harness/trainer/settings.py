@@ -1,0 +1,74 @@
+"""The settings of `train`, `eval` and `measure`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from gradwire.harness.runtime.fields import above, at_least, between, list_of, one_of
+
+LONGEST_RUN = 10**9
+"""Optimizer steps; more than any run has."""
+
+
+@dataclass
+class TrainConfig:
+    """The training loop: length, batch, AdamW, the learning-rate schedule, precision."""
+
+    steps: int | None = at_least(1, None, LONGEST_RUN)  # optimizer steps; null: as many as `epochs` need
+    epochs: float | None = at_least(1e-6, None, 1e6)  # passes over the training data, unless `steps` is set
+    micro_batch: int = at_least(1, 1, 65_536)  # sequences per worker in one forward pass
+    # forward passes per worker and step; null: as `batch` needs
+    accumulation: int | None = at_least(1, None, 1e6)
+    # sequences of all workers in one step; null: as they come
+    batch: int | None = at_least(1, None, LONGEST_RUN)
+    lr: float = between(0, 1e30, 1e-4, low_included=False)  # learning rate after warm-up
+    weight_decay: float = between(0, 100, 0.01)  # AdamW's decoupled decay
+    beta1: float = between(0, 0.999999, 0.9)  # AdamW's mean of gradients
+    beta2: float = between(0, 0.999999, 0.999)  # AdamW's mean of squared gradients
+    adam_epsilon: float = between(1e-30, 1, 1e-8)  # AdamW's denominator term
+    # optimizer steps in which the rate climbs linearly from 0 to `lr`
+    warmup_steps: int = at_least(0, 0, LONGEST_RUN)
+    schedule: str = one_of("linear", "cosine")  # how the rate falls afterwards ...
+    end_factor: float = between(0, 1, 1.0)  # ... from `lr` to `end_factor` x `lr` ...
+    # ... over so many steps; null: `schedule_epochs`
+    schedule_steps: int | None = at_least(1, None, LONGEST_RUN)
+    schedule_epochs: float | None = at_least(1e-6, None, 1e6)  # ... or passes; both null: the whole run
+    # gradients longer than this are scaled down; null: never
+    clip_norm: float | None = between(1e-12, 1e12, 1.0)
+    # more steps skipped in a row, their gradients not finite, end the run as diverged; 0: the first one does
+    max_skipped: int = between(0, 1_000_000_000, 20)
+    precision: str = one_of("auto", "fp32", "bf16")  # of activations; auto: bf16 on GPUs, fp32 on CPUs
+    # most optimizer steps between two times that rows are written
+    log_every: int = at_least(1, 10, LONGEST_RUN)
+    save_checkpoint: bool = True  # keep the final weights in the run directory
+    # optimizer steps between checkpoints; null: on SIGTERM
+    checkpoint_every: int | None = at_least(1, 500, LONGEST_RUN)
+    keep_checkpoints: int = at_least(1, 2, 10_000)  # newest checkpoints kept while the run is not finished
+
+
+@dataclass
+class EvalConfig:
+    """Measuring the task metric on held-out data, off the training clock."""
+
+    # optimizer steps between two evaluations; the last step always has one
+    every: int = at_least(1, 500, LONGEST_RUN)
+    max_sequences: int | None = at_least(1, None, LONGEST_RUN)  # held-out sequences used; null: all
+    micro_batch: int = at_least(1, 1, 65_536)  # sequences per forward pass; does not change the metric
+
+
+@dataclass
+class MeasureConfig:
+    """What a run records besides loss and metric."""
+
+    # optimizer steps between two error measurements; 0: never
+    vnmse_every: int = at_least(0, 10, LONGEST_RUN)
+    warmup_steps: int = at_least(0, 3, 1000)  # dummy steps before the clock starts; state is restored after
+    # metric values whose time-to-accuracy is reported
+    targets: list[float] = list_of(low=0, high=1e30, low_included=False)
+    spans: bool = True  # record compute, codec and communication spans for the breakdown
+    trace: bool = True  # with spans: keep what each step sent, when, for task=retime and timelines ...
+    trace_every: int = at_least(1, 1, LONGEST_RUN)  # ... of every so many steps one ...
+    # ... and of all ranks together at most 10^6 bytes: then it is thinned
+    trace_mb: float = above(0, 200.0, 1e9)
+    save_gradients_at: list[int] = list_of(low=0, high=LONGEST_RUN)  # steps whose gradients are kept
+    check_hashes: bool = False  # debug: compare the synchronized gradients' hashes over all ranks
