@@ -10,18 +10,18 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from gradwire.codecs.interface import About, Collectives, Round, StatelessCodec
+from gradwire.codecs.interface import Codec, Collectives, Round
+from gradwire.codecs.traits import About, Traits
 
 
 @dataclass
-class Native(StatelessCodec):
+class Native(Codec):
     """`all_reduce` of the process group's backend, in the bucket's own dtype."""
 
     name: str = "native"
 
-    unbiased = True
-    one_at_a_time = True
-    about = About("the backend's own all-reduce", "not counted", topologies="the backend's")
+    traits = Traits(unbiased=True, uses_backend=True)
+    about = About("the backend's own all-reduce", "not counted")
 
     async def synchronize(self, x: Tensor, this_round: Round, comm: Collectives) -> Tensor:
         return await comm.backend_sum(x / this_round.size)

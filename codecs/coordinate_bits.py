@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from gradwire.codecs.interface import Round
-from gradwire.codecs.random import Key, halves, philox4x32, stream_key
+from gradwire.codecs.random import Key, halves, philox4x32
 
 COUNTER = 8
 """Coordinates served by one counter: the halves of the four words that it gives."""
@@ -27,7 +27,7 @@ class CoordinateBits:
 
     @classmethod
     def of(cls, this_round: Round) -> CoordinateBits:
-        return cls(stream_key(this_round.seed, this_round.step, this_round.layout.uid), this_round.rank)
+        return cls(this_round.key, this_round.rank)
 
     def dithers(self, first: int, like: Tensor) -> Tensor:
         """Integers below 2¹⁶ for the coordinates from `first` on, as many as `like` has: int32 of its shape.

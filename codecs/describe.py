@@ -15,10 +15,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from gradwire.codecs.exclude import Exclude
-from gradwire.codecs.feedback import ErrorFeedback
 from gradwire.codecs.interface import Codec
 from gradwire.codecs.registry import codec_classes
+from gradwire.codecs.wrapper import Wrapper
 
 
 def describe_codec(codec: Codec) -> dict[str, str]:
@@ -30,10 +29,9 @@ def describe_codec(codec: Codec) -> dict[str, str]:
     """
     found: dict[str, Any] = {}
     inner: Any = codec
-    if isinstance(inner, Exclude):
-        found["exclude"], inner = inner._globs, inner._codec
-    if isinstance(inner, ErrorFeedback):
-        found["ef"], inner = True, inner._codec
+    while isinstance(inner, Wrapper):
+        found |= inner.options()
+        inner = inner.inner
     if dataclasses.is_dataclass(inner):
         found |= {field.name: getattr(inner, field.name) for field in dataclasses.fields(inner)}
     else:

@@ -11,8 +11,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from gradwire.codecs.interface import About, LossyHopCodec, Round
+from gradwire.codecs.costs import Costs, exact_costs
+from gradwire.codecs.interface import LossyHopCodec, Round
 from gradwire.codecs.sums import SliceCoder, SumHops
+from gradwire.codecs.traits import About, Traits
 
 
 @dataclass(frozen=True)
@@ -40,20 +42,23 @@ def exact_hops(x: Tensor, size: int, num_chunks: int, wire_dtype: torch.dtype) -
 
 @dataclass
 class FP32(LossyHopCodec):
-    """Hop-wise sums in float32: exact up to rounding, 32 bits a coordinate."""
+    """Hop-wise sums in float32: exact up to rounding, 32 bits per coordinate."""
 
     name: str = "fp32"
 
-    unbiased = True
+    traits = Traits(unbiased=True)
     about = About("hop-wise float32 sums", "32")
 
     def plan(self, x: Tensor, this_round: Round, reduced: list[Tensor], num_chunks: int) -> SumHops:
         return exact_hops(x, this_round.size, num_chunks, torch.float32)
 
+    def costs(self, workers: int) -> Costs:
+        return exact_costs(workers, wire=4)
+
 
 @dataclass
 class BF16(LossyHopCodec):
-    """Hop-wise sums in bfloat16, rounded to nearest even at each hop: 16 bits a coordinate."""
+    """Hop-wise sums in bfloat16, rounded to nearest even at each hop: 16 bits per coordinate."""
 
     name: str = "bf16"
 
@@ -61,3 +66,6 @@ class BF16(LossyHopCodec):
 
     def plan(self, x: Tensor, this_round: Round, reduced: list[Tensor], num_chunks: int) -> SumHops:
         return exact_hops(x, this_round.size, num_chunks, torch.bfloat16)
+
+    def costs(self, workers: int) -> Costs:
+        return exact_costs(workers, wire=2)

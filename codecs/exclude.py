@@ -19,6 +19,7 @@ from torch import Tensor
 
 from gradwire.codecs.exact import BF16
 from gradwire.codecs.interface import Codec, Collectives, Layout, Round
+from gradwire.codecs.wrapper import Wrapper
 
 logger = logging.getLogger(__name__)
 
@@ -67,39 +68,39 @@ class Split:
     excluded: Part | None
 
 
-class Exclude:
-    """`codec` for all parameters but those that match one of `globs`.
+class Exclude(Wrapper):
+    """`inner` for all parameters but those that match one of `globs`.
 
-    What it says about itself is the codec's. Buckets of excluded parameters only do not count: the codec's
-    own first one is number 0 of a step. Which that is follows from the layouts of the step before, so it is
-    the same on all ranks, whichever bucket starts first. A bucket that is not where it was in that step keeps
-    its number: in the first step, and when DistributedDataParallel has rebuilt its buckets.
+    Buckets of excluded parameters only do not count: the codec's own first one is number 0 of a step. Which
+    that is follows from the layouts of the step before, so it is the same on all ranks, whichever bucket
+    starts first. A bucket that is not where it was in that step keeps its number: in the first step, and when
+    DistributedDataParallel has rebuilt its buckets.
 
     A glob that matches no parameter is told at the end of the first step, when all names have been seen.
     """
 
-    def __init__(self, codec: Codec, globs: Sequence[str]) -> None:
-        self._codec, self._globs, self._bf16 = codec, tuple(globs), BF16()
-        self.name, self.about = codec.name, codec.about
-        self.unbiased, self.stateful = codec.unbiased, codec.stateful
-        self.clock_driven, self.one_at_a_time = codec.clock_driven, codec.one_at_a_time
-        self.needs_shapes = codec.needs_shapes
+    def __init__(self, inner: Codec, globs: Sequence[str]) -> None:
+        super().__init__(inner)
+        self._globs, self._bf16 = tuple(globs), BF16()
         self._splits: dict[Layout, Split] = {}
         self._this_step: dict[int, Layout] = {}
         self._last_step: dict[int, Layout] = {}
         self._rank = 0
 
+    def options(self) -> dict[str, object]:
+        return {"exclude": self._globs}
+
     def supports(self, topology: str, size: int, layout: Layout) -> str | None:
         remaining = self._split(layout).remaining
-        return None if remaining is None else self._codec.supports(topology, size, remaining.layout)
+        return None if remaining is None else self.inner.supports(topology, size, remaining.layout)
 
     async def synchronize(self, x: Tensor, this_round: Round, comm: Collectives) -> Tensor:
         split = self._split(this_round.layout)
         own = replace(this_round, bucket=self._number(this_round))
         if split.excluded is None:
-            return await self._codec.synchronize(x, own, comm)
+            return await self.inner.synchronize(x, own, comm)
         mean = torch.empty_like(x)
-        for part, codec in ((split.remaining, self._codec), (split.excluded, self._bf16)):
+        for part, codec in ((split.remaining, self.inner), (split.excluded, self._bf16)):
             if part is not None:
                 partial = await codec.synchronize(part.take(x), replace(own, layout=part.layout), comm)
                 part.put(partial, mean)
@@ -107,22 +108,16 @@ class Exclude:
 
     def end_step(self, step: int) -> Mapping[str, float]:
         self._close_step()
-        return self._codec.end_step(step)
+        return super().end_step(step)
 
     def skip_step(self, step: int) -> Mapping[str, float]:
         self._close_step()
-        return self._codec.skip_step(step)
+        return super().skip_step(step)
 
     def _close_step(self) -> None:
         if self._this_step and not self._last_step and self._rank == 0:
             self._warn_of_globs_without_match()
         self._last_step, self._this_step = self._this_step or self._last_step, {}
-
-    def state_dict(self) -> dict[str, Tensor]:
-        return self._codec.state_dict()
-
-    def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
-        self._codec.load_state_dict(state)
 
     def continue_after(self, layouts: Sequence[Layout]) -> None:
         """These were the buckets of the step before, in order: for a state that was saved after it."""

@@ -8,7 +8,7 @@ It does not always help. A codec that loses a share ω of the energy it encodes 
 too, and along a ring a worker encodes sums of 1 to n gradients, (n + 1)/2 in the mean. For ω ≥ 1 what is kept
 grows without bound; below it settles, as a chain's end does, near (1 + ω/(1 − ω))ⁿ times the energy of the
 gradients: from about ω·(n + 1)/2 = 1 on a round's mean is mostly noise, and nothing is won. Both are called
-divergence here. `LossyHopCodec.refuses_feedback` says so before anything starts.
+divergence here. `ReportsLosses.refuses_feedback` says so before anything starts.
 
 Two things must not be sent again. What a skipped step lost: its means were not used, so the residuals stay as
 they were before it. And the shares of a spike that a codec could not encode: `residuals` bounds what is kept.
@@ -23,10 +23,11 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from gradwire.codecs.interface import Codec, Collectives, Layout, LossyHopCodec, Round
+from gradwire.codecs.interface import Codec, Collectives, Layout, ReportsLosses, Round
 from gradwire.codecs.residuals import MARGIN, LatestNorms, bounded
 from gradwire.codecs.residuals import PREFIX as NORMS
 from gradwire.codecs.step_memory import StepMemory
+from gradwire.codecs.wrapper import Wrapper
 
 LARGEST_SHARE = 0.9
 """Of the energy that an encoding may lose: what is kept settles at ten times the gradients' energy even where
@@ -36,27 +37,32 @@ PREFIX = "residual/"
 """Of the keys under which a parameter's residual is saved, before the parameter's name."""
 
 
-class ErrorFeedback:
-    """`codec` with error feedback; what it says about itself is the codec's.
+class ErrorFeedback(Wrapper):
+    """`inner`, which reports its losses, with error feedback.
 
     A skipped step leaves all residuals as they were. A round whose mean is not finite, as it is when a
     gradient is not, leaves its bucket's, whether its user skips the step or not.
     """
 
-    def __init__(self, codec: LossyHopCodec) -> None:
-        assert isinstance(codec, Codec)
-        self._codec, self._lossy = codec, codec
-        self.name, self.about = codec.name, codec.about
-        self.unbiased, self.stateful = False, True
-        self.clock_driven, self.one_at_a_time = codec.clock_driven, codec.one_at_a_time
-        self.needs_shapes = codec.needs_shapes
+    def __init__(self, inner: Codec) -> None:
+        """ValueError if `inner` cannot tell what it loses."""
+        if not isinstance(inner, ReportsLosses):
+            own = hasattr(inner, "feedback")
+            why = "has error feedback of its own" if own else "reports no loss that could be sent later"
+            raise ValueError(f"codec.ef=true: codec={inner.name} {why}; leave codec.ef out")
+        super().__init__(inner)
+        self._lossy: ReportsLosses = inner
+        self.traits = replace(inner.traits, unbiased=False, stateful=True)
         self._residuals, self._norms = StepMemory[Tensor](), LatestNorms()
+
+    def options(self) -> dict[str, object]:
+        return {"ef": True}
 
     def supports(self, topology: str, size: int, layout: Layout) -> str | None:
         reason = self._lossy.refuses_feedback(1 if topology == "broadcast" else size, layout)
         if reason is not None:
             return f"codec.ef=true diverges with codec={self.name}: {reason}"
-        return self._codec.supports(topology, size, layout)
+        return super().supports(topology, size, layout)
 
     async def synchronize(self, x: Tensor, this_round: Round, comm: Collectives) -> Tensor:
         gradient = x.to(torch.float32)
@@ -85,16 +91,16 @@ class ErrorFeedback:
     def end_step(self, step: int) -> Mapping[str, float]:
         self._residuals.end_step()
         self._norms.memory.end_step()
-        return self._codec.end_step(step)
+        return super().end_step(step)
 
     def skip_step(self, step: int) -> Mapping[str, float]:
         self._residuals.skip_step()
         self._norms.memory.skip_step()
-        return self._codec.skip_step(step)
+        return super().skip_step(step)
 
     def state_dict(self) -> dict[str, Tensor]:
         own = {f"{PREFIX}{name}": residual for name, residual in self._residuals.items()}
-        return own | self._norms.state_dict() | self._codec.state_dict()
+        return own | self._norms.state_dict() | super().state_dict()
 
     def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
         own = {key: value for key, value in state.items() if key.startswith((PREFIX, NORMS))}
@@ -102,16 +108,7 @@ class ErrorFeedback:
             {key.removeprefix(PREFIX): own[key].clone() for key in own if key.startswith(PREFIX)}
         )
         self._norms.load_state_dict(own)
-        self._codec.load_state_dict({key: value for key, value in state.items() if key not in own})
-
-
-def with_feedback(codec: Codec) -> ErrorFeedback:
-    """`codec` with error feedback; ValueError if it cannot tell what it loses."""
-    if not isinstance(codec, LossyHopCodec):
-        own = hasattr(codec, "feedback")
-        why = "has error feedback of its own" if own else "reports no loss that could be sent later"
-        raise ValueError(f"codec.ef=true: codec={codec.name} {why}; leave codec.ef out")
-    return ErrorFeedback(codec)
+        super().load_state_dict({key: value for key, value in state.items() if key not in own})
 
 
 def feedback_diverges(share: float, largest_sum: int) -> bool:

@@ -9,6 +9,7 @@ one process that hosts every rank, and under a simulated clock.
 from __future__ import annotations
 
 import hashlib
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -16,6 +17,10 @@ from typing import Literal, Protocol, cast, runtime_checkable
 
 import torch
 from torch import Tensor
+
+from gradwire.codecs.costs import Costs
+from gradwire.codecs.random import Key, stream_key
+from gradwire.codecs.traits import About, Traits
 
 Op = Literal["sum", "max_bits", "or", "norm"]
 """How metadata is combined: `sum` in float32 (float64 and integers in their own type), `max_bits` the
@@ -52,17 +57,6 @@ class Layout:
 
 
 @dataclass(frozen=True)
-class Observation:
-    """What a clock-driven codec may see of an earlier round, agreed over all ranks."""
-
-    step: int
-    phase: str
-    bytes: int
-    start_s: float
-    end_s: float
-
-
-@dataclass(frozen=True)
 class Round:
     """One synchronization of one bucket, the `bucket`-th of its step: a step's first one is 0."""
 
@@ -72,7 +66,11 @@ class Round:
     size: int
     seed: int
     bucket: int = 0
-    observations: tuple[Observation, ...] = ()
+
+    @property
+    def key(self) -> Key:
+        """The key of the randomness that all ranks share in this round."""
+        return stream_key(self.seed, self.step, self.layout.uid)
 
 
 class Hops(Protocol):
@@ -188,107 +186,75 @@ class Collectives(Protocol):
         ...
 
 
-@dataclass(frozen=True)
-class About:
-    """What the table of codecs says of one, in words; the rest of the table is asked of the codec itself."""
+class Codec(ABC):
+    """A way to compute the mean of the workers' gradients over a network: the base class of all codecs.
 
-    source: str = ""
-    """Where it comes from: "DynamiQ §3"."""
-    wire_bits: str = ""
-    """Bits on the wire per coordinate, all metadata included, as settings determine them."""
-    metadata: str = "none"
-    """What is reduced before the gradients are."""
-    state: str = "none"
-    """What it remembers from step to step."""
-    topologies: str = ""
-    """Where it runs, if that is not for `supports` to say."""
-    unbiased_if: str = ""
-    """The setting that makes it unbiased where it is not by default: "codec.rounding=independent"."""
+    A codec is a dataclass whose fields are its settings. It must give `synchronize`, and, if it remembers
+    something, `skip_step`, `state_dict` and `load_state_dict`. What holds for every codec:
 
-
-@runtime_checkable
-class Codec(Protocol):
-    """A way to compute the mean of the workers' gradients over a network."""
+    - All ranks get the same bits, and real processes the same as virtual ones. So a decision that ranks share
+      is integer arithmetic on reduced statistics, and a random draw a function of (seed, step, bucket,
+      coordinate, rank), see `random`.
+    - Message sizes follow from the layout and the settings, never from what is on the device.
+    - `x` is left as it was; the result has its shape and dtype. A bucket may have one coordinate.
+    - A restored state continues bit for bit. After a skipped step it is what it was before the step.
+    - Zeros stay zeros, the relative error is the same at all magnitudes, a value that is not finite stays
+      visible on all ranks, and one round's vNMSE is below 1.5. A codec of which one of these is not true
+      declares that in its `traits`.
+    """
 
     name: str
-    about: About
-    unbiased: bool
-    stateful: bool
-    clock_driven: bool
-    one_at_a_time: bool
-    """Whether its buckets must follow one another: the backend's own collectives match by their order."""
-    needs_shapes: bool
-    """Whether it compresses nothing of an anonymous vector: parameters must be matrices to it."""
+    """By which it is chosen and recorded; a field of the dataclass."""
+    about: About = About()
+    traits: Traits = Traits()
 
     def supports(self, topology: str, size: int, layout: Layout) -> str | None:
         """None, or the reason why this codec cannot run there; asked before anything starts."""
-        ...
+        return None
 
+    @abstractmethod
     async def synchronize(self, x: Tensor, this_round: Round, comm: Collectives) -> Tensor:
         """The mean of `x` over all ranks, bit-identical on each.
 
         `x` has shape (numel,) and is not written to. Called only for `this_round.size > 1`.
         """
-        ...
 
     def end_step(self, step: int) -> Mapping[str, float]:
         """Called once all buckets of a step are synchronized; returns what is worth logging."""
-        ...
+        return {}
 
     def skip_step(self, step: int) -> Mapping[str, float]:
         """Called instead of `end_step` where the step's means are not used, because they are not finite, or
         for the user's reasons; the same on all ranks.
 
-        Nothing of them has been delivered: the state is then what it was before the step.
+        Nothing of them has been delivered: a codec that remembers something takes it back.
         """
-        ...
-
-    def state_dict(self) -> dict[str, Tensor]:
-        """This rank's state between two steps, keyed by parameter name."""
-        ...
-
-    def load_state_dict(self, state: Mapping[str, Tensor]) -> None: ...
-
-
-class StatelessCodec:
-    """The methods a codec without memory does not want to write."""
-
-    about = About()
-
-    unbiased = False
-    stateful = False
-    clock_driven = False
-    one_at_a_time = False
-    needs_shapes = False
-
-    def supports(self, topology: str, size: int, layout: Layout) -> str | None:
-        return None
-
-    def end_step(self, step: int) -> Mapping[str, float]:
-        return {}
-
-    def skip_step(self, step: int) -> Mapping[str, float]:
-        """Whoever remembers something has to take it back."""
         return self.end_step(step)
 
     def state_dict(self) -> dict[str, Tensor]:
+        """This rank's state between two steps, keyed by parameter name."""
         return {}
 
     def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
+        """Replace the state by what `state_dict` gave. Raises ValueError for what it did not give."""
         if state:
             raise ValueError(f"{type(self).__name__} has no state, got {sorted(state)}")
 
+    def costs(self, workers: int) -> Costs | None:
+        """What its steps cost among `workers`, see `costs`; None if `task=bench` measures nothing of it."""
+        return None
 
-class HopCodec(StatelessCodec):
+
+class HopCodec(Codec):
     """A codec that quantizes hop by hop: statistics, their reduction, a plan, one all-reduce."""
 
     def statistics(self, x: Tensor, this_round: Round) -> list[tuple[Tensor, Op]]:
         """Metadata the plan needs from all ranks; none by default."""
         return []
 
+    @abstractmethod
     def plan(self, x: Tensor, this_round: Round, reduced: list[Tensor], num_chunks: int) -> Hops:
         """The hop-wise state of this round, given the reduced statistics."""
-        raise TypeError(f"{type(self).__name__} defines no plan()")
 
     async def synchronize(self, x: Tensor, this_round: Round, comm: Collectives) -> Tensor:
         return await comm.all_reduce(await self._planned(x, this_round, comm))
@@ -299,8 +265,16 @@ class HopCodec(StatelessCodec):
         return self.plan(x, this_round, reduced, comm.num_chunks)
 
 
-class LossyHopCodec(HopCodec):
-    """A hop-wise codec whose `plan()` gives `LossyHops`: error feedback can be put around it."""
+@runtime_checkable
+class ReportsLosses(Protocol):
+    """What error feedback needs of the codec that it is put around, beside being a codec."""
+
+    @abstractmethod
+    async def synchronize_with_losses(
+        self, x: Tensor, this_round: Round, comm: Collectives
+    ) -> tuple[Tensor, Tensor]:
+        """`synchronize`, and what this worker's encodings lost, (numel,) float32 in layout order."""
+        ...
 
     def refuses_feedback(self, largest_sum: int, layout: Layout) -> str | None:
         """None, or why error feedback diverges around this codec, as it is set, in a bucket of which a worker
@@ -316,10 +290,13 @@ class LossyHopCodec(HopCodec):
         """
         return 12.0
 
+
+class LossyHopCodec(HopCodec, ReportsLosses):
+    """A hop-wise codec whose `plan()` gives `LossyHops`: error feedback can be put around it."""
+
     async def synchronize_with_losses(
         self, x: Tensor, this_round: Round, comm: Collectives
     ) -> tuple[Tensor, Tensor]:
-        """`synchronize`, and what this worker's encodings lost, (numel,) float32 in layout order."""
         hops = cast(LossyHops, await self._planned(x, this_round, comm))
         hops.keep_losses()
         return await comm.all_reduce(hops), hops.losses()

@@ -7,14 +7,16 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from gradwire.codecs.costs import Costs, coder_costs
 from gradwire.codecs.fields import check_fields, one_of
 from gradwire.codecs.floats import exponents, normalizers, restorers
 from gradwire.codecs.group_sums import group_sums, largest_magnitudes
 from gradwire.codecs.groups import GROUP_SIZES, GroupCoder
-from gradwire.codecs.interface import About, LossyHopCodec, Round
+from gradwire.codecs.interface import LossyHopCodec, Round
 from gradwire.codecs.native.operators import operator
 from gradwire.codecs.native.signs import SignKernels
 from gradwire.codecs.sums import SumHops
+from gradwire.codecs.traits import About
 
 
 @dataclass(frozen=True)
@@ -106,3 +108,6 @@ class OneBit(LossyHopCodec):
 
     def plan(self, x: Tensor, this_round: Round, reduced: list[Tensor], num_chunks: int) -> SumHops:
         return SumHops(x, this_round.size, num_chunks, SignCoder(self.block, bits=1))
+
+    def costs(self, workers: int) -> Costs:
+        return coder_costs(workers, "signs.1")

@@ -9,15 +9,17 @@ import torch
 from torch import Tensor
 
 from gradwire.codecs.coordinate_bits import CoordinateBits
+from gradwire.codecs.costs import Costs, coder_costs, nearest
 from gradwire.codecs.feedback import feedback_diverges
 from gradwire.codecs.fields import between, check_fields, one_of
 from gradwire.codecs.floats import constant, exponents, normalizers, restorers
 from gradwire.codecs.group_sums import group_sums, largest_magnitudes
 from gradwire.codecs.groups import GROUP_SIZES, GroupCoder
-from gradwire.codecs.interface import About, Layout, LossyHopCodec, Round
+from gradwire.codecs.interface import Layout, LossyHopCodec, Round
 from gradwire.codecs.native.levels import LevelKernels
 from gradwire.codecs.native.operators import operator
 from gradwire.codecs.sums import SumHops
+from gradwire.codecs.traits import About, Traits
 
 Norm = Literal["l2", "max"]
 
@@ -166,7 +168,7 @@ class QSGD(LossyHopCodec):
     norm: str = one_of(*get_args(Norm), default="l2")
     """`l2`, which the paper analyses, or `max`, which has less variance at few bits."""
 
-    unbiased = True
+    traits = Traits(unbiased=True)
     about = About("QSGD (Alistarh et al., NIPS 2017)", "`codec.bits` + 32/`codec.group`")
 
     def __post_init__(self) -> None:
@@ -185,3 +187,8 @@ class QSGD(LossyHopCodec):
     def plan(self, x: Tensor, this_round: Round, reduced: list[Tensor], num_chunks: int) -> SumHops:
         coder = LevelCoder(self.group, self.bits, cast(Norm, self.norm), CoordinateBits.of(this_round))
         return SumHops(x, this_round.size, num_chunks, coder)
+
+    def costs(self, workers: int) -> Costs:
+        """An l2 norm costs more than any number of bits does, and the receiver nothing."""
+        decoding = f"levels.{nearest((2, 4, 8), self.bits)}"
+        return coder_costs(workers, "levels.4.l2" if self.norm == "l2" else decoding, decoding)

@@ -13,11 +13,12 @@ import torch
 from torch import Tensor
 
 from gradwire.codecs.fields import between, check_fields, one_of
-from gradwire.codecs.interface import About, Layout, LossyHopCodec, Round
-from gradwire.codecs.random import Key, mix32, stream_key
+from gradwire.codecs.interface import Layout, LossyHopCodec, Round
+from gradwire.codecs.random import Key, mix32
 from gradwire.codecs.residuals import of_contraction
 from gradwire.codecs.selected import SelectedHops
 from gradwire.codecs.topk import DTYPES, WIRE_DTYPES, selected_count
+from gradwire.codecs.traits import About, Traits
 
 _TILE = 1 << 16
 """Coordinates hashed at a time: temporaries of 512 KiB stay near a core."""
@@ -82,7 +83,7 @@ class RandomK(LossyHopCodec):
 
     def __post_init__(self) -> None:
         check_fields(type(self), vars(self), "codec")
-        self.unbiased = self.unbiased_scaling and self.values == "fp32"
+        self.traits = Traits(unbiased=self.unbiased_scaling and self.values == "fp32")
 
     def supports(self, topology: str, size: int, layout: Layout) -> str | None:
         if layout.dtype not in DTYPES:
@@ -105,7 +106,6 @@ class RandomK(LossyHopCodec):
 
     def plan(self, x: Tensor, this_round: Round, reduced: list[Tensor], num_chunks: int) -> SelectedHops:
         count = selected_count(self.fraction, x.numel())
-        key = stream_key(this_round.seed, this_round.step, this_round.layout.uid)
-        coordinates = Coordinates(drawn_coordinates(x.numel(), count, key, x.device))
+        coordinates = Coordinates(drawn_coordinates(x.numel(), count, this_round.key, x.device))
         factor = x.numel() / count if self.unbiased_scaling else 1.0
         return SelectedHops(x, this_round.size, num_chunks, coordinates, WIRE_DTYPES[self.values], factor)

@@ -10,13 +10,12 @@ from gradwire.codecs.backend import Native
 from gradwire.codecs.dynamiq import DynamiQ, DynamiQPlus, UniformQuantization
 from gradwire.codecs.exact import BF16, FP32
 from gradwire.codecs.exclude import Exclude, check_globs
-from gradwire.codecs.feedback import with_feedback
+from gradwire.codecs.feedback import ErrorFeedback
 from gradwire.codecs.fields import check_fields, check_names, plain, rules_of
 from gradwire.codecs.interface import Codec
 from gradwire.codecs.mxfp import MXFP
 from gradwire.codecs.omnireduce import OmniReduce
 from gradwire.codecs.onebit import OneBit
-from gradwire.codecs.options import CommonOptions
 from gradwire.codecs.plugins import find
 from gradwire.codecs.powersgd import PowerSGD
 from gradwire.codecs.qsgd import QSGD
@@ -25,6 +24,7 @@ from gradwire.codecs.terngrad import TernGrad
 from gradwire.codecs.tfp import TFP
 from gradwire.codecs.thc import THC
 from gradwire.codecs.topk import TopK
+from gradwire.codecs.wrapper import CommonOptions
 
 _CODECS: dict[str, type] = {
     "fp32": FP32,
@@ -73,9 +73,10 @@ def codec_class(name: str) -> type:
 def _checked(found: Any, name: str) -> type:
     """`found`, which is to be a codec's class. Raises ValueError saying what it lacks."""
     given = f"codec={name}"
-    if not isinstance(found, type) or not dataclasses.is_dataclass(found):
+    if not isinstance(found, type) or not dataclasses.is_dataclass(found) or not issubclass(found, Codec):
         raise ValueError(
-            f"{given} is no codec: it must be a class decorated with @dataclass, derived from HopCodec"
+            f"{given} is no codec: it must be a class decorated with @dataclass and derived from "
+            "gradwire.Codec or gradwire.HopCodec"
         )
     fields = {field.name: field for field in dataclasses.fields(found) if field.init}
     if "name" not in fields:
@@ -87,25 +88,13 @@ def _checked(found: Any, name: str) -> type:
     if common:
         raise ValueError(f"{given} is no codec: every codec has an option {common[0]}; rename its field")
     try:
-        made = cast(Any, found)(name=name)
+        cast(Any, found)(name=name)
         rules_of(found)
     except Exception as error:
         raise ValueError(
             f"{given} cannot be made: {type(error).__name__}: {' '.join(str(error).split())}"
         ) from error
-    missing = [member for member in _members(Codec) if not hasattr(made, member)]
-    if missing:
-        raise ValueError(
-            f"{given} is no codec: it lacks {', '.join(missing)}; derive it from gradwire.HopCodec or "
-            "gradwire.StatelessCodec"
-        )
     return found
-
-
-def _members(protocol: type) -> list[str]:
-    """What an object needs to have to be one, annotations and methods."""
-    named = {*protocol.__annotations__, *vars(protocol)}
-    return sorted(name for name in named if not name.startswith("_"))
 
 
 def make_codec(name: str, *, exclude: object = (), ef: bool = False, **fields: object) -> Codec:
@@ -122,5 +111,5 @@ def make_codec(name: str, *, exclude: object = (), ef: bool = False, **fields: o
     check_fields(CommonOptions, {"exclude": list(globs), "ef": ef}, "codec")
     codec: Codec = made(name=name, **{field: plain(value) for field, value in fields.items()})
     if ef:
-        codec = with_feedback(codec)
+        codec = ErrorFeedback(codec)
     return Exclude(codec, globs) if globs else codec

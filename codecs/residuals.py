@@ -5,7 +5,7 @@ bring that share back, again and again, for as many steps as it takes to sink be
 
 What ordinary training can pile up is bounded. With a worker's gradients of norm at most G and a codec that
 keeps a share δ of the energy it encodes, residuals stay below 2·√(1 − δ)/δ · G (Karimireddy et al., "Error
-feedback fixes SignSGD", 2019, Lemma 3). `LossyHopCodec.largest_residual` says how many times G a codec needs;
+feedback fixes SignSGD", 2019, Lemma 3). `ReportsLosses.largest_residual` says how many times G a codec needs;
 what exceeds `MARGIN` times as much is no residual of such gradients, and its large coordinates are dropped.
 
 G is the median norm of the latest gradients, which a spike or two do not move. It is the worker's own, as the

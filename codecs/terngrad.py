@@ -7,12 +7,14 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from gradwire.codecs.coordinate_bits import CoordinateBits
+from gradwire.codecs.costs import Costs, coder_costs
 from gradwire.codecs.feedback import feedback_diverges
 from gradwire.codecs.fields import check_fields, one_of
 from gradwire.codecs.groups import GROUP_SIZES
-from gradwire.codecs.interface import About, Layout, LossyHopCodec, Round
+from gradwire.codecs.interface import Layout, LossyHopCodec, Round
 from gradwire.codecs.qsgd import LevelCoder, lost_share
 from gradwire.codecs.sums import SumHops
+from gradwire.codecs.traits import About, Traits
 
 
 @dataclass
@@ -29,7 +31,7 @@ class TernGrad(LossyHopCodec):
     block: int = one_of(*GROUP_SIZES, default=512)
     """Coordinates that share a largest magnitude, a power of two; larger blocks have more variance."""
 
-    unbiased = True
+    traits = Traits(unbiased=True, worst_vnmse=30.0)
     about = About("TernGrad (Wen et al., NIPS 2017)", "2 + 32/`codec.block`")
 
     def __post_init__(self) -> None:
@@ -47,3 +49,6 @@ class TernGrad(LossyHopCodec):
     def plan(self, x: Tensor, this_round: Round, reduced: list[Tensor], num_chunks: int) -> SumHops:
         coder = LevelCoder(self.block, 2, "max", CoordinateBits.of(this_round))
         return SumHops(x, this_round.size, num_chunks, coder)
+
+    def costs(self, workers: int) -> Costs:
+        return coder_costs(workers, "levels.2")

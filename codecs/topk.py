@@ -14,8 +14,9 @@ from torch import Tensor
 
 from gradwire.codecs.fields import between, check_fields, one_of
 from gradwire.codecs.floats import constant
-from gradwire.codecs.interface import About, Collectives, Layout, LossyHopCodec, Round
+from gradwire.codecs.interface import Codec, Collectives, Layout, ReportsLosses, Round
 from gradwire.codecs.residuals import of_contraction
+from gradwire.codecs.traits import About
 
 DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 
@@ -41,7 +42,7 @@ def largest_coordinates(x: Tensor, count: int) -> Tensor:
 
 
 @dataclass
-class TopK(LossyHopCodec):
+class TopK(Codec, ReportsLosses):
     """Each worker's `fraction` of coordinates of largest magnitude, at least one; biased, and meant for error
     feedback, around which nothing diverges: each worker loses a part of its own gradient only.
 

@@ -7,8 +7,9 @@ the types are what a codec of your own implements. Everything else is in `gradwi
 
 from __future__ import annotations
 
-from gradwire.codecs.interface import Codec, Collectives, HopCodec, Hops, Layout, Round, StatelessCodec
+from gradwire.codecs.interface import Codec, Collectives, HopCodec, Hops, Layout, Round
 from gradwire.codecs.registry import codec_classes, make_codec, register_codec
+from gradwire.codecs.traits import About, Traits
 from gradwire.harness.library.attach import attach
 from gradwire.harness.library.synchronizer import Synchronizer
 from gradwire.harness.parallel.hook import SynchronizationError
@@ -16,13 +17,14 @@ from gradwire.harness.parallel.hook import SynchronizationError
 __version__ = "0.1.0"
 
 __all__ = [
+    "About",
     "Codec",
     "Collectives",
     "HopCodec",
     "Hops",
     "Layout",
     "Round",
-    "StatelessCodec",
+    "Traits",
     "SynchronizationError",
     "Synchronizer",
     "attach",

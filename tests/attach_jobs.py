@@ -20,7 +20,7 @@ from gradwire.harness.parallel import reducer
 
 @gradwire.register_codec
 @dataclass
-class Halves(gradwire.StatelessCodec):
+class Halves(gradwire.Codec):
     """A codec from outside: everybody's float16 values, averaged in rank order."""
 
     name: str = "halves"
@@ -37,7 +37,7 @@ class Halves(gradwire.StatelessCodec):
         return mean[1:] if self.shortens else mean
 
 
-class Scaled(gradwire.StatelessCodec):
+class Scaled(gradwire.Codec):
     """A codec from outside that is no dataclass."""
 
     name = "scaled"

@@ -42,7 +42,7 @@ def every_codec() -> list[dict[str, Any]]:
 
 def test_every_stateful_codec_is_among_them() -> None:
     kept = {(case["codec"], "ef" in case) for case in every_codec()}
-    stateful = {name for name in CODECS if name not in EXACT and make_codec(name).stateful}
+    stateful = {name for name in CODECS if name not in EXACT and make_codec(name).traits.stateful}
     assert {"mxfp8", "mxfp6", "mxfp4", "omnireduce", "powersgd"} <= stateful
     assert {(name, False) for name in stateful} <= kept
     assert {("topk", True), ("onebit", True), ("dynamiq", True), ("thc", True)} <= kept

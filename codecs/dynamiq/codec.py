@@ -11,6 +11,7 @@ from typing import Any, cast, get_args
 import torch
 from torch import Tensor
 
+from gradwire.codecs.costs import COPY, NORM, NOTHING, SUM, Costs, hop_costs, moved, nearest, once
 from gradwire.codecs.dynamiq.allocation import (
     Allocation,
     WidthIncrements,
@@ -37,8 +38,8 @@ from gradwire.codecs.dynamiq.statistics import super_group_statistics
 from gradwire.codecs.dynamiq.values import WIDTHS, ValueKind, Values
 from gradwire.codecs.feedback import feedback_diverges
 from gradwire.codecs.fields import NUMBER, Rule, at_least, between, check_fields, list_of, one_of
-from gradwire.codecs.interface import About, Layout, LossyHopCodec, Op, Round
-from gradwire.codecs.random import stream_key
+from gradwire.codecs.interface import Layout, LossyHopCodec, Op, Round
+from gradwire.codecs.traits import About, Traits
 
 DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 
@@ -150,7 +151,7 @@ class DynamiQ(LossyHopCodec):
             raise ValueError(
                 f"codec.codebooks={self.codebooks}: choose 1, or values=distinct and scales=hierarchical too"
             )
-        self.unbiased = self.rounding == "independent"
+        self.traits = Traits(unbiased=self.rounding == "independent")
 
     def supports(self, topology: str, size: int, layout: Layout) -> str | None:
         if size > MAX_WORKERS:
@@ -205,6 +206,26 @@ class DynamiQ(LossyHopCodec):
             return measured_increments(self._format.widths, self.group)
         return paper_increments(self._format.widths)
 
+    def costs(self, workers: int) -> Costs:
+        """A single width as it is, several as the benchmark's mixture of them. What is collected in a
+        broadcast becomes means in the end; otherwise decoding has made them."""
+        family, widths = ("dynamiq_plus", (4, 8)) if self.codebooks > 1 else ("dynamiq", (2, 3, 4, 5, 6, 8))
+        several = len(self.widths) > 1
+        label = "mix" if several else f"{nearest(widths, self.widths[0])}"
+        compress, recompress, accumulate, decompress = (
+            once(f"{family}.{name}.{label}")
+            for name in ("compress", "recompress", "accumulate", "decompress")
+        )
+        seal = accumulate + compress + decompress
+        return {
+            "statistics": once("dynamiq.statistics"),
+            "metadata": moved((SUM * self.mean + NORM * several) / 256),
+            "plan": once("dynamiq.reduced", "dynamiq.allocation", "dynamiq.order"),
+            **hop_costs(workers, compress, accumulate, decompress, recompress, seal),
+            "collect": accumulate * workers + COPY,
+            "finish": NOTHING,
+        }
+
     def _sizes(self, numel: int, num_chunks: int, rank: int) -> tuple[ChunkSize, ...]:
         """The chunks' capacities; with the statistics they keep to the budget, or to the smallest size."""
         form, bits = self._format, self._bits
@@ -225,8 +246,9 @@ class DynamiQ(LossyHopCodec):
 
     def _coder(self, x: Tensor, this_round: Round) -> Coder:
         values = {width: self._values(width, x.device) for width in self.widths}
-        key = stream_key(this_round.seed, this_round.step, this_round.layout.uid)
-        dither = Dither(key, this_round.rank, this_round.size, cast(Rounding, self.rounding), self.group)
+        dither = Dither(
+            this_round.key, this_round.rank, this_round.size, cast(Rounding, self.rounding), self.group
+        )
         return Coder(values, dither, cast(ScaleRounding, self.scale_rounding), self._format)
 
     def _values(self, width: int, device: torch.device) -> Values | Codebooks:

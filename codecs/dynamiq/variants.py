@@ -11,7 +11,7 @@ from gradwire.codecs.dynamiq.rounding import Rounding
 from gradwire.codecs.dynamiq.scales import ScaleRounding
 from gradwire.codecs.dynamiq.values import WIDTHS, ValueKind
 from gradwire.codecs.fields import at_least, list_of, one_of
-from gradwire.codecs.interface import About
+from gradwire.codecs.traits import About
 
 
 @dataclass

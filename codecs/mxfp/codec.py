@@ -9,13 +9,15 @@ from typing import cast, get_args
 import torch
 from torch import Tensor
 
+from gradwire.codecs.costs import MAXIMUM, Costs, hop_costs, moved, once
 from gradwire.codecs.fields import between, check_fields, one_of
-from gradwire.codecs.interface import About, Layout, LossyHopCodec, Op, Round
+from gradwire.codecs.interface import Layout, LossyHopCodec, Op, Round
 from gradwire.codecs.mxfp.automatic_scaling import AutomaticScaling
 from gradwire.codecs.mxfp.definition import block_maxima
 from gradwire.codecs.mxfp.formats import FORMATS
 from gradwire.codecs.mxfp.hops import MXFPHops
 from gradwire.codecs.mxfp.scales import ScaleRule, SharedScales
+from gradwire.codecs.traits import About, Traits
 
 DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 
@@ -42,20 +44,17 @@ class MXFP(LossyHopCodec):
     mu_minimum: float = between(0.001, 1000, 1.0, hint="1 scales by the largest gradient")
     """μ, which starts at the number of workers, falls no further. Below 1 single gradients saturate."""
 
-    stateful = True
-
-    @property
-    def about(self) -> About:  # type: ignore[override]
-        return About(
-            source="OCP MX formats as adapted in DynamiQ §5, Appendix C",
-            wire_bits={"mxfp8": "8.5", "mxfp6": "6.5", "mxfp4": "4.5"}[self.name],
-            metadata="maxima of blocks of 32, counts of casts",
-            state="μ and its counts",
-        )
+    traits = Traits(stateful=True)
 
     def __post_init__(self) -> None:
         check_fields(type(self), vars(self), "codec")
         self._element = FORMATS[self.name]
+        self.about = About(
+            source="OCP MX formats as adapted in DynamiQ §5, Appendix C",
+            wire_bits=f"{self._element.width + 0.5}",
+            metadata="maxima of blocks of 32, counts of casts",
+            state="μ and its counts",
+        )
         self._scaling = AutomaticScaling(self.epsilon, self.gamma, self.mu_minimum)
 
     def supports(self, topology: str, size: int, layout: Layout) -> str | None:
@@ -87,3 +86,15 @@ class MXFP(LossyHopCodec):
 
     def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
         self._scaling.load_state_dict(state)
+
+    def costs(self, workers: int) -> Costs:
+        quantize, add, copy, dequantize = (
+            once(f"mxfp.{name}.{self._element.width}") for name in ("quantize", "add", "copy", "dequantize")
+        )
+        return {
+            "statistics": once("mxfp.maxima"),
+            "metadata": moved(MAXIMUM / 32),
+            "plan": quantize,
+            **hop_costs(workers, copy, add, copy),
+            "finish": dequantize,
+        }

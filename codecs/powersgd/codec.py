@@ -11,19 +11,20 @@ from torch import Tensor
 
 from gradwire.codecs.exact import exact_hops
 from gradwire.codecs.fields import between, check_fields, one_of
-from gradwire.codecs.interface import About, Collectives, Layout, Round, StatelessCodec
+from gradwire.codecs.interface import Codec, Collectives, Layout, Round
 from gradwire.codecs.powersgd.directions import resized
 from gradwire.codecs.powersgd.exchange import Exchange, Uncompressed
 from gradwire.codecs.powersgd.factors import PowerIteration, all_finite
 from gradwire.codecs.powersgd.memory import Memory
 from gradwire.codecs.powersgd.orthogonal import Orthogonalization
 from gradwire.codecs.powersgd.parameters import Parameter, parameters_of
+from gradwire.codecs.traits import About, Traits
 
 DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 
 
 @dataclass
-class PowerSGD(StatelessCodec):
+class PowerSGD(Codec):
     """Parameters of two or more dimensions as matrices of low rank, the others in float32.
 
     A bucket takes two all-reduces: all P and the uncompressed parameters, then all Q. Agrees with torch's
@@ -53,8 +54,7 @@ class PowerSGD(StatelessCodec):
     orthogonalization: str = one_of(*get_args(Orthogonalization), default="auto")
     """Of the factors: `gram_schmidt`, `qr`, or torch's choice between them by rank (`auto`)."""
 
-    stateful = True
-    needs_shapes = True
+    traits = Traits(stateful=True, needs_matrices=True)
     about = About(
         source="PowerSGD, Algorithm 1",
         wire_bits="32 · `codec.rank` · (1/rows + 1/columns); 32 uncompressed",

@@ -8,13 +8,15 @@ from typing import Literal, cast, get_args
 from torch import Tensor
 
 from gradwire.codecs.coordinate_bits import CoordinateBits
+from gradwire.codecs.costs import Costs, coder_costs, nearest
 from gradwire.codecs.feedback import feedback_diverges
 from gradwire.codecs.fields import between, check_fields, one_of
-from gradwire.codecs.interface import About, Layout, LossyHopCodec, Round
+from gradwire.codecs.interface import Layout, LossyHopCodec, Round
 from gradwire.codecs.sums import SumHops
 from gradwire.codecs.tfp.coder import TruncationCoder
 from gradwire.codecs.tfp.formats import truncated_format
 from gradwire.codecs.tfp.scales import BLOCK, WIDEST_SCALED
+from gradwire.codecs.traits import About, Traits
 
 Rounding = Literal["stochastic", "truncate"]
 Scale = Literal["block", "all", "none"]
@@ -55,14 +57,14 @@ class TFP(LossyHopCodec):
     """Which formats get a bf16 scale for every 32 coordinates: `block`, those below fp16, `all` fp16's 7 to 9
     bits as well, whose steps of 2⁻¹⁷ to 2⁻¹⁵ are large for the gradients of large models, or `none`."""
 
-    unbiased = True
     about = About("TFP (AQGB §4.4)", "`codec.bits`, and 0.5 for scales up to 6 bits")
 
     def __post_init__(self) -> None:
         check_fields(type(self), vars(self), "codec")
         self._format = truncated_format(self.bits)
         self._scaled = self.bits <= _SCALED_BITS[cast(Scale, self.scale)]
-        self.unbiased = self.rounding == "stochastic" and (self._scaled or self.bits > _SCALED_BITS["block"])
+        within_range = self._scaled or self.bits > _SCALED_BITS["block"]
+        self.traits = Traits(unbiased=self.rounding == "stochastic" and within_range)
 
     def refuses_feedback(self, largest_sum: int, layout: Layout) -> str | None:
         if not self._scaled and self.bits <= _SCALED_BITS["block"]:
@@ -81,3 +83,7 @@ class TFP(LossyHopCodec):
         random = CoordinateBits.of(this_round) if self.rounding == "stochastic" else None
         coder = TruncationCoder(BLOCK, self.bits, self._format, self._scaled, random)
         return SumHops(x, this_round.size, num_chunks, coder)
+
+    def costs(self, workers: int) -> Costs:
+        bits = nearest((4, 6) if self._scaled else (8, 12), self.bits)
+        return coder_costs(workers, f"tfp.{bits}.{'scaled' if self._scaled else 'plain'}")

@@ -9,15 +9,16 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from gradwire.codecs.costs import COPY, MAXIMUM, NOTHING, Costs, hop_costs, moved, nearest, once
 from gradwire.codecs.fields import WHOLE, Rule, between, check_fields, one_of
 from gradwire.codecs.hadamard import LARGEST
-from gradwire.codecs.interface import About, Layout, LossyHopCodec, Op, Round
-from gradwire.codecs.random import stream_key
+from gradwire.codecs.interface import Layout, LossyHopCodec, Op, Round
 from gradwire.codecs.thc.blocks import cut
 from gradwire.codecs.thc.hops import THCHops
 from gradwire.codecs.thc.randomness import Randomness
 from gradwire.codecs.thc.ranges import Ranges, block_root_mean_squares, bucket_root_mean_square
 from gradwire.codecs.thc.table import Table, optimal_table, uniform_table
+from gradwire.codecs.traits import About, Traits
 
 DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 
@@ -73,7 +74,8 @@ class THC(LossyHopCodec):
         check_fields(type(self), vars(self), "codec")
         if self.block and (self.block.bit_count() != 1 or not 16 <= self.block <= LARGEST):
             raise ValueError(f"codec.block={self.block}: choose 0 or a power of two from 16 to {LARGEST}")
-        self.unbiased = self.norm == "block" and 0 < self.block <= self.t_p**2  # then nothing is clamped
+        # Nothing is clamped then.
+        self.traits = Traits(unbiased=self.norm == "block" and 0 < self.block <= self.t_p**2)
         self._table = self._make_table()
 
     def _make_table(self) -> Table:
@@ -117,9 +119,7 @@ class THC(LossyHopCodec):
     def plan(self, x: Tensor, this_round: Round, reduced: list[Tensor], num_chunks: int) -> THCHops:
         blocks = cut(x.numel(), self.block)
         ranges = Ranges(reduced[0].expand(blocks.count).contiguous(), self.t_p)
-        randomness = Randomness(
-            stream_key(this_round.seed, this_round.step, this_round.layout.uid), this_round.rank
-        )
+        randomness = Randomness(this_round.key, this_round.rank)
         bits = self.sum_bits(this_round.size)
         return THCHops(x, this_round.size, num_chunks, bits, blocks, ranges, self._table, randomness)
 
@@ -132,3 +132,16 @@ class THC(LossyHopCodec):
             f"a worker loses {lost:.2g} times the energy it quantizes; choose more than "
             f"codec.quantization_bits={self.quantization_bits}, or a smaller codec.t_p"
         )
+
+    def costs(self, workers: int) -> Costs:
+        """A rotation reaches beyond the cache or it does not."""
+        rotated = "1024" if 0 < self.block <= 1 << 14 else "largest"
+        bits = nearest((1, 3, 4, 8, 12), self.sum_bits(workers))
+        pack, add, unpack = (once(f"bitpack.{name}.{bits}") for name in ("pack", "add", "unpack"))
+        return {
+            "statistics": once(f"thc.root_mean_squares.{rotated}"),
+            "metadata": NOTHING if rotated == "largest" else moved(2 * MAXIMUM / self.block),
+            "plan": once(f"thc.quantize.{rotated}"),
+            **hop_costs(workers, pack, add, unpack + COPY),
+            "finish": once(f"thc.dequantize.{rotated}"),
+        }

@@ -11,7 +11,6 @@ import torch
 from torch import Tensor
 
 import gradwire
-from gradwire.codecs.interface import About
 from gradwire.codecs.sums import SliceCoder, SumHops
 
 
@@ -43,7 +42,7 @@ class Int8(gradwire.HopCodec):
     name: str = "int8"
     levels: int = 127
 
-    about = About(source="an example", wire_bits="8")
+    about = gradwire.About(source="an example", wire_bits="8")
 
     def plan(self, x: Tensor, this_round: gradwire.Round, reduced: list[Tensor], num_chunks: int) -> SumHops:
         return SumHops(x, this_round.size, num_chunks, Coder(self.levels))

@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache, partial
-from typing import Any, get_type_hints
+from typing import Any
 
 import torch
 from torch.nn.parallel import DistributedDataParallel
@@ -14,9 +14,9 @@ from torch.nn.parallel import DistributedDataParallel
 from gradwire.codecs.describe import called, describe_codec, digest
 from gradwire.codecs.fields import TEXT, Rule, at_least, between, check_value, plain, rules_of
 from gradwire.codecs.interface import Codec, Layout
-from gradwire.codecs.options import CommonOptions
 from gradwire.codecs.registry import codec_classes, make_codec
 from gradwire.codecs.wording import did_you_mean
+from gradwire.codecs.wrapper import CommonOptions
 from gradwire.harness.comm.settings import ClusterConfig, OverlapConfig
 from gradwire.harness.comm.topology.check import check_schedule
 from gradwire.harness.comm.topology.registry import TOPOLOGIES, make_schedule
@@ -69,15 +69,13 @@ def make_checked_codec(codec: Any, options: Mapping[str, Any]) -> Codec:
     if isinstance(codec, type):
         name = codec.__name__
         raise ValueError(f"codec={name} is a class; give an instance of it, e.g. {name}()")
-    missing = [name for name in _members(Codec) if not hasattr(codec, name)]
-    if missing:
+    if not isinstance(codec, Codec):
         names = ", ".join(sorted(codec_classes()))
         raise ValueError(
-            f"codec={shown(codec)} is no codec, it has no {missing[0]}; choose one of {names}, or "
-            "an instance of a class derived from gradwire.StatelessCodec"
+            f"codec={shown(codec)} is no codec; choose one of {names}, or an instance of a class derived "
+            "from gradwire.Codec or gradwire.HopCodec"
         )
-    checked: Codec = codec
-    return checked
+    return codec
 
 
 def _check_keywords(codec: str, options: Mapping[str, Any]) -> None:
@@ -94,10 +92,6 @@ def _check_keywords(codec: str, options: Mapping[str, Any]) -> None:
     common = {*rules_of(CommonOptions)}
     _check(CommonOptions, {name: value for name, value in options.items() if name in common}, "codec")
     _check(classes[codec], {name: value for name, value in options.items() if name not in common}, "codec")
-
-
-def _members(protocol: type) -> list[str]:
-    return [*get_type_hints(protocol), "supports", "synchronize", "end_step", "state_dict", "load_state_dict"]
 
 
 def make_checked_schedule(topology: Any, size: int) -> Callable[[int], Schedule]:
@@ -219,7 +213,7 @@ def _describe_model(model: DistributedDataParallel) -> dict[str, str]:
     }
 
 
-def _check_native(options: AttachOptions) -> None:
+def _check_backend(options: AttachOptions) -> None:
     """What the backend's own all-reduce cannot do."""
     instead = "codec=native, the backend sends by itself; leave it out or use codec=fp32"
     if options.rate_mbit is not None:
@@ -236,8 +230,8 @@ def check_runs(
         raise ValueError(
             f"rate_mbit={options.rate_mbit}: only sends between CPUs can be paced; leave it out on GPUs"
         )
-    if codec.name == "native":  # as in a run's configuration
-        _check_native(options)
+    if codec.traits.uses_backend:  # as in a run's configuration
+        _check_backend(options)
     ask = partial(codec.supports, schedule.name, schedule.size)
     reason = ask(Layout.flat(1 << 20, device=device))
     if reason is not None:

@@ -235,7 +235,7 @@ class BucketHook:
         self._pass.add(future)
         raw = x.clone() if self.measured else None
         sink = _Sink(future, self._pass, raw, partial(self.copies.__setitem__, index))
-        in_turn = self.codec.one_at_a_time
+        in_turn = self.codec.traits.uses_backend
         submit = partial(world.submit, one_at_a_time=in_turn, coordinates=layout.numel)
         self._held_back.append(lambda: submit(collective, str(layout.uid), sink))
         return future

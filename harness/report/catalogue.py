@@ -44,12 +44,14 @@ def replaced(text: str) -> str:
 
 def _row(codec: Codec) -> tuple[str, ...]:
     about = codec.about
-    unbiased = "yes" if codec.unbiased else f"with `{about.unbiased_if}`" if about.unbiased_if else "no"
+    unbiased = (
+        "yes" if codec.traits.unbiased else f"with `{about.unbiased_if}`" if about.unbiased_if else "no"
+    )
     return (
         f"`{codec.name}`",
         about.source,
         about.wire_bits,
-        about.topologies or _topologies(codec),
+        _topologies(codec),
         unbiased,
         _feedback(codec),
         about.state,
@@ -58,6 +60,8 @@ def _row(codec: Codec) -> tuple[str, ...]:
 
 
 def _topologies(codec: Codec) -> str:
+    if codec.traits.uses_backend:
+        return "the backend's"
     able = [name for name in TOPOLOGIES if _runs_on(codec, name)]
     return "all" if len(able) == len(TOPOLOGIES) else ", ".join(able)
 

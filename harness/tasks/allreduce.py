@@ -59,9 +59,9 @@ def check(config: DictConfig) -> None:
     cluster.backend = "gloo" if cluster.backend == "auto" else cluster.backend
     codec = make_configured_codec(config)
     reason = codec.supports(config.topology.name, cluster.workers, Layout.flat(config.allreduce.coordinates))
-    if reason is None and codec.needs_shapes:
+    if reason is None and codec.traits.needs_matrices:
         reason = "it compresses matrices, and there is one vector here; use task=replay"
-    if reason is None and codec.one_at_a_time and cluster.workers > 1:
+    if reason is None and codec.traits.uses_backend and cluster.workers > 1:
         reason = "the backend sends by itself, which no clock knows; use codec=fp32 or bf16"
     if reason is not None:
         raise ValueError(f"codec={config.codec.name}: {reason}")

@@ -45,9 +45,9 @@ def check(config: DictConfig) -> None:
             f"cluster.workers={workers}: {config.gradients} has the gradients of {gradients.workers} workers"
         )
     codec = make_codec(**config.codec)
-    if codec.one_at_a_time and workers > 1:
+    if codec.traits.uses_backend and workers > 1:
         raise ValueError(f"codec={codec.name} needs real processes, and task=replay has none; use codec=fp32")
-    if codec.needs_shapes and not gradients.buckets:
+    if codec.traits.needs_matrices and not gradients.buckets:
         raise ValueError(
             f"codec={codec.name} compresses matrices, and {config.gradients} does not say which there are: "
             "add an array `layout` (docs/gradients.md), or save gradients by measure.save_gradients_at"

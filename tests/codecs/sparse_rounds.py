@@ -10,7 +10,7 @@ import torch
 from codec_rounds import CPU, Cluster
 from torch import Tensor
 
-from gradwire.codecs.interface import Codec, Layout, LossyHopCodec, Round
+from gradwire.codecs.interface import Codec, Layout, ReportsLosses, Round
 from gradwire.harness.comm.collective.collectives import Fabric, ScheduledCollectives
 from gradwire.harness.comm.topology.registry import make_schedule
 from gradwire.harness.comm.world.interface import Collective
@@ -36,7 +36,7 @@ class Ranks(Cluster):
         def collective(rank: int) -> Collective[tuple[Tensor, Tensor]]:
             async def run(comm: ScheduledCollectives) -> tuple[Tensor, Tensor]:
                 codec = self.codecs[rank]
-                assert isinstance(codec, LossyHopCodec)
+                assert isinstance(codec, ReportsLosses)
                 this_round = Round(self.steps, layout, rank, size, self.seed)
                 return await codec.synchronize_with_losses(xs[rank], this_round, comm)
 
@@ -72,7 +72,7 @@ def ring_sums(xs: Sequence[Tensor]) -> np.ndarray:
 
 
 def kept_by_feedback(
-    make: Callable[[], LossyHopCodec], size: int, rounds: int, topology: str = "ring"
+    make: Callable[[], ReportsLosses], size: int, rounds: int, topology: str = "ring"
 ) -> Iterator[float]:
     """Error feedback on one heavy-tailed gradient: after every round the norm of all ranks' residuals,
     relative to it."""

@@ -126,7 +126,7 @@ def test_independent_rounding_is_unbiased(options: dict[str, Any]) -> None:
     blocks = torch.randn(2, 256, generator=generator) * torch.rand(256, generator=generator) ** 3
     blocks -= blocks.mean(dim=1, keepdim=True)
     codec = DynamiQPlus(**(options | {"rounding": "independent"}))
-    assert codec.unbiased and not DynamiQPlus().unbiased
+    assert codec.traits.unbiased and not DynamiQPlus().traits.unbiased
     result = simulate_ring(codec, [block.repeat(copies) for block in blocks])[0]
     errors = result.view(copies, 256).double() - blocks.double().mean(dim=0)
     z = errors.mean(dim=0) / (errors.std(dim=0) / copies**0.5 + 2 * errors.abs().max() / copies)

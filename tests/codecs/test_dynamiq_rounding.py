@@ -130,7 +130,7 @@ def test_independent_rounding_is_unbiased(width: int, scale_rounding: str, worke
     copies = 1500
     xs = repeated(workers, copies)
     codec = of_width(width, rounding="independent", scale_rounding=scale_rounding)
-    assert codec.unbiased
+    assert codec.traits.unbiased
     errors = (
         simulate_ring(codec, xs)[0].view(copies, 256).double() - torch.stack(xs).mean(dim=0)[:256].double()
     )

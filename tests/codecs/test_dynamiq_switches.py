@@ -226,7 +226,7 @@ def test_independent_rounding_is_unbiased(options: dict[str, Any]) -> None:
     blocks[:, 32:48] = 0  # half a group of 32
     xs = [block.repeat(copies) for block in blocks]
     codec = DynamiQ(**options, rounding="independent")
-    assert codec.unbiased
+    assert codec.traits.unbiased
     errors = simulate_ring(codec, xs)[0].view(copies, 256).double() - blocks.mean(dim=0)
     z = errors.mean(dim=0) / (errors.std(dim=0) / copies**0.5 + 2 * errors.abs().max() / copies)
     assert errors.std(dim=0).median() > 0

@@ -11,8 +11,9 @@ import torch
 from torch import Tensor
 
 from gradwire.codecs.exclude import Exclude
-from gradwire.codecs.interface import Codec, Collectives, Layout, Round, StatelessCodec
+from gradwire.codecs.interface import Codec, Collectives, Layout, Round
 from gradwire.codecs.registry import make_codec
+from gradwire.codecs.traits import Traits
 from gradwire.harness.comm.collective.collectives import Fabric
 from gradwire.harness.comm.topology.registry import make_schedule
 from gradwire.harness.comm.world.virtual import VirtualWorld
@@ -67,15 +68,13 @@ def per_rank(make: Callable[[], Codec]) -> list[Codec]:
 
 
 @dataclass
-class Witness(StatelessCodec):
+class Witness(Codec):
     """Writes down what it is given; its mean is a constant."""
 
     name: str = "witness"
     seen: list[tuple[int, tuple[str, ...]]] = field(default_factory=list)
 
-    stateful = True
-    unbiased = True
-    one_at_a_time = True
+    traits = Traits(unbiased=True, stateful=True, uses_backend=True)
 
     def supports(self, topology: str, size: int, layout: Layout) -> str | None:
         return f"{layout.names} on {size} over {topology}"
@@ -222,8 +221,7 @@ def test_it_speaks_for_its_codec() -> None:
     witness = Witness()
     codec = Exclude(witness, ["*.bias"])
     assert isinstance(codec, Codec)
-    own = ("name", "unbiased", "stateful", "clock_driven", "one_at_a_time")
-    assert [getattr(codec, name) for name in own] == [getattr(witness, name) for name in own]
+    assert (codec.name, codec.about, codec.traits) == (witness.name, witness.about, witness.traits)
     assert codec.supports("ring", 4, layout_of(BLOCK)) == (
         "('h.0.mlp.weight', 'wte.embedding', 'h.0.ln') on 4 over ring"
     )

@@ -149,7 +149,7 @@ UNBIASED = ["qsgd4", "qsgd5max", "terngrad", "tfp2", "tfp4", "tfp8", "tfp11"]
 def test_the_unbiased_ones_are_right_on_average(name: str, workers: int, topology: str) -> None:
     """Over 150 steps: the error of the mean is what independent errors leave of it."""
     make = CODECS[name]
-    assert make().unbiased
+    assert make().traits.unbiased
     assert remaining_error(make, heavy_tailed(2000, workers), topology, 150) < 1.3
 
 
@@ -157,7 +157,7 @@ def test_the_unbiased_ones_are_right_on_average(name: str, workers: int, topolog
 def test_the_others_are_not(name: str) -> None:
     """They err the same way in every step."""
     make = CODECS[name]
-    assert not make().unbiased
+    assert not make().traits.unbiased
     xs = heavy_tailed(2000, 3)
     results = torch.stack([mean_of(make, xs, step=step) for step in range(2)])
     assert torch.equal(results[0], results[1])
@@ -206,7 +206,7 @@ def test_bytes_sent_are_those_of_the_slices(make: Make, topology: str) -> None:
 @every_codec
 def test_there_is_no_state(make: Make) -> None:
     codec = make()
-    assert not codec.stateful and codec.state_dict() == {}
+    assert not codec.traits.stateful and codec.state_dict() == {}
     codec.load_state_dict({})
     with pytest.raises(ValueError, match="no state"):
         codec.load_state_dict({"x": torch.zeros(1)})

@@ -115,6 +115,6 @@ def test_discarded_rounds_leave_no_trace() -> None:
 def test_a_codec_that_synchronized_nothing_has_nothing_to_say() -> None:
     codec = MXFP()
     assert codec.end_step(0) == {}
-    assert codec.stateful and not codec.unbiased and not codec.clock_driven
+    assert codec.traits.stateful and not codec.traits.unbiased
     with pytest.raises(ValueError, match=r"^the state of an MXFP codec has mu and cast_counts, got \['x'\]$"):
         codec.load_state_dict({"x": torch.zeros(1)})

@@ -178,7 +178,6 @@ def test_other_refusals() -> None:
 def test_what_it_says_of_itself() -> None:
     codec = PowerSGD()
     assert isinstance(codec, Codec)
-    assert codec.stateful
-    assert not codec.unbiased
-    assert not codec.clock_driven
+    assert codec.traits.stateful
+    assert not codec.traits.unbiased
     assert codec.end_step(0) == {}

@@ -10,7 +10,8 @@ import torch
 from codec_rounds import MODEL, TAIL, Cluster, as_bytes, gradients
 from torch import Tensor
 
-from gradwire.codecs.interface import Codec, StatelessCodec
+from gradwire.codecs.exact import BF16
+from gradwire.codecs.interface import Codec
 from gradwire.codecs.mxfp import MXFP
 from gradwire.codecs.step_memory import StepMemory
 
@@ -79,7 +80,7 @@ def test_what_is_logged_of_a_skipped_step() -> None:
     assert logs[0] == {"mu": 2.0, "overflow": 0.0}
     assert MXFP().skip_step(0) == {}
 
-    class Told(StatelessCodec):
+    class Told(BF16):
         def end_step(self, step: int) -> dict[str, float]:
             return {"step": float(step)}
 

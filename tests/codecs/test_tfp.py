@@ -247,7 +247,7 @@ def test_error_feedback_is_refused_where_residuals_grow() -> None:
 )
 def test_it_says_when_it_is_unbiased(options: dict[str, str], unbiased: bool) -> None:
     """Formats of up to 6 bits without scales saturate within the gradients' range."""
-    assert TFP(**options).unbiased == unbiased  # type: ignore[arg-type]
+    assert TFP(**options).traits.unbiased == unbiased  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(

@@ -29,7 +29,7 @@ def test_without_clamping_it_is_unbiased(table: str) -> None:
     within the noise."""
     xs, times = [x.repeat(2000) for x in gradients(64, 2)], 2000
     options = {"block": 64, "t_p": 8.0, "table": table}
-    assert THC(**options).unbiased
+    assert THC(**options).traits.unbiased
     means = mean_and_losses(xs, **options)[0].double().view(times, 64)
     exact = exact_mean(xs).view(times, 64)[0]
     deviation = (means.mean(dim=0) - exact) / (means.std(dim=0) / times**0.5)
@@ -40,7 +40,7 @@ def test_without_clamping_it_is_unbiased(table: str) -> None:
 def test_clamping_takes_1_of_32() -> None:
     """E(z·clamp(z)) = P(|z| < t) for a normal z: the share of the gradient that arrives is 31/32, not 1."""
     xs = gradients(8192, 2, spread=0.5)
-    assert not THC().unbiased
+    assert not THC().traits.unbiased
     share = shares(xs, 12)
     assert abs(float(share.mean()) - 31 / 32) < 4 * float(share.std()) / 12**0.5
     unclamped = shares(xs, 12, t_p=5.0)

@@ -162,4 +162,4 @@ def test_losses_are_what_the_mean_lacks(workers: int) -> None:
 
 def test_it_has_no_state() -> None:
     assert THC().state_dict() == {}
-    assert not THC().stateful
+    assert not THC().traits.stateful

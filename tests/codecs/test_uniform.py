@@ -82,7 +82,7 @@ def test_the_mean_over_rounds_is_the_mean() -> None:
     """Four workers, every round rounded anew; the deviation falls with the number of rounds."""
     xs, rounds = heavy_tailed(2000, 4, spread=0.5), 60
     codec = UniformQuantization()
-    assert codec.unbiased and not UniformQuantization(rounding="correlated").unbiased
+    assert codec.traits.unbiased and not UniformQuantization(rounding="correlated").traits.unbiased
     results = torch.stack([simulate_ring(codec, xs, step=step)[0] for step in range(rounds)]).double()
     deviation = results.mean(dim=0) - torch.stack(xs).double().mean(dim=0)
     z = deviation / (results.std(dim=0) / rounds**0.5).clamp(min=1e-12)
@@ -169,7 +169,7 @@ def test_its_last_switch_makes_it_dynamiq() -> None:
 def test_it_is_made_by_name() -> None:
     codec = make_codec("uniform", widths=[3])
     assert isinstance(codec, UniformQuantization)
-    assert (codec.name, codec.widths, codec.bits, codec.stateful) == ("uniform", [3], None, False)
+    assert (codec.name, codec.widths, codec.bits, codec.traits.stateful) == ("uniform", [3], None, False)
     integers = Layout(("a",), ((4,),), (0,), 4, dtype=torch.int32)
     assert codec.supports("ring", 2, integers) == (
         "codec=uniform compresses float32, bfloat16 and float16 gradients, got torch.int32"

@@ -7,9 +7,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from gradwire.codecs.interface import About, LossyHopCodec, Round
+from gradwire.codecs.interface import LossyHopCodec, Round
 from gradwire.codecs.registry import codec_classes, register_codec
 from gradwire.codecs.sums import SliceCoder, SumHops
+from gradwire.codecs.traits import About, Traits
 
 
 @dataclass(frozen=True)
@@ -41,6 +42,7 @@ class Toy(LossyHopCodec):
     """Where to begin."""
 
     about = About(source="a test", wire_bits="8")
+    traits = Traits(shows_nonfinite=False)
 
     def plan(self, x: Tensor, this_round: Round, reduced: list[Tensor], num_chunks: int) -> SumHops:
         return SumHops(x, this_round.size, num_chunks, EveryFourth((this_round.step + self.phase) % 4))

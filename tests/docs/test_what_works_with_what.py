@@ -92,7 +92,7 @@ def test_codecs_run_where_the_table_says() -> None:
     layout = Layout(("w",), ((1024, 1024),), (0,), 1 << 20)
     for name, given in answers(("codec", "codecs")).items():
         assert given == (("yes", "no", "yes") if name == "native" else ("yes", "yes", "yes"))
-        assert make_codec(name).one_at_a_time == (name == "native")
+        assert make_codec(name).traits.uses_backend == (name == "native")
         for topology in TOPOLOGIES:
             assert all(make_codec(name).supports(topology, size, layout) is None for size in (2, 4, 7))
     assert [works(world, "none", "native") for world in WORLDS] == [True, False]

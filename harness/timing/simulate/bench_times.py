@@ -8,12 +8,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from gradwire.codecs.costs import NOTHING, Cost, Costs
 from gradwire.codecs.interface import Codec
+from gradwire.codecs.registry import codec_classes, make_codec
+from gradwire.codecs.wording import spelled
+from gradwire.codecs.wrapper import Wrapper
 from gradwire.harness.files.reading import UnusableFileError
 from gradwire.harness.files.structured import read_json
-from gradwire.harness.timing.simulate.codec_parts import parts_of
 from gradwire.harness.timing.simulate.codec_times import CodecTimes
-from gradwire.harness.timing.simulate.cost import Cost
 from gradwire.harness.timing.trace.step import Work
 
 DTYPE = "float32"
@@ -59,7 +61,7 @@ class BenchTimes:
     time is in proportion to coordinates. Among implementations and numbers of threads the fastest counts.
     """
 
-    parts: Mapping[str, Cost]
+    parts: Costs
     table: Table
     _known: dict[tuple[str, int], float] = field(default_factory=dict, repr=False)
 
@@ -81,7 +83,7 @@ def read_bench_times(path: str | Path, codec: Codec, workers: int) -> CodecTimes
     """
     said = f"network.codec_times={path}"
     try:
-        parts, table = parts_of(codec, workers), _table(path)
+        parts, table = costs_of(codec, workers), _table(path)
     except ValueError as error:
         raise ValueError(f"{said}: {error}") from None
     names = list(dict.fromkeys(name for cost in parts.values() for name in cost.operations))
@@ -94,6 +96,25 @@ def read_bench_times(path: str | Path, codec: Codec, workers: int) -> CodecTimes
             f"task=bench bench.operations=[{','.join(missing)}]"
         )
     return BenchTimes(parts, table)
+
+
+def costs_of(codec: Codec, workers: int) -> Costs:
+    """What all steps of this codec cost among so many workers.
+
+    ValueError for codecs that say of no benchmarked operations, and for wrappers around one.
+    """
+    instead = "or network.codec_times=measured"
+    if isinstance(codec, Wrapper):
+        (option,) = (f"codec.{name}={spelled(value)}" for name, value in codec.options().items())
+        raise ValueError(f"{option} has no benchmarked operations; leave it out, {instead}")
+    costs = codec.costs(workers)
+    if costs is None:
+        known = [name for name in codec_classes() if make_codec(name).costs(workers) is not None]
+        raise ValueError(
+            f"codec={codec.name} has no benchmarked operations; choose one of {', '.join(known)}, {instead}"
+        )
+    # Hashes that a run compares to be safe are the only thing prepared.
+    return {"prepare": NOTHING, **costs}
 
 
 def nearest(rates: Iterable[Rate], coordinates: int) -> float:

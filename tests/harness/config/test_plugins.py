@@ -43,7 +43,7 @@ class Bare:
     name: str = "bare"
 
 @dataclass
-class Odd(gradwire.HopCodec):
+class Odd(BF16):
     name: str = "odd"
     strength: object = field(default_factory=object)
 
@@ -103,7 +103,7 @@ def test_a_topology_and_a_parallelism(module: Path) -> None:
         ("codec=$:Missing", "has no Missing; it has "),
         ("codec=$:short", "is no codec: it must be a class decorated with @dataclass"),
         ("codec=$:Nameless", "is no codec: its dataclass needs a field `name"),
-        ("codec=$:Bare", "is no codec: it lacks about, "),
+        ("codec=$:Bare", "derived from gradwire.Codec or gradwire.HopCodec"),
         ("codec=$:Odd", "strength"),
         ("codec=$:Mine codec.strenth=1", "did you mean codec.strength"),
         ("codec=$:Mine codec.strength=much", "choose a number"),

@@ -19,8 +19,9 @@ from torch import Tensor
 from training_jobs import opened, tiny_run, train_all_virtually, train_rank
 
 from gradwire.codecs.exact import BF16
-from gradwire.codecs.interface import Collectives, Round, StatelessCodec
+from gradwire.codecs.interface import Codec, Collectives, Round
 from gradwire.codecs.registry import codec_classes, register_codec
+from gradwire.codecs.traits import Traits
 from gradwire.harness.checkpoint.folder import checkpoints
 from gradwire.harness.data.packing import TokenData
 from gradwire.harness.launch.worker import train_virtual
@@ -127,13 +128,13 @@ def test_memory_of_one_rank_alone_survives(tmp_path: Path) -> None:
 
 
 @dataclass
-class Residual(StatelessCodec):
+class Residual(Codec):
     """Sends every other coordinate in turns and keeps the rest, per parameter, for the next step."""
 
     name: str = "residual"
     memory: dict[str, Tensor] = field(default_factory=dict)
 
-    stateful = True
+    traits = Traits(stateful=True)
 
     async def synchronize(self, x: Tensor, this_round: Round, comm: Collectives) -> Tensor:
         layout, send = this_round.layout, x.clone()

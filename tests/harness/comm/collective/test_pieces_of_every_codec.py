@@ -12,7 +12,7 @@ from collective_jobs import fabric, gradients
 from driven import DrivenChannel, drive
 from torch import Tensor
 
-from gradwire.codecs.interface import Layout, LossyHopCodec, Round
+from gradwire.codecs.interface import Layout, ReportsLosses, Round
 from gradwire.codecs.registry import codec_classes, make_codec
 from gradwire.harness.comm.collective.collectives import ScheduledCollectives
 from gradwire.harness.comm.topology.registry import TOPOLOGIES
@@ -81,7 +81,7 @@ def test_most_pieces_of_a_tiny_bucket_are_empty(codec: str, topology: str, piece
 def test_losses_are_told_of_all_pieces(codec: str, topology: str) -> None:
     """What was to be sent is what came through and what was lost, summed over the ranks."""
     made = [make_codec(codec) for _ in range(3)]
-    if not isinstance(made[0], LossyHopCodec):
+    if not isinstance(made[0], ReportsLosses):
         pytest.skip("loses nothing, or has error feedback of its own")
     layout, size = model(), len(made)
     xs = [gradients(rank, layout.numel) for rank in range(size)]
@@ -89,7 +89,7 @@ def test_losses_are_told_of_all_pieces(codec: str, topology: str) -> None:
     async def run(comm: ScheduledCollectives, channel: DrivenChannel) -> Any:
         this_round = Round(0, layout, comm.rank, size, seed=3)
         own = made[comm.rank]
-        assert isinstance(own, LossyHopCodec)
+        assert isinstance(own, ReportsLosses)
         return await own.synchronize_with_losses(xs[comm.rank], this_round, comm)
 
     results, _ = drive(fabric(topology, pieces=3), size, run)

@@ -1,0 +1,124 @@
+"""What the steps of a codec cost per coordinate, in terms of what `task=bench` measures.
+
+A codec says so in `costs()`, for each label that the harness puts on its work in a trace:
+
+    statistics, metadata       what `statistics()` does, and a hop of its reduction
+    plan                       `plan()`, or what is done before the first message
+    encode, accumulate, accumulate_encode, seal, decode, collect    the hops of `interface.Hops`
+    finish                     from the sums to the mean
+
+Buckets are float32. What a codec does in plain tensor arithmetic counts by the bytes that it reads and
+writes: adding a float32 message to partial sums is 4 + 4 + 4. A setting that the benchmark does not have is
+taken for the nearest that it has; Python, launches and fresh memory cost nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Operations of `task=bench`, each how many times over a coordinate, and bytes that plain tensor
+    arithmetic reads and writes: those take as long as in a copy. On a CPU there may be more of them."""
+
+    operations: Mapping[str, float] = field(default_factory=dict)
+    num_bytes: float = 0.0
+    cpu_bytes: float = 0.0
+
+    def __add__(self, other: Cost) -> Cost:
+        names = {**self.operations, **other.operations}
+        counts = {name: self.operations.get(name, 0) + other.operations.get(name, 0) for name in names}
+        return Cost(counts, self.num_bytes + other.num_bytes, self.cpu_bytes + other.cpu_bytes)
+
+    def __mul__(self, factor: float) -> Cost:
+        counts = {name: factor * count for name, count in self.operations.items()}
+        return Cost(counts, factor * self.num_bytes, factor * self.cpu_bytes)
+
+
+Costs = Mapping[str, Cost]
+"""Label of a step to its cost per coordinate that the step works on."""
+
+
+def once(*operations: str) -> Cost:
+    """Each of these operations once over a coordinate; none is named twice."""
+    return Cost(dict.fromkeys(operations, 1.0))
+
+
+def moved(num_bytes: float, on_cpu: float | None = None) -> Cost:
+    """So many bytes per coordinate, read and written; `on_cpu` if it is another number there."""
+    return Cost(num_bytes=num_bytes, cpu_bytes=num_bytes if on_cpu is None else on_cpu)
+
+
+NOTHING = Cost()
+
+COPY = moved(8)
+"""float32 to float32, or a division in place."""
+
+NORM, SUM, MAXIMUM, UNION = 120.0, 40.0, 16.0, 10.0
+"""Bytes that a hop of the metadata moves for each number: bf16 by way of float64 or float32, bf16 bit
+patterns, bytes of a mask; temporaries and the message included."""
+
+
+def hop_costs(
+    workers: int,
+    encode: Cost,
+    accumulate: Cost,
+    decode: Cost,
+    accumulate_encode: Cost | None = None,
+    seal: Cost | None = None,
+) -> dict[str, Cost]:
+    """The hops of `interface.Hops`; what is not given is put together as it is there."""
+    return {
+        "encode": encode,
+        "accumulate": accumulate,
+        "accumulate_encode": accumulate_encode or accumulate + encode,
+        "seal": seal or accumulate + encode,
+        "decode": decode,
+        "collect": decode + accumulate * (workers - 1),
+    }
+
+
+def sum_costs(
+    workers: int, encode: Cost, accumulate: Cost, decode: Cost, accumulate_encode: Cost
+) -> dict[str, Cost]:
+    """`sums.SumHops`, which begin with a copy and end with a division."""
+    seal = accumulate_encode + decode
+    hops = hop_costs(workers, encode, accumulate, decode, accumulate_encode, seal)
+    return {"plan": COPY, **hops, "finish": COPY}
+
+
+def exact_costs(workers: int, wire: int) -> dict[str, Cost]:
+    """Sums that travel in `wire` bytes per coordinate; a hop adds to a temporary, which it casts.
+
+    On a CPU, PyTorch casts a message of another dtype to a temporary, too, before adding it.
+    """
+    cast = moved(4 + wire)
+    add = moved(4 + wire + 4)
+    if wire != 4:
+        add = moved(add.num_bytes, on_cpu=add.num_bytes + 4 + 4)
+    return sum_costs(workers, cast, add, cast, add + cast)
+
+
+def coder_costs(workers: int, encoding: str, decoding: str | None = None) -> dict[str, Cost]:
+    """A `groups.GroupCoder` whose operations are "<family>.<operation>.<label>"; `encoding` and `decoding`,
+    the same if not given, are "<family>.<label>"."""
+
+    def operation(template: str, name: str) -> Cost:
+        family, label = template.split(".", 1)
+        return once(f"{family}.{name}.{label}")
+
+    decoding = encoding if decoding is None else decoding
+    return sum_costs(
+        workers,
+        operation(encoding, "encode"),
+        operation(decoding, "add"),
+        operation(decoding, "decode"),
+        operation(encoding, "add_encode"),
+    )
+
+
+def nearest(measured: Sequence[int], bits: float) -> int:
+    """The benchmarked number of bits that stands for `bits`."""
+    return min(measured, key=lambda each: abs(each - bits))

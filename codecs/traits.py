@@ -1,0 +1,49 @@
+"""What a codec says about itself: facts that other code asks, and words for the table."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Traits:
+    """Facts about a codec as it is set; one whose settings change them sets `self.traits` when it is made.
+
+    The first group is what a codec may claim. The second is what every codec is taken to be and one may
+    declare that it is not. Tests hold every codec to both, and refuse a declaration that is not needed.
+    """
+
+    unbiased: bool = False
+    """The mean over all random draws is the exact mean."""
+    stateful: bool = False
+    """It remembers something from step to step, which `state_dict` gives."""
+    uses_backend: bool = False
+    """It runs the backend's own collectives, which match by their order: it needs real processes, its buckets
+    follow one another, and its messages can be neither paced nor cut nor counted."""
+    needs_matrices: bool = False
+    """It compresses nothing of an anonymous vector: parameters must be matrices to it."""
+
+    keeps_zeros: bool = True
+    """A bucket of zeros on all ranks gives zeros."""
+    follows_magnitude: bool = True
+    """The relative error is the same for gradients of any magnitude, from 2⁻⁸⁰ to 2¹⁰⁰ times the usual."""
+    shows_nonfinite: bool = True
+    """Where a coordinate of any rank is NaN or infinite, so is one of the mean: the step can be skipped."""
+    worst_vnmse: float = 1.5
+    """What the vNMSE of one round stays below, infinite for a result that is no estimate of the mean."""
+
+
+@dataclass(frozen=True)
+class About:
+    """What the table of codecs says of one, in words; the rest of the table is asked of the codec itself."""
+
+    source: str = ""
+    """Where it comes from: "DynamiQ §3"."""
+    wire_bits: str = ""
+    """Bits on the wire per coordinate, all metadata included, as settings determine them."""
+    metadata: str = "none"
+    """What is reduced before the gradients are."""
+    state: str = "none"
+    """What it remembers from step to step."""
+    unbiased_if: str = ""
+    """The setting that makes it unbiased where it is not by default: "codec.rounding=independent"."""

@@ -1,0 +1,47 @@
+"""What every codec can be asked for beside its own fields: wrappers around it, put there by `make_codec`."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from gradwire.codecs.fields import list_of
+from gradwire.codecs.interface import Codec, Layout
+
+
+@dataclass
+class CommonOptions:
+    """The options common to all codecs, as a run's configuration has them."""
+
+    exclude: list[str] = list_of(hint="e.g. [*embed*]")  # globs of parameters that travel in bf16
+    ef: bool = False  # error feedback: what a worker's encodings lose is added to its next gradient
+
+
+class Wrapper(Codec):
+    """A codec around another one: whatever it does not say or do itself is the inner one's."""
+
+    def __init__(self, inner: Codec) -> None:
+        self.inner = inner
+        self.name, self.about, self.traits = inner.name, inner.about, inner.traits
+
+    @abstractmethod
+    def options(self) -> dict[str, object]:
+        """Those of `CommonOptions` that it stands for, and their values."""
+
+    def supports(self, topology: str, size: int, layout: Layout) -> str | None:
+        return self.inner.supports(topology, size, layout)
+
+    def end_step(self, step: int) -> Mapping[str, float]:
+        return self.inner.end_step(step)
+
+    def skip_step(self, step: int) -> Mapping[str, float]:
+        return self.inner.skip_step(step)
+
+    def state_dict(self) -> dict[str, Tensor]:
+        return self.inner.state_dict()
+
+    def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
+        self.inner.load_state_dict(state)
