@@ -57,7 +57,8 @@ class Step:
 class Schedule:
     """An all-reduce: `ranks[r]` is what rank r does.
 
-    A rank may have as many steps in flight at once as the topology's messages are cut into `pieces`.
+    A rank may have as many steps in flight at once as the topology's messages are cut into `pieces`. Where
+    the number of ranks is a power of two all of them send equally much, or `balanced` is false.
     """
 
     name: str
@@ -65,12 +66,19 @@ class Schedule:
     num_chunks: int
     ranks: tuple[tuple[Step, ...], ...]
     pieces: int = 1
+    balanced: bool = True
 
     @property
     def gradients_sent(self) -> float:
         """Encoded gradients that all ranks send in all: 2(n − 1) for any all-reduce of sums."""
         sends = [send for steps in self.ranks for step in steps for send in step.sends]
         return sum(len(send.chunks) for send in sends) / self.num_chunks
+
+    @property
+    def sums_on_the_way(self) -> bool:
+        """Whether messages hold partial sums; otherwise every rank collects all others' own messages."""
+        receives = [receive for steps in self.ranks for step in steps for receive in step.receives]
+        return not any(action == "collect" for receive in receives for action, _ in receive.actions)
 
     def sealed_by(self, rank: int) -> tuple[int, ...]:
         """The chunks whose sum is complete at `rank`, and there alone, after the reduce-scatter."""
