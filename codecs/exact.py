@@ -1,4 +1,4 @@
-"""The uncompressed codecs: hop-wise sums in float32 or bfloat16.
+"""The uncompressed codecs: hop-wise sums in float32 or bfloat16, and the backend's own all-reduce.
 
 BF16 is the reference of every comparison; it runs through the same hops as the quantizers. Its
 partial sums are rounded to bfloat16 at each hop, as a bfloat16 all-reduce does.
@@ -12,32 +12,9 @@ import torch
 from torch import Tensor
 
 from gradwire.codecs.costs import Costs, exact_costs
-from gradwire.codecs.interface import LossyHopCodec, Round
-from gradwire.codecs.sums import SliceCoder, SumHops
+from gradwire.codecs.interface import Codec, Collectives, LossyHopCodec, Round
+from gradwire.codecs.sums import SumHops, exact_hops
 from gradwire.codecs.traits import About, Traits
-
-
-@dataclass(frozen=True)
-class Cast(SliceCoder):
-    """Slices in another floating dtype."""
-
-    dtype: torch.dtype
-    unit = 8
-    """16-byte aligned slices in bfloat16."""
-
-    def num_bytes(self, numel: int) -> int:
-        return numel * self.dtype.itemsize
-
-    def encode(self, values: Tensor, first: int, out: Tensor) -> None:
-        out.view(self.dtype).copy_(values)
-
-    def decode(self, message: Tensor, first: int, numel: int) -> Tensor:
-        return message.view(self.dtype)
-
-
-def exact_hops(x: Tensor, size: int, num_chunks: int, wire_dtype: torch.dtype) -> SumHops:
-    """Partial sums of `x`, (numel,) of a floating dtype, sent as `wire_dtype`."""
-    return SumHops(x, size, num_chunks, Cast(wire_dtype))
 
 
 @dataclass
@@ -69,3 +46,20 @@ class BF16(LossyHopCodec):
 
     def costs(self, workers: int) -> Costs:
         return exact_costs(workers, wire=2)
+
+
+@dataclass
+class Backend(Codec):
+    """`all_reduce` of the process group's backend (gloo, NCCL), in the bucket's own dtype, to compare with.
+
+    Not a fair baseline on CPUs: gloo's sums are compute-bound, and it can be neither paced nor hosted in one
+    process. So it is a codec of its own and never called BF16.
+    """
+
+    name: str = "backend"
+
+    traits = Traits(unbiased=True, uses_backend=True)
+    about = About("the backend's own all-reduce", "not counted")
+
+    async def synchronize(self, x: Tensor, this_round: Round, comm: Collectives) -> Tensor:
+        return await comm.backend_sum(x / this_round.size)

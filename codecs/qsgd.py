@@ -12,8 +12,7 @@ from gradwire.codecs.coordinate_bits import CoordinateBits
 from gradwire.codecs.costs import Costs, coder_costs, nearest
 from gradwire.codecs.feedback import feedback_diverges
 from gradwire.codecs.fields import between, check_fields, one_of
-from gradwire.codecs.floats import constant, exponents, normalizers, restorers
-from gradwire.codecs.group_sums import group_sums, largest_magnitudes
+from gradwire.codecs.floats import constant, exponents, group_sums, largest_magnitudes, normalizers, restorers
 from gradwire.codecs.groups import GROUP_SIZES, GroupCoder
 from gradwire.codecs.interface import Layout, LossyHopCodec, Round
 from gradwire.codecs.native.levels import LevelKernels

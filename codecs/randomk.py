@@ -16,7 +16,7 @@ from gradwire.codecs.fields import between, check_fields, one_of
 from gradwire.codecs.interface import Layout, LossyHopCodec, Round
 from gradwire.codecs.random import Key, mix32
 from gradwire.codecs.residuals import of_contraction
-from gradwire.codecs.selected import SelectedHops
+from gradwire.codecs.sums import SelectedHops
 from gradwire.codecs.topk import DTYPES, WIRE_DTYPES, selected_count
 from gradwire.codecs.traits import About, Traits
 

@@ -6,9 +6,8 @@ import dataclasses
 from functools import lru_cache
 from typing import Any, cast
 
-from gradwire.codecs.backend import Native
 from gradwire.codecs.dynamiq import DynamiQ, DynamiQPlus, UniformQuantization
-from gradwire.codecs.exact import BF16, FP32
+from gradwire.codecs.exact import BF16, FP32, Backend
 from gradwire.codecs.exclude import Exclude, check_globs
 from gradwire.codecs.feedback import ErrorFeedback
 from gradwire.codecs.fields import check_fields, check_names, plain, rules_of
@@ -26,10 +25,10 @@ from gradwire.codecs.thc import THC
 from gradwire.codecs.topk import TopK
 from gradwire.codecs.wrapper import CommonOptions
 
-_CODECS: dict[str, type] = {
+_CODECS: dict[str, type[Codec]] = {
     "fp32": FP32,
     "bf16": BF16,
-    "native": Native,
+    "backend": Backend,
     "dynamiq": DynamiQ,
     "dynamiq_plus": DynamiQPlus,
     "uniform": UniformQuantization,
@@ -48,12 +47,16 @@ _CODECS: dict[str, type] = {
 }
 
 
-def codec_classes() -> dict[str, type]:
+RENAMED = {"native": "backend"}
+"""Names that codecs had before, which recorded runs still have, to their new ones."""
+
+
+def codec_classes() -> dict[str, type[Codec]]:
     """Name to codec class. Each class is a dataclass whose fields are its configuration."""
     return dict(_CODECS)
 
 
-def register_codec(codec_class: type) -> type:
+def register_codec(codec_class: type[Codec]) -> type[Codec]:
     """Class decorator: make a codec defined outside this package known by its default `name`.
 
     Raises ValueError when the name is taken by another class.
@@ -64,13 +67,15 @@ def register_codec(codec_class: type) -> type:
     return codec_class
 
 
-def codec_class(name: str) -> type:
+def codec_class(name: str) -> type[Codec]:
     """The class of a codec's name: one of `codec_classes()`, or a plug-in (`plugins`). Raises ValueError."""
+    if name in RENAMED:
+        raise ValueError(f"codec={name} has a new name: use codec={RENAMED[name]}")
     return find("codec", name, _CODECS, "<module>:<class>", _checked)
 
 
 @lru_cache(maxsize=64)
-def _checked(found: Any, name: str) -> type:
+def _checked(found: Any, name: str) -> type[Codec]:
     """`found`, which is to be a codec's class. Raises ValueError saying what it lacks."""
     given = f"codec={name}"
     if not isinstance(found, type) or not dataclasses.is_dataclass(found) or not issubclass(found, Codec):
@@ -109,7 +114,7 @@ def make_codec(name: str, *, exclude: object = (), ef: bool = False, **fields: o
     check_fields(made, fields, "codec")
     globs = check_globs(exclude)
     check_fields(CommonOptions, {"exclude": list(globs), "ef": ef}, "codec")
-    codec: Codec = made(name=name, **{field: plain(value) for field, value in fields.items()})
+    codec: Codec = cast(Any, made)(name=name, **{field: plain(value) for field, value in fields.items()})
     if ef:
         codec = ErrorFeedback(codec)
     return Exclude(codec, globs) if globs else codec

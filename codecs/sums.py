@@ -1,10 +1,12 @@
 """Hops that keep partial sums in float32 and encode each chunk, a slice of the bucket, anew at every hop.
 
-What a codec of this kind adds is how a slice becomes bytes and back: `SliceCoder`.
+What a codec of this kind adds is how a slice becomes bytes and back: `SliceCoder`. `SelectedHops` sum some
+coordinates of a bucket, the same on all workers; the others are not sent.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Protocol
 
 import torch
@@ -124,3 +126,70 @@ class SumHops(Hops):
     def losses(self) -> Tensor:
         assert self._losses is not None, "losses() without keep_losses()"
         return self._losses
+
+
+@dataclass(frozen=True)
+class Cast(SliceCoder):
+    """Slices in another floating dtype."""
+
+    dtype: torch.dtype
+    unit = 8
+    """16-byte aligned slices in bfloat16."""
+
+    def num_bytes(self, numel: int) -> int:
+        return numel * self.dtype.itemsize
+
+    def encode(self, values: Tensor, first: int, out: Tensor) -> None:
+        out.view(self.dtype).copy_(values)
+
+    def decode(self, message: Tensor, first: int, numel: int) -> Tensor:
+        return message.view(self.dtype)
+
+
+def exact_hops(x: Tensor, size: int, num_chunks: int, wire_dtype: torch.dtype) -> SumHops:
+    """Partial sums of `x`, (numel,) of a floating dtype, sent as `wire_dtype`."""
+    return SumHops(x, size, num_chunks, Cast(wire_dtype))
+
+
+class Selection(Protocol):
+    """Some coordinates of a bucket, in a fixed order."""
+
+    def take(self, x: Tensor) -> Tensor:
+        """Their values in `x`, (numel,) of any dtype, which is left unchanged: (selected,)."""
+        ...
+
+    def put(self, values: Tensor, into: Tensor) -> None:
+        """Write (selected,) values to their places in `into`, (numel,) of the same dtype."""
+        ...
+
+
+class SelectedHops(SumHops):
+    """`LossyHops` of the selected coordinates, which travel as `wire_dtype`; in the mean the others are 0."""
+
+    def __init__(
+        self,
+        x: Tensor,
+        size: int,
+        num_chunks: int,
+        selection: Selection,
+        wire_dtype: torch.dtype,
+        factor: float = 1.0,
+    ) -> None:
+        """`x` is this worker's bucket, (numel,) of a floating dtype, not written to; selected coordinates
+        are multiplied by `factor`."""
+        self._x, self._selection, self._factor = x, selection, factor
+        super().__init__(selection.take(x), size, num_chunks, Cast(wire_dtype))
+        if factor != 1.0:
+            self._sums.mul_(constant(factor, x))
+
+    def finish(self) -> Tensor:
+        mean = torch.zeros_like(self._x)
+        self._selection.put(super().finish(), mean)
+        return mean
+
+    def losses(self) -> Tensor:
+        """All of the coordinates that are not sent; of the others what the factor and rounding change."""
+        lost = self._x.to(torch.float32, copy=True)
+        own = self._selection.take(lost)
+        self._selection.put(own - own * constant(self._factor, own) + super().losses(), lost)
+        return lost

@@ -159,8 +159,14 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"rate_mbit": float("nan")}, "rate_mbit=nan: choose a number"),
     ({"rate_mbit": 1e-320}, "rate_mbit=1e-320: choose a number"),
     ({"rate_mbit": "fast"}, "rate_mbit='fast': choose a number"),
-    ({"codec": "native", "rate_mbit": 8.0}, "rate_mbit=8.0 has no effect on codec=native, the backend sends"),
-    ({"codec": "native", "pieces": 4}, "pieces=4 has no effect on codec=native, the backend sends by itself"),
+    (
+        {"codec": "backend", "rate_mbit": 8.0},
+        "rate_mbit=8.0 has no effect on codec=backend, the backend sends",
+    ),
+    (
+        {"codec": "backend", "pieces": 4},
+        "pieces=4 has no effect on codec=backend, the backend sends by itself",
+    ),
 ]
 """Arguments that every rank refuses by itself, and a part of what is said of them."""
 

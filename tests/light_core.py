@@ -40,7 +40,7 @@ def every_codec_on_every_topology() -> int:
 
     pairs = 0
     for codec in codec_classes():
-        if codec == "native":  # it is the process group's own, see `attached`
+        if codec == "backend":  # it is the process group's own, see `attached`
             continue
         for topology in TOPOLOGIES:
             cluster = Cluster(3, topology, codec)
@@ -88,7 +88,7 @@ def main(arguments: list[str]) -> None:
     if arguments == ["--block"]:
         sys.meta_path[:] = [OthersHidden if finder is PathFinder else finder for finder in sys.meta_path]
     print(f"{every_codec_on_every_topology()} pairs of a codec and a topology")
-    for codec in ("dynamiq", "native"):
+    for codec in ("dynamiq", "backend"):
         attached(codec)
     said = refused_in_one_line()
     assert 'pip install "gradwire[harness]"' in said and "\n" not in said, said

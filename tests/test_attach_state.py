@@ -18,7 +18,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "randomk": {"fraction": 0.1},
     "onebit": {"block": 64},
 }
-EXACT = ("fp32", "bf16", "native")
+EXACT = ("fp32", "bf16", "backend")
 CODECS = sorted(
     name for name, codec in codec_classes().items() if codec.__module__.startswith("gradwire.")
 )  # other tests register theirs in this process, and not in the workers'

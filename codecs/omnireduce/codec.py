@@ -20,7 +20,7 @@ from gradwire.codecs.omnireduce.blocks import SomeBlocks, block_energies, larges
 from gradwire.codecs.omnireduce.local_k import LocalK
 from gradwire.codecs.omnireduce.mask import pack_mask, unpack_mask
 from gradwire.codecs.residuals import of_contraction
-from gradwire.codecs.selected import SelectedHops
+from gradwire.codecs.sums import SelectedHops
 from gradwire.codecs.traits import About, Traits
 
 DTYPES = (torch.float32, torch.bfloat16, torch.float16)

@@ -24,7 +24,7 @@ from omegaconf.errors import (
 )
 
 from gradwire.codecs.fields import rules_with
-from gradwire.codecs.registry import codec_class
+from gradwire.codecs.registry import RENAMED, codec_class
 from gradwire.harness.config.aliases import alias_of
 from gradwire.harness.config.overrides import said
 from gradwire.harness.config.store import choices_with_field, group_schemas
@@ -63,6 +63,8 @@ def check_groups(overrides: Sequence[Override], groups: Mapping[str, Sequence[st
         choices = [choice for choice in choices if ":" not in choice]  # others are plug-ins of this process
         if override.is_delete() or value is None:
             raise ConfigError(f"{said(override)}: a run needs a {group}; choose one of {', '.join(choices)}")
+        if group == "codec" and value in RENAMED:
+            raise ConfigError(f"{said(override)}: it has a new name, use codec={RENAMED[str(value)]}")
         fix = (closest(str(value), choices) or choices)[0]
         raise ConfigError(
             f"{group}={shortened(value)} is unknown; choose one of {', '.join(choices)}, e.g. {group}={fix}"

@@ -25,6 +25,7 @@ from omegaconf import OmegaConf
 
 from gradwire.codecs.fields import is_plain_name
 from gradwire.codecs.plugins import ENTRY_POINTS, announced, is_reference
+from gradwire.codecs.registry import RENAMED
 from gradwire.harness.config.own_form import FLAG, REMEDY, OwnFile, Place, package_of, parts, read_own_file
 from gradwire.harness.config.plugins import register_plugin
 from gradwire.harness.config.store import group_schemas
@@ -135,7 +136,9 @@ class OwnFolder:
                 f"{', '.join(self.groups)}"
             )
         if name not in choices:
-            near = did_you_mean(name, choices) or f"; choose one of {', '.join(choices)}"
+            new = RENAMED.get(name) if group.removeprefix("schema/") == "codec" else None
+            near = f"; it has a new name, {new}" if new else did_you_mean(name, choices)
+            near = near or f"; choose one of {', '.join(choices)}"
             raise ConfigError(f"{said} is unknown{near}; {REMEDY}")
         if place[0] == group == "task" and self._file(place).everywhere and not self._everywhere(name):
             raise ConfigError(f"{said} sets keys of task alone; leave the line # @package _global_ out")

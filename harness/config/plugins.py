@@ -10,7 +10,7 @@ import dataclasses
 import typing
 from collections.abc import Iterator, Sequence
 from functools import cache
-from typing import Any
+from typing import Any, cast
 
 from hydra.core.config_store import ConfigStore
 from hydra.core.override_parser.types import Override, Transformer
@@ -92,7 +92,7 @@ def _codec_schema(name: str) -> type:
     hints = {**typing.get_type_hints(CommonOptions), **typing.get_type_hints(found)}
     fields = [
         (field.name, hints[field.name], _default_of(field))
-        for field in (*dataclasses.fields(CommonOptions), *dataclasses.fields(found))
+        for field in (*dataclasses.fields(CommonOptions), *dataclasses.fields(cast(Any, found)))
         if field.init and field.name != "name"
     ]
     schema = dataclasses.make_dataclass(found.__name__, [("name", str, name), *fields])

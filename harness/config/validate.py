@@ -16,7 +16,7 @@ from typing import Any, TypeVar, cast
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import MissingMandatoryValue, OmegaConfBaseException
 
-from gradwire.codecs.registry import make_codec
+from gradwire.codecs.registry import codec_class, make_codec
 from gradwire.harness.comm.topology.registry import TOPOLOGIES, make_schedule, topology
 from gradwire.harness.config.cluster import resolve_cluster, resolve_device
 from gradwire.harness.config.compose import conf_directory
@@ -269,25 +269,28 @@ def _check_parallel(config: DictConfig) -> None:
 
 def _check_together(config: DictConfig) -> None:
     """Choices that are fine alone and cannot be combined."""
-    native, paced = config.codec.name == "native", config.network.name == "paced"
-    if native and config.cluster.name == "virtual" and config.cluster.workers > 1:
+    backend = codec_class(config.codec.name).traits.uses_backend
+    paced = config.network.name == "paced"
+    if backend and config.cluster.name == "virtual" and config.cluster.workers > 1:
         local = "" if config.network.name == "simulated" else "cluster=local or "
         raise ConfigError(
-            f"codec=native needs a process group and cluster=virtual has none; use {local}codec=fp32"
+            f"codec={config.codec.name} needs a process group and cluster=virtual has none; use "
+            f"{local}codec=fp32"
         )
-    if native and config.overlap.pieces > 1:
+    if backend and config.overlap.pieces > 1:
         raise ConfigError(
-            f"overlap.pieces={config.overlap.pieces} has no effect on codec=native, the backend sends by "
-            "itself; leave it out or use codec=fp32"
+            f"overlap.pieces={config.overlap.pieces} has no effect on codec={config.codec.name}, the backend "
+            "sends by itself; leave it out or use codec=fp32"
         )
     if config.cluster.gradients != "auto" and config.cluster.name == "local":
         raise ConfigError(
             f"cluster.gradients={config.cluster.gradients} has no effect on cluster=local, whose workers "
             "keep their own; leave it out or use cluster=virtual"
         )
-    if native and paced:
+    if backend and paced:
         raise ConfigError(
-            "codec=native cannot be paced, the backend sends by itself; use network=none or codec=fp32"
+            f"codec={config.codec.name} cannot be paced, the backend sends by itself; use network=none or "
+            "codec=fp32"
         )
     if paced and config.cluster.name == "local" and config.cluster.backend == "nccl":
         raise ConfigError(

@@ -215,7 +215,7 @@ def _describe_model(model: DistributedDataParallel) -> dict[str, str]:
 
 def _check_backend(options: AttachOptions) -> None:
     """What the backend's own all-reduce cannot do."""
-    instead = "codec=native, the backend sends by itself; leave it out or use codec=fp32"
+    instead = "codec=backend, the backend sends by itself; leave it out or use codec=fp32"
     if options.rate_mbit is not None:
         raise ValueError(f"rate_mbit={options.rate_mbit} has no effect on {instead}")
     if options.pieces > 1:

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from gradwire.codecs.describe import digest
 from gradwire.codecs.feedback import PREFIX as RESIDUAL
-from gradwire.codecs.powersgd.memory import ERROR, START
+from gradwire.codecs.powersgd import ERROR, START
 from gradwire.codecs.residuals import LATEST
 from gradwire.codecs.residuals import PREFIX as NORMS
 from gradwire.harness.library.agreement import Statement

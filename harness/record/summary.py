@@ -45,7 +45,7 @@ class Summary:
     # Bytes, as counted by the transport.
     bytes_sent_per_rank: list[int]  # bytes each rank sent in the whole run, in rank order
     bytes_by_phase: dict[str, int]  # bytes all ranks sent, by phase: metadata, reduce_scatter, ...
-    wire_bits_per_coordinate: float | None  # bits; null when nothing is sent (n = 1) or counted (native)
+    wire_bits_per_coordinate: float | None  # bits; null when nothing is sent (n = 1) or counted (backend)
 
     # What ran.
     seed: int

@@ -47,10 +47,10 @@ def check(config: DictConfig) -> None:
     found = _source(config)
     if config.network.name == "shaped":
         raise ValueError("network=shaped is measured, not worked out; use network=simulated for task=retime")
-    if found.codec == "native" and found.done.workers > 1:
+    if found.codec in ("backend", "native") and found.done.workers > 1:  # its name in earlier runs
         raise ValueError(
-            f"run={config.run}: codec=native leaves its messages to the backend, so that nobody knows when "
-            "they were sent; retime a run of codec=bf16 or fp32"
+            f"run={config.run}: codec={found.codec} leaves its messages to the backend, so that nobody "
+            "knows when they were sent; retime a run of codec=bf16 or fp32"
         )
     if not (found.folder / FOLDER).is_dir():
         raise ValueError(f"run={config.run} keeps no trace; train it again with measure.trace=true")

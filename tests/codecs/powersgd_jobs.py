@@ -15,8 +15,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 import gradwire
 from gradwire.codecs.interface import Layout, Round
-from gradwire.codecs.powersgd import PowerSGD
-from gradwire.codecs.powersgd.directions import random_directions
+from gradwire.codecs.powersgd import PowerSGD, random_directions
 from gradwire.harness.comm.collective.collectives import Fabric
 from gradwire.harness.comm.topology.registry import make_schedule
 from gradwire.harness.comm.world.process import ProcessWorld

@@ -12,8 +12,7 @@ from powersgd_reference import Reference, as_matrix
 from torch import Tensor
 
 from gradwire.codecs.interface import Hops, Round
-from gradwire.codecs.powersgd import PowerSGD
-from gradwire.codecs.powersgd.parameters import effective_rank
+from gradwire.codecs.powersgd import PowerSGD, effective_rank
 from gradwire.harness.comm.topology.registry import TOPOLOGIES, make_schedule
 
 

@@ -10,10 +10,17 @@ from powersgd_jobs import CPU, SHAPES, Cluster, as_bytes, gradients_of
 from torch import Tensor
 from torch.distributed.algorithms.ddp_comm_hooks import powerSGD_hook
 
+from gradwire.codecs import powersgd
 from gradwire.codecs.interface import Layout, Round
-from gradwire.codecs.powersgd import factors
-from gradwire.codecs.powersgd.directions import random_directions, resized
-from gradwire.codecs.powersgd.orthogonal import Orthogonalization, gram_schmidt, householder, orthonormal
+from gradwire.codecs.powersgd import (
+    Orthogonalization,
+    gram_schmidt,
+    householder,
+    orthonormal,
+    projected,
+    random_directions,
+    resized,
+)
 
 RANKS = [1, 2, 4]
 MATRIX = "first.weight"
@@ -121,7 +128,7 @@ def test_what_is_not_finite_reaches_everybody_and_stays_nowhere(
         assert rows.isfinite().all()
         return orthonormal(rows, method)
 
-    monkeypatch.setattr(factors, "orthonormal", finite_only)
+    monkeypatch.setattr(powersgd, "orthonormal", finite_only)
     hit, spared = Cluster(3, topology, rank=rank), Cluster(3, topology, rank=rank)
     for step in range(4):
         gradients = gradients_of(3, step)
@@ -160,7 +167,7 @@ def test_not_finite_where_a_direction_is_zero() -> None:
     wrong[4, 6] = math.inf
     assert cluster.step([only(a=gradient), only(a=wrong)])["a"].isnan().all()
     assert torch.equal(cluster.codecs[0].state_dict()["q/a"], start)
-    assert factors.PowerIteration(wrong, start, "auto").first().isnan().all()
+    assert projected(wrong, start, "auto").isnan().all()
 
 
 def test_overflow_of_the_callers_dtype_is_seen_and_not_kept() -> None:

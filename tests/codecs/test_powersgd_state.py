@@ -10,7 +10,7 @@ from powersgd_jobs import SHAPES, Cluster, as_bytes, gradients_of, start_of
 from powersgd_reference import Reference, as_matrix
 from torch import Tensor
 
-from gradwire.codecs.feedback import with_feedback
+from gradwire.codecs.feedback import ErrorFeedback
 from gradwire.codecs.interface import Codec, Layout
 from gradwire.codecs.powersgd import PowerSGD
 
@@ -169,7 +169,7 @@ def test_other_refusals() -> None:
     with pytest.raises(ValueError, match=r"has rank/…, q/…, error/… and norms/…, got residual/x$"):
         codec.load_state_dict({"residual/x": torch.zeros(1)})
     with pytest.raises(ValueError, match="codec=powersgd has error feedback of its own"):
-        with_feedback(codec)
+        ErrorFeedback(codec)
     doubles = Layout(("a",), ((4, 4),), (0,), 16, torch.float64)
     assert codec.supports("ring", 2, doubles) is not None
     assert codec.supports("broadcast", 5, Layout.flat(100)) is None

@@ -77,7 +77,7 @@ def test_networks_run_where_the_table_says(network: str) -> None:
         assert answer.startswith(("yes", "no"))
         assert works(world, network) == answer.startswith("yes"), (network, world)
         if works(world, network) and world == "local":
-            assert works(world, network, "native") == ("not with `native`" not in answer), network
+            assert works(world, network, "backend") == ("not with `backend`" not in answer), network
 
 
 def test_testbeds_are_simulated_networks() -> None:
@@ -91,17 +91,17 @@ def test_testbeds_are_simulated_networks() -> None:
 def test_codecs_run_where_the_table_says() -> None:
     layout = Layout(("w",), ((1024, 1024),), (0,), 1 << 20)
     for name, given in answers(("codec", "codecs")).items():
-        assert given == (("yes", "no", "yes") if name == "native" else ("yes", "yes", "yes"))
-        assert make_codec(name).traits.uses_backend == (name == "native")
+        assert given == (("yes", "no", "yes") if name == "backend" else ("yes", "yes", "yes"))
+        assert make_codec(name).traits.uses_backend == (name == "backend")
         for topology in TOPOLOGIES:
             assert all(make_codec(name).supports(topology, size, layout) is None for size in (2, 4, 7))
-    assert [works(world, "none", "native") for world in WORLDS] == [True, False]
+    assert [works(world, "none", "backend") for world in WORLDS] == [True, False]
 
 
 def test_attach_takes_what_the_table_says() -> None:
-    assert answers(("network",))["paced"][2] == "`attach(…, rate_mbit=200)`, not with `native`"
+    assert answers(("network",))["paced"][2] == "`attach(…, rate_mbit=200)`, not with `backend`"
     assert "rate_mbit" in inspect.signature(gradwire.attach).parameters
     ring, device, options = make_schedule("ring", 2), torch.device("cpu"), make_options(rate_mbit=200.0)
     check_runs(make_codec("fp32"), ring, device, options)
-    with pytest.raises(ValueError, match="rate_mbit=200.0 has no effect on codec=native"):
-        check_runs(make_codec("native"), ring, device, options)
+    with pytest.raises(ValueError, match="rate_mbit=200.0 has no effect on codec=backend"):
+        check_runs(make_codec("backend"), ring, device, options)

@@ -21,7 +21,7 @@ SHORT = (
 )
 """What all cases begin with; their own overrides come later and win."""
 
-RENAMED: dict[str, str] = {}
+RENAMED: dict[str, str] = {"codec=backend": "codec=native"}
 """The beginning of an override, and how older commits spell it: `{"codec=backend": "codec=native"}`."""
 
 
@@ -61,7 +61,7 @@ CASES: dict[str, Case] = {
     "fp32 dropout": virtual("codec=fp32", "model.dropout=0.1", "seed=7"),
     "bf16 butterfly": virtual("codec=bf16", "topology=butterfly", "cluster.workers=4"),
     "bf16 paced real": real(2, "codec=bf16", "network=paced", "network.rate_mbit=500"),
-    "native real": real(2, "codec=native", real_only=True),
+    "backend real": real(2, "codec=backend", real_only=True),
     "dynamiq ring": virtual("codec=dynamiq"),
     "dynamiq butterfly real": real(4, "codec=dynamiq", "topology=butterfly", "measure.check_hashes=true"),
     "dynamiq broadcast": virtual("codec=dynamiq", "codec.bits=3", "topology=broadcast"),

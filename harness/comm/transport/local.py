@@ -99,7 +99,7 @@ class LocalChannel(Channel):
         return handle
 
     def backend_sum(self, x: Tensor) -> Handle:
-        raise ValueError("codec=native needs real processes; use cluster=local, or codec=fp32")
+        raise ValueError("codec=backend needs real processes; use cluster=local, or codec=fp32")
 
 
 def run_local(tasks: Sequence[Task], mailboxes: Mailboxes, mark: Callable[[], float]) -> None:

@@ -11,7 +11,7 @@ from gradwire.harness.data.packing import TokenData
 
 
 class BareLoop:
-    """Trains `model` like the trainer with `codec=native`: same batch and optimizer, DDP's own all-reduce."""
+    """Trains `model` like the trainer with `codec=backend`: same batch and optimizer, DDP's all-reduce."""
 
     def __init__(
         self, config: DictConfig, model: nn.Module, data: TokenData, rank: int, device: torch.device

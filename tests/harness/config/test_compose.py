@@ -43,7 +43,7 @@ def test_every_choice_of_every_group_is_runnable(turn: int, tmp_path: Path) -> N
         del chosen["sweeps"]
     if chosen["kernels"] not in ("auto", *available_kernels()):
         chosen["kernels"] = "default"
-    if chosen["codec"] == "native":
+    if chosen["codec"] == "backend":
         chosen |= {"network": "none", "cluster": "local"}
     if chosen["network"] == "shaped":  # needs root
         chosen["network"] = "none"

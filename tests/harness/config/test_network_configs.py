@@ -135,7 +135,7 @@ def test_the_cells_of_a_sweep_have_clusters_of_their_own(run_py: Callable[..., i
         ("network.rivals=-1", ["network.rivals=-1", "from 0 to 64"]),
         ("network.compute_s=-1", ["network.compute_s=-1", "from 1e-09 to"]),
         ("network.codec_times=measure", ["network.codec_times=measure", "did you mean measured"]),
-        ("codec=native", ["codec=native", "cluster=virtual", "use codec=fp32"]),
+        ("codec=backend", ["codec=backend", "cluster=virtual", "use codec=fp32"]),
     ],
 )
 def test_simulated_refused_in_one_line(
@@ -203,7 +203,7 @@ def test_a_name_and_where_gradients_wait_change_no_result() -> None:
 @pytest.mark.usefixtures("links_can_be_shaped")
 def test_shaped_links_join_processes_on_cpus(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("torch.cuda.device_count", lambda: 8)
-    cluster = settled("network=shaped", "codec=native").cluster
+    cluster = settled("network=shaped", "codec=backend").cluster
     assert (cluster.name, cluster.device, cluster.backend) == ("local", "cpu", "gloo")
 
 

@@ -104,8 +104,8 @@ def test_overlap_does_not_change_a_bit(tmp_path: Path) -> None:
 
 
 def test_native_runs_and_its_bytes_are_not_claimed(tmp_path: Path, workers: Workers) -> None:
-    workers(2)(train_rank, tiny_run("codec=native", "cluster.workers=2"), str(tmp_path / "native"))
-    summary = json.loads((tmp_path / "native" / "summary.json").read_text())
+    workers(2)(train_rank, tiny_run("codec=backend", "cluster.workers=2"), str(tmp_path / "backend"))
+    summary = json.loads((tmp_path / "backend" / "summary.json").read_text())
     assert summary["wire_bits_per_coordinate"] is None
     assert summary["vnmse_mean"] < 1e-12
 
@@ -123,9 +123,9 @@ def test_wire_bits_stay_within_the_budget_in_every_step(tmp_path: Path) -> None:
 OWN_CODECS = sorted(name for name, made in codec_classes().items() if made.__module__.startswith("gradwire."))
 
 
-@pytest.mark.parametrize("codec", [name for name in OWN_CODECS if name != "native"])
+@pytest.mark.parametrize("codec", [name for name in OWN_CODECS if name != "backend"])
 def test_every_codec_trains(codec: str, tmp_path: Path) -> None:
-    """As its YAML configures it; `native` has no virtual form and a test of its own."""
+    """As its YAML configures it; `backend` has no virtual form and a test of its own."""
     config = tiny_run("cluster=virtual", "cluster.workers=2", f"codec={codec}", "train.steps=2")
     train_all_virtually(config, str(tmp_path))
     first, second = rows(tmp_path, "steps.jsonl")

@@ -10,9 +10,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from gradwire.codecs.exact import exact_hops
 from gradwire.codecs.interface import Hops
-from gradwire.codecs.sums import SumHops
+from gradwire.codecs.sums import SumHops, exact_hops
 from gradwire.harness.comm.collective.arena import Arena
 from gradwire.harness.comm.collective.collectives import Fabric, ScheduledCollectives
 from gradwire.harness.comm.transport.channel import Channel, Handle, TaggedMessage, Traffic, Wait

@@ -22,10 +22,9 @@ from collective_jobs import (
 from pool import Workers
 from torch import Tensor
 
-from gradwire.codecs.exact import exact_hops
 from gradwire.codecs.interface import Layout, Round
 from gradwire.codecs.registry import make_codec
-from gradwire.codecs.sums import chunk_bounds
+from gradwire.codecs.sums import chunk_bounds, exact_hops
 from gradwire.harness.comm.collective.metadata import magnitude_bits
 from gradwire.harness.comm.topology.registry import TOPOLOGIES, make_schedule
 from gradwire.harness.comm.world.virtual import VirtualWorld

@@ -10,8 +10,7 @@ from collective_jobs import fabric, synchronize_buckets, synchronize_virtually
 from driven import DrivenChannel, Event, drive, integers, watched_sum
 from pool import Workers
 
-from gradwire.codecs.exact import exact_hops
-from gradwire.codecs.sums import chunk_bounds
+from gradwire.codecs.sums import chunk_bounds, exact_hops
 from gradwire.harness.comm.collective.collectives import ScheduledCollectives
 from gradwire.harness.comm.topology.registry import TOPOLOGIES
 

@@ -20,7 +20,7 @@ from gradwire.harness.comm.topology.registry import TOPOLOGIES
 NAMES = sorted(
     name
     for name, made in codec_classes().items()
-    if made.__module__.startswith("gradwire.") and name != "native"  # which sends nothing itself
+    if made.__module__.startswith("gradwire.") and name != "backend"  # which sends nothing itself
 )
 SHAPES = {"body.weight": (128, 256), "body.bias": (100,), "head.weight": (64, 512)}
 PIECES = [2, 3, 8]

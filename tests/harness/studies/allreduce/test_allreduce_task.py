@@ -134,7 +134,7 @@ def test_pieces_are_compared_with_bf16_in_as_many(tmp_path: Path) -> None:
 def test_what_cannot_run_is_refused_in_one_line() -> None:
     assert "allreduce.coordinates=0" in refusal("allreduce.coordinates=0")
     assert "codec=powersgd: it compresses matrices" in refusal("codec=powersgd")
-    assert "codec=native: the backend sends by itself" in refusal("codec=native")
+    assert "codec=backend: the backend sends by itself" in refusal("codec=backend")
     assert "cluster.workers=3" in refusal("network=dynamiq_testbed")
 
 

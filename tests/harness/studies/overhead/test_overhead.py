@@ -56,7 +56,7 @@ def test_the_command_measures_and_records(tmp_path: Path, capsys: pytest.Capture
         == 0
     )
     found = json.loads((tmp_path / FILE).read_text())
-    assert (found["codec"], found["kernel_backend"]) == ("native", "default")
+    assert (found["codec"], found["kernel_backend"]) == ("backend", "default")
     assert set(found["seconds_per_step"]) == {"bare", "harness", "harness without recording"}
     assert all(seconds["cpu"] > 0 for seconds in found["seconds_per_step"].values())
     assert found["recording"]["spans_per_step"] >= 3

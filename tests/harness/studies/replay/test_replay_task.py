@@ -166,7 +166,7 @@ def test_what_changes_the_result_changes_the_name(file: Path, tmp_path: Path) ->
     ("overrides", "parts"),
     [
         (("cluster.workers=7",), ["cluster.workers=7", "gradients of 6 workers"]),
-        (("codec=native",), ["codec=native", "real processes", "fp32"]),
+        (("codec=backend",), ["codec=backend", "real processes", "fp32"]),
         (("cluster=local",), ["cluster=virtual"]),
         (("replay.repeats=0",), ["replay.repeats=0", "from 1 to"]),
         (("replay.repeats=1.5",), ["replay.repeats=1.5", "whole number"]),

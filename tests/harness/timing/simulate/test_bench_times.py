@@ -44,7 +44,7 @@ OPTIONS: dict[str, list[dict[str, Any]]] = {
 }
 """Settings beside the default ones."""
 
-NOT_BENCHMARKED = ("native", "powersgd", "topk", "randomk")
+NOT_BENCHMARKED = ("backend", "powersgd", "topk", "randomk")
 
 OWN = [name for name, made in codec_classes().items() if made.__module__.startswith("gradwire.")]
 

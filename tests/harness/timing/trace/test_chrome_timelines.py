@@ -150,7 +150,7 @@ def test_messages_in_flight_together_have_rows_of_their_own() -> None:
 
 
 def test_the_backends_own_messages_have_no_arrows(tmp_path: Path, workers: Workers) -> None:
-    directory = real_run(tmp_path / "run", 2, workers, "codec=native")
+    directory = real_run(tmp_path / "run", 2, workers, "codec=backend")
     _, trace = next(timed_steps(directory))
     events = json.loads(chrome_text(trace))["traceEvents"]
     assert "all-reduce of the backend" in {event["name"] for event in events}
