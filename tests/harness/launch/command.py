@@ -1,4 +1,4 @@
-"""`run.py` in processes of its own, in a working directory of its own."""
+"""`run.py` in processes of its own, in a working directory of its own; they start warm where they can."""
 
 from __future__ import annotations
 
@@ -7,11 +7,13 @@ import os
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from uuid import uuid4
 from weakref import WeakKeyDictionary
 
 from tiny import TINY_MODEL
+from warm import WarmPopen, warm_or_cold
 
 from gradwire.harness.config.compose import conf_directory
 
@@ -21,15 +23,18 @@ TINY = (*TINY_MODEL, "train.steps=2", "train.log_every=1", "eval.max_sequences=4
 ENDLESS = (*TINY, "train.steps=1000000", "eval.every=1000000")
 
 
+Start = Callable[..., subprocess.Popen[str]]
 MARK = "GRADWIRE_TEST_COMMAND"
 _marks: WeakKeyDictionary[subprocess.Popen[str], str] = WeakKeyDictionary()
 
 
-def started(cwd: Path, *arguments: str, **environment: str) -> subprocess.Popen[str]:
+def started(
+    cwd: Path, *arguments: str, start: Start = warm_or_cold, **environment: str
+) -> subprocess.Popen[str]:
     """`python <arguments>` in a session of its own."""
     inherited = {key: value for key, value in os.environ.items() if key not in ("RANK", "WORLD_SIZE")}
     environment[MARK] = uuid4().hex
-    process = subprocess.Popen(
+    process = start(
         [sys.executable, *arguments],
         cwd=cwd,
         env=inherited | environment,
@@ -53,6 +58,11 @@ def finished(process: subprocess.Popen[str], timeout_s: float = 240) -> subproce
 
 def call(cwd: Path, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
     return finished(started(cwd, *arguments, **environment))
+
+
+def call_cold(cwd: Path, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """As a user's shell starts it: a new interpreter, whose workers are new interpreters, and with plots."""
+    return finished(started(cwd, *arguments, start=subprocess.Popen, **environment))
 
 
 def wait_for_steps(process: subprocess.Popen[str], directory: Path) -> None:
@@ -89,8 +99,9 @@ def descendants(process: subprocess.Popen[str]) -> list[int]:
 
 
 def workers_of(process: subprocess.Popen[str]) -> list[int]:
-    """The ids of a running command's workers, in rank order."""
-    return _running(process, "multiprocessing.spawn")
+    """The ids of a running command's workers, in rank order; they are spawned, or forked where it is warm."""
+    itself = Path(f"/proc/{process.pid}/cmdline").read_text()
+    return _running(process, itself if isinstance(process, WarmPopen) else "multiprocessing.spawn")
 
 
 def ranks_of_torchrun(process: subprocess.Popen[str]) -> list[int]:

@@ -8,7 +8,7 @@ from subprocess import CompletedProcess
 from typing import Any
 
 import pytest
-from command import RUN, TINY, TORCHRUN, call, errors, finished, started
+from command import RUN, TINY, TORCHRUN, call, call_cold, errors, finished, started
 
 from gradwire.harness.record.summary import Summary
 
@@ -26,7 +26,7 @@ def here(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def local(here: Path) -> tuple[CompletedProcess[str], Path]:
     """A run with two local workers, and its directory; no other is made."""
-    ran = call(here, RUN, *TINY, "cluster.workers=2")
+    ran = call_cold(here, RUN, *TINY, "cluster.workers=2")
     assert ran.returncode == 0, ran.stderr
     (directory,) = (here / "outputs").iterdir()
     assert [path.name for path in here.iterdir()] == ["outputs"]

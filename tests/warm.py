@@ -1,0 +1,191 @@
+"""Commands that start warm: forked from one process that has imported what they need, which takes seconds.
+
+To its test a warm command is what `subprocess.Popen` starts: a child with a session, pipes, environment and
+exit code of its own. Its workers are forked as well, and it draws no plots of the run, which take longer than
+the rest. What starts cold, as a user's commands do, covers what differs.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import importlib
+import json
+import os
+import runpy
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from functools import cache
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+PRELOADED = [
+    "gradwire.harness.data.tokenizer",
+    "gradwire.harness.launch.launch",
+    "gradwire.harness.report.plots",
+    "gradwire.harness.tasks.front",
+    "gradwire.harness.tasks.main",
+    "gradwire.harness.trainer.build",
+    "matplotlib.backends.backend_agg",
+    "transformers.models.gpt2.modeling_gpt2",
+]
+"""What takes seconds to import and starts no thread."""
+
+READ_LATE = {
+    *("GRADWIRE_CACHE", "GRADWIRE_PLUGINS", "GRADWIRE_TEST_COMMAND", "PYTEST_CURRENT_TEST", "PYTHONPATH"),
+    *("RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "GLOO_SOCKET_IFNAME"),
+    "TORCHINDUCTOR_CACHE_DIR",  # set where torch._inductor is imported
+}
+"""Variables that a command reads as it runs, if at all. With any other one changed it has to start cold."""
+
+_PR_SET_CHILD_SUBREAPER = 36
+
+_ENVIRONMENT = dict(os.environ)
+
+
+def warm_or_cold(command: list[str], *, env: Mapping[str, str], **options: Any) -> subprocess.Popen[str]:
+    """`subprocess.Popen(command, env=env, **options)`; warm where it is a script that can be."""
+    script = command[1].endswith(".py")
+    warm = sys.platform == "linux" and script and _at_import(env) == _at_import(_ENVIRONMENT)
+    return (WarmPopen if warm else subprocess.Popen)(command, env=env, **options)
+
+
+def _at_import(environment: Mapping[str, str]) -> dict[str, str]:
+    return {
+        name: value
+        for name, value in environment.items()
+        if name not in READ_LATE and not name.startswith("SLURM_")
+    }
+
+
+class WarmPopen(subprocess.Popen[str]):
+    """A forked child that runs a script: `[sys.executable, script, *arguments]`; takes pipes and `cwd`."""
+
+    def _execute_child(self, args: list[str], *rest: Any) -> None:
+        """In the place of fork and exec; Popen hands over the pipes' ends that it has made."""
+        _, _, _, _, cwd, env, _, _, _, p2cread, p2cwrite, c2pread, c2pwrite, errread, errwrite, *_ = rest
+        try:
+            self.pid = _server().fork(c2pwrite, errwrite, os.fspath(cwd), dict(env), args[1:])
+            self._child_created = True
+        finally:
+            self._close_pipe_fds(p2cread, p2cwrite, c2pread, c2pwrite, errread, errwrite)
+
+
+class _Server:
+    """The process that commands are forked from; it ends with this one."""
+
+    def __init__(self) -> None:
+        self._socket, theirs = socket.socketpair()
+        command = [sys.executable, __file__, str(theirs.fileno())]
+        subprocess.Popen(command, env=_ENVIRONMENT, stdin=subprocess.DEVNULL, pass_fds=[theirs.fileno()])
+        theirs.close()
+
+    def fork(self, out: int, err: int, cwd: str, environment: dict[str, str], arguments: list[str]) -> int:
+        """The id of a child of this process that runs `arguments`, the leader of a new session."""
+        _adopt_orphans(True)
+        try:
+            request = json.dumps([cwd, environment, arguments]).encode()
+            socket.send_fds(self._socket, [len(request).to_bytes(8, "little")], [out, err])
+            self._socket.sendall(request)
+            return int.from_bytes(_received(self._socket, 8), "little")
+        finally:
+            _adopt_orphans(False)
+
+
+@cache
+def _server() -> _Server:
+    return _Server()
+
+
+def _adopt_orphans(yes: bool) -> None:
+    """Whether the orphans of this process's children become its own children."""
+    ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, int(yes))
+
+
+def _received(connection: socket.socket, size: int) -> bytes:
+    found = b""
+    while len(found) < size:
+        part = connection.recv(size - len(found))
+        if not part:
+            raise EOFError("the process that commands are forked from has ended")
+        found += part
+    return found
+
+
+def _serve(connection: socket.socket) -> list[str]:
+    """Fork a command for each request; returns in the commands, with the script and its arguments."""
+    while True:
+        header, descriptors, _, _ = socket.recv_fds(connection, 8, 2)
+        if not header:
+            os._exit(0)
+        header += _received(connection, 8 - len(header))
+        request = _received(connection, int.from_bytes(header, "little"))
+        answer, told = os.pipe()
+        if (child := os.fork()) == 0:
+            child = os.getpid()
+            if os.fork():
+                os._exit(0)
+            while os.getppid() == child:  # until it is an orphan, whom the test's process adopts
+                time.sleep(0.001)
+            os.close(answer)
+            connection.close()
+            arguments = _become(request, *descriptors)
+            os.write(told, os.getpid().to_bytes(8, "little"))
+            os.close(told)
+            return arguments
+        for descriptor in (told, *descriptors):
+            os.close(descriptor)
+        os.waitpid(child, 0)
+        connection.sendall(os.read(answer, 8))
+        os.close(answer)
+
+
+def _become(request: bytes, out: int, err: int) -> list[str]:
+    """Make this process the command that is asked for; its script and arguments."""
+    cwd, environment, arguments = json.loads(request)
+    os.setsid()
+    os.chdir(cwd)
+    os.dup2(out, 1)
+    os.dup2(err, 2)
+    os.close(out)
+    os.close(err)
+    os.environ.clear()
+    os.environ.update(environment)
+    before = filter(None, environment.get("PYTHONPATH", "").split(os.pathsep))
+    sys.path[:] = [str(Path(arguments[0]).parent), *before, *sys.path]
+    sys.argv = arguments
+    result: list[str] = arguments
+    return result
+
+
+def _preload() -> None:
+    import torch
+
+    torch.set_num_threads(1)
+    for name in PRELOADED:
+        importlib.import_module(name)
+
+    import gradwire
+    from gradwire.harness.config.compose import compose
+    from gradwire.harness.launch import processes
+    from gradwire.harness.report import run_plots
+
+    sys.path.append(str(Path(gradwire.__file__).parent / "harness" / "plugins"))  # Hydra looks once
+    compose(["size=tiny"])
+    processes.get_context = lambda _: get_context("fork")  # type: ignore[attr-defined]
+    run_plots.run_plots = lambda run: []
+    gc.freeze()  # what is never looked at stays shared
+    threads = len(os.listdir("/proc/self/task"))
+    assert threads == 1, f"{threads} threads where processes are to be forked from"
+
+
+if __name__ == "__main__":
+    given = set(filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep)))
+    sys.path[:] = [path for path in sys.path[1:] if path not in given]
+    _preload()
+    command = _serve(socket.socket(fileno=int(sys.argv[1])))
+    runpy.run_path(command[0], run_name="__main__")
