@@ -67,6 +67,7 @@ test: $(INSTALLED)
 	$(RUN) -m pytest -n $(TEST_PROCESSES) --dist loadfile --no-loadscope-reorder
 
 # What runs compute, to the last bit: the reason goes to tests/golden/log.txt with each figure that differs.
+REASON ?=
 golden: $(INSTALLED)
 	$(RUN) tests/golden/record.py --reason "$$REASON"
 

@@ -35,3 +35,16 @@ def test_the_tree_names_nothing_else() -> None:
 def words() -> set[str]:
     """Names of folders, with a slash behind them, and of modules."""
     return set(re.findall(r"\w+\.py|\w+/", TREE))
+
+
+def test_each_way_through_the_code_is_short() -> None:
+    page = (ROOT / "docs" / "architecture.md").read_text()
+    section = page.split("## Four ways through the code\n")[1].split("\n## ")[0]
+    ways = [way.strip().splitlines() for way in section.strip().split("\n\n")]
+    assert [way[0].split(".**")[0] for way in ways] == [
+        "**A gradient",
+        "**A message",
+        "**A configuration key",
+        "**A row",
+    ]
+    assert all(len(way) < 15 for way in ways)
