@@ -43,5 +43,5 @@ class CoordinateBits:
         return halves(words).view(like.shape)
 
     def words(self, first: int, like: Tensor) -> Tensor:
-        """The same as the upper half of 32-bit words whose lower half is 2¹⁵: int64."""
-        return (self.dithers(first, like).to(torch.int64) << 16).bitwise_or_(_BELOW)
+        """`dithers` as the upper half of 32-bit words whose lower half is 2¹⁵: int64."""
+        return (self.dithers(first, like).to(torch.int64) << 16) | _BELOW

@@ -62,26 +62,28 @@ def fold(x: Tensor) -> Tensor:
 NEIGHBOURS = 16
 """Coordinates that are added first."""
 
-_ROW, _TILE = 32, 256
-"""Sums of neighbours that are added next, and those of which there are several only if a group is longer."""
+_ROW, _FAR = 32, 256
+"""How many sums of neighbours are added next, and how far apart lie those that are added first of long
+groups."""
 
 
 def largest_magnitudes(rows: Tensor) -> Tensor:
-    """(groups, 1) from (groups, group) float32; NaN where a coordinate is NaN."""
+    """The largest magnitude of every row: (groups, 1) from (groups, group) float32; NaN where a coordinate is
+    NaN."""
     return rows.abs().amax(dim=1, keepdim=True)
 
 
 def group_sums(rows: Tensor) -> Tensor:
-    """Of every row of (groups, group) float32, `group` a power of two: (groups, 1), in a fixed order.
+    """The sum of every row of (groups, group) float32, `group` a power of two, in a fixed order: (groups, 1).
 
-    First 16 neighbours, then 32 of their sums, then up to 8 of those, by halves each time (`fold`). Of groups
+    First 16 neighbours, then 32 of their sums, then up to 8 of those, by halves each time (`fold`). In groups
     above 4096, the sums of 16 are first added to those 4096 further on, one after another. So that on GPUs 16
     coordinates, 512 and 4096 are those of a thread, a warp and a block.
     """
     groups, group = rows.shape
     sums = fold(rows.reshape(-1, min(group, NEIGHBOURS))).view(groups, -1)
-    if sums.shape[1] > _TILE:
-        first, *others = torch.split(sums, _TILE, dim=1)
+    if sums.shape[1] > _FAR:
+        first, *others = torch.split(sums, _FAR, dim=1)
         for other in others:
             first = first + other
         sums = first

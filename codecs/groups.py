@@ -7,23 +7,19 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar, Protocol
 
 import torch
 from torch import Tensor
 
-from gradwire.codecs.bitpack import pack, packed_bytes, unpack
+from gradwire.codecs.bitpack import packed, packed_bytes, unpacked
 from gradwire.codecs.native.choice import library_for
 from gradwire.codecs.native.library import Library
 from gradwire.codecs.sums import SliceCoder
 
 GROUP_SIZES = tuple(1 << power for power in range(3, 17))
-"""Powers of two, so that groups are whole bytes and `fold` their sums; at most a `TILE`."""
-
-TILE = 1 << 16
-"""Coordinates processed at a time: temporaries stay near a core, the cost of a call is spread."""
+"""Powers of two, so that groups are whole bytes and `fold` their sums."""
 
 
 class GroupKernels(Protocol):
@@ -32,23 +28,13 @@ class GroupKernels(Protocol):
     def encode(
         self, library: Library, values: Tensor, first: int, out: Tensor, message: Tensor | None
     ) -> None:
-        """Of (numel,) `values` in any floating dtype; with a message, of their sum with what it stands for,
+        """Encode (numel,) `values` in any floating dtype; with a message their sum with what it stands for,
         float32."""
         ...
 
     def decode(self, library: Library, message: Tensor, values: Tensor, add: bool) -> None:
-        """To (numel,) float32 `values`, or added to them."""
+        """Write to (numel,) float32 `values`, or add to them."""
         ...
-
-
-@dataclass(frozen=True)
-class Tile:
-    """Some groups of a slice: its coordinates from `start` to `stop`, and their bytes of the message."""
-
-    start: int
-    stop: int
-    codes: Tensor
-    scales: Tensor
 
 
 @dataclass(frozen=True)
@@ -98,7 +84,7 @@ class GroupCoder(SliceCoder, ABC):
         return packed_bytes(numel, self.bits) + -(-numel // self.group) * self._scale_bytes
 
     def encode(self, values: Tensor, first: int, out: Tensor) -> None:
-        """Of `values` in any floating dtype."""
+        """Encode `values` in any floating dtype."""
         self._encode(values, first, out, None)
 
     def accumulate_encode(self, message: Tensor, first: int, sums: Tensor, out: Tensor) -> None:
@@ -109,14 +95,13 @@ class GroupCoder(SliceCoder, ABC):
         if library is not None and self.kernels is not None:
             self.kernels.encode(library, values, first, out, message)
             return
-        received = None if message is None else self.tiles(message, numel)
-        for tile in self.tiles(out, numel):
-            own = values[tile.start : tile.stop].to(torch.float32)
-            if received is not None:
-                own = own + self._decoded(next(received))
-            scales, codes = self.quantize(self._rows(own), first + tile.start, len(own))
-            tile.scales.copy_(scales.view(-1).view(torch.uint8))
-            pack(codes.view(-1)[: -(-len(own) // 8) * 8], self.bits, tile.codes)
+        total = values.to(torch.float32)
+        if message is not None:
+            total = total + self._values(message, numel)
+        scales, codes = self.quantize(self._rows(total), first, numel)
+        code_part, scale_part = self.split(out, numel)
+        scale_part.copy_(scales.view(-1).view(torch.uint8))
+        code_part.copy_(packed(codes.view(-1)[: -(-numel // 8) * 8], self.bits))
 
     def decode(self, message: Tensor, first: int, numel: int) -> Tensor:
         values = torch.empty(numel, dtype=torch.float32, device=message.device)
@@ -134,29 +119,20 @@ class GroupCoder(SliceCoder, ABC):
         if library is not None and self.kernels is not None:
             self.kernels.decode(library, message, values, add)
             return
-        for tile in self.tiles(message, values.numel()):
-            target = values[tile.start : tile.stop]
-            target.add_(self._decoded(tile)) if add else target.copy_(self._decoded(tile))
+        decoded = self._values(message, values.numel())
+        values.copy_(values + decoded if add else decoded)
 
-    def _decoded(self, tile: Tile) -> Tensor:
-        """(coordinates of the tile,) float32."""
-        groups = -(-(tile.stop - tile.start) // self.group)
+    def _values(self, message: Tensor, numel: int) -> Tensor:
+        """What a message stands for, (numel,) float32."""
+        codes, scales = self.split(message, numel)
         # Scales lie anywhere: they are copied to where they can be read.
-        scales = tile.scales.clone().view(self.scale_dtype).view(groups, self.scales_per_group)
-        decoded = self.dequantize(scales, self._rows(unpack(tile.codes, self.bits)))
-        return decoded.view(-1)[: tile.stop - tile.start]
+        scales = scales.clone().view(self.scale_dtype).view(-(-numel // self.group), self.scales_per_group)
+        return self.dequantize(scales, self._rows(unpacked(codes, self.bits))).view(-1)[:numel]
 
-    def tiles(self, message: Tensor, numel: int) -> Iterator[Tile]:
-        """The parts of a slice that are processed at a time."""
-        split = packed_bytes(numel, self.bits)
-        all_codes, all_scales = message[:split], message[split:]
-        for start in range(0, numel, TILE):
-            stop = min(start + TILE, numel)
-            codes = slice(packed_bytes(start, self.bits), packed_bytes(stop, self.bits))
-            groups = slice(
-                start // self.group * self._scale_bytes, -(-stop // self.group) * self._scale_bytes
-            )
-            yield Tile(start, stop, all_codes[codes], all_scales[groups])
+    def split(self, message: Tensor, numel: int) -> tuple[Tensor, Tensor]:
+        """The bytes of a message's codes and of its scales, as views."""
+        end = packed_bytes(numel, self.bits)
+        return message[:end], message[end:]
 
     def _rows(self, flat: Tensor) -> Tensor:
         """As (groups, group), the last group padded with zeros; a view where possible."""

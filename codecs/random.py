@@ -41,21 +41,19 @@ def philox4x32(
     c0, c1, c2, c3 = counter
     k0, k1 = key
     for _ in range(rounds):
-        # Products are taken modulo 2⁶⁴; what the arithmetic shift and the unmasked low words leave above
-        # bit 31 is cleared once per word.
+        # Products are taken modulo 2⁶⁴; the mask also clears what the arithmetic shift leaves above bit 31.
         product0, product1 = c0 * _MULTIPLIERS[0], c2 * _MULTIPLIERS[1]
-        c0 = (product1 >> 32).bitwise_xor(c1).bitwise_xor_(k0).bitwise_and_(WORD)
-        c2 = (product0 >> 32).bitwise_xor(c3).bitwise_xor_(k1).bitwise_and_(WORD)
-        c1, c3 = product1, product0
+        c0, c1 = ((product1 >> 32) ^ c1 ^ k0) & WORD, product1 & WORD
+        c2, c3 = ((product0 >> 32) ^ c3 ^ k1) & WORD, product0 & WORD
         k0, k1 = (k0 + _KEY_STEPS[0]) & WORD, (k1 + _KEY_STEPS[1]) & WORD
-    return c0, c1 & WORD, c2, c3 & WORD
+    return c0, c1, c2, c3
 
 
 def mix32(x: Tensor) -> Tensor:
     """A bijective hash of 32-bit words ("lowbias32"); int64 in (only the low 32 bits count) and out."""
     x = x & WORD
-    x = ((x ^ (x >> 16)) * 0x7FEB_352D).bitwise_and_(WORD)
-    x = ((x ^ (x >> 15)) * 0x846C_A68B).bitwise_and_(WORD)
+    x = ((x ^ (x >> 16)) * 0x7FEB_352D) & WORD
+    x = ((x ^ (x >> 15)) * 0x846C_A68B) & WORD
     return x ^ (x >> 16)
 
 
@@ -63,8 +61,7 @@ def halves(words: tuple[Tensor, ...]) -> Tensor:
     """Split equally shaped (..., m) 32-bit words into 16-bit ones, low half first: (..., 2·m·len(words))
     int32.
 
-    Position q of the words becomes positions 2·len(words)·q … of the result, word by word. The words are
-    reinterpreted in memory, which little-endian machines store low half first.
+    Position q of the words becomes positions 2·len(words)·q … of the result, word by word.
     """
-    stacked = torch.stack(words, dim=-1).to(torch.int32)
-    return stacked.view(torch.int16).flatten(-2).to(torch.int32).bitwise_and_(0xFFFF)
+    parts = [half for word in words for half in (word & 0xFFFF, word >> 16)]
+    return torch.stack(parts, dim=-1).flatten(-2).to(torch.int32)

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-import gradwire.codecs.edgc.histogram  # noqa: F401
+import gradwire.codecs.edgc.definition  # noqa: F401
 import gradwire.codecs.linear.definition  # noqa: F401
 from gradwire.codecs.bitpack import packed_bytes
 from gradwire.codecs.dynamiq.allocation import paper_increments, threshold_patterns

@@ -26,17 +26,17 @@ FINITE = 255 << _MANTISSA_BITS
 
 
 def lower_ends() -> Tensor:
-    """Of the bins of finite positive values: float64 (2040,)."""
+    """The lower ends of the bins of finite positive values: float64 (2040,)."""
     return (torch.arange(FINITE) << BIN_SHIFT).to(torch.int32).view(torch.float32).double()
 
 
 def log2_widths() -> Tensor:
-    """Of the bins of finite positive values the base-2 logarithm of their width: float64 (2040,)."""
+    """The base-2 logarithm of the width of the bins of finite positive values: float64 (2040,)."""
     field = (torch.arange(FINITE) >> _MANTISSA_BITS).clamp(min=1)
     return (field - (127 + _MANTISSA_BITS)).double()
 
 
 def finite_counts(counts: Tensor) -> Tensor:
-    """Of a histogram, (4097,) int64 on any device, the finite values but zeros: float64 (2, 2040) on the
-    host, positive and negative ones."""
+    """The finite values but zeros of a histogram, (4097,) int64 on any device: float64 (2, 2040) on the host,
+    positive and negative ones."""
     return counts[:BINS].cpu().view(2, -1)[:, :FINITE].double()

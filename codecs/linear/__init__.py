@@ -1,7 +1,7 @@
 """Group-wise linear quantizers, int8 and int4, with or without a Hadamard smoother: what sharded data
-parallelism sends (SDP4Bit §3, ZeRO++). See `quantizer` for the settings, `definition` for the arithmetic."""
+parallelism sends (SDP4Bit §3, ZeRO++). See `quantizer` for the settings, `message` for what is where,
+`definition` for the arithmetic, `native` for the same compiled."""
 
-from gradwire.codecs.linear.quantizer import LinearQuantizer
-from gradwire.codecs.linear.rounding import RoundingNoise
+from gradwire.codecs.linear.quantizer import LinearQuantizer, RoundingNoise
 
 __all__ = ["LinearQuantizer", "RoundingNoise"]

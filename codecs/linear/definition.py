@@ -21,54 +21,30 @@ What follows for special values:
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+import math
 
 import torch
 from torch import Tensor
 
-from gradwire.codecs.bitpack import pack, unpack
+from gradwire.codecs.bitpack import packed, unpacked
 from gradwire.codecs.coordinate_bits import CoordinateBits
 from gradwire.codecs.floats import constant
+from gradwire.codecs.hadamard import butterflies
 from gradwire.codecs.linear import native
-from gradwire.codecs.linear.message import MessageFormat
-from gradwire.codecs.linear.smoother import NORM, butterflies
+from gradwire.codecs.linear.message import BLOCK, MessageFormat
 from gradwire.codecs.native.choice import library_for
 from gradwire.codecs.native.operators import operator
 
 SMALLEST_SCALE = 2.0**-100
 
 FRACTION_BITS = 14
-"""Of a coordinate in steps, when it is rounded stochastically: 127 of them still have 22 bits."""
+"""Fraction of a coordinate in steps, when it is rounded stochastically: 127 of them still have 22 bits."""
+
+NORM = 1 / math.sqrt(BLOCK)
+"""What makes the smoother orthogonal: it is part of a group's factor, so that the transform multiplies no
+coordinate (SDP4Bit §3.2.2)."""
 
 _INFINITE, _NAN = 0x7F80_0000, 0x7FC0_0000  # bits of float32
-
-TILE = 1 << 16
-"""Coordinates processed at a time: temporaries stay near a core, the cost of a call is spread."""
-
-
-@dataclass(frozen=True)
-class _Tile:
-    """Some groups of a buffer: their coordinates' range, their scales, their part of the codes."""
-
-    start: int
-    stop: int
-    scales: Tensor
-    codes: Tensor
-
-
-def _tiles(message: Tensor, numel: int, form: MessageFormat) -> Iterator[_Tile]:
-    if numel == 0:
-        return
-    scales, codes = form.split(message, numel)
-    for start in range(0, numel, TILE):
-        stop = min(start + TILE, numel)
-        yield _Tile(
-            start,
-            stop,
-            scales[start // form.group : form.num_groups(stop)],
-            codes[form.code_bytes(start) : form.code_bytes(stop)],
-        )
 
 
 @operator(
@@ -100,18 +76,15 @@ def linear_quantize(
         native.linear_quantize(library, x, message, form, hadamard, random)
         return
     noise = CoordinateBits((key0, key1), rank) if stochastic else None
-    numel = x.numel()
-    form.split(message, numel)[0][form.num_groups(numel) :] = 0
-    for tile in _tiles(message, numel, form):
-        rows = _rows(x[tile.start : tile.stop], group)
-        if hadamard:
-            rows = butterflies(rows)
-        scale = _scales(rows, form, hadamard)
-        _store(scale.view(-1), tile.scales)
-        dithers = None if noise is None else noise.dithers(first + tile.start, rows)
-        codes = _codes(rows, scale, form.peak, hadamard, dithers)
-        stored = tile.codes.numel() * 8 // bits
-        pack(codes.view(-1)[:stored].bitwise_and_((1 << bits) - 1), bits, tile.codes)
+    scale_part, code_part = form.split(message, x.numel())
+    rows = _rows(x, group)
+    if hadamard:
+        rows = butterflies(rows, BLOCK)
+    scale = _scales(rows, form, hadamard)
+    _store(scale.view(-1), scale_part)
+    dithers = None if noise is None else noise.dithers(first, rows)
+    codes = _codes(rows, scale, form.peak, hadamard, dithers) & ((1 << bits) - 1)
+    code_part.copy_(packed(codes.view(-1)[: code_part.numel() * 8 // bits], bits))
 
 
 def _rows(x: Tensor, group: int) -> Tensor:
@@ -121,37 +94,35 @@ def _rows(x: Tensor, group: int) -> Tensor:
 
 
 def _scales(rows: Tensor, form: MessageFormat, hadamard: bool) -> Tensor:
-    """Of every group, (groups, 1) float32, as they are stored."""
+    """The scale of every group, (groups, 1) float32, as it is stored."""
     maximum = rows.abs().amax(dim=1, keepdim=True)
     if hadamard:
-        maximum *= constant(NORM, rows)
+        maximum = maximum * constant(NORM, rows)
     finite = maximum.isfinite()
-    pattern = maximum.clamp_(min=SMALLEST_SCALE).masked_fill_(~finite, torch.inf).view(torch.int32)
+    pattern = maximum.clamp(min=SMALLEST_SCALE).masked_fill(~finite, torch.inf).view(torch.int32)
     if form.scales == "bfloat16":
-        pattern = (pattern + 0xFFFF).bitwise_and_(~0xFFFF)
-    return pattern.masked_fill_(pattern >= _INFINITE, _NAN).view(torch.float32)
+        pattern = (pattern + 0xFFFF) & ~0xFFFF
+    return pattern.masked_fill(pattern >= _INFINITE, _NAN).view(torch.float32)
 
 
 def _store(scales: Tensor, target: Tensor) -> None:
-    """As bits, NaN included: PyTorch's conversions differ in what they make of it."""
+    """Write scales and zeros after them, as bits, NaN included: PyTorch's conversions differ in what they
+    make of it."""
     pattern = scales.view(torch.int32)
-    if target.dtype == torch.bfloat16:
-        target.view(torch.int16).copy_(pattern >> 16)
-    else:
-        target.view(torch.int32).copy_(pattern)
+    patterns = target.view(torch.int16 if target.dtype == torch.bfloat16 else torch.int32)
+    patterns[: len(scales)] = pattern >> 16 if target.dtype == torch.bfloat16 else pattern
+    patterns[len(scales) :] = 0
 
 
 def _codes(rows: Tensor, scale: Tensor, peak: int, hadamard: bool, dithers: Tensor | None) -> Tensor:
     """(groups, group) int32 in [−peak, peak]."""
-    factor = constant(peak, rows).div(scale)
+    factor = constant(peak, rows) / scale
     if hadamard:
-        factor *= constant(NORM, rows)
+        factor = factor * constant(NORM, rows)
     if dithers is not None:
-        factor *= float(1 << FRACTION_BITS)
-    codes = (rows * factor).round_().masked_fill_(factor.isnan(), 0).to(torch.int32)
-    if dithers is not None:
-        codes = (codes << (16 - FRACTION_BITS)).add_(dithers).bitwise_right_shift_(16)
-    return codes
+        factor = factor * float(1 << FRACTION_BITS)
+    codes = (rows * factor).round().masked_fill(factor.isnan(), 0).to(torch.int32)
+    return codes if dithers is None else ((codes << (16 - FRACTION_BITS)) + dithers) >> 16
 
 
 @operator(
@@ -167,9 +138,7 @@ def linear_dequantize(
     if library is not None:
         native.linear_dequantize(library, message, out, form, hadamard)
         return
-    for tile in _tiles(message, out.numel(), form):
-        target = out[tile.start : tile.stop]
-        target.copy_(_values(tile, form, hadamard)[: target.numel()])
+    out.copy_(_values(message, out.numel(), form, hadamard))
 
 
 @operator(
@@ -182,9 +151,7 @@ def linear_add(message: Tensor, target: Tensor, bits: int, group: int, scales: s
     if library is not None:
         native.linear_add(library, message, target, form, hadamard)
         return
-    for tile in _tiles(message, target.numel(), form):
-        part = target[tile.start : tile.stop]
-        part.copy_(part.to(torch.float32) + _values(tile, form, hadamard)[: part.numel()])
+    target.copy_(target.to(torch.float32) + _values(message, target.numel(), form, hadamard))
 
 
 @operator(
@@ -207,38 +174,33 @@ def linear_reduce(messages: Tensor, out: Tensor, bits: int, group: int, scales: 
     if library is not None:
         native.linear_reduce(library, messages, out, form, hadamard)
         return
-    for tiles in zip(*(_tiles(message, out.numel(), form) for message in messages), strict=True):
-        total = _products(tiles[0], form, hadamard)
-        for tile in tiles[1:]:
-            total += _products(tile, form, hadamard)
-        if hadamard:
-            total = butterflies(total)
-        target = out[tiles[0].start : tiles[0].stop]
-        target.copy_(total[: target.numel()])
+    first, *others = (_products(message, out.numel(), form, hadamard) for message in messages)
+    for other in others:
+        first = first + other
+    out.copy_((butterflies(first, BLOCK) if hadamard else first)[: out.numel()])
 
 
-def _values(tile: _Tile, form: MessageFormat, hadamard: bool) -> Tensor:
-    """What a tile's codes stand for, whole blocks of float32."""
-    codes = _signed(tile.codes, form.bits)
-    return _scaled(butterflies(codes) if hadamard else codes, tile, form, hadamard)
+def _values(message: Tensor, numel: int, form: MessageFormat, hadamard: bool) -> Tensor:
+    """What a message stands for: (numel,) float32."""
+    scales, codes = form.split(message, numel)
+    values = _signed(codes, form.bits)
+    return _scaled(butterflies(values, BLOCK) if hadamard else values, scales, form, hadamard)[:numel]
 
 
-def _products(tile: _Tile, form: MessageFormat, hadamard: bool) -> Tensor:
-    """The same, but not transformed."""
-    return _scaled(_signed(tile.codes, form.bits), tile, form, hadamard)
+def _products(message: Tensor, numel: int, form: MessageFormat, hadamard: bool) -> Tensor:
+    """What a message stands for before it is transformed, whole blocks of float32."""
+    scales, codes = form.split(message, numel)
+    return _scaled(_signed(codes, form.bits), scales, form, hadamard)
 
 
 def _signed(codes: Tensor, bits: int) -> Tensor:
-    """Codes as float32."""
+    """Two's complement codes as float32."""
     half = 1 << (bits - 1)
-    return unpack(codes, bits).bitwise_xor_(half).sub_(half).to(torch.float32)
+    return ((unpacked(codes, bits) ^ half) - half).to(torch.float32)
 
 
-def _scaled(values: Tensor, tile: _Tile, form: MessageFormat, hadamard: bool) -> Tensor:
-    """Values times their groups' steps; overwrites them."""
+def _scaled(values: Tensor, scales: Tensor, form: MessageFormat, hadamard: bool) -> Tensor:
+    """Values times their groups' steps."""
     inverse = constant((NORM if hadamard else 1.0) / form.peak, values)
-    step = tile.scales.to(torch.float32) * inverse
-    whole = values.numel() // form.group * form.group
-    values[:whole].view(-1, form.group).mul_(step[: whole // form.group, None])
-    values[whole:].mul_(step[-1])
-    return values
+    steps = scales.to(torch.float32) * inverse
+    return values * steps.repeat_interleave(form.group)[: values.numel()]

@@ -22,7 +22,7 @@ BITS = (4, 8)
 GROUPS = (32, 64, 128, 256, 512, 1024, 2048)
 """Coordinates that share a scale: whole blocks, and whole groups in what a kernel treats at a time."""
 
-Scales = Literal["float32", "bfloat16"]
+ScaleType = Literal["float32", "bfloat16"]
 
 SCALES: dict[str, torch.dtype] = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 

@@ -7,11 +7,29 @@ from typing import Literal, get_args
 
 from torch import Tensor
 
+from gradwire.codecs.coordinate_bits import COUNTER, CoordinateBits
 from gradwire.codecs.linear.definition import linear_add, linear_dequantize, linear_quantize, linear_reduce
-from gradwire.codecs.linear.message import BLOCK, MessageFormat, Scales
-from gradwire.codecs.linear.rounding import LARGEST, RoundingNoise
+from gradwire.codecs.linear.message import BLOCK, MessageFormat, ScaleType
+from gradwire.codecs.random import Key
 
-Rounding = Literal["nearest", "stochastic"]
+LinearRounding = Literal["nearest", "stochastic"]
+
+LARGEST = COUNTER << 32
+"""Coordinates that have bits of their own."""
+
+
+@dataclass(frozen=True)
+class RoundingNoise:
+    """One rank's randomness in one step: `key` is the step's (`random.stream_key`), `draw`, an unsigned
+    32-bit word, tells several quantizations of the same coordinates apart (0 inside nodes, 1 between)."""
+
+    key: Key
+    rank: int
+    draw: int = 0
+
+    @property
+    def bits(self) -> CoordinateBits:
+        return CoordinateBits((self.key[0], self.key[1] ^ self.draw), self.rank)
 
 
 @dataclass(frozen=True)
@@ -25,14 +43,14 @@ class LinearQuantizer:
 
     bits: int = 4  # 4 or 8
     group: int = 128  # a power of two from 32 to 2048
-    scales: Scales = "float32"  # bfloat16 ones are rounded up
+    scales: ScaleType = "float32"  # bfloat16 ones are rounded up
     hadamard: bool = False  # what is quantized is the transform of every 32 coordinates
-    rounding: Rounding = "nearest"
+    rounding: LinearRounding = "nearest"
 
     def __post_init__(self) -> None:
         MessageFormat(self.bits, self.group, self.scales)
-        if self.rounding not in get_args(Rounding):
-            raise ValueError(f"rounding={self.rounding}: choose one of {', '.join(get_args(Rounding))}")
+        if self.rounding not in get_args(LinearRounding):
+            raise ValueError(f"rounding={self.rounding}: choose one of {', '.join(get_args(LinearRounding))}")
 
     @property
     def format(self) -> MessageFormat:

@@ -14,11 +14,11 @@ from gradwire.codecs.fields import between, check_fields, one_of
 from gradwire.codecs.interface import Layout, LossyHopCodec, Round
 from gradwire.codecs.sums import SumHops
 from gradwire.codecs.tfp.coder import TruncationCoder
+from gradwire.codecs.tfp.definition import BLOCK, WIDEST_SCALED
 from gradwire.codecs.tfp.formats import truncated_format
-from gradwire.codecs.tfp.scales import BLOCK, WIDEST_SCALED
 from gradwire.codecs.traits import About, Traits
 
-Rounding = Literal["stochastic", "truncate"]
+TruncationRounding = Literal["stochastic", "truncate"]
 Scale = Literal["block", "all", "none"]
 
 _SCALED_BITS: dict[Scale, int] = {"block": 6, "all": WIDEST_SCALED, "none": 0}
@@ -47,9 +47,9 @@ class TFP(LossyHopCodec):
     name: str = "tfp"
 
     bits: int = between(2, 32, 4, hint="AQGB sends 4 or more")
-    """Of a coordinate, 2 to 32; without loss at 32. The default is the least that AQGB sends."""
+    """Bits of a coordinate, 2 to 32; without loss at 32. The default is the least that AQGB sends."""
 
-    rounding: str = one_of(*get_args(Rounding), default="stochastic")
+    rounding: str = one_of(*get_args(TruncationRounding), default="stochastic")
     """`stochastic`: up with the probability that makes it unbiased, helpful at few bits by the paper;
     `truncate`: towards zero, sufficient at many."""
 

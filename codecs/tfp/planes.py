@@ -16,7 +16,7 @@ from typing import cast
 import torch
 from torch import Tensor
 
-from gradwire.codecs.bitpack import pack, packed_bytes, unpack
+from gradwire.codecs.bitpack import packed, packed_bytes, unpacked
 from gradwire.codecs.groups import GroupCoder
 from gradwire.codecs.native.choice import library_for
 from gradwire.codecs.native.operators import operator
@@ -72,9 +72,8 @@ def tfp_plane(values: Tensor, bits: int, more: int, base: str, out: Tensor) -> N
     width, numel = more - bits, values.numel()
     message = torch.empty(coder.num_bytes(numel), dtype=torch.uint8, device=values.device)
     coder.encode(values, 0, message)
-    for tile in coder.tiles(message, numel):
-        codes = unpack(tile.codes, more).bitwise_and_((1 << width) - 1)
-        pack(codes, width, out[packed_bytes(tile.start, width) : packed_bytes(tile.stop, width)])
+    codes, _ = coder.split(message, numel)
+    out.copy_(packed(unpacked(codes, more) & ((1 << width) - 1), width))
 
 
 @operator(
@@ -92,12 +91,10 @@ def tfp_refine(
     if library is not None:
         _kernels(coder).refine(library, message, plane, numel, bits, out)
         return
+    (codes, scales), (all_codes, same_scales) = less.split(message, numel), coder.split(out, numel)
     width = more - bits
-    for before, after in zip(less.tiles(message, numel), coder.tiles(out, numel), strict=True):
-        further = plane[packed_bytes(before.start, width) : packed_bytes(before.stop, width)]
-        codes = (unpack(before.codes, bits) << width).bitwise_or_(unpack(further, width))
-        pack(codes, more, after.codes)
-        after.scales.copy_(before.scales)
+    all_codes.copy_(packed((unpacked(codes, bits) << width) | unpacked(plane, width), more))
+    same_scales.copy_(scales)
 
 
 @operator(

@@ -7,7 +7,6 @@ that fits, and so on down to 128. So less than 128 coordinates are padding, what
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -15,22 +14,6 @@ from gradwire.codecs.hadamard import LARGEST
 
 UNIT = 128
 """Coordinates that a bucket is padded to a multiple of, and chunks begin at."""
-
-TILE = 1 << 17
-"""Coordinates processed at a time: temporaries of 512 KiB stay near a core, the cost of a call is spread."""
-
-
-@dataclass(frozen=True)
-class Piece:
-    """Some coordinates of a bucket, and the blocks they lie in: whole blocks, or a part of one."""
-
-    coordinates: slice
-    blocks: slice
-
-    @property
-    def rows(self) -> int:
-        """Number of blocks: the shape of its coordinates is (rows, -1)."""
-        return int(self.blocks.stop - self.blocks.start)
 
 
 @dataclass(frozen=True)
@@ -51,14 +34,6 @@ class Segment:
     def blocks(self) -> slice:
         return slice(self.index, self.index + self.count)
 
-    def pieces(self) -> Iterator[Piece]:
-        """Its coordinates, at most `TILE` at a time."""
-        end, per_tile = self.coordinates.stop, max(1, TILE // self.block)
-        for start in range(self.start, end, TILE):
-            first = self.index + (start - self.start) // self.block
-            last = min(first + per_tile, self.blocks.stop)
-            yield Piece(slice(start, min(start + TILE, end)), slice(first, last))
-
 
 @dataclass(frozen=True)
 class Blocks:
@@ -76,11 +51,6 @@ class Blocks:
     @property
     def count(self) -> int:
         return sum(segment.count for segment in self.segments)
-
-    def pieces(self) -> Iterator[Piece]:
-        """All coordinates, padding included, in ascending order."""
-        for segment in self.segments:
-            yield from segment.pieces()
 
 
 @lru_cache(maxsize=1024)

@@ -14,16 +14,16 @@ from gradwire.codecs.fields import WHOLE, Rule, between, check_fields, one_of
 from gradwire.codecs.hadamard import LARGEST
 from gradwire.codecs.interface import Layout, LossyHopCodec, Op, Round
 from gradwire.codecs.thc.blocks import cut
+from gradwire.codecs.thc.definition import Randomness
 from gradwire.codecs.thc.hops import THCHops
-from gradwire.codecs.thc.randomness import Randomness
 from gradwire.codecs.thc.ranges import Ranges, block_root_mean_squares, bucket_root_mean_square
-from gradwire.codecs.thc.table import Table, optimal_table, uniform_table
+from gradwire.codecs.thc.table import QuantizationTable, optimal_table, uniform_table
 from gradwire.codecs.traits import About, Traits
 
 DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 
 LARGEST_BITS = 16
-"""Of a sum on the wire."""
+"""The most bits of a sum on the wire."""
 
 
 @dataclass
@@ -52,10 +52,10 @@ class THC(LossyHopCodec):
     """Which values: `uniform`, or `nonuniform`, the best multiples of 1/granularity of the range."""
 
     granularity: int = between(1, 255, 30, hint="30 is THC's for 4 bits")
-    """Of the nonuniform table: a coordinate adds up to this much to a sum."""
+    """The granularity of the nonuniform table: a coordinate adds up to this much to a sum."""
 
     bits: int | str = one_of("auto", *range(1, LARGEST_BITS + 1))
-    """On the wire, per sum; `auto`: 8 for up to 8 workers, 12 for more, and more where sums need it."""
+    """Bits on the wire, per sum; `auto`: 8 for up to 8 workers, 12 for more, and more where sums need it."""
 
     about = About(
         source="THC (NSDI 2024), as adapted in DynamiQ §5",
@@ -78,7 +78,7 @@ class THC(LossyHopCodec):
         self.traits = Traits(unbiased=self.norm == "block" and 0 < self.block <= self.t_p**2)
         self._table = self._make_table()
 
-    def _make_table(self) -> Table:
+    def _make_table(self) -> QuantizationTable:
         if self.table == "uniform":
             return uniform_table(self.quantization_bits)
         return optimal_table(self.quantization_bits, self.granularity, self.t_p)

@@ -1,11 +1,10 @@
-"""From a bucket to integers and back, in plain PyTorch: the definition compiled kernels reproduce.
-
-An operation works piece by piece, so that its temporaries stay in cache; only the rotation sees whole blocks.
-"""
+"""From a bucket to integers and back: the signs are flipped at random, blocks rotated, and what lies within
+their ranges rounded at random. In plain PyTorch this is the definition that compiled kernels reproduce."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -14,14 +13,52 @@ from gradwire.codecs.floats import constant
 from gradwire.codecs.hadamard import hadamard_
 from gradwire.codecs.native.choice import library_for
 from gradwire.codecs.native.operators import operator
+from gradwire.codecs.random import Key, halves, philox4x32
 from gradwire.codecs.thc import native
-from gradwire.codecs.thc.blocks import Blocks, cut
-from gradwire.codecs.thc.randomness import Randomness
-from gradwire.codecs.thc.ranges import Ranges, block_scales, padded
-from gradwire.codecs.thc.table import Table, neighbours
+from gradwire.codecs.thc.blocks import UNIT, Blocks, Segment, cut
+from gradwire.codecs.thc.ranges import Ranges, padded, range_scales
+from gradwire.codecs.thc.table import QuantizationTable, neighbours
+
+_SHARED = 0
+"""The stream of the signs; worker r's dither is stream r + 1."""
 
 
-def quantize(x: Tensor, blocks: Blocks, ranges: Ranges, table: Table, randomness: Randomness) -> Tensor:
+@dataclass(frozen=True)
+class Randomness:
+    """What is random for one worker in one round: the signs before the rotation, the same on all workers, and
+    its own dither. `key` comes from seed, step and the bucket's uid; beyond it both are functions of the
+    coordinate."""
+
+    key: Key
+    rank: int
+
+    def signs_flipped(self, values: Tensor, first: int) -> Tensor:
+        """Float32 `values`, coordinates `first` and following, with each sign flipped with probability ½;
+        flipping twice changes nothing. `first` and their number are multiples of 128."""
+        units, zero = _units(values, first)
+        words = torch.stack(philox4x32((units, zero + _SHARED, zero, zero), self.key), dim=1)
+        bit = torch.arange(32, device=values.device)
+        flips = ((words[:, :, None] >> (31 - bit)) & 1).bool().view(values.shape)
+        return torch.where(flips, -values, values)
+
+    def dither(self, values: Tensor, first: int) -> Tensor:
+        """An odd multiple of 2⁻¹⁷, uniform on (0, 1), for each of `values`: float32 of their shape."""
+        units, zero = _units(values, first)
+        part = torch.arange(UNIT // 8, device=values.device)
+        words = philox4x32((units[:, None], zero + self.rank + 1, part, zero), self.key)
+        return (halves(words).view(values.shape).to(torch.float32) + 0.5) * 2.0**-16
+
+
+def _units(values: Tensor, first: int) -> tuple[Tensor, Tensor]:
+    """The indices of the units of 128 coordinates, (m/128,) int64, and a zero."""
+    start = first // UNIT
+    units = torch.arange(start, start + values.numel() // UNIT, device=values.device)
+    return units, torch.zeros((), dtype=torch.int64, device=values.device)
+
+
+def quantize(
+    x: Tensor, blocks: Blocks, ranges: Ranges, table: QuantizationTable, randomness: Randomness
+) -> Tensor:
     """Rotate the bucket `x`, (numel,) of a floating dtype, clamp it to its ranges and round it at random to
     entries of the table: (total,) int32 in [0, g].
 
@@ -47,7 +84,7 @@ def dequantize(
     workers: int,
     blocks: Blocks,
     ranges: Ranges,
-    table: Table,
+    table: QuantizationTable,
     randomness: Randomness,
     dtype: torch.dtype = torch.float32,
 ) -> Tensor:
@@ -78,28 +115,22 @@ def write_integers(
     integers: Tensor,
 ) -> None:
     """`quantize` into `integers` from `x`, float32 or bfloat16, cut into blocks of at most `block`."""
-    blocks, table = cut(x.numel(), block), Table(tuple(entries))
+    blocks, table = cut(x.numel(), block), QuantizationTable(tuple(entries))
     library = library_for(x.device)
     if library is not None:
         native.quantize(library, x, root_mean_squares, t_p, blocks, table, key, rank, integers)
         return
-    scales, randomness = block_scales(Ranges(root_mean_squares, t_p)), Randomness((key[0], key[1]), rank)
-    y = torch.empty(blocks.total, dtype=torch.float32, device=x.device)
-    for piece in blocks.pieces():
-        target = y[piece.coordinates]
-        torch.mul(
-            padded(x, piece.coordinates).view(piece.rows, -1),
-            scales.normalizer[piece.blocks],
-            out=target.view(piece.rows, -1),
-        )
-        randomness.flip_signs_(target, piece.coordinates.start)
-    _rotate_(y, blocks)
-    factor = constant(table.granularity / 2, y).div(scales.limit)
-    for piece in blocks.pieces():
-        v = y[piece.coordinates].view(piece.rows, -1).mul_(factor[piece.blocks])
-        v.view(torch.int32).bitwise_and_(scales.alive[piece.blocks])
-        v = v.view(-1).add_(table.granularity / 2).clamp_(0, table.granularity)
-        integers[piece.coordinates] = _rounded(v, table, randomness.dither(v, piece.coordinates.start))
+    scales = range_scales(Ranges(root_mean_squares, t_p))
+    randomness = Randomness((key[0], key[1]), rank)
+    factor = constant(table.granularity / 2, scales.limit) / scales.limit
+    values = padded(x, blocks.total)
+    for segment in blocks.segments:
+        rows = _blocks(values, segment) * scales.normalizer[segment.blocks]
+        rows = hadamard_(randomness.signs_flipped(rows, segment.start))
+        v = torch.where(scales.alive[segment.blocks], rows * factor[segment.blocks], 0.0)
+        v = (v + table.granularity / 2).clamp(0, table.granularity)
+        dither = randomness.dither(v, segment.start)
+        integers[segment.coordinates] = _rounded(v, table, dither).view(-1).to(torch.int32)
 
 
 @operator(
@@ -122,33 +153,26 @@ def write_mean(
     if library is not None:
         native.dequantize(library, sums, peak, root_mean_squares, t_p, blocks, key, mean)
         return
-    scales, randomness = block_scales(Ranges(root_mean_squares, t_p)), Randomness((key[0], key[1]), rank=0)
-    y = mean if mean.dtype == torch.float32 else torch.empty_like(mean, dtype=torch.float32)
-    unit = scales.limit.div(constant(2 * peak, y))
-    for piece in blocks.pieces():
-        centred = sums[piece.coordinates].mul(2).sub_(peak).to(torch.float32).view(piece.rows, -1)
-        torch.mul(centred, unit[piece.blocks], out=y[piece.coordinates].view(piece.rows, -1))
-    _rotate_(y, blocks)
-    for piece in blocks.pieces():
-        values = y[piece.coordinates]
-        randomness.flip_signs_(values, piece.coordinates.start)
-        rows = values.view(piece.rows, -1)
-        rows.mul_(scales.restorer[piece.blocks]).add_(0.0)  # −0 becomes +0
-    if y is not mean:
-        mean.copy_(y)
-
-
-def _rotate_(y: Tensor, blocks: Blocks) -> None:
+    scales = range_scales(Ranges(root_mean_squares, t_p))
+    randomness = Randomness((key[0], key[1]), rank=0)
+    unit = scales.limit / constant(2 * peak, scales.limit)
     for segment in blocks.segments:
-        hadamard_(y[segment.coordinates].view(segment.count, segment.block))
+        centred = (_blocks(sums, segment) * 2 - peak).to(torch.float32)
+        rows = hadamard_(centred * unit[segment.blocks])
+        rows = randomness.signs_flipped(rows, segment.start) * scales.restorer[segment.blocks]
+        mean[segment.coordinates] = (rows + 0.0).view(-1).to(mean.dtype)  # −0 becomes +0
 
 
-def _rounded(v: Tensor, table: Table, dither: Tensor) -> Tensor:
-    """The entry below `v` or the one above it, which is as likely as `v` is near to it: (m,) float32."""
+def _blocks(values: Tensor, segment: Segment) -> Tensor:
+    """The coordinates of a segment, (blocks, coordinates of a block)."""
+    return values[segment.coordinates].view(segment.count, segment.block)
+
+
+def _rounded(v: Tensor, table: QuantizationTable, dither: Tensor) -> Tensor:
+    """The entry below `v` or the one above it, which is as likely as `v` is near to it: float32 of its
+    shape."""
     low = v.floor()
     if table.is_uniform:
-        return low.add_(v.sub_(low).add_(dither).floor_())
-    index = low.to(torch.int32)
-    entries, distances = (row.index_select(0, index) for row in neighbours(table, v.device).unbind())
-    up = v.sub_(entries).add_(dither.mul_(distances)).ge(distances)
-    return entries.add_(distances.mul_(up))
+        return low + (v - low + dither).floor()
+    entries, distances = neighbours(table, v.device)[:, low.to(torch.int32)].unbind()
+    return entries + distances * (v - entries + dither * distances >= distances)

@@ -10,9 +10,9 @@ from gradwire.codecs.interface import Hops
 from gradwire.codecs.sums import chunk_bounds
 from gradwire.codecs.thc import definition
 from gradwire.codecs.thc.blocks import UNIT, Blocks
-from gradwire.codecs.thc.randomness import Randomness
+from gradwire.codecs.thc.definition import Randomness
 from gradwire.codecs.thc.ranges import Ranges
-from gradwire.codecs.thc.table import Table
+from gradwire.codecs.thc.table import QuantizationTable
 
 
 class THCHops(Hops):
@@ -26,7 +26,7 @@ class THCHops(Hops):
         bits: int,
         blocks: Blocks,
         ranges: Ranges,
-        table: Table,
+        table: QuantizationTable,
         randomness: Randomness,
     ) -> None:
         """`x` is this worker's bucket, (numel,) of a floating dtype; it is not written to."""

@@ -12,7 +12,7 @@ from torch import Tensor
 from gradwire.codecs.native.call import Call, Pointer, dtype_code, pointer, run
 from gradwire.codecs.native.library import Library
 from gradwire.codecs.thc.blocks import Blocks
-from gradwire.codecs.thc.table import Table, neighbours
+from gradwire.codecs.thc.table import QuantizationTable, neighbours
 
 DTYPES = (torch.float32, torch.bfloat16)
 
@@ -97,7 +97,7 @@ def quantize(
     root_mean_squares: Tensor,
     t_p: float,
     blocks: Blocks,
-    table: Table,
+    table: QuantizationTable,
     key: Sequence[int],
     rank: int,
     integers: Tensor,

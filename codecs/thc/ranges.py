@@ -14,23 +14,18 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from gradwire.codecs.floats import constant, fold, power_of_two
+from gradwire.codecs.floats import SMALLEST_NORMAL, constant, exponents, fold, normalizers, power_of_two
 from gradwire.codecs.native.choice import library_for
 from gradwire.codecs.native.operators import operator
 from gradwire.codecs.thc import native
-from gradwire.codecs.thc.blocks import UNIT, Blocks, Segment, cut
+from gradwire.codecs.thc.blocks import UNIT, Blocks, cut
 
 _LARGEST_FLOAT = torch.finfo(torch.float32).max
 
 
-def padded(x: Tensor, coordinates: slice) -> Tensor:
-    """Some coordinates of a bucket (numel,) of a floating dtype as float32, zeros beyond its end.
-
-    A view of `x` where possible: not to be written to.
-    """
-    values = x[coordinates].to(torch.float32)
-    missing = coordinates.stop - coordinates.start - values.numel()
-    return torch.nn.functional.pad(values, (0, missing)) if missing else values
+def padded(x: Tensor, total: int) -> Tensor:
+    """A bucket (numel,) of a floating dtype as (total,) float32, zeros beyond its end."""
+    return torch.nn.functional.pad(x.to(torch.float32), (0, total - x.numel()))
 
 
 def block_root_mean_squares(x: Tensor, blocks: Blocks) -> Tensor:
@@ -58,8 +53,9 @@ def write_root_mean_squares(x: Tensor, block: int, root_mean_squares: Tensor) ->
     if library is not None:
         native.root_mean_squares(library, x, blocks, root_mean_squares)
         return
+    values = padded(x, blocks.total)
     for segment in blocks.segments:
-        maximum, energy = _units(x, segment)
+        maximum, energy = _units(values[segment.coordinates].view(-1, min(segment.block, UNIT)))
         while maximum.numel() > segment.count:
             maximum, energy = _joined(maximum, energy, min(maximum.numel() // segment.count, UNIT))
         restorer = _powers(maximum)[1]
@@ -70,44 +66,34 @@ def bucket_root_mean_square(blocks: Blocks, root_mean_squares: Tensor) -> Tensor
     """√(Σx²/d) of the whole bucket, padding included, from those of its blocks: (1,) float32."""
     maximum = root_mean_squares.amax(dim=0, keepdim=True)
     normalizer, restorer = _powers(maximum)
-    squares = (root_mean_squares * normalizer).square_()
+    squares = (root_mean_squares * normalizer).square()
     for segment in blocks.segments:
         squares[segment.blocks] *= segment.block / blocks.segments[0].block
     missing = (1 << (blocks.count - 1).bit_length()) - blocks.count
     total = fold(torch.nn.functional.pad(squares, (0, missing))[None])
-    mean = total.div_(constant(blocks.total / blocks.segments[0].block, total))
+    mean = total / constant(blocks.total / blocks.segments[0].block, total)
     return _restored(mean, maximum, restorer)
 
 
 def _powers(maximum: Tensor) -> tuple[Tensor, Tensor]:
     """For 2^e ≤ maximum < 2^(e+1) 2^(1−e) and 2^e, both normal numbers: e is confined to [−126, 127]."""
-    field = _field(maximum)
-    return power_of_two(255 - field), power_of_two(field)
+    field = exponents(maximum, SMALLEST_NORMAL)
+    return normalizers(field), power_of_two(field)
 
 
-def _field(maximum: Tensor) -> Tensor:
-    """e + 127."""
-    return (maximum.contiguous().view(torch.int32) >> 23).clamp_(1, 254)
-
-
-def _units(x: Tensor, segment: Segment) -> tuple[Tensor, Tensor]:
-    """For every 128 coordinates of a segment, or every block if these are smaller, the largest magnitude and
-    Σ(x·normalizer)²: float32."""
-    width, maxima, energies = min(segment.block, UNIT), list[Tensor](), list[Tensor]()
-    for piece in segment.pieces():
-        rows = padded(x, piece.coordinates).view(-1, width)
-        low, high = rows.aminmax(dim=1)
-        maxima.append(torch.maximum(low.neg_(), high))
-        energies.append(fold((rows * _powers(maxima[-1])[0][:, None]).square_()))
-    return torch.cat(maxima), torch.cat(energies)
+def _units(rows: Tensor) -> tuple[Tensor, Tensor]:
+    """The largest magnitude and Σ(x·normalizer)² of every row, (units, coordinates) float32: (units,)
+    float32."""
+    maximum = rows.abs().amax(dim=1)
+    return maximum, fold((rows * _powers(maximum)[0][:, None]).square())
 
 
 def _joined(maximum: Tensor, energy: Tensor, width: int) -> tuple[Tensor, Tensor]:
-    """The same for every `width` of them together."""
+    """Largest magnitudes and sums of squares as `_units` has them, for every `width` units together."""
     rows, parts = maximum.view(-1, width), energy.view(-1, width)
     top = rows.amax(dim=1)
-    apart = _field(rows).sub_(_field(top)[:, None]).clamp_(min=-126)
-    factor = power_of_two(apart.add_(127))
+    apart = exponents(rows, SMALLEST_NORMAL) - exponents(top, SMALLEST_NORMAL)[:, None]
+    factor = power_of_two(apart.clamp(min=-126) + 127)
     return top, fold(parts * factor * factor)
 
 
@@ -116,9 +102,9 @@ def _restored(mean_square: Tensor, maximum: Tensor, restorer: Tensor) -> Tensor:
 
     PyTorch's float32 square root is not always the nearest one; rounded from float64 it is.
     """
-    root = mean_square.double().sqrt_().to(torch.float32)
-    root.mul_(0.5).mul_(restorer).clamp_(max=_LARGEST_FLOAT)
-    return root.masked_fill_(~maximum.isfinite(), torch.nan)
+    root = mean_square.double().sqrt().to(torch.float32)
+    root = (root * 0.5 * restorer).clamp(max=_LARGEST_FLOAT)
+    return root.masked_fill(~maximum.isfinite(), torch.nan)
 
 
 @dataclass(frozen=True)
@@ -131,11 +117,11 @@ class Ranges:
 
 
 @dataclass(frozen=True)
-class Scales:
+class RangeScales:
     """How blocks are scaled on the way in, y = x·normalizer, and out, x = y·restorer/2.
 
     All are (blocks, 1), float32. `limit` is t in units of y: 0 for blocks of zeros, NaN for those that are
-    not finite. `alive` (int32) is −1, or 0 for both of these.
+    not finite. `alive` is bool, False for both of these.
     """
 
     normalizer: Tensor
@@ -144,9 +130,10 @@ class Scales:
     alive: Tensor
 
 
-def block_scales(ranges: Ranges) -> Scales:
+def range_scales(ranges: Ranges) -> RangeScales:
+    """The scales of all blocks."""
     maximum = ranges.root_mean_squares[:, None]
     normalizer, restorer = _powers(maximum)
     finite = maximum.isfinite()
-    limit = (maximum * normalizer).mul_(constant(ranges.t_p, maximum)).masked_fill_(~finite, torch.nan)
-    return Scales(normalizer, restorer, limit, (finite & (maximum > 0)).to(torch.int32).neg_())
+    limit = (maximum * normalizer * constant(ranges.t_p, maximum)).masked_fill(~finite, torch.nan)
+    return RangeScales(normalizer, restorer, limit, finite & (maximum > 0))

@@ -19,7 +19,7 @@ _COST_UNIT = 2.0**-48
 
 
 @dataclass(frozen=True)
-class Table:
+class QuantizationTable:
     """`entries` are integers from 0 to g, ascending; entry z stands for −t + entries[z]·2t/g."""
 
     entries: tuple[int, ...]
@@ -43,13 +43,13 @@ class Table:
         return inner + 2 * ((1 + t * t) * (1 - _cumulative(t)) - t * _density(t))
 
 
-def uniform_table(bits: int) -> Table:
+def uniform_table(bits: int) -> QuantizationTable:
     """All integers below 2^bits."""
-    return Table(tuple(range(1 << bits)))
+    return QuantizationTable(tuple(range(1 << bits)))
 
 
 @lru_cache(maxsize=64)
-def optimal_table(bits: int, granularity: int, t: float) -> Table:
+def optimal_table(bits: int, granularity: int, t: float) -> QuantizationTable:
     """The symmetric table of 2^bits entries with the smallest expected squared error for a normal coordinate
     within [−t, t]; `granularity` is at least 2^bits − 1.
 
@@ -68,7 +68,7 @@ def optimal_table(bits: int, granularity: int, t: float) -> Table:
         (2 * error + _cost(last, granularity - last, granularity, t), entries)
         for last, (error, entries) in best.items()
     )
-    return Table((*half, *(granularity - entry for entry in reversed(half))))
+    return QuantizationTable((*half, *(granularity - entry for entry in reversed(half))))
 
 
 def _cost(low: int, high: int, granularity: int, t: float) -> int:
@@ -93,7 +93,7 @@ def _cumulative(z: float) -> float:
 
 
 @lru_cache(maxsize=16)
-def neighbours(table: Table, device: torch.device) -> Tensor:
+def neighbours(table: QuantizationTable, device: torch.device) -> Tensor:
     """For each integer k in [0, g] the entry at or below it, and the distance from there to the next one, 1
     where there is none: (2, g + 1) float32."""
     below = [max(entry for entry in table.entries if entry <= k) for k in range(table.granularity + 1)]

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from gradwire.codecs.edgc import bit_entropy, gaussian_entropy, sampled_histogram, stride_of, zero_share
 from gradwire.codecs.edgc.bins import COUNTERS, ZEROS, log2_widths, lower_ends
-from gradwire.codecs.edgc.sampling import sampled_coordinates, sampling_key
+from gradwire.codecs.edgc.definition import sampled_coordinates, sampling_key
 
 NUMEL = 1_000_003
 

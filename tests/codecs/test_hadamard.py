@@ -2,21 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 import torch
 from torch import Tensor
 
-from gradwire.codecs import hadamard
 from gradwire.codecs.hadamard import hadamard_
-
-
-@pytest.fixture(params=[1 << 18, 1 << 6])
-def tile(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
-    """As it is, and so small that most rows take two passes."""
-    monkeypatch.setattr(hadamard, "TILE", request.param)
-    yield request.param
 
 
 def matrix(length: int) -> Tensor:
@@ -44,28 +34,16 @@ def random_rows(rows: int, length: int, seed: int = 0) -> Tensor:
 
 
 @pytest.mark.parametrize("length", [1, 2, 4, 32, 128, 256, 1024])
-def test_it_is_the_product_with_the_normalized_matrix(length: int, tile: int) -> None:
+def test_it_is_the_product_with_the_normalized_matrix(length: int) -> None:
     rows = random_rows(5, length)
     expected = rows.double() @ matrix(length)
     torch.testing.assert_close(hadamard_(rows.clone()).double(), expected, rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize("length", [1, 2, 8, 64, 128])
-def test_the_order_of_additions_is_the_stated_one(length: int, tile: int) -> None:
-    """Bit for bit, however the work is cut."""
+def test_the_order_of_additions_is_the_stated_one(length: int) -> None:
     rows = random_rows(3, length, seed=1)
     assert torch.equal(hadamard_(rows.clone()), torch.stack([definition(row) for row in rows]))
-
-
-@pytest.mark.parametrize("length", [1 << 13, 1 << 19])
-def test_tiles_change_no_bit(length: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    rows = random_rows(2, length, seed=2)
-    results = []
-    for tile in (1 << 18, 1 << 12, 1 << 20):
-        monkeypatch.setattr(hadamard, "TILE", tile)
-        results.append(hadamard_(rows.clone()))
-    assert torch.equal(results[0], results[1])
-    assert torch.equal(results[0], results[2])
 
 
 @pytest.mark.parametrize("length", [32, 4096, 1 << 20])

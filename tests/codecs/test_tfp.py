@@ -13,9 +13,8 @@ from gradwire.codecs.coordinate_bits import CoordinateBits
 from gradwire.codecs.exact import FP32
 from gradwire.codecs.tfp import TFP
 from gradwire.codecs.tfp.coder import TruncationCoder
+from gradwire.codecs.tfp.definition import block_scales, restore, truncate
 from gradwire.codecs.tfp.formats import truncated_format
-from gradwire.codecs.tfp.scales import block_scales
-from gradwire.codecs.tfp.truncation import restore, truncate
 
 RANDOM = CoordinateBits((1, 2), 0)
 ALL = range(2, 33)

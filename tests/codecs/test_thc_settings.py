@@ -11,7 +11,7 @@ from thc_rounds import gradients, mean_and_losses
 
 from gradwire.codecs.interface import Layout
 from gradwire.codecs.thc import THC
-from gradwire.codecs.thc.blocks import TILE, cut
+from gradwire.codecs.thc.blocks import cut
 
 LAYOUT = Layout.flat(1000)
 
@@ -85,9 +85,9 @@ def test_the_largest_sums_fit_exactly() -> None:
 
 
 @pytest.mark.parametrize("block", [0, 16, 128, 1024, 1 << 18])
-@pytest.mark.parametrize("numel", [1, 127, 128, 129, 5000, 70_001, 3 * TILE + 1])
+@pytest.mark.parametrize("numel", [1, 127, 128, 129, 5000, 70_001, (3 << 17) + 1])
 def test_blocks_tile_the_bucket_with_little_padding(numel: int, block: int) -> None:
-    """Powers of two, descending, less than 128 coordinates too many; pieces are blocks or part of one."""
+    """Powers of two, descending, less than 128 coordinates too many; segments follow one another."""
     blocks = cut(numel, block)
     sizes = [segment.block for segment in blocks.segments for _ in range(segment.count)]
     assert sum(sizes) == blocks.total < numel + 128
@@ -96,15 +96,9 @@ def test_blocks_tile_the_bucket_with_little_padding(numel: int, block: int) -> N
     assert all(size.bit_count() == 1 for size in sizes)
     assert max(sizes) == (min(block, 1 << (blocks.total.bit_length() - 1)) if block else max(sizes))
     assert len(sizes) == blocks.count
-    covered = 0
-    for piece in blocks.pieces():
-        assert piece.coordinates.start == covered
-        assert covered % 128 == 0
-        covered = piece.coordinates.stop
-        starts = [sum(sizes[: piece.blocks.start]), sum(sizes[: piece.blocks.stop])]
-        assert starts[0] <= piece.coordinates.start < covered <= starts[1]
-        assert piece.rows == 1 or starts == [piece.coordinates.start, covered]
-    assert covered == blocks.total
+    ends = [0, *(segment.coordinates.stop for segment in blocks.segments)]
+    assert [segment.start for segment in blocks.segments] == ends[:-1]
+    assert ends[-1] == blocks.total and all(end % 128 == 0 for end in ends)
 
 
 def test_by_default_one_block_is_as_large_as_fits() -> None:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from gradwire.codecs.thc.table import Table, neighbours, optimal_table, uniform_table
+from gradwire.codecs.thc.table import QuantizationTable, neighbours, optimal_table, uniform_table
 
 
 def cell_error(low: float, high: float) -> float:
@@ -51,7 +51,7 @@ def test_a_table_of_all_integers_is_the_uniform_one() -> None:
 
 
 @pytest.mark.parametrize("table", [uniform_table(4), uniform_table(1), optimal_table(4, 30, 2.154)])
-def test_the_expected_error_is_that_of_rounding_and_clamping(table: Table) -> None:
+def test_the_expected_error_is_that_of_rounding_and_clamping(table: QuantizationTable) -> None:
     """Against the same integral over the range, and outside of it, on a grid of a normal distribution."""
     t = 2.154
     z = np.linspace(-9, 9, 2_000_001)
@@ -70,7 +70,7 @@ def test_nonuniform_rounds_better_than_uniform() -> None:
 
 
 def test_neighbours_enclose_every_integer() -> None:
-    table = Table((0, 3, 4, 7))
+    table = QuantizationTable((0, 3, 4, 7))
     below, distance = neighbours(table, torch.device("cpu"))
     assert below.tolist() == [0, 0, 0, 3, 4, 4, 4, 7]
     assert distance.tolist() == [3, 3, 3, 1, 3, 3, 3, 1]

@@ -14,10 +14,10 @@ from torch import Tensor
 
 from gradwire.codecs.dynamiq.hops import make_hop
 from gradwire.codecs.dynamiq.statistics import super_group_statistics
-from gradwire.codecs.edgc.histogram import sampled_histogram
+from gradwire.codecs.edgc.definition import sampled_histogram
 from gradwire.codecs.mxfp.definition import block_maxima
 from gradwire.codecs.native.choice import using_kernels
-from gradwire.codecs.omnireduce.blocks import block_energies
+from gradwire.codecs.omnireduce.definition import block_energies
 
 NUMEL = (1 << 31) + 300
 END = 256 * 3 + 300

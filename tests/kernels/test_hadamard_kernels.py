@@ -8,7 +8,6 @@ from implementations import IMPLEMENTATIONS, implementation
 from inputs import assert_same, gradient
 from torch import Tensor
 
-from gradwire.codecs import hadamard
 from gradwire.codecs.hadamard import hadamard_, transform
 from gradwire.codecs.native.choice import using_kernels
 
@@ -55,15 +54,6 @@ def test_the_longest_rows_equal_the_definition(name: str, power: int) -> None:
         expected = hadamard_(rows.clone())
     with implementation(name):
         assert torch.equal(hadamard_(rows), expected)
-
-
-@pytest.mark.parametrize("tile", [1 << 7, 1 << 12])
-def test_the_definitions_own_tiles_change_no_bit(tile: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    rows = rows_of(1 << 13, 0)
-    with using_kernels("default"):
-        expected = transformed(rows)
-        monkeypatch.setattr(hadamard, "TILE", tile)
-        assert_same(transformed(rows), expected)
 
 
 @pytest.mark.parametrize("name", IMPLEMENTATIONS)

@@ -12,7 +12,7 @@ from gradwire.codecs.native.choice import using_kernels
 from gradwire.codecs.thc import definition
 from gradwire.codecs.thc.blocks import cut
 from gradwire.codecs.thc.ranges import write_root_mean_squares
-from gradwire.codecs.thc.table import Table, optimal_table, uniform_table
+from gradwire.codecs.thc.table import QuantizationTable, optimal_table, uniform_table
 
 T_P = 2.154
 KEY = (0x89ABCDEF, 0xFEDCBA98)
@@ -20,7 +20,7 @@ TABLES = {
     "uniform": uniform_table(4),
     "widest": uniform_table(8),
     "nonuniform": optimal_table(4, 30, T_P),
-    "coarse": Table((0, 3, 7, 100, 255)),
+    "coarse": QuantizationTable((0, 3, 7, 100, 255)),
 }
 SIZES = [(1, 16), (128, 64), (999, 32), (1000, 128), (5000, 4096), (5000, 1 << 24), (9000, 1024)]
 """Coordinates, and those of the largest block."""
@@ -34,7 +34,7 @@ def norms(x: Tensor, block: int, seed: int = 0) -> Tensor:
     return out
 
 
-def integers(x: Tensor, block: int, ranges: Tensor, table: Table, seed: int = 0) -> Tensor:
+def integers(x: Tensor, block: int, ranges: Tensor, table: QuantizationTable, seed: int = 0) -> Tensor:
     blocks = cut(x.numel(), block)
     out = poisoned(4 * blocks.total, torch.uint8, seed).view(torch.int32)
     definition.write_integers(x, ranges, T_P, blocks.largest, table.entries, KEY, 3, out)

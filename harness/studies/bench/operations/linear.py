@@ -9,8 +9,7 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from gradwire.codecs.linear.quantizer import LinearQuantizer
-from gradwire.codecs.linear.rounding import RoundingNoise
+from gradwire.codecs.linear.quantizer import LinearQuantizer, RoundingNoise
 from gradwire.harness.studies.bench.operation import Case, Operation
 from gradwire.harness.studies.bench.peers import deepspeed_quantizer
 

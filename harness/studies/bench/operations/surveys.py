@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from gradwire.codecs.edgc.bins import COUNTERS
-from gradwire.codecs.edgc.histogram import add_histogram
-from gradwire.codecs.omnireduce.blocks import num_blocks, write_energies
+from gradwire.codecs.edgc.definition import add_histogram
+from gradwire.codecs.omnireduce.definition import num_blocks, write_energies
 from gradwire.harness.studies.bench.operation import Case, Operation
 
 BLOCK, STRIDE = 256, 4

@@ -1,23 +1,23 @@
-"""Blocks: runs of consecutive coordinates that are sent together or not at all (the paper's chunks)."""
+"""Blocks: runs of consecutive coordinates that are sent together or not at all (the paper's chunks). Their
+energies, of which this is the definition that compiled kernels reproduce; which are chosen; and how choices
+travel."""
 
 from __future__ import annotations
 
 import torch
 from torch import Tensor
 
+from gradwire.codecs.bitpack import packed, unpacked
 from gradwire.codecs.floats import exponents, fold, normalizers, restorers
 from gradwire.codecs.native.choice import library_for
 from gradwire.codecs.native.operators import operator
 from gradwire.codecs.omnireduce import native
 
-TILE = 256
-"""Coordinates summed in float32, scaled by one power of two; tiles of a block are added in float64."""
+SPAN = 256
+"""Coordinates summed in float32, scaled by one power of two; the spans of a block are added in float64."""
 
 PARTIAL_SUMS = 32
-"""Tiles of a block this far apart go to the same partial sum."""
-
-_PIECE = 1 << 18
-"""Coordinates squared at a time: temporaries of 1 MiB."""
+"""Spans of a block this far apart go to the same partial sum."""
 
 
 def num_blocks(numel: int, block: int) -> int:
@@ -43,25 +43,18 @@ def write_energies(x: Tensor, block: int, energies: Tensor) -> None:
     if library is not None:
         native.block_energies(library, x, block, energies)
         return
-    each = max(_PIECE // block, 1)
-    for first in range(0, energies.numel(), each):
-        piece = x[first * block : (first + each) * block].to(torch.float32)
-        energies[first : first + each] = _energies(piece, block)
-
-
-def _energies(x: Tensor, block: int) -> Tensor:
-    tiles = _tile_energies(_tiles(x, block))
-    sums = _padded(tiles, PARTIAL_SUMS).view(tiles.shape[0], -1, PARTIAL_SUMS)
+    spans = _spans(x.to(torch.float32), block)
+    sums = _padded(_span_energies(spans), PARTIAL_SUMS).view(len(spans), -1, PARTIAL_SUMS)
     total = sums[:, 0]
     for each in range(1, sums.shape[1]):
         total = total + sums[:, each]
-    return fold(total).nan_to_num_(nan=torch.inf, posinf=torch.inf)
+    energies.copy_(fold(total).nan_to_num(nan=torch.inf, posinf=torch.inf))
 
 
-def _tiles(x: Tensor, block: int) -> Tensor:
-    """(blocks, tiles, width) of zero-padded tiles: as wide as the power of two that holds a block, at most
-    `TILE`. How many zeros there are changes no sum."""
-    width = min(1 << (block - 1).bit_length(), TILE)
+def _spans(x: Tensor, block: int) -> Tensor:
+    """(blocks, spans, width) of zero-padded spans: as wide as the power of two that holds a block, at most
+    `SPAN`. How many zeros there are changes no sum."""
+    width = min(1 << (block - 1).bit_length(), SPAN)
     rows = _padded(torch.nn.functional.pad(x, (0, -x.numel() % block)).view(-1, block), width)
     return rows.view(rows.shape[0], -1, width)
 
@@ -70,14 +63,14 @@ def _padded(rows: Tensor, multiple: int) -> Tensor:
     return torch.nn.functional.pad(rows, (0, -rows.shape[1] % multiple))
 
 
-def _tile_energies(tiles: Tensor) -> Tensor:
-    """(blocks, tiles) float64. With m a power of two near the tile's largest magnitude: m²·Σ(x/m)², the sum
+def _span_energies(spans: Tensor) -> Tensor:
+    """(blocks, spans) float64. With m a power of two near the span's largest magnitude: m²·Σ(x/m)², the sum
     in float32, the product exact."""
-    rows = tiles.flatten(0, 1)
+    rows = spans.flatten(0, 1)
     field = exponents(rows.abs().amax(dim=1))
-    squares = fold((rows * normalizers(field)[:, None]).square_())
+    squares = fold((rows * normalizers(field)[:, None]).square())
     scale = restorers(field).double()
-    return (squares.double() * scale * scale).view(tiles.shape[:2])
+    return (squares.double() * scale * scale).view(spans.shape[:2])
 
 
 def largest_blocks(energies: Tensor, count: int) -> Tensor:
@@ -89,6 +82,16 @@ def largest_blocks(energies: Tensor, count: int) -> Tensor:
     order = energies.sort(descending=True, stable=True).indices
     chosen[order[:count]] = True
     return chosen
+
+
+def pack_mask(mask: Tensor) -> Tensor:
+    """(blocks,) bool to (ceil(blocks / 8),) uint8, a bit per block; bits beyond the last block are 0."""
+    return packed(torch.nn.functional.pad(mask.to(torch.int32), (0, -mask.numel() % 8)), 1)
+
+
+def unpack_mask(stream: Tensor, blocks: int) -> Tensor:
+    """The inverse of `pack_mask`."""
+    return unpacked(stream, 1)[:blocks].bool()
 
 
 class SomeBlocks:
