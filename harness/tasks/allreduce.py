@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from omegaconf import DictConfig, OmegaConf
 
 from gradwire.codecs.interface import Layout
-from gradwire.harness.checkpoint.resume import check_directory, is_finished
 from gradwire.harness.config.cluster import WORKERS_WITHOUT_GPUS
 from gradwire.harness.config.identity import codec_name
 from gradwire.harness.config.memory import check_bytes
@@ -27,10 +27,10 @@ from gradwire.harness.files.writing import write_atomically
 from gradwire.harness.network.names import network_text
 from gradwire.harness.parallel.ddp_setup import make_configured_codec
 from gradwire.harness.record.networks import read_networks
-from gradwire.harness.record.once import done_at_once
 from gradwire.harness.record.provenance import provenance
 from gradwire.harness.studies.allreduce.compare import FILE
 from gradwire.harness.studies.allreduce.summary import AllReduceSummary, Spread
+from gradwire.harness.tasks.once import run_once
 from gradwire.harness.timing.measure.wire import wire_bits
 
 if TYPE_CHECKING:
@@ -75,12 +75,7 @@ def name(config: DictConfig) -> str:
 
 def run(config: DictConfig, directory: Path) -> int:
     """Measure and model, or show what was found already."""
-    check_directory(config, directory)
-    if is_finished(config, directory):
-        print(f"already finished: {directory} (resume=never runs it again)")
-    else:
-        with done_at_once(config, directory):
-            write_atomically(directory / FILE, _measure(config, directory).to_json())
+    run_once(config, directory, partial(_write, config, directory))
     print(compare([directory], directory, ()).text)
     print(f"run: {directory}")
     return 0
@@ -91,6 +86,10 @@ def compare(folders: Sequence[Path], output: Path, axes: Sequence[str]) -> AllRe
     from gradwire.harness.studies.allreduce.compare import compare as compare_all
 
     return compare_all(folders, output)
+
+
+def _write(config: DictConfig, directory: Path) -> None:
+    write_atomically(directory / FILE, _measure(config, directory).to_json())
 
 
 def _measure(config: DictConfig, directory: Path) -> AllReduceSummary:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import asdict
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,16 +13,14 @@ import torch
 from omegaconf import DictConfig
 
 from gradwire.codecs.native.library import cpu_level
-from gradwire.harness.checkpoint.resume import check_directory, is_finished
 from gradwire.harness.config.memory import check_bytes
 from gradwire.harness.config.task_keys import check_root
 from gradwire.harness.doctor.commands import output_of
 from gradwire.harness.doctor.devices import DRIVER
 from gradwire.harness.files.reading import read_text
 from gradwire.harness.files.writing import write_atomically
-from gradwire.harness.record.once import done_at_once
 from gradwire.harness.record.provenance import provenance
-from gradwire.harness.record.seal import REMEDY, check_done
+from gradwire.harness.record.seal import REMEDY
 from gradwire.harness.report.figures import write_plots
 from gradwire.harness.studies.bench.measure import Settings, measure
 from gradwire.harness.studies.bench.plots import plots
@@ -29,6 +28,7 @@ from gradwire.harness.studies.bench.registry import chosen_operations
 from gradwire.harness.studies.bench.ring import ring_costs
 from gradwire.harness.studies.bench.smoothing import smoothing
 from gradwire.harness.studies.bench.tables import text
+from gradwire.harness.tasks.once import run_once
 
 JSON, TABLES, PLOTS = "bench.json", "tables.txt", "plots"
 
@@ -59,13 +59,7 @@ def run(config: DictConfig, directory: Path) -> int:
 
     Figures that are there already are shown again.
     """
-    check_directory(config, directory)
-    if is_finished(config, directory):
-        print(f"already finished: {directory} (resume=never runs it again)")
-    else:
-        with done_at_once(config, directory):
-            _write(config, directory)
-    check_done(directory)
+    run_once(config, directory, partial(_write, config, directory))
     print(read_text(directory / TABLES, remedy=REMEDY, inside=directory), end="")
     print(f"run: {directory}")
     return 0

@@ -12,7 +12,6 @@ from omegaconf import DictConfig
 
 from gradwire.codecs.native.choice import using_kernels
 from gradwire.codecs.registry import make_codec
-from gradwire.harness.checkpoint.resume import check_directory, is_finished
 from gradwire.harness.comm.collective.collectives import Fabric
 from gradwire.harness.comm.topology.registry import make_schedule
 from gradwire.harness.comm.world.virtual import VirtualWorld
@@ -20,12 +19,11 @@ from gradwire.harness.config.identity import codec_name
 from gradwire.harness.config.task_keys import check_root
 from gradwire.harness.files.writing import write_atomically
 from gradwire.harness.record.gradients import cached_gradients, check_finite
-from gradwire.harness.record.once import done_at_once
-from gradwire.harness.record.seal import check_done
 from gradwire.harness.record.writer import SUMMARY
 from gradwire.harness.studies.replay.rounds import Repeat, Replay
 from gradwire.harness.studies.replay.summarize import summarize_replay
 from gradwire.harness.studies.replay.summary import ReplaySummary
+from gradwire.harness.tasks.once import run_once
 
 if TYPE_CHECKING:
     from gradwire.harness.studies.replay.compare import ReplayComparison
@@ -66,18 +64,8 @@ def name(config: DictConfig) -> str:
 
 def run(config: DictConfig, directory: Path) -> int:
     """Replay, or show the summary of a replay that has finished; returns the exit code."""
-    check_directory(config, directory)
-    if is_finished(config, directory):
-        print(f"already finished: {directory} (resume=never runs it again)")
-        check_done(directory)
-        summary = ReplaySummary.read(directory / SUMMARY)
-    else:
-        with done_at_once(config, directory):
-            summary = _replay(config)
-            write_atomically(directory / SUMMARY, summary.to_json())
-            if config.replay.plots:
-                _plot(summary, config, directory)
-    _show(summary, config)
+    run_once(config, directory, partial(_write, config, directory))
+    _show(ReplaySummary.read(directory / SUMMARY), config)
     print(f"run: {directory}")
     return 0
 
@@ -87,6 +75,13 @@ def compare(folders: Sequence[Path], output: Path, axes: Sequence[str]) -> Repla
     from gradwire.harness.studies.replay.compare import compare_replays
 
     return compare_replays(folders, output, axes)
+
+
+def _write(config: DictConfig, directory: Path) -> None:
+    summary = _replay(config)
+    write_atomically(directory / SUMMARY, summary.to_json())
+    if config.replay.plots:
+        _plot(summary, config, directory)
 
 
 def _replay(config: DictConfig) -> ReplaySummary:

@@ -6,6 +6,7 @@ import os
 import shutil
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,17 +14,16 @@ from typing import TYPE_CHECKING, Any
 from omegaconf import DictConfig, OmegaConf
 
 from gradwire.codecs.plugins import ENTRY_POINTS, load, plugins_of
-from gradwire.harness.checkpoint.resume import check_directory, is_finished
 from gradwire.harness.config.network_checks import check_codec_times, resolve_nodes
 from gradwire.harness.files.reading import file_digest
 from gradwire.harness.files.writing import write_atomically
 from gradwire.harness.record.identity import FILES, run_id
-from gradwire.harness.record.once import done_at_once
 from gradwire.harness.record.rows import append_rows
 from gradwire.harness.record.runs import Run, load_run
 from gradwire.harness.record.summary import REMEDY
 from gradwire.harness.record.timed_steps import recorded, traced_run
 from gradwire.harness.record.writer import CONFIG, EVALUATIONS, STEPS, SUMMARY
+from gradwire.harness.tasks.once import run_once
 from gradwire.harness.timing.trace.files import FOLDER, Recorded, rank_file, read_traces
 from gradwire.harness.timing.trace.step import Post
 from gradwire.harness.timing.trace.writer import sampling
@@ -85,13 +85,8 @@ def run(config: DictConfig, directory: Path) -> int:
     from gradwire.harness.report.run_plots import plot_run
     from gradwire.harness.tasks.train import show_run
 
-    check_directory(config, directory)
-    if is_finished(config, directory):
-        print(f"already finished: {directory} (resume=never runs it again)")
-    else:
-        source = _source(config)
-        with done_at_once(config, directory):
-            _retime(config, source, directory)
+    source = _source(config)
+    if run_once(config, directory, partial(_retime, config, source, directory)):
         plot_run(load_run(directory), directory / "plots")
         before, after = source.done, load_run(directory).done
         lent = sum("trace_step" in row for row in load_run(directory).steps)

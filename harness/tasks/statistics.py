@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from omegaconf import DictConfig
 
-from gradwire.harness.checkpoint.resume import check_directory, is_finished
 from gradwire.harness.config.task_keys import check_root
 from gradwire.harness.files.reading import read_text
 from gradwire.harness.files.writing import write_atomically
 from gradwire.harness.record.gradients import SavedGradients, cached_gradients, check_finite
-from gradwire.harness.record.once import done_at_once
 from gradwire.harness.record.provenance import code_hash, git_state
-from gradwire.harness.record.seal import REMEDY, check_done
+from gradwire.harness.record.seal import REMEDY
 from gradwire.harness.report.figures import write_plots
 from gradwire.harness.studies.statistics.collect import Statistics, collect
 from gradwire.harness.studies.statistics.plots import plots
 from gradwire.harness.studies.statistics.tables import text
 from gradwire.harness.studies.statistics.widths import check_budgets
+from gradwire.harness.tasks.once import run_once
 
 JSON, TABLES, PLOTS = "statistics.json", "tables.txt", "plots"
 
@@ -41,13 +41,7 @@ def run(config: DictConfig, directory: Path) -> int:
 
     Statistics that are there already are shown again.
     """
-    check_directory(config, directory)
-    if is_finished(config, directory):
-        print(f"already finished: {directory} (resume=never runs it again)")
-    else:
-        with done_at_once(config, directory):
-            _write(config, directory)
-    check_done(directory)
+    run_once(config, directory, partial(_write, config, directory))
     print(read_text(directory / TABLES, remedy=REMEDY, inside=directory), end="")
     print(f"run: {directory}")
     return 0
