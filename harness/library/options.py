@@ -99,7 +99,7 @@ def make_checked_schedule(topology: Any, size: int) -> Callable[[int], Schedule]
     a correct all-reduce over `size` ranks."""
     if isinstance(topology, str):
         check_value("topology", topology, Rule((TEXT,), choices=tuple(sorted(TOPOLOGIES))))
-        return lru_cache(partial(make_schedule, topology))
+        return partial(make_schedule, topology)
     if not callable(topology):
         names = ", ".join(sorted(TOPOLOGIES))
         raise ValueError(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import lru_cache, partial
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -89,7 +89,7 @@ def _replay(config: DictConfig) -> ReplaySummary:
     layouts, values = gradients.layouts(config.replay.bucket_mb), gradients.values[:size]
     check_finite(values, config.gradients)
     torch.set_num_threads(1)  # more give other bits, and are slower on tensors of this size
-    fabric = Fabric(lru_cache(partial(make_schedule, config.topology.name)))
+    fabric = Fabric(partial(make_schedule, config.topology.name))
     world = VirtualWorld(size, fabric, torch.device(config.cluster.device))
     replay = Replay(values, layouts, world)
     make = partial(make_codec, **config.codec)

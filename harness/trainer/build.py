@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import lru_cache, partial
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -77,7 +77,7 @@ def _quiet_transformers() -> None:
 def build_world(config: DictConfig, device: torch.device) -> World:
     """The ranks, joined by the run's topology and network."""
     cluster, network, measure = config.cluster, config.network, config.measure
-    fabric = Fabric(lru_cache(partial(make_schedule, config.topology.name)), pieces=config.overlap.pieces)
+    fabric = Fabric(partial(make_schedule, config.topology.name), pieces=config.overlap.pieces)
     if cluster.name == "virtual":
         clock = make_clock(
             network,

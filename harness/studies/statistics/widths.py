@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache, partial
+from functools import partial
 from itertools import pairwise
 
 import torch
@@ -73,7 +73,7 @@ class _Bucket:
 def widths(values: Tensor, buckets: Sequence[int], budgets: Sequence[float]) -> Widths:
     """Of (workers, coordinates), bucket after bucket, at each of `budgets` bits per coordinate."""
     workers = len(values)
-    fabric = Fabric(lru_cache(partial(make_schedule, "ring")))
+    fabric = Fabric(partial(make_schedule, "ring"))
     world = VirtualWorld(workers, fabric, torch.device("cpu"), spans=False)
     found = [_bucket(part, world, budgets) for part in torch.split(values, list(buckets), dim=1)]
     squares = torch.cat([bucket.squares for bucket in found])
