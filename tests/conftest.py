@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import sys
@@ -35,9 +36,18 @@ from pool import WorkerPool, Workers
 
 torch.set_num_threads(1)
 
+# Importing makes no garbage, and looking for it among a million objects takes seconds, again and again.
+gc.disable()
+
 # Prepared data: once for all tests and the processes they start, and nothing in the user's own cache.
 _cache = tempfile.TemporaryDirectory(prefix="gradwire-tests-cache-")
 os.environ["GRADWIRE_CACHE"] = _cache.name
+
+
+def pytest_collection_finish() -> None:
+    """From now on only what tests make is looked through."""
+    gc.freeze()
+    gc.enable()
 
 
 @pytest.fixture(scope="session")

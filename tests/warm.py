@@ -47,6 +47,21 @@ _PR_SET_CHILD_SUBREAPER = 36
 _ENVIRONMENT = dict(os.environ)
 
 
+RUN = Path(__file__).resolve().parent.parent / "run.py"
+
+
+def run_command(cwd: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """`run.py` with these arguments in the folder `cwd`, to its end."""
+    environment = {name: value for name, value in os.environ.items() if name not in ("RANK", "WORLD_SIZE")}
+    command, pipe = [sys.executable, str(RUN), *arguments], subprocess.PIPE
+    process = warm_or_cold(command, env=environment, cwd=cwd, stdout=pipe, stderr=pipe, text=True)
+    try:
+        out, err = process.communicate(timeout=240)
+    finally:
+        process.kill()
+    return subprocess.CompletedProcess(command, process.returncode, out, err)
+
+
 def warm_or_cold(command: list[str], *, env: Mapping[str, str], **options: Any) -> subprocess.Popen[str]:
     """`subprocess.Popen(command, env=env, **options)`; warm where it is a script that can be."""
     script = command[1].endswith(".py")

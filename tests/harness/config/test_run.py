@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 import yaml
+from warm import run_command
 
 from gradwire.harness.config.compose import conf_directory
 from gradwire.harness.files.writing import UnwritableFileError
@@ -138,7 +139,7 @@ def test_help_reads_like_a_manual(tmp_path: Path) -> None:
 
 
 def test_a_typing_error_is_one_line_without_traceback(tmp_path: Path) -> None:
-    finished = call("size=tiny", "codec=dynamic", cwd=tmp_path)
+    finished = run_command(tmp_path, "size=tiny", "codec=dynamic")
     assert (finished.returncode, finished.stdout) == (2, "")
     assert finished.stderr.startswith("error: codec=dynamic")
     assert finished.stderr.count("\n") == 1

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from tiny import TINY_MODEL
+from warm import run_command
 
 from gradwire.harness.config.compose import compose
 from gradwire.harness.config.validate import validate
@@ -49,18 +50,17 @@ def test_ratios_and_the_job_of_all_ranks() -> None:
     assert found["seconds_per_step"]["bare"] == {"cpu": 4.0, "wall": 5.0}
 
 
-def test_the_command_measures_and_records(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_measures_and_records(tmp_path: Path) -> None:
     settings = ("cluster.workers=2", "overhead.blocks=1", "overhead.steps=2", "kernels=default")
-    assert (
-        run(validate(compose(["task=overhead", *TINY_MODEL, "measure.vnmse_every=0", *settings])), tmp_path)
-        == 0
-    )
+    more = ("measure.vnmse_every=0", *settings, "hydra.run.dir=.")
+    done = run_command(tmp_path, "task=overhead", *TINY_MODEL, *more)
+    assert done.returncode == 0, done.stderr
     found = json.loads((tmp_path / FILE).read_text())
     assert (found["codec"], found["kernel_backend"]) == ("backend", "default")
     assert set(found["seconds_per_step"]) == {"bare", "harness", "harness without recording"}
     assert all(seconds["cpu"] > 0 for seconds in found["seconds_per_step"].values())
     assert found["recording"]["spans_per_step"] >= 3
-    assert capsys.readouterr().out.startswith(table(found))
+    assert done.stdout.startswith(table(found))
 
 
 def test_it_starts_its_own_workers(tmp_path: Path) -> None:

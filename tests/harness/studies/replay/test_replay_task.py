@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import csv
 import json
-import os
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from warm import run_command
 
 from gradwire.codecs.interface import Layout, Round
 from gradwire.codecs.registry import make_codec
@@ -196,12 +194,10 @@ def test_a_missing_file_is_refused() -> None:
 def test_a_sweep_makes_the_comparison_table(file: Path, tmp_path: Path) -> None:
     """As a user starts it: one command, a table of codecs by subject, plots, one line per replay in CSV."""
     command = [
-        *(sys.executable, str(ROOT / "run.py"), "--multirun", "task=replay", f"gradients={file}"),
-        *("codec=bf16,dynamiq", "topology=ring,broadcast", "replay.repeats=2", "hydra.sweep.dir=sweep"),
+        *("--multirun", "task=replay", f"gradients={file}", "codec=bf16,dynamiq", "topology=ring,broadcast"),
+        *("replay.repeats=2", "hydra.sweep.dir=sweep"),
     ]
-    done = subprocess.run(
-        command, cwd=tmp_path, capture_output=True, text=True, timeout=120, env=os.environ | {"NO_COLOR": "1"}
-    )
+    done = run_command(tmp_path, *command)
     assert done.returncode == 0, done.stderr
     table = (tmp_path / "sweep" / "table.md").read_text()
     for text in ("own, ring of 6", "own, broadcast of 6", "| bf16 |", "| dynamiq |", "dB above bound"):
@@ -219,7 +215,8 @@ def test_a_sweep_makes_the_comparison_table(file: Path, tmp_path: Path) -> None:
         "frontier-own-ring-of-6-print.png",
         "frontier-own-broadcast-of-6-print.png",
     }
-    again = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120, check=True)
+    again = run_command(tmp_path, *command)
+    assert again.returncode == 0, again.stderr
     assert "4 runs, 4 of them finished before" in again.stdout
 
 
