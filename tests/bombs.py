@@ -1,4 +1,4 @@
-"""Opens files that promise or unfold to gigabytes, in little memory. A program of its own, run by a test.
+"""Opens files that promise or expand to gigabytes, in little memory. A program of its own, run by a test.
 
 `python bombs.py FOLDER` makes them in FOLDER, limits the memory of its process to `MOST` bytes more than it
 has then, opens each, and prints a JSON object: what was tried to what was said of it and the seconds it took.

@@ -59,7 +59,7 @@ def seal(
     """Give the checkpoint its name, after all processes have written `num_files` files together.
 
     `copies` are files that this process adds, name to contents: the rows of the record up to here. Whoever
-    needs one compares what it unfolds to with `state.rows`; a damaged one costs nothing otherwise. Keeps the
+    needs one compares what it expands to with `state.rows`; a damaged one costs nothing otherwise. Keeps the
     newest `keep` checkpoints of the run, None: all. To be called by one process. Raises RuntimeError when
     files are missing, as they are when the nodes do not share the run directory.
     """

@@ -1,4 +1,4 @@
-"""Whether a published data set can be had, answered before anything is started."""
+"""Checks whether a published data set can be had before anything is started."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from gradwire.harness.models.weights import TIMEOUT_S, is_offline
 
 
 def dataset_available(dataset: DatasetConfig, model: ModelConfig) -> str | None:
-    """None, or in one line why a resolved `dataset` cannot be had and the ways out.
+    """Returns None, or one line that says why a resolved `dataset` cannot be had and what to do.
 
-    Looks at what is prepared and at the Hugging Face cache, and asks the hub (one request of at most
-    five seconds) only for what is in neither and unless told to stay offline.
+    Looks at prepared data and the Hugging Face cache first. Asks the hub (one request of at most five
+    seconds) only if neither has the data set, and never when told to stay offline.
     """
     if dataset.hub is None or Path(dataset.hub).is_dir() or _in_cache(dataset, dataset.hub):
         return None
@@ -30,10 +30,10 @@ def dataset_available(dataset: DatasetConfig, model: ModelConfig) -> str | None:
 
 
 def _in_cache(dataset: DatasetConfig, hub: str) -> bool:
-    """Whether `datasets` has prepared this configuration before, so that it needs no hub.
+    """Whether `datasets` has prepared this configuration before, so that no hub is needed.
 
-    Its folders are <cache>/<owner>___<name>/<configuration>/<version>/<commit>; files chosen by
-    pattern add a hash to the configuration. Only a whole commit says which of them is meant.
+    Its folders are <cache>/<owner>___<name>/<configuration>/<version>/<commit>. Files chosen by a pattern add
+    a hash to the configuration. A revision identifies a folder only if it is a full commit hash.
     """
     configuration = f"{dataset.configuration or 'default'}{'-*' if dataset.files else ''}"
     folder = _cache_folder() / hub.replace("/", "___")
@@ -48,7 +48,7 @@ def _cache_folder() -> Path:
 
 
 def _refused_by_hub(hub: str, revision: str | None) -> str | None:
-    """None if the hub would hand out the data set, else why not."""
+    """Returns None if the hub would hand out the data set, else the reason why not."""
     from huggingface_hub import get_hf_file_metadata, hf_hub_url
     from huggingface_hub.errors import (
         EntryNotFoundError,

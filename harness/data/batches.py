@@ -1,4 +1,4 @@
-"""Sequences to model inputs."""
+"""Turns sequences into model inputs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from gradwire.harness.runtime.seeding import derive_seed
 
 Split = Literal["train", "held_out"]
 IGNORED = -100
-"""The label that transformers' losses leave out."""
+"""The label that the losses of transformers ignore."""
 
 
 def make_batch(
@@ -23,12 +23,12 @@ def make_batch(
     generator_key: tuple[int | str, ...],
     split: Split = "train",
 ) -> dict[str, Tensor]:
-    """`input_ids` and `labels` of the sequences at `indices`, shape (len(indices), length), int64.
+    """Returns `input_ids` and `labels` of the sequences at `indices`, shape (len(indices), length), int64.
 
-    causal: labels are the inputs; the model shifts them. masked: see `mask_tokens`; the masks are a
-    pure function of (`generator_key`, sample), so with (seed, step) as the key a sample is masked
-    alike on any rank and anew at every step. On the held-out split the key is not used: its masks
-    never change. Sequences are full, so no attention mask is needed.
+    causal: the labels are the inputs; the model shifts them. masked: see `mask_tokens`. The masks are a pure
+    function of (`generator_key`, sample). With (seed, step) as the key, a sample has the same mask on every
+    rank and a new one at every step. The held-out split ignores the key: its masks never change. Sequences
+    are full, so no attention mask is needed.
     """
     input_ids = getattr(data, split)[indices].to(torch.int64)
     if objective == "causal":
@@ -44,11 +44,11 @@ def make_batch(
 
 
 def mask_tokens(tokens: Tensor, data: TokenData, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-    """(inputs, labels) of one sequence, both shape (length,), int64 (BERT §3.1).
+    """Returns (inputs, labels) of one sequence, both of shape (length,), int64 (BERT §3.1).
 
-    `mask_probability` of the tokens, rounded and at least one (a loss over none would be NaN), are
-    to be restored; special tokens never. Of these, 80 % are replaced by the mask token, 10 % by a
-    random token, 10 % stay. Labels elsewhere are -100.
+    A share of `mask_probability` of the tokens must be restored, rounded to at least one token because a loss
+    over none would be NaN. Special tokens are never chosen. 80 % of the chosen tokens are replaced by the
+    mask token, 10 % by a random token, and 10 % stay. All other labels are -100.
     """
     special = torch.tensor(data.tokenizer.all_special_ids)
     candidates = torch.nonzero(~torch.isin(tokens, special)).flatten()

@@ -1,6 +1,6 @@
 """Prepared data on disk: made once, complete or absent, shared by any number of processes.
 
-It is compared with its digests before it is used, and made again where it is damaged.
+It is compared with its digests before use and made again if it is damaged.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ def cache_folder() -> Path:
 
 
 def cache_key(*parts: object) -> str:
-    """Names what was prepared from what: a hash of the parts and of the code that prepares."""
+    """Names prepared data by a hash of what it was made from and of the code that made it."""
     return hashlib.sha256(repr((_code_hash(), *parts)).encode()).hexdigest()[:32]
 
 
 @cache
 def _code_hash() -> str:
-    """Hash of this folder's sources, so that data prepared by other code is never taken."""
+    """Hash of this folder's sources, so that data prepared by other code is never used."""
     digest = hashlib.sha256()
     for file in sorted(Path(__file__).parent.glob("*.py")):
         digest.update(file.read_bytes())
@@ -39,12 +39,12 @@ def _code_hash() -> str:
 
 
 def cached_folder(target: Path, fill: Callable[[Path], None], *, verified: bool = False) -> Path:
-    """`target`, after `fill(folder)` has written its contents if it was not there, or damaged.
+    """Returns `target`, after `fill(folder)` has written its contents if they were missing or damaged.
 
-    The contents are written beside it and renamed, so it is never seen half written; other
-    processes wait for the one that fills it. With `verified` somebody has just looked: that it is
-    there is enough. Raises ValueError if it cannot be written, or is damaged and cannot be made again;
-    what else `fill` raises passes.
+    The contents are written beside `target` and then renamed, so `target` is never seen half written. Other
+    processes wait for the one that fills it. `verified` says that somebody has just compared the digests, so
+    existence is enough. Raises ValueError if `target` cannot be written, or is damaged and cannot be made
+    again. Other errors of `fill` pass through.
     """
     if _is_whole(target, verified):
         return target
@@ -66,7 +66,7 @@ def _is_whole(target: Path, verified: bool) -> bool:
 
 
 def _make(target: Path, fill: Callable[[Path], None]) -> None:
-    """Only with the lock of `target`."""
+    """The caller holds the lock of `target`."""
     damage = damage_of(target, target.name) if os.path.lexists(target) else None
     if damage is None:
         _fill_and_rename(target, fill)
@@ -79,7 +79,7 @@ def _make(target: Path, fill: Callable[[Path], None]) -> None:
 
 
 def _fill_and_rename(target: Path, fill: Callable[[Path], None]) -> None:
-    """Only with the lock of `target`: what a killed process has left half written goes first."""
+    """The caller holds the lock of `target`. Removes first what a killed process left half written."""
     for leftover in target.parent.glob(f".{target.name}-*"):
         shutil.rmtree(leftover, ignore_errors=True)
     with tempfile.TemporaryDirectory(prefix=f".{target.name}-", dir=target.parent) as temporary:

@@ -1,8 +1,8 @@
-"""Conversations to documents.
+"""Turns conversations into documents.
 
-`plain` writes every message as "role: content" with a blank line between messages: text of no
-tokenizer in particular, which any model can learn. `template` writes what the tokenizer's own chat
-template makes of the conversation, special tokens included: what a chat model was trained on.
+`plain` writes every message as "role: content" with a blank line between messages. This text belongs to no
+particular tokenizer, so any model can learn it. `template` applies the tokenizer's own chat template, special
+tokens included, which is what a chat model was trained on.
 """
 
 from __future__ import annotations
@@ -18,19 +18,20 @@ Messages = Sequence[Mapping[str, str]]
 ChatFormat = Callable[[Messages], str]
 
 TEMPLATE_DATE = "26 Jul 2024"
-"""Templates that name today's date would make other tokens tomorrow (this is Llama 3.2's own default)."""
+"""Templates that print today's date would yield different tokens tomorrow. (This is Llama 3.2's own
+default.)"""
 
 
 def plain_chat(messages: Messages) -> str:
-    """Every message as "role: content", a blank line between two."""
+    """Writes every message as "role: content", with a blank line between two messages."""
     return "\n\n".join(f"{message['role']}: {message['content']}" for message in messages)
 
 
 def chosen_template(name: str, tokenizer: PreTrainedTokenizerFast | None) -> str | None:
-    """The text of the template that `dataset.chat_format=name` stands for; None is the plain form.
+    """Returns the text of the template that `dataset.chat_format=name` stands for; None is the plain form.
 
-    Raises ValueError if a template is asked for and the tokenizer (None: one yet to be trained) has
-    none.
+    Raises ValueError if a template is asked for and the tokenizer has none. (A tokenizer of None is yet to be
+    trained.)
     """
     template: Any = tokenizer.chat_template if tokenizer is not None else None
     if isinstance(template, dict):
@@ -45,7 +46,7 @@ def chosen_template(name: str, tokenizer: PreTrainedTokenizerFast | None) -> str
 
 
 def make_chat_format(name: str, tokenizer: PreTrainedTokenizerFast | None) -> ChatFormat:
-    """What turns a conversation into a document; raises what `chosen_template` raises."""
+    """Returns a function from a conversation to a document. Raises what `chosen_template` raises."""
     template = chosen_template(name, tokenizer)
     if template is None or tokenizer is None:
         return plain_chat

@@ -1,4 +1,4 @@
-"""Files as text, whether compressed or not."""
+"""Reads files as text, compressed or not."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ REMEDY = "if it is what it should be, decompress it and give that file"
 
 
 def decompress_zstd(file: Any, mode: str = "rb", **options: Any) -> BinaryIO:
-    """The contents of a zstd-compressed file; pyarrow has what Python's library lacks before 3.14."""
+    """Decompresses a file with pyarrow, because Python's library has no zstd before 3.14."""
     import pyarrow
 
     assert mode.startswith("r"), mode
@@ -32,13 +32,13 @@ OPENERS: Mapping[str, Callable[..., Any]] = {
 }
 
 CORRUPT = (OSError, EOFError, lzma.LZMAError, zlib.error)
-"""What reading a damaged file raises."""
+"""The errors that reading a damaged file raises."""
 
 
 def open_text(path: Path) -> TextIO:
-    """The file's text, decompressed by its suffix; line ends become line feeds.
+    """Opens the file's text, decompressed according to its suffix; line ends become line feeds.
 
-    Reading raises UnusableFileError once a compressed file has unfolded to far more than text does.
+    Reading raises UnusableFileError when a compressed file expands far more than text does.
     """
     opener = OPENERS.get(path.suffix.lower())
     if opener is None:

@@ -1,4 +1,4 @@
-"""Which text a run trains on."""
+"""The settings that say which text a run trains on."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ UNUSED_BY_EMBEDDED = (
     "held_out_split",
     "text_field",
 )
-"""Fields that say where in a repository or in files text lies; the embedded text has none."""
+"""Fields that say where the text lies in a repository or in files. The embedded text has none of them."""
 
 
 @dataclass
@@ -33,36 +33,36 @@ class DatasetConfig:
     files), or `auto`: `text` if `path` is set, else `embedded` at size=tiny, else the data set the
     paper trains the model on."""
     path: str | None = None
-    """A file or folder: .txt .jsonl .json .csv .tsv .parquet, plain or as .gz .bz2 .xz .zst. With a
-    published data set: its own files, and nothing is fetched."""
+    """A file or folder: .txt .jsonl .json .csv .tsv .parquet, plain or as .gz .bz2 .xz .zst. With a published
+    data set, these are its own files, and nothing is fetched."""
     hub: str | None = None
     """Hugging Face name of a published data set."""
     configuration: str | None = None
-    """Which of the repository's configurations; null where it has only one."""
+    """The repository's configuration; null if it has only one."""
     revision: str | None = None
-    """Commit, tag or branch of the repository; null: main, as it is when first prepared."""
+    """Commit, tag or branch of the repository; null is the state of main when it is first prepared."""
     files: dict[str, str] = field(default_factory=dict)
-    """Split to file pattern, for repositories whose card does not say; empty: as the card says."""
+    """Split to file pattern, for repositories whose card does not say; if empty, the card decides."""
     train_split: str = "train"
-    """The repository's split to train on; also looked for in the names of the files of `path`."""
+    """The repository's split to train on. The file names in `path` are searched for it, too."""
     held_out_split: str | None = None
     """The repository's split to evaluate on; null: `held_out_fraction` of the training documents."""
     streaming: bool = False
-    """Read from the start, only as far as needed, and keep no copy of the repository. Documents are
-    then held out one by one (any in the last `held_out_fraction` of the range of sha256)."""
+    """Read only as much as needed, from the start, and keep no copy of the repository. Each document is then
+    held out by itself: if its sha256 lies in the last `held_out_fraction` of the range."""
     text_field: str = "text"
     """The field or column that holds the text, where records have fields."""
     chat_format: str = one_of("auto", "plain", "template")
-    """How `messages` become text: `plain` ("role: content"), `template` (the tokenizer's own), or
-    `auto`: the template of a tokenizer that has one. Base models have none, chat models do."""
+    """How `messages` become text: `plain` ("role: content"), `template` (the tokenizer's own), or `auto`: the
+    tokenizer's template if it has one. Chat models have one, base models do not."""
     sequence_length: int | None = at_least(2, None, 1 << 24)
     """Tokens per sequence; null takes `model.recipe.sequence_length`."""
     max_train_tokens: int | None = at_least(1, None, 10**15)
-    """Train on no more than this many tokens, the first ones; null takes all."""
+    """Train on at most this many tokens, the first ones; null takes all."""
     held_out_fraction: float = between(0, 1, 0.05, low_included=False, high_included=False)
     """Share of the documents kept for evaluation, when the data is not split already."""
     max_held_out_sequences: int | None = at_least(1, None, 10**12)
-    """Evaluate on no more than this many sequences; null takes all."""
+    """Evaluate on at most this many sequences; null takes all."""
     mask_probability: float = between(0, 1, 0.15, low_included=False, high_included=False)
     """Share of the tokens that masked language modelling hides (BERT §3.1)."""
 
@@ -70,10 +70,10 @@ class DatasetConfig:
 def resolve_dataset(
     dataset: DatasetConfig, model: ModelConfig, size_name: str, folder: Path
 ) -> DatasetConfig:
-    """`dataset` with `auto` and null replaced by what they stand for, and checked.
+    """Returns `dataset`, checked, with `auto` and null replaced by what they stand for.
 
-    `folder` holds the settings of the published data sets, one YAML each. Where `path` replaces a
-    repository, the repository is gone from the settings. Raises ValueError in one line.
+    `folder` holds the settings of the published data sets, one YAML each. If `path` replaces a repository,
+    the result no longer names the repository. Raises ValueError in one line.
     """
     name = _resolve_name(dataset, model, size_name)
     if dataset.name == "auto" and name not in ("embedded", "text"):
@@ -89,7 +89,7 @@ def resolve_dataset(
 
 
 def at_most_evaluated(dataset: DatasetConfig, most: int | None) -> DatasetConfig:
-    """`dataset` with `max_held_out_sequences` lowered to `most`; None lowers nothing."""
+    """Returns `dataset` with `max_held_out_sequences` lowered to `most`; None lowers nothing."""
     limits = [limit for limit in (dataset.max_held_out_sequences, most) if limit is not None]
     return replace(dataset, max_held_out_sequences=min(limits, default=None))
 
@@ -107,14 +107,14 @@ def _defaults() -> dict[str, Any]:
 
 
 def _with_defaults(dataset: DatasetConfig, settings: dict[str, Any]) -> DatasetConfig:
-    """`settings` for the fields that `dataset` leaves as they are by default."""
+    """Returns `settings` for the fields that `dataset` leaves at their defaults."""
     defaults = _defaults()
     untouched = {key for key, default in defaults.items() if getattr(dataset, key) == default}
     return replace(dataset, **{key: value for key, value in settings.items() if key in untouched})
 
 
 def _check_source(dataset: DatasetConfig) -> None:
-    """The text must come from one place."""
+    """Refuses settings that take the text from two places."""
     if dataset.name in ("embedded", "text") and dataset.hub is not None:
         raise ValueError(
             f"dataset.hub={dataset.hub} has no effect with dataset={dataset.name}; use "
@@ -137,7 +137,7 @@ def _check_source(dataset: DatasetConfig) -> None:
 
 
 def _check_embedded(dataset: DatasetConfig) -> None:
-    """Nothing may be asked of the embedded text that it does not have."""
+    """Refuses settings that the embedded text does not have."""
     for name in UNUSED_BY_EMBEDDED if dataset.name == "embedded" else ():
         value, usual = getattr(dataset, name), _defaults()[name]
         if value != usual:

@@ -14,7 +14,7 @@ import numpy as np
 
 @dataclass(frozen=True)
 class Documents:
-    """Documents that are read anew each time they are gone through, so that nobody keeps them."""
+    """Documents that are read again on every pass, so that nobody keeps them in memory."""
 
     read: Callable[[], Iterable[str]]
 
@@ -24,7 +24,7 @@ class Documents:
 
 @dataclass(frozen=True)
 class Corpus:
-    """Documents in a fixed order, which can be gone through more than once."""
+    """Documents in a fixed order, which allows several passes."""
 
     name: str
     train: Iterable[str]
@@ -32,18 +32,19 @@ class Corpus:
     split: str
     """How the held-out documents were chosen, for the record."""
     streaming: bool = False
-    """Whether held-out documents beyond those that are evaluated on are not worth reading."""
+    """Whether reading can stop after the held-out documents that evaluation needs."""
 
 
 class CorpusSource(Protocol):
-    """Where a corpus comes from; asked for the documents only when nothing prepared is cached."""
+    """Where a corpus comes from. It is asked for documents only when no prepared data is cached."""
 
     def fingerprint(self) -> str:
-        """Changes when the documents may have; quick to compute (file names, sizes, times)."""
+        """A value that changes when the documents may have changed; quick to compute (file names, sizes,
+        times)."""
         ...
 
     def load(self) -> Corpus:
-        """Find the documents. Raises ValueError, in one line, if there is nothing to train on."""
+        """Finds the documents. Raises ValueError, in one line, if there is nothing to train on."""
         ...
 
 
@@ -53,7 +54,7 @@ def hash_value(document: str) -> int:
 
 
 class Tally:
-    """Counts and hashes the documents of a split: every one's length and UTF-8 bytes, in order."""
+    """Counts and hashes the documents of a split, in order: the length and UTF-8 bytes of each."""
 
     def __init__(self) -> None:
         self.num_documents = self.num_bytes = 0
@@ -80,17 +81,17 @@ def digest_of(train: Tally, held_out: Tally) -> str:
 def split_documents(
     documents: Iterable[str], fraction: float, *, one_by_one: bool
 ) -> tuple[Documents, Documents, str]:
-    """(train, held out, how): by hash, of documents that are not split already."""
+    """Splits documents that are not split already by hash; returns (train, held out, how)."""
     if one_by_one:
         return *split_one_by_one(documents, fraction), f"sha256 in the last {fraction:.0%} of its range"
     return *split_by_hash(documents, fraction), f"last {fraction:.0%} by sha256"
 
 
 def split_by_hash(documents: Iterable[str], fraction: float) -> tuple[Documents, Documents]:
-    """(train, held out): the documents with the last `fraction` of hash values are held out.
+    """Returns (train, held out): the documents with the last `fraction` of hash values are held out.
 
-    A document's split depends on its text and hardly on its neighbours, and copies of a document
-    share a split. At least one document is held out; train may be empty if all are alike.
+    A document's split depends on its text and hardly on the other documents; copies of a document share a
+    split. At least one document is held out. train may be empty if all documents are alike.
     """
     values = np.asarray(array("Q", map(hash_value, documents)))
     num_held_out = max(1, math.ceil(fraction * len(values)))
@@ -99,10 +100,11 @@ def split_by_hash(documents: Iterable[str], fraction: float) -> tuple[Documents,
 
 
 def split_one_by_one(documents: Iterable[str], fraction: float) -> tuple[Documents, Documents]:
-    """(train, held out) without having seen all: hash values in the last `fraction` of their range.
+    """Returns (train, held out) without reading everything first: the last `fraction` of the hash range is
+    held out.
 
-    Of few documents there may be none: then the last one by hash is held out, and in train as well,
-    where whoever packs leaves out what is held out.
+    If no document falls into that range, the last one by hash is held out. It stays in train as well, where
+    packing skips whatever is held out.
     """
     first_held_out = round((1 - fraction) * 2**64)
     train, _ = _split_at(documents, first_held_out)

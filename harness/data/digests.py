@@ -1,7 +1,7 @@
-"""Digests of a folder's files, written with it and compared before it is used.
+"""Digests of a folder's files, written with the folder and compared before it is used.
 
-A file of another length is known to be damaged without being read. Others are hashed in parts, as many at
-once as there are cores, each at about 1 GB/s. One process per node does so when a run starts; a process that
+A file of another length is known to be damaged without being read. The others are hashed in parts, one part
+per core at a time, each at about 1 GB/s. One process per node does this when a run starts. A process that
 starts several runs does not read unchanged files again.
 """
 
@@ -24,7 +24,7 @@ REMEDY = "remove the folder: it is prepared again"
 
 
 def write_digests(folder: Path, name: str) -> None:
-    """Write the digests of the files of `folder`, whose data is called `name`."""
+    """Writes the digests of the files of `folder`, whose data is called `name`."""
     files = {path.relative_to(folder).as_posix(): path for path in _files(folder)}
     described = {
         "name": name,
@@ -35,7 +35,8 @@ def write_digests(folder: Path, name: str) -> None:
 
 
 def damage_of(folder: Path, name: str) -> str | None:
-    """How `folder` differs from the data `name` as it was written, in a few words; None if it does not."""
+    """Says in a few words how `folder` differs from the data `name` as it was written; None if it does
+    not."""
     try:
         described = read_json(folder / FILE, inside=folder.parent, remedy=REMEDY)
         if described.get("name") != name:
@@ -86,7 +87,7 @@ def _file_digest(file: Path, version: tuple[int, ...]) -> str:
 
 
 def _part_digest(file: Path, part: int) -> bytes:
-    """blake2b of the bytes from `part * PART_BYTES` on, with a megabyte in memory at a time."""
+    """blake2b of one part, which begins at `part * PART_BYTES`; reads a megabyte at a time."""
     digest, left = hashlib.blake2b(digest_size=32), PART_BYTES
     with file.open("rb") as handle:
         handle.seek(part * PART_BYTES)

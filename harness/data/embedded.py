@@ -1,7 +1,7 @@
-"""Text that every Python brings along: its language reference and its library's docstrings.
+"""The text that comes with every Python: its language reference and its library's docstrings.
 
-Enough English (and code) to train a tiny model on without fetching anything. It differs between
-Python versions, so its sha256 is part of every record.
+This is enough English (and code) to train a tiny model without fetching anything. It differs between Python
+versions, so its sha256 is part of every record.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def _library() -> Path:
 
 
 def _source_files() -> list[Path]:
-    """The standard library's source files, relative to its folder and sorted; no installed packages."""
+    """The standard library's source files, without installed packages: relative paths, sorted."""
     library, names = _library(), sys.stdlib_module_names - SKIPPED  # its place is looked up anew every time
     entries = [entry for entry in library.iterdir() if entry.name.removesuffix(".py") in names]
     files = [entry for entry in entries if entry.suffix == ".py"]
@@ -77,7 +77,7 @@ def _docstring_documents() -> Iterator[str]:
 
 
 def _docstrings(source: bytes) -> list[str]:
-    """The docstrings of a module, its classes and functions, in source order; nothing is executed."""
+    """The docstrings of a module, its classes and functions, in source order; no code is executed."""
     try:
         tree = ast.parse(source)
     except (SyntaxError, ValueError):  # a few files are broken on purpose

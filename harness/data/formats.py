@@ -1,4 +1,4 @@
-"""Read the pieces of one file, whatever its format: documents of text, or the rows of a table."""
+"""Reads the contents of one file in any format: documents of text, or the rows of a table."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _field_limit = threading.Lock()
 
 
 def format_of(path: Path) -> str | None:
-    """The suffix that decides the format, e.g. ".jsonl" for x.jsonl.gz; None if it is not one of ours."""
+    """The suffix that decides the format, such as ".jsonl" for x.jsonl.gz; None for an unknown format."""
     suffixes = [suffix.lower() for suffix in path.suffixes]
     if suffixes and suffixes[-1] in OPENERS:
         suffixes.pop()
@@ -33,14 +33,14 @@ def format_of(path: Path) -> str | None:
 
 
 def holds_rows(path: Path) -> bool:
-    """Whether the file's pieces are rows, which may be parts of a document, or documents."""
+    """Whether the file holds rows, which may be parts of a document, rather than documents."""
     return READERS.get(format_of(path) or "") is not _read_text
 
 
 def read_pieces(path: Path, text_field: str, chat: ChatFormat) -> Iterator[str]:
-    """The file's documents or rows, in order and one at a time, empty ones included.
+    """Yields the file's documents or rows in order, one at a time, empty ones included.
 
-    Raises UnreadableFileError, also on the way if the file is damaged further down.
+    Raises UnreadableFileError, also midway if the file is damaged further down.
     """
     kind = format_of(path)
     if kind is None:
@@ -78,7 +78,7 @@ def _read_text(path: Path, text_field: str, chat: ChatFormat) -> Iterator[str]:
 
 
 def _strip_csv_quotes(text: str) -> str:
-    """Undo an export of lines of text as a csv file of one column; other text is returned as it is."""
+    """Undoes an export of lines of text to a csv file of one column; returns other text unchanged."""
     try:
         rows = list(_csv_rows(csv.reader(io.StringIO(text, newline=""), strict=True)))
     except csv.Error:
@@ -90,7 +90,7 @@ def _strip_csv_quotes(text: str) -> str:
 
 
 def _csv_rows(reader: Iterator[list[str]]) -> Iterator[list[str]]:
-    """The rows of a csv file, with fields of any length (the csv module's limit is one global number)."""
+    """The rows of a csv file, with fields of any length (the csv module has only one global limit)."""
     while True:
         with _field_limit:
             before = csv.field_size_limit(sys.maxsize)
@@ -139,7 +139,7 @@ def _read_parquet(path: Path, text_field: str, chat: ChatFormat) -> Iterator[str
 
 
 def _check_unfolding(metadata: Any, wanted: str) -> None:
-    """Raise UnreadableFileError where a column says that it unfolds to far more than text does."""
+    """Raises UnreadableFileError if a column declares that it expands far more than text does."""
     for group in range(metadata.num_row_groups):
         columns = [metadata.row_group(group).column(index) for index in range(metadata.num_columns)]
         for column in columns:
@@ -147,7 +147,7 @@ def _check_unfolding(metadata: Any, wanted: str) -> None:
                 most = most_unfolded(column.total_compressed_size, TEXT_RATIO)
                 if column.total_uncompressed_size > most:
                     raise UnreadableFileError(
-                        f"column {wanted} unfolds to {amount(column.total_uncompressed_size)} from "
+                        f"column {wanted} expands to {amount(column.total_uncompressed_size)} from "
                         f"{amount(column.total_compressed_size)}, as no text does; use another file"
                     )
 
@@ -169,7 +169,7 @@ def _json_lines(lines: Iterable[str]) -> Iterator[Any]:
 
 
 def _read_json(path: Path, text_field: str, chat: ChatFormat) -> Iterator[str]:
-    """One JSON list of records, or one record per line under the name .json."""
+    """Reads one JSON list of records, or one record per line although the name says .json."""
     with open_text(path) as handle:
         yield from (record_text(record, text_field, chat) for record in _json_records(handle))
 

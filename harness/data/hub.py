@@ -32,10 +32,10 @@ COMMIT = re.compile("[0-9a-f]{40}")
 
 @dataclass(frozen=True)
 class HubCorpus:
-    """The documents of two splits of a repository, or of one that is split by hash.
+    """The documents of two splits of a repository, or of one split that is divided by hash.
 
-    A folder of the repository's name below the working directory is taken instead, as `datasets`
-    does. Whatever goes wrong on the way is a ValueError of one line.
+    A folder below the working directory that has the repository's name takes precedence, as in `datasets`.
+    Every failure becomes a ValueError of one line.
     """
 
     name: str
@@ -74,7 +74,7 @@ class HubCorpus:
         return Corpus(name, train, held_out, split, self.streaming)
 
     def _builder(self) -> Any:
-        """What `datasets` reads the repository with; nothing of it is fetched yet but its card."""
+        """The object with which `datasets` reads the repository; only the card has been fetched so far."""
         import datasets
 
         _prepare_library()
@@ -97,7 +97,7 @@ class HubCorpus:
             raise ValueError(f"{self._where()}, split {split}: {error}") from error
 
     def _rows(self, builder: Any, split: str) -> Iterator[str]:
-        """The text of every row of a split, 1000 rows in memory at a time."""
+        """The text of every row of a split, with 1000 rows in memory at a time."""
         batches = self._tried(lambda: self._dataset(builder, split).iter(ROWS_AT_ONCE))
         while (batch := self._tried(lambda: next(batches, None))) is not None:
             wanted = field_of_text(batch, self.text_field)
@@ -114,7 +114,8 @@ class HubCorpus:
         return builder.as_dataset(split)
 
     def _tried(self, act: Callable[[], Result]) -> Result:
-        """The result of `act`, which calls `datasets`: its errors, the network's and the files'."""
+        """Returns the result of `act`, which calls `datasets`; turns its errors, the network's and the files'
+        into one line."""
         try:
             return act()
         except Exception as error:  # HTTP clients', file systems' and parsers' own types
@@ -129,7 +130,8 @@ class HubCorpus:
 
 
 def _prepare_library() -> None:
-    """No bars and warnings between our lines, an end to waiting for a network, .zst as the Pile has it."""
+    """Switches off progress bars and warnings, limits the wait for a network, and adds .zst as the Pile uses
+    it."""
     import datasets
     from fsspec.compression import compr, register_compression
     from huggingface_hub.utils import logging

@@ -1,4 +1,4 @@
-"""Which samples a worker takes at a step: arithmetic, so that a resumed run needs no loader state."""
+"""Which samples a worker takes at a step, by arithmetic alone: a resumed run needs no loader state."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ def sample_indices(
     micro_batch: int,
     accumulation: int,
 ) -> Tensor:
-    """Indices of one micro-batch, shape (micro_batch,), dtype int64.
+    """Returns the indices of one micro-batch, shape (micro_batch,), dtype int64.
 
-    The run walks through one endless sequence, a fresh permutation of all samples per epoch: steps
-    take from it in order, a step's micro-steps in order, a micro-step's ranks in order. So each
-    epoch uses every sample exactly once, a batch may span epochs, and a step's samples depend on
-    the product of world size, micro-batch and accumulation only.
+    A run walks through one endless sequence, with a fresh permutation of all samples per epoch. Steps take
+    samples from it in order; within a step, micro-steps; within a micro-step, ranks. So each epoch uses every
+    sample exactly once, a batch may span epochs, and a step's samples depend only on the product of world
+    size, micro-batch and accumulation.
     """
     assert num_samples > 0 and 0 <= micro_step < accumulation and 0 <= rank < world_size
     start = ((step * accumulation + micro_step) * world_size + rank) * micro_batch

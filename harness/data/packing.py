@@ -1,4 +1,4 @@
-"""Documents to sequences of equal length.
+"""Packs documents into sequences of equal length.
 
 "Truncate and pack tokens into fixed-length sequences, samples may be merged" (DynamiQ §5).
 """
@@ -33,10 +33,10 @@ CHARACTERS_AT_ONCE = 2**23
 
 @dataclass(frozen=True)
 class TokenData:
-    """What a run trains and is evaluated on.
+    """The tokens a run is trained and evaluated on.
 
-    `train` and `held_out` have shape (num_sequences, sequence_length), dtype int32, and are mapped
-    from disk: nobody writes to them. `description` is JSON for the record.
+    `train` and `held_out` have shape (num_sequences, sequence_length) and dtype int32. They are mapped from
+    disk, and nobody writes to them. `description` is JSON for the record.
     """
 
     train: Tensor
@@ -47,7 +47,7 @@ class TokenData:
 
     @property
     def vocab_size(self) -> int:
-        """Entries of the tokenizer: what a model with random weights needs."""
+        """The number of the tokenizer's entries, which a model with random weights needs."""
         return len(self.tokenizer)
 
 
@@ -59,9 +59,9 @@ def pack(
     read_all: bool,
     progress: PreparationProgress,
 ) -> Tally:
-    """Write all documents, each followed by the separator, to `rows`.
+    """Writes all documents, each followed by the separator, to `rows`.
 
-    Those after `rows` is full are only counted, or, without `read_all`, not even read.
+    Documents after `rows` is full are only counted, or not even read unless `read_all` is set.
     """
     separator, tally = separator_id(tokenizer), Tally()
     for batch in _batches(documents):
@@ -103,7 +103,7 @@ def _encode(tokenizer: PreTrainedTokenizerFast, documents: list[str]) -> list[li
 def unigram_perplexity(tokens: NDArray[np.int32]) -> float:
     """exp of the entropy (nats) of the tokens' own distribution.
 
-    What the best model without context would score on them: below it a model has learned order.
+    The best model without context would have this perplexity. Below it a model has learned order.
     """
     counts = np.unique(tokens, return_counts=True)[1]
     frequencies = counts / counts.sum()
@@ -118,9 +118,9 @@ def write_packed(
     max_held_out_sequences: int | None,
     max_train_tokens: int | None = None,
 ) -> None:
-    """Write to `folder` what `read_packed` reads, a batch of documents in memory at a time.
+    """Writes to `folder` what `read_packed` reads, with one batch of documents in memory at a time.
 
-    No document that is held out is trained on. Raises ValueError if a split fills no sequence.
+    Held-out documents are never trained on. Raises ValueError if a split does not fill one sequence.
     """
     seen: set[int] = set()
     with RowWriter(folder / "held_out.npy", sequence_length, max_held_out_sequences) as held_out:
@@ -172,9 +172,9 @@ def _check_filled(corpus: Corpus, train: RowWriter, held_out: RowWriter) -> None
 
 
 def read_packed(folder: Path, mask_probability: float) -> TokenData:
-    """The contents of `folder`, the tokens mapped and not read.
+    """Returns the contents of `folder`; the tokens are mapped, not read.
 
-    They have been compared with their digests; UnusableFileError for what was damaged since.
+    The caller has compared them with their digests. Raises UnusableFileError for damage since then.
     """
     return TokenData(
         train=_mapped(folder / "train.npy"),

@@ -1,4 +1,4 @@
-"""Lines of text to documents: articles, else paragraphs, else lines. One document at a time."""
+"""Turns lines of text into documents, one at a time: articles, else paragraphs, else lines."""
 
 from __future__ import annotations
 
@@ -7,11 +7,12 @@ from collections.abc import Callable, Iterable, Iterator
 from itertools import chain, groupby, islice
 
 HEADING = re.compile(r" ?= (?!=).*(?<!=) = ?")
-"""WikiText's line before an article, ` = Title = ` between blank lines; a section's has more signs."""
+"""WikiText's first line of an article, ` = Title = ` between blank lines; a section's title has more
+signs."""
 
 
 def split_text(lines: Iterable[str]) -> Iterator[str]:
-    """Articles if the lines begin with a WikiText heading, else what blank lines separate, else lines.
+    """Splits into articles if the lines begin with a WikiText heading, else at blank lines, else into lines.
 
     `lines` have no line feed at their end.
     """
@@ -19,9 +20,9 @@ def split_text(lines: Iterable[str]) -> Iterator[str]:
 
 
 def join_rows(rows: Iterable[str]) -> Iterator[str]:
-    """The rows as they are, unless they are the lines of WikiText articles, which are joined.
+    """Returns the rows unchanged, or joined if they are the lines of WikiText articles.
 
-    Published as records, Wikitext has one row per line, "" for a blank one.
+    WikiText is published as records with one row per line, "" for a blank one.
     """
     return _articles_or((row.removesuffix("\n") for row in rows), iter)
 
@@ -35,7 +36,8 @@ def _articles_or(lines: Iterable[str], otherwise: Callable[[Iterator[str]], Iter
 
 
 def _articles(lines: Iterator[str]) -> Iterator[str]:
-    """Every article with its heading; lines of white space become empty, as some forms have them."""
+    """Yields every article with its heading; lines of white space become empty, since some editions have
+    them."""
     article: list[str] = []
     before, line = "", next(lines)
     for after in chain(lines, ["end"]):

@@ -1,4 +1,4 @@
-"""From settings to tokens."""
+"""From settings to tokens on disk."""
 
 from __future__ import annotations
 
@@ -53,9 +53,9 @@ def corpus_source(dataset: DatasetConfig, chat: ChatFormat = plain_chat) -> Corp
 
 
 def prepare_data(dataset: DatasetConfig, model: ModelConfig, cache: Path | None = None) -> TokenData:
-    """The packed tokens of a resolved `dataset` for `model`, from `cache` if they were made before.
+    """Returns the packed tokens of a resolved `dataset` for `model`, from `cache` if they were made before.
 
-    As `prepared_folder`, which holds them.
+    See `prepared_folder`, which holds them.
     """
     return read_packed(prepared_folder(dataset, model, cache), dataset.mask_probability)
 
@@ -63,12 +63,12 @@ def prepare_data(dataset: DatasetConfig, model: ModelConfig, cache: Path | None 
 def prepared_folder(
     dataset: DatasetConfig, model: ModelConfig, cache: Path | None = None, *, verified: bool = False
 ) -> Path:
-    """Where the packed tokens of a resolved `dataset` for `model` are, made now if they were not there.
+    """Returns the folder with the packed tokens of a resolved `dataset` for `model`; makes it if it is
+    missing.
 
-    `cache` defaults to `cache_folder()`. Any number of processes may call this at once: one
-    prepares, the others wait. What is there is compared with its digests, unless it was `verified`
-    for this run before, and prepared again if it is damaged. Raises ValueError, in one line, if the
-    text cannot be used.
+    `cache` defaults to `cache_folder()`. Any number of processes may call this at once: one prepares, the
+    others wait. Existing data is compared with its digests, unless it has been `verified` for this run, and
+    is prepared again if it is damaged. Raises ValueError, in one line, if the text cannot be used.
     """
     cache, own = cache or cache_folder(), own_tokenizer(model)
 
@@ -83,7 +83,7 @@ def prepared_folder(
 
 
 def is_prepared(dataset: DatasetConfig, model: ModelConfig) -> bool:
-    """Whether `prepare_data` would find all it needs in `cache_folder()`."""
+    """Whether `cache_folder()` holds everything that `prepare_data` needs."""
     cache = cache_folder()
     if not (cache / "packed").is_dir():  # spares loading a tokenizer
         return False
@@ -96,7 +96,8 @@ def is_prepared(dataset: DatasetConfig, model: ModelConfig) -> bool:
 def _packed_folder(
     dataset: DatasetConfig, model: ModelConfig, cache: Path, own: PreTrainedTokenizerFast | None
 ) -> Path:
-    """Named after all that decides the tokens, which is known without reading the corpus."""
+    """The folder's name follows from everything that decides the tokens, which is known without reading the
+    corpus."""
     key = cache_key(
         "packed",
         corpus_source(dataset).fingerprint(),
@@ -110,6 +111,6 @@ def _packed_folder(
 
 
 def _tokenizer_key(own: PreTrainedTokenizerFast | None, model: ModelConfig) -> tuple[object, ...]:
-    """What decides the tokenizer."""
+    """What decides which tokenizer is used."""
     decides = own.backend_tokenizer.to_str() if own else (model.vocab_size, SPECIAL_TOKENS)
     return decides, *map(metadata.version, ("tokenizers", "transformers"))  # importing them takes long

@@ -1,4 +1,4 @@
-"""A line now and then while data is prepared for long, by the one process that prepares it."""
+"""Prints a line from time to time while one process prepares data for long."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ EVERY_S = 10.0
 
 
 class PreparationProgress:
-    """Says how far one split is; nothing in its first ten seconds."""
+    """Says how far the preparation of one split is; stays silent in its first ten seconds."""
 
     def __init__(self, title: str, most_tokens: int | None) -> None:
         self._title, self._most_tokens = title, most_tokens
         self._started = self._shown = time.monotonic()
 
     def show(self, num_documents: int, num_tokens: int) -> None:
-        """Counts so far; prints a line if the last one is ten seconds old."""
+        """Takes the counts so far; prints a line if the last one is ten seconds old."""
         now = time.monotonic()
         if now - self._shown < EVERY_S:
             return

@@ -11,9 +11,10 @@ WAYS_OUT = "use dataset.path=<file or folder>, dataset=embedded or size=tiny"
 
 
 def published_settings(name: str, folder: Path, model_name: str) -> dict[str, Any]:
-    """The values of `<folder>/<name>.yaml`, as `dataset=<name>` composes them.
+    """Returns the values of `<folder>/<name>.yaml`, as `dataset=<name>` composes them.
 
-    Raises ValueError, in one line, if there is none for what the paper trains `model_name` on.
+    Raises ValueError, in one line, if there is no such file for the data set that the paper trains
+    `model_name` on.
     """
     file = folder / f"{name}.yaml"
     if not file.is_file():

@@ -1,4 +1,4 @@
-"""The text of records: of rows of files, and of rows of a published data set."""
+"""The text of records, which are rows of files or of a published data set."""
 
 from __future__ import annotations
 
@@ -13,9 +13,10 @@ class UnreadableFileError(ValueError):
 
 
 def record_text(record: object, text_field: str, chat: ChatFormat) -> str:
-    """A string, a record's text field, or its conversation (in that field, else in `messages`).
+    """Returns a string itself, a record's text field, or its conversation (in that field, else in
+    `messages`).
 
-    Raises UnreadableFileError if it has none of these, or a message that is none.
+    Raises UnreadableFileError if a record has none of these, or if a message is malformed.
     """
     if isinstance(record, str):
         return record
@@ -34,17 +35,17 @@ def record_text(record: object, text_field: str, chat: ChatFormat) -> str:
 
 
 def field_of_text(names: Iterable[str], text_field: str) -> str | None:
-    """Which of a record's fields holds its text: `text_field`, else `messages`, else None."""
+    """Which field of a record holds its text: `text_field`, else `messages`, else None."""
     return next((name for name in (text_field, "messages") if name in names), None)
 
 
 def no_text_field(names: Iterable[str], text_field: str) -> UnreadableFileError:
-    """The refusal of records with these fields."""
+    """The error for records with these fields."""
     wanted = "'messages'" if text_field == "messages" else f"'{text_field}' (text) or 'messages'"
     found = ", ".join(map(str, names))[:120] or "nothing"
     return UnreadableFileError(f"has no field {wanted} but {found}; set dataset.text_field=")
 
 
 def encodable(text: str) -> str:
-    """JSON may hold halves of surrogate pairs, which UTF-8 cannot: they become question marks."""
+    """Replaces halves of surrogate pairs by question marks: JSON may hold them, UTF-8 cannot."""
     return text.encode("utf-8", "replace").decode()

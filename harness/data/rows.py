@@ -1,4 +1,4 @@
-"""Rows of equal length in a .npy file that grows, for tokens that do not fit into memory."""
+"""Rows of equal length in a .npy file that grows, for tokens that do not fit in memory."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from numpy.lib import format as npy
 from numpy.typing import NDArray
 
 TOKENS_AT_ONCE = 2**20
-"""Tokens kept in memory before they are written."""
+"""The number of tokens kept in memory before they are written."""
 
 
 class RowWriter:
-    """Cuts a stream of tokens into int32 rows of `row_length`; the incomplete last row is dropped.
+    """Cuts a stream of tokens into int32 rows of `row_length`; an incomplete last row is dropped.
 
-    `most_rows` of None is no limit. The file is a complete .npy file once the writer is closed.
+    A `most_rows` of None sets no limit. The file is a complete .npy file once the writer is closed.
     """
 
     def __init__(self, file: Path, row_length: int, most_rows: int | None = None) -> None:
@@ -35,7 +35,7 @@ class RowWriter:
 
     @property
     def num_tokens(self) -> int:
-        """Tokens taken so far, those of the incomplete last row included."""
+        """The number of tokens taken so far, including those of an incomplete last row."""
         return self.num_rows * self.row_length + self._num_kept
 
     @property
@@ -49,7 +49,7 @@ class RowWriter:
             self._write()
 
     def close(self) -> None:
-        """Write what is left and say in the header how many rows there are."""
+        """Writes the rest and records the number of rows in the header."""
         if not self._handle.closed:
             self._write()
             self._handle.seek(0)
@@ -67,7 +67,7 @@ class RowWriter:
         self._pieces, self._num_kept = [rest], len(rest)
 
     def _write_header(self) -> None:
-        """Of the same length for any number of rows: numpy pads it for arrays that grow."""
+        """The header is equally long for any number of rows: numpy pads it for arrays that grow."""
         shape = (self.num_rows, self.row_length)
         described = {"descr": npy.dtype_to_descr(np.dtype(np.int32)), "fortran_order": False, "shape": shape}
         npy.write_array_header_1_0(self._handle, described)

@@ -1,4 +1,4 @@
-"""Your own text: `dataset.path=` names a file, or a folder that may be split already."""
+"""Your own text: `dataset.path=` names a file or a folder, which may be split already."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ SPLIT_WORDS = {
 class TextCorpus:
     """The documents of a file or folder.
 
-    A folder with files named after a train split trains on those and evaluates on those named after
-    a valid split, or a test split if there is none; all else is left out. (`published_splits` are
-    looked for first: UltraChat has train_sft and train_gen.) Otherwise everything is read and
+    If a folder has files named after a train split, it trains on those and evaluates on the files named after
+    a valid split, or a test split if there is none; all other files are left out. (`published_splits` are
+    looked for first: UltraChat has train_sft and train_gen.) Otherwise all files are read, and
     `held_out_fraction` of the documents is held out by hash.
     """
 
@@ -40,7 +40,7 @@ class TextCorpus:
     chat: ChatFormat = plain_chat
     streaming: bool = False
     published_splits: tuple[str, str] | None = None
-    """The names of the published (train, held-out) splits, where they are not just train and valid."""
+    """The published names of the (train, held-out) splits, if they are not just train and valid."""
 
     def fingerprint(self) -> str:
         seen = describe_files(self._files())
@@ -98,9 +98,9 @@ class TextCorpus:
         return None
 
     def _read(self, files: list[Path]) -> Iterator[str]:
-        """The documents of all files, stripped of surrounding white space, without empty ones.
+        """The documents of all files, without surrounding white space and without empty ones.
 
-        A folder's odd file without any text is skipped with a warning.
+        A file of a folder that has no text is skipped with a warning.
         """
         refusals: list[ValueError] = []
         is_empty = True
@@ -116,7 +116,7 @@ class TextCorpus:
             warnings.warn(f"skipped: {refusal}", stacklevel=1)  # of one place: shown once
 
     def _pieces(self, files: list[Path], refusals: list[ValueError]) -> Iterator[str]:
-        """The pieces of all files; why a file has none is added to `refusals`."""
+        """The contents of all files; adds to `refusals` why a file has none."""
         for file in files:
             is_empty = True
             try:
@@ -138,7 +138,7 @@ def _names(file: Path, split: str) -> bool:
 
 
 def files_below(folder: Path) -> list[Path]:
-    """All files below a folder, sorted; what is hidden and links to folders are left out. Raises OSError."""
+    """All files below a folder, sorted, without hidden files and links to folders. Raises OSError."""
 
     def give_up(error: OSError) -> None:
         raise error
@@ -151,11 +151,11 @@ def files_below(folder: Path) -> list[Path]:
 
 
 def unsearchable(error: OSError) -> str:
-    """Why a folder's files cannot be listed, and what to do."""
+    """The error for a folder whose files cannot be listed: why, and what to do."""
     return f"cannot be searched ({error.strerror}: {error.filename}); choose a folder that holds text alone"
 
 
 def describe_files(files: list[Path]) -> list[tuple[str, int, int]]:
-    """Name, size and time of change of every file: another list means that the data may have changed."""
+    """Name, size and modification time of every file: if the list changes, the data may have changed."""
     stats = [(str(file.resolve()), file.stat()) for file in files]
     return [(name, stat.st_size, stat.st_mtime_ns) for name, stat in stats]

@@ -17,14 +17,14 @@ if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast
 
 LEAST_VOCABULARY = 256 + len(SPECIAL_TOKENS)
-"""Every byte and the special tokens: no text is ever unknown."""
+"""The entries for every byte and the special tokens: no text is ever unknown."""
 
 TRAINING_BYTES = 2**26
-"""UTF-8 bytes of text that a tokenizer is trained on at most: more changes it little."""
+"""Most UTF-8 bytes of text that a tokenizer is trained on; more would change it little."""
 
 
 def train_bpe(documents: Sequence[str], vocab_size: int) -> str:
-    """Byte-level BPE of at most `vocab_size` entries as the JSON text of a `tokenizers.Tokenizer`.
+    """Trains byte-level BPE of at most `vocab_size` entries; returns a `tokenizers.Tokenizer` as JSON text.
 
     A pure function of its arguments. Raises ValueError if `vocab_size` has no room for all bytes.
     """
@@ -48,7 +48,7 @@ def train_bpe(documents: Sequence[str], vocab_size: int) -> str:
 
 
 def trained_tokenizer(corpus: Corpus, vocab_size: int, cache: Path) -> PreTrainedTokenizerFast:
-    """BPE trained on the beginning of the corpus's training split, kept in `cache`."""
+    """Returns BPE trained on the beginning of the corpus's training split, kept in `cache`."""
     import tokenizers
     from transformers import PreTrainedTokenizerFast
 
@@ -70,7 +70,7 @@ def trained_tokenizer(corpus: Corpus, vocab_size: int, cache: Path) -> PreTraine
 
 
 def _beginning(documents: Iterable[str]) -> list[str]:
-    """The first documents, of `TRAINING_BYTES` together."""
+    """The first documents, up to `TRAINING_BYTES` in all."""
     taken: list[str] = []
     num_bytes = 0
     for document in documents:
@@ -82,9 +82,9 @@ def _beginning(documents: Iterable[str]) -> list[str]:
 
 
 def own_tokenizer(model: ModelConfig, *, on_disk: bool = False) -> PreTrainedTokenizerFast | None:
-    """The tokenizer that the model comes with, or None: one is to be trained on the data.
+    """Returns the tokenizer that comes with the model, or None if one is to be trained on the data.
 
-    Raises ValueError if it cannot be had; with `on_disk`, if it would have to be fetched.
+    Raises ValueError if it cannot be had; with `on_disk`, also if it would have to be fetched.
     """
     if model.weights == "pretrained":
         return pretrained_tokenizer(model, on_disk=on_disk)
@@ -94,12 +94,12 @@ def own_tokenizer(model: ModelConfig, *, on_disk: bool = False) -> PreTrainedTok
 
 
 def pretrained_tokenizer(model: ModelConfig, *, on_disk: bool = False) -> PreTrainedTokenizerFast:
-    """The tokenizer that belongs to the model's weights. Raises ValueError if it cannot be had."""
+    """Returns the tokenizer that belongs to the model's weights. Raises ValueError if it cannot be had."""
     return _fast_tokenizer(model.path or model.pretrained, WAYS_OUT, on_disk)
 
 
 def _fast_tokenizer(source: str, ways_out: str, on_disk: bool) -> PreTrainedTokenizerFast:
-    """The tokenizer of a folder or a name on the hub."""
+    """Loads the tokenizer of a folder or of a name on the hub."""
     from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
     place = os.path.expanduser(source)
@@ -116,7 +116,7 @@ def _fast_tokenizer(source: str, ways_out: str, on_disk: bool) -> PreTrainedToke
 
 
 def load_tokenizer(folder: Path) -> PreTrainedTokenizerFast:
-    """A tokenizer saved with `save_pretrained`, whatever model it belongs to."""
+    """Loads a tokenizer saved with `save_pretrained`, whatever model it belongs to."""
     from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
     tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False, local_files_only=True)

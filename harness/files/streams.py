@@ -1,4 +1,4 @@
-"""Compressed streams and archives, which a few kilobytes can make gigabytes of: bounded as they unfold."""
+"""Compressed streams and archives, which a few kilobytes can make gigabytes of: bounded as they expand."""
 
 from __future__ import annotations
 
@@ -12,24 +12,24 @@ from typing import Any, BinaryIO
 from gradwire.harness.files.reading import UnusableFileError, amount, system_errors
 
 FLOOR = 16 * 2**20
-"""Bytes that any compressed text may unfold to, however short it is; as short lines these take 20 times
+"""Bytes that any compressed text may expand to, however short it is; as short lines these take 20 times
 that in memory."""
 
 TEXT_RATIO = 200
 """Bytes of text from a byte of a compressed file; logs that repeat themselves reach 100, bombs 1,000."""
 
 STEP = 2**20
-"""Bytes that are unfolded at once."""
+"""Bytes that are expanded at once."""
 
 
 def most_unfolded(size: int, ratio: int, floor: int | None = None) -> int:
-    """Bytes that a file of `size` bytes may unfold to, at `ratio` from each; any file may to `floor`
+    """Bytes that a file of `size` bytes may expand to, at `ratio` from each; any file may to `floor`
     (None: `FLOOR`)."""
     return max(FLOOR if floor is None else floor, size * ratio)
 
 
 class BoundedStream(io.RawIOBase):
-    """What a compressed file unfolds to, as long as that is in proportion to what has been read of it.
+    """What a compressed file expands to, as long as that is in proportion to what has been read of it.
 
     So a bomb is noticed after `FLOOR` bytes, however large it is: reading then raises UnusableFileError.
     `file` is open at `path`, `opener` makes a decompressor's file object of it; wrap this in
@@ -48,7 +48,7 @@ class BoundedStream(io.RawIOBase):
         chunk = self._unfolded.read(min(len(view), STEP))
         self._given += len(chunk)
         if self._given > (most := most_unfolded(self._file.tell(), TEXT_RATIO)):
-            problem = f"unfolds to more than {amount(most)} from {amount(self._file.tell())}, as no text does"
+            problem = f"expands to more than {amount(most)} from {amount(self._file.tell())}, as no text does"
             raise UnusableFileError(self._path, problem, self._remedy)
         view[: len(chunk)] = chunk
         return len(chunk)
@@ -61,16 +61,16 @@ class BoundedStream(io.RawIOBase):
 
 
 def gunzipped(path: Path, file: BinaryIO, *, most: int, remedy: str) -> Iterator[bytes]:
-    """What the gzip file open at `path` unfolds to, in parts of `STEP` bytes and less.
+    """What the gzip file open at `path` expands to, in parts of `STEP` bytes and less.
 
-    Raises UnusableFileError where it is damaged, unfolds to more than `most` bytes, or is a bomb.
+    Raises UnusableFileError where it is damaged, expands to more than `most` bytes, or is a bomb.
     """
     left = most
     with BoundedStream(path, file, gzip.open, remedy=remedy) as stream:
         while chunk := _part(stream, path, remedy):
             left -= len(chunk)
             if left < 0:
-                raise UnusableFileError(path, f"unfolds to more than {amount(most)}", remedy)
+                raise UnusableFileError(path, f"expands to more than {amount(most)}", remedy)
             yield chunk
 
 

@@ -148,7 +148,7 @@ def _kind(found: type) -> str:
 def read_yaml(path: str | Path, *, remedy: str, inside: Path | None = None) -> dict[str, Any]:
     """The mapping in a YAML file, nothing of it resolved: plain values, lists and mappings with text as keys.
 
-    Refused are aliases, which unfold, tags, and interpolations (`${…}`), which could take what is secret out
+    Refused are aliases, which expand, tags, and interpolations (`${…}`), which could take what is secret out
     of the environment of who reads the file. Raises UnusableFileError; `remedy` and `inside` as of
     `files.open_file`.
     """
@@ -190,7 +190,7 @@ def _bounded_loader() -> Any:
 
         def compose_node(self, parent: Any, index: Any) -> Any:
             if self.check_event(yaml.AliasEvent):
-                raise _RefusedYamlError("has an alias (*), which is not unfolded")
+                raise _RefusedYamlError("has an alias (*), which is not expanded")
             self.nodes, self.depth = self.nodes + 1, self.depth + 1
             if self.nodes > MOST_NODES or self.depth > DEPTH:
                 raise _RefusedYamlError(f"has more than {MOST_NODES} values, or {DEPTH} inside each other")

@@ -172,7 +172,7 @@ def _array(archive: zipfile.ZipFile, member: str, most: int) -> NDArray[Any]:
         )
     if there > most:
         raise _RefusedArrayError(
-            f"its array {member} unfolds to {amount(there)}, more than {amount(most)}, the most at its size "
+            f"its array {member} expands to {amount(there)}, more than {amount(most)}, the most at its size "
             "(save it with numpy.savez, which does not compress)"
         )
     with archive.open(member) as file:

@@ -1,4 +1,4 @@
-"""Build a model: from its weights, or from a seed."""
+"""Builds a model from its weights or from a seed."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ if TYPE_CHECKING:
     from transformers import PretrainedConfig, PreTrainedModel
 
 ATTENTION = "sdpa"
-"""PyTorch's fused attention: on CPU it gives the same bits every time (given the thread count), on
-GPUs under `torch.use_deterministic_algorithms`, and its memory grows with the sequence length, not
-with its square as eager attention's does."""
+"""PyTorch's fused attention. It gives the same bits every time: on CPUs for a given number of threads, on
+GPUs under `torch.use_deterministic_algorithms`. Its memory grows with the sequence length, not with its
+square as eager attention's does."""
 
 
 def build_model(config: ModelConfig, vocab_size: int | None = None, *, seed: int) -> PreTrainedModel:
-    """The model in float32 on the CPU, in training mode.
+    """Returns the model in float32 on the CPU, in training mode.
 
-    With `weights=random` its parameters are a pure function of (config, vocab_size, seed), and the
-    caller's random state is left as it was; `vocab_size` defaults to `config.vocab_size`. With
-    `weights=pretrained` its shape is that of the weights: `vocab_size` is not used, and a warning
-    names the fields of `config` that differ. No code from the hub is run.
+    With `weights=random` its parameters are a pure function of (config, vocab_size, seed), and the caller's
+    random state is unchanged; `vocab_size` defaults to `config.vocab_size`. With `weights=pretrained` the
+    weights decide its shape: `vocab_size` is not used, and a warning names the fields of `config` that
+    differ. No code from the hub is run.
 
     Raises ValueError if a field of `config` cannot work or the weights cannot be had.
     """
@@ -101,7 +101,7 @@ def _pretrained(config: ModelConfig) -> PreTrainedModel:
 
 
 def _warn_of_differences(config: ModelConfig, loaded: PretrainedConfig) -> None:
-    """The weights decide the shape; a setting that takes no effect says so."""
+    """Warns about settings that take no effect because the weights decide the shape."""
     different = [
         f"model.{ours}={getattr(config, ours)} (weights: {getattr(loaded, theirs)})"
         for ours, theirs in family(config.family).fields.items()

@@ -1,4 +1,4 @@
-"""What a model is, in words that fit every family, and how the papers train it."""
+"""The settings of a model, in terms that fit every family, and of how the papers train it."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from gradwire.codecs.fields import at_least, between, check_fields, one_of, plai
 from gradwire.harness.models.registry import family, family_names
 
 LONGEST_RUN = 10**9
-"""Optimizer steps."""
+"""A number of optimizer steps."""
 
 
 @dataclass
 class RecipeConfig:
-    """How a paper fine-tunes or pre-trains a model, by steps or by epochs. Defaults: GPT-2 125M."""
+    """How a paper fine-tunes or pre-trains a model, in steps or epochs. The defaults are GPT-2 125M's."""
 
     sequence_length: int = at_least(2, 1024, 1 << 24)
     """Tokens per packed sequence; at most the model's context."""
@@ -24,9 +24,9 @@ class RecipeConfig:
     lr: float = between(0, 1e30, 6e-4, low_included=False)
     """Learning rate at the first step, after warm-up if there is one (SDP4Bit Table 9, 125M)."""
     weight_decay: float = between(0, 100, 0.01)
-    """AdamW's decoupled decay."""
+    """AdamW's decoupled weight decay."""
     beta2: float = between(0, 0.999999, 0.999)
-    """AdamW's mean of squared gradients."""
+    """AdamW's decay rate of the mean of squared gradients."""
     warmup_steps: int = at_least(0, 0, LONGEST_RUN)
     """Optimizer steps in which the learning rate climbs linearly to `lr`."""
     schedule: str = one_of("linear", "cosine")
@@ -34,11 +34,12 @@ class RecipeConfig:
     end_factor: float = between(0, 1, 0.125, low_included=False)
     """Learning rate at the end of the schedule, as a fraction of `lr`."""
     steps: int | None = at_least(1, None, LONGEST_RUN)
-    """How long to train, in optimizer steps; null: `epochs`."""
+    """How long to train, in optimizer steps; null: `epochs` decides."""
     epochs: float | None = at_least(1e-6, 3.0, 1e6)
     """How long to train, in passes over the training split."""
     schedule_epochs: float | None = at_least(1e-6, 2.0, 1e6)
-    """How long the learning rate falls, in epochs, to stay at lr * end_factor; null: the whole run."""
+    """How long the learning rate falls, in epochs, before it stays at lr * end_factor; null: the whole
+    run."""
 
 
 @dataclass
@@ -47,7 +48,7 @@ class ModelConfig:
 
     name: str = plain_name("gpt2")
     family: str = one_of(*family_names(), default="gpt2")
-    """Which mapping builds it: a file of `families/`."""
+    """Which family builds it: a file of `families/`."""
     objective: str = one_of("causal", "masked")
     """`causal` (next token) or `masked` (BERT's masked language modelling)."""
     num_layers: int = at_least(1, 12, 1024)
@@ -59,29 +60,29 @@ class ModelConfig:
     """Channels of one attention head; null: hidden_size / num_heads, the only choice of bert and gpt2."""
     intermediate_size: int = at_least(1, 3072, 1 << 22)
     vocab_size: int = at_least(1, 50257, 1 << 24)
-    """Largest vocabulary: a tokenizer trained on little text may need fewer entries."""
+    """Largest vocabulary. A tokenizer trained on little text may need fewer entries."""
     context: int = at_least(1, 1024, 1 << 24)
     """Positions the model can tell apart, in tokens."""
     dropout: float = between(0, 1, 0.1, high_included=False)
-    """Dropout probability everywhere the family has it; applied to pretrained weights too."""
+    """Dropout probability wherever the family has dropout; applied to pretrained weights, too."""
     tie_embeddings: bool = True
-    """Whether input embedding and output projection are one matrix."""
+    """Whether input embedding and output projection share one matrix."""
     weights: str = one_of("pretrained", "random", default="random")
     """`pretrained`, or `random` (initialized from the seed)."""
     pretrained: str = "openai-community/gpt2"
     """Hugging Face name of the pretrained weights and their tokenizer."""
     path: str | None = None
-    """A local folder to take instead of `pretrained`, in the Hugging Face layout."""
+    """A local folder to use instead of `pretrained`, in the Hugging Face layout."""
     tokenizer: str | None = None
-    """Hugging Face name or local folder of the tokenizer; null: the pretrained weights' own, or, with
-    random weights, one trained on the data."""
+    """Hugging Face name or local folder of the tokenizer. null: the tokenizer of the pretrained weights, or,
+    with random weights, one trained on the data."""
     paper_dataset: str = "openwebtext"
     """The data set the papers train this model on."""
     recipe: RecipeConfig = field(default_factory=RecipeConfig)
 
 
 def check(config: ModelConfig) -> None:
-    """Raise a one-line ValueError for the first field of `config` that cannot work."""
+    """Raises a one-line ValueError for the first field of `config` that cannot work."""
     check_fields(ModelConfig, vars(config), "model")
     objectives = family(config.family).objectives
     if config.objective not in objectives:
@@ -124,7 +125,7 @@ def head_dim(config: ModelConfig) -> int:
 
 
 def check_recipe(recipe: RecipeConfig, context: int) -> None:
-    """Raise a one-line ValueError for the first hyper-parameter that cannot work; `context` in tokens."""
+    """Raises a one-line ValueError for the first hyper-parameter that cannot work; `context` in tokens."""
     if not 2 <= recipe.sequence_length <= context:
         limits = f"between 2 and model.context={context}"
         raise ValueError(f"model.recipe.sequence_length={recipe.sequence_length}: must be {limits}")

@@ -1,4 +1,4 @@
-"""Save a model as a folder that transformers and lm-eval load by path."""
+"""Saves a model as a folder that transformers and lm-eval load by path."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ if TYPE_CHECKING:
 
 
 def save_model(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, folder: Path | str) -> None:
-    """Write weights (safetensors), config and tokenizer to `folder`, replacing what was there.
+    """Writes weights (safetensors), config and tokenizer to `folder`, replacing what was there.
 
-    The config's special tokens become the tokenizer's, so that generated text ends where it should.
-    Everything is written beside `folder` first and renamed at the end: a reader, or a restart after
-    a crash, finds the complete new folder, the complete old one, or none, never a part. To be called
-    by one process. Raises UnwritableFileError.
+    The config takes the tokenizer's special tokens, so that generated text ends where it should. All files
+    are written beside `folder` first and renamed at the end: a reader, or a restart after a crash, finds the
+    complete new folder, the complete old one, or none, but never a part. Only one process may call this.
+    Raises UnwritableFileError.
     """
     _adopt_special_tokens(model, tokenizer)
     folder = Path(folder)
@@ -34,13 +34,13 @@ def save_model(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, folde
 
 
 def _beside(folder: Path) -> tempfile.TemporaryDirectory[str]:
-    """A temporary folder of its own for the new files: the old ones are moved there too, and go with it."""
+    """A temporary folder for the new files. The old ones are moved there as well and removed with it."""
     folder.parent.mkdir(parents=True, exist_ok=True)
     return tempfile.TemporaryDirectory(prefix=f".{folder.name}-", dir=folder.parent)
 
 
 def _adopt_special_tokens(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> None:
-    """A config with several ends of sequence (published chat models) knows better and stays."""
+    """Leaves a config alone that has several end-of-sequence tokens: published chat models know better."""
     for config in (model.config, getattr(model, "generation_config", None)):
         for name in ("pad_token_id", "bos_token_id", "eos_token_id"):
             theirs = getattr(tokenizer, name)

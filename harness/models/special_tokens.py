@@ -1,4 +1,4 @@
-"""The special tokens of tokenizers trained here; models with random weights are built for them.
+"""The special tokens of the tokenizers trained here; models with random weights are built for them.
 
 The padding token comes first because BERT's embedding row at its `pad_token_id` never learns.
 """

@@ -1,4 +1,4 @@
-"""Whether pretrained weights and tokenizers can be had, answered before anything is started."""
+"""Checks whether pretrained weights and tokenizers can be had before anything is started."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ TIMEOUT_S = 5.0
 
 
 def is_offline() -> bool:
-    """Whether the Hugging Face hub must not be asked (HF_HUB_OFFLINE, TRANSFORMERS_OFFLINE)."""
+    """Whether asking the Hugging Face hub is forbidden (HF_HUB_OFFLINE, TRANSFORMERS_OFFLINE)."""
     truthy = {"1", "on", "yes", "true"}
     names = ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE")
     return any(os.environ.get(name, "").lower() in truthy for name in names)
 
 
 def weights_available(config: ModelConfig) -> str | None:
-    """None, or in one line why the model's weights cannot be had and the ways out.
+    """Returns None, or one line that says why the model's weights cannot be had and what to do.
 
-    Looks at the local folder or the Hugging Face cache, and asks the hub (one request of at most
-    five seconds) only for weights that are not there and unless told to stay offline. Imports
-    neither torch nor transformers.
+    Looks at the local folder or the Hugging Face cache first. Asks the hub (one request of at most five
+    seconds) only for weights that are not there, and never when told to stay offline. Imports neither torch
+    nor transformers.
     """
     if config.weights == "random":
         return None
@@ -46,10 +46,10 @@ def weights_available(config: ModelConfig) -> str | None:
 
 
 def tokenizer_available(config: ModelConfig) -> str | None:
-    """None, or in one line why `model.tokenizer` cannot be had and the ways out.
+    """Returns None, or one line that says why `model.tokenizer` cannot be had and what to do.
 
-    Looks and asks as `weights_available` does. Null needs nothing: pretrained weights bring their
-    own tokenizer, and with random weights one is trained on the data.
+    Looks and asks as `weights_available` does. null needs nothing: pretrained weights bring their own
+    tokenizer, and with random weights one is trained on the data.
     """
     if config.tokenizer is None:
         return None
@@ -63,12 +63,13 @@ def tokenizer_available(config: ModelConfig) -> str | None:
 
 
 def _is_folder(name: str) -> bool:
-    """Whether a name means a folder: names on the hub have at most one slash, inside."""
+    """Whether a name means a folder: names on the hub have at most one slash, and not at an end."""
     return name.startswith((".", "/", "~")) or name.count("/") > 1 or Path(name).is_dir()
 
 
 def _not_to_be_had(name: str, filename: str, one_of: tuple[str, ...] = ()) -> str | None:
-    """None if `filename` (and one of `one_of`) is in the cache or the hub would hand it out, else why not."""
+    """Returns None if `filename` (and one of `one_of`) is in the cache or the hub would hand it out, else the
+    reason."""
     if _in_cache(name, filename, one_of):
         return None
     where = "not in the Hugging Face cache"
@@ -102,7 +103,7 @@ def _in_cache(name: str, filename: str, one_of: tuple[str, ...]) -> bool:
 
 
 def _refused_by_hub(name: str, filename: str) -> str | None:
-    """None if the hub would hand out the file, else why not."""
+    """Returns None if the hub would hand out the file, else the reason why not."""
     from huggingface_hub import get_hf_file_metadata, hf_hub_url
     from huggingface_hub.errors import (
         EntryNotFoundError,

@@ -131,7 +131,7 @@ def restore(path: Path, copy: Path, extent: Extent, *, inside: Path) -> None:
 
 
 def _unpack(path: Path, packed: BinaryIO, source: Path, extent: Extent) -> None:
-    """Write to `path` what the gzip file `packed`, read from `source`, unfolds to: `extent` and no more."""
+    """Write to `path` what the gzip file `packed`, read from `source`, expands to: `extent` and no more."""
     digest, most = hashlib.sha256(), min(extent.num_bytes, MOST_BYTES)
     with replacing(path) as file:
         for part in gunzipped(source, packed, most=most, remedy=START_OVER):

@@ -10,9 +10,10 @@ from gradwire.harness.models.registry import Family
 GLOBAL_ROPE_THETA = 1_000_000.0
 LOCAL_ROPE_THETA = 10_000.0
 WINDOW = 512
-"""Tokens a local layer looks back. In a smaller context local layers see everything, too."""
+"""How many tokens a local layer looks back. In a smaller context local layers see everything."""
 PATTERN = 6
-"""Every sixth layer is global, the five before it are local: a model of fewer has local ones only."""
+"""Every sixth layer is global and the five before it are local, so a model of fewer layers has local ones
+only."""
 
 
 def _extras(config: ModelConfig) -> dict[str, Any]:

@@ -1,4 +1,4 @@
 """One file per paper: its models and how it trains them.
 
-What a paper leaves open is said in the docstring, with the reading taken here.
+Where a paper leaves something open, the docstring says so and states the reading taken here.
 """

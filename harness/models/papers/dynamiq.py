@@ -32,8 +32,8 @@ def llama1b() -> ModelConfig:
 def gemma1b() -> ModelConfig:
     """Gemma 3 1B on UltraChat (Table 1: Gemma 1B, chat).
 
-    "Gemma 1B" cites the Gemma 3 report; of its two 1B models the pretrained one is taken, not the
-    instruction-tuned, as with Llama.
+    "Gemma 1B" cites the Gemma 3 report. It has two 1B models; this is the pretrained one, not the
+    instruction-tuned one, as with Llama.
     """
     return ModelConfig(
         name="gemma1b",

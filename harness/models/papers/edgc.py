@@ -1,13 +1,13 @@
 """EDGC's models (Table II, §III and §V-C), pre-trained in Megatron-LM.
 
 Stated: layers and hidden sizes of the two large ones, a micro-batch of 4, mini-batches of 64 and 128
-sequences (read: of 2.5B and 12.1B; 64 for the smaller ones), 230,000 iterations, OpenWebText. Not
-stated, and read as in the Megatron-LM paper (Shoeybi et al. 2019, §4.2): sequences of 1024 tokens,
-heads of 96 at 2.5B, Adam with weight decay 0.01, a rate of 1.5e-4 that climbs over the first
-hundredth of the iterations and falls along a cosine to 1e-5, clipping at norm 1, dropout 0.1.
+sequences (read: of 2.5B and 12.1B; 64 for the smaller ones), 230,000 iterations, OpenWebText. Not stated, and
+read as in the Megatron-LM paper (Shoeybi et al. 2019, §4.2): sequences of 1024 tokens, heads of 96 at 2.5B,
+Adam with weight decay 0.01, a rate of 1.5e-4 that climbs over the first hundredth of the iterations and falls
+along a cosine to 1e-5, clipping at norm 1, dropout 0.1.
 
-"2.5B" and "12.1B" count the embedding twice: under pipeline parallelism the last stage has a copy of
-it as output projection. Once, they have 2.40B and 11.9B parameters.
+"2.5B" and "12.1B" count the embedding twice: under pipeline parallelism the last stage has a copy of it as
+output projection. If it is counted once, they have 2.40B and 11.9B parameters.
 """
 
 from __future__ import annotations
@@ -20,9 +20,10 @@ WARMUP_STEPS = ITERATIONS // 100
 
 
 def gpt_345m() -> ModelConfig:
-    """GPT2-345M (Table VI, Figures 2 to 4, 10, 13 and 14): read as GPT-2 medium, by the layers in Figure 3.
+    """GPT2-345M (Table VI, Figures 2 to 4, 10, 13 and 14), read as GPT-2 medium because Figure 3 shows its
+    layers.
 
-    OpenAI called that model 345M at first; it has 355M parameters.
+    OpenAI first called that model 345M; it has 355M parameters.
     """
     recipe = _recipe(batch=64, lr=1.5e-4)
     return gpt("gpt_345m", num_layers=24, hidden_size=1024, num_heads=16, recipe=recipe)

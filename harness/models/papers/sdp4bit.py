@@ -71,12 +71,13 @@ def _gpt(name: str, num_layers: int, hidden_size: int, num_heads: int, recipe: R
 
 
 def _pretraining(lr: float) -> RecipeConfig:
-    """Trained to the end for its loss."""
+    """A model that is trained to the end for its loss."""
     return _recipe(lr, batch=256, steps=ITERATIONS, warmup_steps=WARMUP_STEPS)
 
 
 def _throughput(lr: float) -> RecipeConfig:
-    """Only timed: 20 iterations of warm-up and 10 that count, one sequence per worker (§5.3, appendix D)."""
+    """A model that is only timed: 20 iterations of warm-up and 10 that count, one sequence per worker (§5.3,
+    appendix D)."""
     return _recipe(lr, batch=None, steps=30, warmup_steps=0)
 
 

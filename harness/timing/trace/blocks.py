@@ -85,7 +85,7 @@ def blocks(file: BinaryIO) -> Iterator[Block]:
             raise DamagedBlockError("a block holds no whole lines")
         taken, given = taken + len(stored), given + len(text)
         if given > MOST_BYTES + MOST_EXPANSION * taken:
-            raise DamagedBlockError(f"it unfolds to more than {MOST_EXPANSION} times its size")
+            raise DamagedBlockError(f"it expands to more than {MOST_EXPANSION} times its size")
         yield Block(bytes(text).splitlines(keepends=True), bytes(stored))
 
 

@@ -1,4 +1,4 @@
-"""Training text that unfolds without end: refused in one line, in bounded memory."""
+"""Training text that expands without end: refused in one line, in bounded memory."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_a_bomb_is_refused_with_the_way_out(name: str, tmp_path: Path) -> None:
     unit = b"aaaaaaaa\n" if name.startswith("lines") else b"a" * 9
     path.write_bytes(PACKED.get(path.suffix, _zstd)((b"text\n" if "csv" in name else b"") + unit * 2**17))
     with pytest.raises(
-        ValueError, match=r"unfolds to more than .* as no text does; if it is what"
+        ValueError, match=r"expands to more than .* as no text does; if it is what"
     ) as refusal:
         list(TextCorpus(path).load().train)
     assert str(path) in str(refusal.value) and "\n" not in str(refusal.value)
@@ -62,7 +62,7 @@ def test_a_parquet_column_that_says_so_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "a.parquet"
     table = pyarrow.table({"text": ["a" * 2**22, "b" * 2**22]})
     pyarrow.parquet.write_table(table, path, compression="zstd", use_dictionary=False)
-    with pytest.raises(ValueError, match=r"column text unfolds to .* as no text does; use another file"):
+    with pytest.raises(ValueError, match=r"column text expands to .* as no text does; use another file"):
         list(read_pieces(path, "text", plain_chat))
 
 

@@ -119,13 +119,13 @@ def test_an_npz_that_makes_too_much_of_itself_is_refused(
     monkeypatch.setattr(arrays, "ARRAY_FLOOR", 2**20)
     path, member = tmp_path / "file.npz", "gradients.npy"
     zeros = npy(np.zeros(2**21, np.uint8))
-    said = "unfolds to 2 MiB, more than 1 MiB, the most at its size (save it with numpy.savez, which does not"
+    said = "expands to 2 MiB, more than 1 MiB, the most at its size (save it with numpy.savez, which does not"
     assert said in refused(archive(path, (member, zeros)))
     np.savez(path, gradients=np.zeros(2**21, np.uint8))
     assert not read_npz(path, ("gradients",), remedy=WAY_OUT)["gradients"].any()
     half = npy(np.zeros(2**19 + 2**18, np.uint8))
     archive(path, (member, half), ("layout.npy", half))
-    with pytest.raises(UnusableFileError, match="unfolds to 768 KiB, more than 256 KiB"):
+    with pytest.raises(UnusableFileError, match="expands to 768 KiB, more than 256 KiB"):
         read_npz(path, ("gradients", "layout"), remedy=WAY_OUT)
 
 
@@ -190,7 +190,7 @@ def test_a_compressed_stream_ends_where_it_becomes_a_bomb(
                 if fits:
                     assert text.read().count("\n") == 10**5
                 else:
-                    with pytest.raises(UnusableFileError, match="unfolds to more than 684 KiB from "):
+                    with pytest.raises(UnusableFileError, match="expands to more than 684 KiB from "):
                         text.read()
 
 
@@ -204,15 +204,15 @@ def test_gzip_comes_in_parts_up_to_a_bound(tmp_path: Path) -> None:
     path, content = tmp_path / "file.gz", bytes(range(256)) * 10_000
     path.write_bytes(gzip.compress(content))
 
-    def unfolded(most: int) -> list[bytes]:
+    def expanded(most: int) -> list[bytes]:
         with path.open("rb") as file:
             return list(gunzipped(path, file, most=most, remedy=WAY_OUT))
 
-    assert b"".join(unfolded(len(content))) == content
-    assert all(len(part) <= 2**20 for part in unfolded(len(content)))
-    with pytest.raises(UnusableFileError, match="unfolds to more than 2.44 MiB; mend it"):
-        unfolded(len(content) - 1)
+    assert b"".join(expanded(len(content))) == content
+    assert all(len(part) <= 2**20 for part in expanded(len(content)))
+    with pytest.raises(UnusableFileError, match="expands to more than 2.44 MiB; mend it"):
+        expanded(len(content) - 1)
     for damaged in (b"no gzip", path.read_bytes()[:-3], path.read_bytes()[:-6] + b"\0" * 6):
         path.write_bytes(damaged)
         with pytest.raises(UnusableFileError, match="is not gzip, or damaged .*; mend it"):
-            unfolded(len(content))
+            expanded(len(content))

@@ -1,4 +1,4 @@
-"""Files that promise or unfold to gigabytes: refused or repaired in one line, in 500 MB and 5 s."""
+"""Files that promise or expand to gigabytes: refused or repaired in one line, in 500 MB and 5 s."""
 
 from __future__ import annotations
 
@@ -49,22 +49,22 @@ EXPECTED = {
     "resume: steps.jsonl, brackets": "restored from the copy in step-00000004",
     f"{PART}/steps.jsonl.gz, a trillion bytes": "steps.jsonl.gz, which is longer than 2 GiB",
     f"{PART}/model.safetensors, a trillion bytes": "its header is not JSON",
-    "resume: copy of rows, one stream, for 1 bytes": "steps.jsonl.gz, which unfolds to more than 1 bytes",
-    f"resume: copy of rows, one stream, for {10**12} bytes": "unfolds to more than 16 MiB from",
-    f"resume: copy of rows, one stream, for {2**30} bytes": "which unfolds to more than",
-    f"resume: copy of rows, many, for {2**30} bytes": "which unfolds to more than",
+    "resume: copy of rows, one stream, for 1 bytes": "steps.jsonl.gz, which expands to more than 1 bytes",
+    f"resume: copy of rows, one stream, for {10**12} bytes": "expands to more than 16 MiB from",
+    f"resume: copy of rows, one stream, for {2**30} bytes": "which expands to more than",
+    f"resume: copy of rows, many, for {2**30} bytes": "which expands to more than",
     "gradients: a header of a trillion bytes": "is not a safetensors file, or cut short",
     "gradients: a tensor of a trillion bytes": "its header describes 931 GiB of tensors, 0 bytes are there",
     "resume: a header of a trillion bytes": "model.safetensors is not a safetensors file, or cut short",
     "resume: a tensor of a trillion bytes": "model.safetensors its header describes 931 GiB of tensors",
-    "gradients: .npz of zeros": "unfolds to 1.88 GiB, more than 384 MiB",
+    "gradients: .npz of zeros": "expands to 1.88 GiB, more than 384 MiB",
     "gradients: .npz of 368 MiB of zeros": "0.0",
     "gradients: .npz of a trillion zeros": "is described as 931 GiB, 1.88 GiB are there",
     "trace: one block, read": "a block holds more than",
-    "trace: many blocks, cut": "it unfolds to more than 100 times its size",
+    "trace: many blocks, cut": "it expands to more than 100 times its size",
     "trace: one block, cut": "the run goes on",
-    "corpus: lines.txt.gz": "unfolds to more than 16 MiB",
-    "corpus: a.jsonl.gz": "unfolds to more than 16 MiB",
+    "corpus: lines.txt.gz": "expands to more than 16 MiB",
+    "corpus: a.jsonl.gz": "expands to more than 16 MiB",
     "cache: train.npy": "prepared train.npy",
 }
 

@@ -149,7 +149,7 @@ def test_bombs_are_refused_after_a_block(traced: Path, monkeypatch: pytest.Monke
     packer = zlib.compressobj(wbits=31)
     bomb = packer.compress(b"a" * 2**22) + packer.flush()
     many = blocks.compressed([b"a" * 2**19 + b"\n"]) * 20
-    for content, problem in ((bomb, "a block holds more than"), (many, "unfolds to more than 100 times")):
+    for content, problem in ((bomb, "a block holds more than"), (many, "expands to more than 100 times")):
         trace_file(traced, 0).write_bytes(blocks.compressed([header("mine", 0)]) + content)
         with pytest.raises(ValueError, match=problem):
             list(rank_file(traced, 0).lines())
