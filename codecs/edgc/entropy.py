@@ -1,9 +1,11 @@
-"""The differential entropy H = −∫ f log f of a gradient's values, in nats, from their histogram.
+"""The differential entropy H = −∫ f log f of a gradient's values, in nats, and that of Gaussians beside it.
 
-`bit_entropy` takes the density in each bin as constant. Bins grow with the values, so the estimate is right
-to 0.003 nat for normal, Laplace and Student's t distributions of any scale, and for a gradient twice as large
-it is log 2 more. `gaussian_entropy` is that of a normal distribution of the same variance, which EDGC's
-Theorem 2 is about.
+A density is estimated from a histogram over the leading bits of float32 (`bins`), constant within each bin.
+Bins grow with the values, so the estimate is right to 0.003 nat for normal, Laplace and Student's t
+distributions of any scale, and for a gradient twice as large it is log 2 more.
+
+Zeros have no density. They can be left out, or belong to the distribution whose variance is asked for: each
+reading has a Gaussian of its own.
 """
 
 from __future__ import annotations
@@ -15,24 +17,30 @@ from torch import Tensor
 
 from gradwire.codecs.edgc.bins import ZEROS, finite_counts, log2_widths, lower_ends
 
+_PIECE = 1 << 22
+"""Values squared at a time."""
 
-def bit_entropy(counts: Tensor) -> float:
+
+def differential_entropy(counts: Tensor) -> float:
     """−Σ p·log(p/w) + (K − 1)/2N over the K occupied bins of width w; `counts` is a histogram, (4097,) int64.
 
     The last term corrects the bias of N samples (Miller and Madow). About the N finite values other than zero
     alone (see `zero_share`); −inf if there are none.
     """
-    numbers = finite_counts(counts)
+    numbers = finite_counts(counts).flatten()
     total = float(numbers.sum())
     if not total:
         return -math.inf
-    shares = numbers / total
-    entropy = torch.special.entr(shares).sum() + math.log(2) * (shares * log2_widths()).sum()
-    return float(entropy) + (int((numbers > 0).sum()) - 1) / (2 * total)
+    used = numbers > 0
+    shares = numbers[used] / total
+    log_widths = (log2_widths() * math.log(2)).repeat(2)[used]
+    entropy = float(-(shares * (shares.log() - log_widths)).sum())
+    return entropy + (int(used.sum()) - 1) / (2 * total)
 
 
-def gaussian_entropy(counts: Tensor) -> float:
-    """log σ + ½·log 2πe, where σ is the standard deviation of all finite values, zeros too; −inf if it is 0.
+def gaussian_entropy_with_zeros(counts: Tensor) -> float:
+    """log σ + ½·log 2πe, where σ is the standard deviation of all finite values, zeros too, about their mean:
+    what EDGC's Theorem 2 is about. −inf if σ is 0.
 
     Values are taken as spread evenly over their bins, which gives up to 0.006 nat too much.
     """
@@ -45,7 +53,15 @@ def gaussian_entropy(counts: Tensor) -> float:
     return 0.5 * math.log(2 * math.pi * math.e * (square - mean * mean))
 
 
+def gaussian_entropy_without_zeros(x: Tensor) -> float:
+    """log σ + ½·log 2πe, where σ² is the mean square of the values of `x`, any shape, other than zero: what
+    `differential_entropy` compares with. −inf if there are none."""
+    alive = int(x.count_nonzero())
+    energy = sum(float(piece.double().square().sum()) for piece in torch.split(x.flatten(), _PIECE))
+    return math.log(2 * math.pi * math.e * energy / alive) / 2 if alive else -math.inf
+
+
 def zero_share(counts: Tensor) -> float:
-    """Of the finite values sampled, the share of zeros; 1 if there are no values."""
+    """The share of zeros among the finite values sampled; 1 if there are no values."""
     zeros, others = int(counts[ZEROS]), float(finite_counts(counts).sum())
     return zeros / (zeros + others) if others else 1.0

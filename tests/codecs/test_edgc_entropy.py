@@ -10,7 +10,13 @@ import pytest
 import torch
 from torch import Tensor
 
-from gradwire.codecs.edgc import bit_entropy, gaussian_entropy, sampled_histogram, stride_of, zero_share
+from gradwire.codecs.edgc import (
+    differential_entropy,
+    gaussian_entropy_with_zeros,
+    sampled_histogram,
+    stride_of,
+    zero_share,
+)
 from gradwire.codecs.edgc.bins import COUNTERS, ZEROS, log2_widths, lower_ends
 from gradwire.codecs.edgc.definition import sampled_coordinates, sampling_key
 
@@ -48,16 +54,16 @@ def test_entropies_are_the_closed_forms(
     """Of a million coordinates to 0.01 nat, of every twentieth to 0.03."""
     x = torch.from_numpy(distribution(np.random.default_rng(7)) * scale).float()
     expected = unscaled + math.log(scale)
-    assert bit_entropy(sampled_histogram(x, 1, 0)) == pytest.approx(expected, abs=0.01)
+    assert differential_entropy(sampled_histogram(x, 1, 0)) == pytest.approx(expected, abs=0.01)
     for iteration in range(3):
         counts = sampled_histogram(x, stride_of(0.05), iteration)
-        assert bit_entropy(counts) == pytest.approx(expected, abs=0.03)
+        assert differential_entropy(counts) == pytest.approx(expected, abs=0.03)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
 def test_twice_as_large_has_log_2_more(dtype: torch.dtype) -> None:
     x = torch.from_numpy(normal(np.random.default_rng(0))).to(dtype)
-    for entropy in (bit_entropy, gaussian_entropy):
+    for entropy in (differential_entropy, gaussian_entropy_with_zeros):
         once, twice = (entropy(sampled_histogram(each, 4, 0)) for each in (x, 2 * x))
         assert twice == pytest.approx(once + math.log(2), abs=1e-12)
 
@@ -68,23 +74,25 @@ def test_the_gaussian_entropy_follows_the_standard_deviation(scale: float) -> No
     for values in (normal(generator), laplace(generator), 2.0 + normal(generator)):
         x = torch.from_numpy(values * scale).float()
         expected = GAUSSIAN + math.log(float(x.double().std()))
-        assert gaussian_entropy(sampled_histogram(x, 1, 0)) == pytest.approx(expected, abs=0.006)
+        assert gaussian_entropy_with_zeros(sampled_histogram(x, 1, 0)) == pytest.approx(expected, abs=0.006)
 
 
 def test_zeros_are_left_out_and_told() -> None:
     x = torch.from_numpy(normal(np.random.default_rng(2))).float()
     alone = sampled_histogram(x, 1, 0)
     padded = sampled_histogram(torch.cat([x, torch.zeros(NUMEL), -torch.zeros(2 * NUMEL)]), 1, 0)
-    assert bit_entropy(padded) == bit_entropy(alone)
+    assert differential_entropy(padded) == differential_entropy(alone)
     assert zero_share(alone) == 0 and zero_share(padded) == 0.75
     # Zeros belong to the distribution of which σ is asked: a quarter of the variance, half of σ.
-    assert gaussian_entropy(padded) == pytest.approx(gaussian_entropy(alone) - math.log(2), abs=1e-3)
+    assert gaussian_entropy_with_zeros(padded) == pytest.approx(
+        gaussian_entropy_with_zeros(alone) - math.log(2), abs=1e-3
+    )
 
 
 def test_without_values_there_is_no_entropy() -> None:
     for x in (torch.zeros(1000), torch.zeros(0), torch.full((10,), torch.nan)):
         counts = sampled_histogram(x, 4, 0)
-        assert bit_entropy(counts) == gaussian_entropy(counts) == -math.inf
+        assert differential_entropy(counts) == gaussian_entropy_with_zeros(counts) == -math.inf
         assert zero_share(counts) == 1.0
 
 
@@ -93,7 +101,9 @@ def test_what_is_not_finite_is_counted_apart() -> None:
     clean = sampled_histogram(x[5:], 1, 0)
     x[:5] = torch.tensor([torch.inf, -torch.inf, torch.nan, -torch.nan, torch.inf])
     counts = sampled_histogram(x, 1, 0)
-    assert bit_entropy(counts) == bit_entropy(clean) and gaussian_entropy(counts) == gaussian_entropy(clean)
+    assert differential_entropy(counts) == differential_entropy(clean) and gaussian_entropy_with_zeros(
+        counts
+    ) == gaussian_entropy_with_zeros(clean)
     assert counts[0x7F8:0x800].sum() + counts[0xFF8:0x1000].sum() == 5
     assert counts[0x7F8] == 2 and counts[0xFF8] == 1
 
@@ -151,6 +161,6 @@ def test_neighbours_that_are_alike_are_sampled_evenly() -> None:
     generator = np.random.default_rng(4)
     rows = np.exp(generator.standard_normal(1000))[:, None] * generator.standard_normal((1000, 1000))
     x: Tensor = torch.from_numpy(rows.ravel()).float()
-    whole = bit_entropy(sampled_histogram(x, 1, 0))
+    whole = differential_entropy(sampled_histogram(x, 1, 0))
     for iteration in range(3):
-        assert bit_entropy(sampled_histogram(x, 100, iteration)) == pytest.approx(whole, abs=0.05)
+        assert differential_entropy(sampled_histogram(x, 100, iteration)) == pytest.approx(whole, abs=0.05)
