@@ -17,7 +17,7 @@ from torch import Tensor
 
 from gradwire.codecs.interface import Codec
 from gradwire.codecs.registry import codec_classes
-from gradwire.codecs.wrapper import Wrapper
+from gradwire.codecs.wrappers.wrapper import Wrapper
 
 
 def describe_codec(codec: Codec) -> dict[str, str]:

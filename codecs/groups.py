@@ -13,7 +13,7 @@ from typing import ClassVar, Protocol
 import torch
 from torch import Tensor
 
-from gradwire.codecs.bitpack import packed, packed_bytes, unpacked
+from gradwire.codecs.arithmetic.bitpack import packed, packed_bytes, unpacked
 from gradwire.codecs.native.choice import library_for
 from gradwire.codecs.native.library import Library
 from gradwire.codecs.sums import SliceCoder

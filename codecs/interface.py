@@ -18,8 +18,8 @@ from typing import Literal, Protocol, cast, runtime_checkable
 import torch
 from torch import Tensor
 
+from gradwire.codecs.arithmetic.random import Key, stream_key
 from gradwire.codecs.costs import Costs
-from gradwire.codecs.random import Key, stream_key
 from gradwire.codecs.traits import About, Traits
 
 Op = Literal["sum", "max_bits", "or", "norm"]

@@ -7,9 +7,15 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from gradwire.codecs.arithmetic.floats import (
+    exponents,
+    group_sums,
+    largest_magnitudes,
+    normalizers,
+    restorers,
+)
 from gradwire.codecs.costs import Costs, coder_costs
 from gradwire.codecs.fields import check_fields, one_of
-from gradwire.codecs.floats import exponents, group_sums, largest_magnitudes, normalizers, restorers
 from gradwire.codecs.groups import GROUP_SIZES, GroupCoder
 from gradwire.codecs.interface import LossyHopCodec, Round
 from gradwire.codecs.native.operators import operator

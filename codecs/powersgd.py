@@ -22,14 +22,14 @@ from typing import Literal, cast, get_args
 import torch
 from torch import Tensor
 
+from gradwire.codecs.arithmetic.random import halves, philox4x32, stream_key
 from gradwire.codecs.fields import between, check_fields, one_of
 from gradwire.codecs.interface import Codec, Collectives, Layout, Round
-from gradwire.codecs.random import halves, philox4x32, stream_key
-from gradwire.codecs.residuals import PREFIX as NORM
-from gradwire.codecs.residuals import LatestNorms, bounded
 from gradwire.codecs.step_memory import StepMemory
 from gradwire.codecs.sums import exact_hops
 from gradwire.codecs.traits import About, Traits
+from gradwire.codecs.wrappers.residuals import PREFIX as NORM
+from gradwire.codecs.wrappers.residuals import LatestNorms, bounded
 
 DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 

@@ -8,17 +8,24 @@ from typing import Literal, cast, get_args
 import torch
 from torch import Tensor
 
-from gradwire.codecs.coordinate_bits import CoordinateBits
+from gradwire.codecs.arithmetic.coordinate_bits import CoordinateBits
+from gradwire.codecs.arithmetic.floats import (
+    constant,
+    exponents,
+    group_sums,
+    largest_magnitudes,
+    normalizers,
+    restorers,
+)
 from gradwire.codecs.costs import Costs, coder_costs, nearest
-from gradwire.codecs.feedback import feedback_diverges
 from gradwire.codecs.fields import between, check_fields, one_of
-from gradwire.codecs.floats import constant, exponents, group_sums, largest_magnitudes, normalizers, restorers
 from gradwire.codecs.groups import GROUP_SIZES, GroupCoder
 from gradwire.codecs.interface import Layout, LossyHopCodec, Round
 from gradwire.codecs.native.levels import LevelKernels
 from gradwire.codecs.native.operators import operator
 from gradwire.codecs.sums import SumHops
 from gradwire.codecs.traits import About, Traits
+from gradwire.codecs.wrappers.feedback import feedback_diverges
 
 Norm = Literal["l2", "max"]
 
@@ -184,7 +191,9 @@ class QSGD(LossyHopCodec):
         )
 
     def plan(self, x: Tensor, this_round: Round, reduced: list[Tensor], num_chunks: int) -> SumHops:
-        coder = LevelCoder(self.group, self.bits, cast(Norm, self.norm), CoordinateBits.of(this_round))
+        coder = LevelCoder(
+            self.group, self.bits, cast(Norm, self.norm), CoordinateBits(this_round.key, this_round.rank)
+        )
         return SumHops(x, this_round.size, num_chunks, coder)
 
     def costs(self, workers: int) -> Costs:

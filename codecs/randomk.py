@@ -12,13 +12,13 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from gradwire.codecs.arithmetic.random import Key, mix32
 from gradwire.codecs.fields import between, check_fields, one_of
 from gradwire.codecs.interface import Layout, LossyHopCodec, Round
-from gradwire.codecs.random import Key, mix32
-from gradwire.codecs.residuals import of_contraction
 from gradwire.codecs.sums import SelectedHops
 from gradwire.codecs.topk import DTYPES, WIRE_DTYPES, selected_count
 from gradwire.codecs.traits import About, Traits
+from gradwire.codecs.wrappers.residuals import of_contraction
 
 _TILE = 1 << 16
 """Coordinates hashed at a time: temporaries of 512 KiB stay near a core."""

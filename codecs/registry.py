@@ -8,8 +8,6 @@ from typing import Any, cast
 
 from gradwire.codecs.dynamiq import DynamiQ, DynamiQPlus, UniformQuantization
 from gradwire.codecs.exact import BF16, FP32, Backend
-from gradwire.codecs.exclude import Exclude, check_globs
-from gradwire.codecs.feedback import ErrorFeedback
 from gradwire.codecs.fields import check_fields, check_names, plain, rules_of
 from gradwire.codecs.interface import Codec
 from gradwire.codecs.mxfp import MXFP
@@ -23,7 +21,9 @@ from gradwire.codecs.terngrad import TernGrad
 from gradwire.codecs.tfp import TFP
 from gradwire.codecs.thc import THC
 from gradwire.codecs.topk import TopK
-from gradwire.codecs.wrapper import CommonOptions
+from gradwire.codecs.wrappers.exclude import Exclude, check_globs
+from gradwire.codecs.wrappers.feedback import ErrorFeedback
+from gradwire.codecs.wrappers.wrapper import CommonOptions
 
 _CODECS: dict[str, type[Codec]] = {
     "fp32": FP32,

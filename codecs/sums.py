@@ -12,7 +12,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from gradwire.codecs.floats import constant
+from gradwire.codecs.arithmetic.floats import constant
 from gradwire.codecs.interface import Hops
 
 

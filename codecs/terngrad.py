@@ -6,15 +6,15 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from gradwire.codecs.coordinate_bits import CoordinateBits
+from gradwire.codecs.arithmetic.coordinate_bits import CoordinateBits
 from gradwire.codecs.costs import Costs, coder_costs
-from gradwire.codecs.feedback import feedback_diverges
 from gradwire.codecs.fields import check_fields, one_of
 from gradwire.codecs.groups import GROUP_SIZES
 from gradwire.codecs.interface import Layout, LossyHopCodec, Round
 from gradwire.codecs.qsgd import LevelCoder, lost_share
 from gradwire.codecs.sums import SumHops
 from gradwire.codecs.traits import About, Traits
+from gradwire.codecs.wrappers.feedback import feedback_diverges
 
 
 @dataclass
@@ -47,7 +47,7 @@ class TernGrad(LossyHopCodec):
         )
 
     def plan(self, x: Tensor, this_round: Round, reduced: list[Tensor], num_chunks: int) -> SumHops:
-        coder = LevelCoder(self.block, 2, "max", CoordinateBits.of(this_round))
+        coder = LevelCoder(self.block, 2, "max", CoordinateBits(this_round.key, this_round.rank))
         return SumHops(x, this_round.size, num_chunks, coder)
 
     def costs(self, workers: int) -> Costs:

@@ -12,11 +12,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from gradwire.codecs.arithmetic.floats import constant
 from gradwire.codecs.fields import between, check_fields, one_of
-from gradwire.codecs.floats import constant
 from gradwire.codecs.interface import Codec, Collectives, Layout, ReportsLosses, Round
-from gradwire.codecs.residuals import of_contraction
 from gradwire.codecs.traits import About
+from gradwire.codecs.wrappers.residuals import of_contraction
 
 DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 

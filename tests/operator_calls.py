@@ -10,7 +10,7 @@ from torch import Tensor
 
 import gradwire.codecs.edgc.definition  # noqa: F401
 import gradwire.codecs.linear.definition  # noqa: F401
-from gradwire.codecs.bitpack import packed_bytes
+from gradwire.codecs.arithmetic.bitpack import packed_bytes
 from gradwire.codecs.dynamiq.allocation import paper_increments, threshold_patterns
 from gradwire.codecs.dynamiq.format import Format, align, used_bytes
 from gradwire.codecs.linear.message import MessageFormat

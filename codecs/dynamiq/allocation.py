@@ -32,10 +32,10 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from gradwire.codecs.arithmetic.floats import BF16_INFINITY
 from gradwire.codecs.dynamiq import native
 from gradwire.codecs.dynamiq.format import code_bytes
 from gradwire.codecs.dynamiq.losses import WIDTH_ERRORS
-from gradwire.codecs.floats import BF16_INFINITY
 from gradwire.codecs.native.choice import library_for
 from gradwire.codecs.native.operators import operator
 

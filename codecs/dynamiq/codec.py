@@ -36,10 +36,10 @@ from gradwire.codecs.dynamiq.rounding import MAX_WORKERS, Dither, Rounding
 from gradwire.codecs.dynamiq.scales import ScaleRounding
 from gradwire.codecs.dynamiq.statistics import super_group_statistics
 from gradwire.codecs.dynamiq.values import WIDTHS, ValueKind, Values
-from gradwire.codecs.feedback import feedback_diverges
 from gradwire.codecs.fields import NUMBER, Rule, at_least, between, check_fields, list_of, one_of
 from gradwire.codecs.interface import Layout, LossyHopCodec, Op, Round
 from gradwire.codecs.traits import About, Traits
+from gradwire.codecs.wrappers.feedback import feedback_diverges
 
 DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from gradwire.codecs.bitpack import packed, unpacked
+from gradwire.codecs.arithmetic.bitpack import packed, unpacked
+from gradwire.codecs.arithmetic.floats import constant
 from gradwire.codecs.dynamiq.codebooks import Codebooks, marked, mirrored, unmarked
 from gradwire.codecs.dynamiq.format import (
     SUPER_GROUP,
@@ -31,7 +32,6 @@ from gradwire.codecs.dynamiq.scales import (
     scale_value,
 )
 from gradwire.codecs.dynamiq.values import Values, as_tensor
-from gradwire.codecs.floats import constant
 
 
 @dataclass(frozen=True)

@@ -10,10 +10,10 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
+from gradwire.codecs.arithmetic.floats import BF16_INFINITY
 from gradwire.codecs.dynamiq.definition import Coder
 from gradwire.codecs.dynamiq.format import SUPER_GROUP, num_super_groups, used_bytes
 from gradwire.codecs.dynamiq.native_values import MESSAGE_WIDTHS, kind_of, value_tables
-from gradwire.codecs.floats import BF16_INFINITY
 from gradwire.codecs.native.call import Call, Plan, Pointer, dtype_code, pointer, run
 from gradwire.codecs.native.library import Library
 

@@ -15,8 +15,8 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from gradwire.codecs.arithmetic.random import Key, halves, mix32, philox4x32
 from gradwire.codecs.dynamiq.format import SUPER_GROUP
-from gradwire.codecs.random import Key, halves, mix32, philox4x32
 
 Rounding = Literal["correlated", "independent"]
 

@@ -16,9 +16,9 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from gradwire.codecs.arithmetic.floats import SMALLEST_EXPONENT, constant, exponents, normalizers
 from gradwire.codecs.dynamiq.format import Format
 from gradwire.codecs.dynamiq.values import Parameter, as_tensor
-from gradwire.codecs.floats import SMALLEST_EXPONENT, constant, exponents, normalizers
 
 ScaleRounding = Literal["stochastic", "ceil"]
 

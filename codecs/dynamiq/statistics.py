@@ -9,9 +9,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from gradwire.codecs.arithmetic.floats import constant, exponents, fold, normalizers, power_of_two
 from gradwire.codecs.dynamiq import native
 from gradwire.codecs.dynamiq.format import SUPER_GROUP, num_super_groups, to_super_groups
-from gradwire.codecs.floats import constant, exponents, fold, normalizers, power_of_two
 from gradwire.codecs.native.choice import library_for
 from gradwire.codecs.native.operators import operator
 

@@ -17,7 +17,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from gradwire.codecs.floats import constant
+from gradwire.codecs.arithmetic.floats import constant
 
 ValueKind = Literal["nonuniform", "uniform", "distinct"]
 

@@ -12,11 +12,11 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from gradwire.codecs.arithmetic.random import Key, mix32, stream_key
 from gradwire.codecs.edgc import native
 from gradwire.codecs.edgc.bins import BIN_SHIFT, BINS, COUNTERS, ZEROS
 from gradwire.codecs.native.choice import library_for
 from gradwire.codecs.native.operators import operator
-from gradwire.codecs.random import Key, mix32, stream_key
 
 LARGEST_STRIDE = 1 << 16
 

@@ -8,10 +8,10 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
+from gradwire.codecs.arithmetic.random import Key
 from gradwire.codecs.edgc.bins import COUNTERS
 from gradwire.codecs.native.call import Call, Pointer, dtype_code, pointer, run
 from gradwire.codecs.native.library import Library
-from gradwire.codecs.random import Key
 
 OPERATION = "sampled_histogram"
 

@@ -26,10 +26,10 @@ import math
 import torch
 from torch import Tensor
 
-from gradwire.codecs.bitpack import packed, unpacked
-from gradwire.codecs.coordinate_bits import CoordinateBits
-from gradwire.codecs.floats import constant
-from gradwire.codecs.hadamard import butterflies
+from gradwire.codecs.arithmetic.bitpack import packed, unpacked
+from gradwire.codecs.arithmetic.coordinate_bits import CoordinateBits
+from gradwire.codecs.arithmetic.floats import constant
+from gradwire.codecs.arithmetic.hadamard import butterflies
 from gradwire.codecs.linear import native
 from gradwire.codecs.linear.message import BLOCK, MessageFormat
 from gradwire.codecs.native.choice import library_for

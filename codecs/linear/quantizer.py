@@ -7,10 +7,10 @@ from typing import Literal, get_args
 
 from torch import Tensor
 
-from gradwire.codecs.coordinate_bits import COUNTER, CoordinateBits
+from gradwire.codecs.arithmetic.coordinate_bits import COUNTER, CoordinateBits
+from gradwire.codecs.arithmetic.random import Key
 from gradwire.codecs.linear.definition import linear_add, linear_dequantize, linear_quantize, linear_reduce
 from gradwire.codecs.linear.message import BLOCK, MessageFormat, ScaleType
-from gradwire.codecs.random import Key
 
 LinearRounding = Literal["nearest", "stochastic"]
 

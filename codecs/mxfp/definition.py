@@ -9,8 +9,8 @@ from typing import cast as typed
 import torch
 from torch import Tensor
 
-from gradwire.codecs.bitpack import packed as packed_codes
-from gradwire.codecs.floats import BF16_INFINITY
+from gradwire.codecs.arithmetic.bitpack import packed as packed_codes
+from gradwire.codecs.arithmetic.floats import BF16_INFINITY
 from gradwire.codecs.mxfp import native
 from gradwire.codecs.mxfp.formats import BY_WIDTH, ElementFormat, cast, decode
 from gradwire.codecs.mxfp.scales import BlockScales, ScaleRule, SharedScales

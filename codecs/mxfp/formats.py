@@ -12,8 +12,8 @@ from functools import cached_property, lru_cache
 import torch
 from torch import Tensor
 
-from gradwire.codecs.bitpack import unpacked
-from gradwire.codecs.floats import exponents, power_of_two
+from gradwire.codecs.arithmetic.bitpack import unpacked
+from gradwire.codecs.arithmetic.floats import exponents, power_of_two
 
 _BIAS = 127
 

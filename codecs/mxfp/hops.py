@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from gradwire.codecs.floats import constant
+from gradwire.codecs.arithmetic.floats import constant
 from gradwire.codecs.interface import Hops
 from gradwire.codecs.mxfp import definition
 from gradwire.codecs.mxfp.automatic_scaling import CastCount

@@ -24,7 +24,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from gradwire.codecs.floats import SMALLEST_NORMAL, constant, exponents, normalizers, power_of_two
+from gradwire.codecs.arithmetic.floats import SMALLEST_NORMAL, constant, exponents, normalizers, power_of_two
 from gradwire.codecs.mxfp.formats import ElementFormat
 
 ScaleRule = Literal["bf16_mu", "e8m0_floor", "e8m0_even", "e8m0_ceil"]

@@ -11,7 +11,6 @@ from torch import Tensor
 
 from gradwire.codecs.native.call import Call, Pointer, dtype_code, pointer, run
 from gradwire.codecs.native.library import Library
-from gradwire.codecs.random import Key
 
 DTYPES = (torch.float32, torch.bfloat16)
 
@@ -45,7 +44,7 @@ class LevelKernels:
     group: int
     bits: int
     norm: str
-    key: Key
+    key: tuple[int, int]
     rank: int
 
     def encode(

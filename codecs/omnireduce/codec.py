@@ -24,10 +24,10 @@ from gradwire.codecs.omnireduce.definition import (
     pack_mask,
     unpack_mask,
 )
-from gradwire.codecs.residuals import of_contraction
 from gradwire.codecs.step_memory import StepMemory
 from gradwire.codecs.sums import SelectedHops
 from gradwire.codecs.traits import About, Traits
+from gradwire.codecs.wrappers.residuals import of_contraction
 
 DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 

@@ -7,8 +7,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from gradwire.codecs.bitpack import packed, unpacked
-from gradwire.codecs.floats import exponents, fold, normalizers, restorers
+from gradwire.codecs.arithmetic.bitpack import packed, unpacked
+from gradwire.codecs.arithmetic.floats import exponents, fold, normalizers, restorers
 from gradwire.codecs.native.choice import library_for
 from gradwire.codecs.native.operators import operator
 from gradwire.codecs.omnireduce import native

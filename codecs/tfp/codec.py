@@ -7,9 +7,8 @@ from typing import Literal, cast, get_args
 
 from torch import Tensor
 
-from gradwire.codecs.coordinate_bits import CoordinateBits
+from gradwire.codecs.arithmetic.coordinate_bits import CoordinateBits
 from gradwire.codecs.costs import Costs, coder_costs, nearest
-from gradwire.codecs.feedback import feedback_diverges
 from gradwire.codecs.fields import between, check_fields, one_of
 from gradwire.codecs.interface import Layout, LossyHopCodec, Round
 from gradwire.codecs.sums import SumHops
@@ -17,6 +16,7 @@ from gradwire.codecs.tfp.coder import TruncationCoder
 from gradwire.codecs.tfp.definition import BLOCK, WIDEST_SCALED
 from gradwire.codecs.tfp.formats import truncated_format
 from gradwire.codecs.traits import About, Traits
+from gradwire.codecs.wrappers.feedback import feedback_diverges
 
 TruncationRounding = Literal["stochastic", "truncate"]
 Scale = Literal["block", "all", "none"]
@@ -80,7 +80,7 @@ class TFP(LossyHopCodec):
         )
 
     def plan(self, x: Tensor, this_round: Round, reduced: list[Tensor], num_chunks: int) -> SumHops:
-        random = CoordinateBits.of(this_round) if self.rounding == "stochastic" else None
+        random = CoordinateBits(this_round.key, this_round.rank) if self.rounding == "stochastic" else None
         coder = TruncationCoder(BLOCK, self.bits, self._format, self._scaled, random)
         return SumHops(x, this_round.size, num_chunks, coder)
 

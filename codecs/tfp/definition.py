@@ -18,7 +18,7 @@ from functools import lru_cache
 import torch
 from torch import Tensor
 
-from gradwire.codecs.floats import constant
+from gradwire.codecs.arithmetic.floats import constant
 from gradwire.codecs.tfp.formats import FP32_BIAS, FP32_MANTISSA, TruncatedFormat
 
 BLOCK = 32

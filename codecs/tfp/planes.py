@@ -16,7 +16,7 @@ from typing import cast
 import torch
 from torch import Tensor
 
-from gradwire.codecs.bitpack import packed, packed_bytes, unpacked
+from gradwire.codecs.arithmetic.bitpack import packed, packed_bytes, unpacked
 from gradwire.codecs.groups import GroupCoder
 from gradwire.codecs.native.choice import library_for
 from gradwire.codecs.native.operators import operator

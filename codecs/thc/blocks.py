@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import lru_cache
 
-from gradwire.codecs.hadamard import LARGEST
+from gradwire.codecs.arithmetic.hadamard import LARGEST
 
 UNIT = 128
 """Coordinates that a bucket is padded to a multiple of, and chunks begin at."""

@@ -9,9 +9,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from gradwire.codecs.arithmetic.hadamard import LARGEST
 from gradwire.codecs.costs import COPY, MAXIMUM, NOTHING, Costs, hop_costs, moved, nearest, once
 from gradwire.codecs.fields import WHOLE, Rule, between, check_fields, one_of
-from gradwire.codecs.hadamard import LARGEST
 from gradwire.codecs.interface import Layout, LossyHopCodec, Op, Round
 from gradwire.codecs.thc.blocks import cut
 from gradwire.codecs.thc.definition import Randomness

@@ -9,11 +9,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from gradwire.codecs.floats import constant
-from gradwire.codecs.hadamard import hadamard_
+from gradwire.codecs.arithmetic.floats import constant
+from gradwire.codecs.arithmetic.hadamard import hadamard_
+from gradwire.codecs.arithmetic.random import Key, halves, philox4x32
 from gradwire.codecs.native.choice import library_for
 from gradwire.codecs.native.operators import operator
-from gradwire.codecs.random import Key, halves, philox4x32
 from gradwire.codecs.thc import native
 from gradwire.codecs.thc.blocks import UNIT, Blocks, Segment, cut
 from gradwire.codecs.thc.ranges import Ranges, padded, range_scales

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from gradwire.codecs.bitpack import pack, unpack, unpack_add
+from gradwire.codecs.arithmetic.bitpack import pack, unpack, unpack_add
 from gradwire.codecs.interface import Hops
 from gradwire.codecs.sums import chunk_bounds
 from gradwire.codecs.thc import definition

@@ -14,7 +14,14 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from gradwire.codecs.floats import SMALLEST_NORMAL, constant, exponents, fold, normalizers, power_of_two
+from gradwire.codecs.arithmetic.floats import (
+    SMALLEST_NORMAL,
+    constant,
+    exponents,
+    fold,
+    normalizers,
+    power_of_two,
+)
 from gradwire.codecs.native.choice import library_for
 from gradwire.codecs.native.operators import operator
 from gradwire.codecs.thc import native

@@ -1,4 +1,4 @@
-// Largest magnitudes and sums of groups (codecs/group_sums.py), for kernels for CPUs.
+// Largest magnitudes and sums of groups (codecs/arithmetic/floats.py), for kernels for CPUs.
 #pragma once
 #include "rows.h"
 

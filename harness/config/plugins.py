@@ -19,7 +19,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 from gradwire.codecs.plugins import ENTRY_POINTS, allow, announced, is_reference
 from gradwire.codecs.registry import codec_class, codec_classes
-from gradwire.codecs.wrapper import CommonOptions
+from gradwire.codecs.wrappers.wrapper import CommonOptions
 from gradwire.harness.comm.settings import TopologyConfig
 from gradwire.harness.comm.topology.registry import TOPOLOGIES, topology
 from gradwire.harness.parallel.settings import OutsideParallelConfig

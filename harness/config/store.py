@@ -15,7 +15,7 @@ from typing import Any
 from hydra.core.config_store import ConfigStore
 
 from gradwire.codecs.registry import codec_classes
-from gradwire.codecs.wrapper import CommonOptions
+from gradwire.codecs.wrappers.wrapper import CommonOptions
 from gradwire.harness.comm.settings import ClusterConfig, OverlapConfig, TopologyConfig
 from gradwire.harness.data.config import DatasetConfig
 from gradwire.harness.models.presets import PRESETS

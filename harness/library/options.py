@@ -16,7 +16,7 @@ from gradwire.codecs.fields import TEXT, Rule, at_least, between, check_value, p
 from gradwire.codecs.interface import Codec, Layout
 from gradwire.codecs.registry import codec_classes, make_codec
 from gradwire.codecs.wording import did_you_mean
-from gradwire.codecs.wrapper import CommonOptions
+from gradwire.codecs.wrappers.wrapper import CommonOptions
 from gradwire.harness.comm.settings import ClusterConfig, OverlapConfig
 from gradwire.harness.comm.topology.check import check_schedule
 from gradwire.harness.comm.topology.registry import TOPOLOGIES, make_schedule

@@ -11,10 +11,10 @@ import torch
 from torch import Tensor
 
 from gradwire.codecs.describe import digest
-from gradwire.codecs.feedback import PREFIX as RESIDUAL
 from gradwire.codecs.powersgd import ERROR, START
-from gradwire.codecs.residuals import LATEST
-from gradwire.codecs.residuals import PREFIX as NORMS
+from gradwire.codecs.wrappers.feedback import PREFIX as RESIDUAL
+from gradwire.codecs.wrappers.residuals import LATEST
+from gradwire.codecs.wrappers.residuals import PREFIX as NORMS
 from gradwire.harness.library.agreement import Statement
 from gradwire.harness.parallel.reducer import Buckets
 from gradwire.harness.runtime.fields import shown

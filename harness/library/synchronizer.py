@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 from torch.nn.parallel import DistributedDataParallel
 
-from gradwire.codecs.exclude import Exclude
 from gradwire.codecs.interface import Codec, Layout
+from gradwire.codecs.wrappers.exclude import Exclude
 from gradwire.harness.comm.transport.process import PeerError
 from gradwire.harness.comm.world.process import ProcessWorld
 from gradwire.harness.library.agreement import Agreement, Statement, origin

@@ -11,10 +11,10 @@ import torch
 from dynamiq_reference import philox_words
 from torch import Tensor
 
-from gradwire.codecs.feedback import ErrorFeedback
+from gradwire.codecs.arithmetic.random import stream_key
 from gradwire.codecs.interface import Codec, Layout, LossyHopCodec, Round
-from gradwire.codecs.random import stream_key
 from gradwire.codecs.sums import SliceCoder
+from gradwire.codecs.wrappers.feedback import ErrorFeedback
 from gradwire.harness.comm.collective.collectives import Fabric
 from gradwire.harness.comm.topology.registry import make_schedule
 from gradwire.harness.comm.world.virtual import TimedCollective, VirtualWorld

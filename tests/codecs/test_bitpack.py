@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from gradwire.codecs import bitpack
-from gradwire.codecs.bitpack import pack, packed_bytes, unpack, unpacked
+from gradwire.codecs.arithmetic import bitpack
+from gradwire.codecs.arithmetic.bitpack import pack, packed_bytes, unpack, unpacked
 
 WIDTHS = range(1, 33)
 

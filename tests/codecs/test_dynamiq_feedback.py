@@ -12,8 +12,8 @@ from torch import Tensor
 
 from gradwire.codecs.dynamiq import DynamiQ, UniformQuantization
 from gradwire.codecs.dynamiq.losses import LOST_SHARES, lost_share
-from gradwire.codecs.feedback import ErrorFeedback
 from gradwire.codecs.interface import Layout, LossyHopCodec
+from gradwire.codecs.wrappers.feedback import ErrorFeedback
 
 LARGE = Layout.flat(1 << 20)
 

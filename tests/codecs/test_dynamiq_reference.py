@@ -8,6 +8,7 @@ import torch
 from dynamiq_reference import EPSILONS, Reference, statistics
 from torch import Tensor
 
+from gradwire.codecs.arithmetic.random import stream_key
 from gradwire.codecs.dynamiq import definition
 from gradwire.codecs.dynamiq.definition import Coder
 from gradwire.codecs.dynamiq.format import Format, used_bytes
@@ -15,7 +16,6 @@ from gradwire.codecs.dynamiq.rounding import Dither, Rounding
 from gradwire.codecs.dynamiq.scales import ScaleRounding
 from gradwire.codecs.dynamiq.statistics import super_group_statistics
 from gradwire.codecs.dynamiq.values import WIDTHS, values_of
-from gradwire.codecs.random import stream_key
 
 CPU = torch.device("cpu")
 KEY = stream_key(seed=11, step=5, uid=77)

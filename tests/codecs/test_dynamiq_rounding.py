@@ -9,6 +9,7 @@ import pytest
 import torch
 from dynamiq_rounds import empty_message, make_hops, simulate_ring
 
+from gradwire.codecs.arithmetic.random import stream_key
 from gradwire.codecs.dynamiq import DynamiQ
 from gradwire.codecs.dynamiq.format import Format, sections
 from gradwire.codecs.dynamiq.rounding import Dither, Rounding
@@ -21,7 +22,6 @@ from gradwire.codecs.dynamiq.scales import (
     super_group_scale,
 )
 from gradwire.codecs.dynamiq.values import WIDTHS, count_levels, geometric_values, sign_values, uniform_values
-from gradwire.codecs.random import stream_key
 
 CPU = torch.device("cpu")
 KEY = stream_key(1, 2, 3)

@@ -15,11 +15,11 @@ from pool import Workers
 from real_rounds import train_rank_for_real
 from torch import Tensor
 
-from gradwire.codecs.feedback import ErrorFeedback
 from gradwire.codecs.interface import Codec, ReportsLosses
 from gradwire.codecs.plugins import allowed, load
 from gradwire.codecs.registry import codec_classes, make_codec
 from gradwire.codecs.traits import Traits
+from gradwire.codecs.wrappers.feedback import ErrorFeedback
 from gradwire.harness.comm.topology.registry import TOPOLOGIES
 from gradwire.harness.comm.transport.local import Mailboxes
 

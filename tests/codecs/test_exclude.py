@@ -10,10 +10,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from gradwire.codecs.exclude import Exclude
 from gradwire.codecs.interface import Codec, Collectives, Layout, Round
 from gradwire.codecs.registry import make_codec
 from gradwire.codecs.traits import Traits
+from gradwire.codecs.wrappers.exclude import Exclude
 from gradwire.harness.comm.collective.collectives import Fabric
 from gradwire.harness.comm.topology.registry import make_schedule
 from gradwire.harness.comm.world.virtual import VirtualWorld

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from gradwire.codecs.hadamard import hadamard_
+from gradwire.codecs.arithmetic.hadamard import hadamard_
 
 
 def matrix(length: int) -> Tensor:

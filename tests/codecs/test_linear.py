@@ -11,9 +11,9 @@ import torch
 from real_gradients import gpt2_gradients
 from torch import Tensor
 
+from gradwire.codecs.arithmetic.random import philox4x32
 from gradwire.codecs.linear import LinearQuantizer, RoundingNoise
 from gradwire.codecs.linear.message import GROUPS
-from gradwire.codecs.random import philox4x32
 
 KEY = (0x1234_5678, 0x9ABC_DEF0)
 

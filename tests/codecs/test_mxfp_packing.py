@@ -7,7 +7,7 @@ import torch
 from mxfp_rounds import Cluster, gradients, make_hops
 from torch import Tensor
 
-from gradwire.codecs.bitpack import packed, unpacked
+from gradwire.codecs.arithmetic.bitpack import packed, unpacked
 from gradwire.codecs.mxfp.formats import FORMATS, decode
 from gradwire.codecs.mxfp.hops import chunk_bounds
 

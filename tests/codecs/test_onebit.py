@@ -21,8 +21,8 @@ from slice_rounds import (
     tree_sum,
 )
 
-from gradwire.codecs.feedback import ErrorFeedback
 from gradwire.codecs.onebit import OneBit, SignCoder
+from gradwire.codecs.wrappers.feedback import ErrorFeedback
 
 F32 = np.float32
 

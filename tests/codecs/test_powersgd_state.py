@@ -10,9 +10,9 @@ from powersgd_jobs import SHAPES, Cluster, as_bytes, gradients_of, start_of
 from powersgd_reference import Reference, as_matrix
 from torch import Tensor
 
-from gradwire.codecs.feedback import ErrorFeedback
 from gradwire.codecs.interface import Codec, Layout
 from gradwire.codecs.powersgd import PowerSGD
+from gradwire.codecs.wrappers.feedback import ErrorFeedback
 
 MATRIX = "first.weight"
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 from dynamiq_reference import mix32_word, philox_words
 
-from gradwire.codecs.random import halves, mix32, philox4x32, stream_key
+from gradwire.codecs.arithmetic.random import halves, mix32, philox4x32, stream_key
 
 PUBLISHED = [  # Random123, kat_vectors: philox4x32 10
     ((0, 0, 0, 0), (0, 0), (0x6627E8D5, 0xE169C58D, 0xBC57AC4C, 0x9B00DBD8)),

@@ -10,9 +10,9 @@ import torch
 from codec_rounds import as_bytes, mean_of
 from sparse_rounds import Ranks, heavy, kept_by_feedback, ring_sums
 
+from gradwire.codecs.arithmetic.random import stream_key
 from gradwire.codecs.exact import BF16, FP32
 from gradwire.codecs.interface import Layout
-from gradwire.codecs.random import stream_key
 from gradwire.codecs.randomk import RandomK, drawn_coordinates
 
 LARGE = Layout.flat(1 << 20)

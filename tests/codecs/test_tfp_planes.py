@@ -11,7 +11,7 @@ from mxfp_reference import bf16_up
 from slice_rounds import Vector, heavy_tailed, sent
 from torch import Tensor
 
-from gradwire.codecs.bitpack import packed_bytes, unpack
+from gradwire.codecs.arithmetic.bitpack import packed_bytes, unpack
 from gradwire.codecs.tfp.coder import coder_of
 from gradwire.codecs.tfp.planes import (
     cannot_refine,

@@ -10,8 +10,8 @@ import torch
 from thc_reference import Reference
 from thc_rounds import SEED, as_bytes, exact_mean, gradients, make_hops, mean_and_losses, synchronize, vnmse
 
+from gradwire.codecs.arithmetic.random import stream_key
 from gradwire.codecs.interface import Layout
-from gradwire.codecs.random import stream_key
 from gradwire.codecs.thc import THC
 
 UNIFORM = range(16)

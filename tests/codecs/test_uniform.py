@@ -12,9 +12,9 @@ from dynamiq_rounds import heavy_tailed, simulate_ring, vnmse
 from dynamiq_switches_reference import SwitchedReference, ring_mean
 from torch import Tensor
 
+from gradwire.codecs.arithmetic.random import stream_key
 from gradwire.codecs.dynamiq import DynamiQ, UniformQuantization
 from gradwire.codecs.interface import Layout, Round
-from gradwire.codecs.random import stream_key
 from gradwire.codecs.registry import make_codec
 
 TOPOLOGIES = ["ring", "butterfly", "broadcast"]

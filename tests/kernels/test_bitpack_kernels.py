@@ -8,7 +8,7 @@ from implementations import IMPLEMENTATIONS, implementation
 from inputs import assert_same, misaligned, poisoned
 from torch import Tensor
 
-from gradwire.codecs.bitpack import pack, packed_bytes, unpack, unpack_add, write_values
+from gradwire.codecs.arithmetic.bitpack import pack, packed_bytes, unpack, unpack_add, write_values
 from gradwire.codecs.native.choice import using_kernels
 
 WIDTHS = range(1, 33)

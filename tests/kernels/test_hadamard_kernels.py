@@ -8,7 +8,7 @@ from implementations import IMPLEMENTATIONS, implementation
 from inputs import assert_same, gradient
 from torch import Tensor
 
-from gradwire.codecs.hadamard import hadamard_, transform
+from gradwire.codecs.arithmetic.hadamard import hadamard_, transform
 from gradwire.codecs.native.choice import using_kernels
 
 POWERS = [*range(17), 18]

@@ -10,7 +10,7 @@ from implementations import IMPLEMENTATIONS, implementation
 from inputs import KINDS, assert_same, gradient, misaligned, poisoned
 from torch import Tensor
 
-from gradwire.codecs.bitpack import packed
+from gradwire.codecs.arithmetic.bitpack import packed
 from gradwire.codecs.mxfp import definition
 from gradwire.codecs.mxfp.definition import block_maxima, num_blocks, write_maxima
 from gradwire.codecs.mxfp.formats import BY_WIDTH

@@ -1,5 +1,5 @@
-// Integers of 1 to 32 bits as a little-endian bit stream; codecs/bitpack.py defines it. Eight values take as many
-// whole bytes as a value has bits, 32 values as many 32-bit words.
+// Integers of 1 to 32 bits as a little-endian bit stream; codecs/arithmetic/bitpack.py defines it. Eight values
+// take as many whole bytes as a value has bits, 32 values as many 32-bit words.
 //
 // pack_values and unpack_values are for values held in registers: all shifts are known when they are compiled.
 // BitWriter is for widths known when they run.

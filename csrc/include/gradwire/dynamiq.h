@@ -1,4 +1,4 @@
-// DynamiQ: super-groups to codes and back (DynamiQ §3.3, §3.4); codecs/dynamiq/kernels.py defines it.
+// DynamiQ: super-groups to codes and back (DynamiQ §3.3, §3.4); codecs/dynamiq/definition.py defines it.
 //
 // One operation serves every hop. What is summed is what is given: coordinates of the bucket (`x`, gathered by
 // `order`, less the mean) or partial sums (`x`, in the order of the message), and an `incoming` message. Where it
@@ -122,7 +122,7 @@ GRADWIRE_HD float scaled_dither(uint32_t dither, float middle, float unit, float
   return add(float_of(bits_of(shift) ^ sign), centre);
 }
 
-// ---- Scales: codecs/dynamiq/scales.py, scaling.py -----------------------------------------------------------------
+// ---- Scales: codecs/dynamiq/scales.py -----------------------------------------------------------------------------
 
 enum : uint32_t { SMALLEST_SCALE = (uint32_t)SMALLEST_EXPONENT << 23, LARGEST_BF16 = 0x7F7F, NAN_BF16 = 0x7FC0 };
 
@@ -158,7 +158,7 @@ GRADWIRE_HD GroupScale group_scale(float maximum, float scale, float quotient_un
   return result;
 }
 
-// ---- Codes: codecs/dynamiq/geometric.py, distinct.py, uniform.py, sign.py ------------------------------------------
+// ---- Codes: codecs/dynamiq/values.py ------------------------------------------------------------------------------
 
 GRADWIRE_HD uint32_t signed_code(int32_t level, uint32_t sign, int width) {
   return (uint32_t)level | (level ? sign >> (32 - width) : 0u);

@@ -1,5 +1,5 @@
 // What the messages of groups have in common (codecs/groups.py): codes, then the scales of all groups; and powers
-// of two that keep sums over a group within float32's range (codecs/floats.py).
+// of two that keep sums over a group within float32's range (codecs/arithmetic/floats.py).
 #pragma once
 #include "gradwire/abi.h"
 #include "gradwire/arithmetic.h"

@@ -1,5 +1,5 @@
-// The additions of the Walsh-Hadamard transform in their one order (codecs/hadamard.py): stage s = 0, 1, … replaces
-// the values a and b, 2^s apart, by a + b and a − b.
+// The additions of the Walsh-Hadamard transform in their one order (codecs/arithmetic/hadamard.py): stage s = 0, 1, …
+// replaces the values a and b, 2^s apart, by a + b and a − b.
 #pragma once
 #include "gradwire/arithmetic.h"
 

@@ -1,4 +1,4 @@
-// Histogram of sampled coordinates (EDGC, gradient data sampler); codecs/edgc/{sampling,histogram}.py define it.
+// Histogram of sampled coordinates (EDGC, gradient data sampler); codecs/edgc/definition.py defines it.
 #pragma once
 #include "gradwire/abi.h"
 #include "gradwire/random.h"

@@ -1,5 +1,5 @@
 // Elements of 8, 6 or 4 bits in blocks of 32 with a common scale (DynamiQ §5, Appendix C): codecs/mxfp defines
-// the scales (scales.py), the cast (formats.py) and what is done with them (kernels.py).
+// the scales (scales.py), the cast (formats.py) and what is done with them (definition.py).
 #pragma once
 #include "gradwire/abi.h"
 #include "gradwire/arithmetic.h"

@@ -1,4 +1,4 @@
-// In which order messages hold super-groups (DynamiQ §3.2); codecs/dynamiq/order.py defines it.
+// In which order messages hold super-groups (DynamiQ §3.2); codecs/dynamiq/arrangement.py defines it.
 #pragma once
 #include "gradwire/abi.h"
 #include "gradwire/arithmetic.h"

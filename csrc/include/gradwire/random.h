@@ -1,4 +1,4 @@
-// Random bits that are a pure function of what they are for (codecs/random.py defines them).
+// Random bits that are a pure function of what they are for (codecs/arithmetic/random.py defines them).
 #pragma once
 #include "gradwire/arithmetic.h"
 

@@ -1,4 +1,4 @@
-// What the reduced statistics say of super-groups (DynamiQ §3.2); codecs/dynamiq/reduced.py defines it.
+// What the reduced statistics say of super-groups (DynamiQ §3.2); codecs/dynamiq/statistics.py defines it.
 #pragma once
 #include "gradwire/abi.h"
 #include "gradwire/statistics.h"

@@ -1,4 +1,4 @@
-// THC: a bucket rotated block by block and rounded to integers, and the way back; codecs/thc/kernels.py
+// THC: a bucket rotated block by block and rounded to integers, and the way back; codecs/thc/definition.py
 // defines both.
 #pragma once
 #include "gradwire/abi.h"

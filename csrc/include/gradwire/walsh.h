@@ -1,5 +1,5 @@
-// The normalized Walsh-Hadamard transform (codecs/hadamard.py defines it) of blocks that lie one after another:
-// the rows of a matrix, or what a bucket is cut into (codecs/thc/blocks.py).
+// The normalized Walsh-Hadamard transform (codecs/arithmetic/hadamard.py defines it) of blocks that lie one after
+// another: the rows of a matrix, or what a bucket is cut into (codecs/thc/blocks.py).
 //
 // Blocks descend in size, from a largest one; each begins at a multiple of its size. So stage s of the transform
 // acts on every 2^(s+1) values, counted from the start of the bucket, that are no more than the largest block

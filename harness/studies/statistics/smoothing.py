@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from gradwire.codecs.hadamard import hadamard_
+from gradwire.codecs.arithmetic.hadamard import hadamard_
 from gradwire.harness.studies.distribution import group_tiles, quantiles
 from gradwire.harness.studies.statistics.entropy import entropy_of_counts
 

@@ -12,7 +12,7 @@ from gradwire.codecs.costs import NOTHING, Cost, Costs
 from gradwire.codecs.interface import Codec
 from gradwire.codecs.registry import codec_classes, make_codec
 from gradwire.codecs.wording import spelled
-from gradwire.codecs.wrapper import Wrapper
+from gradwire.codecs.wrappers.wrapper import Wrapper
 from gradwire.harness.files.reading import UnusableFileError
 from gradwire.harness.files.structured import read_json
 from gradwire.harness.timing.simulate.codec_times import CodecTimes

@@ -8,8 +8,8 @@ import pytest
 from omegaconf import DictConfig, OmegaConf
 
 from gradwire.codecs.dynamiq import DynamiQ
-from gradwire.codecs.exclude import Exclude
 from gradwire.codecs.registry import codec_classes
+from gradwire.codecs.wrappers.exclude import Exclude
 from gradwire.harness.config.compose import compose
 from gradwire.harness.config.store import choices_with_field
 from gradwire.harness.config.validate import validate

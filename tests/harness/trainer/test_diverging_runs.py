@@ -20,7 +20,7 @@ from training_jobs import (
     train_rank_to_the_reason,
 )
 
-from gradwire.codecs.feedback import ErrorFeedback
+from gradwire.codecs.wrappers.feedback import ErrorFeedback
 from gradwire.harness.checkpoint.folder import checkpoints
 from gradwire.harness.launch.launch import run_here
 from gradwire.harness.record.directory import DivergedError, divergence_in, is_done, mark_failed

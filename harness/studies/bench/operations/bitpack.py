@@ -8,7 +8,7 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from gradwire.codecs.bitpack import pack, packed_bytes, unpack_add, write_values
+from gradwire.codecs.arithmetic.bitpack import pack, packed_bytes, unpack_add, write_values
 from gradwire.harness.studies.bench.operation import Case, Operation
 
 WIDTHS = (1, 3, 4, 8, 12)

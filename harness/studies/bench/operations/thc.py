@@ -8,7 +8,7 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from gradwire.codecs.hadamard import hadamard_
+from gradwire.codecs.arithmetic.hadamard import hadamard_
 from gradwire.codecs.thc.blocks import cut
 from gradwire.codecs.thc.definition import write_integers, write_mean
 from gradwire.codecs.thc.ranges import block_root_mean_squares, write_root_mean_squares

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from gradwire.codecs.interface import Round
-from gradwire.codecs.random import Key, halves, philox4x32
+from gradwire.codecs.arithmetic.random import Key, halves, philox4x32
 
 COUNTER = 8
 """Coordinates served by one counter: the halves of the four words that it gives."""
@@ -19,15 +18,11 @@ _BELOW = 1 << 15
 
 @dataclass(frozen=True)
 class CoordinateBits:
-    """One worker's randomness for one bucket in one step. A worker encodes a coordinate at most once a round,
-    so no bit is used twice."""
+    """One worker's randomness for one bucket in one step; `key` is the round's. A worker encodes a coordinate
+    at most once a round, so no bit is used twice."""
 
     key: Key
     rank: int
-
-    @classmethod
-    def of(cls, this_round: Round) -> CoordinateBits:
-        return cls(this_round.key, this_round.rank)
 
     def dithers(self, first: int, like: Tensor) -> Tensor:
         """Integers below 2¹⁶ for the coordinates from `first` on, as many as `like` has: int32 of its shape.

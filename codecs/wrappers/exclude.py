@@ -19,7 +19,7 @@ from torch import Tensor
 
 from gradwire.codecs.exact import BF16
 from gradwire.codecs.interface import Codec, Collectives, Layout, Round
-from gradwire.codecs.wrapper import Wrapper
+from gradwire.codecs.wrappers.wrapper import Wrapper
 
 logger = logging.getLogger(__name__)
 

@@ -24,10 +24,10 @@ import torch
 from torch import Tensor
 
 from gradwire.codecs.interface import Codec, Collectives, Layout, ReportsLosses, Round
-from gradwire.codecs.residuals import MARGIN, LatestNorms, bounded
-from gradwire.codecs.residuals import PREFIX as NORMS
 from gradwire.codecs.step_memory import StepMemory
-from gradwire.codecs.wrapper import Wrapper
+from gradwire.codecs.wrappers.residuals import MARGIN, LatestNorms, bounded
+from gradwire.codecs.wrappers.residuals import PREFIX as NORMS
+from gradwire.codecs.wrappers.wrapper import Wrapper
 
 LARGEST_SHARE = 0.9
 """Of the energy that an encoding may lose: what is kept settles at ten times the gradients' energy even where

@@ -12,7 +12,7 @@ import math
 import torch
 from torch import Tensor
 
-from gradwire.codecs.floats import constant
+from gradwire.codecs.arithmetic.floats import constant
 from gradwire.codecs.native import hadamard as native
 from gradwire.codecs.native.choice import library_for
 from gradwire.codecs.native.operators import operator
