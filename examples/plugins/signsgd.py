@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 import gradwire
-from gradwire.codecs.bitpack import pack, unpack
+from gradwire.codecs.arithmetic.bitpack import pack, unpack
 
 
 @dataclass
