@@ -204,7 +204,7 @@ class Codec(ABC):
     """
 
     name: str
-    """By which it is chosen and recorded; a field of the dataclass."""
+    """The name by which it is chosen and recorded; a field of the dataclass."""
     about: About = About()
     traits: Traits = Traits()
 
@@ -243,6 +243,16 @@ class Codec(ABC):
     def costs(self, workers: int) -> Costs | None:
         """What its steps cost among `workers`, see `costs`; None if `task=bench` measures nothing of it."""
         return None
+
+
+GRADIENT_DTYPES = (torch.float32, torch.bfloat16, torch.float16)
+
+
+def refused_dtype(codec: str, layout: Layout) -> str | None:
+    """Why a codec that takes the gradients of training alone does not take a bucket, for `Codec.supports`."""
+    if layout.dtype in GRADIENT_DTYPES:
+        return None
+    return f"codec={codec} compresses float32, bfloat16 and float16 gradients, got {layout.dtype}"
 
 
 class HopCodec(Codec):

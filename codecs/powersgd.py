@@ -24,14 +24,12 @@ from torch import Tensor
 
 from gradwire.codecs.arithmetic.random import halves, philox4x32, stream_key
 from gradwire.codecs.fields import between, check_fields, one_of
-from gradwire.codecs.interface import Codec, Collectives, Layout, Round
+from gradwire.codecs.interface import Codec, Collectives, Layout, Round, refused_dtype
 from gradwire.codecs.step_memory import StepMemory
 from gradwire.codecs.sums import exact_hops
 from gradwire.codecs.traits import About, Traits
 from gradwire.codecs.wrappers.residuals import PREFIX as NORM
 from gradwire.codecs.wrappers.residuals import LatestNorms, bounded
-
-DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 
 Orthogonalization = Literal["auto", "gram_schmidt", "qr"]
 
@@ -80,7 +78,7 @@ class PowerSGD(Codec):
     """Begin with the Q of the round before; otherwise with a random one in every round."""
 
     orthogonalization: str = one_of(*get_args(Orthogonalization), default="auto")
-    """Of the factors: `gram_schmidt`, `qr`, or torch's choice between them by rank (`auto`)."""
+    """How factors are made orthonormal: `gram_schmidt`, `qr`, or torch's choice of them by rank (`auto`)."""
 
     traits = Traits(stateful=True, needs_matrices=True)
     about = About(
@@ -98,9 +96,7 @@ class PowerSGD(Codec):
         self._norms = LatestNorms()  # of this worker's gradients, bucket by bucket
 
     def supports(self, topology: str, size: int, layout: Layout) -> str | None:
-        if layout.dtype not in DTYPES:
-            return f"codec=powersgd compresses float32, bfloat16 and float16 gradients, got {layout.dtype}"
-        return None
+        return refused_dtype(self.name, layout)
 
     async def synchronize(self, x: Tensor, this_round: Round, comm: Collectives) -> Tensor:
         method = cast(Orthogonalization, self.orthogonalization)

@@ -33,7 +33,7 @@ _DITHER_BITS = 16
 
 
 def group_norms(rows: Tensor, norm: Norm) -> tuple[Tensor, Tensor, Tensor]:
-    """Of every row of (groups, group) float32 the norm, no less than any magnitude; the power of two that
+    """The norm of every row of (groups, group) float32, no less than any magnitude; the power of two that
     brings the largest magnitude near 1; and the norm of the row times it, 1 for want of one: (groups, 1)
     float32 each.
 
@@ -166,7 +166,7 @@ class QSGD(LossyHopCodec):
     name: str = "qsgd"
 
     bits: int = between(2, 16, 8, hint="AQGB compares with 4 and 8")
-    """Of a coordinate's code: a sign and 2^(bits − 1) − 1 levels above zero."""
+    """The bits of a coordinate's code: a sign and 2^(bits − 1) − 1 levels above zero."""
 
     group: int = one_of(*GROUP_SIZES, default=512)
     """Coordinates that share a norm, a power of two. QSGD's word is bucket, which is something else here."""

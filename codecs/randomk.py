@@ -14,9 +14,9 @@ from torch import Tensor
 
 from gradwire.codecs.arithmetic.random import Key, mix32
 from gradwire.codecs.fields import between, check_fields, one_of
-from gradwire.codecs.interface import Layout, LossyHopCodec, Round
+from gradwire.codecs.interface import Layout, LossyHopCodec, Round, refused_dtype
 from gradwire.codecs.sums import SelectedHops
-from gradwire.codecs.topk import DTYPES, WIRE_DTYPES, selected_count
+from gradwire.codecs.topk import WIRE_DTYPES, selected_count
 from gradwire.codecs.traits import About, Traits
 from gradwire.codecs.wrappers.residuals import of_contraction
 
@@ -67,7 +67,7 @@ class RandomK(LossyHopCodec):
     name: str = "randomk"
 
     fraction: float = between(1e-6, 1, 0.01, hint="0.01 sends one coordinate of a hundred")
-    """Of the coordinates of a bucket that are sent, rounded to a whole number."""
+    """The share of a bucket's coordinates that are sent, rounded to a whole number of them."""
 
     values: str = one_of(*WIRE_DTYPES)
     """How values travel: `fp32` or `bf16`, which is rounded to nearest at every hop."""
@@ -86,9 +86,7 @@ class RandomK(LossyHopCodec):
         self.traits = Traits(unbiased=self.unbiased_scaling and self.values == "fp32")
 
     def supports(self, topology: str, size: int, layout: Layout) -> str | None:
-        if layout.dtype not in DTYPES:
-            return f"codec={self.name} compresses float32, bfloat16 and float16 gradients, got {layout.dtype}"
-        return None
+        return refused_dtype(self.name, layout)
 
     def refuses_feedback(self, largest_sum: int, layout: Layout) -> str | None:
         # A coordinate drawn with probability p loses (1/p − 1) times itself, or else all of itself: with a

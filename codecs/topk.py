@@ -14,11 +14,9 @@ from torch import Tensor
 
 from gradwire.codecs.arithmetic.floats import constant
 from gradwire.codecs.fields import between, check_fields, one_of
-from gradwire.codecs.interface import Codec, Collectives, Layout, ReportsLosses, Round
+from gradwire.codecs.interface import Codec, Collectives, Layout, ReportsLosses, Round, refused_dtype
 from gradwire.codecs.traits import About
 from gradwire.codecs.wrappers.residuals import of_contraction
-
-DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 
 WIRE_DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
 
@@ -53,7 +51,7 @@ class TopK(Codec, ReportsLosses):
     name: str = "topk"
 
     fraction: float = between(1e-6, 1, 0.01, hint="0.01 sends one coordinate of a hundred")
-    """Of the coordinates of a bucket that each worker sends, rounded to a whole number."""
+    """The share of a bucket's coordinates that each worker sends, rounded to a whole number of them."""
 
     values: str = one_of(*WIRE_DTYPES)
     """How values travel: `fp32` or `bf16`."""
@@ -67,8 +65,9 @@ class TopK(Codec, ReportsLosses):
         check_fields(type(self), vars(self), "codec")
 
     def supports(self, topology: str, size: int, layout: Layout) -> str | None:
-        if layout.dtype not in DTYPES:
-            return f"codec={self.name} compresses float32, bfloat16 and float16 gradients, got {layout.dtype}"
+        refused = refused_dtype(self.name, layout)
+        if refused is not None:
+            return refused
         if layout.numel >= 1 << 31:
             return f"codec={self.name} has indices of 32 bits for {layout.numel} coordinates of a bucket"
         return None

@@ -37,11 +37,9 @@ from gradwire.codecs.dynamiq.scales import ScaleRounding
 from gradwire.codecs.dynamiq.statistics import super_group_statistics
 from gradwire.codecs.dynamiq.values import WIDTHS, ValueKind, Values
 from gradwire.codecs.fields import NUMBER, Rule, at_least, between, check_fields, list_of, one_of
-from gradwire.codecs.interface import Layout, LossyHopCodec, Op, Round
+from gradwire.codecs.interface import Layout, LossyHopCodec, Op, Round, refused_dtype
 from gradwire.codecs.traits import About, Traits
 from gradwire.codecs.wrappers.feedback import feedback_diverges
-
-DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 
 FOLLOWING = 16
 """Super-groups of a chunk from which on widths follow what error feedback keeps."""
@@ -158,9 +156,7 @@ class DynamiQ(LossyHopCodec):
             return f"codec={self.name} runs on at most {MAX_WORKERS} workers, got {size}; use another codec"
         if self.exact_size and layout.device.type != "cpu":
             return "codec.exact_size=true needs sizes on the host; it runs on CPU only"
-        if layout.dtype not in DTYPES:
-            return f"codec={self.name} compresses float32, bfloat16 and float16 gradients, got {layout.dtype}"
-        return None
+        return refused_dtype(self.name, layout)
 
     def refuses_feedback(self, largest_sum: int, layout: Layout) -> str | None:
         """In a bucket of few super-groups some stay at the smallest width whatever they keep."""

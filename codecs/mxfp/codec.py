@@ -6,20 +6,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import cast, get_args
 
-import torch
 from torch import Tensor
 
 from gradwire.codecs.costs import MAXIMUM, Costs, hop_costs, moved, once
 from gradwire.codecs.fields import between, check_fields, one_of
-from gradwire.codecs.interface import Layout, LossyHopCodec, Op, Round
+from gradwire.codecs.interface import Layout, LossyHopCodec, Op, Round, refused_dtype
 from gradwire.codecs.mxfp.automatic_scaling import AutomaticScaling
 from gradwire.codecs.mxfp.definition import block_maxima
 from gradwire.codecs.mxfp.formats import FORMATS
 from gradwire.codecs.mxfp.hops import MXFPHops
 from gradwire.codecs.mxfp.scales import ScaleRule, SharedScales
 from gradwire.codecs.traits import About, Traits
-
-DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 
 
 @dataclass
@@ -58,9 +55,7 @@ class MXFP(LossyHopCodec):
         self._scaling = AutomaticScaling(self.epsilon, self.gamma, self.mu_minimum)
 
     def supports(self, topology: str, size: int, layout: Layout) -> str | None:
-        if layout.dtype not in DTYPES:
-            return f"codec={self.name} compresses float32, bfloat16 and float16 gradients, got {layout.dtype}"
-        return None
+        return refused_dtype(self.name, layout)
 
     def statistics(self, x: Tensor, this_round: Round) -> list[tuple[Tensor, Op]]:
         parts: list[tuple[Tensor, Op]] = [(block_maxima(x), "max_bits")]

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from gradwire.codecs.costs import COPY, UNION, Costs, exact_costs, moved, once
 from gradwire.codecs.fields import between, check_fields
-from gradwire.codecs.interface import Layout, LossyHopCodec, Op, Round
+from gradwire.codecs.interface import Layout, LossyHopCodec, Op, Round, refused_dtype
 from gradwire.codecs.omnireduce.definition import (
     SomeBlocks,
     block_energies,
@@ -28,8 +28,6 @@ from gradwire.codecs.step_memory import StepMemory
 from gradwire.codecs.sums import SelectedHops
 from gradwire.codecs.traits import About, Traits
 from gradwire.codecs.wrappers.residuals import of_contraction
-
-DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 
 _WIRE_BITS = 16
 
@@ -77,9 +75,7 @@ class OmniReduce(LossyHopCodec):
         self._local = LocalK(self.bits / _WIRE_BITS, self.gamma)
 
     def supports(self, topology: str, size: int, layout: Layout) -> str | None:
-        if layout.dtype not in DTYPES:
-            return f"codec={self.name} compresses float32, bfloat16 and float16 gradients, got {layout.dtype}"
-        return None
+        return refused_dtype(self.name, layout)
 
     def largest_residual(self, this_round: Round) -> float:
         # A worker's own k blocks are at least its part of a union of the wanted size.

@@ -6,21 +6,18 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from gradwire.codecs.arithmetic.hadamard import LARGEST
 from gradwire.codecs.costs import COPY, MAXIMUM, NOTHING, Costs, hop_costs, moved, nearest, once
 from gradwire.codecs.fields import WHOLE, Rule, between, check_fields, one_of
-from gradwire.codecs.interface import Layout, LossyHopCodec, Op, Round
+from gradwire.codecs.interface import Layout, LossyHopCodec, Op, Round, refused_dtype
 from gradwire.codecs.thc.blocks import cut
 from gradwire.codecs.thc.definition import Randomness
 from gradwire.codecs.thc.hops import THCHops
 from gradwire.codecs.thc.ranges import Ranges, block_root_mean_squares, bucket_root_mean_square
 from gradwire.codecs.thc.table import QuantizationTable, optimal_table, uniform_table
 from gradwire.codecs.traits import About, Traits
-
-DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 
 LARGEST_BITS = 16
 """The most bits of a sum on the wire."""
@@ -84,8 +81,9 @@ class THC(LossyHopCodec):
         return optimal_table(self.quantization_bits, self.granularity, self.t_p)
 
     def supports(self, topology: str, size: int, layout: Layout) -> str | None:
-        if layout.dtype not in DTYPES:
-            return f"codec=thc compresses float32, bfloat16 and float16 gradients, got {layout.dtype}"
+        refused = refused_dtype(self.name, layout)
+        if refused is not None:
+            return refused
         bits, needed, peak = self.sum_bits(size), self._needed_bits(size), self._table.granularity
         if needed > LARGEST_BITS:
             return (

@@ -30,11 +30,11 @@ from gradwire.codecs.wrappers.residuals import PREFIX as NORMS
 from gradwire.codecs.wrappers.wrapper import Wrapper
 
 LARGEST_SHARE = 0.9
-"""Of the energy that an encoding may lose: what is kept settles at ten times the gradients' energy even where
-nothing is summed."""
+"""The share of its energy that an encoding may lose: what is kept settles at ten times the gradients' energy
+even where nothing is summed."""
 
 PREFIX = "residual/"
-"""Of the keys under which a parameter's residual is saved, before the parameter's name."""
+"""Begins the keys under which residuals are saved; the parameter's name follows."""
 
 
 class ErrorFeedback(Wrapper):
