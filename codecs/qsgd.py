@@ -37,7 +37,9 @@ def group_norms(rows: Tensor, norm: Norm) -> tuple[Tensor, Tensor, Tensor]:
     brings the largest magnitude near 1; and the norm of the row times it, 1 for want of one: (groups, 1)
     float32 each.
 
-    The norm is NaN where a coordinate is not finite or it exceeds float32's range.
+    First the norm, which is at least the largest magnitude; then the power of two that brings the largest
+    magnitude near 1; then the norm times that power, or 1 if it would be 0. The norm is NaN where a
+    coordinate is not finite or the norm exceeds float32's range.
     """
     largest = largest_magnitudes(rows)
     finite = largest.isfinite()

@@ -40,11 +40,11 @@ class SliceCoder(Protocol):
         ...
 
     def decode_into(self, message: Tensor, first: int, values: Tensor) -> None:
-        """The same, written to `values`, (numel,) float32."""
+        """Does what `decode` does, but writes to `values`, (numel,) float32."""
         values.copy_(self.decode(message, first, values.numel()))
 
     def accumulate(self, message: Tensor, first: int, sums: Tensor) -> None:
-        """The same, added to `sums`, (numel,) float32; one operation where that pays."""
+        """Adds the decoded message to `sums`, (numel,) float32; a codec may do it in one operation."""
         sums.add_(self.decode(message, first, sums.numel()))
 
     def accumulate_encode(self, message: Tensor, first: int, sums: Tensor, out: Tensor) -> None:

@@ -1,4 +1,4 @@
-"""A plain DistributedDataParallel script whose gradients travel at 4 bits a coordinate.
+"""A plain DistributedDataParallel script whose gradients travel at 4 bits per coordinate.
 
 torchrun --nproc-per-node 4 examples/ddp.py
 """

@@ -25,7 +25,7 @@ SCHEMAS = {
     for schema in torch._C._jit_get_all_schemas()
     if schema.name.startswith("gradwire::")
 }
-"""Of every operator, by name."""
+"""The schema of every operator, by name."""
 
 
 def call(name: str, *arguments: Any) -> None:

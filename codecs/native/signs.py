@@ -15,7 +15,7 @@ from gradwire.codecs.native.library import Library
 DTYPES = (torch.float32, torch.bfloat16)
 
 _MEAN_BYTES = 8
-"""Of both."""
+"""Bytes of the two means together."""
 
 
 class SignsArguments(ctypes.Structure):

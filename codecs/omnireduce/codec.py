@@ -100,7 +100,7 @@ class OmniReduce(LossyHopCodec):
         return self._local.end_step()
 
     def skip_step(self, step: int) -> Mapping[str, float]:
-        """The same; k of every bucket stays as it was before the step."""
+        """As `end_step`, but k of every bucket stays as it was before the step."""
         return self._local.skip_step()
 
     def state_dict(self) -> dict[str, Tensor]:

@@ -53,7 +53,8 @@ class TruncatedFormat:
 
     @property
     def infinity_code(self) -> int:
-        """Of +infinity where there is one; otherwise what follows the codes of all magnitudes."""
+        """The code of +infinity if the format has one, otherwise the first code after those of all
+        magnitudes."""
         exponents = (1 << self.exponent_bits) - 1
         return exponents << self.mantissa_bits if self.infinite else self.sign_bit
 
@@ -63,7 +64,7 @@ class TruncatedFormat:
 
     @property
     def largest_code(self) -> int:
-        """Of the largest finite magnitude."""
+        """The code of the largest finite magnitude."""
         return self.infinity_code - 1
 
     @property
@@ -76,7 +77,7 @@ class TruncatedFormat:
         return self.magnitude(self.largest_code)
 
     def magnitude(self, code: int) -> float:
-        """Of a finite code without its sign; exact."""
+        """The exact magnitude of a finite code without its sign."""
         field, mantissa = divmod(code << self.dropped_bits, 1 << FP32_MANTISSA)
         significand = mantissa + ((1 << FP32_MANTISSA) if field else 0)
         return significand * 2.0 ** (max(field, 1) - self.bias - FP32_MANTISSA)

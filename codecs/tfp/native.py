@@ -82,7 +82,7 @@ class TruncationKernels:
     def decode_refined(
         self, library: Library, message: Tensor, plane: Tensor, values: Tensor, bits: int, add: bool
     ) -> None:
-        """The same from a message of `bits` and the plane of the others."""
+        """Decodes a message of `bits` together with the plane of the remaining bits."""
         self._decode(library, message, plane, values, bits, add)
 
     def _decode(

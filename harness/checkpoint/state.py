@@ -25,9 +25,9 @@ class CheckpointState:
     step: int
     """Optimizer steps done, the number of the next one."""
     layout_hash: str
-    """Of the buckets: a resumed run must have the same."""
+    """Hash of the buckets' layout; a resumed run must have the same."""
     data_hash: str
-    """Of the training data's description: a resumed run must have the same."""
+    """Hash of the training data's description; a resumed run must have the same."""
     train_time_s: list[float]
     """Each rank's training clock."""
     wall_time_s: float

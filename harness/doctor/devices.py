@@ -44,7 +44,7 @@ def threads(environment: Environment = os.environ) -> Finding:
 
 
 def memory(system: Path = Path("/proc/meminfo"), group: Path = Path("/sys/fs/cgroup/memory.max")) -> Finding:
-    """Of the machine, or of the group of processes that this one is in."""
+    """The memory of the machine, or of this process's control group if that is limited."""
     known = dict(line.split(":", 1) for line in _text(system).splitlines() if ":" in line)
     sizes = {key: 1024 * int(value.split()[0]) for key, value in known.items() if value.split()}
     if "MemTotal" not in sizes:

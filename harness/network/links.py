@@ -38,14 +38,14 @@ class Links:
     changes: tuple[Change, ...] = ()
 
     def since(self, now_s: float) -> Links:
-        """The same links, with seconds counted from `now_s` on."""
+        """Returns these links with seconds counted from `now_s` on."""
         past = [change for change in self.changes if change.at_s <= now_s]
         coming = [Change(at_s - now_s, factor) for at_s, factor in self.changes if at_s > now_s]
         return replace(self, changes=(*(Change(0.0, factor) for _, factor in past[-1:]), *coming))
 
     def multicast(self, source: int, destinations: Sequence[int]) -> Route:
-        """Of a message that takes each link on its way to one destination or several once: what leaves the
-        source leaves it once, and each destination's link carries a copy."""
+        """The route of one message to several destinations, which takes each of its links once: it leaves the
+        source once, and each destination's link carries a copy."""
         routes = [self.route(source, destination) for destination in destinations]
         links = dict.fromkeys(link for route in routes for link in route.links)
         return Route(tuple(links), max(route.latency_s for route in routes))

@@ -16,7 +16,7 @@ FILE = "network.json"
 REMEDY = "resume=never starts over"
 
 Network = dict[str, Any]
-"""Of one attempt: `from_step` as in `run.json`, its settings, and rates in Mbit/s."""
+"""The network of one attempt: `from_step` as in `run.json`, its settings, and rates in Mbit/s."""
 
 
 def read_networks(directory: Path) -> list[Network]:

@@ -48,7 +48,7 @@ def code_unchanged() -> bool:
 
 
 def hash_of_sources(root: Path) -> str:
-    """The same for the folders `SOURCES` below `root`."""
+    """`code_hash` of the folders `SOURCES` below `root`."""
     digest = hashlib.sha256()
     for folder, endings in SOURCES.items():
         for path in sorted((root / folder).rglob("*")):

@@ -33,7 +33,7 @@ from gradwire.harness.tasks.once import run_once
 JSON, TABLES, PLOTS = "bench.json", "tables.txt", "plots"
 
 WORKERS = 8
-"""Of the ring whose cost is shown, unless told: DynamiQ's testbed has 8 GPUs."""
+"""Workers of the ring whose cost is shown by default: DynamiQ's testbed has 8 GPUs."""
 
 
 BYTES_PER_COORDINATE = 12

@@ -85,7 +85,8 @@ def _overlap(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def _utilization(config: DictConfig, num_bytes: float, seconds: float) -> float | None:
-    """Of the link of a rank that sends `num_bytes` in a step of `seconds`; None without a rate of its own."""
+    """How much of its link a rank uses that sends `num_bytes` in a step of `seconds`; None without a rate of
+    its own."""
     rate = link_rate(config.network, config.cluster.workers)
     return None if rate is None else utilization(num_bytes, rate, seconds)
 

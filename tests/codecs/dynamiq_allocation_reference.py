@@ -27,7 +27,7 @@ def benefit(a: int, b: int) -> Fraction:
 
 
 def code_bytes(widths: Sequence[int]) -> int:
-    """Of these super-groups' codes."""
+    """Bytes of the codes of super-groups with these widths."""
     return sum(32 * width for width in widths)
 
 

@@ -44,7 +44,8 @@ def errors_at_points(epsilon: float, width: int, negative: bool) -> tuple[float,
 
 @functools.cache
 def cost_table(epsilon: float, width: int, negative: bool) -> tuple[int, ...]:
-    """The same as integers, the largest error of all codebooks of the width being 2047."""
+    """`errors_at_points` as integers, scaled so that the largest error of all codebooks of the width is
+    2047."""
     both = (EPSILONS[width] / SPREAD, EPSILONS[width] * SPREAD)
     largest = max(max(errors_at_points(e, width, side)) for e in both for side in (False, True))
     return tuple(round(error * (2047 / largest)) for error in errors_at_points(epsilon, width, negative))
@@ -104,7 +105,7 @@ class PlusReference(SwitchedReference):
     def plus_code(
         self, x: np.float32, maximum: np.float32, width: int, choice: int, place: int, k: int
     ) -> int:
-        """Of coordinate k of super-group `place`; `choice` mirrors if odd."""
+        """The code of coordinate k of super-group `place`; an odd `choice` mirrors it."""
         if width in (1, 16):
             return self.code(x, maximum, width, place, k)
         epsilon = self.epsilon(width, choice)

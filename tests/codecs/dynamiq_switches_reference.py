@@ -95,7 +95,7 @@ class SwitchedReference(Reference):
     def encode_hierarchical(
         self, x: Floats, width: int, super_group: int
     ) -> tuple[list[int], list[int], int]:
-        """The same with one byte per group and a bf16 per super-group."""
+        """Encodes as the function above does, with one byte per group and a bf16 per super-group."""
         groups, largest = 256 // self.group, np.abs(x).max()
         if not np.isfinite(x).all():
             return [0] * 256, [0] * groups, 0x7FC0

@@ -196,7 +196,7 @@ def train_ours(rank: int, size: int, steps: int, topology: str, options: dict[st
 
 
 def train_torch(rank: int, size: int, steps: int, options: dict[str, Any]) -> tuple[list[Tensor], int]:
-    """The same with torch's hook, begun with our Q, and the number of its buckets."""
+    """Trains with torch's own hook, which begins with our Q; also returns the number of its buckets."""
     model, x, y = _model(rank)
     _groups[:] = [dist.group.WORLD]
     state = PowerSGDState(None, start_powerSGD_iter=FIRST_COMPRESSED, **options)

@@ -1,4 +1,4 @@
-"""The same steps as `codec_rounds.Cluster.train`, between real workers."""
+"""The steps of `codec_rounds.Cluster.train`, between real workers."""
 
 from __future__ import annotations
 

@@ -127,7 +127,7 @@ def dither(coordinate: int, rank: int, seed: int = 0, step: int = 0) -> int:
 
 
 def random_word(coordinate: int, rank: int, seed: int = 0, step: int = 0) -> int:
-    """The same as 32 bits of which the lower half is the middle."""
+    """`dither` as 32 bits, of which the lower half is the middle of its range."""
     return (dither(coordinate, rank, seed, step) << 16) + (1 << 15)
 
 
@@ -138,8 +138,8 @@ def power_near(values: Vector) -> np.float32:
 
 
 def tree_sum(values: Vector) -> np.float32:
-    """Of float32 values, as many as a power of two: 16 neighbours, 32 of their sums, 8 of these, by halves;
-    beyond 4096 as the first 4096 plus the next."""
+    """Sums float32 values, a power of two of them, in the kernels' order: 16 neighbours, 32 of their sums, 8
+    of these, each by halves. Beyond 4096 values, the first 4096 plus the next."""
 
     def halves(part: Vector) -> np.float32:
         while len(part) > 1:

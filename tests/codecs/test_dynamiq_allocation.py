@@ -94,7 +94,8 @@ def test_no_chunk_exceeds_its_capacity(kind: str, count: int, rule: Allocation) 
 @pytest.mark.parametrize("kind", ["skewed", "random", "constant"])
 @pytest.mark.parametrize("widths", WIDTH_SETS)
 def test_widths_are_those_of_the_reference(kind: str, widths: tuple[int, ...], rule: Allocation) -> None:
-    """Of several chunks at once, each with its own capacity: from nothing to more than all can use."""
+    """Several chunks are allocated at once, each with its own capacity: from nothing to more than all can
+    use."""
     rows = torch.stack([patterns_of(norms(kind, 60)).roll(i) for i in range(8)])
     rows[:, 5] = 0
     most = 32 * 60 * (max(widths) - min(widths))

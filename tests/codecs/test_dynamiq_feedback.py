@@ -63,7 +63,7 @@ def test_nothing_is_lost_for_good(
 
 
 def test_losses_are_sums_less_their_decoding() -> None:
-    """Of one worker that only encodes: what it has less what the receiver reads, padding and mean aside."""
+    """One worker that only encodes keeps its values less what the receiver reads, padding and mean aside."""
     x = heavy_tailed(1000, 1)[0]
     for codec in (DynamiQ(), UniformQuantization()):
         sender, receiver = (make_hops(codec, [x], num_chunks=2)[0] for _ in range(2))
@@ -169,7 +169,7 @@ def test_more_bits_and_fewer_workers_are_never_refused_instead() -> None:
 @pytest.mark.parametrize("group", [16, 32])
 @pytest.mark.parametrize("values", ["nonuniform", "uniform", "distinct"])
 def test_the_lost_shares_are_what_is_lost(values: str, group: int) -> None:
-    """Of normally distributed coordinates, rounded once: within 6 %."""
+    """The shares hold within 6 % for normally distributed coordinates that are rounded once."""
     x = torch.randn(256 * 120, generator=torch.Generator().manual_seed(0))
     for width, share in LOST_SHARES[values, group].items():  # type: ignore[index]
         codec = DynamiQ(

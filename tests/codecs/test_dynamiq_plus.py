@@ -99,7 +99,7 @@ def test_gradients_of_any_magnitude(magnitude: float) -> None:
 
 
 def codes_and_scales(xs: list[torch.Tensor]) -> tuple[torch.Tensor, torch.Tensor, tuple[Any, ...]]:
-    """Of the first rank's message: all but its super-groups' scales, these, and the widths."""
+    """The first rank's message without its super-groups' scales, those scales, and the widths."""
     hops = make_hops(DynamiQPlus(), xs, num_chunks=1)[0]
     counts = hops._arrangement.counts
     message = empty_message(hops, range(1))

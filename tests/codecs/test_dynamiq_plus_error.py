@@ -19,7 +19,7 @@ from gradwire.codecs.dynamiq.losses import WIDTH_ERRORS
 
 @pytest.fixture(scope="module")
 def gradients() -> list[Tensor]:
-    """Of 16 workers in the eleventh step, (120576,) float32 each."""
+    """The gradients of 16 workers in the eleventh step, (120576,) float32 each."""
     return list(gpt2_gradients(workers=16, steps=11))[-1]
 
 

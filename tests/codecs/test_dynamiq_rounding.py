@@ -144,7 +144,7 @@ def test_independent_rounding_is_unbiased(width: int, scale_rounding: str, worke
 @pytest.mark.parametrize("width", WIDTHS)
 @pytest.mark.parametrize("workers", [2, 4, 7])
 def test_correlated_rounding_has_less_error(width: int, workers: int) -> None:
-    """Of the sum of the workers' own gradients, each compressed once; scales add no noise."""
+    """Sums the workers' own gradients, each compressed once; scales add no noise."""
     xs = repeated(1, 60) * workers
 
     def error(rounding: str) -> float:

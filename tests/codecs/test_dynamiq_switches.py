@@ -107,7 +107,8 @@ WIDTH_SETS = [(w,) for w in (1, 2, 3, 4, 5, 6, 8, 16)] + [
 
 @pytest.mark.parametrize("widths", WIDTH_SETS, ids=str)
 def test_the_budget_holds_for_every_combination(widths: tuple[int, ...]) -> None:
-    """Of group, scales, mean, bucket and workers: statistics and messages, all ranks' chunks together."""
+    """Covers all combinations of group, scales, mean, bucket and workers: statistics and messages, all ranks'
+    chunks together."""
     scales: tuple[ScaleKind, ...] = ("hierarchical", "bf16")
     for group, scale, mean in itertools.product((16, 32), scales, (True, False)):
         message_format = Format(widths, group, scale, mean)

@@ -51,7 +51,7 @@ CASES: list[tuple[Callable[[np.random.Generator], np.ndarray], float, float]] = 
 def test_entropies_are_the_closed_forms(
     distribution: Callable[[np.random.Generator], np.ndarray], scale: float, unscaled: float
 ) -> None:
-    """Of a million coordinates to 0.01 nat, of every twentieth to 0.03."""
+    """A million coordinates give it to 0.01 nat, every twentieth of them to 0.03."""
     x = torch.from_numpy(distribution(np.random.default_rng(7)) * scale).float()
     expected = unscaled + math.log(scale)
     assert differential_entropy(sampled_histogram(x, 1, 0)) == pytest.approx(expected, abs=0.01)
@@ -157,7 +157,8 @@ def test_rates_are_whole_strides() -> None:
 
 
 def test_neighbours_that_are_alike_are_sampled_evenly() -> None:
-    """Of a gradient whose rows differ in scale, one sample of ten thousand coordinates is as good as all."""
+    """In a gradient whose rows differ in scale, one sample of ten thousand coordinates is as good as all of
+    them."""
     generator = np.random.default_rng(4)
     rows = np.exp(generator.standard_normal(1000))[:, None] * generator.standard_normal((1000, 1000))
     x: Tensor = torch.from_numpy(rows.ravel()).float()

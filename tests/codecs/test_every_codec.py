@@ -230,7 +230,7 @@ def residual(codecs: Sequence[Codec]) -> Tensor:
 @every_topology
 @every_codec
 def test_nothing_is_lost_with_error_feedback(codec: str, options: dict[str, Any], topology: str) -> None:
-    """Of all gradients so far what was not sent is kept: n·Σ means + kept = Σ gradients."""
+    """What was not sent of all gradients so far is kept: n·Σ means + kept = Σ gradients."""
     cluster = with_feedback(codec, options, 3, topology)
     if cluster is None:
         pytest.skip("without error feedback")

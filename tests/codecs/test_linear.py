@@ -51,7 +51,7 @@ def heavy(numel: int, seed: int = 0) -> Tensor:
 
 @pytest.fixture(scope="module")
 def gradients() -> list[list[Tensor]]:
-    """Of four workers in three steps."""
+    """The gradients of four workers in three steps."""
     return list(gpt2_gradients(4, 3))
 
 

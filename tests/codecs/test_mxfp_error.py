@@ -12,7 +12,8 @@ WORKERS = 4
 
 @pytest.fixture(scope="module")
 def gradients() -> list[list[Tensor]]:
-    """Of sixteen steps. In one alone a few blocks hold most of the energy, and the ratio is theirs."""
+    """The gradients of sixteen steps. In a single step a few blocks hold most of the energy, and the ratio is
+    theirs."""
     return list(gpt2_gradients(WORKERS, steps=16))
 
 

@@ -20,7 +20,7 @@ TOPOLOGY_NAMES = ["ring", "butterfly", "broadcast"]
 
 
 def energies(x: Tensor, block: int) -> list[float]:
-    """Of every block, in float64, one coordinate after another."""
+    """The energy of every block in float64, one coordinate after another."""
     values = x.double().tolist()
     return [sum(v * v for v in values[i : i + block]) for i in range(0, len(values), block)]
 
@@ -80,7 +80,7 @@ def test_sixteen_bits_are_bf16(topology: str) -> None:
 
 @pytest.mark.parametrize(("topology", "copies"), [("ring", 6), ("butterfly", 6), ("broadcast", 12)])
 def test_bytes_are_those_of_the_union_and_the_mask(topology: str, copies: int) -> None:
-    """Of 4 workers on 3 steps: two bytes a coordinate of the union, a bit a block."""
+    """4 workers send, in each of 3 steps, two bytes per coordinate of the union and one bit per block."""
     ranks = Ranks(lambda: OmniReduce(block=16), 4, topology)
     expected = 0
     for step in range(3):
@@ -103,7 +103,7 @@ def test_masks_are_packed_as_numpy_does(numel: int) -> None:
 
 @pytest.mark.parametrize("block", [1, 7, 16, 256, 4096])
 def test_energies_are_sums_of_squares(block: int) -> None:
-    """Of any block length, in three dtypes, to float32's precision but without overflow or underflow."""
+    """Blocks of any length in three dtypes: exact to float32's precision, without overflow or underflow."""
     for dtype in (torch.float32, torch.bfloat16, torch.float16):
         x = heavy(1003, 1)[0].to(dtype)
         np.testing.assert_allclose(block_energies(x, block), energies(x, block), rtol=6e-7)
@@ -112,7 +112,7 @@ def test_energies_are_sums_of_squares(block: int) -> None:
 
 
 def test_energies_know_no_position_and_no_unit() -> None:
-    """The same block anywhere has the same energy, and 4 times as much twice as large."""
+    """A block has one energy wherever it lies, and 4 times that energy when it is twice as large."""
     block = heavy(700, 1)[0]
     x = torch.cat([block, heavy(700, 1, seed=1)[0], block, 2 * block])
     for length in (100, 350, 700):

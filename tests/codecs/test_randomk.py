@@ -94,7 +94,7 @@ def test_a_ring_is_the_references_bit_for_bit(scaled: bool) -> None:
 @pytest.mark.parametrize("topology", TOPOLOGY_NAMES)
 @pytest.mark.parametrize("workers", [2, 3, 4, 5])
 def test_every_rank_gets_the_same_mean_at_any_size(workers: int, topology: str) -> None:
-    """Of the coordinates sent the mean, of others zero, in the gradients' dtype."""
+    """The result is the mean where coordinates were sent and zero elsewhere, in the gradients' dtype."""
     for numel, fraction in ((1, 0.01), (7, 0.5), (255, 0.01), (1000, 0.1)):
         for dtype in (torch.float32, torch.bfloat16, torch.float16):
             xs = [x.to(dtype) for x in heavy(numel, workers, seed=numel)]

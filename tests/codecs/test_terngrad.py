@@ -85,7 +85,7 @@ def test_blocks_of_odd_sizes_are_refused() -> None:
 
 
 def test_bits_differ_between_ranks() -> None:
-    """The same values are rounded independently."""
+    """Ranks round equal values independently."""
     (x,) = heavy_tailed(512, 1)
     arrived = [sent(LevelCoder(512, 2, "max", CoordinateBits((1, 2), rank)), x) for rank in range(2)]
     assert not torch.equal(*arrived)

@@ -42,7 +42,7 @@ def test_truncation_gives_the_value_below(bits: int) -> None:
 
 @pytest.mark.parametrize("bits", range(10, 33))
 def test_truncation_of_single_precision_clears_bits(bits: int) -> None:
-    """Of all finite bit patterns, subnormals too; 32 bits are the identity."""
+    """Covers all finite bit patterns, subnormals too; 32 bits are the identity."""
     patterns = torch.randint(-(1 << 31), 1 << 31, (20000,), generator=torch.Generator().manual_seed(0))
     x = patterns.to(torch.int32).view(torch.float32)
     x = x[x.isfinite()]

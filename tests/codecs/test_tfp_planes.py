@@ -52,7 +52,8 @@ def refined(message: Tensor, further: Tensor, numel: int, bits: int, more: int, 
 
 
 def gradients() -> Tensor:
-    """Of many magnitudes, some of them not finite: 701 are no whole blocks."""
+    """Gradients of many magnitudes, some of them not finite; 701 coordinates are not a whole number of
+    blocks."""
     (x,) = heavy_tailed(701, 1)
     x[64:96], x[100], x[101], x[200], x[201] = 0.0, -0.0, 1e-42, 3.4e38, -1e-9
     x[300], x[350], x[400] = torch.nan, torch.inf, -torch.inf
@@ -90,7 +91,7 @@ def test_values_are_decoded_from_both(bits: int, more: int, base: str) -> None:
 
 
 def test_a_plane_is_the_further_bits() -> None:
-    """Of float32's own pattern; and they take no more than their number."""
+    """The plane holds further bits of float32's own pattern, and takes no more bytes than they need."""
     (x,) = heavy_tailed(1000, 1)
     assert plane_bytes(1000, 10, 32) == 1000 // 8 * 22
     bits = unpack(plane(x, 10, 32, "plain"), 22)

@@ -90,7 +90,8 @@ def test_the_mean_over_rounds_is_the_mean() -> None:
 
 
 def test_levels_are_equidistant() -> None:
-    """Of one worker: ±7 steps of the group's scale, which is the smallest bf16 not below its maximum."""
+    """One worker's levels are ±7 steps of the group's scale, which is the smallest bf16 not below its
+    maximum."""
     x = torch.randn(256, generator=torch.Generator().manual_seed(1))
     groups, result = x.view(8, 32), simulate_ring(UniformQuantization(), [x])[0].view(8, 32)
     for group, decoded in zip(groups, result, strict=True):

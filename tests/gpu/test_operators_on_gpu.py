@@ -39,7 +39,7 @@ def placed(arguments: tuple[Any, ...], device: str, offset: int = 0) -> list[Any
 
 
 def assert_equal(on_gpu: list[Any], on_cpu: list[Any], name: str) -> None:
-    """The same bytes, any NaN standing for every NaN."""
+    """Asserts that the bytes are equal; any NaN equals any other."""
     for a, b in zip(on_gpu, on_cpu, strict=True):
         if not isinstance(a, Tensor):
             continue

@@ -52,7 +52,7 @@ def gradient(kind: str, numel: int, seed: int = 0) -> Tensor:
 
 
 def misaligned(x: Tensor, offset: int = 1) -> Tensor:
-    """The same values at an address that is `offset` elements past an aligned one."""
+    """Returns these values at an address that is `offset` elements past an aligned one."""
     room = torch.empty(x.numel() + offset, dtype=x.dtype, device=x.device)
     room[offset:] = x
     return room[offset:]
@@ -65,7 +65,7 @@ def poisoned(numel: int, dtype: torch.dtype, seed: int = 0) -> Tensor:
 
 
 def assert_same(actual: Tensor, expected: Tensor) -> None:
-    """The same bytes; of floating-point numbers, NaN stands for every NaN."""
+    """Asserts that the bytes are equal; any floating-point NaN equals any other."""
     assert actual.dtype == expected.dtype and actual.shape == expected.shape
     if actual.dtype.is_floating_point:
         assert torch.equal(actual.isnan(), expected.isnan())

@@ -60,7 +60,7 @@ def test_every_group(name: str, norm: Norm, group: int) -> None:
 
 @every_implementation
 def test_several_long_groups(name: str) -> None:
-    """Of as many tiles as there can be."""
+    """The groups are longer than several tiles."""
     for group in (8192, 65536):
         check(name, LevelCoder(group, 6, "l2", RANDOM), gradient("heavy_tail", group + 12345))
 

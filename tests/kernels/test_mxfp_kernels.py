@@ -96,7 +96,7 @@ def test_maxima_equal_the_definition(name: str, dtype: torch.dtype, kind: str) -
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("kind", KINDS)
 def test_elements_equal_the_definition(name: str, width: int, dtype: torch.dtype, kind: str) -> None:
-    """Of maxima that are the workers', and of others that are too small, so that many casts saturate."""
+    """Covers the workers' own maxima, and maxima that are too small, so that many casts saturate."""
     for numel, offset, rule, mu, smaller in (
         (1, 0, "bf16_mu", 1.0, 1.0),
         (1063, 1, "e8m0_floor", 3.0, 1.0),
@@ -135,7 +135,7 @@ def test_scales_of_every_maximum_equal_the_definition(name: str, width: int) -> 
 @pytest.mark.parametrize("width", WIDTHS)
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_means_equal_the_definition(name: str, width: int, dtype: torch.dtype) -> None:
-    """Of every code, E4M3's NaN among them, and of every kind of maximum."""
+    """Covers every code, E4M3's NaN among them, and every kind of maximum."""
     for numel, offset, rule, mu in (
         (1, 0, "bf16_mu", 1.0),
         (1063, 1, "e8m0_floor", 3.0),

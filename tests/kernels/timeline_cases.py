@@ -69,7 +69,7 @@ Exchange = list[tuple[int, int, int]]
 
 
 def _exchanges(drawn: random.Random, numbers: Numbers, size: int) -> list[Exchange]:
-    """Of one bucket, one after another: any messages, or copies from one rank."""
+    """The exchanges of one bucket, one after another: any messages, or copies from one rank."""
     if size == 1:
         return []
     return [

@@ -68,7 +68,7 @@ class ScheduledCollectives:
         return ScheduledCollectives(self._channel, self._fabric, self._arena, level, self._phase)
 
     def in_phase(self, phase: str) -> ScheduledCollectives:
-        """The same collectives with their bytes counted under `phase`."""
+        """Returns these collectives with their bytes counted under `phase`."""
         if self._members != tuple(range(self._channel.size)):
             raise ValueError("in_phase() is for the collectives of all ranks")
         return ScheduledCollectives(self._channel, self._fabric, self._arena, "all", phase)

@@ -1,4 +1,5 @@
-"""The same all-reduce on the simulated clock: codec work measured in this process, time under the links."""
+"""One all-reduce on the simulated clock: codec work measured in this process, communication time from the
+links."""
 
 from __future__ import annotations
 

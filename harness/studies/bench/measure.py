@@ -49,7 +49,7 @@ def bucket(numel: int, dtype: str, settings: Settings) -> Tensor:
 
 
 def _threads(settings: Settings) -> tuple[int, ...]:
-    """Of the host: one launches on a GPU."""
+    """Numbers of host threads to measure with; a GPU needs one."""
     return settings.threads if settings.device.type == "cpu" else (1,)
 
 
@@ -98,7 +98,7 @@ def _implementations(settings: Settings) -> list[tuple[str, int]]:
 
 
 def _time_peers(operation: Operation, x: Tensor, settings: Settings) -> dict[str, Times]:
-    """Of the peers that are there, on one thread."""
+    """Times the peers that are available, on one thread."""
     calls = {peer.name: peer.make(x) for peer in operation.peers}
     return {name: _time(Case(run, (x,), ()), settings, 1) for name, run in calls.items() if run is not None}
 

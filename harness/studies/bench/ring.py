@@ -94,7 +94,7 @@ class RingCost:
 
 
 def ring_costs(rows: Sequence[Row]) -> list[RingCost]:
-    """Of every codec all of whose operations were measured, on one thread."""
+    """The costs of every codec all of whose operations were measured, on one thread."""
     table: dict[tuple[str, int, str], dict[str, Row]] = {}
     for row in rows:
         if row.threads == 1:

@@ -34,7 +34,7 @@ SIZES = ("codec.bits", "codec.fraction", "codec.rank", "codec.widths")
 """Settings that say how much is sent; widths do if there is one."""
 
 MAX_COLUMNS = 6
-"""Of a table that sets subjects side by side."""
+"""Most columns of a table that shows subjects side by side."""
 
 
 @dataclass(frozen=True)

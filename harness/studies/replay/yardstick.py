@@ -39,7 +39,8 @@ class Yardstick:
 
     @classmethod
     def of(cls, mean: Tensor, group: int = GROUP) -> Yardstick:
-        """Of an exact mean gradient, (coordinates,), by the mean square of every `group` of them.
+        """The bound for an exact mean gradient, (coordinates,), from the mean square of every `group`
+        coordinates.
 
         Groups that are not finite make every bound NaN.
         """

@@ -20,8 +20,8 @@ from gradwire.harness.studies.statistics.workers import Workers, workers
 
 @dataclass(frozen=True)
 class Statistics:
-    """Of (workers, coordinates); `yardstick` is the bound on vNMSE at each of the widths' budgets, None for
-    a mean gradient of zero."""
+    """The statistics of (workers, coordinates). `yardstick` is the bound on vNMSE at the budget of each
+    width, None for a mean gradient of zero."""
 
     workers: Workers
     norms: list[GroupNorms]
@@ -36,9 +36,10 @@ class Statistics:
 
 
 def collect(values: Tensor, layouts: Sequence[Layout], budgets: Sequence[float], seed: int) -> Statistics:
-    """Of finite gradients, bucket after bucket as in `layouts`; `seed` is the shuffle's.
+    """Computes the statistics of finite gradients, bucket after bucket as in `layouts`; `seed` is that of the
+    shuffle.
 
-    Takes a few copies of one worker's gradient in float64 besides `values`.
+    Needs memory for a few float64 copies of one worker's gradient besides `values`.
     """
     buckets = [layout.numel for layout in layouts]
     return Statistics(

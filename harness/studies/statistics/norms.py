@@ -31,9 +31,10 @@ class GroupNorms:
 
 
 def group_norms(values: Tensor, buckets: Sequence[int], seed: int) -> list[GroupNorms]:
-    """Of (workers, coordinates) for every size, as they are and after `shuffle`.
+    """The norms of groups of every size in (workers, coordinates), before and after `shuffle`.
 
-    Groups end where buckets of `buckets` coordinates do; shuffled coordinates are cut alike.
+    Groups end at the ends of the buckets, which have `buckets` coordinates; shuffled coordinates are cut
+    alike.
     """
     order, found = shuffle(values.shape[1], seed), []
     for shuffled in (False, True):

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 LOOKS: tuple[dict[str, Any], ...] = ({"hue": "blue", "ls": "-"}, {"hue": "vermilion", "ls": "--"})
-"""Of coordinates as they are, and of changed ones."""
+"""The styles of coordinates as they are and of changed ones."""
 
 THRESHOLDS: tuple[tuple[Hue, Any], ...] = (
     ("vermilion", "--"),

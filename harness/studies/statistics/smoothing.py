@@ -25,7 +25,7 @@ LONGEST = 1 << 24
 """Coordinates of a worker that are looked at, about."""
 
 BINS = 161
-"""Of a histogram, all of one width; the middle one is around 0."""
+"""Bins of a histogram, all of one width; the middle one is around 0."""
 
 LIMIT = 8
 """The histogram of all coordinates goes from −8 to 8 root mean squares of all of them."""
@@ -77,7 +77,7 @@ class Smoothing:
 
 
 def smoothing(values: Tensor) -> Smoothing:
-    """Of (workers, coordinates)."""
+    """Compares the coordinates of (workers, coordinates) before and after the transform."""
     rows = [some_groups(row) for row in values]
     energy = sum(float(tile.square().sum()) for row in rows for tile in group_tiles(row, GROUP))
     unit = math.sqrt(energy / sum(row.numel() for row in rows))

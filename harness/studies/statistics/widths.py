@@ -71,7 +71,8 @@ class _Bucket:
 
 
 def widths(values: Tensor, buckets: Sequence[int], budgets: Sequence[float]) -> Widths:
-    """Of (workers, coordinates), bucket after bucket, at each of `budgets` bits per coordinate."""
+    """The width allocation for (workers, coordinates), bucket after bucket, at each of `budgets` bits per
+    coordinate."""
     workers = len(values)
     fabric = Fabric(partial(make_schedule, "ring"))
     world = VirtualWorld(workers, fabric, torch.device("cpu"), spans=False)
@@ -106,7 +107,7 @@ def super_group_widths(arrangement: Arrangement) -> Tensor:
 
 
 def _bucket(values: Tensor, world: VirtualWorld, budgets: Sequence[float]) -> _Bucket:
-    """Of one bucket, (workers, coordinates)."""
+    """The width allocation for one bucket, (workers, coordinates)."""
     workers, numel = values.shape
     mean, norm = world.run({rank: _reduce(row) for rank, row in enumerate(values)})[0]
     chunks, increments, found = make_schedule("ring", workers).num_chunks, paper_increments(FORMAT.widths), []

@@ -36,7 +36,8 @@ class Workers:
 
 
 def workers(values: Tensor, buckets: Sequence[int]) -> Workers:
-    """Of (workers, coordinates) whose super-groups end where buckets of `buckets` coordinates do."""
+    """Compares the workers of (workers, coordinates); super-groups end where buckets of `buckets` coordinates
+    do."""
     products = inner_products(values)
     energy, (zeros, fourth, largest) = float(products.trace()), _moments(values)
     super_groups = super_group_energies(values, buckets)

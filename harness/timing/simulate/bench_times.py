@@ -19,7 +19,7 @@ from gradwire.harness.timing.simulate.codec_times import CodecTimes
 from gradwire.harness.timing.trace.step import Work
 
 DTYPE = "float32"
-"""Of the buckets whose rows are used, as gradients mostly are."""
+"""The dtype of the buckets whose rows are used; most gradients have it."""
 
 COMPILED, DEFINITION = ("cpu", "cuda"), "default"
 """Implementations whose rows are used, and the one used for operations that have no such row."""

@@ -25,7 +25,7 @@ COLUMNS = (
     *("kinds", "values", "first_operations", "ranks", "first_tasks", "thread_tasks"),
     *("route", "sizes", "senders", "first_receivers", "receivers"),
 )
-"""Of a plan, under the same names in the struct."""
+"""The columns of a plan; the struct's fields have the same names."""
 
 Arrays = dict[str, NDArray[Any]]
 

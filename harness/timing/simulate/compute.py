@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from gradwire.harness.runtime.seeding import derive_seed
 
 FORWARD_SHARE = 1 / 3
-"""Of given computation; backward takes twice as long and frees gradients in proportion to their number."""
+"""The forward pass's share of a given compute time. The backward pass takes twice as long, and gradients get
+ready in proportion to their number of coordinates."""
 
 
 @dataclass(frozen=True)
@@ -27,7 +28,8 @@ class Compute:
     seed: int = 0
 
     def factor(self, step: int, rank: int) -> float:
-        """The same for the same (seed, step, rank), whatever else is simulated."""
+        """The straggler's and jitter's factor: a pure function of (seed, step, rank), whatever else is
+        simulated."""
         if not self.jitter and not self.straggler_share:
             return 1.0
         drawn = random.Random(derive_seed(self.seed, "compute", step, rank))

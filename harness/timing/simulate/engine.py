@@ -282,13 +282,13 @@ class _Engine:
 
 
 def _receivers(plan: Plan) -> list[list[int]]:
-    """Of each message, the posts that receive it."""
+    """The posts that receive each message."""
     receivers, first = plan.receivers.tolist(), plan.first_receivers.tolist()
     return [receivers[begin:end] for begin, end in pairwise(first)]
 
 
 def _messages_of(ends: Sequence[Sequence[int]], num_posts: int) -> list[list[int]]:
-    """Of each post, the messages that it is this end of, in order."""
+    """The messages of which each post is this end, in order."""
     found: list[list[int]] = [[] for _ in range(num_posts)]
     for message, posts in enumerate(ends):
         for post in posts:

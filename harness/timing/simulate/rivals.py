@@ -14,7 +14,8 @@ from gradwire.harness.network.links import Links, Route
 from gradwire.harness.runtime.seeding import derive_seed
 
 FRACTIONS = 2**53
-"""Of a chunk: as many as a float between 0 and 1 can tell apart, so that fractions stay exact."""
+"""Parts that a chunk is counted in: as many as a float between 0 and 1 can tell apart, so that fractions stay
+exact."""
 
 
 class Rivals:

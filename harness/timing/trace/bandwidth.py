@@ -32,7 +32,7 @@ class Bandwidth:
 
     @property
     def edges(self) -> list[float]:
-        """Of the bins, in seconds."""
+        """The edges of the bins, in seconds."""
         return [index * self.bin_s for index in range(len(self.first))] + [self.end]
 
 

@@ -51,7 +51,7 @@ class LoggedNotes:
 
 
 def shifted(task: TaskTrace, by: float) -> TaskTrace:
-    """The same task so many seconds later."""
+    """Returns this task so many seconds later."""
     operations = tuple(_moved(operation, by) for operation in task.operations)
     return task._replace(ready=task.ready + by, operations=operations)
 

@@ -1,4 +1,4 @@
-"""The same settings are the same run wherever they lie; different settings are not."""
+"""Equal settings are one run wherever they lie; different settings are not."""
 
 from __future__ import annotations
 

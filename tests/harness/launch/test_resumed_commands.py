@@ -1,4 +1,4 @@
-"""The same command after whatever ended it: it goes on, and ends as if nothing had happened.
+"""A command that was ended in any way resumes when it is given again, and ends as if nothing had happened.
 
 `faults.py` as a script does this at many more random points.
 """

@@ -47,7 +47,7 @@ def successive_programs(routes: Routes, rates: Rates) -> Rates:
 def bottlenecks(
     routes: Mapping[int, Sequence[int]], rates: Mapping[int, Fraction], given: Mapping[int, Fraction]
 ) -> dict[int, list[int]]:
-    """Of each flow, its links that are full and on which no flow has more than it."""
+    """For each flow, the links that are full and on which no other flow has more than it."""
     on = {link: [flow for flow in routes if link in routes[flow]] for link in rates}
     full = {link for link in rates if sum(given[flow] for flow in on[link]) == rates[link]}
     return {

@@ -51,7 +51,7 @@ def ends_of(links: Links, arrivals: Arrivals, lanes: Sequence[int] | None = None
 
 
 def ends_moment_by_moment(rates: tuple[Fraction, ...], arrivals: Arrivals) -> dict[int, Fraction]:
-    """The same by brute force: all flows are shared anew whenever one comes or ends."""
+    """Finds the ends by brute force: all links are shared again whenever a flow begins or ends."""
     left = {flow: size for flow, (_, _, size) in enumerate(arrivals)}
     ends, now = dict[int, Fraction](), Fraction(0)
     while left:

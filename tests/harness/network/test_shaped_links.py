@@ -93,7 +93,7 @@ def test_entrances_can_be_sent_to_the_workers(network: ShapedNetwork) -> None:
 
 
 def test_two_networks_at_once_do_not_meet(network: ShapedNetwork) -> None:
-    """The same names and addresses in both; a connection stays in its own."""
+    """Both networks have the same names and addresses; a connection stays in its own."""
 
     def listener() -> socket.socket:
         return socket.create_server(("10.77.0.2", 7777))

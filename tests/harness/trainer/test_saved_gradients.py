@@ -49,7 +49,7 @@ def test_saving_changes_nothing_else(tmp_path: Path) -> None:
 
 
 def test_a_replay_repeats_the_runs_error(tmp_path: Path) -> None:
-    """The same gradients, buckets, seed and codec; the step is another one, hence the random numbers."""
+    """Gradients, buckets, seed and codec are those of the run; the step differs, hence the random numbers."""
     train_all_virtually(
         tiny_run(*SETTINGS[:2], "cluster=virtual", "measure.save_gradients_at=[0]"), str(tmp_path / "run")
     )

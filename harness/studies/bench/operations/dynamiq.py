@@ -44,7 +44,7 @@ MIX = {8: 0.35, 4: 0.45, 2: 0.20}
 """Shares of super-groups by width: 5 bits of code on average."""
 
 PLUS_MIX = {8: 0.1, 6: 0.2, 5: 0.3, 4: 0.25, 3: 0.1, 2: 0.05}
-"""Of dynamiq_plus, which has more widths to choose from: 4.9 bits."""
+"""The shares for dynamiq_plus, which has more widths: 4.9 bits of code on average."""
 
 
 def operations() -> Iterator[Operation]:
@@ -143,7 +143,7 @@ def _chunk(codec: DynamiQ, shares: Mapping[int, float], x: Tensor) -> _Chunk:
 
 
 def _coder(codec: DynamiQ, widths: tuple[int, ...], device: torch.device) -> Coder:
-    """Of a codec's settings, for these widths."""
+    """The coder for these widths with a codec's settings."""
     form = Format(widths, codec.group, "hierarchical", codec.mean, codec.codebooks)
     values = {
         width: chosen_values(

@@ -21,7 +21,7 @@ RANDOM = CoordinateBits((0x1234_5678, 0x9ABC_DEF0), 0)
 GROUP, BLOCK = 512, 512
 
 BITS, MORE = 8, 12
-"""Of payloads, and of those that planes refine them to."""
+"""Bits of a payload, and of what a plane refines it to."""
 
 
 def operations() -> Iterator[Operation]:

@@ -62,7 +62,7 @@ def _add(quantizer: LinearQuantizer, x: Tensor) -> Case:
 
 
 def _reduce(quantizer: LinearQuantizer, x: Tensor) -> Case:
-    """Of the messages of several workers, which are the same."""
+    """Reduces the messages of several workers, which are identical here."""
     message, out = _message(quantizer, x)[0], torch.empty_like(x)
     messages = message.repeat(MESSAGES, 1)
     return Case(lambda: quantizer.reduce(messages, out), (messages,), (out,))

@@ -57,7 +57,7 @@ def _add(element: ElementFormat, x: Tensor) -> Case:
 
 
 def _copy(element: ElementFormat, x: Tensor) -> Case:
-    """Of the packed elements, to a message or from one: hops keep sums of their own."""
+    """Copies the packed elements to a message or from one, because hops keep sums of their own."""
     _, own, _ = _packed(x, element)
     message = torch.empty_like(own)
     return Case(lambda: message.copy_(own), (own,), (message,))

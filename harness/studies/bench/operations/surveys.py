@@ -26,6 +26,6 @@ def _energies(x: Tensor) -> Case:
 
 
 def _histogram(x: Tensor) -> Case:
-    """Of one coordinate of every four: all of their cache lines are read."""
+    """Counts every fourth coordinate, which reads all of their cache lines."""
     counts = torch.zeros(COUNTERS, dtype=torch.int64, device=x.device)
     return Case(lambda: add_histogram(x, STRIDE, 0, counts), (x,), (counts,))

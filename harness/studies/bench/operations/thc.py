@@ -33,7 +33,7 @@ def operations() -> Iterator[Operation]:
 
 
 def _transform(length: int, x: Tensor) -> Case:
-    """Of the bucket's whole rows, in place; rows are shorter where the bucket is."""
+    """Transforms the bucket's whole rows in place; a short bucket has shorter rows."""
     length = min(length, 1 << (x.numel().bit_length() - 1))
     rows = x[: x.numel() // length * length].clone().view(-1, length)
     return Case(lambda: hadamard_(rows), (rows,), (rows,))

@@ -41,7 +41,7 @@ def virtually(
 
 
 def really(rank: int, size: int, topology: str, make: Make, num_nodes: int = 1) -> tuple[Any, dict[str, int]]:
-    """The same for one rank, over gloo."""
+    """Does it for one rank, over gloo."""
     world = ProcessWorld(fabric(topology, num_nodes), CPU, timeout_s=30)
     try:
         return world.run({rank: make(rank)})[rank], dict(world.traffic[rank].by_phase)
@@ -77,7 +77,7 @@ def synchronize_buckets(
 def synchronize_virtually(
     size: int, topology: str, codec: str, options: dict[str, Any], sizes: list[int], pieces: int = 1
 ) -> tuple[list[list[Tensor]], list[dict[str, int]]]:
-    """The same buckets with every rank in this process; results by rank."""
+    """Synchronizes the buckets with every rank in this process; returns the results by rank."""
     world = VirtualWorld(size, fabric(topology, pieces=pieces), CPU, debug=True)
     codecs = [make_codec(codec, **options) for _ in range(size)]
     collectives = {

@@ -61,7 +61,8 @@ def test_a_ring_passes_a_piece_on_without_the_others() -> None:
 
 
 def test_a_butterfly_needs_only_the_pieces_it_passes_on() -> None:
-    """Of four pieces of four chunks a rank keeps eight chunks and gives away eight, as four pieces of two."""
+    """With four segments of each of four chunks, a rank keeps eight chunks and gives away eight, as four
+    segments of two."""
     steps = pipelined(make_schedule("butterfly", 8), 4).ranks[7]
     assert [step.sends[0].chunks for step in steps[:4]] == [range(i, i + 4) for i in (0, 4, 8, 12)]
     assert [step.sends[0].chunks for step in steps[4:8]] == [range(i, i + 2) for i in (16, 18, 20, 22)]

@@ -107,7 +107,7 @@ def test_a_shuffle_keeps_the_energy_and_loses_locality() -> None:
 
 
 def test_small_groups_are_counted() -> None:
-    """Of ten groups of 16 three are zero, two 1/20 and one 1/200 of the others."""
+    """Three of ten groups of 16 are zero; two are 1/20, and one is 1/200 of the others."""
     sizes = torch.tensor([0.0, 0.0, 0.0, 0.05, 0.05, 0.005, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0])
     found = group_norms(sizes.repeat_interleave(16)[None], [16 * len(sizes)], seed=0)[0]
     assert found.zeros == pytest.approx(3 / 13)

@@ -56,7 +56,7 @@ every_codec = pytest.mark.parametrize(("name", "options"), CASES, ids=lambda val
 
 
 def row(operation: str, ns: float, numel: int = SMALL, **other: Any) -> dict[str, Any]:
-    """Of `ns` nanoseconds a coordinate, beside copies of 10⁹ bytes a second."""
+    """A row of `ns` nanoseconds per coordinate, beside copies of 10⁹ bytes per second."""
     return {
         "operation": operation,
         "dtype": "float32",
@@ -169,7 +169,7 @@ PARTS: list[tuple[str, dict[str, Any], int, str, set[str]]] = [
 
 
 def _told(value: object) -> str:
-    """The same in every process: a set's own order is not."""
+    """Its result is equal in every process, although the order of a set is not."""
     return "+".join(sorted(value)) if isinstance(value, set) else str(value)
 
 

@@ -108,7 +108,8 @@ def test_a_flow_that_comes_later_takes_half_of_what_is_left() -> None:
 
 
 def test_a_third_flow_joins_two() -> None:
-    """Of 12 bytes each: two have a half until 8 are carried of each, then all a third."""
+    """Each flow has 12 bytes: two share the link by halves until 8 bytes of each are carried, then three by
+    thirds."""
     later = 8 / (RATE / 2)
     tasks = {rank: (sending(3, 12, bucket=rank),) for rank in range(3)}
     tasks[3] = tuple(receiving(rank, 12, bucket=rank) for rank in range(3))

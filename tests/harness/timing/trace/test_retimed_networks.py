@@ -21,7 +21,7 @@ NETWORK = (
     *("network=simulated", "network.rate_mbit=20", "network.compute_s=0.05", "network.codec_times=none"),
     *("network.multicast=true", "network.jitter=0.5", "network.rate_changes=[[0.05,0.5],[0.4,0.2]]"),
 )
-"""Of the five steps the first has three rates."""
+"""The first of the five steps has three rates."""
 
 
 @pytest.fixture(scope="module")

@@ -1,0 +1,50 @@
+"""The pages and docstrings use the words of the field, and begin as English sentences do."""
+
+from __future__ import annotations
+
+import re
+
+from tests.docs.pages import FENCE, LINK, PAGES, ROOT, SPAN
+
+INVERTED = re.compile(r'^ *[rR]?"""\s*((?:Of|The same)\b.*)$', re.MULTILINE)
+"""The first line of a string that stands by itself and begins like this."""
+
+INSTEAD = {
+    r"yardsticks?": "rate–distortion bound",
+    r"rivals?": "background traffic, background jobs",
+    r"bits a coordinate": "bits per coordinate",
+    r"nanoseconds a coordinate": "nanoseconds per coordinate",
+    r"default kernels?": "reference implementation, definition",
+    r"meetings?": "barrier",
+    r"laps?": "span",
+    r"has not got": "lacks, does not have",
+    r"compiled plumbing": "native",
+}
+"""Patterns of words that the pages do not use, and what they say instead."""
+
+FORMER_NAMES = ("*yardstick*",)
+"""Words of older records, named where a page says what they are called now."""
+
+
+def test_docstrings_begin_as_sentences_do() -> None:
+    folders = ("harness", "codecs", "gradwire", "tests", "examples")
+    files = [path for folder in folders for path in (ROOT / folder).rglob("*.py")]
+    assert len(files) > 500
+    inverted = [
+        f"{path.relative_to(ROOT)}: {text}" for path in files for text in INVERTED.findall(path.read_text())
+    ]
+    assert inverted == [], "say what it is or returns: 'The mean of …', 'Returns …'"
+
+
+def test_pages_use_the_words_of_the_field() -> None:
+    faults = []
+    for page in PAGES:
+        text = page.read_text()
+        for former in FORMER_NAMES:
+            text = text.replace(former, "")
+        for code in (FENCE, SPAN, LINK):
+            text = code.sub("", text)
+        for word, instead in INSTEAD.items():
+            if found := re.search(rf"\b{word}\b", text, re.IGNORECASE):
+                faults.append(f"{page.relative_to(ROOT)}: {found[0]!r}: say {instead}")
+    assert faults == []
