@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from gradwire.harness.record.timed_steps import fitting
-from gradwire.harness.timing.measure.breakdown import breakdown
-from gradwire.harness.timing.measure.overlap import group_figures, overlap
+from gradwire.harness.timing.measure.metrics import of_ranks
+from gradwire.harness.timing.measure.overlap import rank_figures
 from gradwire.harness.timing.simulate.clock import SimulatedClock
 from gradwire.harness.timing.trace.spans import spans
 from gradwire.harness.timing.trace.step import StepTrace
@@ -30,23 +29,17 @@ def retimed_steps(
     found, now = list[dict[str, Any]](), 0.0
     for row, (step, trace) in zip(rows, _nearest([row["step"] for row in rows], traces), strict=True):
         with fitting(folder, step):
-            end, figures = _timed(clock.step(row["step"], trace, now))
-        now += end
+            figures = _timed(clock.step(row["step"], trace, now))
+        now += figures["step_time_s"]
         lent = {"trace_step": step} if step != row["step"] else {}
-        found.append({**row, "train_time_s": now, "step_time_s": end, **figures, **lent})
+        found.append({**row, "train_time_s": now, **figures, **lent})
     return found
 
 
-def _timed(trace: StepTrace) -> tuple[float, dict[str, Any]]:
-    """How long a step is, in seconds, and what its row says of its parts."""
+def _timed(trace: StepTrace) -> dict[str, Any]:
+    """What a row says of its step's time, on a clock that all ranks share."""
     end = max(own.end for own in trace.values())
-    spans_of = [spans(own) for own in trace.values()]
-    overlaps = [overlap(own, 0.0, end) for own in spans_of]
-    busiest = min(range(len(overlaps)), key=lambda rank: overlaps[rank].wait_s)
-    figures = asdict(breakdown(spans_of[busiest], 0.0, end))
-    if len(trace) > 1:  # one rank alone has nothing to wait for
-        figures |= group_figures(overlaps)
-    return end, figures
+    return of_ranks([{"step_time_s": end, **rank_figures(spans(own), 0.0, end)} for own in trace.values()])
 
 
 def _nearest(

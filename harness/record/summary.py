@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from statistics import fmean
 from typing import Any, Literal
 
 from gradwire.harness.files.finite_json import dumps, restored
 from gradwire.harness.files.reading import UnusableFileError, read_text
 from gradwire.harness.files.structured import parse_json
 from gradwire.harness.files.typed import made
+from gradwire.harness.timing.measure.metrics import METRICS, PARTS, Kind
 
 REMEDY = "resume=never runs it again"
 """What to do about a damaged record."""
@@ -37,10 +39,12 @@ class Summary:
     train_time_s: float  # s, the training clock: evaluation, checkpoints and error measurement excluded
     wall_time_s: float  # s, everything
     rounds_per_second: float  # 1/s, 1 / mean step time on the training clock
-    compute_s: float | None  # s per step: forward, backward, optimizer
-    compression_s: float | None  # s per step: codec work not hidden by computation
-    exposed_comm_s: float | None  # s per step: bytes in flight and nothing else going on
-    other_s: float | None  # s per step: the rest; the four sum to the mean step; all null without spans
+    figures: dict[str, float | None]
+    """Per step, by the keys of METRICS, which are keys of the file: compute_s, ..., overlap_s, row, osf.
+
+    Null without spans; what is about overlap is null for one worker, too. `utilization` is null where links
+    are not limited, not all alike, or change; of what is multicast every copy counts.
+    """
 
     # Bytes, as counted by the transport.
     bytes_sent_per_rank: list[int]  # bytes each rank sent in the whole run, in rank order
@@ -67,32 +71,39 @@ class Summary:
     earlier_ends: list[str] = field(default_factory=list)  # why each attempt before the last one ended
     data: dict[str, Any] = field(default_factory=dict)  # corpus, sha256, tokens, unigram perplexity, ...
 
-    # How well communication hides behind computation (AQGB); all null without spans, and at n = 1.
-    overlap_s: float | None = None  # s per step: a rank computes with bytes in flight; the least of the ranks
-    wait_s: float | None = None  # s per step: from the last gradient to the update; the longest of the ranks
-    row: float | None = None  # overlap_s / wait_s; "inf" when nobody waits
-    osf: float | None = None  # computation / (computation + communication it does not hide), at most 1
-    utilization: float | None = None  # what the busiest rank sent / what its link could have carried, of 1;
-    # null where links are not limited, not all alike, or change; of what is multicast every copy counts
-
-    # Only where they exist.
-    wire_bits_by_level: dict[str, float] = field(default_factory=dict)  # two-level topologies: level -> bits
-    weight_error: float | None = None  # sharded runs: |w_main - w_model|^2 / |w_main|^2, no unit
     trace_of: str | None = None  # task=retime: the id of the run whose trace this is
+    kind: Kind | None = None  # of the times: measured, emulated or modelled; null in old records
 
     @property
     def has_breakdown(self) -> bool:
         """Whether the parts of a step are known: they are not where spans were not recorded."""
-        return None not in (self.compute_s, self.compression_s, self.exposed_comm_s, self.other_s)
+        return all(self.figures.get(part) is not None for part in PARTS)
 
     @property
     def has_bytes(self) -> bool:
         """Whether the bytes sent were counted: they are not where the backend sends by itself."""
         return self.wire_bits_per_coordinate is not None or self.workers == 1
 
+    def values(self) -> dict[str, float]:
+        """The figures of the whole run by the keys of METRICS, those that are known, in their order."""
+        parts = {} if self.has_breakdown else dict.fromkeys(PARTS)
+        sent = fmean(self.bytes_sent_per_rank) / self.steps if self.has_bytes else None
+        found = {
+            **asdict(self),
+            **self.figures,
+            **parts,
+            "step_time_s": 1 / self.rounds_per_second,
+            "vnmse": self.vnmse_mean,
+            "bytes_per_step_per_rank": sent,
+        }
+        return {key: found[key] for key in METRICS if found.get(key) is not None}
+
     def to_json(self) -> str:
         """Valid JSON, indented for readers; numbers that are not finite as in `finite_json`."""
-        return dumps(asdict(self), indent=2) + "\n"
+        values = dict[str, Any]()
+        for key, value in asdict(self).items():
+            values |= value if key == "figures" else {key: value}
+        return dumps(values, indent=2) + "\n"
 
     @classmethod
     def read(cls, path: Path) -> Summary:
@@ -107,11 +118,15 @@ class Summary:
         are missing and values that no run has.
         """
         values = restored(parse_json(text.encode(), path, remedy=REMEDY))
-        summary = made(cls, values, path, remedy=REMEDY)
+        figures = {key: value for key, value in values.items() if key in METRICS and key not in _FIELDS}
+        summary = made(cls, values | {"figures": figures}, path, remedy=REMEDY)
         reason = _impossible(summary)
         if reason is not None:
             raise UnusableFileError(path, reason, REMEDY)
         return summary
+
+
+_FIELDS = frozenset(Summary.__dataclass_fields__)
 
 
 def _impossible(summary: Summary) -> str | None:

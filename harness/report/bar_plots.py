@@ -81,7 +81,7 @@ def _typical(group: Group, figure: Callable[[Summary], float]) -> Summary:
 
 
 def _part_ms(summary: Summary, key: str) -> float:
-    return 1e3 * getattr(summary, key) if summary.has_breakdown else 0.0
+    return 1e3 * summary.values().get(key, 0.0)
 
 
 def _phase_bits(summary: Summary, phase: str) -> float:

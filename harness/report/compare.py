@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
+from typing import Any
 
 from gradwire.harness.files.finite_json import dumps
 from gradwire.harness.record.runs import Run, load_run
@@ -98,7 +99,7 @@ def _write(comparison: Comparison, groups: Sequence[Group], output: Path) -> Com
     files = [output / "table.md", output / "table.csv", output / "table.json"]
     files[0].write_text(comparison.markdown)
     _write_csv(comparison.rows, files[1])
-    content = {"rows": [asdict(row) for row in comparison.rows]}
+    content = {"rows": [expanded(asdict(row)) for row in comparison.rows]}
     files[2].write_text(
         dumps(content | {"notes": comparison.notes, "left_out": comparison.left_out}, indent=2) + "\n"
     )
@@ -118,9 +119,8 @@ def _write_csv(rows: Sequence[Row], path: Path) -> None:
 
 def _flat(row: Row) -> dict[str, object]:
     line: dict[str, object] = {}
-    for item in fields(row):
-        value = getattr(row, item.name)
-        if item.name == "targets":
+    for name, value in expanded({item.name: getattr(row, item.name) for item in fields(row)}).items():
+        if name == "targets":
             for target in value:
                 prefix = f"tta_x{target.factor:g}"
                 line[f"{prefix}_target"] = target.target
@@ -129,10 +129,18 @@ def _flat(row: Row) -> dict[str, object]:
                 line |= {f"{prefix}_reached": target.reached, f"{prefix}_stays": target.stays}
                 line[f"{prefix}_p_faster"] = target.p_faster
         elif isinstance(value, Spread):
-            line |= _columns(item.name, value)
+            line |= _columns(name, value)
         else:
-            line[item.name] = " ".join(map(str, value)) if isinstance(value, list) else value
+            line[name] = " ".join(map(str, value)) if isinstance(value, list) else value
     return line
+
+
+def expanded(row: Mapping[str, Any]) -> dict[str, Any]:
+    """A row's figures as entries of the row itself."""
+    flat = dict[str, Any]()
+    for key, value in row.items():
+        flat |= value if key == "figures" else {key: value}
+    return flat
 
 
 def _columns(name: str, spread: Spread) -> dict[str, object]:

@@ -70,14 +70,14 @@ def _reading(rows: Sequence[Row]) -> list[str]:
         lines.append("*: a later evaluation of one of the seeds fell back past the target.")
     if any(0 < target.reached < row.num_seeds for row in rows for target in row.targets):
         lines.append("k/n: k of n seeds reached the target; the others enter the median as infinity (∞).")
-    if any(row.skipped_steps and row.skipped_steps.high for row in rows):
+    if any(skipped.high for row in rows if (skipped := row.figures["skipped_steps"]) is not None):
         lines.append("Steps skipped: their gradients were not finite, so that nothing was updated.")
     if any(target.p_faster is not None for target in targets):
         lines.append(
             "p: exact one-sided paired sign-flip test on ranks over the shared seeds; "
             "n seeds cannot give less than 2^-n."
         )
-    if any(row.overlap_s for row in rows):
+    if any(row.figures["overlap_s"] for row in rows):
         lines.append(
             "ROW: communication hidden behind computation (the rank that hides least) over the time "
             "computation waits for gradients (the rank that waits longest; ∞: nobody waits). OSF: step time "
@@ -95,9 +95,11 @@ def _loopback(rows: Sequence[Row], groups: Sequence[Group]) -> list[str]:
     for row, group in zip(rows, groups, strict=True):
         reference = by_label.get(row.baseline or "")
         raw = row.clock == "wall" and group.named("network") in (None, "none")
-        if not raw or reference is None or not row.step_time_s or not reference.step_time_s:
+        own = row.figures["step_time_s"]
+        other = None if reference is None else reference.figures["step_time_s"]
+        if not raw or own is None or other is None:
             continue
-        extra = row.step_time_s.median / reference.step_time_s.median - 1
+        extra = own.median / other.median - 1
         if extra > 0 and row.bytes_ratio is not None and row.bytes_ratio < 1:
             slower.append(f"{row.label} +{extra:.0%}")
     if not slower:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from statistics import fmean, median
+from statistics import median
 
-from gradwire.harness.record.summary import Clock, Summary
+from gradwire.harness.record.summary import Clock
 from gradwire.harness.report.groups import Group, same_but_codec
 from gradwire.harness.timing.measure.accuracy import (
     Mode,
@@ -17,6 +17,10 @@ from gradwire.harness.timing.measure.accuracy import (
     relative_targets,
     time_to_accuracy,
 )
+from gradwire.harness.timing.measure.metrics import keys
+
+COMPARED = keys(lambda metric: metric.section is not None and metric.key != "final_metric")
+"""The metrics whose spread over seeds a comparison shows; failed seeds count in the final metric alone."""
 
 
 @dataclass(frozen=True)
@@ -56,21 +60,7 @@ class Row:
     baseline: str | None  # the group whose runs set the targets
     final_metric: Spread  # failed and diverged seeds at the worst value
     targets: list[TargetRow]
-    skipped_steps: Spread | None  # steps without an update, gradients not finite
-    step_time_s: Spread | None
-    rounds_per_second: Spread | None
-    compute_s: Spread | None
-    compression_s: Spread | None
-    exposed_comm_s: Spread | None
-    other_s: Spread | None
-    overlap_s: Spread | None
-    wait_s: Spread | None
-    row: Spread | None  # AQGB's ROW; infinite where nobody waits
-    osf: Spread | None
-    utilization: Spread | None  # of 1
-    vnmse: Spread | None
-    wire_bits_per_coordinate: Spread | None
-    bytes_per_step_per_rank: Spread | None
+    figures: dict[str, Spread | None]  # by the keys of METRICS, those that comparisons show
     bytes_ratio: float | None  # to the BF16 runs that differ in nothing but the codec
 
     @property
@@ -81,14 +71,11 @@ class Row:
 def make_row(group: Group, baseline: Group | None, targets: dict[float, float]) -> Row:
     """The figures of `group`; `targets` by factor, derived from `baseline`."""
 
-    def over_seeds(figure: Callable[[Summary], float | None]) -> Spread | None:
-        values = [figure(run.done) for run in group.runs]
-        known = [value for value in values if value is not None]
-        return spread(known) if known else None
-
-    def part(name: str) -> Spread | None:
-        return over_seeds(lambda summary: getattr(summary, name) if summary.has_breakdown else None)
-
+    runs = [run.done.values() for run in group.runs]
+    figures = dict[str, Spread | None]()
+    for key in COMPARED:
+        known = [values[key] for values in runs if key in values]
+        figures[key] = spread(known) if known else None
     return Row(
         label=group.label,
         codec=group.codec,
@@ -100,21 +87,7 @@ def make_row(group: Group, baseline: Group | None, targets: dict[float, float]) 
         baseline=baseline.label if baseline else None,
         final_metric=spread(final_metrics(group), group.mode),
         targets=[target_row(group, baseline, *item) for item in targets.items()] if baseline else [],
-        skipped_steps=over_seeds(lambda summary: summary.skipped_steps),
-        step_time_s=over_seeds(lambda summary: 1 / summary.rounds_per_second),
-        rounds_per_second=over_seeds(lambda summary: summary.rounds_per_second),
-        compute_s=part("compute_s"),
-        compression_s=part("compression_s"),
-        exposed_comm_s=part("exposed_comm_s"),
-        other_s=part("other_s"),
-        overlap_s=over_seeds(lambda summary: summary.overlap_s),
-        wait_s=over_seeds(lambda summary: summary.wait_s),
-        row=over_seeds(lambda summary: summary.row),
-        osf=over_seeds(lambda summary: summary.osf),
-        utilization=over_seeds(lambda summary: summary.utilization),
-        vnmse=over_seeds(lambda summary: summary.vnmse_mean),
-        wire_bits_per_coordinate=over_seeds(lambda summary: summary.wire_bits_per_coordinate),
-        bytes_per_step_per_rank=over_seeds(bytes_per_step_per_rank),
+        figures=figures,
         bytes_ratio=bytes_ratio(group, baseline),
     )
 
@@ -171,11 +144,6 @@ def _p_faster(
     )
 
 
-def bytes_per_step_per_rank(summary: Summary) -> float | None:
-    """Mean over ranks and steps; None where nobody counted."""
-    return fmean(summary.bytes_sent_per_rank) / summary.steps if summary.has_bytes else None
-
-
 def bytes_ratio(group: Group, baseline: Group | None) -> float | None:
     """Bytes per step over BF16's; None where BF16 did not run on the same topology, or bytes are unknown."""
     if baseline is None or not same_but_codec(group, baseline):
@@ -185,6 +153,6 @@ def bytes_ratio(group: Group, baseline: Group | None) -> float | None:
 
 
 def _median_bytes(group: Group) -> float | None:
-    counts = [bytes_per_step_per_rank(run.done) for run in group.runs]
+    counts = [run.done.values().get("bytes_per_step_per_rank") for run in group.runs]
     known = [count for count in counts if count is not None]
     return median(known) if known else None

@@ -31,6 +31,7 @@ def step_plot(run: Run, heading: str) -> Plot | None:
     size = math.ceil(len(rows) / MAX_BINS)
     bins = [rows[start : start + size] for start in range(0, len(rows), size)]
     # A bar reaches to the next one, over the measured steps between them.
+    known = run.done.values()
     edges = [chunk[0]["step"] for chunk in bins] + [rows[-1]["step"] + 1]
 
     def draw(panels: Sequence[Axes], form: Form) -> None:
@@ -38,7 +39,7 @@ def step_plot(run: Run, heading: str) -> Plot | None:
         for key, filling in PARTS.items():
             means = [1e3 * fmean(row[key] for row in chunk) for chunk in bins]
             tops = [low + mean for low, mean in zip(base, means, strict=True)]
-            label = f"{filling.label}: {number(1e3 * getattr(run.done, key), 3)} ms"
+            label = f"{filling.label}: {number(1e3 * known[key], 3)} ms"
             axes.stairs(tops, edges, baseline=base, fill=True, **filled(filling, form), label=label)
             base = tops
         axes.margins(x=0)

@@ -12,6 +12,7 @@ from gradwire.harness.report.figures import Plot
 from gradwire.harness.report.style import Form, line_styles
 from gradwire.harness.report.views import log_axis, plain_log_axis, step_axis
 from gradwire.harness.timing.measure.accuracy import metric_mode
+from gradwire.harness.timing.measure.metrics import METRICS
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -47,14 +48,15 @@ def metric_plot(run: Run, heading: str) -> Plot | None:
 
 
 def training_plot(run: Run, heading: str) -> Plot | None:
-    """Loss, learning rate and norm of the gradient over steps; None without steps."""
+    """The loss over steps, and below it each metric that METRICS calls for; None without steps."""
     if not run.steps:
         return None
     losses, evaluated = finite(run.steps, "step", "loss"), finite(run.evals, "step", "loss")
     lost = len(run.steps) - len(losses[0])
+    below = [metric for metric in METRICS.values() if metric.plot == "training"]
 
     def draw(panels: Sequence[Axes], form: Form) -> None:
-        top, rate, norm = panels
+        top, *others = panels
         top.plot(*losses, color=form.colors["blue"], lw=0.9, label="training")
         ink, every = form.colors["ink"], every_few(evaluated[0])
         top.plot(*evaluated, color=ink, ls="--", marker="o", markevery=every, label="evaluation")
@@ -62,17 +64,19 @@ def training_plot(run: Run, heading: str) -> Plot | None:
         top.set_ylabel("loss [nats]")
         if lost:
             top.set_title(f"training loss not finite at {lost} of {len(run.steps)} steps")
-        for axes, key, name in ((rate, "lr", "learning rate"), (norm, "grad_norm", "gradient norm")):
-            points = finite(run.steps, "step", key)
-            axes.plot(*points, color=form.colors["blue"], lw=0.9)
-            plain_log_axis(axes, points[1], ratio=30.0)
-            axes.set_ylabel(name)
+        for axes, metric in zip(others, below, strict=True):
+            steps, values = finite(run.steps, "step", metric.key)
+            axes.plot(
+                steps, [metric.shown.factor * value for value in values], color=form.colors["blue"], lw=0.9
+            )
+            plain_log_axis(axes, values, ratio=30.0)
+            axes.set_ylabel(metric.heading)
             axes.sharex(top)
-        for axes in (top, rate):
+        for axes in panels[:-1]:
             axes.tick_params(labelbottom=False)
-        step_axis(norm)
+        step_axis(panels[-1])
 
-    return Plot("training", heading, draw, (1.5, 0.9, 1.2))
+    return Plot("training", heading, draw, (1.5, *(0.9 for _ in below[1:]), 1.2))
 
 
 def vnmse_plot(run: Run, heading: str) -> Plot | None:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from gradwire.harness.report.rows import Row, Spread, TargetRow
 from gradwire.harness.report.tables import Table, figure, number
+from gradwire.harness.timing.measure.metrics import METRICS, Metric
 
 Section = tuple[str, str, list[Row]]
 """Clock, metric and the rows they are common to."""
@@ -34,7 +35,7 @@ def tables_of(section: Section) -> list[Table]:
     """All tables of one section."""
     _, _, rows = section
     result = [result_table(section), step_table(section)]
-    result += [overlap_table(section)] if any(row.overlap_s for row in rows) else []
+    result += [overlap_table(section)] if any(row.figures["overlap_s"] for row in rows) else []
     result.append(bytes_table(section))
     return [*result, split_table(section)] if any(row.targets for row in rows) else result
 
@@ -42,63 +43,45 @@ def tables_of(section: Section) -> list[Table]:
 def result_table(section: Section) -> Table:
     clock, metric, rows = section
     factors = list(dict.fromkeys(target.factor for row in rows for target in row.targets))
-    skips = any(row.skipped_steps is not None and row.skipped_steps.high for row in rows)
+    skips = any(skipped.high for row in rows if (skipped := row.figures["skipped_steps"]) is not None)
     header = ["run", "seeds", f"final {metric}", *(["steps skipped"] if skips else [])]
     header += [f"TTA [s] ×{factor:g}" for factor in factors]
     body = []
     for row in rows:
         cells = {target.factor: time_to_target(row, target) for target in row.targets}
         final = figure(row.final_metric) if row.seeds else failure(row)
-        skipped = [figure(row.skipped_steps)] if skips else []
+        skipped_steps = [shown(row, METRICS["skipped_steps"])] if skips else []
         tail = [cells.get(factor, "–") for factor in factors]
-        body.append([row.label, seeds(row), final, *skipped, *tail])
+        body.append([row.label, seeds(row), final, *skipped_steps, *tail])
     return Table(f"Result ({CLOCK_MEANING[clock]})", header, body)
+
+
+def figures_table(title: str, which: str, rows: Sequence[Row]) -> Table:
+    """The metrics of one section of METRICS, a column each."""
+    metrics = [metric for metric in METRICS.values() if metric.section == which]
+    body = [[row.label, *(shown(row, metric) for metric in metrics)] for row in rows]
+    return Table(title, ["run", *(metric.heading for metric in metrics)], body)
+
+
+def shown(row: Row, metric: Metric) -> str:
+    return figure(row.figures[metric.key], metric.shown.factor, metric.shown.digits)
 
 
 def step_table(section: Section) -> Table:
     clock, _, rows = section
-    header = ["run", "step [ms]", "compute [ms]", "compression [ms]", "exposed comm [ms]", "other [ms]"]
-    header.append("steps/s")
-    body = []
-    for row in rows:
-        parts = (row.step_time_s, row.compute_s, row.compression_s, row.exposed_comm_s, row.other_s)
-        times = [figure(part, 1e3, digits=3) for part in parts]
-        body.append([row.label, *times, figure(row.rounds_per_second, digits=3)])
-    return Table(f"Time of a step, and where it goes ({CLOCK_MEANING[clock]})", header, body)
+    return figures_table(f"Time of a step, and where it goes ({CLOCK_MEANING[clock]})", "step", rows)
 
 
 def overlap_table(section: Section) -> Table:
     clock, _, rows = section
-    header = ["run", "computing while sending [ms]", "waiting for gradients [ms]", "ROW", "OSF"]
-    header.append("link used [%]")
-    body = [
-        [
-            row.label,
-            figure(row.overlap_s, 1e3, digits=3),
-            figure(row.wait_s, 1e3, digits=3),
-            figure(row.row, digits=3),
-            figure(row.osf, digits=3),
-            figure(row.utilization, 100, digits=3),
-        ]
-        for row in rows
-    ]
-    return Table(f"How well communication is hidden (AQGB; {CLOCK_MEANING[clock]})", header, body)
+    return figures_table(f"How well communication is hidden (AQGB; {CLOCK_MEANING[clock]})", "overlap", rows)
 
 
 def bytes_table(section: Section) -> Table:
     _, _, rows = section
-    header = ["run", "vNMSE", "wire bits per coordinate", "MB sent per step and rank", "bytes, BF16 = 1"]
-    body = [
-        [
-            row.label,
-            figure(row.vnmse, digits=3),
-            figure(row.wire_bits_per_coordinate),
-            figure(row.bytes_per_step_per_rank, 1e-6),
-            number(row.bytes_ratio),
-        ]
-        for row in rows
-    ]
-    return Table("Error and bytes (MB = 10^6 bytes)", header, body)
+    table = figures_table("Error and bytes (MB = 10^6 bytes)", "bytes", rows)
+    ratios = [[*cells, number(row.bytes_ratio)] for cells, row in zip(table.rows, rows, strict=True)]
+    return Table(table.title, [*table.header, "bytes, BF16 = 1"], ratios)
 
 
 def split_table(section: Section) -> Table:

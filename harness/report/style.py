@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import cycle
 from typing import Any, Literal
+
+from gradwire.harness.timing.measure.metrics import METRICS
+from gradwire.harness.timing.measure.metrics import PARTS as METRIC_PARTS
 
 Hue = Literal["ink", "blue", "vermilion", "green", "purple", "orange", "sky", "grey"]
 
@@ -98,11 +102,16 @@ class Filling:
 
 
 # No hatch of dots: in a vector file they are a quarter of a megabyte.
+_LOOKS: tuple[tuple[Hue, str], ...] = (
+    ("blue", ""),
+    ("orange", "////"),
+    ("vermilion", "xxxx"),
+    ("grey", "\\\\\\\\"),
+    ("green", "++++"),
+    ("purple", "----"),
+)
 PARTS = {
-    "compute_s": Filling("compute", "blue", ""),
-    "compression_s": Filling("compression", "orange", "////"),
-    "exposed_comm_s": Filling("exposed comm", "vermilion", "xxxx"),
-    "other_s": Filling("other", "grey", "\\\\\\\\"),
+    key: Filling(METRICS[key].label, *look) for key, look in zip(METRIC_PARTS, cycle(_LOOKS), strict=False)
 }
 """The parts of a step, by their key in rows and summaries."""
 
@@ -110,9 +119,6 @@ PHASES = {
     "reduce_scatter": Filling("reduce-scatter", "blue", ""),
     "all_gather": Filling("all-gather", "sky", "////"),
     "metadata": Filling("metadata", "vermilion", "xxxx"),
-    "weights": Filling("weights", "green", "++++"),
-    "activations": Filling("activations", "purple", "----"),
-    "control": Filling("control", "grey", "\\\\\\\\"),
 }
 """The phases bytes are counted in, by their key in summaries."""
 

@@ -13,6 +13,7 @@ from gradwire.harness.checkpoint.resume import check_directory, is_finished
 from gradwire.harness.network.names import network_text
 from gradwire.harness.record.runs import Run, load_run
 from gradwire.harness.record.summary import Summary
+from gradwire.harness.timing.measure.metrics import METRICS, PARTS
 
 if TYPE_CHECKING:
     from gradwire.harness.report.compare import Comparison
@@ -94,13 +95,8 @@ def _parts(summary: Summary) -> str:
     step = f"; a step of {1e3 / summary.rounds_per_second:.0f} ms"
     if not summary.has_breakdown:
         return step
-    parts = {
-        "compute": summary.compute_s,
-        "compression": summary.compression_s,
-        "exposed communication": summary.exposed_comm_s,
-        "other": summary.other_s,
-    }
-    return f"{step}: " + ", ".join(f"{name} {1e3 * (part or 0):.0f}" for name, part in parts.items()) + " ms"
+    parts = (f"{METRICS[part].words} {1e3 * (summary.figures[part] or 0):.0f}" for part in PARTS)
+    return f"{step}: {', '.join(parts)} ms"
 
 
 def _note_on_loopback(finished: Run) -> None:
@@ -109,7 +105,9 @@ def _note_on_loopback(finished: Run) -> None:
     looped = (
         finished.choice("network") == "none" and summary.clock == "wall" and not summary.machine.get("gpus")
     )
-    compression_s, exposed_s = summary.compression_s or 0.0, summary.exposed_comm_s or 0.0
+    compression_s, exposed_s = (
+        summary.figures.get(part) or 0.0 for part in ("compression_s", "exposed_comm_s")
+    )
     if looped and compression_s > max(exposed_s, 1e-3):
         print(
             f"note: on a raw loopback compression does not pay: {compression_s * 1e3:.0f} ms a step to "

@@ -8,6 +8,7 @@ from typing import Any
 
 from gradwire.harness.record.runs import Run
 from gradwire.harness.record.summary import Summary
+from gradwire.harness.timing.measure.metrics import METRICS, PARTS
 
 Table = dict[str, list[Any]]
 """`columns` and `rows`."""
@@ -58,19 +59,13 @@ def _time_to_accuracy(summary: Summary) -> Table:
 
 def _breakdown(summary: Summary) -> Table:
     """Seconds per step; no lines where spans were not recorded."""
-    parts = {
-        "compute": summary.compute_s,
-        "compression": summary.compression_s,
-        "exposed communication": summary.exposed_comm_s,
-        "other": summary.other_s,
-    }
-    rows = [[part, seconds, summary.clock] for part, seconds in parts.items() if summary.has_breakdown]
+    known = summary.values()
+    rows = [[METRICS[part].words, known[part], summary.clock] for part in PARTS if part in known]
     return {"columns": ["part", "seconds_per_step", "clock"], "rows": rows}
 
 
 def _overlap(summary: Summary) -> Table:
     """AQGB's figures, times in seconds per step; no lines where they are not known."""
-    names = ("overlap_s", "wait_s", "row", "osf", "utilization")
-    known = {name: value for name in names if (value := getattr(summary, name)) is not None}
-    rows = [[name, value, summary.clock] for name, value in known.items()]
+    known = summary.values().items()
+    rows = [[key, value, summary.clock] for key, value in known if METRICS[key].section == "overlap"]
     return {"columns": ["figure", "value", "clock"], "rows": rows}

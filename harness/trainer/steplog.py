@@ -12,15 +12,15 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from gradwire.harness.comm.world.interface import World
-from gradwire.harness.timing.measure.breakdown import breakdown
-from gradwire.harness.timing.measure.overlap import OF_GROUP, overlap
+from gradwire.harness.timing.measure.metrics import keys, of_ranks
+from gradwire.harness.timing.measure.overlap import rank_figures
 from gradwire.harness.timing.measure.timeline import Span
 from gradwire.harness.timing.measure.wire import wire_bits
 from gradwire.harness.timing.trace.notes import StepNotes
 from gradwire.harness.timing.trace.writer import REPORT, TraceWriter
 
-PARTS = ("compute_s", "compression_s", "exposed_comm_s", "other_s")
-PER_RANK = ("loss", "train_time_s", "step_time_s", *PARTS, *OF_GROUP, "bytes_sent")
+FIRST = ("loss", "train_time_s", "step_time_s")
+"""The metrics that a row begins with."""
 
 
 @dataclass
@@ -74,7 +74,7 @@ class StepLog:
         if self._traces is not None:
             self._write_traces(self._traces, spans)
             own = {rank: [*values, *self._traces.report(rank)] for rank, values in own.items()}
-        gathered, width = self._world.gather(own), len(PER_RANK)
+        gathered, width = self._world.gather(own), len(_per_rank())
         if self._traces is not None:
             note = self._traces.agree([ranks[-REPORT:] for ranks in gathered])
             if note is not None and 0 in self._world.ranks:
@@ -99,34 +99,30 @@ class StepLog:
             traces.add(rank, found)
 
     def _values(self, step: PendingStep, rank: int, spans: list[Span]) -> list[float]:
+        """One rank's figures of a step, in the order of `_per_rank`; NaN where there are no spans."""
         seconds = self._world.recorders[rank].seconds
         start, end = (seconds(mark) for mark in step.window)
-        figures = [math.nan] * (len(PARTS) + len(OF_GROUP))
+        figures = {
+            "loss": step.losses[rank],
+            "train_time_s": step.train_time_s,
+            "step_time_s": end - start,
+            "bytes_sent": float(step.bytes_sent[rank]),
+        }
         if self._world.recorders[rank].enabled:
-            own = step.spans.get(rank, spans)
-            parts, overlapping = breakdown(own, start, end), overlap(own, start, end)
-            figures = [getattr(parts, name) for name in PARTS]
-            figures += [getattr(overlapping, name) for name in OF_GROUP]
-        return [step.losses[rank], step.train_time_s, end - start, *figures, float(step.bytes_sent[rank])]
+            figures |= rank_figures(step.spans.get(rank, spans), start, end)
+        return [figures.get(key, math.nan) for key in _per_rank()]
 
     def _row(self, shared: dict[str, Any], ranks: list[list[float]]) -> dict[str, Any]:
-        """Loss: the mean, summed in rank order. Clock: the latest. Step and its parts: the slowest rank's,
-        of several the one that waits least. Overlap: the least."""
-        columns = dict(zip(PER_RANK, zip(*ranks, strict=True), strict=True))
-        size = self._world.size
-        slowest = max(range(size), key=lambda rank: (columns["step_time_s"][rank], -columns["wait_s"][rank]))
-        row: dict[str, Any] = {
-            "step": shared["step"],
-            "loss": sum(columns["loss"]) / size,
-            "train_time_s": max(columns["train_time_s"]),
-            "step_time_s": columns["step_time_s"][slowest],
-        }
-        row |= {key: value for key, value in shared.items() if key != "step"}
-        figures = {name: columns[name][slowest] for name in PARTS}
-        figures |= {name: worst(columns[name]) for name, worst in OF_GROUP.items()}
-        row |= {name: None if math.isnan(figure) else figure for name, figure in figures.items()}
-        row["bytes_sent"] = int(sum(columns["bytes_sent"]))
+        """What the ranks differ in, put together as `Metric.ranks` says, and what they share."""
+        found: dict[str, Any] = of_ranks([dict(zip(_per_rank(), own, strict=True)) for own in ranks])
+        row = {"step": shared["step"], **{key: found.pop(key) for key in FIRST}, **shared, **found}
+        row["bytes_sent"] = int(row["bytes_sent"])
         row["wire_bits_per_coordinate"] = wire_bits(
             row["bytes_sent"], self._gradients_sent, self._num_coordinates
         )
         return row
+
+
+def _per_rank() -> tuple[str, ...]:
+    """The metrics of a step's row in which ranks differ."""
+    return keys(lambda metric: metric.ranks is not None)

@@ -12,9 +12,9 @@ from gradwire.harness.record.attempts import Attempts
 from gradwire.harness.record.provenance import provenance
 from gradwire.harness.record.summary import Summary
 from gradwire.harness.timing.measure.accuracy import Evaluation, metric_mode, time_to_accuracy
-from gradwire.harness.timing.measure.overlap import OF_GROUP, row_of, utilization
+from gradwire.harness.timing.measure.metrics import METRICS, kind_of
+from gradwire.harness.timing.measure.overlap import row_of, utilization
 from gradwire.harness.timing.measure.wire import wire_bits
-from gradwire.harness.trainer.steplog import PARTS
 
 METRIC = "perplexity"
 
@@ -41,20 +41,19 @@ def summarize(
     curve = [Evaluation(row["step"], row["train_time_s"], row[METRIC]) for row in evaluations]
     mean_step_s = _mean([row["step_time_s"] for row in timed])
     size = config.cluster.workers
-    parts: dict[str, Any] = {
-        part: _mean([row[part] for row in timed]) if config.measure.spans else None for part in PARTS
-    }
     sent = wire_bits(sum(bytes_by_rank), gradients_sent, num_coordinates * len(steps))
+    used = _utilization(config, max(bytes_by_rank) / len(steps), mean_step_s) if sent else None
     return Summary(
         metric=METRIC,
         final_metric=evaluations[-1][METRIC],
         tta={f"{target:g}": _tta(curve, target) for target in config.measure.targets},
         vnmse_mean=_mean(errors) if errors else None,
         clock=clock,
+        kind=kind_of(config.cluster.name, config.network.name),
         train_time_s=evaluations[-1]["train_time_s"],
         wall_time_s=wall_time_s,
         rounds_per_second=1.0 / mean_step_s,
-        **parts,
+        figures=_figures(timed, size) | {"utilization": used},
         bytes_sent_per_rank=bytes_by_rank,
         bytes_by_phase=bytes_by_phase,
         wire_bits_per_coordinate=sent,
@@ -70,18 +69,19 @@ def summarize(
         data=dict(data),
         resumed_after=[] if attempts is None else attempts.resumed_after,
         earlier_ends=[] if attempts is None else attempts.earlier_ends,
-        **(_overlap(timed) if size > 1 else {}),
-        utilization=_utilization(config, max(bytes_by_rank) / len(steps), mean_step_s) if sent else None,
     )
 
 
-def _overlap(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Means over steps, and ROW of the means; nothing where spans were not recorded."""
-    known = [row for row in rows if None not in (row.get(name) for name in OF_GROUP)]
-    if not known:
-        return {}
-    overlap_s, wait_s, osf = (_mean([row[name] for row in known]) for name in ("overlap_s", "wait_s", "osf"))
-    return {"overlap_s": overlap_s, "wait_s": wait_s, "row": row_of(overlap_s, wait_s), "osf": osf}
+def _figures(rows: Sequence[Mapping[str, Any]], size: int) -> dict[str, float | None]:
+    """Means over steps of what ranks spend their time on, and ROW of its means; None without spans."""
+    found = dict[str, float | None]()
+    for key, metric in METRICS.items():
+        if metric.mean:
+            known = [row[key] for row in rows if row.get(key) is not None]
+            found[key] = _mean(known) if known and (size > 1 or not metric.peers) else None
+    overlap_s, wait_s = found["overlap_s"], found["wait_s"]
+    found["row"] = None if overlap_s is None or wait_s is None else row_of(overlap_s, wait_s)
+    return found
 
 
 def _utilization(config: DictConfig, num_bytes: float, seconds: float) -> float | None:

@@ -64,8 +64,18 @@ def text(value: object) -> str:
 def differences(name: str, before: Figures, after: Figures) -> list[str]:
     """A line for each figure that is not the same: the case, the step and key, both values."""
     names = list(before) + [key for key in after if key not in before]
-    pairs = {key: [text(side[key]) if key in side else ABSENT for side in (before, after)] for key in names}
+    sides = (counted(before), counted(after))
+    pairs = {key: [text(side[key]) if key in side else ABSENT for side in sides] for key in names}
     return [f"{name}: {key}: {old} → {new}" for key, (old, new) in pairs.items() if old != new]
+
+
+def counted(figures: Figures) -> Figures:
+    """`figures` without the phases in which no byte was sent: a version may know more of them."""
+    found = dict(figures)
+    for key in found:
+        if key.endswith("bytes_by_phase"):
+            found[key] = {phase: count for phase, count in found[key].items() if count}
+    return found
 
 
 def all_differences(before: Mapping[str, Figures], after: Mapping[str, Figures]) -> list[str]:

@@ -17,9 +17,9 @@ from gradwire.harness.record.runs import load_run
 from gradwire.harness.record.timed_steps import timed_steps
 from gradwire.harness.tasks import retime, timeline
 from gradwire.harness.timing.measure.breakdown import breakdown
+from gradwire.harness.timing.measure.metrics import PARTS
 from gradwire.harness.timing.trace.spans import spans
 from gradwire.harness.timing.trace.step import RankTrace, Work
-from gradwire.harness.trainer.steplog import PARTS
 
 DEVICE = "cuda"
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")

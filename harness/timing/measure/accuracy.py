@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Literal, NamedTuple
 
+from gradwire.harness.timing.measure.metrics import METRICS
+
 Mode = Literal["min", "max"]
 
 PERPLEXITY_FACTORS = (1.05, 1.03, 1.01, 1.005)
@@ -34,8 +36,8 @@ class TimeToAccuracy:
 
 
 def metric_mode(metric: str) -> Mode:
-    """Whether less is better (losses, perplexities) or more (accuracies and other scores)."""
-    return "min" if metric.endswith(("loss", "perplexity")) else "max"
+    """Whether less is better (losses, perplexities) or more (accuracies and all other scores)."""
+    return "min" if metric in METRICS and METRICS[metric].better == "lower" else "max"
 
 
 def reached(value: float, target: float, mode: Mode) -> bool:

@@ -6,20 +6,12 @@ Only what a step itself computes can hide its communication: DDP's next forward 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
 
-from gradwire.harness.timing.measure.breakdown import spans_by_kind
+from gradwire.harness.timing.measure.breakdown import breakdown, spans_by_kind
 from gradwire.harness.timing.measure.intervals import Intervals, clip, intersection, measure
 from gradwire.harness.timing.measure.timeline import Span
-
-OF_GROUP: Mapping[str, Callable[[Iterable[float]], float]] = {
-    "comm_s": max,
-    "overlap_s": min,
-    "wait_s": max,
-    "osf": min,
-}
-"""Which rank's figure is the group's, by its key in the record: as in ROW, the one that hides least."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,15 +65,17 @@ def row_of(overlap_s: float, wait_s: float) -> float:
     return overlap_s / wait_s if wait_s > 0 else math.inf
 
 
-def group_figures(ranks: Sequence[Overlap]) -> dict[str, float]:
-    """A step of all ranks, by its keys in the record."""
-    return {name: worst(getattr(rank, name) for rank in ranks) for name, worst in OF_GROUP.items()}
-
-
-def group_row(ranks: Sequence[Overlap]) -> float:
-    """min_i T_overlap_i / max_i T_wait_i; infinite when nobody waits."""
-    figures = group_figures(ranks)
-    return row_of(figures["overlap_s"], figures["wait_s"])
+def rank_figures(spans: Iterable[Span], start: float, end: float) -> dict[str, float]:
+    """What a rank's spans say of its step [start, end], by the keys of the metrics."""
+    found = list(spans)
+    hidden = overlap(found, start, end)
+    return {
+        **asdict(breakdown(found, start, end)),
+        "comm_s": hidden.comm_s,
+        "overlap_s": hidden.overlap_s,
+        "wait_s": hidden.wait_s,
+        "osf": hidden.osf,
+    }
 
 
 def utilization(num_bytes: float, bits_per_second: float, seconds: float) -> float:

@@ -6,5 +6,5 @@ MEASURE = "measure"
 BACKEND = "backend"
 """The phase of what the communication library does by itself, message by message unknown to us."""
 
-PHASES = ("metadata", "reduce_scatter", "all_gather", "weights", "activations", "control")
+PHASES = ("metadata", "reduce_scatter", "all_gather")
 """The phases that bytes are counted under."""

@@ -152,7 +152,7 @@ def test_long_curves_are_thinned_and_short_ones_whole() -> None:
 
 def test_a_run_without_breakdown_or_targets_has_no_such_tables(tmp_path: Path) -> None:
     directory = write(tmp_path / "run")
-    summary = replace(SUMMARY, compute_s=None, tta={})
+    summary = replace(SUMMARY, figures=SUMMARY.figures | {"compute_s": None}, tta={})
     (directory / "summary.json").write_text(summary.to_json())
     assert set(tables(load_run(directory))) == {"steps", "evals", "vnmse", "bytes_by_phase", "bytes_by_rank"}
 
@@ -160,7 +160,8 @@ def test_a_run_without_breakdown_or_targets_has_no_such_tables(tmp_path: Path) -
 def test_overlap_is_shown_where_it_is_known(tmp_path: Path) -> None:
     directory = write(tmp_path / "run")
     assert "overlap" not in tables(load_run(directory))
-    summary = replace(SUMMARY, overlap_s=0.25, wait_s=0.0, row=math.inf, osf=1.0)
+    overlap = {"overlap_s": 0.25, "wait_s": 0.0, "row": math.inf, "osf": 1.0}
+    summary = replace(SUMMARY, figures=SUMMARY.figures | overlap)
     (directory / "summary.json").write_text(summary.to_json())
     assert tables(load_run(directory))["overlap"]["rows"] == [
         ["overlap_s", 0.25, "simulated"],

@@ -14,7 +14,8 @@ from gradwire.harness.config.compose import compose
 from gradwire.harness.config.validate import validate
 from gradwire.harness.network.rates import link_rate
 from gradwire.harness.timing.measure.breakdown import Breakdown, bandwidth, breakdown
-from gradwire.harness.timing.measure.overlap import Overlap, group_figures, group_row, overlap, utilization
+from gradwire.harness.timing.measure.metrics import of_ranks
+from gradwire.harness.timing.measure.overlap import Overlap, overlap, utilization
 from gradwire.harness.timing.measure.timeline import Kind, Span
 
 # compute 0-4 and 9-10, codec 3-5, comm 4-8: 4-5 is compression, 5-8 exposed, 8-9 other.
@@ -96,13 +97,14 @@ def test_a_rank_waits_from_its_last_gradient_to_the_update() -> None:
 def test_nobody_waits() -> None:
     whole = overlap([Span("compute", 0.0, 1.0), Span("comm", 0.2, 0.7)], 0.0, 1.0)
     assert (whole.row, whole.osf) == (math.inf, 1.0)
-    assert group_row([whole, whole]) == math.inf
 
 
 def test_the_group_is_as_good_as_its_worst_rank() -> None:
     ranks = [Overlap(4, 1, 4.0, 2.0, 1, 1), Overlap(4, 2, 3.0, 1.0, 8, 4)]
-    assert group_row(ranks) == 1.5
-    assert group_figures(ranks) == {"comm_s": 2, "overlap_s": 3.0, "wait_s": 2.0, "osf": 0.5}
+    names = ("comm_s", "overlap_s", "wait_s", "osf")
+    figures = [{"step_time_s": 5.0, **{name: getattr(rank, name) for name in names}} for rank in ranks]
+    group = of_ranks(figures)
+    assert group == {"step_time_s": 5.0, "comm_s": 2, "overlap_s": 3.0, "wait_s": 2.0, "osf": 0.5}
 
 
 @pytest.mark.parametrize(

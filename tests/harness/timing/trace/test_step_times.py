@@ -16,12 +16,12 @@ from gradwire.harness.record.runs import load_run
 from gradwire.harness.record.summary import Summary
 from gradwire.harness.record.timed_steps import timed_steps
 from gradwire.harness.timing.measure.breakdown import breakdown
-from gradwire.harness.timing.measure.overlap import group_figures, overlap
+from gradwire.harness.timing.measure.metrics import METRICS, PARTS, of_ranks
+from gradwire.harness.timing.measure.overlap import rank_figures
 from gradwire.harness.timing.simulate.clock import SimulatedClock
 from gradwire.harness.timing.trace.files import read_traces, recorded_steps, trace_file
 from gradwire.harness.timing.trace.spans import spans
 from gradwire.harness.timing.trace.step import StepTrace
-from gradwire.harness.trainer.steplog import PARTS
 
 OVERLAP = ("comm_s", "overlap_s", "wait_s", "osf")
 
@@ -55,7 +55,7 @@ def test_the_parts_of_every_row_sum_to_the_step(run: Path) -> None:
         assert math.fsum(row[part] for part in PARTS) == pytest.approx(row["step_time_s"], rel=1e-9, abs=0)
         assert min(row[part] for part in PARTS) >= 0
     summary = summary_of(run)
-    parts = [getattr(summary, part) for part in PARTS]
+    parts = [summary.values()[part] for part in PARTS]
     assert math.fsum(parts) == pytest.approx(1 / summary.rounds_per_second, rel=1e-9, abs=0)
 
 
@@ -82,8 +82,9 @@ def test_a_simulated_row_comes_again_from_the_trace(simulated: Path) -> None:
         assert number == row["step"]
         slowest = max(trace.values(), key=lambda own: own.end)
         assert slowest.end == pytest.approx(row["step_time_s"], abs=2e-6)
-        found = group_figures([overlap(spans(own), 0.0, own.end) for own in trace.values()])
-        assert found == pytest.approx({name: row[name] for name in OVERLAP}, abs=1e-4)
+        ranks = [{"step_time_s": own.end} | rank_figures(spans(own), 0.0, own.end) for own in trace.values()]
+        found = of_ranks(ranks)
+        assert [found[name] for name in OVERLAP] == pytest.approx([row[name] for name in OVERLAP], abs=1e-4)
 
 
 def test_a_real_trace_has_the_step_as_it_was(paced: Path) -> None:
@@ -95,20 +96,22 @@ def test_the_summary_gives_the_overlap(run: Path) -> None:
     summary, rows = summary_of(run), [row for row in rows_of(run) if not row["measured"]]
     means = {name: sum(row[name] for row in rows) / len(rows) for name in ("overlap_s", "wait_s", "osf")}
     for name, mean in means.items():
-        assert getattr(summary, name) == pytest.approx(mean)
-    assert summary.row == pytest.approx(means["overlap_s"] / means["wait_s"])
+        assert summary.figures[name] == pytest.approx(mean)
+    assert summary.figures["row"] == pytest.approx(means["overlap_s"] / means["wait_s"])
 
 
 def test_utilization_is_the_share_of_the_busiest_link(simulated: Path) -> None:
     summary = summary_of(simulated)
     per_step = max(summary.bytes_sent_per_rank) / summary.steps
-    assert summary.utilization == pytest.approx(8 * per_step * summary.rounds_per_second / 50e6)
-    assert 0 < (summary.utilization or 0) < 1
+    used = summary.values()["utilization"]
+    assert used == pytest.approx(8 * per_step * summary.rounds_per_second / 50e6)
+    assert 0 < used < 1
 
 
 def test_a_lone_rank_has_nothing_to_hide(tmp_path: Path) -> None:
     summary = summary_of(virtual_run(tmp_path / "run", 1))
-    assert {summary.row, summary.osf, summary.overlap_s, summary.wait_s, summary.utilization} == {None}
+    hiding = [key for key, metric in METRICS.items() if metric.section == "overlap"]
+    assert {summary.figures[key] for key in hiding} == {None}
 
 
 def test_given_computation_and_hidden_communication(tmp_path: Path) -> None:
@@ -119,14 +122,13 @@ def test_given_computation_and_hidden_communication(tmp_path: Path) -> None:
         assert row["compute_s"] == pytest.approx(2.0)
         assert 0 <= row["wait_s"] < 1e-4
         assert row["osf"] == pytest.approx(1.0, abs=1e-4)
-    summary = summary_of(directory)
-    assert (summary.utilization or 0) < 1e-4
+    assert summary_of(directory).values()["utilization"] < 1e-4
 
 
 def test_records_without_spans_have_no_overlap(tmp_path: Path) -> None:
     directory = virtual_run(tmp_path / "run", 2, *SIMULATED, "measure.spans=false")
     assert {row[name] for row in rows_of(directory) for name in (*PARTS, *OVERLAP)} == {None}
-    assert summary_of(directory).row is None
+    assert summary_of(directory).figures["row"] is None
 
 
 def test_only_the_steps_asked_for_are_read(simulated: Path, tmp_path: Path) -> None:
