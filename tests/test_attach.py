@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import re
-import subprocess
-import sys
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -14,6 +11,7 @@ import attach_jobs as jobs
 import numpy as np
 import pytest
 from pool import Workers
+from warm import python
 
 EXAMPLE = Path(__file__).resolve().parent.parent / "examples" / "ddp.py"
 
@@ -220,16 +218,8 @@ def test_hashes_find_the_rank_with_another_result(workers: Workers) -> None:
 
 
 def test_the_example_runs_under_torchrun(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
-    ran = subprocess.run(
-        [*command, str(EXAMPLE)],
-        cwd=tmp_path,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=240,
-    )
+    arguments = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")
+    ran = python(tmp_path, *arguments, str(EXAMPLE))
     assert ran.returncode == 0, ran.stderr
     first = re.search(r"step 0: loss (\S+)", ran.stdout)
     last = re.search(r"loss (\S+); rank 0 sent (\d+) bytes, in fp32 it would be (\d+)", ran.stdout)

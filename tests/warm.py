@@ -17,7 +17,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cache
 from multiprocessing import get_context
 from pathlib import Path
@@ -31,6 +31,7 @@ PRELOADED = [
     "gradwire.harness.tasks.main",
     "gradwire.harness.trainer.build",
     "matplotlib.backends.backend_agg",
+    "torch.distributed.run",
     "transformers.models.gpt2.modeling_gpt2",
 ]
 """What takes seconds to import and starts no thread."""
@@ -38,6 +39,7 @@ PRELOADED = [
 READ_LATE = {
     *("GRADWIRE_CACHE", "GRADWIRE_PLUGINS", "GRADWIRE_TEST_COMMAND", "PYTEST_CURRENT_TEST", "PYTHONPATH"),
     *("RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "GLOO_SOCKET_IFNAME"),
+    "TORCH_DISABLE_SHARE_RDZV_TCP_STORE",
     "TORCHINDUCTOR_CACHE_DIR",  # set where torch._inductor is imported
 }
 """Variables that a command reads as it runs, if at all. With any other one changed it has to start cold."""
@@ -48,12 +50,20 @@ _ENVIRONMENT = dict(os.environ)
 
 
 RUN = Path(__file__).resolve().parent.parent / "run.py"
+TORCHRUN = ["-m", "torch.distributed.run"]
+MARK = "GRADWIRE_TEST_COMMAND"
+"""The variable by which a test finds what its command has started; forked processes have it as their name."""
 
 
 def run_command(cwd: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     """`run.py` with these arguments in the folder `cwd`, to its end."""
+    return python(cwd, str(RUN), *arguments)
+
+
+def python(cwd: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """`python <arguments>` in the folder `cwd`, to its end; warm where it can be."""
     environment = {name: value for name, value in os.environ.items() if name not in ("RANK", "WORLD_SIZE")}
-    command, pipe = [sys.executable, str(RUN), *arguments], subprocess.PIPE
+    command, pipe = [sys.executable, *arguments], subprocess.PIPE
     process = warm_or_cold(command, env=environment, cwd=cwd, stdout=pipe, stderr=pipe, text=True)
     try:
         out, err = process.communicate(timeout=240)
@@ -63,9 +73,9 @@ def run_command(cwd: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 def warm_or_cold(command: list[str], *, env: Mapping[str, str], **options: Any) -> subprocess.Popen[str]:
-    """`subprocess.Popen(command, env=env, **options)`; warm where it is a script that can be."""
-    script = command[1].endswith(".py")
-    warm = sys.platform == "linux" and script and _at_import(env) == _at_import(_ENVIRONMENT)
+    """`subprocess.Popen(command, env=env, **options)`; warm where it is a script or torchrun."""
+    known = command[1].endswith(".py") or command[1:3] == TORCHRUN
+    warm = sys.platform == "linux" and known and _at_import(env) == _at_import(_ENVIRONMENT)
     return (WarmPopen if warm else subprocess.Popen)(command, env=env, **options)
 
 
@@ -78,26 +88,24 @@ def _at_import(environment: Mapping[str, str]) -> dict[str, str]:
 
 
 class WarmPopen(subprocess.Popen[str]):
-    """A forked child that runs a script: `[sys.executable, script, *arguments]`; takes pipes and `cwd`."""
+    """A forked child: `[sys.executable, script, *arguments]`, or torchrun, with or without `-u`."""
 
-    def _execute_child(self, args: list[str], *rest: Any) -> None:
+    def _execute_child(self, args: Sequence[str], *rest: Any) -> None:
         """In the place of fork and exec; Popen hands over the pipes' ends that it has made."""
         _, _, _, _, cwd, env, _, _, _, p2cread, p2cwrite, c2pread, c2pwrite, errread, errwrite, *_ = rest
+        out, err = (1 if c2pwrite < 0 else c2pwrite), (2 if errwrite < 0 else errwrite)
         try:
-            self.pid = _server().fork(c2pwrite, errwrite, os.fspath(cwd), dict(env), args[1:])
+            self.pid = _server().fork(out, err, os.fspath(cwd or os.getcwd()), dict(env), list(args[1:]))
             self._child_created = True
         finally:
             self._close_pipe_fds(p2cread, p2cwrite, c2pread, c2pwrite, errread, errwrite)
 
 
 class _Server:
-    """The process that commands are forked from; it ends with this one."""
+    """The process at the other end of a socket, from which commands are forked; it ends with this one."""
 
-    def __init__(self) -> None:
-        self._socket, theirs = socket.socketpair()
-        command = [sys.executable, __file__, str(theirs.fileno())]
-        subprocess.Popen(command, env=_ENVIRONMENT, stdin=subprocess.DEVNULL, pass_fds=[theirs.fileno()])
-        theirs.close()
+    def __init__(self, connection: socket.socket) -> None:
+        self._socket = connection
 
     def fork(self, out: int, err: int, cwd: str, environment: dict[str, str], arguments: list[str]) -> int:
         """The id of a child of this process that runs `arguments`, the leader of a new session."""
@@ -113,7 +121,11 @@ class _Server:
 
 @cache
 def _server() -> _Server:
-    return _Server()
+    own, theirs = socket.socketpair()
+    command = [sys.executable, __file__, str(theirs.fileno())]
+    subprocess.Popen(command, env=_ENVIRONMENT, stdin=subprocess.DEVNULL, pass_fds=[theirs.fileno()])
+    theirs.close()
+    return _Server(own)
 
 
 def _adopt_orphans(yes: bool) -> None:
@@ -170,11 +182,47 @@ def _become(request: bytes, out: int, err: int) -> list[str]:
     os.close(err)
     os.environ.clear()
     os.environ.update(environment)
+    if mark := environment.get(MARK):
+        Path("/proc/self/comm").write_text(process_name(mark))
+    if arguments[0] == "-u":
+        sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]
+        del arguments[0]
     before = filter(None, environment.get("PYTHONPATH", "").split(os.pathsep))
-    sys.path[:] = [str(Path(arguments[0]).parent), *before, *sys.path]
-    sys.argv = arguments
+    first = cwd if arguments[0] == "-m" else str(Path(arguments[0]).parent)
+    sys.path[:] = [first, *before, *sys.path]
+    sys.argv = arguments[1:] if arguments[0] == "-m" else arguments
     result: list[str] = arguments
     return result
+
+
+def process_name(mark: str) -> str:
+    """What a forked process is called in /proc/<pid>/stat."""
+    return mark[:15]
+
+
+def _run(arguments: list[str]) -> None:
+    """What Python does with these arguments."""
+    if arguments[0] == "-m":
+        _fork_ranks()
+        runpy.run_module(arguments[1], run_name="__main__", alter_sys=True)
+    else:
+        runpy.run_path(arguments[0], run_name="__main__")
+
+
+def _fork_ranks() -> None:
+    """Let torchrun fork its ranks from a copy of what it is now: soon it will have threads."""
+    from torch.distributed.elastic.multiprocessing.subprocess_handler import subprocess_handler
+
+    global _server
+    own, theirs = socket.socketpair()
+    if os.fork() == 0:
+        own.close()
+        _run(_serve(theirs))
+        sys.exit()
+    theirs.close()
+    ranks = _Server(own)
+    _server = lambda: ranks  # type: ignore[assignment]  # noqa: E731
+    subprocess_handler.Popen = WarmPopen
 
 
 def _preload() -> None:
@@ -202,5 +250,4 @@ if __name__ == "__main__":
     given = set(filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep)))
     sys.path[:] = [path for path in sys.path[1:] if path not in given]
     _preload()
-    command = _serve(socket.socket(fileno=int(sys.argv[1])))
-    runpy.run_path(command[0], run_name="__main__")
+    _run(_serve(socket.socket(fileno=int(sys.argv[1]))))

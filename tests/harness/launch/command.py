@@ -13,7 +13,7 @@ from uuid import uuid4
 from weakref import WeakKeyDictionary
 
 from tiny import TINY_MODEL
-from warm import WarmPopen, warm_or_cold
+from warm import MARK, WarmPopen, process_name, warm_or_cold
 
 from gradwire.harness.config.compose import conf_directory
 
@@ -24,7 +24,6 @@ ENDLESS = (*TINY, "train.steps=1000000", "eval.every=1000000")
 
 
 Start = Callable[..., subprocess.Popen[str]]
-MARK = "GRADWIRE_TEST_COMMAND"
 _marks: WeakKeyDictionary[subprocess.Popen[str], str] = WeakKeyDictionary()
 
 
@@ -82,14 +81,16 @@ def errors(printed: str) -> list[str]:
 def descendants(process: subprocess.Popen[str]) -> list[int]:
     """What the command `process` has started and still runs, in the order in which it was started.
 
-    A session and an environment are inherited; torchrun's ranks have sessions of their own. Ids say less:
-    they begin again when all have been used.
+    A session, an environment and the name of a warm process are inherited; torchrun's ranks have sessions of
+    their own. Ids say less: they begin again when all have been used.
     """
-    found, mark = [], f"{MARK}={_marks[process]}".encode()
+    name, mark = f"({process_name(_marks[process])})", f"{MARK}={_marks[process]}".encode()
+    found = []
     for stat in Path("/proc").glob("[0-9]*/stat"):
         try:
-            fields = stat.read_text().rpartition(")")[2].split()
-            marked = mark in stat.with_name("environ").read_bytes().split(b"\0")
+            text = stat.read_text()
+            fields = text.rpartition(")")[2].split()
+            marked = name in text or mark in stat.with_name("environ").read_bytes().split(b"\0")
         except (FileNotFoundError, ProcessLookupError, PermissionError):
             continue
         pid, session, started_at = int(stat.parent.name), int(fields[3]), int(fields[19])
@@ -100,17 +101,18 @@ def descendants(process: subprocess.Popen[str]) -> list[int]:
 
 def workers_of(process: subprocess.Popen[str]) -> list[int]:
     """The ids of a running command's workers, in rank order; they are spawned, or forked where it is warm."""
-    itself = Path(f"/proc/{process.pid}/cmdline").read_text()
-    return _running(process, itself if isinstance(process, WarmPopen) else "multiprocessing.spawn")
+    return _running(process, "multiprocessing.spawn")
 
 
 def ranks_of_torchrun(process: subprocess.Popen[str]) -> list[int]:
-    """The ids of the ranks that a running torchrun has started, in rank order."""
-    return _running(process, RUN)
+    """The ids of the ranks that a running torchrun has started, in rank order: each leads a session."""
+    return [pid for pid in _running(process, RUN) if os.getsid(pid) == pid]
 
 
 def _running(process: subprocess.Popen[str], command: str) -> list[int]:
-    """The ids of those descendants whose command line has `command` in it."""
+    """The ids of those descendants whose command line has `command` in it, or is that of a warm process."""
+    if isinstance(process, WarmPopen):
+        command = Path(f"/proc/{process.pid}/cmdline").read_text()
     found = []
     for pid in descendants(process):
         with contextlib.suppress(OSError):  # just ended

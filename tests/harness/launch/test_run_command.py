@@ -117,7 +117,7 @@ def test_under_torchrun_one_rank_tells(tmp_path: Path) -> None:
     work.mkdir()
     text = tmp_path / "short.txt"
     text.write_text("Too short to cut a single sequence from.\n")
-    ended = call(work, *TORCHRUN, RUN, "size=tiny", f"dataset.path={text}")
+    ended = call_cold(work, *TORCHRUN, RUN, "size=tiny", f"dataset.path={text}")
     assert ended.returncode == 1
     assert len(errors(ended.stderr)) == 1
     assert not list(work.iterdir())
