@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Container, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,7 +19,6 @@ from torch import Tensor
 
 from gradwire.harness.data.corpus import Corpus, Tally, digest_of, hash_value
 from gradwire.harness.data.digests import REMEDY
-from gradwire.harness.data.progress import PreparationProgress
 from gradwire.harness.data.rows import RowWriter
 from gradwire.harness.data.tokenizer import load_tokenizer, separator_id
 from gradwire.harness.files.reading import UnusableFileError
@@ -194,3 +194,27 @@ def _mapped(file: Path) -> Tensor:
     if tokens.ndim != 2 or tokens.dtype != np.int32 or not tokens.size:
         raise UnusableFileError(file, f"holds {tokens.dtype} of shape {tokens.shape}, not tokens", REMEDY)
     return torch.from_numpy(tokens)
+
+
+EVERY_S = 10.0
+
+
+class PreparationProgress:
+    """Says how far one split is; nothing in its first ten seconds."""
+
+    def __init__(self, title: str, most_tokens: int | None) -> None:
+        self._title, self._most_tokens = title, most_tokens
+        self._started = self._shown = time.monotonic()
+
+    def show(self, num_documents: int, num_tokens: int) -> None:
+        """Counts so far; prints a line if the last one is ten seconds old."""
+        now = time.monotonic()
+        if now - self._shown < EVERY_S:
+            return
+        self._shown = now
+        limit = f" of {self._most_tokens / 1e6:.0f}" if self._most_tokens is not None else ""
+        print(
+            f"preparing {self._title}: {num_documents} documents, {num_tokens / 1e6:.1f}{limit} million "
+            f"tokens after {now - self._started:.0f} s",
+            flush=True,
+        )

@@ -15,8 +15,7 @@ from gradwire.harness.data.hub import HubCorpus
 from gradwire.harness.data.packing import TokenData, read_packed, write_packed
 from gradwire.harness.data.text import TextCorpus
 from gradwire.harness.data.tokenizer import own_tokenizer, trained_tokenizer
-from gradwire.harness.models.config import ModelConfig
-from gradwire.harness.models.special_tokens import SPECIAL_TOKENS
+from gradwire.harness.models.config import SPECIAL_TOKENS, ModelConfig
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast

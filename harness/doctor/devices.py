@@ -9,8 +9,8 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 
-from gradwire.harness.doctor.commands import output_of
 from gradwire.harness.doctor.findings import Environment, Finding, Run, Section, found_or_missing, size_text
+from gradwire.harness.doctor.tools import output_of
 
 SCARCE = 4 * 2**30
 """Four workers of `size=tiny` want so many bytes, most of it for their libraries."""

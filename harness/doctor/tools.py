@@ -5,11 +5,23 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import subprocess
 from collections.abc import Callable
 
-from gradwire.harness.doctor.commands import output_of
 from gradwire.harness.doctor.findings import Environment, Finding, Run, Section, found_or_missing
 from gradwire.harness.network.shaped.attempt import try_namespace
+
+TIMEOUT_S = 5.0
+
+
+def output_of(command: list[str]) -> str | None:
+    """What `command` prints; None if it is not there, fails, or takes longer than five seconds."""
+    try:
+        ran = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S, check=True)
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return ran.stdout.strip()
+
 
 Which = Callable[[str], str | None]
 

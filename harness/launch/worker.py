@@ -17,11 +17,11 @@ from torch._C._distributed_c10d import FileStore, HashStore
 
 from gradwire.codecs.native.choice import using_kernels
 from gradwire.harness.checkpoint.read import CheckpointReader
-from gradwire.harness.launch.memory import keep_freed_memory
 from gradwire.harness.launch.patience import START_S
 from gradwire.harness.launch.stop import stop_requests_of_rank
 from gradwire.harness.network.shaped.namespace import Entrance
 from gradwire.harness.runtime.heartbeat import beat, since_launch
+from gradwire.harness.runtime.memory import keep_freed_memory
 from gradwire.harness.trainer.build import build
 from gradwire.harness.trainer.loop import Trainer
 

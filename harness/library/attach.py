@@ -11,7 +11,7 @@ from torch.nn.parallel import DistributedDataParallel
 from gradwire.codecs.interface import Codec
 from gradwire.harness.comm.collective.collectives import Fabric
 from gradwire.harness.comm.topology.schedule import Topology
-from gradwire.harness.comm.transport.uplink import Link
+from gradwire.harness.comm.transport.pacer import Link
 from gradwire.harness.comm.world.process import ProcessWorld
 from gradwire.harness.library.agreement import Agreement
 from gradwire.harness.library.options import (

@@ -7,6 +7,11 @@ from dataclasses import dataclass, field
 from gradwire.codecs.fields import at_least, between, check_fields, one_of, plain_name
 from gradwire.harness.models.registry import family, family_names
 
+PAD, END, MASK = "<|pad|>", "<|end|>", "<|mask|>"
+SPECIAL_TOKENS = (PAD, END, MASK)
+PAD_ID, END_ID, MASK_ID = range(3)
+
+
 LONGEST_RUN = 10**9
 """A number of optimizer steps."""
 

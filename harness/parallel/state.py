@@ -11,6 +11,27 @@ from gradwire.codecs.interface import Codec
 from gradwire.harness.parallel.interface import ReadPart
 from gradwire.harness.parallel.update import Updater
 
+
+class Snapshot:
+    """Model buffers and codec state; parameters and optimizer are not touched by a warm-up."""
+
+    def __init__(self, model: nn.Module, codecs: Mapping[int, Codec]) -> None:
+        self._buffers = {name: buffer.clone() for name, buffer in model.named_buffers()}
+        self._codecs: dict[int, dict[str, Tensor]] = {
+            rank: {key: value.clone() for key, value in codec.state_dict().items()}
+            for rank, codec in codecs.items()
+        }
+
+    def restore_buffers(self, model: nn.Module) -> None:
+        for name, buffer in model.named_buffers():
+            buffer.copy_(self._buffers[name])
+
+    def restore(self, model: nn.Module, codecs: Mapping[int, Codec]) -> None:
+        self.restore_buffers(model)
+        for rank, codec in codecs.items():
+            codec.load_state_dict(self._codecs[rank])
+
+
 MODEL, OPTIMIZER = "model", "optimizer"
 
 

@@ -23,8 +23,7 @@ from gradwire.harness.parallel.buckets import BucketLayouts
 from gradwire.harness.parallel.gradient_store import GradientStore, make_store
 from gradwire.harness.parallel.interface import GradientError, MicroBatches, ReadPart, StepOutcome
 from gradwire.harness.parallel.passes import forward_backward, wrap
-from gradwire.harness.parallel.snapshot import Snapshot
-from gradwire.harness.parallel.state import codec_state, load_state, replicated_state
+from gradwire.harness.parallel.state import Snapshot, codec_state, load_state, replicated_state
 from gradwire.harness.parallel.synchronize import (
     MeasuredBucket,
     gather_raw,

@@ -15,8 +15,8 @@ from omegaconf import DictConfig
 from gradwire.codecs.native.library import cpu_level
 from gradwire.harness.config.memory import check_bytes
 from gradwire.harness.config.task_keys import check_root
-from gradwire.harness.doctor.commands import output_of
 from gradwire.harness.doctor.devices import DRIVER
+from gradwire.harness.doctor.tools import output_of
 from gradwire.harness.files.reading import read_text
 from gradwire.harness.files.writing import write_atomically
 from gradwire.harness.record.provenance import provenance

@@ -13,7 +13,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from gradwire.harness.comm.collective.collectives import Fabric
 from gradwire.harness.comm.topology.registry import make_schedule
-from gradwire.harness.comm.transport.uplink import Link
+from gradwire.harness.comm.transport.pacer import Link
 from gradwire.harness.comm.world.interface import World
 from gradwire.harness.comm.world.process import ProcessWorld
 from gradwire.harness.comm.world.virtual import VirtualWorld

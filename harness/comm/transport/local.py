@@ -13,8 +13,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from gradwire.harness.comm.transport.channel import Channel, Handle, TaggedMessage, Traffic
-from gradwire.harness.comm.transport.task import Task
+from gradwire.harness.comm.transport.channel import Channel, CollectiveTask, Handle, TaggedMessage, Traffic
 from gradwire.harness.timing.trace.log import TaskLog
 
 
@@ -102,7 +101,7 @@ class LocalChannel(Channel):
         raise ValueError("codec=backend needs real processes; use cluster=local, or codec=fp32")
 
 
-def run_local(tasks: Sequence[Task], mailboxes: Mailboxes, mark: Callable[[], float]) -> None:
+def run_local(tasks: Sequence[CollectiveTask], mailboxes: Mailboxes, mark: Callable[[], float]) -> None:
     """Run the ranks' coroutines of one collective to their ends; `mark` is the clock of their logs.
 
     Raises what a coroutine raises, after cancelling the others; RuntimeError with who waits for whom on a
@@ -122,13 +121,13 @@ def run_local(tasks: Sequence[Task], mailboxes: Mailboxes, mark: Callable[[], fl
         raise
 
 
-def _is_through(task: Task) -> bool:
+def _is_through(task: CollectiveTask) -> bool:
     """Whether a task has nothing to wait for."""
     assert task.handle is None or isinstance(task.handle, LocalHandle)
     return task.handle is None or task.handle.open == 0
 
 
-def _advance(task: Task, mark: Callable[[], float]) -> bool:
+def _advance(task: CollectiveTask, mark: Callable[[], float]) -> bool:
     now = mark()
     if task.log is not None:
         if task.handle is not None:

@@ -12,11 +12,28 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import Future
+from dataclasses import dataclass
 
 import torch.distributed as dist
 from torch import Tensor
 
-from gradwire.harness.comm.transport.uplink import Link
+
+@dataclass
+class Link:
+    """A serial uplink: messages leave one after another at `bytes_per_second`.
+
+    `bytes_per_second = inf` and `latency_s = 0` is the link that costs nothing.
+    """
+
+    bytes_per_second: float
+    latency_s: float = 0.0
+    free_at: float = 0.0
+
+    def transmit(self, now: float, num_bytes: int) -> float:
+        """Arrival time (s) of a message posted at `now`; the link is busy until its last bit left."""
+        self.free_at = max(now, self.free_at) + num_bytes / self.bytes_per_second
+        return self.free_at + self.latency_s
+
 
 _Departure = tuple[float, Callable[[], "dist.Work | None"], "Future[dist.Work | None]"]
 

@@ -15,8 +15,8 @@ import threading
 
 import torch
 
+from gradwire.harness.comm.transport.channel import CollectiveTask
 from gradwire.harness.comm.transport.process import ProcessHandle
-from gradwire.harness.comm.transport.task import Task
 from gradwire.harness.timing.measure.recorder import Recorder
 
 
@@ -36,12 +36,12 @@ class CommunicationThread:
         self._turn = turn
         self._recorder = recorder
         self._stream = _new_stream(device)
-        self._tasks: queue.SimpleQueue[Task | None] = queue.SimpleQueue()
+        self._tasks: queue.SimpleQueue[CollectiveTask | None] = queue.SimpleQueue()
         self._lock = threading.Lock()
         self._thread = threading.Thread(target=self._run, name="communication", daemon=True)
         self._thread.start()
 
-    def submit(self, task: Task) -> None:
+    def submit(self, task: CollectiveTask) -> None:
         """Queue a task; on CUDA it sees what the calling thread's current stream has done so far."""
         if self._stream is not None:
             task.ready = torch.cuda.current_stream(self._stream.device).record_event()
@@ -66,7 +66,7 @@ class CommunicationThread:
                     self._fail(task, error)
                     return
 
-    def _drive(self, task: Task) -> None:
+    def _drive(self, task: CollectiveTask) -> None:
         recorder = self._recorder
         if self._stream is not None and task.ready is not None:
             self._stream.wait_event(task.ready)
@@ -80,7 +80,7 @@ class CommunicationThread:
             if task.log is not None:
                 task.log.waited(handle.number, start, end)
 
-    def _advance(self, task: Task) -> bool:
+    def _advance(self, task: CollectiveTask) -> bool:
         """One piece of codec work; the threads of a process take turns, a codec serves them all."""
         with self._turn:
             start = self._recorder.mark()
@@ -93,7 +93,7 @@ class CommunicationThread:
                 task.log.suspend(end)
             return more
 
-    def _fail(self, task: Task, error: BaseException) -> None:
+    def _fail(self, task: CollectiveTask, error: BaseException) -> None:
         with self._lock:
             self.error = error
         task.cancel(error)

@@ -15,12 +15,10 @@ import torch.distributed as dist
 
 from gradwire.harness.comm.collective.arena import Arena
 from gradwire.harness.comm.collective.collectives import Fabric, ScheduledCollectives
-from gradwire.harness.comm.transport.channel import Traffic
-from gradwire.harness.comm.transport.pacer import Pacer
+from gradwire.harness.comm.transport.channel import CollectiveTask, Traffic
+from gradwire.harness.comm.transport.pacer import Link, Pacer
 from gradwire.harness.comm.transport.process import ProcessChannel
-from gradwire.harness.comm.transport.task import Task
 from gradwire.harness.comm.transport.thread import CommunicationThread
-from gradwire.harness.comm.transport.uplink import Link
 from gradwire.harness.comm.world.interface import Collective, Result
 from gradwire.harness.timing.measure.recorder import Recorder
 from gradwire.harness.timing.measure.stopwatch import make_stopwatch
@@ -125,7 +123,7 @@ class ProcessWorld:
         )
         coroutine = collective(ScheduledCollectives(channel, self._fabric, buffers))
         thread = self._threads[0 if one_at_a_time else number % len(self._threads)]
-        thread.submit(Task(coroutine, future.set_result, future.set_exception, log))
+        thread.submit(CollectiveTask(coroutine, future.set_result, future.set_exception, log))
 
     def _log(self, coordinates: int, in_turn: bool) -> TaskLog | None:
         recorder = self.recorders[self.rank]

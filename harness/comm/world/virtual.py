@@ -17,11 +17,10 @@ import torch
 
 from gradwire.harness.comm.collective.arena import Arena
 from gradwire.harness.comm.collective.collectives import Fabric, ScheduledCollectives
-from gradwire.harness.comm.transport.channel import Traffic
+from gradwire.harness.comm.transport.channel import CollectiveTask, Traffic
 from gradwire.harness.comm.transport.local import LocalChannel, Mailboxes, run_local
-from gradwire.harness.comm.transport.task import Task
 from gradwire.harness.comm.world.interface import Collective, Result
-from gradwire.harness.runtime.collector import collector_paused
+from gradwire.harness.runtime.memory import collector_paused
 from gradwire.harness.timing.measure.recorder import Recorder
 from gradwire.harness.timing.simulate.clock import SimulatedClock
 from gradwire.harness.timing.trace.log import TaskLog
@@ -137,7 +136,9 @@ class VirtualWorld:
             arena.begin_round()
             channel = LocalChannel(rank, self.size, number, self.traffic[rank], mailboxes, log)
             coroutine = collectives[rank](ScheduledCollectives(channel, self._fabric, arena))
-            tasks.append(Task(coroutine, futures[rank].set_result, futures[rank].set_exception, log))
+            tasks.append(
+                CollectiveTask(coroutine, futures[rank].set_result, futures[rank].set_exception, log)
+            )
         run_local(tasks, mailboxes, self._mark)
         return {rank: future.result(0) for rank, future in futures.items()}
 

@@ -12,7 +12,7 @@ from gradwire.codecs.native.choice import using_kernels
 from gradwire.harness.comm.collective.collectives import Fabric
 from gradwire.harness.comm.topology.registry import make_schedule
 from gradwire.harness.comm.world.virtual import VirtualWorld
-from gradwire.harness.launch.memory import keep_freed_memory
+from gradwire.harness.runtime.memory import keep_freed_memory
 from gradwire.harness.studies.allreduce.subject import WARM_UP, Rounds
 from gradwire.harness.timing.simulate.build import make_clock
 from gradwire.harness.timing.simulate.clock import SimulatedClock

@@ -22,7 +22,7 @@ from typing import Any
 
 from gradwire.harness.network.flows import Flows
 from gradwire.harness.network.links import Links
-from gradwire.harness.runtime.collector import collector_paused
+from gradwire.harness.runtime.memory import collector_paused
 from gradwire.harness.timing.simulate.compiled import run_compiled
 from gradwire.harness.timing.simulate.plan import POST, WORK, Plan, Times
 from gradwire.harness.timing.simulate.rivals import Rivals

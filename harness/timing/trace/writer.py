@@ -20,7 +20,7 @@ from itertools import islice
 from pathlib import Path
 
 from gradwire.harness.files.reading import UnusableFileError
-from gradwire.harness.runtime.collector import collector_paused
+from gradwire.harness.runtime.memory import collector_paused
 from gradwire.harness.timing.trace import blocks
 from gradwire.harness.timing.trace.files import FOLDER, NAME, STEP, header, rank_file, trace_file
 from gradwire.harness.timing.trace.rows import Program, line_of, program_of, step_row

@@ -8,10 +8,15 @@ import pytest
 import torch
 
 from gradwire.harness.data.corpus import Corpus, Documents, Tally, digest_of
-from gradwire.harness.data.packing import pack, read_packed, unigram_perplexity, write_packed
-from gradwire.harness.data.progress import PreparationProgress
+from gradwire.harness.data.packing import (
+    PreparationProgress,
+    pack,
+    read_packed,
+    unigram_perplexity,
+    write_packed,
+)
 from gradwire.harness.data.rows import RowWriter
-from gradwire.harness.models.special_tokens import END
+from gradwire.harness.models.config import END
 
 
 @pytest.mark.parametrize("split", ["train", "held_out"])

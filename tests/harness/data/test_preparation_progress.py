@@ -2,14 +2,14 @@
 
 import pytest
 
-from gradwire.harness.data import progress
-from gradwire.harness.data.progress import PreparationProgress
+from gradwire.harness.data import packing
+from gradwire.harness.data.packing import PreparationProgress
 
 
 @pytest.mark.parametrize(("most", "limit"), [(None, ""), (50_000_000, " of 50")])
 def test_a_line_every_ten_seconds(monkeypatch, capsys, most, limit):
     now = [100.0]
-    monkeypatch.setattr(progress.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(packing.time, "monotonic", lambda: now[0])
     shown = PreparationProgress("words, training split", most)
     for number in range(26):
         shown.show(number * 1000, number * 1_250_000)

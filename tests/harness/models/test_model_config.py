@@ -8,9 +8,8 @@ import pytest
 from omegaconf import OmegaConf
 
 from gradwire.harness.models.build import transformers_config
-from gradwire.harness.models.config import ModelConfig, RecipeConfig, check
+from gradwire.harness.models.config import END_ID, PAD_ID, ModelConfig, RecipeConfig, check
 from gradwire.harness.models.registry import family_names
-from gradwire.harness.models.special_tokens import END_ID, PAD_ID
 
 
 def test_omegaconf_composes_settings_with_interpolations():

@@ -7,8 +7,7 @@ import time
 import torch
 import torch.distributed as dist
 
-from gradwire.harness.comm.transport.pacer import Pacer
-from gradwire.harness.comm.transport.uplink import Link
+from gradwire.harness.comm.transport.pacer import Link, Pacer
 
 
 def send_or_receive(

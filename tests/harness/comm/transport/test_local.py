@@ -15,9 +15,8 @@ from gradwire.codecs.registry import make_codec
 from gradwire.harness.comm.collective.arena import Arena
 from gradwire.harness.comm.collective.collectives import Fabric, ScheduledCollectives
 from gradwire.harness.comm.topology.registry import make_schedule
-from gradwire.harness.comm.transport.channel import Channel, Traffic
+from gradwire.harness.comm.transport.channel import Channel, CollectiveTask, Traffic
 from gradwire.harness.comm.transport.local import LocalChannel, Mailboxes, run_local
-from gradwire.harness.comm.transport.task import Task
 from gradwire.harness.comm.world.virtual import VirtualWorld
 from gradwire.harness.parallel.synchronize import synchronization
 from gradwire.harness.timing.trace.log import TaskLog
@@ -33,12 +32,12 @@ def run(jobs: list[Job], debug: bool = False) -> tuple[list[Any], list[Traffic],
     traffic = [Traffic() for _ in jobs]
     logs = [TaskLog(time.perf_counter, 0, 1, 0.0) for _ in jobs]
 
-    def task(rank: int, job: Job) -> Task:
+    def task(rank: int, job: Job) -> CollectiveTask:
         def keep(outcome: Any) -> None:
             results[rank] = outcome
 
         channel = LocalChannel(rank, len(jobs), 0, traffic[rank], mailboxes, logs[rank])
-        return Task(job(channel), keep, keep, logs[rank])
+        return CollectiveTask(job(channel), keep, keep, logs[rank])
 
     try:
         run_local([task(rank, job) for rank, job in enumerate(jobs)], mailboxes, time.perf_counter)

@@ -11,8 +11,7 @@ import torch
 from pacer_jobs import send_or_receive
 from pool import Workers
 
-from gradwire.harness.comm.transport.pacer import Pacer
-from gradwire.harness.comm.transport.uplink import Link
+from gradwire.harness.comm.transport.pacer import Link, Pacer
 
 
 def test_a_link_is_serial_and_then_late() -> None:

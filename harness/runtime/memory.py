@@ -1,8 +1,11 @@
-"""How a process keeps the memory of tensors that come and go in every step."""
+"""When Python collects garbage, and whether freed memory goes back to the system."""
 
 from __future__ import annotations
 
 import ctypes
+import gc
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD, M_ARENA_MAX = -1, -3, -8
 LARGE = 2**31 - 1
@@ -21,3 +24,19 @@ def keep_freed_memory() -> None:
     mallopt(M_MMAP_THRESHOLD, LARGE)
     mallopt(M_TRIM_THRESHOLD, LARGE)
     mallopt(M_ARENA_MAX, 1)  # those of other threads cannot hold large blocks
+
+
+@contextmanager
+def collector_paused() -> Iterator[None]:
+    """Nothing is collected inside; also a decorator.
+
+    Objects go when nobody refers to them, all the same; the collector looks for cycles among all that there
+    are, and again when there are some more. Where millions are made it takes as long as the work.
+    """
+    collecting = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if collecting:
+            gc.enable()
