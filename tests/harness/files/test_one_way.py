@@ -13,7 +13,6 @@ READS = re.compile(
 )
 
 REASONS = {
-    "config/identity.py": "a digest of the user's own file of codec times, which is checked before",
     "config/manual.py": "our own sources",
     "config/own_files.py": "our own configuration",
     "data/cache.py": "our own sources",
@@ -28,6 +27,7 @@ REASONS = {
     "network/shaped/rivals.py": "what a process started here prints",
     "library/agreement.py": "what another rank of this job says in the store",
     "library/saved.py": "a tensor of a state that the caller hands over",
+    "record/identity.py": "a digest of the user's own file of codec times, which is checked before",
     "record/provenance.py": "our own sources, and what the kernel says",
     "report/catalogue.py": "our own documentation",
     "tracking/messages.py": "JSON made a line before, and a digest",
