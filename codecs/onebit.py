@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -18,10 +19,33 @@ from gradwire.codecs.costs import Costs, coder_costs
 from gradwire.codecs.fields import check_fields, one_of
 from gradwire.codecs.groups import GROUP_SIZES, GroupCoder
 from gradwire.codecs.interface import LossyHopCodec, Round
+from gradwire.codecs.native.call import readable, run
+from gradwire.codecs.native.library import Library
 from gradwire.codecs.native.operators import operator
-from gradwire.codecs.native.signs import SignKernels
 from gradwire.codecs.sums import SumHops
 from gradwire.codecs.traits import About
+
+
+@dataclass(frozen=True)
+class SignKernels:
+    """The compiled `GroupKernels` of a `SignCoder`."""
+
+    coder: SignCoder
+
+    def encode(
+        self, library: Library, values: Tensor, first: int, out: Tensor, message: Tensor | None = None
+    ) -> None:
+        values, size = readable(values), self.coder.num_bytes(values.numel())
+        given = {"message_in": (message, size), "message_out": (out, size)}
+        self._run(library, "signs_encode", values, values_in=(values, values.numel()), **given)
+
+    def decode(self, library: Library, message: Tensor, values: Tensor, add: bool) -> None:
+        operation, numel = "signs_add" if add else "signs_decode", values.numel()
+        received = (message, self.coder.num_bytes(numel))
+        self._run(library, operation, values, message_in=received, values_out=(values, numel))
+
+    def _run(self, library: Library, operation: str, values: Tensor, **tensors: Any) -> None:
+        run(library, operation, values.device, **tensors, numel=values.numel(), group=self.coder.group)
 
 
 @dataclass(frozen=True)
@@ -38,7 +62,7 @@ class SignCoder(GroupCoder):
 
     @property
     def kernels(self) -> SignKernels:
-        return SignKernels(self.group)
+        return SignKernels(self)
 
     def quantize(self, rows: Tensor, first: int, numel: int) -> tuple[Tensor, Tensor]:
         negative = rows < 0

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, cast, get_args
+from typing import Any, Literal, cast, get_args
 
 import torch
 from torch import Tensor
@@ -21,7 +21,8 @@ from gradwire.codecs.costs import Costs, coder_costs, nearest
 from gradwire.codecs.fields import between, check_fields, one_of
 from gradwire.codecs.groups import GROUP_SIZES, GroupCoder
 from gradwire.codecs.interface import Layout, LossyHopCodec, Round
-from gradwire.codecs.native.levels import LevelKernels
+from gradwire.codecs.native.call import readable, run
+from gradwire.codecs.native.library import Library
 from gradwire.codecs.native.operators import operator
 from gradwire.codecs.sums import SumHops
 from gradwire.codecs.traits import About, Traits
@@ -55,6 +56,42 @@ def group_norms(rows: Tensor, norm: Norm) -> tuple[Tensor, Tensor, Tensor]:
 
 
 @dataclass(frozen=True)
+class LevelKernels:
+    """The compiled `GroupKernels` of a `LevelCoder`."""
+
+    coder: LevelCoder
+
+    def encode(
+        self, library: Library, values: Tensor, first: int, out: Tensor, message: Tensor | None = None
+    ) -> None:
+        values, size = readable(values), self.coder.num_bytes(values.numel())
+        given = {"message_in": (message, size), "message_out": (out, size)}
+        self._run(library, "levels_encode", values, first, values_in=(values, values.numel()), **given)
+
+    def decode(self, library: Library, message: Tensor, values: Tensor, add: bool) -> None:
+        operation, numel = "levels_add" if add else "levels_decode", values.numel()
+        received = (message, self.coder.num_bytes(numel))
+        self._run(library, operation, values, 0, message_in=received, values_out=(values, numel))
+
+    def _run(self, library: Library, operation: str, values: Tensor, first: int, **tensors: Any) -> None:
+        coder = self.coder
+        run(
+            library,
+            operation,
+            values.device,
+            **tensors,
+            numel=values.numel(),
+            first=first,
+            group=coder.group,
+            bits=coder.bits,
+            l2=coder.norm == "l2",
+            key0=coder.random.key[0],
+            key1=coder.random.key[1],
+            rank=coder.random.rank,
+        )
+
+
+@dataclass(frozen=True)
 class LevelCoder(GroupCoder):
     """The magnitude in units of norm/s, s = 2^(bits − 1) − 1, rounded stochastically, and above it the sign.
 
@@ -72,7 +109,7 @@ class LevelCoder(GroupCoder):
 
     @property
     def kernels(self) -> LevelKernels:
-        return LevelKernels(self.group, self.bits, self.norm, self.random.key, self.random.rank)
+        return LevelKernels(self)
 
     def quantize(self, rows: Tensor, first: int, numel: int) -> tuple[Tensor, Tensor]:
         norms, normalizer, normalized = group_norms(rows, self.norm)

@@ -11,8 +11,9 @@ from functools import reduce
 import torch
 from torch import Tensor
 
-from gradwire.codecs.native import bitpack as native
+from gradwire.codecs.native.call import run
 from gradwire.codecs.native.choice import library_for
+from gradwire.codecs.native.library import Library
 from gradwire.codecs.native.operators import operator
 
 _EIGHT = 8
@@ -32,7 +33,9 @@ def pack(codes: Tensor, bits: int, out: Tensor) -> None:
     """
     library = library_for(codes.device)
     if library is not None:
-        native.pack_bits(library, codes, bits, out)
+        numel = codes.numel()
+        given = {"codes_in": (codes, numel), "packed_out": (out, numel * bits // _EIGHT)}
+        run(library, "pack_bits", codes.device, numel=numel, bits=bits, **given)
     else:
         out.copy_(packed(codes, bits))
 
@@ -49,7 +52,7 @@ def write_values(stream: Tensor, bits: int, codes: Tensor) -> None:
     """Write the values of `stream`, (m·bits,) uint8, to `codes`, (8·m,) int32."""
     library = library_for(stream.device)
     if library is not None:
-        native.unpack_bits(library, stream, bits, codes)
+        _unpack_native(library, "unpack_bits", stream, bits, codes)
     else:
         codes.copy_(unpacked(stream, bits))
 
@@ -59,9 +62,15 @@ def unpack_add(stream: Tensor, bits: int, sums: Tensor) -> None:
     """Add the values of `stream`, (m·bits,) uint8, to `sums`, (8·m,) int32; sums wrap around at 32 bits."""
     library = library_for(stream.device)
     if library is not None:
-        native.add_bits(library, stream, bits, sums)
+        _unpack_native(library, "add_bits", stream, bits, sums)
     else:
         sums.add_(unpacked(stream, bits))
+
+
+def _unpack_native(library: Library, operation: str, stream: Tensor, bits: int, codes: Tensor) -> None:
+    numel = codes.numel()
+    given = {"packed_in": (stream, numel * bits // _EIGHT), "codes_out": (codes, numel)}
+    run(library, operation, stream.device, numel=numel, bits=bits, **given)
 
 
 def packed(codes: Tensor, bits: int) -> Tensor:

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from gradwire.codecs.arithmetic.floats import constant
-from gradwire.codecs.native import hadamard as native
+from gradwire.codecs.native.call import run
 from gradwire.codecs.native.choice import library_for
 from gradwire.codecs.native.operators import operator
 
@@ -35,11 +35,12 @@ def hadamard_(rows: Tensor) -> Tensor:
 @operator("hadamard_transform(Tensor(a!) rows) -> ()")
 def transform(rows: Tensor) -> None:
     """Transform each row of `rows`, (m, d) contiguous float32, in place."""
-    library = library_for(rows.device)
+    library, length = library_for(rows.device), rows.shape[1]
     if library is not None:
-        native.hadamard_transform(library, rows)
+        numel = rows.numel()
+        run(library, "hadamard_transform", rows.device, rows=(rows, numel), numel=numel, length=length)
         return
-    rows.copy_(butterflies(rows, rows.shape[1]) * constant(1 / math.sqrt(rows.shape[1]), rows))
+    rows.copy_(butterflies(rows, length) * constant(1 / math.sqrt(length), rows))
 
 
 def butterflies(values: Tensor, length: int) -> Tensor:

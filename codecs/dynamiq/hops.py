@@ -13,11 +13,12 @@ from gradwire.codecs.dynamiq.arrangement import Arrangement
 from gradwire.codecs.dynamiq.codebooks import chosen_values
 from gradwire.codecs.dynamiq.definition import Coder, ReferenceHop
 from gradwire.codecs.dynamiq.format import SUPER_GROUP, Format, ScaleKind
-from gradwire.codecs.dynamiq.native import DTYPES, NativeHop
+from gradwire.codecs.dynamiq.native import NativeHop
 from gradwire.codecs.dynamiq.rounding import Dither, Rounding
 from gradwire.codecs.dynamiq.scales import ScaleRounding
 from gradwire.codecs.dynamiq.values import ValueKind
 from gradwire.codecs.interface import Hops
+from gradwire.codecs.native.call import readable
 from gradwire.codecs.native.choice import library_for
 from gradwire.codecs.native.operators import operator
 
@@ -66,7 +67,7 @@ class DynamiQHops(Hops):
     def __init__(self, x: Tensor, workers: int, arrangement: Arrangement, coder: Coder) -> None:
         """`x` is this worker's bucket, (numel,) of a floating dtype; it is not written to."""
         self._dtype = x.dtype
-        self._x = x if x.dtype in DTYPES else x.to(torch.float32)
+        self._x = readable(x)
         self._arrangement = arrangement
         self._sums: Tensor | None = None
         self._result = torch.empty_like(self._x)

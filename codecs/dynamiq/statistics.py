@@ -12,6 +12,7 @@ from torch import Tensor
 from gradwire.codecs.arithmetic.floats import constant, exponents, fold, normalizers, power_of_two
 from gradwire.codecs.dynamiq import native
 from gradwire.codecs.dynamiq.format import SUPER_GROUP, num_super_groups, to_super_groups
+from gradwire.codecs.native.call import readable
 from gradwire.codecs.native.choice import library_for
 from gradwire.codecs.native.operators import operator
 
@@ -28,7 +29,7 @@ def super_group_statistics(x: Tensor) -> tuple[Tensor, Tensor]:
     """
     mean = torch.empty(num_super_groups(x.numel()), dtype=torch.bfloat16, device=x.device)
     norm = torch.empty_like(mean)
-    write_statistics(x if x.dtype in native.DTYPES else x.to(torch.float32), mean, norm)
+    write_statistics(readable(x), mean, norm)
     return mean, norm
 
 

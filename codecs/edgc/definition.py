@@ -13,8 +13,8 @@ import torch
 from torch import Tensor
 
 from gradwire.codecs.arithmetic.random import Key, mix32, stream_key
-from gradwire.codecs.edgc import native
 from gradwire.codecs.edgc.bins import BIN_SHIFT, BINS, COUNTERS, ZEROS
+from gradwire.codecs.native.call import readable, run
 from gradwire.codecs.native.choice import library_for
 from gradwire.codecs.native.operators import operator
 
@@ -55,7 +55,7 @@ def sampled_histogram(x: Tensor, stride: int, seed: int) -> Tensor:
     and the length alone.
     """
     counts = torch.zeros(COUNTERS, dtype=torch.int64, device=x.device)
-    add_histogram(x if x.dtype in native.DTYPES else x.to(torch.float32), stride, seed, counts)
+    add_histogram(readable(x), stride, seed, counts)
     return counts
 
 
@@ -65,7 +65,16 @@ def add_histogram(x: Tensor, stride: int, seed: int, counts: Tensor) -> None:
     key = sampling_key(seed)
     library = library_for(x.device)
     if library is not None:
-        native.sampled_histogram(library, x, stride, key, counts)
+        run(
+            library,
+            "sampled_histogram",
+            x.device,
+            x=(x, x.numel()),
+            numel=x.numel(),
+            stride=stride,
+            key=key,
+            counts=(counts, COUNTERS),
+        )
         return
     windows = torch.arange(-(-x.numel() // stride), device=x.device)
     bits = x[sampled_coordinates(windows, x.numel(), stride, key)].to(torch.float32).view(torch.int32)

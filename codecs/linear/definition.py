@@ -73,7 +73,7 @@ def linear_quantize(
     library = library_for(x.device)
     if library is not None:
         random = (first, key0, key1, rank) if stochastic else None
-        native.linear_quantize(library, x, message, form, hadamard, random)
+        native.quantize(library, x, message, form, hadamard, random)
         return
     noise = CoordinateBits((key0, key1), rank) if stochastic else None
     scale_part, code_part = form.split(message, x.numel())
@@ -136,7 +136,7 @@ def linear_dequantize(
     form = MessageFormat(bits, group, scales)
     library = library_for(out.device)
     if library is not None:
-        native.linear_dequantize(library, message, out, form, hadamard)
+        native.decode(library, "linear_dequantize", message[None], out, form, hadamard)
         return
     out.copy_(_values(message, out.numel(), form, hadamard))
 
@@ -149,7 +149,7 @@ def linear_add(message: Tensor, target: Tensor, bits: int, group: int, scales: s
     form = MessageFormat(bits, group, scales)
     library = library_for(target.device)
     if library is not None:
-        native.linear_add(library, message, target, form, hadamard)
+        native.decode(library, "linear_add", message[None], target, form, hadamard)
         return
     target.copy_(target.to(torch.float32) + _values(message, target.numel(), form, hadamard))
 
@@ -172,7 +172,7 @@ def linear_reduce(messages: Tensor, out: Tensor, bits: int, group: int, scales: 
     form = MessageFormat(bits, group, scales)
     library = library_for(out.device)
     if library is not None:
-        native.linear_reduce(library, messages, out, form, hadamard)
+        native.decode(library, "linear_reduce", messages, out, form, hadamard)
         return
     first, *others = (_products(message, out.numel(), form, hadamard) for message in messages)
     for other in others:

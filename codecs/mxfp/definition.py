@@ -14,8 +14,10 @@ from gradwire.codecs.arithmetic.floats import BF16_INFINITY
 from gradwire.codecs.mxfp import native
 from gradwire.codecs.mxfp.formats import BY_WIDTH, ElementFormat, cast, decode
 from gradwire.codecs.mxfp.scales import BlockScales, ScaleRule, SharedScales
+from gradwire.codecs.native.call import readable
 from gradwire.codecs.native.choice import library_for
 from gradwire.codecs.native.operators import operator
+from gradwire.codecs.native.structs import BUCKETS
 
 BLOCK = 32
 
@@ -44,7 +46,7 @@ def block_maxima(x: Tensor) -> Tensor:
     maximum above 3.39e38 is then up to 0.4 % larger than what is sent.
     """
     maxima = torch.empty(num_blocks(x.numel()), dtype=torch.bfloat16, device=x.device)
-    write_maxima(native.readable(x), maxima)
+    write_maxima(readable(x), maxima)
     return maxima
 
 
@@ -67,7 +69,7 @@ def quantize(x: Tensor, scales: SharedScales, element: ElementFormat, out: Tenso
     Adds the number of saturated casts to `saturated`, an int64 scalar. What `out` has beyond stays as it is.
     """
     whole = out[: num_blocks(x.numel()) * block_bytes(element)]
-    write_elements(native.readable(x), scales.maxima, scales.mu, scales.rule, element.width, whole, saturated)
+    write_elements(readable(x), scales.maxima, scales.mu, scales.rule, element.width, whole, saturated)
 
 
 @operator(
@@ -119,7 +121,7 @@ def add_elements(own: Tensor, message: Tensor, width: int, saturated: Tensor) ->
 def dequantize(packed: Tensor, scales: SharedScales, element: ElementFormat, out: Tensor) -> None:
     """Write the means to `out`, (numel,) of a floating dtype, from packed sums, (blocks·4·width,) uint8."""
     whole = packed[: num_blocks(out.numel()) * block_bytes(element)]
-    mean = out if out.dtype in native.DTYPES else torch.empty_like(out, dtype=torch.float32)
+    mean = out if out.dtype in BUCKETS else torch.empty_like(out, dtype=torch.float32)
     write_means(whole, scales.maxima, scales.mu, scales.rule, scales.workers, element.width, mean)
     if mean is not out:
         out.copy_(mean)

@@ -1,55 +1,58 @@
-"""Calling a kernel: its struct of arguments, checks of the tensors in it, errors as exceptions."""
+"""Calling a kernel: its struct filled in, the tensors in it checked, errors as exceptions."""
 
 from __future__ import annotations
 
 import ctypes
 from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from gradwire.codecs.native.library import Library
-
-Pointer = ctypes.c_void_p
-
-_DTYPES = {torch.float32: 0, torch.bfloat16: 1}
+from gradwire.codecs.native.structs import BUCKETS
 
 
 class KernelError(RuntimeError):
     """A kernel refused its arguments, or CUDA failed."""
 
 
-class Call(ctypes.Structure):
-    """`gradwire_call`, the beginning of every operation's struct."""
+class Call:
+    """One operation with the struct of its arguments, to be made once or many times: set what changes in
+    `arguments`, then `run()`.
 
-    _fields_: ClassVar = [
-        ("bytes", ctypes.c_int32),
-        ("device", ctypes.c_int32),
-        ("stream", ctypes.c_uint64),
-        ("threads", ctypes.c_int32),
-        ("dtype", ctypes.c_int32),
-    ]
-
-
-class Plan:
-    """A call that is filled in once and made many times: set what changes in `arguments`, then `run()`.
-
-    It keeps no tensors alive: that is for whoever made it. Takes a microsecond, where PyTorch's operators
-    take some twenty. Not for two threads at a time: the arguments are theirs while a call lasts.
+    It keeps no tensors alive: that is for whoever made it. `run` takes a microsecond, where PyTorch's
+    operators take some twenty. Not for two threads at a time: the arguments are theirs while a call lasts.
     """
 
-    def __init__(self, library: Library, operation: str, arguments: ctypes.Structure, device: torch.device):
-        self.arguments: Any = arguments
-        self._library, self._operation, self._device = library, operation, device
+    def __init__(self, library: Library, operation: str, device: torch.device, given: dict[str, Any]) -> None:
+        """`given` has fields of the operation's struct by name. A tensor comes with the number of elements
+        that it must have, `(x, numel)`, and may be None. Fields left out are 0 and null.
+
+        Raises ValueError for a tensor of another size, dtype or device, or one that is not contiguous: a
+        kernel believes what it is given. ImportError for a field that the library does not have.
+        """
+        struct, self._function = library.operation(operation)
+        dtype = 0
+        for name, dtypes in struct.tensors.items():
+            if name in given:
+                tensor, numel = given[name]
+                given[name] = pointer(tensor, operation, name, dtypes, numel, device)
+                if dtypes is BUCKETS and tensor is not None:
+                    dtype = BUCKETS.index(tensor.dtype)
+        try:
+            self.arguments: Any = struct(**given)
+        except AttributeError as error:
+            raise ImportError(f"{library.path}: {error}; build the package again") from None
         call = self.arguments.call
-        call.bytes = ctypes.sizeof(arguments)
+        call.bytes = ctypes.sizeof(struct)
         call.device = -1 if device.type == "cpu" else _index(device)
-        self._function = library.function(operation)
-        self._reference = ctypes.byref(arguments)
+        call.dtype = dtype
+        self._reference = ctypes.byref(self.arguments)
+        self._library, self._operation, self._device = library, operation, device
 
     def run(self) -> None:
-        """Raises KernelError, naming the operation and the cause."""
+        """Makes the call, on the current stream. Raises KernelError, naming the operation and the cause."""
         self.arguments.call.threads = torch.get_num_threads()
         if self._device.type == "cuda":
             self.arguments.call.stream = torch.cuda.current_stream(self._device).cuda_stream
@@ -64,22 +67,13 @@ class Plan:
         return f"{where}: {self._library.error(code)} (code {code}; {numbers})"
 
 
-def run(library: Library, operation: str, arguments: ctypes.Structure, device: torch.device) -> None:
-    """Make one call."""
-    Plan(library, operation, arguments, device).run()
+def run(library: Library, operation: str, device: torch.device, **given: Any) -> None:
+    """Make one call with these fields of the operation's struct, as `Call` takes them."""
+    Call(library, operation, device, given).run()
 
 
 def _index(device: torch.device) -> int:
     return torch.cuda.current_device() if device.index is None else device.index
-
-
-def dtype_code(x: Tensor, operation: str) -> int:
-    """The number of a dtype that kernels read and write; raises ValueError for others."""
-    if x.dtype not in _DTYPES:
-        raise ValueError(
-            f"{operation}: float32 or bfloat16 is needed, got {x.dtype} of shape {tuple(x.shape)}"
-        )
-    return _DTYPES[x.dtype]
 
 
 def pointer(
@@ -91,10 +85,7 @@ def pointer(
     device: torch.device,
 ) -> int | None:
     """The address of a contiguous tensor of one of `dtypes` and exactly `numel` elements on `device`; None
-    for None.
-
-    Raises ValueError for any other tensor: a kernel believes what it is given.
-    """
+    for None. Raises ValueError for any other tensor."""
     if x is None:
         return None
     if x.dtype in dtypes and x.numel() == numel and x.device == device and x.is_contiguous():
@@ -104,3 +95,8 @@ def pointer(
         f"{operation}: {name} must be a contiguous {wanted} of {numel} elements on {device}, got {x.dtype} "
         f"of shape {tuple(x.shape)} and strides {x.stride()} on {x.device}"
     )
+
+
+def readable(x: Tensor) -> Tensor:
+    """`x` in a dtype that kernels read: float32 if it has another."""
+    return x if x.dtype in BUCKETS else x.to(torch.float32)

@@ -9,20 +9,26 @@ import ctypes
 import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Literal
+
+from gradwire.codecs.native.structs import Declarations, Struct, read_declarations
 
 LibraryName = Literal["cpu", "cuda", "emulated"]
 """`emulated`: the sources for CUDA compiled for the CPU, which tests compare with the others."""
 
-ABI_VERSION = 1
+ABI_VERSION = 2
 
 DIRECTORY = "GRADWIRE_LIBRARIES"
 """The environment variable that names another folder to look for libraries in."""
 
 
-@dataclass(frozen=True)
+Operation = tuple[type[Struct], Callable[[object], int]]
+"""An operation of a library: the struct of its arguments, and its function."""
+
+
+@dataclass(frozen=True, eq=False)
 class Library:
     """A loaded library; `handle` has its functions."""
 
@@ -30,12 +36,31 @@ class Library:
     path: Path
     handle: ctypes.CDLL
 
-    def function(self, operation: str) -> Callable[[object], int]:
-        """The function of an operation. Raises ImportError if this library has none."""
-        found: Callable[[object], int] | None = getattr(self.handle, f"gradwire_{operation}", None)
-        if found is None:
-            raise ImportError(f"{self.path} has no {operation}: build the package again")
-        return found
+    @cached_property
+    def declarations(self) -> Declarations:
+        """What the headers declare that this library was built from."""
+        return read_declarations(self.handle.gradwire_declarations().decode())
+
+    def constant(self, name: str) -> int:
+        """The value of an enumerator. Raises ImportError if this library has none of that name."""
+        if name not in self.declarations.constants:
+            raise ImportError(f"{self.path} has no {name}: build the package again")
+        return self.declarations.constants[name]
+
+    def operation(self, name: str) -> Operation:
+        """Raises ImportError if this library has no operation of this name."""
+        if name not in self._operations:
+            function = getattr(self.handle, f"gradwire_{name}", None)
+            struct = self.declarations.operations.get(name)
+            if function is None or struct is None:
+                raise ImportError(f"{self.path} has no {name}: build the package again")
+            self._operations[name] = self.declarations.structs[struct], function
+        return self._operations[name]
+
+    @cached_property
+    def _operations(self) -> dict[str, Operation]:
+        """Those that were asked for: a call looks its own up every time."""
+        return {}
 
     def error(self, code: int) -> str:
         """What an error code means."""
@@ -72,7 +97,7 @@ def _load(name: LibraryName, path: Path) -> Library:
     version = handle.gradwire_abi_version()
     if version != ABI_VERSION:
         raise ImportError(f"{path} has version {version}, expected {ABI_VERSION}: build the package again")
-    handle.gradwire_error.restype = ctypes.c_char_p
+    handle.gradwire_error.restype = handle.gradwire_declarations.restype = ctypes.c_char_p
     return Library(name, path, handle)
 
 
@@ -92,7 +117,7 @@ def cpu_level() -> str | None:
 
 
 def choose_cpu_level(name: str) -> bool:
-    """Use this level, or the best one for an empty name; False if this machine has not got it. For tests."""
+    """Use this level, the best one for an empty name; False if this machine does not have it. For tests."""
     cpu = library("cpu")
     assert cpu is not None, "there is no library for CPUs"
     return bool(cpu.handle.gradwire_cpu_choose(name.encode()) == 0)

@@ -9,9 +9,9 @@ from torch import Tensor
 
 from gradwire.codecs.arithmetic.bitpack import packed, unpacked
 from gradwire.codecs.arithmetic.floats import exponents, fold, normalizers, restorers
+from gradwire.codecs.native.call import readable, run
 from gradwire.codecs.native.choice import library_for
 from gradwire.codecs.native.operators import operator
-from gradwire.codecs.omnireduce import native
 
 SPAN = 256
 """Coordinates summed in float32, scaled by one power of two; the spans of a block are added in float64."""
@@ -32,7 +32,7 @@ def block_energies(x: Tensor, block: int) -> Tensor:
     small they are. Blocks of the same values have the same energy, and so do machines and implementations.
     """
     energies = torch.empty(num_blocks(x.numel(), block), dtype=torch.float64, device=x.device)
-    write_energies(x if x.dtype in native.DTYPES else x.to(torch.float32), block, energies)
+    write_energies(readable(x), block, energies)
     return energies
 
 
@@ -41,7 +41,16 @@ def write_energies(x: Tensor, block: int, energies: Tensor) -> None:
     """Fill `energies`, float64 (blocks,), from `x`, (numel,) float32 or bfloat16."""
     library = library_for(x.device)
     if library is not None:
-        native.block_energies(library, x, block, energies)
+        blocks = (energies, num_blocks(x.numel(), block))
+        run(
+            library,
+            "block_energies",
+            x.device,
+            x=(x, x.numel()),
+            numel=x.numel(),
+            block=block,
+            energies=blocks,
+        )
         return
     spans = _spans(x.to(torch.float32), block)
     sums = _padded(_span_energies(spans), PARTIAL_SUMS).view(len(spans), -1, PARTIAL_SUMS)

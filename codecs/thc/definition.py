@@ -12,8 +12,10 @@ from torch import Tensor
 from gradwire.codecs.arithmetic.floats import constant
 from gradwire.codecs.arithmetic.hadamard import hadamard_
 from gradwire.codecs.arithmetic.random import Key, halves, philox4x32
+from gradwire.codecs.native.call import readable
 from gradwire.codecs.native.choice import library_for
 from gradwire.codecs.native.operators import operator
+from gradwire.codecs.native.structs import BUCKETS
 from gradwire.codecs.thc import native
 from gradwire.codecs.thc.blocks import UNIT, Blocks, Segment, cut
 from gradwire.codecs.thc.ranges import Ranges, padded, range_scales
@@ -67,7 +69,7 @@ def quantize(
     """
     integers = torch.empty(blocks.total, dtype=torch.int32, device=x.device)
     write_integers(
-        x if x.dtype in native.DTYPES else x.to(torch.float32),
+        readable(x),
         ranges.root_mean_squares,
         ranges.t_p,
         blocks.largest,
@@ -93,7 +95,7 @@ def dequantize(
 
     Zeros for blocks of zeros, NaN for blocks that are not finite.
     """
-    written = dtype if dtype in native.DTYPES else torch.float32
+    written = dtype if dtype in BUCKETS else torch.float32
     mean = torch.empty(blocks.total, dtype=written, device=sums.device)
     peak = table.granularity * workers
     write_mean(sums, peak, ranges.root_mean_squares, ranges.t_p, blocks.largest, randomness.key, mean)

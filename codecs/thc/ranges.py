@@ -22,6 +22,7 @@ from gradwire.codecs.arithmetic.floats import (
     normalizers,
     power_of_two,
 )
+from gradwire.codecs.native.call import readable
 from gradwire.codecs.native.choice import library_for
 from gradwire.codecs.native.operators import operator
 from gradwire.codecs.thc import native
@@ -41,9 +42,7 @@ def block_root_mean_squares(x: Tensor, blocks: Blocks) -> Tensor:
     NaN where a coordinate is not finite.
     """
     root_mean_squares = torch.empty(blocks.count, dtype=torch.float32, device=x.device)
-    write_root_mean_squares(
-        x if x.dtype in native.DTYPES else x.to(torch.float32), blocks.largest, root_mean_squares
-    )
+    write_root_mean_squares(readable(x), blocks.largest, root_mean_squares)
     return root_mean_squares
 
 

@@ -19,22 +19,22 @@ struct Chunk {
     for (int32_t i = 0; i < length; ++i) count += patterns[i] >= threshold;
     return count;
   }
-  // Bytes of all upgrades deserved where the first one's threshold is `first`.
+  // Bytes of all increments deserved where the first one's threshold is `first`.
   int64_t cost(int32_t first) const {
     int64_t sum = 0;
-    for (int upgrade = 0; upgrade < args.upgrades; ++upgrade)
-      sum += bytes_of(args, upgrade) * reaching(threshold_of(args, upgrade, first));
+    for (int increment = 0; increment < args.increments; ++increment)
+      sum += bytes_of(args, increment) * reaching(threshold_of(args, increment, first));
     return sum;
   }
 };
 
-// Which patterns get an upgrade: those from `threshold` on, and the first `granted` ones from `tied` on.
+// Which patterns get an increment: those from `threshold` on, and the first `granted` ones from `tied` on.
 struct Rule {
   int32_t threshold, tied;
   int64_t granted;
 };
 
-// The smallest threshold of the first upgrade for which all upgrades fit, and what is left after it.
+// The smallest threshold of the first increment for which all increments fit, and what is left after it.
 void find_rules(const Chunk& chunk, int64_t spare, Rule* rules) {
   const gradwire_allocation& args = chunk.args;
   int32_t low = 0, high = INFINITE_NORM;
@@ -43,32 +43,32 @@ void find_rules(const Chunk& chunk, int64_t spare, Rule* rules) {
     (chunk.cost(middle) <= spare ? high : low) = middle;
   }
   spare -= chunk.cost(high);
-  for (int upgrade = 0; upgrade < args.upgrades; ++upgrade) {
-    const int32_t threshold = threshold_of(args, upgrade, high);
-    const int32_t tied = low ? threshold_of(args, upgrade, low) : threshold;
+  for (int increment = 0; increment < args.increments; ++increment) {
+    const int32_t threshold = threshold_of(args, increment, high);
+    const int32_t tied = low ? threshold_of(args, increment, low) : threshold;
     const int64_t raised = chunk.reaching(tied) - chunk.reaching(threshold);
-    const int64_t granted = grant(spare, raised, bytes_of(args, upgrade));
-    rules[upgrade] = granted == raised ? Rule{tied, tied, 0} : Rule{threshold, tied, granted};
+    const int64_t granted = grant(spare, raised, bytes_of(args, increment));
+    rules[increment] = granted == raised ? Rule{tied, tied, 0} : Rule{threshold, tied, granted};
   }
 }
 
 void choose(const gradwire_allocation& args, const int32_t* patterns, int64_t spare, int64_t* chosen) {
-  Rule rules[GRADWIRE_UPGRADES];
+  Rule rules[GRADWIRE_INCREMENTS];
   find_rules(Chunk{args, patterns}, spare, rules);
   for (int64_t first = 0; first < args.length; first += STRIP) {
     const int length = (int)smaller(args.length - first, (int64_t)STRIP);
-    alignas(64) int32_t upgraded[STRIP] = {};
-    for (int upgrade = 0; upgrade < args.upgrades; ++upgrade) {
-      Rule& rule = rules[upgrade];
+    alignas(64) int32_t incrementd[STRIP] = {};
+    for (int increment = 0; increment < args.increments; ++increment) {
+      Rule& rule = rules[increment];
       const int32_t threshold = rule.threshold;
-      GRADWIRE_SIMD for (int k = 0; k < length; ++k) upgraded[k] += patterns[first + k] >= threshold;
+      GRADWIRE_SIMD for (int k = 0; k < length; ++k) incrementd[k] += patterns[first + k] >= threshold;
       for (int k = 0; k < length && rule.granted; ++k)
         if (patterns[first + k] >= rule.tied && patterns[first + k] < threshold) {
-          ++upgraded[k];
+          ++incrementd[k];
           --rule.granted;
         }
     }
-    for (int k = 0; k < length; ++k) chosen[first + k] = args.widths[upgraded[k]];
+    for (int k = 0; k < length; ++k) chosen[first + k] = args.widths[incrementd[k]];
   }
 }
 

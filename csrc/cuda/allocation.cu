@@ -1,5 +1,5 @@
 // A chunk is one block's. It counts the norms by exponent, which leaves a window of some 128 candidates for the
-// first upgrade's threshold; it counts, for each upgrade, the norms between the thresholds of neighbouring
+// first increment's threshold; it counts, for each increment, the norms between the thresholds of neighbouring
 // candidates; that gives the bytes that every candidate takes.
 #include "gradwire/allocation.h"
 
@@ -18,10 +18,10 @@ constexpr int WINDOW = 128 + WARP;
 
 struct Shared {
   uint32_t reaching_exponent[EXPONENTS + 1];          // norms of this exponent or a larger one
-  int32_t thresholds[GRADWIRE_UPGRADES][WINDOW];      // of the candidates
-  uint32_t reaching[GRADWIRE_UPGRADES][WINDOW];       // norms between a candidate's and the next; then from it on
+  int32_t thresholds[GRADWIRE_INCREMENTS][WINDOW];      // of the candidates
+  uint32_t reaching[GRADWIRE_INCREMENTS][WINDOW];       // norms between a candidate's and the next; then from it on
   uint32_t votes[4];                                  //
-  int32_t chosen[GRADWIRE_UPGRADES];                  // thresholds at last
+  int32_t chosen[GRADWIRE_INCREMENTS];                  // thresholds at last
   int32_t tied, untied;                               // from one to below the other, the first `granted` are raised
   uint32_t granted;                                   //
   uint32_t tied_before[2][PARTS];                     //
@@ -68,17 +68,17 @@ struct Chunk {
     __syncthreads();
   }
 
-  // Bytes that all upgrades take at least (beyond = 1) or at most (0) where the first one's threshold is `first`.
+  // Bytes that all increments take at least (beyond = 1) or at most (0) where the first one's threshold is `first`.
   __device__ __forceinline__ int64_t bound(int32_t first, int beyond) const {
     int64_t sum = 0;
-    for (int upgrade = 0; upgrade < args.upgrades; ++upgrade) {
-      const int32_t exponent = threshold_of(args, upgrade, first) >> MANTISSA_BITS;
-      sum += bytes_of(args, upgrade) * shared.reaching_exponent[exponent + beyond];
+    for (int increment = 0; increment < args.increments; ++increment) {
+      const int32_t exponent = threshold_of(args, increment, first) >> MANTISSA_BITS;
+      sum += bytes_of(args, increment) * shared.reaching_exponent[exponent + beyond];
     }
     return sum;
   }
 
-  // The largest threshold of the first upgrade that is known to be too small, or 0, and the smallest that is known
+  // The largest threshold of the first increment that is known to be too small, or 0, and the smallest that is known
   // to do: to within COARSE by all threads, then by COARSE threads each.
   __device__ __forceinline__ void find_window(int32_t& low, int32_t& high) const {
     const int thread = threadIdx.x;
@@ -98,17 +98,17 @@ struct Chunk {
     high = smaller(high, smaller(low + WINDOW - 1, (int32_t)INFINITE_NORM));
   }
 
-  // shared.reaching[u][j]: how many norms deserve upgrade u at candidate j, the pattern low + j.
+  // shared.reaching[u][j]: how many norms deserve increment u at candidate j, the pattern low + j.
   __device__ __forceinline__ void count_window(int32_t low, int candidates) const {
-    for (int i = threadIdx.x; i < args.upgrades * WINDOW; i += CHOOSERS) {
-      const int upgrade = i / WINDOW, candidate = i % WINDOW;
-      shared.reaching[upgrade][candidate] = 0;
-      if (candidate < candidates) shared.thresholds[upgrade][candidate] = threshold_of(args, upgrade, low + candidate);
+    for (int i = threadIdx.x; i < args.increments * WINDOW; i += CHOOSERS) {
+      const int increment = i / WINDOW, candidate = i % WINDOW;
+      shared.reaching[increment][candidate] = 0;
+      if (candidate < candidates) shared.thresholds[increment][candidate] = threshold_of(args, increment, low + candidate);
     }
     if (threadIdx.x == 0) shared.votes[0] = 0;
     __syncthreads();
-    for (int upgrade = 0; upgrade < args.upgrades; ++upgrade) {
-      const int32_t* thresholds = shared.thresholds[upgrade];
+    for (int increment = 0; increment < args.increments; ++increment) {
+      const int32_t* thresholds = shared.thresholds[increment];
       const int32_t smallest = thresholds[0], largest = thresholds[candidates - 1];
       uint32_t beyond = 0;
 #pragma unroll 4
@@ -116,13 +116,13 @@ struct Chunk {
         const int32_t pattern = patterns[i];
         beyond += pattern >= largest;
         if (pattern >= smallest && pattern < largest)
-          atomicAdd(&shared.reaching[upgrade][last_reached(thresholds, candidates, pattern)], 1u);
+          atomicAdd(&shared.reaching[increment][last_reached(thresholds, candidates, pattern)], 1u);
       }
-      if (beyond) atomicAdd(&shared.reaching[upgrade][candidates - 1], beyond);
+      if (beyond) atomicAdd(&shared.reaching[increment][candidates - 1], beyond);
     }
     __syncthreads();
     const int warp = threadIdx.x / WARP;
-    if (warp < args.upgrades) sum_from_the_end(shared.reaching[warp], WINDOW);
+    if (warp < args.increments) sum_from_the_end(shared.reaching[warp], WINDOW);
     __syncthreads();
   }
 
@@ -137,12 +137,12 @@ struct Chunk {
 
   __device__ __forceinline__ int64_t cost(int candidate) const {
     int64_t sum = 0;
-    for (int upgrade = 0; upgrade < args.upgrades; ++upgrade)
-      sum += bytes_of(args, upgrade) * shared.reaching[upgrade][candidate];
+    for (int increment = 0; increment < args.increments; ++increment)
+      sum += bytes_of(args, increment) * shared.reaching[increment][candidate];
     return sum;
   }
 
-  // The first candidate for which all upgrades fit, and what is left after it.
+  // The first candidate for which all increments fit, and what is left after it.
   __device__ __forceinline__ void find_thresholds(int32_t low, int candidates) const {
     const int thread = threadIdx.x;
     vote(shared.votes[0], thread < candidates && cost(thread) > spare);
@@ -152,11 +152,11 @@ struct Chunk {
       const int next = low + found > 1 ? found - 1 : found;  // a threshold of 0 would raise zeros
       int64_t left = spare - cost(found);
       shared.granted = 0;
-      for (int upgrade = 0; upgrade < args.upgrades; ++upgrade) {
-        const int32_t threshold = shared.thresholds[upgrade][found], tied = shared.thresholds[upgrade][next];
-        const int64_t raised = shared.reaching[upgrade][next] - shared.reaching[upgrade][found];
-        const int64_t granted = grant(left, raised, bytes_of(args, upgrade));
-        shared.chosen[upgrade] = granted == raised ? tied : threshold;
+      for (int increment = 0; increment < args.increments; ++increment) {
+        const int32_t threshold = shared.thresholds[increment][found], tied = shared.thresholds[increment][next];
+        const int64_t raised = shared.reaching[increment][next] - shared.reaching[increment][found];
+        const int64_t granted = grant(left, raised, bytes_of(args, increment));
+        shared.chosen[increment] = granted == raised ? tied : threshold;
         if (granted > 0 && granted < raised) {
           shared.tied = tied;
           shared.untied = threshold;
@@ -173,8 +173,8 @@ struct Chunk {
     for (int64_t first = 0; first < args.length; first += CHOOSERS, turn ^= 1) {
       const int64_t i = first + threadIdx.x;
       const int32_t pattern = i < args.length ? patterns[i] : -1;
-      int upgraded = 0;
-      for (int upgrade = 0; upgrade < args.upgrades; ++upgrade) upgraded += pattern >= shared.chosen[upgrade];
+      int incrementd = 0;
+      for (int increment = 0; increment < args.increments; ++increment) incrementd += pattern >= shared.chosen[increment];
       if (passed < shared.granted) {
         const bool tied = pattern >= shared.tied && pattern < shared.untied;
         const uint32_t lanes = __ballot_sync(ALL, tied);
@@ -186,9 +186,9 @@ struct Chunk {
           if (other < warp) before += count;
           passed += count;
         }
-        upgraded += tied && before < shared.granted;
+        incrementd += tied && before < shared.granted;
       }
-      if (i < args.length) chosen[i] = args.widths[upgraded];
+      if (i < args.length) chosen[i] = args.widths[incrementd];
     }
   }
 };

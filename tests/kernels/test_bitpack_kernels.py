@@ -116,11 +116,11 @@ def test_refuse_what_does_not_fit(name: str) -> None:
     values, stream = codes(64, 5), torch.zeros(40, dtype=torch.uint8)
     with implementation(name):
         for bad in (values.long(), values[::2]):
-            with pytest.raises(ValueError, match="pack_bits: codes must be a contiguous torch.int32"):
+            with pytest.raises(ValueError, match="pack_bits: codes_in must be a contiguous torch.int32"):
                 pack(bad, 5, stream)
-        with pytest.raises(ValueError, match="the stream must be a contiguous torch.uint8 of 40 elements"):
+        with pytest.raises(ValueError, match="packed_out must be a contiguous torch.uint8 of 40 elements"):
             pack(values, 5, stream[1:])
-        with pytest.raises(ValueError, match="add_bits: the stream must be .* of 48 elements"):
+        with pytest.raises(ValueError, match="add_bits: packed_in must be .* of 48 elements"):
             unpack_add(stream, 6, values)
         with pytest.raises(RuntimeError, match="pack_bits on cpu: an argument is out of range"):
             pack(codes(8, 8), 33, torch.zeros(33, dtype=torch.uint8))

@@ -235,7 +235,7 @@ def test_refuse_what_does_not_fit(name: str) -> None:
         for bad in (x.double(), x[::2]):
             with pytest.raises(ValueError, match="mxfp_maxima: x must be a contiguous torch.float32"):
                 write_maxima(bad, maxima)
-        with pytest.raises(ValueError, match="out must be a contiguous torch.uint8 of 768 elements"):
+        with pytest.raises(ValueError, match="elements must be a contiguous torch.uint8 of 768 elements"):
             definition.write_elements(x, maxima, 1.0, "bf16_mu", 6, packed, count)
         with pytest.raises(ValueError, match="saturated must be a contiguous torch.int64 of 1 elements"):
             definition.add_elements(packed, packed, 8, count.int())

@@ -109,7 +109,7 @@ def test_refuses_what_it_cannot_read() -> None:
     out = torch.zeros(coder.num_bytes(1000), dtype=torch.uint8)
     with implementation("base"):
         with pytest.raises(
-            ValueError, match="signs_encode: the message must be a contiguous torch.uint8 of 141"
+            ValueError, match="signs_encode: message_out must be a contiguous torch.uint8 of 141"
         ):
             coder.encode(x, 0, out[:-1])
         with pytest.raises(ValueError, match="signs_add: values must be a contiguous torch.float32 of 1000"):

@@ -2,11 +2,11 @@
 //
 // An operation `gradwire_<name>(const gradwire_<family>*)` is declared with its struct in <family>.h and defined
 // in cpu/<family>.cpp and in cuda/<family>.cu. Structs hold plain pointers and numbers, no types of PyTorch,
-// Python or CUDA. Pointers are the device's; what is host memory says so.
+// Python or CUDA; arrays have their sizes in digits. Python reads them from this text (codecs/native/structs.py). Pointers are the device's; what is host memory says so.
 #pragma once
 #include <stdint.h>
 
-#define GRADWIRE_ABI_VERSION 1
+#define GRADWIRE_ABI_VERSION 2
 #define GRADWIRE_API extern "C" __attribute__((visibility("default")))
 
 enum {
@@ -28,5 +28,7 @@ typedef struct {
 } gradwire_call;
 
 GRADWIRE_API int gradwire_abi_version(void);
+// What the headers that the library was built from declare, as text.
+GRADWIRE_API const char* gradwire_declarations(void);
 // What an error code means; of CUDA's, the runtime's words.
 GRADWIRE_API const char* gradwire_error(int code);

@@ -37,7 +37,7 @@ typedef struct {
   const uint8_t* incoming;  // at multiples of 16 bytes
   uint8_t* outgoing;        //
   int64_t message_bytes;    // of `outgoing`: what codes and scales leave is zeroed
-  int64_t counts[GRADWIRE_DYNAMIQ_WIDTHS];  // super-groups of each width
+  int64_t counts[8];        // super-groups of each width
   const gradwire_values* values;            // one for each width
   const uint64_t* costs;                    // see codecs/dynamiq/codebooks.py
   int32_t gather;         // whether `x` is the bucket

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import ctypes
 from collections.abc import Iterable, Sequence
 from functools import cache
 from itertools import accumulate
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from gradwire.codecs.native.call import Call, Pointer
-from gradwire.codecs.native.call import run as call_library
+from gradwire.codecs.native.call import run
 from gradwire.codecs.native.library import Library, library
 from gradwire.harness.network.links import Links, Route
 from gradwire.harness.timing.simulate.plan import Plan, Times, column
@@ -28,25 +26,6 @@ COLUMNS = (
 """The columns of a plan; the struct's fields have the same names."""
 
 Arrays = dict[str, NDArray[Any]]
-
-
-class TimelineArguments(ctypes.Structure):
-    """`gradwire_timeline`."""
-
-    _fields_: ClassVar = [
-        ("call", Call),
-        *((name, ctypes.c_int64) for name in ("operations", "tasks", "threads", "posts", "messages")),
-        *((name, Pointer) for name in COLUMNS),
-        *((name, Pointer) for name in ("work_s", "ready")),
-        *((name, ctypes.c_int64) for name in ("routes", "links", "serial")),
-        *((name, Pointer) for name in ("first_links", "route_links", "latencies", "rates")),
-        *((name, ctypes.c_int64) for name in ("jobs", "size")),
-        ("chunk", ctypes.c_double),
-        ("first_chunks", Pointer),
-        ("changes", ctypes.c_int64),
-        *((name, Pointer) for name in ("change_at", "change_factors")),
-        *((name, Pointer) for name in ("start", "end", "unfinished")),
-    ]
 
 
 def run_compiled(
@@ -74,7 +53,11 @@ def run_compiled(
     assert len(work_s) == operations and len(ready) == tasks, "work per operation, readiness per task"
     start, end, unfinished = np.empty(operations), np.empty(operations), np.zeros(1, np.int64)
     arrays |= {"start": start, "end": end, "unfinished": unfinished}
-    arguments = TimelineArguments(
+    arguments = {name: (torch.from_numpy(array), array.size) for name, array in arrays.items()}
+    run(
+        engine,
+        OPERATION,
+        torch.device("cpu"),
         operations=operations,
         tasks=tasks,
         threads=len(plan.ranks),
@@ -87,9 +70,8 @@ def run_compiled(
         size=0 if rivals is None else rivals.size,
         chunk=0 if rivals is None else rivals.chunk,
         changes=len(links.changes),
-        **{name: array.ctypes.data for name, array in arrays.items()},
+        **arguments,
     )
-    call_library(engine, OPERATION, arguments, torch.device("cpu"))
     return None if unfinished[0] else Times(start.tolist(), end.tolist())
 
 
