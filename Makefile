@@ -122,9 +122,11 @@ gpu:
 	OMP_NUM_THREADS=1 $(PYTHON) run.py task=bench kernels=cuda cluster.device=cuda \
 	  "bench.sizes=[16777216,134217728]" hydra.run.dir=$(GPU_RESULTS)
 
+KERNEL_SOURCES = $(shell find csrc -name '*.h' -o -name '*.cpp' -o -name '*.cu')
 lint: $(INSTALLED)
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/ruff format --check .
+	$(VENV)/bin/clang-format --dry-run --Werror $(KERNEL_SOURCES)
 
 types: $(INSTALLED)
 	$(VENV)/bin/mypy

@@ -41,7 +41,7 @@ _TENSORS: dict[str, tuple[torch.dtype, ...]] = {
 
 _COMMENT = re.compile(r"//[^\n]*")
 _STRUCT = re.compile(r"typedef struct \{([^}]*)\} (\w+);")
-_FIELD = re.compile(r"(?:const )?(\w+)(\*?) (.+)", re.DOTALL)
+_FIELD = re.compile(r"(?:const )?(\w+)(\*?)\s+(.+)", re.DOTALL)
 _OPERATION = re.compile(r"GRADWIRE_API int gradwire_(\w+)\(const (\w+)\* args\);")
 _CONSTANT = re.compile(r"\b([A-Z]\w*) = (-?\d+)\b")
 

@@ -57,24 +57,26 @@ void choose(const gradwire_allocation& args, const int32_t* patterns, int64_t sp
   find_rules(Chunk{args, patterns}, spare, rules);
   for (int64_t first = 0; first < args.length; first += STRIP) {
     const int length = (int)smaller(args.length - first, (int64_t)STRIP);
-    alignas(64) int32_t incrementd[STRIP] = {};
+    alignas(64) int32_t taken[STRIP] = {};
     for (int increment = 0; increment < args.increments; ++increment) {
       Rule& rule = rules[increment];
       const int32_t threshold = rule.threshold;
-      GRADWIRE_SIMD for (int k = 0; k < length; ++k) incrementd[k] += patterns[first + k] >= threshold;
+      GRADWIRE_SIMD
+      for (int k = 0; k < length; ++k) taken[k] += patterns[first + k] >= threshold;
       for (int k = 0; k < length && rule.granted; ++k)
         if (patterns[first + k] >= rule.tied && patterns[first + k] < threshold) {
-          ++incrementd[k];
+          ++taken[k];
           --rule.granted;
         }
     }
-    for (int k = 0; k < length; ++k) chosen[first + k] = args.widths[incrementd[k]];
+    for (int k = 0; k < length; ++k) chosen[first + k] = args.widths[taken[k]];
   }
 }
 
 }  // namespace
 
-GRADWIRE_CPU_KERNEL(width_allocation, gradwire_allocation, divide_up(1 << 14, larger(args->length, (int64_t)1))) {
+GRADWIRE_CPU_KERNEL(width_allocation, gradwire_allocation,
+                    divide_up(1 << 14, larger(args->length, (int64_t)1))) {
   for (int64_t chunk = begin; chunk < end; ++chunk)
     choose(args, args.patterns + chunk * args.length, args.spare[chunk], args.chosen + chunk * args.length);
 }

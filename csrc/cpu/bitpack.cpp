@@ -7,7 +7,8 @@ using namespace gradwire;
 namespace {
 
 void add_block(const uint32_t* values, int64_t count, uint32_t* sums) {
-  GRADWIRE_SIMD for (int64_t k = 0; k < count; ++k) sums[k] += values[k];
+  GRADWIRE_SIMD
+  for (int64_t k = 0; k < count; ++k) sums[k] += values[k];
 }
 
 // unpack_array whose values are added.
@@ -37,7 +38,8 @@ GRADWIRE_CPU_KERNEL(pack_bits, gradwire_bitpack, 1 << 16) {
 GRADWIRE_CPU_KERNEL(unpack_bits, gradwire_bitpack, 1 << 16) {
   const uint8_t* packed = args.packed_in + args.bits * begin;
   uint32_t* codes = (uint32_t*)args.codes_out + EIGHT * begin;
-  with_width(args.bits, [&](auto width) { unpack_array<decltype(width)::value>(packed, end - begin, codes); });
+  with_width(args.bits,
+             [&](auto width) { unpack_array<decltype(width)::value>(packed, end - begin, codes); });
 }
 
 GRADWIRE_CPU_KERNEL(add_bits, gradwire_bitpack, 1 << 16) {

@@ -1,8 +1,9 @@
-// Bit streams (gradwire/bitpack.h) of values in memory, for kernels for CPUs: pack_array and unpack_array of values
-// in blocks, every width compiled for itself. `with_width` chooses one when the program runs.
+// Bit streams (gradwire/bitpack.h) of values in memory, for kernels for CPUs: pack_array and unpack_array of
+// values in blocks, every width compiled for itself. `with_width` chooses one when the program runs.
 //
-// Packing joins neighbours: two 32-bit values become one of twice the bits in a 64-bit word, these two become four,
-// and so on, whole vectors at a time. Unpacking parts them again, or looks every value's bytes up by a byte shuffle.
+// Packing joins neighbours: two 32-bit values become one of twice the bits in a 64-bit word, these two become
+// four, and so on, whole vectors at a time. Unpacking parts them again, or looks every value's bytes up by a
+// byte shuffle.
 #pragma once
 #include "gradwire/bitpack.h"
 #include "kernel.h"
@@ -28,9 +29,15 @@ static inline void with_width(int bits, Function f) {
   switch (bits) {
 #define GRADWIRE_WIDTH(B) \
   case B: return f(Width<B>());
-#define GRADWIRE_EIGHT_WIDTHS(B)                                                          \
-  GRADWIRE_WIDTH(B) GRADWIRE_WIDTH(B + 1) GRADWIRE_WIDTH(B + 2) GRADWIRE_WIDTH(B + 3)     \
-  GRADWIRE_WIDTH(B + 4) GRADWIRE_WIDTH(B + 5) GRADWIRE_WIDTH(B + 6) GRADWIRE_WIDTH(B + 7)
+#define GRADWIRE_EIGHT_WIDTHS(B) \
+  GRADWIRE_WIDTH(B)              \
+  GRADWIRE_WIDTH(B + 1)          \
+  GRADWIRE_WIDTH(B + 2)          \
+  GRADWIRE_WIDTH(B + 3)          \
+  GRADWIRE_WIDTH(B + 4)          \
+  GRADWIRE_WIDTH(B + 5)          \
+  GRADWIRE_WIDTH(B + 6)          \
+  GRADWIRE_WIDTH(B + 7)
     GRADWIRE_EIGHT_WIDTHS(1)
     GRADWIRE_EIGHT_WIDTHS(9)
     GRADWIRE_EIGHT_WIDTHS(17)
@@ -79,21 +86,25 @@ static inline void pack_block(const uint32_t* codes, uint8_t* out) {
   } else if constexpr (BITS > 16) {
     alignas(64) uint64_t pairs[PAIRS];
     const two_values* two = (const two_values*)codes;
-    GRADWIRE_SIMD for (int i = 0; i < PAIRS; ++i) pairs[i] = (uint32_t)two[i] | two[i] >> 32 << BITS;
+    GRADWIRE_SIMD
+    for (int i = 0; i < PAIRS; ++i) pairs[i] = (uint32_t)two[i] | two[i] >> 32 << BITS;
     for (int i = 0; i < EIGHTS; ++i) store_parts<2 * BITS, 4>(pairs + 4 * i, out + i * BITS);
   } else {
     alignas(64) uint32_t pairs[PAIRS];
     alignas(64) uint64_t fours[FOURS];
     const two_values* two = (const two_values*)codes;
-    GRADWIRE_SIMD for (int i = 0; i < PAIRS; ++i) pairs[i] = (uint32_t)(two[i] | two[i] >> (32 - BITS));
+    GRADWIRE_SIMD
+    for (int i = 0; i < PAIRS; ++i) pairs[i] = (uint32_t)(two[i] | two[i] >> (32 - BITS));
     two = (const two_values*)pairs;
-    GRADWIRE_SIMD for (int i = 0; i < FOURS; ++i) fours[i] = (uint32_t)two[i] | two[i] >> 32 << 2 * BITS;
+    GRADWIRE_SIMD
+    for (int i = 0; i < FOURS; ++i) fours[i] = (uint32_t)two[i] | two[i] >> 32 << 2 * BITS;
     for (int i = 0; i < EIGHTS; ++i) store_parts<4 * BITS, 2>(fours + 2 * i, out + i * BITS);
   }
 }
 
 #ifdef __AVX2__
-// Where the bits of eight values lie: each has four bytes of the 16 that its half's load takes, and is shifted.
+// Where the bits of eight values lie: each has four bytes of the 16 that its half's load takes, and is
+// shifted.
 template <int BITS>
 struct Places {
   static constexpr int HALF = BITS / 2, REST = 4 * BITS % 8;
@@ -137,21 +148,24 @@ static inline void unpack_block(const uint8_t* in, uint32_t* codes) {
     alignas(64) uint64_t pairs[PAIRS];
     for (int i = 0; i < EIGHTS; ++i) load_parts<2 * BITS, 4>(in + i * BITS, pairs + 4 * i);
     two_values* two = (two_values*)codes;
-    GRADWIRE_SIMD for (int i = 0; i < PAIRS; ++i) two[i] = (pairs[i] & mask_of(BITS)) | pairs[i] >> BITS << 32;
+    GRADWIRE_SIMD
+    for (int i = 0; i < PAIRS; ++i) two[i] = (pairs[i] & mask_of(BITS)) | pairs[i] >> BITS << 32;
   } else {
     alignas(64) uint64_t fours[FOURS];
     alignas(64) uint32_t pairs[PAIRS];
     for (int i = 0; i < EIGHTS; ++i) load_parts<4 * BITS, 2>(in + i * BITS, fours + 2 * i);
     two_values* two = (two_values*)pairs;
-    GRADWIRE_SIMD for (int i = 0; i < FOURS; ++i) two[i] = (fours[i] & mask_of(2 * BITS)) | fours[i] >> 2 * BITS << 32;
+    GRADWIRE_SIMD
+    for (int i = 0; i < FOURS; ++i) two[i] = (fours[i] & mask_of(2 * BITS)) | fours[i] >> 2 * BITS << 32;
     two = (two_values*)codes;
-    GRADWIRE_SIMD for (int i = 0; i < PAIRS; ++i)
+    GRADWIRE_SIMD
+    for (int i = 0; i < PAIRS; ++i)
       two[i] = ((uint64_t)pairs[i] & mask_of(BITS)) | (uint64_t)(pairs[i] >> BITS) << 32;
   }
 }
 
-// 8·eights values below 2^BITS to BITS·eights bytes. Of the `room` bytes after them some may be overwritten; what is
-// beyond is not touched, for the last blocks, which may be short, go through buffers.
+// 8·eights values below 2^BITS to BITS·eights bytes. Of the `room` bytes after them some may be overwritten;
+// what is beyond is not touched, for the last blocks, which may be short, go through buffers.
 template <int BITS>
 static inline void pack_array(const uint32_t* codes, int64_t eights, uint8_t* out, int64_t room = 0) {
   int64_t done = 0;

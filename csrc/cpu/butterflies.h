@@ -65,8 +65,8 @@ struct Scaled {
   static Vector of(Vector v, float scale) { return v * scale; }
 };
 
-// The first STAGES stages of `count` consecutive values, a multiple of UNIT and of 2^STAGES. In all passes the
-// target may be the source.
+// The first STAGES stages of `count` consecutive values, a multiple of UNIT and of 2^STAGES. In all passes
+// the target may be the source.
 template <int STAGES, class Stored>
 __attribute__((noinline)) void first_stages(const float* source, float* target, int64_t count, float scale) {
   constexpr int INNER = STAGES < LANES_LOG ? STAGES : LANES_LOG, OUTER = STAGES - INNER;
@@ -125,7 +125,8 @@ void row_stages(int stages, const float* source, int64_t source_stride, float* t
 #endif
   }
 }
-inline void first_stages(bool scaled, int stages, const float* source, float* target, int64_t count, float scale) {
+inline void first_stages(bool scaled, int stages, const float* source, float* target, int64_t count,
+                         float scale) {
   if (scaled)
     first_stages<Scaled>(stages, source, target, count, scale);
   else
@@ -145,8 +146,8 @@ GRADWIRE_HD int next_stages(int left) {
   return (left + passes - 1) / passes;
 }
 
-// The first `log` stages of `count` consecutive values, a multiple of UNIT and of 2^log: in place, but the results
-// go to `target`, times `scale` if these are all stages.
+// The first `log` stages of `count` consecutive values, a multiple of UNIT and of 2^log: in place, but the
+// results go to `target`, times `scale` if these are all stages.
 inline void transform_blocks(float* values, float* target, int64_t count, int log, bool all, float scale) {
   int stage = log < FIRST_STAGES ? log : FIRST_STAGES;
   const bool done = stage == log;
@@ -157,7 +158,8 @@ inline void transform_blocks(float* values, float* target, int64_t count, int lo
     stage += stages;
     float* to = stage == log ? target : values;
     for (int64_t first = 0; first < count; first += distance << stages)
-      row_stages(stage == log && all, stages, values + first, distance, to + first, distance, distance, scale);
+      row_stages(stage == log && all, stages, values + first, distance, to + first, distance, distance,
+                 scale);
   }
 }
 

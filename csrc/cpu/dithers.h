@@ -14,7 +14,8 @@ static inline void dithers_of_row(Stream stream, int64_t first, uint32_t* dither
     philox_words(counters, stream.rank, Wide{}, stream.key0, stream.key1, words);
     alignas(64) uint16_t halves[PART];
     memcpy(halves, words, sizeof halves);
-    GRADWIRE_SIMD for (int i = 0; i < PART; ++i) dithers[k + i] = halves[i];
+    GRADWIRE_SIMD
+    for (int i = 0; i < PART; ++i) dithers[k + i] = halves[i];
   }
 }
 

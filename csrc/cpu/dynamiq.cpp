@@ -16,7 +16,8 @@ void take(const gradwire_dynamiq& args, int64_t row, Row& values) {
   const float mean = args.mean[row];
   const int64_t count = smaller(args.numel - super_group * SUPER_GROUP, (int64_t)SUPER_GROUP);
   if (count == SUPER_GROUP) {
-    GRADWIRE_SIMD for (int k = 0; k < SUPER_GROUP; ++k) values.values[k] = sub(load(x + k), mean);
+    GRADWIRE_SIMD
+    for (int k = 0; k < SUPER_GROUP; ++k) values.values[k] = sub(load(x + k), mean);
   } else {  // beyond the end are zeros, unless the mean is NaN
     for (int k = 0; k < SUPER_GROUP; ++k) values.values[k] = sub(k < count ? load(x + k) : mean, mean);
   }
@@ -33,7 +34,8 @@ void give(const gradwire_dynamiq& args, int64_t row, const Row& values) {
   const float mean = args.mean[row], inverse = args.inverse;
   const int64_t count = smaller(args.numel - super_group * SUPER_GROUP, (int64_t)SUPER_GROUP);
   if (count == SUPER_GROUP) {
-    GRADWIRE_SIMD for (int k = 0; k < SUPER_GROUP; ++k) store(out + k, add(mul(values.values[k], inverse), mean));
+    GRADWIRE_SIMD
+    for (int k = 0; k < SUPER_GROUP; ++k) store(out + k, add(mul(values.values[k], inverse), mean));
   } else {
     for (int k = 0; k < count; ++k) store(out + k, add(mul(values.values[k], inverse), mean));
   }
@@ -46,21 +48,26 @@ struct Decoder {
   Table<WIDTH == 8 ? 128 : SIZE> lower, upper;
   bool symmetric;
   Decoder(const gradwire_values& values, int book)
-      : lower(values.decoded[book]), upper(values.decoded[book] + (WIDTH == 8 ? 128 : 0)),
+      : lower(values.decoded[book]),
+        upper(values.decoded[book] + (WIDTH == 8 ? 128 : 0)),
         symmetric(values.kind != GRADWIRE_DISTINCT) {}
   __attribute__((always_inline)) void find(const uint32_t* codes, float* found) const {
     if constexpr (WIDTH == 16) {
-      GRADWIRE_SIMD for (int k = 0; k < 16; ++k) found[k] = decoded_level(codes[k]);
+      GRADWIRE_SIMD
+      for (int k = 0; k < 16; ++k) found[k] = decoded_level(codes[k]);
     } else if constexpr (WIDTH == 8) {
       alignas(64) int32_t index[16];
       alignas(64) float negative[16];
-      GRADWIRE_SIMD for (int k = 0; k < 16; ++k) index[k] = (int32_t)(codes[k] & 127u);
+      GRADWIRE_SIMD
+      for (int k = 0; k < 16; ++k) index[k] = (int32_t)(codes[k] & 127u);
       lower.find(index, found);
       if (symmetric) {
-        GRADWIRE_SIMD for (int k = 0; k < 16; ++k) found[k] = float_of(bits_of(found[k]) | (codes[k] & 128u) << 24);
+        GRADWIRE_SIMD
+        for (int k = 0; k < 16; ++k) found[k] = float_of(bits_of(found[k]) | (codes[k] & 128u) << 24);
       } else {
         upper.find(index, negative);
-        GRADWIRE_SIMD for (int k = 0; k < 16; ++k) found[k] = codes[k] & 128u ? negative[k] : found[k];
+        GRADWIRE_SIMD
+        for (int k = 0; k < 16; ++k) found[k] = codes[k] & 128u ? negative[k] : found[k];
       }
     } else {
       lower.find((const int32_t*)codes, found);
@@ -70,8 +77,8 @@ struct Decoder {
 
 // What a row of the message stands for, added to `row`, or in its place.
 template <int WIDTH, bool ADD>
-void decode(const gradwire_dynamiq& args, const gradwire_values& values, const uint8_t* in, const uint8_t* group_scales,
-            const uint8_t* scale, Row& row) {
+void decode(const gradwire_dynamiq& args, const gradwire_values& values, const uint8_t* in,
+            const uint8_t* group_scales, const uint8_t* scale, Row& row) {
   alignas(64) uint32_t codes[SUPER_GROUP];
   unpack_codes<WIDTH>(in, codes);
   const int wide = args.group / 16;
@@ -93,19 +100,21 @@ void decode(const gradwire_dynamiq& args, const gradwire_values& values, const u
     alignas(64) float found[16];
     decoder.find(codes + 16 * group, found);
     float* target = row.values + 16 * group;
-    GRADWIRE_SIMD for (int k = 0; k < 16; ++k) {
+    GRADWIRE_SIMD
+    for (int k = 0; k < 16; ++k) {
       const float value = mul(found[k], step);
       target[k] = ADD ? add(target[k], value) : value;
     }
   }
 }
 
-// Super-groups come in no order that a core could foresee: their coordinates are asked for some rows ahead. From
-// memory that halves the time of encoding and quarters that of decoding. Inlined, because GCC takes a function that
-// only fetches for one that does nothing.
+// Super-groups come in no order that a core could foresee: their coordinates are asked for some rows ahead.
+// From memory that halves the time of encoding and quarters that of decoding. Inlined, because GCC takes a
+// function that only fetches for one that does nothing.
 enum { AHEAD = 4 };
 
-inline __attribute__((always_inline)) void fetch(const gradwire_dynamiq& args, int64_t row, bool wide_x, bool wide_out) {
+inline __attribute__((always_inline)) void fetch(const gradwire_dynamiq& args, int64_t row, bool wide_x,
+                                                 bool wide_out) {
   if (args.x && args.gather) {
     const char* x = (const char*)args.x + args.order[row] * SUPER_GROUP * (wide_x ? 4 : 2);
     for (int line = 0; line < (wide_x ? 16 : 8); ++line) __builtin_prefetch(x + 64 * line, 0, 2);
@@ -118,8 +127,8 @@ inline __attribute__((always_inline)) void fetch(const gradwire_dynamiq& args, i
 
 // Rows `first` to `last` of one width, whose codes begin at `codes`.
 template <int WIDTH>
-void hop(const gradwire_dynamiq& args, const gradwire_values& values, int64_t start, int64_t first, int64_t last,
-         int64_t codes, int64_t end_of_codes) {
+void hop(const gradwire_dynamiq& args, const gradwire_values& values, int64_t start, int64_t first,
+         int64_t last, int64_t codes, int64_t end_of_codes) {
   const int64_t total = items_dynamiq_hop(args), groups = SUPER_GROUP / args.group * group_scale_bytes(args);
   const int64_t end_of_groups = end_of_codes + total * groups;
   const bool wide_x = !args.gather || args.call.dtype == GRADWIRE_FLOAT32;
@@ -127,18 +136,23 @@ void hop(const gradwire_dynamiq& args, const gradwire_values& values, int64_t st
   Row sum;
   for (int64_t row = first; row < last; ++row) {
     if (row + AHEAD < total) fetch(args, row + AHEAD, wide_x, wide_out);
-    const int64_t own = codes + (row - start) * 32 * WIDTH, scales = end_of_codes + row * groups, scale = end_of_groups + 2 * row;
+    const int64_t own = codes + (row - start) * 32 * WIDTH, scales = end_of_codes + row * groups,
+                  scale = end_of_groups + 2 * row;
     if (args.x) {
       if (wide_x)
         take<float>(args, row, sum);
       else
         take<uint16_t>(args, row, sum);
-      if (args.incoming) decode<WIDTH, true>(args, values, args.incoming + own, args.incoming + scales, args.incoming + scale, sum);
+      if (args.incoming)
+        decode<WIDTH, true>(args, values, args.incoming + own, args.incoming + scales, args.incoming + scale,
+                            sum);
     } else {
-      decode<WIDTH, false>(args, values, args.incoming + own, args.incoming + scales, args.incoming + scale, sum);
+      decode<WIDTH, false>(args, values, args.incoming + own, args.incoming + scales, args.incoming + scale,
+                           sum);
     }
     if (args.outgoing) {
-      encode<WIDTH>(args, sum, values, (uint32_t)args.order[row], args.outgoing + own, args.outgoing + scales, args.outgoing + scale);
+      encode<WIDTH>(args, sum, values, (uint32_t)args.order[row], args.outgoing + own, args.outgoing + scales,
+                    args.outgoing + scale);
     } else if (wide_out) {
       give<float>(args, row, sum);
     } else {

@@ -14,9 +14,9 @@ struct Row {
 struct Encoding {
   const gradwire_dynamiq* args;
   uint32_t super_group;
-  float factor[GROUPS];      // powers of two that coordinates are scaled by, by group of 16
-  float reference[GROUPS];   // 0: the group is sent as zeros
-  uint32_t within[GROUPS];   // keys within an interval
+  float factor[GROUPS];                      // powers of two that coordinates are scaled by, by group of 16
+  float reference[GROUPS];                   // 0: the group is sent as zeros
+  uint32_t within[GROUPS];                   // keys within an interval
   alignas(64) float magnitude[SUPER_GROUP];  // scaled
 };
 
@@ -30,19 +30,22 @@ inline void group_maxima(const Row& row, uint32_t* maxima) {
 }
 
 // Writes the scales of all groups; returns false if the whole super-group is sent as zeros, or as NaN.
-inline bool encode_scales(Encoding& work, const Row& row, uint8_t* group_scales, uint8_t* scale, uint32_t* scale_pattern) {
+inline bool encode_scales(Encoding& work, const Row& row, uint8_t* group_scales, uint8_t* scale,
+                          uint32_t* scale_pattern) {
   const gradwire_dynamiq& args = *work.args;
   const int wide = args.group / 16, halved = wide - 1, groups = GROUPS / wide;
   alignas(64) uint32_t maxima[GROUPS], noise[GROUPS];
   group_maxima(row, maxima);
   const uint32_t base = private_base(work.super_group, args.rank, args.key0, args.key1);
-  GRADWIRE_SIMD for (int group = 0; group < GROUPS; ++group) {
+  GRADWIRE_SIMD
+  for (int group = 0; group < GROUPS; ++group) {
     const uint32_t word = private_word(base, (uint32_t)group >> halved);
     work.within[group] = word & 0xFFFFu;
     noise[group] = word >> 16;
   }
   if (wide == 2)
-    for (int group = 0; group < GROUPS; group += 2) maxima[group] = maxima[group + 1] = larger(maxima[group], maxima[group + 1]);
+    for (int group = 0; group < GROUPS; group += 2)
+      maxima[group] = maxima[group + 1] = larger(maxima[group], maxima[group + 1]);
   if (args.bf16_scales) {
     bool alive = false;
     for (int group = 0; group < GROUPS; ++group) {
@@ -58,7 +61,8 @@ inline bool encode_scales(Encoding& work, const Row& row, uint8_t* group_scales,
   }
   uint32_t largest = 0;
   for (int group = 0; group < GROUPS; ++group) largest = larger(largest, maxima[group]);
-  const uint32_t spare = args.codebooks > 1, pattern = rounded_scale(largest, (1u << (16 + spare)) - 1, spare);
+  const uint32_t spare = args.codebooks > 1,
+                 pattern = rounded_scale(largest, (1u << (16 + spare)) - 1, spare);
   *scale_pattern = pattern;
   const uint16_t stored = (uint16_t)pattern;
   memcpy(scale, &stored, 2);
@@ -71,14 +75,18 @@ inline bool encode_scales(Encoding& work, const Row& row, uint8_t* group_scales,
   const bool ceil = args.ceil_scales;
   alignas(64) uint32_t codes[GROUPS];
   if (ceil) {
-    GRADWIRE_SIMD for (int group = 0; group < GROUPS; ++group) {
-      const GroupScale one = group_scale(mul(float_of(maxima[group]), factor), normalized, quotient_unit, true, 0);
+    GRADWIRE_SIMD
+    for (int group = 0; group < GROUPS; ++group) {
+      const GroupScale one =
+          group_scale(mul(float_of(maxima[group]), factor), normalized, quotient_unit, true, 0);
       codes[group] = one.code;
       work.reference[group] = one.reference;
     }
   } else {
-    GRADWIRE_SIMD for (int group = 0; group < GROUPS; ++group) {
-      const GroupScale one = group_scale(mul(float_of(maxima[group]), factor), normalized, quotient_unit, false, noise[group]);
+    GRADWIRE_SIMD
+    for (int group = 0; group < GROUPS; ++group) {
+      const GroupScale one =
+          group_scale(mul(float_of(maxima[group]), factor), normalized, quotient_unit, false, noise[group]);
       codes[group] = one.code;
       work.reference[group] = one.reference;
     }
@@ -95,19 +103,22 @@ inline void scale_magnitudes(Encoding& work, const Row& row) {
     const uint32_t kept = work.reference[group] > 0.0f ? MAGNITUDE : 0u;
     const float* values = row.values + 16 * group;
     float* magnitude = work.magnitude + 16 * group;
-    GRADWIRE_SIMD for (int k = 0; k < 16; ++k) magnitude[k] = mul(float_of(bits_of(values[k]) & kept), factor);
+    GRADWIRE_SIMD
+    for (int k = 0; k < 16; ++k) magnitude[k] = mul(float_of(bits_of(values[k]) & kept), factor);
   }
 }
 
 // The codebook with the least expected error; WIDE sixteens of coordinates are a group.
 template <int WIDE>
-inline uint32_t choose_codebook(const Encoding& work, const Row& row, const gradwire_values& values, const uint64_t* costs) {
+inline uint32_t choose_codebook(const Encoding& work, const Row& row, const gradwire_values& values,
+                                const uint64_t* costs) {
   enum { ALL = GROUPS / WIDE };
   const uint64_t* table = costs + values.first_cost;
   const int32_t points = values.points;
   alignas(64) int32_t point[SUPER_GROUP];
   alignas(64) float per_point[GROUPS];
-  GRADWIRE_SIMD for (int group = 0; group < GROUPS; ++group) {
+  GRADWIRE_SIMD
+  for (int group = 0; group < GROUPS; ++group) {
     const float reference = work.reference[group];
     per_point[group] = reference > 0.0f ? div((float)points, reference) : 0.0f;
   }
@@ -115,7 +126,8 @@ inline uint32_t choose_codebook(const Encoding& work, const Row& row, const grad
     const float each = per_point[group];
     const float *magnitude = work.magnitude + 16 * group, *x = row.values + 16 * group;
     int32_t* target = point + 16 * group;
-    GRADWIRE_SIMD for (int k = 0; k < 16; ++k) {  // negative coordinates have costs of their own
+    GRADWIRE_SIMD
+    for (int k = 0; k < 16; ++k) {  // negative coordinates have costs of their own
       const int32_t nearest = smaller((int32_t)nearest_even(mul(magnitude[k], each)), points);
       target[k] = nearest + ((points + 1) & ((int32_t)bits_of(x[k]) >> 31));
     }
@@ -143,10 +155,12 @@ inline uint32_t choose_codebook(const Encoding& work, const Row& row, const grad
 }
 
 // The shared or private sixteen bits of all coordinates, one in each word.
-inline void coordinate_halves(uint32_t super_group, uint32_t stream, uint32_t key0, uint32_t key1, uint32_t* halves) {
+inline void coordinate_halves(uint32_t super_group, uint32_t stream, uint32_t key0, uint32_t key1,
+                              uint32_t* halves) {
   enum { PARTS = SUPER_GROUP / 8 };
   alignas(64) uint32_t x[PARTS], y[PARTS], z[PARTS], w[PARTS];
-  GRADWIRE_SIMD for (int part = 0; part < PARTS; ++part) {
+  GRADWIRE_SIMD
+  for (int part = 0; part < PARTS; ++part) {
     const Words words = coordinate_words(super_group, stream, (uint32_t)part, key0, key1);
     x[part] = words.x;
     y[part] = words.y;
@@ -177,7 +191,8 @@ inline void dither(const Encoding& work, uint32_t* halves) {
   for (int group = 0; group < GROUPS; ++group) {
     const uint32_t within = work.within[group];
     uint32_t* half = halves + 16 * group;
-    GRADWIRE_SIMD for (int k = 0; k < 16; ++k) half[k] = correlated_dither(half[k], workers, order, within);
+    GRADWIRE_SIMD
+    for (int k = 0; k < 16; ++k) half[k] = correlated_dither(half[k], workers, order, within);
   }
 }
 
@@ -185,7 +200,8 @@ inline void dither(const Encoding& work, uint32_t* halves) {
 inline __attribute__((always_inline)) float estimated_log2(float t) {
   const uint32_t bits = bits_of(t);
   const float m = float_of((bits & 0x7FFFFFu) | 0x3F800000u), exponent = (float)((int32_t)(bits >> 23) - 127);
-  return add(exponent, sub(mul(add(mul(sub(mul(0.15824871f, m), 1.0518750f), m), 3.0478842f), m), 2.1536207f));
+  return add(exponent,
+             sub(mul(add(mul(sub(mul(0.15824871f, m), 1.0518750f), m), 3.0478842f), m), 2.1536207f));
 }
 
 // The levels of one group's t and w: #{k < largest : t > T[k]·w}.
@@ -197,23 +213,29 @@ struct Levels {
   float levels_per_octave, levels_per_step;
   int32_t largest;
   Levels(const gradwire_values& values, int book)
-      : thresholds(values.thresholds[book]), few(values.thresholds[book]),
-        levels_per_octave(values.levels_per_octave[book]), levels_per_step(values.levels_per_step[book]),
+      : thresholds(values.thresholds[book]),
+        few(values.thresholds[book]),
+        levels_per_octave(values.levels_per_octave[book]),
+        levels_per_step(values.levels_per_step[book]),
         largest(values.largest) {}
   __attribute__((always_inline)) void count(const float* t, const float* w, int32_t* level) const {
     if constexpr (WIDTH <= 3) {
-      GRADWIRE_SIMD for (int k = 0; k < 16; ++k) {
+      GRADWIRE_SIMD
+      for (int k = 0; k < 16; ++k) {
         int32_t counted = 0;
-        for (int r = 0; r < (1 << (WIDTH - 1)); ++r) counted += r < largest && t[k] > mul(few[r], w[k]) ? 1 : 0;
+        for (int r = 0; r < (1 << (WIDTH - 1)); ++r)
+          counted += r < largest && t[k] > mul(few[r], w[k]) ? 1 : 0;
         level[k] = counted;
       }
     } else {
       alignas(64) int32_t nearest[16];
       alignas(64) float threshold[16];
-      GRADWIRE_SIMD for (int k = 0; k < 16; ++k)
+      GRADWIRE_SIMD
+      for (int k = 0; k < 16; ++k)
         nearest[k] = nearest_level(estimated_log2(t[k]), w[k], levels_per_octave, levels_per_step, largest);
       thresholds.find(nearest, threshold);
-      GRADWIRE_SIMD for (int k = 0; k < 16; ++k) level[k] = exact_level(nearest[k], t[k], w[k], threshold[k]);
+      GRADWIRE_SIMD
+      for (int k = 0; k < 16; ++k) level[k] = exact_level(nearest[k], t[k], w[k], threshold[k]);
     }
   }
 };
@@ -225,7 +247,8 @@ inline void codes_of(const Encoding& work, const Row& row, const gradwire_values
   const int book = (int)(codebook >> 1);
   const uint32_t mirror = codebook << 31;
   const float unit = values.unit[book], centre = values.centre[book], span = values.span[book];
-  const float middle = mul((float)(int32_t)(work.args->correlated ? (work.args->workers << 16) - 1 : 0xFFFF), 0.5f);
+  const float middle =
+      mul((float)(int32_t)(work.args->correlated ? (work.args->workers << 16) - 1 : 0xFFFF), 0.5f);
   const int32_t kind = values.kind, largest = values.largest;
   const float negative_factor = values.negative_factor[book];
   const Levels<WIDTH == 1 || WIDTH == 16 ? 2 : WIDTH> levels(values, book);
@@ -235,7 +258,8 @@ inline void codes_of(const Encoding& work, const Row& row, const gradwire_values
     const uint32_t* v = dithers + 16 * group;
     uint32_t* code = codes + 16 * group;
     alignas(64) float t[16], w[16];
-    GRADWIRE_SIMD for (int k = 0; k < 16; ++k) {
+    GRADWIRE_SIMD
+    for (int k = 0; k < 16; ++k) {
       t[k] = mul(magnitude[k], inverse);
       w[k] = scaled_dither(v[k], middle, unit, centre, bits_of(x[k]) & SIGN);
     }
@@ -246,31 +270,36 @@ inline void codes_of(const Encoding& work, const Row& row, const gradwire_values
         for (int k = 0; k < 16; ++k) alive |= mul(work.magnitude[16 * part + k], inverse) > 0.0f;
       for (int k = 0; k < 16; ++k) code[k] = sign_code(t[k], w[k], bits_of(x[k]) & SIGN, alive);
     } else if (WIDTH == 16 || kind == GRADWIRE_UNIFORM) {
-      GRADWIRE_SIMD for (int k = 0; k < 16; ++k) code[k] = uniform_code(t[k], w[k], bits_of(x[k]) & SIGN, largest, WIDTH);
+      GRADWIRE_SIMD
+      for (int k = 0; k < 16; ++k) code[k] = uniform_code(t[k], w[k], bits_of(x[k]) & SIGN, largest, WIDTH);
     } else {
       alignas(64) int32_t level[16];
       if (kind == GRADWIRE_DISTINCT) {
-        GRADWIRE_SIMD for (int k = 0; k < 16; ++k) {
+        GRADWIRE_SIMD
+        for (int k = 0; k < 16; ++k) {
           const uint32_t sign = (bits_of(x[k]) ^ mirror) & SIGN;
           t[k] = add(mul(t[k], sign ? negative_factor : 1.0f), 1.0f);
         }
         levels.count(t, w, level);
-        GRADWIRE_SIMD for (int k = 0; k < 16; ++k) {
+        GRADWIRE_SIMD
+        for (int k = 0; k < 16; ++k) {
           const uint32_t sign = (bits_of(x[k]) ^ mirror) & SIGN;
           code[k] = signed_code(smaller(level[k], largest - (int32_t)(sign >> 31)), sign, WIDTH);
         }
       } else {
-        GRADWIRE_SIMD for (int k = 0; k < 16; ++k) t[k] = add(t[k], 1.0f);
+        GRADWIRE_SIMD
+        for (int k = 0; k < 16; ++k) t[k] = add(t[k], 1.0f);
         levels.count(t, w, level);
-        GRADWIRE_SIMD for (int k = 0; k < 16; ++k) code[k] = signed_code(level[k], bits_of(x[k]) & SIGN, WIDTH);
+        GRADWIRE_SIMD
+        for (int k = 0; k < 16; ++k) code[k] = signed_code(level[k], bits_of(x[k]) & SIGN, WIDTH);
       }
     }
   }
 }
 
 template <int WIDTH>
-inline void encode(const gradwire_dynamiq& args, const Row& row, const gradwire_values& values, uint32_t super_group,
-                   uint8_t* out, uint8_t* group_scales, uint8_t* scale) {
+inline void encode(const gradwire_dynamiq& args, const Row& row, const gradwire_values& values,
+                   uint32_t super_group, uint8_t* out, uint8_t* group_scales, uint8_t* scale) {
   Encoding work;
   work.args = &args;
   work.super_group = super_group;

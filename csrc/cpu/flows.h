@@ -18,8 +18,15 @@ struct Finish {
 class Flows {
  public:
   Flows(int64_t flows, int64_t lanes, int64_t links, const double* rates)
-      : base_(rates), rates_(rates, rates + links), states_((size_t)flows), users_((size_t)links), queues_((size_t)lanes), is_taken_((size_t)lanes),
-        is_changed_((size_t)links), link_seen_((size_t)links), max_min_(links) {}
+      : base_(rates),
+        rates_(rates, rates + links),
+        states_((size_t)flows),
+        users_((size_t)links),
+        queues_((size_t)lanes),
+        is_taken_((size_t)lanes),
+        is_changed_((size_t)links),
+        link_seen_((size_t)links),
+        max_min_(links) {}
 
   void start(int64_t flow, int64_t lane, Numbers route, double bytes, double now) {
     states_[(size_t)flow].lane = lane;
@@ -168,7 +175,7 @@ class Flows {
   std::vector<double> rates_;
   std::vector<State> states_;
   std::vector<std::vector<int64_t>> users_;  // of each link, in the order in which they came
-  std::vector<std::deque<Queued>> queues_;  // of each lane
+  std::vector<std::deque<Queued>> queues_;   // of each lane
   std::vector<char> is_taken_;
   std::vector<char> is_changed_;
   std::vector<int64_t> changed_;

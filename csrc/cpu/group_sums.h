@@ -52,7 +52,8 @@ static inline float fold_eight(const float* values) {
 // Halves are added until one value is left; the values are spoiled.
 static inline float fold(float* values, int count) {
   for (; count > 8; count /= 2) {
-    GRADWIRE_SIMD for (int k = 0; k < count / 2; ++k) values[k] = add(values[k], values[k + count / 2]);
+    GRADWIRE_SIMD
+    for (int k = 0; k < count / 2; ++k) values[k] = add(values[k], values[k + count / 2]);
   }
   if (count == 8) return fold_eight(values);
   for (; count > 1; count /= 2)
@@ -65,13 +66,15 @@ template <int COUNT>
 static inline void sums_of_neighbours(float* row, float* sums) {
   for (int i = 0; i < ROW; i += COUNT)
     for (int half = COUNT / 2; half >= 2; half /= 2) {
-      GRADWIRE_SIMD for (int k = 0; k < half; ++k) row[i + k] = add(row[i + k], row[i + k + half]);
+      GRADWIRE_SIMD
+      for (int k = 0; k < half; ++k) row[i + k] = add(row[i + k], row[i + k + half]);
     }
   for (int i = 0; i < ROW; i += COUNT) sums[i / COUNT] = add(row[i], row[i + 1]);
 }
 
 #ifdef __AVX512F__
-// The same of 16 times 16: what is added are always two vectors, of one half of the sums of many neighbours each.
+// The same of 16 times 16: what is added are always two vectors, of one half of the sums of many neighbours
+// each.
 template <>
 inline void sums_of_neighbours<NEIGHBOURS>(float* row, float* sums) {
   const __m512i in_order = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
@@ -94,7 +97,8 @@ inline void sums_of_neighbours<NEIGHBOURS>(float* row, float* sums) {
       const __m512 one = a[2 * k], other = a[2 * k + 1];
       a[k] = _mm512_add_ps(_mm512_shuffle_ps(one, other, 0x44), _mm512_shuffle_ps(one, other, 0xEE));
     }
-    const __m512 sum = _mm512_add_ps(_mm512_shuffle_ps(a[0], a[1], 0x88), _mm512_shuffle_ps(a[0], a[1], 0xDD));
+    const __m512 sum =
+        _mm512_add_ps(_mm512_shuffle_ps(a[0], a[1], 0x88), _mm512_shuffle_ps(a[0], a[1], 0xDD));
     _mm512_storeu_ps(sums + i, _mm512_permutexvar_ps(in_order, sum));
   }
 }
@@ -117,7 +121,8 @@ class LongSum {
     alignas(64) float parts[ROW_SUMS];
     sums_of_neighbours<NEIGHBOURS>(row, index < TILE_ROWS ? sums : parts);
     if (index < TILE_ROWS) return;
-    GRADWIRE_SIMD for (int k = 0; k < ROW_SUMS; ++k) sums[k] = add(sums[k], parts[k]);
+    GRADWIRE_SIMD
+    for (int k = 0; k < ROW_SUMS; ++k) sums[k] = add(sums[k], parts[k]);
   }
   float total(int64_t rows) {
     float totals[TILE_ROWS];

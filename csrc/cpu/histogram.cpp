@@ -20,10 +20,12 @@ void count(const gradwire_histogram& args, int64_t begin, int64_t end, Tables& t
     const int length = (int)smaller(end - first, (int64_t)STRIP);
     alignas(64) uint32_t counters[STRIP];
     if (args.stride == 1) {
-      GRADWIRE_SIMD for (int k = 0; k < length; ++k) counters[k] = counter_of(load(x + first + k));
+      GRADWIRE_SIMD
+      for (int k = 0; k < length; ++k) counters[k] = counter_of(load(x + first + k));
     } else {
       const uint32_t low = (uint32_t)first, high = (uint32_t)(first >> 32);
-      GRADWIRE_SIMD for (int k = 0; k < length; ++k)
+      GRADWIRE_SIMD
+      for (int k = 0; k < length; ++k)
         counters[k] = draw(args, low + (uint32_t)k, high + (uint32_t)(low + (uint32_t)k < low));
       for (int k = 0; k < length; ++k)
         counters[k] = counter_of(load(x + sampled_coordinate(args, first + k, counters[k])));

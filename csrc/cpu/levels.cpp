@@ -24,10 +24,12 @@ struct Scales {
   alignas(64) uint32_t kept[SCALES];  // the bits of codes: none if the group is not finite
 
   void normalize(int groups) {
-    GRADWIRE_SIMD for (int i = 0; i < groups; ++i) normalizer[i] = normalizer_of_largest(largest[i]).factor;
+    GRADWIRE_SIMD
+    for (int i = 0; i < groups; ++i) normalizer[i] = normalizer_of_largest(largest[i]).factor;
   }
   void finish(int groups, bool l2, float last) {
-    GRADWIRE_SIMD for (int i = 0; i < groups; ++i) {
+    GRADWIRE_SIMD
+    for (int i = 0; i < groups; ++i) {
       const LevelScale scale = level_scale(largest[i], l2, squares[i], last);
       norm[i] = scale.norm;
       unit[i] = scale.unit;
@@ -41,7 +43,8 @@ void square_row(const float* values, int group, const float* normalizer, float* 
   const int shift = __builtin_ctz(group);
   for (int i = 0; i < ROW; i += SPAN) {
     const float factor = normalizer[i >> shift];
-    GRADWIRE_SIMD for (int k = i; k < i + SPAN; ++k) {
+    GRADWIRE_SIMD
+    for (int k = i; k < i + SPAN; ++k) {
       const float scaled = mul(values[k], factor);
       squares[k] = mul(scaled, scaled);
     }
@@ -56,7 +59,8 @@ void encode_row(Row& row, int group, const Scales& scales, int scale, float last
     const int own = scale + (i >> shift);
     const float normalizer = scales.normalizer[own], unit = scales.unit[own];
     const uint32_t kept = scales.kept[own];
-    GRADWIRE_SIMD for (int k = i; k < i + SPAN; ++k)
+    GRADWIRE_SIMD
+    for (int k = i; k < i + SPAN; ++k)
       row.codes[k] = level_code(mul(row.values[k], normalizer), unit, last, row.dithers[k], bits) & kept;
   }
 }
@@ -82,7 +86,8 @@ void decode_row(const uint32_t* codes, const float* steps, int group, int bits, 
   const int shift = __builtin_ctz(group);
   for (int i = 0; i < ROW; i += SPAN) {
     const float step = steps[i >> shift];
-    GRADWIRE_SIMD for (int k = i; k < i + SPAN; ++k) values[k] = level_value(codes[k], step, bits);
+    GRADWIRE_SIMD
+    for (int k = i; k < i + SPAN; ++k) values[k] = level_value(codes[k], step, bits);
   }
 }
 
@@ -90,7 +95,9 @@ void decode_row(const uint32_t* codes, const float* steps, int group, int bits, 
 class Decoder {
  public:
   explicit Decoder(const gradwire_levels& args)
-      : args_(args), unpack_(unpacker_of(args.bits)), norms_(scales_of(args.message_in, args.numel, args.bits)) {}
+      : args_(args),
+        unpack_(unpacker_of(args.bits)),
+        norms_(scales_of(args.message_in, args.numel, args.bits)) {}
 
   void read(int64_t first, int64_t count, float* values) const {
     alignas(64) uint32_t codes[ROW];
@@ -98,7 +105,8 @@ class Decoder {
     const int groups = (int)divide_up(count, args_.group), group = smaller(args_.group, (int32_t)ROW);
     unpack_(args_.message_in + first / 8 * args_.bits, count, codes);
     memcpy(steps, norms_ + first / args_.group * 4, (size_t)(4 * groups));
-    GRADWIRE_SIMD for (int i = 0; i < groups; ++i) steps[i] = step_of(steps[i], args_.bits);
+    GRADWIRE_SIMD
+    for (int i = 0; i < groups; ++i) steps[i] = step_of(steps[i], args_.bits);
     with_span(group, [&](auto span) { decode_row<span.value>(codes, steps, group, args_.bits, values); });
   }
 
@@ -125,7 +133,8 @@ class Encoder {
     const int rows = (int)divide_up(end - begin, ROW);
     for (int i = 0; i < rows; ++i) load(begin + i * ROW, end, rows_[i].values);
     find_scales<SPAN>(rows_, rows, scales_, args_);
-    for (int i = 0; i < rows; ++i) encode<SPAN>(i, args_.group, i * (ROW / args_.group), begin + i * ROW, end);
+    for (int i = 0; i < rows; ++i)
+      encode<SPAN>(i, args_.group, i * (ROW / args_.group), begin + i * ROW, end);
     store_norms(begin, end);
   }
 

@@ -1,5 +1,5 @@
-// A tile of 2048 coordinates, whole groups, goes through the first cache at a time: transformed, then the maxima
-// of its groups, then their scales, then the codes.
+// A tile of 2048 coordinates, whole groups, goes through the first cache at a time: transformed, then the
+// maxima of its groups, then their scales, then the codes.
 #include "gradwire/linear.h"
 
 #include "kernel.h"
@@ -33,9 +33,10 @@ Extent extent_of(int64_t tile, int64_t numel) {
   return Extent{first, (int)smaller(numel - first, (int64_t)LINEAR_TILE)};
 }
 
-// Stores the scales of a tile's groups with those that fill the section up, and gives what slots are multiplied by.
-// Returns whether all of them are finite.
-bool write_scales(const gradwire_linear_encoding& args, const Extent& tile, const uint32_t* maxima, float* factors) {
+// Stores the scales of a tile's groups with those that fill the section up, and gives what slots are
+// multiplied by. Returns whether all of them are finite.
+bool write_scales(const gradwire_linear_encoding& args, const Extent& tile, const uint32_t* maxima,
+                  float* factors) {
   const int slot = slot_of(args.group), slots = LINEAR_TILE / slot, log = __builtin_ctz(args.group);
   alignas(64) uint32_t scales[SLOTS];
   uint32_t largest = 0;
@@ -64,29 +65,32 @@ bool write_scales(const gradwire_linear_encoding& args, const Extent& tile, cons
 
 // Of a tile; meanwhile the coordinates of the tile after the next are fetched.
 template <class T, int BITS, bool STOCHASTIC>
-void write_codes(const gradwire_linear_encoding& args, const Extent& tile, const float* values, const float* factors,
-                 bool finite) {
+void write_codes(const gradwire_linear_encoding& args, const Extent& tile, const float* values,
+                 const float* factors, bool finite) {
   const T* ahead = (const T*)args.x + tile.first + 2 * LINEAR_TILE;
   alignas(64) uint8_t room[LINEAR_TILE];
   alignas(64) uint32_t dithers[ROW];
-  uint8_t* codes = args.message + scale_bytes_of(args.numel, args.group, args.scale_dtype) + tile.first / 8 * BITS;
+  uint8_t* codes =
+      args.message + scale_bytes_of(args.numel, args.group, args.scale_dtype) + tile.first / 8 * BITS;
   uint8_t* target = tile.whole() ? codes : room;
   const int log = log_of(args.group);
   for (int i = 0; i < tile.strips(); ++i) {
     for (int k = 0; k < STRIP; k += 64 / (int)sizeof(T)) __builtin_prefetch(ahead + i * STRIP + k);
     const int of_row = i * STRIP % ROW;
-    if (STOCHASTIC && of_row == 0) dithers_of_row(stream_of(args), args.first + tile.first + i * STRIP, dithers);
+    if (STOCHASTIC && of_row == 0)
+      dithers_of_row(stream_of(args), args.first + tile.first + i * STRIP, dithers);
     encode<BITS, STOCHASTIC>(values + i * STRIP, factors + (i * STRIP_BLOCKS >> log), log, dithers + of_row,
                              target + i * (STRIP / 8 * BITS));
   }
   if (!finite)
     for (int block = 0; block < tile.blocks(); ++block)
-      if (is_nan(factors[block >> log])) memset(target + block * (HADAMARD / 8 * BITS), 0, HADAMARD / 8 * BITS);
+      if (is_nan(factors[block >> log]))
+        memset(target + block * (HADAMARD / 8 * BITS), 0, HADAMARD / 8 * BITS);
   if (!tile.whole()) memcpy(codes, room, tile.blocks() * (HADAMARD / 8 * BITS));
 }
 template <class T>
-void write_codes(const gradwire_linear_encoding& args, const Extent& tile, const float* values, const float* factors,
-                 bool finite) {
+void write_codes(const gradwire_linear_encoding& args, const Extent& tile, const float* values,
+                 const float* factors, bool finite) {
   if (args.bits == 4)
     args.stochastic ? write_codes<T, 4, true>(args, tile, values, factors, finite)
                     : write_codes<T, 4, false>(args, tile, values, factors, finite);
@@ -95,8 +99,8 @@ void write_codes(const gradwire_linear_encoding& args, const Extent& tile, const
                     : write_codes<T, 8, false>(args, tile, values, factors, finite);
 }
 
-// What a tile is between its first and its last step. While the codes of one are written, the scales of the next are
-// computed: they wait for each other's results.
+// What a tile is between its first and its last step. While the codes of one are written, the scales of the
+// next are computed: they wait for each other's results.
 template <class T>
 struct Stage {
   Extent tile;
@@ -131,18 +135,23 @@ void quantize(const gradwire_linear_encoding& args, int64_t begin, int64_t end) 
   }
 }
 
-// ---- Decoding ---------------------------------------------------------------------------------------------------
+// ---- Decoding
+//
 // The steps of a tile's slots in one message.
-void load_steps(const gradwire_linear_decoding& args, const Extent& tile, const uint8_t* message, float* steps) {
-  const int log = __builtin_ctz(args.group), groups = tile.groups(log), each = args.group / slot_of(args.group);
+void load_steps(const gradwire_linear_decoding& args, const Extent& tile, const uint8_t* message,
+                float* steps) {
+  const int log = __builtin_ctz(args.group), groups = tile.groups(log),
+            each = args.group / slot_of(args.group);
   const int64_t begin = tile.first >> log;
   alignas(64) float scales[SLOTS] = {};
   for (int g = 0; g < groups; ++g) {
-    const float scale = args.scale_dtype == GRADWIRE_FLOAT32 ? ((const float*)message)[begin + g]
-                                                             : from_bfloat16(((const uint16_t*)message)[begin + g]);
+    const float scale = args.scale_dtype == GRADWIRE_FLOAT32
+                            ? ((const float*)message)[begin + g]
+                            : from_bfloat16(((const uint16_t*)message)[begin + g]);
     for (int i = 0; i < each; ++i) scales[g * each + i] = scale;
   }
-  GRADWIRE_SIMD for (int i = 0; i < SLOTS; ++i) {
+  GRADWIRE_SIMD
+  for (int i = 0; i < SLOTS; ++i) {
     const float step = step_of(scales[i], args.bits, args.hadamard);
     steps[i] = is_nan(step) ? float_of(NOT_A_NUMBER) : step;
   }
@@ -205,9 +214,11 @@ void decode(const gradwire_linear_decoding& args, int64_t begin, int64_t end) {
 template <class T, bool ADDED>
 void decode(const gradwire_linear_decoding& args, int64_t begin, int64_t end) {
   if (args.bits == 4)
-    args.hadamard ? decode<T, 4, true, ADDED>(args, begin, end) : decode<T, 4, false, ADDED>(args, begin, end);
+    args.hadamard ? decode<T, 4, true, ADDED>(args, begin, end)
+                  : decode<T, 4, false, ADDED>(args, begin, end);
   else
-    args.hadamard ? decode<T, 8, true, ADDED>(args, begin, end) : decode<T, 8, false, ADDED>(args, begin, end);
+    args.hadamard ? decode<T, 8, true, ADDED>(args, begin, end)
+                  : decode<T, 8, false, ADDED>(args, begin, end);
 }
 template <bool ADDED>
 void decode(const gradwire_linear_decoding& args, int64_t begin, int64_t end) {
@@ -252,7 +263,8 @@ void sum_tile(const gradwire_linear_decoding& args, const Extent& tile) {
 template <class T>
 void sum(const gradwire_linear_decoding& args, int64_t begin, int64_t end) {
   for (int64_t i = begin; i < end; ++i)
-    args.bits == 4 ? sum_tile<T, 4>(args, extent_of(i, args.numel)) : sum_tile<T, 8>(args, extent_of(i, args.numel));
+    args.bits == 4 ? sum_tile<T, 4>(args, extent_of(i, args.numel))
+                   : sum_tile<T, 8>(args, extent_of(i, args.numel));
 }
 
 }  // namespace

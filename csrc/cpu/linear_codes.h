@@ -6,7 +6,8 @@ namespace gradwire {
 inline namespace GRADWIRE_LEVEL {
 
 #ifdef __AVX512F__
-// Lanes have codes. Packing with saturation works on quarters of vectors, which a permutation then puts in order.
+// Lanes have codes. Packing with saturation works on quarters of vectors, which a permutation then puts in
+// order.
 template <int BITS>
 GRADWIRE_HD void pack(const __m512i (&codes)[8], uint8_t* target) {
   __m512i bytes[2];
@@ -25,7 +26,8 @@ GRADWIRE_HD void pack(const __m512i (&codes)[8], uint8_t* target) {
 #pragma GCC unroll 2
     for (int i = 0; i < 2; ++i)  // of neighbours, with 8 added to each so that none borrows
       bytes[i] = _mm512_maddubs_epi16(_mm512_add_epi8(bytes[i], _mm512_set1_epi8(8)), weights);
-    const __m512i pairs = _mm512_xor_si512(_mm512_packus_epi16(bytes[0], bytes[1]), _mm512_set1_epi8((char)0x88));
+    const __m512i pairs =
+        _mm512_xor_si512(_mm512_packus_epi16(bytes[0], bytes[1]), _mm512_set1_epi8((char)0x88));
     // Word 8·l + j: lanes 4·l … 4·l + 3 of vector j.
     const __m512i order = _mm512_set_epi16(31, 23, 15, 7, 30, 22, 14, 6, 29, 21, 13, 5, 28, 20, 12, 4,  //
                                            27, 19, 11, 3, 26, 18, 10, 2, 25, 17, 9, 1, 24, 16, 8, 0);
@@ -36,18 +38,20 @@ GRADWIRE_HD void pack(const __m512i (&codes)[8], uint8_t* target) {
 template <int BITS>
 GRADWIRE_HD void pack(const uint32_t* codes, uint8_t* target) {
   if constexpr (BITS == 8) {
-    GRADWIRE_SIMD for (int k = 0; k < STRIP; ++k) target[k] = (uint8_t)codes[k];
+    GRADWIRE_SIMD
+    for (int k = 0; k < STRIP; ++k) target[k] = (uint8_t)codes[k];
   } else {
-    GRADWIRE_SIMD for (int k = 0; k < STRIP / 2; ++k)
-      target[k] = (uint8_t)((codes[2 * k] & 15u) | codes[2 * k + 1] << 4);
+    GRADWIRE_SIMD
+    for (int k = 0; k < STRIP / 2; ++k) target[k] = (uint8_t)((codes[2 * k] & 15u) | codes[2 * k + 1] << 4);
   }
 }
 #endif
 
-// Writes the codes of the values of a strip, which it multiplies by the factors of slots of 2^log blocks. If they are
-// rounded at random, `dithers` has 16 bits for each, in 32.
+// Writes the codes of the values of a strip, which it multiplies by the factors of slots of 2^log blocks. If
+// they are rounded at random, `dithers` has 16 bits for each, in 32.
 template <int BITS, bool STOCHASTIC>
-GRADWIRE_HD void encode(const float* values, const float* factors, int log, const uint32_t* dithers, uint8_t* target) {
+GRADWIRE_HD void encode(const float* values, const float* factors, int log, const uint32_t* dithers,
+                        uint8_t* target) {
   Strip strip;
   load_strip(values, strip);
   multiply(strip, factors, log);
@@ -64,10 +68,12 @@ GRADWIRE_HD void encode(const float* values, const float* factors, int log, cons
 #else
   alignas(64) uint32_t codes[STRIP];
   if (STOCHASTIC) {
-    GRADWIRE_SIMD for (int k = 0; k < STRIP; ++k)
+    GRADWIRE_SIMD
+    for (int k = 0; k < STRIP; ++k)
       codes[k] = stochastic_code(strip.v[k], rounder_of(true, 0), dithers[k]) >> 16;
   } else {
-    GRADWIRE_SIMD for (int k = 0; k < STRIP; ++k) codes[k] = nearest_code(strip.v[k], rounder_of(false, 0));
+    GRADWIRE_SIMD
+    for (int k = 0; k < STRIP; ++k) codes[k] = nearest_code(strip.v[k], rounder_of(false, 0));
   }
 #endif
   pack<BITS>(codes, target);
@@ -80,7 +86,8 @@ GRADWIRE_HD void unpack(const uint8_t* codes, Strip& strip) {
   if constexpr (BITS == 8) {
 #pragma GCC unroll 8
     for (int i = 0; i < 8; ++i)
-      strip.v[i] = _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i*)(codes + 16 * i))));
+      strip.v[i] =
+          _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i*)(codes + 16 * i))));
   } else {
     // Lanes shift the eight codes of their dword so that their own comes first, and look its value up by it.
     const __m512 table = _mm512_setr_ps(0, 1, 2, 3, 4, 5, 6, 7, -8, -7, -6, -5, -4, -3, -2, -1);
@@ -89,22 +96,26 @@ GRADWIRE_HD void unpack(const uint8_t* codes, Strip& strip) {
     __m512i dwords = _mm512_setr_epi32(0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1);
 #pragma GCC unroll 8
     for (int i = 0; i < 8; ++i) {
-      strip.v[i] = _mm512_permutexvar_ps(_mm512_srlv_epi32(_mm512_permutexvar_epi32(dwords, packed), shifts), table);
+      strip.v[i] =
+          _mm512_permutexvar_ps(_mm512_srlv_epi32(_mm512_permutexvar_epi32(dwords, packed), shifts), table);
       dwords = _mm512_add_epi32(dwords, _mm512_set1_epi32(2));
     }
   }
 #else
   alignas(64) int32_t integers[STRIP];
   if constexpr (BITS == 8) {
-    GRADWIRE_SIMD for (int k = 0; k < STRIP; ++k) integers[k] = (int8_t)codes[k];
+    GRADWIRE_SIMD
+    for (int k = 0; k < STRIP; ++k) integers[k] = (int8_t)codes[k];
   } else {
-    GRADWIRE_SIMD for (int k = 0; k < STRIP / 2; ++k) {
+    GRADWIRE_SIMD
+    for (int k = 0; k < STRIP / 2; ++k) {
       const int32_t pair = codes[k];
       integers[2 * k] = ((pair & 15) ^ 8) - 8;
       integers[2 * k + 1] = (pair >> 4 ^ 8) - 8;
     }
   }
-  GRADWIRE_SIMD for (int k = 0; k < STRIP; ++k) strip.v[k] = (float)integers[k];
+  GRADWIRE_SIMD
+  for (int k = 0; k < STRIP; ++k) strip.v[k] = (float)integers[k];
 #endif
 }
 
@@ -112,7 +123,9 @@ GRADWIRE_HD void unpack(const uint8_t* codes, Strip& strip) {
 // Stages 1 to 3 of the transform for pairs of codes, in bytes: neighbours 2^STAGE/2 bytes apart.
 template <int BYTES>
 GRADWIRE_HD __m512i butterflies(__m512i v) {
-  constexpr uint64_t second = BYTES == 1 ? 0xaaaaaaaaaaaaaaaau : BYTES == 2 ? 0xccccccccccccccccu : 0xf0f0f0f0f0f0f0f0u;
+  constexpr uint64_t second = BYTES == 1   ? 0xaaaaaaaaaaaaaaaau
+                              : BYTES == 2 ? 0xccccccccccccccccu
+                                           : 0xf0f0f0f0f0f0f0f0u;
   __m512i other;
   if (BYTES == 1) other = _mm512_or_si512(_mm512_slli_epi16(v, 8), _mm512_srli_epi16(v, 8));
   if (BYTES == 2) other = _mm512_rol_epi32(v, 16);
@@ -126,8 +139,8 @@ template <int BITS>
 GRADWIRE_HD void unpack_smooth(const uint8_t* codes, Strip& strip) {
 #ifdef __AVX512F__
   if constexpr (BITS == 4) {
-    // A quarter of a vector is a block. Both codes of a byte meet first, then bytes 1, 2 and 4 apart: sums of 16 codes
-    // still fit a byte. The last stage has a vector for each half of a block.
+    // A quarter of a vector is a block. Both codes of a byte meet first, then bytes 1, 2 and 4 apart: sums of
+    // 16 codes still fit a byte. The last stage has a vector for each half of a block.
     const __m512i packed = _mm512_xor_si512(_mm512_loadu_si512(codes), _mm512_set1_epi8((char)0x88));
     const __m512i low = _mm512_and_si512(packed, _mm512_set1_epi8(15));
     const __m512i high = _mm512_and_si512(_mm512_srli_epi16(packed, 4), _mm512_set1_epi8(15));

@@ -33,8 +33,8 @@ inline __m512i largest_lanes(const __m512i* v) {
 
 template <bool TRANSFORM>
 GRADWIRE_HD __m512i block_maximum(__m512 a, __m512 b) {
-  // The larger magnitude of each two; of a number and a NaN, the number. But in a transformed block that has one value
-  // that is not finite, no two of these are.
+  // The larger magnitude of each two; of a number and a NaN, the number. But in a transformed block that has
+  // one value that is not finite, no two of these are.
   if (TRANSFORM) return _mm512_castps_si512(_mm512_range_ps(a, b, 0x0b));
   const __m512i magnitude = _mm512_set1_epi32(MAGNITUDE);
   return _mm512_max_epu32(_mm512_and_si512(_mm512_castps_si512(a), magnitude),
@@ -52,13 +52,15 @@ void take_strips(const T* x, float* room, uint32_t* maxima) {
     if (room) store_strip(room + i * STRIP, strip);
     __m512i blocks[STRIP_BLOCKS];
 #pragma GCC unroll 4
-    for (int k = 0; k < STRIP_BLOCKS; ++k) blocks[k] = block_maximum<TRANSFORM>(strip.v[2 * k], strip.v[2 * k + 1]);
+    for (int k = 0; k < STRIP_BLOCKS; ++k)
+      blocks[k] = block_maximum<TRANSFORM>(strip.v[2 * k], strip.v[2 * k + 1]);
     __m512i* slots = largest + i * PER;
     if (PER == 4) {
 #pragma GCC unroll 4
       for (int k = 0; k < STRIP_BLOCKS; ++k) slots[k] = blocks[k];
     } else {
-      const __m512i first = _mm512_max_epu32(blocks[0], blocks[1]), second = _mm512_max_epu32(blocks[2], blocks[3]);
+      const __m512i first = _mm512_max_epu32(blocks[0], blocks[1]),
+                    second = _mm512_max_epu32(blocks[2], blocks[3]);
       slots[0] = PER == 2 ? first : _mm512_max_epu32(first, second);
       if (PER == 2) slots[1] = second;
     }
@@ -75,7 +77,8 @@ void take(const T* x, int group, float* room, uint32_t* maxima) {
   __m512i all = _mm512_load_si512(maxima);
   const __m512i lanes = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
   for (int distance = 1; distance < group / STRIP; distance *= 2)
-    all = _mm512_max_epu32(all, _mm512_permutexvar_epi32(_mm512_xor_si512(lanes, _mm512_set1_epi32(distance)), all));
+    all = _mm512_max_epu32(
+        all, _mm512_permutexvar_epi32(_mm512_xor_si512(lanes, _mm512_set1_epi32(distance)), all));
   _mm512_store_si512(maxima, all);
 }
 #else
@@ -93,7 +96,8 @@ void take(const T* x, int group, float* room, uint32_t* maxima) {
   for (int first = 0; first < LINEAR_TILE / slot; first += slots) {
     uint32_t maximum = 0;
 #pragma omp simd reduction(max : maximum)
-    for (int k = first * slot; k < first * slot + group; ++k) maximum = larger(maximum, magnitude_bits(values[k]));
+    for (int k = first * slot; k < first * slot + group; ++k)
+      maximum = larger(maximum, magnitude_bits(values[k]));
     for (int i = 0; i < slots; ++i) maxima[first + i] = maximum;
   }
 }

@@ -1,5 +1,5 @@
-// 128 consecutive values in registers, or near a core where there are not enough: what they are loaded from and stored
-// to, and the Hadamard smoother of their four blocks (gradwire/hadamard.h).
+// 128 consecutive values in registers, or near a core where there are not enough: what they are loaded from
+// and stored to, and the Hadamard smoother of their four blocks (gradwire/hadamard.h).
 #pragma once
 #include "gradwire/linear.h"
 #include "kernel.h"
@@ -36,8 +36,8 @@ GRADWIRE_HD __m512 load_sixteen(const uint16_t* source) {
   const __m256i words = _mm256_loadu_si256((const __m256i*)source);
   return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(words), 16));
 }
-// To bfloat16 in the upper halves of lanes. A NaN stays one unless its lower bits are nearly all ones, which no
-// arithmetic makes of a NaN that lacks them.
+// To bfloat16 in the upper halves of lanes. A NaN stays one unless its lower bits are nearly all ones, which
+// no arithmetic makes of a NaN that lacks them.
 GRADWIRE_HD __m512i upper_bfloat16(__m512 values) {
   const __m512i bits = _mm512_castps_si512(values);
   const __m512i odd = _mm512_and_si512(_mm512_srli_epi32(bits, 16), _mm512_set1_epi32(1));
@@ -95,20 +95,24 @@ struct Strip {
 
 template <class T>
 GRADWIRE_HD void load_strip(const T* source, Strip& strip) {
-  GRADWIRE_SIMD for (int k = 0; k < STRIP; ++k) strip.v[k] = load(source + k);
+  GRADWIRE_SIMD
+  for (int k = 0; k < STRIP; ++k) strip.v[k] = load(source + k);
 }
 template <class T>
 GRADWIRE_HD void store_strip(T* target, const Strip& strip) {
-  GRADWIRE_SIMD for (int k = 0; k < STRIP; ++k) store(target + k, strip.v[k]);
+  GRADWIRE_SIMD
+  for (int k = 0; k < STRIP; ++k) store(target + k, strip.v[k]);
 }
 GRADWIRE_HD void add(Strip& strip, const Strip& other) {
-  GRADWIRE_SIMD for (int k = 0; k < STRIP; ++k) strip.v[k] = add(strip.v[k], other.v[k]);
+  GRADWIRE_SIMD
+  for (int k = 0; k < STRIP; ++k) strip.v[k] = add(strip.v[k], other.v[k]);
 }
 GRADWIRE_HD void multiply(Strip& strip, const float* factors, int log) {
   for (int block = 0; block < STRIP_BLOCKS; ++block) {
     const float factor = factors[block >> log];
     float* v = strip.v + block * HADAMARD;
-    GRADWIRE_SIMD for (int k = 0; k < HADAMARD; ++k) v[k] = mul(v[k], factor);
+    GRADWIRE_SIMD
+    for (int k = 0; k < HADAMARD; ++k) v[k] = mul(v[k], factor);
   }
 }
 
@@ -139,13 +143,15 @@ GRADWIRE_HD void smooth(Strip& strip) {
     const float* from = stage % 2 ? room : strip.v;
     float* to = stage % 2 ? strip.v : room;
     for (int block = 0; block < STRIP; block += HADAMARD) {
-      GRADWIRE_SIMD for (int k = 0; k < HADAMARD / 2; ++k) {
+      GRADWIRE_SIMD
+      for (int k = 0; k < HADAMARD / 2; ++k) {
         to[block + k] = add(from[block + 2 * k], from[block + 2 * k + 1]);
         to[block + k + HADAMARD / 2] = sub(from[block + 2 * k], from[block + 2 * k + 1]);
       }
     }
   }
-  GRADWIRE_SIMD for (int k = 0; k < STRIP; ++k) strip.v[k] = room[k];
+  GRADWIRE_SIMD
+  for (int k = 0; k < STRIP; ++k) strip.v[k] = room[k];
 }
 #endif
 #endif

@@ -1,4 +1,5 @@
-// Small tables of float32 looked up sixteen at a time: permutations of registers where there are, loads elsewhere.
+// Small tables of float32 looked up sixteen at a time: permutations of registers where there are, loads
+// elsewhere.
 #pragma once
 #include "kernel.h"
 #if defined(__AVX512F__)
@@ -17,7 +18,8 @@ class Table {
   explicit Table(const float* entries) {
     alignas(64) float padded[16] = {};
     for (int i = 0; i < (SIZE < 16 ? SIZE : 0); ++i) padded[i] = entries[i];
-    for (int part = 0; part < PARTS; ++part) parts_[part] = _mm512_loadu_ps(SIZE < 16 ? padded : entries + 16 * part);
+    for (int part = 0; part < PARTS; ++part)
+      parts_[part] = _mm512_loadu_ps(SIZE < 16 ? padded : entries + 16 * part);
   }
   __attribute__((always_inline)) void find(const int32_t* index, float* found) const {
     _mm512_store_ps(found, find(_mm512_load_si512(index)));
@@ -33,7 +35,8 @@ class Table {
       return _mm512_permutex2var_ps(parts_[FIRST], index, parts_[FIRST + 1]);
     } else {
       const __mmask16 upper = _mm512_test_epi32_mask(index, _mm512_set1_epi32(8 * COUNT));
-      return _mm512_mask_blend_ps(upper, choose<FIRST, COUNT / 2>(index), choose<FIRST + COUNT / 2, COUNT / 2>(index));
+      return _mm512_mask_blend_ps(upper, choose<FIRST, COUNT / 2>(index),
+                                  choose<FIRST + COUNT / 2, COUNT / 2>(index));
     }
   }
   __m512 parts_[PARTS];
@@ -41,7 +44,8 @@ class Table {
  public:
   explicit Table(const float* entries) : entries_(entries) {}
   __attribute__((always_inline)) void find(const int32_t* index, float* found) const {
-    GRADWIRE_SIMD for (int i = 0; i < 16; ++i) found[i] = entries_[index[i]];
+    GRADWIRE_SIMD
+    for (int i = 0; i < 16; ++i) found[i] = entries_[index[i]];
   }
 
  private:

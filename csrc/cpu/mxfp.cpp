@@ -36,7 +36,8 @@ void quantize(const gradwire_mxfp& args, int64_t begin, int64_t end) {
     memcpy(maximum, args.maxima + first, 2 * blocks);
     alignas(64) float normalizer[BLOCKS], factor[BLOCKS];
     alignas(64) uint32_t alive[BLOCKS], codes[VALUES];
-    GRADWIRE_SIMD for (int b = 0; b < BLOCKS; ++b) {
+    GRADWIRE_SIMD
+    for (int b = 0; b < BLOCKS; ++b) {
       const WayIn scale = way_in<WIDTH>(maximum[b], args.mu, args.rule);
       normalizer[b] = scale.normalizer;
       factor[b] = scale.factor;
@@ -47,7 +48,8 @@ void quantize(const gradwire_mxfp& args, int64_t begin, int64_t end) {
       T padded[BLOCK];
       const int64_t place = (first + b) * BLOCK;
       const T* x = whole_block((const T*)args.x + place, args.numel - place, padded);
-      GRADWIRE_SIMD for (int k = 0; k < BLOCK; ++k) {
+      GRADWIRE_SIMD
+      for (int k = 0; k < BLOCK; ++k) {
         const uint32_t bits = bits_of(mul(mul(load(x + k), normalizer[b]), factor[b])) & alive[b];
         const uint32_t code = magnitude_code<WIDTH>(bits & MAGNITUDE), over = saturates<WIDTH>(code);
         exceeded[k] += over;
@@ -69,7 +71,8 @@ void dequantize(const gradwire_mxfp& args, int64_t begin, int64_t end) {
     memcpy(maximum, args.maxima + first, 2 * blocks);
     alignas(64) float step[BLOCKS], restorer[BLOCKS];
     alignas(64) uint32_t codes[VALUES];
-    GRADWIRE_SIMD for (int b = 0; b < BLOCKS; ++b) {
+    GRADWIRE_SIMD
+    for (int b = 0; b < BLOCKS; ++b) {
       const WayOut scale = way_out<WIDTH>(maximum[b], args.mu, args.rule, args.workers);
       step[b] = scale.step;
       restorer[b] = scale.restorer;
@@ -79,7 +82,8 @@ void dequantize(const gradwire_mxfp& args, int64_t begin, int64_t end) {
     for (int64_t b = 0; b < blocks; ++b) {
       const int64_t place = (first + b) * BLOCK, left = args.numel - place;
       T rest[BLOCK], *target = (T*)args.mean + place, *whole = left >= BLOCK ? target : rest;
-      GRADWIRE_SIMD for (int k = 0; k < BLOCK; ++k)
+      GRADWIRE_SIMD
+      for (int k = 0; k < BLOCK; ++k)
         store(whole + k, mul(mul(element_value<WIDTH>(codes[b * BLOCK + k]), step[b]), restorer[b]));
       if (left < BLOCK) memcpy(target, rest, left * sizeof(T));
     }
@@ -108,9 +112,11 @@ GRADWIRE_CPU_KERNEL(mxfp_maxima, gradwire_mxfp, 1 << 14) {
 }
 
 GRADWIRE_CPU_KERNEL(mxfp_quantize, gradwire_mxfp, 1 << 13) {
-  with_format(args, [&](auto width, auto x) { quantize<decltype(width)::value, decltype(x)>(args, begin, end); });
+  with_format(args,
+              [&](auto width, auto x) { quantize<decltype(width)::value, decltype(x)>(args, begin, end); });
 }
 
 GRADWIRE_CPU_KERNEL(mxfp_dequantize, gradwire_mxfp, 1 << 13) {
-  with_format(args, [&](auto width, auto x) { dequantize<decltype(width)::value, decltype(x)>(args, begin, end); });
+  with_format(args,
+              [&](auto width, auto x) { dequantize<decltype(width)::value, decltype(x)>(args, begin, end); });
 }

@@ -1,4 +1,5 @@
-// Where a CPU converts to float16 and back, sums are computed as on a GPU, two in a word; elsewhere in float32.
+// Where a CPU converts to float16 and back, sums are computed as on a GPU, two in a word; elsewhere in
+// float32.
 #include "gradwire/mxfp.h"
 
 #include "mxfp_blocks.h"
@@ -63,7 +64,8 @@ uint32_t add_blocks(uint8_t* own, const uint8_t* other) {
   to_words<WIDTH>(own, words);
   to_words<WIDTH>(other, others);
   for (int pair = 0; pair < PAIRS; ++pair) {
-    GRADWIRE_SIMD for (int w = 0; w < COUNT; ++w) {
+    GRADWIRE_SIMD
+    for (int w = 0; w < COUNT; ++w) {
       sums[pair][w] = pair_of<WIDTH>(spread<WIDTH>(words[w]), pair);
       terms[pair][w] = pair_of<WIDTH>(spread<WIDTH>(others[w]), pair);
     }
@@ -74,7 +76,8 @@ uint32_t add_blocks(uint8_t* own, const uint8_t* other) {
   for (int w = 0; w < COUNT; ++w) {
     uint32_t word = 0, exceeded = 0;
     GRADWIRE_UNROLL
-    for (int pair = 0; pair < PAIRS; ++pair) word |= from_halves<WIDTH>(sums[pair][w], exceeded) << WIDTH * pair;
+    for (int pair = 0; pair < PAIRS; ++pair)
+      word |= from_halves<WIDTH>(sums[pair][w], exceeded) << WIDTH * pair;
     words[w] = gather<WIDTH>(word);
     saturated += exceeded;
   }

@@ -1,4 +1,5 @@
-// Blocks of elements on CPUs: sixteen at a time, so that whole vectors are filled even with what each has once.
+// Blocks of elements on CPUs: sixteen at a time, so that whole vectors are filled even with what each has
+// once.
 #pragma once
 #include "bitstream.h"
 #include "gradwire/mxfp.h"
@@ -7,7 +8,8 @@ GRADWIRE_NAMESPACE_BEGIN
 
 enum { BLOCKS = 16, VALUES = BLOCKS * BLOCK };
 
-// Codes below 2^WIDTH to their places, and back; of the `room` bytes after the blocks some may be overwritten, or read.
+// Codes below 2^WIDTH to their places, and back; of the `room` bytes after the blocks some may be
+// overwritten, or read.
 template <int WIDTH>
 static inline void pack_codes(const uint32_t* codes, int64_t blocks, uint8_t* out, int64_t room) {
 #ifdef __AVX512F__
@@ -18,7 +20,8 @@ static inline void pack_codes(const uint32_t* codes, int64_t blocks, uint8_t* ou
   }
 #endif
   if constexpr (WIDTH == 8) {
-    GRADWIRE_SIMD for (int64_t k = 0; k < blocks * BLOCK; ++k) out[k] = (uint8_t)codes[k];
+    GRADWIRE_SIMD
+    for (int64_t k = 0; k < blocks * BLOCK; ++k) out[k] = (uint8_t)codes[k];
   } else {
     pack_array<WIDTH>(codes, blocks * (BLOCK / EIGHT), out, room);
   }

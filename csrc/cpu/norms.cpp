@@ -10,7 +10,8 @@ namespace {
 template <int COUNT, class Value>
 Value fold(Value* values) {
   for (int half = COUNT / 2; half >= 16; half /= 2) {
-    GRADWIRE_SIMD for (int k = 0; k < half; ++k) values[k] = add(values[k], values[k + half]);
+    GRADWIRE_SIMD
+    for (int k = 0; k < half; ++k) values[k] = add(values[k], values[k + half]);
   }
   for (int half = COUNT < 32 ? COUNT / 2 : 8; half >= 1; half /= 2)
     for (int k = 0; k < half; ++k) values[k] = add(values[k], values[k + half]);
@@ -34,7 +35,8 @@ double energy(const T* x, int64_t count) {
   }
   const int32_t field = exponent_of(maximum);
   const float normalizer = normalizer_of(field);
-  GRADWIRE_SIMD for (int k = 0; k < WIDTH / 2; ++k) {
+  GRADWIRE_SIMD
+  for (int k = 0; k < WIDTH / 2; ++k) {
     const float a = mul(values[k], normalizer), b = mul(values[k + WIDTH / 2], normalizer);
     values[k] = add(mul(a, a), mul(b, b));
   }

@@ -1,6 +1,6 @@
 // Philox for several counters at a time, whose words lie in 64-bit lanes: products of 32 bits are then single
-// instructions, which compilers do not find by themselves. What is above the lower half of a lane has no meaning.
-// Words are taken from memory low half first, as little-endian machines keep them.
+// instructions, which compilers do not find by themselves. What is above the lower half of a lane has no
+// meaning. Words are taken from memory low half first, as little-endian machines keep them.
 #pragma once
 #include "gradwire/random.h"
 #include "kernel.h"
@@ -37,7 +37,9 @@ GRADWIRE_HD Wide wide_product(Wide a, uint32_t b) {
 }
 
 // first, first + step, …
-GRADWIRE_HD Wide wide_sequence(uint32_t first, uint32_t step) { return Wide{GRADWIRE_WIDE_LANES} * step + first; }
+GRADWIRE_HD Wide wide_sequence(uint32_t first, uint32_t step) {
+  return Wide{GRADWIRE_WIDE_LANES} * step + first;
+}
 
 // Four words for each of COUNTERS counters (c0, c1, c2, 0), one counter's after the other's.
 GRADWIRE_HD void philox_words(Wide c0, uint32_t c1, Wide c2, uint32_t k0, uint32_t k1, uint32_t* words) {

@@ -13,7 +13,9 @@ class Rivals {
 
   int64_t flows() const { return (int64_t)steps_.size(); }
   int64_t route(int64_t flow) const { return args_.routes - args_.size + flow % args_.size; }
-  double bytes(int64_t flow) const { return steps_[(size_t)flow] ? args_.chunk : args_.first_chunks[flow / args_.size]; }
+  double bytes(int64_t flow) const {
+    return steps_[(size_t)flow] ? args_.chunk : args_.first_chunks[flow / args_.size];
+  }
 
   // A chunk has come through: the flows that begin with that; valid until the next call.
   const std::vector<int64_t>& arrived(int64_t flow) {

@@ -1,15 +1,15 @@
-// Transforms blocks of any size (gradwire/walsh.h) with few passes over memory. What the values are before and
-// after is a Work's:
+// Transforms blocks of any size (gradwire/walsh.h) with few passes over memory. What the values are before
+// and after is a Work's:
 //
 //     static constexpr bool IN_PLACE;                              // they are what `between` holds
 //     Blocks blocks;
-//     float* between;                                              // room for values on the way, as many as all
-//     void load(int64_t unit, int count, float* values) const;     // `count` units of 128 values
-//     void finish(int log, int64_t unit, int64_t step, int count, const float* values) const;
+//     float* between;                                              // room for values on the way, as many as
+//     all void load(int64_t unit, int count, float* values) const;     // `count` units of 128 values void
+//     finish(int log, int64_t unit, int64_t step, int count, const float* values) const;
 //
-// `finish` takes blocks of 2^log values, transformed, or the units `unit`, `unit` + `step`, … of one. In a first
-// pass tiles that fit the first cache, and then regions that fit the second, go through as many stages as lie in
-// them; in a second one the rest, on columns of the values that are a region apart.
+// `finish` takes blocks of 2^log values, transformed, or the units `unit`, `unit` + `step`, … of one. In a
+// first pass tiles that fit the first cache, and then regions that fit the second, go through as many stages
+// as lie in them; in a second one the rest, on columns of the values that are a region apart.
 #pragma once
 #include "butterflies.h"
 #include "gradwire/walsh.h"
@@ -51,7 +51,8 @@ void rotate_tile(const Work& work, int64_t first, int64_t count) {
 
 // The stages that pair 2^rows_log rows, 2^near values long, from `start` on, for some of their columns.
 template <class Work>
-void rotate_columns(const Work& work, int log, int64_t start, int near, int rows_log, int64_t begin, int64_t end) {
+void rotate_columns(const Work& work, int log, int64_t start, int near, int rows_log, int64_t begin,
+                    int64_t end) {
   alignas(64) float values[COLUMNS << ROWS_LOG];
   const int rows = 1 << rows_log;
   const int64_t stride = (int64_t)1 << near;
@@ -68,8 +69,8 @@ void rotate_columns(const Work& work, int log, int64_t start, int near, int rows
       const int64_t from = first ? stride : (int64_t)COLUMNS, to = back ? stride : (int64_t)COLUMNS;
       for (int high = 0; high < rows; high += 1 << (stage + stages))
         for (int row = high; row < high + (1 << stage); ++row)
-          row_stages(last && all, stages, source + row * from, from << stage, target + row * to, to << stage, COLUMNS,
-                     scale);
+          row_stages(last && all, stages, source + row * from, from << stage, target + row * to, to << stage,
+                     COLUMNS, scale);
     }
     if (finish) work.finish(log, (start + column) / UNIT, stride / UNIT, rows, values);
   }
@@ -81,7 +82,8 @@ template <class Work>
 void rotate_near(const Work& work, int64_t begin, int64_t end) {
   for (int64_t region = begin; region < end; ++region) {
     const int64_t first = region * REGION, stop = smaller(first + REGION, work.blocks.total);
-    for (int64_t tile = first; tile < stop; tile += TILE) rotate_tile(work, tile, smaller(stop - tile, (int64_t)TILE));
+    for (int64_t tile = first; tile < stop; tile += TILE)
+      rotate_tile(work, tile, smaller(stop - tile, (int64_t)TILE));
     for (int64_t start = first; start < stop && work.blocks.log > TILE_LOG;) {
       const int log = log_at(work.blocks, start), here = log < REGION_LOG ? log : REGION_LOG;
       if (here > TILE_LOG && (log == here || near_log(log) == REGION_LOG))

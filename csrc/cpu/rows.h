@@ -10,7 +10,8 @@ GRADWIRE_NAMESPACE_BEGIN
 template <class T>
 static inline void load_row(const T* source, int64_t count, float* row) {
   if (count == ROW) {
-    GRADWIRE_SIMD for (int k = 0; k < ROW; ++k) row[k] = load(source + k);
+    GRADWIRE_SIMD
+    for (int k = 0; k < ROW; ++k) row[k] = load(source + k);
   } else {
     for (int k = 0; k < ROW; ++k) row[k] = k < count ? load(source + k) : 0.0f;
   }
@@ -19,14 +20,15 @@ static inline void load_row(const T* source, int64_t count, float* row) {
 // Adds what a message stands for; what is behind `count` coordinates stays zeros.
 static inline void add_row(const float* decoded, int64_t count, float* row) {
   if (count == ROW) {
-    GRADWIRE_SIMD for (int k = 0; k < ROW; ++k) row[k] = add(row[k], decoded[k]);
+    GRADWIRE_SIMD
+    for (int k = 0; k < ROW; ++k) row[k] = add(row[k], decoded[k]);
   } else {
     for (int k = 0; k < count; ++k) row[k] = add(row[k], decoded[k]);
   }
 }
 
-// Coordinates from `first` on, and if there is a message what it stands for added to them; zeros behind `count`.
-// decoder.read(first, count, row) fills a row with values that the message stands for.
+// Coordinates from `first` on, and if there is a message what it stands for added to them; zeros behind
+// `count`. decoder.read(first, count, row) fills a row with values that the message stands for.
 template <class T, class Decoder>
 static inline void load_sums(const T* values, const uint8_t* message, const Decoder& decoder, int64_t first,
                              int64_t count, float* row) {
@@ -77,7 +79,8 @@ static inline UnpackRow unpacker_of(int bits) {
 template <bool ADD>
 static inline void store_row(const float* row, int64_t count, float* target) {
   if (count == ROW) {
-    GRADWIRE_SIMD for (int k = 0; k < ROW; ++k) target[k] = ADD ? add(target[k], row[k]) : row[k];
+    GRADWIRE_SIMD
+    for (int k = 0; k < ROW; ++k) target[k] = ADD ? add(target[k], row[k]) : row[k];
   } else {
     for (int k = 0; k < count; ++k) target[k] = ADD ? add(target[k], row[k]) : row[k];
   }
@@ -85,7 +88,8 @@ static inline void store_row(const float* row, int64_t count, float* target) {
 
 // Rows `begin` to `end` of `numel` values that a message stands for.
 template <bool ADD, class Decoder>
-static inline void store_decoded(const Decoder& decoder, int64_t numel, int64_t begin, int64_t end, float* target) {
+static inline void store_decoded(const Decoder& decoder, int64_t numel, int64_t begin, int64_t end,
+                                 float* target) {
   alignas(64) float values[ROW];
   for (int64_t item = begin; item < end; ++item) {
     const int64_t first = item * ROW, count = smaller(numel - first, (int64_t)ROW);

@@ -7,8 +7,9 @@ using namespace gradwire;
 namespace {
 
 // Bit k of it is 1 << k.
-alignas(64) const uint32_t BIT[NEIGHBOURS] = {1,      1 << 1, 1 << 2,  1 << 3,  1 << 4,  1 << 5,  1 << 6,  1 << 7,
-                                              1 << 8, 1 << 9, 1 << 10, 1 << 11, 1 << 12, 1 << 13, 1 << 14, 1 << 15};
+alignas(64) const uint32_t BIT[NEIGHBOURS] = {1,       1 << 1,  1 << 2,  1 << 3, 1 << 4,  1 << 5,
+                                              1 << 6,  1 << 7,  1 << 8,  1 << 9, 1 << 10, 1 << 11,
+                                              1 << 12, 1 << 13, 1 << 14, 1 << 15};
 
 // Which of a row's coordinates are negative, a bit each.
 void signs_of_row(const float* row, uint8_t* signs) {
@@ -16,7 +17,8 @@ void signs_of_row(const float* row, uint8_t* signs) {
 #if defined(__AVX512F__)
     signs[k / 8] = _mm256_cmp_ps_mask(_mm256_load_ps(row + k), _mm256_setzero_ps(), _CMP_LT_OQ);
 #elif defined(__AVX2__)
-    signs[k / 8] = (uint8_t)_mm256_movemask_ps(_mm256_cmp_ps(_mm256_load_ps(row + k), _mm256_setzero_ps(), _CMP_LT_OQ));
+    signs[k / 8] =
+        (uint8_t)_mm256_movemask_ps(_mm256_cmp_ps(_mm256_load_ps(row + k), _mm256_setzero_ps(), _CMP_LT_OQ));
 #else
     uint32_t byte = 0;
     for (int i = 0; i < 8; ++i) byte |= (uint32_t)(row[k + i] < 0.0f) << i;
@@ -45,7 +47,8 @@ void part_row(const float* row, int group, const float* normalizer, float* posit
   const int shift = __builtin_ctz(group);
   for (int i = 0; i < ROW; i += SPAN) {
     const float factor = normalizer[i >> shift];
-    GRADWIRE_SIMD for (int k = i; k < i + SPAN; ++k) {
+    GRADWIRE_SIMD
+    for (int k = i; k < i + SPAN; ++k) {
       positive[k] = positive_part(row[k], factor);
       negative[k] = negative_part(row[k], factor);
     }
@@ -61,7 +64,8 @@ void store_means(const float* row, const uint8_t* signs, int group, int64_t coun
   alignas(64) int32_t counts[2][MOST_GROUPS];
   alignas(64) float both[2 * MOST_GROUPS];
   largest_of_groups(row, group, largest);
-  GRADWIRE_SIMD for (int i = 0; i < groups; ++i) normalizer[i] = normalizer_of_largest(largest[i]).factor;
+  GRADWIRE_SIMD
+  for (int i = 0; i < groups; ++i) normalizer[i] = normalizer_of_largest(largest[i]).factor;
   part_row<SPAN>(row, group, normalizer, parts[0], parts[1]);
   for (int i = 0; i < groups; ++i) {
     counts[1][i] = ones(signs + i * group / 8, group / 8);
@@ -69,8 +73,8 @@ void store_means(const float* row, const uint8_t* signs, int group, int64_t coun
   }
   for (int side = 0; side < 2; ++side) {
     sums_of_groups(parts[side], group, sums[side]);
-    GRADWIRE_SIMD for (int i = 0; i < groups; ++i)
-      sums[side][i] = sign_mean(sums[side][i], counts[side][i], largest[i]);
+    GRADWIRE_SIMD
+    for (int i = 0; i < groups; ++i) sums[side][i] = sign_mean(sums[side][i], counts[side][i], largest[i]);
   }
   for (int i = 0; i < groups; ++i) {
     both[2 * i] = sums[0][i];
@@ -86,14 +90,16 @@ void decode_row(const uint8_t* signs, const float* means, int group, float* valu
     const float positive = means[2 * (i >> shift)], negative = means[2 * (i >> shift) + 1];
     uint32_t bits = signs[i / 8];
     if (SPAN == 16) bits |= (uint32_t)signs[i / 8 + 1] << 8;
-    GRADWIRE_SIMD for (int k = 0; k < SPAN; ++k) values[i + k] = bits & BIT[k] ? negative : positive;
+    GRADWIRE_SIMD
+    for (int k = 0; k < SPAN; ++k) values[i + k] = bits & BIT[k] ? negative : positive;
   }
 }
 
 // Rows of values that a message stands for.
 class Decoder {
  public:
-  explicit Decoder(const gradwire_signs& args) : args_(args), means_(scales_of(args.message_in, args.numel, 1)) {}
+  explicit Decoder(const gradwire_signs& args)
+      : args_(args), means_(scales_of(args.message_in, args.numel, 1)) {}
 
   void read(int64_t first, int64_t count, float* values) const {
     alignas(64) float means[2 * MOST_GROUPS];
@@ -125,7 +131,8 @@ class Encoder {
     const int64_t count = smaller(args_.numel - first, (int64_t)ROW);
     encode_row(first);
     uint8_t* const means = means_ + first / args_.group * 8;
-    with_span(args_.group, [&](auto span) { store_means<span.value>(row_, signs_, args_.group, count, means); });
+    with_span(args_.group,
+              [&](auto span) { store_means<span.value>(row_, signs_, args_.group, count, means); });
   }
 
   // A group longer than a row.

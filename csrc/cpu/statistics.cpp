@@ -9,7 +9,8 @@ namespace {
 // Halves are added until one value is left: coordinate k meets k + 128, sums k and k + 64, and so on.
 float fold(float* values) {
   for (int half = SUPER_GROUP / 2; half >= 16; half /= 2) {
-    GRADWIRE_SIMD for (int k = 0; k < half; ++k) values[k] = add(values[k], values[k + half]);
+    GRADWIRE_SIMD
+    for (int k = 0; k < half; ++k) values[k] = add(values[k], values[k + half]);
   }
   for (int half = 8; half >= 1; half /= 2)
     for (int k = 0; k < half; ++k) values[k] = add(values[k], values[k + half]);
@@ -37,7 +38,8 @@ void statistics(const gradwire_statistics& args, int64_t begin, int64_t end) {
     }
     const int32_t field = exponent_of(maximum);
     const float normalizer = normalizer_of(field), restorer = restorer_of(field);
-    GRADWIRE_SIMD for (int k = 0; k < SUPER_GROUP; ++k) {
+    GRADWIRE_SIMD
+    for (int k = 0; k < SUPER_GROUP; ++k) {
       values[k] = mul(values[k], normalizer);
       squares[k] = mul(values[k], values[k]);
     }

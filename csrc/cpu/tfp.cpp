@@ -20,23 +20,29 @@ struct Row {
 // The scales of a row's blocks.
 void find_scales(Row& row, const Format& format, bool round_up) {
   largest_of_groups(row.values, BLOCK, row.scales);
-  GRADWIRE_SIMD for (int block = 0; block < BLOCKS; ++block)
+  GRADWIRE_SIMD
+  for (int block = 0; block < BLOCKS; ++block)
     row.scales[block] = block_scale(row.scales[block], format, round_up);
 }
 
 template <Kind KIND, bool STOCHASTIC>
 void truncate_row(Row& row, Format format) {
-  GRADWIRE_SIMD for (int k = 0; k < ROW; ++k) {
-    const uint32_t pattern = bits_of(row.values[k]), noise = STOCHASTIC ? noise_of(row.dithers[k], format.dropped) : 0u;
-    row.codes[k] =
-        if_finite<KIND>(truncated<KIND>(pattern, float_of(pattern & MAGNITUDE), format, noise), pattern, format);
+  GRADWIRE_SIMD
+  for (int k = 0; k < ROW; ++k) {
+    const uint32_t pattern = bits_of(row.values[k]),
+                   noise = STOCHASTIC ? noise_of(row.dithers[k], format.dropped) : 0u;
+    row.codes[k] = if_finite<KIND>(truncated<KIND>(pattern, float_of(pattern & MAGNITUDE), format, noise),
+                                   pattern, format);
   }
 }
 
 template <Kind KIND, bool STOCHASTIC>
-void truncate_block(const float* values, const uint32_t* dithers, Format format, Divisor divisor, uint32_t* codes) {
-  GRADWIRE_SIMD for (int k = 0; k < BLOCK; ++k) {
-    const uint32_t pattern = bits_of(values[k]), noise = STOCHASTIC ? noise_of(dithers[k], format.dropped) : 0u;
+void truncate_block(const float* values, const uint32_t* dithers, Format format, Divisor divisor,
+                    uint32_t* codes) {
+  GRADWIRE_SIMD
+  for (int k = 0; k < BLOCK; ++k) {
+    const uint32_t pattern = bits_of(values[k]),
+                   noise = STOCHASTIC ? noise_of(dithers[k], format.dropped) : 0u;
     const float magnitude = mul(float_of(pattern & MAGNITUDE), divisor.factor);
     const float y = divide_by_scale(magnitude, divisor.scale, divisor.reciprocal);
     codes[k] = truncated<KIND>(pattern, y, format, noise);
@@ -47,7 +53,8 @@ template <Kind KIND, bool STOCHASTIC>
 void truncate_scaled(Row& row, const Format& format) {
   alignas(64) float factors[BLOCKS], scales[BLOCKS], reciprocals[BLOCKS];
   find_scales(row, format, STOCHASTIC || KIND == EMBEDDED);
-  GRADWIRE_SIMD for (int block = 0; block < BLOCKS; ++block) {
+  GRADWIRE_SIMD
+  for (int block = 0; block < BLOCKS; ++block) {
     const Divisor divisor = divisor_of(row.scales[block]);
     factors[block] = divisor.factor;
     scales[block] = divisor.scale;
@@ -60,7 +67,8 @@ void truncate_scaled(Row& row, const Format& format) {
       continue;
     }
     const Divisor divisor = {factors[block], scales[block], reciprocals[block]};
-    truncate_block<KIND, STOCHASTIC>(row.values + first, row.dithers + first, format, divisor, row.codes + first);
+    truncate_block<KIND, STOCHASTIC>(row.values + first, row.dithers + first, format, divisor,
+                                     row.codes + first);
   }
 }
 
@@ -85,7 +93,8 @@ class Source {
     if (!width_) return;
     alignas(64) uint32_t further[ROW];
     unpack_plane_(args_.plane_in + first / 8 * width_, count, further);
-    GRADWIRE_SIMD for (int k = 0; k < ROW; ++k) codes[k] = codes[k] << width_ | further[k];
+    GRADWIRE_SIMD
+    for (int k = 0; k < ROW; ++k) codes[k] = codes[k] << width_ | further[k];
   }
 
  private:
@@ -108,14 +117,16 @@ class Decoder {
     source_.read(first, count, codes);
     const Format format = format_;
     if (!SCALED) {
-      GRADWIRE_SIMD for (int k = 0; k < ROW; ++k) values[k] = restored<KIND>(codes[k], format);
+      GRADWIRE_SIMD
+      for (int k = 0; k < ROW; ++k) values[k] = restored<KIND>(codes[k], format);
       return;
     }
     uint16_t narrow[BLOCKS] = {};
     memcpy(narrow, scales_ + first / BLOCK * SCALE_BYTES, (size_t)(divide_up(count, BLOCK) * SCALE_BYTES));
     for (int block = 0; block < BLOCKS; ++block) {
       const float scale = from_bfloat16(narrow[block]);
-      GRADWIRE_SIMD for (int k = block * BLOCK; k < (block + 1) * BLOCK; ++k)
+      GRADWIRE_SIMD
+      for (int k = block * BLOCK; k < (block + 1) * BLOCK; ++k)
         values[k] = mul(restored<KIND>(codes[k], format), scale);
     }
   }
@@ -145,7 +156,8 @@ void encode(const gradwire_tfp& args, int64_t begin, int64_t end, bool plane) {
     else
       truncate_row<KIND, STOCHASTIC>(row, format);
     if (plane) {
-      GRADWIRE_SIMD for (int k = 0; k < ROW; ++k) row.codes[k] &= mask;
+      GRADWIRE_SIMD
+      for (int k = 0; k < ROW; ++k) row.codes[k] &= mask;
     }
     pack(row.codes, count, args.message_out + first / 8 * width);
     if (SCALED && !plane) store_scales(row, args.numel, first, scales);
@@ -192,8 +204,10 @@ void decode_any(const gradwire_tfp& args, int64_t begin, int64_t end) {
   const bool scaled = has_scales(args);
   switch (kind_of(args)) {
     case SINGLE: return decode<SINGLE, false, ADD>(args, begin, end);
-    case HALF: return scaled ? decode<HALF, true, ADD>(args, begin, end) : decode<HALF, false, ADD>(args, begin, end);
-    case TINY: return scaled ? decode<TINY, true, ADD>(args, begin, end) : decode<TINY, false, ADD>(args, begin, end);
+    case HALF:
+      return scaled ? decode<HALF, true, ADD>(args, begin, end) : decode<HALF, false, ADD>(args, begin, end);
+    case TINY:
+      return scaled ? decode<TINY, true, ADD>(args, begin, end) : decode<TINY, false, ADD>(args, begin, end);
     case EMBEDDED: return decode<EMBEDDED, true, ADD>(args, begin, end);
   }
 }

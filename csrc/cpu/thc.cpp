@@ -13,7 +13,8 @@ namespace {
 
 // Calls act(range, first, width) for every block, or part of one, in a unit that lies in blocks of 2^log.
 template <class Arguments, class Act>
-GRADWIRE_HD void for_blocks(const Arguments& args, const Blocks& blocks, int64_t unit, int log, const Act& act) {
+GRADWIRE_HD void for_blocks(const Arguments& args, const Blocks& blocks, int64_t unit, int log,
+                            const Act& act) {
   const float* block = args.root_mean_squares + index_at(blocks, unit * UNIT, log);
   if (log >= UNIT_LOG) return act(range_of(*block, args.t_p), 0, UNIT);
   for (int first = 0; first < UNIT; first += 1 << log) act(range_of(*block++, args.t_p), first, 1 << log);
@@ -23,7 +24,8 @@ GRADWIRE_HD void for_blocks(const Arguments& args, const Blocks& blocks, int64_t
 template <class T>
 GRADWIRE_HD void load_unit(const T* x, int64_t count, float* values) {
   if (count >= UNIT) {
-    GRADWIRE_SIMD for (int k = 0; k < UNIT; ++k) values[k] = load(x + k);
+    GRADWIRE_SIMD
+    for (int k = 0; k < UNIT; ++k) values[k] = load(x + k);
   } else {
     for (int k = 0; k < UNIT; ++k) values[k] = k < count ? load(x + k) : 0.0f;
   }
@@ -33,15 +35,17 @@ GRADWIRE_HD void load_unit(const T* x, int64_t count, float* values) {
 struct Uniform {
   explicit Uniform(const gradwire_thc_in&) {}
   void round(const float* places, const float* dither, int32_t* integers) const {
-    GRADWIRE_SIMD for (int k = 0; k < UNIT; ++k) {
+    GRADWIRE_SIMD
+    for (int k = 0; k < UNIT; ++k) {
       const int32_t low = (int32_t)places[k];
       integers[k] = low + (goes_up(places[k], (float)low, dither[k]) ? 1 : 0);
     }
   }
 };
-GRADWIRE_HD void round_to(const float* places, const float* dither, const float* entries, const float* distances,
-                          int count, int32_t* integers) {
-  GRADWIRE_SIMD for (int k = 0; k < count; ++k) {
+GRADWIRE_HD void round_to(const float* places, const float* dither, const float* entries,
+                          const float* distances, int count, int32_t* integers) {
+  GRADWIRE_SIMD
+  for (int k = 0; k < count; ++k) {
     const bool up = goes_up(places[k], entries[k], distances[k], dither[k]);
     integers[k] = (int32_t)entries[k] + (up ? (int32_t)distances[k] : 0);
   }
@@ -56,7 +60,8 @@ struct Small {  // g < 32
     for (int first = 0; first < UNIT; first += 16) {
       alignas(64) int32_t index[16];
       alignas(64) float below[16], distance[16];
-      GRADWIRE_SIMD for (int k = 0; k < 16; ++k) index[k] = (int32_t)places[first + k];
+      GRADWIRE_SIMD
+      for (int k = 0; k < 16; ++k) index[k] = (int32_t)places[first + k];
       entries.find(index, below);
       distances.find(index, distance);
       round_to(places + first, dither + first, below, distance, 16, integers + first);
@@ -76,7 +81,8 @@ struct Large {
       : entries(args.table), distances(args.table + args.granularity + 1) {}
   void round(const float* places, const float* dither, int32_t* integers) const {
     alignas(64) float below[UNIT], distance[UNIT];
-    GRADWIRE_SIMD for (int k = 0; k < UNIT; ++k) {
+    GRADWIRE_SIMD
+    for (int k = 0; k < UNIT; ++k) {
       const int32_t index = (int32_t)places[k];
       below[k] = entries[index];
       distance[k] = distances[index];
@@ -102,7 +108,8 @@ struct Quantize {
       for_blocks(args, blocks, unit, log_at(blocks, unit * UNIT),
                  [&](const Range& range, int first, int width) GRADWIRE_INLINE {
                    const float normalizer = range.normalizer;
-                   GRADWIRE_SIMD for (int k = first; k < first + width; ++k)
+                   GRADWIRE_SIMD
+                   for (int k = first; k < first + width; ++k)
                      values[k] = flipped(mul(x[k], normalizer), flips[k]);
                  });
     }
@@ -114,7 +121,8 @@ struct Quantize {
       for_blocks(args, blocks, unit, log, [&](const Range& range, int first, int width) GRADWIRE_INLINE {
         const float factor = div(half, range.limit);
         const uint32_t alive = range.alive;
-        GRADWIRE_SIMD for (int k = first; k < first + width; ++k)
+        GRADWIRE_SIMD
+        for (int k = first; k < first + width; ++k)
           places[k] = place_of(values[k], factor, alive, half, granularity);
       });
       unit_dither(unit, args.rank, args.key, dither);
@@ -142,8 +150,8 @@ struct Dequantize {
       for_blocks(args, blocks, unit, log_at(blocks, unit * UNIT),
                  [&](const Range& range, int first, int width) GRADWIRE_INLINE {
                    const float step = div(range.limit, whole);
-                   GRADWIRE_SIMD for (int k = first; k < first + width; ++k)
-                     values[k] = mul(centred(sums[k], peak), step);
+                   GRADWIRE_SIMD
+                   for (int k = first; k < first + width; ++k) values[k] = mul(centred(sums[k], peak), step);
                  });
     }
   }
@@ -155,7 +163,8 @@ struct Dequantize {
       signs.flips(i, flips);
       for_blocks(args, blocks, unit, log, [&](const Range& range, int first, int width) GRADWIRE_INLINE {
         const float restorer = range.restorer;
-        GRADWIRE_SIMD for (int k = first; k < first + width; ++k)
+        GRADWIRE_SIMD
+        for (int k = first; k < first + width; ++k)
           store(mean + k, restored(flipped(values[k], flips[k]), restorer));
       });
     }

@@ -13,8 +13,8 @@ struct Maximum {
   GRADWIRE_HD Integers of(Integers a, Integers b) { return a > b ? a : b; }
 };
 
-// Of two vectors with 2·DISTANCE values each of several units, those that are DISTANCE apart are joined: a vector
-// with DISTANCE values of all of these units.
+// Of two vectors with 2·DISTANCE values each of several units, those that are DISTANCE apart are joined: a
+// vector with DISTANCE values of all of these units.
 template <int DISTANCE, class Operation, class V>
 GRADWIRE_HD V halved(V a, V b) {
   const Integers lanes = {GRADWIRE_LANES};
@@ -77,9 +77,10 @@ void join(const uint32_t* maxima, const float* energies, int count, uint32_t* ma
   uint32_t top = 0;
   for (int i = 0; i < count; ++i) top = larger(top, maxima[i]);
   alignas(64) float sums[JOINED];
-  GRADWIRE_SIMD for (int i = 0; i < count; ++i) sums[i] = energy_below(energies[i], maxima[i], top);
-  for (int half = count / 2; half >= 1; half /= 2)
-    GRADWIRE_SIMD for (int i = 0; i < half; ++i) sums[i] = add(sums[i], sums[i + half]);
+  GRADWIRE_SIMD
+  for (int i = 0; i < count; ++i) sums[i] = energy_below(energies[i], maxima[i], top);
+  for (int half = count / 2; half >= 1; half /= 2) GRADWIRE_SIMD
+  for (int i = 0; i < half; ++i) sums[i] = add(sums[i], sums[i + half]);
   *maximum = top;
   *energy = sums[0];
 }
@@ -102,7 +103,8 @@ void tile_norms(const gradwire_thc_norms& args, int64_t tile) {
     } else if (sizeof(T) == sizeof(float)) {
       measured = (const float*)x;
     } else {
-      GRADWIRE_SIMD for (int k = 0; k < GROUP; ++k) values[k] = load(x + k);
+      GRADWIRE_SIMD
+      for (int k = 0; k < GROUP; ++k) values[k] = load(x + k);
     }
     measure<WIDTH>(measured, maxima + done / WIDTH, energies + done / WIDTH);
   }
@@ -131,7 +133,9 @@ void norms(const gradwire_thc_norms& args, int64_t begin, int64_t end) {
     }
 }
 
-GRADWIRE_HD int64_t items_thc_root_mean_squares_tiles(const gradwire_thc_norms& args) { return norm_tiles(args); }
+GRADWIRE_HD int64_t items_thc_root_mean_squares_tiles(const gradwire_thc_norms& args) {
+  return norm_tiles(args);
+}
 // Whole tiles: in one of them each larger block begins.
 GRADWIRE_HD int64_t items_thc_root_mean_squares_blocks(const gradwire_thc_norms& args) {
   return args.block > NORM_TILE ? blocks_of(args).total / NORM_TILE : 0;

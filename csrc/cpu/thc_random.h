@@ -19,7 +19,8 @@ class Signs {
   void flips(int i, uint32_t* flips) const {
     for (int part = 0; part < 4; ++part) {
       const uint32_t word = words_[i][part];
-      GRADWIRE_SIMD for (int k = 0; k < 32; ++k) flips[32 * part + k] = flip_of(word, k);
+      GRADWIRE_SIMD
+      for (int k = 0; k < 32; ++k) flips[32 * part + k] = flip_of(word, k);
     }
   }
 
@@ -35,7 +36,8 @@ GRADWIRE_HD void unit_dither(int64_t unit, uint32_t rank, const uint32_t* key, f
     philox_words(Wide{} + (uint32_t)unit, rank + 1, wide_sequence(part, 1), key[0], key[1], words[part]);
   alignas(64) uint16_t halves[UNIT];
   memcpy(halves, words, sizeof halves);
-  GRADWIRE_SIMD for (int k = 0; k < UNIT; ++k) dither[k] = dither_of(halves[k]);
+  GRADWIRE_SIMD
+  for (int k = 0; k < UNIT; ++k) dither[k] = dither_of(halves[k]);
 }
 
 }  // namespace GRADWIRE_LEVEL

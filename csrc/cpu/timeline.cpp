@@ -47,11 +47,19 @@ class Engine {
   explicit Engine(const gradwire_timeline& args)
       : args_(args),
         sent_(args.messages, args.posts, [&](int64_t message) { return Numbers{args.senders + message, 1}; }),
-        received_(args.messages, args.posts, [&](int64_t message) { return receivers_of(message); }), rivals_(args), flows_(args.messages + rivals_.flows(), std::max(args.links, args.routes + rivals_.flows()), args.links, args.rates),
+        received_(args.messages, args.posts, [&](int64_t message) { return receivers_of(message); }),
+        rivals_(args),
+        flows_(args.messages + rivals_.flows(), std::max(args.links, args.routes + rivals_.flows()),
+               args.links, args.rates),
         open_((size_t)args.posts),
-        posted_((size_t)args.posts), waiting_((size_t)args.posts, -1), next_task_(args.first_tasks, args.first_tasks + args.threads),
-        at_((size_t)args.threads, -1), stop_((size_t)args.threads), running_(args.threads) {
-    for (int64_t post = 0; post < args.posts; ++post) open_[(size_t)post] = sent_.count(post) + received_.count(post);
+        posted_((size_t)args.posts),
+        waiting_((size_t)args.posts, -1),
+        next_task_(args.first_tasks, args.first_tasks + args.threads),
+        at_((size_t)args.threads, -1),
+        stop_((size_t)args.threads),
+        running_(args.threads) {
+    for (int64_t post = 0; post < args.posts; ++post)
+      open_[(size_t)post] = sent_.count(post) + received_.count(post);
     int64_t ranks = 0;
     for (int64_t thread = 0; thread < args.threads; ++thread) ranks = std::max(ranks, args.ranks[thread] + 1);
     busy_.resize((size_t)ranks);
@@ -234,7 +242,8 @@ class Engine {
     for (const int64_t following : rivals_.arrived(flow)) start_rival(following, now);
   }
 
-  // Messages between the same ranks share a connection; where links are serial, all that take a link share it in turns.
+  // Messages between the same ranks share a connection; where links are serial, all that take a link share it
+  // in turns.
   int64_t lane(int64_t connection, Numbers links) const { return args_.serial ? links.first[0] : connection; }
 
   Numbers receivers_of(int64_t message) const {
@@ -266,8 +275,8 @@ class Engine {
 };
 
 bool is_sound(const gradwire_timeline& args) {
-  const int64_t counts[] = {args.operations, args.tasks,  args.threads, args.posts, args.messages,
-                            args.routes,     args.links,  args.jobs,    args.size,  args.changes};
+  const int64_t counts[] = {args.operations, args.tasks, args.threads, args.posts, args.messages,
+                            args.routes,     args.links, args.jobs,    args.size,  args.changes};
   for (const int64_t count : counts)
     if (count < 0) return false;
   for (int64_t link = 0; link < args.links; ++link)
@@ -275,7 +284,8 @@ bool is_sound(const gradwire_timeline& args) {
   for (int64_t index = 0; index < args.changes; ++index)
     for (int64_t link = 0; link < args.links; ++link)
       if (!(args.rates[link] * args.change_factors[index] > 0)) return false;
-  return args.unfinished && args.size <= args.routes && (args.jobs == 0 || (args.size >= 2 && args.chunk > 0));
+  return args.unfinished && args.size <= args.routes &&
+         (args.jobs == 0 || (args.size >= 2 && args.chunk > 0));
 }
 
 }  // namespace

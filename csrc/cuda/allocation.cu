@@ -1,6 +1,6 @@
-// A chunk is one block's. It counts the norms by exponent, which leaves a window of some 128 candidates for the
-// first increment's threshold; it counts, for each increment, the norms between the thresholds of neighbouring
-// candidates; that gives the bytes that every candidate takes.
+// A chunk is one block's. It counts the norms by exponent, which leaves a window of some 128 candidates for
+// the first increment's threshold; it counts, for each increment, the norms between the thresholds of
+// neighbouring candidates; that gives the bytes that every candidate takes.
 #include "gradwire/allocation.h"
 
 #include "launch.h"
@@ -12,19 +12,20 @@ namespace {
 
 constexpr int CHOOSERS = 512, PARTS = CHOOSERS / WARP;
 constexpr int EXPONENTS = 256, MANTISSA_BITS = 7, COARSE = 64;
-// Thresholds 128 patterns apart differ by a factor of 2 at least, hence in their exponents: what exponents tell of
-// the first threshold leaves at most 130 candidates. Rounded up to whole warps.
+// Thresholds 128 patterns apart differ by a factor of 2 at least, hence in their exponents: what exponents
+// tell of the first threshold leaves at most 130 candidates. Rounded up to whole warps.
 constexpr int WINDOW = 128 + WARP;
 
 struct Shared {
-  uint32_t reaching_exponent[EXPONENTS + 1];          // norms of this exponent or a larger one
-  int32_t thresholds[GRADWIRE_INCREMENTS][WINDOW];      // of the candidates
-  uint32_t reaching[GRADWIRE_INCREMENTS][WINDOW];       // norms between a candidate's and the next; then from it on
-  uint32_t votes[4];                                  //
-  int32_t chosen[GRADWIRE_INCREMENTS];                  // thresholds at last
-  int32_t tied, untied;                               // from one to below the other, the first `granted` are raised
-  uint32_t granted;                                   //
-  uint32_t tied_before[2][PARTS];                     //
+  uint32_t reaching_exponent[EXPONENTS + 1];        // norms of this exponent or a larger one
+  int32_t thresholds[GRADWIRE_INCREMENTS][WINDOW];  // of the candidates
+  uint32_t reaching[GRADWIRE_INCREMENTS]
+                   [WINDOW];            // norms between a candidate's and the next; then from it on
+  uint32_t votes[4];                    //
+  int32_t chosen[GRADWIRE_INCREMENTS];  // thresholds at last
+  int32_t tied, untied;                 // from one to below the other, the first `granted` are raised
+  uint32_t granted;                     //
+  uint32_t tied_before[2][PARTS];       //
 };
 
 // Sums of `values` from each index to the end; `count` is a multiple of WARP. By one warp.
@@ -68,7 +69,8 @@ struct Chunk {
     __syncthreads();
   }
 
-  // Bytes that all increments take at least (beyond = 1) or at most (0) where the first one's threshold is `first`.
+  // Bytes that all increments take at least (beyond = 1) or at most (0) where the first one's threshold is
+  // `first`.
   __device__ __forceinline__ int64_t bound(int32_t first, int beyond) const {
     int64_t sum = 0;
     for (int increment = 0; increment < args.increments; ++increment) {
@@ -78,8 +80,8 @@ struct Chunk {
     return sum;
   }
 
-  // The largest threshold of the first increment that is known to be too small, or 0, and the smallest that is known
-  // to do: to within COARSE by all threads, then by COARSE threads each.
+  // The largest threshold of the first increment that is known to be too small, or 0, and the smallest that
+  // is known to do: to within COARSE by all threads, then by COARSE threads each.
   __device__ __forceinline__ void find_window(int32_t& low, int32_t& high) const {
     const int thread = threadIdx.x;
     const int32_t coarse = thread * COARSE;
@@ -103,7 +105,8 @@ struct Chunk {
     for (int i = threadIdx.x; i < args.increments * WINDOW; i += CHOOSERS) {
       const int increment = i / WINDOW, candidate = i % WINDOW;
       shared.reaching[increment][candidate] = 0;
-      if (candidate < candidates) shared.thresholds[increment][candidate] = threshold_of(args, increment, low + candidate);
+      if (candidate < candidates)
+        shared.thresholds[increment][candidate] = threshold_of(args, increment, low + candidate);
     }
     if (threadIdx.x == 0) shared.votes[0] = 0;
     __syncthreads();
@@ -126,7 +129,8 @@ struct Chunk {
     __syncthreads();
   }
 
-  static __device__ __forceinline__ int last_reached(const int32_t* thresholds, int candidates, int32_t pattern) {
+  static __device__ __forceinline__ int last_reached(const int32_t* thresholds, int candidates,
+                                                     int32_t pattern) {
     int reached = 0, missed = candidates - 1;
     while (missed - reached > 1) {
       const int middle = (reached + missed) / 2;
@@ -153,7 +157,8 @@ struct Chunk {
       int64_t left = spare - cost(found);
       shared.granted = 0;
       for (int increment = 0; increment < args.increments; ++increment) {
-        const int32_t threshold = shared.thresholds[increment][found], tied = shared.thresholds[increment][next];
+        const int32_t threshold = shared.thresholds[increment][found],
+                      tied = shared.thresholds[increment][next];
         const int64_t raised = shared.reaching[increment][next] - shared.reaching[increment][found];
         const int64_t granted = grant(left, raised, bytes_of(args, increment));
         shared.chosen[increment] = granted == raised ? tied : threshold;
@@ -173,8 +178,9 @@ struct Chunk {
     for (int64_t first = 0; first < args.length; first += CHOOSERS, turn ^= 1) {
       const int64_t i = first + threadIdx.x;
       const int32_t pattern = i < args.length ? patterns[i] : -1;
-      int incrementd = 0;
-      for (int increment = 0; increment < args.increments; ++increment) incrementd += pattern >= shared.chosen[increment];
+      int taken = 0;
+      for (int increment = 0; increment < args.increments; ++increment)
+        taken += pattern >= shared.chosen[increment];
       if (passed < shared.granted) {
         const bool tied = pattern >= shared.tied && pattern < shared.untied;
         const uint32_t lanes = __ballot_sync(ALL, tied);
@@ -186,14 +192,15 @@ struct Chunk {
           if (other < warp) before += count;
           passed += count;
         }
-        incrementd += tied && before < shared.granted;
+        taken += tied && before < shared.granted;
       }
-      if (i < args.length) chosen[i] = args.widths[incrementd];
+      if (i < args.length) chosen[i] = args.widths[taken];
     }
   }
 };
 
-__global__ void __launch_bounds__(CHOOSERS) width_allocation(const GRADWIRE_GRID_CONSTANT gradwire_allocation args) {
+__global__ void __launch_bounds__(CHOOSERS)
+    width_allocation(const GRADWIRE_GRID_CONSTANT gradwire_allocation args) {
   GRADWIRE_SHARED(Shared, shared);
   for (int64_t number = blockIdx.x; number < args.chunks; number += gridDim.x) {
     const Chunk chunk{args, args.patterns + number * args.length, args.spare[number], shared};

@@ -8,8 +8,8 @@ using namespace gradwire_cuda;
 
 namespace {
 
-// What a warp packs at a time: a row of 32 values for each lane. Rows are a word apart, so that lanes that walk
-// along theirs use different banks.
+// What a warp packs at a time: a row of 32 values for each lane. Rows are a word apart, so that lanes that
+// walk along theirs use different banks.
 constexpr int ROW = 32, STRIDE = ROW + 1, TILE = WARP * ROW;
 using Rows = uint32_t[WARPS][WARP * STRIDE];
 
@@ -45,8 +45,8 @@ __device__ __forceinline__ void store_bytes(uint8_t* target, uint32_t word, int 
 }
 
 // The rows' first `bits` words, one row after another, to the stream, of which `valid` bytes are left.
-__device__ __forceinline__ void store_rows(const uint32_t* rows, int bits, int64_t valid, bool words, int lane,
-                                           uint8_t* out) {
+__device__ __forceinline__ void store_rows(const uint32_t* rows, int bits, int64_t valid, bool words,
+                                           int lane, uint8_t* out) {
   int row = lane / bits, column = lane % bits;
   const int rows_on = WARP / bits, columns_on = WARP % bits;
   for (int k = 0; k < bits; ++k) {
@@ -104,7 +104,8 @@ __device__ __forceinline__ void unpack_bytes(const uint8_t* bytes, int shift, in
   }
 }
 
-// Each thread has four values at a time. `words`: the stream may be read by words, but for the last, partial one.
+// Each thread has four values at a time. `words`: the stream may be read by words, but for the last, partial
+// one.
 template <bool ADD>
 __global__ void __launch_bounds__(THREADS)
     unpack(const GRADWIRE_GRID_CONSTANT gradwire_bitpack args, bool vectors, bool words) {
@@ -121,7 +122,8 @@ __global__ void __launch_bounds__(THREADS)
     if (vectors) {
       uint4& all = *reinterpret_cast<uint4*>(target);
       const uint4 before = ADD ? all : make_uint4(0, 0, 0, 0);
-      all = make_uint4(before.x + values[0], before.y + values[1], before.z + values[2], before.w + values[3]);
+      all =
+          make_uint4(before.x + values[0], before.y + values[1], before.z + values[2], before.w + values[3]);
     } else {
 #pragma unroll
       for (int j = 0; j < 4; ++j) target[j] = (ADD ? target[j] : 0) + values[j];
@@ -143,7 +145,8 @@ GRADWIRE_API int gradwire_pack_bits(const gradwire_bitpack* args) {
   GRADWIRE_CUDA_BEGIN(pack_bits, args);
   const auto kernel = pack;
   const int grid = grid_of(kernel, divide_up(args->numel, WARPS * TILE));
-  GRADWIRE_LAUNCH(kernel, grid, THREADS, stream, *args, aligned(args->codes_in), aligned(args->packed_out, 4));
+  GRADWIRE_LAUNCH(kernel, grid, THREADS, stream, *args, aligned(args->codes_in),
+                  aligned(args->packed_out, 4));
   return cudaGetLastError();
 }
 

@@ -1,6 +1,6 @@
-// One hop of DynamiQ. Half a warp has a super-group, a lane sixteen of its coordinates: what is done once for a
-// group is done once, maxima take few exchanges, codes are stored by whole words. A warp has two super-groups of
-// the same width, so that it does not diverge. All widths of a message are one launch.
+// One hop of DynamiQ. Half a warp has a super-group, a lane sixteen of its coordinates: what is done once for
+// a group is done once, maxima take few exchanges, codes are stored by whole words. A warp has two
+// super-groups of the same width, so that it does not diverge. All widths of a message are one launch.
 #include "dynamiq_encode.h"
 
 using namespace gradwire;
@@ -39,7 +39,8 @@ struct Parameters {
 };
 
 // What is to be summed, without the incoming message; zeros if there is nothing.
-__device__ __forceinline__ void take_values(const Parameters& p, const Lane& lane, int64_t super_group, float* values) {
+__device__ __forceinline__ void take_values(const Parameters& p, const Lane& lane, int64_t super_group,
+                                            float* values) {
   const int64_t place = p.args.gather ? super_group : lane.row;
   if (p.wide_x)
     take(p.args, lane, (const float*)p.args.x, p.x_vectors, place, values);
@@ -48,16 +49,20 @@ __device__ __forceinline__ void take_values(const Parameters& p, const Lane& lan
 }
 
 template <int SLOT, int KIND, bool INCOMING, class Shared>
-__device__ __forceinline__ void encode_rows(const Parameters& p, const Shared& tables, Lane lane, int64_t pair) {
+__device__ __forceinline__ void encode_rows(const Parameters& p, const Shared& tables, Lane lane,
+                                            int64_t pair) {
   constexpr int WIDTH = SLOT == 0 ? 16 : SLOT == 1 ? 8 : SLOT == 2 ? 6 : SLOT == 3 ? 5 : 8 - SLOT;
   const int64_t within = 2 * (pair - p.layout.pairs[SLOT]) + (lane.warp_lane >= LANES);
   lane.active = within < p.args.counts[SLOT];
   lane.row = p.layout.rows[SLOT] + within;
-  const int64_t super_group = lane.active ? p.args.order[lane.row] : 0, codes = p.layout.codes[SLOT] + within * 32 * WIDTH;
+  const int64_t super_group = lane.active ? p.args.order[lane.row] : 0,
+                codes = p.layout.codes[SLOT] + within * 32 * WIDTH;
   float values[16];
   take_values(p, lane, super_group, values);
-  if constexpr (INCOMING) decode<WIDTH, true>(p.args, p.layout.sections, tables, SLOT, lane, p.args.incoming + codes, values);
-  encode<WIDTH, KIND>(p.args, p.layout.sections, tables, SLOT, lane, (uint32_t)super_group, values, p.args.outgoing + codes);
+  if constexpr (INCOMING)
+    decode<WIDTH, true>(p.args, p.layout.sections, tables, SLOT, lane, p.args.incoming + codes, values);
+  encode<WIDTH, KIND>(p.args, p.layout.sections, tables, SLOT, lane, (uint32_t)super_group, values,
+                      p.args.outgoing + codes);
 }
 
 template <int KIND, bool INCOMING, class Shared>
@@ -65,35 +70,48 @@ __global__ void __launch_bounds__(THREADS) dynamiq_encode(const GRADWIRE_GRID_CO
   GRADWIRE_SHARED(Shared, tables);
   fill(tables, p.args);
   __syncthreads();
-  const int64_t used = p.layout.sections.end_of_groups + (p.args.bf16_scales ? 0 : 2 * items_dynamiq_hop(p.args));
-  for (int64_t i = used + blockIdx.x * THREADS + threadIdx.x; i < p.args.message_bytes; i += (int64_t)gridDim.x * THREADS)
+  const int64_t used =
+      p.layout.sections.end_of_groups + (p.args.bf16_scales ? 0 : 2 * items_dynamiq_hop(p.args));
+  for (int64_t i = used + blockIdx.x * THREADS + threadIdx.x; i < p.args.message_bytes;
+       i += (int64_t)gridDim.x * THREADS)
     p.args.outgoing[i] = 0;
   Lane lane;
   lane.warp_lane = lane_of_thread();
   lane.index = lane.warp_lane % LANES;
   const int64_t* pairs = p.layout.pairs;
   for (int64_t pair = warp_of_grid(); pair < pairs[WIDTH_SLOTS]; pair += warps_of_grid()) {
-    if (pair < pairs[1]) encode_rows<0, KIND, INCOMING>(p, tables, lane, pair);
-    else if (pair < pairs[2]) encode_rows<1, KIND, INCOMING>(p, tables, lane, pair);
-    else if (pair < pairs[3]) encode_rows<2, KIND, INCOMING>(p, tables, lane, pair);
-    else if (pair < pairs[4]) encode_rows<3, KIND, INCOMING>(p, tables, lane, pair);
-    else if (pair < pairs[5]) encode_rows<4, KIND, INCOMING>(p, tables, lane, pair);
-    else if (pair < pairs[6]) encode_rows<5, KIND, INCOMING>(p, tables, lane, pair);
-    else if (pair < pairs[7]) encode_rows<6, KIND, INCOMING>(p, tables, lane, pair);
-    else encode_rows<7, KIND, INCOMING>(p, tables, lane, pair);
+    if (pair < pairs[1])
+      encode_rows<0, KIND, INCOMING>(p, tables, lane, pair);
+    else if (pair < pairs[2])
+      encode_rows<1, KIND, INCOMING>(p, tables, lane, pair);
+    else if (pair < pairs[3])
+      encode_rows<2, KIND, INCOMING>(p, tables, lane, pair);
+    else if (pair < pairs[4])
+      encode_rows<3, KIND, INCOMING>(p, tables, lane, pair);
+    else if (pair < pairs[5])
+      encode_rows<4, KIND, INCOMING>(p, tables, lane, pair);
+    else if (pair < pairs[6])
+      encode_rows<5, KIND, INCOMING>(p, tables, lane, pair);
+    else if (pair < pairs[7])
+      encode_rows<6, KIND, INCOMING>(p, tables, lane, pair);
+    else
+      encode_rows<7, KIND, INCOMING>(p, tables, lane, pair);
   }
 }
 
 template <int SLOT, bool SOURCE, bool INCOMING>
-__device__ __forceinline__ void decode_rows(const Parameters& p, const Tables& tables, Lane lane, int64_t pair) {
+__device__ __forceinline__ void decode_rows(const Parameters& p, const Tables& tables, Lane lane,
+                                            int64_t pair) {
   constexpr int WIDTH = SLOT == 0 ? 16 : SLOT == 1 ? 8 : SLOT == 2 ? 6 : SLOT == 3 ? 5 : 8 - SLOT;
   const int64_t within = 2 * (pair - p.layout.pairs[SLOT]) + (lane.warp_lane >= LANES);
   lane.active = within < p.args.counts[SLOT];
   lane.row = p.layout.rows[SLOT] + within;
   const int64_t codes = p.layout.codes[SLOT] + within * 32 * WIDTH;
   float values[16];
-  if constexpr (SOURCE) take_values(p, lane, lane.active && p.args.gather ? p.args.order[lane.row] : 0, values);
-  if constexpr (INCOMING) decode<WIDTH, SOURCE>(p.args, p.layout.sections, tables, SLOT, lane, p.args.incoming + codes, values);
+  if constexpr (SOURCE)
+    take_values(p, lane, lane.active && p.args.gather ? p.args.order[lane.row] : 0, values);
+  if constexpr (INCOMING)
+    decode<WIDTH, SOURCE>(p.args, p.layout.sections, tables, SLOT, lane, p.args.incoming + codes, values);
   if (p.wide_out)
     give(p.args, lane, (float*)p.args.out, p.out_vectors, values);
   else
@@ -110,14 +128,22 @@ __global__ void __launch_bounds__(THREADS) dynamiq_decode(const GRADWIRE_GRID_CO
   lane.index = lane.warp_lane % LANES;
   const int64_t* pairs = p.layout.pairs;
   for (int64_t pair = warp_of_grid(); pair < pairs[WIDTH_SLOTS]; pair += warps_of_grid()) {
-    if (pair < pairs[1]) decode_rows<0, SOURCE, INCOMING>(p, tables, lane, pair);
-    else if (pair < pairs[2]) decode_rows<1, SOURCE, INCOMING>(p, tables, lane, pair);
-    else if (pair < pairs[3]) decode_rows<2, SOURCE, INCOMING>(p, tables, lane, pair);
-    else if (pair < pairs[4]) decode_rows<3, SOURCE, INCOMING>(p, tables, lane, pair);
-    else if (pair < pairs[5]) decode_rows<4, SOURCE, INCOMING>(p, tables, lane, pair);
-    else if (pair < pairs[6]) decode_rows<5, SOURCE, INCOMING>(p, tables, lane, pair);
-    else if (pair < pairs[7]) decode_rows<6, SOURCE, INCOMING>(p, tables, lane, pair);
-    else decode_rows<7, SOURCE, INCOMING>(p, tables, lane, pair);
+    if (pair < pairs[1])
+      decode_rows<0, SOURCE, INCOMING>(p, tables, lane, pair);
+    else if (pair < pairs[2])
+      decode_rows<1, SOURCE, INCOMING>(p, tables, lane, pair);
+    else if (pair < pairs[3])
+      decode_rows<2, SOURCE, INCOMING>(p, tables, lane, pair);
+    else if (pair < pairs[4])
+      decode_rows<3, SOURCE, INCOMING>(p, tables, lane, pair);
+    else if (pair < pairs[5])
+      decode_rows<4, SOURCE, INCOMING>(p, tables, lane, pair);
+    else if (pair < pairs[6])
+      decode_rows<5, SOURCE, INCOMING>(p, tables, lane, pair);
+    else if (pair < pairs[7])
+      decode_rows<6, SOURCE, INCOMING>(p, tables, lane, pair);
+    else
+      decode_rows<7, SOURCE, INCOMING>(p, tables, lane, pair);
   }
 }
 
@@ -130,12 +156,14 @@ int launch(Kernel kernel, const Parameters& p, cudaStream_t stream) {
 
 template <int KIND, class Shared>
 int launch_encode(const Parameters& p, cudaStream_t stream) {
-  return p.args.incoming ? launch(dynamiq_encode<KIND, true, Shared>, p, stream) : launch(dynamiq_encode<KIND, false, Shared>, p, stream);
+  return p.args.incoming ? launch(dynamiq_encode<KIND, true, Shared>, p, stream)
+                         : launch(dynamiq_encode<KIND, false, Shared>, p, stream);
 }
 
 int launch_decode(const Parameters& p, cudaStream_t stream) {
   if (!p.args.incoming) return launch(dynamiq_decode<true, false>, p, stream);
-  return p.args.x ? launch(dynamiq_decode<true, true>, p, stream) : launch(dynamiq_decode<false, true>, p, stream);
+  return p.args.x ? launch(dynamiq_decode<true, true>, p, stream)
+                  : launch(dynamiq_decode<false, true>, p, stream);
 }
 
 }  // namespace
@@ -143,7 +171,12 @@ int launch_decode(const Parameters& p, cudaStream_t stream) {
 GRADWIRE_API int gradwire_dynamiq_hop(const gradwire_dynamiq* args) {
   GRADWIRE_CUDA_BEGIN(dynamiq_hop, args);
   const bool narrow = args->call.dtype == GRADWIRE_BFLOAT16;
-  const Parameters p = {*args, layout_of(*args), !(narrow && args->gather), !(narrow && args->scatter), aligned(args->x), aligned(args->out)};
+  const Parameters p = {*args,
+                        layout_of(*args),
+                        !(narrow && args->gather),
+                        !(narrow && args->scatter),
+                        aligned(args->x),
+                        aligned(args->out)};
   if (args->out) return launch_decode(p, stream);
   switch (args->kind) {
     case GRADWIRE_UNIFORM: return launch_encode<GRADWIRE_UNIFORM, EncodingTables>(p, stream);

@@ -7,7 +7,8 @@ namespace gradwire_cuda {
 // The largest over the half-warp.
 __device__ __forceinline__ uint32_t largest_of_row(uint32_t value) {
 #pragma unroll
-  for (int distance = 1; distance < LANES; distance *= 2) value = larger(value, __shfl_xor_sync(ALL, value, distance));
+  for (int distance = 1; distance < LANES; distance *= 2)
+    value = larger(value, __shfl_xor_sync(ALL, value, distance));
   return value;
 }
 
@@ -17,13 +18,15 @@ struct LaneScale {
   uint32_t within, pattern;
 };
 
-__device__ __forceinline__ LaneScale encode_scale(const gradwire_dynamiq& args, const Sections& sections, const Lane& lane,
-                                                  uint32_t super_group, const float* values) {
+__device__ __forceinline__ LaneScale encode_scale(const gradwire_dynamiq& args, const Sections& sections,
+                                                  const Lane& lane, uint32_t super_group,
+                                                  const float* values) {
   uint32_t maximum = 0;
 #pragma unroll
   for (int k = 0; k < 16; ++k) maximum = larger(maximum, magnitude_bits(values[k]));
   if (sections.wide == 2) maximum = larger(maximum, __shfl_xor_sync(ALL, maximum, 1));
-  const uint32_t word = private_word(private_base(super_group, args.rank, args.key0, args.key1), lane.index / sections.wide);
+  const uint32_t word =
+      private_word(private_base(super_group, args.rank, args.key0, args.key1), lane.index / sections.wide);
   const bool writes = lane.active && (sections.wide == 1 || !(lane.index & 1));
   uint8_t* group_at = args.outgoing + place_of_group(args, sections, lane);
   LaneScale result;
@@ -52,8 +55,9 @@ __device__ __forceinline__ LaneScale encode_scale(const gradwire_dynamiq& args, 
 }
 
 // The codebook with the least cost, the same in all lanes of the half-warp; noted in the scale.
-__device__ __forceinline__ uint32_t choose_codebook(const gradwire_dynamiq& args, const Sections& sections, const CodebookTables& tables,
-                                                    int slot, const Lane& lane, const LaneScale& scale, const float* values,
+__device__ __forceinline__ uint32_t choose_codebook(const gradwire_dynamiq& args, const Sections& sections,
+                                                    const CodebookTables& tables, int slot, const Lane& lane,
+                                                    const LaneScale& scale, const float* values,
                                                     const float* magnitude) {
   const int32_t points = tables.points[slot];
   const uint64_t* costs = tables.costs + tables.first_cost[slot];
@@ -82,7 +86,8 @@ __device__ __forceinline__ uint32_t choose_codebook(const gradwire_dynamiq& args
   for (int distance = LANES / 2; distance; distance /= 2) {
     if (distance < sections.wide) break;
 #pragma unroll
-    for (int book = 0; book < 4; ++book) cost[book] = add(cost[book], __shfl_xor_sync(ALL, cost[book], distance));
+    for (int book = 0; book < 4; ++book)
+      cost[book] = add(cost[book], __shfl_xor_sync(ALL, cost[book], distance));
   }
   uint32_t best = 0;
   float least = cost[0];
@@ -93,12 +98,14 @@ __device__ __forceinline__ uint32_t choose_codebook(const gradwire_dynamiq& args
       best = book;
     }
   if (lane.active && lane.index == 0)
-    *reinterpret_cast<uint16_t*>(args.outgoing + place_of_scale(sections, lane)) = (uint16_t)(scale.pattern | best >> 1 | best << 15);
+    *reinterpret_cast<uint16_t*>(args.outgoing + place_of_scale(sections, lane)) =
+        (uint16_t)(scale.pattern | best >> 1 | best << 15);
   return best;
 }
 
 // σ: the worker's place in the order of the workers, by all lanes of the half-warp together.
-__device__ __forceinline__ uint32_t worker_order(const gradwire_dynamiq& args, const Lane& lane, uint32_t super_group) {
+__device__ __forceinline__ uint32_t worker_order(const gradwire_dynamiq& args, const Lane& lane,
+                                                 uint32_t super_group) {
   const uint32_t base = order_base(super_group, args.key0, args.key1), own = order_hash(base, args.rank);
   uint32_t order = 0;
   for (uint32_t first = 0; first < args.workers; first += LANES) {
@@ -111,8 +118,9 @@ __device__ __forceinline__ uint32_t worker_order(const gradwire_dynamiq& args, c
 
 // #{k < largest : t > T[k]·w} at 2 to 8 bits.
 template <int WIDTH>
-__device__ __forceinline__ int32_t count_levels(const EncodingTables& tables, int slot, int book, bool books, int copy, float t, float w,
-                                                const Scalars& scalars, int32_t largest) {
+__device__ __forceinline__ int32_t count_levels(const EncodingTables& tables, int slot, int book, bool books,
+                                                int copy, float t, float w, const Scalars& scalars,
+                                                int32_t largest) {
   const float* thresholds = tables.thresholds[book] + (WIDTH == 8 ? 0 : threshold_base(slot));
   if constexpr (WIDTH <= 3) {
     int32_t level = 0;
@@ -120,14 +128,17 @@ __device__ __forceinline__ int32_t count_levels(const EncodingTables& tables, in
     for (int r = 0; r < 1 << (WIDTH - 1); ++r) level += r < largest && t > mul(thresholds[r], w) ? 1 : 0;
     return level;
   } else {
-    const int32_t level = nearest_level(approximate_log2(t), w, scalars.levels_per_octave, scalars.levels_per_step, largest);
-    return exact_level(level, t, w, WIDTH == 8 ? wide_threshold(tables, books, book, level, copy) : thresholds[level]);
+    const int32_t level =
+        nearest_level(approximate_log2(t), w, scalars.levels_per_octave, scalars.levels_per_step, largest);
+    return exact_level(level, t, w,
+                       WIDTH == 8 ? wide_threshold(tables, books, book, level, copy) : thresholds[level]);
   }
 }
 
 template <int WIDTH, int KIND>
-__device__ __forceinline__ uint32_t code_of(const EncodingTables& tables, const Scalars& scalars, int slot, int book, bool books, int copy,
-                                            float y, float w, uint32_t sign, int32_t largest) {
+__device__ __forceinline__ uint32_t code_of(const EncodingTables& tables, const Scalars& scalars, int slot,
+                                            int book, bool books, int copy, float y, float w, uint32_t sign,
+                                            int32_t largest) {
   if constexpr (WIDTH == 16 || KIND == GRADWIRE_UNIFORM) {
     return uniform_code(y, w, sign, largest, WIDTH);
   } else if constexpr (KIND == GRADWIRE_DISTINCT) {
@@ -135,13 +146,15 @@ __device__ __forceinline__ uint32_t code_of(const EncodingTables& tables, const 
     const int32_t level = count_levels<WIDTH>(tables, slot, book, books, copy, t, w, scalars, largest);
     return signed_code(smaller(level, largest - (int32_t)(sign >> 31)), sign, WIDTH);
   } else {
-    return signed_code(count_levels<WIDTH>(tables, slot, book, books, copy, add(y, 1.0f), w, scalars, largest), sign, WIDTH);
+    return signed_code(
+        count_levels<WIDTH>(tables, slot, book, books, copy, add(y, 1.0f), w, scalars, largest), sign, WIDTH);
   }
 }
 
 template <int WIDTH, int KIND, class Shared>
-__device__ __forceinline__ void encode(const gradwire_dynamiq& args, const Sections& sections, const Shared& tables, int slot,
-                                       const Lane& lane, uint32_t super_group, const float* values, uint8_t* codes_at) {
+__device__ __forceinline__ void encode(const gradwire_dynamiq& args, const Sections& sections,
+                                       const Shared& tables, int slot, const Lane& lane, uint32_t super_group,
+                                       const float* values, uint8_t* codes_at) {
   const LaneScale scale = encode_scale(args, sections, lane, super_group, values);
   const uint32_t kept = scale.reference > 0.0f ? (uint32_t)MAGNITUDE : 0u;
   float magnitude[16];
@@ -181,12 +194,14 @@ __device__ __forceinline__ void encode(const gradwire_dynamiq& args, const Secti
       const uint32_t half = i & 1 ? pairs[i / 2] >> 16 : pairs[i / 2] & 0xFFFFu;
       const uint32_t dither = correlated_dither(half, workers, order, within);
       const uint32_t sign = bits_of(values[k]) & SIGN;
-      const float w = scaled_dither(dither, middle, scalars.unit, scalars.centre, sign), y = mul(magnitude[k], inverse);
+      const float w = scaled_dither(dither, middle, scalars.unit, scalars.centre, sign),
+                  y = mul(magnitude[k], inverse);
       uint32_t code;
       if constexpr (WIDTH == 1)
         code = sign_code(y, w, sign, alive);
       else
-        code = code_of<WIDTH, KIND>(tables, scalars, slot, book, books, lane.warp_lane, y, w, sign ^ mirror, largest);
+        code = code_of<WIDTH, KIND>(tables, scalars, slot, book, books, lane.warp_lane, y, w, sign ^ mirror,
+                                    largest);
       codes.put(k, code);
     }
   }

@@ -7,7 +7,8 @@ namespace gradwire_cuda {
 enum { LANES = SUPER_GROUP / 16 };
 
 // A row of the chunk as the lanes of a half-warp see it. `active` is false for the half of a warp that an odd
-// number of rows leaves idle: it computes on zeros and writes nothing, so that collectives always are a whole warp's.
+// number of rows leaves idle: it computes on zeros and writes nothing, so that collectives always are a whole
+// warp's.
 struct Lane {
   int64_t row;
   int index;  // 0 to 15: the group of sixteen
@@ -17,8 +18,8 @@ struct Lane {
 
 // Consecutive coordinates are loaded and stored by 16 bytes where the bucket allows it.
 template <class T>
-__device__ __forceinline__ void take(const gradwire_dynamiq& args, const Lane& lane, const T* x, bool vectors, int64_t super_group,
-                                     float* values) {
+__device__ __forceinline__ void take(const gradwire_dynamiq& args, const Lane& lane, const T* x, bool vectors,
+                                     int64_t super_group, float* values) {
   const int64_t first = super_group * SUPER_GROUP + 16 * lane.index;
   const int64_t limit = args.gather ? args.numel : (super_group + 1) * SUPER_GROUP;
   const float mean = args.gather && lane.active ? args.mean[lane.row] : 0.0f;
@@ -39,7 +40,8 @@ __device__ __forceinline__ void take(const gradwire_dynamiq& args, const Lane& l
 }
 
 template <class T>
-__device__ __forceinline__ void give(const gradwire_dynamiq& args, const Lane& lane, T* out, bool vectors, float* values) {
+__device__ __forceinline__ void give(const gradwire_dynamiq& args, const Lane& lane, T* out, bool vectors,
+                                     float* values) {
   if (!lane.active) return;
   const int64_t super_group = args.scatter ? args.order[lane.row] : lane.row;
   const int64_t first = super_group * SUPER_GROUP + 16 * lane.index;
@@ -55,8 +57,8 @@ __device__ __forceinline__ void give(const gradwire_dynamiq& args, const Lane& l
     store_some<16>(out + first, limit - first, values);
 }
 
-// The lane's sixteen codes: 2·WIDTH bytes, 16·WIDTH bits in words. Where that is not whole words, two lanes have
-// a whole number together: the lower one stores the word that both have a part of.
+// The lane's sixteen codes: 2·WIDTH bytes, 16·WIDTH bits in words. Where that is not whole words, two lanes
+// have a whole number together: the lower one stores the word that both have a part of.
 template <int WIDTH>
 struct Codes {
   static constexpr int BITS = 16 * WIDTH, WORDS = (BITS + 31) / 32;
@@ -148,7 +150,8 @@ struct Codes {
         words[1] = part.y;
       } else {
 #pragma unroll
-        for (int i = 0; i < WORDS; ++i) words[i] = reinterpret_cast<const uint32_t*>(base)[lane.index * WORDS + i];
+        for (int i = 0; i < WORDS; ++i)
+          words[i] = reinterpret_cast<const uint32_t*>(base)[lane.index * WORDS + i];
       }
     }
   }
@@ -159,7 +162,8 @@ struct Sections {
   int64_t end_of_codes, end_of_groups;
   int groups, wide;  // groups of a super-group; 1, or 2 if groups have 32 coordinates
 };
-__device__ __forceinline__ int64_t place_of_group(const gradwire_dynamiq& args, const Sections& sections, const Lane& lane) {
+__device__ __forceinline__ int64_t place_of_group(const gradwire_dynamiq& args, const Sections& sections,
+                                                  const Lane& lane) {
   const int64_t group = lane.row * sections.groups + lane.index / sections.wide;
   return sections.end_of_codes + (args.bf16_scales ? 2 * group : group);
 }
@@ -169,8 +173,9 @@ __device__ __forceinline__ int64_t place_of_scale(const Sections& sections, cons
 
 // What the lane's part of a message stands for, added to `values`, or in their place.
 template <int WIDTH, bool ADD>
-__device__ __forceinline__ void decode(const gradwire_dynamiq& args, const Sections& sections, const Tables& tables, int slot,
-                                       const Lane& lane, const uint8_t* codes_at, float* values) {
+__device__ __forceinline__ void decode(const gradwire_dynamiq& args, const Sections& sections,
+                                       const Tables& tables, int slot, const Lane& lane,
+                                       const uint8_t* codes_at, float* values) {
   Codes<WIDTH> codes;
   codes.load(codes_at, lane);
   float step = 0.0f;
@@ -180,7 +185,8 @@ __device__ __forceinline__ void decode(const gradwire_dynamiq& args, const Secti
     if (args.bf16_scales) {
       step = scale_value(*reinterpret_cast<const uint16_t*>(group_scale));
     } else {
-      const uint32_t pattern = *reinterpret_cast<const uint16_t*>(args.incoming + place_of_scale(sections, lane));
+      const uint32_t pattern =
+          *reinterpret_cast<const uint16_t*>(args.incoming + place_of_scale(sections, lane));
       book = tables.points[slot] ? (int)(pattern & 1u) : 0;
       step = group_step(args.codebooks > 1 ? pattern & ~1u : pattern, *group_scale);
     }

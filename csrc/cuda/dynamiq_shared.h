@@ -15,8 +15,18 @@ struct Scalars {
 enum { COPIES = 32, WIDE = 128, MOST_COSTS = 3072 };
 
 // Where the tables of a slot begin: those of narrower widths behind those of wider ones.
-GRADWIRE_HD int threshold_base(int slot) { return slot == 2 ? 0 : slot == 3 ? 32 : slot == 4 ? 48 : slot == 5 ? 56 : 60; }
-GRADWIRE_HD int decoded_base(int slot) { return slot == 1 ? 0 : slot == 2 ? 256 : slot == 3 ? 320 : slot == 4 ? 352 : slot == 5 ? 368 : slot == 6 ? 376 : 380; }
+GRADWIRE_HD int threshold_base(int slot) {
+  return slot == 2 ? 0 : slot == 3 ? 32 : slot == 4 ? 48 : slot == 5 ? 56 : 60;
+}
+GRADWIRE_HD int decoded_base(int slot) {
+  return slot == 1   ? 0
+         : slot == 2 ? 256
+         : slot == 3 ? 320
+         : slot == 4 ? 352
+         : slot == 5 ? 368
+         : slot == 6 ? 376
+                     : 380;
+}
 
 enum { THRESHOLDS = 62, DECODED = 382 };
 
@@ -26,8 +36,8 @@ struct Tables {
   float decoded[2][DECODED];
 };
 
-// The thresholds of 8 bits are kept many times over, entry r of copy c at [r][c]: lanes that look up different
-// entries do not wait for each other. Two ε share the room, with half as many copies each.
+// The thresholds of 8 bits are kept many times over, entry r of copy c at [r][c]: lanes that look up
+// different entries do not wait for each other. Two ε share the room, with half as many copies each.
 struct EncodingTables : Tables {
   float thresholds[2][THRESHOLDS];
   float wide[WIDE * COPIES];
@@ -41,8 +51,11 @@ __device__ inline void fill(Tables& tables, const gradwire_dynamiq& args) {
   for (int i = threadIdx.x; i < 2 * WIDTH_SLOTS; i += THREADS) {
     const int slot = i / 2, book = i % 2;
     const gradwire_values& values = args.values[slot];
-    tables.scalars[slot][book] = {values.span[book], values.centre[book], values.unit[book],
-                                  values.negative_factor[book], values.levels_per_octave[book],
+    tables.scalars[slot][book] = {values.span[book],
+                                  values.centre[book],
+                                  values.unit[book],
+                                  values.negative_factor[book],
+                                  values.levels_per_octave[book],
                                   values.levels_per_step[book]};
     tables.largest[slot] = values.largest;
     tables.points[slot] = values.points;
@@ -60,7 +73,8 @@ __device__ inline void fill(EncodingTables& tables, const gradwire_dynamiq& args
   for (int slot = 2; slot < WIDTH_SLOTS - 1; ++slot)
     for (int i = threadIdx.x; i < 1 << width_of_slot(slot); i += THREADS) {
       const int levels = 1 << (width_of_slot(slot) - 1);
-      tables.thresholds[i / levels][threshold_base(slot) + i % levels] = args.values[slot].thresholds[i / levels][i % levels];
+      tables.thresholds[i / levels][threshold_base(slot) + i % levels] =
+          args.values[slot].thresholds[i / levels][i % levels];
     }
   const gradwire_values& eight = args.values[1];
   for (int i = threadIdx.x; i < WIDE * COPIES; i += THREADS)
@@ -73,13 +87,16 @@ __device__ inline void fill(CodebookTables& tables, const gradwire_dynamiq& args
   for (int slot = 1; slot < WIDTH_SLOTS; ++slot) {
     const int first = args.values[slot].first_cost, points = args.values[slot].points;
     if (points)
-      for (int i = threadIdx.x; i <= points; i += THREADS) tables.costs[first / 2 + i] = args.costs[first + i];
+      for (int i = threadIdx.x; i <= points; i += THREADS)
+        tables.costs[first / 2 + i] = args.costs[first + i];
   }
 }
 
 // An entry of the thresholds of 8 bits; `copy` is the lane.
-__device__ __forceinline__ float wide_threshold(const EncodingTables& tables, bool books, int book, int level, int copy) {
-  return tables.wide[books ? (book * WIDE + level) * (COPIES / 2) + (copy & (COPIES / 2 - 1)) : level * COPIES + copy];
+__device__ __forceinline__ float wide_threshold(const EncodingTables& tables, bool books, int book, int level,
+                                                int copy) {
+  return tables
+      .wide[books ? (book * WIDE + level) * (COPIES / 2) + (copy & (COPIES / 2 - 1)) : level * COPIES + copy];
 }
 
 }  // namespace gradwire_cuda

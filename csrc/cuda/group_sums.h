@@ -1,4 +1,4 @@
-// Largest magnitudes and sums of groups (codecs/arithmetic/floats.py): of a lane's neighbours, of the lanes of a
+// Largest magnitudes and sums of groups (codecs/group_sums.py): of a lane's neighbours, of the lanes of a
 // group, and, where groups are longer than a row, of the warps of a block and of tiles, one after another.
 #pragma once
 #include "rows.h"
@@ -44,7 +44,8 @@ __device__ __forceinline__ int32_t count_lanes(int32_t count, int lanes) {
 typedef uint32_t WarpWords[WARPS];
 
 // The same over the `warps` of a block that have a group, 2, 4 or 8, once all its warps have come here.
-__device__ __forceinline__ uint32_t largest_of_warps(WarpWords& words, uint32_t largest, int warp, int warps) {
+__device__ __forceinline__ uint32_t largest_of_warps(WarpWords& words, uint32_t largest, int warp,
+                                                     int warps) {
   words[warp] = largest_of_lanes(largest, WARP);
   __syncthreads();
   largest = 0;
@@ -70,7 +71,8 @@ __device__ __forceinline__ int32_t count_warps(WarpWords& words, int32_t count, 
 // Groups are powers of two: a coordinate's is the number shifted by this.
 __device__ __forceinline__ int shift_of(int32_t group) { return __ffs(group) - 1; }
 
-// How groups longer than a row lie in blocks: a block has a tile, or a group that is longer than that, at a time.
+// How groups longer than a row lie in blocks: a block has a tile, or a group that is longer than that, at a
+// time.
 struct Division {
   int64_t span;   // coordinates of a block at a time
   int64_t total;  // times

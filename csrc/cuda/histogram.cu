@@ -1,4 +1,5 @@
-// Every block counts in shared memory, by integers alone, and adds what it found to the result: no order matters.
+// Every block counts in shared memory, by integers alone, and adds what it found to the result: no order
+// matters.
 #include "gradwire/histogram.h"
 
 #include "launch.h"
@@ -70,5 +71,6 @@ int launch(const gradwire_histogram& args, cudaStream_t stream) {
 
 GRADWIRE_API int gradwire_sampled_histogram(const gradwire_histogram* args) {
   GRADWIRE_CUDA_BEGIN(sampled_histogram, args);
-  return args->call.dtype == GRADWIRE_FLOAT32 ? launch<float>(*args, stream) : launch<uint16_t>(*args, stream);
+  return args->call.dtype == GRADWIRE_FLOAT32 ? launch<float>(*args, stream)
+                                              : launch<uint16_t>(*args, stream);
 }

@@ -1,8 +1,8 @@
 // How a kernel for CUDA is launched; the same source is compiled for the CPU over emulation.h for tests.
 //
-// An exported function checks its arguments, makes the caller's device current for its duration, and launches on
-// the caller's stream. It neither allocates nor waits, so it can be captured in a CUDA graph. Structs are passed
-// by value, in the constant bank.
+// An exported function checks its arguments, makes the caller's device current for its duration, and launches
+// on the caller's stream. It neither allocates nor waits, so it can be captured in a CUDA graph. Structs are
+// passed by value, in the constant bank.
 #pragma once
 #ifdef GRADWIRE_EMULATED
 #include "emulation.h"
@@ -67,9 +67,12 @@ int grid_of(Kernel kernel, int64_t blocks) {
   return (int)(grid > 0 ? grid : 1);
 }
 
-inline bool aligned(const void* pointer, int bytes = 16) { return ((uintptr_t)pointer & (uintptr_t)(bytes - 1)) == 0; }
+inline bool aligned(const void* pointer, int bytes = 16) {
+  return ((uintptr_t)pointer & (uintptr_t)(bytes - 1)) == 0;
+}
 
-// log2 to about 2^-22; what depends on its last bits must not reach a result. The emulation answers with noise.
+// log2 to about 2^-22; what depends on its last bits must not reach a result. The emulation answers with
+// noise.
 __device__ __forceinline__ float approximate_log2(float x) {
 #if defined(__CUDA_ARCH__)
   float result;
@@ -87,8 +90,8 @@ __device__ __forceinline__ int lane_of_thread() { return (int)(threadIdx.x % WAR
 __device__ __forceinline__ int64_t warp_of_grid() { return (int64_t)blockIdx.x * WARPS + threadIdx.x / WARP; }
 __device__ __forceinline__ int64_t warps_of_grid() { return (int64_t)gridDim.x * WARPS; }
 
-// COUNT consecutive elements at a 16-byte boundary as float32, by 16-byte loads. COUNT is a multiple of 4, of 8
-// for bfloat16.
+// COUNT consecutive elements at a 16-byte boundary as float32, by 16-byte loads. COUNT is a multiple of 4, of
+// 8 for bfloat16.
 template <int COUNT>
 __device__ __forceinline__ void load_aligned(const float* source, float* values) {
 #pragma unroll
@@ -114,7 +117,9 @@ __device__ __forceinline__ void load_aligned(const uint16_t* source, float* valu
   }
 }
 // Four consecutive elements at a multiple of their size, by one load.
-__device__ __forceinline__ void load_four(const float* source, float* values) { load_aligned<4>(source, values); }
+__device__ __forceinline__ void load_four(const float* source, float* values) {
+  load_aligned<4>(source, values);
+}
 __device__ __forceinline__ void load_four(const uint16_t* source, float* values) {
   const uint2 part = *reinterpret_cast<const uint2*>(source);
   values[0] = gradwire::float_of(part.x << 16);
@@ -145,14 +150,13 @@ __device__ __forceinline__ void store_aligned(uint16_t* target, const float* val
   for (int i = 0; i < COUNT / 8; ++i) {
     uint32_t words[4];
 #pragma unroll
-    for (int j = 0; j < 4; ++j)
-      words[j] = two_bfloat16(values[8 * i + 2 * j], values[8 * i + 2 * j + 1]);
+    for (int j = 0; j < 4; ++j) words[j] = two_bfloat16(values[8 * i + 2 * j], values[8 * i + 2 * j + 1]);
     reinterpret_cast<uint4*>(target)[i] = make_uint4(words[0], words[1], words[2], words[3]);
   }
 }
 
-// The same at any address, `valid` of them: the rest is read as zeros and not written. Loops are unrolled so that
-// `values` stay in registers.
+// The same at any address, `valid` of them: the rest is read as zeros and not written. Loops are unrolled so
+// that `values` stay in registers.
 template <int COUNT, class T>
 __device__ __forceinline__ void load_some(const T* source, int64_t valid, float* values) {
 #pragma unroll
@@ -168,10 +172,10 @@ __device__ __forceinline__ void store_some(T* target, int64_t valid, const float
 }  // namespace gradwire_cuda
 
 // Begins an exported function: checks the struct, then the arguments with the family's check_<name>.
-#define GRADWIRE_CUDA_BEGIN(name, args)                                                  \
-  if ((args)->call.bytes != (int32_t)sizeof(*(args))) return GRADWIRE_WRONG_SIZE;        \
-  if (const int error = gradwire::check_##name(*(args))) return error;                   \
-  if (gradwire::items_##name(*(args)) == 0) return GRADWIRE_OK;                          \
-  gradwire_cuda::OnDevice on_device((args)->call.device);                                \
-  if (on_device.error) return on_device.error;                                           \
+#define GRADWIRE_CUDA_BEGIN(name, args)                                           \
+  if ((args)->call.bytes != (int32_t)sizeof(*(args))) return GRADWIRE_WRONG_SIZE; \
+  if (const int error = gradwire::check_##name(*(args))) return error;            \
+  if (gradwire::items_##name(*(args)) == 0) return GRADWIRE_OK;                   \
+  gradwire_cuda::OnDevice on_device((args)->call.device);                         \
+  if (on_device.error) return on_device.error;                                    \
   const cudaStream_t stream = (cudaStream_t)(args)->call.stream

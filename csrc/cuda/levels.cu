@@ -1,5 +1,5 @@
-// One warp per row of 512 coordinates, 16 neighbours to a lane. Groups of up to a row are a warp's own; several warps
-// of a block share a longer one, and read it two or three times.
+// One warp per row of 512 coordinates, 16 neighbours to a lane. Groups of up to a row are a warp's own;
+// several warps of a block share a longer one, and read it two or three times.
 #include "gradwire/levels.h"
 
 #include "group_sums.h"
@@ -9,7 +9,9 @@ using namespace gradwire_cuda;
 
 namespace {
 
-__device__ __forceinline__ Stream stream_of(const gradwire_levels& args) { return {args.key0, args.key1, args.rank}; }
+__device__ __forceinline__ Stream stream_of(const gradwire_levels& args) {
+  return {args.key0, args.key1, args.rank};
+}
 
 template <int COUNT>
 __device__ __forceinline__ void normalize(float* x, float normalizer) {
@@ -25,8 +27,8 @@ __device__ __forceinline__ float sum_of_squares(const float* x) {
   return fold<COUNT>(squares);
 }
 
-// The scale of the group that a lane's COUNT coordinates belong to, all of which is in `lanes` neighbouring lanes. The
-// coordinates are normalized.
+// The scale of the group that a lane's COUNT coordinates belong to, all of which is in `lanes` neighbouring
+// lanes. The coordinates are normalized.
 template <int COUNT>
 __device__ __forceinline__ LevelScale find_scale(float* x, int lanes, bool l2, float last) {
   const uint32_t largest = largest_of_lanes(largest_of(x, COUNT), lanes);
@@ -57,8 +59,8 @@ __device__ __forceinline__ void store_row(const gradwire_levels& args, const uin
 }
 
 // The values that a row's message stands for.
-__device__ __forceinline__ void read_values(const gradwire_levels& args, int64_t begin, bool vectors, Stage& stage,
-                                            int lane, float* values) {
+__device__ __forceinline__ void read_values(const gradwire_levels& args, int64_t begin, bool vectors,
+                                            Stage& stage, int lane, float* values) {
   const int64_t first = begin + lane * EACH, count = smaller(args.numel - begin, (int64_t)ROW);
   const int shift = shift_of(args.group);
   const uint8_t* const source = args.message_in + begin / 8 * args.bits;
@@ -71,7 +73,8 @@ __device__ __forceinline__ void read_values(const gradwire_levels& args, int64_t
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
     const int64_t own = first + half * (EACH / 2);
-    if (own < args.numel) steps[half] = step_of(float_of(load_halves<2>(norms + (own >> shift) * 4)), args.bits);
+    if (own < args.numel)
+      steps[half] = step_of(float_of(load_halves<2>(norms + (own >> shift) * 4)), args.bits);
   }
 #pragma unroll
   for (int i = 0; i < EACH; ++i) values[i] = level_value(codes[i], steps[i / (EACH / 2)], args.bits);
@@ -92,8 +95,9 @@ __device__ __forceinline__ void load_row(const gradwire_levels& args, int64_t be
 }
 
 template <class T, bool SUM>
-__global__ void __launch_bounds__(THREADS, 3) encode(const GRADWIRE_GRID_CONSTANT gradwire_levels args, bool vectors_in,
-                                                     bool vectors_received, bool vectors_out) {
+__global__ void __launch_bounds__(THREADS, 3)
+    encode(const GRADWIRE_GRID_CONSTANT gradwire_levels args, bool vectors_in, bool vectors_received,
+           bool vectors_out) {
   GRADWIRE_SHARED(Stages, stages);
   const int lane = lane_of_thread(), shift = shift_of(args.group);
   const int lanes = args.group / EACH;  // that have a group; 0: a lane has two
@@ -125,8 +129,9 @@ __global__ void __launch_bounds__(THREADS, 3) encode(const GRADWIRE_GRID_CONSTAN
 }
 
 template <class T, bool SUM>
-__global__ void __launch_bounds__(THREADS, 3) encode_long(const GRADWIRE_GRID_CONSTANT gradwire_levels args,
-                                                          bool vectors_in, bool vectors_received, bool vectors_out) {
+__global__ void __launch_bounds__(THREADS, 3)
+    encode_long(const GRADWIRE_GRID_CONSTANT gradwire_levels args, bool vectors_in, bool vectors_received,
+                bool vectors_out) {
   GRADWIRE_SHARED(Stages, stages);
   GRADWIRE_SHARED(WarpWords, maxima);
   GRADWIRE_SHARED(WarpWords, sums);
@@ -173,8 +178,8 @@ __global__ void __launch_bounds__(THREADS, 3) encode_long(const GRADWIRE_GRID_CO
   }
 }
 
-__global__ void __launch_bounds__(THREADS, 4) decode(const GRADWIRE_GRID_CONSTANT gradwire_levels args, bool add,
-                                                     bool vectors_in, bool vectors_out) {
+__global__ void __launch_bounds__(THREADS, 4)
+    decode(const GRADWIRE_GRID_CONSTANT gradwire_levels args, bool add, bool vectors_in, bool vectors_out) {
   GRADWIRE_SHARED(Stages, stages);
   const int lane = lane_of_thread();
   const int64_t rows = items_levels_decode(args);
@@ -204,7 +209,8 @@ int launch_encode(const gradwire_levels& args, cudaStream_t stream) {
 int launch_decode(const gradwire_levels& args, bool add, cudaStream_t stream) {
   const auto kernel = decode;
   const int grid = grid_of(kernel, divide_up(items_levels_decode(args), WARPS));
-  GRADWIRE_LAUNCH(kernel, grid, THREADS, stream, args, add, aligned(args.message_in), aligned(args.values_out));
+  GRADWIRE_LAUNCH(kernel, grid, THREADS, stream, args, add, aligned(args.message_in),
+                  aligned(args.values_out));
   return cudaGetLastError();
 }
 

@@ -1,5 +1,5 @@
-// A warp quantizes a tile that has whole groups: everything stays in registers. It is 512 coordinates of float32, 1024
-// of bfloat16, and 2048 where groups are larger.
+// A warp quantizes a tile that has whole groups: everything stays in registers. It is 512 coordinates of
+// float32, 1024 of bfloat16, and 2048 where groups are larger.
 #include "linear_lane.h"
 
 namespace {
@@ -7,7 +7,8 @@ namespace {
 using namespace gradwire_cuda;
 
 // Stores the scale of the group that begins at `first`; with the last one those that fill the section up.
-__device__ __forceinline__ void store_scale(const gradwire_linear_encoding& args, int64_t first, uint32_t scale) {
+__device__ __forceinline__ void store_scale(const gradwire_linear_encoding& args, int64_t first,
+                                            uint32_t scale) {
   const int64_t group = first >> (__ffs(args.group) - 1);
   const bool last = first + args.group >= args.numel;
   const int64_t end = last ? scales_of(args.numel, args.group, args.scale_dtype) : group + 1;
@@ -28,8 +29,8 @@ constexpr int LANES = sizeof(T) == 4 ? 2 : 1;
 
 // Random bits of a lane's coordinates 8·i … 8·i + 7: 16 for each, in four words.
 template <int SHARING>
-__device__ __forceinline__ void draw_noise(const gradwire_linear_encoding& args, int64_t block, int side, int i,
-                                           uint32_t* words) {
+__device__ __forceinline__ void draw_noise(const gradwire_linear_encoding& args, int64_t block, int side,
+                                           int i, uint32_t* words) {
   const int64_t counter = (args.first + block * HADAMARD) / COUNTER + SHARING * i + side;
   const Words drawn = coordinate_words(stream_of(args), counter);
   if (SHARING == 1) {
@@ -45,7 +46,8 @@ __device__ __forceinline__ void draw_noise(const gradwire_linear_encoding& args,
 
 // A warp's tile of PARTS parts. WHOLE: all of it is there, and aligned.
 template <class T, int BITS, bool TRANSFORM, bool STOCHASTIC, int PARTS, bool WHOLE>
-__device__ __forceinline__ void quantize_tile(const gradwire_linear_encoding& args, int64_t tile, uint8_t* codes) {
+__device__ __forceinline__ void quantize_tile(const gradwire_linear_encoding& args, int64_t tile,
+                                              uint8_t* codes) {
   constexpr int SHARING = LANES<T>, COUNT = OWN<SHARING>, STEP = PART_BLOCKS<SHARING>;
   const int lane = lane_of_thread(), side = lane % SHARING;
   const int64_t block = tile * (PARTS * STEP) + lane / SHARING;  // of the first part
@@ -73,7 +75,8 @@ __device__ __forceinline__ void quantize_tile(const gradwire_linear_encoding& ar
     if (distance * PART<SHARING> < args.group) {
 #pragma unroll
       for (int part = 0; part < PARTS; ++part)
-        if (!(part & distance)) maxima[part] = maxima[part ^ distance] = larger(maxima[part], maxima[part ^ distance]);
+        if (!(part & distance))
+          maxima[part] = maxima[part ^ distance] = larger(maxima[part], maxima[part ^ distance]);
     }
 #pragma unroll
   for (int part = 0; part < PARTS; ++part) {
@@ -92,7 +95,8 @@ __device__ __forceinline__ void quantize_tile(const gradwire_linear_encoding& ar
 #pragma unroll
         for (int k = 0; k < COUNTER; ++k) {
           const uint32_t half = k % 2 ? noise[k / 2] >> 16 : noise[k / 2] & 0xffffu;
-          integers[i + k] = stochastic_code(mul(values[part][i + k], factor), rounder_of(true, RAISE<BITS>), half);
+          integers[i + k] =
+              stochastic_code(mul(values[part][i + k], factor), rounder_of(true, RAISE<BITS>), half);
         }
       }
       pack<BITS, 2>(integers, alive, words);
@@ -143,11 +147,13 @@ int launch(const gradwire_linear_encoding& args, cudaStream_t stream) {
 }
 template <class T>
 int launch(const gradwire_linear_encoding& args, cudaStream_t stream) {
-  if (args.bits == 4) return args.hadamard ? launch<T, 4, true>(args, stream) : launch<T, 4, false>(args, stream);
+  if (args.bits == 4)
+    return args.hadamard ? launch<T, 4, true>(args, stream) : launch<T, 4, false>(args, stream);
   return args.hadamard ? launch<T, 8, true>(args, stream) : launch<T, 8, false>(args, stream);
 }
 
-// ---- Decoding ---------------------------------------------------------------------------------------------------
+// ---- Decoding
+//
 // Two lanes have a block, so that they store whole sectors.
 enum { SHARED_BY = 2, VALUES = OWN<SHARED_BY>, TILE_VALUES = PART<SHARED_BY> };
 
@@ -163,17 +169,20 @@ __device__ __forceinline__ Piece<BITS> fetch(const gradwire_linear_decoding& arg
   Piece<BITS> piece;
   from_message<TURN<T> * BITS / 8>(message + codes + block * (4 * BITS), side, piece.words);
   const int64_t group = block >> (__ffs(args.group / HADAMARD) - 1);
-  piece.scale = args.scale_dtype == GRADWIRE_FLOAT32 ? reinterpret_cast<const float*>(message)[group]
-                                                     : from_bfloat16(reinterpret_cast<const uint16_t*>(message)[group]);
+  piece.scale = args.scale_dtype == GRADWIRE_FLOAT32
+                    ? reinterpret_cast<const float*>(message)[group]
+                    : from_bfloat16(reinterpret_cast<const uint16_t*>(message)[group]);
   return piece;
 }
 
-// Of one message if not SUM, and then perhaps ADDED to what is there. Lanes beyond the last block compute on that, so
-// that collectives are a whole warp's.
+// Of one message if not SUM, and then perhaps ADDED to what is there. Lanes beyond the last block compute on
+// that, so that collectives are a whole warp's.
 template <class T, int BITS, bool TRANSFORM, bool SUM, bool ADDED, bool WHOLE>
-__device__ __forceinline__ void decode_tile(const gradwire_linear_decoding& args, int64_t tile, int64_t codes) {
+__device__ __forceinline__ void decode_tile(const gradwire_linear_decoding& args, int64_t tile,
+                                            int64_t codes) {
   const int lane = lane_of_thread(), side = lane % SHARED_BY;
-  const int64_t block = tile * PART_BLOCKS<SHARED_BY> + lane / SHARED_BY, valid = args.numel - block * HADAMARD;
+  const int64_t block = tile * PART_BLOCKS<SHARED_BY> + lane / SHARED_BY,
+                valid = args.numel - block * HADAMARD;
   const int64_t known = WHOLE ? block : smaller(block, (args.numel - 1) / HADAMARD);
   T* out = (T*)args.out + block * HADAMARD;
   float values[VALUES], before[VALUES];
@@ -200,7 +209,8 @@ __device__ __forceinline__ void decode_tile(const gradwire_linear_decoding& args
     // Sums of codes are exact integers: they are transformed before they are multiplied.
     if (TRANSFORM) transform<SHARED_BY, T>(values, side);
 #pragma unroll
-    for (int i = 0; i < VALUES; ++i) values[i] = ADDED ? add(before[i], mul(values[i], step)) : mul(values[i], step);
+    for (int i = 0; i < VALUES; ++i)
+      values[i] = ADDED ? add(before[i], mul(values[i], step)) : mul(values[i], step);
   }
   store_turns<SHARED_BY, WHOLE>(out, side, valid, values);
 }
@@ -211,8 +221,10 @@ __global__ void __launch_bounds__(THREADS, ADDED ? 3 : 4)
   const int64_t whole = vectors ? args.numel / TILE_VALUES : 0, tiles = divide_up(args.numel, TILE_VALUES);
   const int64_t codes = scale_bytes_of(args.numel, args.group, args.scale_dtype);
   int64_t tile = warp_of_grid();
-  for (; tile < whole; tile += warps_of_grid()) decode_tile<T, BITS, TRANSFORM, SUM, ADDED, true>(args, tile, codes);
-  for (; tile < tiles; tile += warps_of_grid()) decode_tile<T, BITS, TRANSFORM, SUM, ADDED, false>(args, tile, codes);
+  for (; tile < whole; tile += warps_of_grid())
+    decode_tile<T, BITS, TRANSFORM, SUM, ADDED, true>(args, tile, codes);
+  for (; tile < tiles; tile += warps_of_grid())
+    decode_tile<T, BITS, TRANSFORM, SUM, ADDED, false>(args, tile, codes);
 }
 
 template <class T, int BITS, bool SUM, bool ADDED>
@@ -234,7 +246,8 @@ int launch(const gradwire_linear_decoding& args, cudaStream_t stream) {
 
 GRADWIRE_API int gradwire_linear_quantize(const gradwire_linear_encoding* args) {
   GRADWIRE_CUDA_BEGIN(linear_quantize, args);
-  return args->call.dtype == GRADWIRE_FLOAT32 ? launch<float>(*args, stream) : launch<uint16_t>(*args, stream);
+  return args->call.dtype == GRADWIRE_FLOAT32 ? launch<float>(*args, stream)
+                                              : launch<uint16_t>(*args, stream);
 }
 
 GRADWIRE_API int gradwire_linear_dequantize(const gradwire_linear_decoding* args) {

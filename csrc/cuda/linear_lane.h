@@ -1,6 +1,6 @@
-// What one lane does: it has a block of 32 coordinates, or half of one, in turns of as many as take 16 bytes. With two
-// lanes to a block, even ones have the first of every two turns and odd ones the second: what a warp loads or stores at
-// a time are whole sectors, and all but one stage of a transform stay within lanes.
+// What one lane does: it has a block of 32 coordinates, or half of one, in turns of as many as take 16 bytes.
+// With two lanes to a block, even ones have the first of every two turns and odd ones the second: what a warp
+// loads or stores at a time are whole sectors, and all but one stage of a transform stay within lanes.
 #pragma once
 #include "gradwire/linear.h"
 #include "launch.h"
@@ -39,7 +39,8 @@ __device__ __forceinline__ uint32_t bytes_of(uint32_t a, uint32_t b, uint32_t se
 #endif
 }
 
-// ---- Coordinates of a block; `side` is which of its lanes ---------------------------------------------------------
+// ---- Coordinates of a block; `side` is which of its lanes
+//
 // WHOLE: all of them are there, and the block is aligned to 16 bytes.
 template <int LANES, bool WHOLE, class T>
 __device__ __forceinline__ void load_turns(const T* block, int side, int64_t valid, float* values) {
@@ -55,10 +56,11 @@ __device__ __forceinline__ void load_turns(const T* block, int side, int64_t val
 }
 
 // As one instruction: left to itself the compiler takes some of them apart.
-__device__ __forceinline__ void store_sixteen_bytes(void* target, uint32_t a, uint32_t b, uint32_t c, uint32_t d) {
+__device__ __forceinline__ void store_sixteen_bytes(void* target, uint32_t a, uint32_t b, uint32_t c,
+                                                    uint32_t d) {
 #if defined(__CUDA_ARCH__)
-  asm volatile("st.global.v4.b32 [%0], {%1, %2, %3, %4};" ::"l"(__cvta_generic_to_global(target)), "r"(a), "r"(b),
-               "r"(c), "r"(d)
+  asm volatile("st.global.v4.b32 [%0], {%1, %2, %3, %4};" ::"l"(__cvta_generic_to_global(target)), "r"(a),
+               "r"(b), "r"(c), "r"(d)
                : "memory");
 #else
   *reinterpret_cast<uint4*>(target) = make_uint4(a, b, c, d);
@@ -91,11 +93,13 @@ __device__ __forceinline__ void transform(float* values, int side) {
   if (LANES == 1) return;
   const float sign = side ? -1.0f : 1.0f;
 #pragma unroll
-  for (int i = 0; i < COUNT; ++i) values[i] = butterfly_side(values[i], __shfl_xor_sync(ALL, values[i], 1), sign);
+  for (int i = 0; i < COUNT; ++i)
+    values[i] = butterfly_side(values[i], __shfl_xor_sync(ALL, values[i], 1), sign);
   butterflies<COUNT, EACH, COUNT>(values);
 }
 
-// ---- Codes of a block ---------------------------------------------------------------------------------------------
+// ---- Codes of a block
+//
 // Words that a lane's codes take.
 template <int LANES, int BITS>
 constexpr int WORDS = OWN<LANES> * BITS / 32;
@@ -110,7 +114,8 @@ __device__ __forceinline__ uint32_t gather(uint32_t a, uint32_t b, uint32_t c, u
   constexpr uint32_t TWO = (AT + 4) << 4 | AT;
   return bytes_of(bytes_of(a, b, TWO), bytes_of(c, d, TWO), 0x5410);
 }
-// COUNT words from raised codes in byte AT of theirs; `alive` is 0 to make all codes 0, and otherwise all ones.
+// COUNT words from raised codes in byte AT of theirs; `alive` is 0 to make all codes 0, and otherwise all
+// ones.
 template <int BITS, int AT, int COUNT>
 __device__ __forceinline__ void pack(const uint32_t* codes, uint32_t alive, uint32_t (&words)[COUNT]) {
 #pragma unroll
@@ -148,12 +153,13 @@ __device__ __forceinline__ void store_words(uint8_t* target, const uint32_t (&wo
   } else {
 #pragma unroll
     for (int i = 0; i < COUNT; i += 4)
-      reinterpret_cast<uint4*>(target)[i / 4] = make_uint4(words[i], words[i + 1], words[i + 2], words[i + 3]);
+      reinterpret_cast<uint4*>(target)[i / 4] =
+          make_uint4(words[i], words[i + 1], words[i + 2], words[i + 3]);
   }
 }
 
-// Two lanes exchange halves of what they have, so that each has half of the block in the order of the message. A turn
-// is TURN_BYTES of codes.
+// Two lanes exchange halves of what they have, so that each has half of the block in the order of the
+// message. A turn is TURN_BYTES of codes.
 template <int TURN_BYTES, int COUNT>
 __device__ __forceinline__ void to_message(const uint32_t (&own)[COUNT], int side, uint32_t (&words)[COUNT]) {
   constexpr int HALF = COUNT / 2;

@@ -1,5 +1,6 @@
-// A warp has 32 blocks at a time. Each lane prepares the scales of one, then the warp goes through the blocks, four
-// coordinates to a lane, so that all loads and stores are of consecutive words; lanes ask each other for scales.
+// A warp has 32 blocks at a time. Each lane prepares the scales of one, then the warp goes through the
+// blocks, four coordinates to a lane, so that all loads and stores are of consecutive words; lanes ask each
+// other for scales.
 #include "gradwire/mxfp.h"
 
 #include "count.h"
@@ -14,7 +15,9 @@ constexpr int FOUR = 4, LANES = BLOCK / FOUR;  // a block's lanes
 constexpr int BLOCKS = WARP / LANES;           // of a step
 constexpr int STEPS = WARP / BLOCKS, TILE = WARP * BLOCK;
 
-__device__ __forceinline__ void store_four(float* target, const float* values) { store_aligned<FOUR>(target, values); }
+__device__ __forceinline__ void store_four(float* target, const float* values) {
+  store_aligned<FOUR>(target, values);
+}
 __device__ __forceinline__ void store_four(uint16_t* target, const float* values) {
   *reinterpret_cast<uint2*>(target) =
       make_uint2((uint32_t)to_bfloat16(values[0]) | (uint32_t)to_bfloat16(values[1]) << 16,
@@ -29,7 +32,7 @@ __device__ __forceinline__ int64_t group_of(int64_t tile, int step, int lane) {
   return tile * (TILE / FOUR) + step * WARP + lane;
 }
 
-// ---- Maxima ---------------------------------------------------------------------------------------------------------
+// ---- Maxima
 
 // Magnitude bits of the block that this lane writes, from what all lanes have of one step's blocks.
 __device__ __forceinline__ void take_maximum(const float* values, int step, int lane, uint32_t& own) {
@@ -44,7 +47,8 @@ __device__ __forceinline__ void take_maximum(const float* values, int step, int 
 }
 
 template <class T>
-__global__ void __launch_bounds__(THREADS) maxima(const GRADWIRE_GRID_CONSTANT gradwire_mxfp args, bool vectors) {
+__global__ void __launch_bounds__(THREADS)
+    maxima(const GRADWIRE_GRID_CONSTANT gradwire_mxfp args, bool vectors) {
   const int lane = lane_of_thread();
   const T* x = (const T*)args.x;
   const int64_t blocks = items_mxfp_maxima(args), tiles = divide_up(blocks, WARP);
@@ -70,7 +74,7 @@ __global__ void __launch_bounds__(THREADS) maxima(const GRADWIRE_GRID_CONSTANT g
   }
 }
 
-// ---- Quantize -------------------------------------------------------------------------------------------------------
+// ---- Quantize
 
 // Four elements in the low 4·WIDTH bits.
 template <int WIDTH>
@@ -100,7 +104,8 @@ __device__ __forceinline__ void store_words(uint8_t* out, int64_t group, uint32_
   } else {  // four lanes have three words: a lane completes its own with the next one's low bits
     const uint32_t next = __shfl_sync(ALL, four, (lane + 1) % WARP);
     const int part = lane % 4;
-    if (part < 3) reinterpret_cast<uint32_t*>(out)[group / 4 * 3 + part] = four >> 8 * part | next << (24 - 8 * part);
+    if (part < 3)
+      reinterpret_cast<uint32_t*>(out)[group / 4 * 3 + part] = four >> 8 * part | next << (24 - 8 * part);
   }
 }
 template <int WIDTH>
@@ -110,19 +115,21 @@ __device__ __forceinline__ void store_bytes(uint8_t* out, int64_t group, uint32_
   for (int i = 0; i < BYTES; ++i) out[group * BYTES + i] = (uint8_t)(four >> 8 * i);
 }
 
-// The elements of a step's four coordinates, with the scales that lanes have prepared; those of dead blocks have a
-// normalizer of 0.
+// The elements of a step's four coordinates, with the scales that lanes have prepared; those of dead blocks
+// have a normalizer of 0.
 template <int WIDTH>
-__device__ __forceinline__ uint32_t quantize_four(float* values, float own_normalizer, float own_factor, int from,
-                                                  uint32_t& saturated) {
-  const float normalizer = __shfl_sync(ALL, own_normalizer, from), factor = __shfl_sync(ALL, own_factor, from);
+__device__ __forceinline__ uint32_t quantize_four(float* values, float own_normalizer, float own_factor,
+                                                  int from, uint32_t& saturated) {
+  const float normalizer = __shfl_sync(ALL, own_normalizer, from),
+              factor = __shfl_sync(ALL, own_factor, from);
 #pragma unroll
   for (int i = 0; i < FOUR; ++i) values[i] = mul(mul(values[i], normalizer), factor);
   return cast_four<WIDTH>(values, bits_of(normalizer) ? ~0u : 0u, saturated);
 }
 
 template <int WIDTH, class T>
-__global__ void __launch_bounds__(THREADS) quantize(const GRADWIRE_GRID_CONSTANT gradwire_mxfp args, bool vectors) {
+__global__ void __launch_bounds__(THREADS)
+    quantize(const GRADWIRE_GRID_CONSTANT gradwire_mxfp args, bool vectors) {
   const int lane = lane_of_thread();
   const T* x = (const T*)args.x;
   const int64_t blocks = items_mxfp_quantize(args), tiles = divide_up(blocks, WARP);
@@ -156,7 +163,7 @@ __global__ void __launch_bounds__(THREADS) quantize(const GRADWIRE_GRID_CONSTANT
   count(args.saturated, saturated);
 }
 
-// ---- Dequantize -----------------------------------------------------------------------------------------------------
+// ---- Dequantize
 
 // The lane's four elements in the low 4·WIDTH bits.
 template <int WIDTH>
@@ -177,7 +184,8 @@ __device__ __forceinline__ uint32_t load_bytes(const uint8_t* in, int64_t group)
   return four;
 }
 
-// Values of four elements: their bits moved to where float32 has them, subnormal as they are, times a power of two.
+// Values of four elements: their bits moved to where float32 has them, subnormal as they are, times a power
+// of two.
 template <int WIDTH>
 __device__ __forceinline__ void values_of_four(uint32_t four, float* values) {
   using E = Element<WIDTH>;
@@ -205,13 +213,15 @@ __device__ __forceinline__ void dequantize_four(uint32_t four, const WayOut& own
 }
 
 template <int WIDTH, class T>
-__global__ void __launch_bounds__(THREADS) dequantize(const GRADWIRE_GRID_CONSTANT gradwire_mxfp args, bool vectors) {
+__global__ void __launch_bounds__(THREADS)
+    dequantize(const GRADWIRE_GRID_CONSTANT gradwire_mxfp args, bool vectors) {
   const int lane = lane_of_thread();
   T* mean = (T*)args.mean;
   const int64_t blocks = items_mxfp_dequantize(args), tiles = divide_up(blocks, WARP);
   for (int64_t tile = warp_of_grid(); tile < tiles; tile += warps_of_grid()) {
     const int64_t block = tile * WARP + lane;
-    const WayOut own = way_out<WIDTH>(block < blocks ? args.maxima[block] : 0, args.mu, args.rule, args.workers);
+    const WayOut own =
+        way_out<WIDTH>(block < blocks ? args.maxima[block] : 0, args.mu, args.rule, args.workers);
     if (vectors && is_whole(args, tile)) {
       uint32_t fours[STEPS];
 #pragma unroll
@@ -236,7 +246,7 @@ __global__ void __launch_bounds__(THREADS) dequantize(const GRADWIRE_GRID_CONSTA
   }
 }
 
-// ---- Launches -------------------------------------------------------------------------------------------------------
+// ---- Launches
 
 template <class Kernel>
 int launch(Kernel kernel, const gradwire_mxfp& args, bool vectors, cudaStream_t stream) {

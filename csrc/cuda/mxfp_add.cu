@@ -79,9 +79,11 @@ __device__ __forceinline__ void load_words(const uint8_t* source, uint32_t* word
 }
 
 template <int WIDTH>
-__global__ void __launch_bounds__(THREADS) add_elements(const GRADWIRE_GRID_CONSTANT gradwire_mxfp args, bool vectors) {
+__global__ void __launch_bounds__(THREADS)
+    add_elements(const GRADWIRE_GRID_CONSTANT gradwire_mxfp args, bool vectors) {
   constexpr int WORDS = ADDED_WORDS<WIDTH>, BYTES = 4 * WORDS;
-  const int64_t bytes = items_mxfp_add(args) * Element<WIDTH>::BYTES, step = (int64_t)gridDim.x * THREADS * BYTES;
+  const int64_t bytes = items_mxfp_add(args) * Element<WIDTH>::BYTES,
+                step = (int64_t)gridDim.x * THREADS * BYTES;
   uint32_t saturated = 0;
   for (int64_t byte = ((int64_t)blockIdx.x * THREADS + threadIdx.x) * BYTES; byte < bytes; byte += step) {
     uint8_t* target = args.elements + byte;

@@ -1,5 +1,5 @@
-// A block of at most 256 coordinates has 4 to 32 lanes of a warp with 8 coordinates each, a longer one a warp or,
-// beyond PARTIAL_SUMS tiles, all warps of a CUDA block, a warp to a tile.
+// A block of at most 256 coordinates has 4 to 32 lanes of a warp with 8 coordinates each, a longer one a warp
+// or, beyond PARTIAL_SUMS tiles, all warps of a CUDA block, a warp to a tile.
 #include "gradwire/norms.h"
 
 #include "launch.h"
@@ -68,7 +68,8 @@ __global__ void __launch_bounds__(THREADS)
   const int64_t total = items_block_energies(args);
   for (int64_t first = warp_of_grid() * EACH; first < total; first += warps_of_grid() * EACH) {
     const int64_t block = first + lane_of_thread() / LANES;
-    const int64_t count = smaller(args.numel - block * args.block, args.block);  // below 1 beyond the last block
+    const int64_t count =
+        smaller(args.numel - block * args.block, args.block);  // below 1 beyond the last block
     const double sum = energy<LANES>((const T*)args.x + block * args.block, count, vectors);
     if (block < total && lane_of_thread() % LANES == 0) args.energies[block] = block_energy(sum);
   }
@@ -129,5 +130,6 @@ int launch(const gradwire_norms& args, cudaStream_t stream) {
 
 GRADWIRE_API int gradwire_block_energies(const gradwire_norms* args) {
   GRADWIRE_CUDA_BEGIN(block_energies, args);
-  return args->call.dtype == GRADWIRE_FLOAT32 ? launch<float>(*args, stream) : launch<uint16_t>(*args, stream);
+  return args->call.dtype == GRADWIRE_FLOAT32 ? launch<float>(*args, stream)
+                                              : launch<uint16_t>(*args, stream);
 }

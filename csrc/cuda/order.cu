@@ -1,5 +1,5 @@
-// A chunk is sorted by one block: its warps count the widths of consecutive parts, then each puts its part where
-// those before it end.
+// A chunk is sorted by one block: its warps count the widths of consecutive parts, then each puts its part
+// where those before it end.
 #include "gradwire/order.h"
 
 #include "launch.h"

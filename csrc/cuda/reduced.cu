@@ -7,9 +7,11 @@ using namespace gradwire_cuda;
 
 namespace {
 
-__global__ void __launch_bounds__(THREADS) reduced_statistics(const GRADWIRE_GRID_CONSTANT gradwire_reduced args) {
+__global__ void __launch_bounds__(THREADS)
+    reduced_statistics(const GRADWIRE_GRID_CONSTANT gradwire_reduced args) {
   const int64_t total = items_reduced_statistics(args), threads = (int64_t)gridDim.x * THREADS;
-  for (int64_t super_group = (int64_t)blockIdx.x * THREADS + threadIdx.x; super_group < total; super_group += threads)
+  for (int64_t super_group = (int64_t)blockIdx.x * THREADS + threadIdx.x; super_group < total;
+       super_group += threads)
     write_reduced(args, super_group, super_group % args.chunks, super_group / args.chunks);
 }
 

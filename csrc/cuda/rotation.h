@@ -1,5 +1,5 @@
-// Transforms blocks of any size (gradwire/walsh.h) in one pass over memory, or in two if they are larger than a
-// tile. What the values are before and after is a Work's, which a kernel makes for itself:
+// Transforms blocks of any size (gradwire/walsh.h) in one pass over memory, or in two if they are larger than
+// a tile. What the values are before and after is a Work's, which a kernel makes for itself:
 //
 //     Blocks blocks;
 //     float* between;                                         // room for values on the way, as many as all
@@ -7,10 +7,10 @@
 //     void load(const Place&, float (&v)[GROUPS][4]) const;
 //     void finish(const Place&, float (&v)[GROUPS][4]) const; // transformed, not yet scaled
 //
-// A tile is 2^14 values, 32 to a thread: GROUPS times four consecutive ones. Which bits of a group's number in
-// the tile tell groups of one thread apart is its layout: bits `low`, `low` + 1 and `low` + 2. A thread takes its
-// values through the stages that pair these, then threads exchange values for the next three bits. Half of a tile
-// goes through shared memory at a time.
+// A tile is 2^14 values, 32 to a thread: GROUPS times four consecutive ones. Which bits of a group's number
+// in the tile tell groups of one thread apart is its layout: bits `low`, `low` + 1 and `low` + 2. A thread
+// takes its values through the stages that pair these, then threads exchange values for the next three bits.
+// Half of a tile goes through shared memory at a time.
 #pragma once
 #include "gradwire/walsh.h"
 #include "launch.h"
@@ -27,8 +27,8 @@ enum {
   OUTER = GROUP_BITS - 3,  // the layout in which the groups of a warp are consecutive
 };
 
-// The same value, as if it were another: what has been computed from the one is computed from it again, instead of
-// being kept in registers that there are not enough of.
+// The same value, as if it were another: what has been computed from the one is computed from it again,
+// instead of being kept in registers that there are not enough of.
 __device__ __forceinline__ int64_t unrelated(int64_t value) {
 #if defined(__CUDA_ARCH__)
   asm volatile("" : "+l"(value));
@@ -49,7 +49,9 @@ struct Consecutive {
   }
   __device__ __forceinline__ int64_t of(int group) const { return first + (unsigned)local(group); }
   // How many of `total` values are in the tile.
-  __device__ __forceinline__ int count(int64_t total) const { return (int)smaller(total - first, (int64_t)TILE); }
+  __device__ __forceinline__ int count(int64_t total) const {
+    return (int)smaller(total - first, (int64_t)TILE);
+  }
 };
 // of one block,
 struct Whole : Consecutive {
@@ -111,7 +113,8 @@ __device__ __forceinline__ void store_tile(float* target, int64_t total, bool al
 struct alignas(16) Exchanged {
   float2 pairs[TILE / 4];
 };
-// Where in shared memory a group's pair is: 16 lanes find 16 different banks in every layout. Linear over bits.
+// Where in shared memory a group's pair is: 16 lanes find 16 different banks in every layout. Linear over
+// bits.
 __device__ __forceinline__ int bank_order(int group) { return group ^ (group >> 3 & 14) ^ (group >> 6 & 1); }
 
 // The places of a thread's groups in a layout.
@@ -133,7 +136,8 @@ __device__ __forceinline__ void exchange(float (&v)[GROUPS][4], int from, int to
   for (int half = 0; half < 2; ++half) {
     __syncthreads();
 #pragma unroll
-    for (int i = 0; i < GROUPS; ++i) room.pairs[source.of(i)] = make_float2(v[i][2 * half], v[i][2 * half + 1]);
+    for (int i = 0; i < GROUPS; ++i)
+      room.pairs[source.of(i)] = make_float2(v[i][2 * half], v[i][2 * half + 1]);
     __syncthreads();
 #pragma unroll
     for (int i = 0; i < GROUPS; ++i) {
@@ -150,10 +154,11 @@ __device__ __forceinline__ void butterfly(float& a, float& b) {
   a = sum;
 }
 
-// Of the three stages that pair groups of one thread, those that pair bits `begin` … `end` − 1 of their numbers. If
-// not WHOLE, only what lies within the first `groups` groups is paired.
+// Of the three stages that pair groups of one thread, those that pair bits `begin` … `end` − 1 of their
+// numbers. If not WHOLE, only what lies within the first `groups` groups is paired.
 template <bool WHOLE>
-__device__ __forceinline__ void transform_groups(float (&v)[GROUPS][4], int low, int begin, int end, int groups) {
+__device__ __forceinline__ void transform_groups(float (&v)[GROUPS][4], int low, int begin, int end,
+                                                 int groups) {
 #pragma unroll
   for (int stage = 0; stage < 3; ++stage) {
     const int paired = low + stage;
@@ -169,7 +174,8 @@ __device__ __forceinline__ void transform_groups(float (&v)[GROUPS][4], int low,
 }
 // All stages that pair bits `begin` … `end` − 1, from layout `low` on; in layout OUTER at the end.
 template <bool WHOLE>
-__device__ __forceinline__ void transform_bits(float (&v)[GROUPS][4], int low, int begin, int end, int groups) {
+__device__ __forceinline__ void transform_bits(float (&v)[GROUPS][4], int low, int begin, int end,
+                                               int groups) {
 #pragma unroll 1
   for (int bit = begin; bit < end;) {
     const int next = smaller(bit, (int)OUTER);

@@ -1,7 +1,8 @@
 // Rows of 512 coordinates, one to a warp: each lane has 16 neighbours, as values and as codes of any width.
 //
-// A row's codes are a whole number of 16-byte units. Lanes put theirs together in shared memory, from where the
-// warp copies whole units, or write them directly where a lane's are such a unit or a half or quarter of it.
+// A row's codes are a whole number of 16-byte units. Lanes put theirs together in shared memory, from where
+// the warp copies whole units, or write them directly where a lane's are such a unit or a half or quarter of
+// it.
 #pragma once
 #include "gradwire/bitpack.h"
 #include "gradwire/coordinate_bits.h"
@@ -34,13 +35,19 @@ struct Width {
 template <int LEAST, int MOST, class Function>
 __device__ __forceinline__ void with_width(int bits, Function f) {
   switch (bits) {
-#define GRADWIRE_WIDTH(B)                                       \
-  case B:                                                       \
+#define GRADWIRE_WIDTH(B)                                        \
+  case B:                                                        \
     if constexpr (B >= LEAST && B <= MOST) return f(Width<B>()); \
     break;
-#define GRADWIRE_EIGHT_WIDTHS(B)                                                      \
-  GRADWIRE_WIDTH(B) GRADWIRE_WIDTH(B + 1) GRADWIRE_WIDTH(B + 2) GRADWIRE_WIDTH(B + 3) \
-  GRADWIRE_WIDTH(B + 4) GRADWIRE_WIDTH(B + 5) GRADWIRE_WIDTH(B + 6) GRADWIRE_WIDTH(B + 7)
+#define GRADWIRE_EIGHT_WIDTHS(B) \
+  GRADWIRE_WIDTH(B)              \
+  GRADWIRE_WIDTH(B + 1)          \
+  GRADWIRE_WIDTH(B + 2)          \
+  GRADWIRE_WIDTH(B + 3)          \
+  GRADWIRE_WIDTH(B + 4)          \
+  GRADWIRE_WIDTH(B + 5)          \
+  GRADWIRE_WIDTH(B + 6)          \
+  GRADWIRE_WIDTH(B + 7)
     GRADWIRE_EIGHT_WIDTHS(1)
     GRADWIRE_EIGHT_WIDTHS(9)
     GRADWIRE_EIGHT_WIDTHS(17)
@@ -64,7 +71,8 @@ __device__ __forceinline__ void add_values(const float* decoded, int64_t valid, 
   for (int i = 0; i < EACH; ++i) values[i] = i < valid ? gradwire::add(values[i], decoded[i]) : 0.0f;
 }
 // To where they belong, or added to what is there.
-__device__ __forceinline__ void store_values(float* target, int64_t valid, bool vectors, bool add, float* values) {
+__device__ __forceinline__ void store_values(float* target, int64_t valid, bool vectors, bool add,
+                                             float* values) {
   if (add) {
     float before[EACH];
     load_values(target, valid, vectors, before);
@@ -77,7 +85,8 @@ __device__ __forceinline__ void store_values(float* target, int64_t valid, bool 
     store_some<EACH>(target, valid, values);
 }
 
-__device__ __forceinline__ void copy_row(const uint8_t* source, uint8_t* target, int bytes, bool vectors, int lane) {
+__device__ __forceinline__ void copy_row(const uint8_t* source, uint8_t* target, int bytes, bool vectors,
+                                         int lane) {
   const int units = vectors ? bytes / 16 : 0;
   const uint4* const from = reinterpret_cast<const uint4*>(source);
   uint4* const to = reinterpret_cast<uint4*>(target);
@@ -93,8 +102,8 @@ constexpr bool is_direct = BITS == 2 || BITS == 4 || BITS == 8;
 
 // Writes the codes of a row, `count` of which are there, to the row's part of a stream.
 template <int BITS>
-__device__ __forceinline__ void store_codes(const uint32_t* codes, int64_t count, bool vectors, uint8_t* stream,
-                                            Stage& stage, int lane) {
+__device__ __forceinline__ void store_codes(const uint32_t* codes, int64_t count, bool vectors,
+                                            uint8_t* stream, Stage& stage, int lane) {
   uint32_t words[WORDS<BITS>];
   pack_values<BITS, EACH>(codes, words);
   if constexpr (is_direct<BITS>) {
@@ -102,7 +111,8 @@ __device__ __forceinline__ void store_codes(const uint32_t* codes, int64_t count
       uint8_t* const target = stream + lane * 2 * BITS;
       if constexpr (BITS == 2) *reinterpret_cast<uint32_t*>(target) = words[0];
       if constexpr (BITS == 4) *reinterpret_cast<uint2*>(target) = make_uint2(words[0], words[1]);
-      if constexpr (BITS == 8) *reinterpret_cast<uint4*>(target) = make_uint4(words[0], words[1], words[2], words[3]);
+      if constexpr (BITS == 8)
+        *reinterpret_cast<uint4*>(target) = make_uint4(words[0], words[1], words[2], words[3]);
       return;
     }
   }
@@ -116,13 +126,14 @@ __device__ __forceinline__ void store_codes(const uint32_t* codes, int64_t count
     for (int i = 0; i < BITS; ++i) halves[i] = (uint16_t)(words[i / 2] >> i % 2 * 16);
   }
   __syncwarp();
-  copy_row(reinterpret_cast<const uint8_t*>(stage.words), stream, (int)code_bytes(count, BITS), vectors, lane);
+  copy_row(reinterpret_cast<const uint8_t*>(stage.words), stream, (int)code_bytes(count, BITS), vectors,
+           lane);
 }
 
 // The inverse. Codes that are not there are whatever they are.
 template <int BITS>
-__device__ __forceinline__ void load_codes(const uint8_t* stream, int64_t count, bool vectors, Stage& stage, int lane,
-                                           uint32_t* codes) {
+__device__ __forceinline__ void load_codes(const uint8_t* stream, int64_t count, bool vectors, Stage& stage,
+                                           int lane, uint32_t* codes) {
   uint32_t words[WORDS<BITS>];
   if constexpr (is_direct<BITS>) {
     if (vectors && count == ROW) {
@@ -188,7 +199,8 @@ __device__ __forceinline__ uint32_t load_halves(const uint8_t* source) {
 
 // A lane's random bits, for the coordinates from `first` on, a multiple of 8.
 __device__ __forceinline__ void find_dithers(const Stream& stream, int64_t first, uint32_t* dithers) {
-  const Words low = coordinate_words(stream, first / COUNTER), high = coordinate_words(stream, first / COUNTER + 1);
+  const Words low = coordinate_words(stream, first / COUNTER),
+              high = coordinate_words(stream, first / COUNTER + 1);
   const uint32_t words[8] = {low.x, low.y, low.z, low.w, high.x, high.y, high.z, high.w};
 #pragma unroll
   for (int i = 0; i < EACH / 2; ++i) {

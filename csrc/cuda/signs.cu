@@ -1,5 +1,5 @@
-// One warp per row of 512 coordinates, 16 neighbours to a lane. Groups of up to a row are a warp's own; several warps
-// of a block share a longer one, and read it twice.
+// One warp per row of 512 coordinates, 16 neighbours to a lane. Groups of up to a row are a warp's own;
+// several warps of a block share a longer one, and read it twice.
 #include "gradwire/signs.h"
 
 #include "group_sums.h"
@@ -12,8 +12,8 @@ namespace {
 // What the means of the group are found from.
 struct Parts {
   uint32_t largest;
-  float positive, negative;    // sums
-  int32_t there, below;        // coordinates, and negative ones
+  float positive, negative;  // sums
+  int32_t there, below;      // coordinates, and negative ones
 };
 
 template <int COUNT>
@@ -33,7 +33,8 @@ __device__ __forceinline__ float sum_of(const float* x, float normalizer, bool n
   return fold<COUNT>(part);
 }
 
-// Of a lane's COUNT coordinates, `valid` of which are there, `lanes` neighbouring lanes having all of the group.
+// Of a lane's COUNT coordinates, `valid` of which are there, `lanes` neighbouring lanes having all of the
+// group.
 template <int COUNT>
 __device__ __forceinline__ Parts find_parts(const float* x, int64_t valid, int lanes) {
   Parts parts;
@@ -96,7 +97,8 @@ __device__ __forceinline__ void load_lane(const gradwire_signs& args, int64_t fi
 }
 
 template <class T, bool SUM>
-__global__ void __launch_bounds__(THREADS, 4) encode(const GRADWIRE_GRID_CONSTANT gradwire_signs args, bool vectors) {
+__global__ void __launch_bounds__(THREADS, 4)
+    encode(const GRADWIRE_GRID_CONSTANT gradwire_signs args, bool vectors) {
   const int lane = lane_of_thread(), shift = shift_of(args.group);
   const int lanes = args.group / EACH;  // that have a group; 0: a lane has two
   uint8_t* const means = args.message_out + code_bytes(args.numel, 1);
@@ -122,8 +124,8 @@ __global__ void __launch_bounds__(THREADS, 4) encode(const GRADWIRE_GRID_CONSTAN
 }
 
 template <class T, bool SUM>
-__global__ void __launch_bounds__(THREADS, 4) encode_long(const GRADWIRE_GRID_CONSTANT gradwire_signs args,
-                                                          bool vectors) {
+__global__ void __launch_bounds__(THREADS, 4)
+    encode_long(const GRADWIRE_GRID_CONSTANT gradwire_signs args, bool vectors) {
   GRADWIRE_SHARED(WarpWords, maxima);
   GRADWIRE_SHARED(WarpWords, positives);
   GRADWIRE_SHARED(WarpWords, negatives);
@@ -162,8 +164,8 @@ __global__ void __launch_bounds__(THREADS, 4) encode_long(const GRADWIRE_GRID_CO
   }
 }
 
-__global__ void __launch_bounds__(THREADS) decode(const GRADWIRE_GRID_CONSTANT gradwire_signs args, bool add,
-                                                  bool vectors) {
+__global__ void __launch_bounds__(THREADS)
+    decode(const GRADWIRE_GRID_CONSTANT gradwire_signs args, bool add, bool vectors) {
   const int64_t rows = items_signs_decode(args);
   for (int64_t row = warp_of_grid(); row < rows; row += warps_of_grid()) {
     const int64_t first = row * ROW + lane_of_thread() * EACH;

@@ -1,5 +1,5 @@
-// One warp per super-group: lane l has coordinates 4·l … 4·l + 3 and the same 128 further on, so that the first
-// sums of the fold are its own and every load takes 16 bytes.
+// One warp per super-group: lane l has coordinates 4·l … 4·l + 3 and the same 128 further on, so that the
+// first sums of the fold are its own and every load takes 16 bytes.
 #include "gradwire/statistics.h"
 
 #include "launch.h"
@@ -9,8 +9,8 @@ using namespace gradwire_cuda;
 
 namespace {
 
-// Sum over the warp of what lanes have at (4·lane + i): each exchange halves what a lane keeps, until one value
-// is left that lanes add pairwise. Sums are those of the definition: k with k + 64, then 32, 16, …
+// Sum over the warp of what lanes have at (4·lane + i): each exchange halves what a lane keeps, until one
+// value is left that lanes add pairwise. Sums are those of the definition: k with k + 64, then 32, 16, …
 __device__ __forceinline__ float fold(const float* values, int lane) {
   float four[4], two[2];
 #pragma unroll
@@ -35,11 +35,13 @@ __device__ __forceinline__ float fold(const float* values, int lane) {
 }
 
 template <class T>
-__global__ void __launch_bounds__(THREADS) statistics(const GRADWIRE_GRID_CONSTANT gradwire_statistics args, bool vectors) {
+__global__ void __launch_bounds__(THREADS)
+    statistics(const GRADWIRE_GRID_CONSTANT gradwire_statistics args, bool vectors) {
   const int lane = lane_of_thread();
   const int64_t total = items_super_group_statistics(args);
   for (int64_t group = warp_of_grid(); group < total; group += warps_of_grid()) {
-    const int64_t first = group * SUPER_GROUP + 4 * lane, count = smaller(args.numel - group * SUPER_GROUP, (int64_t)SUPER_GROUP);
+    const int64_t first = group * SUPER_GROUP + 4 * lane,
+                  count = smaller(args.numel - group * SUPER_GROUP, (int64_t)SUPER_GROUP);
     const T* x = (const T*)args.x + first;
     float values[8], squares[8];
     if (vectors && count == SUPER_GROUP) {
@@ -53,7 +55,8 @@ __global__ void __launch_bounds__(THREADS) statistics(const GRADWIRE_GRID_CONSTA
 #pragma unroll
     for (int i = 0; i < 8; ++i) maximum = larger(maximum, magnitude_bits(values[i]));
 #pragma unroll
-    for (int distance = 16; distance; distance /= 2) maximum = larger(maximum, __shfl_xor_sync(ALL, maximum, distance));
+    for (int distance = 16; distance; distance /= 2)
+      maximum = larger(maximum, __shfl_xor_sync(ALL, maximum, distance));
     const int32_t field = exponent_of(maximum);
     const float normalizer = normalizer_of(field), restorer = restorer_of(field);
 #pragma unroll
@@ -81,5 +84,6 @@ int launch(const gradwire_statistics& args, cudaStream_t stream) {
 
 GRADWIRE_API int gradwire_super_group_statistics(const gradwire_statistics* args) {
   GRADWIRE_CUDA_BEGIN(super_group_statistics, args);
-  return args->call.dtype == GRADWIRE_FLOAT32 ? launch<float>(*args, stream) : launch<uint16_t>(*args, stream);
+  return args->call.dtype == GRADWIRE_FLOAT32 ? launch<float>(*args, stream)
+                                              : launch<uint16_t>(*args, stream);
 }

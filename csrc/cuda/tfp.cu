@@ -28,7 +28,8 @@ __device__ __forceinline__ uint32_t largest_of(const float* x) {
 }
 
 template <Kind KIND>
-__device__ __forceinline__ void truncate(const float* x, const Format& format, const uint32_t* noise, uint32_t* codes) {
+__device__ __forceinline__ void truncate(const float* x, const Format& format, const uint32_t* noise,
+                                         uint32_t* codes) {
 #pragma unroll
   for (int i = 0; i < EACH; ++i)
     codes[i] = truncated<KIND>(bits_of(x[i]), float_of(magnitude_bits(x[i])), format, noise[i]);
@@ -59,10 +60,11 @@ __device__ __forceinline__ void truncate_scaled(const float* x, uint32_t scale, 
   }
 }
 
-// The codes of a row, put together from a message and a plane if there is one (and if there can be one, REFINED).
+// The codes of a row, put together from a message and a plane if there is one (and if there can be one,
+// REFINED).
 template <int LEAST, int MOST, bool REFINED>
-__device__ __forceinline__ void read_codes(const gradwire_tfp& args, int64_t begin, int64_t count, bool vectors,
-                                           Stage& stage, int lane, uint32_t* codes) {
+__device__ __forceinline__ void read_codes(const gradwire_tfp& args, int64_t begin, int64_t count,
+                                           bool vectors, Stage& stage, int lane, uint32_t* codes) {
   const int width = args.bits - args.bits_in;
   const uint8_t* const message = args.message_in + begin / 8 * args.bits_in;
   with_width<2, MOST>(args.bits_in, [&](auto bits) {
@@ -80,12 +82,13 @@ __device__ __forceinline__ void read_codes(const gradwire_tfp& args, int64_t beg
 
 // The values that a row's message stands for.
 template <Kind KIND, bool REFINED>
-__device__ __forceinline__ void read_values(const gradwire_tfp& args, const Format& format, int64_t begin, bool vectors,
-                                            Stage& stage, int lane, float* values) {
+__device__ __forceinline__ void read_values(const gradwire_tfp& args, const Format& format, int64_t begin,
+                                            bool vectors, Stage& stage, int lane, float* values) {
   const int64_t first = begin + lane * EACH;
   uint32_t codes[EACH];
   const int64_t count = smaller(args.numel - begin, (int64_t)ROW);
-  read_codes<Widths<KIND>::least, Widths<KIND>::most, REFINED>(args, begin, count, vectors, stage, lane, codes);
+  read_codes<Widths<KIND>::least, Widths<KIND>::most, REFINED>(args, begin, count, vectors, stage, lane,
+                                                               codes);
 #pragma unroll
   for (int i = 0; i < EACH; ++i) values[i] = restored<KIND>(codes[i], format);
   if (!kind_has_scales<KIND>(args) || first >= args.numel) return;
@@ -116,7 +119,8 @@ __global__ void __launch_bounds__(THREADS, RESIDENT<KIND, SUM>)
   uint8_t* const scales = args.message_out + code_bytes(args.numel, width);
   const int64_t rows = items_tfp_encode(args);
   for (int64_t row = warp_of_grid(); row < rows; row += warps_of_grid()) {
-    const int64_t begin = row * ROW, first = begin + lane * EACH, count = smaller(args.numel - begin, (int64_t)ROW);
+    const int64_t begin = row * ROW, first = begin + lane * EACH,
+                  count = smaller(args.numel - begin, (int64_t)ROW);
     float x[EACH];
     uint32_t codes[EACH], noise[EACH] = {};
     float received[EACH];
@@ -133,7 +137,8 @@ __global__ void __launch_bounds__(THREADS, RESIDENT<KIND, SUM>)
       const uint32_t own = largest_of(x), largest = larger(own, __shfl_xor_sync(ALL, own, 1));
       const uint32_t scale = block_scale(largest, format, stochastic || KIND == EMBEDDED);
       if constexpr (KIND != SINGLE) truncate_scaled<KIND>(x, scale, format, noise, codes);
-      if (!plane && lane % 2 == 0 && first < args.numel) store_halves<1>(scales + first / BLOCK * SCALE_BYTES, scale);
+      if (!plane && lane % 2 == 0 && first < args.numel)
+        store_halves<1>(scales + first / BLOCK * SCALE_BYTES, scale);
     } else {
       if constexpr (KIND != EMBEDDED) truncate<KIND>(x, format, noise, codes);
     }
@@ -142,14 +147,15 @@ __global__ void __launch_bounds__(THREADS, RESIDENT<KIND, SUM>)
       for (int i = 0; i < EACH; ++i) codes[i] &= mask;
     }
     uint8_t* const target = args.message_out + begin / 8 * width;
-    with_width<Widths<KIND>::least, Widths<KIND>::most>(
-        width, [&](auto bits) { store_codes<decltype(bits)::value>(codes, count, vectors_out, target, stage, lane); });
+    with_width<Widths<KIND>::least, Widths<KIND>::most>(width, [&](auto bits) {
+      store_codes<decltype(bits)::value>(codes, count, vectors_out, target, stage, lane);
+    });
   }
 }
 
 template <Kind KIND>
-__global__ void __launch_bounds__(THREADS, 4) decode(const GRADWIRE_GRID_CONSTANT gradwire_tfp args, bool add,
-                                                  bool vectors_in, bool vectors_out) {
+__global__ void __launch_bounds__(THREADS, 4)
+    decode(const GRADWIRE_GRID_CONSTANT gradwire_tfp args, bool add, bool vectors_in, bool vectors_out) {
   GRADWIRE_SHARED(Stages, stages);
   const int lane = lane_of_thread();
   Stage& stage = stages[threadIdx.x / WARP];
@@ -163,8 +169,8 @@ __global__ void __launch_bounds__(THREADS, 4) decode(const GRADWIRE_GRID_CONSTAN
   }
 }
 
-__global__ void __launch_bounds__(THREADS, 3) refine(const GRADWIRE_GRID_CONSTANT gradwire_tfp args, bool vectors_in,
-                                                  bool vectors_out) {
+__global__ void __launch_bounds__(THREADS, 3)
+    refine(const GRADWIRE_GRID_CONSTANT gradwire_tfp args, bool vectors_in, bool vectors_out) {
   GRADWIRE_SHARED(Stages, stages);
   const int lane = lane_of_thread();
   Stage& stage = stages[threadIdx.x / WARP];
@@ -181,7 +187,8 @@ __global__ void __launch_bounds__(THREADS, 3) refine(const GRADWIRE_GRID_CONSTAN
     });
     // A row has 16 blocks, a byte of whose scales is for each lane.
     const int64_t byte = begin / BLOCK * SCALE_BYTES + lane;
-    if (has_scales(args) && byte < divide_up(args.numel, BLOCK) * SCALE_BYTES) scales_out[byte] = scales_in[byte];
+    if (has_scales(args) && byte < divide_up(args.numel, BLOCK) * SCALE_BYTES)
+      scales_out[byte] = scales_in[byte];
   }
 }
 
@@ -210,7 +217,8 @@ int launch_encode(const gradwire_tfp& args, bool plane, cudaStream_t stream) {
 }
 
 int launch_decode(const gradwire_tfp& args, bool add, cudaStream_t stream) {
-  const bool vectors_in = aligned(args.message_in) && aligned(args.plane_in), vectors_out = aligned(args.values_out);
+  const bool vectors_in = aligned(args.message_in) && aligned(args.plane_in),
+             vectors_out = aligned(args.values_out);
   const int64_t blocks = divide_up(items_tfp_decode(args), WARPS);
   const auto launch = [&](auto kernel) {
     const int grid = grid_of(kernel, blocks);

@@ -9,7 +9,9 @@ static_assert((int)GRADWIRE_THC_SMALL_BLOCK <= (int)TILE, "small blocks are tran
 
 namespace {
 
-__device__ __forceinline__ void store_four(float* target, const float* values) { store_aligned<4>(target, values); }
+__device__ __forceinline__ void store_four(float* target, const float* values) {
+  store_aligned<4>(target, values);
+}
 __device__ __forceinline__ void store_four(uint16_t* target, const float* values) {
   uint32_t words[2];
 #pragma unroll
@@ -21,7 +23,8 @@ __device__ __forceinline__ void store_four(uint16_t* target, const float* values
 // The blocks that a thread's groups are in. All threads of a tile that is in one block look up the same one.
 struct Finder {
   template <class Place>
-  __device__ __forceinline__ Finder(const Blocks& blocks, const float* root_mean_squares, float t_p, const Place& place)
+  __device__ __forceinline__ Finder(const Blocks& blocks, const float* root_mean_squares, float t_p,
+                                    const Place& place)
       : blocks(blocks), root_mean_squares(root_mean_squares), t_p(t_p) {
     if (Place::one_block) find(place.first);
   }
@@ -38,8 +41,8 @@ struct Finder {
   Range range = {};
 };
 
-// The random signs of a thread's groups. Four lanes have sixteen coordinates in a row of each of GROUPS units, so
-// each of them computes those of two.
+// The random signs of a thread's groups. Four lanes have sixteen coordinates in a row of each of GROUPS
+// units, so each of them computes those of two.
 struct Signs {
   template <class Place>
   __device__ __forceinline__ Signs(const Place& place, const uint32_t* key) {
@@ -63,8 +66,8 @@ struct Signs {
   uint32_t words[2];
 };
 
-// The random words of groups `group` and `group` + 1 of a thread, two each. Two lanes have eight coordinates in a
-// row, for which there are four words: each lane computes those of one group. Whole warps call it.
+// The random words of groups `group` and `group` + 1 of a thread, two each. Two lanes have eight coordinates
+// in a row, for which there are four words: each lane computes those of one group. Whole warps call it.
 template <class Place>
 __device__ __forceinline__ void dither_of_groups(const gradwire_thc_in& args, const Place& place, int group,
                                                  uint32_t (&words)[2][2]) {
@@ -81,7 +84,8 @@ __device__ __forceinline__ void dither_of_groups(const gradwire_thc_in& args, co
   }
 }
 
-// A table other than the uniform one, in shared memory: what lies at or below an integer, and how far the next is.
+// A table other than the uniform one, in shared memory: what lies at or below an integer, and how far the
+// next is.
 struct Entries {
   float2 at[256];
 };
@@ -216,15 +220,18 @@ __global__ void __launch_bounds__(TILE_THREADS, 2)
     quantize_near(const GRADWIRE_GRID_CONSTANT gradwire_thc_in args, bool aligned) {
   rotate_near(Quantize<T>(args, aligned));
 }
-__global__ void __launch_bounds__(TILE_THREADS, 2) quantize_far(const GRADWIRE_GRID_CONSTANT gradwire_thc_in args) {
+__global__ void __launch_bounds__(TILE_THREADS, 2)
+    quantize_far(const GRADWIRE_GRID_CONSTANT gradwire_thc_in args) {
   rotate_far(Quantize<float>(args, true));
 }
 template <class T>
-__global__ void __launch_bounds__(TILE_THREADS, 2) dequantize_near(const GRADWIRE_GRID_CONSTANT gradwire_thc_out args) {
+__global__ void __launch_bounds__(TILE_THREADS, 2)
+    dequantize_near(const GRADWIRE_GRID_CONSTANT gradwire_thc_out args) {
   rotate_near(Dequantize<T>(args));
 }
 template <class T>
-__global__ void __launch_bounds__(TILE_THREADS, 2) dequantize_far(const GRADWIRE_GRID_CONSTANT gradwire_thc_out args) {
+__global__ void __launch_bounds__(TILE_THREADS, 2)
+    dequantize_far(const GRADWIRE_GRID_CONSTANT gradwire_thc_out args) {
   rotate_far(Dequantize<T>(args));
 }
 
@@ -249,10 +256,12 @@ int launch(const gradwire_thc_out& args, cudaStream_t stream) {
 
 GRADWIRE_API int gradwire_thc_quantize(const gradwire_thc_in* args) {
   GRADWIRE_CUDA_BEGIN(thc_quantize, args);
-  return args->call.dtype == GRADWIRE_FLOAT32 ? launch<float>(*args, stream) : launch<uint16_t>(*args, stream);
+  return args->call.dtype == GRADWIRE_FLOAT32 ? launch<float>(*args, stream)
+                                              : launch<uint16_t>(*args, stream);
 }
 
 GRADWIRE_API int gradwire_thc_dequantize(const gradwire_thc_out* args) {
   GRADWIRE_CUDA_BEGIN(thc_dequantize, args);
-  return args->call.dtype == GRADWIRE_FLOAT32 ? launch<float>(*args, stream) : launch<uint16_t>(*args, stream);
+  return args->call.dtype == GRADWIRE_FLOAT32 ? launch<float>(*args, stream)
+                                              : launch<uint16_t>(*args, stream);
 }

@@ -1,5 +1,5 @@
-// A thread block per tile of 2^14 coordinates: a warp adds up units of 128, four coordinates to a lane, then one
-// warp joins the energies of all units. What larger blocks consist of is joined by a second kernel.
+// A thread block per tile of 2^14 coordinates: a warp adds up units of 128, four coordinates to a lane, then
+// one warp joins the energies of all units. What larger blocks consist of is joined by a second kernel.
 #include "gradwire/thc_norms.h"
 
 #include "launch.h"
@@ -13,8 +13,8 @@ enum { TILE_THREADS = 512, TILE_WARPS = TILE_THREADS / WARP, NODES = JOINED / WA
 
 __device__ __forceinline__ float sum_of_four(const float* v) { return add(add(v[0], v[2]), add(v[1], v[3])); }
 
-// Sum over the warp of what lanes have at (4·lane + i): k is added to k + 64, then to k + 32, and so on. The first
-// exchanges halve what a lane keeps.
+// Sum over the warp of what lanes have at (4·lane + i): k is added to k + 64, then to k + 32, and so on. The
+// first exchanges halve what a lane keeps.
 __device__ __forceinline__ float fold_unit(const float* values, int lane) {
   float two[2];
   const bool upper = lane & 16, odd = lane & 8;
@@ -86,8 +86,8 @@ struct Units {
 };
 
 // A warp's unit of 128 coordinates; blocks that are smaller, of `width` coordinates, are done here.
-__device__ __forceinline__ void measure(const gradwire_thc_norms& args, const Blocks& blocks, const float* values,
-                                        int64_t first, Units& units, int unit) {
+__device__ __forceinline__ void measure(const gradwire_thc_norms& args, const Blocks& blocks,
+                                        const float* values, int64_t first, Units& units, int unit) {
   const int lane = lane_of_thread(), width = blocks.log < UNIT_LOG ? 1 << blocks.log : UNIT;
   uint32_t maximum = larger(larger(magnitude_bits(values[0]), magnitude_bits(values[1])),
                             larger(magnitude_bits(values[2]), magnitude_bits(values[3])));
@@ -167,14 +167,16 @@ __global__ void __launch_bounds__(TILE_THREADS, 2)
 }
 
 // A warp for each whole tile: it has work if a block larger than a tile begins there.
-__global__ void __launch_bounds__(THREADS) large_blocks(const GRADWIRE_GRID_CONSTANT gradwire_thc_norms args) {
+__global__ void __launch_bounds__(THREADS)
+    large_blocks(const GRADWIRE_GRID_CONSTANT gradwire_thc_norms args) {
   const Blocks blocks = blocks_of(args);
   const int lane = lane_of_thread();
   for (int64_t tile = warp_of_grid(); (tile + 1) * NORM_TILE <= blocks.total; tile += warps_of_grid()) {
     const int64_t first = tile * NORM_TILE;
     const int log = log_at(blocks, first);
     if (log <= NORM_TILE_LOG || first != start_of(first, log)) continue;
-    const int tiles = 1 << (log - NORM_TILE_LOG), joined = smaller(tiles, (int)JOINED), parts = tiles / joined;
+    const int tiles = 1 << (log - NORM_TILE_LOG), joined = smaller(tiles, (int)JOINED),
+              parts = tiles / joined;
     Nodes whole = {};
     for (int part = 0; part < parts; ++part) {
       Nodes nodes = {};
@@ -217,5 +219,6 @@ int launch(const gradwire_thc_norms& args, cudaStream_t stream) {
 
 GRADWIRE_API int gradwire_thc_root_mean_squares(const gradwire_thc_norms* args) {
   GRADWIRE_CUDA_BEGIN(thc_root_mean_squares, args);
-  return args->call.dtype == GRADWIRE_FLOAT32 ? launch<float>(*args, stream) : launch<uint16_t>(*args, stream);
+  return args->call.dtype == GRADWIRE_FLOAT32 ? launch<float>(*args, stream)
+                                              : launch<uint16_t>(*args, stream);
 }

@@ -46,6 +46,7 @@ GRADWIRE_API int gradwire_hadamard_transform(const gradwire_hadamard* args) {
   GRADWIRE_CUDA_BEGIN(hadamard_transform, args);
   const Blocks blocks = blocks_of(*args);
   GRADWIRE_LAUNCH(near, tile_grid(blocks), TILE_THREADS, stream, *args, aligned(args->rows));
-  if (blocks.log > TILE_LOG) GRADWIRE_LAUNCH(far, tile_grid(blocks), TILE_THREADS, stream, *args, aligned(args->rows));
+  if (blocks.log > TILE_LOG)
+    GRADWIRE_LAUNCH(far, tile_grid(blocks), TILE_THREADS, stream, *args, aligned(args->rows));
   return cudaGetLastError();
 }

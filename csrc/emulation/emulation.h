@@ -3,8 +3,9 @@
 //
 // A lane that misses a collective, a partial mask or a missing partner at a barrier ends the process with a
 // message. Built with -fsanitize=address,undefined it finds what compute-sanitizer would. In reverse order
-// blocks and threads run backwards: what works only because of the order shows up. Shared memory is filled with
-// garbage before every block. Not covered: races that only other orders of threads would show, timing, occupancy.
+// blocks and threads run backwards: what works only because of the order shows up. Shared memory is filled
+// with garbage before every block. Not covered: races that only other orders of threads would show, timing,
+// occupancy.
 #pragma once
 #include <math.h>
 #include <stdint.h>
@@ -246,7 +247,9 @@ inline uint32_t add_half(uint32_t a, uint32_t b) {
   // Steps of a normal number begin at 1024, which is the first of its exponent field.
   return (steps + (uint32_t)(step + 24) * 1024) | (signbit(sum) ? 0x8000u : 0u);
 }
-inline uint32_t add_halves(uint32_t a, uint32_t b) { return add_half(a >> 16, b >> 16) << 16 | add_half(a, b); }
+inline uint32_t add_halves(uint32_t a, uint32_t b) {
+  return add_half(a >> 16, b >> 16) << 16 | add_half(a, b);
+}
 
 }  // namespace emulation
 
@@ -256,15 +259,16 @@ inline uint32_t add_halves(uint32_t a, uint32_t b) { return add_half(a >> 16, b 
 #define blockDim emulation::block_size
 
 // Shared memory: GRADWIRE_SHARED(Type, name) in CUDA is `__shared__ Type name`.
-#define GRADWIRE_SHARED(Type, name)             \
-  static emulation::Registered<Type> name##_;   \
+#define GRADWIRE_SHARED(Type, name)           \
+  static emulation::Registered<Type> name##_; \
   Type& name = name##_.value
 
 inline void __syncthreads() { emulation::wait(emulation::block_barrier, (int)emulation::block_size.x); }
 inline void __syncwarp(unsigned mask = 0xffffffffu) { emulation::exchange(mask, 0); }
 template <class T>
 T __shfl_xor_sync(unsigned mask, T v, int distance) {
-  return emulation::value_of<T>(emulation::exchange(mask, emulation::pattern(v))[(emulation::current % 32) ^ distance]);
+  return emulation::value_of<T>(
+      emulation::exchange(mask, emulation::pattern(v))[(emulation::current % 32) ^ distance]);
 }
 template <class T>
 T __shfl_sync(unsigned mask, T v, int lane, int width = 32) {

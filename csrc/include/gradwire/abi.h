@@ -1,8 +1,9 @@
 // What both libraries, for CPUs and for CUDA, offer to the outside: C functions that take one struct each.
 //
-// An operation `gradwire_<name>(const gradwire_<family>*)` is declared with its struct in <family>.h and defined
-// in cpu/<family>.cpp and in cuda/<family>.cu. Structs hold plain pointers and numbers, no types of PyTorch,
-// Python or CUDA; arrays have their sizes in digits. Python reads them from this text (codecs/native/structs.py). Pointers are the device's; what is host memory says so.
+// An operation `gradwire_<name>(const gradwire_<family>*)` is declared with its struct in <family>.h and
+// defined in cpu/<family>.cpp and in cuda/<family>.cu. Structs hold plain pointers and numbers, no types of
+// PyTorch, Python or CUDA; arrays have their sizes in digits. Python reads them from this text
+// (codecs/native/structs.py). Pointers are the device's; what is host memory says so.
 #pragma once
 #include <stdint.h>
 
@@ -14,7 +15,7 @@ enum {
   GRADWIRE_WRONG_SIZE = -1,    // the caller's struct is not this library's
   GRADWIRE_BAD_ARGUMENT = -2,  // a number out of range, or a pointer that is missing
   GRADWIRE_MISALIGNED = -3,    // a message must begin at a multiple of 16 bytes
-};                             // above 0: a cudaError_t
+};  // above 0: a cudaError_t
 
 enum { GRADWIRE_FLOAT32 = 0, GRADWIRE_BFLOAT16 = 1 };
 

@@ -1,8 +1,8 @@
 // The arithmetic that all kernels are written in: the same bits from g++, nvcc and every instruction set.
 //
 // A product and a sum written with operators may be contracted to a fused multiply-add by a compiler; these
-// functions never are (on the host by -ffp-contract=off, on the device by the intrinsics). No function of libm is
-// exact, so none is used but the square root. bfloat16 is carried as its bits, uint16_t.
+// functions never are (on the host by -ffp-contract=off, on the device by the intrinsics). No function of
+// libm is exact, so none is used but the square root. bfloat16 is carried as its bits, uint16_t.
 #pragma once
 #include <stdint.h>
 
@@ -12,8 +12,8 @@
 #define GRADWIRE_HD static inline __attribute__((always_inline))
 #endif
 
-// Code compiled for several instruction sets lives in a namespace of its own for each: the linker would keep one
-// of several equal names, perhaps the one that this machine cannot run.
+// Code compiled for several instruction sets lives in a namespace of its own for each: the linker would keep
+// one of several equal names, perhaps the one that this machine cannot run.
 #ifndef GRADWIRE_LEVEL
 #define GRADWIRE_LEVEL device
 #endif
@@ -74,7 +74,12 @@ GRADWIRE_HD int32_t larger(int32_t a, int32_t b) { return a > b ? a : b; }
 GRADWIRE_HD int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
 GRADWIRE_HD int64_t larger(int64_t a, int64_t b) { return a > b ? a : b; }
 
-enum : uint32_t { MAGNITUDE = 0x7fffffffu, SIGN = 0x80000000u, INFINITE = 0x7f800000u, NOT_A_NUMBER = 0x7fc00000u };
+enum : uint32_t {
+  MAGNITUDE = 0x7fffffffu,
+  SIGN = 0x80000000u,
+  INFINITE = 0x7f800000u,
+  NOT_A_NUMBER = 0x7fc00000u
+};
 
 // Maxima are taken on these: exact, in any order, NaN > infinity > every number.
 GRADWIRE_HD uint32_t magnitude_bits(float x) { return bits_of(x) & MAGNITUDE; }

@@ -1,8 +1,8 @@
-// Integers of 1 to 32 bits as a little-endian bit stream; codecs/arithmetic/bitpack.py defines it. Eight values
-// take as many whole bytes as a value has bits, 32 values as many 32-bit words.
+// Integers of 1 to 32 bits as a little-endian bit stream; codecs/arithmetic/bitpack.py defines it. Eight
+// values take as many whole bytes as a value has bits, 32 values as many 32-bit words.
 //
-// pack_values and unpack_values are for values held in registers: all shifts are known when they are compiled.
-// BitWriter is for widths known when they run.
+// pack_values and unpack_values are for values held in registers: all shifts are known when they are
+// compiled. BitWriter is for widths known when they run.
 #pragma once
 #include "gradwire/abi.h"
 #include "gradwire/arithmetic.h"
@@ -74,7 +74,8 @@ GRADWIRE_HD void unpack_values(const uint32_t* words, uint32_t* codes) {
   }
 }
 
-// Puts values of any width, one after another, together to words. After a multiple of 32 values nothing is held back.
+// Puts values of any width, one after another, together to words. After a multiple of 32 values nothing is
+// held back.
 struct BitWriter {
   uint32_t held = 0, word = 0;
   int32_t filled = 0;

@@ -1,4 +1,5 @@
-// Private random bits for stochastic rounding, 16 a coordinate; codecs/arithmetic/coordinate_bits.py defines them.
+// Private random bits for stochastic rounding, 16 a coordinate; codecs/arithmetic/coordinate_bits.py defines
+// them.
 #pragma once
 #include "gradwire/random.h"
 

@@ -1,11 +1,12 @@
 // DynamiQ: super-groups to codes and back (DynamiQ §3.3, §3.4); codecs/dynamiq/definition.py defines it.
 //
-// One operation serves every hop. What is summed is what is given: coordinates of the bucket (`x`, gathered by
-// `order`, less the mean) or partial sums (`x`, in the order of the message), and an `incoming` message. Where it
-// goes is what is given, too: an `outgoing` message, or values (`out`), as sums or as the means of the result.
+// One operation serves every hop. What is summed is what is given: coordinates of the bucket (`x`, gathered
+// by `order`, less the mean) or partial sums (`x`, in the order of the message), and an `incoming` message.
+// Where it goes is what is given, too: an `outgoing` message, or values (`out`), as sums or as the means of
+// the result.
 //
-// A message holds the super-groups' codes by width, the widest first, then their group scales, then the scales
-// of super-groups. Code k of a super-group begins at bit k·width.
+// A message holds the super-groups' codes by width, the widest first, then their group scales, then the
+// scales of super-groups. Code k of a super-group begins at bit k·width.
 #pragma once
 #include "gradwire/abi.h"
 #include "gradwire/random.h"
@@ -17,39 +18,40 @@ enum { GRADWIRE_SIGN = 0, GRADWIRE_UNIFORM = 1, GRADWIRE_GEOMETRIC = 2, GRADWIRE
 
 // The quantization values of one width; of each of two ε where there are codebooks.
 typedef struct {
-  int32_t kind;     // GRADWIRE_SIGN, …
-  int32_t largest;  // the largest level of positive coordinates
-  int32_t points;   // steps at which the costs of codebooks are tabulated; 0 without codebooks
+  int32_t kind;        // GRADWIRE_SIGN, …
+  int32_t largest;     // the largest level of positive coordinates
+  int32_t points;      // steps at which the costs of codebooks are tabulated; 0 without codebooks
   int32_t first_cost;  // where they begin in `costs`
   float span[2], centre[2], unit[2], negative_factor[2];
-  float levels_per_octave[2], levels_per_step[2];  // 1/log2(a) and 1/(a - 1): estimates, their last bits decide nothing
+  float levels_per_octave[2],
+      levels_per_step[2];  // 1/log2(a) and 1/(a - 1): estimates, their last bits decide nothing
   float thresholds[2][128];
   float decoded[2][256];  // by code; at 16 bits a level is decoded by a division
 } gradwire_values;
 
 typedef struct {
-  gradwire_call call;  // dtype: of `x` if it is gathered, of `out` if it is the result
-  const void* x;       // the bucket, or the sums of this chunk (float32), or null
-  void* out;           // means of the bucket, or sums, or null
-  int64_t numel;       // coordinates of the bucket
-  const int64_t* order;  // the bucket's super-groups in the order of the message
-  const float* mean;     // theirs, in the same order
-  const uint8_t* incoming;  // at multiples of 16 bytes
-  uint8_t* outgoing;        //
-  int64_t message_bytes;    // of `outgoing`: what codes and scales leave is zeroed
-  int64_t counts[8];        // super-groups of each width
-  const gradwire_values* values;            // one for each width
-  const uint64_t* costs;                    // see codecs/dynamiq/codebooks.py
-  int32_t gather;         // whether `x` is the bucket
-  int32_t scatter;        // whether `out` is the result: out = sum·inverse + mean
-  float inverse;          // 1 / workers
-  int32_t group;          // coordinates that share a scale: 16 or 32
-  int32_t bf16_scales;    // one bfloat16 a group instead of a byte a group and a bfloat16 a super-group
-  int32_t ceil_scales;    // round group scales up instead of at random
-  int32_t correlated;     // rounding among the workers
-  int32_t codebooks;      // 1 or 4
-  int32_t kind;           // of the values of 2 to 8 bits: GRADWIRE_UNIFORM, …
-  uint32_t key0, key1;    // of the round's randomness
+  gradwire_call call;             // dtype: of `x` if it is gathered, of `out` if it is the result
+  const void* x;                  // the bucket, or the sums of this chunk (float32), or null
+  void* out;                      // means of the bucket, or sums, or null
+  int64_t numel;                  // coordinates of the bucket
+  const int64_t* order;           // the bucket's super-groups in the order of the message
+  const float* mean;              // theirs, in the same order
+  const uint8_t* incoming;        // at multiples of 16 bytes
+  uint8_t* outgoing;              //
+  int64_t message_bytes;          // of `outgoing`: what codes and scales leave is zeroed
+  int64_t counts[8];              // super-groups of each width
+  const gradwire_values* values;  // one for each width
+  const uint64_t* costs;          // see codecs/dynamiq/codebooks.py
+  int32_t gather;                 // whether `x` is the bucket
+  int32_t scatter;                // whether `out` is the result: out = sum·inverse + mean
+  float inverse;                  // 1 / workers
+  int32_t group;                  // coordinates that share a scale: 16 or 32
+  int32_t bf16_scales;  // one bfloat16 a group instead of a byte a group and a bfloat16 a super-group
+  int32_t ceil_scales;  // round group scales up instead of at random
+  int32_t correlated;   // rounding among the workers
+  int32_t codebooks;    // 1 or 4
+  int32_t kind;         // of the values of 2 to 8 bits: GRADWIRE_UNIFORM, …
+  uint32_t key0, key1;  // of the round's randomness
   uint32_t rank, workers;
 } gradwire_dynamiq;
 
@@ -87,31 +89,37 @@ GRADWIRE_HD int check_dynamiq_hop(const gradwire_dynamiq& args) {
   if (!encodes && !decodes) return GRADWIRE_BAD_ARGUMENT;
   if (encodes && args.message_bytes < used_bytes(args)) return GRADWIRE_BAD_ARGUMENT;
   if (!args.x && !args.incoming) return GRADWIRE_BAD_ARGUMENT;
-  if (!args.order || !args.mean || !args.values || (args.codebooks > 1 && !args.costs)) return GRADWIRE_BAD_ARGUMENT;
-  if ((args.group != 16 && args.group != 32) || (args.codebooks != 1 && args.codebooks != 4)) return GRADWIRE_BAD_ARGUMENT;
+  if (!args.order || !args.mean || !args.values || (args.codebooks > 1 && !args.costs))
+    return GRADWIRE_BAD_ARGUMENT;
+  if ((args.group != 16 && args.group != 32) || (args.codebooks != 1 && args.codebooks != 4))
+    return GRADWIRE_BAD_ARGUMENT;
   if (args.workers < 1 || args.workers > 256 || args.rank >= args.workers) return GRADWIRE_BAD_ARGUMENT;
   if (((uintptr_t)args.incoming | (uintptr_t)args.outgoing) & 15) return GRADWIRE_MISALIGNED;
   return GRADWIRE_OK;
 }
 
-// ---- Randomness: codecs/dynamiq/rounding.py ----------------------------------------------------------------------
+// ---- Randomness: codecs/dynamiq/rounding.py
 
 // Sixteen bits for each of the coordinates 8·part … 8·part + 7; stream 0 is shared by all workers.
-GRADWIRE_HD Words coordinate_words(uint32_t super_group, uint32_t stream, uint32_t part, uint32_t key0, uint32_t key1) {
+GRADWIRE_HD Words coordinate_words(uint32_t super_group, uint32_t stream, uint32_t part, uint32_t key0,
+                                   uint32_t key1) {
   return philox(super_group, stream, part, 0, key0, key1);
 }
-// Of a group, private to the worker: the low half is its key within an interval, the high half rounds its scale.
+// Of a group, private to the worker: the low half is its key within an interval, the high half rounds its
+// scale.
 GRADWIRE_HD uint32_t private_base(uint32_t super_group, uint32_t rank, uint32_t key0, uint32_t key1) {
   return mix(super_group ^ key1) + key0 + (rank + 1) * 0x85EBCA6Bu;
 }
 GRADWIRE_HD uint32_t private_word(uint32_t base, uint32_t group) { return mix(base + group * 0xC2B2AE35u); }
 // The workers are ordered by these hashes; ties by worker.
-GRADWIRE_HD uint32_t order_base(uint32_t super_group, uint32_t key0, uint32_t key1) { return mix(super_group ^ key0) + key1; }
+GRADWIRE_HD uint32_t order_base(uint32_t super_group, uint32_t key0, uint32_t key1) {
+  return mix(super_group ^ key0) + key1;
+}
 GRADWIRE_HD uint32_t order_hash(uint32_t base, uint32_t worker) {
   return (mix(base + worker * 0x27D4EB2Fu) & ~0xFFu) | worker;
 }
-// V in [0, N), N = 2^16·workers: (h·n + σ·2^16) mod N, and the private key within the interval. With one worker,
-// σ = 0 and no key it is h: independent rounding.
+// V in [0, N), N = 2^16·workers: (h·n + σ·2^16) mod N, and the private key within the interval. With one
+// worker, σ = 0 and no key it is h: independent rounding.
 GRADWIRE_HD uint32_t correlated_dither(uint32_t half, uint32_t workers, uint32_t order, uint32_t within) {
   const uint32_t interval = half * workers + (order << 16), wrapped = interval - (workers << 16);
   return smaller(interval, wrapped) ^ within;  // what wraps below zero is the larger one
@@ -122,13 +130,18 @@ GRADWIRE_HD float scaled_dither(uint32_t dither, float middle, float unit, float
   return add(float_of(bits_of(shift) ^ sign), centre);
 }
 
-// ---- Scales: codecs/dynamiq/scales.py -----------------------------------------------------------------------------
+// ---- Scales: codecs/dynamiq/scales.py
 
-enum : uint32_t { SMALLEST_SCALE = (uint32_t)SMALLEST_EXPONENT << 23, LARGEST_BF16 = 0x7F7F, NAN_BF16 = 0x7FC0 };
+enum : uint32_t {
+  SMALLEST_SCALE = (uint32_t)SMALLEST_EXPONENT << 23,
+  LARGEST_BF16 = 0x7F7F,
+  NAN_BF16 = 0x7FC0
+};
 
 // The smallest bfloat16 >= a maximum (given as its bits) whose last `spare` bits are 0, see `rounded_scale`.
 GRADWIRE_HD uint32_t rounded_scale(uint32_t maximum, uint32_t addend, uint32_t spare) {
-  const uint32_t pattern = smaller((maximum + addend) >> (16 + spare) << spare, LARGEST_BF16 >> spare << spare);
+  const uint32_t pattern =
+      smaller((maximum + addend) >> (16 + spare) << spare, LARGEST_BF16 >> spare << spare);
   return maximum >= INFINITE ? (uint32_t)NAN_BF16 : maximum < SMALLEST_SCALE ? 0u : pattern;
 }
 GRADWIRE_HD float scale_value(uint32_t pattern) { return float_of(pattern << 16); }
@@ -140,7 +153,8 @@ struct GroupScale {
   float reference;  // what its coordinates are normalised by; 0 if the group is sent as zeros
 };
 // Of a group with the normalised maximum `maximum` in a super-group with the normalised scale `scale`.
-GRADWIRE_HD GroupScale group_scale(float maximum, float scale, float quotient_unit, bool ceil, uint32_t noise) {
+GRADWIRE_HD GroupScale group_scale(float maximum, float scale, float quotient_unit, bool ceil,
+                                   uint32_t noise) {
   const bool silent = maximum < 1.4901161193847656e-08f;  // 2^-26
   const float quotient = mul(maximum, quotient_unit);
   GroupScale result;
@@ -158,19 +172,22 @@ GRADWIRE_HD GroupScale group_scale(float maximum, float scale, float quotient_un
   return result;
 }
 
-// ---- Codes: codecs/dynamiq/values.py ------------------------------------------------------------------------------
+// ---- Codes: codecs/dynamiq/values.py
 
 GRADWIRE_HD uint32_t signed_code(int32_t level, uint32_t sign, int width) {
   return (uint32_t)level | (level ? sign >> (32 - width) : 0u);
 }
 // The level is #{k < largest : t > T[k]·w}, T[k] = a^k. With log_a(t) - log_a(w) off by less than a half, one
-// threshold is left to be compared: the nearest one. log_a(w) is nearly (w - 1)/(a - 1), in [0, 1]; the estimate
-// is above -1, which the conversion to an integer makes 0.
-GRADWIRE_HD int32_t nearest_level(float log2_t, float w, float levels_per_octave, float levels_per_step, int32_t largest) {
+// threshold is left to be compared: the nearest one. log_a(w) is nearly (w - 1)/(a - 1), in [0, 1]; the
+// estimate is above -1, which the conversion to an integer makes 0.
+GRADWIRE_HD int32_t nearest_level(float log2_t, float w, float levels_per_octave, float levels_per_step,
+                                  int32_t largest) {
   const float below = about(w, -levels_per_step, levels_per_step + 0.5f);
   return smaller((int32_t)about(log2_t, levels_per_octave, below), largest - 1);
 }
-GRADWIRE_HD int32_t exact_level(int32_t level, float t, float w, float threshold) { return level + (t > mul(threshold, w) ? 1 : 0); }
+GRADWIRE_HD int32_t exact_level(int32_t level, float t, float w, float threshold) {
+  return level + (t > mul(threshold, w) ? 1 : 0);
+}
 GRADWIRE_HD uint32_t uniform_code(float y, float w, uint32_t sign, int32_t largest, int width) {
   const float limited = y < (float)largest ? y : (float)largest, floor = floor_of(limited);
   return signed_code((int32_t)floor + (sub(limited, floor) > w ? 1 : 0), sign, width);
@@ -181,18 +198,21 @@ GRADWIRE_HD uint32_t sign_code(float y, float w, uint32_t sign, bool alive) {
   return alive && (sign != 0) == kept ? 1u : 0u;
 }
 
-// The costs of negative coordinates are those of positive ones with neighbours swapped: the mirrored codebooks.
+// The costs of negative coordinates are those of positive ones with neighbours swapped: the mirrored
+// codebooks.
 GRADWIRE_HD uint64_t mirrored_costs(uint64_t costs) {
   return (costs & 0x0000FFFF0000FFFFull) << 16 | (costs >> 16 & 0x0000FFFF0000FFFFull);
 }
 
-// ---- Decoding --------------------------------------------------------------------------------------------------------
+// ---- Decoding
 
 GRADWIRE_HD float decoded_level(uint32_t code) {  // 16 bits
   const float level = div((float)(int32_t)(code & 0x7FFFu), 32767.0f);
   return float_of(bits_of(level) | (code & 0x8000u) << 16);
 }
 // One group's step: r·(scale/255), negative for a mirrored codebook; a marked pattern has the larger ε.
-GRADWIRE_HD float group_step(uint32_t pattern, uint32_t code) { return mul(div(scale_value(pattern), 255.0f), (float)(int32_t)code); }
+GRADWIRE_HD float group_step(uint32_t pattern, uint32_t code) {
+  return mul(div(scale_value(pattern), 255.0f), (float)(int32_t)code);
+}
 
 GRADWIRE_NAMESPACE_END

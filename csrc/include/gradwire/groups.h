@@ -1,13 +1,13 @@
-// What the messages of groups have in common (codecs/groups.py): codes, then the scales of all groups; and powers
-// of two that keep sums over a group within float32's range (codecs/arithmetic/floats.py).
+// What the messages of groups have in common (codecs/groups.py): codes, then the scales of all groups; and
+// powers of two that keep sums over a group within float32's range (codecs/arithmetic/floats.py).
 #pragma once
 #include "gradwire/abi.h"
 #include "gradwire/arithmetic.h"
 
 GRADWIRE_NAMESPACE_BEGIN
 
-// Coordinates whose sum is taken first, then those of a row and of a tile: on a GPU a thread's, a warp's and a
-// block's.
+// Coordinates whose sum is taken first, then those of a row and of a tile: on a GPU a thread's, a warp's and
+// a block's.
 enum { NEIGHBOURS = 16, ROW = 512, TILE = 4096 };
 enum { SMALLEST_GROUP = 8, LARGEST_GROUP = 65536 };
 
@@ -22,8 +22,8 @@ GRADWIRE_HD const uint8_t* scales_of(const uint8_t* message, int64_t numel, int3
   return message ? message + code_bytes(numel, bits) : message;
 }
 
-// Powers of two that bring a group's largest magnitude, given as its bits, into [2, 4), and back. One that is not
-// finite counts as 0.
+// Powers of two that bring a group's largest magnitude, given as its bits, into [2, 4), and back. One that is
+// not finite counts as 0.
 struct Normalizer {
   float factor, inverse;
 };

@@ -1,5 +1,5 @@
-// The additions of the Walsh-Hadamard transform in their one order (codecs/arithmetic/hadamard.py): stage s = 0, 1, …
-// replaces the values a and b, 2^s apart, by a + b and a − b.
+// The additions of the Walsh-Hadamard transform in their one order (codecs/arithmetic/hadamard.py): stage s =
+// 0, 1, … replaces the values a and b, 2^s apart, by a + b and a − b.
 #pragma once
 #include "gradwire/arithmetic.h"
 
@@ -34,8 +34,8 @@ GRADWIRE_HD void butterflies(float* values) {
   }
 }
 
-// One side of a butterfly whose values are two lanes': `sign` is 1 where the own value is a, −1 where it is b. The
-// product is exact, so that a fused multiply-add rounds as the addition does.
+// One side of a butterfly whose values are two lanes': `sign` is 1 where the own value is a, −1 where it is
+// b. The product is exact, so that a fused multiply-add rounds as the addition does.
 GRADWIRE_HD float butterfly_side(float own, float other, float sign) {
 #if defined(__CUDA_ARCH__)
   return __fmaf_rn(own, sign, other);

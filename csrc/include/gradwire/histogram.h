@@ -1,15 +1,16 @@
-// Histogram of sampled coordinates (EDGC, gradient data sampler); codecs/edgc/definition.py defines it.
+// Histogram of sampled coordinates (EDGC, gradient data sampler); codecs/edgc/{sampling,histogram}.py define
+// it.
 #pragma once
 #include "gradwire/abi.h"
 #include "gradwire/random.h"
 
 typedef struct {
   gradwire_call call;
-  const void* x;     // `numel` of call.dtype
-  int64_t numel;     //
-  int64_t stride;    // one coordinate of every `stride` consecutive ones is counted
-  uint32_t key[2];   // of the draws
-  int64_t* counts;   // 4097, added to
+  const void* x;    // `numel` of call.dtype
+  int64_t numel;    //
+  int64_t stride;   // one coordinate of every `stride` consecutive ones is counted
+  uint32_t key[2];  // of the draws
+  int64_t* counts;  // 4097, added to
 } gradwire_histogram;
 
 GRADWIRE_API int gradwire_sampled_histogram(const gradwire_histogram* args);

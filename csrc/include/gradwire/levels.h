@@ -32,8 +32,8 @@ GRADWIRE_HD int64_t items_levels_decode(const gradwire_levels& args) { return di
 GRADWIRE_HD int64_t items_levels_add(const gradwire_levels& args) { return items_levels_decode(args); }
 
 GRADWIRE_HD int check_levels(const gradwire_levels& args, bool there) {
-  const bool numbers = args.numel >= 0 && args.first >= 0 && args.first % COUNTER == 0 && is_group(args.group) &&
-                       args.bits >= 2 && args.bits <= 16;
+  const bool numbers = args.numel >= 0 && args.first >= 0 && args.first % COUNTER == 0 &&
+                       is_group(args.group) && args.bits >= 2 && args.bits <= 16;
   return numbers && (there || args.numel == 0) ? GRADWIRE_OK : GRADWIRE_BAD_ARGUMENT;
 }
 GRADWIRE_HD int check_levels_encode(const gradwire_levels& args) {
@@ -46,7 +46,9 @@ GRADWIRE_HD int check_levels_decode(const gradwire_levels& args) {
 GRADWIRE_HD int check_levels_add(const gradwire_levels& args) { return check_levels_decode(args); }
 
 // s levels above zero in 2^-16 of one, as all positions.
-GRADWIRE_HD float last_position(int32_t bits) { return (float)((int32_t)((1u << (bits - 1)) - 1) << DITHER_BITS); }
+GRADWIRE_HD float last_position(int32_t bits) {
+  return (float)((int32_t)((1u << (bits - 1)) - 1) << DITHER_BITS);
+}
 
 // What a group's coordinates are encoded with.
 struct LevelScale {
@@ -55,7 +57,8 @@ struct LevelScale {
   bool finite;
 };
 
-// From a group's largest magnitude and, for the l2 norm, its sum of squares, normalized (normalizer_of_largest).
+// From a group's largest magnitude and, for the l2 norm, its sum of squares, normalized
+// (normalizer_of_largest).
 GRADWIRE_HD LevelScale level_scale(uint32_t largest, bool l2, float squares, float last) {
   const Normalizer normalizer = normalizer_of_largest(largest);
   const float normalized = l2 ? square_root(squares) : mul(float_of(largest), normalizer.factor);
@@ -67,8 +70,8 @@ GRADWIRE_HD LevelScale level_scale(uint32_t largest, bool l2, float squares, flo
   return scale;
 }
 
-// The level of a normalized coordinate and above it the sign. `dither` is below 2^16. In groups that are not finite
-// all codes are zeros instead.
+// The level of a normalized coordinate and above it the sign. `dither` is below 2^16. In groups that are not
+// finite all codes are zeros instead.
 GRADWIRE_HD uint32_t level_code(float x, float unit, float last, uint32_t dither, int32_t bits) {
   const float position = mul(float_of(magnitude_bits(x)), unit);
 #if defined(__CUDA_ARCH__)
@@ -81,7 +84,9 @@ GRADWIRE_HD uint32_t level_code(float x, float unit, float last, uint32_t dither
 }
 
 // What a step of one level is worth.
-GRADWIRE_HD float step_of(float norm, int32_t bits) { return div(norm, (float)(int32_t)((1u << (bits - 1)) - 1)); }
+GRADWIRE_HD float step_of(float norm, int32_t bits) {
+  return div(norm, (float)(int32_t)((1u << (bits - 1)) - 1));
+}
 
 GRADWIRE_HD float level_value(uint32_t code, float step, int32_t bits) {
   const int32_t sign = 1 << (bits - 1), level = (int32_t)code;

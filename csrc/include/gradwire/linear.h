@@ -1,5 +1,5 @@
-// Group-wise linear quantizers with a Hadamard smoother (SDP4Bit §3); codecs/linear/definition.py
-// defines them, and codecs/linear/message.py the messages.
+// Group-wise linear quantizers with a Hadamard smoother (SDP4Bit §3); codecs/linear/definition.py defines
+// them, and codecs/linear/message.py the messages.
 #pragma once
 #include "gradwire/abi.h"
 #include "gradwire/arithmetic.h"
@@ -8,15 +8,15 @@
 
 typedef struct {
   gradwire_call call;
-  const void* x;       // `numel` of call.dtype
-  uint8_t* message;    // at a multiple of 16 bytes
-  int64_t numel;       //
-  int64_t first;       // index of x[0] for random bits, a multiple of 32
-  int32_t bits;        // 4 or 8
-  int32_t group;       // a power of two from 32 to 2048
+  const void* x;        // `numel` of call.dtype
+  uint8_t* message;     // at a multiple of 16 bytes
+  int64_t numel;        //
+  int64_t first;        // index of x[0] for random bits, a multiple of 32
+  int32_t bits;         // 4 or 8
+  int32_t group;        // a power of two from 32 to 2048
   int32_t scale_dtype;  // GRADWIRE_FLOAT32 or GRADWIRE_BFLOAT16
-  int32_t hadamard;    // 0 or 1: transform every 32 coordinates
-  int32_t stochastic;  // 0 or 1: round at random, with bits that depend on what follows
+  int32_t hadamard;     // 0 or 1: transform every 32 coordinates
+  int32_t stochastic;   // 0 or 1: round at random, with bits that depend on what follows
   uint32_t key0, key1, rank;
 } gradwire_linear_encoding;
 
@@ -42,7 +42,7 @@ GRADWIRE_NAMESPACE_BEGIN
 
 enum { LARGEST_GROUP = 2048, FRACTION_BITS = 14 };
 
-// ---- Messages: scales, then codes, both in multiples of 16 bytes --------------------------------------------------
+// ---- Messages: scales, then codes, both in multiples of 16 bytes
 GRADWIRE_HD int64_t groups_of(int64_t numel, int32_t group) { return divide_up(numel, group); }
 GRADWIRE_HD int32_t scale_size(int32_t scale_dtype) { return scale_dtype == GRADWIRE_FLOAT32 ? 4 : 2; }
 // Scales with those that fill the section up.
@@ -54,7 +54,7 @@ GRADWIRE_HD int64_t scale_bytes_of(int64_t numel, int32_t group, int32_t scale_d
   return scales_of(numel, group, scale_dtype) * scale_size(scale_dtype);
 }
 
-// ---- Scales and what follows from them ------------------------------------------------------------------------------
+// ---- Scales and what follows from them
 GRADWIRE_HD float peak_of(int32_t bits) { return bits == 4 ? 7.0f : 127.0f; }
 GRADWIRE_HD float hadamard_norm() { return float_of(0x3e3504f3u); }  // 1/√32
 
@@ -72,13 +72,14 @@ GRADWIRE_HD float factor_of(uint32_t scale, int32_t bits, bool hadamard, bool st
 }
 // What codes are multiplied by: the scale times 1/peak, with the smoother's factor in it.
 GRADWIRE_HD float step_of(float scale, int32_t bits, bool hadamard) {
-  const uint32_t inverse = bits == 4 ? (hadamard ? 0x3ccee116u : 0x3e124925u) : (hadamard ? 0x3ab671d7u : 0x3c010204u);
+  const uint32_t inverse =
+      bits == 4 ? (hadamard ? 0x3ccee116u : 0x3e124925u) : (hadamard ? 0x3ab671d7u : 0x3c010204u);
   return mul(scale, float_of(inverse));
 }
 
-// ---- Codes ----------------------------------------------------------------------------------------------------------
-// Added to a number below 2^22 it leaves the nearest integer in the lowest bits, ties to even. Codes come out raised
-// by `raise`, a power of two or 0.
+// ---- Codes
+// Added to a number below 2^22 it leaves the nearest integer in the lowest bits, ties to even. Codes come out
+// raised by `raise`, a power of two or 0.
 GRADWIRE_HD float rounder_of(bool stochastic, int32_t raise) {
   return 12582912.0f + (float)(stochastic ? raise << FRACTION_BITS : raise);  // 1.5·2^23, exactly more
 }
@@ -89,15 +90,19 @@ GRADWIRE_HD uint32_t nearest_code(float scaled, float rounder) { return bits_of(
 GRADWIRE_HD uint32_t stochastic_code(float scaled, float rounder, uint32_t dither) {
   return (nearest_code(scaled, rounder) << (16 - FRACTION_BITS)) + dither;
 }
-GRADWIRE_HD Stream stream_of(const gradwire_linear_encoding& args) { return Stream{args.key0, args.key1, args.rank}; }
+GRADWIRE_HD Stream stream_of(const gradwire_linear_encoding& args) {
+  return Stream{args.key0, args.key1, args.rank};
+}
 
-// ---- Arguments --------------------------------------------------------------------------------------------------
+// ---- Arguments
+//
 // Items are what a CPU treats at a time: whole groups.
 enum { LINEAR_TILE = 2048 };
 
 GRADWIRE_HD int check_format(int32_t bits, int32_t group, int32_t scale_dtype, int32_t hadamard) {
   const bool whole = group >= HADAMARD && group <= LARGEST_GROUP && (group & (group - 1)) == 0;
-  const bool known = (bits == 4 || bits == 8) && (scale_dtype == GRADWIRE_FLOAT32 || scale_dtype == GRADWIRE_BFLOAT16);
+  const bool known =
+      (bits == 4 || bits == 8) && (scale_dtype == GRADWIRE_FLOAT32 || scale_dtype == GRADWIRE_BFLOAT16);
   return whole && known && (hadamard == 0 || hadamard == 1) ? GRADWIRE_OK : GRADWIRE_BAD_ARGUMENT;
 }
 GRADWIRE_HD int64_t items_linear_quantize(const gradwire_linear_encoding& args) {
@@ -122,9 +127,15 @@ GRADWIRE_HD int check_linear_reduce(const gradwire_linear_decoding& args) {
   const bool aligned = (uintptr_t)args.messages % 16 == 0 && (args.numel == 0 || args.stride % 16 == 0);
   return aligned ? GRADWIRE_OK : GRADWIRE_MISALIGNED;
 }
-GRADWIRE_HD int64_t items_linear_dequantize(const gradwire_linear_decoding& args) { return items_linear_reduce(args); }
-GRADWIRE_HD int64_t items_linear_add(const gradwire_linear_decoding& args) { return items_linear_reduce(args); }
-GRADWIRE_HD int check_linear_dequantize(const gradwire_linear_decoding& args) { return check_linear_reduce(args); }
+GRADWIRE_HD int64_t items_linear_dequantize(const gradwire_linear_decoding& args) {
+  return items_linear_reduce(args);
+}
+GRADWIRE_HD int64_t items_linear_add(const gradwire_linear_decoding& args) {
+  return items_linear_reduce(args);
+}
+GRADWIRE_HD int check_linear_dequantize(const gradwire_linear_decoding& args) {
+  return check_linear_reduce(args);
+}
 GRADWIRE_HD int check_linear_add(const gradwire_linear_decoding& args) { return check_linear_reduce(args); }
 
 GRADWIRE_NAMESPACE_END

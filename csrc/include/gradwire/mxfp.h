@@ -1,5 +1,5 @@
-// Elements of 8, 6 or 4 bits in blocks of 32 with a common scale (DynamiQ §5, Appendix C): codecs/mxfp defines
-// the scales (scales.py), the cast (formats.py) and what is done with them (definition.py).
+// Elements of 8, 6 or 4 bits in blocks of 32 with a common scale (DynamiQ §5, Appendix C): codecs/mxfp
+// defines the scales (scales.py), the cast (formats.py) and what is done with them (kernels.py).
 #pragma once
 #include "gradwire/abi.h"
 #include "gradwire/arithmetic.h"
@@ -44,7 +44,9 @@ GRADWIRE_HD int check_mxfp_format(const gradwire_mxfp& args, bool there) {
   const bool rule = args.rule >= MXFP_BF16_MU && args.rule <= MXFP_E8M0_CEIL;
   return check_mxfp(args, there && format && rule && args.elements);
 }
-GRADWIRE_HD int check_mxfp_maxima(const gradwire_mxfp& args) { return check_mxfp(args, args.x && args.block_maxima); }
+GRADWIRE_HD int check_mxfp_maxima(const gradwire_mxfp& args) {
+  return check_mxfp(args, args.x && args.block_maxima);
+}
 GRADWIRE_HD int check_mxfp_quantize(const gradwire_mxfp& args) {
   return check_mxfp_format(args, args.x && args.maxima && args.saturated);
 }
@@ -70,7 +72,7 @@ struct Element {
   static constexpr uint32_t BYTES = BLOCK * WIDTH / 8;  // of a block
 };
 
-// ---- Scales: BlockScales in codecs/mxfp/scales.py, the way in and the way out -------------------------------------
+// ---- Scales: BlockScales in codecs/mxfp/scales.py, the way in and the way out
 
 struct WayIn {
   float normalizer, factor;
@@ -91,9 +93,11 @@ GRADWIRE_HD float shared_scale(uint16_t maximum, int32_t field, float mu) {
 template <int WIDTH>
 GRADWIRE_HD int32_t power_field(float shared, int32_t rule) {
   using E = Element<WIDTH>;
-  const int32_t bits = (int32_t)bits_of(shared), half = rule == MXFP_E8M0_EVEN ? 1 << (22 - E::MANTISSA_BITS) : 0;
-  const int32_t field = rule == MXFP_E8M0_CEIL ? ((int32_t)((uint32_t)bits - E::LARGEST + 0x7fffffu) >> 23) + 127
-                                               : ((bits + half) >> 23) - (int32_t)E::LARGEST_EXPONENT;
+  const int32_t bits = (int32_t)bits_of(shared),
+                half = rule == MXFP_E8M0_EVEN ? 1 << (22 - E::MANTISSA_BITS) : 0;
+  const int32_t field = rule == MXFP_E8M0_CEIL
+                            ? ((int32_t)((uint32_t)bits - E::LARGEST + 0x7fffffu) >> 23) + 127
+                            : ((bits + half) >> 23) - (int32_t)E::LARGEST_EXPONENT;
   return smaller(larger(field, (int32_t)1), (int32_t)253);
 }
 
@@ -125,11 +129,11 @@ GRADWIRE_HD uint32_t rounded_up(uint32_t maximum) {
   return maximum >= INFINITE ? NOT_A_NUMBER >> 16 : rounded;
 }
 
-// ---- Elements: `cast` in codecs/mxfp/formats.py, and back ----------------------------------------------------------
+// ---- Elements: `cast` in codecs/mxfp/formats.py, and back
 
-// The code of a magnitude, given as float32's bits, in [0, LARGEST_CODE + 1]: the last one stands for all that
-// saturates. With 2^e <= |x| < 2^(e+1) and c = 2^(e+23-M), |x| + c is a multiple of the step 2^(e-M), rounded
-// once; its bits minus those of c count steps.
+// The code of a magnitude, given as float32's bits, in [0, LARGEST_CODE + 1]: the last one stands for all
+// that saturates. With 2^e <= |x| < 2^(e+1) and c = 2^(e+23-M), |x| + c is a multiple of the step 2^(e-M),
+// rounded once; its bits minus those of c count steps.
 template <int WIDTH>
 GRADWIRE_HD uint32_t magnitude_code(uint32_t magnitude) {
   using E = Element<WIDTH>;
@@ -150,9 +154,9 @@ GRADWIRE_HD uint32_t sign_of(uint32_t bits) {
   return bits >> (32 - WIDTH) & Element<WIDTH>::SIGN_BIT;
 }
 
-// An element's value, without arithmetic on subnormal numbers, which takes a CPU long. With S the smallest normal
-// value, an element of field 0 is first read as n = S·(1 + m)/2 and should be 2n − S: n − S, which is negative for
-// such elements alone, is added to n.
+// An element's value, without arithmetic on subnormal numbers, which takes a CPU long. With S the smallest
+// normal value, an element of field 0 is first read as n = S·(1 + m)/2 and should be 2n − S: n − S, which is
+// negative for such elements alone, is added to n.
 template <int WIDTH>
 GRADWIRE_HD float element_value(uint32_t code) {
   using E = Element<WIDTH>;
@@ -165,12 +169,12 @@ GRADWIRE_HD float element_value(uint32_t code) {
   return float_of((number ? bits_of(corrected) : (uint32_t)NOT_A_NUMBER) | sign);
 }
 
-// ---- Sums of elements, computed in float16, two in a word ---------------------------------------------------------
+// ---- Sums of elements, computed in float16, two in a word
 //
 // Where float16 has the low bits of its exponent and the high ones of its mantissa, an element's bits are the
-// element divided by a power of two, subnormal where the element is. The sum of two is rounded to 11 bits, and then
-// to the 4 or fewer of an element: with 11 >= 2·4 + 2 that is as if it were rounded once (Figueroa, "When is double
-// rounding innocuous?", 1995).
+// element divided by a power of two, subnormal where the element is. The sum of two is rounded to 11 bits,
+// and then to the 4 or fewer of an element: with 11 >= 2·4 + 2 that is as if it were rounded once (Figueroa,
+// "When is double rounding innocuous?", 1995).
 
 template <int WIDTH>
 struct Halves {
@@ -188,14 +192,15 @@ GRADWIRE_HD uint32_t to_halves(uint32_t tops) {
   using H = Halves<WIDTH>;
   return (tops >> (5 - Element<WIDTH>::EXPONENT_BITS) & H::MAGNITUDES) | (tops & H::SIGNS);
 }
-// To the codes of two elements in the low bits of the word's halves. Adds 1 to the half of `saturated` of each that
-// saturates.
+// To the codes of two elements in the low bits of the word's halves. Adds 1 to the half of `saturated` of
+// each that saturates.
 template <int WIDTH>
 GRADWIRE_HD uint32_t from_halves(uint32_t halves, uint32_t& saturated) {
   using H = Halves<WIDTH>;
   constexpr uint32_t LARGEST = Element<WIDTH>::LARGEST_CODE;
   uint32_t codes = halves & ~H::SIGNS;
-  codes += (codes >> H::SHIFT & H::BOTH) + ((1u << (H::SHIFT - 1)) - 1) * H::BOTH;  // to nearest, ties to even
+  codes +=
+      (codes >> H::SHIFT & H::BOTH) + ((1u << (H::SHIFT - 1)) - 1) * H::BOTH;  // to nearest, ties to even
   codes = codes >> H::SHIFT & ((1u << (16 - H::SHIFT)) - 1) * H::BOTH;
   const uint32_t exceeded = ((codes + (0x7fffu - LARGEST) * H::BOTH) & H::SIGNS) >> 15;
   const uint32_t all = (exceeded << 15) - exceeded;  // 15 ones where a code is too large

@@ -19,10 +19,13 @@ GRADWIRE_NAMESPACE_BEGIN
 // partial sum t mod PARTIAL_SUMS.
 enum { TILE = 256, PARTIAL_SUMS = 32 };
 
-GRADWIRE_HD int64_t items_block_energies(const gradwire_norms& args) { return divide_up(args.numel, args.block); }
+GRADWIRE_HD int64_t items_block_energies(const gradwire_norms& args) {
+  return divide_up(args.numel, args.block);
+}
 GRADWIRE_HD int check_block_energies(const gradwire_norms& args) {
   const bool there = args.numel == 0 || (args.x && args.energies);
-  return args.numel >= 0 && args.block >= 1 && args.block < (int64_t)1 << 48 && there ? GRADWIRE_OK : GRADWIRE_BAD_ARGUMENT;
+  return args.numel >= 0 && args.block >= 1 && args.block < (int64_t)1 << 48 && there ? GRADWIRE_OK
+                                                                                      : GRADWIRE_BAD_ARGUMENT;
 }
 
 // The sum of squares of a tile, from that of the coordinates times normalizer_of(field): exact.

@@ -23,7 +23,8 @@ enum { WIDTHS = 32, COUNTED_WIDTHS = 17 };
 GRADWIRE_HD int64_t items_message_order(const gradwire_order& args) { return args.chunks; }
 GRADWIRE_HD int check_message_order(const gradwire_order& args) {
   const bool in_range = args.chunks >= 0 && args.length >= 0 && args.length <= INT32_MAX &&
-                        args.total <= args.chunks * args.length && args.total > args.chunks * (args.length - 1);
+                        args.total <= args.chunks * args.length &&
+                        args.total > args.chunks * (args.length - 1);
   const bool there = args.counts && ((args.widths && args.order) || args.total == 0);
   return args.chunks == 0 || (in_range && there) ? GRADWIRE_OK : GRADWIRE_BAD_ARGUMENT;
 }

@@ -19,7 +19,9 @@ GRADWIRE_API int gradwire_reduced_statistics(const gradwire_reduced* args);
 
 GRADWIRE_NAMESPACE_BEGIN
 
-GRADWIRE_HD int64_t items_reduced_statistics(const gradwire_reduced& args) { return args.chunks * args.length; }
+GRADWIRE_HD int64_t items_reduced_statistics(const gradwire_reduced& args) {
+  return args.chunks * args.length;
+}
 GRADWIRE_HD int check_reduced_statistics(const gradwire_reduced& args) {
   const bool in_range = args.total >= 0 && args.chunks >= 1 && args.workers >= 1 &&
                         args.length == divide_up(args.total, args.chunks);
@@ -29,9 +31,10 @@ GRADWIRE_HD int check_reduced_statistics(const gradwire_reduced& args) {
 
 GRADWIRE_HD bool is_finite_bfloat16(uint16_t bits) { return (bits & 0x7f80) != 0x7f80; }
 
-// Writes a super-group's mean over the workers, NaN where its statistics are not finite, and its norm's pattern at
-// (chunk, index), 0 there and beyond the last super-group.
-GRADWIRE_HD void write_reduced(const gradwire_reduced& args, int64_t super_group, int64_t chunk, int64_t index) {
+// Writes a super-group's mean over the workers, NaN where its statistics are not finite, and its norm's
+// pattern at (chunk, index), 0 there and beyond the last super-group.
+GRADWIRE_HD void write_reduced(const gradwire_reduced& args, int64_t super_group, int64_t chunk,
+                               int64_t index) {
   int32_t pattern = 0;
   if (super_group < args.total) {
     const uint16_t sum = args.mean_sum[super_group], norm = args.norm[super_group];

@@ -26,7 +26,8 @@ GRADWIRE_HD int64_t items_signs_decode(const gradwire_signs& args) { return divi
 GRADWIRE_HD int64_t items_signs_add(const gradwire_signs& args) { return items_signs_decode(args); }
 
 GRADWIRE_HD int check_signs(const gradwire_signs& args, bool there) {
-  return args.numel >= 0 && is_group(args.group) && (there || args.numel == 0) ? GRADWIRE_OK : GRADWIRE_BAD_ARGUMENT;
+  return args.numel >= 0 && is_group(args.group) && (there || args.numel == 0) ? GRADWIRE_OK
+                                                                               : GRADWIRE_BAD_ARGUMENT;
 }
 GRADWIRE_HD int check_signs_encode(const gradwire_signs& args) {
   const bool addable = !args.message_in || args.call.dtype == GRADWIRE_FLOAT32;

@@ -29,7 +29,8 @@ GRADWIRE_HD int check_super_group_statistics(const gradwire_statistics& args) {
 GRADWIRE_HD int32_t exponent_of(uint32_t maximum) {
   return smaller(larger((int32_t)(maximum >> 23), (int32_t)SMALLEST_EXPONENT), (int32_t)LARGEST_EXPONENT);
 }
-// The power of two that brings a maximum with this exponent field into [2, 4), and what undoes it for statistics.
+// The power of two that brings a maximum with this exponent field into [2, 4), and what undoes it for
+// statistics.
 GRADWIRE_HD float normalizer_of(int32_t field) { return power_of_two(255 - field); }
 GRADWIRE_HD float restorer_of(int32_t field) { return power_of_two(field - (1 + TRAVEL_EXPONENT)); }
 

@@ -1,5 +1,5 @@
-// Truncation of floating-point numbers (AQGB §4.4); codecs/tfp defines it: formats.py, definition.py and
-// planes.py.
+// Truncation of floating-point numbers (AQGB §4.4); codecs/tfp defines it: formats.py, truncation.py,
+// scales.py, embedded.py and planes.py.
 #pragma once
 #include "gradwire/coordinate_bits.h"
 #include "gradwire/groups.h"
@@ -66,12 +66,13 @@ GRADWIRE_HD int check_tfp_refine(const gradwire_tfp& args) {
   return check_tfp(args, args.message_in && args.plane_in && args.message_out && args.bits_in < args.bits);
 }
 GRADWIRE_HD int check_tfp_decode(const gradwire_tfp& args) {
-  return check_tfp(args, args.message_in && args.values_out && (args.plane_in != 0) == (args.bits_in < args.bits));
+  return check_tfp(args,
+                   args.message_in && args.values_out && (args.plane_in != 0) == (args.bits_in < args.bits));
 }
 GRADWIRE_HD int check_tfp_add(const gradwire_tfp& args) { return check_tfp_decode(args); }
 
-// A format. Exponent and mantissa as one integer are a position; its last bits are dropped. Positions are counted
-// from `offset` on.
+// A format. Exponent and mantissa as one integer are a position; its last bits are dropped. Positions are
+// counted from `offset` on.
 struct Format {
   int32_t bits, dropped, bias;
   int32_t offset;          // bits of the smallest normal number where it is not that of single precision
@@ -124,10 +125,10 @@ GRADWIRE_HD uint32_t block_scale(uint32_t largest, const Format& format, bool ro
   return largest < INFINITE ? scale : NOT_A_NUMBER >> 16;
 }
 
-// The scale times a power of two, `factor`, that keeps its reciprocal and what is left of dividing by it within
-// range: 1 for scales from 2^-64 to 2^64.
+// The scale times a power of two, `factor`, that keeps its reciprocal and what is left of dividing by it
+// within range: 1 for scales from 2^-64 to 2^64.
 GRADWIRE_HD Divisor divisor_of(uint32_t scale) {
-  const bool small = scale < (63u << 7), large = scale > (191u << 7);
+  const bool small = scale<(63u << 7), large = scale>(191u << 7);
   Divisor divisor;
   divisor.factor = small ? power_of_two(127 + 64) : large ? power_of_two(127 - 64) : 1.0f;
   divisor.scale = scale ? mul(float_of(scale << 16), divisor.factor) : divisor.factor;
@@ -135,9 +136,9 @@ GRADWIRE_HD Divisor divisor_of(uint32_t scale) {
   return divisor;
 }
 
-// x / scale of a divisor, x times its factor, rounded once. By Markstein's theorem, since the scale's 8 bits are not
-// all ones of 24; where `x` is so small that the remainder is not exact, the quotient is below every position.
-// (Checked for all mantissas.)
+// x / scale of a divisor, x times its factor, rounded once. By Markstein's theorem, since the scale's 8 bits
+// are not all ones of 24; where `x` is so small that the remainder is not exact, the quotient is below every
+// position. (Checked for all mantissas.)
 GRADWIRE_HD float divide_by_scale(float x, float scale, float reciprocal) {
 #if defined(__CUDA_ARCH__)
   const float quotient = __fmul_rn(x, reciprocal);
@@ -152,15 +153,18 @@ GRADWIRE_HD float divide_by_scale(float x, float scale, float reciprocal) {
 }
 
 // Of random bits, what is added to a position before its last bits are dropped.
-GRADWIRE_HD uint32_t noise_of(uint32_t dither, int32_t dropped) { return word_of_dither(dither) >> (32 - dropped); }
+GRADWIRE_HD uint32_t noise_of(uint32_t dither, int32_t dropped) {
+  return word_of_dither(dither) >> (32 - dropped);
+}
 
-// The position of a finite magnitude y. All below 2^31 and signed: some instruction sets have no unsigned comparisons.
+// The position of a finite magnitude y. All below 2^31 and signed: some instruction sets have no unsigned
+// comparisons.
 template <Kind KIND>
 GRADWIRE_HD int32_t position_of(float y, const Format& format) {
   const int32_t pattern = (int32_t)bits_of(y);
   if (KIND == SINGLE) return pattern;
-  // From the smallest normal number on, the pattern and an exponent more. Below it that is less than the sum of
-  // both, whose mantissa counts multiples of the smallest normal number's last bit, truncated.
+  // From the smallest normal number on, the pattern and an exponent more. Below it that is less than the sum
+  // of both, whose mantissa counts multiples of the smallest normal number's last bit, truncated.
 #if defined(__CUDA_ARCH__)
   const int32_t sum = (int32_t)bits_of(__fadd_rz(y, float_of((uint32_t)format.offset)));
 #else
@@ -170,8 +174,8 @@ GRADWIRE_HD int32_t position_of(float y, const Format& format) {
   return larger(sum, (int32_t)((uint32_t)pattern + (1u << MANTISSA)));
 }
 
-// The code of a finite coordinate with this pattern, y being its magnitude or that in units of the scale. `noise` is
-// below 2^dropped.
+// The code of a finite coordinate with this pattern, y being its magnitude or that in units of the scale.
+// `noise` is below 2^dropped.
 template <Kind KIND>
 GRADWIRE_HD uint32_t truncated(uint32_t pattern, float y, const Format& format, uint32_t noise) {
   const uint32_t sign = pattern >> (32 - format.bits) & format.sign;
@@ -205,7 +209,8 @@ GRADWIRE_HD float restored(uint32_t code, const Format& format) {
   // Below the smallest normal number the mantissa has no leading one: with a larger exponent it gets one, and
   // loses it again.
   const uint32_t position = magnitude << format.dropped, rebias = (uint32_t)(127 - format.bias) << MANTISSA;
-  const float below = sub(float_of(position + rebias + (1u << MANTISSA)), float_of(rebias + (1u << MANTISSA)));
+  const float below =
+      sub(float_of(position + rebias + (1u << MANTISSA)), float_of(rebias + (1u << MANTISSA)));
   uint32_t value = (position >> MANTISSA ? position + rebias : bits_of(below)) | sign;
   if (KIND == HALF) {
     if (magnitude >= format.infinity) value = (magnitude > format.infinity ? NOT_A_NUMBER : INFINITE) | sign;

@@ -13,13 +13,13 @@ typedef struct {
   int64_t numel;                   //
   int64_t block;                   // size of the largest blocks
   const float* root_mean_squares;  // the workers' largest, one per block
-  const float* table;              // at or below every integer up to g the entry of the table, then the distances
-                                   // from there to the next one; null for the uniform table
-  int32_t* integers;               // `total`
-  float t_p;                       //
-  int32_t granularity;             // g: the largest integer, at most 255
-  uint32_t key[2];                 //
-  uint32_t rank;                   //
+  const float* table;   // at or below every integer up to g the entry of the table, then the distances
+                        // from there to the next one; null for the uniform table
+  int32_t* integers;    // `total`
+  float t_p;            //
+  int32_t granularity;  // g: the largest integer, at most 255
+  uint32_t key[2];      //
+  uint32_t rank;        //
 } gradwire_thc_in;
 
 typedef struct {
@@ -43,8 +43,8 @@ GRADWIRE_API int gradwire_thc_dequantize(const gradwire_thc_out* args);
 
 GRADWIRE_NAMESPACE_BEGIN
 
-// How a block is scaled on the way in, y = x·normalizer, and out, x = y·restorer/2; `limit` is its range in units
-// of y. A block without range, of zeros or not finite, becomes zeros.
+// How a block is scaled on the way in, y = x·normalizer, and out, x = y·restorer/2; `limit` is its range in
+// units of y. A block without range, of zeros or not finite, becomes zeros.
 struct Range {
   float normalizer, restorer, limit;
   uint32_t alive;  // all bits or none
@@ -59,14 +59,16 @@ GRADWIRE_HD Range range_of(float root_mean_square, float t_p) {
                finite && root_mean_square > 0 ? ~0u : 0u};
 }
 
-// In which table units a rotated coordinate y lies, clamped to the table: factor = g/2 / limit. Numbers that are
-// not negative are ordered as their bits are, and negative ones have negative bits.
+// In which table units a rotated coordinate y lies, clamped to the table: factor = g/2 / limit. Numbers that
+// are not negative are ordered as their bits are, and negative ones have negative bits.
 GRADWIRE_HD float place_of(float y, float factor, uint32_t alive, float half, float granularity) {
   const float v = add(float_of(bits_of(mul(y, factor)) & alive), half);
   return float_of((uint32_t)smaller(larger((int32_t)bits_of(v), 0), (int32_t)bits_of(granularity)));
 }
 // 16 random bits as an odd multiple of 2^-17 in (0, 1).
-GRADWIRE_HD float dither_of(uint32_t bits) { return mul(add((float)(int32_t)bits, 0.5f), power_of_two(127 - 16)); }
+GRADWIRE_HD float dither_of(uint32_t bits) {
+  return mul(add((float)(int32_t)bits, 0.5f), power_of_two(127 - 16));
+}
 // Whether a coordinate at `place` goes to the entry above: as likely as it is near to it.
 GRADWIRE_HD bool goes_up(float place, float entry, float dither) {
   return add(sub(place, entry), dither) >= 1.0f;
@@ -86,7 +88,9 @@ GRADWIRE_HD Words dither_words(int64_t unit, uint32_t part, uint32_t rank, const
 }
 
 // A sum, in units of half a table unit, counted from the middle of the range.
-GRADWIRE_HD float centred(int32_t sum, int32_t peak) { return (float)(int32_t)(2u * (uint32_t)sum - (uint32_t)peak); }
+GRADWIRE_HD float centred(int32_t sum, int32_t peak) {
+  return (float)(int32_t)(2u * (uint32_t)sum - (uint32_t)peak);
+}
 // −0 becomes +0.
 GRADWIRE_HD float restored(float y, float restorer) { return add(0.0f, mul(y, restorer)); }
 
@@ -97,7 +101,8 @@ GRADWIRE_HD bool is_aligned(const void* pointer) { return ((uintptr_t)pointer & 
 GRADWIRE_HD int64_t items_thc_quantize(const gradwire_thc_in& args) { return args.numel; }
 GRADWIRE_HD int64_t items_thc_dequantize(const gradwire_thc_out& args) { return args.total; }
 GRADWIRE_HD int check_thc_quantize(const gradwire_thc_in& args) {
-  const bool sizes = args.numel >= 0 && is_block(args.block) && args.granularity > 0 && args.granularity < 256;
+  const bool sizes =
+      args.numel >= 0 && is_block(args.block) && args.granularity > 0 && args.granularity < 256;
   const bool there = args.numel == 0 || (args.x && args.root_mean_squares && args.integers);
   if (!sizes || !there) return GRADWIRE_BAD_ARGUMENT;
   return is_aligned(args.integers) ? GRADWIRE_OK : GRADWIRE_MISALIGNED;

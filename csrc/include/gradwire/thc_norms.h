@@ -1,7 +1,8 @@
 // The root mean squares of blocks that THC's ranges follow; codecs/thc/ranges.py defines them.
 //
-// What is added up is an Energy: Σ(x/2^e)²·4 with the largest magnitude's exponent e, so that no square over- or
-// underflows. Energies of 128 coordinates, or of a block that is smaller, are joined 128 at a time, and so on.
+// What is added up is an Energy: Σ(x/2^e)²·4 with the largest magnitude's exponent e, so that no square over-
+// or underflows. Energies of 128 coordinates, or of a block that is smaller, are joined 128 at a time, and so
+// on.
 #pragma once
 #include "gradwire/abi.h"
 #include "gradwire/arithmetic.h"

@@ -1,9 +1,10 @@
-// The normalized Walsh-Hadamard transform (codecs/arithmetic/hadamard.py defines it) of blocks that lie one after
-// another: the rows of a matrix, or what a bucket is cut into (codecs/thc/blocks.py).
+// The normalized Walsh-Hadamard transform (codecs/arithmetic/hadamard.py defines it) of blocks that lie one
+// after another: the rows of a matrix, or what a bucket is cut into (codecs/thc/blocks.py).
 //
-// Blocks descend in size, from a largest one; each begins at a multiple of its size. So stage s of the transform
-// acts on every 2^(s+1) values, counted from the start of the bucket, that are no more than the largest block
-// and lie in the bucket as a whole. What block a position is in, and where that begins, follows from its bits.
+// Blocks descend in size, from a largest one; each begins at a multiple of its size. So stage s of the
+// transform acts on every 2^(s+1) values, counted from the start of the bucket, that are no more than the
+// largest block and lie in the bucket as a whole. What block a position is in, and where that begins, follows
+// from its bits.
 #pragma once
 #include "gradwire/abi.h"
 #include "gradwire/arithmetic.h"
@@ -45,8 +46,8 @@ GRADWIRE_HD int32_t count_bits(uint32_t x) {
 GRADWIRE_HD Blocks blocks_of(int64_t numel, int64_t largest) {
   return Blocks{divide_up(numel, UNIT) * UNIT, highest_bit((uint64_t)largest)};
 }
-// log2 of the size of the block that `position` < total is in. Beyond the largest blocks sizes are the bits of
-// the total: in its prefix that ends where a position has a 0 for a 1, that block begins.
+// log2 of the size of the block that `position` < total is in. Beyond the largest blocks sizes are the bits
+// of the total: in its prefix that ends where a position has a 0 for a 1, that block begins.
 GRADWIRE_HD int32_t log_at(const Blocks& blocks, int64_t position) {
   return smaller(highest_bit((uint64_t)(position ^ blocks.total)), blocks.log);
 }
@@ -59,7 +60,9 @@ GRADWIRE_HD int64_t index_at(const Blocks& blocks, int64_t position, int32_t log
 GRADWIRE_HD int64_t start_of(int64_t position, int32_t log) { return position >> log << log; }
 
 // 1/√2^log, rounded.
-GRADWIRE_HD float scale_of(int32_t log) { return mul(power_of_two(127 - log / 2), log % 2 ? 0.70710678f : 1.0f); }
+GRADWIRE_HD float scale_of(int32_t log) {
+  return mul(power_of_two(127 - log / 2), log % 2 ? 0.70710678f : 1.0f);
+}
 
 GRADWIRE_HD bool is_block(int64_t length) {
   return length > 0 && length <= (int64_t)1 << LARGEST_BLOCK_LOG && (length & (length - 1)) == 0;
