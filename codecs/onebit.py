@@ -21,7 +21,6 @@ from gradwire.codecs.groups import GROUP_SIZES, GroupCoder
 from gradwire.codecs.interface import LossyHopCodec, Round
 from gradwire.codecs.native.call import readable, run
 from gradwire.codecs.native.library import Library
-from gradwire.codecs.native.operators import operator
 from gradwire.codecs.sums import SumHops
 from gradwire.codecs.traits import About
 
@@ -83,30 +82,6 @@ class SignCoder(GroupCoder):
 
     def dequantize(self, scales: Tensor, codes: Tensor) -> Tensor:
         return torch.where(codes > 0, scales[:, 1:], scales[:, :1])
-
-
-@operator("signs_encode(Tensor values, int group, Tensor(a!) out) -> ()")
-def signs_encode(values: Tensor, group: int, out: Tensor) -> None:
-    """Encode (numel,) floating-point `values` to all of `out`."""
-    SignCoder(group, 1).encode(values, 0, out)
-
-
-@operator("signs_add_encode(Tensor message, Tensor sums, int group, Tensor(a!) out) -> ()")
-def signs_add_encode(message: Tensor, sums: Tensor, group: int, out: Tensor) -> None:
-    """Encode the sum of (numel,) float32 `sums` and what `message` stands for to all of `out`."""
-    SignCoder(group, 1).accumulate_encode(message, 0, sums, out)
-
-
-@operator("signs_decode(Tensor message, int group, Tensor(a!) values) -> ()")
-def signs_decode(message: Tensor, group: int, values: Tensor) -> None:
-    """Fill (numel,) float32 `values`."""
-    SignCoder(group, 1).decode_into(message, 0, values)
-
-
-@operator("signs_add(Tensor message, int group, Tensor(a!) sums) -> ()")
-def signs_add(message: Tensor, group: int, sums: Tensor) -> None:
-    """Add to (numel,) float32 `sums`."""
-    SignCoder(group, 1).accumulate(message, 0, sums)
 
 
 @dataclass

@@ -23,7 +23,6 @@ from gradwire.codecs.groups import GROUP_SIZES, GroupCoder
 from gradwire.codecs.interface import Layout, LossyHopCodec, Round
 from gradwire.codecs.native.call import readable, run
 from gradwire.codecs.native.library import Library
-from gradwire.codecs.native.operators import operator
 from gradwire.codecs.sums import SumHops
 from gradwire.codecs.traits import About, Traits
 from gradwire.codecs.wrappers.feedback import feedback_diverges
@@ -126,54 +125,6 @@ class LevelCoder(GroupCoder):
     def dequantize(self, scales: Tensor, codes: Tensor) -> Tensor:
         signed = torch.where(codes > self.levels, (self.levels + 1) - codes, codes)
         return signed.to(torch.float32).mul_(scales / constant(self.levels, scales))
-
-
-@operator(
-    "levels_encode(Tensor values, int first, int group, int bits, str norm, int key0, int key1, int rank, "
-    "Tensor(a!) out) -> ()"
-)
-def levels_encode(
-    values: Tensor, first: int, group: int, bits: int, norm: str, key0: int, key1: int, rank: int, out: Tensor
-) -> None:
-    """Encode (numel,) floating-point `values`, the bucket's coordinates from `first` on, to all of `out`."""
-    LevelCoder(group, bits, cast(Norm, norm), CoordinateBits((key0, key1), rank)).encode(values, first, out)
-
-
-@operator(
-    "levels_add_encode(Tensor message, Tensor sums, int first, int group, int bits, str norm, int key0, "
-    "int key1, int rank, Tensor(a!) out) -> ()"
-)
-def levels_add_encode(
-    message: Tensor,
-    sums: Tensor,
-    first: int,
-    group: int,
-    bits: int,
-    norm: str,
-    key0: int,
-    key1: int,
-    rank: int,
-    out: Tensor,
-) -> None:
-    """Encode the sum of (numel,) float32 `sums` and what `message` stands for to all of `out`."""
-    coder = LevelCoder(group, bits, cast(Norm, norm), CoordinateBits((key0, key1), rank))
-    coder.accumulate_encode(message, first, sums, out)
-
-
-@operator("levels_decode(Tensor message, int group, int bits, Tensor(a!) values) -> ()")
-def levels_decode(message: Tensor, group: int, bits: int, values: Tensor) -> None:
-    """Fill (numel,) float32 `values`."""
-    _decoder(group, bits).decode_into(message, 0, values)
-
-
-@operator("levels_add(Tensor message, int group, int bits, Tensor(a!) sums) -> ()")
-def levels_add(message: Tensor, group: int, bits: int, sums: Tensor) -> None:
-    """Add to (numel,) float32 `sums`."""
-    _decoder(group, bits).accumulate(message, 0, sums)
-
-
-def _decoder(group: int, bits: int) -> LevelCoder:
-    return LevelCoder(group, bits, "max", CoordinateBits((0, 0), 0))
 
 
 def lost_share(group: int, levels: int, norm: Norm) -> float:

@@ -14,7 +14,6 @@ from torch import Tensor
 from gradwire.codecs.native.call import run
 from gradwire.codecs.native.choice import library_for
 from gradwire.codecs.native.library import Library
-from gradwire.codecs.native.operators import operator
 
 _EIGHT = 8
 
@@ -24,7 +23,6 @@ def packed_bytes(numel: int, bits: int) -> int:
     return -(-numel // _EIGHT) * bits
 
 
-@operator("pack_bits(Tensor codes, int bits, Tensor(a!) out) -> ()")
 def pack(codes: Tensor, bits: int, out: Tensor) -> None:
     """Write contiguous int32 `codes` of any shape to `out`, (numel·bits/8,) uint8.
 
@@ -47,7 +45,6 @@ def unpack(stream: Tensor, bits: int) -> Tensor:
     return codes
 
 
-@operator("unpack_bits(Tensor packed, int bits, Tensor(a!) codes) -> ()")
 def write_values(stream: Tensor, bits: int, codes: Tensor) -> None:
     """Write the values of `stream`, (m·bits,) uint8, to `codes`, (8·m,) int32."""
     library = library_for(stream.device)
@@ -57,7 +54,6 @@ def write_values(stream: Tensor, bits: int, codes: Tensor) -> None:
         codes.copy_(unpacked(stream, bits))
 
 
-@operator("add_bits(Tensor packed, int bits, Tensor(a!) sums) -> ()")
 def unpack_add(stream: Tensor, bits: int, sums: Tensor) -> None:
     """Add the values of `stream`, (m·bits,) uint8, to `sums`, (8·m,) int32; sums wrap around at 32 bits."""
     library = library_for(stream.device)

@@ -15,7 +15,6 @@ from torch import Tensor
 from gradwire.codecs.arithmetic.floats import constant
 from gradwire.codecs.native.call import run
 from gradwire.codecs.native.choice import library_for
-from gradwire.codecs.native.operators import operator
 
 LARGEST = 1 << 24
 """Values of the longest row."""
@@ -32,7 +31,6 @@ def hadamard_(rows: Tensor) -> Tensor:
     return rows
 
 
-@operator("hadamard_transform(Tensor(a!) rows) -> ()")
 def transform(rows: Tensor) -> None:
     """Transform each row of `rows`, (m, d) contiguous float32, in place."""
     library, length = library_for(rows.device), rows.shape[1]

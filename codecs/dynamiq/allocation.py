@@ -37,7 +37,6 @@ from gradwire.codecs.dynamiq import native
 from gradwire.codecs.dynamiq.format import code_bytes
 from gradwire.codecs.dynamiq.losses import WIDTH_ERRORS
 from gradwire.codecs.native.choice import library_for
-from gradwire.codecs.native.operators import operator
 
 Allocation = Literal["fast", "exact"]
 
@@ -96,10 +95,6 @@ def allocate(patterns: Tensor, spare: Tensor, increments: WidthIncrements, alloc
     return chosen
 
 
-@operator(
-    "width_allocation(Tensor patterns, Tensor spare, Tensor thresholds, int[] widths, Tensor(a!) chosen)"
-    " -> ()"
-)
 def write_widths(
     patterns: Tensor, spare: Tensor, thresholds: Tensor, widths: Sequence[int], chosen: Tensor
 ) -> None:

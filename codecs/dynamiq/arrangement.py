@@ -17,7 +17,6 @@ from gradwire.codecs.dynamiq.allocation import Allocation, WidthIncrements, allo
 from gradwire.codecs.dynamiq.format import ChunkSize, Format, align, used_bytes
 from gradwire.codecs.dynamiq.statistics import reduced_statistics
 from gradwire.codecs.native.choice import library_for
-from gradwire.codecs.native.operators import operator
 
 COUNTED_WIDTHS = native.COUNTED_WIDTHS
 """Entries of a chunk's counts: one for each number of bits from 0 to 16."""
@@ -106,7 +105,6 @@ def message_order(widths: Tensor, total: int) -> tuple[Tensor, Tensor]:
     return order, counts
 
 
-@operator("message_order(Tensor widths, Tensor(a!) order, Tensor(b!) counts) -> ()")
 def write_order(widths: Tensor, order: Tensor, counts: Tensor) -> None:
     """Fill `order` and `counts`, both int64, from contiguous `widths`."""
     library = library_for(widths.device)

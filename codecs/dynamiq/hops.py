@@ -4,23 +4,18 @@ codec asks for it."""
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Protocol, cast
+from typing import Protocol
 
 import torch
 from torch import Tensor
 
 from gradwire.codecs.dynamiq.arrangement import Arrangement
-from gradwire.codecs.dynamiq.codebooks import chosen_values
 from gradwire.codecs.dynamiq.definition import Coder, ReferenceHop
-from gradwire.codecs.dynamiq.format import SUPER_GROUP, Format, ScaleKind
+from gradwire.codecs.dynamiq.format import SUPER_GROUP
 from gradwire.codecs.dynamiq.native import NativeHop
-from gradwire.codecs.dynamiq.rounding import Dither, Rounding
-from gradwire.codecs.dynamiq.scales import ScaleRounding
-from gradwire.codecs.dynamiq.values import ValueKind
 from gradwire.codecs.interface import Hops
 from gradwire.codecs.native.call import readable
 from gradwire.codecs.native.choice import library_for
-from gradwire.codecs.native.operators import operator
 
 
 class Hop(Protocol):
@@ -164,48 +159,3 @@ class DynamiQHops(Hops):
         assert self._losses is not None, "losses() without keep_losses()"
         order = self._arrangement.order
         return torch.empty_like(self._losses).index_copy_(0, order, self._losses).view(-1)[: self._x.numel()]
-
-
-@operator(
-    "dynamiq_hop(Tensor? x, Tensor? sums, Tensor? incoming, Tensor(a!)? outgoing, Tensor(b!)? new_sums, "
-    "Tensor(c!)? result, Tensor order, Tensor mean, int numel, int[] widths, int[] counts, str values, "
-    "float[] epsilons, int codebooks, int group, str scales, str scale_rounding, str rounding, int key0, "
-    "int key1, int rank, int workers) -> ()"
-)
-def dynamiq_hop(
-    x: Tensor | None,
-    sums: Tensor | None,
-    incoming: Tensor | None,
-    outgoing: Tensor | None,
-    new_sums: Tensor | None,
-    result: Tensor | None,
-    order: Tensor,
-    mean: Tensor,
-    numel: int,
-    widths: list[int],
-    counts: list[int],
-    values: str,
-    epsilons: list[float],
-    codebooks: int,
-    group: int,
-    scales: str,
-    scale_rounding: str,
-    rounding: str,
-    key0: int,
-    key1: int,
-    rank: int,
-    workers: int,
-) -> None:
-    """One `Hop.run`; `widths`, their `counts` of super-groups and their `epsilons` ascend together."""
-    form = Format(tuple(widths), group, cast(ScaleKind, scales), codebooks=codebooks)
-    kind = cast(ValueKind, values)
-    tables = {
-        width: chosen_values(width, kind, epsilon, order.device, group, codebooks)
-        for width, epsilon in zip(widths, epsilons, strict=True)
-    }
-    dither = Dither((key0, key1), rank, workers, cast(Rounding, rounding), group)
-    coder = Coder(tables, dither, cast(ScaleRounding, scale_rounding), form)
-    bucket = x if x is not None else result
-    dtype = torch.float32 if bucket is None else bucket.dtype
-    hop = make_hop(numel, dtype, order, mean, dict(zip(widths, counts, strict=True)), coder)
-    hop.run(x=x, sums=sums, incoming=incoming, outgoing=outgoing, new_sums=new_sums, result=result)

@@ -14,7 +14,6 @@ from gradwire.codecs.dynamiq import native
 from gradwire.codecs.dynamiq.format import SUPER_GROUP, num_super_groups, to_super_groups
 from gradwire.codecs.native.call import readable
 from gradwire.codecs.native.choice import library_for
-from gradwire.codecs.native.operators import operator
 
 TRAVEL_EXPONENT = 8
 """Statistics travel divided by 2 to this power."""
@@ -33,7 +32,6 @@ def super_group_statistics(x: Tensor) -> tuple[Tensor, Tensor]:
     return mean, norm
 
 
-@operator("super_group_statistics(Tensor x, Tensor(a!) mean, Tensor(b!) norm) -> ()")
 def write_statistics(x: Tensor, mean: Tensor, norm: Tensor) -> None:
     """Fill `mean` and `norm`, bf16 (super-groups,), from `x`, (numel,) float32 or bfloat16."""
     library = library_for(x.device)
@@ -68,10 +66,6 @@ def reduced_statistics(
     return patterns, mean
 
 
-@operator(
-    "reduced_statistics(Tensor mean_sum, Tensor norm, int workers, Tensor(a!) patterns, Tensor(b!) mean)"
-    " -> ()"
-)
 def write_reduced(mean_sum: Tensor, norm: Tensor, workers: int, patterns: Tensor, mean: Tensor) -> None:
     """Fill `patterns`, int32 (chunks, super-groups), and `mean`, float32 (super-groups,)."""
     library = library_for(norm.device)

@@ -16,7 +16,6 @@ from gradwire.codecs.arithmetic.random import Key, mix32, stream_key
 from gradwire.codecs.edgc.bins import BIN_SHIFT, BINS, COUNTERS, ZEROS
 from gradwire.codecs.native.call import readable, run
 from gradwire.codecs.native.choice import library_for
-from gradwire.codecs.native.operators import operator
 
 LARGEST_STRIDE = 1 << 16
 
@@ -59,7 +58,6 @@ def sampled_histogram(x: Tensor, stride: int, seed: int) -> Tensor:
     return counts
 
 
-@operator("sampled_histogram(Tensor x, int stride, int seed, Tensor(a!) counts) -> ()")
 def add_histogram(x: Tensor, stride: int, seed: int, counts: Tensor) -> None:
     """Add the histogram of `x`, (numel,) float32 or bfloat16, to `counts`, (4097,) int64."""
     key = sampling_key(seed)

@@ -33,7 +33,6 @@ from gradwire.codecs.arithmetic.hadamard import butterflies
 from gradwire.codecs.linear import native
 from gradwire.codecs.linear.message import BLOCK, MessageFormat
 from gradwire.codecs.native.choice import library_for
-from gradwire.codecs.native.operators import operator
 
 SMALLEST_SCALE = 2.0**-100
 
@@ -47,10 +46,6 @@ coordinate (SDP4Bit §3.2.2)."""
 _INFINITE, _NAN = 0x7F80_0000, 0x7FC0_0000  # bits of float32
 
 
-@operator(
-    "linear_quantize(Tensor x, Tensor(a!) message, int bits, int group, str scales, bool hadamard, "
-    "bool stochastic, int first, int key0, int key1, int rank) -> ()"
-)
 def linear_quantize(
     x: Tensor,
     message: Tensor,
@@ -125,9 +120,6 @@ def _codes(rows: Tensor, scale: Tensor, peak: int, hadamard: bool, dithers: Tens
     return codes if dithers is None else ((codes << (16 - FRACTION_BITS)) + dithers) >> 16
 
 
-@operator(
-    "linear_dequantize(Tensor message, Tensor(a!) out, int bits, int group, str scales, bool hadamard) -> ()"
-)
 def linear_dequantize(
     message: Tensor, out: Tensor, bits: int, group: int, scales: str, hadamard: bool
 ) -> None:
@@ -141,9 +133,6 @@ def linear_dequantize(
     out.copy_(_values(message, out.numel(), form, hadamard))
 
 
-@operator(
-    "linear_add(Tensor message, Tensor(a!) target, int bits, int group, str scales, bool hadamard) -> ()"
-)
 def linear_add(message: Tensor, target: Tensor, bits: int, group: int, scales: str, hadamard: bool) -> None:
     """Add the values of `message` to `target`, (numel,) float32 or bfloat16: in float32, rounded once."""
     form = MessageFormat(bits, group, scales)
@@ -154,9 +143,6 @@ def linear_add(message: Tensor, target: Tensor, bits: int, group: int, scales: s
     target.copy_(target.to(torch.float32) + _values(message, target.numel(), form, hadamard))
 
 
-@operator(
-    "linear_reduce(Tensor messages, Tensor(a!) out, int bits, int group, str scales, bool hadamard) -> ()"
-)
 def linear_reduce(messages: Tensor, out: Tensor, bits: int, group: int, scales: str, hadamard: bool) -> None:
     """Write the sum of the values of `messages`, (m, num_bytes) uint8 with contiguous rows, to `out`,
     (numel,) float32 or bfloat16: in float32, in the order of the rows, transformed once in the end if

@@ -16,7 +16,6 @@ from gradwire.codecs.mxfp.formats import BY_WIDTH, ElementFormat, cast, decode
 from gradwire.codecs.mxfp.scales import BlockScales, ScaleRule, SharedScales
 from gradwire.codecs.native.call import readable
 from gradwire.codecs.native.choice import library_for
-from gradwire.codecs.native.operators import operator
 from gradwire.codecs.native.structs import BUCKETS
 
 BLOCK = 32
@@ -50,7 +49,6 @@ def block_maxima(x: Tensor) -> Tensor:
     return maxima
 
 
-@operator("mxfp_maxima(Tensor x, Tensor(a!) maxima) -> ()")
 def write_maxima(x: Tensor, maxima: Tensor) -> None:
     """Fill `maxima`, bf16 (blocks,), from `x`, (numel,) float32 or bfloat16."""
     library = library_for(x.device)
@@ -72,10 +70,6 @@ def quantize(x: Tensor, scales: SharedScales, element: ElementFormat, out: Tenso
     write_elements(readable(x), scales.maxima, scales.mu, scales.rule, element.width, whole, saturated)
 
 
-@operator(
-    "mxfp_quantize(Tensor x, Tensor maxima, float mu, str rule, int width, Tensor(a!) out, "
-    "Tensor(b!) saturated) -> ()"
-)
 def write_elements(
     x: Tensor, maxima: Tensor, mu: float, rule: str, width: int, out: Tensor, saturated: Tensor
 ) -> None:
@@ -107,7 +101,6 @@ def add(own: Tensor, message: Tensor, element: ElementFormat, saturated: Tensor)
     add_elements(own[:size], message[:size], element.width, saturated)
 
 
-@operator("mxfp_add(Tensor(a!) own, Tensor message, int width, Tensor(b!) saturated) -> ()")
 def add_elements(own: Tensor, message: Tensor, width: int, saturated: Tensor) -> None:
     """`add` of whole blocks."""
     library = library_for(own.device)
@@ -127,10 +120,6 @@ def dequantize(packed: Tensor, scales: SharedScales, element: ElementFormat, out
         out.copy_(mean)
 
 
-@operator(
-    "mxfp_dequantize(Tensor packed, Tensor maxima, float mu, str rule, int workers, int width, "
-    "Tensor(a!) out) -> ()"
-)
 def write_means(
     packed: Tensor, maxima: Tensor, mu: float, rule: str, workers: int, width: int, out: Tensor
 ) -> None:

@@ -1,4 +1,4 @@
-"""The compiled kernels as Python sees them: libraries, how they are called, and the operators of PyTorch that
-they stand behind. Each codec's own calls are in its `native.py`; what they must give is defined by its code
-in plain PyTorch, the `default` implementation.
+"""The compiled kernels as Python sees them: which implementation runs (`choice`), the libraries, the structs
+of their calls, and how a call is made. A codec that has several calls keeps them in its `native.py`. What
+kernels must give is defined by the codecs in plain PyTorch, the `default` implementation.
 """

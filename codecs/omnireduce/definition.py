@@ -11,7 +11,6 @@ from gradwire.codecs.arithmetic.bitpack import packed, unpacked
 from gradwire.codecs.arithmetic.floats import exponents, fold, normalizers, restorers
 from gradwire.codecs.native.call import readable, run
 from gradwire.codecs.native.choice import library_for
-from gradwire.codecs.native.operators import operator
 
 SPAN = 256
 """Coordinates summed in float32, scaled by one power of two; the spans of a block are added in float64."""
@@ -36,7 +35,6 @@ def block_energies(x: Tensor, block: int) -> Tensor:
     return energies
 
 
-@operator("block_energies(Tensor x, int block, Tensor(a!) energies) -> ()")
 def write_energies(x: Tensor, block: int, energies: Tensor) -> None:
     """Fill `energies`, float64 (blocks,), from `x`, (numel,) float32 or bfloat16."""
     library = library_for(x.device)

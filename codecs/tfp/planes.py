@@ -19,7 +19,6 @@ from torch import Tensor
 from gradwire.codecs.arithmetic.bitpack import packed, packed_bytes, unpacked
 from gradwire.codecs.groups import GroupCoder
 from gradwire.codecs.native.choice import library_for
-from gradwire.codecs.native.operators import operator
 from gradwire.codecs.tfp.coder import coder_of
 from gradwire.codecs.tfp.formats import truncated_format
 from gradwire.codecs.tfp.native import TruncationKernels
@@ -57,7 +56,6 @@ def _kernels(coder: GroupCoder) -> TruncationKernels:
     return cast(TruncationKernels, coder.kernels)
 
 
-@operator("tfp_plane(Tensor values, int bits, int more, str base, Tensor(a!) out) -> ()")
 def tfp_plane(values: Tensor, bits: int, more: int, base: str, out: Tensor) -> None:
     """Write the bits of (numel,) floating-point `values` that payloads of `more` bits have beyond those of
     `bits` to `out`, (plane_bytes,) uint8.
@@ -76,9 +74,6 @@ def tfp_plane(values: Tensor, bits: int, more: int, base: str, out: Tensor) -> N
     out.copy_(packed(unpacked(codes, more) & ((1 << width) - 1), width))
 
 
-@operator(
-    "tfp_refine(Tensor message, Tensor plane, int numel, int bits, int more, str base, Tensor(a!) out) -> ()"
-)
 def tfp_refine(
     message: Tensor, plane: Tensor, numel: int, bits: int, more: int, base: str, out: Tensor
 ) -> None:
@@ -97,9 +92,6 @@ def tfp_refine(
     same_scales.copy_(scales)
 
 
-@operator(
-    "tfp_refine_decode(Tensor message, Tensor plane, int bits, int more, str base, Tensor(a!) values) -> ()"
-)
 def tfp_refine_decode(
     message: Tensor, plane: Tensor, bits: int, more: int, base: str, values: Tensor
 ) -> None:
@@ -110,7 +102,6 @@ def tfp_refine_decode(
     _refined(message, plane, bits, more, base, values, add=False)
 
 
-@operator("tfp_refine_add(Tensor message, Tensor plane, int bits, int more, str base, Tensor(a!) sums) -> ()")
 def tfp_refine_add(message: Tensor, plane: Tensor, bits: int, more: int, base: str, sums: Tensor) -> None:
     """Add to (numel,) float32 `sums` what a payload of `bits` and its plane stand for.
 

@@ -14,7 +14,6 @@ from gradwire.codecs.arithmetic.hadamard import hadamard_
 from gradwire.codecs.arithmetic.random import Key, halves, philox4x32
 from gradwire.codecs.native.call import readable
 from gradwire.codecs.native.choice import library_for
-from gradwire.codecs.native.operators import operator
 from gradwire.codecs.native.structs import BUCKETS
 from gradwire.codecs.thc import native
 from gradwire.codecs.thc.blocks import UNIT, Blocks, Segment, cut
@@ -102,10 +101,6 @@ def dequantize(
     return mean[: blocks.numel].to(dtype)
 
 
-@operator(
-    "thc_quantize(Tensor x, Tensor root_mean_squares, float t_p, int block, int[] entries, int[] key, "
-    "int rank, Tensor(a!) integers) -> ()"
-)
 def write_integers(
     x: Tensor,
     root_mean_squares: Tensor,
@@ -135,10 +130,6 @@ def write_integers(
         integers[segment.coordinates] = _rounded(v, table, dither).view(-1).to(torch.int32)
 
 
-@operator(
-    "thc_dequantize(Tensor sums, int peak, Tensor root_mean_squares, float t_p, int block, int[] key, "
-    "Tensor(a!) mean) -> ()"
-)
 def write_mean(
     sums: Tensor,
     peak: int,

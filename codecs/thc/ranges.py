@@ -24,7 +24,6 @@ from gradwire.codecs.arithmetic.floats import (
 )
 from gradwire.codecs.native.call import readable
 from gradwire.codecs.native.choice import library_for
-from gradwire.codecs.native.operators import operator
 from gradwire.codecs.thc import native
 from gradwire.codecs.thc.blocks import UNIT, Blocks, cut
 
@@ -46,7 +45,6 @@ def block_root_mean_squares(x: Tensor, blocks: Blocks) -> Tensor:
     return root_mean_squares
 
 
-@operator("thc_root_mean_squares(Tensor x, int block, Tensor(a!) root_mean_squares) -> ()")
 def write_root_mean_squares(x: Tensor, block: int, root_mean_squares: Tensor) -> None:
     """Fill `root_mean_squares`, float32 (blocks,), from `x`, (numel,) float32 or bfloat16, cut into blocks of
     at most `block` coordinates.

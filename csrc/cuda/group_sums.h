@@ -1,5 +1,6 @@
-// Largest magnitudes and sums of groups (codecs/group_sums.py): of a lane's neighbours, of the lanes of a
-// group, and, where groups are longer than a row, of the warps of a block and of tiles, one after another.
+// Largest magnitudes and sums of groups (codecs/arithmetic/floats.py): of a lane's neighbours, of the lanes
+// of a group, and, where groups are longer than a row, of the warps of a block and of tiles, one after
+// another.
 #pragma once
 #include "rows.h"
 

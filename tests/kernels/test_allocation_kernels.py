@@ -169,18 +169,6 @@ def test_threads_change_nothing() -> None:
             torch.set_num_threads(1)
 
 
-def test_are_operators_of_pytorch() -> None:
-    patterns, spare = norms("normal", (2, 50)), torch.tensor([1000, 2000])
-    table = threshold_patterns(DEFAULT, CPU_DEVICE)
-    chosen = torch.zeros(2, 50, dtype=torch.int64)
-    operators = torch.ops.gradwire
-    torch.library.opcheck(operators.width_allocation.default, (patterns, spare, table, [2, 4, 8], chosen))
-    written = torch.zeros(99, dtype=torch.int64), torch.zeros(2, COUNTED_WIDTHS, dtype=torch.int64)
-    torch.library.opcheck(operators.message_order.default, (chosen + 2, *written))
-    statistics = torch.ones(99, dtype=torch.bfloat16), torch.ones(99, dtype=torch.bfloat16)
-    torch.library.opcheck(operators.reduced_statistics.default, (*statistics, 3, patterns, torch.zeros(99)))
-
-
 def test_refuse_what_they_cannot_read() -> None:
     patterns, spare = norms("normal", (2, 50)), torch.tensor([1000, 2000])
     table, chosen = threshold_patterns(DEFAULT, CPU_DEVICE), torch.zeros(2, 50, dtype=torch.int64)

@@ -104,13 +104,6 @@ def test_nothing_is_packed_to_nothing(name: str) -> None:
         assert unpack(torch.empty(0, dtype=torch.uint8), 5).numel() == 0
 
 
-def test_are_operators_of_pytorch() -> None:
-    values, stream = codes(64, 5), torch.zeros(40, dtype=torch.uint8)
-    torch.library.opcheck(torch.ops.gradwire.pack_bits.default, (values, 5, stream))
-    torch.library.opcheck(torch.ops.gradwire.unpack_bits.default, (stream, 5, values))
-    torch.library.opcheck(torch.ops.gradwire.add_bits.default, (stream, 5, values))
-
-
 @pytest.mark.parametrize("name", ["base", "emulated"])
 def test_refuse_what_does_not_fit(name: str) -> None:
     values, stream = codes(64, 5), torch.zeros(40, dtype=torch.uint8)

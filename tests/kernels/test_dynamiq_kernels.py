@@ -107,30 +107,6 @@ def test_threads_change_nothing() -> None:
     assert_same(messages[1], messages[0])
 
 
-@pytest.mark.parametrize("kernels", ["default", "cpu"])
-def test_is_an_operator_of_pytorch(kernels: str) -> None:
-    chunk = Chunk(1000, make_coder(0, 2))
-    widths, counts = zip(*sorted(chunk.counts.items()), strict=True)
-    settings = (
-        "nonuniform",
-        [0.5, 0.25, 0.06],
-        1,
-        16,
-        "hierarchical",
-        "stochastic",
-        "correlated",
-        1,
-        2,
-        0,
-        2,
-    )
-    tensors = (gradient("normal", 1000), None, None, chunk.message(), None, None, chunk.order, chunk.mean)
-    with using_kernels(kernels):
-        torch.library.opcheck(
-            torch.ops.gradwire.dynamiq_hop.default, (*tensors, 1000, list(widths), list(counts), *settings)
-        )
-
-
 def test_refuses_what_does_not_fit() -> None:
     chunk = Chunk(1000, make_coder(0, 2))
     x = gradient("normal", 1000)

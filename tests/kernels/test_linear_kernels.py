@@ -150,17 +150,6 @@ def test_threads_change_nothing() -> None:
     assert_same(other, out)
 
 
-def test_are_operators_of_pytorch() -> None:
-    x = gradient("normal", 1000)
-    settings = (4, 128, "bfloat16", True)
-    message = torch.zeros(LinearQuantizer(*settings).message_bytes(1000), dtype=torch.uint8)
-    ops = torch.ops.gradwire
-    torch.library.opcheck(ops.linear_quantize.default, (x, message, *settings, True, 64, 1, 2, 3))
-    torch.library.opcheck(ops.linear_dequantize.default, (message, x, *settings))
-    torch.library.opcheck(ops.linear_add.default, (message, x, *settings))
-    torch.library.opcheck(ops.linear_reduce.default, (torch.stack((message, message)), x, *settings))
-
-
 def test_refuse_what_they_cannot_read() -> None:
     settings = (4, 128, "float32", False)
     x, message = gradient("normal", 1000), torch.zeros(544, dtype=torch.uint8)

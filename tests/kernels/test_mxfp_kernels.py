@@ -216,17 +216,6 @@ def test_float16_goes_through_float32() -> None:
     assert_same(means[1], means[0])
 
 
-def test_are_operators_of_pytorch() -> None:
-    x = gradient("normal", 1000)
-    maxima, packed = block_maxima(x), torch.zeros(1024, dtype=torch.uint8)
-    count = torch.tensor(0)
-    operators = torch.ops.gradwire
-    torch.library.opcheck(operators.mxfp_maxima.default, (x, maxima))
-    torch.library.opcheck(operators.mxfp_quantize.default, (x, maxima, 2.0, "bf16_mu", 8, packed, count))
-    torch.library.opcheck(operators.mxfp_add.default, (packed, packed.clone(), 8, count))
-    torch.library.opcheck(operators.mxfp_dequantize.default, (packed, maxima, 2.0, "bf16_mu", 2, 8, x))
-
-
 @pytest.mark.parametrize("name", ["base", "emulated"])
 def test_refuse_what_does_not_fit(name: str) -> None:
     x = gradient("normal", 1000)

@@ -92,18 +92,6 @@ def test_messages_may_lie_anywhere() -> None:
             assert_same(coder.decode(out, 0, 1025), coder.decode(expected, 0, 1025))
 
 
-def test_are_operators_of_pytorch() -> None:
-    x, message, operators = (
-        gradient("normal", 100),
-        torch.zeros(13 + 16, dtype=torch.uint8),
-        torch.ops.gradwire,
-    )
-    torch.library.opcheck(operators.signs_encode.default, (x, 64, message))
-    torch.library.opcheck(operators.signs_add_encode.default, (message.clone(), x, 64, message))
-    torch.library.opcheck(operators.signs_decode.default, (message, 64, x))
-    torch.library.opcheck(operators.signs_add.default, (message, 64, x))
-
-
 def test_refuses_what_it_cannot_read() -> None:
     x, coder = gradient("normal", 1000), SignCoder(512, 1)
     out = torch.zeros(coder.num_bytes(1000), dtype=torch.uint8)
@@ -112,7 +100,7 @@ def test_refuses_what_it_cannot_read() -> None:
             ValueError, match="signs_encode: message_out must be a contiguous torch.uint8 of 141"
         ):
             coder.encode(x, 0, out[:-1])
-        with pytest.raises(ValueError, match="signs_add: values must be a contiguous torch.float32 of 1000"):
+        with pytest.raises(ValueError, match="signs_add: values_out must be .* torch.float32 of 1000"):
             coder.accumulate(out, 0, x.double())
         with pytest.raises(RuntimeError, match="signs_encode on cpu: an argument is out of range"):
             bad = SignCoder(96, 1)

@@ -46,12 +46,6 @@ def test_threads_change_nothing() -> None:
         assert_same(actual, wanted)
 
 
-def test_is_an_operator_of_pytorch() -> None:
-    x = gradient("normal", 1000)
-    outputs = [torch.zeros(4, dtype=torch.bfloat16) for _ in range(2)]
-    torch.library.opcheck(torch.ops.gradwire.super_group_statistics.default, (x, *outputs))
-
-
 def test_refuses_what_it_cannot_read() -> None:
     x = gradient("normal", 1000)
     with implementation("base"):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import pytest
 import torch
@@ -186,26 +186,6 @@ def test_messages_may_lie_anywhere() -> None:
                 assert_same(coder.decode(out, 0, 1025), coder.decode(expected, 0, 1025))
 
 
-def operators() -> dict[str, Callable[[], tuple[object, ...]]]:
-    x, message = gradient("normal", 100), torch.zeros(4 * 13 + 8, dtype=torch.uint8)
-    plane, more = torch.zeros(4 * 13, dtype=torch.uint8), torch.zeros(8 * 13 + 8, dtype=torch.uint8)
-    return {
-        "tfp_encode": lambda: (x, 64, 4, "scaled", True, 1, 2, 3, message),
-        "tfp_add_encode": lambda: (message.clone(), x, 64, 4, "scaled", False, 1, 2, 3, message),
-        "tfp_decode": lambda: (message, 4, "scaled", x),
-        "tfp_add": lambda: (message, 4, "embedded", x),
-        "tfp_plane": lambda: (x, 4, 8, "embedded", plane),
-        "tfp_refine": lambda: (message, plane, 100, 4, 8, "embedded", more),
-        "tfp_refine_decode": lambda: (message, plane, 4, 8, "embedded", x),
-        "tfp_refine_add": lambda: (message, plane, 4, 8, "embedded", x),
-    }
-
-
-@pytest.mark.parametrize("operation", operators())
-def test_are_operators_of_pytorch(operation: str) -> None:
-    torch.library.opcheck(getattr(torch.ops.gradwire, operation).default, operators()[operation]())
-
-
 def test_refuses_what_it_cannot_read() -> None:
     x, coder = gradient("normal", 1000), coder_of(4, "scaled", RANDOM)
     out = torch.zeros(coder.num_bytes(1000), dtype=torch.uint8)
@@ -216,7 +196,7 @@ def test_refuses_what_it_cannot_read() -> None:
             coder.encode(x, 0, out[:-1])
         with pytest.raises(ValueError, match="tfp_encode"):
             coder.encode(x[::2], 0, out)
-        with pytest.raises(ValueError, match="tfp_add: values must be a contiguous torch.float32 of 1000"):
+        with pytest.raises(ValueError, match="tfp_add: values_out must be .* torch.float32 of 1000"):
             coder.accumulate(out, 0, x.double())
         with pytest.raises(RuntimeError, match="tfp_encode on cpu: an argument is out of range"):
             coder.encode(x, 4, out)

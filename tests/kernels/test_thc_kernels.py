@@ -150,17 +150,6 @@ def test_the_largest_blocks_equal_the_definition(name: str) -> None:
         torch.set_num_threads(1)
 
 
-def test_they_are_operators_of_pytorch() -> None:
-    x, ranges, sums = gradient("normal", 1000), torch.ones(4), torch.ones(1024, dtype=torch.int32)
-    operators = torch.ops.gradwire
-    torch.library.opcheck(operators.thc_root_mean_squares.default, (x, 256, torch.zeros(4)))
-    table, key = [0, 3, 7], list(KEY)
-    quantize = (x, ranges, T_P, 256, table, key, 3, torch.zeros(1024, dtype=torch.int32))
-    torch.library.opcheck(operators.thc_quantize.default, quantize)
-    dequantize = (sums, 15, ranges, T_P, 256, key, torch.zeros(1024))
-    torch.library.opcheck(operators.thc_dequantize.default, dequantize)
-
-
 def test_refuse_what_they_cannot_read() -> None:
     x, ranges = gradient("normal", 1000), torch.ones(4)
     sums = torch.ones(1024, dtype=torch.int32)

@@ -44,7 +44,7 @@ class Operation:
     """What is measured: `make` gives the case for a bucket, (numel,) float32 or bfloat16 on any device."""
 
     name: str  # "<family>.<operation>[.<bits>]"
-    operators: tuple[str, ...]  # those of torch.ops.gradwire that it spends its time in
+    kernels: tuple[str, ...]  # compiled ones that it spends its time in
     make: Callable[[Tensor], Case]
     peers: tuple[Peer, ...] = ()
     dtypes: tuple[str, ...] = ("float32", "bfloat16")  # what does not depend on the bucket's has float32

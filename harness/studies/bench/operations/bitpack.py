@@ -20,8 +20,8 @@ SUMS = 8
 def operations() -> Iterator[Operation]:
     for bits in WIDTHS:
         dtypes = ("float32", "bfloat16") if bits == SUMS else ("float32",)
-        for name, operator, make in _OPERATIONS:
-            yield Operation(f"bitpack.{name}.{bits}", (operator,), partial(make, bits), dtypes=dtypes)
+        for name, kernel, make in _OPERATIONS:
+            yield Operation(f"bitpack.{name}.{bits}", (kernel,), partial(make, bits), dtypes=dtypes)
 
 
 def _codes(bits: int, x: Tensor) -> tuple[Tensor, Tensor]:

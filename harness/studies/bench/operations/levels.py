@@ -24,6 +24,10 @@ BITS, MORE = 8, 12
 """Bits of a payload, and of what a plane refines it to."""
 
 
+KERNELS = {"add_encode": "encode", "refine_decode": "decode", "refine_add": "add"}
+"""Operations whose kernel is another's, called with a message to be added or with a plane."""
+
+
 def operations() -> Iterator[Operation]:
     for bits in (2, 4, 8):
         yield from _coder("levels", f"{bits}", LevelCoder(GROUP, bits, "max", RANDOM))
@@ -33,12 +37,14 @@ def operations() -> Iterator[Operation]:
         random = None if base == "embedded" else RANDOM
         yield from _coder("tfp", f"{bits}.{base}", coder_of(bits, base, random))
     for name, make in _PLANES.items():
-        yield Operation(f"tfp.{name}.{BITS}to{MORE}", (f"tfp_{name}",), make)
+        yield Operation(f"tfp.{name}.{BITS}to{MORE}", (f"tfp_{KERNELS.get(name, name)}",), make)
 
 
 def _coder(family: str, label: str, coder: GroupCoder) -> Iterator[Operation]:
     for name, make in _CODERS.items():
-        yield Operation(f"{family}.{name}.{label}", (f"{family}_{name}",), partial(make, coder))
+        yield Operation(
+            f"{family}.{name}.{label}", (f"{family}_{KERNELS.get(name, name)}",), partial(make, coder)
+        )
 
 
 def _message(coder: GroupCoder, x: Tensor) -> Tensor:

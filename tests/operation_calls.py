@@ -1,36 +1,137 @@
-"""A call of every operator `torch.ops.gradwire.*`, to compare devices and implementations with each other."""
+"""Calls of every operation that has compiled kernels, to compare devices and implementations."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable
+from typing import Any, cast
 
 import torch
 from torch import Tensor
 
-import gradwire.codecs.edgc.definition  # noqa: F401
-import gradwire.codecs.linear.definition  # noqa: F401
+from gradwire.codecs.arithmetic import bitpack
 from gradwire.codecs.arithmetic.bitpack import packed_bytes
-from gradwire.codecs.dynamiq.allocation import paper_increments, threshold_patterns
+from gradwire.codecs.arithmetic.coordinate_bits import CoordinateBits
+from gradwire.codecs.arithmetic.hadamard import transform
+from gradwire.codecs.dynamiq.allocation import paper_increments, threshold_patterns, write_widths
+from gradwire.codecs.dynamiq.arrangement import write_order
+from gradwire.codecs.dynamiq.codebooks import chosen_values
+from gradwire.codecs.dynamiq.definition import Coder
 from gradwire.codecs.dynamiq.format import Format, align, used_bytes
+from gradwire.codecs.dynamiq.hops import make_hop
+from gradwire.codecs.dynamiq.rounding import Dither
+from gradwire.codecs.dynamiq.scales import ScaleRounding
+from gradwire.codecs.dynamiq.statistics import write_reduced, write_statistics
+from gradwire.codecs.dynamiq.values import ValueKind
+from gradwire.codecs.edgc.definition import add_histogram
+from gradwire.codecs.groups import GroupCoder
+from gradwire.codecs.linear.definition import linear_add, linear_dequantize, linear_quantize, linear_reduce
 from gradwire.codecs.linear.message import MessageFormat
+from gradwire.codecs.mxfp.definition import add_elements, write_elements, write_maxima, write_means
+from gradwire.codecs.omnireduce.definition import write_energies
+from gradwire.codecs.onebit import SignCoder
+from gradwire.codecs.qsgd import LevelCoder, Norm
+from gradwire.codecs.tfp.coder import coder_of
+from gradwire.codecs.tfp.planes import tfp_plane, tfp_refine, tfp_refine_add, tfp_refine_decode
 from gradwire.codecs.thc.blocks import cut
+from gradwire.codecs.thc.definition import write_integers, write_mean
+from gradwire.codecs.thc.ranges import write_root_mean_squares
 
 Arguments = tuple[Any, ...]
 
 KEY = (0x1234_5678, 0xDEAD_BEEF)
 
-SCHEMAS = {
-    schema.name.partition("::")[2]: schema
-    for schema in torch._C._jit_get_all_schemas()
-    if schema.name.startswith("gradwire::")
+RANDOM = CoordinateBits(KEY, 3)
+
+
+def encode(coder: GroupCoder, values: Tensor, out: Tensor) -> None:
+    coder.encode(values, 0, out)
+
+
+def add_encode(coder: GroupCoder, message: Tensor, sums: Tensor, out: Tensor) -> None:
+    coder.accumulate_encode(message, 0, sums, out)
+
+
+def decode(coder: GroupCoder, message: Tensor, values: Tensor) -> None:
+    coder.decode_into(message, 0, values)
+
+
+def add(coder: GroupCoder, message: Tensor, sums: Tensor) -> None:
+    coder.accumulate(message, 0, sums)
+
+
+def hop(
+    x: Tensor | None,
+    sums: Tensor | None,
+    incoming: Tensor | None,
+    outgoing: Tensor | None,
+    new_sums: Tensor | None,
+    result: Tensor | None,
+    order: Tensor,
+    mean: Tensor,
+    numel: int,
+    counts: dict[int, int],
+    kind: ValueKind,
+    epsilons: dict[int, float],
+    message_format: Format,
+    rounding: ScaleRounding,
+) -> None:
+    """One `Hop.run` of worker 1 of 5."""
+    group = message_format.group
+    tables = {
+        width: chosen_values(width, kind, epsilon, order.device, group, message_format.codebooks)
+        for width, epsilon in epsilons.items()
+    }
+    coder = Coder(tables, Dither(KEY, 1, 5, "correlated", group), rounding, message_format)
+    bucket = x if x is not None else result
+    dtype = torch.float32 if bucket is None else bucket.dtype
+    made = make_hop(numel, dtype, order, mean, counts, coder)
+    made.run(x=x, sums=sums, incoming=incoming, outgoing=outgoing, new_sums=new_sums, result=result)
+
+
+OPERATIONS: dict[str, Callable[..., None]] = {
+    "dynamiq_hop": hop,
+    "super_group_statistics": write_statistics,
+    "reduced_statistics": write_reduced,
+    "width_allocation": write_widths,
+    "message_order": write_order,
+    "pack_bits": bitpack.pack,
+    "unpack_bits": bitpack.write_values,
+    "add_bits": bitpack.unpack_add,
+    "hadamard_transform": transform,
+    **{
+        f"{family}_{name}": function
+        for family in ("levels", "signs", "tfp")
+        for name, function in (
+            ("encode", encode),
+            ("add_encode", add_encode),
+            ("decode", decode),
+            ("add", add),
+        )
+    },
+    "tfp_plane": tfp_plane,
+    "tfp_refine": tfp_refine,
+    "tfp_refine_decode": tfp_refine_decode,
+    "tfp_refine_add": tfp_refine_add,
+    "mxfp_maxima": write_maxima,
+    "mxfp_quantize": write_elements,
+    "mxfp_add": add_elements,
+    "mxfp_dequantize": write_means,
+    "linear_quantize": linear_quantize,
+    "linear_dequantize": linear_dequantize,
+    "linear_add": linear_add,
+    "linear_reduce": linear_reduce,
+    "thc_root_mean_squares": write_root_mean_squares,
+    "thc_quantize": write_integers,
+    "thc_dequantize": write_mean,
+    "block_energies": write_energies,
+    "sampled_histogram": add_histogram,
 }
-"""The schema of every operator, by name."""
+"""What writes to tensors that it is given, by name."""
 
 
 def call(name: str, *arguments: Any) -> None:
-    """Run an operator."""
-    getattr(torch.ops.gradwire, name)(*arguments)
+    """Run an operation."""
+    OPERATIONS[name](*arguments)
 
 
 SPECIAL = (torch.nan, torch.inf, -torch.inf, 3.4e38, -3.38e38, 1e-38, -3e-42, -0.0, 2.0**-100, 1e19)
@@ -67,14 +168,12 @@ def dynamiq(numel: int, dtype: torch.dtype) -> list[Arguments]:
         plus,
         ((1, 4), "uniform", 1, 32, "ceil"),
     ):
-        counts = [total // len(widths)] * len(widths)
-        counts[-1] += total - sum(counts)
-        form = Format(widths, group, codebooks=codebooks)
-        size = align(used_bytes(dict(zip(widths, counts, strict=True)), form)) + 16
-        epsilons = [max(0.06, 0.9 / width) if width > 1 else 0.1 for width in widths]
-        epsilons = [min(epsilon, 0.5) for epsilon in epsilons]
-        rest = (order, mean, numel, list(widths), counts, kind, epsilons, codebooks, group)
-        settings = (*rest, "hierarchical", rounding, "correlated", *KEY, 1, 5)
+        counts = dict.fromkeys(widths, total // len(widths))
+        counts[widths[-1]] += total - sum(counts.values())
+        message_format = Format(widths, group, codebooks=codebooks)
+        size = align(used_bytes(counts, message_format)) + 16
+        epsilons = {width: min(max(0.06, 0.9 / width), 0.5) if width > 1 else 0.1 for width in widths}
+        settings = (order, mean, numel, counts, kind, epsilons, message_format, rounding)
         x, message, passed = values(numel, dtype, 1), room(size), room(size)
         sums = values(total * 256, torch.float32, 4).view(-1, 256)
         calls.append((x, None, None, message, None, None, *settings))
@@ -90,29 +189,24 @@ def group_codes(numel: int, dtype: torch.dtype) -> dict[str, list[Arguments]]:
     x, sums = values(numel, dtype, 1), values(numel, torch.float32, 2)
     calls: dict[str, list[Arguments]] = {}
 
-    def codec(name: str, size: int, encoding: Sequence[Any], decoding: Sequence[Any]) -> Tensor:
+    def codec(name: str, coder: GroupCoder) -> Tensor:
+        size = coder.num_bytes(numel)
         message = room(size)
-        call(f"{name}_encode", x, *encoding, message)
-        calls.setdefault(f"{name}_encode", []).append((x, *encoding, room(size)))
-        for operator, written in (("decode", room(numel, torch.float32)), ("add", sums)):
-            calls.setdefault(f"{name}_{operator}", []).append((message, *decoding, written))
-        calls.setdefault(f"{name}_add_encode", []).append((message, sums, *encoding, room(size)))
+        call(f"{name}_encode", coder, x, message)
+        calls.setdefault(f"{name}_encode", []).append((coder, x, room(size)))
+        for operation, written in (("decode", room(numel, torch.float32)), ("add", sums)):
+            calls.setdefault(f"{name}_{operation}", []).append((coder, message, written))
+        calls.setdefault(f"{name}_add_encode", []).append((coder, message, sums, room(size)))
         return message
 
-    def scales(group: int, each: int) -> int:
-        return -(-numel // group) * each
-
     for bits, norm in ((4, "l2"), (8, "max")):
-        size = packed_bytes(numel, bits) + scales(512, 4)
-        codec("levels", size, (0, 512, bits, norm, *KEY, 3), (512, bits))
-    codec("signs", packed_bytes(numel, 1) + scales(256, 8), (256,), (256,))
-    for bits, base, stochastic in ((4, "scaled", True), (8, "plain", False), (12, "plain", True)):
-        size = packed_bytes(numel, bits) + (scales(32, 2) if base == "scaled" else 0)
-        codec("tfp", size, (0, bits, base, stochastic, *KEY, 3), (bits, base))
-    size = packed_bytes(numel, 4) + scales(32, 2)
-    message = codec("tfp", size, (0, 4, "embedded", False, *KEY, 3), (4, "embedded"))
-    plane, larger = room(packed_bytes(numel, 5)), packed_bytes(numel, 9) + scales(32, 2)
+        codec("levels", LevelCoder(512, bits, cast(Norm, norm), RANDOM))
+    codec("signs", SignCoder(256, 1))
+    for bits, base, random in ((4, "scaled", RANDOM), (8, "plain", None), (12, "plain", RANDOM)):
+        codec("tfp", coder_of(bits, base, random))
+    message = codec("tfp", coder_of(4, "embedded"))
     refined = (4, 9, "embedded")
+    plane, larger = room(packed_bytes(numel, 5)), coder_of(9, "embedded").num_bytes(numel)
     call("tfp_plane", x, *refined, plane)
     calls["tfp_plane"] = [(x, *refined, room(plane.numel()))]
     calls["tfp_refine"] = [(message, plane, numel, *refined, room(larger))]
@@ -217,7 +311,7 @@ def statistics(numel: int, dtype: torch.dtype) -> dict[str, list[Arguments]]:
 
 
 def calls_of_all(numel: int, dtype: torch.dtype, special: bool = False) -> dict[str, list[Arguments]]:
-    """By operator, the arguments of some calls with buckets of `numel` coordinates of `dtype`, with NaN,
+    """By operation, the arguments of some calls with buckets of `numel` coordinates of `dtype`, with NaN,
     infinities, subnormal and the largest numbers among them if `special`."""
     _spread[0] = 3500 if special else 0
     try:

@@ -1,4 +1,4 @@
-"""Every operator on a GPU: the bytes of the CPU, on any stream, in a graph, on any device."""
+"""Every operation on a GPU: the bytes of the CPU, on any stream, in a graph, on any device."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 import torch
-from operator_calls import SCHEMAS, call, calls_of_all
+from operation_calls import OPERATIONS, call, calls_of_all
 from torch import Tensor
 
 from gradwire.codecs.native.choice import available_kernels, using_kernels
@@ -21,7 +21,7 @@ pytestmark = [
     pytest.mark.skipif("cuda" not in available_kernels(), reason="the kernels for CUDA are not built"),
 ]
 
-every_operator = pytest.mark.parametrize("name", sorted(SCHEMAS))
+every_operation = pytest.mark.parametrize("name", sorted(OPERATIONS))
 DTYPES = (torch.float32, torch.bfloat16)
 
 
@@ -58,7 +58,7 @@ def expected_of(name: str, arguments: tuple[Any, ...]) -> list[Any]:
     return result
 
 
-@every_operator
+@every_operation
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize(
     ("numel", "special"), [(300, False), (3001, False), (200_003, False), (70_001, True)]
@@ -74,9 +74,9 @@ def test_a_gpu_gives_the_bytes_of_the_cpu(name: str, dtype: torch.dtype, numel: 
             assert_equal(actual, expected_of(name, arguments), name)
 
 
-@every_operator
+@every_operation
 def test_another_stream_and_a_graph(name: str) -> None:
-    """An operator waits for what is before it on its stream; a captured one can be replayed."""
+    """An operation waits for what is before it on its stream; a captured one can be replayed."""
     for arguments in calls_of_all(70_001, torch.float32)[name]:
         expected = expected_of(name, arguments)
         with using_kernels("cuda"):
@@ -99,7 +99,7 @@ def test_another_stream_and_a_graph(name: str) -> None:
             assert_equal(captured, expected, name)
 
 
-@every_operator
+@every_operation
 def test_the_current_device_stays_what_it_is(name: str) -> None:
     """With one GPU only that it is still the first; with several, tensors lie on the last."""
     last = f"cuda:{torch.cuda.device_count() - 1}"
@@ -135,7 +135,7 @@ def test_compute_sanitizer_finds_nothing() -> None:
     tool = shutil.which("compute-sanitizer")
     if tool is None:
         pytest.skip("compute-sanitizer is not in PATH")
-    program = Path(__file__).with_name("run_operators.py")
+    program = Path(__file__).with_name("run_operations.py")
     for check in ("memcheck", "racecheck", "initcheck"):
         command = [tool, f"--tool={check}", "--error-exitcode=9", sys.executable, str(program)]
         environment = {**os.environ, "PYTHONPATH": str(program.parents[1])}

@@ -1,9 +1,9 @@
-"""Runs every operator once on the GPU: what compute-sanitizer watches."""
+"""Runs every operation once on the GPU: what compute-sanitizer watches."""
 
 from __future__ import annotations
 
 import torch
-from operator_calls import call, calls_of_all
+from operation_calls import call, calls_of_all
 from torch import Tensor
 
 from gradwire.codecs.native.choice import using_kernels

@@ -1,0 +1,42 @@
+"""All operations: what compiled kernels write is what the definitions write."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from inputs import assert_same
+from operation_calls import OPERATIONS, call, calls_of_all
+from torch import Tensor
+
+from gradwire.codecs.native.choice import using_kernels
+from gradwire.codecs.native.library import library
+
+
+def copies(arguments: tuple[Any, ...]) -> list[Any]:
+    return [a.clone() if isinstance(a, Tensor) else a for a in arguments]
+
+
+def test_every_operation_has_a_call() -> None:
+    assert set(calls_of_all(1000, torch.float32)) == set(OPERATIONS)
+
+
+@pytest.mark.parametrize("kernels", ["cpu", "emulated"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("special", [False, True])
+def test_calls_give_what_the_definition_gives(kernels: str, dtype: torch.dtype, special: bool) -> None:
+    if library("emulated" if kernels == "emulated" else "cpu") is None:
+        pytest.skip(f"the kernels {kernels} are not built")
+    for name, calls in calls_of_all(3001 if not special else 7001, dtype, special).items():
+        if special and name == "tfp_add_encode":
+            continue  # a NaN's sign, which its message keeps, is the processor's
+        for arguments in calls:
+            expected, actual = copies(arguments), copies(arguments)
+            with using_kernels("default"):
+                call(name, *expected)
+            with using_kernels(kernels):
+                call(name, *actual)
+            for a, b in zip(actual, expected, strict=True):
+                if isinstance(a, Tensor):
+                    assert_same(a, b)
