@@ -1,7 +1,7 @@
-"""Where checkpoints lie, which of them are whole, and how old and half-written ones go.
+"""Where checkpoints lie, which of them are complete, and how old and half-written ones are removed.
 
 `checkpoints/step-00000120/` in the run directory holds safetensors files, gzip files with the rows of the
-record up to there, `state.json` with the sha256 of all of them, and DONE with that of `state.json`. It is
+record up to that step, `state.json` with the sha256 of all of them, and DONE with that of `state.json`. It is
 written under a hidden name and renamed when everything is there, so a folder without the dot is complete
 unless its disk has damaged it.
 """
@@ -38,7 +38,7 @@ class DamagedCheckpointError(ValueError):
 
 
 class ForeignCheckpointError(ValueError):
-    """A checkpoint that another run has written, or of another step than its name says; one line."""
+    """A checkpoint that another run has written, or that is of another step than its name says; one line."""
 
 
 def checkpoint_path(directory: Path, step: int) -> Path:
@@ -52,12 +52,12 @@ def unfinished_path(directory: Path, step: int) -> Path:
 
 
 def checkpoints(directory: Path) -> list[Path]:
-    """All complete checkpoints of a run, the newest first."""
+    """All complete checkpoints of a run, newest first."""
     return sorted(_named(directory, _NAME), key=lambda path: int(path.name[5:]), reverse=True)
 
 
 def _named(directory: Path, *names: re.Pattern[str]) -> list[Path]:
-    """Our own folders among whatever lies there."""
+    """The folders with a checkpoint's name, ignoring whatever else lies there."""
     found = (directory / FOLDER).glob("*")
     return [path for path in found if any(name.fullmatch(path.name) for name in names)]
 
@@ -68,10 +68,10 @@ def run_of(path: Path) -> Path:
 
 
 def verified(path: Path, run_id: str) -> CheckpointState:
-    """The state of a checkpoint of run `run_id` whose every file has the contents it was written with.
+    """Returns the state of a checkpoint of run `run_id` after comparing every file with its digest.
 
-    Raises ForeignCheckpointError for another run's, DamagedCheckpointError, and ValueError where nothing can
-    be said about it: it cannot be read now, or code with another idea of checkpoints has written it.
+    Raises ForeignCheckpointError for another run's, DamagedCheckpointError, and ValueError if nothing can be
+    said about it: it cannot be read now, or code with another format of checkpoints has written it.
     """
     try:
         content, digest = _read(path, STATE), _read(path, DONE)
@@ -99,7 +99,7 @@ def verified(path: Path, run_id: str) -> CheckpointState:
 
 
 def _digest(file: Path) -> str:
-    """sha256 of a checkpoint's tensors, which are as long as their header says."""
+    """sha256 of a checkpoint's tensors, after checking that the file is as long as its header says."""
     inside = run_of(file.parent)
     check_safetensors(file, remedy=REMEDY, inside=inside)
     return file_digest(file, remedy=REMEDY, inside=inside, most=file.stat().st_size)
@@ -110,7 +110,7 @@ def _read(path: Path, name: str) -> bytes:
 
 
 def remove(path: Path) -> None:
-    """Remove a checkpoint; from the first moment on nobody takes what is left of it for whole."""
+    """Removes a checkpoint; from the first moment on nobody takes the rest of it for complete."""
     hidden = path if path.name.startswith(".") else path.with_name(f".old-{path.name}")
     if path != hidden:
         os.replace(path, hidden)
@@ -118,9 +118,9 @@ def remove(path: Path) -> None:
 
 
 def set_aside(path: Path, why: str = "damaged") -> Path:
-    """Keep a checkpoint that cannot be used under a name that says so: `<why>-<name>`.
+    """Renames a checkpoint that cannot be used to `<why>-<name>` and keeps it.
 
-    Damaged ones go when the run is done, another run's stay: they may be all that is left of it.
+    Damaged ones are removed when the run is done. Another run's stay: they may be all that is left of it.
     """
     aside = path.with_name(f"{why}-{path.name}")
     shutil.rmtree(aside, ignore_errors=True)
@@ -129,19 +129,19 @@ def set_aside(path: Path, why: str = "damaged") -> Path:
 
 
 def remove_unfinished(directory: Path) -> None:
-    """Remove what interrupted writes and removals have left."""
+    """Removes what interrupted writes and removals have left."""
     for path in _named(directory, _LEFTOVER):
         remove(path)
 
 
 def remove_older(directory: Path, keep: int) -> None:
-    """Remove all but the newest `keep` checkpoints."""
+    """Removes all but the newest `keep` checkpoints."""
     for path in checkpoints(directory)[keep:]:
         remove(path)
 
 
 def remove_all(directory: Path) -> None:
-    """Remove the checkpoints of a run that needs them no more; other things in their folder stay."""
+    """Removes the checkpoints of a run that no longer needs them; other things in their folder stay."""
     for path in _named(directory, _NAME, _LEFTOVER, _ASIDE):
         remove(path)
     with contextlib.suppress(OSError):  # not there, or not empty

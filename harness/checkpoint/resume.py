@@ -1,7 +1,7 @@
-"""What a run directory holds already, and what the next attempt makes of it.
+"""What a run directory already holds, and what the next attempt does with it.
 
-`resume=auto` continues an unfinished run made by the same code, `force` by any code, `never` starts
-over. A finished run is never run again, but with `never`.
+`resume=auto` resumes an unfinished run made by the same code, `force` by any code, `never` starts over. A
+finished run is run again only with `never`.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from gradwire.harness.record.writer import (
 )
 
 OWN_NAMES = (*(name for name in RECORD_FILES if name != ATTEMPTS), WEIGHTS, FOLDER)
-"""What a run writes over or removes in its directory."""
+"""What a run overwrites or removes in its directory."""
 
 
 def is_finished(config: DictConfig, directory: Path) -> bool:
@@ -46,9 +46,9 @@ def is_finished(config: DictConfig, directory: Path) -> bool:
 
 
 def check_directory(config: DictConfig, directory: Path) -> None:
-    """Raise ValueError in one line if `directory` holds what this run may neither continue nor replace.
+    """Raises ValueError in one line if `directory` holds something this run may neither resume nor replace.
 
-    Reads only, so that it can be asked before anything starts.
+    Only reads, so that it can be called before anything starts.
     """
     refuse_links_in(directory)
     earlier = None if config.resume == "never" else Attempts.read(directory)
@@ -69,7 +69,7 @@ def check_directory(config: DictConfig, directory: Path) -> None:
 
 
 def _refuse_foreign(directory: Path) -> None:
-    """Without `run.json` nothing says that what lies there is a run's and may be replaced."""
+    """Refuses a folder without `run.json`: nothing says that its contents are a run's and may be replaced."""
     names = [name for name in OWN_NAMES if (directory / name).exists()]
     if names and not (directory / ATTEMPTS).exists():
         raise ValueError(
@@ -89,19 +89,19 @@ def _refuse_diverged(config: DictConfig, directory: Path) -> None:
 
 @dataclass(frozen=True)
 class Opened:
-    """A run directory ready for an attempt: where to go on from, and what its user should know."""
+    """A run directory ready for an attempt: where to resume from, and what the user should know."""
 
     checkpoint: Path | None
     notes: tuple[str, ...]
 
 
 def open_run(config: DictConfig, directory: Path) -> Opened:
-    """Prepare `directory`, which the caller has locked, for the next attempt.
+    """Prepares `directory`, which the caller has locked, for the next attempt.
 
-    Finds the newest whole checkpoint, sets damaged ones aside and names them in the notes, restores damaged
+    Finds the newest usable checkpoint, sets damaged ones aside and names them in the notes. Restores damaged
     rows from it and cuts those that the attempt will write again, or clears everything to start over. Raises
-    ValueError as `check_directory` does, and for a run that has diverged: the same settings and code would do
-    so again. A sweep, which asks `check_directory` about all its cells, goes on with the others.
+    ValueError as `check_directory` does, and for a run that has diverged, since the same settings and code
+    would diverge again. A sweep calls `check_directory` for all its cells and goes on with the others.
     """
     check_directory(config, directory)
     _refuse_diverged(config, directory)

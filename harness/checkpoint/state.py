@@ -15,7 +15,7 @@ REMEDY = "resume=never starts over"
 
 
 class OtherFormatError(ValueError):
-    """Code with another idea of checkpoints has written it; the text is one line."""
+    """Code with another format of checkpoints has written it; the text is one line."""
 
 
 @dataclass(frozen=True)
@@ -29,15 +29,15 @@ class CheckpointState:
     data_hash: str
     """Hash of the training data's description; a resumed run must have the same."""
     train_time_s: list[float]
-    """Each rank's training clock."""
+    """The training clock of each rank."""
     wall_time_s: float
-    """Everything, earlier attempts included."""
+    """Wall time in all, earlier attempts included."""
     bytes_by_phase: list[dict[str, int]]
-    """What each rank has sent."""
+    """Bytes that each rank has sent, by phase."""
     run_id: str
-    """The run that it belongs to: another run's is never taken."""
+    """The run it belongs to; another run's checkpoint is never used."""
     rows: dict[str, Extent]
-    """The record's files of rows up to here, which a resumed run builds upon; checkpoints of older versions
+    """The record's files of rows up to here, which a resumed run continues; checkpoints of older versions
     have no copies of them."""
     files: Mapping[str, str] = field(default_factory=dict)
     """File name to sha256."""
@@ -47,9 +47,9 @@ class CheckpointState:
 
     @classmethod
     def from_json(cls, content: bytes, path: Path) -> CheckpointState:
-        """Reads `to_json`'s text, which was read from `path`.
+        """Reads the text that `to_json` writes; it came from `path`.
 
-        Raises UnusableFileError for what is no such text, and OtherFormatError where fields are missing.
+        Raises UnusableFileError for any other text, and OtherFormatError if fields are missing.
         """
         values = parse_json(content, path, remedy=REMEDY)
         needed = [item.name for item in fields(cls) if item.default_factory is MISSING]
@@ -62,7 +62,7 @@ class CheckpointState:
         return made(cls, values, path, remedy=REMEDY)
 
     def impossible(self) -> str | None:
-        """What of it no run can have."""
+        """Says what in it is impossible for any run."""
         if self.step < 0 or not self.train_time_s or len(self.train_time_s) != len(self.bytes_by_phase):
             return (
                 f"is of step {self.step}, {len(self.train_time_s)} clocks, {len(self.bytes_by_phase)} ranks"

@@ -1,4 +1,4 @@
-"""Writing a checkpoint: every process its own files, then one process seals them."""
+"""Writes a checkpoint: every process writes its own files, then one process seals them."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ SHARED_S = 60.0
 
 
 def write_files(directory: Path, step: int, parts: Mapping[str, Mapping[str, Tensor]]) -> int:
-    """Write this process's `parts` (file name without suffix -> tensors); returns the number of files.
+    """Writes this process's `parts` (file name without suffix to tensors); returns the number of files.
 
-    Parts without tensors get no file. Raises UnwritableFileError when the disk does not take them.
+    Parts without tensors get no file. Raises UnwritableFileError if the disk refuses them.
     """
     folder = unfinished_path(directory, step)
     with writing(folder):
@@ -56,12 +56,12 @@ def seal(
     keep: int | None,
     copies: Mapping[str, bytes] = MappingProxyType({}),
 ) -> Path:
-    """Give the checkpoint its name, after all processes have written `num_files` files together.
+    """Gives the checkpoint its name, after all processes have written `num_files` files together.
 
-    `copies` are files that this process adds, name to contents: the rows of the record up to here. Whoever
-    needs one compares what it expands to with `state.rows`; a damaged one costs nothing otherwise. Keeps the
-    newest `keep` checkpoints of the run, None: all. To be called by one process. Raises RuntimeError when
-    files are missing, as they are when the nodes do not share the run directory.
+    `copies` are files that this process adds, name to contents: the rows of the record up to here. Their
+    readers compare what they expand to with `state.rows`; a damaged copy costs nothing unless it is needed.
+    Keeps the newest `keep` checkpoints of the run, None: all. Only one process may call this. Raises
+    RuntimeError if files are missing, which happens when the nodes do not share the run directory.
     """
     folder = unfinished_path(directory, state.step)
     digests = _digests(folder, num_files)
@@ -91,7 +91,7 @@ def seal(
 
 
 def _digests(folder: Path, num_files: int) -> dict[str, Path]:
-    """File name to the file with its digest; waits for those that other nodes have written."""
+    """Maps file names to the files and their digests; waits for files that other nodes have written."""
     deadline = time.monotonic() + SHARED_S
     while True:
         found = {path.name.removesuffix(_DIGEST): path for path in sorted(folder.glob(f"*{_DIGEST}"))}
@@ -101,7 +101,7 @@ def _digests(folder: Path, num_files: int) -> dict[str, Path]:
 
 
 def _flush(path: Path) -> None:
-    """Wait until a file, or a folder's list of names, is on the disk."""
+    """Waits until a file, or a folder's list of names, is on disk."""
     with writing(path):
         descriptor = os.open(path, os.O_RDONLY)
         try:

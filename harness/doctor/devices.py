@@ -1,4 +1,4 @@
-"""What there is to compute on: cores, memory, GPUs, and how workers talk to each other."""
+"""The devices to compute on: cores, memory, GPUs, and how workers talk to each other."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from gradwire.harness.doctor.findings import Environment, Finding, Run, Section,
 from gradwire.harness.doctor.tools import output_of
 
 SCARCE = 4 * 2**30
-"""Four workers of `size=tiny` want so many bytes, most of it for their libraries."""
+"""Bytes that four workers of `size=tiny` need, most of them for their libraries."""
 
 DRIVER = ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"]
 
@@ -26,7 +26,8 @@ def devices(run: Run = output_of) -> Section:
 def cores(
     count: int | None = None, usable: int | None = None, system: Path = Path("/sys/fs/cgroup")
 ) -> Finding:
-    """How many there are, and how many this process may use: its affinity, and its share where limited."""
+    """The number of cores, and how many of them this process may use: its affinity, and its share if that is
+    limited."""
     count = count or os.cpu_count() or 1
     if usable is None:
         usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else count
@@ -36,7 +37,7 @@ def cores(
 
 
 def threads(environment: Environment = os.environ) -> Finding:
-    """What torch uses here; runs use one per worker."""
+    """The number of threads that torch uses here; runs use one per worker."""
     said = environment.get("OMP_NUM_THREADS", "not set")
     return Finding(
         "threads", f"1 per worker in runs; torch here: {torch.get_num_threads()}, OMP_NUM_THREADS {said}"
@@ -97,7 +98,7 @@ def backends(
 
 
 def _share(limit: Path) -> float | None:
-    """Cores' worth of time that a cgroup may use; None without a limit."""
+    """The share of cores that a control group may use; None without a limit."""
     quota, _, period = _text(limit).strip().partition(" ")
     return int(quota) / int(period) if quota.isdigit() and period.isdigit() else None
 

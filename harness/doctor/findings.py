@@ -1,4 +1,4 @@
-"""What the doctor has to say about one thing."""
+"""What the doctor reports about one thing."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from typing import Literal
 
 State = Literal["ok", "missing", "needed"]
-"""`needed`: missing, and `python run.py size=tiny` cannot do without it."""
+"""`needed`: it is missing, and `python run.py size=tiny` cannot run without it."""
 
 Environment = Mapping[str, str]
 
 Run = Callable[[list[str]], str | None]
-"""A command to what it prints; None if it is not there, fails, or takes too long."""
+"""Maps a command to what it prints; None if it is missing, fails, or takes too long."""
 
 
 @dataclass(frozen=True)
@@ -37,14 +37,14 @@ class Section:
 def found_or_missing(
     name: str, value: str | None, disables: str, remedy: str, *, needed: bool = False
 ) -> Finding:
-    """A finding that is fine if there is a `value`."""
+    """A finding that is fine if it has a `value`."""
     if value is not None:
         return Finding(name, value)
     return Finding(name, "missing", "needed" if needed else "missing", disables, remedy)
 
 
 def size_text(num_bytes: float) -> str:
-    """`1.5 GiB`: one digit after the point where it is not 0."""
+    """A size such as `1.5 GiB`, with one decimal unless that is 0."""
     units = ("B", "KiB", "MiB", "GiB", "TiB")
     power = next((power for power in range(4) if num_bytes < 1024 ** (power + 1)), 4)
     return f"{num_bytes / 1024**power:.1f}".removesuffix(".0") + f" {units[power]}"

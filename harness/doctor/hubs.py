@@ -1,4 +1,4 @@
-"""Whether models, data and a wandb server can be reached from here."""
+"""Checks whether the servers for models, data and wandb can be reached from here."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ TIMEOUT_S = 3.0
 TRUE = ("1", "ON", "YES", "TRUE")
 
 Reach = Callable[[str], str | None]
-"""An address to why it cannot be reached; None if it can."""
+"""Maps an address to the reason why it cannot be reached; None if it can."""
 
 
 @dataclass(frozen=True)
 class Hub:
-    """A server, the variable that forbids asking it (if it is set), and what there is not without it."""
+    """A server, the variable that forbids asking it (if it is set), and what is lost without it."""
 
     name: str
     address: str
@@ -32,7 +32,8 @@ class Hub:
 
 
 def hubs(environment: Environment = os.environ, reach: Reach | None = None) -> Section:
-    """The Hugging Face hub and the wandb server, asked together unless that is forbidden, and the login."""
+    """The Hugging Face hub, the wandb server and the login; servers are asked together, unless that is
+    forbidden."""
     known = [
         Hub(
             "Hugging Face",
@@ -54,7 +55,8 @@ def hubs(environment: Environment = os.environ, reach: Reach | None = None) -> S
 
 
 def ask(addresses: list[str], reach: Reach, timeout_s: float = TIMEOUT_S) -> dict[str, str | None]:
-    """Each address to why it cannot be reached (None: it can), all at once, within `timeout_s` seconds."""
+    """Maps each address to the reason why it cannot be reached (None: it can). Asks all at once, for at most
+    `timeout_s` seconds."""
     answers: dict[str, str | None] = dict.fromkeys(addresses, f"no answer within {timeout_s:g} s")
 
     def note(address: str) -> None:
@@ -71,7 +73,7 @@ def ask(addresses: list[str], reach: Reach, timeout_s: float = TIMEOUT_S) -> dic
 
 
 def _reach(address: str) -> str | None:
-    """Any answer will do: a refusal comes from the server, too."""
+    """Accepts any answer: even a refusal comes from the server."""
     try:
         request = urllib.request.Request(address, method="HEAD")
         urllib.request.urlopen(request, timeout=TIMEOUT_S).close()

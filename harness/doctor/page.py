@@ -1,4 +1,4 @@
-"""The findings as one page of text, or as JSON."""
+"""Renders the findings as one page of text or as JSON."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ MARKS = {"ok": " ", "missing": "-", "needed": "!"}
 
 
 def render_text(sections: Sequence[Section]) -> str:
-    """Aligned lines; below each thing that is missing, what that disables and how to get it."""
+    """Aligned lines; each missing thing is followed by what that disables and how to get it."""
     width = max(len(finding.name) for section in sections for finding in section.findings)
     blocks = []
     for section in sections:
@@ -25,7 +25,7 @@ def render_text(sections: Sequence[Section]) -> str:
 
 
 def render_json(sections: Sequence[Section]) -> str:
-    """Section to findings, and whether the basic run is possible."""
+    """The findings by section, and whether the basic run is possible."""
     content = {
         "can_run": not lacking(sections),
         "sections": {section.title: [asdict(item) for item in section.findings] for section in sections},
@@ -34,7 +34,7 @@ def render_json(sections: Sequence[Section]) -> str:
 
 
 def lacking(sections: Sequence[Section]) -> list[str]:
-    """The names of what the basic run needs and is not there."""
+    """The names of missing things that the basic run needs."""
     return [item.name for section in sections for item in section.findings if item.state == "needed"]
 
 

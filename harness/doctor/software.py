@@ -1,4 +1,4 @@
-"""Python, the packages the project is built on, its own version, and who computes the codecs."""
+"""Python, the packages the project is built on, its own version, and which kernels compute the codecs."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ OLDEST, NEWEST = (3, 11), (3, 13)
 
 @dataclass(frozen=True)
 class Package:
-    """A package by its name on PyPI, and what there is not without it."""
+    """A package by its name on PyPI, and what is lost without it."""
 
     name: str
     disables: str
@@ -40,7 +40,7 @@ PACKAGES = (
 
 
 def version_of(package: str) -> str | None:
-    """The version that is installed, None without."""
+    """The installed version; None if it is not installed."""
     try:
         return metadata.version(package)
     except metadata.PackageNotFoundError:
@@ -50,7 +50,7 @@ def version_of(package: str) -> str | None:
 def software(
     version_of: Callable[[str], str | None] = version_of, python: Sequence[int] = sys.version_info[:3]
 ) -> Section:
-    """Versions of Python and the packages; `version_of` gives None for one that is not installed."""
+    """Versions of Python and the packages; `version_of` returns None for a package that is not installed."""
     findings = [_python(python)]
     for package in PACKAGES:
         findings.append(
@@ -66,7 +66,7 @@ def software(
 
 
 def sources(state: tuple[str | None, bool | None] | None = None, version: str | None = None) -> Section:
-    """gradwire's version, its commit and whether the sources differ from it, and the kernels' backends."""
+    """gradwire's version, its commit, whether the sources differ from that commit, and the kernels."""
     commit, dirty = git_state() if state is None else state
     found = None if commit is None else f"{commit[:12]}{', with changes' if dirty else ''}"
     findings = [
@@ -79,7 +79,8 @@ def sources(state: tuple[str | None, bool | None] | None = None, version: str | 
 
 
 def plugins() -> list[Finding]:
-    """What installed packages announce for `codec=`, `topology=` and `parallel=`; none is imported."""
+    """The plug-ins that installed packages offer for `codec=`, `topology=` and `parallel=`; none is
+    imported."""
     return [
         Finding(f"{kind}={name}", f"a plug-in, {point.value}")
         for kind in ENTRY_POINTS
@@ -92,8 +93,8 @@ LEVELS = {"base": "no more than every such CPU has", "v3": "AVX2", "v4": "AVX-51
 
 @dataclass(frozen=True)
 class Compiled:
-    """Which kernels were built here: `level` of instruction sets of those for CPUs, None without; whether
-    those for CUDA were, and how many GPUs they can run on."""
+    """Which kernels were compiled here. `level` is the instruction-set level of the CPU kernels, None without
+    them; the rest says whether the CUDA kernels were compiled, and how many GPUs they can run on."""
 
     level: str | None
     cuda: bool
@@ -101,12 +102,13 @@ class Compiled:
 
 
 def compiled() -> Compiled:
-    """What this installation has."""
+    """Which kernels this installation has."""
     return Compiled(cpu_level(), library("cuda") is not None, cuda_devices())
 
 
 def kernels(built: Compiled | None = None) -> list[Finding]:
-    """Which implementations of the kernels there are, all with the same bytes, and what `auto` means."""
+    """Which implementations of the kernels are available, all of which give the same bytes, and what `auto`
+    means."""
     built = built or compiled()
     auto = "default" if built.level is None else "cpu"
     level = built.level and f"built, level {built.level} ({LEVELS[built.level]})"

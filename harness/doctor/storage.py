@@ -1,4 +1,4 @@
-"""Where files go: caches and results, their size, and whether there is room."""
+"""Where files go: caches and results, their size, and the free space."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ ROOM = 2**30
 """Bytes that should be free: a run of `size=tiny` needs a few MiB, caches of models need many GiB."""
 
 LOOKING_S = 1.0
-"""Seconds that are spent on measuring a folder."""
+"""Seconds that may be spent on measuring a folder."""
 
 
 def storage(environment: Environment = os.environ, here: Path = Path(".")) -> Section:
@@ -40,7 +40,7 @@ def folder(
     needed: bool = False,
     free_bytes: Callable[[Path], int] = lambda path: shutil.disk_usage(path).free,
 ) -> Finding:
-    """What is in `path`, whether it can be written, and what is free on its disk; nothing is made."""
+    """What `path` holds, whether it is writable, and the free space on its disk; creates nothing."""
     existing = next(parent for parent in (path.absolute(), *path.absolute().parents) if parent.exists())
     free = free_bytes(existing)
     value = f"{path}: {_content(path)}, {size_text(free)} free"

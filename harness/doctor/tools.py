@@ -1,4 +1,4 @@
-"""Programs beside Python: compilers for the kernels, and what shapes links."""
+"""Programs other than Python: compilers for the kernels, and tools that shape links."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ WITHOUT_SHAPING = "network=shaped (network=paced and network=simulated need noth
 def tools(
     which: Which = shutil.which, run: Run = output_of, environment: Environment = os.environ
 ) -> Section:
-    """Compilers, by the version they say they have."""
+    """Compilers, with the version they report."""
 
     def version(name: str) -> str | None:
         path = which(name)
@@ -59,7 +59,7 @@ def shaping(
     user: Callable[[], int] = os.geteuid,
     attempt: Callable[[], str | None] = try_namespace,
 ) -> Section:
-    """What the system offers to shape links with; `attempt` says why a network namespace cannot be used."""
+    """Whether this system can shape links; `attempt` says why a network namespace cannot be used."""
     account = Finding("user", "root")
     if user() != 0:
         account = Finding("user", "not root", "missing", WITHOUT_SHAPING, "sudo")

@@ -1,1 +1,1 @@
-"""Files, read with bounds and types, and written whole or not at all."""
+"""Reads files within bounds and types, and writes them whole or not at all."""

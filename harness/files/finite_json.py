@@ -1,8 +1,8 @@
 """JSON that stays valid when a number is not finite.
 
-JSON has no infinity and no NaN, and `json.dumps` writes tokens other readers refuse. A record writes them as
-the strings "inf", "-inf" and "nan"; null keeps its own meaning, "there is no such number" (no target
-reached is infinity, no wire at n = 1 is null).
+JSON has no infinity and no NaN, and `json.dumps` writes tokens that other readers refuse. A record writes
+them as the strings "inf", "-inf" and "nan". null keeps its own meaning, "there is no such number": a target
+that is never reached is infinity, wire bits at n = 1 are null.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ _NON_FINITE = {"inf": math.inf, "-inf": -math.inf, "nan": math.nan}
 
 
 def dumps(value: Any, indent: int | None = None) -> str:
-    """One JSON text; keys keep their order."""
+    """Writes one JSON text; keys keep their order."""
     return json.dumps(_to_json(value), allow_nan=False, indent=indent, ensure_ascii=False)
 
 
 def restored(value: Any) -> Any:
-    """A value that was read from what `dumps` wrote, its strings "inf", "-inf" and "nan" numbers again."""
+    """Turns the strings "inf", "-inf" and "nan" in a value that `dumps` has written into numbers again."""
     if isinstance(value, str):
         return _NON_FINITE.get(value, value)
     if isinstance(value, dict):

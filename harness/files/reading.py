@@ -1,7 +1,7 @@
-"""Opening files that another process wrote, perhaps on another machine: what they are, how long, what text.
+"""Opens files that another process wrote, perhaps on another machine, and checks kind, length and text.
 
 Everything the harness reads back goes through this package, so that a damaged or malicious file costs one
-line, bounded memory and bounded time: nothing is unpickled, imported, resolved or run.
+line, bounded memory and bounded time. Nothing is unpickled, imported, resolved or run.
 """
 
 from __future__ import annotations
@@ -17,20 +17,20 @@ from pathlib import Path
 from typing import NoReturn
 
 MOST_TEXT = 8 * 2**20
-"""Bytes of a file that is read whole."""
+"""Most bytes of a file that is read whole."""
 
 MOST_LINE = 2**20
-"""Bytes of a line of a file that is read line by line."""
+"""Most bytes of a line in a file that is read line by line."""
 
 MOST_SAID = 200
-"""Characters of foreign text that an error quotes."""
+"""Most characters of foreign text that an error quotes."""
 
 
 class UnusableFileError(ValueError):
     """A file that cannot be used. The text is one line: its path, what is wrong with it, what to do."""
 
     final = False
-    """Another attempt at the run may find the file whole, or do without it."""
+    """Another attempt at the run may find the file intact, or do without it."""
 
     def __init__(self, path: str | Path, problem: str, remedy: str) -> None:
         self.path, self.problem, self.remedy = Path(path), printable(problem), remedy
@@ -38,17 +38,17 @@ class UnusableFileError(ValueError):
 
 
 class MissingFileError(UnusableFileError):
-    """There is no such file."""
+    """The file does not exist."""
 
 
 class InaccessibleFileError(UnusableFileError):
-    """The system does not hand the file out now; nothing is known of its contents."""
+    """The system does not hand the file out now; its contents are unknown."""
 
 
 def printable(text: str, most: int = MOST_SAID) -> str:
-    """`text` on one line for a terminal: at most `most` characters, escapes for those that do not show.
+    """Returns `text` on one line for a terminal: at most `most` characters, with escapes for invisible ones.
 
-    Control characters can drive a terminal, and marks of direction make a line read as another.
+    Control characters can drive a terminal, and direction marks make a line read as another one.
     """
     shown = "".join(_shown(character) for character in text[: most + 1])
     return shown if len(shown) <= most else f"{shown[: most - 1]}…"
@@ -64,11 +64,11 @@ def _shown(character: str) -> str:
 def open_file(
     path: str | Path, *, remedy: str, inside: Path | None = None, most: int | None = None
 ) -> BufferedReader:
-    """A regular file of at most `most` bytes (None: any), to be read as bytes; raises UnusableFileError.
+    """Opens a regular file of at most `most` bytes (None: any) for reading bytes; raises UnusableFileError.
 
-    `inside`: the directory that no link may lead out of: below it no link is followed at all. None: the path
-    is the user's own, who may use links. A pipe or a device, which could keep the reader waiting or have no
-    end, is refused. `remedy` says what to do; it ends every error.
+    `inside`: a directory that no link may lead out of; below it no link is followed at all. None: the path is
+    the user's own, who may use links. Pipes and devices are refused: they could block the reader or have no
+    end. `remedy` says what to do and ends every error.
     """
     path = Path(path)
     if inside is not None:
@@ -89,7 +89,7 @@ def _too_long(most: int | None) -> str:
 
 
 def refuse_links(path: Path, inside: Path, *, remedy: str) -> None:
-    """Raise UnusableFileError if `path` leaves the directory `inside`, or is or follows a link in there."""
+    """Raises UnusableFileError if `path` leaves the directory `inside`, or is or follows a link in there."""
     below = path.relative_to(inside) if path.is_relative_to(inside) else None
     if below is None or ".." in below.parts:
         raise UnusableFileError(path, f"lies outside of {inside}", remedy)
@@ -115,7 +115,7 @@ def read_text(path: str | Path, *, remedy: str, inside: Path | None = None, most
 
 
 def decoded(content: bytes, path: str | Path, remedy: str) -> str:
-    """UTF-8 bytes of the file at `path` as text; raises UnusableFileError."""
+    """Decodes UTF-8 bytes of the file at `path`; raises UnusableFileError."""
     try:
         return content.decode("utf-8")
     except UnicodeDecodeError as error:
@@ -131,9 +131,9 @@ def read_lines(
     most: int = MOST_LINE,
     most_in_all: int | None = None,
 ) -> Iterator[bytes]:
-    """The lines of a file one at a time, with their line feeds; one of more than `most` bytes is refused.
+    """Yields the lines of a file, with their line feeds; refuses a line of more than `most` bytes.
 
-    So is a file of more than `most_in_all` bytes. The last line has no line feed where its writer was cut
+    Refuses a file of more than `most_in_all` bytes, too. The last line has no line feed if its writer was cut
     off. Raises as `open_file` does.
     """
     with open_file(path, remedy=remedy, inside=inside, most=most_in_all) as file:
@@ -157,7 +157,7 @@ def file_digest(path: str | Path, *, remedy: str, inside: Path | None = None, mo
 
 
 def amount(num_bytes: int) -> str:
-    """A number of bytes in words."""
+    """Writes a number of bytes in words."""
     for unit, size in (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10)):
         if num_bytes >= size:
             return f"{num_bytes / size:.3g} {unit}"
@@ -166,7 +166,7 @@ def amount(num_bytes: int) -> str:
 
 @contextmanager
 def system_errors(path: Path, remedy: str) -> Iterator[None]:
-    """What the system says, in one line with the path and the way out."""
+    """Turns errors of the system into one line with the path and what to do."""
     try:
         yield
     except OSError as error:

@@ -16,10 +16,10 @@ FLOOR = 16 * 2**20
 that in memory."""
 
 TEXT_RATIO = 200
-"""Bytes of text from a byte of a compressed file; logs that repeat themselves reach 100, bombs 1,000."""
+"""Most bytes of text per byte of a compressed file. Repetitive logs reach 100, bombs 1,000."""
 
 STEP = 2**20
-"""Bytes that are expanded at once."""
+"""Bytes that are expanded at a time."""
 
 
 def most_unfolded(size: int, ratio: int, floor: int | None = None) -> int:

@@ -1,4 +1,5 @@
-"""JSON and YAML that others wrote: of bounded length and depth, of the type expected, nothing resolved."""
+"""Reads JSON and YAML that others wrote: of bounded length and depth, of the expected type, with nothing
+resolved."""
 
 from __future__ import annotations
 
@@ -21,13 +22,13 @@ from gradwire.harness.files.reading import (
 )
 
 DEPTH = 32
-"""Objects and lists inside each other."""
+"""Most levels of nested objects and lists."""
 
 MOST_YAML = 2**18
-"""Bytes of a YAML file; a run's `config.yaml` has some 6,000."""
+"""Most bytes of a YAML file; a run's `config.yaml` has some 6,000."""
 
 MOST_NODES = 20_000
-"""Keys, values, lists and mappings of a YAML file."""
+"""Most keys, values, lists and mappings of a YAML file."""
 
 _ALL_BUT_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
 _PAIR = re.compile(rb"\[\]|\{\}")
@@ -41,7 +42,7 @@ _FLOAT = re.compile(
     |\.(?:nan|NaN|NAN))$""",
     re.X,
 )
-"""What OmegaConf reads as a number and YAML 1.1 does not: 1e-4."""
+"""Numbers for OmegaConf that YAML 1.1 reads as text, such as 1e-4."""
 
 
 def read_json(
@@ -52,9 +53,10 @@ def read_json(
     expected: type | tuple[type, ...] = dict,
     most: int = MOST_TEXT,
 ) -> Any:
-    """The JSON value in a file of at most `most` bytes, an instance of `expected`: dict, list, both.
+    """Returns the JSON value in a file of at most `most` bytes, an instance of `expected`: dict, list, or
+    both.
 
-    Raises UnusableFileError; `remedy` and `inside` as of `files.open_file`.
+    Raises UnusableFileError; `remedy` and `inside` are those of `files.open_file`.
     """
     content = read_bytes(path, remedy=remedy, inside=inside, most=most)
     return parse_json(content, path, remedy=remedy, expected=expected)
@@ -68,11 +70,11 @@ def read_json_lines(
     most: int = MOST_LINE,
     most_in_all: int | None = None,
 ) -> Iterator[tuple[int, dict[str, Any]]]:
-    """(number from 1 on, object) of each line of a file of at most `most_in_all` bytes, one at a time, lines
-    of at most `most` bytes.
+    """Yields (line number from 1 on, object) for each line of a file.
 
-    A last line that was cut off, without its line feed, is left out. Raises UnusableFileError naming the
-    line that is damaged, after the lines before it; `remedy` and `inside` as of `files.open_file`.
+    The file has at most `most_in_all` bytes, a line at most `most`. A last line that was cut off, and so has
+    no line feed, is left out. Raises UnusableFileError naming the damaged line, after the lines before it;
+    `remedy` and `inside` are those of `files.open_file`.
     """
     lines = read_lines(path, remedy=remedy, inside=inside, most=most, most_in_all=most_in_all)
     for number, line in enumerate(lines, start=1):
@@ -88,9 +90,9 @@ def parse_json(
     expected: type | tuple[type, ...] = dict,
     where: str = "",
 ) -> Any:
-    """The value of JSON text that was read from `path`; raises UnusableFileError.
+    """Parses JSON text that was read from `path`; raises UnusableFileError.
 
-    `where` is said before what is wrong: `line 3 `.
+    `where` precedes the problem in the message: `line 3 `.
     """
     if _nested(content):
         raise UnusableFileError(path, f"{where}has more than {DEPTH} brackets inside each other", remedy)
@@ -111,7 +113,7 @@ def parse_json(
 
 
 def _nested(content: bytes) -> bool:
-    """Whether brackets are nested too deeply, found without parsing."""
+    """Whether brackets are nested too deeply, without parsing."""
     if content.count(b"[") + content.count(b"{") <= DEPTH:
         return False
     brackets = content.translate(None, _ALL_BUT_BRACKETS)
@@ -146,10 +148,11 @@ def _kind(found: type) -> str:
 
 
 def read_yaml(path: str | Path, *, remedy: str, inside: Path | None = None) -> dict[str, Any]:
-    """The mapping in a YAML file, nothing of it resolved: plain values, lists and mappings with text as keys.
+    """Returns the mapping in a YAML file: plain values, lists and mappings with text as keys, nothing
+    resolved.
 
-    Refused are aliases, which expand, tags, and interpolations (`${…}`), which could take what is secret out
-    of the environment of who reads the file. Raises UnusableFileError; `remedy` and `inside` as of
+    Refuses aliases, which expand; tags; and interpolations (`${…}`), which could read secrets from the
+    environment of whoever reads the file. Raises UnusableFileError; `remedy` and `inside` are those of
     `files.open_file`.
     """
     import yaml
@@ -177,12 +180,12 @@ def read_yaml(path: str | Path, *, remedy: str, inside: Path | None = None) -> d
 
 
 class _RefusedYamlError(Exception):
-    """More than a record needs."""
+    """YAML that holds more than a record needs."""
 
 
 @cache
 def _bounded_loader() -> Any:
-    """PyYAML's safe loader, with OmegaConf's idea of numbers, and bounds."""
+    """PyYAML's safe loader with bounds, reading numbers as OmegaConf does."""
     import yaml
 
     class Loader(yaml.SafeLoader):
@@ -214,7 +217,7 @@ def _bounded_loader() -> Any:
 
 
 def _unplain(value: Any, key: str) -> str | None:
-    """Why a value from YAML cannot be part of a record."""
+    """Says why a value from YAML cannot be part of a record."""
     if isinstance(value, Mapping):
         for name, item in value.items():
             if not isinstance(name, str):

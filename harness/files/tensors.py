@@ -1,6 +1,6 @@
-"""Arrays that others wrote, as `.safetensors` and `.npz`: layouts are checked before memory is taken.
+"""Reads arrays that others wrote, as `.safetensors` and `.npz`; checks layouts before it allocates memory.
 
-Nothing is unpickled. What a file makes of itself in memory is bounded by its size on disk.
+Nothing is unpickled. The size of a file on disk bounds the memory that it takes.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 MOST_HEADER = 8 * 2**20
-"""Bytes of the header of a `.safetensors` file: some 80,000 tensors."""
+"""Most bytes of the header of a `.safetensors` file: some 80,000 tensors."""
 
 ARRAY_FLOOR = 384 * 2**20
-"""Bytes that the arrays of any `.npz` may take in memory; zeros are packed 1,000 to one."""
+"""Bytes that the arrays of any `.npz` may take in memory; zeros compress 1,000 to one."""
 
 ARRAY_RATIO = 32
-"""Bytes of larger arrays from a byte of an `.npz`; gradients of which 99 % are zeros reach that."""
+"""Bytes of larger arrays per byte of an `.npz`; gradients with 99 % zeros reach that."""
 
 MOST_DIRECTORY = 2**20
-"""Bytes of an archive that are read at once: its list of members is."""
+"""Bytes of an archive that are read at once, at most; this covers its list of members."""
 
 _BYTES = dict.fromkeys(("F64", "I64", "U64", "C64"), 8) | dict.fromkeys(("F32", "I32", "U32"), 4)
 _BYTES |= dict.fromkeys(("F16", "BF16", "I16", "U16"), 2)
@@ -39,9 +39,9 @@ _BYTES |= dict.fromkeys(("I8", "U8", "BOOL", "F8_E4M3", "F8_E5M2", "F8_E8M0"), 1
 
 
 def check_safetensors(path: str | Path, *, remedy: str, inside: Path | None = None) -> dict[str, str]:
-    """The metadata of a `.safetensors` file whose header describes exactly the bytes that follow it.
+    """Returns the metadata of a `.safetensors` file whose header describes exactly the bytes that follow it.
 
-    Raises UnusableFileError; `remedy` and `inside` as of `files.open_file`.
+    Raises UnusableFileError; `remedy` and `inside` are those of `files.open_file`.
     """
     with open_file(path, remedy=remedy, inside=inside) as file:
         size = file.seek(0, 2)
@@ -79,7 +79,7 @@ def _span(name: str, entry: Any, path: str | Path, remedy: str) -> tuple[int, in
 
 
 def _counts(value: Any) -> list[int] | None:
-    """A list of numbers from 0 on, None if `value` is something else."""
+    """A list of numbers from 0 on; None if `value` is something else."""
     counts = isinstance(value, list) and len(value) <= 64 and all(type(n) is int and n >= 0 for n in value)
     return value if counts else None
 
@@ -92,9 +92,9 @@ def read_safetensors(
     inside: Path | None = None,
     device: str = "cpu",
 ) -> tuple[dict[str, Tensor], dict[str, str]]:
-    """(tensors by name on `device`, metadata) of a `.safetensors` file; raises UnusableFileError.
+    """Returns (tensors by name on `device`, metadata) of a `.safetensors` file; raises UnusableFileError.
 
-    `only`: the tensors that are read, as far as the file has them; None: all. `remedy` and `inside` as of
+    `only` names the tensors to read, if the file has them; None reads all. `remedy` and `inside` are those of
     `files.open_file`.
     """
     from safetensors import SafetensorError, safe_open
@@ -109,10 +109,10 @@ def read_safetensors(
 
 
 def read_npz(path: str | Path, names: Sequence[str], *, remedy: str) -> dict[str, NDArray[Any]]:
-    """Those of the arrays `names` that an `.npz` holds: numbers, or text.
+    """Returns those of the arrays `names` that an `.npz` holds: numbers or text.
 
-    They may take `ARRAY_FLOOR` bytes together, or `ARRAY_RATIO` times the file's size on disk. Raises
-    UnusableFileError, also if it holds none of them.
+    Together they may take `ARRAY_FLOOR` bytes, or `ARRAY_RATIO` times the file's size on disk. Raises
+    UnusableFileError, also if the file holds none of them.
     """
     with open_file(path, remedy=remedy) as file:
         left = most_unfolded(file.seek(0, 2), ARRAY_RATIO, ARRAY_FLOOR)
@@ -141,7 +141,7 @@ class _RefusedArrayError(Exception):
 
 
 class _SmallReads:
-    """A file that is not read in large parts: zipfile would read a list of members of any length at once."""
+    """A file that refuses large reads: zipfile would read a list of members of any length at once."""
 
     def __init__(self, file: BinaryIO) -> None:
         self._file = file
@@ -155,7 +155,7 @@ class _SmallReads:
 
 
 def _array(archive: zipfile.ZipFile, member: str, most: int) -> NDArray[Any]:
-    """An array that its header, its place in the archive and `most` bytes agree on."""
+    """Reads an array if its header, its member in the archive and the limit of `most` bytes agree."""
     import numpy as np
 
     info = archive.getinfo(member)
@@ -180,7 +180,7 @@ def _array(archive: zipfile.ZipFile, member: str, most: int) -> NDArray[Any]:
 
 
 def _header(file: Any) -> tuple[tuple[int, ...], numpy.dtype[Any]]:
-    """(shape, dtype) as the array's header says; the file is after it then."""
+    """Returns (shape, dtype) from the array's header and leaves the file behind it."""
     from numpy.lib import format as npy
 
     version = npy.read_magic(file)

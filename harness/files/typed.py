@@ -1,4 +1,4 @@
-"""Values of JSON against the types that a dataclass declares: a wrong one is named, none is converted."""
+"""Checks values of JSON against the types that a dataclass declares: names a wrong one, converts none."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ Made = TypeVar("Made")
 
 
 def made(cls: type[Made], values: Mapping[str, Any], path: str | Path, *, remedy: str) -> Made:
-    """The instance of dataclass `cls` with `values`, which were read from `path`.
+    """Makes the instance of dataclass `cls` with `values`, which were read from `path`.
 
-    Fields with defaults may be missing, unknown keys are skipped: other versions of the code have other
-    fields. A field that is a dataclass itself takes an object. Raises UnusableFileError for missing fields
-    and values of another type.
+    Fields with defaults may be missing and unknown keys are skipped, because other versions of the code have
+    other fields. A field that is itself a dataclass takes an object. Raises UnusableFileError for missing
+    fields and values of another type.
     """
     try:
         return cast(Made, _make(cls, values, ""))
@@ -28,7 +28,7 @@ def made(cls: type[Made], values: Mapping[str, Any], path: str | Path, *, remedy
 
 
 class _WrongTypeError(Exception):
-    """Field, value, and what it must be."""
+    """A field, its value, and what it must be."""
 
 
 def _make(cls: type, values: Mapping[str, Any], prefix: str) -> Any:
@@ -52,7 +52,7 @@ def _hints(cls: type) -> dict[str, Any]:
 
 
 def _checked(value: Any, hint: Any, key: str) -> Any:
-    """`value` if it is of type `hint`, an object as the dataclass that is asked for."""
+    """Returns `value` if it has the type `hint`; makes an object into the dataclass asked for."""
     origin, arguments = get_origin(hint), get_args(hint)
     if origin in (Union, types.UnionType):
         return _one_of(value, arguments, key)

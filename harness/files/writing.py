@@ -1,4 +1,4 @@
-"""Files that appear whole or not at all, with the permissions that new files have."""
+"""Writes files that appear whole or not at all, with the permissions that new files have."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 _CODE = re.compile(r"\(os error (\d+)\)")
-"""How libraries written in Rust, which raise errors of their own, tell what the system said."""
+"""How libraries written in Rust, which raise errors of their own, report the system's error."""
 
 _REMEDIES = {
     errno.ENOSPC: "free some space",
@@ -25,12 +25,12 @@ _REMEDIES = {
 }
 
 _OF_THE_DISK = (*_REMEDIES, errno.EIO)
-"""What the system says where a user has to mend the disk, a quota or permissions, whichever file it was."""
+"""The system's errors that a user fixes at the disk, a quota or permissions, whichever file it was."""
 
 
 class UnwritableFileError(OSError):
-    """A file that the disk does not take. Its text is one line, for commands and scripts alike: the path,
-    why, what to do."""
+    """The disk refuses a file. The text is one line, for commands and scripts alike: the path, why, what to
+    do."""
 
     def __init__(self, path: Path, reason: str, code: int | None = None) -> None:
         super().__init__(code, reason)
@@ -43,9 +43,9 @@ class UnwritableFileError(OSError):
 
 @contextmanager
 def writing(path: Path) -> Iterator[None]:
-    """Raise UnwritableFileError about `path` where the system, or a library that writes, fails in the block.
+    """Raises UnwritableFileError about `path` if the system, or a library that writes, fails in the block.
 
-    Errors that are not the disk's, and those that name a file elsewhere, pass.
+    Errors that are not the disk's, and errors about files elsewhere, pass through.
     """
     try:
         yield
@@ -62,14 +62,15 @@ def writing(path: Path) -> Iterator[None]:
 
 
 def is_of_the_disk(error: object) -> bool:
-    """Whether an error is the disk's, and not a bug or the network's, which Python makes OSErrors too."""
+    """Whether an error is the disk's, and not a bug or the network's, which Python reports as OSError,
+    too."""
     return isinstance(error, UnwritableFileError) or (
         isinstance(error, OSError) and error.errno in _OF_THE_DISK
     )
 
 
 def _is_about(path: Path, error: OSError) -> bool:
-    """Whether an error met in writing `path` is about it, the folders above it or what is beside it."""
+    """Whether an error met in writing `path` concerns it, the folders above it or the files beside it."""
     if isinstance(error, ConnectionError) or type(error).__module__ != "builtins":  # the network's
         return False
     if not isinstance(error.filename, str):
@@ -79,10 +80,10 @@ def _is_about(path: Path, error: OSError) -> bool:
 
 
 def as_new_files(*paths: Path) -> None:
-    """Give files in one folder the permissions that new files have there.
+    """Gives files in one folder the permissions that new files have there.
 
-    To be called by one process for the first of them: a new file beside it is looked at, whose name follows
-    from that one's, so that what a killed process leaves goes with the next save.
+    One process calls this, for the first of them. It looks at a new file beside it, whose name follows from
+    that one's, so that the next save removes what a killed process leaves.
     """
     new = paths[0].with_name(f".{paths[0].name}.new")
     new.unlink(missing_ok=True)
@@ -99,8 +100,8 @@ def as_new_files(*paths: Path) -> None:
 def save_tensors(
     path: Path, tensors: Mapping[str, Tensor], metadata: Mapping[str, str] | None = None
 ) -> None:
-    """Write a `.safetensors` file, which the package of that name makes readable for its owner alone, with
-    the permissions of new files. Not atomic, and not flushed. Raises UnwritableFileError."""
+    """Writes a `.safetensors` file with the permissions of new files; the package itself would make it
+    readable for its owner alone. Neither atomic nor flushed. Raises UnwritableFileError."""
     from safetensors.torch import save_file
 
     with writing(path):
@@ -110,8 +111,8 @@ def save_tensors(
 
 @contextmanager
 def replacing(path: Path) -> Iterator[BinaryIO]:
-    """A file to write bytes to, which takes the place of `path` at the end of the block: a reader sees the
-    old file or the new one. Nothing changes where the block raises. Raises UnwritableFileError."""
+    """Opens a file for bytes that replaces `path` at the end of the block: a reader sees the old file or the
+    new one. Nothing changes if the block raises. Raises UnwritableFileError."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         with writing(path):
@@ -125,7 +126,7 @@ def replacing(path: Path) -> Iterator[BinaryIO]:
 
 
 def write_atomically(path: Path, content: str | bytes) -> None:
-    """Replace `path` by a file holding `content`, in one go."""
+    """Replaces `path` by a file holding `content`, atomically."""
     data = content.encode() if isinstance(content, str) else content
     with replacing(path) as handle:
         handle.write(data)

@@ -37,12 +37,13 @@ from gradwire.harness.trainer.build import prepare
 
 
 def run_here(config: DictConfig, directory: Path) -> None:
-    """Train with all ranks started or hosted by this process, unless another run has just done so.
+    """Trains with all ranks started or hosted by this process, unless another process has just finished this
+    run.
 
-    Goes on from the newest checkpoint in `directory`. Raises ValueError for what a user can mend, before
-    anything is written, Terminated when a signal has ended the run, DivergedError when training cannot go
-    on, and WorkerError naming the rank; the directory then says FAILED and why. After WorkerError it
-    continues by itself, as `Restarts` allows.
+    Resumes from the newest checkpoint in `directory`. Raises ValueError for what a user can fix, before
+    anything is written; Terminated when a signal has ended the run; DivergedError when training cannot go on;
+    and WorkerError naming the rank. The directory then holds FAILED with the reason. After a WorkerError the
+    run is restarted as often as `Restarts` allows.
     """
     check_directory(config, directory)
     with stop_requests(at_once=True):
@@ -61,7 +62,8 @@ def run_here(config: DictConfig, directory: Path) -> None:
 
 
 def _attempts(config: DictConfig, directory: Path, opened: Opened, stop: StopRequest) -> None:
-    """The first attempt and, where `cluster.restarts` says so, those after it; each as a new command's."""
+    """Makes the first attempt and the further ones that `cluster.restarts` allows, each as a new command
+    would."""
     restarts = Restarts(config.cluster.restarts)
     while True:
         try:
@@ -79,7 +81,8 @@ def _attempts(config: DictConfig, directory: Path, opened: Opened, stop: StopReq
 
 
 def _attempt(config: DictConfig, directory: Path, checkpoint: Path | None, stop: StopRequest) -> None:
-    """Train from `checkpoint`: by ranks, or a virtual cluster: here, or in a child that can be restarted."""
+    """Trains from `checkpoint` with ranks, or with a virtual cluster, here or in a child that can be
+    restarted."""
     if config.cluster.name == "local":
         _watched(lambda folder: _run_local(config, directory, checkpoint, stop, folder), directory)
     elif config.cluster.restarts:
@@ -110,10 +113,10 @@ def _virtual_name(rank: int) -> str:
 
 
 def _watched(run: Callable[[Path], str], directory: Path) -> None:
-    """`run` processes with a folder for their reports, whose tracebacks stay in the run directory.
+    """Calls `run` with a folder for the reports of its processes; their tracebacks stay in the run directory.
 
-    What goes wrong with a rank after the run was complete is a warning. Raises WorkerError, and DivergedError
-    where that is what the ranks say.
+    A rank that fails after the run was complete causes a warning only. Raises WorkerError, or DivergedError
+    if that is what the ranks report.
     """
     with scratch_folder() as folder:
         try:
@@ -129,7 +132,8 @@ def _watched(run: Callable[[Path], str], directory: Path) -> None:
 
 
 def _keep_tracebacks(folder: Path, directory: Path) -> str:
-    """Where they are, for the end of a line; empty if there are none or the disk does not take them."""
+    """Says where the tracebacks are, for the end of a line; empty if there are none or the disk refuses
+    them."""
     text = tracebacks(folder)
     if text:
         with contextlib.suppress(OSError):  # a full disk may be what ended the run
@@ -139,13 +143,13 @@ def _keep_tracebacks(folder: Path, directory: Path) -> str:
 
 
 def print_notes(opened: Opened) -> None:
-    """Tell how an attempt begins, where it is not simply from the start."""
+    """Prints how an attempt begins, unless it simply begins at the start."""
     for note in opened.notes:
         print(note, flush=True)
 
 
 def raise_if_stopped(directory: Path, stop: StopRequest, finished: bool) -> None:
-    """Raise Terminated if there was a request: a sweep ends with it even where this run was just done."""
+    """Raises Terminated if a stop was requested: it ends a sweep even when this run has just finished."""
     if finished and stop.number is None:
         return
     number = stop.number or signal.SIGTERM  # another rank's
@@ -156,7 +160,7 @@ def raise_if_stopped(directory: Path, stop: StopRequest, finished: bool) -> None
 
 @contextmanager
 def stop_not_forgotten(directory: Path, stop: StopRequest) -> Iterator[None]:
-    """A request ends a sweep too, whenever it came: as tracking was ending, or before a rank failed."""
+    """A request ends a sweep whenever it came, also while tracking was ending or before a rank failed."""
     try:
         yield
     except Exception as error:
@@ -168,7 +172,7 @@ def stop_not_forgotten(directory: Path, stop: StopRequest) -> Iterator[None]:
 
 
 def clean_finished(directory: Path) -> None:
-    """Remove the checkpoints of a finished run whose launcher was killed before it could."""
+    """Removes the checkpoints of a finished run whose launcher was killed before it could remove them."""
     if checkpoints(directory):
         with contextlib.suppress(ValueError):  # in use: its launcher is about to
             lock = DirectoryLock(directory)
@@ -177,7 +181,7 @@ def clean_finished(directory: Path) -> None:
 
 
 def clean_up(directory: Path) -> None:
-    """Remove what nobody needs: half-written files and checkpoints, and all of these once the run is done."""
+    """Removes half-written files and old checkpoints, and all checkpoints once the run is done."""
     remove_unfinished(directory)
     remove_temporary_files(directory)
     if is_done(directory):
@@ -200,7 +204,7 @@ def _failure_recorded(directory: Path) -> Iterator[None]:
 
 
 def _after_interrupt(directory: Path) -> str:
-    """What Ctrl-C has ended, and what goes on from where."""
+    """Says what Ctrl-C has ended, and from where the run resumes."""
     saved = next(iter(checkpoints(directory)), None)
     if saved is None:
         return "interrupted before the first checkpoint; the same command starts again"
@@ -208,7 +212,7 @@ def _after_interrupt(directory: Path) -> str:
 
 
 def _record_failure(directory: Path, error: BaseException, reason: str) -> None:
-    """In `FAILED`, and beside the attempt in `run.json`."""
+    """Writes the failure to `FAILED` and to the attempt in `run.json`."""
     mark_failed(directory, reason)
     if isinstance(error, WorkerError):
         step = error.step if error.step >= 0 else None

@@ -14,26 +14,27 @@ POLL_S = 1.0
 """Seconds between two looks."""
 
 START_S = 300.0
-"""How long the start-up may take without progress, and how long after their launch all ranks have to be up.
+"""How long the start-up may take without progress, and how long after the launch all ranks must be up.
 `cluster.timeout_s` counts from then on."""
 
 LEAVE_S = 30.0
-"""How long processes may take to end once the record is complete: nothing is left for them to do."""
+"""How long processes may take to end once the record is complete."""
 
 
 class Bound(NamedTuple):
-    """So many seconds without progress are too many; `text` says why."""
+    """A number of seconds without progress that counts as a hang; `text` says why."""
 
     seconds: float
     text: str
 
 
 class Patience:
-    """Looks at the beats of ranks every `POLL_S` and adds up the time in which none of them made progress.
+    """Looks at the heartbeats of ranks every `POLL_S` and adds up the time in which none of them made
+    progress.
 
-    A rank that moves bytes to or from a disk makes progress, too: writing one file of weights to a slow disk
-    may take longer than any bound. Time in which this process itself was stopped does not count, nor does
-    time under a debugger. With `hang_s` None nobody ever hangs.
+    Moving bytes to or from a disk counts as progress, because writing one file of weights to a slow disk may
+    take longer than any bound. Time in which this process itself was stopped does not count, nor does time
+    under a debugger. With `hang_s` None nothing counts as a hang.
     """
 
     def __init__(self, beats: Callable[[], Sequence[Heartbeat]], hang_s: float | None) -> None:
@@ -43,7 +44,7 @@ class Patience:
         self.quiet_s, self._complete_s = 0.0, 0.0
 
     def look(self, pids: Mapping[int, int]) -> None:
-        """See whether any of the running ranks has made progress since the last look."""
+        """Checks whether any of the running ranks has made progress since the last look."""
         beats, now = self._beats(), time.monotonic()
         # A longer time between two looks is not the ranks': this process was stopped, perhaps with them.
         elapsed, self._looked = min(now - self._looked, 2 * POLL_S), now
@@ -54,7 +55,7 @@ class Patience:
 
     @property
     def complete(self) -> bool:
-        """Whether rank 0 says that everything is done and on the disk."""
+        """Whether rank 0 says that everything is done and on disk."""
         return self._beats()[0].phase == COMPLETE
 
     @property
@@ -63,7 +64,7 @@ class Patience:
         return self._complete_s > LEAVE_S
 
     def beats(self, ranks: Mapping[int, object]) -> dict[int, Heartbeat]:
-        """The last beats of some ranks."""
+        """The last heartbeats of some ranks."""
         beats = self._beats()
         return {rank: beats[rank] for rank in ranks}
 
@@ -79,7 +80,7 @@ class Patience:
         return True
 
     def bound(self, ranks: Mapping[int, object]) -> Bound:
-        """How long these ranks may show no progress; not to be asked where nobody ever hangs."""
+        """How long these ranks may show no progress. Not to be called without a `hang_s`."""
         assert self.hang_s is not None
         starting = any(beat.phase == START_UP for beat in self.beats(ranks).values())
         if starting and self.hang_s < START_S:
@@ -87,5 +88,5 @@ class Patience:
         return Bound(self.hang_s, f"cluster.hang_s={self.hang_s:g}")
 
     def forgive(self) -> None:
-        """Begin to count anew: a debugger explains why nothing happens."""
+        """Starts counting from zero because a debugger explains the silence."""
         self.quiet_s = 0.0

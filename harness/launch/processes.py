@@ -31,10 +31,11 @@ from gradwire.harness.launch.verdict import (
 from gradwire.harness.runtime.heartbeat import beat_in, share_beats
 
 GRACE_S = 5.0
-"""How long the verdict waits for reports of ranks that fail because another one did, but for stopped ones."""
+"""How long the verdict waits for reports of ranks that fail because another one did; stopped ranks are not
+waited for."""
 
 BEATS = "beats"
-"""The file in which ranks show that they get on."""
+"""The file in which ranks show their progress."""
 
 _PR_SET_PDEATHSIG = 1
 
@@ -47,19 +48,20 @@ class WorkerError(RuntimeError):
         self.found, self.step = found, step
 
     def with_text(self, text: str) -> WorkerError:
-        """This error in other words."""
+        """Returns this error with another text."""
         return WorkerError(self.found, self.step, text)
 
 
 class Surroundings(Protocol):
-    """What the ranks depend on and cannot see failing, such as the links between them."""
+    """What the ranks depend on but cannot see failing, such as the links between them."""
 
     @property
     def sentinels(self) -> Sequence[int]:
-        """Descriptors that are readable when something may have gone wrong, until `diagnose` has looked."""
+        """Descriptors that become readable when something may have gone wrong, until `diagnose` has
+        looked."""
 
     def diagnose(self) -> Mapping[int, str]:
-        """What has gone wrong, by rank: half a sentence."""
+        """What has gone wrong, by rank, as half a sentence each."""
 
 
 def run_processes(
@@ -73,16 +75,16 @@ def run_processes(
     hang_s: float | None = None,
     name: Name = rank_name,
 ) -> str:
-    """Run `target(*arguments, rank)` in `size` new processes until all have ended.
+    """Runs `target(*arguments, rank)` in `size` new processes until all have ended.
 
-    `folder` holds the reports of failed ranks with their tracebacks, and the stacks of those that hung. A
-    signal noted by `stop` is passed on to the ranks, which note it too. What goes wrong in their
-    `surroundings` ends them as well, and is looked for when ranks fail. So does `hang_s` seconds without a
-    beat from any rank that still runs. `name` says what a rank is called. Raises WorkerError; whatever
-    happens, Ctrl-C included, no child is left running.
+    `folder` takes the reports of failed ranks with their tracebacks, and the stacks of ranks that hung. A
+    signal noted by `stop` is passed on to the ranks, which note it too. The ranks are also ended when
+    something goes wrong in their `surroundings`, which are examined whenever ranks fail, and after `hang_s`
+    seconds without a heartbeat from any running rank. `name` says what a rank is called. Raises WorkerError.
+    Whatever happens, Ctrl-C included, no child keeps running.
 
-    Once rank 0 has said that everything is complete nothing is a failure any more: processes that do not end
-    are killed. Returns what went wrong with which rank then, empty if nothing did.
+    Once rank 0 has said that everything is complete, nothing is a failure any more: processes that do not end
+    are killed. Returns what went wrong with which rank after that, empty if nothing did.
     """
     context = get_context("spawn")
     beats, launched = share_beats(folder / BEATS, size), time.monotonic()
@@ -134,7 +136,7 @@ def _child(
 
 
 def _die_with_parent(parent: int) -> None:
-    """Ask Linux to kill this process when its parent is gone, however it went."""
+    """Asks Linux to kill this process when its parent is gone for whatever reason."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
         if os.getppid() != parent:
@@ -143,11 +145,10 @@ def _die_with_parent(parent: int) -> None:
 
 @contextlib.contextmanager
 def _signals_held_back() -> Iterator[None]:
-    """Block SIGINT and all requests in this thread and in the processes started here.
+    """Blocks SIGINT and all requests in this thread and in the processes it starts.
 
-    A terminal sends Ctrl-C to all of them. It is the parent's to handle; a child would print a
-    traceback of whatever it was importing. Requests to stop, and those for stacks, wait until the child has a
-    handler.
+    A terminal sends Ctrl-C to all of them, but only the parent handles it: a child would print a traceback of
+    whatever it was importing. Requests to stop, and requests for stacks, wait until the child has a handler.
     """
     resource_tracker.ensure_running()  # starting it unblocks SIGINT
     previous = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, stacks.SIGNAL, *SIGNALS})
@@ -165,7 +166,7 @@ def _signal(workers: Sequence[BaseProcess], number: int) -> None:
 
 
 class _Watch:
-    """Waits for processes, and for what may go wrong with them or around them."""
+    """Waits for processes, and for anything that may go wrong with them or around them."""
 
     def __init__(
         self,
@@ -199,7 +200,8 @@ class _Watch:
         return lingering_text(self._codes(), {}, patience.LEAVE_S, self._name)
 
     def _check(self, failed: bool, changed: bool) -> None:
-        """Raise WorkerError if a rank has failed, something is wrong around one, or none gets on."""
+        """Raises WorkerError if a rank has failed, something around a rank is wrong, or no rank makes
+        progress."""
         if failed:
             self._give_time_to_report()
             if self._patience.complete:  # in the meantime
@@ -232,7 +234,7 @@ class _Watch:
         return WorkerError(found, max(steps, default=-1))
 
     def _keep_stacks(self) -> str:
-        """Those of all ranks that still run."""
+        """Keeps the stacks of all ranks that still run."""
         found = stacks.dumped_stacks(self._pids(), self._folder)
         write_stacks(self._folder, found)
         return "\n".join(found.values())
@@ -252,7 +254,7 @@ class _Watch:
         return {rank: stacks.state(pid) for rank, pid in self._pids().items()}
 
     def _give_time_to_report(self) -> None:
-        """To those who can: a stopped process reports nothing."""
+        """Gives the ranks time to report, except stopped ones, which cannot."""
         deadline = time.monotonic() + GRACE_S
         while time.monotonic() < deadline and not all(map(stacks.is_stopped, self._pids().values())):
             time.sleep(0.05)

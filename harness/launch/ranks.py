@@ -1,4 +1,4 @@
-"""The ranks of a local cluster, on the network they are to have."""
+"""Starts the ranks of a local cluster on their network."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ def run_ranks(
     folder: Path,
     stop: StopRequest | None = None,
 ) -> str:
-    """Run `target(*arguments, entrances, rank)` in a process per worker until all have ended.
+    """Runs `target(*arguments, entrances, rank)` in a process per worker until all have ended.
 
-    `entrances` lead into a shaped network, which is described in `directory` and lasts as long as they do;
-    None on any other. `folder` and `stop` as for `run_processes`, which raises WorkerError and whose result
-    this returns.
+    `entrances` lead into a shaped network, which is recorded in `directory` and lasts as long as the
+    processes; None on any other network. `folder` and `stop` are as for `run_processes`, which raises
+    WorkerError and whose result this returns.
     """
     os.environ["OMP_NUM_THREADS"] = "1"  # read by the children's thread pools as they load
     size = config.cluster.workers

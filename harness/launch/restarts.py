@@ -1,4 +1,4 @@
-"""Whether a run that has failed continues by itself, `cluster.restarts` times at most."""
+"""Decides whether a failed run is restarted, at most `cluster.restarts` times."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from gradwire.harness.record.provenance import code_unchanged
 
 
 def continued(config: DictConfig) -> DictConfig:
-    """The configuration of a run's further attempts: `resume=never` was about what there was before."""
+    """The configuration of a run's further attempts: `resume=never` concerns only what was there before the
+    first."""
     if config.resume != "never":
         return config
     settings = config.copy()
@@ -23,10 +24,10 @@ def continued(config: DictConfig) -> DictConfig:
 class Restarts:
     """Counts the restarts of one run.
 
-    A rank that was killed, hung or lost its link is one that another attempt does without. After an error or
-    a crash of the code itself another attempt may go well, too; but a run is bit-exact, and what happens
-    twice in the same words after the same step will happen a third time. What a user has to mend ends a run
-    at once, and so does training that cannot go on.
+    Another attempt may succeed after a rank was killed, hung or lost its link. It may also succeed after an
+    error or a crash of the code itself; but a run is bit-exact, so what happens twice in the same words after
+    the same step will happen again. What a user has to fix ends a run at once, and so does training that has
+    diverged.
     """
 
     def __init__(self, allowed: int) -> None:
@@ -34,7 +35,7 @@ class Restarts:
         self._last: tuple[str, int] | None = None
 
     def another_after(self, error: WorkerError) -> str:
-        """The line that announces the next attempt. Raises WorkerError, with the reason, if there is none."""
+        """The line that announces the next attempt. Raises WorkerError with the reason if there is none."""
         if not self._allowed:
             raise error
         reason = self._refusal(error)

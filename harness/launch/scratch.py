@@ -1,4 +1,4 @@
-"""A temporary folder per launching process; those of launchers that were killed go with the next one."""
+"""A temporary folder for each launching process; the next launcher removes those of killed ones."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ PREFIX, LOCK = "gradwire-ranks-", "lock"
 
 @contextmanager
 def scratch_folder() -> Iterator[Path]:
-    """A folder outside the run directory, which may be on a full or slow disk; removed in the end."""
+    """A folder outside the run directory, which may be on a full or slow disk; removed at the end."""
     _remove_orphans(Path(tempfile.gettempdir()))
     folder = Path(tempfile.mkdtemp(prefix=PREFIX))
     with (folder / LOCK).open("w") as lock:
@@ -28,7 +28,7 @@ def scratch_folder() -> Iterator[Path]:
 
 
 def _remove_orphans(parent: Path) -> None:
-    """Remove this user's folders whose lock nobody holds: a killed launcher could not."""
+    """Removes this user's folders whose lock nobody holds: their launchers were killed."""
     for path in parent.glob(f"{PREFIX}*"):
         with contextlib.suppress(OSError):  # locked, just removed by another launcher, or just being made
             if path.stat().st_uid == os.getuid():

@@ -1,4 +1,4 @@
-"""The network around the ranks of a run with `network=shaped`, and what the record says of it."""
+"""Sets up the network around the ranks of a run with `network=shaped`, and records it."""
 
 from __future__ import annotations
 
@@ -21,10 +21,12 @@ OFFLINE = "HF_HUB_OFFLINE"
 
 @contextmanager
 def shaped_network(config: DictConfig, directory: Path) -> Iterator[ShapedNetwork | None]:
-    """The links of `network=shaped`, with their rivals, while the block lasts; None on any other network.
+    """Provides the links of `network=shaped`, with background traffic, while the block lasts; None on other
+    networks.
 
-    What a link carries is measured while it is idle and left in `directory` beside what earlier attempts
-    found, and in the end what the rivals had of it. Raises ValueError if the network cannot be made.
+    Measures what an idle link carries and records it in `directory` beside the figures of earlier attempts;
+    at the end it records what the background traffic carried. Raises ValueError if the network cannot be
+    made.
     """
     if config.network.name != "shaped":
         yield None
@@ -66,9 +68,9 @@ def _rivals(
 
 
 def fetch_weights(config: DictConfig) -> None:
-    """Have the hub's weights in the cache: there is no way to the hub from inside the network.
+    """Fetches the hub's weights into the cache, because the hub cannot be reached from inside the network.
 
-    Loads the model as the ranks will, and drops it. Raises ValueError if the weights cannot be had.
+    Loads the model as the ranks will and drops it. Raises ValueError if the weights cannot be had.
     """
     if "model" in config and config.model.weights == "pretrained" and config.model.path is None:
         build_model(OmegaConf.to_object(config.model), seed=config.seed)  # type: ignore[arg-type]
@@ -76,7 +78,7 @@ def fetch_weights(config: DictConfig) -> None:
 
 @contextmanager
 def _without_hub() -> Iterator[None]:
-    """Processes started meanwhile look into caches only, and do not wait for answers that cannot come."""
+    """Processes started in this block use caches only, and do not wait for answers that cannot come."""
     before = os.environ.get(OFFLINE)
     os.environ[OFFLINE] = "1"
     try:

@@ -1,6 +1,7 @@
-"""Tasks that srun has started as ranks: SLURM's variables in the words of torchrun.
+"""Translates SLURM's variables into torchrun's for tasks that srun has started as ranks.
 
-Called once, before anything asks who it is. From then on a task of srun is what a process of torchrun is.
+This is called once, before anything asks for its rank. From then on a task of srun is treated as a process of
+torchrun.
 """
 
 from __future__ import annotations
@@ -16,22 +17,24 @@ SPECIAL_STEPS = 0xFFFFFFF0
 """Steps from this number on are SLURM's own: a batch script, an interactive shell."""
 
 PORTS = range(15000, 30000)
-"""Where rank 0 listens unless MASTER_PORT says: below those that systems hand out by themselves."""
+"""The port on which rank 0 listens unless MASTER_PORT is set, below those that systems hand out by
+themselves."""
 
 
 def adopt_slurm_ranks(environment: MutableMapping[str, str] = os.environ) -> None:
-    """Add torchrun's variables to those of one of several tasks of srun; change nothing for anybody else.
+    """Adds torchrun's variables to the environment of one of several tasks of srun; changes nothing
+    otherwise.
 
     A shell of salloc, the script of sbatch and `srun --pty bash` are single processes, however many tasks the
-    job may have. A launcher within a task (`srun torchrun ...`) has set the variables already. Raises
-    ConfigError where SLURM's variables do not say which rank a task is.
+    job may have. A launcher within a task (`srun torchrun ...`) has already set the variables. Raises
+    ConfigError if SLURM's variables do not tell which rank a task is.
     """
     if "RANK" not in environment and tasks_of(environment) > 1:
         environment.update(ranks(environment))
 
 
 def tasks_of(environment: Mapping[str, str]) -> int:
-    """The tasks of the step of srun that started this process; 1 without one."""
+    """The number of tasks in the srun step that started this process; 1 without one."""
     step = environment.get("SLURM_STEP_ID", environment.get("SLURM_STEPID", ""))
     if "SLURM_PROCID" not in environment or not step.isdigit() or int(step) >= SPECIAL_STEPS:
         return 1
@@ -74,7 +77,7 @@ def tasks_per_node(text: str) -> list[int]:
 
 
 def first_host(nodes: str) -> str:
-    """`gpu07-ib`, the first of SLURM's list `gpu[07-09,12]-ib,cpu1`. Raises ConfigError."""
+    """The first of SLURM's list of hosts: `gpu07-ib` of `gpu[07-09,12]-ib,cpu1`. Raises ConfigError."""
     match = re.match(r"([\w.-]*)(?:\[(\d+)[^\]]*\])?([\w.-]*)", nodes)
     host = "" if match is None else f"{match[1]}{match[2] or ''}{match[3]}"
     if not host:
@@ -90,7 +93,7 @@ def _number(environment: Mapping[str, str], name: str) -> int:
 
 
 def _text(environment: Mapping[str, str], name: str, otherwise: str = "") -> str:
-    """The step's variable, else the job's."""
+    """The variable of the step, else that of the job."""
     for known in (f"SLURM_STEP_{name}", f"SLURM_{name}", otherwise):
         if environment.get(known):
             return environment[known]

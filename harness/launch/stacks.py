@@ -1,4 +1,4 @@
-"""Where processes are: stacks on request, their states, and whether a debugger holds them."""
+"""What processes are doing: stacks on request, process states, and whether a debugger holds them."""
 
 from __future__ import annotations
 
@@ -12,13 +12,14 @@ from collections.abc import Mapping
 from pathlib import Path
 
 SIGNAL = signal.SIGUSR1
-"""On it a rank writes all its threads' stacks, even while stuck in C code; blocked until it can."""
+"""On this signal a rank writes the stacks of all its threads, even while stuck in C code. It is blocked until
+the rank can."""
 
 DUMP_S = 5.0
 """How long to wait for stacks."""
 
 DEBUGGERS = ("/pdb.py", "/bdb.py", "/pydevd", "/debugpy/")
-"""Parts of file names that show a debugger on some thread's stack."""
+"""Parts of file names on a thread's stack that show a debugger."""
 
 STATES = {
     "T": "stopped (state T)",
@@ -29,14 +30,14 @@ STATES = {
 
 
 def answer_requests(folder: Path, rank: int) -> None:
-    """Have this process write its stacks to `folder` whenever `SIGNAL` comes, and let it come."""
+    """Makes this process write its stacks to `folder` whenever `SIGNAL` comes, and unblocks the signal."""
     file = _path(folder, rank).open("w")  # stays open: nothing can be opened when the signal comes
     faulthandler.register(SIGNAL, file=file, all_threads=True)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {SIGNAL})
 
 
 def state(pid: int) -> str:
-    """What keeps a process from running, empty if nothing does or nobody can tell."""
+    """What keeps a process from running; empty if nothing does or it is unknown."""
     with contextlib.suppress(OSError, IndexError):
         letter = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
         return STATES.get(letter, "")
@@ -44,12 +45,13 @@ def state(pid: int) -> str:
 
 
 def is_stopped(pid: int) -> bool:
-    """Whether a process is stopped, by a signal or a debugger: it answers nothing."""
+    """Whether a process is stopped by a signal or a debugger, so that it answers nothing."""
     return state(pid) in (STATES["T"], STATES["t"])
 
 
 def dumped_stacks(pids: Mapping[int, int], folder: Path) -> dict[int, str]:
-    """The stacks of running ranks, by rank, or why there are none: a stopped process cannot write them."""
+    """The stacks of running ranks, by rank, or the reason why there are none: stopped processes cannot write
+    them."""
     before = {rank: _size(folder, rank) for rank in pids}
     states = {rank: state(pid) for rank, pid in pids.items()}
     asked = [
@@ -69,7 +71,7 @@ def dumped_stacks(pids: Mapping[int, int], folder: Path) -> dict[int, str]:
 
 
 def _await_writing(folder: Path, before: Mapping[int, int]) -> None:
-    """Wait until the files have grown and no longer change."""
+    """Waits until the files have grown and no longer change."""
     deadline, last = time.monotonic() + DUMP_S, dict(before)
     while time.monotonic() < deadline:
         time.sleep(0.2)
@@ -101,12 +103,13 @@ def is_traced(pid: int) -> bool:
 
 
 def shows_debugger(stacks: str) -> bool:
-    """Whether stacks show one of Python's debuggers at work."""
+    """Whether stacks show that one of Python's debuggers is active."""
     return any(part in stacks for part in DEBUGGERS)
 
 
 def disk_bytes(pid: int) -> str:
-    """What a process has read from and written to disks so far; changes while it is busy with a slow one."""
+    """The bytes a process has read from and written to disks so far; the number changes while it uses a slow
+    disk."""
     with contextlib.suppress(OSError):
         lines = Path(f"/proc/{pid}/io").read_text().splitlines()
         return " ".join(line for line in lines if line.startswith(("read_bytes", "write_bytes")))

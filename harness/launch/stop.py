@@ -1,7 +1,8 @@
-"""SIGTERM and SIGUSR2 as a request: save a checkpoint and end. Schedulers send them before they take a node.
+"""Treats SIGTERM and SIGUSR2, which schedulers send before they take a node, as a request to checkpoint and
+end.
 
-The first request is only noted, and passed on to the ranks; the training loop asks at its next meeting of
-ranks. A second one, some seconds later, interrupts at once, as Ctrl-C does.
+The first request is only noted and passed on to the ranks; the training loop looks for it at its next stop
+barrier. A second one, some seconds later, interrupts at once, as Ctrl-C does.
 """
 
 from __future__ import annotations
@@ -15,12 +16,12 @@ from types import FrameType
 SIGNALS = (signal.SIGTERM, signal.SIGUSR2)
 
 ECHO_S = 3.0
-"""A second signal within so many seconds is the first one come twice: a scheduler signals all processes of a
-job, and so does torchrun when it is signalled itself."""
+"""A second signal within this many seconds counts as the first one repeated: a scheduler signals all
+processes of a job, and so does torchrun when it is signalled itself."""
 
 
 class Terminated(KeyboardInterrupt):
-    """A signal ended the run; the text is what its user should know, `number` the signal."""
+    """A signal ended the run. The text is what the user should know; `number` is the signal."""
 
     def __init__(self, number: int, text: str = "interrupted") -> None:
         super().__init__(text)
@@ -28,7 +29,7 @@ class Terminated(KeyboardInterrupt):
 
 
 class StopRequest:
-    """Whether the run has been asked to end, and by which signal; calling it says whether."""
+    """Whether the run has been asked to end, and by which signal. Calling it says whether."""
 
     def __init__(self) -> None:
         self.number: int | None = None
@@ -47,7 +48,7 @@ class StopRequest:
             raise Terminated(number)
 
     def note(self, number: int, frame: FrameType | None = None) -> None:
-        """The signals' handler in a rank: the owner decides when it has been patient enough."""
+        """Handles the signals in a rank; the owner of the run decides when to interrupt."""
         if self.number is None:
             self.number, self._noted_at = number, time.monotonic()
         if self.pass_on is not None:
@@ -60,9 +61,9 @@ def _interrupt(number: int, frame: FrameType | None) -> None:
 
 @contextlib.contextmanager
 def stop_requests(at_once: bool = False) -> Iterator[StopRequest]:
-    """The requests that come in this block, in the process that owns the run.
+    """Collects the requests that come during this block, in the process that owns the run.
 
-    With `at_once` the first one interrupts: there is nothing to save yet, but something to clean up.
+    With `at_once` the first one interrupts: there is nothing to save yet, but there is something to clean up.
     """
     request = StopRequest()
     chosen = _interrupt if at_once else request.receive
@@ -79,7 +80,7 @@ def stop_requests(at_once: bool = False) -> Iterator[StopRequest]:
 
 
 def stop_requests_of_rank() -> StopRequest:
-    """The requests that come to this rank's process from now on, which was started with them blocked."""
+    """Collects the requests to this rank's process from now on; the process was started with them blocked."""
     request = StopRequest()
     for number in SIGNALS:
         signal.signal(number, request.note)

@@ -34,14 +34,14 @@ def under_torchrun() -> bool:
 
 
 def restarted_by_torchrun() -> bool:
-    """Whether `torchrun --max-restarts` has started the ranks once more, after one of them failed."""
+    """Whether `torchrun --max-restarts` has restarted the ranks after one of them failed."""
     return under_torchrun() and int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")) > 0
 
 
 def run_torchrun_rank(config: DictConfig, directory: Path) -> None:
-    """Train as the rank torchrun made us, unless the run is done; rank 0's `directory` is everybody's.
+    """Trains as a rank of torchrun unless the run is done; all ranks use rank 0's `directory`.
 
-    Raises ConfigError, on all ranks alike, for what a user can mend.
+    Raises ConfigError, on all ranks alike, for what a user can fix.
     """
     if config.cluster.name == "virtual":  # a world of one
         run_here(config, directory)
@@ -69,7 +69,8 @@ def run_torchrun_rank(config: DictConfig, directory: Path) -> None:
 
 @dataclass(frozen=True)
 class _Claim:
-    """What rank 0 tells all ranks of the directory it has locked; `refusal` is why they may not use it."""
+    """What rank 0 tells all ranks about the directory it has locked; `refusal` says why they may not use
+    it."""
 
     directory: Path
     done: bool = False
@@ -79,9 +80,10 @@ class _Claim:
 
 @contextmanager
 def _claimed_by_rank_0(config: DictConfig, directory: Path, rank: int) -> Iterator[_Claim]:
-    """Rank 0's directory, locked and opened by it: one answer for all ranks.
+    """Locks and opens the directory on rank 0, and gives all ranks one answer.
 
-    Raises ConfigError on all ranks when another run is using it, or it holds what may not be continued.
+    Raises ConfigError on all ranks when another run is using it, or when it holds something that may not be
+    continued.
     """
     lock: DirectoryLock | None = None
     claim = _Claim(directory)
@@ -118,7 +120,8 @@ def _tracked_by_rank_0(config: DictConfig, directory: Path, rank: int) -> Abstra
 
 @contextmanager
 def _rank_failure_recorded(directory: Path, rank: int) -> Iterator[None]:
-    """Every rank that can see the directory says why it failed; losing a peer overwrites no other reason."""
+    """Every rank that can see the directory records why it failed; losing a peer overwrites no other
+    reason."""
     try:
         yield
     except KeyboardInterrupt as interrupt:

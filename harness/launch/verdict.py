@@ -1,9 +1,9 @@
-"""Reports of failed ranks, and which of the ranks is the cause.
+"""Collects the reports of failed ranks and decides which rank is the cause.
 
-When one rank is lost the others fail with it a moment later: their errors name the peer they lost. The
-cause is a rank killed by a signal, else one that ended without a report, else one in whose surroundings
-something is wrong, else one whose error blames nobody, else one that is silent while the others time out
-on it. Where no rank fails and none gets on, it is those that are stopped, else all.
+When one rank is lost, the others fail a moment later, and their errors name the peer they lost. The cause is,
+in this order: a rank killed by a signal, one that ended without a report, one in whose surroundings something
+is wrong, one whose error blames nobody, one that is silent while the others time out on it. If no rank fails
+and none makes progress, the cause is the stopped ranks, or all of them if none is stopped.
 """
 
 from __future__ import annotations
@@ -24,24 +24,24 @@ from gradwire.harness.record.attempts import RankEnd
 from gradwire.harness.runtime.heartbeat import Heartbeat
 
 REMEDY = "run it again"
-"""What to do where a rank's own report is damaged."""
+"""What to do when a rank's own report is damaged."""
 
 CRASHES = frozenset({signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.SIGABRT})
 """Signals that a process brings upon itself."""
 
 MOST_NAMED = 8
-"""Ranks that a line names one by one."""
+"""Most ranks that a line names one by one."""
 
 
 class Cause(Enum):
-    """What kind of failure ended the processes: another attempt may go well, or will it go the same way?"""
+    """The kind of failure that ended the processes, which decides whether another attempt may succeed."""
 
     OUTSIDE = "outside"
-    """Killed, stopped, cut off, lost: not by anything that the run itself computes."""
+    """Killed, stopped, cut off or lost: not caused by anything that the run itself computes."""
     OWN = "own"
-    """An error or a crash of the code: the same steps may bring it about again, or not."""
+    """An error or a crash of the code, which the same steps may or may not cause again."""
     FINAL = "final"
-    """What a user has to mend, or a result: every attempt ends so."""
+    """Something a user has to fix, or a result: every attempt would end in this way."""
 
 
 @dataclass(frozen=True)
@@ -57,8 +57,8 @@ class Verdict:
 class Report:
     """Why a rank ended: the exception's type and first line, and the peer it blames.
 
-    `waited`: the error says that somebody else was lost or late. `final`: it says what a user has to mend, or
-    that training cannot go on. `missed`: what the blamed peer did not do.
+    `waited`: the error says that another rank was lost or late. `final`: a user has to fix something, or
+    training has diverged. `missed`: what the blamed peer did not do.
     """
 
     rank: int
@@ -70,7 +70,7 @@ class Report:
 
 
 def blamed_peer(error: BaseException) -> int | None:
-    """The `.peer` of the error, or of the one it arose from: cleaning up may have failed in turn."""
+    """The `.peer` of the error, or of the error it arose from, since cleaning up may have failed in turn."""
     for link in _chain(error):
         peer = getattr(link, "peer", None)
         if isinstance(peer, int):
@@ -79,7 +79,7 @@ def blamed_peer(error: BaseException) -> int | None:
 
 
 def _chain(error: BaseException) -> Iterator[BaseException]:
-    """The error and those it came after, newest first."""
+    """The error and the errors that led to it, newest first."""
     seen: set[int] = set()
     link: BaseException | None = error
     while link is not None and id(link) not in seen:
@@ -94,7 +94,8 @@ def describe(error: BaseException) -> str:
 
 
 def write_report(folder: Path, rank: int, error: BaseException) -> None:
-    """Leave `rank<rank>.json` in `folder`, whole or not at all: the writer may be killed any moment."""
+    """Writes `rank<rank>.json` to `folder` whole or not at all, because the writer may be killed at any
+    moment."""
     peer = blamed_peer(error)
     report = {
         "text": describe(error),
@@ -116,7 +117,7 @@ def read_reports(folder: Path) -> list[Report]:
 
 
 def _read(path: Path) -> dict[str, Any]:
-    """What `write_report` has written."""
+    """Reads what `write_report` has written."""
     report: dict[str, Any] = read_json(path, remedy=REMEDY, inside=path.parent)
     return report
 
@@ -139,7 +140,7 @@ def tracebacks(folder: Path) -> str:
 
 
 def rank_name(rank: int) -> str:
-    """How a verdict calls a process."""
+    """What a verdict calls a process."""
     return f"rank {rank}"
 
 
@@ -153,10 +154,10 @@ def verdict(
     states: Mapping[int, str] | None = None,
     name: Name = rank_name,
 ) -> Verdict:
-    """Who is at fault, given each rank's exit code (None: still running).
+    """Decides who is at fault from each rank's exit code (None: still running).
 
-    `troubles`: what is wrong around a rank, such as its link being down, where anything is. `states`: what
-    keeps a running rank from running, such as having been stopped.
+    `troubles`: what is wrong around a rank, such as a link that is down. `states`: what keeps a running rank
+    from running, such as having been stopped.
     """
     reports = read_reports(folder)
     killed = {rank: -code for rank, code in codes.items() if code and code < 0}
@@ -185,7 +186,7 @@ def verdict(
 
 
 def _silence(ranks: Sequence[int], report: Report, states: Mapping[int, str], name: Name) -> Verdict:
-    """Ranks that the others have waited for in vain."""
+    """The ranks that the others have waited for in vain."""
     why = "".join(f", {name(rank)} is {states[rank]}" for rank in ranks if states.get(rank))
     text = f"{_names(ranks, name)} hung: {report.missed}{why} ({report.text})"
     return Verdict(text, Cause.OUTSIDE, tuple(map(RankEnd, ranks)))
@@ -198,10 +199,10 @@ def hang_verdict(
     bound: str,
     name: Name = rank_name,
 ) -> Verdict:
-    """Who is at fault when none of the running ranks gets on.
+    """Decides who is at fault when none of the running ranks makes progress.
 
-    Those whose `states` say that they cannot, else all. `beats`: what each was last seen doing. `bound`: why
-    `quiet_s` seconds are too many.
+    The ranks whose `states` say that they cannot run, else all. `beats`: what each was last seen doing.
+    `bound`: why `quiet_s` seconds are too many.
     """
     held = {rank: text for rank, text in states.items() if text}
     blamed = {rank: beats[rank] for rank in (held or beats)}
@@ -220,9 +221,9 @@ def hang_verdict(
 def lingering_text(
     codes: Mapping[int, int | None], states: Mapping[int, str], leave_s: float, name: Name = rank_name
 ) -> str:
-    """What went wrong with ranks after the record was complete, empty if nothing did.
+    """Says what went wrong with ranks after the record was complete, empty if nothing did.
 
-    Those that still run had `leave_s` seconds to end.
+    Ranks that still run had `leave_s` seconds to end.
     """
     parts = []
     for rank, code in codes.items():

@@ -1,4 +1,4 @@
-"""Ends a process that hangs and that nobody else watches: a virtual cluster, a rank under torchrun."""
+"""Ends a hanging process that nobody else watches: a virtual cluster, or a rank under torchrun."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from gradwire.harness.record.directory import TRACEBACKS, mark_failed
 from gradwire.harness.runtime.heartbeat import own_beats
 
 RECORD_S = 10.0
-"""How long the disk may take for the last words: it may be what hangs."""
+"""How long writing the last words to disk may take, since the disk may be what hangs."""
 
 
 @contextmanager
 def watchdog(hang_s: float | None, rank: int, directory: Path, name: Name = rank_name) -> Iterator[None]:
-    """While the block lasts, end this process with code 1 if it shows no progress for `hang_s` seconds.
+    """While the block lasts, ends this process with code 1 if it shows no progress for `hang_s` seconds.
 
-    One line on standard error says so; `directory` says FAILED and holds the stacks of all threads. Nothing
-    that the main thread does is waited for, and nothing of it is cleaned up: it may never come back. Sees
-    nothing while this process is stopped, or while code in C keeps the interpreter's lock.
+    One line on standard error says so; `directory` gets FAILED and the stacks of all threads. The main thread
+    is neither waited for nor cleaned up after, since it may never return. The watchdog sees nothing while
+    this process is stopped or while C code holds the interpreter's lock.
     """
     if hang_s is None:
         yield
@@ -69,7 +69,7 @@ def _end(line: str, text: str, directory: Path) -> None:
 
 
 def _record(line: str, text: str, directory: Path) -> None:
-    """Append this rank's stacks to those that other ranks have left."""
+    """Appends this rank's stacks to those that other ranks have written."""
     mark_failed(directory, line)
     with contextlib.suppress(OSError), (directory / TRACEBACKS).open("a") as file:
         file.write(f"{line}\n{text}\n")

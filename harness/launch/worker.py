@@ -1,4 +1,4 @@
-"""What one rank's process does, whoever started it."""
+"""What the process of one rank does, whoever started it."""
 
 from __future__ import annotations
 
@@ -26,14 +26,15 @@ from gradwire.harness.trainer.build import build
 from gradwire.harness.trainer.loop import Trainer
 
 THREADS = 1
-"""Intra-op threads per worker: two give other bits, and on busy cores runs up to 50 times slower."""
+"""Intra-op threads per worker. Two would give other bits, and on busy cores make runs up to 50 times
+slower."""
 
 SHORTEST_WAIT_S = 0.01
-"""To a store, no time at all means for ever."""
+"""A timeout that a store reads as forever."""
 
 
 def prepare_process(config: DictConfig, local_rank: int) -> torch.device:
-    """Threads, memory and device of this process."""
+    """Sets the threads, memory and device of this process."""
     torch.set_num_threads(THREADS)
     keep_freed_memory()
     if config.cluster.device != "cuda":
@@ -51,9 +52,10 @@ def train(
     checkpoint: Path | None = None,
     stop: Callable[[], bool] = lambda: False,
 ) -> bool:
-    """Build and train in an initialized process group; returns whether to the end (see `Trainer.run`).
+    """Builds and trains in an initialized process group; returns whether it reached the end (see
+    `Trainer.run`).
 
-    `directory` has been opened for this attempt, which goes on from `checkpoint`; `writes` on the rank
+    `directory` has been opened for this attempt, which resumes from `checkpoint`. `writes` is set on the rank
     that keeps the record.
     """
     started = time.perf_counter()
@@ -75,7 +77,7 @@ def train_local_rank(
     entrances: Sequence[Entrance] | None,
     rank: int,
 ) -> None:
-    """Train as rank `rank` of a local cluster; `entrances`, by rank, lead into its own network."""
+    """Trains as rank `rank` of a local cluster; `entrances`, by rank, lead into its own network."""
     stop = stop_requests_of_rank()
     entrance = None if entrances is None else entrances[rank]
     with joined_process_group(config, rank, rendezvous, entrance) as device:
@@ -86,9 +88,10 @@ def train_local_rank(
 def joined_process_group(
     config: DictConfig, rank: int, rendezvous: Path, entrance: Entrance | None = None
 ) -> Iterator[torch.device]:
-    """The process group of a local cluster, whose ranks meet in the file `rendezvous`; this rank's device.
+    """Yields this rank's device in the process group of a local cluster, whose ranks meet in the file
+    `rendezvous`.
 
-    This process stays in the network that `entrance` leads into.
+    The process stays in the network that `entrance` leads into.
     """
     _enter_network(config, entrance)
     size = config.cluster.workers
@@ -109,7 +112,7 @@ def joined_process_group(
 
 
 class AbsentPeerError(RuntimeError):
-    """A rank has not come up."""
+    """A rank has not started in time."""
 
     def __init__(self, peer: int) -> None:
         super().__init__(f"rank {peer} has not come up within {START_S:g} s of the launch")
@@ -117,9 +120,10 @@ class AbsentPeerError(RuntimeError):
 
 
 def _await_peers(store: FileStore, size: int) -> None:
-    """Until all ranks are up; raises AbsentPeerError naming the first that is not `START_S` after the launch.
+    """Waits until all ranks are up; raises AbsentPeerError naming the first that is not `START_S` after the
+    launch.
 
-    What this rank took to come up itself counts: the bound is the launcher's, whoever is late.
+    The time this rank took to start counts, too: the bound runs from the launch, whoever is late.
     """
     deadline = time.monotonic() + START_S - since_launch()
     for peer in range(size):
@@ -131,10 +135,10 @@ def _await_peers(store: FileStore, size: int) -> None:
 
 
 def join_process_group(config: DictConfig, **place: Any) -> None:
-    """`dist.init_process_group(**place)`, until all ranks are connected.
+    """Calls `dist.init_process_group(**place)` and waits until all ranks are connected.
 
-    gloo connects rank by rank: one that has nothing to do, or fails at once, would leave while others still
-    connect, and they would be the ones to report an error.
+    gloo connects rank by rank. A rank that has nothing to do, or fails at once, would leave while others
+    still connect, and they would report the error instead.
     """
     timeout = timedelta(seconds=config.cluster.timeout_s)
     dist.init_process_group(config.cluster.backend, timeout=timeout, **place)
@@ -143,7 +147,7 @@ def join_process_group(config: DictConfig, **place: Any) -> None:
 
 
 def _enter_network(config: DictConfig, entrance: Entrance | None) -> None:
-    """Before the first connection and the first thread: both belong to the network they began in."""
+    """Enters the network before the first connection and the first thread, which stay where they began."""
     if entrance is not None:
         entrance.enter()
         os.environ["GLOO_SOCKET_IFNAME"] = entrance.interface
@@ -159,7 +163,7 @@ def train_virtual(
     checkpoint: Path | None = None,
     stop: Callable[[], bool] = lambda: False,
 ) -> None:
-    """All ranks of a virtual cluster in this process, whose own process group is a world of one."""
+    """Trains all ranks of a virtual cluster in this process, whose own process group has world size one."""
     device = prepare_process(config, 0)
     backend = "nccl" if device.type == "cuda" else "gloo"
     dist.init_process_group(backend, store=HashStore(), rank=0, world_size=1)
@@ -170,6 +174,6 @@ def train_virtual(
 
 
 def train_virtual_child(config: DictConfig, directory: Path, checkpoint: Path | None, rank: int) -> None:
-    """`train_virtual` in a process of its own, of which there is one."""
+    """Runs `train_virtual` in a process of its own, the only one."""
     assert rank == 0
     train_virtual(config, directory, checkpoint, stop_requests_of_rank())

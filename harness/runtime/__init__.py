@@ -1,1 +1,1 @@
-"""What every process of the harness needs: seeds, signs of life, garbage collection, errors for users."""
+"""What every process of the harness needs: seeds, heartbeats, garbage collection, errors for users."""

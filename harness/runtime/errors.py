@@ -1,4 +1,4 @@
-"""What a user sees when the configuration is wrong: one line, with a way out."""
+"""What a user sees when the configuration is wrong: one line that says what to do."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from gradwire.codecs.wording import closest, did_you_mean, shortened
 __all__ = ["ConfigError", "closest", "did_you_mean", "refuse", "shortened"]
 
 LONGEST = 300
-"""Characters of a refusal."""
+"""Most characters of a refusal."""
 
 
 class ConfigError(ValueError):
@@ -22,7 +22,7 @@ class ConfigError(ValueError):
 
 
 def fitted(message: str) -> str:
-    """A message of at most `LONGEST` characters: the middles of long words, such as paths, are left out."""
+    """Shortens a message to `LONGEST` characters by leaving out the middles of long words, such as paths."""
     for most in (120, 80, 60, 40, 24):
         if len(message) > LONGEST:
             message = " ".join(shortened(word, most) for word in message.split(" "))
@@ -30,9 +30,9 @@ def fitted(message: str) -> str:
 
 
 def refuse(error: ConfigError | str, code: int = 2) -> NoReturn:
-    """End the process with exit code `code` and the error's one line, printed by rank 0 only.
+    """Ends the process with exit code `code`; only rank 0 prints the error's one line.
 
-    A line given as text is not shortened: it may name the folder to look into.
+    A line given as text is not shortened, because it may name the folder to look into.
     """
     rank = os.environ.get("RANK", "0")
     if rank == "0" or not rank.isdigit():  # what is no rank is refused itself

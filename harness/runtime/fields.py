@@ -1,7 +1,7 @@
-"""The check of a configuration's fields: the rules of `gradwire.codecs.fields`, refused as ConfigError.
+"""Checks a configuration's fields by the rules of `gradwire.codecs.fields` and raises ConfigError.
 
-They serve the command line and, in Python's words, calls (`check_arguments`). Only the standard library is
-needed here.
+They serve the command line and, in Python's terms, calls (`check_arguments`). Only the standard library is
+needed.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ __all__ = [
 
 
 def check_fields(schema: type, values: Mapping[str, Any], prefix: str) -> None:
-    """Raise ConfigError for the first of `values` that its field in `schema` does not allow.
+    """Raises ConfigError for the first of `values` that its field in `schema` does not allow.
 
     `prefix` is the group's key, so that the message names the field as typed on the command line.
     """
@@ -52,7 +52,7 @@ def check_fields(schema: type, values: Mapping[str, Any], prefix: str) -> None:
 
 
 def check_value(key: str, value: Any, rule: Rule) -> None:
-    """Raise ConfigError unless `rule` allows `value`, which users write as `key`."""
+    """Raises ConfigError unless `rule` allows `value`, which users write as `key`."""
     try:
         core.check_value(key, value, rule)
     except ValueError as error:
@@ -62,9 +62,9 @@ def check_value(key: str, value: Any, rule: Rule) -> None:
 def check_arguments(
     schema: type, values: Mapping[str, Any], prefix: str = "", without: Iterable[str] = ()
 ) -> None:
-    """Raise ConfigError unless `values`, given in Python, are what the fields of `schema` allow.
+    """Raises ConfigError unless the fields of `schema` allow `values`, given in Python.
 
-    `prefix` and a dot precede the names in messages. Fields in `without` are not to be given.
+    `prefix` and a dot precede the names in messages. Fields in `without` must not be given.
     """
     rules = {name: rule for name, rule in core.rules_with(schema, values).items() if name not in {*without}}
     for name, value in values.items():
@@ -78,7 +78,7 @@ def check_arguments(
 
 
 def shown(value: object) -> str:
-    """`value` as a message shows it: as Python writes it, cut where it is long."""
+    """Shows `value` as Python writes it, shortened if it is long."""
     shortened = reprlib.Repr()
     shortened.maxstring = shortened.maxother = shortened.maxlong = 60
     return " ".join(shortened.repr(value).split())

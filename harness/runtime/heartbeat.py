@@ -1,8 +1,8 @@
-"""Signs of life: what this process is doing and how often it has made progress, for a watcher of hangs.
+"""Heartbeats: what this process is doing and how often it has made progress, for whoever watches for hangs.
 
-Code that takes long calls `beat` whenever it makes progress; that takes a microsecond, no lock and no system
-call. The watcher looks whether the count has changed, and reports the phase if it has not for too long. The
-beats of a rank in a process of its own lie in a file that it shares with the watching process.
+Code that takes long calls `beat` whenever it makes progress. A call takes a microsecond, no lock and no
+system call. The watcher checks whether the count has changed, and reports the phase if it has not for too
+long. If a rank has a process of its own, its beats lie in a file that it shares with the watching process.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ START_UP, COMPLETE = "start-up", "complete"
 """The first phase of every process, and the last phase of the rank that writes the record."""
 
 _SLOT = struct.Struct("=Qq48s")
-"""Count, steps done (-1: none yet), phase."""
+"""The layout of a slot: count, steps done (-1: none yet), phase."""
 
 
 class Heartbeat(NamedTuple):
-    """One look: `beats` differs from the last look's if there was progress; `step` steps are done."""
+    """One reading: `beats` differs from the last reading's if there was progress; `step` steps are done."""
 
     beats: int
     step: int
@@ -33,7 +33,7 @@ class Heartbeat(NamedTuple):
 
 
 class _Heart:
-    """One process's slot in some memory, written by that process alone."""
+    """One process's slot in some memory; only that process writes it."""
 
     def __init__(self, memory: mmap.mmap | bytearray, offset: int = 0) -> None:
         self._memory, self._offset = memory, offset
@@ -54,12 +54,12 @@ _launched: float | None = None
 
 
 def beat(phase: str | None = None, step: int | None = None) -> None:
-    """Note progress of this process, in `phase` and after `step` steps; None: unchanged."""
+    """Records progress of this process, in `phase` and after `step` steps; None leaves either unchanged."""
     _heart.beat(phase, step)
 
 
 def own_beats() -> Callable[[], list[Heartbeat]]:
-    """Begin at the start-up; returns what looks at this process's own beats."""
+    """Begins at the start-up; returns a function that reads this process's own beats."""
     global _heart
     _heart = _Heart(_memory)
     beat()
@@ -67,14 +67,14 @@ def own_beats() -> Callable[[], list[Heartbeat]]:
 
 
 def share_beats(file: Path, size: int) -> Callable[[], list[Heartbeat]]:
-    """Make the file in which `size` ranks beat; returns what looks at the beats of all of them."""
+    """Makes the file in which `size` ranks beat; returns a function that reads the beats of all of them."""
     file.write_bytes(_SLOT.pack(0, -1, START_UP.encode()) * size)
     memory = _mapped(file)
     return lambda: [_read(memory, rank * _SLOT.size) for rank in range(size)]
 
 
 def beat_in(file: Path, rank: int, launched: float | None = None) -> None:
-    """From now on this process's beats are those of `rank` in `file`; it was `launched` at that time of the
+    """Makes this process's beats those of `rank` in `file` from now on. It was `launched` at that time of the
     monotonic clock, which all processes of a machine share."""
     global _heart, _launched
     _heart, _launched = _Heart(_mapped(file), rank * _SLOT.size), launched
@@ -82,7 +82,7 @@ def beat_in(file: Path, rank: int, launched: float | None = None) -> None:
 
 
 def since_launch() -> float:
-    """Seconds since this process was launched: its own start and imports included. 0 where nobody said."""
+    """Seconds since this process was launched, its own start and imports included; 0 if that is unknown."""
     return 0.0 if _launched is None else time.monotonic() - _launched
 
 

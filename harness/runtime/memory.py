@@ -12,10 +12,10 @@ LARGE = 2**31 - 1
 
 
 def keep_freed_memory() -> None:
-    """Have glibc hand out freed memory again instead of returning it to the system, large blocks included.
+    """Makes glibc hand out freed memory again, large blocks included, instead of returning it to the system.
 
-    A bucket's sums and its mean are tensors of tens of megabytes. Mapped anew in every round, their pages
-    cost more than the codec's arithmetic on them. Where there is no glibc nothing is changed.
+    A bucket's sums and its mean are tensors of tens of megabytes. If they were mapped anew in every round,
+    their pages would cost more than the codec's arithmetic. Without glibc nothing is changed.
     """
     try:
         mallopt = ctypes.CDLL(None).mallopt

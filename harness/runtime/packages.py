@@ -1,4 +1,4 @@
-"""What the harness needs beside torch and numpy, and what is said where it is missing.
+"""The packages that the harness needs besides torch and numpy, and the message when one is missing.
 
 `gradwire` alone is the library: `attach`, every codec, every topology. Their modules import nothing else.
 """
@@ -23,15 +23,15 @@ HARNESS = frozenset(
 
 
 class MissingPackages(MetaPathFinder):
-    """Asked last, when nobody has found a module: the reply to an import of this package's own.
+    """Answers imports by this package of modules that nobody has found; it is asked last.
 
-    What others import, or only look for, is none of its business.
+    Imports by other packages, and mere look-ups, are left alone.
     """
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        """None, or ModuleNotFoundError in one line with the way out."""
+        """Returns None, or raises ModuleNotFoundError in one line that says what to do."""
         if fullname in HARNESS:
             importer = _importer()
             if importer.partition(".")[0] == "gradwire":
@@ -40,7 +40,7 @@ class MissingPackages(MetaPathFinder):
 
 
 def _importer() -> str:
-    """The name of the module whose import statement is under way."""
+    """The name of the module whose import statement is being executed."""
     frame: FrameType | None = sys._getframe(2)
     while frame is not None and _name(frame).startswith(("importlib", "_frozen_importlib")):
         frame = frame.f_back
@@ -52,6 +52,7 @@ def _name(frame: FrameType) -> str:
 
 
 def say_what_is_missing() -> None:
-    """Have imports of packages that are not installed say how to get them; repeating it changes nothing."""
+    """Makes imports of packages that are not installed say how to get them; calling it again changes
+    nothing."""
     if not any(isinstance(finder, MissingPackages) for finder in sys.meta_path):
         sys.meta_path.append(MissingPackages())

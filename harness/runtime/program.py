@@ -10,13 +10,13 @@ SCRIPT = "python run.py"
 """How help texts and the first lines of configuration files write the command."""
 
 _COMMENTED = re.compile(rf"{SCRIPT}(?P<rest>.*?\S)(?P<gap>  +)(?=\S)|{SCRIPT}")
-"""The command in a line of help, and the spaces before what the line says of it."""
+"""The command in a line of help, and the spaces before its description."""
 
 
 def program() -> str:
-    """`gradwire`, `python -m gradwire` or `python run.py`: what the user has typed, or torchrun has started.
+    """Returns `gradwire`, `python -m gradwire` or `python run.py`, as the user or torchrun has started it.
 
-    Where neither is known, as in a script that uses the library, what there is here.
+    If neither is known, as in a script that uses the library, returns what is available here.
     """
     started = Path(sys.argv[0]) if sys.argv else Path()
     if started.name == "__main__.py" and started.parent.name == "gradwire":
@@ -28,12 +28,12 @@ def program() -> str:
 
 
 def torchrun_target() -> str:
-    """What stands behind torchrun's options: `run.py` or `-m gradwire`."""
+    """What follows torchrun's options: `run.py` or `-m gradwire`."""
     return "run.py" if program() == SCRIPT else "-m gradwire"
 
 
 def as_started(text: str) -> str:
-    """A help text whose commands are written as this program was started; columns stay where they are."""
+    """Returns a help text whose commands are written as this program was started; columns stay aligned."""
     return "\n".join(_line(line) for line in text.split("\n"))
 
 

@@ -1,4 +1,4 @@
-"""Seeds that are pure functions of what they are for."""
+"""Seeds that are pure functions of their purpose."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ import hashlib
 
 
 def derive_seed(*parts: int | str) -> int:
-    """A seed in [0, 2**63) that depends on nothing but `parts`, in their order.
+    """Returns a seed in [0, 2**63) that depends on nothing but `parts` and their order.
 
-    The first eight bytes of a sha256 over the parts, each written with its type and length, so that
-    neither ("ab", "c") and ("a", "bc") nor 1 and "1" collide. Every random stream of a run has such
-    a seed, e.g. `derive_seed(seed, "masking", step)`: the same in every process, in the virtual
-    cluster and after a resume, and unrelated to its neighbours (unlike seed + step).
+    The first eight bytes of a sha256 over the parts, each written with its type and length, so that neither
+    ("ab", "c") and ("a", "bc") nor 1 and "1" collide. Every random stream of a run has such a seed, e.g.
+    `derive_seed(seed, "masking", step)`. It is the same in every process, in the virtual cluster and after a
+    resume, and unrelated to its neighbours (unlike seed + step).
     """
     digest = hashlib.sha256()
     for part in parts:
