@@ -7,10 +7,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from gradwire.codecs.dynamiq.format import SUPER_GROUP
 from gradwire.harness.studies.distribution import group_energies
-
-SUPER_GROUP = 256
-"""Coordinates whose error is looked at together: DynamiQ's super-groups."""
 
 
 def exact_mean(values: Tensor) -> Tensor:

@@ -9,9 +9,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from gradwire.codecs.dynamiq.format import SUPER_GROUP
 from gradwire.harness.studies.distribution import TILE, bucket_energies
-
-SUPER_GROUP = 256
 
 
 @dataclass(frozen=True)
