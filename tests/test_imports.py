@@ -9,7 +9,7 @@ from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-HEAVY = ("transformers", "datasets", "accelerate", "hydra", "wandb", "lm_eval", "matplotlib")
+HEAVY = ("transformers", "datasets", "accelerate", "hydra", "wandb", "lm_eval", "matplotlib", "pandas")
 
 
 @cache

@@ -21,6 +21,7 @@ from gradwire.harness.record.seal import check_done
 from gradwire.harness.record.summary import REMEDY, Clock, Summary
 from gradwire.harness.record.writer import CONFIG, EVALUATIONS, STEPS, SUMMARY
 from gradwire.harness.timing.measure.accuracy import Evaluation
+from gradwire.harness.timing.measure.metrics import Kind, kind_of
 
 Status = Literal["done", "failed", "unfinished"]
 
@@ -61,6 +62,11 @@ class Run:
     @property
     def clock(self) -> Clock:
         return self.done.clock
+
+    @property
+    def kind(self) -> Kind:
+        """What its times are: measured, emulated or modelled."""
+        return kind_of(self.choice("cluster"), self.choice("network"))
 
     @property
     def diverged(self) -> bool:

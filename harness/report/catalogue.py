@@ -1,21 +1,20 @@
-"""The table of codecs in docs/codecs.md, made from the registry.
+"""Tables in the docs that the code makes: codecs from the registry, metrics from METRICS.
 
-`python -m gradwire.harness.report.catalogue` makes it again.
+`python -m gradwire.harness.report.catalogue` makes them again.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from gradwire.codecs.interface import Codec, Layout
 from gradwire.codecs.registry import codec_classes, make_codec
 from gradwire.harness.comm.topology.registry import TOPOLOGIES
 from gradwire.harness.files.writing import write_atomically
+from gradwire.harness.timing.measure.metrics import METRICS, Metric
 
-BEGIN, END = "<!-- codecs, made by gradwire.harness.report.catalogue -->", "<!-- end of codecs -->"
-
-PAGE = Path("docs") / "codecs.md"
-"""Where the table stands, below the repository's root."""
+MADE_BY = "gradwire.harness.report.catalogue"
 
 HEADER = (
     *("codec", "source", "wire bits per coordinate", "topologies"),
@@ -33,13 +32,29 @@ def codec_table() -> str:
     return "\n".join(f"| {' | '.join(row)} |" for row in rows)
 
 
-def replaced(text: str) -> str:
-    """A page's text with the table between the two markers made anew; ValueError if they are not there."""
-    before, begin, rest = text.partition(BEGIN)
-    _, end, after = rest.partition(END)
+def metric_table() -> str:
+    """Markdown: a row for each metric of a training run."""
+    header = ("key", "unit", "in", "over ranks", "kind", "better", "meaning")
+    rows = [header, ("---",) * len(header), *map(_metric, METRICS.values())]
+    return "\n".join(f"| {' | '.join(row)} |" for row in rows)
+
+
+def _metric(metric: Metric) -> tuple[str, ...]:
+    kind = "as the run's times" if metric.timed else "measured"
+    ranks, better = metric.ranks or "–", metric.better or "–"
+    where = ", ".join(metric.places) or "comparison"
+    return (f"`{metric.key}`", metric.unit or "–", where, ranks, kind, better, metric.meaning)
+
+
+def replaced(text: str, which: str) -> str:
+    """A page's text with its table `which` made anew; ValueError where the markers are missing."""
+    first, last = f"<!-- {which}, made by {MADE_BY} -->", f"<!-- end of {which} -->"
+    before, begin, rest = text.partition(first)
+    _, end, after = rest.partition(last)
     if not begin or not end:
-        raise ValueError(f"no {BEGIN} … {END}")
-    return f"{before}{begin}\n{codec_table()}\n{end}{after}"
+        raise ValueError(f"no {first} … {last}")
+    _, make = TABLES[which]
+    return f"{before}{begin}\n{make()}\n{end}{after}"
 
 
 def _row(codec: Codec) -> tuple[str, ...]:
@@ -81,6 +96,14 @@ def _runs_on(codec: Codec, topology: str) -> bool:
     return all(codec.supports(topology, size, layout) is None for size in SIZES)
 
 
+DOCS = Path("docs")
+TABLES: Mapping[str, tuple[Path, Callable[[], str]]] = {
+    "codecs": (DOCS / "codecs.md", codec_table),
+    "metrics": (DOCS / "measurement.md", metric_table),
+}
+"""Each table's page, below the repository's root, and what makes it."""
+
 if __name__ == "__main__":
-    page = Path(__file__).resolve().parents[2] / PAGE
-    write_atomically(page, replaced(page.read_text()))
+    for name, (page, _) in TABLES.items():
+        path = Path(__file__).resolve().parents[2] / page
+        write_atomically(path, replaced(path.read_text(), name))

@@ -11,6 +11,7 @@ from typing import Any
 from gradwire.harness.files.finite_json import dumps
 from gradwire.harness.record.runs import Run, load_run
 from gradwire.harness.report.configs import check_comparable
+from gradwire.harness.report.frame import table, values_of
 from gradwire.harness.report.groups import Group, baseline_of, group_runs
 from gradwire.harness.report.notes import notes
 from gradwire.harness.report.page import page_markdown, page_text
@@ -79,6 +80,7 @@ def _load(folders: Sequence[str | Path]) -> tuple[list[Run], list[str]]:
 
 def _rows(groups: Sequence[Group]) -> tuple[list[Row], list[str]]:
     """A row for each group, and why some have no targets."""
+    values = table(value for group in groups for run in group.runs for value in values_of(run))
     rows, complaints = [], []
     for group in groups:
         baseline, targets = baseline_of(group, groups), {}
@@ -87,7 +89,7 @@ def _rows(groups: Sequence[Group]) -> tuple[list[Row], list[str]]:
                 targets = group_targets(baseline)
             except ValueError as error:
                 complaints.append(f"No targets from {baseline.label}: {error}.")
-        rows.append(make_row(group, baseline, targets))
+        rows.append(make_row(group, baseline, targets, values))
     return rows, list(dict.fromkeys(complaints))
 
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from statistics import median
+from typing import TYPE_CHECKING
 
 from gradwire.harness.record.summary import Clock
+from gradwire.harness.report.frame import Figures, over_runs
 from gradwire.harness.report.groups import Group, same_but_codec
 from gradwire.harness.timing.measure.accuracy import (
     Mode,
@@ -19,8 +20,8 @@ from gradwire.harness.timing.measure.accuracy import (
 )
 from gradwire.harness.timing.measure.metrics import keys
 
-COMPARED = keys(lambda metric: metric.section is not None and metric.key != "final_metric")
-"""The metrics whose spread over seeds a comparison shows; failed seeds count in the final metric alone."""
+if TYPE_CHECKING:
+    from pandas import DataFrame
 
 
 @dataclass(frozen=True)
@@ -68,14 +69,15 @@ class Row:
         return len(self.seeds) + len(self.failed_seeds)
 
 
-def make_row(group: Group, baseline: Group | None, targets: dict[float, float]) -> Row:
-    """The figures of `group`; `targets` by factor, derived from `baseline`."""
+def make_row(group: Group, baseline: Group | None, targets: dict[float, float], values: DataFrame) -> Row:
+    """The figures of `group`, from all runs' `values`; `targets` by factor, derived from `baseline`."""
 
-    runs = [run.done.values() for run in group.runs]
-    figures = dict[str, Spread | None]()
-    for key in COMPARED:
-        known = [values[key] for values in runs if key in values]
-        figures[key] = spread(known) if known else None
+    found = over_runs(values, [str(run.folder) for run in group.runs])
+    alike = baseline if baseline is not None and same_but_codec(group, baseline) else None
+    reference = over_runs(values, [str(run.folder) for run in alike.runs]) if alike else {}
+    # Failed seeds count in the final metric alone, which is not among these.
+    compared = keys(lambda metric: metric.section is not None and metric.key != "final_metric")
+    figures = {key: Spread(*found[key]) if key in found else None for key in compared}
     return Row(
         label=group.label,
         codec=group.codec,
@@ -88,7 +90,7 @@ def make_row(group: Group, baseline: Group | None, targets: dict[float, float]) 
         final_metric=spread(final_metrics(group), group.mode),
         targets=[target_row(group, baseline, *item) for item in targets.items()] if baseline else [],
         figures=figures,
-        bytes_ratio=bytes_ratio(group, baseline),
+        bytes_ratio=_bytes_ratio(found, reference),
     )
 
 
@@ -144,15 +146,7 @@ def _p_faster(
     )
 
 
-def bytes_ratio(group: Group, baseline: Group | None) -> float | None:
+def _bytes_ratio(found: Figures, reference: Figures) -> float | None:
     """Bytes per step over BF16's; None where BF16 did not run on the same topology, or bytes are unknown."""
-    if baseline is None or not same_but_codec(group, baseline):
-        return None
-    sent, reference = _median_bytes(group), _median_bytes(baseline)
-    return sent / reference if sent is not None and reference else None
-
-
-def _median_bytes(group: Group) -> float | None:
-    counts = [run.done.values().get("bytes_per_step_per_rank") for run in group.runs]
-    known = [count for count in counts if count is not None]
-    return median(known) if known else None
+    own, other = (figures.get("bytes_per_step_per_rank") for figures in (found, reference))
+    return own[0] / other[0] if own and other and other[0] else None

@@ -216,7 +216,26 @@ _BYTES = (
     ),
 )
 
-METRICS: Mapping[str, Metric] = {metric.key: metric for metric in (*_TRAINING, *_TIMES, *_BYTES)}
+_STUDIES = (
+    Metric(
+        "time_to_accuracy_s", "time to accuracy", "s", "inf when missed", SUMMARY, None, "lower", timed=True
+    ),
+    Metric(
+        "codec_s", "codec work", "s", "of the busiest rank in one synchronization", SUMMARY, None, "lower"
+    ),
+    Metric("codec_ns_per_coordinate", "codec ns", "ns", "codec work per coordinate", SUMMARY, None, "lower"),
+    Metric("yardstick_vnmse", "rate–distortion bound", "", "the vNMSE that the wire bits allow", SUMMARY),
+    Metric("db_above_yardstick", "dB above bound", "dB", "the vNMSE over that bound", SUMMARY, None, "lower"),
+    Metric("allreduce_s", "all-reduce", "s", "of the slowest rank in one round", SUMMARY, None, "lower"),
+    Metric("cpu_step_s", "CPU time of a step", "s", "of all workers together", SUMMARY, None, "lower"),
+    Metric("ns_per_coordinate", "ns/coordinate", "ns", "of one operation", SUMMARY, None, "lower"),
+    Metric("values_gb_per_s", "GB/s of values", "GB/s", "of one operation", SUMMARY, None, "higher"),
+    Metric("bytes_per_coordinate", "bytes/coordinate", "B", "of memory, read and written", SUMMARY),
+    Metric("share_of_copy", "of a copy's bandwidth", "", "of one operation", SUMMARY, None, "higher"),
+    Metric("speedup", "× default", "", "over the definition on one thread", SUMMARY, None, "higher"),
+)
+
+METRICS: Mapping[str, Metric] = {metric.key: metric for metric in (*_TRAINING, *_TIMES, *_BYTES, *_STUDIES)}
 """All of them by key, in the order in which records and tables show them."""
 
 

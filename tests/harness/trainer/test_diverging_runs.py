@@ -112,7 +112,8 @@ def test_an_evaluation_that_overflows_ends_a_run_and_its_cell_is_a_miss(tmp_path
     assert math.isnan(row["perplexity"]) and row["step"] == 2
     compared = compare([good, bad], tmp_path / "table", axes=["train", "eval", "measure"])
     done, missed = compared.rows
-    assert (done.skipped_steps is not None and done.skipped_steps.high) == 1
+    skipped = done.figures["skipped_steps"]
+    assert skipped is not None and skipped.high == 1
     assert (missed.seeds, missed.failed_seeds, missed.diverged_seeds) == ([], [0], [0])
     assert all(math.isinf(target.train_time_s.median) for target in missed.targets)
     (table, *_) = compared.tables

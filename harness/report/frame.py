@@ -1,0 +1,210 @@
+"""All records' figures in one long table: a line for each value that a run has of a metric.
+
+`frame(["outputs"])` reads every finished record below a folder, of whatever task. Its columns are `run` (the
+directory), `task`, `metric` (a key of METRICS where it is one), `value`, `unit`, `case` (what of the run the
+value is of: a phase, a target, a benchmarked operation; empty for the whole run), `kind`, `seed` and `step`
+(of a training step, an evaluation, a round; missing for the whole run). `settings` has what the runs were
+asked to do, by the same `run`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from gradwire.harness.files.finite_json import restored
+from gradwire.harness.files.reading import UnusableFileError
+from gradwire.harness.files.structured import read_json, read_yaml
+from gradwire.harness.record.directory import is_done
+from gradwire.harness.record.runs import Run, find_runs, load_run
+from gradwire.harness.record.seal import check_done
+from gradwire.harness.record.summary import REMEDY
+from gradwire.harness.record.writer import CONFIG, SUMMARY
+from gradwire.harness.report.configs import flatten
+from gradwire.harness.timing.measure.metrics import METRICS, Kind
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
+
+
+class Value(NamedTuple):
+    """One line of the table."""
+
+    run: str
+    task: str
+    metric: str
+    value: float
+    case: str = ""
+    kind: Kind = "measured"
+    seed: int | None = None
+    step: int | None = None
+
+
+def frame(roots: Iterable[str | Path], *, steps: bool = False) -> DataFrame:
+    """The figures of all finished records at or below `roots`; with `steps` every training step's, too.
+
+    Raises ValueError in one line for a record that cannot be read.
+    """
+    return table(value for folder in find_runs(roots) for value in values_in(folder, steps=steps))
+
+
+def settings(roots: Iterable[str | Path]) -> DataFrame:
+    """A line for each record, by `run`: its configuration by dotted key."""
+    from pandas import DataFrame
+
+    folders = [folder for folder in find_runs(roots) if (folder / CONFIG).is_file()]
+    flat = [flatten(read_yaml(folder / CONFIG, remedy=REMEDY, inside=folder)) for folder in folders]
+    return DataFrame(flat, index=[str(folder) for folder in folders]).rename_axis("run")
+
+
+def table(values: Iterable[Value]) -> DataFrame:
+    """The long table of `values`, in their order."""
+    from pandas import DataFrame
+
+    found = DataFrame(list(values), columns=list(Value._fields)).astype(
+        {"value": "float64", "seed": "Int64", "step": "Int64"}
+    )
+    units = {key: metric.unit for key, metric in METRICS.items()}
+    found.insert(found.columns.get_loc("value") + 1, "unit", found.metric.map(units).fillna(""))
+    return found
+
+
+def values_in(folder: Path, *, steps: bool = False) -> Iterator[Value]:
+    """The figures of the record in `folder`; none unless it is finished."""
+    task = _task(folder)
+    file, read = STUDIES.get(task, (SUMMARY, None))
+    if not (folder / file).is_file() or not (is_done(folder) or task == "overhead"):
+        return
+    if read is None:
+        yield from values_of(load_run(folder), steps=steps)
+        return
+    if is_done(folder):
+        check_done(folder)
+    found = restored(read_json(folder / file, remedy=REMEDY, inside=folder))
+    try:
+        yield from [value._replace(run=str(folder), task=task) for value in read(found)]
+    except (KeyError, TypeError, AttributeError, ValueError) as error:
+        raise UnusableFileError(folder / file, f"is no record of task={task} ({error!r})", REMEDY) from None
+
+
+def _task(folder: Path) -> str:
+    """Which task left the record; `task=overhead` keeps nothing but its figures."""
+    if not (folder / CONFIG).is_file():
+        return "overhead"
+    task = read_yaml(folder / CONFIG, remedy=REMEDY, inside=folder).get("task")
+    return str(task.get("name")) if isinstance(task, Mapping) else "train"
+
+
+def values_of(run: Run, *, steps: bool = False) -> Iterator[Value]:
+    """The figures of a finished run: its own, then by target, phase, evaluation and, if asked, step."""
+    summary = run.done
+    about = (str(run.folder), "train" if summary.trace_of is None else "retime")
+
+    def value(metric: str, found: float, case: str = "", step: int | None = None) -> Value:
+        kind = METRICS[metric].kind(run.kind) if metric in METRICS else "measured"
+        return Value(*about, metric, found, case, kind, run.seed, step)
+
+    for key, found in summary.values().items():
+        yield value(key, found)
+    for target, reached in summary.tta.items():
+        yield value("time_to_accuracy_s", reached["train_time_s"], target)
+    for phase, count in summary.bytes_by_phase.items():
+        yield value("bytes_sent", count, phase)
+    for row in (*run.evals, *(run.steps if steps else ())):
+        for key, found in row.items():
+            if key != "step" and isinstance(found, int | float):
+                yield value(key, found, step=row["step"])
+
+
+Figures = dict[str, tuple[float, float, float]]
+"""Metric to median, lowest and highest."""
+
+
+def over_runs(found: DataFrame, runs: Iterable[str]) -> Figures:
+    """The spread over whole runs; NaN counts as infinity, as a miss does."""
+    own = found[found.run.isin(list(runs)) & (found.case == "") & found.step.isna()]
+    spread = (
+        own.assign(value=own.value.fillna(math.inf)).groupby("metric").value.agg(["median", "min", "max"])
+    )
+    return {str(metric): (middle, low, high) for metric, middle, low, high in spread.itertuples()}
+
+
+Read = Callable[[Mapping[str, Any]], Iterator[Value]]
+
+
+def _value(metric: str, found: Any, **about: Any) -> Iterator[Value]:
+    """A line whose run and task are filled in later; none for what is not known."""
+    if isinstance(found, int | float):
+        yield Value("", "", metric, found, **about)
+
+
+def _replay(found: Mapping[str, Any]) -> Iterator[Value]:
+    """A line for each repeat's error, which has a seed of its own."""
+    seed = found["seed"]
+    for index, error in enumerate(found["vnmse"]):
+        yield from _value("vnmse", error, seed=seed + index)
+    for key in ("wire_bits_per_coordinate", "yardstick_vnmse", "db_above_yardstick", *CODEC_TIMES):
+        yield from _value(key, found[key], seed=seed)
+    for phase, bits in found["wire_bits_by_phase"].items():
+        yield from _value("wire_bits_per_coordinate", bits, case=phase, seed=seed)
+    for rank, count in enumerate(found["bytes_sent_per_rank"]):
+        yield from _value("bytes_sent", count, case=f"rank {rank}", seed=seed)
+
+
+def _allreduce(found: Mapping[str, Any]) -> Iterator[Value]:
+    """Each round as measured, and medians, lowest and highest as measured and as modelled."""
+    emulated = found["network_settings"].get("name") in ("paced", "shaped")
+    real: Kind = "emulated" if emulated else "measured"
+    kinds: Sequence[tuple[str, Kind]] = (("measured", real), ("modelled", "modelled"))
+    for step, seconds in enumerate(found["rounds_s"]):
+        yield from _value("allreduce_s", seconds, kind=real, step=step)
+    for name, kind in kinds:
+        for metric, key in (("allreduce_s", name), ("codec_s", f"{name}_codec_s")):
+            for case, seconds in (found[key] or {}).items():
+                yield from _value(metric, seconds, case=case, kind=kind)
+    yield from _value("wire_bits_per_coordinate", found["wire_bits_per_coordinate"])
+
+
+def _bench(found: Mapping[str, Any]) -> Iterator[Value]:
+    """A case for each operation, dtype, size, implementation and number of threads."""
+    for row in found["rows"]:
+        named = ("operation", "dtype", "numel", "implementation", "threads")
+        case = " ".join(str(row[key]) for key in named)
+        for key in (
+            "ns_per_coordinate",
+            "values_gb_per_s",
+            "bytes_per_coordinate",
+            "share_of_copy",
+            "speedup",
+        ):
+            yield from _value(key, row[key], case=case, seed=found["seed"])
+
+
+def _overhead(found: Mapping[str, Any]) -> Iterator[Value]:
+    """Each block of each contestant."""
+    for contestant, blocks in found["blocks"].items():
+        for step, (cpu_s, wall_s) in enumerate(blocks):
+            yield from _value("cpu_step_s", cpu_s, case=contestant, step=step)
+            yield from _value("step_time_s", wall_s, case=contestant, step=step)
+
+
+def _statistics(found: Mapping[str, Any]) -> Iterator[Value]:
+    """The single figures, by dotted key; distributions and tables stay in the file."""
+    seed = found["seed"]
+    parts = {key: part for key, part in found.items() if isinstance(part, dict) and key != "about"}
+    for key, value in flatten(parts).items():
+        yield from _value(key, value, seed=seed)
+
+
+CODEC_TIMES = ("codec_s", "codec_ns_per_coordinate")
+
+STUDIES: Mapping[str, tuple[str, Read]] = {
+    "replay": (SUMMARY, _replay),
+    "allreduce": ("allreduce.json", _allreduce),
+    "bench": ("bench.json", _bench),
+    "overhead": ("overhead.json", _overhead),
+    "statistics": ("statistics.json", _statistics),
+}
+"""What measurements beside training leave, by task: the file, and how its figures become lines."""
