@@ -12,7 +12,7 @@ ROOT = Path(__file__).resolve().parent
 
 
 def main() -> None:
-    """Find the installed package and do as its command does."""
+    """Finds the installed package and runs its command."""
     if Path(sys.path[0]).resolve() == ROOT:
         del sys.path[0]  # holds a folder `codecs`, which must never be found before Python's own module
     try:

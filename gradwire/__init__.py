@@ -1,8 +1,7 @@
 """gradwire: compressed gradient synchronization for distributed training.
 
-The front door of the library. `attach` gives a DistributedDataParallel model a codec in one line;
-the types are what a codec of your own implements. Everything else is in `gradwire.codecs` and
-`gradwire.harness`.
+The library's public interface. `attach` gives a DistributedDataParallel model a codec in one line; a codec of
+your own implements the types. Everything else is in `gradwire.codecs` and `gradwire.harness`.
 """
 
 from __future__ import annotations

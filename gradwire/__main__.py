@@ -10,7 +10,7 @@ from pathlib import Path
 
 
 def main() -> None:
-    """Find Hydra's plug-in for sweeps, then compose, check and run what the command line says."""
+    """Finds Hydra's plug-in for sweeps, then composes, checks and runs what the command line says."""
     package = Path(__file__).resolve().parent
     if sys.path and (Path(sys.path[0]) / "gradwire").resolve() == package:
         # `python -m gradwire` in a checkout, whose folder `codecs` must never be found before Python's own.

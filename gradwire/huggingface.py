@@ -24,10 +24,11 @@ from gradwire.harness.library.synchronizer import Synchronizer
 class SynchronizationCallback(TrainerCallback):
     """Attaches a codec when training begins, saves its state in every checkpoint, detaches at the end.
 
-    Takes the arguments of `gradwire.attach` after the trainer. A run that is resumed goes on from the state
-    in the checkpoint, which is looked for in `resume_from`, in `args.resume_from_checkpoint` and in
-    `args.output_dir`; ValueError on every rank where one has none, unless `start_fresh`. A step that the
-    optimizer skips, as fp16's gradient scaler makes it do, leaves what the codec remembers as it was.
+    Takes the arguments of `gradwire.attach` after the trainer. A resumed run loads the state from the
+    checkpoint, which is looked for in `resume_from`, in `args.resume_from_checkpoint` and in
+    `args.output_dir`. Raises ValueError on every rank if one has no state, unless `start_fresh` is set. A
+    step that the optimizer skips, as fp16's gradient scaler makes it do, leaves what the codec remembers as
+    it was.
     """
 
     def __init__(
@@ -41,7 +42,7 @@ class SynchronizationCallback(TrainerCallback):
         self._trainer, self._options = trainer, attach_options
         self._resume_from, self._start_fresh = resume_from, start_fresh
         self.synchronizer: Synchronizer | None = None
-        """What `attach` returned; None before training. Keeps its figures after the end."""
+        """What `attach` returned; None before training. Its figures stay after the end."""
 
     def on_train_begin(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any

@@ -1,1 +1,1 @@
-"""Communication, from schedules as data up to all ranks of a run behind one interface."""
+"""Communication: schedules as data, transports, and all ranks of a run behind one interface."""

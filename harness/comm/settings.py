@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from gradwire.harness.runtime.fields import at_least, between, one_of
 
 MOST_WORKERS = 1024
-"""Workers of a real or virtual cluster; a schedule for more takes minutes to make."""
+"""Most workers of a real or virtual cluster; a schedule for more takes minutes to make."""
 
 
 @dataclass

@@ -1,1 +1,1 @@
-"""Compressed synchronization for a training script of one's own: `attach` and what it returns."""
+"""Compressed synchronization for your own training script: `attach` and what it returns."""

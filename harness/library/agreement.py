@@ -1,7 +1,7 @@
 """Ranks compare their settings before any of them sends a gradient.
 
-They do so through the key-value store that their process group was made with: it needs no other rank to be
-listening, so that ranks which disagree, refuse their arguments or never come can be told apart and named.
+They use the key-value store that their process group was made with. It needs no other rank to be listening,
+so ranks that disagree, refuse their arguments or never arrive can be told apart and named.
 """
 
 from __future__ import annotations
@@ -28,17 +28,17 @@ REFUSED, MISSING, FAILED = "refused", "missing", "failed"
 SAID, READ, TOLD = "said", "read", "told"
 
 ENDED_BY = {SAID: REFUSED, READ: MISSING}
-"""What one rank tells the others to end a phase for all of them."""
+"""What one rank writes to end a phase for all of them."""
 
 POLL_S, LONGEST_POLL_S = 0.005, 0.2
-"""Seconds between the first two looks into the store, and between later ones, of which each is 1.5 times as
-long as the one before. Python looks for signals in between."""
+"""Seconds between the first two looks into the store, and the longest time between later ones, each of which
+is 1.5 times as long as the one before. Python handles signals in between."""
 
 PATIENCE_S = 5.0
-"""Seconds that rank 0 stays for the others to read why a call is refused: it often serves the store."""
+"""Seconds that rank 0 stays for the others to read why a call is refused, since it often serves the store."""
 
 MOST_NAMED = 3
-"""Differences that a message lists; it says how many more there are."""
+"""Most differences that a message lists; it gives the number of the others."""
 
 
 @dataclass
@@ -47,7 +47,7 @@ class _OfGroup:
 
     numbers: Iterator[int] = field(default_factory=count)
     written: list[tuple[PrefixStore, str]] = field(default_factory=list)
-    """This rank's keys that are in the store still."""
+    """This rank's keys that are still in the store."""
 
 
 _groups: WeakKeyDictionary[dist.ProcessGroup, _OfGroup] = WeakKeyDictionary()
@@ -63,8 +63,8 @@ class Failure(NamedTuple):
 def origin(peer: int, failures: Mapping[int, Failure]) -> dict[int, Failure]:
     """The failures of other ranks that explain why `peer` was lost.
 
-    Those of ranks that failed by themselves; where there are none, that of the last rank in the chain of
-    ranks that have lost each other: it names the one that says nothing any more.
+    These are the failures of ranks that failed by themselves. If there are none, it is the failure of the
+    last rank in the chain of ranks that have lost each other: it names the one that has gone silent.
     """
     own = {rank: failure for rank, failure in failures.items() if failure.peer is None}
     if own:
@@ -78,7 +78,7 @@ def origin(peer: int, failures: Mapping[int, Failure]) -> dict[int, Failure]:
 
 
 class Agreement:
-    """The ranks of `group` from one call of `what` on, e.g. `attach()`, which all of them make in the same
+    """The ranks of `group` from one call of `what` on, e.g. `attach()`. All of them call it in the same
     order; each waits `timeout_s` seconds for the others."""
 
     def __init__(self, group: dist.ProcessGroup, timeout_s: float, what: str) -> None:
@@ -89,7 +89,7 @@ class Agreement:
         self._timeout_s, self._what, self._calls = timeout_s, what, count()
 
     def refuse(self, reason: str) -> None:
-        """Tell the others that this rank does not take part, instead of `agree`."""
+        """Tells the others that this rank does not take part, instead of `agree`."""
         call = next(self._calls)
         with contextlib.suppress(ConnectionError):  # a store that is gone: they will notice
             self._put(f"{call}/{REFUSED}", {"rank": str(self.rank), "reason": reason})
@@ -98,8 +98,8 @@ class Agreement:
     def agree(self, own: Statement, what: str | None = None) -> None:
         """Returns once all ranks have called this with the same statement.
 
-        Raises ValueError on every rank where they differ, and at once where one has refused; TimeoutError
-        naming the ranks that did not call it in time; ConnectionError where the store cannot be reached.
+        Raises ValueError on every rank if they differ, and at once if one has refused; TimeoutError naming
+        the ranks that did not call it in time; ConnectionError if the store cannot be reached.
         """
         what, call = what or self._what, next(self._calls)
         try:
@@ -118,8 +118,8 @@ class Agreement:
         self._exchange(call, READ, {}, deadline, what)  # nobody has given up meanwhile
 
     def _leave(self, call: int) -> None:
-        """A refused call ends on this rank. On rank 0 once the others know as well, or after PATIENCE_S: with
-        its process the store may go, and with that the reason."""
+        """Ends a refused call on this rank. Rank 0 waits until the others know, at most PATIENCE_S, because
+        the store, and with it the reason, may disappear with its process."""
         keys = [f"{call}/{TOLD}/{rank}" for rank in self._others()]
         end, pause = time.monotonic() + min(self._timeout_s, PATIENCE_S), POLL_S
         with contextlib.suppress(ConnectionError):
@@ -129,13 +129,13 @@ class Agreement:
                 pause = min(1.5 * pause, LONGEST_POLL_S)
 
     def fail(self, reason: str, peer: int | None = None) -> None:
-        """Leave the reason why this rank's synchronization ended, for ranks that lose it; `peer`: the rank
-        that it has lost itself."""
+        """Records why this rank's synchronization ended, for ranks that lose it; `peer` is the rank that it
+        has lost itself."""
         with contextlib.suppress(RuntimeError):
             self._store.set(f"{FAILED}/{self.rank}", json.dumps(Failure(reason, peer)))
 
     def failures(self) -> dict[int, Failure]:
-        """What other ranks have left by `fail`, now."""
+        """What other ranks have recorded with `fail` by now."""
         found = {}
         with contextlib.suppress(RuntimeError):
             for rank in self._others():
@@ -161,8 +161,8 @@ class Agreement:
             return bool(self._store.check(list(keys)))
 
     def _forget_before(self, call: int) -> None:
-        """Take this rank's keys of earlier calls out of the store, now that all ranks have made this one:
-        they have read what they wanted of those."""
+        """Removes this rank's keys of earlier calls from the store. All ranks have made this call, so they
+        have read what they needed."""
         kept = []
         for store, key in self._shared.written:
             if store is self._store and key.startswith(f"{call}/"):
@@ -224,9 +224,10 @@ def _end_told(phase: str, told: Statement, what: str) -> Exception:
 
 
 def differences(statements: Sequence[Statement]) -> str | None:
-    """In which settings ranks differ and who has what, `rank 1 has seed=1, the others 0`; None if in none.
+    """Says in which settings ranks differ and who has what: `rank 1 has seed=1, the others 0`; None if they
+    agree.
 
-    Where codecs differ their options are not compared.
+    If codecs differ, their options are not compared.
     """
     keys = dict.fromkeys(key for statement in statements for key in statement)
     differing = [key for key in keys if len({statement.get(key) for statement in statements}) > 1]

@@ -1,4 +1,4 @@
-"""Compressed synchronization for anybody's DistributedDataParallel script."""
+"""Compressed synchronization for any DistributedDataParallel script."""
 
 from __future__ import annotations
 
@@ -114,18 +114,19 @@ def attach(
 
 
 _serving: weakref.WeakValueDictionary[int, BucketHook] = weakref.WeakValueDictionary()
-"""The hooks there are, by their codecs' ids."""
+"""The active hooks, by their codecs' ids."""
 
 
 def _check_unused(codec: Codec) -> None:
-    """A codec's memory is by the parameters' names: two models would mix theirs up."""
+    """Refuses a codec that serves another model: its state is keyed by parameter names, which two models
+    would mix up."""
     hook = _serving.get(id(codec))
     if hook is not None and hook.codec is codec and not hook.world.closed:
         raise ValueError("attach(): this codec instance serves another model; make one for each")
 
 
 def _agreement(model: Any, timeout_s: float) -> Agreement | None:
-    """The ranks that this call is made on: those of the model, or all where it tells of none."""
+    """The ranks that make this call: those of the model, or all if it names none."""
     if not dist.is_initialized():
         return None
     wrapped = getattr(model, "_orig_mod", model)

@@ -1,4 +1,4 @@
-"""The arguments of `attach`: checked, made into a codec and a topology, put into words for other ranks."""
+"""The arguments of `attach`: checked, made into a codec and a topology, and written out for other ranks."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ from gradwire.harness.runtime.fields import check_arguments, shown
 
 
 def _as_in(schema: type, name: str) -> Any:
-    """A field with the default and the range that a run's configuration has for it."""
+    """A field with the default and the range that it has in a run's configuration."""
     (field,) = (field for field in dataclasses.fields(schema) if field.name == name)
     return dataclasses.field(default=field.default, metadata=field.metadata)
 
 
 @dataclass(frozen=True)
 class AttachOptions:
-    """The keywords of `attach` beside the codec's."""
+    """The keywords of `attach` that are not the codec's."""
 
     seed: int = between(0, 2**31 - 1, 0)  # of everything random
     overlap: bool = True  # synchronize while the backward pass is running; False: after it
@@ -47,7 +47,7 @@ class AttachOptions:
 
 
 def make_options(**values: Any) -> AttachOptions:
-    """The options with these values. Raises ValueError: name, value, what is allowed."""
+    """Makes the options with these values. Raises ValueError: name, value, what is allowed."""
     _check(AttachOptions, values)
     return AttachOptions(**{name: plain(value) for name, value in values.items()})
 
@@ -60,7 +60,7 @@ def _check(schema: type, values: Mapping[str, Any], prefix: str = "") -> None:
 
 
 def make_checked_codec(codec: Any, options: Mapping[str, Any]) -> Codec:
-    """The codec of a name and its options, or the instance given. Raises ValueError."""
+    """Returns the codec of a name and its options, or the given instance. Raises ValueError."""
     if isinstance(codec, str):
         _check_keywords(codec, options)
         return make_codec(codec, **options)
@@ -79,7 +79,7 @@ def make_checked_codec(codec: Any, options: Mapping[str, Any]) -> Codec:
 
 
 def _check_keywords(codec: str, options: Mapping[str, Any]) -> None:
-    """A mistyped keyword may have been meant for the codec or for `attach`."""
+    """Refuses a mistyped keyword, which may have been meant for the codec or for `attach`."""
     classes = codec_classes()
     if codec not in classes:
         return  # `make_codec` says so
@@ -95,8 +95,8 @@ def _check_keywords(codec: str, options: Mapping[str, Any]) -> None:
 
 
 def make_checked_schedule(topology: Any, size: int) -> Callable[[int], Schedule]:
-    """The topology of a name, or the function given, once per number of ranks. Raises ValueError unless it is
-    a correct all-reduce over `size` ranks."""
+    """Returns the topology of a name, or the given function, called once per number of ranks. Raises
+    ValueError unless it is a correct all-reduce over `size` ranks."""
     if isinstance(topology, str):
         check_value("topology", topology, Rule((TEXT,), choices=tuple(sorted(TOPOLOGIES))))
         return partial(make_schedule, topology)
@@ -121,7 +121,7 @@ def make_checked_schedule(topology: Any, size: int) -> Callable[[int], Schedule]
 
 
 def check_model(model: Any) -> DistributedDataParallel:
-    """The model, if it can have a codec. Raises ValueError with what to do otherwise."""
+    """Returns the model if it can have a codec. Raises ValueError that says what to do otherwise."""
     if not isinstance(model, DistributedDataParallel):
         raise ValueError(_wrong_model(model))
     if getattr(model, "_comm_hooks", ()):
@@ -177,7 +177,7 @@ def _wrong_model(model: Any) -> str:
 def describe(
     model: DistributedDataParallel, codec: Codec, schedule: Schedule, options: AttachOptions
 ) -> dict[str, str]:
-    """All that must be equal on all ranks, name to value in words."""
+    """Everything that must be equal on all ranks, name to value in words."""
     from gradwire import __version__
 
     return {
@@ -225,7 +225,8 @@ def _check_backend(options: AttachOptions) -> None:
 def check_runs(
     codec: Codec, schedule: Schedule, device: torch.device, options: AttachOptions
 ) -> Callable[[Layout], str | None]:
-    """A function that says why a bucket cannot be synchronized. ValueError if one of usual size cannot."""
+    """Returns a function that says why a bucket cannot be synchronized. Raises ValueError if one of usual
+    size cannot."""
     if options.rate_mbit is not None and device.type == "cuda":
         raise ValueError(
             f"rate_mbit={options.rate_mbit}: only sends between CPUs can be paced; leave it out on GPUs"

@@ -1,4 +1,4 @@
-"""A synchronizer's state as tensors: what `torch.save(…)` with weights alone and safetensors can hold."""
+"""A synchronizer's state as tensors, which `torch.save` with weights only and safetensors can hold."""
 
 from __future__ import annotations
 
@@ -26,21 +26,21 @@ _STEP, _ABOUT, _CODEC = "step", "about", "codec/"
 _CAP = "DistributedDataParallel's bucket_bytes_cap"
 
 _LIKE_A_GRADIENT = (RESIDUAL, ERROR)
-"""Begin the keys of tensors that have an element for each of a parameter's coordinates."""
+"""The beginnings of the keys of tensors with one element per coordinate of a parameter."""
 
 RESULTS = ("codec", "topology", "schedule", "seed", "pieces", "world size")
-"""The settings, beside the codec's own, that change what is synchronized."""
+"""The settings, besides the codec's own, that change what is synchronized."""
 
 REMEMBERED_BY = ("codec", "codec.ef")
-"""Those that say whose memory the state holds: few others can take it up."""
+"""The settings that say whose memory the state holds, which few others can load."""
 
 
 @dataclass(frozen=True)
 class SavedState:
     """One rank's state between two steps.
 
-    `upcoming`: the buckets that the next backward pass has, None where it is the first; `last`: those of the
-    latest one, None where there was none.
+    `upcoming`: the buckets of the next backward pass, None if it is the first. `last`: the buckets of the
+    latest one, None if there was none.
     """
 
     step: int
@@ -50,8 +50,8 @@ class SavedState:
     codec: dict[str, Tensor]
 
     def pack(self, rank: int) -> dict[str, Tensor]:
-        """As tensors on the CPU that share no memory with anything: `step`, `about` (JSON as bytes) and
-        `codec/<key>`."""
+        """Packs the state into CPU tensors that share no memory with anything: `step`, `about` (JSON as
+        bytes) and `codec/<key>`."""
         about = {
             "version": VERSION,
             "rank": rank,
@@ -70,7 +70,7 @@ class SavedState:
     def unpack(
         cls, state: Mapping[str, Tensor], rank: int, description: Statement, strict: bool
     ) -> SavedState:
-        """The inverse, for `rank` and its settings. Raises ValueError for anything else."""
+        """Unpacks the state for `rank` and its settings. Raises ValueError for anything else."""
         about = _about(state)
         if about["rank"] != rank:
             raise ValueError(f"rank {rank} was given the state of rank {about['rank']}; each has its own")
@@ -106,12 +106,12 @@ class SavedState:
                 )
 
     def common(self) -> dict[str, str]:
-        """What the states of all ranks have alike."""
+        """What the states of all ranks have in common."""
         return {"step": str(self.step), "buckets": digest(repr((self.upcoming, self.last)))}
 
 
 def _fits(start: Tensor, parameter: Tensor | None) -> bool:
-    """Whether PowerSGD's Qᵀ, (rank, columns), can be of this parameter as a matrix."""
+    """Whether PowerSGD's Qᵀ, (rank, columns), can belong to this parameter as a matrix."""
     return parameter is not None and start.dim() == 2 and parameter.numel() % start.shape[1] == 0
 
 

@@ -25,13 +25,13 @@ from gradwire.harness.parallel.synchronize import gradient_error
 
 
 class Synchronizer:
-    """A model's gradients go through a codec until `detach()`. What `gradwire.attach` returns.
+    """Synchronizes a model's gradients through a codec until `detach()`. `gradwire.attach` returns it.
 
         with gradwire.attach(model, codec="dynamiq", bits=4) as synchronizer:
             train(model)
             print(synchronizer.bytes_sent)
 
-    Made by `attach` alone. `state_dict`, `load_state_dict` and `measure_vnmse` are to be called on all ranks.
+    Only `attach` makes one. Call `state_dict`, `load_state_dict` and `measure_vnmse` on all ranks.
     """
 
     codec: Codec
@@ -69,8 +69,8 @@ class Synchronizer:
 
     @property
     def step(self) -> int:
-        """Backward passes synchronized so far, those before a saved state included. It is part of the key of
-        all randomness."""
+        """The number of backward passes synchronized so far, including those before a loaded state. It is
+        part of the key of all randomness."""
         return self._hook.steps
 
     @property
@@ -85,23 +85,23 @@ class Synchronizer:
         return self._vnmse
 
     def measure_vnmse(self) -> None:
-        """Measure the next synchronized step: `vnmse` holds its error once its backward pass is over.
+        """Measures the next synchronized step: `vnmse` holds its error once its backward pass is over.
 
-        Call it on all ranks; it checks that. Costs that step the memory of two more gradients and an
-        all-reduce in float64, whose bytes are not counted.
+        Call it on all ranks; it checks that. The step needs memory for two more gradients, and an all-reduce
+        in float64 whose bytes are not counted.
         """
         self._attached_model()
         self._agreement.agree({"step": str(self.step)}, "measure_vnmse()")
         self._hook.measured = True
 
     def skip_step(self) -> None:
-        """Say that the last backward pass's gradients are not used: a codec with state takes back what it has
-        learned from them. Call it on all ranks, before the next pass and before `state_dict()`; it checks
+        """Says that the last backward pass's gradients are not used: a codec with state takes back what it
+        has learned from them. Call it on all ranks, before the next pass and before `state_dict()`; it checks
         that through the process group's store.
 
-        Raises RuntimeError where there is no such pass; TimeoutError naming the ranks that have not called it
-        within `timeout_s`. They and this rank then raise SynchronizationError in their next pass: codecs that
-        remember different steps would give each rank other gradients.
+        Raises RuntimeError if there is no such pass, and TimeoutError naming the ranks that have not called
+        it within `timeout_s`. They and this rank then raise SynchronizationError in their next pass, because
+        codecs that remember different steps would give each rank other gradients.
         """
         self._attached_model()
         if not self._hook.step_open:
@@ -114,10 +114,10 @@ class Synchronizer:
         self._hook.end_step(skipped=True)
 
     def state_dict(self) -> dict[str, Tensor]:
-        """All that this rank needs to resume as if nothing had happened: CPU tensors for `torch.save` or
-        safetensors, keyed by strings.
+        """Returns everything this rank needs to resume exactly: CPU tensors for `torch.save` or safetensors,
+        keyed by strings.
 
-        Call it between two steps, on every rank: each has a state of its own. Holds what the codec
+        Call it between two steps, on every rank: each has a state of its own. It holds what the codec
         remembers, the step, and DDP's buckets. Raises RuntimeError after the first step of a static graph,
         whose buckets are settled by the second.
         """
@@ -140,16 +140,16 @@ class Synchronizer:
     def load_state_dict(
         self, state: Mapping[str, Tensor] | Callable[[], Mapping[str, Tensor]], *, strict: bool = True
     ) -> None:
-        """Go on from what `state_dict` gave on this rank, here or in another process.
+        """Resumes from what `state_dict` returned on this rank, here or in another process.
 
-        To be called on all ranks, after `attach` and before the next backward pass; the model's and the
-        optimizer's own states are loaded by the script. DDP's buckets become those of the saved run at once,
-        no warm-up is needed. With `strict` the settings that change results have to be those it was saved
-        with. `state` may be a function that reads it: the other ranks are told if that fails.
+        Call it on all ranks, after `attach` and before the next backward pass. The script loads the model's
+        and the optimizer's own states. DDP's buckets become those of the saved run at once; no warm-up is
+        needed. With `strict` the settings that change results must be those it was saved with. `state` may be
+        a function that reads it: the other ranks are told if that fails.
 
-        Raises ValueError on every rank, naming the rank and the difference, for another model's, rank's or
-        codec's state, and one that cannot be read, and nothing has changed; TimeoutError naming ranks that do
-        not call it.
+        Raises ValueError on every rank, naming the rank and the difference, for the state of another model,
+        rank or codec, and for one that cannot be read; nothing has changed then. Raises TimeoutError naming
+        ranks that do not call it.
         """
         model = self._attached_model()
         before = {key: value.clone() for key, value in self.codec.state_dict().items()}
@@ -214,8 +214,8 @@ class Synchronizer:
         return self._last
 
     def detach(self) -> None:
-        """Give the model back as DistributedDataParallel makes it: without a hook, its buckets to be settled
-        by the next backward pass. Ends the threads; nothing happens a second time.
+        """Returns the model to plain DistributedDataParallel: no hook, and buckets that the next backward
+        pass settles. Ends the threads. Does nothing a second time.
 
         Waits for collectives that are under way, at most `timeout_s`.
         """
@@ -238,8 +238,8 @@ class Synchronizer:
         self.detach()
 
     def raise_error(self) -> None:
-        """Raise what ended the synchronization as it was raised on a communication thread, if anything did:
-        the cause of what `backward()` has raised."""
+        """Raises the error that ended the synchronization, as it was raised on a communication thread, if
+        there is one. It is the cause of what `backward()` has raised."""
         error = self.world.error
         if error is not None:
             raise _bare(error).with_traceback(error.__traceback__)
@@ -274,7 +274,7 @@ class Synchronizer:
             reducer.block(model, partial(_again, self._failure))
 
     def _explain(self, error: BaseException) -> str:
-        """The error's own words, and if a rank was lost, what that one said."""
+        """The error's own text, and, if a rank was lost, what that rank said."""
         own = in_words(error)
         if not isinstance(error, PeerError):
             self._agreement.fail(own)
@@ -286,15 +286,16 @@ class Synchronizer:
 
 
 def _again(failure: SynchronizationError) -> SynchronizationError:
-    """The failure as a new object, and its causes too: those that are raised gather tracebacks, whose frames
-    and their callers' hold the model."""
+    """The failure and its causes as new objects, because raised ones collect tracebacks, whose frames and
+    callers hold the model."""
     again = SynchronizationError(*failure.args)
     again.__cause__ = None if failure.__cause__ is None else _bare(failure.__cause__)
     return again
 
 
 def _bare(error: BaseException, *above: BaseException) -> BaseException:
-    """The error and its causes as new objects without tracebacks; `above` are those that it is a cause of."""
+    """The error and its causes as new objects without tracebacks; `above` are the errors that it is a cause
+    of."""
     kind = type(error)
     try:
         bare: BaseException = kind.__new__(kind, *error.args)  # __init__ may want other arguments

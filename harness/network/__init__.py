@@ -1,1 +1,1 @@
-"""Networks: links, fair shares and flows as data and arithmetic; `shaped` has links of the kernel's."""
+"""Networks as data and arithmetic: links, fair shares, flows. `shaped` has links that the kernel limits."""

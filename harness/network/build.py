@@ -12,9 +12,9 @@ BITS = 8
 
 
 def make_links(network: DictConfig, size: int) -> Links:
-    """The links of a validated `network` group between `size` ranks.
+    """Makes the links of a validated `network` group between `size` ranks.
 
-    A shaped network is a star here: what its links are meant to be, at the rate they have been given.
+    A shaped network is a star here, with links at the rate that they were asked to have.
     """
     if network.name == "none":
         return unlimited()

@@ -1,7 +1,7 @@
-"""Max-min fair sharing: no flow can be given more without taking from one that has less or as much.
+"""Max-min fair sharing: no flow can get more without taking from one that has less or as much.
 
 Progressive filling (Bertsekas and Gallager, Data Networks, §6.5.2): the link that can give each of its flows
-least fixes them at that; then the same with what is left.
+least fixes their rates; then the rest is shared in this way, too.
 """
 
 from __future__ import annotations
@@ -10,9 +10,9 @@ from collections.abc import Mapping, Sequence
 
 
 def max_min(routes: Mapping[int, Sequence[int]], rates: Mapping[int, float]) -> dict[int, float]:
-    """The rate of each flow, given the links it takes and the links' rates.
+    """Returns the rate of each flow, given the links it takes and the links' rates.
 
-    Every flow takes at least one link. Links are looked at by number and flows in the order given, so the
+    Every flow takes at least one link. Links are visited by number and flows in the order given, so the
     result is the same wherever it is computed.
     """
     left = dict(rates)

@@ -1,4 +1,5 @@
-"""Messages under way as fluid flows: each at its max-min fair rate, which changes as others come and go."""
+"""Messages under way as fluid flows: each has its max-min fair rate, which changes as others begin and
+end."""
 
 from __future__ import annotations
 
@@ -14,11 +15,11 @@ Finish = tuple[float, int, int]
 
 
 class Flows:
-    """The flows on `links`. Numbers of flows are the caller's; times are seconds and only ever grow.
+    """The flows on `links`. The caller numbers the flows; times are seconds and never decrease.
 
-    After the changes of one moment `settle` gives the new times of completion; those foretold earlier for
-    flows whose rate has changed are void, as `finish` says. A flow that has ended may begin again under its
-    number. A lane carries one flow at a time, as a connection does, and the next one after it, as they came.
+    After the changes of one moment `settle` returns the new times of completion. Earlier ones of flows whose
+    rate has changed are void, as `finish` says. A flow that has ended may begin again under its number. A
+    lane carries one flow at a time, as a connection does; others wait in the order they came. Raises
     ValueError for a rate that is not above 0 and finite.
     """
 
@@ -34,7 +35,7 @@ class Flows:
         self._versions = 0  # over all flows: a number may be used again
 
     def start(self, flow: int, lane: int, route: tuple[int, ...], num_bytes: float, now: float) -> None:
-        """Begin a flow that takes the links of `route`, which is not empty, when its lane is free."""
+        """Begins a flow that takes the links of `route`, which is not empty, as soon as its lane is free."""
         self._lanes[flow] = lane
         if lane in self._taken:
             self._queues.setdefault(lane, deque()).append((flow, route, num_bytes))
@@ -50,14 +51,14 @@ class Flows:
             self._changed[link] = None
 
     def rescale(self, factor: float) -> None:
-        """From this moment on every link has `factor` times its rate."""
+        """Gives every link `factor` times its rate from this moment on."""
         self._rates = _checked(tuple(rate * factor for rate in self._base))
         for link, users in enumerate(self._users):
             if users:
                 self._changed[link] = None
 
     def finish(self, flow: int, version: int, now: float) -> bool:
-        """Whether a foretold end still holds; then the flow has ended."""
+        """Whether a predicted end still holds; if so, the flow has ended."""
         state = self._state.get(flow)
         if state is None or state[3] != version:
             return False
@@ -75,7 +76,8 @@ class Flows:
         return True
 
     def settle(self, now: float) -> list[Finish]:
-        """Share the links anew after the changes at `now`; the ends of the flows whose rate has changed."""
+        """Shares the links anew after the changes at `now`; returns the ends of the flows whose rate has
+        changed."""
         if not self._changed:
             return []
         found: list[Finish] = []
@@ -88,7 +90,7 @@ class Flows:
         return found
 
     def _settle_around(self, flow: int, now: float, settled: set[int], found: list[Finish]) -> None:
-        """Settle a flow and all that share a link with it, or with one that does."""
+        """Settles a flow and all flows that share a link with it, directly or through others."""
         route = self._routes[flow]
         if all(len(self._users[link]) == 1 for link in route):  # alone: by far the most frequent case
             settled.add(flow)

@@ -1,7 +1,7 @@
-"""Networks as data: links with a rate, and which of them a message from one rank to another takes.
+"""Networks as data: links with a rate, and the links that a message from one rank to another takes.
 
-The simulated clock needs nothing else of a network. A link is one direction of a cable or a port; rates are
-bytes of payload per second, shared by the messages on the link max-min fairly, or, where `serial`, by one
+The simulated clock needs nothing else of a network. A link is one direction of a cable or a port. Rates are
+bytes of payload per second. The messages on a link share it max-min fairly; a `serial` link carries one
 message after another.
 """
 
@@ -13,15 +13,15 @@ from typing import NamedTuple
 
 
 class Route(NamedTuple):
-    """The links that a message occupies all the time it is under way, and the seconds that are added to its
-    last byte's arrival."""
+    """The links that a message occupies while it is under way, and the seconds added to the arrival of its
+    last byte."""
 
     links: tuple[int, ...]
     latency_s: float
 
 
 class Change(NamedTuple):
-    """From second `at_s` on every link has `factor` times its rate."""
+    """From second `at_s` on, every link has `factor` times its rate."""
 
     at_s: float
     factor: float
@@ -52,12 +52,13 @@ class Links:
 
 
 def unlimited() -> Links:
-    """Messages arrive as they are sent."""
+    """A network without limits: messages arrive as they are sent."""
     return Links((), lambda source, destination: Route((), 0.0))
 
 
 def uplinks(size: int, rate: float, latency_s: float) -> Links:
-    """Each rank's uplink carries one message after another; what comes in is not limited: `network=paced`."""
+    """Serial uplinks: each carries one message after another, and nothing limits what comes in
+    (`network=paced`)."""
     return Links((rate,) * size, lambda source, destination: Route((source,), latency_s), serial=True)
 
 
@@ -83,9 +84,9 @@ def two_level(
 ) -> Links:
     """Nodes of ranks: inside a node a star of `intra_rate`, between nodes `nics` ports of `rate` per node.
 
-    Successive ranks of a node share a port, equally many each. What leaves a node takes its sender's port and
-    its receiver's; where the core is oversubscribed it shares that, too: the rate of all ports divided by
-    `oversubscription`, each way.
+    Ranks of a node share its ports evenly, consecutive ranks the same port. A message to another node takes
+    its sender's port and its receiver's. An oversubscribed core is shared as well: each way it carries the
+    rate of all ports divided by `oversubscription`.
     """
     size, num_ports, ranks_per_port = num_nodes * ranks_per_node, num_nodes * nics, ranks_per_node // nics
     inside = (intra_rate,) * (2 * size)

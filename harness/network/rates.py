@@ -1,4 +1,4 @@
-"""The rate of a rank's link, which what it sends is compared with."""
+"""The rate of a rank's link, which its sent bytes are compared with."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from gradwire.harness.network.build import BITS, make_links
 def link_rate(network: DictConfig, size: int) -> float | None:
     """Bits of payload per second that each of `size` ranks can send on a validated `network` group.
 
-    None where nothing limits it, or there is not one such rate: between nodes, several ranks share one; or it
+    None if nothing limits it, or if there is no single rate: several ranks of a node share one, or it
     changes.
     """
     if network.get("fabric", "star") != "star" or network.get("rate_changes"):

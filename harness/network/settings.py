@@ -1,6 +1,6 @@
-"""The typed form of `network=`: what the workers' links are, and who else uses them.
+"""The settings of `network=`: the workers' links, and who else uses them.
 
-Rates are in Mbit/s (10⁶ bit/s) and hold for each way: every link is full duplex.
+Rates are in Mbit/s (10⁶ bit/s) and hold each way: every link is full duplex.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ from gradwire.harness.files.reading import printable
 from gradwire.harness.runtime.fields import at_least, between, check_fields, list_of, one_of, plain_name
 
 SLOWEST, FASTEST = 1e-3, 1e9
-"""Mbit/s of a link."""
+"""Rates of a link, in Mbit/s."""
 
 LONGEST_LATENCY_S = 60.0
 
 MOST_RIVALS = 64
 
 MOST_RANKS = 1024
-"""Nodes, ranks and NICs of a simulated network."""
+"""Numbers of nodes, ranks and NICs of a simulated network."""
 
 CODEC_TIMES = ("measured", "none")
-"""What `codec_times` may be beside a file: as long as they take here, or no time at all."""
+"""Values of `codec_times` besides a file: the times on this machine, or none at all."""
 
 
 @dataclass
@@ -39,7 +39,7 @@ class UnpacedConfig:
 
 @dataclass
 class PacedConfig:
-    """Each worker's link limited in user space: latency + bytes / rate per message."""
+    """Links limited in user space: each message takes latency + bytes / rate."""
 
     name: str = one_of("paced")
     rate_mbit: float = at_least(SLOWEST, 200.0, FASTEST)  # Mbit/s out of each worker
@@ -48,9 +48,9 @@ class PacedConfig:
 
 @dataclass
 class ShapedConfig:
-    """Real workers in network namespaces, each on a link that the kernel shapes, all links in a star.
+    """Real workers in network namespaces, each on a link that the kernel shapes; all links form a star.
 
-    A queue holds at least one packet as the kernel passes them on, which are of up to 64 KiB.
+    A queue holds at least one packet, which the kernel passes on in up to 64 KiB.
     """
 
     name: str = one_of("shaped")
@@ -65,7 +65,8 @@ class ShapedConfig:
 
 @dataclass
 class SimulatedConfig:
-    """The virtual cluster's clock: fair shares of a star's or two levels' links, measured or given work."""
+    """The virtual cluster's clock: fair shares of the links of a star or two levels, measured or given
+    work."""
 
     name: str = one_of("simulated")
     preset: str = plain_name("custom")  # the testbed whose figures these are, in the line a run prints first
@@ -108,10 +109,9 @@ NETWORKS: dict[str, type] = {
 
 
 def recorded_network(recorded: Mapping[str, Any]) -> DictConfig:
-    """The network of a finished run: fields that its version did not know have the values that change
-    nothing.
+    """The network of a finished run. Fields that its version did not have get the values that change nothing.
 
-    Raises ValueError in one line for what is no network.
+    Raises ValueError in one line if it is no network.
     """
     schema = NETWORKS.get(str(recorded.get("name")))
     if schema is None:

@@ -1,1 +1,1 @@
-"""Parallelisms: everything between two batches. One file each."""
+"""Parallelisms: everything between two batches, one file each."""

@@ -14,26 +14,26 @@ from torch._C._distributed_c10d import GradBucket
 from gradwire.codecs.interface import Layout
 
 WRAPPERS = ("_orig_mod.", "_checkpoint_wrapped_module.")
-"""What torch.compile and activation checkpointing put into the names of the parameters they wrap."""
+"""What torch.compile and activation checkpointing add to the names of the parameters they wrap."""
 
 
 def parameter_names(model: nn.Module) -> dict[str, nn.Parameter]:
-    """The parameters by name, tied ones once; the names are those of the model before it was wrapped, so that
-    a codec's globs and saved state are the same with and without torch.compile."""
+    """The parameters by name, tied ones once. The names are those before the model was wrapped, so that a
+    codec's globs and saved state are the same with and without torch.compile."""
     return {plain_name(name): parameter for name, parameter in model.named_parameters()}
 
 
 def plain_name(name: str) -> str:
-    """A parameter's name without what wrappers put into it."""
+    """A parameter's name without what wrappers add to it."""
     for wrapper in WRAPPERS:
         name = name.replace(wrapper, "")
     return name
 
 
 class BucketLayouts:
-    """Names the parameters in a bucket; layouts are made once per distinct bucket.
+    """Names the parameters in a bucket; makes one layout per distinct bucket.
 
-    `refuse` gives the reason why a bucket cannot be synchronized, or None; ValueError then.
+    `refuse` returns the reason why a bucket cannot be synchronized, or None; a reason raises ValueError.
     """
 
     def __init__(self, model: nn.Module, refuse: Callable[[Layout], str | None]) -> None:
@@ -45,8 +45,8 @@ class BucketLayouts:
         self._known: dict[tuple[tuple[str, ...], torch.dtype], Layout] = {}
 
     def check(self, buckets: Sequence[tuple[str, ...]], device: torch.device) -> None:
-        """Raises ValueError unless the buckets of these parameters, those of the first backward pass, can be
-        synchronized. Those that DDP makes after it are asked about then."""
+        """Raises ValueError unless these parameters' buckets, those of the first backward pass, can be
+        synchronized. Buckets that DDP makes later are checked then."""
         for names in buckets:
             dtype = self._dtypes[names[0]]
             try:
@@ -59,7 +59,8 @@ class BucketLayouts:
                 ) from None
 
     def of(self, bucket: GradBucket) -> Layout:
-        """The bucket's layout: parameters lie one after another, in the order gradients get ready."""
+        """The bucket's layout: parameters lie one after another, in the order in which gradients get
+        ready."""
         names = tuple(self._names[id(parameter)] for parameter in bucket.parameters())
         layout = self.named(names, bucket.buffer().dtype, bucket.buffer().device)
         assert layout.numel == bucket.buffer().numel(), "a bucket has padding that its layout does not know"

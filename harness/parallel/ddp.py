@@ -53,7 +53,7 @@ class DataParallel:
         self._ddp.register_comm_hook(None, self._synchronizer.hook)
 
     def _gradients_ready(self) -> None:
-        """Computation is recorded from the first forward to the last gradient, one span per bucket."""
+        """Records computation from the first forward to the last gradient, one span per bucket."""
         now = self._recorder.mark()
         self._recorder.add("compute", self._computing, now)
         self._computing = now
@@ -73,7 +73,7 @@ class DataParallel:
         self._world.take_notes()
 
     def _pass(self, step: int, batches: MicroBatches) -> Tensor:
-        """Forward, backward and synchronization; the codec still has to be told how the step ends."""
+        """Forward, backward and synchronization; the codec has yet to be told how the step ends."""
         self._synchronizer.step = step
         self._computing = self._recorder.mark()
         rank = self._world.rank
@@ -107,7 +107,7 @@ class DataParallel:
         return {self._world.rank: [copies[index] for index in sorted(copies)]}
 
     def finish(self) -> None:
-        """Nothing is pending: backward returns when every bucket is synchronized."""
+        """Nothing is pending, because backward returns when every bucket is synchronized."""
 
     def state_dict(self) -> dict[str, dict[str, Tensor]]:
         own = codec_state({self._world.rank: self._synchronizer.codec})

@@ -22,7 +22,7 @@ OPTIMIZER_FIELDS = ("lr", "weight_decay", "beta1", "beta2", "adam_epsilon", "cli
 
 
 def supports(config: DictConfig) -> str | None:
-    """None, or the reason why this configuration cannot run, in one line with the fix."""
+    """Returns None, or the reason why this configuration cannot run, in one line with the fix."""
     if config.parallel.static_graph and config.train.accumulation > 1:
         return (
             "parallel.static_graph=true cannot be combined with train.accumulation="
@@ -40,7 +40,7 @@ def supports(config: DictConfig) -> str | None:
 
 
 def build(config: DictConfig, model: nn.Module, accelerator: Accelerator, world: World) -> Parallelism:
-    """The parallelism for `world`'s kind, one codec instance per hosted rank."""
+    """Builds the parallelism for `world`'s kind, with one codec instance per hosted rank."""
     train = config.train
     settings = OptimizerSettings(**{name: train[name] for name in OPTIMIZER_FIELDS})
     options: dict[str, Any] = {
@@ -59,5 +59,5 @@ def build(config: DictConfig, model: nn.Module, accelerator: Accelerator, world:
 
 
 def make_configured_codec(config: DictConfig) -> Codec:
-    """A codec with the options under `codec`."""
+    """Makes a codec with the options under `codec`."""
     return make_codec(**{str(key): value for key, value in config.codec.items()})

@@ -1,8 +1,7 @@
-"""Where the virtual workers' gradients wait: all have to be there before the first bucket can be
-synchronized.
+"""Keeps the virtual workers' gradients, all of which must exist before the first bucket can be synchronized.
 
-Gradients are kept as they are, bit for bit, in memory or in a file without a name, which is gone with the
-process however that ends. Then a step needs the memory of one bucket times the workers, not of the model.
+Gradients are kept bit for bit, in memory or in a file without a name, which is gone with the process however
+that ends. Then a step needs the memory of one bucket times the workers, not of the model.
 """
 
 from __future__ import annotations
@@ -20,11 +19,11 @@ class GradientStore(Protocol):
     """The gradients of one step by (rank, bucket)."""
 
     def put(self, rank: int, bucket: int, x: Tensor) -> None:
-        """Keep a copy of `x`, (numel,), until the next `clear`."""
+        """Keeps a copy of `x`, (numel,), until the next `clear`."""
         ...
 
     def get(self, rank: int, bucket: int) -> Tensor:
-        """What was put there; not to be written to."""
+        """Returns what was put there; the caller must not write to it."""
         ...
 
     def clear(self) -> None:
@@ -88,15 +87,15 @@ def _memory(tensor: Tensor) -> memoryview:
 
 
 def make_store(where: str, num_bytes: int, device: torch.device) -> GradientStore:
-    """The store for a step's `num_bytes`, `where` being `memory`, `disk` or `auto`: on disk what would take
-    more than half of the device's memory that is free."""
+    """Makes the store for a step's `num_bytes`. `where` is `memory`, `disk` or `auto`, which chooses the disk
+    for more than half of the device's free memory."""
     if where == "auto":
         where = "disk" if num_bytes > _free(device) / 2 else "memory"
     return DiskStore() if where == "disk" else MemoryStore()
 
 
 def _free(device: torch.device) -> int:
-    """Bytes."""
+    """Bytes of free memory."""
     if device.type == "cuda":
         free: int = torch.cuda.mem_get_info(device)[0]
         return free

@@ -1,4 +1,4 @@
-"""The DDP communication hook: hands each bucket to the communication threads as it gets ready."""
+"""The DDP communication hook, which hands each bucket to the communication threads when it gets ready."""
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
@@ -16,8 +16,8 @@ from gradwire.harness.parallel.synchronize import MeasuredBucket, synchronizatio
 
 
 class SynchronizationError(RuntimeError):
-    """A bucket could not be synchronized. The text says on which rank, in which step, and why; what a
-    communication thread or a codec has raised is the `__cause__`."""
+    """A bucket could not be synchronized. The text says on which rank, in which step, and why; the
+    `__cause__` is what a communication thread or a codec has raised."""
 
 
 class Pass:
@@ -35,15 +35,15 @@ class Pass:
             self._futures.append(future)
 
     def settle(self, error: BaseException | None = None) -> None:
-        """A bucket is synchronized, or has failed."""
+        """Records that a bucket is synchronized or has failed."""
         with self._changed:
             self._pending -= 1
             self._error = self._error or error
             self._changed.notify_all()
 
     def wait(self) -> BaseException | None:
-        """Until every bucket is synchronized or one has failed: the failure. On CUDA what was sent is then
-        under way, and the current stream waits for it."""
+        """Waits until every bucket is synchronized or one has failed; returns the failure. On CUDA the
+        messages are then under way, and the current stream waits for them."""
         with self._changed:
             self._changed.wait_for(lambda: self._error is not None or not self._pending)
             if self._error is not None:
@@ -54,7 +54,7 @@ class Pass:
 
 
 class _Sink:
-    """Where a bucket's outcome goes: DDP's future and the pass, and where `raw` is given, the copies."""
+    """Where a bucket's outcome goes: DDP's future, the pass, and the copies if `raw` is given."""
 
     def __init__(
         self,
@@ -79,7 +79,7 @@ class _Sink:
 
 
 def in_words(error: BaseException) -> str:
-    """An error's own words, after its type where that is not ours."""
+    """The text of an error, after its type if the error is not ours."""
     words = str(error) or "no reason given"
     return words if isinstance(error, RuntimeError) else f"{type(error).__name__}: {words}"
 
@@ -117,27 +117,28 @@ class BucketHook:
         """Called within a backward pass that fails, with what that raises. None: what the hook itself refuses
         is raised as it is."""
         self.delayed = False
-        """Whether the next pass is a static graph's first, after which DDP hands over all buckets at once."""
+        """Whether the next pass is the first of a static graph, after which DDP hands over all buckets at
+        once."""
         self.bucket_layouts, self._seed = layouts, seed
         self._overlap, self._check_hashes = overlap, check_hashes
         self._held_back: list[Callable[[], None]] = []
         self.announced: list[Layout] = []
         self._pass = Pass()
         self.step_open = False
-        """Whether a step has been synchronized whose end the codec has not been told of."""
+        """Whether a step has been synchronized and the codec has not been told yet that it has ended."""
 
     @property
     def steps(self) -> int:
-        """Steps synchronized so far."""
+        """The number of steps synchronized so far."""
         return self.step + self.step_open
 
     def restart(self, step: int) -> None:
-        """The next pass is step number `step`, whatever was before."""
+        """Makes the next pass step number `step`, whatever came before."""
         self.step, self.step_open = step, False
 
     def announce(self, layouts: Sequence[Layout]) -> None:
-        """The buckets of the next pass, in order, where it is a `delayed` one: then DDP calls all of them the
-        first bucket, with that one's parameters."""
+        """Gives the buckets of the next pass, in order, if it is a `delayed` one: DDP then calls each of them
+        the first bucket, with that bucket's parameters."""
         self.announced, self.layouts = list(layouts), []
 
     def hook(self, state: object, bucket: GradBucket) -> torch.futures.Future[Tensor]:
@@ -158,7 +159,7 @@ class BucketHook:
         )
 
     def fail(self, error: BaseException) -> SynchronizationError:
-        """What to raise because of `error`, which ends the synchronization."""
+        """Returns the error to raise because of `error`, which ends the synchronization."""
         where = f"rank {self.world.rank}, step {self.step}"
         failure = SynchronizationError(f"{where}: {self.explain(error)}")
         failure.__cause__ = error
@@ -191,10 +192,11 @@ class BucketHook:
         return future
 
     def end_step(self, skipped: bool = False) -> Mapping[str, float]:
-        """Tell the codec that the step's buckets are all synchronized; returns what it logs.
+        """Tells the codec that the step's buckets are all synchronized; returns what it logs.
 
-        `skipped`, the same on all ranks: the means are not used, so the codec is to take back what it has
-        learned from them. Without a trainer the next step's first bucket ends the step, as one that counts.
+        `skipped`, the same on all ranks, says that the means are not used, so the codec takes back what it
+        has learned from them. Without a trainer, the next step's first bucket ends the step as one that
+        counts.
         """
         if not self.step_open:
             return {}
@@ -241,8 +243,8 @@ class BucketHook:
         return future
 
     def _end_with_backward(self) -> None:
-        """Have `_end_pass` called when the backward pass ends, before DDP takes the futures' results: of one
-        that failed it would only say that an exception is no tensor."""
+        """Has `_end_pass` called when the backward pass ends, before DDP takes the futures' results. If a
+        bucket has failed, DDP would only say that an exception is no tensor."""
         if self.delayed:  # the backward pass has ended, and DDP takes the results next
             self.delayed = False
             self._end_pass()
@@ -261,6 +263,6 @@ class BucketHook:
             self.on_end()
 
     def raise_error(self) -> None:
-        """Raise what went wrong on a communication thread, as it was raised there."""
+        """Raises the error of a communication thread as it was raised there."""
         if self.world.error is not None:
             raise self.world.error

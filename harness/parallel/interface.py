@@ -1,4 +1,4 @@
-"""What the trainer asks of a parallelism. The loop owns the clock, the parallelism owns the step."""
+"""What the trainer needs from a parallelism. The loop owns the clock, the parallelism owns the step."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ ReadPart = Callable[[str], dict[str, Tensor]]
 class StepOutcome:
     """One optimizer step.
 
-    `losses`: hosted rank -> mean loss of its micro-batches. `simulated_s`: the step's length on the
-    simulated clock, None where the wall clock counts. `logged`: what the codec wants recorded.
+    `losses`: hosted rank to mean loss of its micro-batches. `simulated_s`: the step's length on the simulated
+    clock, None if the wall clock counts. `logged`: what the codec wants recorded.
     """
 
     losses: Mapping[int, float]
@@ -43,7 +43,7 @@ class GradientError:
 
     @property
     def vnmse(self) -> float | None:
-        """None where it has no value: an all-zero or non-finite average gradient."""
+        """vNMSE, or None if it has no value: the average gradient is zero or not finite."""
         ratio = self.squared_error / self.squared_norm if self.squared_norm > 0 else float("nan")
         return ratio if ratio == ratio and ratio != float("inf") else None
 
@@ -52,10 +52,10 @@ class Parallelism(Protocol):
     """Owns the model's gradients, their synchronization and the optimizer."""
 
     model: nn.Module
-    """The plain model: what is evaluated and saved."""
+    """The plain model, which is evaluated and saved."""
 
     def warm_up(self, batches: MicroBatches, passes: int) -> None:
-        """Discarded passes, codec included, that settle the bucket layout; all state is restored."""
+        """Makes discarded passes, codec included, that settle the bucket layout; restores all state."""
         ...
 
     def layout(self) -> tuple[Layout, ...]:
@@ -67,29 +67,29 @@ class Parallelism(Protocol):
         ...
 
     def gradient_error(self) -> GradientError:
-        """The error of the last step's synchronization, if it was `measured`; off the clock."""
+        """The error of the last step's synchronization if it was `measured`; off the clock."""
         ...
 
     def raw_gradients(self) -> Tensor:
-        """All workers' gradients of the last step before their synchronization, if it was `measured`:
-        (workers, coordinates) on the CPU, in the order of `layout()`. Called by all ranks, off the clock."""
+        """All workers' gradients of the last step before synchronization, if it was `measured`: (workers,
+        coordinates) on the CPU, in the order of `layout()`. All ranks call it, off the clock."""
         ...
 
     def finish(self) -> None:
-        """Complete whatever is pending; called before evaluation and checkpoints."""
+        """Completes whatever is pending; called before evaluation and checkpoints."""
         ...
 
     def state_dict(self) -> dict[str, dict[str, Tensor]]:
-        """This process's parts of a checkpoint: part -> tensors by parameter name.
+        """This process's parts of a checkpoint: part to tensors by parameter name.
 
-        All that a step changes: model, optimizer, codecs. What all ranks hold alike is the part of one
-        of them; what is a rank's own is a part named after it, the same in every world.
+        They hold all that a step changes: model, optimizer, codecs. One rank's part holds what is the same on
+        all ranks. What belongs to a rank is a part named after it, which is the same in every world.
         """
         ...
 
     def load_state_dict(self, read: ReadPart) -> None:
-        """Take up the state of a checkpoint; after `warm_up`, which settles the layout it belongs to.
+        """Loads the state of a checkpoint, after `warm_up`, which settles the layout it belongs to.
 
-        Raises ValueError when it is another model's.
+        Raises ValueError if it belongs to another model.
         """
         ...

@@ -1,4 +1,4 @@
-"""Forward and backward of one rank's micro-batches, the same lines in every world."""
+"""Forward and backward of one rank's micro-batches: one piece of code for every world."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ def forward_backward(
     step: int,
     rank: int,
 ) -> Tensor:
-    """Accumulate the mean gradient of `batches`; buckets are synchronized during the last backward.
+    """Accumulates the mean gradient of `batches`; buckets are synchronized during the last backward.
 
-    Random state is set anew before each micro-batch, so that dropout depends on (seed, step,
-    micro-batch, rank) alone. Returns the mean loss, a float64 scalar on the model's device: reading it
-    here would make the host wait for the device before the last buckets are even sent.
+    Random state is set anew before each micro-batch, so that dropout depends on (seed, step, micro-batch,
+    rank) alone. Returns the mean loss, a float64 scalar on the model's device: reading it here would make the
+    host wait for the device before the last buckets are sent.
     """
     total = torch.zeros((), dtype=torch.float64, device=accelerator.device)
     for index, batch in enumerate(batches):
@@ -43,7 +43,8 @@ def forward_backward(
 
 
 def _seed_dropout(seed: int, device: torch.device) -> None:
-    """What `torch.manual_seed` does, but for the device in use alone: for others it keeps stack traces."""
+    """Does what `torch.manual_seed` does, but only for the device in use; that one keeps stack traces for
+    others."""
     torch.default_generator.manual_seed(seed)
     if device.type == "cuda":
         torch.cuda.default_generators[torch.cuda.current_device()].manual_seed(seed)
@@ -58,10 +59,10 @@ def wrap(
     find_unused_parameters: bool,
     gradient_as_bucket_view: bool,
 ) -> DistributedDataParallel:
-    """The model on its device, with Accelerate's mixed precision, in DDP.
+    """Wraps the model on its device, with Accelerate's mixed precision, in DDP.
 
-    DDP is put around it here and not by Accelerate, which drops a `bucket_cap_mb` equal to its own
-    default and leaves one rank alone bare: the bucket layout must be the same in every world.
+    DDP is applied here and not by Accelerate, which drops a `bucket_cap_mb` equal to its own default and
+    leaves a single rank unwrapped: the bucket layout must be the same in every world.
     """
     prepared = accelerator.prepare_model(model, evaluation_mode=True)
     with warnings.catch_warnings():

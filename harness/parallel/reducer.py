@@ -1,9 +1,9 @@
-"""DistributedDataParallel's reducer, made anew: without a communication hook, or with settled buckets.
+"""Replaces DistributedDataParallel's reducer: without a communication hook, or with settled buckets.
 
-DDP has no way to take a hook back, and it settles its buckets only after the first backward pass, in the
-order in which gradients got ready. Both come with a new reducer, which DDP itself makes when it is unpickled;
-this does what its `__setstate__` does. A reducer whose backward pass has failed is blocked until then: asked
-for another pass, it would only say that an assertion of PyTorch's own failed.
+DDP cannot remove a hook, and it settles its buckets only after the first backward pass, in the order in which
+gradients got ready. A new reducer does both. DDP makes one itself when it is unpickled; this module does what
+its `__setstate__` does. A reducer whose backward pass has failed is blocked until then: another pass would
+only report a failed assertion inside PyTorch.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Buckets = tuple[tuple[str, ...], ...]
 
 
 class Blocked:
-    """Takes the place of a model's reducer: all that DDP asks of it raises what `make_error` makes."""
+    """Takes the place of a model's reducer: everything that DDP asks of it raises what `make_error` makes."""
 
     def __init__(self, model: Any, make_error: Callable[[], Exception]) -> None:
         def refuse(gradient: Tensor) -> None:
@@ -44,8 +44,8 @@ class Blocked:
 
 
 def block(model: DistributedDataParallel, make_error: Callable[[], Exception]) -> None:
-    """Have every later pass raise what `make_error` makes, until the reducer is renewed: in forward, or in
-    backward where forward is over. Passes without gradients work as ever."""
+    """Makes every later pass raise what `make_error` makes until the reducer is renewed: in forward, or in
+    backward if forward is over. Passes without gradients still work."""
     blocked: Any = model.reducer
     if not isinstance(blocked, Blocked):
         blocked = Blocked(model, make_error)
@@ -53,13 +53,13 @@ def block(model: DistributedDataParallel, make_error: Callable[[], Exception]) -
 
 
 def renew(model: DistributedDataParallel) -> None:
-    """A reducer as of a model that was wrapped just now: no hook, buckets not settled. Nothing is sent."""
+    """Installs the reducer of a newly wrapped model: no hook, buckets not settled. Sends nothing."""
     _renew(model, *_parameters(model))
 
 
 def renew_settled(model: DistributedDataParallel, buckets: Buckets) -> None:
-    """A reducer without a hook whose buckets are `buckets`, and stay so. To be called on all ranks: rank 0's
-    buckets are sent to all of them. Raises ValueError if the model's are others."""
+    """Installs a reducer without a hook whose buckets are and stay `buckets`. All ranks call it, because rank
+    0's buckets are sent to all of them. Raises ValueError if the model's buckets are others."""
     parameters, sparse = _parameters(model)
     if settles(model):
         named = parameter_names(model.module)
@@ -90,9 +90,9 @@ def settles(model: DistributedDataParallel) -> bool:
 
 
 def settle(model: DistributedDataParallel) -> bool:
-    """Do now what DDP would do at the start of the next forward pass: settle the buckets if it can.
+    """Does now what DDP would do at the start of the next forward pass: settles the buckets if it can.
 
-    Whether it did; then rank 0's buckets were sent to all ranks.
+    Returns whether it did; rank 0's buckets were then sent to all ranks.
     """
     rebuilt = bool(model.reducer._rebuild_buckets())
     model._has_rebuilt_buckets = model._has_rebuilt_buckets or rebuilt
@@ -100,7 +100,7 @@ def settle(model: DistributedDataParallel) -> bool:
 
 
 def current_buckets(model: DistributedDataParallel) -> Buckets:
-    """The reducer's buckets; takes the memory of one gradient for the time being."""
+    """The reducer's buckets; temporarily takes the memory of one gradient."""
     names = {id(parameter): name for name, parameter in parameter_names(model.module).items()}
     return tuple(
         tuple(names[id(parameter)] for parameter in bucket.parameters())
@@ -117,7 +117,7 @@ def first_buckets(model: DistributedDataParallel) -> Buckets:
 
 
 def _first_limits(model: Any) -> list[int]:
-    """The bytes that DDP's first buckets are cut at; the last one is that of all further buckets."""
+    """The bytes at which DDP cuts its first buckets; the last limit holds for all further buckets."""
     given: list[int] = getattr(model, "bucket_bytes_cap_list", [])  # PyTorch 2.8 has none
     if given:
         return given
@@ -128,7 +128,7 @@ def _first_limits(model: Any) -> list[int]:
 
 
 def synchronized(model: DistributedDataParallel) -> dict[str, nn.Parameter]:
-    """The parameters that DDP hands over, by name: neither frozen ones nor those it was told to ignore."""
+    """The parameters that DDP hands over, by name, without frozen ones and those it was told to ignore."""
     reduced = {id(parameter) for parameter in _parameters(model)[0]}
     named = parameter_names(model.module).items()
     return {name: parameter for name, parameter in named if id(parameter) in reduced}

@@ -27,7 +27,8 @@ PARALLELISMS = {"ddp": ParallelKind(ddp_setup.build, ddp_setup.supports)}
 
 
 def parallel_kind(name: str) -> ParallelKind:
-    """The parallelism of a name: one of `PARALLELISMS`, or a plug-in, a `ParallelKind`. Raises ValueError."""
+    """Returns the parallelism of a name: one of `PARALLELISMS`, or a plug-in, a `ParallelKind`. Raises
+    ValueError."""
     return find("parallel", name, PARALLELISMS, "<module>:<name>", _checked)
 
 

@@ -1,4 +1,4 @@
-"""The parts of a checkpoint that data parallelism has: model and optimizer once, each rank's codec."""
+"""Data parallelism's parts of a checkpoint: model and optimizer once, the codec of each rank."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def codec_part(rank: int) -> str:
 
 
 def replicated_state(model: nn.Module, updater: Updater) -> dict[str, dict[str, Tensor]]:
-    """What all replicas hold alike: to be written by one of them."""
+    """What all replicas hold alike; one of them writes it."""
     return {MODEL: _model_tensors(model), OPTIMIZER: updater.state_dict()}
 
 
@@ -51,7 +51,8 @@ def codec_state(codecs: Mapping[int, Codec]) -> dict[str, dict[str, Tensor]]:
 
 
 def load_state(read: ReadPart, model: nn.Module, updater: Updater, codecs: Mapping[int, Codec]) -> None:
-    """Take up what `replicated_state` and `codec_state` gave. Raises ValueError for another model's."""
+    """Loads what `replicated_state` and `codec_state` returned. Raises ValueError if it belongs to another
+    model."""
     own, saved = _model_tensors(model), read(MODEL)
     if own.keys() != saved.keys():
         odd = sorted(own.keys() ^ saved.keys())

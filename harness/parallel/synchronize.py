@@ -16,13 +16,13 @@ from gradwire.harness.parallel.interface import GradientError
 from gradwire.harness.timing.trace.phases import MEASURE
 
 SLICE = 1 << 22
-"""Coordinates whose exact average is formed at once: in float64 a whole bucket would need several times its
+"""Coordinates whose exact average is formed at once. In float64 a whole bucket would need several times its
 memory, for every rank that this process hosts."""
 
 
 @dataclass(frozen=True)
 class MeasuredBucket:
-    """Copies kept on a measured step: one rank's raw bucket and what it was synchronized to."""
+    """Copies kept on a measured step: one rank's raw bucket and its synchronized result."""
 
     raw: Tensor
     synchronized: Tensor
@@ -61,7 +61,7 @@ async def _compare_hashes(mean: Tensor, this_round: Round, comm: ScheduledCollec
 
 
 def gradient_error(world: World, buckets: Mapping[int, Sequence[MeasuredBucket]]) -> GradientError:
-    """vNMSE's sums over all buckets; `buckets` per hosted rank. The same on every rank.
+    """vNMSE's sums over all buckets, the same on every rank; `buckets` per hosted rank.
 
     The exact average is the sum in float64 partial sums over the run's own topology, uncounted.
     """
@@ -92,9 +92,9 @@ def _squared_sums(world: World, part: MeasuredBucket) -> Collective[tuple[float,
 
 
 def gather_raw(world: World, buckets: Mapping[int, Sequence[MeasuredBucket]]) -> Tensor:
-    """All ranks' raw gradients, (ranks, coordinates) on the CPU, bucket after bucket; uncounted bytes.
+    """All ranks' raw gradients, (ranks, coordinates) on the CPU, bucket after bucket; bytes are not counted.
 
-    `buckets` per hosted rank. The same on every rank.
+    `buckets` per hosted rank. The result is the same on every rank.
     """
     gathered = []
     for index in range(len(buckets[world.ranks[0]])):

@@ -1,4 +1,4 @@
-"""Clip and update: what follows synchronization, the same lines in every world."""
+"""Clip and update after synchronization: one piece of code for every world."""
 
 from __future__ import annotations
 
@@ -45,7 +45,8 @@ class Updater:
         self._names: dict[Tensor, str] = {parameter: name for name, parameter in model.named_parameters()}
 
     def warm_up(self) -> None:
-        """Use the gradients for a step that changes nothing and is forgotten: it makes the state's memory."""
+        """Uses the gradients for a step that changes nothing and is forgotten, so that the state's memory
+        exists."""
         torch.nn.utils.clip_grad_norm_(self._parameters, 1.0)
         for group in self.optimizer.param_groups:
             group["lr"] = 0.0
@@ -57,7 +58,7 @@ class Updater:
         self.optimizer.zero_grad(set_to_none=True)
 
     def apply(self, learning_rate: float) -> tuple[float, bool]:
-        """Clip and update; returns the gradient norm before clipping and whether the step was skipped."""
+        """Clips and updates; returns the gradient norm before clipping and whether the step was skipped."""
         limit = self._clip_norm if self._clip_norm is not None else float("inf")
         norm = float(torch.nn.utils.clip_grad_norm_(self._parameters, limit))
         skipped = norm != norm or norm == float("inf")
@@ -77,7 +78,7 @@ class Updater:
         }
 
     def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
-        """Take up what `state_dict` gave. Raises ValueError for parameters this model does not have."""
+        """Loads what `state_dict` returned. Raises ValueError for parameters this model does not have."""
         parameters = {name: parameter for parameter, name in self._names.items()}
         self.optimizer.state.clear()
         for key, value in state.items():

@@ -1,9 +1,8 @@
 """Data parallelism with every worker in this process: one model, n gradients, one update.
 
-All replicas are bit-identical, so one model serves them all: the workers' passes run one after
-another, their buckets are collected from the same hook (DDP over a world of one has the same bucket
-layout), then bucket after bucket is synchronized by all ranks, and the simulated clock says how long the step
-takes.
+All replicas are bit-identical, so one model serves them all. The workers' passes run one after another, and
+one hook collects their buckets (DDP at world size one has the same bucket layout). Then all ranks synchronize
+bucket after bucket, and the simulated clock says how long the step takes.
 """
 
 import time
@@ -121,7 +120,7 @@ class VirtualDataParallel:
         return losses, buckets
 
     def _synchronize(self, step: int, buckets: Mapping[int, list[CollectedBucket]], measured: bool) -> None:
-        """Synchronize bucket after bucket on all ranks and put the means into the parameters' gradients."""
+        """Synchronizes bucket after bucket on all ranks and puts the means into the parameters' gradients."""
         self._means = []
         for bucket, (_, layout) in enumerate(buckets[0]):
             beat()

@@ -1,4 +1,4 @@
-"""`task=allreduce`: what one synchronization takes between real workers, and on the simulated clock."""
+"""`task=allreduce`: how long one synchronization takes between real workers, and on the simulated clock."""
 
 from __future__ import annotations
 
@@ -38,11 +38,11 @@ if TYPE_CHECKING:
 
 
 BYTES_PER_COORDINATE = 12
-"""Bytes that each worker takes, at least: its gradient, the sums and the mean, in float32."""
+"""Least bytes that each worker takes: its gradient, the sums and the mean, in float32."""
 
 
 def check(config: DictConfig) -> None:
-    """Fill in workers and backend; ValueError in one line for what cannot run."""
+    """Fills in workers and backend; raises ValueError in one line for what cannot run."""
     check_root(config, "allreduce")
     cluster = config.cluster
     if cluster.name == "local" and cluster.device == "cuda":
@@ -74,7 +74,7 @@ def name(config: DictConfig) -> str:
 
 
 def run(config: DictConfig, directory: Path) -> int:
-    """Measure and model, or show what was found already."""
+    """Measures and models, or shows the earlier results."""
     run_once(config, directory, partial(_write, config, directory))
     print(compare([directory], directory, ()).text)
     print(f"run: {directory}")
@@ -82,7 +82,7 @@ def run(config: DictConfig, directory: Path) -> int:
 
 
 def compare(folders: Sequence[Path], output: Path, axes: Sequence[str]) -> AllReduceComparison:
-    """A sweep's tables."""
+    """Makes a sweep's tables."""
     from gradwire.harness.studies.allreduce.compare import compare as compare_all
 
     return compare_all(folders, output)
@@ -135,7 +135,7 @@ def _gradients_sent(config: DictConfig) -> float:
 
 
 def _real(config: DictConfig, directory: Path) -> tuple[list[list[float]], float | None]:
-    """Every rank's row, and what a link of a shaped network was found to carry."""
+    """Every rank's row, and what a link of a shaped network carried when it was measured."""
     from gradwire.harness.launch.ranks import run_ranks
     from gradwire.harness.launch.scratch import scratch_folder
     from gradwire.harness.studies.allreduce.rank import FILE as MEASURED
@@ -152,7 +152,7 @@ def _real(config: DictConfig, directory: Path) -> tuple[list[list[float]], float
 
 
 def _over_ranks(rows: Sequence[Sequence[float]]) -> tuple[list[float], list[float], int]:
-    """Per round the slowest rank's seconds and the longest codec work; all bytes sent."""
+    """Per round, the slowest rank's seconds and the longest codec work; and all bytes sent."""
     seconds = [max(ranks) for ranks in zip(*(row[1::2] for row in rows), strict=True)]
     codec_s = [max(ranks) for ranks in zip(*(row[2::2] for row in rows), strict=True)]
     return seconds, codec_s, int(sum(row[0] for row in rows))

@@ -37,11 +37,12 @@ WORKERS = 8
 
 
 BYTES_PER_COORDINATE = 12
-"""Bytes that an operation takes, at least: its input, its output and a message, in float32."""
+"""Least bytes that an operation takes: its input, its output and a message, in float32."""
 
 
 def check(config: DictConfig) -> None:
-    """Fill in the workers; ValueError in one line for names that match nothing and numbers out of range."""
+    """Fills in the workers; raises ValueError in one line for names that match nothing and numbers out of
+    range."""
     check_root(config, "bench")
     chosen_operations(list(map(str, config.bench.operations)))
     for size in config.bench.sizes:
@@ -55,9 +56,10 @@ def name(config: DictConfig) -> str:
 
 
 def run(config: DictConfig, directory: Path) -> int:
-    """Measure, print the tables, and leave them with `bench.json` and plots in `directory`; the exit code.
+    """Measures, prints the tables, and writes them with `bench.json` and plots to `directory`; returns the
+    exit code.
 
-    Figures that are there already are shown again.
+    Existing figures are shown again.
     """
     run_once(config, directory, partial(_write, config, directory))
     print(read_text(directory / TABLES, remedy=REMEDY, inside=directory), end="")

@@ -1,4 +1,4 @@
-"""`task=doctor`: what this machine has, what it lacks and what that disables, on one page."""
+"""`task=doctor`: one page about what this machine has, what it lacks and what that disables."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ PROBES: tuple[Callable[[], Section], ...] = (sources, software, devices, tools, 
 
 
 def run(config: DictConfig) -> int:
-    """Print the page; 1 if something is missing that `python run.py size=tiny` needs."""
+    """Prints the page; returns 1 if something is missing that `python run.py size=tiny` needs."""
     if config.format not in FORMATS:
         raise ValueError(f"format={config.format} is unknown; choose one of {', '.join(FORMATS)}")
     with ThreadPoolExecutor() as together:
@@ -31,7 +31,7 @@ def run(config: DictConfig) -> int:
 
 
 def examined(probe: Callable[[], Section]) -> Section:
-    """What `probe` finds; a probe that fails spoils no other."""
+    """What `probe` finds; a probe that fails does not affect the others."""
     try:
         return probe()
     except Exception as error:

@@ -1,4 +1,4 @@
-"""What `run.py` does before Hydra: refuse what cannot run, in one line, and keep ranks quiet."""
+"""What `run.py` does before Hydra: refuses in one line what cannot run, and keeps ranks quiet."""
 
 from __future__ import annotations
 
@@ -43,11 +43,11 @@ from gradwire.harness.runtime.errors import ConfigError, refuse, shortened
 from gradwire.harness.runtime.program import program
 
 PRESETS = ("size", "experiment")
-"""Groups that only set others: harmless where those are not read."""
+"""Groups that only set others: harmless for tasks that do not read those."""
 
 
 def start() -> None:
-    """Check the command line, then hand it to Hydra, which calls `run_task` or the sweeper."""
+    """Checks the command line, then hands it to Hydra, which calls `run_task` or the sweeper."""
     try:
         adopt_slurm_ranks()
         check_launched_ranks()
@@ -74,7 +74,8 @@ def start() -> None:
 
 
 def arranged(arguments: Sequence[str]) -> list[str]:
-    """Flags first, which Hydra's parser wants, and no override that chooses nothing. Raises ConfigError."""
+    """Puts flags first, as Hydra's parser requires, and drops overrides that choose nothing. Raises
+    ConfigError."""
     flags = read_flags(arguments)
     flags.overrides = meant(flags.overrides)
     own = [] if flags.config_dir is None else [f"{FLAG}={flags.config_dir}"]
@@ -82,7 +83,7 @@ def arranged(arguments: Sequence[str]) -> list[str]:
 
 
 def can_be_completed(line: str) -> bool:
-    """Whether what stands in the shell's line so far is right; from now on its own files are choices, too."""
+    """Whether the shell's line so far is valid; if so, the user's own files are completed, too."""
     words = line.split()
     starts = [number for number, word in enumerate(words) if Path(word).name in ("run.py", "gradwire")]
     typed = words[starts[0] + 1 if starts else 1 :]
@@ -98,7 +99,7 @@ def can_be_completed(line: str) -> bool:
 
 
 def asked_page(arguments: Sequence[str]) -> str | None:
-    """The page that the command line asks for: help, that of a task, the version; None for no page."""
+    """The page that the command line asks for: the help, a task's help, the version; None for no page."""
     flags = read_flags(arguments)
     if flags.version:
         return version_text()
@@ -113,9 +114,9 @@ def asked_page(arguments: Sequence[str]) -> str | None:
 
 
 def check_command_line(arguments: Sequence[str]) -> None:
-    """Raise ConfigError for what cannot be composed, and, for a single run, for what cannot be run.
+    """Raises ConfigError for what cannot be composed and, for a single run, for what cannot be run.
 
-    The cells of a sweep are checked by the sweeper, all of them before the first one starts.
+    The sweeper checks the cells of a sweep, all of them before the first one starts.
     """
     flags = read_flags(arguments)
     use_folder(flags.config_dir, conf_directory())
@@ -151,9 +152,10 @@ def check_command_line(arguments: Sequence[str]) -> None:
 
 
 def _check_task(config: DictConfig, arguments: Sequence[str], overrides: Sequence[Override]) -> None:
-    """Refuse what a task that trains nothing cannot do, or would not read.
+    """Refuses what a task that trains nothing cannot do, or would not read.
 
-    A key with its default value changes nothing, a preset is noted: scripts give the same keys to all tasks.
+    A key with its default value changes nothing, and a preset is only noted, because scripts give the same
+    keys to all tasks.
     """
     task, name = task_of(config), config.task.name
     if "RANK" in os.environ:

@@ -1,4 +1,4 @@
-"""What Hydra calls with a composed configuration: validate it, find its directory, run its task."""
+"""What Hydra calls with a composed configuration: validates it, finds its directory, runs its task."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from gradwire.harness.runtime.errors import refuse
 
 
 def run_task(config: DictConfig) -> int:
-    """Run `config.task` and return its exit code.
+    """Runs `config.task` and returns its exit code.
 
-    In a sweep the code is returned and errors are raised, so that the sweep can go on. Alone, a code
-    other than 0 ends the process. So does, in one line, an error that the user can mend (code 2), and one of
-    the disk or that a worker has met and recorded, divergence among them (code 1); HYDRA_FULL_ERROR=1 shows
-    their tracebacks. Ctrl-C (code 130), SIGTERM (143) and SIGUSR2 (140) end a sweep too.
+    In a sweep the code is returned and errors are raised, so that the sweep can go on. Otherwise a code other
+    than 0 ends the process. An error that the user can fix ends it in one line with code 2; an error of the
+    disk, or one that a worker has recorded, divergence included, with code 1. HYDRA_FULL_ERROR=1 shows their
+    tracebacks. Ctrl-C (code 130), SIGTERM (143) and SIGUSR2 (140) end a sweep, too.
     """
     alone = HydraConfig.get().mode != RunMode.MULTIRUN
     try:
@@ -43,7 +43,7 @@ def run_task(config: DictConfig) -> int:
 
 
 def _let_rank_0_speak() -> None:
-    """torchrun ends all ranks as soon as one has ended, and the line is printed by rank 0."""
+    """Waits for rank 0 to print the line: torchrun ends all ranks as soon as one has ended."""
     if os.environ.get("RANK", "0") != "0":
         time.sleep(5)
 
@@ -55,8 +55,8 @@ def _interrupt_code(interrupt: KeyboardInterrupt) -> int:
 
 
 def is_expected(error: object) -> bool:
-    """Whether an error's text says all there is to say: what a user can mend, what a worker has met, and the
-    disk's. Others are shown with their tracebacks."""
+    """Whether an error's text says everything: the user can fix it, a worker has recorded it, or it is the
+    disk's. Other errors are shown with their tracebacks."""
     from gradwire.harness.files.writing import is_of_the_disk
     from gradwire.harness.launch.processes import WorkerError
     from gradwire.harness.record.directory import DivergedError
@@ -65,12 +65,12 @@ def is_expected(error: object) -> bool:
 
 
 def one_line(error: BaseException) -> str:
-    """An error's text on one line; its type where there is none."""
+    """An error's text on one line, or its type if it has none."""
     return " ".join(str(error).split()) or type(error).__name__
 
 
 def asked_directory() -> Path | None:
-    """The directory given by `hydra.run.dir=`, or by the sweep for its cell; None: choose one."""
+    """The directory given by `hydra.run.dir=`, or by the sweep for its cell; None means to choose one."""
     hydra = HydraConfig.get()
     if hydra.mode == RunMode.MULTIRUN:
         return Path(hydra.sweep.dir) / hydra.sweep.subdir

@@ -26,7 +26,7 @@ FILE = "overhead.json"
 
 
 def run(config: DictConfig, directory: Path) -> int:
-    """Measure, print a table, and leave `overhead.json` in `directory`."""
+    """Measures, prints a table, and writes `overhead.json` to `directory`."""
     if config.cluster.name != "local" or under_torchrun():
         raise ConfigError("task=overhead starts its own processes; use cluster=local, without torchrun")
     if config.network.name == "shaped":

@@ -30,7 +30,8 @@ if TYPE_CHECKING:
 
 
 def check(config: DictConfig) -> None:
-    """Fill in the workers; ValueError in one line if the file, the codec or the numbers do not fit."""
+    """Fills in the workers; raises ValueError in one line if the file, the codec or the numbers do not
+    fit."""
     if config.cluster.name != "virtual":
         raise ValueError(
             "task=replay hosts all workers in one process; leave cluster out, or use cluster=virtual"
@@ -63,7 +64,7 @@ def name(config: DictConfig) -> str:
 
 
 def run(config: DictConfig, directory: Path) -> int:
-    """Replay, or show the summary of a replay that has finished; returns the exit code."""
+    """Replays, or shows the summary of a finished replay; returns the exit code."""
     run_once(config, directory, partial(_write, config, directory))
     _show(ReplaySummary.read(directory / SUMMARY), config)
     print(f"run: {directory}")
@@ -71,7 +72,7 @@ def run(config: DictConfig, directory: Path) -> int:
 
 
 def compare(folders: Sequence[Path], output: Path, axes: Sequence[str]) -> ReplayComparison:
-    """A sweep's tables and plots."""
+    """Makes a sweep's tables and plots."""
     from gradwire.harness.studies.replay.compare import compare_replays
 
     return compare_replays(folders, output, axes)

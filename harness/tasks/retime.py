@@ -1,4 +1,4 @@
-"""`task=retime`: a finished run under another network: its time to accuracy and breakdown, no training."""
+"""`task=retime`: a finished run on another network: its time to accuracy and breakdown, without training."""
 
 from __future__ import annotations
 
@@ -33,17 +33,19 @@ if TYPE_CHECKING:
     from gradwire.harness.report.compare import Comparison
 
 LARGEST_GAP = 0.1
-"""Most of a run's steps in a row without a trace, as a share: times would be those of another part of it."""
+"""The largest share of a run's steps in a row without a trace; beyond it, times would be those of another
+part of the run."""
 
 ONE = 1
-"""Buckets in flight where messages match by their order, whatever was asked for: on NCCL."""
+"""Buckets in flight on NCCL, whatever was configured: it matches messages by their order."""
 
 RUN_AXES = ("codec", "topology", "network", "cluster", "overlap")
-"""What runs that are shown beside each other on one clock may differ in, beside the axes of a sweep."""
+"""Settings, besides the axes of a sweep, in which runs shown together on one clock may differ."""
 
 
 def check(config: DictConfig) -> None:
-    """Fill in whose times they are; ValueError in one line if there is no such run or it has no times."""
+    """Fills in the source of the times; raises ValueError in one line if there is no such run or it has no
+    times."""
     found = _source(config)
     if config.network.name == "shaped":
         raise ValueError("network=shaped is measured, not worked out; use network=simulated for task=retime")
@@ -64,7 +66,8 @@ def check(config: DictConfig) -> None:
 
 
 def _check_covered(name: str, have: Recorded, num_steps: int) -> None:
-    """ValueError where a tenth of the run and more has no step with a trace: it stands for nothing there."""
+    """Raises ValueError if a tenth of the run or more has no step with a trace, since nothing represents
+    it."""
     edges = [-1, *have.steps, num_steps]
     gap, start = max((after - before - 1, before + 1) for before, after in pairwise(edges))
     if gap > max(sampling(have.steps), num_steps * LARGEST_GAP):
@@ -81,7 +84,7 @@ def name(config: DictConfig) -> str:
 
 
 def run(config: DictConfig, directory: Path) -> int:
-    """Retime, or show what was retimed already; the directory is a run's, on a simulated clock."""
+    """Retimes, or shows the earlier result; the directory is that of a run on a simulated clock."""
     from gradwire.harness.report.run_plots import plot_run
     from gradwire.harness.tasks.train import show_run
 
@@ -109,7 +112,7 @@ def run(config: DictConfig, directory: Path) -> int:
 
 
 def compare(folders: Sequence[Path], output: Path, axes: Sequence[str]) -> Comparison:
-    """A sweep's tables and plots: runs and networks beside each other."""
+    """Makes a sweep's tables and plots, with runs and networks side by side."""
     from gradwire.harness.report import compare as report
 
     return report.compare(folders, output, axes=list(dict.fromkeys([*axes, *RUN_AXES])))
@@ -168,15 +171,15 @@ def _sends_copies(source: Run) -> bool:
 
 
 def _codec(source: Run) -> dict[str, Any]:
-    """The settings of the codec that the run had."""
+    """The settings of the run's codec."""
     settings = source.setting("codec", dict)
     return {str(key): value for key, value in settings.items()}
 
 
 def _keep_trace(source: Path, directory: Path, size: int) -> None:
-    """Link, or else copy, the trace into the retimed run: nobody changes a finished trace.
+    """Links, or else copies, the trace into the retimed run: nobody changes a finished trace.
 
-    Takes the ranks' files alone; links have been refused. After a failure the retimed run has no trace.
+    Takes only the ranks' files; links have been refused. After a failure the retimed run has no trace.
     """
     try:
         (directory / FOLDER).mkdir(exist_ok=True)
@@ -192,7 +195,7 @@ def _keep_trace(source: Path, directory: Path, size: int) -> None:
 
 
 def _description(config: DictConfig, source: Run) -> DictConfig:
-    """The run's configuration, as it would have to be to train on this network."""
+    """The run's configuration as it would be for training on this network."""
     settings: dict[str, Any] = dict(source.config)
     settings["network"] = OmegaConf.to_container(config.network, resolve=True)
     settings["cluster"] = {**source.setting("cluster", dict), "name": "virtual"}
@@ -200,8 +203,8 @@ def _description(config: DictConfig, source: Run) -> DictConfig:
 
 
 def _without_places(config: DictConfig) -> DictConfig:
-    """The configuration without the places of files, whose contents would be hashed for the run's id: a run
-    directory from elsewhere may name any."""
+    """The configuration without file paths, whose contents would be hashed for the run's id: a run directory
+    from elsewhere may name any file."""
     found = config.copy()
     for group, field, _ in FILES:
         if field and found.get(group, {}).get(field) is not None:

@@ -25,7 +25,7 @@ JSON, TABLES, PLOTS = "statistics.json", "tables.txt", "plots"
 
 
 def check(config: DictConfig) -> None:
-    """ValueError in one line if the numbers are out of range or the file cannot be read."""
+    """Raises ValueError in one line if the numbers are out of range or the file cannot be read."""
     check_root(config, "statistics")
     check_budgets("statistics.bits", config.statistics.bits)
     cached_gradients(config.gradients)
@@ -37,9 +37,10 @@ def name(config: DictConfig) -> str:
 
 
 def run(config: DictConfig, directory: Path) -> int:
-    """Print the tables and leave them in `directory` with `statistics.json` and plots; the exit code.
+    """Prints the tables and writes them to `directory` with `statistics.json` and plots; returns the exit
+    code.
 
-    Statistics that are there already are shown again.
+    Existing statistics are shown again.
     """
     run_once(config, directory, partial(_write, config, directory))
     print(read_text(directory / TABLES, remedy=REMEDY, inside=directory), end="")

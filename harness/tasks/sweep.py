@@ -31,12 +31,12 @@ from gradwire.harness.runtime.program import program
 from gradwire.harness.tasks.main import is_expected, one_line
 
 Launch = Callable[[list[list[str]], int], Sequence[JobReturn]]
-"""Hydra's launcher: overrides of some cells and the first one's number, to their results."""
+"""Hydra's launcher: takes the overrides of some cells and the number of the first, returns their results."""
 
 
 @dataclass(frozen=True)
 class PlannedCell:
-    """A cell that is known to be runnable, and where it goes."""
+    """A cell that is known to be runnable, and its directory."""
 
     cell: Cell
     config: DictConfig
@@ -67,9 +67,9 @@ class Plan:
 
 
 def plan_sweep(config: DictConfig, arguments: Sequence[str]) -> Plan:
-    """All cells of the sweep that `config` (with its `hydra` node) and the command line describe.
+    """Plans all cells of the sweep that `config` (with its `hydra` node) and the command line describe.
 
-    Raises ConfigError, naming the cell, when one of them cannot run.
+    Raises ConfigError, naming the cell, if one of them cannot run.
     """
     if config.hydra.run.dir != ".":
         raise ConfigError(
@@ -97,7 +97,7 @@ def _only_task(cells: Sequence[PlannedCell]) -> str:
 def sweep_axes(cells: Sequence[PlannedCell]) -> list[str]:
     """The dotted keys in which the cells differ: the swept ones, then those that follow from them.
 
-    A swept `model` brings its own learning rate, for example. The seed is no axis.
+    For example, a swept `model` brings its own learning rate. The seed is no axis.
     """
     swept = [key for key in swept_keys([cell.cell for cell in cells]) if key != "seed"]
     flat = [flatten(cast(dict[str, Any], OmegaConf.to_container(cell.config))) for cell in cells]
@@ -107,7 +107,7 @@ def sweep_axes(cells: Sequence[PlannedCell]) -> list[str]:
 
 
 def run_sweep(plan: Plan, launch: Launch, batch: int) -> list[PlannedCell]:
-    """Run the unfinished cells, `batch` per call of `launch`, and compare; returns the failed ones."""
+    """Runs the unfinished cells, `batch` per call of `launch`, and compares; returns the failed ones."""
     waiting = [cell for cell in plan.cells if not cell.done]
     print(
         f"sweep {plan.name}: {len(plan.cells)} runs, {len(plan.cells) - len(waiting)} of them finished before"
@@ -126,7 +126,8 @@ def run_sweep(plan: Plan, launch: Launch, batch: int) -> list[PlannedCell]:
 
 
 def finish_sweep(plan: Plan) -> None:
-    """Compare the sweep's runs as their task does: tables, also printed, and plots in its folder."""
+    """Compares the sweep's runs as their task does: tables, which are also printed, and plots in its
+    folder."""
     task = importlib.import_module(TASKS[plan.task].module)
     if not hasattr(task, "compare"):
         return
@@ -155,7 +156,7 @@ def _planned(cell: Cell, asked: Path | None) -> PlannedCell:
 
 
 def _where(cell: Cell, refusal: str) -> str:
-    """`cell seed=0: `: what of a cell its refusal does not say."""
+    """`cell seed=0: `: the part of a cell's name that its refusal does not contain."""
     texts = {f"{key}={value}": f"{key}={value}".replace("\\", "") for key, value in cell.swept.items()}
     unsaid = [text for text, plain in texts.items() if plain not in refusal]
     return f"cell {' '.join(unsaid)}: " if unsaid else ""

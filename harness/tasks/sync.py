@@ -1,4 +1,4 @@
-"""`task=sync run=<folder>`: rebuild the wandb runs of records, finished or not."""
+"""`task=sync run=<folder>`: rebuilds the wandb runs of records, finished or not."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from gradwire.harness.tracking.settings import WandbConfig
 
 
 def run(config: DictConfig) -> int:
-    """Show every record that `run=` names in wandb; 1 if one of them could not be shown."""
+    """Shows every record that `run=` names in wandb; returns 1 if one of them could not be shown."""
     shown = [_show(config, directory) for directory in records(config.run)]
     return int(not all(shown))
 
@@ -44,7 +44,7 @@ def _show(config: DictConfig, directory: Path) -> bool:
 def records(asked: Any) -> list[Path]:
     """The run directories that `run=` means: a folder, a pattern (`outputs/*-s0-*`), or a list of them.
 
-    A folder stands for all runs below it. Raises ValueError in one line where there is none.
+    A folder means all runs below it. Raises ValueError in one line if there is none.
     """
     wanted = list(asked) if isinstance(asked, list | tuple | ListConfig) else [asked]
     found: dict[Path, None] = {}
@@ -59,7 +59,7 @@ def records(asked: Any) -> list[Path]:
 
 
 def settings(config: DictConfig, found: Run) -> Mapping[str, Any]:
-    """What says how to show a record: the command line, else the record itself, else the defaults."""
+    """How to show a record: the command line decides, else the record itself, else the defaults."""
     recorded = found.config.get("tracking") or {}
     tracking = asdict(WandbConfig())
     if config.tracking.name == "wandb":

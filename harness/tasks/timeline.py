@@ -1,4 +1,4 @@
-"""`task=timeline run=<folder>`: steps of a run as timelines to look at, and what was sent when."""
+"""`task=timeline run=<folder>`: steps of a run as timelines, and what was sent when."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ FOLDER = "timeline"
 
 
 def run(config: DictConfig) -> int:
-    """Write the timelines of every record that `run=` names into its directory; 1 if one has none."""
+    """Writes the timelines of every record that `run=` names to its directory; returns 1 if one has none."""
     first, count = config.timeline.step, config.timeline.steps
     check_root(config, "timeline")
     shown = [_show(directory, first, count) for directory in records(config.run)]

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def run(config: DictConfig, directory: Path) -> int:
-    """Train, or show the summary of the run if it has already finished; returns the exit code.
+    """Trains, or shows the summary of a finished run; returns the exit code.
 
     The last line printed is `run: <directory>`.
     """
@@ -48,7 +48,7 @@ def run(config: DictConfig, directory: Path) -> int:
 
 
 def compare(folders: Sequence[Path], output: Path, axes: Sequence[str]) -> Comparison:
-    """A sweep's tables and plots: see `report.compare`."""
+    """Makes a sweep's tables and plots: see `report.compare`."""
     from gradwire.harness.report import compare as report
 
     return report.compare(folders, output, axes=axes)
@@ -73,7 +73,7 @@ def _finish(directory: Path, *, plot: bool) -> None:
 
 
 def show_run(finished: Run) -> None:
-    """Its figures in a few lines; the last one is `run: <directory>`."""
+    """Prints its figures in a few lines; the last one is `run: <directory>`."""
     summary = finished.done
     wire, error = "", ""
     if summary.wire_bits_per_coordinate is not None:
@@ -91,7 +91,7 @@ def show_run(finished: Run) -> None:
 
 
 def _parts(summary: Summary) -> str:
-    """The mean step and where its time went."""
+    """The mean step and its parts."""
     step = f"; a step of {1e3 / summary.rounds_per_second:.0f} ms"
     if not summary.has_breakdown:
         return step
@@ -100,7 +100,7 @@ def _parts(summary: Summary) -> str:
 
 
 def _note_on_loopback(finished: Run) -> None:
-    """On a raw loopback the wire is faster than any codec: say so where this run shows it."""
+    """Notes that on a raw loopback the wire is faster than any codec, if this run shows it."""
     summary = finished.done
     looped = (
         finished.choice("network") == "none" and summary.clock == "wall" and not summary.machine.get("gpus")

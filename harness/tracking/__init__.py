@@ -1,4 +1,4 @@
-"""Runs shown in wandb. The record on disk is the truth; the view can be rebuilt from it: `task=sync`."""
+"""Shows runs in wandb. The record on disk is the truth; `task=sync` rebuilds the view from it."""
 
 from __future__ import annotations
 

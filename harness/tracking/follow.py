@@ -1,4 +1,4 @@
-"""Starting and ending the process that shows a run in wandb."""
+"""Starts and ends the process that shows a run in wandb."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ PATIENCE_S = 120.0
 
 @contextmanager
 def tracked(config: DictConfig, directory: Path) -> Iterator[None]:
-    """Show the run that goes on in this block in wandb, if `tracking` says so.
+    """Shows the run in this block in wandb if `tracking` says so.
 
-    `directory` is locked and prepared for this attempt: its record may hold rows, all of which are shown.
-    Nothing that goes wrong here ends the run: one line says what it was, and the record is all there.
+    `directory` is locked and prepared for this attempt. Its record may hold rows, all of which are shown. No
+    failure here ends the run: one line says what went wrong, and the record is complete.
     """
     follower = _follower(config, directory)
     try:
@@ -41,16 +41,16 @@ def tracked(config: DictConfig, directory: Path) -> Iterator[None]:
 
 
 def replay(tracking: Mapping[str, Any], directory: Path) -> bool:
-    """Show the record in `directory` in wandb as far as it goes, in place of what is there.
+    """Shows the record in `directory` in wandb as far as it goes, replacing what is there.
 
-    Returns whether that succeeded; a line has said why not. Raises ValueError if there is no record.
+    Returns whether that succeeded; if not, a line has said why. Raises ValueError if there is no record.
     """
     message = opening(load_run(directory).config, tracking, directory, last_id(directory), 0.0)
     return Follower(message, directory).end(None)
 
 
 class Follower:
-    """The process in `view.py` for one run."""
+    """The `view.py` process of one run."""
 
     def __init__(self, message: Mapping[str, Any], directory: Path) -> None:
         self._directory = directory
@@ -66,7 +66,7 @@ class Follower:
         self._process.stdin.flush()
 
     def end(self, timeout_s: float | None) -> bool:
-        """Tell how the run has ended, and wait; returns whether all of it could be shown."""
+        """Tells the process how the run has ended and waits; returns whether all of it could be shown."""
         code = None
         try:
             self._process.communicate(json.dumps(ending(self._directory)) + "\n", timeout=timeout_s)

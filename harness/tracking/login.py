@@ -1,4 +1,4 @@
-"""Whether and how runs can be shown in wandb, judged without importing it or asking its server."""
+"""Decides whether and how runs can be shown in wandb, without importing it or asking its server."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ MODES = {
     "dryrun": "offline",
     "disabled": "disabled",
 }
-"""What WANDB_MODE may say, and what it means."""
+"""The values of WANDB_MODE and what they mean."""
 
 NOT_IN_A_PROJECT = "/\\#?%:"
 
 
 def check_tracking(config: DictConfig, environment: Mapping[str, str] = os.environ) -> None:
-    """Raise ConfigError for a view in wandb that cannot be opened."""
+    """Raises ConfigError if no view in wandb can be opened."""
     tracking = config.tracking
     if tracking.name != "wandb":
         return
@@ -50,7 +50,7 @@ def check_tracking(config: DictConfig, environment: Mapping[str, str] = os.envir
 
 
 def choose_mode(mode: str, environment: Mapping[str, str] = os.environ) -> str:
-    """online, offline or disabled: what `tracking.mode=auto` stands for here, other modes as they are."""
+    """Returns online, offline or disabled: what `tracking.mode=auto` means here, or the mode itself."""
     if mode != "auto":
         return mode
     said = MODES.get(environment.get("WANDB_MODE", "").lower())

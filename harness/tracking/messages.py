@@ -1,4 +1,4 @@
-"""What the process in `view.py` is told: how to open a wandb run, and how the run has ended."""
+"""What `view.py` is told: how to open a wandb run, and how the run has ended."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def opening(
 ) -> dict[str, Any]:
     """How to open the wandb run `wandb_id` of the record in `directory`, whose resolved config is given.
 
-    `finish_s`: seconds in which the last rows must be uploaded; 0: as long as it takes.
+    `finish_s`: seconds in which the last rows must be uploaded; 0 sets no limit.
     """
     folder = directory.absolute()
     init = {
@@ -79,7 +79,8 @@ def way_out(directory: Path) -> str:
 
 
 def environment(directory: Path) -> dict[str, str]:
-    """The variables of the process: wandb's files stay below the run directory, its error reports at home."""
+    """The process's environment variables: wandb's files stay in the run directory, and it sends no error
+    reports."""
     folder = directory.absolute() / "wandb"
     inherited = {name: value for name, value in os.environ.items() if name != "WANDB_SERVICE"}
     return inherited | {
@@ -90,7 +91,7 @@ def environment(directory: Path) -> dict[str, str]:
 
 
 def ending(directory: Path) -> dict[str, Any]:
-    """How the run in `directory` has ended: the exit code is 0 if, and only if, it is done."""
+    """How the run in `directory` has ended; the exit code is 0 if, and only if, it is done."""
     try:
         run = load_run(directory)
     except ValueError as error:  # it ended before it had a record, or its files are damaged
@@ -109,7 +110,7 @@ def new_id(directory: Path) -> str:
 
 
 def last_id(directory: Path) -> str:
-    """The id under which the last attempt is shown already, so that it is replaced; else a new one."""
+    """The id under which the last attempt is already shown, so that it is replaced; else a new one."""
     shown = re.compile(rf"(?:offline-)?run-(\d+_\d+)-({_attempt(directory)}-[0-9a-f]{{4}})(?:-\d+)?")
     found = [shown.fullmatch(path.name) for path in (directory / "wandb").glob("*run-*")]
     latest = max((match.groups() for match in found if match), default=None)
@@ -117,7 +118,7 @@ def last_id(directory: Path) -> str:
 
 
 def without_home(value: Any) -> Any:
-    """`value` with `~` for the home directory, whose name tells the user's."""
+    """Returns `value` with `~` for the home directory, whose name tells the user's."""
     if isinstance(value, str):
         return value.replace(f"{Path.home()}/", "~/")
     if isinstance(value, Mapping):
@@ -126,7 +127,7 @@ def without_home(value: Any) -> Any:
 
 
 def _attempt(directory: Path) -> str:
-    """`<run id>-<attempt>`; records of old have no file of attempts."""
+    """Returns `<run id>-<attempt>`; old records have no file of attempts."""
     known = Attempts.read(directory)
     if known is not None:
         return f"{known.config_hash}-{len(known.attempts)}"

@@ -1,4 +1,4 @@
-"""The tables of a run, as wandb shows them: plain rows, so that they travel as JSON."""
+"""The tables of a run for wandb: plain rows that can be sent as JSON."""
 
 from __future__ import annotations
 
@@ -14,11 +14,12 @@ Table = dict[str, list[Any]]
 """`columns` and `rows`."""
 
 MOST_ROWS = 10_000
-"""What wandb shows of a table; of longer curves every second, third, ... row is taken."""
+"""Most rows of a table that wandb shows; of longer curves every second, third, ... row is taken."""
 
 
 def tables(run: Run) -> dict[str, Table]:
-    """Name to table: the curves, and, once the run is done, what its summary holds; empty ones left out."""
+    """Name to table: the curves and, once the run is done, the contents of its summary; empty ones are left
+    out."""
     measured = [row for row in run.steps if row.get("vnmse") is not None]
     found = {
         "steps": curve(run.steps),
@@ -31,7 +32,7 @@ def tables(run: Run) -> dict[str, Table]:
 
 
 def curve(rows: Sequence[Mapping[str, Any]]) -> Table:
-    """Rows of the record, a column for each key; None where a row lacks it."""
+    """Rows of the record with a column for each key; None if a row lacks it."""
     columns = list(dict.fromkeys(key for row in rows for key in row))
     shown = rows[:: math.ceil(len(rows) / MOST_ROWS) or 1]
     return {"columns": columns, "rows": [[row.get(key) for key in columns] for row in shown]}
@@ -49,7 +50,7 @@ def _of_summary(summary: Summary) -> dict[str, Table]:
 
 
 def _time_to_accuracy(summary: Summary) -> Table:
-    """A line for each target; a target that was missed has an infinite time and no step."""
+    """A row for each target; a missed target has an infinite time and no step."""
     rows = [
         [float(target), found["train_time_s"], found["step"], found["stays"], summary.clock]
         for target, found in summary.tta.items()
@@ -58,14 +59,14 @@ def _time_to_accuracy(summary: Summary) -> Table:
 
 
 def _breakdown(summary: Summary) -> Table:
-    """Seconds per step; no lines where spans were not recorded."""
+    """Seconds per step; no rows if spans were not recorded."""
     known = summary.values()
     rows = [[METRICS[part].words, known[part], summary.clock] for part in PARTS if part in known]
     return {"columns": ["part", "seconds_per_step", "clock"], "rows": rows}
 
 
 def _overlap(summary: Summary) -> Table:
-    """AQGB's figures, times in seconds per step; no lines where they are not known."""
+    """AQGB's figures, times in seconds per step; no rows if they are not known."""
     known = summary.values().items()
     rows = [[key, value, summary.clock] for key, value in known if METRICS[key].section == "overlap"]
     return {"columns": ["figure", "value", "clock"], "rows": rows}

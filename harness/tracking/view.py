@@ -1,11 +1,11 @@
 """The process that shows one record in wandb: `python view.py`, told on its standard input what to do.
 
-A process of its own, so that wandb can neither break nor slow the training, can be killed when it does not
-answer, and sees the run end as failed even where the run's own process was killed: the input then ends
-without a word. It imports nothing of gradwire, which would load torch once more.
+It is a process of its own, so that wandb can neither break nor slow the training, and so that it can be
+killed when it does not answer. If the run's own process is killed, the input ends without a word and this
+process shows the run as failed. It imports nothing of gradwire, which would load torch once more.
 
 The input is one line of JSON, `messages.opening`, and, when the run has ended, a second one,
-`messages.ending`. Until then the record's rows are shown as they are written.
+`messages.ending`. Until then it shows the record's rows as they are written.
 """
 
 from __future__ import annotations
@@ -24,24 +24,24 @@ POLL_S = 1.0
 """Seconds between two looks at the record."""
 
 NICENESS = 5
-"""The training goes first where cores are scarce."""
+"""This process's niceness: the training comes first when cores are scarce."""
 
 UNTOLD = {
     "exit_code": 1,
     "tables": {},
     "summary": {"status": "failed", "reason": "the run's process was killed"},
 }
-"""How a run has ended that nobody told the end of."""
+"""The ending of a run whose ending nobody reported."""
 
 
 class Tail:
-    """The whole lines of a file that grows."""
+    """Reads the whole lines of a growing file."""
 
     def __init__(self, path: str) -> None:
         self._path, self._read, self._inode = path, 0, -1
 
     def lines(self) -> Iterator[str]:
-        """Those added since the last call; all of them again if the file was replaced or cut."""
+        """The lines added since the last call; all of them again if the file was replaced or cut."""
         try:
             whole = self._read_on()
         except FileNotFoundError:
@@ -68,7 +68,7 @@ class Ending:
         threading.Thread(target=self._await, daemon=True).start()
 
     def wait(self, seconds: float) -> bool:
-        """Whether it has come, after at most so long."""
+        """Whether it has come, after waiting at most this long."""
         return self._come.wait(seconds)
 
     def _await(self) -> None:
@@ -102,14 +102,14 @@ class View:
             self._run.define_metric(f"{name}/*", step_metric=f"{name}/step")
 
     def show_new_rows(self) -> None:
-        """One row of history for each new row of the record; `<name>/<key>` to value."""
+        """Shows one row of history for each new row of the record; `<name>/<key>` to value."""
         for name, tail in self._tails.items():
             for line in tail.lines():
                 row = json.loads(line)
                 self._run.log({f"{name}/{key}": number(value) for key, value in row.items()})
 
     def end(self, told: dict[str, Any]) -> None:
-        """Show the summary and the tables, and finish; waits for the upload."""
+        """Shows the summary and the tables, and finishes; waits for the upload."""
         try:
             self._run.summary.update(told["summary"])
             for name, table in told["tables"].items():
@@ -120,12 +120,12 @@ class View:
 
 
 def number(value: Any) -> Any:
-    """The record writes numbers that are not finite as strings."""
+    """Turns the strings that the record writes for non-finite numbers into numbers."""
     return float(value) if value in ("inf", "-inf", "nan") else value
 
 
 def main() -> int:
-    """Show a record until its run has ended; returns 1 if it could not be shown, and has then said why."""
+    """Shows a record until its run has ended; returns 1 if it could not be shown, having said why."""
     output, errors = (os.fdopen(os.dup(stream), "w", buffering=1) for stream in (1, 2))
     silence = os.open(os.devnull, os.O_WRONLY)
     for stream in (1, 2):  # what wandb prints would come between the lines of our own progress

@@ -1,6 +1,6 @@
-"""Message buffers that live as long as the bucket: one slot per message, reused by the next round.
+"""Message buffers that live as long as the bucket: one slot per message, reused in the next round.
 
-A slot is not written again before the round has ended, hence not before the receiver has its bytes.
+A slot is not overwritten before the round has ended, so never before the receiver has its bytes.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ ALIGNMENT = 16
 
 
 class Arena:
-    """Hands out uint8 slots in a fixed order; the k-th of a round is the k-th of every round."""
+    """Hands out uint8 slots in a fixed order; the k-th slot of a round is the k-th of every round."""
 
     def __init__(self, device: torch.device) -> None:
         self._device = device

@@ -1,4 +1,4 @@
-"""The collectives a codec is given, over one channel and one topology."""
+"""The collectives that a codec receives, over one channel and one topology."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from gradwire.harness.comm.transport.channel import Channel
 
 @dataclass(frozen=True)
 class Fabric:
-    """Which schedule serves a group of ranks, how ranks are spread over nodes, and into how many pieces the
-    messages of an all-reduce are cut (those of metadata are not)."""
+    """Which schedule serves a group of ranks, how ranks are spread over nodes, and how many segments the
+    messages of an all-reduce are cut into (messages of metadata are not cut)."""
 
     make_schedule: Callable[[int], Schedule]
     num_nodes: int = 1
@@ -126,7 +126,8 @@ class ScheduledCollectives:
         return torch.empty_like(tensor, memory_format=torch.contiguous_format)
 
     async def _exchange(self, sends: Sequence[Tensor], receives: Sequence[Tensor], phase: str) -> None:
-        """Every rank with every other one at once: the i-th send to rank i, the i-th receive from it."""
+        """Exchanges with every other rank at once: the i-th send goes to rank i, the i-th receive comes from
+        it."""
         others = [i for i in range(self.size) if i != self.rank]
         handle = self._channel.post(
             [(self._members[i], _bytes(sends[i])) for i in others],

@@ -17,7 +17,7 @@ from gradwire.harness.comm.transport.channel import Channel, Handle
 
 
 class _InFlight(NamedTuple):
-    """A step that has been posted, and where its messages arrive."""
+    """A step that has been posted, and the buffers its messages arrive in."""
 
     step: Step
     handle: Handle
@@ -56,11 +56,11 @@ class Execution:
         self._scatter_only = False
 
     async def run(self, *, scatter_only: bool = False) -> None:
-        """Execute the steps; with `scatter_only` stop where every sink holds its full sum, unsealed.
+        """Executes the steps; with `scatter_only` stops when every sink holds its full sum, unsealed.
 
-        As many steps are in flight as the schedule has pieces, fewer where a step's messages need what is
-        still on its way. They are awaited in the order posted, the same in every world.
-        Raises ValueError for `scatter_only` on a topology without sinks.
+        As many steps are in flight as the schedule has segments, or fewer if a step's messages need data that
+        is still on its way. They are awaited in the order posted, which is the same in every world. Raises
+        ValueError for `scatter_only` on a topology without sinks.
         """
         steps, self._scatter_only = self._steps, scatter_only
         if scatter_only:
@@ -141,7 +141,8 @@ class Execution:
                 self._lap("accumulate_encode", chunks)
 
     def _collect(self, incoming: Sequence[tuple[Receive, Tensor]]) -> None:
-        """Sum the messages of all ranks, the own one too, in the order of the ranks: the same on each."""
+        """Sums the messages of all ranks, this one's included, in the order of the ranks, which is the same
+        on each."""
         (chunks,) = {receive.chunks for receive, _ in incoming}
         messages = {self._members[receive.peer]: buffer for receive, buffer in incoming}
         messages[self._channel.rank] = self._leaves[chunks]

@@ -45,10 +45,10 @@ def magnitude_bits(x: Tensor) -> Tensor:
 
 
 class MetadataHops(Hops):
-    """Parts of any length and dtype, each split evenly over the chunks, one message per hop.
+    """Tensors of any length and dtype, each split evenly over the chunks, one message per hop.
 
-    Parts are laid out by descending item size, so every part is aligned within a message; messages
-    are padded to the largest item size.
+    They are laid out by descending item size, so every one is aligned within a message. Messages are padded
+    to the largest item size.
     """
 
     def __init__(self, parts: Sequence[tuple[Tensor, Op]], num_chunks: int) -> None:
@@ -100,7 +100,7 @@ class MetadataHops(Hops):
             own.copy_(received)
 
     def results(self) -> list[Tensor]:
-        """The reduced parts, in the order and dtype given (maxima as magnitudes)."""
+        """The reduced tensors, in the order and dtype given (maxima as magnitudes)."""
         return [
             value.view(original.dtype) if value.dtype != original.dtype else value
             for value, original in zip(self._values, self._originals, strict=True)

@@ -1,9 +1,9 @@
 """Butterfly all-reduce: recursive halving, then recursive doubling (DynamiQ Appendix B).
 
-In halving step k a rank exchanges with the rank whose k-th highest bit differs: it sends the half of
-its chunks that the partner will own and accumulates the other half. n that is not a power of two
-is folded: the n − 2^k extra ranks give their gradient to a core rank first and get the result last.
-Every rank encodes each coordinate at most once, and each coordinate is encoded n times in all.
+In halving step k a rank exchanges with the rank whose k-th highest bit differs: it sends the half of its
+chunks that the partner will own and accumulates the other half. If n is not a power of two, the schedule is
+folded: the n − 2^k extra ranks give their gradient to a core rank first and get the result last. Every rank
+encodes each coordinate at most once, and each coordinate is encoded n times in all.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ def butterfly(size: int) -> Schedule:
 
 
 def _workers(first: int, count: int, extras: int, stride: int) -> int:
-    """Contributions held by the core ranks first, first + stride, …: each with its folded extra."""
+    """The contributions that the core ranks first, first + stride, … hold, each with that of its folded extra
+    rank."""
     holders = [first + i * stride for i in range(count)]
     return sum(2 if holder < extras else 1 for holder in holders)
 
@@ -42,7 +43,7 @@ def _halves(chunks: range, rank: int) -> tuple[range, range]:
 
 
 def _actions(kept: range, rank: int) -> tuple[tuple[Action, range], ...]:
-    """What to do with newly received sums of `kept`: the half given away next is encoded at once."""
+    """What to do with newly received sums of `kept`: the half that is given away next is encoded at once."""
     if len(kept) == 1:
         return (("sink", kept),)
     next_kept, given = _halves(kept, rank)

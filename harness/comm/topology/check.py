@@ -9,7 +9,7 @@ from gradwire.harness.comm.topology.pipeline import last_needed
 from gradwire.harness.comm.topology.schedule import Receive, Schedule, Send, Step
 
 Content = dict[int, frozenset[int]]
-"""What a message or a rank holds: chunk -> the ranks whose contributions are summed in it."""
+"""Contents of a message or a rank: chunk to the ranks whose contributions are summed in it."""
 
 Links = dict[tuple[int, int], deque[Content]]
 """Messages under way, in the order sent: (source, destination) -> contents."""
@@ -29,7 +29,7 @@ class _Rank:
         self.encodes: Counter[int] = Counter()
 
     def advance(self, links: Links) -> bool:
-        """Post or receive one step; False when it must wait for a message, or has ended."""
+        """Posts or receives one step; returns False if it must wait for a message or has ended."""
         if self._posted < len(self.steps):
             step = self.steps[self._posted]
             if self._received > max(self._needed[self._posted], self._posted - self._pieces):
@@ -92,13 +92,13 @@ class _Rank:
 
 
 def check_schedule(schedule: Schedule) -> None:
-    """AssertionError unless `schedule` is a correct all-reduce.
+    """Raises AssertionError unless `schedule` is a correct all-reduce.
 
-    Every contribution is counted exactly once in every chunk, every rank ends with every chunk of
-    the same single sealing, stated contribution counts are right, each rank encodes a chunk at most
-    once and each chunk is encoded `size` times in all. Between two ranks messages are received in the order
-    they are sent. No rank waits for a message never sent: neither where as many steps are in flight as may
-    be, nor where they follow one another and each ends only when its own messages have been received.
+    Every contribution is counted exactly once in every chunk. Every rank ends with every chunk of one and the
+    same sealing. Stated contribution counts are right. Each rank encodes a chunk at most once, and each chunk
+    is encoded `size` times in all. Between two ranks messages are received in the order they are sent. No
+    rank waits for a message that is never sent, whether as many steps are in flight as allowed or each step
+    waits for its own messages only.
     """
     for steps in schedule.ranks:
         _check_form(steps)
@@ -114,7 +114,7 @@ def check_schedule(schedule: Schedule) -> None:
 
 
 def _check_form(steps: Sequence[Step]) -> None:
-    """What the executor takes for granted of a rank's steps."""
+    """Checks what the executor assumes about a rank's steps."""
     carriers: dict[int, range] = {}
     for step in steps:
         for peers in ([send.peer for send in step.sends], [receive.peer for receive in step.receives]):
@@ -141,7 +141,8 @@ def _check_actions(receive: Receive, carriers: dict[int, range]) -> None:
 
 
 def _check_one_by_one(schedule: Schedule) -> None:
-    """NCCL: a step is one group of messages, on a stream where the next one waits for all of it."""
+    """Checks the schedule as NCCL runs it: a step is one group of messages, and the next step waits for all
+    of it."""
     position = [0] * schedule.size
     waiting = [_messages(schedule, r, 0) for r in range(schedule.size)]
     progress = True
@@ -183,5 +184,5 @@ def _check_result(schedule: Schedule, ranks: list[_Rank]) -> None:
 
 
 def chunks_sent(schedule: Schedule) -> list[int]:
-    """Chunks each rank sends in all: the balance of the load."""
+    """The number of chunks each rank sends in all, which shows the balance of the load."""
     return [sum(len(send.chunks) for step in steps for send in step.sends) for steps in schedule.ranks]

@@ -1,7 +1,8 @@
-"""Pipelining: the same topology with every message cut into pieces, so that work overlaps sending.
+"""Pipelining: the same topology with every message cut into segments, so that work overlaps sending.
 
-A rank that has sent piece j − 1 encodes piece j while the first is on its way, and passes a piece on before
-the next has arrived. What is sent to whom stays the same; there are `pieces` times as many chunks and steps.
+A rank that has sent segment j − 1 encodes segment j while the first is on its way, and passes a segment on
+before the next has arrived. What is sent to whom stays the same; there are `pieces` times as many chunks and
+steps.
 """
 
 from __future__ import annotations
@@ -13,10 +14,10 @@ from gradwire.harness.comm.topology.schedule import Action, Receive, Schedule, S
 
 
 def pipelined(schedule: Schedule, pieces: int) -> Schedule:
-    """`schedule` with each step as `pieces` steps in a row, the j-th with the j-th piece of every message.
+    """Returns `schedule` with each step as `pieces` steps in a row, the j-th with segment j of every message.
 
-    Each chunk becomes `pieces` chunks. A message of m chunks becomes messages of m of the smaller chunks:
-    the pieces of one message are equally long, and those of both its ends are cut alike.
+    Each chunk becomes `pieces` chunks. A message of m chunks becomes messages of m of the smaller chunks, so
+    the segments of one message are equally long, and both of its ends are cut alike.
     """
     assert pieces >= 1, f"{pieces} pieces"
     assert schedule.pieces == 1, "already pipelined"
@@ -27,8 +28,8 @@ def pipelined(schedule: Schedule, pieces: int) -> Schedule:
 
 
 def last_needed(steps: Sequence[Step]) -> list[int]:
-    """For each of a rank's steps the last earlier one that must have been received before its messages can
-    be made: the last whose receives touch the same chunks; −1 where none does."""
+    """For each of a rank's steps, the last earlier step that must have been received before its messages can
+    be made: the last whose receives touch the same chunks; −1 if none does."""
     needed, last = [], dict[int, int]()
     for index, step in enumerate(steps):
         sent = [last.get(chunk, -1) for send in step.sends for chunk in send.chunks]
@@ -55,7 +56,8 @@ def _piece(chunks: range, pieces: int, j: int) -> range:
 
 
 def _cut_receive(receive: Receive, pieces: int, j: int, starts: set[int]) -> Receive:
-    """The j-th piece. Its actions are divided so that each writes to one message: those begin at `starts`."""
+    """Cuts out segment j. Its actions are divided so that each writes to one message: those begin at
+    `starts`."""
     chunks = _piece(receive.chunks, pieces, j)
     actions: list[tuple[Action, range]] = []
     for action, whole in receive.actions:

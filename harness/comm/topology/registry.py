@@ -24,7 +24,7 @@ def make_schedule(name: str, size: int) -> Schedule:
 
 
 def topology(name: str) -> Topology:
-    """The topology of a name: one of `TOPOLOGIES`, or a plug-in, see `gradwire.codecs.plugins`.
+    """Returns the topology of a name: one of `TOPOLOGIES`, or a plug-in, see `gradwire.codecs.plugins`.
 
     A plug-in's schedules are executed on sets of ranks before they are used. Raises ValueError.
     """
@@ -39,7 +39,7 @@ def _checked(found: object, name: str) -> Topology:
 
 @lru_cache(maxsize=64)
 def _proven(function: Callable[[int], object], name: str, size: int) -> Schedule:
-    """What `function` gives for `size` ranks. Raises ValueError unless it is a correct all-reduce."""
+    """Returns what `function` gives for `size` ranks. Raises ValueError unless it is a correct all-reduce."""
     given = f"topology={name} with cluster.workers={size}"
     try:
         schedule = function(size)

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 Source = Literal["leaf", "inner", "sealed"]
-"""Where the bytes of a send come from: encode the own partial sums now (`leaf`), or forward what an
-earlier INNER action (`inner`) or SINK/GATHER action (`sealed`) has left ready."""
+"""Where the bytes of a send come from. `leaf`: this rank encodes its own partial sums now. `inner` or
+`sealed`: it forwards what an earlier INNER action, or SINK/GATHER action, has left ready."""
 
 Action = Literal["partial", "inner", "sink", "gather", "collect"]
 """What a receiver does with a range of chunks: accumulate; accumulate and encode for the next send;
@@ -70,7 +70,8 @@ class Schedule:
 
     @property
     def gradients_sent(self) -> float:
-        """Encoded gradients that all ranks send in all: 2(n − 1) for any all-reduce of sums."""
+        """The number of encoded gradients that all ranks send together: 2(n − 1) for any all-reduce of
+        sums."""
         sends = [send for steps in self.ranks for step in steps for send in step.sends]
         return sum(len(send.chunks) for send in sends) / self.num_chunks
 
@@ -81,11 +82,11 @@ class Schedule:
         return not any(action == "collect" for receive in receives for action, _ in receive.actions)
 
     def sealed_by(self, rank: int) -> tuple[int, ...]:
-        """The chunks whose sum is complete at `rank`, and there alone, after the reduce-scatter."""
+        """The chunks whose sum is complete at `rank`, and only there, after the reduce-scatter."""
         receives = [receive for step in self.ranks[rank] for receive in step.receives]
         actions = [found for receive in receives for found in receive.actions]
         return tuple(chunk for action, chunks in actions if action == "sink" for chunk in chunks)
 
 
 Topology = Callable[[int], Schedule]
-"""A topology: world size to schedule."""
+"""A topology: a function from world size to schedule."""

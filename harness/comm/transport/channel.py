@@ -93,7 +93,7 @@ class Channel(ABC):
         return handle
 
     def lap(self, label: str, share: float) -> None:
-        """What was done since the last lap or message is called `label`, for this share of the bucket."""
+        """Labels the work since the last span or message `label`, done for this share of the bucket."""
         if self._log is not None:
             self._log.lap(label, share)
 
@@ -105,7 +105,7 @@ class Channel(ABC):
         return tagged
 
     def wait(self, handle: Handle) -> Wait:
-        """Await this to have all messages of `handle` delivered, sent ones included."""
+        """Returns an awaitable that ends when all messages of `handle`, sent ones included, are delivered."""
         return Wait(handle)
 
     @abstractmethod
@@ -115,7 +115,7 @@ class Channel(ABC):
 
     @abstractmethod
     def backend_sum(self, x: Tensor) -> Handle:
-        """Start the communication library's own in-place all-reduce (sum) of `x`."""
+        """Starts the backend's own in-place all-reduce (sum) of `x`."""
 
 
 def _sizes(messages: Sequence[Message]) -> list[tuple[int, int]]:
@@ -123,7 +123,7 @@ def _sizes(messages: Sequence[Message]) -> list[tuple[int, int]]:
 
 
 def _are_copies(messages: Sequence[Message]) -> bool:
-    """Whether all messages, two or more, are the same bytes of memory, for different peers."""
+    """Whether all messages, two or more, are the same bytes in memory for different peers."""
     if len(messages) < 2 or len({peer for peer, _ in messages}) < len(messages):
         return False
     return len({(buffer.data_ptr(), buffer.numel() * buffer.element_size()) for _, buffer in messages}) == 1

@@ -1,8 +1,8 @@
 """All ranks in one process: mailboxes instead of sockets.
 
-The ranks' coroutines are advanced by turns, always in the same order, one at a time: what is measured of one
-rank's work is not disturbed by the others. When all this would have happened between machines is worked out
-afterwards, from what was written down (`harness.simulate`).
+The ranks' coroutines advance by turns, one at a time and always in the same order, so the other ranks do not
+disturb the measurement of one rank's work. When all this would have happened between machines is computed
+afterwards from the logs (`harness.timing.simulate`).
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class _Posted:
 
 
 class Mailboxes:
-    """Matches sends with receives. With `debug`, a send buffer written to too early is an error."""
+    """Matches sends with receives. With `debug`, writing to a send buffer too early is an error."""
 
     def __init__(self, debug: bool = False) -> None:
         self._debug = debug
@@ -66,7 +66,7 @@ class Mailboxes:
         handle.open -= 1
 
     def waiting(self) -> str:
-        """Who waits for whom, for a deadlock's message."""
+        """Who waits for whom, for the error message of a deadlock."""
         lines = [f"rank {key[1]} for rank {key[0]}" for key in self._receives]
         lines += [f"rank {key[0]} for rank {key[1]} to receive" for key in self._sends]
         return ", ".join(sorted(set(lines)))
@@ -102,10 +102,10 @@ class LocalChannel(Channel):
 
 
 def run_local(tasks: Sequence[CollectiveTask], mailboxes: Mailboxes, mark: Callable[[], float]) -> None:
-    """Run the ranks' coroutines of one collective to their ends; `mark` is the clock of their logs.
+    """Runs the ranks' coroutines of one collective to their ends; `mark` is the clock of their logs.
 
-    Raises what a coroutine raises, after cancelling the others; RuntimeError with who waits for whom on a
-    deadlock.
+    Raises what a coroutine raises, after cancelling the others. Raises RuntimeError, which says who waits for
+    whom, on a deadlock.
     """
     running = list(tasks)
     try:
@@ -122,7 +122,7 @@ def run_local(tasks: Sequence[CollectiveTask], mailboxes: Mailboxes, mark: Calla
 
 
 def _is_through(task: CollectiveTask) -> bool:
-    """Whether a task has nothing to wait for."""
+    """Whether a task waits for nothing."""
     assert task.handle is None or isinstance(task.handle, LocalHandle)
     return task.handle is None or task.handle.open == 0
 

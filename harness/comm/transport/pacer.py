@@ -1,8 +1,8 @@
-"""Userspace pacing: a message is handed to the socket when its last bit would have arrived.
+"""User-space pacing: a message is handed to the socket when its last bit would have arrived.
 
-No root needed. One thread per rank plays the uplink: messages leave in order, each after
-`bytes / rate` on a serial link plus the latency. Receivers are not limited: on a ring or a butterfly
-one message comes in at a time. Real contention needs real shaped links.
+No root is needed. One thread per rank plays the uplink: messages leave in order, each after `bytes / rate` on
+a serial link plus the latency. Receivers are not limited, because on a ring or a butterfly one message comes
+in at a time. Real contention needs real shaped links.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class Pacer:
     def send(
         self, group: dist.ProcessGroup, peer: int, buffer: Tensor, tag: int
     ) -> Callable[[], dist.Work | None]:
-        """Queue a send; calling the result waits until it has left and returns its work."""
+        """Queues a send; calling the result waits until it has left and returns its work."""
         issued: Future[dist.Work | None] = Future()
         with self._lock:  # several communication threads share the link
             arrival = self._link.transmit(time.monotonic(), buffer.numel() * buffer.element_size())
@@ -72,7 +72,7 @@ class Pacer:
                 issued.set_exception(error)
 
     def close(self) -> None:
-        """End the thread. What has not left by now was given up: a slow link is not waited for."""
+        """Ends the thread without waiting for a slow link: messages still queued have been given up."""
         self._closed.set()
         self._departures.put(None)
         self._thread.join()

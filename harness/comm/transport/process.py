@@ -32,8 +32,8 @@ class PeerError(RuntimeError):
 class ProcessHandle(Handle):
     """Works in flight; sends that a pacer still holds back are obtained by calling.
 
-    `posted` is the recorder's mark of the moment they were posted. Without a `timeout` (CUDA) waiting
-    is the stream's, not the host's.
+    `posted` is the recorder's timestamp of the moment they were posted. Without a `timeout` (CUDA) the stream
+    waits, not the host.
     """
 
     def __init__(self, rank: int, timeout: timedelta | None, posted: object) -> None:
@@ -44,7 +44,7 @@ class ProcessHandle(Handle):
         self.works.append((peer, lambda: work))
 
     def block(self) -> None:
-        """Wait for every message (CPU), or make the current stream wait for it (CUDA).
+        """Waits for every message (CPU), or makes the current stream wait for it (CUDA).
 
         Raises PeerError naming the peer when one is lost or late.
         """
@@ -65,7 +65,7 @@ def _wait(work: dist.Work | None, timeout: timedelta | None) -> None:
 
 
 class ProcessChannel(Channel):
-    """A channel over a process group of its own; `mark` stamps what is posted."""
+    """A channel over a process group of its own; `mark` timestamps what is posted."""
 
     def __init__(
         self,
@@ -103,7 +103,7 @@ class ProcessChannel(Channel):
     def _issue(
         self, operation: Callable[..., dist.Work | None], peer: int, buffer: Tensor, tag: int
     ) -> dist.Work | None:
-        """Start one message; a connection that is already broken shows here."""
+        """Starts one message; a connection that is already broken shows here."""
         try:
             named = {"group_dst" if operation is dist.isend else "group_src": peer}
             return operation(buffer, group=self._group, tag=tag, **named)

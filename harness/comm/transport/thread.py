@@ -1,10 +1,10 @@
-"""A communication thread: drives collectives while the backward pass runs on.
+"""A communication thread, which drives collectives while the backward pass runs on.
 
-Works of the transport have no callbacks that could chain hops, so a thread blocks on them. A process
-has one thread per bucket in flight, and buckets take turns on them by number: the same on all ranks,
-so threads never wait for each other in a circle (one thread that blocked on two collectives by turns
-would, where ranks take different numbers of steps). Everything between two waits is codec work and is
-recorded as such; the time from posting messages to their delivery is recorded as communication.
+A transport's works have no callbacks that could chain hops, so a thread blocks on them. A process has one
+thread per bucket in flight. Buckets are assigned to threads in turn by their number, which is the same on all
+ranks, so threads never wait for each other in a circle. (A single thread that blocked on two collectives in
+turn would, where ranks take different numbers of steps.) Everything between two waits is codec work and is
+recorded as such. The time from posting messages to their delivery is recorded as communication.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ def _new_stream(device: torch.device) -> torch.cuda.Stream | None:
 
 
 class CommunicationThread:
-    """Runs submitted tasks one after another; `turn` is shared by the threads of a process.
+    """Runs submitted tasks one after another; the threads of a process share `turn`.
 
-    The first failure ends the thread: the running and the queued tasks are cancelled with it, later
-    ones refused with it, and it stays in `error` with its traceback.
+    The first failure ends the thread: it cancels the running and the queued tasks, refuses later ones, and
+    stays in `error` with its traceback.
     """
 
     def __init__(self, recorder: Recorder, device: torch.device, turn: threading.Lock) -> None:
@@ -42,7 +42,7 @@ class CommunicationThread:
         self._thread.start()
 
     def submit(self, task: CollectiveTask) -> None:
-        """Queue a task; on CUDA it sees what the calling thread's current stream has done so far."""
+        """Queues a task; on CUDA it sees what the calling thread's current stream has done so far."""
         if self._stream is not None:
             task.ready = torch.cuda.current_stream(self._stream.device).record_event()
         with self._lock:
@@ -52,7 +52,7 @@ class CommunicationThread:
         task.cancel(self.error)
 
     def close(self) -> None:
-        """Finish what is queued and end the thread."""
+        """Finishes what is queued and ends the thread."""
         self._tasks.put(None)
         self._thread.join()
 
@@ -81,7 +81,8 @@ class CommunicationThread:
                 task.log.waited(handle.number, start, end)
 
     def _advance(self, task: CollectiveTask) -> bool:
-        """One piece of codec work; the threads of a process take turns, a codec serves them all."""
+        """Does one stretch of codec work; the threads of a process take turns, because one codec serves them
+        all."""
         with self._turn:
             start = self._recorder.mark()
             if task.log is not None:

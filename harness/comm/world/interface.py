@@ -36,27 +36,27 @@ class World(Protocol):
     def recorders(self) -> Mapping[int, Recorder]: ...
 
     def begin_step(self, now_s: float) -> None:
-        """A step begins at second `now_s` of the training clock."""
+        """Announces that a step begins at second `now_s` of the training clock."""
         ...
 
     def run(self, collectives: Mapping[int, Collective[Result]]) -> dict[int, Result]:
-        """Run one collective now, given per hosted rank; its results per hosted rank.
+        """Runs one collective now, given per hosted rank; returns its results per hosted rank.
 
-        All ranks of all processes must call it in the same order. Off the record: no spans, and its
-        bytes count only in the phases it names.
+        All ranks of all processes must call it in the same order. It leaves no spans, and its bytes count
+        only in the phases it names.
         """
         ...
 
     def gather(self, rows: Mapping[int, Sequence[float]]) -> list[list[float]]:
-        """Each rank's float64 row, in rank order, the same on every rank; not counted as traffic."""
+        """Returns each rank's float64 row, in rank order, the same on every rank; not counted as traffic."""
         ...
 
     def take_notes(self) -> Mapping[int, StepNotes]:
-        """What was kept of the last step for its trace, per hosted rank; nothing if no traces are kept."""
+        """Returns the logs of the last step for its trace, per hosted rank; nothing if no traces are kept."""
         ...
 
     def forget_buffers(self) -> None:
-        """Free the message buffers, e.g. those of a bucket layout that is no more."""
+        """Frees the message buffers, for example those of a former bucket layout."""
         ...
 
     def close(self) -> None:

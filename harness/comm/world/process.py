@@ -28,9 +28,9 @@ from gradwire.harness.timing.trace.phases import MEASURE
 
 
 def _private_group(group: dist.ProcessGroup | None, backend: str, timeout: timedelta) -> dist.ProcessGroup:
-    """A group of the same ranks for our messages alone, made by its members alone.
+    """Makes a group of the same ranks for our messages alone; only its members take part.
 
-    gloo connects rank by rank: a rank that returned early and left would cut those still connecting off, so
+    gloo connects rank by rank: a rank that returned early and left would cut off those still connecting, so
     all wait for all. NCCL connects with its first message.
     """
     members = list(range(dist.get_world_size())) if group is None else dist.get_process_group_ranks(group)
@@ -46,9 +46,9 @@ def _private_group(group: dist.ProcessGroup | None, backend: str, timeout: timed
 class ProcessWorld:
     """This process's rank among those of `group`, with a process group and threads of its own.
 
-    `link` paces what is sent (gloo only); up to `in_flight` collectives run at once (one on NCCL,
-    which matches messages by order). With `spans` it records what happened when, with `trace` every message:
-    both grow until they are taken out, so whoever asks for them drains them step by step.
+    `link` paces what is sent (gloo only). Up to `in_flight` collectives run at once (one on NCCL, which
+    matches messages by order). `spans` records what happened when, `trace` every message. Both grow until
+    they are taken out, so whoever asks for them drains them step by step.
     """
 
     def __init__(
@@ -84,7 +84,7 @@ class ProcessWorld:
         return next((thread.error for thread in self._threads if thread.error is not None), None)
 
     def begin_step(self, now_s: float) -> None:
-        """Nothing to do: real links know the time."""
+        """Does nothing: real links know the time."""
 
     def submit(
         self,
@@ -95,12 +95,12 @@ class ProcessWorld:
         one_at_a_time: bool = False,
         coordinates: int | None = None,
     ) -> None:
-        """Start a collective on a communication thread; `future` gets its result or exception.
+        """Starts a collective on a communication thread; `future` gets its result or exception.
 
-        `future` has `set_result` and `set_exception`, as torch's and concurrent's futures do. After the
-        first failure on any thread all that follow fail with it. With `one_at_a_time` it begins when those
-        submitted so before it have ended. Of the synchronization of a bucket with so many `coordinates` a log
-        is kept, if the world keeps traces.
+        `future` has `set_result` and `set_exception`, as torch's and concurrent's futures do. After the first
+        failure on any thread all later collectives fail with it. With `one_at_a_time` it begins when those
+        submitted before it have ended. If the world keeps traces, it logs the synchronization of a bucket
+        with this many `coordinates`.
         """
         if self.closed:
             raise RuntimeError("these ranks' connections have been closed")
@@ -166,8 +166,8 @@ class ProcessWorld:
         return [row.tolist() for row in gathered[self.rank]]
 
     def close(self) -> None:
-        """End the threads and leave the group; nothing happens a second time, or where the script has
-        destroyed all process groups already."""
+        """Ends the threads and leaves the group. Does nothing a second time, or if the script has already
+        destroyed all process groups."""
         if self.closed:
             return
         self.closed = True

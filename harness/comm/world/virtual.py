@@ -1,8 +1,8 @@
 """All ranks in this process: a virtual cluster of any size on one machine, under a simulated clock.
 
-Buckets are synchronized one after another, all ranks of one together, so that the memory needed is that of
-one bucket times the ranks. Their work is measured as it is done; when it would have been done, with overlap
-and on what network, the clock says when the step is over.
+Buckets are synchronized one after another, all ranks of one together, so the memory needed is that of one
+bucket times the ranks. Their work is measured as it is done. When the step is over, the clock says when it
+would have been done, with overlap and on the given network.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class VirtualWorld:
         """The last step on the clock."""
 
     def synchronize(self) -> None:
-        """Wait for the device, so that wall stamps measure what was launched."""
+        """Waits for the device, so that wall-clock timestamps measure what was launched."""
         if self.device.type == "cuda":
             torch.cuda.synchronize(self.device)
 
@@ -69,14 +69,14 @@ class VirtualWorld:
         return time.perf_counter()
 
     def begin_step(self, now_s: float) -> None:
-        """What rates the clock's links have may depend on it; unless told, steps begin at second 0."""
+        """Sets the step's second, on which the rates of the clock's links may depend; by default it is 0."""
         self._now_s = now_s
 
     @collector_paused()
     def run_bucket(
         self, collectives: Mapping[int, tuple[float, Collective[Result]]], coordinates: int
     ) -> dict[int, Result]:
-        """Synchronize a step's next bucket on all ranks: of each, (when its gradient was ready, what to
+        """Synchronizes a step's next bucket on all ranks; each gives (when its gradient was ready, what to
         run)."""
         bucket = len(self._tasks[0])
         logs = {
@@ -92,8 +92,8 @@ class VirtualWorld:
 
     @collector_paused()
     def end_step(self, step: int, update_s: float = 0.0) -> StepTrace:
-        """All buckets are synchronized and the update took `update_s`: the step on the clock, from second 0
-        on, whose spans each rank's recorder gets."""
+        """Ends the step: all buckets are synchronized and the update took `update_s`. Returns the step on the
+        clock, from second 0 on; each rank's recorder gets its spans."""
         self.measured = {
             rank: RankTrace(tuple(task.ready for task in tasks), tuple(tasks), update_s, 0.0)
             for rank, tasks in self._tasks.items()
@@ -112,7 +112,7 @@ class VirtualWorld:
     def run_step(
         self, collectives: Mapping[int, Sequence[TimedCollective]], step: int = 0
     ) -> dict[int, list[Any]]:
-        """A step of nothing but collectives: the same number of them on each rank, in the same order."""
+        """Runs a step of nothing but collectives: the same number of them on each rank, in the same order."""
         results: dict[int, list[Any]] = {rank: [] for rank in self.ranks}
         for bucket in range(len(collectives[0])):
             given = {rank: own[bucket] for rank, own in collectives.items()}

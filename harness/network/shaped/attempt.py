@@ -1,4 +1,4 @@
-"""Whether links can be shaped in a network namespace: by doing it, in a process that then ends."""
+"""Finds out whether links can be shaped in a network namespace by doing it in a process that then ends."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ for command in (
     if ran.returncode:
         sys.exit(f"{command}: {ran.stderr.strip()}")
 """
-"""The namespace and all that is in it are gone with the process."""
+"""A program whose namespace disappears with its process."""
 
 
 def try_namespace(attempt: str = ATTEMPT) -> str | None:
-    """None if a namespace with a link of limited rate could be made, else why not, in one line."""
+    """Returns None if a namespace with a rate-limited link could be made, else the reason in one line."""
     command = [sys.executable, "-I", "-S", "-c", attempt]
     try:
         ran = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)

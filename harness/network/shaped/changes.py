@@ -1,4 +1,4 @@
-"""Hearing from the kernel that something in a namespace has changed."""
+"""Hears from the kernel that something in a namespace has changed."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ LINK, QUEUE, ADDRESS = 0x1, 0x8, 0x10
 
 
 def listen(namespace: Namespace) -> socket.socket:
-    """A socket that becomes readable when an interface, a queue or an address in there changes."""
+    """A socket that becomes readable when an interface, a queue or an address in the namespace changes."""
     return namespace.run(_listen)
 
 
 def forget(listener: socket.socket) -> None:
-    """Read what it has heard: which change it was is asked for elsewhere."""
+    """Empties the socket; `diagnose` finds out what has changed."""
     with contextlib.suppress(OSError):  # nothing is left, or there was more than it could keep
         while listener.recv(1 << 16):
             pass

@@ -1,4 +1,4 @@
-"""Whether links can be shaped here, asked before anything is started."""
+"""Checks whether links can be shaped here before anything is started."""
 
 from __future__ import annotations
 
@@ -12,9 +12,10 @@ PROGRAMS = ("ip", "tc")
 
 
 def why_not() -> str | None:
-    """None if `network=shaped` works here, else why not, in one line with the remedy where there is one.
+    """Returns None if `network=shaped` works here, else the reason in one line, with the remedy if there is
+    one.
 
-    Tries it, in a process that ends. Imports no torch.
+    Tries it in a process that then ends. Imports no torch.
     """
     if sys.platform != "linux":
         return "it needs Linux"

@@ -1,4 +1,4 @@
-"""Running `ip` and `tc`, many lines at a time."""
+"""Runs `ip` and `tc` with many lines at a time."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ TIMEOUT_S = 20.0
 
 
 class ShapingError(ValueError):
-    """The network cannot be made as asked; one line."""
+    """The network cannot be made as configured; one line."""
 
 
 def batch(program: str, lines: Sequence[str]) -> str:
-    """What `program` prints for these commands, in the namespace of the calling thread.
+    """Returns what `program` prints for these commands, in the namespace of the calling thread.
 
     Raises ShapingError with the command that failed.
     """
@@ -30,7 +30,7 @@ def batch(program: str, lines: Sequence[str]) -> str:
 
 
 def listed(program: str, *arguments: str) -> list[dict[str, Any]]:
-    """What `program` lists as JSON. Raises ShapingError."""
+    """Returns what `program` lists as JSON. Raises ShapingError."""
     ran = _ran([program, "-json", *arguments])
     if ran.returncode:
         raise ShapingError(f"{program} {' '.join(arguments)}: {ran.stderr.strip()}")

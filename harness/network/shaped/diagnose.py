@@ -1,4 +1,4 @@
-"""Which rank's link is not, or no longer, as it was made."""
+"""Finds the rank whose link is not, or no longer, as it was made."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ class End:
         return "LOWER_UP" in self.interface["flags"]
 
     def is_shaped(self) -> bool:
-        """Whether all that leaves here goes through htb's one class into a queue."""
+        """Whether everything that leaves here goes through htb's one class into a queue."""
         through_htb = len(self.queues) == 2 and self.queues[0] == "htb"
         return through_htb and self.limit.startswith("class htb 1:1")
 
 
 @dataclass(frozen=True)
 class Link:
-    """Both ends of a rank's link, where they are found."""
+    """Both ends of a rank's link, as far as they are found."""
 
     rank: int
     uplink: End | None
@@ -41,7 +41,7 @@ class Link:
     switched: bool
 
     def trouble(self, made: Link | None = None) -> str | None:
-        """What is wrong with it, or different from when it was `made`; None if nothing is."""
+        """What is wrong with the link, or has changed since it was `made`; None if nothing is."""
         if self.uplink is None or self.downlink is None:
             return "its link is gone"
         both = (self.uplink, self.downlink)
@@ -57,7 +57,7 @@ class Link:
         return None if self.switched else "its link has left the switch"
 
     def limits(self) -> tuple[str, ...]:
-        """The rates of both ends, as printed, and their kinds of queues."""
+        """The rates of both ends, as printed, and the kinds of their queues."""
         return tuple(f"{end.queues} {end.limit}" for end in (self.uplink, self.downlink) if end is not None)
 
 

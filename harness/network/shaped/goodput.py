@@ -1,4 +1,4 @@
-"""What one link carries: a plain stream from one rank to another, while nothing else is on the way."""
+"""Measures what one link carries: a plain stream between two ranks while nothing else is under way."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from gradwire.harness.network.shaped.links import address
 from gradwire.harness.network.shaped.namespace import Namespace
 
 SKIPPED_S = 0.15
-"""TCP finds the rate, and what may be sent at once after idling is gone."""
+"""Bytes sent first, until TCP has found the rate and the burst allowed after idling is used up."""
 
 MEASURED_S = 0.3
 TIMEOUT_S = 5.0
@@ -22,7 +22,7 @@ BLOCK = 1 << 18
 def measure_goodput(sender: Namespace, receiver: Namespace, receiving_rank: int) -> float:
     """Payload that a TCP stream carries from `sender` to `receiver`, in 10⁶ bit/s.
 
-    Takes about half a second. Raises ShapingError if nothing comes through.
+    Takes about half a second. Raises ShapingError if nothing arrives.
     """
     here = address(receiving_rank)
     try:

@@ -1,8 +1,8 @@
 """The commands that make a star of shaped links: one switch, and a pair of interfaces for each rank.
 
-A rank's end of its link shapes what the rank sends, the switch's end what it receives: an uplink and a
-downlink of the same rate. With htb a stream carries 95.6 % of the rate as payload, which is what headers
-leave of it (measured at 100 and 200 Mbit/s, on idle and on busy cores).
+A rank's end of its link shapes what the rank sends; the switch's end shapes what it receives. So the uplink
+and the downlink have the same rate. With htb a stream carries 95.6 % of the rate as payload, which is what
+headers leave (measured at 100 and 200 Mbit/s, on idle and on busy cores).
 """
 
 from __future__ import annotations
@@ -16,22 +16,22 @@ UPLINK = "uplink"
 MOST_RANKS = 250
 
 BURST_BYTES = 64 * 1024
-"""At least one packet as the kernel passes it on, which TCP makes as large as 64 KiB.
+"""At least one packet as the kernel passes it on; TCP makes packets of up to 64 KiB.
 
-htb's other bucket, `cburst`, is left at one frame: with 64 KiB in both, a message of 250 kB after a pause
-came at 170 Mbit/s through a link of 100.
+htb's other bucket, `cburst`, stays at one frame: with 64 KiB in both, a message of 250 kB after a pause came
+at 170 Mbit/s through a link of 100.
 """
 
 QUANTUM_BYTES = 60000
-"""Named only because the kernel would warn of the one it derives from the rate."""
+"""Set only because the kernel would warn about the value it derives from the rate."""
 
 
 @dataclass(frozen=True)
 class LinkSpeed:
     """What one link carries, each way.
 
-    `rate_mbit` in 10⁶ bit/s, headers included; at most `queue_kb` KiB wait (None: as many packets as the
-    interface allows, the kernel's default).
+    `rate_mbit` in 10⁶ bit/s, headers included. At most `queue_kb` KiB wait; None means as many packets as the
+    interface allows, which is the kernel's default.
     """
 
     rate_mbit: float
@@ -64,7 +64,7 @@ def rank_interfaces(rank: int) -> list[str]:
 def shaping(interface: str, speed: LinkSpeed) -> list[str]:
     """`tc` commands that limit what leaves through `interface`.
 
-    The queue is named also where it is the kernel's default, so that it can be listed.
+    The queue is named even if it is the kernel's default, so that it can be listed.
     """
     bits = round(speed.rate_mbit * 1e6)
     limit = f"rate {bits}bit burst {BURST_BYTES} quantum {QUANTUM_BYTES}"

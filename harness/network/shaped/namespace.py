@@ -1,4 +1,4 @@
-"""Network namespaces without a name: they end when no process is in them and none holds their descriptor."""
+"""Network namespaces without a name: one ends when no process is inside and nobody holds its descriptor."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SETTINGS = {
     "ipv4/tcp_no_metrics_save": "1",  # a connection does not inherit what an earlier one learned
     "ipv6/conf/default/disable_ipv6": "1",
 }
-"""Set below /proc/sys/net in every namespace. A kernel without IPv6 has no switch for it."""
+"""Settings below /proc/sys/net in every namespace. A kernel without IPv6 has no switch for it."""
 
 Result = TypeVar("Result")
 
@@ -33,7 +33,7 @@ class Namespace:
         self.descriptor = _in_a_thread(_make)
 
     def run(self, function: Callable[[], Result]) -> Result:
-        """`function()` by a thread inside: sockets it opens and processes it starts belong there."""
+        """Calls `function()` in a thread inside: sockets it opens and processes it starts belong there."""
 
         def inside() -> Result:
             _set(self.descriptor)
@@ -42,19 +42,19 @@ class Namespace:
         return _in_a_thread(inside)
 
     def close(self) -> None:
-        """Let the kernel remove it, with all that is in it, once nobody is inside."""
+        """Lets the kernel remove the namespace with all its contents, once nobody is inside."""
         os.close(self.descriptor)
 
 
 @dataclass(frozen=True)
 class Entrance:
-    """How another process gets into a namespace, and its interface there. Can be pickled."""
+    """How another process enters a namespace, and its interface there. Can be pickled."""
 
     path: str
     interface: str
 
     def enter(self) -> None:
-        """Move this thread, and those it will start, into the namespace. Raises OSError."""
+        """Moves this thread, and threads it starts later, into the namespace. Raises OSError."""
         descriptor = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
         try:
             _set(descriptor)
@@ -63,12 +63,12 @@ class Entrance:
 
 
 def path_of(namespace: Namespace) -> str:
-    """Where other processes find it, as long as this one runs."""
+    """The path where other processes find it while this one runs."""
     return f"/proc/{os.getpid()}/fd/{namespace.descriptor}"
 
 
 def _in_a_thread(function: Callable[[], Result]) -> Result:
-    """Namespaces belong to threads: a new one can leave its own behind, and ends."""
+    """Calls it in a new thread: a namespace belongs to a thread, which can leave its own and then end."""
     with ThreadPoolExecutor(1) as threads:
         return threads.submit(function).result()
 

@@ -1,8 +1,8 @@
 """A rank's part of other jobs' ring all-reduces, as a program: `rival_process.py <settings as JSON>`.
 
-It enters the namespace given, says `ready` when all jobs are connected, and
-runs until its input ends or its parent is gone; then it prints what it has received. It is no part of
-the package: it starts in milliseconds, and needs nothing but Python.
+It enters the given namespace, prints `ready` when all jobs are connected, and runs until its input ends or
+its parent is gone. Then it prints what it has received. It is not part of the package: it starts in
+milliseconds and needs nothing but Python.
 """
 
 from __future__ import annotations
@@ -26,13 +26,14 @@ CONNECT_S = 20.0
 BLOCK = 1 << 18
 STOPPING_S = 1.0
 LOST_NEIGHBOUR = 3
-"""Exit code of a rival whose neighbour has gone: not the one at fault."""
+"""Exit code of a background job whose neighbour is gone and which is therefore not the cause."""
 
 
 class Job:
-    """One rank of one job: a chunk to the right and one from the left, then the next step.
+    """One rank of one job: sends a chunk to the right and receives one from the left, then goes to the next
+    step.
 
-    A step ends when both have passed; 2(n - 1) steps are an all-reduce, and the next one follows at once.
+    A step ends when both have passed. 2(n - 1) steps are an all-reduce, and the next one follows at once.
     """
 
     def __init__(self, right: socket.socket, left: socket.socket, chunk_bytes: int) -> None:
@@ -51,7 +52,7 @@ class Job:
         self.received += got
 
     def next_step(self) -> bool:
-        """Begin the next step if this one is over; returns whether."""
+        """Begins the next step if this one is over; returns whether it did."""
         if self.to_send or self.to_receive:
             return False
         self.to_send = self.to_receive = self._chunk_bytes
@@ -59,7 +60,7 @@ class Job:
 
 
 class Rounds:
-    """All jobs of this rank, driven by whichever socket can go on."""
+    """All jobs of this rank, driven by whichever socket is ready."""
 
     def __init__(self, jobs: Sequence[Job]) -> None:
         self._jobs, self._block = jobs, memoryview(bytearray(BLOCK))
@@ -69,7 +70,7 @@ class Rounds:
             self._go_on(job)
 
     def run(self) -> None:
-        """Until the input ends."""
+        """Runs until the input ends."""
         while True:
             for key, _ in self._selector.select():
                 if key.data is None:
@@ -95,7 +96,7 @@ class Rounds:
 
 
 def connected(addresses: Sequence[str], rank: int, jobs: int, chunk_bytes: int) -> list[Job]:
-    """A connection to the right and one from the left for each job."""
+    """Returns a connection to the right and one from the left for each job."""
     listeners = [socket.create_server((addresses[rank], FIRST_PORT + job)) for job in range(jobs)]
     neighbour = addresses[(rank + 1) % len(addresses)]
     rights = [_connection((neighbour, FIRST_PORT + job)) for job in range(jobs)]
@@ -110,7 +111,7 @@ def connected(addresses: Sequence[str], rank: int, jobs: int, chunk_bytes: int) 
 
 
 def _connection(place: tuple[str, int]) -> socket.socket:
-    """The neighbour may not be listening yet."""
+    """Tries repeatedly, since the neighbour may not be listening yet."""
     deadline = time.monotonic() + CONNECT_S
     while True:
         try:
@@ -122,7 +123,7 @@ def _connection(place: tuple[str, int]) -> socket.socket:
 
 
 def prepare(parent: int, namespace: int) -> None:
-    """End with the parent, leave signals to it, and enter the namespace."""
+    """Ends with the parent, leaves signals to it, and enters the namespace."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR2):
         signal.signal(number, signal.SIG_IGN)
     libc = ctypes.CDLL(None, use_errno=True)
@@ -134,7 +135,7 @@ def prepare(parent: int, namespace: int) -> None:
 
 
 def asked_to_end(within_s: float) -> bool:
-    """Whether the input has ended, or does so within some seconds."""
+    """Whether the input has ended, or ends within some seconds."""
     return bool(select.select([sys.stdin.buffer], [], [], within_s)[0])
 
 

@@ -1,4 +1,4 @@
-"""Other jobs on the same links: one process per rank plays that rank's part of all of them."""
+"""Background traffic on the same links: one process per rank plays that rank's part of all jobs."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from gradwire.harness.network.shaped.namespace import Namespace
 START_S, END_S = 30.0, 5.0
 
 REAPED_S = 1.0
-"""A process closes its pipes a moment before its exit code is known."""
+"""How long to wait for an exit code: a process closes its pipes a moment before it is known."""
 
 MIB = 1 << 20
 
@@ -29,8 +29,8 @@ MIB = 1 << 20
 class Rivals:
     """`jobs` ring all-reduces of `megabytes` MiB each, over and over (DynamiQ §5.2), until `stop`.
 
-    Processes end with this one, however it goes, and also with the thread that makes this. Raises
-    ShapingError, with nobody left running, if they cannot be started.
+    The processes end with this one, however it ends, and with the thread that makes this object. Raises
+    ShapingError, with no process left running, if they cannot be started.
     """
 
     def __init__(self, namespaces: Sequence[Namespace], jobs: int, megabytes: float) -> None:
@@ -55,11 +55,11 @@ class Rivals:
 
     @property
     def sentinels(self) -> list[int]:
-        """Descriptors that are readable when one of them has ended."""
+        """Descriptors that become readable when one of the processes has ended."""
         return [_output(process).fileno() for process in self._processes]
 
     def diagnose(self) -> dict[int, str]:
-        """Whose rivals have ended, by rank; those that only lost a neighbour are left out if they can be."""
+        """Whose background jobs have ended, by rank, without those that only lost a neighbour if possible."""
         ended = wait(self.sentinels, 0)
         codes = {}
         for rank, process in enumerate(self._processes):
@@ -70,9 +70,9 @@ class Rivals:
         return {rank: self._reason(rank) for rank in sorted(at_fault or codes)}
 
     def stop(self) -> list[float]:
-        """End all of them; what each job received on a link, the mean over the ranks, in 10⁶ bit/s.
+        """Ends all jobs; returns what each received on a link, the mean over the ranks, in 10⁶ bit/s.
 
-        Empty if one of them had ended before.
+        Empty if one of them had already ended.
         """
         for process in self._processes:
             _close(process)
@@ -113,7 +113,7 @@ class Rivals:
 
 
 def _started(settings: dict[str, Any], descriptor: int) -> subprocess.Popen[str]:
-    """In a process group of its own: a terminal's Ctrl-C is the parent's to handle."""
+    """Starts the process in a process group of its own, because the parent handles a terminal's Ctrl-C."""
     return subprocess.Popen(
         [sys.executable, "-I", "-S", str(Path(rival_process.__file__)), json.dumps(settings)],
         stdin=subprocess.PIPE,
@@ -137,7 +137,7 @@ def _close(process: subprocess.Popen[str]) -> None:
 
 
 def _answer(process: subprocess.Popen[str]) -> str:
-    """Its last line."""
+    """The last line it printed."""
     process.wait(END_S)
     return _output(process).readline()
 

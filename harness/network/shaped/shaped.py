@@ -1,4 +1,4 @@
-"""The whole network of a run: made, checked, watched and removed."""
+"""Makes, checks, watches and removes the whole network of a run."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ from gradwire.harness.network.shaped.rivals import Rivals
 class ShapedNetwork:
     """`ranks` namespaces on links of `speed`, joined by a switch, while the `with` block lasts.
 
-    Entering raises ShapingError, one line, if it cannot be made as asked. All of it is held by
-    descriptors of this process alone: when that has ended, and what runs inside, nothing is left.
+    Entering raises ShapingError, one line, if the network cannot be made as configured. Only descriptors of
+    this process hold it, so nothing is left when this process and those inside have ended.
     """
 
     congestion_control = SETTINGS["ipv4/tcp_congestion_control"]
@@ -82,13 +82,13 @@ class ShapedNetwork:
         batch("tc", shaping(UPLINK, self._speed))
 
     def entrance(self, rank: int) -> Entrance:
-        """For the process of a rank, which must enter before it opens a connection."""
+        """The entrance for the process of a rank, which must enter before it opens a connection."""
         return Entrance(path_of(self._namespaces[rank]), UPLINK)
 
     def measure_goodput(self) -> float | None:
-        """Payload a stream from rank 0 to rank 1 carries now, in 10⁶ bit/s; None if there is no rank 1.
+        """Payload that a stream from rank 0 to rank 1 carries now, in 10⁶ bit/s; None if there is no rank 1.
 
-        Takes half a second. Raises ShapingError if it is more than the rate.
+        Takes half a second. Raises ShapingError if it exceeds the rate.
         """
         if self._ranks < 2:
             return None
@@ -100,7 +100,8 @@ class ShapedNetwork:
         return found
 
     def start_rivals(self, jobs: int, megabytes: float) -> None:
-        """`jobs` background ring all-reduces of `megabytes` MiB over these links; they run until stopped."""
+        """Starts `jobs` background ring all-reduces of `megabytes` MiB over these links; they run until
+        stopped."""
         self._rivals = Rivals(self._namespaces, jobs, megabytes)
         self._held.callback(self.stop_rivals)
 
@@ -111,12 +112,13 @@ class ShapedNetwork:
 
     @property
     def sentinels(self) -> list[int]:
-        """Descriptors that are readable when `diagnose` may find something."""
+        """Descriptors that become readable when `diagnose` may find something."""
         rivals = [] if self._rivals is None else self._rivals.sentinels
         return [*(listener.fileno() for listener in self._listeners), *rivals]
 
     def diagnose(self) -> dict[int, str]:
-        """What is wrong now, by rank: links that are gone, cut or not shaped, rivals that have ended."""
+        """What is wrong now, by rank: links that are gone, cut or not shaped, background jobs that have
+        ended."""
         for listener in self._listeners:
             changes.forget(listener)
         found = diagnose.troubles(diagnose.links(self._switch, self._namespaces), self._made)

@@ -1,1 +1,1 @@
-"""Hydra finds sweepers only in the namespace package `hydra_plugins`; this one is ours."""
+"""gradwire's sweeper: Hydra finds sweepers only in the namespace package `hydra_plugins`."""
