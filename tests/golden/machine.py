@@ -40,21 +40,19 @@ def this_machine() -> Machine:
 def numerics() -> str:
     """Eight hexadecimal digits of what the operations that training uses give on this machine."""
     digest = hashlib.sha256()
-    for tensor in _layers() + _solvers():
+    for tensor in [*_gradients(), *_functions(), *_products()]:
         digest.update(tensor.detach().contiguous().numpy().tobytes())
     return digest.hexdigest()[:8]
 
 
-def _noise(*shape: int) -> Tensor:
-    return torch.randn(*shape, generator=torch.Generator().manual_seed(sum(shape)))
+def _noise(seed: int, *shape: int) -> Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
 
 
-def _layers() -> list[Tensor]:
-    """Parameters of a small network after a step of AdamW, and its loss: products of several sizes,
-    attention, norms, activations, forwards and backwards."""
-    table, lift, drop, gain = (
-        _noise(*shape).requires_grad_() for shape in ((512, 32), (32, 64), (64, 32), (32,))
-    )
+def _gradients() -> list[Tensor]:
+    """Loss and gradients of a small transformer, and its parameters after a step of AdamW."""
+    shapes = ((512, 32), (32, 64), (64, 32), (32,))
+    table, lift, drop, gain = (_noise(seed, *shape).requires_grad_() for seed, shape in enumerate(shapes))
     x = functional.embedding(torch.arange(64).view(2, 32) * 7 % 512, table)
     heads = functional.layer_norm(x, (32,), gain).view(2, 32, 2, 16).transpose(1, 2)
     mixed = functional.scaled_dot_product_attention(heads, heads, heads, is_causal=True)
@@ -64,14 +62,25 @@ def _layers() -> list[Tensor]:
     loss = functional.cross_entropy((x @ table.T).flatten(0, 1), torch.arange(64) * 5 % 512)
     loss.backward()  # type: ignore[no-untyped-call]
     parameters = [table, lift, drop, gain]
+    gradients = [parameter.grad.clone() for parameter in parameters if parameter.grad is not None]
     torch.optim.AdamW(parameters, lr=1e-3).step()
-    return [*parameters, loss]
+    return [loss, *gradients, *parameters]
 
 
-def _solvers() -> list[Tensor]:
-    """Sums, norms, functions of many values, matrix products and a QR of the sizes codecs have."""
-    values, matrix = _noise(10_001), _noise(128, 96)
-    products = [matrix @ matrix.T, matrix.T @ _noise(128, 2), torch.linalg.qr(matrix[:, :4])[0]]
-    functions = [values.exp(), values.abs().log(), values.tanh(), values.sigmoid(), values.abs().rsqrt()]
+def _functions() -> list[Tensor]:
+    """Functions and sums of as many values as no vector divides."""
+    values = _noise(4, 10_001)
+    each = [values.exp(), values.abs().log(), values.tanh(), values.sigmoid(), values.abs().rsqrt()]
+    activations = [
+        functional.gelu(values),
+        functional.gelu(values, approximate="tanh"),
+        functional.silu(values),
+    ]
     sums = [values.sum(), values.double().square().sum(), values.norm(), values.std(), values.cumsum(0)]
-    return [*products, *functions, *sums]
+    return [*each, *activations, *sums]
+
+
+def _products() -> list[Tensor]:
+    """Products of matrices of the sizes that models and codecs have, and what a codec solves."""
+    matrix = _noise(5, 128, 96)
+    return [matrix @ matrix.T, matrix.T @ _noise(6, 128, 2), torch.linalg.qr(matrix[:, :4])[0]]

@@ -1,8 +1,8 @@
 """Records the golden cases anew: `make golden REASON="why they may change"`.
 
-Runs every case with this working tree, writes this machine's record, and appends to `log.txt` the reason and
-every figure that is not what it was: on a machine without a record, at the commit that the others name. The
-sources must be those of a commit (`--at`, else HEAD), which the record names.
+Runs every case with this working tree, whose sources must be committed, writes this machine's record, and
+appends to `log.txt` the reason and every figure that is not what it was: on a machine without a record, at
+the commit that the others name. `--at` records what another commit gives.
 """
 
 from __future__ import annotations
@@ -26,22 +26,26 @@ from records import Record, all_differences, record_of, records, write_down
 from runs import Figures, run_case
 
 
+class FailedError(Exception):
+    """A case has not run to its end; the text says why."""
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--reason", required=True, help="why the figures may change; kept in log.txt")
-    parser.add_argument("--at", default="HEAD", help="the commit whose sources these are")
+    parser.add_argument("--at", help="a commit to run instead of this working tree, as commands")
     arguments = parser.parse_args()
     if not arguments.reason.strip():
         parser.error("--reason is empty: say why the figures may change")
-    try:
-        commit = git("rev-parse", "--verify", f"{arguments.at}^{{commit}}").decode().strip()
-        if differs(commit, *PRODUCT):
-            parser.error(f"{', '.join(PRODUCT)} are not as at {arguments.at}: commit them first")
-        before = known_before()
-    except NoHistoryError as error:
-        parser.error(f"no git history to name a commit of: {error}")
     torch.set_num_threads(1)
-    after = run_here()
+    try:
+        commit = git("rev-parse", "--verify", f"{arguments.at or 'HEAD'}^{{commit}}").decode().strip()
+        if arguments.at is None and differs(commit, *PRODUCT):
+            parser.error(f"what a run computes is not as in HEAD: commit {', '.join(PRODUCT)} first")
+        before = known_before()
+        after = run_here() if arguments.at is None else run_there(commit)
+    except (NoHistoryError, FailedError) as error:
+        parser.error(str(error))
     found = all_differences(before, after)
     record = Record(this_machine(), commit, after)
     if not found and record.path.exists():
@@ -56,17 +60,15 @@ def main() -> int:
 
 def known_before() -> Mapping[str, Figures]:
     """What the cases gave on this machine: as recorded, or as the commit of the other records gives."""
-    torch.set_num_threads(1)
     own, others = record_of(this_machine()), records()
     if own is not None or not others:
         return {} if own is None else own.cases
     print(f"no record of this machine: running the cases at {others[-1].commit}", flush=True)
-    with tempfile.TemporaryDirectory(prefix="gradwire-golden-") as folder:
-        found = dict(run_at(others[-1].commit, CASES, Path(folder), as_virtual=True))
-    return {name: figures for name, figures in found.items() if not isinstance(figures, str)}
+    return run_there(others[-1].commit)
 
 
 def run_here() -> dict[str, Figures]:
+    """What the cases give with the sources of this process."""
     pool, found = WorkerPool(), {}
     try:
         with tempfile.TemporaryDirectory(prefix="gradwire-golden-") as folder, undrawn():
@@ -74,6 +76,17 @@ def run_here() -> dict[str, Figures]:
                 found[name] = run_case(case, Path(folder) / f"case{number}", Workers(pool))
     finally:
         pool.close()
+    return found
+
+
+def run_there(commit: str) -> dict[str, Figures]:
+    """What they give at a commit. Raises FailedError for a case that it cannot run."""
+    found = {}
+    with tempfile.TemporaryDirectory(prefix="gradwire-golden-") as folder:
+        for name, figures in run_at(commit, CASES, Path(folder), as_virtual=True):
+            if isinstance(figures, str):
+                raise FailedError(f"{name} at {commit}: {figures}")
+            found[name] = figures
     return found
 
 
