@@ -75,11 +75,12 @@ def surroundings(checkout: Path, folder: Path, libraries: Path | None) -> dict[s
 
 def own_libraries(commit: str | None) -> Path | None:
     """The folder of this Python's compiled kernels, if they are those of `commit` (None: of this tree)."""
+    if commit is not None and differs(commit, *COMPILED):
+        return None
     from gradwire.codecs.native.library import library
 
     found = library("cpu")
-    fits = commit is None or not differs(commit, *COMPILED)
-    return found.path.parent if found is not None and fits else None
+    return None if found is None else found.path.parent
 
 
 def run_at(
@@ -99,7 +100,7 @@ def run_at(
         for name, case in cases.items()
     }
     process = subprocess.Popen(
-        [sys.executable, "-P", str(Path(__file__).with_name("commanded.py"))],
+        [sys.executable, str(Path(__file__).with_name("commanded.py"))],
         cwd=checkout,
         env=environment,
         stdin=subprocess.PIPE,
