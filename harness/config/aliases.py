@@ -1,4 +1,4 @@
-"""Names that other programs have for keys of this one: what `unknown key` suggests first."""
+"""Names that other programs use for our keys; `unknown key` suggests ours first."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ ALIASES = {
     "tracking": ("report_to", "logger", "wandb"),
     "hydra.run.dir": ("output_dir", "output", "log_dir", "run_dir", "out_dir"),
 }
-"""Key of ours to names it has elsewhere, whatever group they are written under."""
+"""Our key to its names elsewhere, whatever group they are written under."""
 
 _KEY_OF = {name: key for key, names in ALIASES.items() for name in names}
 

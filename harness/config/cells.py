@@ -69,7 +69,7 @@ def expand(cases: Mapping[str, Any], size: str, arguments: Sequence[str]) -> lis
 
 
 def swept_keys(cells: Sequence[Cell]) -> list[str]:
-    """The keys whose value is not the same in all cells, in order of appearance."""
+    """The keys whose values differ between cells, in order of appearance."""
     keys = dict.fromkeys(key for cell in cells for key in cell.swept)
     return [key for key in keys if len({cell.swept.get(key) for cell in cells}) > 1]
 

@@ -67,7 +67,8 @@ def check_launched_ranks(environment: Mapping[str, str] = os.environ) -> None:
 
 
 def started_as_rank(command: str) -> str:
-    """What a user reads who starts as ranks what runs in one process, or has a launcher's RANK left over."""
+    """The message for a user who starts ranks of a task that runs in one process, or who has a launcher's
+    RANK left over."""
     return f"RANK={os.environ['RANK']} is set, as by torchrun or srun; without them use env -u RANK {command}"
 
 

@@ -86,7 +86,7 @@ def composed_hydra(overrides: Sequence[str]) -> DictConfig:
 
 
 def _choices(parsed: Sequence[Override]) -> list[Override]:
-    """The overrides that Hydra itself has to see; ConfigError for a choice that there is not."""
+    """The overrides that Hydra itself must see; raises ConfigError for a choice that does not exist."""
     prepare()
     register_plugins(parsed)
     groups = choices_of_groups(own_folder())
@@ -99,7 +99,7 @@ def _choices(parsed: Sequence[Override]) -> list[Override]:
 
 
 def meant(overrides: Sequence[str]) -> list[str]:
-    """The overrides without those that choose nothing from a group which has no choice by default."""
+    """The overrides without those that choose nothing from a group without a default."""
     nothing = [f"{group}=null" for group in OPTIONAL_GROUPS]
     return [text for text in overrides if text not in nothing]
 
@@ -176,7 +176,7 @@ def _check_narrowed(values: Sequence[Override], base: DictConfig) -> None:
 
 
 def _set(config: DictConfig, override: Override, base: DictConfig, all_given: Sequence[Override]) -> None:
-    """Give a key of `config` the override's value, if it is a key and its rule allows the value."""
+    """Gives a key of `config` the override's value if the key exists and its rule allows the value."""
     key = override.key_or_group
     rule = rule_of(base, key)
     if rule is None:

@@ -1,7 +1,7 @@
-"""Hydra's and OmegaConf's refusals, said in one line with the way out.
+"""Says the refusals of Hydra and OmegaConf in one line, with what to do.
 
-Both raise errors of several lines that name internals; here they become a `ConfigError` that names
-the override, what is allowed, and the closest thing that exists.
+Both raise errors of several lines that name internals. Here they become a `ConfigError` that names the
+override, what is allowed, and the closest existing name.
 """
 
 from __future__ import annotations
@@ -148,7 +148,7 @@ def plain(config: DictConfig, key: str) -> Any:
 
 
 def unknown_key(key: str, override: Override | None, config: DictConfig) -> ConfigError:
-    """The refusal of a key that `config` does not have."""
+    """The refusal of a key that does not exist in `config`."""
     given = said(override) if override is not None else shortened(key)
     keys = [name for name in all_keys(config) if name.partition(".")[0] != "hydra"]
     group, _, field = key.partition(".")
@@ -180,8 +180,8 @@ def all_keys(config: DictConfig, prefix: str = "") -> Iterator[str]:
 
 
 def broken_reference(config: DictConfig) -> ConfigError:
-    """The refusal of a value that refers to something which is not there, to itself, or to what its key
-    cannot be."""
+    """The refusal of a value that refers to something missing, to itself, or to a value its key cannot
+    have."""
     trial = copy.deepcopy(config)
     for key in all_keys(config):
         parent, _, name = key.rpartition(".")
@@ -231,7 +231,7 @@ def _fields_of(group: str, keys: Sequence[str]) -> str:
 
 
 def _some(names: Iterable[str]) -> str:
-    """As many names as a line has room for."""
+    """As many names as fit on a line."""
     text = ""
     for name in names:
         if len(text) + len(name) > MOST_LISTED:

@@ -1,4 +1,4 @@
-"""The flags before the overrides, which are Hydra's own: each works, or is refused in one line."""
+"""The flags before the overrides, which are Hydra's own: each works or is refused in one line."""
 
 from __future__ import annotations
 

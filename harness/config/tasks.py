@@ -22,7 +22,7 @@ class Task:
     keeps: bool = False
     """Whether a task that trains nothing has a directory for its results, and can be part of a sweep."""
     times: bool = False
-    """Whether its figures are times: then `kernels=auto` never stands for the slow definition."""
+    """Whether its figures are times; `kernels=auto` then never means the slow definition."""
 
     @property
     def has_directory(self) -> bool:

@@ -170,7 +170,7 @@ def _check_name(group: str, name: str, known: Mapping[str, Any]) -> None:
 
 
 def _check_common(config: DictConfig) -> None:
-    """What means the same to every task that reads it."""
+    """Checks what means the same in every task that reads it."""
     if "topology" in config:
         refused_as_config_error(topology, config.topology.name)
     check_root(config, config.task.name)
@@ -256,7 +256,7 @@ def _resolve_accumulation(config: DictConfig) -> None:
 
 
 def _check_parallel(config: DictConfig) -> None:
-    """What the parallelism and its codec cannot do is theirs to say."""
+    """Asks the parallelism and its codec what they cannot do."""
     from gradwire.harness.parallel.registry import parallel_kind
 
     if config.topology.name not in TOPOLOGIES:  # a plug-in's schedule is proven here, before anything starts
@@ -268,7 +268,7 @@ def _check_parallel(config: DictConfig) -> None:
 
 
 def _check_together(config: DictConfig) -> None:
-    """Choices that are fine alone and cannot be combined."""
+    """Refuses choices that are fine alone but cannot be combined."""
     backend = codec_class(config.codec.name).traits.uses_backend
     paced = config.network.name == "paced"
     if backend and config.cluster.name == "virtual" and config.cluster.workers > 1:

@@ -43,7 +43,7 @@ def forward_backward(
 
 
 def _seed_dropout(seed: int, device: torch.device) -> None:
-    """Does what `torch.manual_seed` does, but only for the device in use; that one keeps stack traces for
+    """Does what `torch.manual_seed` does, but only for the device in use: torch keeps stack traces for
     others."""
     torch.default_generator.manual_seed(seed)
     if device.type == "cuda":

@@ -1,7 +1,7 @@
 """`run.json`: which run a directory holds, the attempts it took, and how each of them ended.
 
-How an attempt ended is written down by its launcher, or, where that was killed as well or is torchrun's, by
-the next attempt, from what `FAILED` says.
+The launcher records how its attempt ended. If the launcher was killed as well, or is torchrun, the next
+attempt records it from what `FAILED` says.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ REMEDY = "resume=never starts over"
 
 NO_REASON = "no reason recorded: its launcher was killed, or the machine lost"
 NOT_RECORDED = "not recorded"
-"""By older versions."""
+"""The name that older versions used."""
 
 MOST_STARTED_OVER = 100
-"""Attempts without a checkpoint that are remembered: the newest."""
+"""Most attempts without a checkpoint that are remembered, the newest ones."""
 
 
 @dataclass(frozen=True)
@@ -112,14 +112,14 @@ class Attempts:
 
     @classmethod
     def started_anew(cls, config_hash: str, before: Attempts | None) -> Attempts:
-        """Those of a run that starts over after the attempts `before`, of which it remembers the ends."""
+        """The attempts of a run that starts over after the attempts `before`, whose ends it remembers."""
         if before is None or before.config_hash != config_hash:
             return cls(config_hash)
         ended = [*before.started_over, *before.attempts]
         return cls(config_hash, started_over=ended[-MOST_STARTED_OVER:])
 
     def add(self, directory: Path, from_step: int) -> None:
-        """Write down that an attempt begins after `from_step` steps, and how the one before it ended."""
+        """Records that an attempt begins after `from_step` steps, and how the one before it ended."""
         before = [*self.started_over, *self.attempts]
         if before and not before[-1].get("ended"):
             said = failure_in(directory) if (directory / FAILED).exists() else NO_REASON
@@ -142,10 +142,10 @@ class Attempts:
 
 
 def note_end(directory: Path, reason: str, after_step: int | None, ranks: Sequence[RankEnd]) -> None:
-    """Write down how the last attempt in `directory` ended; for its launcher, which holds the lock.
+    """Records how the last attempt in `directory` ended; called by its launcher, which holds the lock.
 
-    What cannot be written is no second failure: `FAILED` has the reason, or the caller's own error. A record
-    that is done stays as it was sealed: a signal as the run ended has ended nothing.
+    Failing to write is no second failure: `FAILED` has the reason, or the caller's own error. A completed
+    record stays sealed: a signal that came as the run ended has ended nothing.
     """
     if is_done(directory):
         return

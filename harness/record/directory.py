@@ -14,10 +14,10 @@ from gradwire.harness.files.writing import write_atomically
 DONE, FAILED, TRACEBACKS = "DONE", "FAILED", "tracebacks.txt"
 
 DIVERGED = "diverged"
-"""The first word of `FAILED` where training itself could not go on: the same run would end so again."""
+"""The first word of `FAILED` if training diverged: the same run would end in this way again."""
 
 MOST_REASON = 1000
-"""Characters of `FAILED` that are read."""
+"""Most characters of `FAILED` that are read."""
 
 
 class DivergedError(RuntimeError):
@@ -31,9 +31,9 @@ MOST_PATH = 4096
 
 
 def make_directory(directory: Path) -> None:
-    """Make sure that files can be written to `directory`; ValueError in one line if they cannot.
+    """Makes sure that files can be written to `directory`; raises ValueError in one line if not.
 
-    Names with characters that do not show are refused: what is printed of them would read as something else.
+    Refuses names with invisible characters, because a message would show another name.
     """
     if str(directory) != printable(str(directory), MOST_PATH):
         raise ValueError(
@@ -81,9 +81,9 @@ def is_done(directory: Path) -> bool:
 
 
 def mark_failed(directory: Path, reason: str) -> None:
-    """Leave the reason, one line, in the directory of a run that did not finish.
+    """Writes the reason, one line, to the directory of a run that did not finish.
 
-    A full disk, which may be the reason itself, leaves no room for it: the caller's own error says it.
+    A full disk, which may itself be the reason, has no room for it: the caller's own error says it.
     """
     if directory.is_dir() and not is_done(directory):
         with contextlib.suppress(OSError):
@@ -91,7 +91,7 @@ def mark_failed(directory: Path, reason: str) -> None:
 
 
 def failure_in(directory: Path) -> str:
-    """The line that a failed run has left, or why there is none."""
+    """The line that a failed run has left, or the reason why there is none."""
     try:
         with open_file(directory / FAILED, remedy="remove it", inside=directory) as file:
             text = file.read(MOST_REASON).decode("utf-8", "replace")
@@ -107,6 +107,6 @@ def divergence_in(directory: Path) -> str | None:
 
 
 def forget_failure(directory: Path) -> None:
-    """Remove what an earlier attempt said of its end: a new one begins."""
+    """Removes what an earlier attempt said about its end, because a new one begins."""
     for name in (FAILED, TRACEBACKS):
         (directory / name).unlink(missing_ok=True)

@@ -73,7 +73,8 @@ class SavedGradients:
 
 
 def read_gradients(path: str | Path) -> SavedGradients:
-    """The gradients in a file; ValueError in one line, with what is allowed, if they cannot be read."""
+    """Returns the gradients in a file; raises ValueError in one line, with what is allowed, if they cannot be
+    read."""
     path = Path(path).expanduser()
     if path.suffix not in SUFFIXES or not path.is_file():
         problem = "is a folder" if path.is_dir() else "has another suffix" if path.is_file() else "not found"
@@ -93,7 +94,7 @@ def read_gradients(path: str | Path) -> SavedGradients:
 
 
 def check_finite(values: Tensor, path: str) -> None:
-    """Raise ValueError, naming worker and coordinate, for the first of a file's values that is not finite."""
+    """Raises ValueError, naming worker and coordinate, for the first value in a file that is not finite."""
     for worker, row in enumerate(values):
         wrong = ~row.isfinite()
         if bool(wrong.any()):
@@ -122,9 +123,9 @@ def _read_version(path: Path, version: tuple[int, int]) -> SavedGradients:
 def write_gradients(
     path: Path, values: Tensor, layouts: Sequence[Layout], about: Mapping[str, Any] | None = None
 ) -> None:
-    """Write (workers, coordinates) gradients of `layouts`, bucket after bucket, to a `.safetensors` file.
+    """Writes (workers, coordinates) gradients of `layouts`, bucket after bucket, to a `.safetensors` file.
 
-    It appears whole or not at all. `about` is added to what the file says of itself.
+    It appears whole or not at all. `about` is added to what the file says about itself.
     """
     text = json.dumps({**(about or {}), "buckets": [_described(layout) for layout in layouts]})
     path.parent.mkdir(parents=True, exist_ok=True)

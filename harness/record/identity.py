@@ -33,7 +33,7 @@ WITHOUT_EFFECT = (
     "replay.plots",
     "run",  # retime.digest says which
 )
-"""Groups and keys that change no result: every value a size sets is in the id by itself."""
+"""Groups and keys that change no result. (The id contains every value that a size sets.)"""
 
 GRADIENTS = "gradients"
 
@@ -43,18 +43,18 @@ FILES = (
     ("model", "tokenizer", None),
     (GRADIENTS, "", True),
 )
-"""Group and field (or root key) of settings that name files, and whether every file of a folder counts or
-only those of known formats; None: a folder's, and anything else is a name."""
+"""Settings that name files, by group and field (or root key). The value says whether every file of a folder
+counts or only those of known formats; None means that only a folder is a path and anything else is a name."""
 
 WHOLE_FILE_BYTES = 64 * 2**20
 """Files of at least this size count by name and size, smaller ones by their bytes too."""
 
 
 def run_id(config: DictConfig) -> str:
-    """12 hexadecimal digits that differ when a setting that changes the result does.
+    """12 hexadecimal digits that change when a setting that changes the result does.
 
-    `config` is validated. Where the data, the weights, saved gradients and a device's codec times lie does
-    not matter, what they are does.
+    `config` is validated. The paths of data, weights, saved gradients and a device's codec times do not
+    count; their contents do.
     """
     settings = cast(dict[str, Any], OmegaConf.to_container(config, resolve=True))
     for key in WITHOUT_EFFECT:

@@ -1,4 +1,5 @@
-"""`network.json`: what a shaped network's links were found to carry, an entry for each attempt."""
+"""`network.json`: what the links of a shaped network carried when they were measured, one entry per
+attempt."""
 
 from __future__ import annotations
 

@@ -43,7 +43,7 @@ def code_hash() -> str:
 
 
 def code_unchanged() -> bool:
-    """Whether the sources are still those that `code_hash` has seen: new processes read them anew."""
+    """Whether the sources are still those that `code_hash` read; new processes read them again."""
     return hash_of_sources(_root()) == code_hash()
 
 

@@ -1,8 +1,8 @@
-"""JSON-lines files: rows appended as whole lines, read back, cut and restored where a run is resumed.
+"""JSON-lines files: rows appended as whole lines, read back, cut, and restored when a run is resumed.
 
-Who appends knows at any time what the file must hold: it keeps all rows, compressed, in memory. Every
-checkpoint has them as well, as a gzip file. So a file that has been damaged, replaced or lost is noticed,
-wherever the damage lies, and written again.
+The writer always knows what the file must hold, because it keeps all rows, compressed, in memory. Every
+checkpoint has them as well, as a gzip file. So a file that is damaged, replaced or lost is noticed, wherever
+the damage lies, and written again.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ NOTHING = Extent(0, hashlib.sha256().hexdigest())
 
 
 class RowFile:
-    """A file that this process alone appends rows to, beginning with those that are there."""
+    """A file that only this process appends rows to, beginning with the existing ones."""
 
     def __init__(self, path: Path) -> None:
         self.path, self._digest, self._size = path, hashlib.sha256(), 0
@@ -60,13 +60,13 @@ class RowFile:
                     self._count(block)
 
     def append(self, rows: Iterable[Row]) -> None:
-        """Add `rows`, one line each."""
+        """Appends `rows`, one line each."""
         self._count(append_rows(self.path, rows))
 
     def extent(self) -> Extent:
-        """What was written, after waiting until all of it is on the disk.
+        """Returns what was written, after waiting until all of it is on disk.
 
-        A file that is not as long as that is written again, and a line says so.
+        If the file has another length, it is written again, and a line says so.
         """
         flush_rows(self.path)
         there = self.path.stat().st_size if self.path.is_file() else 0
@@ -79,7 +79,8 @@ class RowFile:
         return bytes(self._packed) + self._packer.copy().flush()
 
     def rows(self) -> list[dict[str, Any]]:
-        """All rows that were written; the file is written again where it has others, and a line says so."""
+        """Returns all rows that were written; if the file has others, it is written again, and a line says
+        so."""
         extent = self.extent()
         try:
             check_extent(self.path, extent)
@@ -98,7 +99,7 @@ class RowFile:
 
 
 def append_rows(path: Path, rows: Iterable[Row]) -> bytes:
-    """Add `rows`, one line each; returns what was added."""
+    """Appends `rows`, one line each; returns what was added."""
     text = "".join(dumps(dict(row)) + "\n" for row in rows).encode()
     with writing(path), path.open("ab") as handle:
         handle.write(text)
@@ -106,7 +107,7 @@ def append_rows(path: Path, rows: Iterable[Row]) -> bytes:
 
 
 def check_extent(path: Path, extent: Extent) -> None:
-    """Raise UnusableFileError unless the file begins with what `extent` says; more may follow."""
+    """Raises UnusableFileError unless the file begins with what `extent` says; more may follow."""
     left, digest = extent.num_bytes, hashlib.sha256()
     if left > MOST_BYTES:
         raise UnusableFileError(path, "is longer than any file of rows", START_OVER)
@@ -122,9 +123,9 @@ def check_extent(path: Path, extent: Extent) -> None:
 
 
 def restore(path: Path, copy: Path, extent: Extent, *, inside: Path) -> None:
-    """Replace a file of rows, in one go, by what `extent` says, out of `copy`, which is below `inside`.
+    """Replaces a file of rows atomically by what `extent` says, taken from `copy`, which lies below `inside`.
 
-    Raises UnusableFileError, which names `copy`, where that does not hold these rows.
+    Raises UnusableFileError, which names `copy`, if it does not hold these rows.
     """
     with open_file(copy, remedy=START_OVER, inside=inside, most=MOST_BYTES) as file:
         _unpack(path, file, copy, extent)
@@ -142,15 +143,15 @@ def _unpack(path: Path, packed: BinaryIO, source: Path, extent: Extent) -> None:
 
 
 def cut_to(path: Path, extent: Extent) -> None:
-    """Leave of a file what `extent` says, which it begins with."""
+    """Cuts a file to what `extent` says, which it begins with."""
     if path.is_file():
         os.truncate(path, extent.num_bytes)
 
 
 def read_rows(path: Path, *, remedy: str = REMEDY) -> list[dict[str, Any]]:
-    """The rows of a file, none if it is missing; a last line cut off by a crash is left out.
+    """Returns the rows of a file, none if it is missing, without a last line that a crash cut off.
 
-    Raises UnusableFileError naming the line that is damaged.
+    Raises UnusableFileError naming the damaged line.
     """
     rows, damage = whole_rows(path, remedy=remedy)
     if damage is not None:
@@ -194,7 +195,7 @@ def evaluation_of_run(index: int, row: Row) -> str | None:
 
 
 def _lacking(row: Row, numbers: Iterable[str]) -> str | None:
-    """What of `numbers` a row lacks; a row holds single values only."""
+    """Says which of `numbers` a row lacks; a row holds only single values."""
     for name in numbers:
         if isinstance(row.get(name), bool) or not isinstance(row.get(name), int | float):
             return f"has no number {name}"

@@ -1,8 +1,8 @@
-"""Reading a run's directory back.
+"""Reads a run's directory back.
 
 A run's directory holds `config.yaml` (resolved), `steps.jsonl` and `evals.jsonl` (one JSON object per
-training step and per evaluation), and, once it ended, `summary.json` with the marker `DONE`, or `FAILED`
-with the reason.
+training step and per evaluation). Once the run has ended, it holds `summary.json` with the marker `DONE`, or
+`FAILED` with the reason.
 """
 
 from __future__ import annotations
@@ -114,11 +114,11 @@ class Run:
 
 
 def load_run(folder: str | Path) -> Run:
-    """Read one run; `DONE` wins over a `FAILED` left by an earlier attempt.
+    """Reads one run; `DONE` wins over a `FAILED` left by an earlier attempt.
 
-    Nothing of it is resolved, imported or run, and no link in it is followed. Of a run that is not done the
-    rows before the first damaged one count. Raises ValueError in one line when `folder` is no run directory,
-    or a file in it cannot be used.
+    Nothing in it is resolved, imported or run, and no link in it is followed. If the run is not done, the
+    rows before the first damaged one count. Raises ValueError in one line if `folder` is no run directory, or
+    a file in it cannot be used.
     """
     folder = Path(folder)
     if not os.path.lexists(folder / CONFIG):

@@ -1,8 +1,8 @@
-"""What of a record is its own: no link leads out of it, and `DONE` says what its files hold.
+"""Guards a record: no link leads out of it, and `DONE` says what its files hold.
 
-`DONE` is written last, with the sha256 of the files that figures are taken from: what is changed, damaged or
-exchanged afterwards is noticed when the record is read. Traces, plots and weights are not in it. Records of
-older versions have an empty one; `run.json` says whose has digests.
+`DONE` is written last, with the sha256 of the files that figures are taken from, so that later changes,
+damage and exchanges are noticed when the record is read. It does not cover traces, plots and weights. In
+records of older versions it is empty; `run.json` says which records have digests.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ REMEDY = "damaged or changed since the run was done; resume=never runs it again"
 
 
 def mark_done(directory: Path) -> None:
-    """Say that the record in `directory` is complete."""
+    """Marks the record in `directory` as complete."""
     digests = {
         name: file_digest(directory / name, remedy=REMEDY, inside=directory)
         for name in SEALED
@@ -44,7 +44,7 @@ def mark_done(directory: Path) -> None:
 
 
 def check_done(directory: Path) -> None:
-    """Raise UnusableFileError unless the files of a record that is done hold what they did then."""
+    """Raises UnusableFileError unless the files of a completed record are unchanged."""
     path = directory / DONE
     content = read_bytes(path, remedy=REMEDY, inside=directory)
     if not content:
@@ -67,9 +67,9 @@ def check_done(directory: Path) -> None:
 
 
 def refuse_links_in(directory: Path) -> None:
-    """Raise UnusableFileError if something that a run reads or writes in its `directory` is a link.
+    """Raises UnusableFileError if something that a run reads or writes in its `directory` is a link.
 
-    What is written through one would change files outside. Other things there are the user's own.
+    Writing through a link would change files outside. Other things there belong to the user.
     """
     for path in _own(directory):
         if path.is_symlink():

@@ -130,7 +130,7 @@ _FIELDS = frozenset(Summary.__dataclass_fields__)
 
 
 def _impossible(summary: Summary) -> str | None:
-    """What of a summary no run can have."""
+    """Says which values of a summary no run can have."""
     if min(summary.steps, summary.workers) < 1:
         return f"has {summary.steps} steps of {summary.workers} workers"
     if not summary.rounds_per_second > 0:

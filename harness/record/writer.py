@@ -32,7 +32,7 @@ RECORD_FILES = (DONE, CONFIG, STEPS, EVALUATIONS, SUMMARY, ATTEMPTS, NETWORKS)
 
 
 def begin_record(directory: Path, config: DictConfig) -> None:
-    """Start the record of a run anew: what earlier attempts left is removed."""
+    """Starts the record of a run anew, removing what earlier attempts left."""
     (directory / DONE).unlink(missing_ok=True)  # first: another run's must never be taken for this one's
     before = None if config.get("resume") == "never" else Attempts.read(directory)
     attempts = Attempts.started_anew(run_id(config), before)
@@ -51,11 +51,11 @@ def copy_of(name: str) -> str:
 
 
 def mend_rows(directory: Path, rows: Mapping[str, Extent], checkpoint: Path) -> list[str]:
-    """Make sure that the files of rows begin with what `rows`, of a checkpoint, says: restore them from its
-    copies where they do not. Returns a line about each that was restored.
+    """Makes sure that the files of rows begin with `rows` of a checkpoint, and restores them from its copies
+    if they do not. Returns a line about each restored file.
 
-    Raises UnusableFileError where `checkpoint`, of an older version, has no copy, or one of other rows, and
-    InaccessibleFileError where nothing can be said or done.
+    Raises UnusableFileError if `checkpoint`, of an older version, has no copy or a copy of other rows, and
+    InaccessibleFileError if the files cannot be reached.
     """
     notes = []
     for name in (STEPS, EVALUATIONS):
@@ -75,7 +75,8 @@ def mend_rows(directory: Path, rows: Mapping[str, Extent], checkpoint: Path) -> 
 
 
 def remove_temporary_files(directory: Path) -> None:
-    """Remove what a killed attempt was about to rename: halves of files and of the weights' folder."""
+    """Removes the half-written files that a killed attempt was about to rename, and the weights' folder of
+    this kind."""
     for name in (*RECORD_FILES, FAILED, TRACEBACKS):
         for path in directory.glob(f".{name}.*"):
             path.unlink()
@@ -84,9 +85,9 @@ def remove_temporary_files(directory: Path) -> None:
 
 
 def continue_record(directory: Path, config: DictConfig, step: int, rows: Mapping[str, Extent]) -> list[str]:
-    """Prepare the record for an attempt that goes on after `step` steps: what follows `rows` is cut.
+    """Prepares the record for an attempt that resumes after `step` steps: cuts what follows `rows`.
 
-    Returns what a user should know of the by-products, in lines: a damaged trace ends no run.
+    Returns lines for the user about the by-products: a damaged trace ends no run.
     """
     attempts = Attempts.read(directory) or Attempts(run_id(config))
     for name in (DONE, SUMMARY):
@@ -122,7 +123,7 @@ class RunWriter:
         return self._evaluations.rows()
 
     def flush(self) -> dict[str, Extent]:
-        """Wait until all rows are on the disk; returns what a checkpoint then counts on."""
+        """Waits until all rows are on disk; returns what a checkpoint then relies on."""
         return {file.path.name: file.extent() for file in (self._steps, self._evaluations)}
 
     def copies(self) -> dict[str, bytes]:
@@ -136,6 +137,6 @@ class RunWriter:
         save_model(model, tokenizer, self.directory / WEIGHTS)  # type: ignore[arg-type]
 
     def finish(self, summary: Summary) -> None:
-        """Write the summary and, last of all, the marker that says everything is there."""
+        """Writes the summary and, last, the marker that says everything is there."""
         write_atomically(self.directory / SUMMARY, summary.to_json())
         mark_done(self.directory)

@@ -26,9 +26,9 @@ BITS = 8
 
 
 def bandwidth_plot(run: Run, heading: str) -> Plot | None:
-    """A few steps from the middle of the run; None where nothing was sent or there is no trace to be read.
+    """Plots a few steps from the middle of the run; None if nothing was sent or no trace can be read.
 
-    What is wrong with a trace `task=timeline` says: this one must not end a run.
+    `task=timeline` says what is wrong with a trace; a plot must not end a run.
     """
     try:
         chosen = chosen_steps(run)

@@ -1,4 +1,4 @@
-"""Which steps of a run stand for it in its timeline."""
+"""Chooses the steps that represent a run in its timeline."""
 
 from __future__ import annotations
 

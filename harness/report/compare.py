@@ -1,4 +1,4 @@
-"""Comparing runs: groups over seeds, targets from BF16, tables, plots, and what a reader must be told."""
+"""Compares runs: groups over seeds, targets from BF16, tables, plots, and the notes a reader needs."""
 
 from __future__ import annotations
 
@@ -44,11 +44,11 @@ class Comparison:
 
 
 def compare(folders: Sequence[str | Path], output: str | Path, axes: Sequence[str] = ()) -> Comparison:
-    """Compare the runs in `folders`; writes table.md, table.csv, table.json and plots to `output`.
+    """Compares the runs in `folders`; writes table.md, table.csv, table.json and plots to `output`.
 
-    `axes` are the dotted keys the runs may differ in beside the seed; a group such as `codec` covers all
-    its keys. Times to accuracy are relative to the groups with codec `bf16`. Raises ValueError when the runs
-    differ in anything else that changes a result, when a run is there twice, and when none is done.
+    `axes` are the dotted keys in which the runs may differ besides the seed; a group such as `codec` covers
+    all its keys. Times to accuracy are relative to the groups with codec `bf16`. Raises ValueError if the
+    runs differ in anything else that changes a result, if a run is given twice, or if none is done.
     """
     runs, left_out = _load(folders)
     usable = [run for run in runs if run.status != "unfinished"]

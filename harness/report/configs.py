@@ -1,4 +1,4 @@
-"""What runs were asked to do: which settings differ between them, and whether they may."""
+"""The settings of runs: which ones differ between runs, and whether they may."""
 
 from __future__ import annotations
 

@@ -46,10 +46,10 @@ class Plot:
 
 
 def write_plots(plots: Sequence[Plot], folder: Path, *, pdf: bool = False) -> list[Path]:
-    """Write each plot in every form, `<name>-print.svg`, `<name>-dark.png` …; returns the files.
+    """Writes each plot in every form, `<name>-print.svg`, `<name>-dark.png` …; returns the files.
 
-    `pdf` writes `<name>-print.pdf` as well: for comparisons, which go into papers. Plots are by-products: one
-    that cannot be drawn or written costs a line, and nothing of what has been measured.
+    `pdf` also writes `<name>-print.pdf`, for comparisons that go into papers. Plots are by-products: one that
+    cannot be drawn or written costs a line, and no measurement is lost.
     """
     written = list[Path]()
     for plot in plots:
@@ -62,7 +62,7 @@ def write_plots(plots: Sequence[Plot], folder: Path, *, pdf: bool = False) -> li
 
 @contextmanager
 def noted(what: str) -> Iterator[None]:
-    """Turn what goes wrong inside into one line: there is no `what`, and why."""
+    """Turns an error in the block into one line, which says that there is no `what`, and why."""
     try:
         yield
     except Exception as error:  # of matplotlib, of its fonts, of the disk

@@ -1,4 +1,4 @@
-"""The runs of a comparison, put together that differ in nothing but the seed."""
+"""The runs of a comparison in groups that differ only in the seed."""
 
 from __future__ import annotations
 
@@ -99,7 +99,8 @@ def group_runs(runs: Sequence[Run], axes: Sequence[str] = ()) -> list[Group]:
 
 
 def baseline_of(group: Group, groups: Sequence[Group]) -> Group | None:
-    """The BF16 runs a group is compared with: alike in all but the codec, else in model, data and clock."""
+    """The BF16 runs that a group is compared with: the ones that differ only in the codec, else those with
+    the same model, data and clock."""
     candidates = [other for other in groups if other.codec == BASELINE and other.runs]
     if group.runs:
         candidates = [other for other in candidates if other.clock == group.clock]

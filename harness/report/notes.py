@@ -1,4 +1,4 @@
-"""What a reader must know beside the figures of a comparison: one line each."""
+"""What a reader must know about the figures of a comparison, one line each."""
 
 from __future__ import annotations
 

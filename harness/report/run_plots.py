@@ -14,7 +14,7 @@ from gradwire.harness.report.titles import run_title
 
 
 def plot_run(run: Run, folder: str | Path) -> list[Path]:
-    """Write everything one finished run can show, for print and for a dark page; returns the files."""
+    """Writes all plots of one finished run, for print and for a dark page; returns the files."""
     folder = Path(folder)
     if folder.is_symlink():
         print(f"note: no plots, {folder} is a link, which is not followed", file=sys.stderr, flush=True)

@@ -112,7 +112,7 @@ def time_to_target(row: Row, target: TargetRow) -> str:
 
 
 def miss_or(value: Spread) -> str:
-    """A figure, unless the median seed missed."""
+    """A figure, unless the median seed missed the target."""
     return NOT_REACHED if math.isinf(value.median) else figure(value)
 
 
@@ -125,5 +125,5 @@ def seeds(row: Row) -> str:
 
 
 def failure(row: Row) -> str:
-    """What stands in place of a figure where no seed has one."""
+    """What is shown instead of a figure that no seed has."""
     return "diverged" if row.diverged_seeds == row.failed_seeds else "failed"

@@ -85,10 +85,10 @@ _MARKUP = re.compile(r"[\\`*\[\]|~]|(?<![A-Za-z0-9])_|_(?![A-Za-z0-9])")
 
 
 def escaped(text: str) -> str:
-    """`text`, which may come from elsewhere, as Markdown and HTML show it, on one line.
+    """Returns `text`, which may come from elsewhere, on one line, as Markdown and HTML show it.
 
-    No markup, no element and no link comes of it: labels of runs and reasons of failures are as foreign as
-    the run directories they were read from.
+    It cannot make markup, elements or links: labels of runs and reasons of failures are as untrusted as the
+    run directories they were read from.
     """
     shown = html.escape(plain(text), quote=False)
     shown = _MARKUP.sub(lambda match: f"\\{match[0]}", shown)

@@ -1,1 +1,1 @@
-"""Time: what is measured, what a step's trace holds, and what it would take on another network."""
+"""Time: what is measured, what a step's trace holds, and how long it would take on another network."""

@@ -43,10 +43,10 @@ def load_data(config: DictConfig) -> TokenData:
 
 
 def prepare(config: DictConfig, *, verified: bool = False) -> Path:
-    """The folder of the run's packed text in the cache; who only sees to it that it is there loads nothing.
+    """Returns the folder of the run's packed text in the cache, without loading anything.
 
-    Unless it was `verified`, it is read through and compared with its digests, and made again where it is
-    damaged. `eval.max_sequences` bounds the held-out split where the dataset itself does not.
+    Unless it was `verified`, it is compared with its digests and made again if it is damaged.
+    `eval.max_sequences` bounds the held-out split if the dataset itself does not.
     """
     dataset: DatasetConfig = OmegaConf.to_object(config.dataset)  # type: ignore[assignment]
     if dataset.max_held_out_sequences is None:
@@ -56,7 +56,8 @@ def prepare(config: DictConfig, *, verified: bool = False) -> Path:
 
 
 def build(config: DictConfig, device: torch.device) -> Parts:
-    """World, model and parallelism; process groups must exist (a world of one for `cluster=virtual`)."""
+    """Builds world, model and parallelism. Process groups must exist (of world size one for
+    `cluster=virtual`)."""
     _quiet_transformers()
     data = load_data(config)
     model = build_model(OmegaConf.to_object(config.model), data.vocab_size, seed=config.seed)  # type: ignore[arg-type]
@@ -67,7 +68,8 @@ def build(config: DictConfig, device: torch.device) -> Parts:
 
 
 def _quiet_transformers() -> None:
-    """Its warnings and bars would come once per rank, between the lines of our own progress."""
+    """Silences the library's warnings and bars, which every rank would print between the lines of our own
+    progress."""
     from transformers.utils import logging
 
     logging.set_verbosity_error()  # type: ignore[no-untyped-call]

@@ -1,4 +1,5 @@
-"""What of a run goes into a checkpoint, and back: the parallelism's parts, clocks and byte counters."""
+"""What a checkpoint of a run holds, written and read back: the parallelism's parts, clocks and byte
+counters."""
 
 from __future__ import annotations
 
@@ -36,16 +37,16 @@ class Checkpointer:
         self._keep = int(config.train.keep_checkpoints)
         owner = Attempts.read(directory)
         self.run = run_id(config) if owner is None else owner.config_hash
-        """Whose checkpoints these are: the id the run began with. Files that it depends on may change."""
+        """The id of the run that the checkpoints belong to, as it began: files it depends on may change."""
         self._directory, self._clock, self._writer = directory, clock, writer
         self._world, self._parallelism = parts.world, parts.parallelism
         description = json.dumps(parts.data.description, sort_keys=True)
         self._data_hash = hashlib.sha256(description.encode()).hexdigest()[:16]
 
     def save(self, done: int, wall_time_s: float, *, keep_all: bool = False) -> None:
-        """A checkpoint after `done` steps: all ranks write their parts, then rank 0 seals it.
+        """Saves a checkpoint after `done` steps: all ranks write their parts, then rank 0 seals it.
 
-        It takes the place of the oldest one kept, unless all are to be kept.
+        It replaces the oldest one kept, unless all are to be kept.
         """
         rows = {} if self._writer is None else self._writer.flush()
         num_files = write_files(self._directory, done, self._parallelism.state_dict())
@@ -69,10 +70,9 @@ class Checkpointer:
         seal(self._directory, state, int(sum(count for _, count in gathered)), keep, self._writer.copies())
 
     def resume(self, checkpoint: CheckpointReader) -> CheckpointState:
-        """Take up the state of a checkpoint, after warm-up and before the clock starts.
+        """Loads the state of a checkpoint, after warm-up and before the clock starts.
 
-        Raises RuntimeError when the buckets are others (codec state and randomness belong to them), or the
-        data.
+        Raises RuntimeError if the buckets differ (codec state and randomness belong to them), or the data.
         """
         state, own = checkpoint.state, layout_hash(self._parallelism.layout())
         if state.layout_hash != own:

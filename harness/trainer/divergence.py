@@ -10,7 +10,7 @@ from gradwire.harness.record.directory import DIVERGED, DivergedError
 
 
 class Divergence:
-    """Watches steps and evaluations, which are the same on all ranks: all ranks find the same.
+    """Watches steps and evaluations. They are the same on all ranks, so all ranks decide alike.
 
     More than `max_skipped` skipped steps in a row end the run, and so does an evaluation whose loss or metric
     is not finite.
@@ -41,7 +41,7 @@ class Divergence:
         self.reason = self.reason or f"{DIVERGED} after step {done}: {reason}"
 
     def raise_if_found(self) -> None:
-        """Raise DivergedError with the reason, if there is one."""
+        """Raises DivergedError with the reason, if there is one."""
         if self.reason:
             raise DivergedError(self.reason)
 

@@ -35,14 +35,14 @@ from gradwire.harness.trainer.steplog import PendingStep, StepLog
 from gradwire.harness.trainer.summarize import METRIC, summarize
 
 STOP_S = 5.0
-"""A request to stop is heard within so many seconds, or one step: ranks then meet and agree."""
+"""Most seconds (or one step) until a request to stop is noticed: ranks then agree at a barrier."""
 
 
 class Trainer:
     """Trains one run to its end, or to a request to stop.
 
-    `writes` on rank 0, which keeps the record in `directory`; `started` is when the attempt began, by
-    perf_counter; `stop` says whether this process has been asked to save and end.
+    `writes` is set on rank 0, which keeps the record in `directory`. `started` is when the attempt began, by
+    perf_counter. `stop` says whether this process has been asked to save and end.
     """
 
     def __init__(
@@ -82,10 +82,10 @@ class Trainer:
         self._checkpoints = Checkpointer(config, directory, parts, self._clock, self._writer)
 
     def run(self, checkpoint: CheckpointReader | None = None) -> bool:
-        """Warm up, go on from `checkpoint`, train, evaluate on the grid and at the end, summarize.
+        """Warms up, resumes from `checkpoint`, trains, evaluates on the grid and at the end, and summarizes.
 
-        Returns whether the run came to its end: not if `stop` was true on some rank, a checkpoint saved.
-        Raises DivergedError, all rows recorded, if training cannot go on: see `Divergence`.
+        Returns whether the run came to its end. It did not if `stop` was true on some rank; a checkpoint is
+        saved then. Raises DivergedError, with all rows recorded, if training cannot go on: see `Divergence`.
         """
         first = self.start(checkpoint)
         try:
@@ -97,7 +97,7 @@ class Trainer:
         return finished
 
     def start(self, checkpoint: CheckpointReader | None = None) -> int:
-        """Warm up and take up the state of `checkpoint`; returns the number of the first step."""
+        """Warms up and loads the state of `checkpoint`; returns the number of the first step."""
         self._warm_up()
         coordinates = sum(layout.numel for layout in self._parallelism.layout())
         measure = self._config.measure
@@ -126,7 +126,7 @@ class Trainer:
         return int(max(own for (own,) in self._world.gather({r: [float(count)] for r in self._world.ranks})))
 
     def advance(self, first: int, stop: int) -> bool:
-        """Steps `first` to `stop`; False if a request to stop ended them earlier."""
+        """Trains steps `first` to `stop`; returns False if a request to stop ended them earlier."""
         self._meetings.start(first)
         self._clock.start()
         for done in range(first + 1, stop + 1):
@@ -143,7 +143,7 @@ class Trainer:
         return True
 
     def _pause(self, done: int, evaluates: bool, saves: bool) -> bool:
-        """What is done off the clock after `done` steps; returns whether some rank was asked to stop."""
+        """Does the work off the clock after `done` steps; returns whether some rank was asked to stop."""
         self._record_steps()
         if evaluates:
             beat("evaluation", done)
@@ -161,12 +161,12 @@ class Trainer:
         return stop
 
     def _saves_after(self, done: int) -> bool:
-        """Not while steps are skipped: if that does not end, the checkpoints before it are the good ones."""
+        """Whether to save: not while steps are skipped, because the good checkpoints may be those before."""
         every = self._train.checkpoint_every
         return every is not None and done % every == 0 and not self._divergence.skipped_in_a_row
 
     def _warm_up(self) -> None:
-        """Discarded passes: DDP settles its buckets in the second (with static_graph: third) pass."""
+        """Makes discarded passes: DDP settles its buckets in the second (with static_graph: third) pass."""
         needed = 3 if self._config.parallel.static_graph else 2
         passes = max(needed, self._config.measure.warmup_steps)
         self._parallelism.warm_up(self._batches(0), passes)
@@ -271,9 +271,9 @@ class Trainer:
             self._writer.add_evaluation(row)
 
     def _end(self) -> None:
-        """Gather the byte counters, then rank 0 alone writes weights and summary, however long it takes.
+        """Gathers the byte counters; then rank 0 alone writes weights and summary, however long it takes.
 
-        DONE is the very last thing.
+        DONE comes last.
         """
         beat("ending", self.steps)
         sent = bytes_by_phase(self._world)

@@ -1,4 +1,4 @@
-"""When ranks meet off the clock: to record, and to agree on requests to stop."""
+"""Barriers off the clock: ranks record rows, and agree on requests to stop."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from gradwire.harness.comm.world.interface import World
 
 
 class Meetings:
-    """Ranks meet every `most_steps` steps, more often where steps are long: about every `seconds`.
+    """Ranks wait for each other every `most_steps` steps, or about every `seconds` where steps are long.
 
-    A request to stop reaches the ranks at different moments, and they may only end after the same step.
-    How many steps fit is worked out from times that all ranks know, so all come to the same number.
+    A request to stop reaches the ranks at different moments, but all must end after the same step. The number
+    of steps between barriers follows from times that all ranks know, so all compute the same number.
     """
 
     def __init__(self, most_steps: int, seconds: float) -> None:
@@ -19,15 +19,15 @@ class Meetings:
         self.start(0)
 
     def start(self, done: int) -> None:
-        """Count from here: `done` steps are done, and the first meeting comes after the next one."""
+        """Counts from here: `done` steps are done, and the first barrier comes after the next one."""
         self._last, self._next, self._since = done, done + 1, time.perf_counter()
 
     def due(self, done: int) -> bool:
-        """Whether to meet after `done` steps, though nothing else calls for it."""
+        """Whether to wait for each other after `done` steps, though nothing else requires it."""
         return done >= self._next
 
     def meet(self, world: World, done: int, stop: bool) -> bool:
-        """Go on when every rank has come here; returns whether any of them was asked to stop."""
+        """Returns when every rank has come here: whether any of them was asked to stop."""
         elapsed = time.perf_counter() - self._since
         rows = world.gather({rank: [float(stop), elapsed] for rank in world.ranks})
         if done > self._last:

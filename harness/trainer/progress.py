@@ -33,7 +33,7 @@ class Progress:
             self._bar.set_postfix(loss=f"{row['loss']:.3f}", refresh=False)
 
     def skipped(self, steps: Sequence[int]) -> None:
-        """Say that of the steps just recorded these, by their rows, were skipped, if any."""
+        """Reports which of the steps just recorded were skipped, from their rows, if any."""
         if self._visible and steps:
             number = "" if len(steps) == 1 else f", the last of {len(steps)}"
             line = f"{self._title}: step {steps[-1] + 1}/{self._steps} skipped{number}, gradients not finite"

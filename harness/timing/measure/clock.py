@@ -1,7 +1,7 @@
-"""The training clock: runs through everything a step does, stops for what training does not need.
+"""The training clock: runs through everything a step does and stops for what training does not need.
 
-The codec cannot see or stop it. It is read without synchronizing the device; where it stops and
-starts the device is synchronized, so that work in flight counts where it was caused.
+The codec cannot see or stop it. It is read without synchronizing the device. Where it stops and starts the
+device is synchronized, so that work in flight counts where it was caused.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class TrainingClock:
         self._running_since = time.perf_counter()
 
     def resume(self, seconds: float) -> None:
-        """Count on from the training seconds of earlier attempts; before `start`."""
+        """Continues from the training seconds of earlier attempts; call it before `start`."""
         assert self._running_since is None, "resume() before start()"
         self._accumulated = seconds
 

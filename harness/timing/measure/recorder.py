@@ -25,7 +25,7 @@ class Recorder:
         return self._timeline.total
 
     def mark(self) -> Any:
-        """Now, on the current stream."""
+        """A timestamp of now on the current stream."""
         return self._stopwatch.mark()
 
     def seconds(self, mark: Any) -> float:
@@ -33,15 +33,15 @@ class Recorder:
         return self._stopwatch.seconds(mark)
 
     def add(self, kind: Kind, start: Any, end: Any, num_bytes: int = 0) -> None:
-        """Record a span between two marks."""
+        """Records a span between two timestamps."""
         self._timeline.add(kind, start, end, num_bytes)
 
     def restart(self) -> None:
-        """Forget earlier marks; to be called now and then, when all of them have been resolved."""
+        """Forgets earlier timestamps; called now and then, when all of them have been resolved."""
         self._stopwatch.restart()
 
     def suspend(self) -> bool:
-        """Record nothing for now; returns what to give back to `resume`."""
+        """Stops recording; returns what to pass to `resume`."""
         was_enabled, self._timeline.enabled = self._timeline.enabled, False
         return was_enabled
 

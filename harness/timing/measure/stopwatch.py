@@ -1,6 +1,6 @@
-"""Marks on one monotonic timeline: wall stamps on CPUs, events on CUDA streams.
+"""Timestamps on one monotonic timeline: wall-clock times on CPUs, events on CUDA streams.
 
-A mark is cheap and never synchronizes; its time in seconds is asked for later, once per step.
+A timestamp is cheap and never synchronizes. Its time in seconds is asked for later, once per step.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ import torch
 
 
 class Stopwatch(Protocol):
-    """Makes marks now and turns them into seconds later."""
+    """Makes timestamps now and turns them into seconds later."""
 
     def mark(self) -> object: ...
 
     def seconds(self, mark: object) -> float: ...
 
     def restart(self) -> None:
-        """Forget earlier marks: elapsed times lose precision as they grow."""
+        """Forgets earlier timestamps, because elapsed times lose precision as they grow."""
         ...
 
 

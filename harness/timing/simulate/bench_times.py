@@ -1,4 +1,4 @@
-"""How long a rank's codec work would take on another device, by what `task=bench` measured there."""
+"""How long a rank's codec work would take on another device, from what `task=bench` measured there."""
 
 from __future__ import annotations
 
@@ -37,7 +37,8 @@ class Rate(NamedTuple):
 
 @dataclass(frozen=True)
 class Table:
-    """What was measured on a device: of each operation, and of a byte that a copy reads or writes."""
+    """What was measured on a device: the time of each operation, and of a byte that a copy reads or
+    writes."""
 
     operations: Mapping[str, Sequence[Rate]]
     copies: Sequence[Rate]
@@ -54,11 +55,11 @@ class Table:
 
 @dataclass
 class BenchTimes:
-    """Each part takes what its operations take for its share of the bucket's coordinates.
+    """Each part of the work takes what its operations take for its share of the bucket's coordinates.
 
-    Of the sizes measured that one counts which is nearest to the bucket's, as a ratio, not to the part's:
-    whether a part finds its data in a cache depends on what the whole bucket has pushed out of it. From there
-    time is in proportion to coordinates. Among implementations and numbers of threads the fastest counts.
+    Of the measured sizes the one nearest to the bucket's, as a ratio, counts, not the one nearest to the
+    part's: whether a part finds its data in a cache depends on what the whole bucket has evicted. From there
+    time is proportional to coordinates. The fastest implementation and number of threads count.
     """
 
     parts: Costs

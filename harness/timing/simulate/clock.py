@@ -1,4 +1,4 @@
-"""The simulated clock: a step as it was recorded, as it would have gone under a network."""
+"""The simulated clock: turns a recorded step into the step as it would have gone on a network."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from gradwire.harness.timing.trace.step import (
 
 @dataclass(frozen=True)
 class RivalJobs:
-    """`jobs` other ring all-reduces of `num_bytes` each, over the ranks' links."""
+    """Background traffic: `jobs` other ring all-reduces of `num_bytes` each, over the ranks' links."""
 
     jobs: int = 0
     num_bytes: float = 0.0

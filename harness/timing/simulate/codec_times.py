@@ -21,7 +21,7 @@ class MeasuredTimes:
 
 
 class NoTimes:
-    """Codecs that cost nothing: what the network alone would take."""
+    """Codecs that cost nothing, which leaves the time of the network alone."""
 
     def seconds(self, work: Work, coordinates: int) -> float:
         return 0.0

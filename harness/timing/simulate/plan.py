@@ -1,7 +1,7 @@
 """What all ranks do in a step, compiled to tables: operations, posts, and messages with both their ends.
 
-A plan depends on who sends what to whom alone. Steps repeat it with other durations, so it is made once for
-many of them.
+A plan depends only on who sends what to whom. Steps repeat it with other durations, so one plan serves many
+of them.
 """
 
 from __future__ import annotations

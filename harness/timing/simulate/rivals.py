@@ -1,7 +1,7 @@
-"""Other jobs on the same links: ring all-reduces without end (DynamiQ §5.2).
+"""Background traffic on the same links: endless ring all-reduces (DynamiQ §5.2).
 
 Each job has one process beside every rank. It sends its right neighbour a chunk, receives one from its left,
-and goes on to the next step when both are through: flows that come and go as those of the job that is timed.
+and goes on to the next step when both are through. Its flows begin and end as those of the timed job do.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Rivals:
 
 
 class RivalRun:
-    """The rivals as the clock goes on. Flow j·size + r is what rank r's process of job j sends."""
+    """The background jobs as the clock runs. Flow j·size + r is what rank r's process of job j sends."""
 
     def __init__(self, rivals: Rivals) -> None:
         self._rivals, self._size = rivals, rivals.size

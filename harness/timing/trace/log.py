@@ -37,8 +37,8 @@ class TaskLog:
         self._work_start, self._parts = at, []
 
     def lap(self, label: str, share: float) -> None:
-        """What has been done since the last lap, post or resumption is called `label`; it served this share
-        of the bucket's coordinates."""
+        """Labels the work since the last label, post or resumption; it served this share of the bucket's
+        coordinates."""
         self._parts.append((label, share, self.mark()))
 
     def post(

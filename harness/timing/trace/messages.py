@@ -1,4 +1,4 @@
-"""The messages of a step with both their ends, and how the ranks' clocks lie to each other."""
+"""The messages of a step with both their ends, and the offsets between the ranks' clocks."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ def compute_spans(trace: RankTrace) -> Iterator[Span]:
 
 
 def task_spans(task: TaskTrace) -> Iterator[Span]:
-    """`codec` for each piece of work, `comm` from each post to when it was seen to be through."""
+    """`codec` for each piece of work, `comm` from each post until its completion was seen."""
     posts: list[Post] = [operation for operation in task.operations if isinstance(operation, Post)]
     for operation in task.operations:
         if isinstance(operation, Work) and operation.end > operation.start:

@@ -1,8 +1,8 @@
-"""Writing a run's trace: which steps it has, how large it gets, and how it ends where the disk does.
+"""Writes a run's trace: which steps it has, how large it gets, and how it ends when the disk fails.
 
-A trace is a by-product: nothing that happens to it ends a run. Of every `every` steps it has the last one,
-in which the error is rarely measured. A trace that has reached its bound is thinned out: every second of its
-steps goes, and `every` doubles. So it covers the whole run evenly, however long that is.
+A trace is a by-product: nothing that happens to it ends a run. It keeps the last of every `every` steps, in
+which the error is rarely measured. When a trace has reached its bound, every second of its steps is dropped
+and `every` doubles. So it covers the whole run evenly, however long that is.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ class TraceWriter:
         return f"measure.trace_mb={self._most_bytes / 1e6:g}"
 
     def _attempt(self, act: Callable[[], None]) -> None:
-        """Act unless something has failed before."""
+        """Acts unless something has failed before."""
         if not self._error and not self._stopped:
             try:
                 act()
@@ -171,8 +171,8 @@ def block_lines(traces: Mapping[int, RankTrace]) -> Iterator[list[bytes]]:
 
 
 def cut_file(path: Path, keep: Callable[[int], bool]) -> tuple[int, int]:
-    """Leave the steps alone for which `keep` holds, up to where the file is damaged; returns its size in
-    bytes and the number of steps. Raises OSError."""
+    """Keeps only the steps for which `keep` holds, up to where the file is damaged; returns its size in bytes
+    and the number of steps. Raises OSError."""
     num_steps = 0
 
     def kept(lines: list[bytes]) -> list[bytes]:
@@ -192,8 +192,8 @@ def cut_file(path: Path, keep: Callable[[int], bool]) -> tuple[int, int]:
 
 
 def cut_traces(directory: Path, step: int, run: str | None = None) -> list[str]:
-    """Leave the steps before `step` that all ranks have, where a run goes on from there; what is damaged,
-    foreign or a link goes. Returns what a user should know of it, in lines."""
+    """Keeps only the steps before `step` that all ranks have, for a run that resumes there; removes what is
+    damaged, foreign or a link. Returns lines for the user."""
     folder = directory / FOLDER
     if folder.is_symlink() or not folder.is_dir():
         return []
