@@ -1,4 +1,4 @@
-"""What a run's ranks send over time (DynamiQ Fig. 17), beside when they compute."""
+"""Plots what ranks send over time (DynamiQ Fig. 17), beside when they compute; chooses the steps shown."""
 
 from __future__ import annotations
 
@@ -8,17 +8,21 @@ from typing import TYPE_CHECKING, Any
 from gradwire.harness.network.rates import link_rate
 from gradwire.harness.network.settings import recorded_network
 from gradwire.harness.record.runs import Run
-from gradwire.harness.record.timed_steps import steps_of
-from gradwire.harness.report.chosen_steps import chosen_steps
+from gradwire.harness.record.timed_steps import recorded, steps_of
 from gradwire.harness.report.figures import Plot
 from gradwire.harness.report.style import Form
 from gradwire.harness.report.tables import number
 from gradwire.harness.timing.trace.bandwidth import bandwidth_over
+from gradwire.harness.timing.trace.files import Recorded
+from gradwire.harness.timing.trace.writer import sampling
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
     from gradwire.harness.timing.trace.step import StepTrace
+
+STEPS = 3
+"""As many steps follow one another in a view, unless asked for otherwise."""
 
 TIME_UNITS = {"s": 1.0, "ms": 1e3, "µs": 1e6}
 RATE_UNITS = {"GB/s": 1e-9, "MB/s": 1e-6, "kB/s": 1e-3}
@@ -90,3 +94,29 @@ def steps_in_words(numbers: Sequence[int]) -> str:
 def _unit(units: dict[str, float], largest: float, *, at_least: float) -> str:
     """The first unit in which the largest value is not too small, or the last one."""
     return next((name for name, factor in units.items() if factor * largest >= at_least), list(units)[-1])
+
+
+def chosen_steps(
+    run: Run, count: int = STEPS, first: int | None = None, have: Recorded | None = None
+) -> list[int]:
+    """At most `count` traced steps from `first` on; without it from the middle of the run, where none was
+    measured. `have`: those there are, where that is known already.
+
+    ValueError in one line where there is no trace, or it has no step `first`.
+    """
+    known, damage = have or recorded(run)
+    if first is not None:
+        if first not in known:
+            every = f", of {every} steps one" if (every := sampling(known)) > 1 else ""
+            raise ValueError(
+                f"timeline.step={first}: {run.folder} has the steps {known[0]} to {known[-1]}{every}; choose "
+                f"one of them, or leave it out{f'; {damage}' if damage else ''}"
+            )
+        start = known.index(first)
+        return known[start : start + count]
+    measured = {row["step"] for row in run.steps if row.get("measured")}
+    windows = [known[at : at + count] for at in range(max(1, len(known) - count + 1))]
+    # A long window may have a measured step in it wherever it is.
+    usual = [steps for steps in windows if measured.isdisjoint(steps)]
+    usual = usual or [steps for steps in windows if steps[0] not in measured] or windows
+    return usual[len(usual) // 2]

@@ -13,6 +13,7 @@ from gradwire.harness.report.groups import Group
 from gradwire.harness.report.style import Form, LineStyle
 from gradwire.harness.report.titles import in_legend, title
 from gradwire.harness.report.views import highest_shown, limit_view, log_axis, step_axis, zoom_view
+from gradwire.harness.timing.measure.metrics import METRICS
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
 Styles = Mapping[str, LineStyle]
 """The style of each group, by its label: the same in every plot of a comparison."""
 
-METRIC_UNITS = {"loss": " [nats]"}
 MAX_MARKERS = 12
 
 
@@ -119,7 +119,8 @@ def vnmse_curve(run: Run) -> list[tuple[float, float]]:
 
 
 def metric_label(metric: str) -> str:
-    return f"evaluation {metric}{METRIC_UNITS.get(metric, '')}"
+    unit = METRICS[metric].unit if metric in METRICS else ""
+    return f"evaluation {metric}{unit and f' [{unit}]'}"
 
 
 def clock_label(clock: str | None) -> str:

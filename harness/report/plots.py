@@ -1,16 +1,26 @@
-"""Plots of a comparison, all of them, each group in one style throughout."""
+"""Plots of a comparison, each group in one style throughout; bars of a step's parts and of the bits sent."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from statistics import median_low
+from typing import TYPE_CHECKING
 
-from gradwire.harness.report.bar_plots import bits_plot, breakdown_plot
+from gradwire.harness.record.summary import Summary
+from gradwire.harness.report.bar_rows import AXIS_HEIGHT, Stack, draw_range, draw_stack, group_rows
 from gradwire.harness.report.curve_plots import metric_plots, vnmse_curve, vnmse_plot
 from gradwire.harness.report.figures import Plot, write_plots
 from gradwire.harness.report.groups import BASELINE, Group
-from gradwire.harness.report.style import line_styles
+from gradwire.harness.report.style import PARTS, Filling, Form, line_styles, phase_filling
+from gradwire.harness.report.tables import number
+from gradwire.harness.report.titles import title
 from gradwire.harness.report.tta_plots import tta_plot
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+NOT_SPLIT = Filling("parts not recorded", "grey", "++++")
 
 
 def plot_groups(groups: Sequence[Group], folder: str | Path) -> list[Path]:
@@ -34,3 +44,73 @@ def group_plots(groups: Sequence[Group]) -> list[Plot]:
         plots.append(vnmse_plot(groups, styles))
     plots.append(bits_plot(groups))
     return [plot for plot in plots if plot is not None]
+
+
+def breakdown_plot(groups: Sequence[Group], name: str) -> Plot | None:
+    """The parts of a step, stacked; None where no group has them."""
+    typical = [_typical(group, step_ms) for group in groups]
+    if not any(summary.has_breakdown for summary in typical):
+        return None
+    stack = {filling: [_part_ms(summary, key) for summary in typical] for key, filling in PARTS.items()}
+    if not all(summary.has_breakdown for summary in typical):
+        stack[NOT_SPLIT] = [0.0 if summary.has_breakdown else step_ms(summary) for summary in typical]
+    return _bars(name, f"time of a step [ms], {groups[0].clock} clock", groups, stack, step_ms)
+
+
+def bits_plot(groups: Sequence[Group]) -> Plot | None:
+    """Bits on the wire per coordinate, stacked by phase; None where no group's bytes were counted."""
+    typical = [_typical(group, wire_bits) for group in groups]
+    sent = dict.fromkeys(
+        phase for summary in typical for phase, count in summary.bytes_by_phase.items() if count
+    )
+    if not any(wire_bits(summary) for summary in typical):
+        return None
+    stack = {phase_filling(phase): [_phase_bits(summary, phase) for summary in typical] for phase in sent}
+    return _bars("bits", "bits on the wire per coordinate", groups, stack, wire_bits)
+
+
+def step_ms(summary: Summary) -> float:
+    return 1e3 / summary.rounds_per_second
+
+
+def wire_bits(summary: Summary) -> float:
+    """Bits per coordinate; 0 where nothing was sent or counted."""
+    return summary.wire_bits_per_coordinate or 0.0
+
+
+def _bars(
+    name: str, label: str, groups: Sequence[Group], stack: Stack, figure: Callable[[Summary], float]
+) -> Plot:
+    """Each group's seed with the median `figure`, split into the parts of `stack`, and all seeds' range."""
+
+    rows = group_rows(groups)
+
+    def draw(panels: Sequence[Axes], form: Form) -> None:
+        lengths = draw_stack(panels[0], rows, stack, form)
+        ends = []
+        for center, group, length in zip(rows.centers, groups, lengths, strict=True):
+            values = [figure(run.done) for run in group.runs]
+            ends.append(max(length, *values))
+            if min(values) < max(values):
+                draw_range(panels[0], center, min(values), max(values), form)
+        figures = [number(length, 3) if length else "not counted" for length in lengths]
+        rows.finish(panels[0], ends, figures, rows.room(ends, figures))
+        panels[0].set_xlabel(label, loc="right")
+
+    return Plot(name, title(groups, "median seed and range"), draw, (AXIS_HEIGHT + rows.height,))
+
+
+def _typical(group: Group, figure: Callable[[Summary], float]) -> Summary:
+    """The group's seed with the median figure: a stack of one run adds up, a stack of medians does not."""
+    values = [figure(run.done) for run in group.runs]
+    return group.runs[values.index(median_low(values))].done
+
+
+def _part_ms(summary: Summary, key: str) -> float:
+    return 1e3 * summary.values().get(key, 0.0)
+
+
+def _phase_bits(summary: Summary, phase: str) -> float:
+    """A phase's share of the bits: they are proportional to the bytes."""
+    total = sum(summary.bytes_by_phase.values())
+    return wire_bits(summary) * summary.bytes_by_phase.get(phase, 0) / total if total else 0.0

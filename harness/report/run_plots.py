@@ -1,16 +1,35 @@
-"""Plots of one run, all of them."""
+"""Plots of one run: its metric, losses and errors as curves, and where its time and bytes go as bars."""
 
 from __future__ import annotations
 
+import math
 import sys
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from statistics import fmean
+from typing import TYPE_CHECKING, Any
 
 from gradwire.harness.record.runs import Run
 from gradwire.harness.report.bandwidth_plot import bandwidth_plot
+from gradwire.harness.report.bar_rows import AXIS_HEIGHT, BAR_HEIGHT, filled, rows_of
+from gradwire.harness.report.curve_plots import clock_label, every_few, metric_label, vnmse_curve
 from gradwire.harness.report.figures import Plot, noted, write_plots
-from gradwire.harness.report.run_bars import bytes_plot, step_plot
-from gradwire.harness.report.run_curves import codec_plot, metric_plot, training_plot, vnmse_plot
+from gradwire.harness.report.style import PARTS, Form, line_styles, phase_filling
+from gradwire.harness.report.tables import number
 from gradwire.harness.report.titles import run_title
+from gradwire.harness.report.views import log_axis, plain_log_axis, step_axis
+from gradwire.harness.timing.measure.accuracy import metric_mode
+from gradwire.harness.timing.measure.metrics import METRICS
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+CODEC_SERIES = "codec/"
+"""How the keys of what a codec logs begin."""
+MAX_CODEC_SERIES = 12
+MAX_BINS = 60
+Columns = tuple[list[float], list[float]]
+"""The values of two keys in the same rows."""
 
 
 def plot_run(run: Run, folder: str | Path) -> list[Path]:
@@ -30,3 +49,161 @@ def run_plots(run: Run) -> list[Plot]:
         with noted(f"{kind.__name__} of {run.folder}"):
             plots.append(kind(run, run_title(run)))
     return [plot for plot in plots if plot is not None]
+
+
+def metric_plot(run: Run, heading: str) -> Plot | None:
+    """The evaluation metric against the training clock and against the step; None without evaluations."""
+    metric = run.done.metric
+    if not run.evals:
+        return None
+    by_clock, by_step = (finite(run.evals, x, metric) for x in ("train_time_s", "step"))
+    lost = len(run.evals) - len(by_step[0])
+
+    def draw(panels: Sequence[Axes], form: Form) -> None:
+        for axes, points in zip(panels, (by_clock, by_step), strict=True):
+            axes.plot(*points, color=form.colors["ink"], marker="o", markevery=every_few(points[0]))
+            if metric_mode(metric) == "min":
+                plain_log_axis(axes, points[1])
+            axes.set_ylabel(metric_label(metric))
+        panels[0].set_xlabel(clock_label(run.clock))
+        step_axis(panels[1])
+        if lost:
+            panels[0].set_title(f"not finite at {lost} of {len(run.evals)} evaluations")
+
+    return Plot("metric", heading, draw, (1.9, 1.9))
+
+
+def training_plot(run: Run, heading: str) -> Plot | None:
+    """The loss over steps, and below it each metric that METRICS calls for; None without steps."""
+    if not run.steps:
+        return None
+    losses, evaluated = finite(run.steps, "step", "loss"), finite(run.evals, "step", "loss")
+    lost = len(run.steps) - len(losses[0])
+    below = [metric for metric in METRICS.values() if metric.plot == "training"]
+
+    def draw(panels: Sequence[Axes], form: Form) -> None:
+        top, *others = panels
+        top.plot(*losses, color=form.colors["blue"], lw=0.9, label="training")
+        ink, every = form.colors["ink"], every_few(evaluated[0])
+        top.plot(*evaluated, color=ink, ls="--", marker="o", markevery=every, label="evaluation")
+        plain_log_axis(top, losses[1] + evaluated[1])
+        top.set_ylabel("loss [nats]")
+        if lost:
+            top.set_title(f"training loss not finite at {lost} of {len(run.steps)} steps")
+        for axes, metric in zip(others, below, strict=True):
+            steps, values = finite(run.steps, "step", metric.key)
+            axes.plot(
+                steps, [metric.shown.factor * value for value in values], color=form.colors["blue"], lw=0.9
+            )
+            plain_log_axis(axes, values, ratio=30.0)
+            axes.set_ylabel(metric.heading)
+            axes.sharex(top)
+        for axes in panels[:-1]:
+            axes.tick_params(labelbottom=False)
+        step_axis(panels[-1])
+
+    return Plot("training", heading, draw, (1.5, *(0.9 for _ in below[1:]), 1.2))
+
+
+def vnmse_plot(run: Run, heading: str) -> Plot | None:
+    """The compression error over steps, logarithmic; None where it was not measured or there was none."""
+    points = [point for point in vnmse_curve(run) if point[1] > 0]
+    if not points:
+        return None
+    steps, errors = [list(column) for column in zip(*points, strict=True)]
+
+    def draw(panels: Sequence[Axes], form: Form) -> None:
+        axes = panels[0]
+        axes.plot(steps, errors, color=form.colors["ink"], marker="o", markevery=every_few(steps))
+        log_axis(axes)
+        step_axis(axes)
+        axes.set_ylabel("vNMSE")
+
+    return Plot("vnmse", heading, draw)
+
+
+def codec_plot(run: Run, heading: str) -> Plot | None:
+    """What the codec logged over steps; None where it logged nothing."""
+    keys = dict.fromkeys(key for row in run.steps for key in row if key.startswith(CODEC_SERIES))
+    series = {key.removeprefix(CODEC_SERIES): finite(run.steps, "step", key) for key in keys}
+    series = {name: points for name, points in series.items() if points[0]}
+    if not series:
+        return None
+    shown = list(series)[:MAX_CODEC_SERIES]
+
+    def draw(panels: Sequence[Axes], form: Form) -> None:
+        axes = panels[0]
+        for name, style in zip(shown, line_styles(shown), strict=True):
+            # Dashes would not survive a value that jumps from step to step.
+            look = style.drawn(form) | {"ls": "-", "lw": 0.9}
+            axes.plot(*series[name], **look, markevery=every_few(series[name][0]), label=name)
+        plain_log_axis(axes, [value for name in shown for value in series[name][1]])
+        step_axis(axes)
+        axes.set_ylabel(shown[0] if len(shown) == 1 else "logged by the codec")
+        if len(shown) < len(series):
+            axes.set_title(f"the first {len(shown)} of {len(series)} series")
+
+    return Plot("codec", heading, draw)
+
+
+def finite(rows: Sequence[Mapping[str, Any]], x: str, y: str) -> Columns:
+    """Two keys of the rows that have both, the second one finite."""
+    known = [row for row in rows if row.get(y) is not None and math.isfinite(row[y])]
+    return [row[x] for row in known], [float(row[y]) for row in known]
+
+
+def step_plot(run: Run, heading: str) -> Plot | None:
+    """The parts of a step over the run, each bar the mean over some steps; None without spans.
+
+    Measured steps are left out, as in the summary, whose means the legend gives.
+    """
+    rows = timed_rows(run)
+    if not rows or not run.done.has_breakdown:
+        return None
+    size = math.ceil(len(rows) / MAX_BINS)
+    bins = [rows[start : start + size] for start in range(0, len(rows), size)]
+    # A bar reaches to the next one, over the measured steps between them.
+    known = run.done.values()
+    edges = [chunk[0]["step"] for chunk in bins] + [rows[-1]["step"] + 1]
+
+    def draw(panels: Sequence[Axes], form: Form) -> None:
+        axes, base = panels[0], [0.0] * len(bins)
+        for key, filling in PARTS.items():
+            means = [1e3 * fmean(row[key] for row in chunk) for chunk in bins]
+            tops = [low + mean for low, mean in zip(base, means, strict=True)]
+            label = f"{filling.label}: {number(1e3 * known[key], 3)} ms"
+            axes.stairs(tops, edges, baseline=base, fill=True, **filled(filling, form), label=label)
+            base = tops
+        axes.margins(x=0)
+        axes.set_ylim(bottom=0)
+        axes.grid(visible=False, axis="x")
+        step_axis(axes)
+        axes.set_ylabel("time of a step [ms]")
+
+    return Plot("breakdown", heading, draw)
+
+
+def bytes_plot(run: Run, heading: str) -> Plot | None:
+    """What a rank sends in a step, by phase; None where nothing was sent or counted."""
+    summary = run.done
+    sent = {phase: count for phase, count in summary.bytes_by_phase.items() if count}
+    if not sent or not summary.has_bytes:
+        return None
+    fillings = [phase_filling(phase) for phase in sent]
+    rows = rows_of([filling.label for filling in fillings])
+    megabytes = [count / summary.steps / summary.workers / 1e6 for count in sent.values()]
+    figures = [f"{number(size, 3)} ({size / sum(megabytes):.1%})" for size in megabytes]
+
+    def draw(panels: Sequence[Axes], form: Form) -> None:
+        for center, filling, size in zip(rows.centers, fillings, megabytes, strict=True):
+            panels[0].barh(center, size, BAR_HEIGHT, **filled(filling, form))
+        rows.finish(panels[0], megabytes, figures, rows.room(megabytes, figures))
+        panels[0].set_xlabel("sent per step and rank [MB = 10⁶ bytes]", loc="right")
+
+    return Plot("bytes", heading, draw, (AXIS_HEIGHT + rows.height,))
+
+
+def timed_rows(run: Run) -> list[Mapping[str, Any]]:
+    """The steps the breakdown is made of: all but the measured ones, unless all were; [] without spans."""
+    rows = [row for row in run.steps if not row.get("measured")] or run.steps
+    return [row for row in rows if all(row.get(key) is not None for key in PARTS)]

@@ -14,8 +14,7 @@ from gradwire.harness.record.directory import DirectoryLock
 from gradwire.harness.record.runs import Run, load_run
 from gradwire.harness.record.seal import refuse_links_in
 from gradwire.harness.record.timed_steps import is_simulated, recorded, steps_of
-from gradwire.harness.report.bandwidth_plot import bandwidth_of, steps_in_words
-from gradwire.harness.report.chosen_steps import chosen_steps
+from gradwire.harness.report.bandwidth_plot import bandwidth_of, chosen_steps, steps_in_words
 from gradwire.harness.report.figures import write_plots
 from gradwire.harness.report.titles import run_title
 from gradwire.harness.tasks.sync import records

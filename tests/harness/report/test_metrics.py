@@ -14,7 +14,7 @@ from gradwire.harness.report.catalogue import metric_table
 from gradwire.harness.report.compare import compare
 from gradwire.harness.report.figures import render
 from gradwire.harness.report.frame import frame, settings
-from gradwire.harness.report.run_curves import training_plot
+from gradwire.harness.report.run_plots import training_plot
 from gradwire.harness.report.style import PRINT
 from gradwire.harness.timing.measure.metrics import METRICS, PERCENT, Kind, Metric, kind_of, of_ranks
 from gradwire.harness.tracking.tables import tables

@@ -13,7 +13,7 @@ from traced_runs import SIMULATED, virtual_run
 from gradwire.harness.config.compose import compose
 from gradwire.harness.config.validate import validate_task
 from gradwire.harness.record.runs import load_run
-from gradwire.harness.report.chosen_steps import chosen_steps
+from gradwire.harness.report.bandwidth_plot import chosen_steps
 from gradwire.harness.tasks import timeline
 
 
