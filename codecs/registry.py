@@ -80,18 +80,18 @@ def _checked(found: Any, name: str) -> type[Codec]:
     given = f"codec={name}"
     if not isinstance(found, type) or not dataclasses.is_dataclass(found) or not issubclass(found, Codec):
         raise ValueError(
-            f"{given} is no codec: it must be a class decorated with @dataclass and derived from "
+            f"{given} is not a codec: it must be a class decorated with @dataclass and derived from "
             "gradwire.Codec or gradwire.HopCodec"
         )
     fields = {field.name: field for field in dataclasses.fields(found) if field.init}
     if "name" not in fields:
-        raise ValueError(f'{given} is no codec: its dataclass needs a field `name: str = "<name>"`')
+        raise ValueError(f'{given} is not a codec: its dataclass needs a field `name: str = "<name>"`')
     for field in fields.values():
         if field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING:
-            raise ValueError(f"{given} is no codec: its field {field.name} needs a default")
+            raise ValueError(f"{given} is not a codec: its field {field.name} needs a default")
     common = [field.name for field in dataclasses.fields(CommonOptions) if field.name in fields]
     if common:
-        raise ValueError(f"{given} is no codec: every codec has an option {common[0]}; rename its field")
+        raise ValueError(f"{given} is not a codec: every codec has an option {common[0]}; rename its field")
     try:
         cast(Any, found)(name=name)
         rules_of(found)

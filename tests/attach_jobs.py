@@ -128,7 +128,7 @@ def train(
 WRONG: list[tuple[dict[str, Any], str]] = [
     ({"codec": "zip"}, "codec=zip is unknown"),
     ({"codec": "dynamic"}, "did you mean dynamiq"),
-    ({"codec": None}, "codec=None is no codec"),
+    ({"codec": None}, "codec=None is not a codec"),
     ({"codec": Halves}, "codec=Halves is a class"),
     ({"codec": gradwire.make_codec("fp32"), "bits": 4}, "['bits'] have no effect on a codec instance"),
     ({"bits": 0.1}, "codec.bits=0.1: choose"),

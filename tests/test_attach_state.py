@@ -127,8 +127,8 @@ def test_wrong_states_are_refused_on_all_ranks(workers: Workers) -> None:
         assert "damaged" in damaged
         assert "nonsense" in nonsense
         settings, short, norms, missing, none, path, saved, copied, *found = found
-        assert "None is no state of a synchronizer; give what state_dict() returned" in none
-        assert "'saved.pt' is no state of a synchronizer; give what state_dict() returned" in path
+        assert "None is not a state of a synchronizer; give what state_dict() returned" in none
+        assert "'saved.pt' is not a state of a synchronizer; give what state_dict() returned" in path
         for text in (saved, copied):
             assert text.startswith(
                 "TypeError: a model with a codec cannot be pickled or copied; save model.m"

@@ -64,7 +64,7 @@ def check_directory(config: DictConfig, directory: Path) -> None:
     if other_code and config.resume == "auto" and not is_done(directory) and checkpoints(directory):
         raise ValueError(
             f"{directory} was begun by other code ({earlier.code}, this is {this_code()}); "
-            "resume=force goes on with this code, resume=never starts over"
+            "resume=force resumes with this code, resume=never starts over"
         )
 
 
@@ -73,7 +73,7 @@ def _refuse_foreign(directory: Path) -> None:
     names = [name for name in OWN_NAMES if (directory / name).exists()]
     if names and not (directory / ATTEMPTS).exists():
         raise ValueError(
-            f"{directory} holds {', '.join(names)}, and no {ATTEMPTS} that would make it a run; choose "
+            f"{directory} holds {', '.join(names)}, but no {ATTEMPTS}, so it is not a run directory; choose "
             "another folder with hydra.run.dir=, or move them away"
         )
 
@@ -127,7 +127,7 @@ def open_run(config: DictConfig, directory: Path) -> Opened:
                 f"{path} counts on {error.path}, which {error.problem}: set aside as {set_aside(path).name}"
             )
             continue
-        notes += [*mended, f"continuing after step {state.step}, from {path}"]
+        notes += [*mended, f"resuming after step {state.step}, from {path}"]
         notes += continue_record(directory, config, state.step, state.rows)
         return Opened(path, tuple(notes))
     if notes:

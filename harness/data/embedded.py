@@ -41,7 +41,7 @@ class EmbeddedCorpus:
         num_bytes = sum(len(document.encode()) for document in documents)
         if num_bytes < LEAST_BYTES:
             raise ValueError(
-                f"dataset=embedded: this Python brings only {num_bytes} bytes of text (no .py sources under "
+                f"dataset=embedded: this Python has only {num_bytes} bytes of text (no .py sources under "
                 f"{_library()}); use dataset.path=<file or folder of text>"
             )
         train, held_out, split = split_documents(documents, self.held_out_fraction, one_by_one=False)

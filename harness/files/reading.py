@@ -174,7 +174,7 @@ def system_errors(path: Path, remedy: str) -> Iterator[None]:
     except ValueError as error:
         if isinstance(error, UnusableFileError):
             raise
-        raise UnusableFileError(path, f"is no path ({error})", remedy) from None
+        raise UnusableFileError(path, f"is not a path ({error})", remedy) from None
 
 
 def _refused(path: Path, error: OSError, remedy: str) -> NoReturn:

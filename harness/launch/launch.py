@@ -154,7 +154,7 @@ def raise_if_stopped(directory: Path, stop: StopRequest, finished: bool) -> None
         return
     number = stop.number or signal.SIGTERM  # another rank's
     saved = next(iter(checkpoints(directory)), None)
-    end = "as it finished" if finished else f"saved in {saved}; the same command continues"
+    end = "as it finished" if finished else f"saved in {saved}; the same command resumes"
     raise Terminated(number, f"stopped by {signal.Signals(number).name}, {end}")
 
 

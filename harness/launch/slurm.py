@@ -71,7 +71,7 @@ def tasks_per_node(text: str) -> list[int]:
     for part in text.split(","):
         match = re.fullmatch(r"(\d{1,6})(?:\(x(\d{1,6})\))?", part)
         if match is None:
-            raise _unclear(f"{text!r} is no list of tasks per node")
+            raise _unclear(f"{text!r} is not a list of tasks per node")
         counts += [int(match[1])] * int(match[2] or 1)
     return counts
 
@@ -81,7 +81,7 @@ def first_host(nodes: str) -> str:
     match = re.match(r"([\w.-]*)(?:\[(\d+)[^\]]*\])?([\w.-]*)", nodes)
     host = "" if match is None else f"{match[1]}{match[2] or ''}{match[3]}"
     if not host:
-        raise _unclear(f"{nodes!r} is no list of nodes")
+        raise _unclear(f"{nodes!r} is not a list of nodes")
     return host
 
 

@@ -72,7 +72,7 @@ def make_checked_codec(codec: Any, options: Mapping[str, Any]) -> Codec:
     if not isinstance(codec, Codec):
         names = ", ".join(sorted(codec_classes()))
         raise ValueError(
-            f"codec={shown(codec)} is no codec; choose one of {names}, or an instance of a class derived "
+            f"codec={shown(codec)} is not a codec; choose one of {names}, or an instance of a class derived "
             "from gradwire.Codec or gradwire.HopCodec"
         )
     return codec

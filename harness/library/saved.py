@@ -118,12 +118,12 @@ def _fits(start: Tensor, parameter: Tensor | None) -> bool:
 def _about(state: Mapping[str, Tensor]) -> dict[str, Any]:
     if not isinstance(state, Mapping):
         raise ValueError(
-            f"{shown(state)} is no state of a synchronizer; give what state_dict() returned, e.g. "
+            f"{shown(state)} is not a state of a synchronizer; give what state_dict() returned, e.g. "
             "torch.load(path, weights_only=True)"
         )
     missing = [key for key in (_STEP, _ABOUT) if not isinstance(state.get(key), Tensor)]
     if missing:
-        raise ValueError(f"this is no state of a synchronizer, it has no {' and no '.join(missing)}")
+        raise ValueError(f"this is not a state of a synchronizer, it has no {' and no '.join(missing)}")
     try:
         about = json.loads(bytes(state[_ABOUT].tolist()))
         version = about["version"]

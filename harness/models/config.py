@@ -92,7 +92,7 @@ def check(config: ModelConfig) -> None:
     objectives = family(config.family).objectives
     if config.objective not in objectives:
         raise ValueError(
-            f"model.objective={config.objective}: {config.family} has none but {', '.join(objectives)}; use "
+            f"model.objective={config.objective}: {config.family} supports only {', '.join(objectives)}; use "
             f"model.objective={objectives[0]}"
         )
     _check_heads(config)

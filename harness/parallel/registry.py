@@ -35,7 +35,7 @@ def parallel_kind(name: str) -> ParallelKind:
 def _checked(found: object, name: str) -> ParallelKind:
     if not isinstance(found, ParallelKind):
         raise ValueError(
-            f"parallel={name} is no parallelism: it must be a ParallelKind of "
+            f"parallel={name} is not a parallelism: it must be a ParallelKind of "
             f"gradwire.harness.parallel.registry, it is {type(found).__name__}"
         )
     return found

@@ -129,7 +129,8 @@ def _show(summary: ReplaySummary, config: DictConfig) -> None:
         print(f"vNMSE {number(summary.vnmse_mean)}{deviation} {repeats}{above}")
     print(f"{bits} wire bits per coordinate: {phases or 'nothing was sent'}")
     print(
-        f"codec {milliseconds} ms on the busiest rank, {summary.codec_ns_per_coordinate:.1f} ns a coordinate"
+        f"codec {milliseconds} ms on the busiest rank, "
+        f"{summary.codec_ns_per_coordinate:.1f} ns per coordinate"
     )
     if config.codec.get("ef") and summary.rounds == 1:
         print("note: error feedback has nothing to add in a first round; replay.rounds=20 shows what it does")

@@ -1,7 +1,7 @@
 """A sweep: plan all cells, run the unfinished ones, compare the finished ones.
 
 Nothing starts before every cell has been composed and validated. A cell whose run directory is done
-is skipped, so that the same command continues an interrupted sweep; a failed cell does not stop it.
+is skipped, so that the same command resumes an interrupted sweep; a failed cell does not stop it.
 """
 
 from __future__ import annotations

@@ -33,7 +33,9 @@ def topology(name: str) -> Topology:
 
 def _checked(found: object, name: str) -> Topology:
     if not callable(found) or isinstance(found, type):
-        raise ValueError(f"topology={name} is no topology: it must be a function from world size to Schedule")
+        raise ValueError(
+            f"topology={name} is not a topology: it must be a function from world size to Schedule"
+        )
     return partial(_proven, found, name)
 
 

@@ -88,19 +88,19 @@ class Rivals:
         for rank, process in enumerate(self._processes):
             output = _output(process)
             if not wait([output.fileno()], START_S) or output.readline() != "ready\n":
-                raise ShapingError(f"the rivals did not start: rank {rank}: {self._reason(rank)}")
+                raise ShapingError(f"the background jobs did not start: rank {rank}: {self._reason(rank)}")
 
     def _reason(self, rank: int) -> str:
         process = self._processes[rank]
         try:
             code = process.wait(REAPED_S)
         except subprocess.TimeoutExpired:
-            return "its rivals do not answer"
+            return "its background jobs do not answer"
         if code < 0:
-            return f"its rivals were killed by signal {-code}"
+            return f"its background jobs were killed by signal {-code}"
         assert process.stderr is not None
         said = process.stderr.read().strip().splitlines()
-        return f"its rivals ended with exit code {code}" + (f" ({said[-1]})" if said else "")
+        return f"its background jobs ended with exit code {code}" + (f" ({said[-1]})" if said else "")
 
     def _end(self) -> None:
         for process in self._processes:

@@ -33,7 +33,7 @@ class ShapedNetwork:
 
     def __init__(self, ranks: int, speed: LinkSpeed) -> None:
         if not 1 <= ranks <= MOST_RANKS:
-            raise ShapingError(f"network=shaped has places for 1 to {MOST_RANKS} workers, not {ranks}")
+            raise ShapingError(f"network=shaped takes 1 to {MOST_RANKS} workers, not {ranks}")
         self._ranks, self._speed = ranks, speed
         self._namespaces: list[Namespace] = []
         self._rivals: Rivals | None = None

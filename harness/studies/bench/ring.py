@@ -69,7 +69,7 @@ RINGS = (
 
 @dataclass(frozen=True)
 class RingCost:
-    """Memory traffic in bytes and time in ns a coordinate, const + slope·AR each, of one implementation."""
+    """Memory traffic in bytes and time in ns per coordinate, const + slope·AR each, of one implementation."""
 
     codec: str
     dtype: str

@@ -71,7 +71,7 @@ def unfinished(settings: DictConfig, tmp_path: Path) -> Path:
 def test_an_unfinished_run_goes_on_and_later_rows_are_cut(settings: DictConfig, unfinished: Path) -> None:
     opened = open_run(settings, unfinished)
     assert opened.checkpoint == unfinished / "checkpoints" / "step-00000004"
-    assert opened.notes == (f"continuing after step 4, from {opened.checkpoint}",)
+    assert opened.notes == (f"resuming after step 4, from {opened.checkpoint}",)
     assert recorded(unfinished, "steps.jsonl") == [0, 1, 2, 3]
     assert recorded(unfinished, "evals.jsonl") == [2, 4]
     attempts = json.loads((unfinished / "run.json").read_text())["attempts"]
@@ -166,7 +166,7 @@ def test_what_is_no_run_is_not_overwritten(
     name: str, resume: str, settings: DictConfig, tmp_path: Path
 ) -> None:
     (tmp_path / name).mkdir()
-    with pytest.raises(ValueError, match=rf"holds {name}, and no run\.json .* hydra\.run\.dir="):
+    with pytest.raises(ValueError, match=rf"holds {name}, but no run\.json .* hydra\.run\.dir="):
         open_run(asked(settings, resume=resume), tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == [name]
 

@@ -40,7 +40,7 @@ def test_what_is_no_file_is_refused_and_nobody_waits(tmp_path: Path) -> None:
     assert "is not a regular file" in str(refusal(read_text, tmp_path / "pipe"))
     assert "is not a regular file" in str(refusal(read_text, "/dev/zero"))
     assert "is not a regular file" in str(refusal(read_text, tmp_path))
-    assert "is no path" in str(refusal(read_text, tmp_path / "a\0b"))
+    assert "is not a path" in str(refusal(read_text, tmp_path / "a\0b"))
     assert isinstance(refusal(read_text, tmp_path / "none"), MissingFileError)
 
 

@@ -117,7 +117,7 @@ def test_real_workers_diverge_and_are_not_run_again(
     )
     forced = call(here, *command, "resume=force", **WHERE)
     assert forced.returncode == 1
-    assert "continuing after step 3, from real/checkpoints/step-00000003" in forced.stdout
+    assert "resuming after step 3, from real/checkpoints/step-00000003" in forced.stdout
     assert errors(forced.stderr) == [f"error: {REASON}"]
     assert_diverged(here / "real", sweep[1])
 

@@ -90,9 +90,9 @@ def test_killed_then_asked_to_stop_then_left_alone(here: Path, undisturbed: dict
     assert_alone(run)
     (line,) = errors(ended.stderr)
     assert line.startswith("error: stopped by SIGTERM, saved in real/checkpoints/step-000000")
-    assert line.endswith("; the same command continues")
+    assert line.endswith("; the same command resumes")
     assert f"error: {(directory / 'FAILED').read_text()}" == f"{line}\n"
-    assert "continuing after step " in ended.stdout
+    assert "resuming after step " in ended.stdout
 
     run = started(here, *command, "cluster.restarts=2")
     until(rng.randint(36, 45), run, directory)
@@ -101,7 +101,7 @@ def test_killed_then_asked_to_stop_then_left_alone(here: Path, undisturbed: dict
     assert ended.returncode == 0, ended.stderr
     assert_alone(run)
     assert "restart 1 of 2: rank 0 was killed by SIGKILL (out of memory?), after step " in ended.stdout
-    assert ended.stdout.count("continuing after step ") == 2
+    assert ended.stdout.count("resuming after step ") == 2
     told = json.loads((directory / "run.json").read_text())["attempts"]
     assert [attempt["ended"]["ranks"] for attempt in told[:3]] == [
         [{"rank": 1, "signal": "SIGKILL", "exit_code": None}],
@@ -174,7 +174,7 @@ def test_a_preempted_torchrun_goes_on(here: Path, undisturbed: dict[str, Any]) -
         ended = finished(run)
         assert ended.returncode == 0, ended.stderr
         assert_alone(run)
-        assert ended.stdout.count("continuing after step ") == 2 * (not already_finished)
+        assert ended.stdout.count("resuming after step ") == 2 * (not already_finished)
         lines = ended.stdout.splitlines()
         assert lines[-1] == "run: torchrun"
         assert sum(line.startswith("run: ") for line in lines) == 1
@@ -233,6 +233,6 @@ def test_an_interrupted_sweep_goes_on(here: Path) -> None:
     ended = call(here, *command)
     assert ended.returncode == 0, ended.stderr
     assert "2 runs, 1 of them finished before" in ended.stdout
-    assert "continuing after step " in ended.stdout
+    assert "resuming after step " in ended.stdout
     assert first.stat().st_mtime_ns == before
     assert (second / "DONE").exists()

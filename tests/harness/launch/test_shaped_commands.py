@@ -103,7 +103,7 @@ def test_a_cut_link_ends_the_attempt_and_the_next_one_has_a_network_of_its_own(
     ended = disturbed(started(here, *command), directory, cut_the_link_of_rank_1, 6, 240)
     assert ended.returncode == 0, ended.stderr
     assert "restart 1 of 1: rank 1 failed: its link is down" in ended.stdout
-    assert "continuing after step" in ended.stdout
+    assert "resuming after step" in ended.stdout
     assert outcome(directory) == undisturbed
     assert not left_behind(directory)
     attempts = json.loads((directory / "run.json").read_text())["attempts"]

@@ -84,7 +84,7 @@ def test_rivals_that_die_end_the_run(tmp_path: Path) -> None:
         assert network._rivals is not None
         rival = network._rivals._processes[1].pid
         line = failure(tmp_path, network, lambda: os.kill(rival, signal.SIGKILL), jobs.sum_for_ever)
-    assert line.startswith("rank 1 failed: its rivals were killed by signal 9")
+    assert line.startswith("rank 1 failed: its background jobs were killed by signal 9")
 
 
 @needs_links

@@ -68,10 +68,10 @@ def test_a_single_process_stays_one(environment: dict[str, str]) -> None:
         ({"SLURM_NODEID": "3"}, "of node 3"),
         ({"SLURM_PROCID": "5"}, "task 5"),
         ({"SLURM_STEP_TASKS_PER_NODE": "2(x2)"}, "in 5 tasks as [2, 2] on nodes"),
-        ({"SLURM_STEP_TASKS_PER_NODE": "many"}, "'many' is no list of tasks per node"),
+        ({"SLURM_STEP_TASKS_PER_NODE": "many"}, "'many' is not a list of tasks per node"),
         ({"SLURM_STEP_TASKS_PER_NODE": ""}, "SLURM_STEP_TASKS_PER_NODE is missing"),
         ({"SLURM_STEP_NODELIST": ""}, "SLURM_STEP_NODELIST is missing"),
-        ({"SLURM_STEP_NODELIST": "[]"}, "'[]' is no list of nodes"),
+        ({"SLURM_STEP_NODELIST": "[]"}, "'[]' is not a list of nodes"),
     ],
 )
 def test_what_cannot_be_told_is_refused_and_torchrun_named(changes: dict[str, str], said: str) -> None:

@@ -24,7 +24,7 @@ def test_omegaconf_composes_settings_with_interpolations():
     [
         ({"family": "t5"}, "model.family=t5: choose one of bert, gemma, gpt2, llama"),
         ({"weights": "none"}, "model.weights=none: choose one of pretrained, random"),
-        ({"objective": "masked"}, "model.objective=masked: gpt2 has none but causal"),
+        ({"objective": "masked"}, "model.objective=masked: gpt2 supports only causal"),
         ({"num_layers": 0}, "model.num_layers=0"),
         ({"num_heads": 5, "num_kv_heads": 5}, "model.num_heads=5: must divide model.hidden_size=768"),
         ({"num_kv_heads": 5}, "model.num_kv_heads=5: must divide model.num_heads=12"),

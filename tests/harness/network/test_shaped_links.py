@@ -157,8 +157,8 @@ def test_a_change_that_does_no_harm_is_heard_once(network: ShapedNetwork) -> Non
 
 
 REFUSED = [
-    (0, SPEED, r"network=shaped has places for 1 to 250 workers, not 0"),
-    (251, SPEED, r"network=shaped has places for 1 to 250 workers, not 251"),
+    (0, SPEED, r"network=shaped takes 1 to 250 workers, not 0"),
+    (251, SPEED, r"network=shaped takes 1 to 250 workers, not 251"),
     (2, LinkSpeed(100, -1), r"tc qdisc add dev rank0 parent 1:1 bfifo limit -1024: "),
 ]
 

@@ -86,9 +86,9 @@ def test_rivals_that_die_are_named(network: ShapedNetwork) -> None:
     assert network.diagnose() == {}
     os.kill(rivals_of(network)[2], signal.SIGKILL)
     assert wait(network.sentinels, 10)
-    assert network.diagnose() == {2: "its rivals were killed by signal 9"}
+    assert network.diagnose() == {2: "its background jobs were killed by signal 9"}
     time.sleep(1.5)
-    assert network.diagnose() == {2: "its rivals were killed by signal 9"}
+    assert network.diagnose() == {2: "its background jobs were killed by signal 9"}
     assert network.stop_rivals() == []
 
 

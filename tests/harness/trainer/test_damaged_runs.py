@@ -108,15 +108,15 @@ def test_a_damaged_unfinished_run_goes_on_from_what_is_whole(
         directory = damaged(whole, name, damage, tmp_path / "run")
         said = check_resumed(settings, directory, whole)
         if name == "config.yaml":  # is written anew
-            assert said == f"continuing after step 5, from {directory / CHECKPOINT}", damage
+            assert said == f"resuming after step 5, from {directory / CHECKPOINT}", damage
         elif name.endswith(".jsonl"):
             *restored, end = said.split(" | ")
-            assert end == f"continuing after step 5, from {directory / CHECKPOINT}", damage
+            assert end == f"resuming after step 5, from {directory / CHECKPOINT}", damage
             assert len(restored) == (damage != "a secret"), "what follows the whole rows is cut"
             for note in restored:
                 assert note.startswith(f"{directory / name} ") and note.endswith(RESTORED), note
         elif name != "run.json":
-            assert "continuing after step 5" not in said, damage
+            assert "resuming after step 5" not in said, damage
         elif damage not in ("a bit in the middle", "a bit near the end"):
             assert "run" in said and "continuing" not in said, damage
 
@@ -143,9 +143,9 @@ def test_lost_files_are_noticed(settings: DictConfig, whole: Path, tmp_path: Pat
         (directory / name).unlink()
         said = check_resumed(settings, directory, whole)
         if name.endswith(".jsonl"):
-            assert said.startswith(f"{directory / name} is not there{RESTORED} | continuing after step 5")
+            assert said.startswith(f"{directory / name} is not there{RESTORED} | resuming after step 5")
         else:
-            assert "continuing after step 5" not in said
+            assert "resuming after step 5" not in said
     for name in ("config.yaml", "steps.jsonl", "evals.jsonl", "summary.json", "run.json"):
         shutil.rmtree(directory, ignore_errors=True)
         shutil.copytree(whole / "done", directory)
@@ -203,7 +203,7 @@ def test_a_damaged_copy_costs_nothing_while_the_rows_are_whole(
             path.unlink()
         rows = (directory / "steps.jsonl").read_bytes()
         found = open_run(settings, directory)
-        assert found.notes == (f"continuing after step 5, from {directory / CHECKPOINT}",), damage
+        assert found.notes == (f"resuming after step 5, from {directory / CHECKPOINT}",), damage
         assert (directory / "steps.jsonl").read_bytes() == rows
 
 
@@ -217,7 +217,7 @@ def test_rows_come_from_the_newest_whole_checkpoint(
     lost, restored, end = check_resumed(settings, directory, whole).split(" | ")
     assert f"{directory / CHECKPOINT} counts on {copy}, which " in lost and "aside as damaged-step" in lost
     assert restored.endswith("holds other rows than were written: restored from the copy in step-00000004")
-    assert "continuing after step 4" in end
+    assert "resuming after step 4" in end
 
 
 @pytest.mark.parametrize(
@@ -286,7 +286,7 @@ def test_what_a_state_says_is_checked_though_its_digests_fit(
         (path.parent / "DONE").write_text(hashlib.sha256(path.read_bytes()).hexdigest())
         if (key, value) not in (("files", {}), ("rows", {})):
             said = check_forged(settings, directory)
-            assert "continuing after step 5" not in said, (key, value, said)
+            assert "resuming after step 5" not in said, (key, value, said)
 
 
 def check_forged(settings: DictConfig, directory: Path) -> str:
