@@ -166,7 +166,7 @@ def test_what_is_no_run_is_not_overwritten(
     name: str, resume: str, settings: DictConfig, tmp_path: Path
 ) -> None:
     (tmp_path / name).mkdir()
-    with pytest.raises(ValueError, match=rf"holds {name}, but no run\.json .* hydra\.run\.dir="):
+    with pytest.raises(ValueError, match=rf"holds {name}, but no run\.json, .* hydra\.run\.dir="):
         open_run(asked(settings, resume=resume), tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == [name]
 
