@@ -63,7 +63,7 @@ def check_groups(overrides: Sequence[Override], groups: Mapping[str, Sequence[st
         choices = [choice for choice in choices if ":" not in choice]  # others are plug-ins of this process
         if override.is_delete() or value is None:
             raise ConfigError(f"{said(override)}: a run needs a {group}; choose one of {', '.join(choices)}")
-        if group == "codec" and value in RENAMED:
+        if group == "codec" and str(value) in RENAMED:
             raise ConfigError(f"{said(override)}: it has a new name, use codec={RENAMED[str(value)]}")
         fix = (closest(str(value), choices) or choices)[0]
         raise ConfigError(
