@@ -118,7 +118,7 @@ def test_a_damaged_unfinished_run_goes_on_from_what_is_whole(
         elif name != "run.json":
             assert "resuming after step 5" not in said, damage
         elif damage not in ("a bit in the middle", "a bit near the end"):
-            assert "run" in said and "continuing" not in said, damage
+            assert "run" in said and "resuming" not in said, damage
 
 
 @pytest.mark.parametrize(
