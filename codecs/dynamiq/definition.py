@@ -21,7 +21,6 @@ from gradwire.codecs.dynamiq.format import (
     Section,
     clear_unused,
     sections,
-    to_super_groups,
 )
 from gradwire.codecs.dynamiq.rounding import Dither, Keys
 from gradwire.codecs.dynamiq.scales import (
@@ -145,7 +144,8 @@ class ReferenceHop:
     def _gathered(self, x: Tensor) -> Tensor:
         """The chunk's super-groups less their means; zeros beyond the bucket's end, unless a mean is NaN."""
         mean = self._mean[:, None]
-        return (to_super_groups(x)[self._order] - mean).masked_fill(~self._present & mean.isfinite(), 0)
+        values = x[self._places.clamp(max=x.numel() - 1)].to(torch.float32)
+        return (values - mean).masked_fill(~self._present & mean.isfinite(), 0)
 
     def _scatter(self, rows: Tensor, result: Tensor) -> None:
         """Write the means that sums stand for to their places in the bucket."""
