@@ -139,7 +139,7 @@ def test_ordinary_gradients_are_never_bounded(
         calls.append(bounded(residual, norm, times) is residual)
         return residual
 
-    for module in ("feedback", "powersgd"):
+    for module in ("wrappers.feedback", "powersgd"):
         monkeypatch.setattr(f"gradwire.codecs.{module}.bounded", checked)
     xs = gradients(layout, SIZE)
     cluster = Cluster(SIZE, topology, codec, **feedback(codec), **options)
