@@ -149,7 +149,8 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"check_hashes": 1}, "check_hashes=1: choose True or False"),
     ({"buckets": 0}, "buckets=0: choose a whole number"),
     ({"buckets": 2.0}, "buckets=2.0: choose a whole number"),
-    ({"pieces": 0}, "pieces=0: choose a whole number"),
+    ({"segments": 0}, "segments=0: choose a whole number"),
+    ({"pieces": 4}, "pieces=4: pieces has a new name: use segments"),
     ({"timeout_s": 0}, "timeout_s=0: choose a number"),
     ({"timeout_s": float("nan")}, "timeout_s=nan: choose a number"),
     ({"timeout_s": float("inf")}, "timeout_s=inf: choose a number"),
@@ -164,8 +165,8 @@ WRONG: list[tuple[dict[str, Any], str]] = [
         "rate_mbit=8.0 has no effect on codec=backend, the backend sends",
     ),
     (
-        {"codec": "backend", "pieces": 4},
-        "pieces=4 has no effect on codec=backend, the backend sends by itself",
+        {"codec": "backend", "segments": 4},
+        "segments=4 has no effect on codec=backend, the backend sends by itself",
     ),
 ]
 """Arguments that every rank refuses by itself, and a part of what is said of them."""

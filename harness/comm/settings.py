@@ -23,7 +23,7 @@ class OverlapConfig:
 
     enabled: bool = True  # false: all buckets are synchronized after the backward pass
     buckets: int = at_least(1, 2, 64)  # buckets in flight at once, per worker
-    pieces: int = at_least(1, 1, 1024)  # of each message: encoding one overlaps sending the one before
+    segments: int = at_least(1, 1, 1024)  # of each message: encoding one overlaps sending the one before
 
 
 @dataclass

@@ -120,11 +120,14 @@ def _check_recorded(network: DictConfig, workers: int, places: int | None) -> No
 
 
 def check_size(network: DictConfig, workers: int) -> None:
-    """Refuse more workers than shaped links can join, and rivals without a link. Raises ConfigError."""
-    if workers < 2 and network.get("rivals", 0):
+    """Refuse more workers than shaped links can join, and background jobs without a link.
+
+    Raises ConfigError.
+    """
+    if workers < 2 and network.get("background_jobs", 0):
         raise ConfigError(
-            f"network.rivals={network.rivals} need links to share and cluster.workers=1 has none; use "
-            "cluster.workers=2 or more, or leave it out"
+            f"network.background_jobs={network.background_jobs} needs links to share and cluster.workers=1 "
+            "has none; use cluster.workers=2 or more, or leave it out"
         )
     if network.name == "shaped":
         from gradwire.harness.network.shaped.links import MOST_RANKS

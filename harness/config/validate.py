@@ -277,10 +277,10 @@ def _check_together(config: DictConfig) -> None:
             f"codec={config.codec.name} needs a process group and cluster=virtual has none; use "
             f"{local}codec=fp32"
         )
-    if backend and config.overlap.pieces > 1:
+    if backend and config.overlap.segments > 1:
         raise ConfigError(
-            f"overlap.pieces={config.overlap.pieces} has no effect on codec={config.codec.name}, the backend "
-            "sends by itself; leave it out or use codec=fp32"
+            f"overlap.segments={config.overlap.segments} has no effect on codec={config.codec.name}, the "
+            "backend sends by itself; leave it out or use codec=fp32"
         )
     if config.cluster.gradients != "auto" and config.cluster.name == "local":
         raise ConfigError(

@@ -41,30 +41,30 @@ def shaped_network(config: DictConfig, directory: Path) -> Iterator[ShapedNetwor
             "queue_kb": speed.queue_kb,
             "goodput_mbit": network.measure_goodput(),
             "congestion_control": network.congestion_control,
-            "rivals": config.network.rivals,
+            "rivals": config.network.background_jobs,
         }
 
         def record(rival_goodput_mbit: Sequence[float]) -> None:
             write_networks(directory, [*earlier, {**found, "rival_goodput_mbit": list(rival_goodput_mbit)}])
 
         record([])
-        with _without_hub(), _rivals(config, network, record):
+        with _without_hub(), _background(config, network, record):
             yield network
 
 
 @contextmanager
-def _rivals(
+def _background(
     config: DictConfig, network: ShapedNetwork, record: Callable[[Sequence[float]], None]
 ) -> Iterator[None]:
-    if not config.network.rivals:
+    if not config.network.background_jobs:
         yield
         return
-    network.start_rivals(config.network.rivals, config.network.rival_mb)
+    network.start_background(config.network.background_jobs, config.network.background_mb)
     try:
         yield
     finally:
         with contextlib.suppress(OSError):  # a full disk may be what ended the run
-            record(network.stop_rivals())
+            record(network.stop_background())
 
 
 def fetch_weights(config: DictConfig) -> None:

@@ -37,7 +37,7 @@ def attach(
     seed: int = 0,
     overlap: bool = True,
     buckets: int = 2,
-    pieces: int = 1,
+    segments: int = 1,
     timeout_s: float = 120.0,
     rate_mbit: float | None = None,
     check_hashes: bool = False,
@@ -53,7 +53,7 @@ def attach(
     `codec` is a name, with its options as keywords, or an instance that serves no other model; `topology` a
     name or a function from world size to schedule. `seed`, the same on all ranks, is that of all randomness.
     `overlap=False` synchronizes after the backward pass; at most `buckets` buckets are in flight, with each
-    message in so many `pieces`. `rate_mbit` limits each rank's sends (gloo). `check_hashes` compares the
+    message in so many `segments`. `rate_mbit` limits each rank's sends (gloo). `check_hashes` compares the
     result over all ranks after every synchronization.
 
     The ranks compare their arguments before anything is sent. Raises ValueError on every rank where they
@@ -65,7 +65,7 @@ def attach(
         "seed": seed,
         "overlap": overlap,
         "buckets": buckets,
-        "pieces": pieces,
+        "segments": segments,
         "timeout_s": timeout_s,
         "rate_mbit": rate_mbit,
         "check_hashes": check_hashes,
@@ -94,7 +94,7 @@ def attach(
     agreement.agree(description)
     try:
         world = ProcessWorld(
-            Fabric(schedule, pieces=options.pieces),
+            Fabric(schedule, segments=options.segments),
             device,
             group=model.process_group,
             link=None if rate_mbit is None else Link(rate_mbit * 1e6 / 8),

@@ -26,6 +26,9 @@ from gradwire.harness.parallel.reducer import synchronized
 from gradwire.harness.runtime.errors import ConfigError
 from gradwire.harness.runtime.fields import check_arguments, shown
 
+RENAMED = {"pieces": "segments"}
+"""Arguments by the names that older scripts and states have for them."""
+
 
 def _as_in(schema: type, name: str) -> Any:
     """A field with the default and the range that it has in a run's configuration."""
@@ -40,7 +43,9 @@ class AttachOptions:
     seed: int = between(0, 2**31 - 1, 0)  # of everything random
     overlap: bool = True  # synchronize while the backward pass is running; False: after it
     buckets: int = _as_in(OverlapConfig, "buckets")  # in flight at once
-    pieces: int = _as_in(OverlapConfig, "pieces")  # of each message: encoding one overlaps sending another
+    segments: int = _as_in(
+        OverlapConfig, "segments"
+    )  # of each message: encoding one overlaps sending another
     timeout_s: float = _as_in(ClusterConfig, "timeout_s")  # a rank silent for this long counts as lost
     rate_mbit: float | None = at_least(1e-3, None, 1e9)  # Mbit/s out of each rank (gloo); None: unlimited
     check_hashes: bool = False  # compare the result over all ranks after every synchronization
@@ -86,6 +91,8 @@ def _check_keywords(codec: str, options: Mapping[str, Any]) -> None:
     own = {*rules_of(classes[codec]), *rules_of(CommonOptions)} - {"name"}
     known = own | {*rules_of(AttachOptions), "codec", "topology"}
     for name in options:
+        if name in RENAMED:
+            raise ValueError(f"{name}={shown(options[name])}: {name} has a new name: use {RENAMED[name]}")
         if name not in own:
             has = did_you_mean(name, known) or f"; its options are {', '.join(sorted(own))}"
             raise ValueError(f"{name}={shown(options[name])}: codec={codec} has no such option{has}")
@@ -218,8 +225,8 @@ def _check_backend(options: AttachOptions) -> None:
     instead = "codec=backend, the backend sends by itself; leave it out or use codec=fp32"
     if options.rate_mbit is not None:
         raise ValueError(f"rate_mbit={options.rate_mbit} has no effect on {instead}")
-    if options.pieces > 1:
-        raise ValueError(f"pieces={options.pieces} has no effect on {instead}")
+    if options.segments > 1:
+        raise ValueError(f"segments={options.segments} has no effect on {instead}")
 
 
 def check_runs(

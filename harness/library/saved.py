@@ -16,6 +16,7 @@ from gradwire.codecs.wrappers.feedback import PREFIX as RESIDUAL
 from gradwire.codecs.wrappers.residuals import LATEST
 from gradwire.codecs.wrappers.residuals import PREFIX as NORMS
 from gradwire.harness.library.agreement import Statement
+from gradwire.harness.library.options import RENAMED
 from gradwire.harness.parallel.reducer import Buckets
 from gradwire.harness.runtime.fields import shown
 
@@ -28,7 +29,7 @@ _CAP = "DistributedDataParallel's bucket_bytes_cap"
 _LIKE_A_GRADIENT = (RESIDUAL, ERROR)
 """The beginnings of the keys of tensors with one element per coordinate of a parameter."""
 
-RESULTS = ("codec", "topology", "schedule", "seed", "pieces", "world size")
+RESULTS = ("codec", "topology", "schedule", "seed", "segments", "world size")
 """The settings, besides the codec's own, that change what is synchronized."""
 
 REMEMBERED_BY = ("codec", "codec.ef")
@@ -75,7 +76,8 @@ class SavedState:
         if about["rank"] != rank:
             raise ValueError(f"rank {rank} was given the state of rank {about['rank']}; each has its own")
         if strict:
-            _compare(about["settings"], description)
+            settings = {RENAMED.get(name, name): value for name, value in about["settings"].items()}
+            _compare(settings, description)
         damaged = [key for key in state if not isinstance(state[key], Tensor)]
         if damaged:
             raise ValueError(f"the state is damaged: its {damaged[0]} is no tensor")

@@ -6,13 +6,13 @@ from omegaconf import DictConfig
 
 
 def network_text(network: DictConfig) -> str:
-    """`shaped at 200 Mbit/s with 3 rivals`, `simulated dynamiq_testbed: 4 nodes of 2 at 100 Gbit/s, ...`."""
+    """`shaped at 200 Mbit/s with 3 background jobs`, `simulated aqgb: star at 2.5 Gbit/s, ...`."""
     if network.name == "none":
         return "none"
     if network.name == "simulated":
         preset = "" if network.preset == "custom" else f" {network.preset}"
-        return f"simulated{preset}: {_links(network)}{_more(network)}{_rivals(network.rivals)}"
-    return f"{network.name} at {rate_text(network.rate_mbit)}{_rivals(network.get('rivals', 0))}"
+        return f"simulated{preset}: {_links(network)}{_more(network)}{_background(network.background_jobs)}"
+    return f"{network.name} at {rate_text(network.rate_mbit)}{_background(network.get('background', 0))}"
 
 
 def rate_text(rate_mbit: float) -> str:
@@ -35,7 +35,7 @@ def _more(network: DictConfig) -> str:
     return multicast + (", changing" if network.rate_changes else "")
 
 
-def _rivals(count: int) -> str:
+def _background(count: int) -> str:
     if not count:
         return ""
-    return f" with {count} rival{'s' * (count > 1)}"
+    return f" with {count} background job{'s' * (count > 1)}"

@@ -21,7 +21,10 @@ SLOWEST, FASTEST = 1e-3, 1e9
 
 LONGEST_LATENCY_S = 60.0
 
-MOST_RIVALS = 64
+FORMER_NAMES = {"rivals": "background_jobs", "rival_mb": "background_mb"}
+"""Fields by the names that older records have for them."""
+
+MOST_BACKGROUND_JOBS = 64
 
 MOST_RANKS = 1024
 """Numbers of nodes, ranks and NICs of a simulated network."""
@@ -58,9 +61,11 @@ class ShapedConfig:
     rate_mbit: float = at_least(SLOWEST, 200.0, FASTEST)
     # KiB waiting at a link's ends; null: the kernel's 1000 packets
     queue_kb: int | None = at_least(64, 256, 1 << 21)
-    rivals: int = at_least(0, 0, MOST_RIVALS)  # ring all-reduce jobs over the same links (DynamiQ §5.2)
+    background_jobs: int = at_least(
+        0, 0, MOST_BACKGROUND_JOBS
+    )  # ring all-reduce jobs over the same links (DynamiQ §5.2)
     # MiB of float32 that each of them reduces, again and again
-    rival_mb: float = at_least(1e-3, 25.0, 65_536)
+    background_mb: float = at_least(1e-3, 25.0, 65_536)
 
 
 @dataclass
@@ -89,9 +94,11 @@ class SimulatedConfig:
     rate_changes: list[Any] = list_of(
         kinds=(LIST,), hint="e.g. [[60,0.5],[120,1]]: half the rate from second 60 to 120"
     )
-    rivals: int = at_least(0, 0, MOST_RIVALS)  # ring all-reduce jobs over the same links (DynamiQ §5.2)
+    background_jobs: int = at_least(
+        0, 0, MOST_BACKGROUND_JOBS
+    )  # ring all-reduce jobs over the same links (DynamiQ §5.2)
     # MiB of float32 that each of them reduces, again and again
-    rival_mb: float = at_least(1e-3, 25.0, 65_536)
+    background_mb: float = at_least(1e-3, 25.0, 65_536)
     jitter: float = between(0, 1, 0.0, high_included=False)  # computation x uniform [1 - this, 1 + this]
     straggler_share: float = between(0, 1, 0.0)  # how likely a rank is a straggler in a step
     straggler_factor: float = at_least(1, 2.0, 1e6)  # how much longer it then computes
@@ -109,15 +116,17 @@ NETWORKS: dict[str, type] = {
 
 
 def recorded_network(recorded: Mapping[str, Any]) -> DictConfig:
-    """The network of a finished run. Fields that its version did not have get the values that change nothing.
+    """The network of a finished run. Fields get today's names, and those that its version did not have the
+    values that change nothing.
 
     Raises ValueError in one line if it is no network.
     """
     schema = NETWORKS.get(str(recorded.get("name")))
     if schema is None:
         raise ValueError(f"network.name={printable(str(recorded.get('name')))} of a record is unknown")
+    named = {FORMER_NAMES.get(name, name): value for name, value in recorded.items()}
     try:
-        found = OmegaConf.merge(OmegaConf.structured(schema), dict(recorded))
+        found = OmegaConf.merge(OmegaConf.structured(schema), named)
     except OmegaConfBaseException as error:
         raise ValueError(f"network={schema.__name__} of a record: {printable(str(error))}") from None
     assert isinstance(found, DictConfig)

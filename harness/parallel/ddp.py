@@ -54,7 +54,7 @@ class DataParallel:
 
     def _gradients_ready(self) -> None:
         """Records computation from the first forward to the last gradient, one span per bucket."""
-        now = self._recorder.mark()
+        now = self._recorder.timestamp()
         self._recorder.add("compute", self._computing, now)
         self._computing = now
 
@@ -75,7 +75,7 @@ class DataParallel:
     def _pass(self, step: int, batches: MicroBatches) -> Tensor:
         """Forward, backward and synchronization; the codec has yet to be told how the step ends."""
         self._synchronizer.step = step
-        self._computing = self._recorder.mark()
+        self._computing = self._recorder.timestamp()
         rank = self._world.rank
         try:
             return forward_backward(self._ddp, self._accelerator, batches[rank], self._seed, step, rank)
@@ -90,9 +90,9 @@ class DataParallel:
     def step(self, step: int, batches: MicroBatches, learning_rate: float, measured: bool) -> StepOutcome:
         self._synchronizer.measured = measured
         loss = self._pass(step, batches)
-        start = self._recorder.mark()
+        start = self._recorder.timestamp()
         norm, skipped = self._updater.apply(learning_rate)
-        self._recorder.add("compute", start, self._recorder.mark())
+        self._recorder.add("compute", start, self._recorder.timestamp())
         logged = self._synchronizer.end_step(skipped)
         return StepOutcome({self._world.rank: float(loss)}, norm, skipped, None, logged)
 

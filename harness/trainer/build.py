@@ -79,7 +79,7 @@ def _quiet_transformers() -> None:
 def build_world(config: DictConfig, device: torch.device) -> World:
     """The ranks, joined by the run's topology and network."""
     cluster, network, measure = config.cluster, config.network, config.measure
-    fabric = Fabric(partial(make_schedule, config.topology.name), pieces=config.overlap.pieces)
+    fabric = Fabric(partial(make_schedule, config.topology.name), segments=config.overlap.segments)
     if cluster.name == "virtual":
         clock = make_clock(
             network,

@@ -22,11 +22,11 @@ from gradwire.harness.runtime.heartbeat import COMPLETE, beat
 from gradwire.harness.timing.measure.clock import TrainingClock
 from gradwire.harness.timing.trace.phases import PHASES
 from gradwire.harness.timing.trace.writer import TraceWriter
+from gradwire.harness.trainer.barriers import StopBarrier
 from gradwire.harness.trainer.build import Parts
 from gradwire.harness.trainer.checkpoints import Checkpointer, bytes_by_phase
 from gradwire.harness.trainer.divergence import Divergence, skipped_at_the_end
 from gradwire.harness.trainer.evaluate import evaluate, perplexity
-from gradwire.harness.trainer.meetings import Meetings
 from gradwire.harness.trainer.progress import Progress
 from gradwire.harness.trainer.saved_gradients import check_saved_steps, save_gradients
 from gradwire.harness.trainer.schedule import learning_rate, num_steps
@@ -77,7 +77,7 @@ class Trainer:
         simulated = config.cluster.name == "virtual"
         self._clock = TrainingClock("simulated" if simulated else "wall", self._world.device)
         self._progress = Progress(directory.name, self.steps, writes)
-        self._meetings = Meetings(train.log_every, STOP_S)
+        self._barrier = StopBarrier(train.log_every, STOP_S)
         self._divergence = Divergence(train.max_skipped)
         self._checkpoints = Checkpointer(config, directory, parts, self._clock, self._writer)
 
@@ -127,7 +127,7 @@ class Trainer:
 
     def advance(self, first: int, stop: int) -> bool:
         """Trains steps `first` to `stop`; returns False if a request to stop ended them earlier."""
-        self._meetings.start(first)
+        self._barrier.start(first)
         self._clock.start()
         for done in range(first + 1, stop + 1):
             beat("training", done - 1)
@@ -136,7 +136,7 @@ class Trainer:
             last = done == self.steps
             evaluates = last or done % self._eval.every == 0
             saves = not last and self._saves_after(done)
-            if evaluates or saves or self._divergence.reason or self._meetings.due(done):
+            if evaluates or saves or self._divergence.reason or self._barrier.due(done):
                 with self._clock.paused():
                     if self._pause(done, evaluates, saves) and not last:
                         return False
@@ -150,14 +150,14 @@ class Trainer:
             self._parallelism.finish()
             self._evaluate(done)
         # Ranks meet last: else the others' clocks would run while rank 0 still writes.
-        stop = self._meetings.meet(self._world, done, self._stop())
+        stop = self._barrier.wait(self._world, done, self._stop())
         self._divergence.raise_if_found()
         if saves or (stop and done < self.steps):
             beat("checkpoint", done)
             self._parallelism.finish()
             skipping = self._divergence.skipped_in_a_row > 0
             self._checkpoints.save(done, time.perf_counter() - self._started, keep_all=skipping)
-            self._meetings.meet(self._world, done, False)
+            self._barrier.wait(self._world, done, False)
         return stop
 
     def _saves_after(self, done: int) -> bool:
@@ -211,9 +211,9 @@ class Trainer:
         before = {rank: self._world.traffic[rank].total for rank in self._world.ranks}
         recorder = self._world.recorders[self._world.ranks[0]]
         self._world.begin_step(self._clock.seconds)
-        start = recorder.mark()
+        start = recorder.timestamp()
         outcome = self._parallelism.step(step, self._batches(step), rate, compared or saved)
-        window = (start, recorder.mark())
+        window = (start, recorder.timestamp())
         if outcome.simulated_s is not None:
             window = (0.0, outcome.simulated_s)
             self._clock.advance(outcome.simulated_s)

@@ -27,7 +27,7 @@ FIRST = ("loss", "train_time_s", "step_time_s")
 class PendingStep:
     """One step before its flush: `shared` is equal on all ranks, the rest per hosted rank.
 
-    `window`: start and end marks of the step on each rank's recorder (seconds on a simulated clock).
+    `window`: start and end timestamps of the step on each rank's recorder (seconds on a simulated clock).
     """
 
     shared: dict[str, Any]
@@ -92,7 +92,7 @@ class StepLog:
         for rank in self._world.ranks:
             seconds, found = self._world.recorders[rank].seconds, {}
             for step in self._pending:
-                start, end = (seconds(mark) for mark in step.window)
+                start, end = (seconds(timestamp) for timestamp in step.window)
                 if rank in step.notes:
                     trace = step.notes[rank].resolve(spans[rank], start, end, seconds)
                     found[step.shared["step"]] = trace
@@ -101,7 +101,7 @@ class StepLog:
     def _values(self, step: PendingStep, rank: int, spans: list[Span]) -> list[float]:
         """One rank's figures of a step, in the order of `_per_rank`; NaN where there are no spans."""
         seconds = self._world.recorders[rank].seconds
-        start, end = (seconds(mark) for mark in step.window)
+        start, end = (seconds(timestamp) for timestamp in step.window)
         figures = {
             "loss": step.losses[rank],
             "train_time_s": step.train_time_s,

@@ -21,7 +21,12 @@ SHORT = (
 )
 """What all cases begin with; their own overrides come later and win."""
 
-RENAMED: dict[str, str] = {"codec=backend": "codec=native"}
+RENAMED = {
+    "codec=backend": "codec=native",
+    "network.background_jobs": "network.rivals",
+    "network.background_mb": "network.rival_mb",
+    "overlap.segments": "overlap.pieces",
+}
 """The beginning of an override, and how older commits spell it."""
 
 
@@ -66,7 +71,7 @@ CASES: dict[str, Case] = {
     "dynamiq butterfly real": real(4, "codec=dynamiq", "topology=butterfly", "measure.check_hashes=true"),
     "dynamiq broadcast": virtual("codec=dynamiq", "codec.bits=3", "topology=broadcast"),
     "dynamiq feedback": virtual("codec=dynamiq", "codec.ef=true", "topology=broadcast"),
-    "dynamiq pieces real": real(2, "codec=dynamiq", "overlap.pieces=3"),
+    "dynamiq pieces real": real(2, "codec=dynamiq", "overlap.segments=3"),
     "dynamiq accumulated": virtual("codec=dynamiq", "train.accumulation=2", "model.dropout=0.1"),
     "dynamiq independent rounding": virtual("codec=dynamiq", "codec.rounding=independent"),
     "dynamiq llama": virtual("codec=dynamiq", "model=llama1b"),
@@ -104,7 +109,7 @@ CASES: dict[str, Case] = {
     ),
     "dynamiq retimed": virtual(
         *("codec=dynamiq", "network=simulated", "network.rate_mbit=5", *GIVEN_TIMES),
-        *("network.jitter=0.2", "network.rivals=1", "network.rival_mb=0.05"),
+        *("network.jitter=0.2", "network.background_jobs=1", "network.background_mb=0.05"),
         timed=True,
         then=("task=retime", "run={run}", "network.rate_mbit=1", "network.latency_s=0.01", *GIVEN_TIMES),
     ),

@@ -13,10 +13,10 @@ from gradwire.codecs.native.call import KernelError
 from gradwire.codecs.native.library import library
 from gradwire.harness.network.links import star, two_level, uplinks
 from gradwire.harness.timing.simulate import compiled
+from gradwire.harness.timing.simulate.background import BackgroundJobs
 from gradwire.harness.timing.simulate.engine import run, run_in_python
 from gradwire.harness.timing.simulate.plan import Times
 from gradwire.harness.timing.simulate.rings import ring_plan
-from gradwire.harness.timing.simulate.rivals import Rivals
 
 pytestmark = pytest.mark.skipif(library("cpu") is None, reason="the library for CPUs is not built")
 
@@ -42,9 +42,9 @@ def test_rings_on_every_kind_of_network(size: int) -> None:
     if size % 3 == 0:
         networks.append(two_level(size // 3, 3, **fabric, oversubscription=3.0))
     for links in networks:
-        for rivals in (None, Rivals(3, size, 900.0 * size, links, 1) if size > 1 else None):
-            found = compiled.run_compiled(plan, links, work_s, ready, rivals)
-            assert bits(found) == bits(run_in_python(plan, links, work_s, ready, rivals))
+        for background in (None, BackgroundJobs(3, size, 900.0 * size, links, 1) if size > 1 else None):
+            found = compiled.run_compiled(plan, links, work_s, ready, background)
+            assert bits(found) == bits(run_in_python(plan, links, work_s, ready, background))
 
 
 def test_integers_are_floats() -> None:
@@ -61,8 +61,8 @@ def test_what_is_not_a_float_is_left_to_the_definition() -> None:
     assert compiled.run_compiled(plan, star(2, 1, exact), work_s, [0, 0]) is None
     assert compiled.run_compiled(plan, star(2, 1, 0), work_s, [0, exact]) is None
     assert compiled.run_compiled(plan, star(2, 1, 0), [*work_s[1:], exact], [0, 0]) is None
-    rivals = Rivals(1, 2, exact, star(2, 1, 0), 0)
-    assert compiled.run_compiled(plan, star(2, 1, 0), work_s, [0, 0], rivals) is None
+    background = BackgroundJobs(1, 2, exact, star(2, 1, 0), 0)
+    assert compiled.run_compiled(plan, star(2, 1, 0), work_s, [0, 0], background) is None
     assert run(plan, star(2, exact, 0), work_s, [0, 0]).end[-1] == 2 * 4 / exact
 
 
@@ -81,10 +81,10 @@ def test_what_cannot_be_simulated_is_left_to_the_definition() -> None:
 
 def test_arguments_out_of_range_are_refused() -> None:
     links = star(2, 1.0, 0.0)
-    rivals = Rivals(1, 2, 2.0, links, 0)
-    rivals.chunk = 0.0
+    background = BackgroundJobs(1, 2, 2.0, links, 0)
+    background.chunk = 0.0
     with pytest.raises(KernelError, match="run_timeline on cpu: an argument is out of range"):
-        compiled.run_compiled(ring_plan(2, 8), links, [0.0] * 8, [0.0] * 2, rivals)
+        compiled.run_compiled(ring_plan(2, 8), links, [0.0] * 8, [0.0] * 2, background)
 
 
 def test_without_the_library_it_is_python(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,4 @@
-"""Random steps for the simulated clock's engine: any links, messages, work, readiness and rivals."""
+"""Random steps for the simulated clock's engine: any links, messages, work, readiness and background jobs."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import random
 from typing import NamedTuple
 
 from gradwire.harness.network.links import Change, Links, Route
+from gradwire.harness.timing.simulate.background import BackgroundJobs
 from gradwire.harness.timing.simulate.plan import Plan, compile_plan
-from gradwire.harness.timing.simulate.rivals import Rivals
 from gradwire.harness.timing.trace.step import Message, Operation, Post, TaskTrace, Wait, Work
 
 
@@ -18,7 +18,7 @@ class Case(NamedTuple):
     links: Links
     work_s: list[float]
     ready: list[float]
-    rivals: Rivals | None
+    background: BackgroundJobs | None
 
 
 class Numbers:
@@ -53,15 +53,15 @@ def make_case(seed: int) -> Case:
     }
     links = _links(drawn, numbers, size)
     plan = compile_plan(tasks, drawn.randint(1, 3), multicast=not links.serial)
-    rivals = None
+    background = None
     if size > 1 and drawn.random() < 0.5:
         num_bytes = size * 2.0 if seed % 2 == 0 else size * drawn.uniform(0.5, 5.0)
-        rivals = Rivals(drawn.randint(1, 3), size, num_bytes, links, seed)
+        background = BackgroundJobs(drawn.randint(1, 3), size, num_bytes, links, seed)
         if seed % 4 == 0:  # whole chunks, all jobs at once
-            rivals.first = [rivals.chunk] * len(rivals.first)
+            background.first = [background.chunk] * len(background.first)
     work_s = [numbers.seconds() for _ in plan.kinds]
     ready = [numbers.seconds() for _ in range(len(plan.first_operations) - 1)]
-    return Case(plan, links, work_s, ready, rivals)
+    return Case(plan, links, work_s, ready, background)
 
 
 Exchange = list[tuple[int, int, int]]

@@ -24,7 +24,7 @@ class Fabric:
 
     make_schedule: Callable[[int], Schedule]
     num_nodes: int = 1
-    pieces: int = 1
+    segments: int = 1
     _made: dict[int, tuple[Schedule, Schedule]] = field(
         default_factory=dict, init=False, repr=False, compare=False
     )
@@ -33,7 +33,7 @@ class Fabric:
         """(metadata's, an all-reduce's) among `size` ranks, made once."""
         if size not in self._made:
             whole = self.make_schedule(size)
-            self._made[size] = whole, pipelined(whole, self.pieces)
+            self._made[size] = whole, pipelined(whole, self.segments)
         return self._made[size]
 
     def members(self, level: Level, rank: int, size: int) -> tuple[int, ...]:
@@ -74,7 +74,7 @@ class ScheduledCollectives:
         return ScheduledCollectives(self._channel, self._fabric, self._arena, "all", phase)
 
     async def reduce(self, parts: Sequence[tuple[Tensor, Op]]) -> list[Tensor]:
-        self._channel.lap("statistics", 1.0)
+        self._channel.worked("statistics", 1.0)
         hops = MetadataHops(parts, self._whole.num_chunks)
         if self.size > 1:
             phase = self._phase or "metadata"
@@ -88,11 +88,11 @@ class ScheduledCollectives:
         return await self._execute(hops, scatter_only=True)
 
     async def _execute(self, hops: Hops, *, scatter_only: bool) -> Tensor:
-        self._channel.lap("plan", 1.0)
+        self._channel.worked("plan", 1.0)
         execution = self._execution(hops, self._schedule, self._phase)
         await execution.run(scatter_only=scatter_only)
         result = hops.finish()
-        self._channel.lap("finish", 1.0)
+        self._channel.worked("finish", 1.0)
         return result
 
     def _execution(
@@ -101,7 +101,7 @@ class ScheduledCollectives:
         return Execution(hops, self._channel, self._members, self._arena, schedule, phase, label)
 
     async def all_to_all(self, send: list[Tensor]) -> list[Tensor]:
-        self._channel.lap("prepare", 1.0)
+        self._channel.worked("prepare", 1.0)
         assert len(send) == self.size, f"{len(send)} tensors for {self.size} ranks"
         received = [self._like(tensor) for tensor in send]
         received[self.rank].copy_(send[self.rank])
@@ -109,7 +109,7 @@ class ScheduledCollectives:
         return received
 
     async def all_gather(self, own: Tensor, sizes: Sequence[int] | None = None) -> list[Tensor]:
-        self._channel.lap("prepare", 1.0)
+        self._channel.worked("prepare", 1.0)
         own = own.contiguous()
         lengths = sizes or [own.numel()] * self.size
         gathered = [torch.empty(length, dtype=own.dtype, device=own.device) for length in lengths]

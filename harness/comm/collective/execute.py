@@ -43,7 +43,7 @@ class Execution:
     ) -> None:
         self._hops, self._channel, self._members = hops, channel, members
         self._arena, self._phase, self._label = arena, phase, label
-        self._pieces, self._num_chunks = schedule.pieces, schedule.num_chunks
+        self._segments, self._num_chunks = schedule.segments, schedule.num_chunks
         self._steps = schedule.ranks[members.index(channel.rank)]
         sizes = [hops.message_bytes(range(c, c + 1), len(members)) for c in range(self._num_chunks)]
         self._offsets = [0, *accumulate(sizes)]
@@ -69,7 +69,7 @@ class Execution:
             steps = tuple(takewhile(lambda step: step.phase != "all_gather", steps))
         in_flight = deque[_InFlight]()
         for index, needed in enumerate(last_needed(steps)):
-            while index - len(in_flight) <= max(needed, index - self._pieces):
+            while index - len(in_flight) <= max(needed, index - self._segments):
                 await self._complete(in_flight.popleft())
             in_flight.append(self._post(steps[index]))
         while in_flight:
@@ -99,7 +99,7 @@ class Execution:
         if send.chunks not in self._leaves:
             message = self._arena.take(self._hops.message_bytes(send.chunks, send.workers))
             self._hops.encode(send.chunks, message)
-            self._lap("encode", send.chunks)
+            self._worked("encode", send.chunks)
             self._leaves[send.chunks] = message
         return self._leaves[send.chunks]
 
@@ -132,13 +132,13 @@ class Execution:
             message, start = buffer[start:stop], stop
             if action == "partial" or (action == "sink" and self._scatter_only):
                 self._hops.accumulate(message, chunks)
-                self._lap("accumulate", chunks)
+                self._worked("accumulate", chunks)
             elif action == "sink":
                 self._hops.seal(message, chunks, self._sealed_part(chunks))
-                self._lap("seal", chunks)
+                self._worked("seal", chunks)
             else:
                 self._hops.accumulate_encode(message, chunks, self._inner_part(chunks))
-                self._lap("accumulate_encode", chunks)
+                self._worked("accumulate_encode", chunks)
 
     def _collect(self, incoming: Sequence[tuple[Receive, Tensor]]) -> None:
         """Sums the messages of all ranks, this one's included, in the order of the ranks, which is the same
@@ -147,16 +147,16 @@ class Execution:
         messages = {self._members[receive.peer]: buffer for receive, buffer in incoming}
         messages[self._channel.rank] = self._leaves[chunks]
         self._hops.collect([messages[rank] for rank in sorted(messages)], chunks)
-        self._lap("collect", chunks)
+        self._worked("collect", chunks)
 
     def _decode_gathered(self) -> None:
         for receive in self._undecoded:
             self._hops.decode(self._sealed_part(receive.chunks), receive.chunks)
-            self._lap("decode", receive.chunks)
+            self._worked("decode", receive.chunks)
         self._undecoded.clear()
 
-    def _lap(self, label: str, chunks: range) -> None:
-        self._channel.lap(self._label or label, len(chunks) / self._num_chunks)
+    def _worked(self, label: str, chunks: range) -> None:
+        self._channel.worked(self._label or label, len(chunks) / self._num_chunks)
 
 
 def _collects(step: Step) -> bool:

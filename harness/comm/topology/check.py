@@ -19,7 +19,7 @@ class _Rank:
     """One rank, which posts every step as early and receives every message as late as it may."""
 
     def __init__(self, rank: int, schedule: Schedule) -> None:
-        self.rank, self.steps, self._pieces = rank, schedule.ranks[rank], schedule.pieces
+        self.rank, self.steps, self._segments = rank, schedule.ranks[rank], schedule.segments
         self._needed = last_needed(self.steps)
         self._posted = self._received = 0
         self.sums: Content = {c: frozenset({rank}) for c in range(schedule.num_chunks)}
@@ -32,7 +32,7 @@ class _Rank:
         """Posts or receives one step; returns False if it must wait for a message or has ended."""
         if self._posted < len(self.steps):
             step = self.steps[self._posted]
-            if self._received > max(self._needed[self._posted], self._posted - self._pieces):
+            if self._received > max(self._needed[self._posted], self._posted - self._segments):
                 for send in step.sends:
                     links[self.rank, send.peer].append(self._outgoing(send))
                 self._posted += 1

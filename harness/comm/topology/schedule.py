@@ -57,7 +57,7 @@ class Step:
 class Schedule:
     """An all-reduce: `ranks[r]` is what rank r does.
 
-    A rank may have as many steps in flight at once as the topology's messages are cut into `pieces`. Where
+    A rank may have as many steps in flight at once as the topology's messages are cut into `segments`. Where
     the number of ranks is a power of two all of them send equally much, or `balanced` is false.
     """
 
@@ -65,7 +65,7 @@ class Schedule:
     size: int
     num_chunks: int
     ranks: tuple[tuple[Step, ...], ...]
-    pieces: int = 1
+    segments: int = 1
     balanced: bool = True
 
     @property

@@ -92,10 +92,10 @@ class Channel(ABC):
         handle.sent_bytes, handle.number = sent_bytes, number
         return handle
 
-    def lap(self, label: str, share: float) -> None:
+    def worked(self, label: str, share: float) -> None:
         """Labels the work since the last span or message `label`, done for this share of the bucket."""
         if self._log is not None:
-            self._log.lap(label, share)
+            self._log.worked(label, share)
 
     def _tagged(self, messages: Sequence[Message], counts: Counter[int]) -> list[TaggedMessage]:
         tagged = [(peer, buffer, self._first_tag + counts[peer]) for peer, buffer in messages]
@@ -152,7 +152,7 @@ class CollectiveTask:
         except StopIteration as end:
             self.handle = None
             if self.log is not None:  # what others do with the result is not this task's work
-                self.log.suspend(self.log.mark())
+                self.log.suspend(self.log.timestamp())
             self._finish(end.value)
             return False
         return True

@@ -94,15 +94,15 @@ class LocalChannel(Channel):
         for peer, buffer, tag in sends:
             self._mailboxes.send((self.rank, peer, tag), buffer, handle)
         if self._log is not None:
-            self._log.resume(self._log.mark())  # copying stands for the wire, whose time the clock knows
+            self._log.resume(self._log.timestamp())  # copying stands for the wire, whose time the clock knows
         return handle
 
     def backend_sum(self, x: Tensor) -> Handle:
         raise ValueError("codec=backend needs real processes; use cluster=local, or codec=fp32")
 
 
-def run_local(tasks: Sequence[CollectiveTask], mailboxes: Mailboxes, mark: Callable[[], float]) -> None:
-    """Runs the ranks' coroutines of one collective to their ends; `mark` is the clock of their logs.
+def run_local(tasks: Sequence[CollectiveTask], mailboxes: Mailboxes, timestamp: Callable[[], float]) -> None:
+    """Runs the ranks' coroutines of one collective to their ends; `timestamp` is the clock of their logs.
 
     Raises what a coroutine raises, after cancelling the others. Raises RuntimeError, which says who waits for
     whom, on a deadlock.
@@ -113,7 +113,7 @@ def run_local(tasks: Sequence[CollectiveTask], mailboxes: Mailboxes, mark: Calla
             ready = [task for task in running if _is_through(task)]
             if not ready:
                 raise RuntimeError(f"the collective is stuck: {mailboxes.waiting()}")
-            ended = {id(task) for task in ready if not _advance(task, mark)}
+            ended = {id(task) for task in ready if not _advance(task, timestamp)}
             running = [task for task in running if id(task) not in ended]
     except BaseException as error:
         for task in running:
@@ -127,13 +127,13 @@ def _is_through(task: CollectiveTask) -> bool:
     return task.handle is None or task.handle.open == 0
 
 
-def _advance(task: CollectiveTask, mark: Callable[[], float]) -> bool:
-    now = mark()
+def _advance(task: CollectiveTask, timestamp: Callable[[], float]) -> bool:
+    now = timestamp()
     if task.log is not None:
         if task.handle is not None:
             task.log.waited(task.handle.number, now, now)
         task.log.resume(now)
     more = task.advance()
     if task.log is not None and more:
-        task.log.suspend(mark())
+        task.log.suspend(timestamp())
     return more

@@ -65,7 +65,7 @@ def _wait(work: dist.Work | None, timeout: timedelta | None) -> None:
 
 
 class ProcessChannel(Channel):
-    """A channel over a process group of its own; `mark` timestamps what is posted."""
+    """A channel over a process group of its own; `timestamp` reads the clock."""
 
     def __init__(
         self,
@@ -73,18 +73,18 @@ class ProcessChannel(Channel):
         number: int,
         traffic: Traffic,
         timeout: timedelta,
-        mark: Callable[[], object],
+        timestamp: Callable[[], object],
         *,
         batched: bool,
         pacer: Pacer | None = None,
         log: TaskLog | None = None,
     ) -> None:
         super().__init__(dist.get_rank(group), dist.get_world_size(group), number, traffic, log)
-        self._group, self._mark, self._batched, self._pacer = group, mark, batched, pacer
+        self._group, self._timestamp, self._batched, self._pacer = group, timestamp, batched, pacer
         self._timeout = None if batched else timeout
 
     def _handle(self) -> ProcessHandle:
-        return ProcessHandle(self.rank, self._timeout, self._mark())
+        return ProcessHandle(self.rank, self._timeout, self._timestamp())
 
     def _post(self, sends: Sequence[TaggedMessage], receives: Sequence[TaggedMessage], phase: str) -> Handle:
         handle = self._handle()

@@ -73,9 +73,9 @@ class CommunicationThread:
         while self._advance(task):
             handle = task.handle
             assert isinstance(handle, ProcessHandle)
-            start = None if task.log is None else recorder.mark()
+            start = None if task.log is None else recorder.timestamp()
             handle.block()
-            end = recorder.mark()
+            end = recorder.timestamp()
             recorder.add("comm", handle.posted, end, handle.sent_bytes)
             if task.log is not None:
                 task.log.waited(handle.number, start, end)
@@ -84,11 +84,11 @@ class CommunicationThread:
         """Does one stretch of codec work; the threads of a process take turns, because one codec serves them
         all."""
         with self._turn:
-            start = self._recorder.mark()
+            start = self._recorder.timestamp()
             if task.log is not None:
                 task.log.resume(start)
             more = task.advance()
-            end = self._recorder.mark()
+            end = self._recorder.timestamp()
             self._recorder.add("codec", start, end)
             if task.log is not None and more:
                 task.log.suspend(end)

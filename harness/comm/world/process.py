@@ -116,7 +116,7 @@ class ProcessWorld:
             number,
             self.traffic[self.rank],
             self._timeout,
-            self.recorders[self.rank].mark,
+            self.recorders[self.rank].timestamp,
             batched=self._batched,
             pacer=self._pacer,
             log=log,
@@ -130,7 +130,9 @@ class ProcessWorld:
         if not self._traces or not recorder.enabled:
             return None
         bucket = len(self._logs)
-        self._logs.append(TaskLog(recorder.mark, bucket, coordinates, recorder.mark(), in_turn=in_turn))
+        self._logs.append(
+            TaskLog(recorder.timestamp, bucket, coordinates, recorder.timestamp(), in_turn=in_turn)
+        )
         return self._logs[-1]
 
     def take_notes(self) -> dict[int, StepNotes]:

@@ -64,7 +64,7 @@ class VirtualWorld:
         if self.device.type == "cuda":
             torch.cuda.synchronize(self.device)
 
-    def _mark(self) -> float:
+    def _timestamp(self) -> float:
         self.synchronize()
         return time.perf_counter()
 
@@ -80,11 +80,12 @@ class VirtualWorld:
         run)."""
         bucket = len(self._tasks[0])
         logs = {
-            rank: TaskLog(self._mark, bucket, coordinates, ready) for rank, (ready, _) in collectives.items()
+            rank: TaskLog(self._timestamp, bucket, coordinates, ready)
+            for rank, (ready, _) in collectives.items()
         }
         results = self._run({rank: run for rank, (_, run) in collectives.items()}, logs)
         for rank, log in logs.items():
-            task = log.resolve(lambda mark: mark)
+            task = log.resolve(lambda timestamp: timestamp)
             begun = task.operations[0]
             assert isinstance(begun, Work)
             self._tasks[rank].append(shifted(task, -begun.start)._replace(ready=task.ready))
@@ -139,7 +140,7 @@ class VirtualWorld:
             tasks.append(
                 CollectiveTask(coroutine, futures[rank].set_result, futures[rank].set_exception, log)
             )
-        run_local(tasks, mailboxes, self._mark)
+        run_local(tasks, mailboxes, self._timestamp)
         return {rank: future.result(0) for rank, future in futures.items()}
 
     def forget_buffers(self) -> None:

@@ -2,8 +2,9 @@
 
 `shaped` makes the whole network and owns it: `namespace` (one per worker and one for the switch), `links`
 (the commands for interfaces, addresses, rates and queues), `commands` (runs them), `goodput` (what a link
-carries), `diagnose` and `changes` (which rank's link has changed, and the kernel's notice of it), `rivals`
-and `rival_process` (background traffic on the same links), `check` (why it may not work here).
+carries), `diagnose` and `changes` (which rank's link has changed, and the kernel's notice of it),
+`background` and `background_process` (background traffic on the same links), `check` (why it may
+not work here).
 
 Namespaces have no names and are held by file descriptors alone, so two networks cannot collide. When the
 processes end, for whatever reason, the kernel removes all of it. The workers inside run torch.distributed

@@ -7,6 +7,7 @@ from functools import partial
 from types import TracebackType
 
 from gradwire.harness.network.shaped import changes, diagnose
+from gradwire.harness.network.shaped.background import BackgroundProcesses
 from gradwire.harness.network.shaped.commands import ShapingError, batch
 from gradwire.harness.network.shaped.goodput import measure_goodput
 from gradwire.harness.network.shaped.links import (
@@ -19,7 +20,6 @@ from gradwire.harness.network.shaped.links import (
     switch_interfaces,
 )
 from gradwire.harness.network.shaped.namespace import SETTINGS, Entrance, Namespace, path_of
-from gradwire.harness.network.shaped.rivals import Rivals
 
 
 class ShapedNetwork:
@@ -36,7 +36,7 @@ class ShapedNetwork:
             raise ShapingError(f"network=shaped takes 1 to {MOST_RANKS} workers, not {ranks}")
         self._ranks, self._speed = ranks, speed
         self._namespaces: list[Namespace] = []
-        self._rivals: Rivals | None = None
+        self._background: BackgroundProcesses | None = None
         self._held = ExitStack()
 
     def __enter__(self) -> ShapedNetwork:
@@ -99,22 +99,22 @@ class ShapedNetwork:
             )
         return found
 
-    def start_rivals(self, jobs: int, megabytes: float) -> None:
+    def start_background(self, jobs: int, megabytes: float) -> None:
         """Starts `jobs` background ring all-reduces of `megabytes` MiB over these links; they run until
         stopped."""
-        self._rivals = Rivals(self._namespaces, jobs, megabytes)
-        self._held.callback(self.stop_rivals)
+        self._background = BackgroundProcesses(self._namespaces, jobs, megabytes)
+        self._held.callback(self.stop_background)
 
-    def stop_rivals(self) -> list[float]:
+    def stop_background(self) -> list[float]:
         """What each job carried over a link, in 10⁶ bit/s; empty if there are none, or one of them failed."""
-        rivals, self._rivals = self._rivals, None
-        return [] if rivals is None else rivals.stop()
+        background, self._background = self._background, None
+        return [] if background is None else background.stop()
 
     @property
     def sentinels(self) -> list[int]:
         """Descriptors that become readable when `diagnose` may find something."""
-        rivals = [] if self._rivals is None else self._rivals.sentinels
-        return [*(listener.fileno() for listener in self._listeners), *rivals]
+        background = [] if self._background is None else self._background.sentinels
+        return [*(listener.fileno() for listener in self._listeners), *background]
 
     def diagnose(self) -> dict[int, str]:
         """What is wrong now, by rank: links that are gone, cut or not shaped, background jobs that have
@@ -122,4 +122,4 @@ class ShapedNetwork:
         for listener in self._listeners:
             changes.forget(listener)
         found = diagnose.troubles(diagnose.links(self._switch, self._namespaces), self._made)
-        return found or ({} if self._rivals is None else self._rivals.diagnose())
+        return found or ({} if self._background is None else self._background.diagnose())

@@ -120,7 +120,7 @@ def _table(title: str, found: Sequence[AllReduceSummary]) -> Table:
     rows = []
     for one in found:
         row = _row(one, found)
-        name = one.codec if one.pieces == 1 else f"{one.codec}, {one.pieces} pieces"
+        name = one.codec if one.pieces == 1 else f"{one.codec}, {one.pieces} segments"
         work = one.measured_codec_s or one.modelled_codec_s
         cells = [row["to_bf16"], row["by_bits"]]
         rows.append(

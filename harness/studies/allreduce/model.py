@@ -48,7 +48,9 @@ def model(config: DictConfig, clock: SimulatedClock) -> Modelled:
     torch.set_num_threads(1)
     keep_freed_memory()
     size, device = config.cluster.workers, torch.device(config.cluster.device)
-    fabric = Fabric(lambda ranks: make_schedule(config.topology.name, ranks), pieces=config.overlap.pieces)
+    fabric = Fabric(
+        lambda ranks: make_schedule(config.topology.name, ranks), segments=config.overlap.segments
+    )
     world = VirtualWorld(size, fabric, device, clock=clock)
     seconds, codec_s, sent = list[float](), list[float](), 0
     with using_kernels(config.kernels.name):

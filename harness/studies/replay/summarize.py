@@ -16,16 +16,16 @@ from gradwire.harness.record.gradients import SavedGradients
 from gradwire.harness.record.identity import data_fingerprint, run_id
 from gradwire.harness.record.provenance import provenance
 from gradwire.harness.studies.distribution import quantiles
+from gradwire.harness.studies.replay.bound import RateDistortionCurve
 from gradwire.harness.studies.replay.errors import exact_mean, relative_errors, vnmse
 from gradwire.harness.studies.replay.rounds import Repeat
 from gradwire.harness.studies.replay.summary import ReplaySummary
-from gradwire.harness.studies.replay.yardstick import Yardstick
 from gradwire.harness.timing.measure.wire import wire_bits
 
 SMALLEST_BOUND = 1e-12
 
 CURVE_BITS = 16
-"""The yardstick is kept for 0 to so many bits."""
+"""The bound is kept for 0 to so many bits."""
 
 
 def summarize_replay(
@@ -44,7 +44,7 @@ def summarize_replay(
         wire_bits_per_coordinate=sum(bits.values()) or None,
         wire_bits_by_phase=bits,
         bytes_sent_per_rank=[sum(sent.values()) for sent in repeats[-1].bytes_by_rank],
-        **_against_yardstick(mean, sum(bits.values()), spread["vnmse_mean"]),
+        **_against_bound(mean, sum(bits.values()), spread["vnmse_mean"]),
         codec_s=codec_s,
         codec_ns_per_coordinate=1e9 * codec_s / values.shape[1],
         repeats=len(repeats),
@@ -91,16 +91,16 @@ def _bits(config: DictConfig, repeat: Repeat, numel: int) -> dict[str, float]:
     return {phase: value for phase, value in bits.items() if value is not None}
 
 
-def _against_yardstick(mean: Tensor, bits: float, error: float | None) -> dict[str, Any]:
+def _against_bound(mean: Tensor, bits: float, error: float | None) -> dict[str, Any]:
     if not bits or not bool(mean.isfinite().all()) or not float(mean.abs().max()):
         return {"yardstick_vnmse": None, "db_above_yardstick": None, "yardstick_curve": []}
-    yardstick = Yardstick.of(mean)
-    if yardstick.bound(bits) < SMALLEST_BOUND:  # a handful of coordinates: nothing to compare with
+    curve = RateDistortionCurve.of(mean)
+    if curve.bound(bits) < SMALLEST_BOUND:  # a handful of coordinates: nothing to compare with
         return {"yardstick_vnmse": None, "db_above_yardstick": None, "yardstick_curve": []}
     return {
-        "yardstick_curve": [yardstick.bound(whole) for whole in range(CURVE_BITS + 1)],
-        "yardstick_vnmse": yardstick.bound(bits),
-        "db_above_yardstick": yardstick.decibels_above(error, bits) if error else None,
+        "yardstick_curve": [curve.bound(whole) for whole in range(CURVE_BITS + 1)],
+        "yardstick_vnmse": curve.bound(bits),
+        "db_above_yardstick": curve.decibels_above(error, bits) if error else None,
     }
 
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 
+from gradwire.harness.studies.replay.yardstick import RateDistortionCurve
 from torch import Tensor
 
 from gradwire.codecs.interface import Layout
 from gradwire.harness.files.finite_json import dumps
 from gradwire.harness.studies.replay.errors import exact_mean
-from gradwire.harness.studies.replay.yardstick import Yardstick
 from gradwire.harness.studies.statistics.entropy import Entropy, entropy
 from gradwire.harness.studies.statistics.norms import GroupNorms, group_norms
 from gradwire.harness.studies.statistics.smoothing import Smoothing, smoothing
@@ -53,5 +53,5 @@ def collect(values: Tensor, layouts: Sequence[Layout], budgets: Sequence[float],
 
 
 def _bounds(values: Tensor, budgets: Sequence[float]) -> list[float] | None:
-    yardstick = Yardstick.of(exact_mean(values))
-    return [yardstick.bound(bits) for bits in budgets] if len(yardstick.variances) else None
+    curve = RateDistortionCurve.of(exact_mean(values))
+    return [curve.bound(bits) for bits in budgets] if len(curve.variances) else None

@@ -9,7 +9,7 @@ from gradwire.harness.timing.measure.timeline import Kind, Span, Timeline
 
 
 class Recorder:
-    """A timeline whose spans may start and end with marks that have no time yet (CUDA events)."""
+    """A timeline whose spans may start and end with timestamps that have no time yet (CUDA events)."""
 
     def __init__(self, stopwatch: Stopwatch | None = None, enabled: bool = True) -> None:
         self._stopwatch = stopwatch or WallStopwatch()
@@ -24,13 +24,13 @@ class Recorder:
         """Spans recorded so far."""
         return self._timeline.total
 
-    def mark(self) -> Any:
+    def timestamp(self) -> Any:
         """A timestamp of now on the current stream."""
-        return self._stopwatch.mark()
+        return self._stopwatch.timestamp()
 
-    def seconds(self, mark: Any) -> float:
-        """The time of a mark; on CUDA only after the device has been synchronized."""
-        return self._stopwatch.seconds(mark)
+    def seconds(self, timestamp: Any) -> float:
+        """The time of a timestamp; on CUDA only after the device has been synchronized."""
+        return self._stopwatch.seconds(timestamp)
 
     def add(self, kind: Kind, start: Any, end: Any, num_bytes: int = 0) -> None:
         """Records a span between two timestamps."""

@@ -14,9 +14,9 @@ import torch
 class Stopwatch(Protocol):
     """Makes timestamps now and turns them into seconds later."""
 
-    def mark(self) -> object: ...
+    def timestamp(self) -> object: ...
 
-    def seconds(self, mark: object) -> float: ...
+    def seconds(self, timestamp: object) -> float: ...
 
     def restart(self) -> None:
         """Forgets earlier timestamps, because elapsed times lose precision as they grow."""
@@ -24,20 +24,20 @@ class Stopwatch(Protocol):
 
 
 class WallStopwatch:
-    """Marks are wall-clock seconds."""
+    """Timestamps are wall-clock seconds."""
 
-    def mark(self) -> object:
+    def timestamp(self) -> object:
         return time.perf_counter()
 
-    def seconds(self, mark: object) -> float:
-        return cast(float, mark)
+    def seconds(self, timestamp: object) -> float:
+        return cast(float, timestamp)
 
     def restart(self) -> None:
         """Nothing to do: wall stamps keep their precision."""
 
 
 class CudaStopwatch:
-    """Marks are events on the current stream, placed on the wall clock by one anchor event.
+    """Timestamps are events on the current stream, placed on the wall clock by one anchor event.
 
     `seconds` requires that the events have completed: synchronize the device first.
     """
@@ -53,13 +53,13 @@ class CudaStopwatch:
         self._anchor.record(torch.cuda.current_stream(device))
         self._anchor_s = time.perf_counter()
 
-    def mark(self) -> object:
+    def timestamp(self) -> object:
         event = _event()
         event.record(torch.cuda.current_stream(self._device))
         return event
 
-    def seconds(self, mark: object) -> float:
-        elapsed_ms: float = self._anchor.elapsed_time(cast(torch.cuda.Event, mark))
+    def seconds(self, timestamp: object) -> float:
+        elapsed_ms: float = self._anchor.elapsed_time(cast(torch.cuda.Event, timestamp))
         return self._anchor_s + elapsed_ms / 1e3
 
 

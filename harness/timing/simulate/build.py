@@ -8,7 +8,7 @@ from typing import Any
 from omegaconf import DictConfig
 
 from gradwire.harness.network.build import make_links
-from gradwire.harness.timing.simulate.clock import RivalJobs, SimulatedClock
+from gradwire.harness.timing.simulate.clock import BackgroundLoad, SimulatedClock
 from gradwire.harness.timing.simulate.codec_times import CodecTimes, MeasuredTimes, NoTimes
 from gradwire.harness.timing.simulate.compute import Compute
 
@@ -29,16 +29,18 @@ def make_clock(
     ValueError where another device's times lack an operation of the codec.
     """
     if network.name != "simulated":
-        rivals = RivalJobs(network.get("rivals", 0), network.get("rival_mb", 0.0) * MIB)
+        background = BackgroundLoad(
+            network.get("background_jobs", 0), network.get("background_mb", 0.0) * MIB
+        )
         links = make_links(network, size)
-        return SimulatedClock(links, rivals=rivals, in_flight=in_flight, overlap=overlap, seed=seed)
+        return SimulatedClock(links, background=background, in_flight=in_flight, overlap=overlap, seed=seed)
     return SimulatedClock(
         make_links(network, size),
         compute=Compute(
             network.compute_s, network.jitter, network.straggler_share, network.straggler_factor, seed
         ),
         codec_times=_codec_times(network.codec_times, codec, size),
-        rivals=RivalJobs(network.rivals, network.rival_mb * MIB),
+        background=BackgroundLoad(network.background_jobs, network.background_mb * MIB),
         in_flight=in_flight,
         overlap=overlap,
         multicast=network.multicast,

@@ -7,11 +7,11 @@ from dataclasses import dataclass, field
 
 from gradwire.harness.network.links import Links, unlimited
 from gradwire.harness.runtime.seeding import derive_seed
+from gradwire.harness.timing.simulate.background import BackgroundJobs
 from gradwire.harness.timing.simulate.codec_times import CodecTimes, MeasuredTimes
 from gradwire.harness.timing.simulate.compute import Compute
 from gradwire.harness.timing.simulate.engine import run
 from gradwire.harness.timing.simulate.plan import Plan, Times, compile_plan
-from gradwire.harness.timing.simulate.rivals import Rivals
 from gradwire.harness.timing.trace.step import (
     Operation,
     Part,
@@ -25,7 +25,7 @@ from gradwire.harness.timing.trace.step import (
 
 
 @dataclass(frozen=True)
-class RivalJobs:
+class BackgroundLoad:
     """Background traffic: `jobs` other ring all-reduces of `num_bytes` each, over the ranks' links."""
 
     jobs: int = 0
@@ -44,7 +44,7 @@ class SimulatedClock:
     links: Links = field(default_factory=unlimited)
     compute: Compute = field(default_factory=Compute)
     codec_times: CodecTimes = field(default_factory=MeasuredTimes)
-    rivals: RivalJobs = field(default_factory=RivalJobs)
+    background: BackgroundLoad = field(default_factory=BackgroundLoad)
     in_flight: int = 2
     overlap: bool = True
     multicast: bool = False
@@ -87,19 +87,19 @@ class SimulatedClock:
             for task in ordered
             for operation in task.operations
         ]
-        times = run(plan, links, work_s, begins, self._rivals(number, len(tasks)))
+        times = run(plan, links, work_s, begins, self._background(number, len(tasks)))
         retimed = iter(_retimed(ordered, begins, times))
         return {rank: tuple(next(retimed) for _ in tasks[rank]) for rank in sorted(tasks)}
 
     def _begins(self, ready: Sequence[float]) -> list[float]:
         return list(ready) if self.overlap else [*ready[-1:]] * len(ready)
 
-    def _rivals(self, number: int, size: int) -> Rivals | None:
-        jobs = self.rivals.jobs
+    def _background(self, number: int, size: int) -> BackgroundJobs | None:
+        jobs = self.background.jobs
         if not jobs or size < 2 or not self.links.rates:
             return None
         seed = derive_seed(self.seed, "step", number)
-        return Rivals(jobs, size, self.rivals.num_bytes, self.links, seed)
+        return BackgroundJobs(jobs, size, self.background.num_bytes, self.links, seed)
 
     def _plan(self, tasks: dict[int, tuple[TaskTrace, ...]]) -> Plan:
         key = tuple((rank, tuple(map(_structure, own))) for rank, own in sorted(tasks.items()))

@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 from gradwire.codecs.native.call import run
 from gradwire.codecs.native.library import Library, library
 from gradwire.harness.network.links import Links, Route
+from gradwire.harness.timing.simulate.background import BackgroundJobs
 from gradwire.harness.timing.simulate.plan import Plan, Times, column
-from gradwire.harness.timing.simulate.rivals import Rivals
 
 OPERATION = "run_timeline"
 
@@ -29,20 +29,26 @@ Arrays = dict[str, NDArray[Any]]
 
 
 def run_compiled(
-    plan: Plan, links: Links, work_s: Sequence[float], ready: Sequence[float], rivals: Rivals | None = None
+    plan: Plan,
+    links: Links,
+    work_s: Sequence[float],
+    ready: Sequence[float],
+    background: BackgroundJobs | None = None,
 ) -> Times | None:
     """As `engine.run`; None where there is no compiled engine, where a number is not a finite float, or where
     some rank waits for ever: the definition knows what to do, or to say."""
     engine = _engine()
     if engine is None:
         return None
-    routes = [links.multicast(*ends) for ends in plan.routes] + ([] if rivals is None else [*rivals.routes])
+    routes = [links.multicast(*ends) for ends in plan.routes] + (
+        [] if background is None else [*background.routes]
+    )
     arrays = _floats(
         work_s=work_s,
         ready=ready,
         latencies=[route.latency_s for route in routes],
         rates=links.rates,
-        first_chunks=[] if rivals is None else [*rivals.first, rivals.chunk],
+        first_chunks=[] if background is None else [*background.first, background.chunk],
         change_at=[change.at_s for change in links.changes],
         change_factors=[change.factor for change in links.changes],
     )
@@ -66,9 +72,9 @@ def run_compiled(
         routes=len(routes),
         links=len(links.rates),
         serial=links.serial,
-        jobs=0 if rivals is None else len(rivals.first),
-        size=0 if rivals is None else rivals.size,
-        chunk=0 if rivals is None else rivals.chunk,
+        jobs=0 if background is None else len(background.first),
+        size=0 if background is None else background.size,
+        chunk=0 if background is None else background.chunk,
         changes=len(links.changes),
         **arguments,
     )

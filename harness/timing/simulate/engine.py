@@ -23,38 +23,51 @@ from typing import Any
 from gradwire.harness.network.flows import Flows
 from gradwire.harness.network.links import Links
 from gradwire.harness.runtime.memory import collector_paused
+from gradwire.harness.timing.simulate.background import BackgroundJobs
 from gradwire.harness.timing.simulate.compiled import run_compiled
 from gradwire.harness.timing.simulate.plan import POST, WORK, Plan, Times
-from gradwire.harness.timing.simulate.rivals import Rivals
 
-START, WORKED, FLOWN, ARRIVED, RIVAL_FLOWN, RIVAL_ARRIVED, CHANGED = range(7)
+START, WORKED, FLOWN, ARRIVED, BACKGROUND_FLOWN, BACKGROUND_ARRIVED, CHANGED = range(7)
 
 
 def run(
-    plan: Plan, links: Links, work_s: Sequence[float], ready: Sequence[float], rivals: Rivals | None = None
+    plan: Plan,
+    links: Links,
+    work_s: Sequence[float],
+    ready: Sequence[float],
+    background: BackgroundJobs | None = None,
 ) -> Times:
     """`work_s` per operation (what is not work is ignored), `ready` per task: when it may begin.
 
     Compiled where the library for CPUs is there and all numbers are floats or integers below 2⁵³, in Python
     otherwise. ValueError for a time that is not finite, RuntimeError if some rank waits for ever.
     """
-    times = run_compiled(plan, links, work_s, ready, rivals)
-    return run_in_python(plan, links, work_s, ready, rivals) if times is None else times
+    times = run_compiled(plan, links, work_s, ready, background)
+    return run_in_python(plan, links, work_s, ready, background) if times is None else times
 
 
 def run_in_python(
-    plan: Plan, links: Links, work_s: Sequence[float], ready: Sequence[float], rivals: Rivals | None = None
+    plan: Plan,
+    links: Links,
+    work_s: Sequence[float],
+    ready: Sequence[float],
+    background: BackgroundJobs | None = None,
 ) -> Times:
     """As `run`, with fractions exactly."""
     if wrong := [number for number in (*work_s, *ready) if not -math.inf < number < math.inf]:
         raise ValueError(f"times to simulate must be finite, got {wrong[0]}")
     with collector_paused():
-        return _Engine(plan, links, work_s, ready, rivals).run()
+        return _Engine(plan, links, work_s, ready, background).run()
 
 
 class _Engine:
     def __init__(
-        self, plan: Plan, links: Links, work_s: Sequence[float], ready: Sequence[float], rivals: Rivals | None
+        self,
+        plan: Plan,
+        links: Links,
+        work_s: Sequence[float],
+        ready: Sequence[float],
+        background: BackgroundJobs | None,
     ) -> None:
         self._ends = plan.routes
         self._kinds, self._values = plan.kinds.tolist(), plan.values.tolist()
@@ -68,8 +81,8 @@ class _Engine:
         self._work_s, self._ready = work_s, ready
         self._flows, self._serial = Flows(links), links.serial
         self._changes = links.changes
-        self._rivals = None if rivals is None else rivals.begin()
-        self._first_rival = len(self._sizes)
+        self._background = None if background is None else background.begin()
+        self._first_background = len(self._sizes)
         self._heap: list[tuple[Any, int, int, int, int]] = []
         self._count = 0
         self._turns: deque[int] = deque()  # threads that go on in this moment
@@ -87,14 +100,14 @@ class _Engine:
         self._start: list[Any] = [0] * len(self._kinds)
         self._end: list[Any] = [0] * len(self._kinds)
         self._running = len(self._ranks)
-        self._coming = 0  # events and messages under way that are not the rivals'
+        self._coming = 0  # events and messages under way that are not the background jobs'
 
     def run(self) -> Times:
         for thread in range(len(self._ranks)):
             self._schedule_task(thread, 0)
-        if self._rivals is not None:
-            for flow in self._rivals.flows:
-                self._start_rival(flow, 0)
+        if self._background is not None:
+            for flow in self._background.flows:
+                self._start_background(flow, 0)
         for index, change in enumerate(self._changes):
             self._push(change.at_s, CHANGED, index)
         heap, turns = self._heap, self._turns
@@ -121,13 +134,13 @@ class _Engine:
 
     def _foretell(self, now: Any) -> None:
         for at, flow, version in self._flows.settle(now):
-            self._push(at, FLOWN if flow < self._first_rival else RIVAL_FLOWN, flow, version)
+            self._push(at, FLOWN if flow < self._first_background else BACKGROUND_FLOWN, flow, version)
 
     def _handle(self, kind: int, index: int, version: int, now: Any) -> None:
-        if kind == RIVAL_FLOWN:
-            self._rival_flown(index, version, now)
-        elif kind == RIVAL_ARRIVED:
-            self._rival_arrived(index, now)
+        if kind == BACKGROUND_FLOWN:
+            self.background_flown(index, version, now)
+        elif kind == BACKGROUND_ARRIVED:
+            self.background_arrived(index, now)
         elif kind == CHANGED:
             self._flows.rescale(self._changes[index].factor)
         elif kind != FLOWN or self._flows.finish(index, version, now):
@@ -243,26 +256,26 @@ class _Engine:
             if not self._open[post] and self._waiting[post] >= 0:
                 self._through(self._waiting[post], now)
 
-    def _start_rival(self, flow: int, now: Any) -> None:
-        assert self._rivals is not None
-        links, num_bytes = self._rivals.route(flow).links, self._rivals.bytes(flow)
+    def _start_background(self, flow: int, now: Any) -> None:
+        assert self._background is not None
+        links, num_bytes = self._background.route(flow).links, self._background.bytes(flow)
         lane = self._lane(len(self._routes) + flow, links)
-        self._flows.start(self._first_rival + flow, lane, links, num_bytes, now)
+        self._flows.start(self._first_background + flow, lane, links, num_bytes, now)
 
     def _lane(self, connection: int, links: tuple[int, ...]) -> int:
         """What carries one message at a time: a connection; where links are serial, the link."""
         return links[0] if self._serial else connection
 
-    def _rival_flown(self, index: int, version: int, now: Any) -> None:
+    def background_flown(self, index: int, version: int, now: Any) -> None:
         if self._flows.finish(index, version, now):
-            assert self._rivals is not None
-            flow = index - self._first_rival
-            self._push(now + self._rivals.route(flow).latency_s, RIVAL_ARRIVED, flow)
+            assert self._background is not None
+            flow = index - self._first_background
+            self._push(now + self._background.route(flow).latency_s, BACKGROUND_ARRIVED, flow)
 
-    def _rival_arrived(self, flow: int, now: Any) -> None:
-        assert self._rivals is not None
-        for following in self._rivals.arrived(flow):
-            self._start_rival(following, now)
+    def background_arrived(self, flow: int, now: Any) -> None:
+        assert self._background is not None
+        for following in self._background.arrived(flow):
+            self._start_background(following, now)
 
     def _stuck(self) -> str:
         waits = set()

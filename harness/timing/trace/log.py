@@ -1,7 +1,7 @@
 """What one collective did on one rank, written down as it runs: work, posts and waits.
 
-The driver says when the coroutine is resumed and suspended, the channel what it posts; times are marks of
-the rank's stopwatch, which become seconds once a step.
+The driver says when the coroutine is resumed and suspended, the channel what it posts; timestamps are those
+of the rank's stopwatch and become seconds once a step.
 """
 
 from __future__ import annotations
@@ -12,21 +12,27 @@ from typing import Any
 from gradwire.harness.timing.trace.step import Message, Operation, Part, Post, TaskTrace, Wait, Work
 
 RawPart = tuple[str, float, Any]
-"""(label, share of the bucket, mark of its end)"""
+"""(label, share of the bucket, timestamp of its end)"""
 
 
 class TaskLog:
-    """One coroutine's operations in order; `mark` is the clock they are stamped with.
+    """One coroutine's operations in order; `timestamp` is the clock they are stamped with.
 
-    `ready` is the mark from which the coroutine could start, `in_turn` whether it had to follow the bucket
-    before.
+    `ready` is the timestamp from which the coroutine could start, `in_turn` whether it had to follow the
+    bucket before.
     """
 
     def __init__(
-        self, mark: Callable[[], Any], bucket: int, coordinates: int, ready: Any, *, in_turn: bool = False
+        self,
+        timestamp: Callable[[], Any],
+        bucket: int,
+        coordinates: int,
+        ready: Any,
+        *,
+        in_turn: bool = False,
     ) -> None:
         self.bucket, self.coordinates, self.ready, self.in_turn = bucket, coordinates, ready, in_turn
-        self.mark = mark
+        self.timestamp = timestamp
         self._work_start: Any = None
         self._parts: list[RawPart] = []
         self._operations: list[tuple[Any, ...]] = []
@@ -36,17 +42,17 @@ class TaskLog:
         """The coroutine runs from here on."""
         self._work_start, self._parts = at, []
 
-    def lap(self, label: str, share: float) -> None:
+    def worked(self, label: str, share: float) -> None:
         """Labels the work since the last label, post or resumption; it served this share of the bucket's
         coordinates."""
-        self._parts.append((label, share, self.mark()))
+        self._parts.append((label, share, self.timestamp()))
 
     def post(
         self, phase: str, sends: Sequence[Message], receives: Sequence[Message], *, copies: bool = False
     ) -> int:
         """Messages are posted now: (peer, bytes) each, those sent all copies of one or not; returns the
         post's number in this coroutine."""
-        now = self.mark()
+        now = self.timestamp()
         self._end_work(now)
         self._operations.append(("post", now, phase, tuple(sends), tuple(receives), copies))
         self._work_start, self._parts = now, []
@@ -80,8 +86,8 @@ def _resolved(operation: tuple[Any, ...], seconds: Callable[[Any], float]) -> Op
         return Wait(number, seconds(start), seconds(end))
     start, end, raw = fields
     parts, last = [], seconds(start)
-    for label, share, mark in raw:
-        at = seconds(mark)
+    for label, share, timestamp in raw:
+        at = seconds(timestamp)
         parts.append(Part(label, share, at - last))
         last = at
     return Work(seconds(start), seconds(end), tuple(parts))

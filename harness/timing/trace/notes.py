@@ -18,7 +18,7 @@ class StepNotes(Protocol):
         self, spans: Sequence[Span], start: float, end: float, seconds: Callable[[Any], float]
     ) -> RankTrace:
         """The trace of the step from `start` to `end`, with times from its start on; `spans` are the rank's,
-        `seconds` what its marks mean."""
+        `seconds` what its timestamps mean."""
         ...
 
 

@@ -55,7 +55,7 @@ REFUSED = [
     ("cluster.timeout_s=1e30", "choose a number from 0.1 to 604800"),
     ("cluster.timeout_s=1e-9", "choose a number from 0.1 to 604800"),
     ("overlap.buckets=100000", "choose a whole number from 1 to 64"),
-    ("overlap.pieces=1000000", "choose a whole number from 1 to 1024"),
+    ("overlap.segments=1000000", "choose a whole number from 1 to 1024"),
     ("train.micro_batch=1000000000", "choose a whole number from 1 to 65536"),
     ("train.micro_batch=65536", "GiB, and this machine has"),
     ("model.num_layers=1000 model.hidden_size=131072", "parameters: training"),
@@ -268,7 +268,7 @@ def test_taken(given: str) -> None:
 
 def test_attach_allows_what_the_command_line_does() -> None:
     options, given = rules_of(AttachOptions), {**rules_of(OverlapConfig), **rules_of(ClusterConfig)}
-    assert all(options[name] == given[name] for name in ("buckets", "pieces", "timeout_s"))
+    assert all(options[name] == given[name] for name in ("buckets", "segments", "timeout_s"))
     assert options["seed"] == rules_of(RootKeys)["seed"]
     rate, paced = options["rate_mbit"], rules_of(PacedConfig)["rate_mbit"]
     assert isinstance(rate, Rule) and isinstance(paced, Rule)

@@ -64,7 +64,7 @@ def test_every_choice_of_every_group_is_runnable(turn: int, tmp_path: Path) -> N
 def test_defaults() -> None:
     config = compose()
     assert config.seed == 0
-    assert config.overlap == {"enabled": True, "buckets": 2, "pieces": 1}
+    assert config.overlap == {"enabled": True, "buckets": 2, "segments": 1}
     names = {group: config[group].name for group in ("task", "model", "size", "dataset", "codec", "topology")}
     assert names == {
         "task": "train",

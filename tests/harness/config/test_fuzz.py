@@ -173,7 +173,7 @@ TINY = (
 
 
 def test_a_sample_of_what_is_taken_runs_a_step(place: Path) -> None:
-    """Or is refused before a worker starts; values near the defaults, so that a step is short."""
+    """Or is refused in one line, at the latest for its buckets; values near the defaults: a step is short."""
     attempts = [each for each in Fuzzer(SEED + 1).attempts(1500) if each.moderate]
     random.Random(SEED).shuffle(attempts)
     ran = 0
@@ -193,7 +193,11 @@ def test_a_sample_of_what_is_taken_runs_a_step(place: Path) -> None:
         directory = place / f"run{number}"
         directory.mkdir()
         open_run(config, directory)
-        train_virtual(config, directory)
+        try:
+            train_virtual(config, directory)
+        except ValueError as refusal:  # a codec sees how small DDP's buckets are only when they are there
+            assert "buckets" in str(refusal) and "\n" not in str(refusal), overrides
+            continue
         assert (directory / "summary.json").is_file(), overrides
         ran += 1
     assert ran == SAMPLED

@@ -62,7 +62,7 @@ def test_auto_is_what_it_stands_for(identify: Identify) -> None:
         "network=paced",
         "network=simulated",
         "overlap.enabled=false",
-        "overlap.pieces=4",
+        "overlap.segments=4",
         "eval.every=5",
         "measure.vnmse_every=1",
     ],

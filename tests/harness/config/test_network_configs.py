@@ -132,7 +132,7 @@ def test_the_cells_of_a_sweep_have_clusters_of_their_own(run_py: Callable[..., i
         ("network.jitter=1", ["network.jitter=1", "at least 0 and below 1"]),
         ("network.straggler_share=2", ["network.straggler_share=2", "from 0 to 1"]),
         ("network.straggler_factor=0.5", ["network.straggler_factor=0.5", "from 1 to"]),
-        ("network.rivals=-1", ["network.rivals=-1", "from 0 to 64"]),
+        ("network.background_jobs=-1", ["network.background_jobs=-1", "from 0 to 64"]),
         ("network.compute_s=-1", ["network.compute_s=-1", "from 1e-09 to"]),
         ("network.codec_times=measure", ["network.codec_times=measure", "did you mean measured"]),
         ("codec=backend", ["codec=backend", "cluster=virtual", "use codec=fp32"]),
@@ -159,9 +159,11 @@ def test_workers_fill_nodes_and_fit_the_testbed(with_values: Callable[..., DictC
 
 @pytest.mark.parametrize("network", ["simulated", "shaped"])
 @pytest.mark.usefixtures("links_can_be_shaped")
-def test_rivals_need_a_link(network: str) -> None:
-    with pytest.raises(ConfigError, match=r"network.rivals=3 need links.*cluster.workers=2 or more"):
-        settled(f"network={network}", "network.rivals=3", "cluster.workers=1")
+def test_background_jobs_need_a_link(network: str) -> None:
+    with pytest.raises(
+        ConfigError, match=r"network.background_jobs=3 needs links.*cluster.workers=2 or more"
+    ):
+        settled(f"network={network}", "network.background_jobs=3", "cluster.workers=1")
 
 
 def test_another_devices_codec_times_count_by_what_they_are(tmp_path: Path) -> None:
@@ -197,7 +199,7 @@ def test_a_name_and_where_gradients_wait_change_no_result() -> None:
     plain = run_id(settled("network=simulated"))
     assert run_id(settled("network=simulated", "network.preset=mine")) == plain
     assert run_id(settled("network=simulated", "cluster.gradients=disk")) == plain
-    assert run_id(settled("network=simulated", "network.rivals=1")) != plain
+    assert run_id(settled("network=simulated", "network.background_jobs=1")) != plain
 
 
 @pytest.mark.usefixtures("links_can_be_shaped")
@@ -215,7 +217,7 @@ def test_shaped_links_join_processes_on_cpus(monkeypatch: pytest.MonkeyPatch) ->
         ("cluster.device=cuda", ["network=shaped", "cluster.device=cuda", "leave cluster.device out"]),
         ("cluster.workers=251", ["cluster.workers=251", "250", "network=simulated"]),
         ("network.queue_kb=8", ["network.queue_kb=8", "from 64 to"]),
-        ("network.rival_mb=0", ["network.rival_mb=0", "from 0.001 to"]),
+        ("network.background_mb=0", ["network.background_mb=0", "from 0.001 to"]),
         ("network.rate_mbit=0", ["network.rate_mbit=0", "from 0.001 to"]),
     ],
 )
@@ -252,13 +254,17 @@ def test_shaped_is_runnable_where_links_can_be_shaped() -> None:
     [
         ("network=none", "none"),
         ("network=paced network.rate_mbit=12.5", "paced at 12.5 Mbit/s"),
-        ("network=shaped network.rivals=3", "shaped at 200 Mbit/s with 3 rivals"),
-        ("network=simulated network.rivals=1", "simulated: star at 200 Mbit/s with 1 rival"),
+        ("network=shaped network.background_jobs=3", "shaped at 200 Mbit/s with 3 background jobs"),
+        (
+            "network=simulated network.background_jobs=1",
+            "simulated: star at 200 Mbit/s with 1 background job",
+        ),
         ("network=aqgb", "simulated aqgb: star at 2.5 Gbit/s, multicast"),
         ("network=simulated network.rate_changes=[[1,2]]", "simulated: star at 200 Mbit/s, changing"),
         (
-            "network=sdp4bit_h800 network.rivals=2",
-            "simulated sdp4bit_h800: 16 nodes of 8 at 8 x 400 Gbit/s, 1600 Gbit/s inside with 2 rivals",
+            "network=sdp4bit_h800 network.background_jobs=2",
+            "simulated sdp4bit_h800: 16 nodes of 8 at 8 x 400 Gbit/s, 1600 Gbit/s inside with 2 background "
+            "jobs",
         ),
         (
             "network=dynamiq_testbed",

@@ -37,6 +37,9 @@ REFUSED_COMPOSING = [
     ("codec=native", ["codec=native", "new name", "codec=backend"]),
     ("codec=bf16,fp32", ["codec=bf16,fp32", "--multirun"]),
     ("train.lr=(", ["train.lr=(", "quotes"]),
+    ("overlap.pieces=2", ["overlap.pieces=2", "use overlap.segments="]),
+    ("network=shaped network.rivals=2", ["network.rivals=2", "use network.background_jobs="]),
+    ("network=simulated network.rival_mb=2", ["network.rival_mb=2", "use network.background_mb="]),
 ]
 
 REFUSED_VALIDATING = [
@@ -54,8 +57,8 @@ REFUSED_VALIDATING = [
     ("train.steps=null", ["train.steps=null", "set train.steps="]),
     ("train.epochs=1", ["train.epochs=1", "train.steps=null"]),
     ("overlap.buckets=0", ["overlap.buckets=0", "from 1 to 64"]),
-    ("overlap.pieces=0", ["overlap.pieces=0", "from 1 to 1024"]),
-    ("overlap.pieces=2 codec=backend", ["overlap.pieces=2", "codec=backend", "codec=fp32"]),
+    ("overlap.segments=0", ["overlap.segments=0", "from 1 to 1024"]),
+    ("overlap.segments=2 codec=backend", ["overlap.segments=2", "codec=backend", "codec=fp32"]),
     ("cluster.gradients=tape", ["cluster.gradients=tape", "auto, memory, disk"]),
     ("cluster.gradients=disk", ["cluster.gradients=disk", "cluster=local", "cluster=virtual"]),
     ("measure.vnmse_every=-1", ["measure.vnmse_every=-1", "from 0 to"]),

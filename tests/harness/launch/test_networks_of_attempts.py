@@ -36,10 +36,10 @@ class Links:
     def measure_goodput(self) -> float:
         return 90.0 + Links.made
 
-    def start_rivals(self, jobs: int, megabytes: float) -> None:
+    def start_background(self, jobs: int, megabytes: float) -> None:
         pass
 
-    def stop_rivals(self) -> list[float]:
+    def stop_background(self) -> list[float]:
         return [10.0 * Links.made]
 
 
@@ -47,7 +47,7 @@ class Links:
 def settings(monkeypatch: pytest.MonkeyPatch) -> DictConfig:
     monkeypatch.setattr(Links, "made", 0)
     monkeypatch.setattr(shaped, "ShapedNetwork", Links)
-    return compose([*TINY_MODEL, "network=shaped", "network.rivals=1"])
+    return compose([*TINY_MODEL, "network=shaped", "network.background_jobs=1"])
 
 
 def attempt(settings: DictConfig, directory: Path) -> list[dict[str, Any]]:

@@ -33,8 +33,8 @@ pytestmark = pytest.mark.skipif(REASON is not None, reason=f"links cannot be sha
 SHAPED = (
     "network=shaped",
     "network.rate_mbit=100",
-    "network.rivals=1",
-    "network.rival_mb=1",
+    "network.background_jobs=1",
+    "network.background_mb=1",
     "cluster.timeout_s=20",
 )
 
@@ -111,8 +111,8 @@ def test_a_cut_link_ends_the_attempt_and_the_next_one_has_a_network_of_its_own(
     assert [network.pop("from_step") for network in networks] == [one["from_step"] for one in attempts]
     assert len(networks) == 2
     for network in networks:
-        (rival,) = network.pop("rival_goodput_mbit")
-        assert 0 < rival < 100
+        (goodput,) = network.pop("rival_goodput_mbit")
+        assert 0 < goodput < 100
         assert 70 < network.pop("goodput_mbit") < 100
         assert network == {"rate_mbit": 100, "queue_kb": 256, "congestion_control": "reno", "rivals": 1}
 

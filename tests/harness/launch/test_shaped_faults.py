@@ -1,4 +1,4 @@
-"""Ranks whose link is cut, lost or no longer shaped, and whose rivals die: the run ends naming the rank."""
+"""Ranks whose link is cut, lost or no longer shaped, or whose background jobs die: the run names the rank."""
 
 from __future__ import annotations
 
@@ -78,12 +78,12 @@ def test_a_damaged_link_ends_the_run(command: str, reason: str, tmp_path: Path) 
 
 
 @needs_links
-def test_rivals_that_die_end_the_run(tmp_path: Path) -> None:
+def test_background_jobs_that_die_end_the_run(tmp_path: Path) -> None:
     with ShapedNetwork(RANKS, LinkSpeed(100, 256)) as network:
-        network.start_rivals(1, 1.0)
-        assert network._rivals is not None
-        rival = network._rivals._processes[1].pid
-        line = failure(tmp_path, network, lambda: os.kill(rival, signal.SIGKILL), jobs.sum_for_ever)
+        network.start_background(1, 1.0)
+        assert network._background is not None
+        victim = network._background._processes[1].pid
+        line = failure(tmp_path, network, lambda: os.kill(victim, signal.SIGKILL), jobs.sum_for_ever)
     assert line.startswith("rank 1 failed: its background jobs were killed by signal 9")
 
 

@@ -11,7 +11,7 @@ from training_jobs import tiny_run, train_all_virtually
 GIVEN = (
     *("train.steps=9", "train.log_every=1", "eval.every=3", "cluster.workers=3", "train.checkpoint_every=4"),
     *("network=simulated", "network.rate_mbit=5", "network.compute_s=0.25", "network.codec_times=none"),
-    *("network.jitter=0.2", "network.rivals=1", "network.rival_mb=0.05"),
+    *("network.jitter=0.2", "network.background_jobs=1", "network.background_mb=0.05"),
 )
 
 

@@ -21,8 +21,8 @@ CPU = torch.device("cpu")
 Make = Callable[[int], Callable[[ScheduledCollectives], Coroutine[Any, None, Any]]]
 
 
-def fabric(topology: str, num_nodes: int = 1, pieces: int = 1) -> Fabric:
-    return Fabric(lambda size: make_schedule(topology, size), num_nodes, pieces)
+def fabric(topology: str, num_nodes: int = 1, segments: int = 1) -> Fabric:
+    return Fabric(lambda size: make_schedule(topology, size), num_nodes, segments)
 
 
 def gradients(rank: int, numel: int) -> Tensor:
@@ -56,10 +56,10 @@ def synchronize_buckets(
     codec: str,
     options: dict[str, Any],
     sizes: list[int],
-    pieces: int = 1,
+    segments: int = 1,
 ) -> tuple[list[Tensor], dict[str, int]]:
     """Several buckets in flight at once over gloo; the means and the bytes sent."""
-    world = ProcessWorld(fabric(topology, pieces=pieces), CPU, timeout_s=30)
+    world = ProcessWorld(fabric(topology, segments=segments), CPU, timeout_s=30)
     made = make_codec(codec, **options)
     try:
         futures: list[Future[Tensor]] = []
@@ -75,10 +75,10 @@ def synchronize_buckets(
 
 
 def synchronize_virtually(
-    size: int, topology: str, codec: str, options: dict[str, Any], sizes: list[int], pieces: int = 1
+    size: int, topology: str, codec: str, options: dict[str, Any], sizes: list[int], segments: int = 1
 ) -> tuple[list[list[Tensor]], list[dict[str, int]]]:
     """Synchronizes the buckets with every rank in this process; returns the results by rank."""
-    world = VirtualWorld(size, fabric(topology, pieces=pieces), CPU, debug=True)
+    world = VirtualWorld(size, fabric(topology, segments=segments), CPU, debug=True)
     codecs = [make_codec(codec, **options) for _ in range(size)]
     collectives = {
         rank: [

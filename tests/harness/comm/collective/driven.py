@@ -87,7 +87,7 @@ class DrivenChannel(Channel):
         self.events.append(("wait", handle.post))
         return super().wait(handle)
 
-    def lap(self, label: str, share: float) -> None:
+    def worked(self, label: str, share: float) -> None:
         self.events.append(("lap", label, share))
 
     def backend_sum(self, x: Tensor) -> Handle:

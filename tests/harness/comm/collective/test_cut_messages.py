@@ -49,11 +49,11 @@ def chain(first: list[range], second: list[range]) -> Schedule:
 ONE, TWO = [range(2)], [range(1), range(1, 2)]
 
 
-@pytest.mark.parametrize("pieces", [1, 2, 3, 4, 5, 8])
+@pytest.mark.parametrize("segments", [1, 2, 3, 4, 5, 8])
 @pytest.mark.parametrize(("first", "second"), [(ONE, TWO), (TWO, ONE), (TWO, TWO), (ONE, ONE)])
-def test_cuts_may_fall_inside_other_messages(first: list[range], second: list[range], pieces: int) -> None:
+def test_cuts_may_fall_inside_other_messages(first: list[range], second: list[range], segments: int) -> None:
     """Messages that are merged or split on the way: no action writes to two of the next ones."""
-    schedule = pipelined(chain(first, second), pieces)
+    schedule = pipelined(chain(first, second), segments)
     check_schedule(schedule)
     steps = schedule.ranks[1]
     carriers = [send.chunks for step in steps for send in step.sends]
@@ -62,7 +62,7 @@ def test_cuts_may_fall_inside_other_messages(first: list[range], second: list[ra
     ):
         inside = [carrier for carrier in carriers if {*chunks} <= {*carrier}]
         assert action == "gather" or len(inside) == 1
-    results, _ = drive(Fabric(lambda size: chain(first, second), pieces=pieces), 3, watched_sum(100))
+    results, _ = drive(Fabric(lambda size: chain(first, second), segments=segments), 3, watched_sum(100))
     expected = sum(integers(rank, 100) for rank in range(3))
     assert all(torch.equal(result, expected) for result in results)
 

@@ -1,4 +1,4 @@
-"""Schedules whose messages are cut into pieces are correct all-reduces, too."""
+"""Schedules whose messages are cut into segments are correct all-reduces, too."""
 
 import dataclasses
 from collections import defaultdict
@@ -10,7 +10,7 @@ from gradwire.harness.comm.topology.pipeline import last_needed, pipelined
 from gradwire.harness.comm.topology.registry import TOPOLOGIES, make_schedule
 from gradwire.harness.comm.topology.schedule import Schedule, Step
 
-PIECES = [1, 2, 3, 4, 8]
+SEGMENTS = [1, 2, 3, 4, 8]
 SIZES = {1: range(1, 9), 2: range(1, 20), 3: range(1, 18), 4: range(1, 18), 8: range(1, 11)}
 LARGE = [31, 48, 64]
 """The whole schedules are checked for every size up to 64."""
@@ -19,32 +19,32 @@ every_topology = pytest.mark.parametrize("name", sorted(TOPOLOGIES))
 
 
 @every_topology
-@pytest.mark.parametrize("pieces", PIECES)
-def test_pipelined_schedule_is_an_all_reduce(name: str, pieces: int) -> None:
-    for size in sorted({*SIZES[pieces], *LARGE}):
+@pytest.mark.parametrize("segments", SEGMENTS)
+def test_pipelined_schedule_is_an_all_reduce(name: str, segments: int) -> None:
+    for size in sorted({*SIZES[segments], *LARGE}):
         whole = make_schedule(name, size)
-        schedule = pipelined(whole, pieces)
+        schedule = pipelined(whole, segments)
         check_schedule(schedule)
-        assert (schedule.pieces, schedule.num_chunks) == (pieces, pieces * whole.num_chunks)
-        assert chunks_sent(schedule) == [pieces * count for count in chunks_sent(whole)]
+        assert (schedule.segments, schedule.num_chunks) == (segments, segments * whole.num_chunks)
+        assert chunks_sent(schedule) == [segments * count for count in chunks_sent(whole)]
         assert schedule.gradients_sent == whole.gradients_sent
 
 
 @every_topology
-def test_one_piece_is_the_schedule_itself(name: str) -> None:
+def test_one_segment_is_the_schedule_itself(name: str) -> None:
     schedule = make_schedule(name, 5)
     assert pipelined(schedule, 1) is schedule
 
 
 @every_topology
 @pytest.mark.parametrize("size", [2, 3, 4, 6, 7, 8, 13])
-@pytest.mark.parametrize("pieces", PIECES)
+@pytest.mark.parametrize("segments", SEGMENTS)
 def test_between_two_ranks_messages_are_received_in_the_order_they_are_sent(
-    name: str, size: int, pieces: int
+    name: str, size: int, segments: int
 ) -> None:
     """What NCCL matches by, whatever else is in flight."""
     sent, received = defaultdict(list), defaultdict(list)
-    for rank, steps in enumerate(pipelined(make_schedule(name, size), pieces).ranks):
+    for rank, steps in enumerate(pipelined(make_schedule(name, size), segments).ranks):
         for step in steps:
             for send in step.sends:
                 sent[rank, send.peer].append((send.chunks, send.workers))
@@ -53,14 +53,14 @@ def test_between_two_ranks_messages_are_received_in_the_order_they_are_sent(
     assert sent == received
 
 
-def test_a_ring_passes_a_piece_on_without_the_others() -> None:
+def test_a_ring_passes_a_segment_on_without_the_others() -> None:
     schedule = pipelined(make_schedule("ring", 4), 3)
     for steps in schedule.ranks:
         assert len(steps) == 6 * 3
         assert last_needed(steps) == [-1, -1, -1, *range(15)]
 
 
-def test_a_butterfly_needs_only_the_pieces_it_passes_on() -> None:
+def test_a_butterfly_needs_only_the_segments_it_passes_on() -> None:
     """With four segments of each of four chunks, a rank keeps eight chunks and gives away eight, as four
     segments of two."""
     steps = pipelined(make_schedule("butterfly", 8), 4).ranks[7]
@@ -75,7 +75,7 @@ def replaced(schedule: Schedule, rank: int, steps: tuple[Step, ...]) -> Schedule
     return dataclasses.replace(schedule, ranks=tuple(ranks))
 
 
-def test_the_checker_finds_faults_of_pieces() -> None:
+def test_the_checker_finds_faults_of_segments() -> None:
     schedule = pipelined(make_schedule("ring", 3), 2)
     first, second, *rest = schedule.ranks[0]
     with pytest.raises(AssertionError, match="gets chunks"):

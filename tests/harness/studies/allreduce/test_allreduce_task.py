@@ -46,8 +46,8 @@ def test_the_clock_takes_what_the_bytes_take(tmp_path: Path) -> None:
 
 
 def test_real_workers_and_the_clock_send_the_same(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Over paced links, in pieces: as many bytes, no less time than the link needs."""
-    paced = ["network=paced", "network.rate_mbit=20", "overlap.pieces=2", "cluster.workers=2"]
+    """Over paced links, in segments: as many bytes, no less time than the link needs."""
+    paced = ["network=paced", "network.rate_mbit=20", "overlap.segments=2", "cluster.workers=2"]
     found = run(tmp_path / "run", "codec=dynamiq", *paced)
     assert found.measured is not None and found.ratio is not None
     least = found.bytes_sent / 2 * 8 / 20e6
@@ -56,7 +56,7 @@ def test_real_workers_and_the_clock_send_the_same(tmp_path: Path, capsys: pytest
     assert len(found.rounds_s) == 2
     assert found.pieces == 2
     shown = capsys.readouterr().out
-    assert "dynamiq-5, 2 pieces" in shown and "measured /" in shown
+    assert "dynamiq-5, 2 segments" in shown and "measured /" in shown
     again = (tmp_path / "run" / FILE).read_text()
     run(tmp_path / "run", "codec=dynamiq", *paced)
     assert (tmp_path / "run" / FILE).read_text() == again, "a finished one is not repeated"
@@ -139,7 +139,7 @@ def test_what_cannot_run_is_refused_in_one_line() -> None:
 
 
 def test_the_sweep_of_shaped_links_can_run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Planned, not run: every codec alone and with rivals at both rates, and in pieces."""
+    """Planned, not run: every codec alone and with background traffic at both rates, and in segments."""
     monkeypatch.setattr("gradwire.harness.network.shaped.check.why_not", lambda: None)
     arguments = ["sweeps=shaped_allreduce", "kernels=default", f"hydra.sweep.dir={tmp_path}"]
     plan = plan_sweep(compose(arguments, with_hydra=True), arguments)

@@ -55,7 +55,7 @@ def test_the_simulated_clock_counts_what_it_is_told() -> None:
 
 def test_the_recorder_resolves_marks_and_can_be_suspended() -> None:
     recorder = Recorder()
-    start, end = recorder.mark(), recorder.mark()
+    start, end = recorder.timestamp(), recorder.timestamp()
     recorder.add("comm", start, end, 7)
     was_enabled = recorder.suspend()
     recorder.add("codec", start, end)
@@ -69,14 +69,14 @@ def test_the_recorder_resolves_marks_and_can_be_suspended() -> None:
 def test_a_disabled_recorder_stays_disabled() -> None:
     recorder = Recorder(enabled=False)
     recorder.resume(recorder.suspend())
-    recorder.add("codec", recorder.mark(), recorder.mark())
+    recorder.add("codec", recorder.timestamp(), recorder.timestamp())
     assert recorder.drain() == []
 
 
 class SteppingStopwatch:
     """Marks that have no time until they are asked for, as CUDA events have none."""
 
-    def mark(self) -> object:
+    def timestamp(self) -> object:
         return ["mark"]
 
     def seconds(self, mark: object) -> float:
@@ -85,6 +85,6 @@ class SteppingStopwatch:
 
 def test_marks_of_any_kind_are_resolved_on_draining() -> None:
     recorder = Recorder(SteppingStopwatch())
-    recorder.add("codec", recorder.mark(), recorder.mark())
+    recorder.add("codec", recorder.timestamp(), recorder.timestamp())
     (span,) = recorder.drain()
     assert (span.start, span.end) == (4.0, 4.0)

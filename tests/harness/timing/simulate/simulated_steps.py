@@ -9,9 +9,9 @@ from typing import Any
 from gradwire.harness.comm.topology.registry import make_schedule
 from gradwire.harness.comm.topology.schedule import Step
 from gradwire.harness.network.links import Links
+from gradwire.harness.timing.simulate.background import BackgroundJobs
 from gradwire.harness.timing.simulate.engine import run, run_in_python
 from gradwire.harness.timing.simulate.plan import compile_plan
-from gradwire.harness.timing.simulate.rivals import Rivals
 from gradwire.harness.timing.trace.step import Message, Operation, Post, TaskTrace, Wait, Work
 
 Tasks = dict[int, tuple[TaskTrace, ...]]
@@ -81,7 +81,7 @@ def ends(
     ready: Mapping[tuple[int, int], Number] | Number = 0,
     in_flight: int = 1,
     multicast: bool = False,
-    rivals: Rivals | None = None,
+    background: BackgroundJobs | None = None,
     engine: Callable[..., Any] = run,
 ) -> dict[tuple[int, int], Any]:
     """When each (rank, bucket) is synchronized; every piece of work takes `work_s`, and a task may begin at
@@ -89,7 +89,7 @@ def ends(
     keys = [(rank, own.bucket) for rank in sorted(tasks) for own in tasks[rank]]
     begins = [ready[key] if isinstance(ready, Mapping) else ready for key in keys]
     work = [work_s if isinstance(found, Work) else 0 for found in operations_of(tasks)]
-    times = engine(compile_plan(tasks, in_flight, multicast=multicast), links, work, begins, rivals)
+    times = engine(compile_plan(tasks, in_flight, multicast=multicast), links, work, begins, background)
     found, first = {}, 0
     for key, own in zip(keys, (own for rank in sorted(tasks) for own in tasks[rank]), strict=True):
         first += len(own.operations)

@@ -10,9 +10,9 @@ import pytest
 from simulated_steps import Tasks, all_reduce, ends, exact_ends, receiving, sending
 
 from gradwire.harness.network.links import Change, Links, star, unlimited
+from gradwire.harness.timing.simulate.background import BackgroundJobs
 from gradwire.harness.timing.simulate.clock import SimulatedClock
 from gradwire.harness.timing.simulate.engine import run, run_in_python
-from gradwire.harness.timing.simulate.rivals import Rivals
 from gradwire.harness.timing.trace.step import RankTrace
 
 RATE: Any = Fraction(7, 3)
@@ -53,15 +53,15 @@ def test_all_flows_of_a_ring_change_together() -> None:
     assert set(found.values()) == {3 * hop + (hops - 3) * slow}
 
 
-def test_rivals_are_slowed_down_as_well() -> None:
+def test_background_jobs_are_slowed_down_as_well() -> None:
     """At half the rate everything takes twice as long, but for the latency, which is 0 here."""
 
     def end(factor: Any) -> Any:
         links = Links((RATE,) * 6, star(3, RATE, 0).route, changes=(Change(0, factor),))
-        rivals = Rivals(2, 3, 30, links, seed=1)
-        rivals.first = [Fraction(part) for part in rivals.first]
-        rivals.chunk = Fraction(10)  # type: ignore[assignment]
-        return max(exact_ends(all_reduce("ring", 3, 12), links, rivals=rivals).values())
+        background = BackgroundJobs(2, 3, 30, links, seed=1)
+        background.first = [Fraction(part) for part in background.first]
+        background.chunk = Fraction(10)  # type: ignore[assignment]
+        return max(exact_ends(all_reduce("ring", 3, 12), links, background=background).values())
 
     assert end(Fraction(1, 2)) == 2 * end(1) > 2 * 4 * 12 / RATE
 

@@ -9,7 +9,7 @@ from simulated_steps import Tasks, all_reduce
 
 from gradwire.harness.network.links import star
 from gradwire.harness.timing.measure.breakdown import breakdown
-from gradwire.harness.timing.simulate.clock import RivalJobs, SimulatedClock
+from gradwire.harness.timing.simulate.clock import BackgroundLoad, SimulatedClock
 from gradwire.harness.timing.simulate.codec_times import MeasuredTimes, NoTimes
 from gradwire.harness.timing.simulate.compute import Compute
 from gradwire.harness.timing.trace.spans import spans
@@ -127,7 +127,7 @@ def test_the_messages_are_those_that_were_sent() -> None:
 def test_a_step_depends_on_its_arguments_alone() -> None:
     options: dict[str, Any] = {
         "compute": Compute(jitter=0.2, straggler_share=0.3, straggler_factor=2.0, seed=4),
-        "rivals": RivalJobs(2, 5000.0),
+        "background": BackgroundLoad(2, 5000.0),
         "seed": 4,
     }
     traces, used = measured([1.0, 2.0], None), clock(**options)
@@ -137,14 +137,14 @@ def test_a_step_depends_on_its_arguments_alone() -> None:
     assert clock(**{**options, "seed": 5}).step(7, traces) != found[0]
 
 
-def test_rivals_slow_the_step_down() -> None:
-    contended = max(ends(clock(rivals=RivalJobs(3, SIZE * 64.0 * CHUNK)).step(0, measured([1.0]))))
+def test_background_jobs_slow_the_step_down() -> None:
+    contended = max(ends(clock(background=BackgroundLoad(3, SIZE * 64.0 * CHUNK)).step(0, measured([1.0]))))
     expected = HOPS * (4 * CHUNK / RATE + LATENCY_S)
     assert contended - 1.0 - UPDATE_S == pytest.approx(expected, rel=0.1)
 
 
 def test_one_rank_alone() -> None:
-    step = SimulatedClock(star(1, RATE, LATENCY_S), rivals=RivalJobs(3, 100.0)).step(
+    step = SimulatedClock(star(1, RATE, LATENCY_S), background=BackgroundLoad(3, 100.0)).step(
         0, {0: RankTrace((1.0,), (TaskTrace(0, 10, 0.0, (Work(0.0, 0.25),)),), UPDATE_S, 9.0)}
     )
     assert step[0].end == 1.25 + UPDATE_S

@@ -63,12 +63,12 @@ def test_a_simulated_run(simulated: Path) -> None:
 def test_a_pipelined_simulated_run(topology: str, tmp_path: Path) -> None:
     """Messages of the same two ranks are in flight together: they need rows of their own."""
     codec = "omnireduce" if topology == "broadcast" else "dynamiq"
-    given = (*SIMULATED, f"topology={topology}", f"codec={codec}", "overlap.pieces=3", "network.jitter=0.2")
+    given = (*SIMULATED, f"topology={topology}", f"codec={codec}", "overlap.segments=3", "network.jitter=0.2")
     check_steps(virtual_run(tmp_path / "run", 4, *given, "measure.check_hashes=true"))
 
 
 def test_a_pipelined_real_run(tmp_path: Path, workers: Workers) -> None:
-    check_steps(real_run(tmp_path / "run", 2, workers, "overlap.pieces=2", "measure.check_hashes=true"))
+    check_steps(real_run(tmp_path / "run", 2, workers, "overlap.segments=2", "measure.check_hashes=true"))
 
 
 def test_a_step_by_hand() -> None:

@@ -1,4 +1,4 @@
-"""A rank's part of other jobs' ring all-reduces, as a program: `rival_process.py <settings as JSON>`.
+"""A rank's part of other jobs' ring all-reduces, as a program: `background_process.py <settings as JSON>`.
 
 It enters the given namespace, prints `ready` when all jobs are connected, and runs until its input ends or
 its parent is gone. Then it prints what it has received. It is not part of the package: it starts in

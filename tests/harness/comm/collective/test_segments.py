@@ -1,4 +1,4 @@
-"""Messages cut into pieces: the same sums, and work that overlaps sending."""
+"""Messages cut into segments: the same sums, and work that overlaps sending."""
 
 from __future__ import annotations
 
@@ -14,35 +14,35 @@ from gradwire.codecs.sums import chunk_bounds, exact_hops
 from gradwire.harness.comm.collective.collectives import ScheduledCollectives
 from gradwire.harness.comm.topology.registry import TOPOLOGIES
 
-PIECES = [1, 2, 3, 4]
+SEGMENTS = [1, 2, 3, 4]
 
 every_topology = pytest.mark.parametrize("topology", sorted(TOPOLOGIES))
-every_pieces = pytest.mark.parametrize("pieces", PIECES)
+every_segments = pytest.mark.parametrize("segments", SEGMENTS)
 
 
-def summed(topology: str, size: int, pieces: int, numel: int, **options: Any) -> list[DrivenChannel]:
+def summed(topology: str, size: int, segments: int, numel: int, **options: Any) -> list[DrivenChannel]:
     """Run an all-reduce, check its sums, and return what the ranks wrote down."""
-    results, channels = drive(fabric(topology, pieces=pieces), size, watched_sum(numel), **options)
+    results, channels = drive(fabric(topology, segments=segments), size, watched_sum(numel), **options)
     expected = torch.stack([integers(rank, numel) for rank in range(size)]).sum(0)
     assert all(torch.equal(result, expected) for result in results)
     return channels
 
 
 @every_topology
-@every_pieces
+@every_segments
 @pytest.mark.parametrize("size", range(1, 10))
-def test_sums_are_exact_in_whatever_order_messages_arrive(topology: str, pieces: int, size: int) -> None:
+def test_sums_are_exact_in_whatever_order_messages_arrive(topology: str, segments: int, size: int) -> None:
     """Buffers are under guard: neither read before they are filled nor written before they have left."""
     for seed, numel in enumerate([1000, 333, 9, 1, 0]):
-        for channel in summed(topology, size, pieces, numel, seed=seed):
-            assert most_in_flight(channel.events) <= pieces
+        for channel in summed(topology, size, segments, numel, seed=seed):
+            assert most_in_flight(channel.events) <= segments
 
 
 @pytest.mark.parametrize("topology", sorted({*TOPOLOGIES} - {"broadcast"}))
-@every_pieces
+@every_segments
 @pytest.mark.parametrize("size", [2, 3, 5, 8])
-def test_a_reduce_scatter_leaves_each_sink_its_pieces(topology: str, pieces: int, size: int) -> None:
-    numel, cut = 1000, fabric(topology, pieces=pieces)
+def test_a_reduce_scatter_leaves_each_sink_its_segments(topology: str, segments: int, size: int) -> None:
+    numel, cut = 1000, fabric(topology, segments=segments)
     results, channels = drive(cut, size, watched_sum(numel, scatter_only=True))
     expected = torch.stack([integers(rank, numel) for rank in range(size)]).sum(0)
     _, schedule = cut.schedules(size)
@@ -70,7 +70,7 @@ def order(events: list[Event]) -> list[str]:
     return [f"{kind} {what.start if isinstance(what, range) else what}" for kind, what, *_ in hops]
 
 
-def test_without_pieces_a_rank_waits_for_each_step() -> None:
+def test_without_segments_a_rank_waits_for_each_step() -> None:
     """A ring of three: rank 0 begins with chunk 0, passes chunk 2 on, seals chunk 1."""
     channel = summed("ring", 3, 1, 99)[0]
     assert order(channel.events) == [
@@ -83,25 +83,25 @@ def test_without_pieces_a_rank_waits_for_each_step() -> None:
 
 
 def test_in_a_ring_work_overlaps_sending() -> None:
-    """Pieces are encoded and decoded while all others are under way."""
-    pieces = 4
-    for channel in summed("ring", 3, pieces, 999):
+    """Segments are encoded and decoded while all others are under way."""
+    segments = 4
+    for channel in summed("ring", 3, segments, 999):
         done = order(channel.events)
-        assert [event.split()[0] for event in done[: 2 * pieces]] == ["encode", "post"] * pieces
-        assert most_in_flight(channel.events) == pieces
+        assert [event.split()[0] for event in done[: 2 * segments]] == ["encode", "post"] * segments
+        assert most_in_flight(channel.events) == segments
         in_flight = 0
         for event in done[:-1]:
             in_flight += event.startswith("post") - event.startswith("wait")
             if event.startswith("accumulate_encode"):
-                assert in_flight == pieces - 1
+                assert in_flight == segments - 1
             if event.startswith("decode"):
                 assert in_flight >= 1
         assert done[-1].startswith("decode")
         waits = [event for event in done if event.startswith("wait")]
-        assert waits == [f"wait {post}" for post in range(4 * pieces)], "in the order posted"
+        assert waits == [f"wait {post}" for post in range(4 * segments)], "in the order posted"
 
 
-def test_a_broadcast_posts_all_its_pieces_at_once() -> None:
+def test_a_broadcast_posts_all_its_segments_at_once() -> None:
     for channel in summed("broadcast", 4, 3, 999):
         assert order(channel.events)[:7] == [
             *("encode 0", "post 0", "encode 1", "post 1", "encode 2", "post 2"),
@@ -110,14 +110,14 @@ def test_a_broadcast_posts_all_its_pieces_at_once() -> None:
 
 
 def test_a_butterflys_next_step_begins_before_the_last_has_ended() -> None:
-    """A rank gives the lower or the upper half of what it receives away next, two pieces of four."""
+    """A rank gives the lower or the upper half of what it receives away next, two segments of four."""
     for channel in summed("butterfly", 8, 4, 999):
         before = [event[0] for event in channel.events[: channel.events.index(("post", 4, "reduce_scatter"))]]
         assert before.count("wait") in (1, 3)
 
 
 def test_the_trace_names_all_work_and_its_share_of_the_bucket() -> None:
-    """A ring of three, two pieces: a rank encodes one third, adds to one, seals one and decodes two."""
+    """A ring of three, two segments: a rank encodes one third, adds to one, seals one and decodes two."""
 
     async def run(comm: ScheduledCollectives, channel: DrivenChannel) -> None:
         (total,) = await comm.reduce([(torch.ones(10), "sum")])
@@ -125,7 +125,7 @@ def test_the_trace_names_all_work_and_its_share_of_the_bucket() -> None:
         await comm.all_reduce(exact_hops(total.repeat(50), comm.size, comm.num_chunks, torch.float32))
         await comm.all_gather(total)
 
-    _, channels = drive(fabric("ring", pieces=2), 3, run)
+    _, channels = drive(fabric("ring", segments=2), 3, run)
     for channel in channels:
         laps = [event[1:] for event in channel.events if event[0] == "lap"]
         names = [name for name, _ in laps]
@@ -143,10 +143,10 @@ def test_the_trace_names_all_work_and_its_share_of_the_bucket() -> None:
 @every_topology
 @pytest.mark.parametrize("codec", ["fp32", "bf16"])
 @pytest.mark.parametrize("size", [2, 5, 8])
-def test_pieces_change_no_bytes(topology: str, codec: str, size: int) -> None:
+def test_segments_change_no_bytes(topology: str, codec: str, size: int) -> None:
     totals = set()
-    for pieces in (1, 2, 3, 4, 8):
-        _, sent = synchronize_virtually(size, topology, codec, {}, [1000, 7], pieces)
+    for segments in (1, 2, 3, 4, 8):
+        _, sent = synchronize_virtually(size, topology, codec, {}, [1000, 7], segments)
         totals.add(tuple(sum(phases.get(name, 0) for phases in sent) for name in sorted({*sent[0]})))
     assert len(totals) == 1
 
@@ -167,7 +167,7 @@ CODECS: list[tuple[str, dict[str, Any]]] = [
 def test_real_workers_get_what_virtual_ones_get(
     codec: str, options: dict[str, Any], size: int, topology: str, workers: Workers
 ) -> None:
-    """Three pieces of each message, several buckets at once: the same means and bytes, bit for bit."""
+    """Three segments of each message, several buckets at once: the same means and bytes, bit for bit."""
     sizes = [5000, 1, 3333]
     virtual, sent = synchronize_virtually(size, topology, codec, options, sizes, 3)
     real = workers(size)(synchronize_buckets, topology, codec, options, sizes, 3)

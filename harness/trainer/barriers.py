@@ -7,7 +7,7 @@ import time
 from gradwire.harness.comm.world.interface import World
 
 
-class Meetings:
+class StopBarrier:
     """Ranks wait for each other every `most_steps` steps, or about every `seconds` where steps are long.
 
     A request to stop reaches the ranks at different moments, but all must end after the same step. The number
@@ -26,7 +26,7 @@ class Meetings:
         """Whether to wait for each other after `done` steps, though nothing else requires it."""
         return done >= self._next
 
-    def meet(self, world: World, done: int, stop: bool) -> bool:
+    def wait(self, world: World, done: int, stop: bool) -> bool:
         """Returns when every rank has come here: whether any of them was asked to stop."""
         elapsed = time.perf_counter() - self._since
         rows = world.gather({rank: [float(stop), elapsed] for rank in world.ranks})

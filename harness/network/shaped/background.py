@@ -13,7 +13,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import IO, Any
 
-from gradwire.harness.network.shaped import rival_process
+from gradwire.harness.network.shaped import background_process
 from gradwire.harness.network.shaped.commands import ShapingError
 from gradwire.harness.network.shaped.links import address
 from gradwire.harness.network.shaped.namespace import Namespace
@@ -26,7 +26,7 @@ REAPED_S = 1.0
 MIB = 1 << 20
 
 
-class Rivals:
+class BackgroundProcesses:
     """`jobs` ring all-reduces of `megabytes` MiB each, over and over (DynamiQ §5.2), until `stop`.
 
     The processes end with this one, however it ends, and with the thread that makes this object. Raises
@@ -35,7 +35,9 @@ class Rivals:
 
     def __init__(self, namespaces: Sequence[Namespace], jobs: int, megabytes: float) -> None:
         if len(namespaces) < 2:
-            raise ShapingError(f"network.rivals={jobs} needs links to share; use cluster.workers=2 or more")
+            raise ShapingError(
+                f"network.background_jobs={jobs} needs links to share; use cluster.workers=2 or more"
+            )
         self._jobs, self._processes = jobs, list[subprocess.Popen[str]]()
         addresses = [address(rank) for rank in range(len(namespaces))]
         settings = {
@@ -66,7 +68,7 @@ class Rivals:
             if _output(process).fileno() in ended:
                 with contextlib.suppress(subprocess.TimeoutExpired):
                     codes[rank] = process.wait(REAPED_S)
-        at_fault = {rank for rank, code in codes.items() if code != rival_process.LOST_NEIGHBOUR}
+        at_fault = {rank for rank, code in codes.items() if code != background_process.LOST_NEIGHBOUR}
         return {rank: self._reason(rank) for rank in sorted(at_fault or codes)}
 
     def stop(self) -> list[float]:
@@ -115,7 +117,7 @@ class Rivals:
 def _started(settings: dict[str, Any], descriptor: int) -> subprocess.Popen[str]:
     """Starts the process in a process group of its own, because the parent handles a terminal's Ctrl-C."""
     return subprocess.Popen(
-        [sys.executable, "-I", "-S", str(Path(rival_process.__file__)), json.dumps(settings)],
+        [sys.executable, "-I", "-S", str(Path(background_process.__file__)), json.dumps(settings)],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

@@ -1,14 +1,14 @@
-"""A yardstick for compression errors: reverse water-filling over the variances a gradient was found to have.
+"""The rate–distortion bound: reverse water-filling over the variances a gradient was found to have.
 
 Independent Gaussian coordinates of which those of group j have variance σ_j², and a mean squared error D as
-distortion: no code of R bits a coordinate does better than D = mean_j min(θ, σ_j²), the water level θ being
+distortion: no code of R bits per coordinate does better than D = mean_j min(θ, σ_j²), the water level θ being
 the one at which mean_j max(0, ½·log2(σ_j²/θ)) = R (Cover and Thomas, "Elements of information theory",
 theorem 10.3.3). Divided by mean_j σ_j² that is a vNMSE.
 
-It is a yardstick and no bound on what a codec can do to a real gradient. It stands for one encoding of the
-mean itself, by a code as long as one likes, for variances both sides know at no cost; an all-reduce encodes
-several sums on their way, and spends bits on scales. And real coordinates are no Gaussians: with the same
-variances they can be easier to describe, never harder.
+It is a reference line, not a limit for real gradients. It describes one encoding of the mean itself, by an
+arbitrarily long code, for variances both sides know at no cost; an all-reduce encodes several sums on their
+way, and spends bits on scales. And real coordinates are not Gaussian: with the same variances they can be
+easier to describe, never harder.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ GROUP = 256
 
 
 @dataclass(frozen=True)
-class Yardstick:
+class RateDistortionCurve:
     """The groups that have any energy, the largest variance first.
 
     `variances` and `counts` (coordinates of a group) are (groups,) float64; `numel` counts the coordinates of
@@ -38,7 +38,7 @@ class Yardstick:
     numel: int
 
     @classmethod
-    def of(cls, mean: Tensor, group: int = GROUP) -> Yardstick:
+    def of(cls, mean: Tensor, group: int = GROUP) -> RateDistortionCurve:
         """The bound for an exact mean gradient, (coordinates,), from the mean square of every `group`
         coordinates.
 

@@ -33,73 +33,75 @@ def network() -> Iterator[ShapedNetwork]:
     assert_gone(held)
 
 
-def rivals_of(network: ShapedNetwork) -> list[int]:
-    assert network._rivals is not None
-    return [process.pid for process in network._rivals._processes]
+def background_of(network: ShapedNetwork) -> list[int]:
+    assert network._background is not None
+    return [process.pid for process in network._background._processes]
 
 
 def is_running(pid: int) -> bool:
     return os.path.exists(f"/proc/{pid}")
 
 
-def test_rivals_take_their_share(network: ShapedNetwork) -> None:
+def test_background_jobs_take_their_share(network: ShapedNetwork) -> None:
     alone = network.measure_goodput()
-    network.start_rivals(1, 3.0)
+    network.start_background(1, 3.0)
     time.sleep(0.5)
-    shared, (rival,) = network.measure_goodput(), network.stop_rivals()
+    shared, (goodput,) = network.measure_goodput(), network.stop_background()
     assert alone is not None
     assert shared is not None
     assert shared < 0.8 * alone
-    assert 0.2 * RATE < rival < RATE
+    assert 0.2 * RATE < goodput < RATE
 
 
 def test_jobs_share_what_a_link_carries(network: ShapedNetwork) -> None:
-    network.start_rivals(3, 1.0)
-    pids = rivals_of(network)
+    network.start_background(3, 1.0)
+    pids = background_of(network)
     time.sleep(1.5)
-    goodputs = network.stop_rivals()
+    goodputs = network.stop_background()
     assert len(goodputs) == 3
     assert min(goodputs) > 0
     assert 0.5 * RATE < sum(goodputs) < RATE
     assert not any(map(is_running, pids))
-    assert network.stop_rivals() == []
+    assert network.stop_background() == []
 
 
 def test_two_ranks_are_neighbours_on_both_sides() -> None:
     with ShapedNetwork(2, LinkSpeed(RATE, None)) as network:
-        network.start_rivals(2, 1.0)
+        network.start_background(2, 1.0)
         time.sleep(0.3)
-        assert min(network.stop_rivals()) > 0
+        assert min(network.stop_background()) > 0
 
 
 def test_one_rank_has_no_links_to_share() -> None:
     with (
         ShapedNetwork(1, LinkSpeed(RATE, None)) as network,
-        pytest.raises(ShapingError, match=r"network.rivals=2 needs links to share; use cluster.workers=2"),
+        pytest.raises(
+            ShapingError, match=r"network.background_jobs=2 needs links to share; use cluster.workers=2"
+        ),
     ):
-        network.start_rivals(2, 1.0)
+        network.start_background(2, 1.0)
 
 
-def test_rivals_that_die_are_named(network: ShapedNetwork) -> None:
+def test_background_jobs_that_die_are_named(network: ShapedNetwork) -> None:
     """The others lose their neighbour, which is not their fault."""
-    network.start_rivals(1, 1.0)
+    network.start_background(1, 1.0)
     assert network.diagnose() == {}
-    os.kill(rivals_of(network)[2], signal.SIGKILL)
+    os.kill(background_of(network)[2], signal.SIGKILL)
     assert wait(network.sentinels, 10)
     assert network.diagnose() == {2: "its background jobs were killed by signal 9"}
     time.sleep(1.5)
     assert network.diagnose() == {2: "its background jobs were killed by signal 9"}
-    assert network.stop_rivals() == []
+    assert network.stop_background() == []
 
 
-def test_rivals_outlive_the_signals_that_a_run_handles(network: ShapedNetwork) -> None:
-    network.start_rivals(1, 1.0)
-    for pid in rivals_of(network):
+def test_background_jobs_outlive_the_signals_that_a_run_handles(network: ShapedNetwork) -> None:
+    network.start_background(1, 1.0)
+    for pid in background_of(network):
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR2):
             os.kill(pid, number)
     time.sleep(0.5)
     assert network.diagnose() == {}
-    assert network.stop_rivals()[0] > 0
+    assert network.stop_background()[0] > 0
 
 
 PARENT = """
@@ -107,13 +109,13 @@ from gradwire.harness.network.shaped.links import LinkSpeed
 from gradwire.harness.network.shaped.shaped import ShapedNetwork
 import time
 with ShapedNetwork(2, LinkSpeed(100, 256)) as network:
-    network.start_rivals(1, 1.0)
-    print(*[process.pid for process in network._rivals._processes], flush=True)
+    network.start_background(1, 1.0)
+    print(*[process.pid for process in network._background._processes], flush=True)
     time.sleep(600)
 """
 
 
-def test_rivals_end_with_their_parent() -> None:
+def test_background_jobs_end_with_their_parent() -> None:
     parent = subprocess.Popen([sys.executable, "-c", PARENT], stdout=subprocess.PIPE, text=True)
     try:
         assert parent.stdout is not None

@@ -18,7 +18,7 @@ FRACTIONS = 2**53
 exact."""
 
 
-class Rivals:
+class BackgroundJobs:
     """`jobs` rings over `size` ranks that reduce `num_bytes` again and again.
 
     Where in a step each job is as the clock starts is drawn from `seed`: `first[j]` bytes of job j's first
@@ -28,35 +28,35 @@ class Rivals:
     def __init__(self, jobs: int, size: int, num_bytes: float, links: Links, seed: int) -> None:
         if not num_bytes > 0 or size < 2:
             raise ValueError(
-                f"rivals need bytes to reduce and at least 2 ranks, got {num_bytes} bytes on {size}"
+                f"background jobs need bytes to reduce and at least 2 ranks, got {num_bytes} bytes on {size}"
             )
         self.size = size
         self.chunk = num_bytes / size
-        drawn = random.Random(derive_seed(seed, "rivals"))
+        drawn = random.Random(derive_seed(seed, "rivals"))  # this word is part of every recorded draw
         self.first = [self.chunk * (FRACTIONS - drawn.getrandbits(53)) / FRACTIONS for _ in range(jobs)]
         self.routes: Sequence[Route] = [links.route(rank, (rank + 1) % size) for rank in range(size)]
         """By rank: what it sends takes the links to its right neighbour."""
 
-    def begin(self) -> RivalRun:
-        return RivalRun(self)
+    def begin(self) -> BackgroundRun:
+        return BackgroundRun(self)
 
 
-class RivalRun:
+class BackgroundRun:
     """The background jobs as the clock runs. Flow j·size + r is what rank r's process of job j sends."""
 
-    def __init__(self, rivals: Rivals) -> None:
-        self._rivals, self._size = rivals, rivals.size
-        self.flows = range(len(rivals.first) * rivals.size)
+    def __init__(self, background: BackgroundJobs) -> None:
+        self._background, self._size = background, background.size
+        self.flows = range(len(background.first) * background.size)
         """Those that are under way when the clock starts."""
         self._steps = [0] * len(self.flows)
         self._open = [2] * len(self.flows)
 
     def route(self, flow: int) -> Route:
-        return self._rivals.routes[flow % self._size]
+        return self._background.routes[flow % self._size]
 
     def bytes(self, flow: int) -> Any:
         """What the flow has to carry from now on."""
-        return self._rivals.chunk if self._steps[flow] else self._rivals.first[flow // self._size]
+        return self._background.chunk if self._steps[flow] else self._background.first[flow // self._size]
 
     def arrived(self, flow: int) -> list[int]:
         """A chunk has come through: the flows that begin with that."""
