@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 
-from gradwire.harness.studies.replay.yardstick import RateDistortionCurve
 from torch import Tensor
 
 from gradwire.codecs.interface import Layout
 from gradwire.harness.files.finite_json import dumps
+from gradwire.harness.studies.replay.bound import RateDistortionCurve
 from gradwire.harness.studies.replay.errors import exact_mean
 from gradwire.harness.studies.statistics.entropy import Entropy, entropy
 from gradwire.harness.studies.statistics.norms import GroupNorms, group_norms
