@@ -123,7 +123,7 @@ def test_wrong_states_are_refused_on_all_ranks(workers: Workers) -> None:
         other_rank, later, odd, damaged, nonsense, *found = found
         assert ("rank 1 was given the state of rank 0" if rank else "load_state_dict(): rank 1") in other_rank
         assert "rank 0 has step=3, rank 1 has step=4" in later
-        assert "no state of a synchronizer, it has no step" in odd
+        assert "not a state of a synchronizer, it has no step" in odd
         assert "damaged" in damaged
         assert "nonsense" in nonsense
         settings, short, norms, missing, none, path, saved, copied, *found = found
