@@ -84,7 +84,8 @@ class Hops(Protocol):
     def message_bytes(self, chunks: range, workers: int) -> int:
         """Size of the message holding the sum of `workers` contributions to `chunks`.
 
-        Additive over chunks, the same on all ranks, and never derived from device data.
+        Additive over chunks, and the same on all ranks: it may depend on the layout, the settings and
+        what the ranks have reduced, never on a rank's own gradient.
         """
         ...
 
@@ -195,7 +196,8 @@ class Codec(ABC):
     - All ranks get the same bits, and real processes the same as virtual ones. So a decision that ranks share
       is integer arithmetic on reduced statistics, and a random draw a function of (seed, step, bucket,
       coordinate, rank), see `random`.
-    - Message sizes are the same on all ranks: they follow from the layout, the settings and what was reduced.
+    - Message sizes are the same on all ranks: they follow from the layout, the settings and what the ranks
+      have reduced, never from a rank's own gradient.
     - `x` is left as it was; the result has its shape and dtype. A bucket may have one coordinate.
     - A restored state continues bit for bit. After a skipped step it is what it was before the step.
     - Zeros stay zeros, the relative error is the same at all magnitudes, a value that is not finite stays
