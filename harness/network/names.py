@@ -12,7 +12,7 @@ def network_text(network: DictConfig) -> str:
     if network.name == "simulated":
         preset = "" if network.preset == "custom" else f" {network.preset}"
         return f"simulated{preset}: {_links(network)}{_more(network)}{_background(network.background_jobs)}"
-    return f"{network.name} at {rate_text(network.rate_mbit)}{_background(network.get('background', 0))}"
+    return f"{network.name} at {rate_text(network.rate_mbit)}{_background(network.get('background_jobs', 0))}"
 
 
 def rate_text(rate_mbit: float) -> str:

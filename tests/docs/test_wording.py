@@ -22,7 +22,7 @@ INSTEAD = {
 }
 """Patterns of words that the pages do not use, and what they say instead."""
 
-FORMER_NAMES = ("*yardstick*",)
+FORMER_NAMES = ("*yardstick*", "rivals and rival_mb")
 """Words of older records, named where a page says what they are called now."""
 
 
