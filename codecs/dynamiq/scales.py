@@ -1,6 +1,6 @@
 """Scales: from a section's maxima to what is sent, and what coordinates are normalised by (DynamiQ §3.3).
 
-The decoded value of a coordinate is unbiased if it is normalised by what its group's scale is on average.
+A decoded coordinate is unbiased if it was normalised by the expected value of its group's decoded scale.
 `stochastic` sends a scale that is rounded at random and normalises by the exact maximum, as in the paper;
 `ceil` sends one that is rounded up and normalises by what it decodes to.
 

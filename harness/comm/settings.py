@@ -23,7 +23,8 @@ class OverlapConfig:
 
     enabled: bool = True  # false: all buckets are synchronized after the backward pass
     buckets: int = at_least(1, 2, 64)  # buckets in flight at once, per worker
-    segments: int = at_least(1, 1, 1024)  # of each message: encoding one overlaps sending the one before
+    # segments per message: encoding one overlaps sending the previous one
+    segments: int = at_least(1, 1, 1024)
 
 
 @dataclass
@@ -36,8 +37,8 @@ class ClusterConfig:
     backend: str = one_of("auto", "gloo", "nccl")  # auto: nccl where every worker has a GPU, else gloo
     device: str = one_of("auto", "cpu", "cuda")  # auto: cuda where there is a GPU
     timeout_s: float = at_least(0.1, 120.0, 604_800)  # a worker silent for this long counts as lost
-    # no rank makes progress for so long: the run ends with all ranks' stacks; null: never, as for debugging
+    # end the run, with all ranks' stacks, if no rank progresses for so many seconds; null: never (debugging)
     hang_s: float | None = between(1, 1e6, 1800.0)
-    restarts: int = between(0, 1000, 0)  # how often a run continues by itself after a rank was lost or hung
+    restarts: int = between(0, 1000, 0)  # most automatic restarts after a rank is lost or hangs
     # virtual: where gradients wait to be synchronized; auto: on disk if they need half of the free memory
     gradients: str = one_of("auto", "memory", "disk")

@@ -174,7 +174,8 @@ def _check_filled(corpus: Corpus, train: RowWriter, held_out: RowWriter) -> None
 def read_packed(folder: Path, mask_probability: float) -> TokenData:
     """Returns the contents of `folder`; the tokens are mapped, not read.
 
-    The caller has compared them with their digests. Raises UnusableFileError for damage since then.
+    The caller must already have checked the digests. Raises UnusableFileError if the files have been damaged
+    since.
     """
     return TokenData(
         train=_mapped(folder / "train.npy"),

@@ -1,7 +1,7 @@
-"""Max-min fair sharing: no flow can get more without taking from one that has less or as much.
+"""Max-min fair sharing: no flow can get more without taking from a flow that has no more than it.
 
-Progressive filling (Bertsekas and Gallager, Data Networks, §6.5.2): the link that can give each of its flows
-least fixes their rates; then the rest is shared in this way, too.
+Progressive filling (Bertsekas and Gallager, Data Networks, §6.5.2): the link that can offer its flows the
+smallest share fixes their rates; the remaining capacity is then shared in the same way.
 """
 
 from __future__ import annotations

@@ -61,17 +61,16 @@ class ShapedConfig:
     rate_mbit: float = at_least(SLOWEST, 200.0, FASTEST)
     # KiB waiting at a link's ends; null: the kernel's 1000 packets
     queue_kb: int | None = at_least(64, 256, 1 << 21)
-    background_jobs: int = at_least(
-        0, 0, MOST_BACKGROUND_JOBS
-    )  # ring all-reduce jobs over the same links (DynamiQ §5.2)
-    # MiB of float32 that each of them reduces, again and again
+    # competing ring all-reduce jobs on the same links (DynamiQ §5.2)
+    background_jobs: int = at_least(0, 0, MOST_BACKGROUND_JOBS)
+    # MiB of float32 that each background job reduces, repeatedly
     background_mb: float = at_least(1e-3, 25.0, 65_536)
 
 
 @dataclass
 class SimulatedConfig:
-    """The virtual cluster's clock: fair shares of the links of a star or two levels, measured or given
-    work."""
+    """The virtual cluster's clock: links of a star or a two-level network, shared fairly; compute times
+    measured or given."""
 
     name: str = one_of("simulated")
     preset: str = plain_name("custom")  # the testbed whose figures these are, in the line a run prints first
@@ -79,7 +78,7 @@ class SimulatedConfig:
     rate_mbit: float = at_least(SLOWEST, 200.0, FASTEST)  # Mbit/s of each NIC
     latency_s: float = at_least(0, 0.0, LONGEST_LATENCY_S)  # seconds from one NIC to another
     efficiency: float = between(1e-3, 1, 1.0)  # share of every rate that carries payload
-    # null: as many as cluster.workers fill; a preset's: at most
+    # number of nodes; null: as many as cluster.workers fill; in a preset, the maximum
     nodes: int | None = at_least(1, None, MOST_RANKS)
     ranks_per_node: int = at_least(1, 1, MOST_RANKS)  # two_level: workers in a node
     nics: int = at_least(1, 1, MOST_RANKS)  # two_level: NICs of a node, its workers spread evenly over them
@@ -87,24 +86,26 @@ class SimulatedConfig:
     intra_rate_mbit: float | None = at_least(SLOWEST, None, FASTEST)
     # two_level: seconds from one worker of a node to another
     intra_latency_s: float = at_least(0, 0.0, LONGEST_LATENCY_S)
-    # two_level: the core carries all NICs' rate / this, each way
+    # two_level: core capacity, each way, is the sum of all NIC rates divided by this
     oversubscription: float = at_least(1, 1.0, 1e6)
-    multicast: bool = False  # what a worker sends to several at once leaves it once; the switch copies it
-    # [[s, factor], ...]: from then on factor x these rates
+    # a message to several workers leaves its sender once and the switch copies it
+    multicast: bool = False
+    # [[s, factor], ...]: from second s on, rates are multiplied by factor
     rate_changes: list[Any] = list_of(
         kinds=(LIST,), hint="e.g. [[60,0.5],[120,1]]: half the rate from second 60 to 120"
     )
-    background_jobs: int = at_least(
-        0, 0, MOST_BACKGROUND_JOBS
-    )  # ring all-reduce jobs over the same links (DynamiQ §5.2)
-    # MiB of float32 that each of them reduces, again and again
+    # competing ring all-reduce jobs on the same links (DynamiQ §5.2)
+    background_jobs: int = at_least(0, 0, MOST_BACKGROUND_JOBS)
+    # MiB of float32 that each background job reduces, repeatedly
     background_mb: float = at_least(1e-3, 25.0, 65_536)
-    jitter: float = between(0, 1, 0.0, high_included=False)  # computation x uniform [1 - this, 1 + this]
+    # compute times are scaled by a uniform random factor in [1 - jitter, 1 + jitter]
+    jitter: float = between(0, 1, 0.0, high_included=False)
     straggler_share: float = between(0, 1, 0.0)  # how likely a rank is a straggler in a step
-    straggler_factor: float = at_least(1, 2.0, 1e6)  # how much longer it then computes
+    straggler_factor: float = at_least(1, 2.0, 1e6)  # factor by which a straggler's compute time grows
     # forward, backward and update of a step; null: measured here
     compute_s: float | None = at_least(1e-9, None, 1e6)
-    codec_times: str = CODEC_TIMES[0]  # here; none: codecs cost nothing; or a bench.json (task=bench)
+    # measured: on this machine; none: codecs take no time; or the path of a bench.json (task=bench)
+    codec_times: str = CODEC_TIMES[0]
 
 
 NETWORKS: dict[str, type] = {
@@ -116,8 +117,8 @@ NETWORKS: dict[str, type] = {
 
 
 def recorded_network(recorded: Mapping[str, Any]) -> DictConfig:
-    """The network of a finished run. Fields get today's names, and those that its version did not have the
-    values that change nothing.
+    """The network of a finished run. Old field names are replaced by current ones, and fields that did not
+    exist then get values that have no effect.
 
     Raises ValueError in one line if it is no network.
     """

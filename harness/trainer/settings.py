@@ -28,20 +28,21 @@ class TrainConfig:
     adam_epsilon: float = between(1e-30, 1, 1e-8)  # AdamW's denominator term
     # optimizer steps in which the rate climbs linearly from 0 to `lr`
     warmup_steps: int = at_least(0, 0, LONGEST_RUN)
-    schedule: str = one_of("linear", "cosine")  # how the rate falls afterwards ...
-    end_factor: float = between(0, 1, 1.0)  # ... from `lr` to `end_factor` x `lr` ...
-    # ... over so many steps; null: `schedule_epochs`
+    schedule: str = one_of("linear", "cosine")  # shape of the decay after warm-up
+    end_factor: float = between(0, 1, 1.0)  # final learning rate as a multiple of `lr`
+    # optimizer steps by which the rate has fallen, warm-up included; null: use `schedule_epochs`
     schedule_steps: int | None = at_least(1, None, LONGEST_RUN)
-    schedule_epochs: float | None = at_least(1e-6, None, 1e6)  # ... or passes; both null: the whole run
+    # likewise in passes over the data; both null: the whole run
+    schedule_epochs: float | None = at_least(1e-6, None, 1e6)
     # gradients longer than this are scaled down; null: never
     clip_norm: float | None = between(1e-12, 1e12, 1.0)
-    # more steps skipped in a row, their gradients not finite, end the run as diverged; 0: the first one does
+    # most consecutive steps that may be skipped for non-finite gradients; one more ends the run as diverged
     max_skipped: int = between(0, 1_000_000_000, 20)
     precision: str = one_of("auto", "fp32", "bf16")  # of activations; auto: bf16 on GPUs, fp32 on CPUs
-    # most optimizer steps between two times that rows are written
+    # write rows at least every so many optimizer steps
     log_every: int = at_least(1, 10, LONGEST_RUN)
     save_checkpoint: bool = True  # keep the final weights in the run directory
-    # optimizer steps between checkpoints; null: on SIGTERM
+    # optimizer steps between checkpoints; null: only when the run is stopped (SIGTERM)
     checkpoint_every: int | None = at_least(1, 500, LONGEST_RUN)
     keep_checkpoints: int = at_least(1, 2, 10_000)  # newest checkpoints kept while the run is not finished
 
@@ -66,9 +67,9 @@ class MeasureConfig:
     # metric values whose time-to-accuracy is reported
     targets: list[float] = list_of(low=0, high=1e30, low_included=False)
     spans: bool = True  # record compute, codec and communication spans for the breakdown
-    trace: bool = True  # with spans: keep what each step sent, when, for task=retime and timelines ...
-    trace_every: int = at_least(1, 1, LONGEST_RUN)  # ... of every so many steps one ...
-    # ... and of all ranks together at most 10^6 bytes: then it is thinned
+    trace: bool = True  # with spans: record what each step sent and when, for task=retime and timelines
+    trace_every: int = at_least(1, 1, LONGEST_RUN)  # trace one step in every so many
+    # most MB (10^6 bytes) of traces, all ranks together; at the limit fewer steps are kept
     trace_mb: float = above(0, 200.0, 1e9)
     save_gradients_at: list[int] = list_of(low=0, high=LONGEST_RUN)  # steps whose gradients are kept
     check_hashes: bool = False  # debug: compare the synchronized gradients' hashes over all ranks

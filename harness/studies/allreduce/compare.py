@@ -65,7 +65,7 @@ def compare(folders: Sequence[Path], output: Path) -> AllReduceComparison:
 
 
 def _subject(one: AllReduceSummary) -> str:
-    """What only codecs of may be compared: everything else, and whether the times are measured."""
+    """What two runs must share for their codecs to be comparable, including whether times were measured."""
     settings = " ".join(f"{key}={value}" for key, value in sorted(one.network_settings.items()))
     about = (one.topology, one.workers, one.coordinates, one.kernel_backend, one.measured is not None)
     return f"{about} {settings}"

@@ -70,10 +70,11 @@ class RankFile:
         return self.path.suffix != ".gz"
 
     def lines(self) -> Iterator[Line]:
-        """The programs and steps, none where there is no file; a last line or block cut off by a crash is
-        left out.
+        """Yields the programs and steps, or nothing if there is no file; omits a last line or block that a
+        crash cut off.
 
-        Raises UnusableFileError where it is damaged, after the lines before that, another run's, or a link.
+        Raises UnusableFileError if the file belongs to another run, is a link, or is damaged (after yielding
+        the lines before the damage).
         """
         last = None
         try:
