@@ -17,7 +17,7 @@ from hydra.core.config_store import ConfigStore
 from gradwire.codecs.registry import codec_classes
 from gradwire.codecs.wrappers.wrapper import CommonOptions
 from gradwire.harness.comm.settings import ClusterConfig, OverlapConfig, TopologyConfig
-from gradwire.harness.data.config import DatasetConfig
+from gradwire.harness.data.settings import DatasetConfig
 from gradwire.harness.models.presets import PRESETS
 from gradwire.harness.network.settings import NETWORKS
 from gradwire.harness.parallel.settings import ParallelConfig

@@ -28,10 +28,10 @@ from gradwire.harness.config.store import group_schemas
 from gradwire.harness.config.task_keys import check_root
 from gradwire.harness.config.tasks import TASKS, Task
 from gradwire.harness.data.available import dataset_available
-from gradwire.harness.data.config import DatasetConfig, at_most_evaluated, resolve_dataset
+from gradwire.harness.data.settings import DatasetConfig, at_most_evaluated, resolve_dataset
 from gradwire.harness.data.text import TextCorpus
-from gradwire.harness.models.config import ModelConfig, check
 from gradwire.harness.models.registry import family_names
+from gradwire.harness.models.settings import ModelConfig, check
 from gradwire.harness.models.weights import tokenizer_available, weights_available
 from gradwire.harness.runtime.errors import ConfigError, shortened
 from gradwire.harness.runtime.fields import check_fields

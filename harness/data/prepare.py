@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING
 
 from gradwire.harness.data.cache import cache_folder, cache_key, cached_folder
 from gradwire.harness.data.chat import ChatFormat, chosen_template, make_chat_format, plain_chat
-from gradwire.harness.data.config import DatasetConfig
 from gradwire.harness.data.corpus import CorpusSource
 from gradwire.harness.data.embedded import EmbeddedCorpus
 from gradwire.harness.data.hub import HubCorpus
 from gradwire.harness.data.packing import TokenData, read_packed, write_packed
+from gradwire.harness.data.settings import DatasetConfig
 from gradwire.harness.data.text import TextCorpus
 from gradwire.harness.data.tokenizer import own_tokenizer, trained_tokenizer
-from gradwire.harness.models.config import SPECIAL_TOKENS, ModelConfig
+from gradwire.harness.models.settings import SPECIAL_TOKENS, ModelConfig
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from gradwire.harness.data.cache import cache_key, cached_folder
 from gradwire.harness.data.corpus import Corpus, hash_value
-from gradwire.harness.models.config import END, MASK, PAD, SPECIAL_TOKENS, ModelConfig
+from gradwire.harness.models.settings import END, MASK, PAD, SPECIAL_TOKENS, ModelConfig
 from gradwire.harness.models.weights import TOKENIZER_WAYS_OUT, WAYS_OUT, is_offline
 
 if TYPE_CHECKING:

@@ -11,8 +11,8 @@ import torch
 from safetensors import SafetensorError
 
 from gradwire.harness.files.reading import UnusableFileError
-from gradwire.harness.models.config import END_ID, PAD_ID, ModelConfig, check
 from gradwire.harness.models.registry import family
+from gradwire.harness.models.settings import END_ID, PAD_ID, ModelConfig, check
 from gradwire.harness.models.weights import WAYS_OUT, is_offline, weights_available
 from gradwire.harness.runtime.seeding import derive_seed
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from gradwire.harness.models.config import ModelConfig
 from gradwire.harness.models.papers import dynamiq, edgc, gpt2, sdp4bit
+from gradwire.harness.models.settings import ModelConfig
 
 PRESETS: dict[str, Callable[[], ModelConfig]] = {
     preset.__name__: preset

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from gradwire.harness.models import families
 
 if TYPE_CHECKING:
-    from gradwire.harness.models.config import ModelConfig
+    from gradwire.harness.models.settings import ModelConfig
 
 
 @dataclass(frozen=True)

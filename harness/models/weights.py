@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from gradwire.harness.models.config import ModelConfig
+from gradwire.harness.models.settings import ModelConfig
 
 WEIGHT_FILES = (
     "model.safetensors",

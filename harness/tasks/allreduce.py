@@ -12,7 +12,6 @@ from omegaconf import DictConfig, OmegaConf
 
 from gradwire.codecs.interface import Layout
 from gradwire.harness.config.cluster import WORKERS_WITHOUT_GPUS
-from gradwire.harness.config.identity import codec_name
 from gradwire.harness.config.memory import check_bytes
 from gradwire.harness.config.network_checks import (
     check_codec_times,
@@ -21,6 +20,7 @@ from gradwire.harness.config.network_checks import (
     resolve_nodes,
     workers_of,
 )
+from gradwire.harness.config.run_name import codec_name
 from gradwire.harness.config.task_keys import check_root
 from gradwire.harness.files.structured import read_json
 from gradwire.harness.files.writing import write_atomically

@@ -14,7 +14,7 @@ from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
 from omegaconf import DictConfig
 
-from gradwire.harness.config.identity import run_directory
+from gradwire.harness.config.run_name import run_directory
 from gradwire.harness.config.validate import task_of, validate_any
 from gradwire.harness.runtime.errors import refuse
 

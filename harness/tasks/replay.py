@@ -15,7 +15,7 @@ from gradwire.codecs.registry import make_codec
 from gradwire.harness.comm.collective.collectives import Fabric
 from gradwire.harness.comm.topology.registry import make_schedule
 from gradwire.harness.comm.world.virtual import VirtualWorld
-from gradwire.harness.config.identity import codec_name
+from gradwire.harness.config.run_name import codec_name
 from gradwire.harness.config.task_keys import check_root
 from gradwire.harness.files.writing import write_atomically
 from gradwire.harness.record.gradients import cached_gradients, check_finite

@@ -20,9 +20,9 @@ from omegaconf import DictConfig, OmegaConf
 from gradwire.harness.checkpoint.resume import check_directory, is_finished
 from gradwire.harness.config.cells import Cell, expand, override_text, swept_keys
 from gradwire.harness.config.compose import compose
-from gradwire.harness.config.identity import run_directory, run_name
 from gradwire.harness.config.overrides import parse
 from gradwire.harness.config.plugins import allow_plugins
+from gradwire.harness.config.run_name import run_directory, run_name
 from gradwire.harness.config.tasks import TASKS
 from gradwire.harness.config.validate import task_of, validate_any
 from gradwire.harness.report.configs import covered, flatten

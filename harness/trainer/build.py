@@ -17,11 +17,11 @@ from gradwire.harness.comm.transport.pacer import Link
 from gradwire.harness.comm.world.interface import World
 from gradwire.harness.comm.world.process import ProcessWorld
 from gradwire.harness.comm.world.virtual import VirtualWorld
-from gradwire.harness.data.config import DatasetConfig
 from gradwire.harness.data.packing import TokenData, read_packed
 from gradwire.harness.data.prepare import prepared_folder
+from gradwire.harness.data.settings import DatasetConfig
 from gradwire.harness.models.build import build_model
-from gradwire.harness.models.config import ModelConfig
+from gradwire.harness.models.settings import ModelConfig
 from gradwire.harness.parallel.interface import Parallelism
 from gradwire.harness.parallel.registry import parallel_kind
 from gradwire.harness.timing.simulate.build import make_clock

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from gradwire.harness.models.config import ModelConfig, head_dim
 from gradwire.harness.models.registry import Family
+from gradwire.harness.models.settings import ModelConfig, head_dim
 
 GLOBAL_ROPE_THETA = 1_000_000.0
 LOCAL_ROPE_THETA = 10_000.0

@@ -6,7 +6,7 @@ Not stated: the optimizer (AdamW here, which §2 cites), dropout (each published
 
 from __future__ import annotations
 
-from gradwire.harness.models.config import ModelConfig, RecipeConfig
+from gradwire.harness.models.settings import ModelConfig, RecipeConfig
 
 
 def llama1b() -> ModelConfig:

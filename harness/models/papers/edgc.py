@@ -12,8 +12,8 @@ output projection. If it is counted once, they have 2.40B and 11.9B parameters.
 
 from __future__ import annotations
 
-from gradwire.harness.models.config import ModelConfig, RecipeConfig
 from gradwire.harness.models.papers.gpt2 import gpt
+from gradwire.harness.models.settings import ModelConfig, RecipeConfig
 
 ITERATIONS = 230_000
 WARMUP_STEPS = ITERATIONS // 100

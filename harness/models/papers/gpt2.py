@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gradwire.harness.models.config import ModelConfig, RecipeConfig
+from gradwire.harness.models.settings import ModelConfig, RecipeConfig
 
 TOKENIZER = "openai-community/gpt2"
 VOCABULARY = 50257

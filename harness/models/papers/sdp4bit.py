@@ -16,8 +16,8 @@ not take. The tokenizer is read as GPT-2's, Megatron-LM's usual one.
 
 from __future__ import annotations
 
-from gradwire.harness.models.config import ModelConfig, RecipeConfig
 from gradwire.harness.models.papers.gpt2 import gpt
+from gradwire.harness.models.settings import ModelConfig, RecipeConfig
 
 ITERATIONS = 80_000
 WARMUP_STEPS = 715

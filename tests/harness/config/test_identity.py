@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from omegaconf import DictConfig
 
-from gradwire.harness.config.identity import run_directory, run_name
+from gradwire.harness.config.run_name import run_directory, run_name
 from gradwire.harness.config.validate import validate
 from gradwire.harness.record.identity import run_id
 

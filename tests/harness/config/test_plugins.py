@@ -15,8 +15,8 @@ from gradwire.codecs.plugins import ALLOWED, ENTRY_POINTS
 from gradwire.codecs.registry import make_codec
 from gradwire.harness.comm.topology.registry import make_schedule
 from gradwire.harness.config.compose import compose
-from gradwire.harness.config.identity import run_name
 from gradwire.harness.config.manual import choices_table
+from gradwire.harness.config.run_name import run_name
 from gradwire.harness.config.validate import validate
 from gradwire.harness.doctor.software import plugins as announced_on_the_page
 from gradwire.harness.record.provenance import provenance

@@ -7,7 +7,7 @@ import torch
 
 from gradwire.harness.data.batches import make_batch
 from gradwire.harness.data.tokenizer import load_tokenizer
-from gradwire.harness.models.config import END_ID, MASK_ID
+from gradwire.harness.models.settings import END_ID, MASK_ID
 
 
 def test_causal_labels_are_the_inputs(data):

@@ -5,10 +5,10 @@ import json
 import pytest
 
 from gradwire.harness.data.chat import chosen_template, make_chat_format, plain_chat
-from gradwire.harness.data.config import DatasetConfig, resolve_dataset
 from gradwire.harness.data.prepare import prepare_data
+from gradwire.harness.data.settings import DatasetConfig, resolve_dataset
 from gradwire.harness.data.tokenizer import load_tokenizer
-from gradwire.harness.models.config import ModelConfig, RecipeConfig
+from gradwire.harness.models.settings import ModelConfig, RecipeConfig
 
 MESSAGES = [
     {"role": "system", "content": "Be short."},

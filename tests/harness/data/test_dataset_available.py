@@ -7,9 +7,9 @@ from huggingface_hub import errors
 
 from gradwire.harness.data import prepare
 from gradwire.harness.data.available import dataset_available
-from gradwire.harness.data.config import DatasetConfig, resolve_dataset
 from gradwire.harness.data.prepare import prepare_data
-from gradwire.harness.models.config import ModelConfig, RecipeConfig
+from gradwire.harness.data.settings import DatasetConfig, resolve_dataset
+from gradwire.harness.models.settings import ModelConfig, RecipeConfig
 
 MODEL = ModelConfig(vocab_size=300, context=64, recipe=RecipeConfig(sequence_length=16))
 ASKED = DatasetConfig(name="some", hub="some/words", sequence_length=16, streaming=True)

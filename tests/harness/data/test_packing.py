@@ -16,7 +16,7 @@ from gradwire.harness.data.packing import (
     write_packed,
 )
 from gradwire.harness.data.rows import RowWriter
-from gradwire.harness.models.config import END
+from gradwire.harness.models.settings import END
 
 
 @pytest.mark.parametrize("split", ["train", "held_out"])

@@ -11,11 +11,11 @@ import pytest
 import torch
 
 from gradwire.harness.data import prepare, tokenizer
-from gradwire.harness.data.config import DatasetConfig, resolve_dataset
 from gradwire.harness.data.prepare import prepare_data
+from gradwire.harness.data.settings import DatasetConfig, resolve_dataset
 from gradwire.harness.models.build import build_model
-from gradwire.harness.models.config import ModelConfig, RecipeConfig
 from gradwire.harness.models.save import save_model
+from gradwire.harness.models.settings import ModelConfig, RecipeConfig
 
 MODEL = ModelConfig(
     num_layers=1,
@@ -33,9 +33,9 @@ NOWHERE = Path("nowhere")
 PREPARE = """
 import hashlib, sys, time
 from pathlib import Path
-from gradwire.harness.data.config import DatasetConfig, resolve_dataset
+from gradwire.harness.data.settings import DatasetConfig, resolve_dataset
 from gradwire.harness.data.prepare import prepare_data
-from gradwire.harness.models.config import ModelConfig, RecipeConfig
+from gradwire.harness.models.settings import ModelConfig, RecipeConfig
 path, cache, ready = sys.argv[1:]
 model = ModelConfig(vocab_size=300, context=64, recipe=RecipeConfig(sequence_length=16))
 dataset = resolve_dataset(DatasetConfig(path=path), model, "tiny", Path("nowhere"))

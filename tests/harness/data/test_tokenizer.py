@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from gradwire.harness.data.tokenizer import LEAST_VOCABULARY, load_tokenizer, train_bpe, trained_tokenizer
-from gradwire.harness.models.config import END_ID, MASK_ID, PAD_ID, SPECIAL_TOKENS
+from gradwire.harness.models.settings import END_ID, MASK_ID, PAD_ID, SPECIAL_TOKENS
 
 PRINT_TOKENIZER = (
     "import hashlib, sys\n"

@@ -2,8 +2,8 @@
 
 import pytest
 
-from gradwire.harness.models.config import ModelConfig, RecipeConfig
 from gradwire.harness.models.registry import family, family_names
+from gradwire.harness.models.settings import ModelConfig, RecipeConfig
 
 VOCABULARY = 300
 

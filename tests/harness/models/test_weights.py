@@ -96,7 +96,7 @@ def _ask(names, **environment):
     client reads its settings when imported."""
     code = (
         "import json, sys\n"
-        "from gradwire.harness.models.config import ModelConfig\n"
+        "from gradwire.harness.models.settings import ModelConfig\n"
         "from gradwire.harness.models.weights import tokenizer_available, weights_available\n"
         "weights = [ModelConfig(weights='pretrained', pretrained=name) for name in sys.argv[1:]]\n"
         "tokenizers = [ModelConfig(tokenizer=name) for name in sys.argv[1:]]\n"

@@ -12,7 +12,7 @@ import torch
 
 from gradwire.codecs.native import choice
 from gradwire.harness.config.compose import compose
-from gradwire.harness.config.identity import run_name
+from gradwire.harness.config.run_name import run_name
 from gradwire.harness.config.validate import validate_any
 from gradwire.harness.runtime.errors import ConfigError
 from gradwire.harness.studies.bench import clocks, peers

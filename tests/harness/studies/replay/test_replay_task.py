@@ -19,7 +19,7 @@ from gradwire.harness.comm.collective.collectives import Fabric
 from gradwire.harness.comm.topology.registry import make_schedule
 from gradwire.harness.comm.world.virtual import VirtualWorld
 from gradwire.harness.config.compose import compose
-from gradwire.harness.config.identity import run_name
+from gradwire.harness.config.run_name import run_name
 from gradwire.harness.config.validate import validate_any
 from gradwire.harness.parallel.synchronize import synchronization
 from gradwire.harness.record.identity import run_id

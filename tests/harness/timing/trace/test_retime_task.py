@@ -12,7 +12,7 @@ from recorded import unseal
 from traced_runs import virtual_run
 
 from gradwire.harness.config.compose import compose
-from gradwire.harness.config.identity import run_name
+from gradwire.harness.config.run_name import run_name
 from gradwire.harness.config.validate import validate_any
 from gradwire.harness.record.identity import run_id
 from gradwire.harness.record.runs import Run, load_run

@@ -8,8 +8,8 @@ import pytest
 from omegaconf import OmegaConf
 
 from gradwire.harness.models.build import transformers_config
-from gradwire.harness.models.config import END_ID, PAD_ID, ModelConfig, RecipeConfig, check
 from gradwire.harness.models.registry import family_names
+from gradwire.harness.models.settings import END_ID, PAD_ID, ModelConfig, RecipeConfig, check
 
 
 def test_omegaconf_composes_settings_with_interpolations():
@@ -67,9 +67,9 @@ def test_every_file_of_families_is_a_family():
 def test_settings_and_availability_do_not_import_transformers():
     code = (
         "import sys\n"
-        "from gradwire.harness.models import presets, config, weights\n"
+        "from gradwire.harness.models import presets, settings, weights\n"
         "for preset in presets.PRESETS.values():\n"
-        "    config.check(preset())\n"
+        "    settings.check(preset())\n"
         "    weights.weights_available(preset()), weights.tokenizer_available(preset())\n"
         "assert 'transformers' not in sys.modules"
     )

@@ -10,7 +10,7 @@ from typing import Any
 from gradwire.codecs.fields import at_least, between, check_fields, one_of, plain_name
 from gradwire.codecs.wording import shortened
 from gradwire.harness.data.published import published_settings
-from gradwire.harness.models.config import ModelConfig
+from gradwire.harness.models.settings import ModelConfig
 
 UNUSED_BY_EMBEDDED = (
     "hub",

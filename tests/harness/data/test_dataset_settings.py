@@ -6,8 +6,8 @@ import pytest
 from omegaconf import OmegaConf
 
 from gradwire.harness.config.compose import conf_directory
-from gradwire.harness.data.config import DatasetConfig, at_most_evaluated, resolve_dataset
-from gradwire.harness.models.config import ModelConfig, RecipeConfig
+from gradwire.harness.data.settings import DatasetConfig, at_most_evaluated, resolve_dataset
+from gradwire.harness.models.settings import ModelConfig, RecipeConfig
 
 CONF = conf_directory() / "dataset"
 MODEL = ModelConfig(recipe=RecipeConfig(sequence_length=64))
