@@ -15,7 +15,7 @@ def main() -> None:
     if sys.path and (Path(sys.path[0]) / "gradwire").resolve() == package:
         # `python -m gradwire` in a checkout, whose folder `codecs` must never be found before Python's own.
         del sys.path[0]
-    sys.path.append(str(package / "harness" / "plugins"))
+    sys.path.append(str(package / "harness" / "sweeper"))
     try:
         from gradwire.harness.tasks.front import start
     except ModuleNotFoundError as error:

@@ -130,7 +130,7 @@ def check_size(network: DictConfig, workers: int) -> None:
             "has none; use cluster.workers=2 or more, or leave it out"
         )
     if network.name == "shaped":
-        from gradwire.harness.network.shaped.links import MOST_RANKS
+        from gradwire.harness.network.shaped.star import MOST_RANKS
 
         if workers > MOST_RANKS:
             raise ConfigError(

@@ -10,7 +10,7 @@ from typing import Any
 from omegaconf import DictConfig
 
 from gradwire.harness.launch.processes import run_processes
-from gradwire.harness.launch.shaped import shaped_network
+from gradwire.harness.launch.shaped_network import shaped_network
 from gradwire.harness.launch.stop import StopRequest
 
 

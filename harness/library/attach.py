@@ -11,7 +11,7 @@ from torch.nn.parallel import DistributedDataParallel
 from gradwire.codecs.interface import Codec
 from gradwire.harness.comm.collective.collectives import Fabric
 from gradwire.harness.comm.topology.schedule import Topology
-from gradwire.harness.comm.transport.pacer import Link
+from gradwire.harness.comm.transport.pacer import PacedLink
 from gradwire.harness.comm.world.process import ProcessWorld
 from gradwire.harness.library.agreement import Agreement
 from gradwire.harness.library.options import (
@@ -24,6 +24,7 @@ from gradwire.harness.library.options import (
     make_options,
 )
 from gradwire.harness.library.synchronizer import Synchronizer
+from gradwire.harness.network.links import bytes_per_second
 from gradwire.harness.parallel.buckets import BucketLayouts
 from gradwire.harness.parallel.hook import BucketHook, SynchronizationError, in_words
 from gradwire.harness.parallel.reducer import first_buckets
@@ -97,7 +98,7 @@ def attach(
             Fabric(schedule, segments=options.segments),
             device,
             group=model.process_group,
-            link=None if rate_mbit is None else Link(rate_mbit * 1e6 / 8),
+            link=None if rate_mbit is None else PacedLink(bytes_per_second(rate_mbit)),
             in_flight=options.buckets,
             timeout_s=options.timeout_s,
         )

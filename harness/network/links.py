@@ -51,6 +51,11 @@ class Links:
         return Route(tuple(links), max(route.latency_s for route in routes))
 
 
+def bytes_per_second(mbit_per_second: float) -> float:
+    """Converts a rate in 10⁶ bit/s, as settings give it."""
+    return mbit_per_second * 1e6 / 8
+
+
 def unlimited() -> Links:
     """A network without limits: messages arrive as they are sent."""
     return Links((), lambda source, destination: Route((), 0.0))

@@ -41,7 +41,7 @@ class DataParallel:
         self._updater = Updater(model, settings)
         self._recorder = world.recorders[world.rank]
         self._computing: Any = None
-        self._synchronizer = BucketHook(
+        self._hook = BucketHook(
             world,
             codec,
             BucketLayouts(model, partial(codec.supports, topology, world.size)),
@@ -49,8 +49,8 @@ class DataParallel:
             overlap=overlap,
             check_hashes=check_hashes,
         )
-        self._synchronizer.on_bucket = self._gradients_ready
-        self._ddp.register_comm_hook(None, self._synchronizer.hook)
+        self._hook.on_bucket = self._gradients_ready
+        self._ddp.register_comm_hook(None, self._hook.hook)
 
     def _gradients_ready(self) -> None:
         """Records computation from the first forward to the last gradient, one span per bucket."""
@@ -59,14 +59,14 @@ class DataParallel:
         self._computing = now
 
     def warm_up(self, batches: MicroBatches, passes: int) -> None:
-        codec = self._synchronizer.codec
+        codec = self._hook.codec
         snapshot = Snapshot(self.model, {self._world.rank: codec})
         for index in range(passes):
             self._pass(-1 - index, batches)
-            self._synchronizer.end_step()
+            self._hook.end_step()
             self._updater.warm_up()
         snapshot.restore(self.model, {self._world.rank: codec})
-        self._synchronizer.frozen = tuple(self._synchronizer.layouts)
+        self._hook.frozen = tuple(self._hook.layouts)
         self._world.forget_buffers()
         self._world.traffic[self._world.rank].by_phase.clear()
         self._recorder.drain()
@@ -74,26 +74,26 @@ class DataParallel:
 
     def _pass(self, step: int, batches: MicroBatches) -> Tensor:
         """Forward, backward and synchronization; the codec has yet to be told how the step ends."""
-        self._synchronizer.step = step
+        self._hook.step = step
         self._computing = self._recorder.timestamp()
         rank = self._world.rank
         try:
             return forward_backward(self._ddp, self._accelerator, batches[rank], self._seed, step, rank)
         except RuntimeError:
-            self._synchronizer.raise_error()
+            self._hook.raise_error()
             raise
 
     def layout(self) -> tuple[Layout, ...]:
-        assert self._synchronizer.frozen is not None, "layout() before warm_up()"
-        return self._synchronizer.frozen
+        assert self._hook.frozen is not None, "layout() before warm_up()"
+        return self._hook.frozen
 
     def step(self, step: int, batches: MicroBatches, learning_rate: float, measured: bool) -> StepOutcome:
-        self._synchronizer.measured = measured
+        self._hook.measured = measured
         loss = self._pass(step, batches)
         start = self._recorder.timestamp()
         norm, skipped = self._updater.apply(learning_rate)
         self._recorder.add("compute", start, self._recorder.timestamp())
-        logged = self._synchronizer.end_step(skipped)
+        logged = self._hook.end_step(skipped)
         return StepOutcome({self._world.rank: float(loss)}, norm, skipped, None, logged)
 
     def gradient_error(self) -> GradientError:
@@ -103,15 +103,15 @@ class DataParallel:
         return gather_raw(self._world, self._copies())
 
     def _copies(self) -> dict[int, list[MeasuredBucket]]:
-        copies = self._synchronizer.copies
+        copies = self._hook.copies
         return {self._world.rank: [copies[index] for index in sorted(copies)]}
 
     def finish(self) -> None:
         """Nothing is pending, because backward returns when every bucket is synchronized."""
 
     def state_dict(self) -> dict[str, dict[str, Tensor]]:
-        own = codec_state({self._world.rank: self._synchronizer.codec})
+        own = codec_state({self._world.rank: self._hook.codec})
         return own if self._world.rank else own | replicated_state(self.model, self._updater)
 
     def load_state_dict(self, read: ReadPart) -> None:
-        load_state(read, self.model, self._updater, {self._world.rank: self._synchronizer.codec})
+        load_state(read, self.model, self._updater, {self._world.rank: self._hook.codec})

@@ -20,32 +20,32 @@ class SynchronizationError(RuntimeError):
     `__cause__` is what a communication thread or a codec has raised."""
 
 
-class Pass:
+class PendingBuckets:
     """The buckets of one backward pass: how many are not synchronized yet, and the first failure."""
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
-        self._pending = 0
+        self._count = 0
         self._error: BaseException | None = None
         self._futures: list[torch.futures.Future[Tensor]] = []
 
     def add(self, future: torch.futures.Future[Tensor]) -> None:
         with self._changed:
-            self._pending += 1
+            self._count += 1
             self._futures.append(future)
 
     def settle(self, error: BaseException | None = None) -> None:
         """Records that a bucket is synchronized or has failed."""
         with self._changed:
-            self._pending -= 1
+            self._count -= 1
             self._error = self._error or error
             self._changed.notify_all()
 
-    def wait(self) -> BaseException | None:
+    def wait_until_synchronized(self) -> BaseException | None:
         """Waits until every bucket is synchronized or one has failed; returns the failure. On CUDA the
         messages are then under way, and the current stream waits for them."""
         with self._changed:
-            self._changed.wait_for(lambda: self._error is not None or not self._pending)
+            self._changed.wait_for(lambda: self._error is not None or not self._count)
             if self._error is not None:
                 return self._error
         for future in self._futures:
@@ -54,25 +54,25 @@ class Pass:
 
 
 class _Sink:
-    """Where a bucket's outcome goes: DDP's future, the pass, and the copies if `raw` is given."""
+    """Where a bucket's outcome goes: DDP's future, the pending buckets, and the copies if `raw` is given."""
 
     def __init__(
         self,
         future: torch.futures.Future[Tensor],
-        pass_: Pass,
+        pending: PendingBuckets,
         raw: Tensor | None,
         keep: Callable[[MeasuredBucket], None],
     ) -> None:
-        self._future, self._pass, self._raw, self._keep = future, pass_, raw, keep
+        self._future, self._pending, self._raw, self._keep = future, pending, raw, keep
 
     def set_result(self, mean: Tensor) -> None:
         if self._raw is not None:
             self._keep(MeasuredBucket(self._raw, mean.clone()))
         self._future.set_result(mean)
-        self._pass.settle()
+        self._pending.settle()
 
     def set_exception(self, error: BaseException) -> None:
-        self._pass.settle(error)
+        self._pending.settle(error)
         # torch's future takes an Exception only; a thread may also have been told to exit.
         plain = error if isinstance(error, Exception) else RuntimeError(repr(error))
         self._future.set_exception(plain)  # type: ignore[arg-type]
@@ -123,7 +123,7 @@ class BucketHook:
         self._overlap, self._check_hashes = overlap, check_hashes
         self._held_back: list[Callable[[], None]] = []
         self.announced: list[Layout] = []
-        self._pass = Pass()
+        self._pending = PendingBuckets()
         self.step_open = False
         """Whether a step has been synchronized and the codec has not been told yet that it has ended."""
 
@@ -176,7 +176,7 @@ class BucketHook:
         index, layout, is_last = self._identify(bucket)
         if index == 0:
             self.end_step()
-            self.layouts, self.copies, self._pass = [], {}, Pass()
+            self.layouts, self.copies, self._pending = [], {}, PendingBuckets()
             self._held_back.clear()  # of a backward pass that did not end
         self.layouts.append(layout)
         if self.frozen is not None and not self._as_frozen(is_last):
@@ -234,9 +234,9 @@ class BucketHook:
         future: torch.futures.Future[Tensor] = torch.futures.Future(devices=devices)
         this_round = Round(self.step, layout, world.rank, world.size, self._seed, index)
         collective = synchronization(self.codec, x, this_round, self._check_hashes)
-        self._pass.add(future)
+        self._pending.add(future)
         raw = x.clone() if self.measured else None
-        sink = _Sink(future, self._pass, raw, partial(self.copies.__setitem__, index))
+        sink = _Sink(future, self._pending, raw, partial(self.copies.__setitem__, index))
         in_turn = self.codec.traits.uses_backend
         submit = partial(world.submit, one_at_a_time=in_turn, coordinates=layout.numel)
         self._held_back.append(lambda: submit(collective, str(layout.uid), sink))
@@ -255,7 +255,7 @@ class BucketHook:
             self._end_pass()
 
     def _end_pass(self) -> None:
-        error = self._pass.wait()
+        error = self._pending.wait_until_synchronized()
         if error is not None:
             raise self.fail(error) from error
         self.step_open = True

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from gradwire.harness.network.rates import link_rate
+from gradwire.harness.network.configured import link_rate
 from gradwire.harness.network.settings import recorded_network
 from gradwire.harness.record.runs import Run
 from gradwire.harness.record.timed_steps import recorded, steps_of

@@ -24,7 +24,7 @@ from gradwire.harness.config.run_name import codec_name
 from gradwire.harness.config.task_keys import check_root
 from gradwire.harness.files.structured import read_json
 from gradwire.harness.files.writing import write_atomically
-from gradwire.harness.network.names import network_text
+from gradwire.harness.network.configured import network_text
 from gradwire.harness.parallel.ddp_setup import make_configured_codec
 from gradwire.harness.record.networks import read_networks
 from gradwire.harness.record.provenance import provenance

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from omegaconf import DictConfig
 
 from gradwire.harness.checkpoint.resume import check_directory, is_finished
-from gradwire.harness.network.names import network_text
+from gradwire.harness.network.configured import network_text
 from gradwire.harness.record.runs import Run, load_run
 from gradwire.harness.record.summary import Summary
 from gradwire.harness.timing.measure.metrics import METRICS, PARTS

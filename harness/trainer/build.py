@@ -13,7 +13,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from gradwire.harness.comm.collective.collectives import Fabric
 from gradwire.harness.comm.topology.registry import make_schedule
-from gradwire.harness.comm.transport.pacer import Link
+from gradwire.harness.comm.transport.pacer import PacedLink
 from gradwire.harness.comm.world.interface import World
 from gradwire.harness.comm.world.process import ProcessWorld
 from gradwire.harness.comm.world.virtual import VirtualWorld
@@ -22,6 +22,7 @@ from gradwire.harness.data.prepare import prepared_folder
 from gradwire.harness.data.settings import DatasetConfig
 from gradwire.harness.models.build import build_model
 from gradwire.harness.models.settings import ModelConfig
+from gradwire.harness.network.links import bytes_per_second
 from gradwire.harness.parallel.interface import Parallelism
 from gradwire.harness.parallel.registry import parallel_kind
 from gradwire.harness.timing.simulate.build import make_clock
@@ -93,7 +94,7 @@ def build_world(config: DictConfig, device: torch.device) -> World:
         return VirtualWorld(cluster.workers, fabric, device, clock=clock, spans=measure.spans, debug=debug)
     link = None
     if network.name == "paced":
-        link = Link(network.rate_mbit * 1e6 / 8, network.latency_s)
+        link = PacedLink(bytes_per_second(network.rate_mbit), network.latency_s)
     return ProcessWorld(
         fabric,
         device,

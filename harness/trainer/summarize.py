@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 from omegaconf import DictConfig
 
-from gradwire.harness.network.rates import link_rate
+from gradwire.harness.network.configured import link_rate
 from gradwire.harness.record.attempts import Attempts
 from gradwire.harness.record.provenance import provenance
 from gradwire.harness.record.summary import Summary

@@ -11,7 +11,7 @@ from gradwire.harness.comm.topology.schedule import Receive, Schedule, Send, Ste
 Content = dict[int, frozenset[int]]
 """Contents of a message or a rank: chunk to the ranks whose contributions are summed in it."""
 
-Links = dict[tuple[int, int], deque[Content]]
+InFlight = dict[tuple[int, int], deque[Content]]
 """Messages under way, in the order sent: (source, destination) -> contents."""
 
 
@@ -28,25 +28,25 @@ class _Rank:
         self.leaves: Content = {}
         self.encodes: Counter[int] = Counter()
 
-    def advance(self, links: Links) -> bool:
+    def advance(self, in_flight: InFlight) -> bool:
         """Posts or receives one step; returns False if it must wait for a message or has ended."""
         if self._posted < len(self.steps):
             step = self.steps[self._posted]
             if self._received > max(self._needed[self._posted], self._posted - self._segments):
                 for send in step.sends:
-                    links[self.rank, send.peer].append(self._outgoing(send))
+                    in_flight[self.rank, send.peer].append(self._outgoing(send))
                 self._posted += 1
                 return True
-        return self._receive(links)
+        return self._receive(in_flight)
 
-    def _receive(self, links: Links) -> bool:
+    def _receive(self, in_flight: InFlight) -> bool:
         if self._received == self._posted:
             return False
         step = self.steps[self._received]
-        if not all(links[receive.peer, self.rank] for receive in step.receives):
+        if not all(in_flight[receive.peer, self.rank] for receive in step.receives):
             return False
         for receive in step.receives:
-            content = links[receive.peer, self.rank].popleft()
+            content = in_flight[receive.peer, self.rank].popleft()
             assert sorted(content) == list(receive.chunks), f"{receive} gets chunks {sorted(content)}"
             for action, chunks in receive.actions:
                 self._incoming(content, action, chunks)
@@ -103,12 +103,12 @@ def check_schedule(schedule: Schedule) -> None:
     for steps in schedule.ranks:
         _check_form(steps)
     ranks = [_Rank(r, schedule) for r in range(schedule.size)]
-    links: Links = defaultdict(deque)
-    while sum(rank.advance(links) for rank in ranks):
+    in_flight: InFlight = defaultdict(deque)
+    while sum(rank.advance(in_flight) for rank in ranks):
         pass
     stuck = [state.rank for state in ranks if not state.ended]
     assert not stuck, f"ranks {stuck} wait for messages that are never sent"
-    assert not any(links.values()), "messages sent that nobody receives"
+    assert not any(in_flight.values()), "messages sent that nobody receives"
     _check_result(schedule, ranks)
     _check_one_by_one(schedule)
 

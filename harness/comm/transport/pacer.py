@@ -19,7 +19,7 @@ from torch import Tensor
 
 
 @dataclass
-class Link:
+class PacedLink:
     """A serial uplink: messages leave one after another at `bytes_per_second`.
 
     `bytes_per_second = inf` and `latency_s = 0` is the link that costs nothing.
@@ -41,7 +41,7 @@ _Departure = tuple[float, Callable[[], "dist.Work | None"], "Future[dist.Work | 
 class Pacer:
     """Holds back each send until the link model says it has arrived."""
 
-    def __init__(self, link: Link, timeout_s: float) -> None:
+    def __init__(self, link: PacedLink, timeout_s: float) -> None:
         self._link, self._timeout_s = link, timeout_s
         self._lock = threading.Lock()
         self._departures: queue.SimpleQueue[_Departure | None] = queue.SimpleQueue()

@@ -16,7 +16,7 @@ import torch.distributed as dist
 from gradwire.harness.comm.collective.arena import Arena
 from gradwire.harness.comm.collective.collectives import Fabric, ScheduledCollectives
 from gradwire.harness.comm.transport.channel import CollectiveTask, Traffic
-from gradwire.harness.comm.transport.pacer import Link, Pacer
+from gradwire.harness.comm.transport.pacer import PacedLink, Pacer
 from gradwire.harness.comm.transport.process import ProcessChannel
 from gradwire.harness.comm.transport.thread import CommunicationThread
 from gradwire.harness.comm.world.interface import Collective, Result
@@ -57,7 +57,7 @@ class ProcessWorld:
         device: torch.device,
         *,
         group: dist.ProcessGroup | None = None,
-        link: Link | None = None,
+        link: PacedLink | None = None,
         in_flight: int = 2,
         timeout_s: float = 120.0,
         spans: bool = False,
@@ -152,7 +152,7 @@ class ProcessWorld:
         finally:
             recorder.resume(spans)
 
-    def _make_pacer(self, link: Link | None, timeout_s: float) -> Pacer | None:
+    def _make_pacer(self, link: PacedLink | None, timeout_s: float) -> Pacer | None:
         if link is None or link.bytes_per_second == float("inf"):
             return None
         if self._batched:

@@ -1,6 +1,6 @@
 """`network=shaped`: real workers on links whose rate the kernel limits, all of them joined by one switch.
 
-`shaped` makes the whole network and owns it: `namespace` (one per worker and one for the switch), `links`
+`network` makes the whole network and owns it: `namespace` (one per worker and one for the switch), `star`
 (the commands for interfaces, addresses, rates and queues), `commands` (runs them), `goodput` (what a link
 carries), `diagnose` and `changes` (which rank's link has changed, and the kernel's notice of it),
 `background` and `background_process` (background traffic on the same links), `check` (why it may

@@ -15,8 +15,8 @@ from typing import IO, Any
 
 from gradwire.harness.network.shaped import background_process
 from gradwire.harness.network.shaped.commands import ShapingError
-from gradwire.harness.network.shaped.links import address
 from gradwire.harness.network.shaped.namespace import Namespace
+from gradwire.harness.network.shaped.star import address
 
 START_S, END_S = 30.0, 5.0
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from gradwire.harness.network.shaped.commands import ShapingError, batch, listed
-from gradwire.harness.network.shaped.links import SWITCH, UPLINK, address, downlink
 from gradwire.harness.network.shaped.namespace import Namespace
+from gradwire.harness.network.shaped.star import SWITCH, UPLINK, address, downlink
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class End:
 
 
 @dataclass(frozen=True)
-class Link:
+class LinkState:
     """Both ends of a rank's link, as far as they are found."""
 
     rank: int
@@ -40,7 +40,7 @@ class Link:
     downlink: End | None
     switched: bool
 
-    def trouble(self, made: Link | None = None) -> str | None:
+    def trouble(self, made: LinkState | None = None) -> str | None:
         """What is wrong with the link, or has changed since it was `made`; None if nothing is."""
         if self.uplink is None or self.downlink is None:
             return "its link is gone"
@@ -61,7 +61,7 @@ class Link:
         return tuple(f"{end.queues} {end.limit}" for end in (self.uplink, self.downlink) if end is not None)
 
 
-def links(switch: Namespace, ranks: Sequence[Namespace]) -> list[Link]:
+def links(switch: Namespace, ranks: Sequence[Namespace]) -> list[LinkState]:
     """All links as they are now."""
     far = _ends(switch, [SWITCH, *(downlink(rank) for rank in range(len(ranks)))])
     works = SWITCH in far and far[SWITCH].is_up()
@@ -69,11 +69,11 @@ def links(switch: Namespace, ranks: Sequence[Namespace]) -> list[Link]:
     for rank, namespace in enumerate(ranks):
         end = far.get(downlink(rank))
         switched = works and end is not None and end.interface.get("master") == SWITCH
-        found.append(Link(rank, _ends(namespace, [UPLINK]).get(UPLINK), end, switched))
+        found.append(LinkState(rank, _ends(namespace, [UPLINK]).get(UPLINK), end, switched))
     return found
 
 
-def troubles(found: Sequence[Link], made: Sequence[Link] | None = None) -> dict[int, str]:
+def troubles(found: Sequence[LinkState], made: Sequence[LinkState] | None = None) -> dict[int, str]:
     """What is wrong, by rank."""
     reasons = {link.rank: link.trouble(None if made is None else made[link.rank]) for link in found}
     return {rank: reason for rank, reason in reasons.items() if reason is not None}

@@ -8,8 +8,8 @@ import threading
 import time
 
 from gradwire.harness.network.shaped.commands import ShapingError
-from gradwire.harness.network.shaped.links import address
 from gradwire.harness.network.shaped.namespace import Namespace
+from gradwire.harness.network.shaped.star import address
 
 SKIPPED_S = 0.15
 """Bytes sent first, until TCP has found the rate and the burst allowed after idling is used up."""

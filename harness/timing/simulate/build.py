@@ -7,7 +7,7 @@ from typing import Any
 
 from omegaconf import DictConfig
 
-from gradwire.harness.network.build import make_links
+from gradwire.harness.network.configured import make_links
 from gradwire.harness.timing.simulate.clock import BackgroundLoad, SimulatedClock
 from gradwire.harness.timing.simulate.codec_times import CodecTimes, MeasuredTimes, NoTimes
 from gradwire.harness.timing.simulate.compute import Compute

@@ -76,8 +76,8 @@ def run_py(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Callable
     """Calls `run.py` with arguments in an empty working directory; returns the exit code."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("RANK", raising=False)
-    monkeypatch.setattr(sys, "path", [*sys.path, str(ROOT / "harness" / "plugins")])
-    from hydra_plugins.gradwire_sweeper.sweeper import GradwireSweeper
+    monkeypatch.setattr(sys, "path", [*sys.path, str(ROOT / "harness" / "sweeper")])
+    from hydra_plugins.gradwire_sweeper import GradwireSweeper
 
     Plugins.instance().register(GradwireSweeper)  # Hydra scans for plugins once per process
 

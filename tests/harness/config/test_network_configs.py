@@ -14,7 +14,7 @@ from omegaconf import DictConfig
 
 from gradwire.harness.config.compose import compose, conf_directory
 from gradwire.harness.config.validate import validate
-from gradwire.harness.network.names import network_text
+from gradwire.harness.network.configured import network_text
 from gradwire.harness.record.identity import run_id
 from gradwire.harness.runtime.errors import ConfigError
 

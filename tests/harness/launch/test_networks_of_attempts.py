@@ -11,7 +11,7 @@ from omegaconf import DictConfig
 from tiny import TINY_MODEL
 
 from gradwire.harness.config.compose import compose
-from gradwire.harness.launch import shaped
+from gradwire.harness.launch import shaped_network as shaped
 from gradwire.harness.record.networks import FILE, read_networks
 from gradwire.harness.record.writer import begin_record, continue_record
 
@@ -24,7 +24,7 @@ class Links:
     made = 0
     congestion_control = "reno"
 
-    def __init__(self, ranks: int, speed: object) -> None:
+    def __init__(self, ranks: int, limits: object) -> None:
         Links.made += 1
 
     def __enter__(self) -> Links:

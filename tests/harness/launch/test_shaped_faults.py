@@ -22,9 +22,9 @@ from gradwire.harness.launch import processes
 from gradwire.harness.launch.processes import WorkerError, run_processes
 from gradwire.harness.launch.verdict import verdict, write_report
 from gradwire.harness.network.shaped.check import why_not
-from gradwire.harness.network.shaped.links import LinkSpeed
 from gradwire.harness.network.shaped.namespace import path_of
-from gradwire.harness.network.shaped.shaped import ShapedNetwork
+from gradwire.harness.network.shaped.network import ShapedNetwork
+from gradwire.harness.network.shaped.star import LinkLimits
 
 REASON = why_not()
 needs_links = pytest.mark.skipif(REASON is not None, reason=f"links cannot be shaped here: {REASON}")
@@ -62,7 +62,7 @@ FAULTS: list[tuple[str, str]] = [
 @pytest.mark.parametrize(("command", "reason"), FAULTS, ids=[fault[0] for fault in FAULTS])
 def test_a_damaged_link_ends_the_run(command: str, reason: str, tmp_path: Path) -> None:
     before = root_network()
-    with ShapedNetwork(RANKS, LinkSpeed(100, 256)) as network:
+    with ShapedNetwork(RANKS, LinkLimits(100, 256)) as network:
         held = held_by(os.getpid())
         assert len(held) >= 3, "the switch's and the ranks'"
         line = failure(
@@ -79,7 +79,7 @@ def test_a_damaged_link_ends_the_run(command: str, reason: str, tmp_path: Path) 
 
 @needs_links
 def test_background_jobs_that_die_end_the_run(tmp_path: Path) -> None:
-    with ShapedNetwork(RANKS, LinkSpeed(100, 256)) as network:
+    with ShapedNetwork(RANKS, LinkLimits(100, 256)) as network:
         network.start_background(1, 1.0)
         assert network._background is not None
         victim = network._background._processes[1].pid
@@ -92,7 +92,7 @@ def test_a_namespace_whose_processes_are_killed_ends_the_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(processes, "GRACE_S", 1.0)
-    with ShapedNetwork(RANKS, LinkSpeed(100, 256)) as network:
+    with ShapedNetwork(RANKS, LinkLimits(100, 256)) as network:
         held = held_by(os.getpid())
         assert len(held) >= 3, "the switch's and the ranks'"
         line = failure(tmp_path, network, lambda: None, jobs.die_on_rank_2)

@@ -8,7 +8,7 @@ import pytest
 from omegaconf import OmegaConf
 
 from gradwire.harness.config.compose import compose
-from gradwire.harness.launch import shaped
+from gradwire.harness.launch import shaped_network as shaped
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from fractions import Fraction
 import pytest
 from omegaconf import OmegaConf
 
-from gradwire.harness.network.build import make_links
+from gradwire.harness.network.configured import make_links
 from gradwire.harness.network.links import Links, Route, star, two_level, unlimited, uplinks
 
 

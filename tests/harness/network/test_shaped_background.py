@@ -15,8 +15,8 @@ from namespaces_seen import assert_gone, held_by
 
 from gradwire.harness.network.shaped.check import why_not
 from gradwire.harness.network.shaped.commands import ShapingError
-from gradwire.harness.network.shaped.links import LinkSpeed
-from gradwire.harness.network.shaped.shaped import ShapedNetwork
+from gradwire.harness.network.shaped.network import ShapedNetwork
+from gradwire.harness.network.shaped.star import LinkLimits
 
 REASON = why_not()
 pytestmark = pytest.mark.skipif(REASON is not None, reason=f"links cannot be shaped here: {REASON}")
@@ -27,7 +27,7 @@ RATE = 100.0
 @pytest.fixture
 def network() -> Iterator[ShapedNetwork]:
     """Three ranks."""
-    with ShapedNetwork(3, LinkSpeed(RATE, 256)) as made:
+    with ShapedNetwork(3, LinkLimits(RATE, 256)) as made:
         held = held_by(os.getpid())
         yield made
     assert_gone(held)
@@ -66,7 +66,7 @@ def test_jobs_share_what_a_link_carries(network: ShapedNetwork) -> None:
 
 
 def test_two_ranks_are_neighbours_on_both_sides() -> None:
-    with ShapedNetwork(2, LinkSpeed(RATE, None)) as network:
+    with ShapedNetwork(2, LinkLimits(RATE, None)) as network:
         network.start_background(2, 1.0)
         time.sleep(0.3)
         assert min(network.stop_background()) > 0
@@ -74,7 +74,7 @@ def test_two_ranks_are_neighbours_on_both_sides() -> None:
 
 def test_one_rank_has_no_links_to_share() -> None:
     with (
-        ShapedNetwork(1, LinkSpeed(RATE, None)) as network,
+        ShapedNetwork(1, LinkLimits(RATE, None)) as network,
         pytest.raises(
             ShapingError, match=r"network.background_jobs=2 needs links to share; use cluster.workers=2"
         ),
@@ -105,10 +105,10 @@ def test_background_jobs_outlive_the_signals_that_a_run_handles(network: ShapedN
 
 
 PARENT = """
-from gradwire.harness.network.shaped.links import LinkSpeed
-from gradwire.harness.network.shaped.shaped import ShapedNetwork
+from gradwire.harness.network.shaped.star import LinkLimits
+from gradwire.harness.network.shaped.network import ShapedNetwork
 import time
-with ShapedNetwork(2, LinkSpeed(100, 256)) as network:
+with ShapedNetwork(2, LinkLimits(100, 256)) as network:
     network.start_background(1, 1.0)
     print(*[process.pid for process in network._background._processes], flush=True)
     time.sleep(600)

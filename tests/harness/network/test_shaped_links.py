@@ -12,17 +12,17 @@ from pathlib import Path
 import pytest
 from namespaces_seen import assert_gone, command_inside, held_by, inside, root_network
 
-from gradwire.harness.network.shaped import shaped
+from gradwire.harness.network.shaped import network as shaped
 from gradwire.harness.network.shaped.check import why_not
 from gradwire.harness.network.shaped.commands import ShapingError
-from gradwire.harness.network.shaped.links import LinkSpeed
 from gradwire.harness.network.shaped.namespace import path_of
-from gradwire.harness.network.shaped.shaped import ShapedNetwork
+from gradwire.harness.network.shaped.network import ShapedNetwork
+from gradwire.harness.network.shaped.star import LinkLimits
 
 REASON = why_not()
 pytestmark = pytest.mark.skipif(REASON is not None, reason=f"links cannot be shaped here: {REASON}")
 
-SPEED = LinkSpeed(100, 256)
+SPEED = LinkLimits(100, 256)
 
 
 @pytest.fixture
@@ -53,7 +53,7 @@ def test_both_ends_of_every_link_are_shaped(network: ShapedNetwork) -> None:
 
 @pytest.mark.parametrize(("queue_kb", "queue"), [(512, "limit 512Kb"), (None, "limit 1000p")])
 def test_the_queue_is_as_deep_as_asked(queue_kb: int | None, queue: str) -> None:
-    with ShapedNetwork(2, LinkSpeed(2.5, queue_kb)) as network:
+    with ShapedNetwork(2, LinkLimits(2.5, queue_kb)) as network:
         for path, interface in (switch(network), "rank1"), (network.entrance(0).path, "uplink"):
             assert queue in command_inside(path, f"tc qdisc show dev {interface}")
             assert "rate 2500Kbit" in command_inside(path, f"tc class show dev {interface}")
@@ -159,16 +159,16 @@ def test_a_change_that_does_no_harm_is_heard_once(network: ShapedNetwork) -> Non
 REFUSED = [
     (0, SPEED, r"network=shaped takes 1 to 250 workers, not 0"),
     (251, SPEED, r"network=shaped takes 1 to 250 workers, not 251"),
-    (2, LinkSpeed(100, -1), r"tc qdisc add dev rank0 parent 1:1 bfifo limit -1024: "),
+    (2, LinkLimits(100, -1), r"tc qdisc add dev rank0 parent 1:1 bfifo limit -1024: "),
 ]
 
 
-@pytest.mark.parametrize(("ranks", "speed", "message"), REFUSED)
+@pytest.mark.parametrize(("ranks", "limits", "message"), REFUSED)
 def test_what_cannot_be_made_is_one_line_and_leaves_nothing(
-    ranks: int, speed: LinkSpeed, message: str
+    ranks: int, limits: LinkLimits, message: str
 ) -> None:
     before, descriptors = root_network(), len(os.listdir("/proc/self/fd"))
-    with pytest.raises(ShapingError, match=message) as refused, ShapedNetwork(ranks, speed):
+    with pytest.raises(ShapingError, match=message) as refused, ShapedNetwork(ranks, limits):
         pass
     assert "\n" not in str(refused.value)
     assert (root_network(), len(os.listdir("/proc/self/fd"))) == (before, descriptors)

@@ -7,7 +7,7 @@ import time
 import torch
 import torch.distributed as dist
 
-from gradwire.harness.comm.transport.pacer import Link, Pacer
+from gradwire.harness.comm.transport.pacer import PacedLink, Pacer
 
 
 def send_or_receive(
@@ -22,7 +22,7 @@ def send_or_receive(
     assert group is not None
     buffers = [torch.full((num_bytes,), value, dtype=torch.uint8) for value in range(1, count + 1)]
     if rank == 0:
-        pacer = Pacer(Link(rate, latency_s), timeout_s=30)
+        pacer = Pacer(PacedLink(rate, latency_s), timeout_s=30)
         dist.barrier()
         start = time.monotonic()
         pending = [pacer.send(group, 1, buffer, tag) for tag, buffer in enumerate(buffers)]

@@ -11,15 +11,15 @@ import torch
 from pacer_jobs import send_or_receive
 from pool import Workers
 
-from gradwire.harness.comm.transport.pacer import Link, Pacer
+from gradwire.harness.comm.transport.pacer import PacedLink, Pacer
 
 
 def test_a_link_is_serial_and_then_late() -> None:
-    link = Link(1000.0, latency_s=0.25)
+    link = PacedLink(1000.0, latency_s=0.25)
     assert link.transmit(10.0, 500) == 10.75
     assert link.transmit(10.0, 500) == 11.25, "the second waits for the first to have left, not arrived"
     assert link.transmit(20.0, 1000) == 21.25, "an idle link starts at once"
-    assert Link(math.inf).transmit(3.0, 10**12) == 3.0
+    assert PacedLink(math.inf).transmit(3.0, 10**12) == 3.0
 
 
 def test_messages_arrive_in_order_and_not_before_their_time(workers: Workers) -> None:
@@ -32,7 +32,7 @@ def test_messages_arrive_in_order_and_not_before_their_time(workers: Workers) ->
 
 def test_closing_gives_up_what_has_not_left() -> None:
     """A slow link would hold the process for hours; the waiting threads hear of the end."""
-    pacer = Pacer(Link(1.0), timeout_s=3600)
+    pacer = Pacer(PacedLink(1.0), timeout_s=3600)
     pending = [pacer.send(None, 1, torch.zeros(10_000, dtype=torch.uint8), 0) for _ in range(2)]  # type: ignore[arg-type]
     heard: list[BaseException] = []
 
@@ -54,7 +54,7 @@ def test_closing_gives_up_what_has_not_left() -> None:
 
 
 def test_a_send_that_fails_is_heard_of() -> None:
-    pacer = Pacer(Link(math.inf), timeout_s=10)
+    pacer = Pacer(PacedLink(math.inf), timeout_s=10)
     work = pacer.send(None, 1, torch.zeros(1, dtype=torch.uint8), 0)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="process group"):
         work()

@@ -12,7 +12,7 @@ from tiny import TINY_MODEL
 
 from gradwire.harness.config.compose import compose
 from gradwire.harness.config.validate import validate
-from gradwire.harness.network.rates import link_rate
+from gradwire.harness.network.configured import link_rate
 from gradwire.harness.timing.measure.breakdown import Breakdown, bandwidth, breakdown
 from gradwire.harness.timing.measure.metrics import of_ranks
 from gradwire.harness.timing.measure.overlap import Overlap, overlap, utilization

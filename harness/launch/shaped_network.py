@@ -11,8 +11,8 @@ from pathlib import Path
 from omegaconf import DictConfig, OmegaConf
 
 from gradwire.harness.models.build import build_model
-from gradwire.harness.network.shaped.links import LinkSpeed
-from gradwire.harness.network.shaped.shaped import ShapedNetwork
+from gradwire.harness.network.shaped.network import ShapedNetwork
+from gradwire.harness.network.shaped.star import LinkLimits
 from gradwire.harness.record.attempts import Attempts
 from gradwire.harness.record.networks import read_networks, write_networks
 
@@ -33,12 +33,12 @@ def shaped_network(config: DictConfig, directory: Path) -> Iterator[ShapedNetwor
         return
     fetch_weights(config)
     earlier, attempt = read_networks(directory), Attempts.read(directory)
-    speed = LinkSpeed(config.network.rate_mbit, config.network.queue_kb)
-    with ShapedNetwork(config.cluster.workers, speed) as network:
+    limits = LinkLimits(config.network.rate_mbit, config.network.queue_kb)
+    with ShapedNetwork(config.cluster.workers, limits) as network:
         found = {
             "from_step": attempt.from_step if attempt else 0,
-            "rate_mbit": speed.rate_mbit,
-            "queue_kb": speed.queue_kb,
+            "rate_mbit": limits.rate_mbit,
+            "queue_kb": limits.queue_kb,
             "goodput_mbit": network.measure_goodput(),
             "congestion_control": network.congestion_control,
             "rivals": config.network.background_jobs,

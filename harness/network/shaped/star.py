@@ -27,8 +27,8 @@ QUANTUM_BYTES = 60000
 
 
 @dataclass(frozen=True)
-class LinkSpeed:
-    """What one link carries, each way.
+class LinkLimits:
+    """What one link carries each way, and how much of it may wait.
 
     `rate_mbit` in 10⁶ bit/s, headers included. At most `queue_kb` KiB wait; None means as many packets as the
     interface allows, which is the kernel's default.
@@ -61,14 +61,14 @@ def rank_interfaces(rank: int) -> list[str]:
     return ["link set lo up", f"address add {address(rank)}/16 dev {UPLINK}", f"link set {UPLINK} up"]
 
 
-def shaping(interface: str, speed: LinkSpeed) -> list[str]:
+def shaping(interface: str, limits: LinkLimits) -> list[str]:
     """`tc` commands that limit what leaves through `interface`.
 
     The queue is named even if it is the kernel's default, so that it can be listed.
     """
-    bits = round(speed.rate_mbit * 1e6)
+    bits = round(limits.rate_mbit * 1e6)
     limit = f"rate {bits}bit burst {BURST_BYTES} quantum {QUANTUM_BYTES}"
-    queue = "pfifo" if speed.queue_kb is None else f"bfifo limit {speed.queue_kb * 1024}"
+    queue = "pfifo" if limits.queue_kb is None else f"bfifo limit {limits.queue_kb * 1024}"
     return [
         f"qdisc add dev {interface} root handle 1: htb default 1 r2q 1000",
         f"class add dev {interface} parent 1: classid 1:1 htb {limit}",

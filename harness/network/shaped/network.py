@@ -10,20 +10,20 @@ from gradwire.harness.network.shaped import changes, diagnose
 from gradwire.harness.network.shaped.background import BackgroundProcesses
 from gradwire.harness.network.shaped.commands import ShapingError, batch
 from gradwire.harness.network.shaped.goodput import measure_goodput
-from gradwire.harness.network.shaped.links import (
+from gradwire.harness.network.shaped.namespace import SETTINGS, Entrance, Namespace, path_of
+from gradwire.harness.network.shaped.star import (
     MOST_RANKS,
     UPLINK,
-    LinkSpeed,
+    LinkLimits,
     downlink,
     rank_interfaces,
     shaping,
     switch_interfaces,
 )
-from gradwire.harness.network.shaped.namespace import SETTINGS, Entrance, Namespace, path_of
 
 
 class ShapedNetwork:
-    """`ranks` namespaces on links of `speed`, joined by a switch, while the `with` block lasts.
+    """`ranks` namespaces on links of these `limits`, joined by a switch, while the `with` block lasts.
 
     Entering raises ShapingError, one line, if the network cannot be made as configured. Only descriptors of
     this process hold it, so nothing is left when this process and those inside have ended.
@@ -31,10 +31,10 @@ class ShapedNetwork:
 
     congestion_control = SETTINGS["ipv4/tcp_congestion_control"]
 
-    def __init__(self, ranks: int, speed: LinkSpeed) -> None:
+    def __init__(self, ranks: int, limits: LinkLimits) -> None:
         if not 1 <= ranks <= MOST_RANKS:
             raise ShapingError(f"network=shaped takes 1 to {MOST_RANKS} workers, not {ranks}")
-        self._ranks, self._speed = ranks, speed
+        self._ranks, self._limits = ranks, limits
         self._namespaces: list[Namespace] = []
         self._background: BackgroundProcesses | None = None
         self._held = ExitStack()
@@ -75,11 +75,11 @@ class ShapedNetwork:
 
     def _make_switch(self) -> None:
         batch("ip", switch_interfaces([path_of(namespace) for namespace in self._namespaces]))
-        batch("tc", [line for rank in range(self._ranks) for line in shaping(downlink(rank), self._speed)])
+        batch("tc", [line for rank in range(self._ranks) for line in shaping(downlink(rank), self._limits)])
 
     def _make_rank(self, rank: int) -> None:
         batch("ip", rank_interfaces(rank))
-        batch("tc", shaping(UPLINK, self._speed))
+        batch("tc", shaping(UPLINK, self._limits))
 
     def entrance(self, rank: int) -> Entrance:
         """The entrance for the process of a rank, which must enter before it opens a connection."""
@@ -93,9 +93,10 @@ class ShapedNetwork:
         if self._ranks < 2:
             return None
         found = measure_goodput(self._namespaces[0], self._namespaces[1], 1)
-        if found > self._speed.rate_mbit:
+        if found > self._limits.rate_mbit:
             raise ShapingError(
-                f"network.rate_mbit={self._speed.rate_mbit:g}: a link carries {found:.0f} Mbit/s all the same"
+                f"network.rate_mbit={self._limits.rate_mbit:g}: "
+                f"a link carries {found:.0f} Mbit/s all the same"
             )
         return found
 

@@ -1,6 +1,7 @@
 """`hydra/sweeper=gradwire`: unions of products per size, finished cells skipped.
 
-Imported by Hydra whenever it starts, so everything heavy is imported when a sweep runs.
+Hydra finds sweepers only in the namespace package `hydra_plugins`. It imports this module whenever it starts,
+so everything heavy is imported when a sweep runs.
 """
 
 from __future__ import annotations
