@@ -15,7 +15,7 @@ from torch import Tensor
 
 from gradwire.codecs.arithmetic.bitpack import packed, packed_bytes, unpacked
 from gradwire.codecs.native.choice import library_for
-from gradwire.codecs.native.library import Library
+from gradwire.codecs.native.loading import Library
 from gradwire.codecs.sums import SliceCoder
 
 GROUP_SIZES = tuple(1 << power for power in range(3, 17))

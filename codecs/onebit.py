@@ -20,7 +20,7 @@ from gradwire.codecs.fields import check_fields, one_of
 from gradwire.codecs.groups import GROUP_SIZES, GroupCoder
 from gradwire.codecs.interface import LossyHopCodec, Round
 from gradwire.codecs.native.call import readable, run
-from gradwire.codecs.native.library import Library
+from gradwire.codecs.native.loading import Library
 from gradwire.codecs.sums import SumHops
 from gradwire.codecs.traits import About
 

@@ -22,7 +22,7 @@ from gradwire.codecs.fields import between, check_fields, one_of
 from gradwire.codecs.groups import GROUP_SIZES, GroupCoder
 from gradwire.codecs.interface import Layout, LossyHopCodec, Round
 from gradwire.codecs.native.call import readable, run
-from gradwire.codecs.native.library import Library
+from gradwire.codecs.native.loading import Library
 from gradwire.codecs.sums import SumHops
 from gradwire.codecs.traits import About, Traits
 from gradwire.codecs.wrappers.feedback import feedback_diverges

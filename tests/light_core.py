@@ -78,7 +78,7 @@ def attached(codec: str) -> None:
 def refused_in_one_line() -> str:
     """What an import of the harness says."""
     try:
-        import gradwire.harness.trainer.build  # noqa: F401
+        import gradwire.harness.trainer.parts  # noqa: F401
     except ModuleNotFoundError as error:
         return str(error)
     raise AssertionError("the harness was imported: this environment has its packages")

@@ -17,7 +17,7 @@ from typing import Any
 
 TIMEOUT_S = 90.0
 
-IMPORTED = ["gradwire.harness.trainer.build", "transformers.models.gpt2.modeling_gpt2"]
+IMPORTED = ["gradwire.harness.trainer.parts", "transformers.models.gpt2.modeling_gpt2"]
 """What takes seconds to import and starts no thread: once, where the workers are forked from."""
 
 

@@ -38,7 +38,7 @@ def test_the_library_needs_torch_and_numpy_alone() -> None:
     command = [sys.executable, str(ROOT / "tests" / "light_core.py"), "--block"]
     ran = subprocess.run(command, capture_output=True, text=True, check=False)
     assert ran.returncode == 0, ran.stderr
-    assert "gradwire.harness.trainer.build needs " in ran.stdout
+    assert "gradwire.harness.trainer.parts needs " in ran.stdout
 
 
 def test_nothing_is_imported_by_its_bare_name() -> None:

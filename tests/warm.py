@@ -29,7 +29,7 @@ PRELOADED = [
     "gradwire.harness.report.plots",
     "gradwire.harness.tasks.front",
     "gradwire.harness.tasks.main",
-    "gradwire.harness.trainer.build",
+    "gradwire.harness.trainer.parts",
     "matplotlib.backends.backend_agg",
     "torch.distributed.run",
     "transformers.models.gpt2.modeling_gpt2",

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from gradwire.codecs.native.call import run
 from gradwire.codecs.native.choice import library_for
-from gradwire.codecs.native.library import Library
+from gradwire.codecs.native.loading import Library
 
 _EIGHT = 8
 

@@ -3,7 +3,8 @@
 - `codec`: the settings, and a round: statistics, their all-reduce, the arrangement, hops.
 - `variants`: the same codec with other defaults, `dynamiq_plus` and `uniform`.
 - `statistics`: mean and norm of every super-group, and what their sums over the workers say.
-- `allocation`: norms and a budget to bit widths; `losses` has what rounding to a width loses, measured.
+- `allocation`: norms and a budget to bit widths; `width_errors` has what rounding to a width
+  loses, measured.
 - `arrangement`: widths to an order of super-groups and sizes of messages.
 - `format`: what is where in a message, and how large it may be.
 - `hops`: a hop of a chunk, whatever implements it; the sequence of hops of a bucket.

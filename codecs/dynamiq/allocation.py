@@ -35,7 +35,7 @@ from torch import Tensor
 from gradwire.codecs.arithmetic.floats import BF16_INFINITY
 from gradwire.codecs.dynamiq import native
 from gradwire.codecs.dynamiq.format import code_bytes
-from gradwire.codecs.dynamiq.losses import WIDTH_ERRORS
+from gradwire.codecs.dynamiq.width_errors import WIDTH_ERRORS
 from gradwire.codecs.native.choice import library_for
 
 Allocation = Literal["fast", "exact"]

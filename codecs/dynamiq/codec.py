@@ -31,11 +31,11 @@ from gradwire.codecs.dynamiq.format import (
     num_super_groups,
 )
 from gradwire.codecs.dynamiq.hops import DynamiQHops
-from gradwire.codecs.dynamiq.losses import lost_share
 from gradwire.codecs.dynamiq.rounding import MAX_WORKERS, Dither, Rounding
 from gradwire.codecs.dynamiq.scales import ScaleRounding
 from gradwire.codecs.dynamiq.statistics import super_group_statistics
 from gradwire.codecs.dynamiq.values import WIDTHS, ValueKind, Values
+from gradwire.codecs.dynamiq.width_errors import lost_share
 from gradwire.codecs.fields import NUMBER, Rule, at_least, between, check_fields, list_of, one_of
 from gradwire.codecs.interface import Layout, LossyHopCodec, Op, Round, refused_dtype
 from gradwire.codecs.traits import About, Traits

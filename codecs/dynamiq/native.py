@@ -13,7 +13,7 @@ from gradwire.codecs.dynamiq.definition import Coder
 from gradwire.codecs.dynamiq.format import SUPER_GROUP, num_super_groups, used_bytes
 from gradwire.codecs.dynamiq.native_values import MESSAGE_WIDTHS, kind_of, value_tables
 from gradwire.codecs.native.call import Call, pointer, run
-from gradwire.codecs.native.library import Library
+from gradwire.codecs.native.loading import Library
 from gradwire.codecs.native.structs import BUCKETS
 
 COUNTED_WIDTHS = 17

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from gradwire.codecs.dynamiq.codebooks import Codebooks
 from gradwire.codecs.dynamiq.values import Distinct, Geometric, Sign, Values
-from gradwire.codecs.native.library import Library
+from gradwire.codecs.native.loading import Library
 
 MESSAGE_WIDTHS = (16, 8, 6, 5, 4, 3, 2, 1)
 """The order of widths in a message, and of `gradwire_values`."""

@@ -6,7 +6,7 @@ from torch import Tensor
 
 from gradwire.codecs.linear.message import MessageFormat
 from gradwire.codecs.native.call import run
-from gradwire.codecs.native.library import Library
+from gradwire.codecs.native.loading import Library
 
 
 def quantize(

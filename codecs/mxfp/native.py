@@ -5,7 +5,7 @@ from __future__ import annotations
 from torch import Tensor
 
 from gradwire.codecs.native.call import run
-from gradwire.codecs.native.library import Library
+from gradwire.codecs.native.loading import Library
 
 _BLOCK = 32
 

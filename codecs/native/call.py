@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from gradwire.codecs.native.library import Library
+from gradwire.codecs.native.loading import Library
 from gradwire.codecs.native.structs import BUCKETS
 
 

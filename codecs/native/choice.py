@@ -11,7 +11,7 @@ from contextlib import contextmanager
 
 import torch
 
-from gradwire.codecs.native.library import Library, LibraryName, cuda_devices, library
+from gradwire.codecs.native.loading import Library, LibraryName, cuda_devices, library
 
 KERNELS = ("auto", "default", "cpu", "cuda")
 """What `kernels=` accepts."""

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from gradwire.codecs.native.call import readable, run
-from gradwire.codecs.native.library import Library
+from gradwire.codecs.native.loading import Library
 
 _BLOCK, _SCALE_BYTES = 32, 2
 

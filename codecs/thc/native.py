@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from gradwire.codecs.native.call import run
-from gradwire.codecs.native.library import Library
+from gradwire.codecs.native.loading import Library
 from gradwire.codecs.thc.blocks import Blocks
 from gradwire.codecs.thc.table import QuantizationTable, neighbours
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from gradwire.harness.files.structured import parse_json
 from gradwire.harness.files.typed import made
-from gradwire.harness.record.rows import Extent
+from gradwire.harness.record.row_file import Extent
 
 REMEDY = "resume=never starts over"
 

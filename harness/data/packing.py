@@ -19,7 +19,7 @@ from torch import Tensor
 
 from gradwire.harness.data.corpus import Corpus, Tally, digest_of, hash_value
 from gradwire.harness.data.digests import REMEDY
-from gradwire.harness.data.rows import RowWriter
+from gradwire.harness.data.row_writer import RowWriter
 from gradwire.harness.data.tokenizer import load_tokenizer, separator_id
 from gradwire.harness.files.reading import UnusableFileError
 from gradwire.harness.files.structured import read_json

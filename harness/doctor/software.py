@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib import metadata
 
-from gradwire.codecs.native.library import cpu_level, cuda_devices, library
+from gradwire.codecs.native.loading import cpu_level, cuda_devices, library
 from gradwire.codecs.plugins import ENTRY_POINTS, announced
 from gradwire.harness.doctor.findings import Finding, Section, found_or_missing
 from gradwire.harness.record.provenance import git_state

@@ -33,7 +33,7 @@ from gradwire.harness.record.directory import (
 )
 from gradwire.harness.record.writer import remove_temporary_files
 from gradwire.harness.tracking import tracked
-from gradwire.harness.trainer.build import prepare
+from gradwire.harness.trainer.parts import prepare
 
 
 def run_here(config: DictConfig, directory: Path) -> None:

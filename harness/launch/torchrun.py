@@ -25,7 +25,7 @@ from gradwire.harness.launch.worker import join_process_group, prepare_process, 
 from gradwire.harness.record.directory import FAILED, DirectoryLock, DivergedError, is_done, mark_failed
 from gradwire.harness.runtime.errors import ConfigError
 from gradwire.harness.tracking import tracked
-from gradwire.harness.trainer.build import prepare
+from gradwire.harness.trainer.parts import prepare
 
 
 def under_torchrun() -> bool:

@@ -22,8 +22,8 @@ from gradwire.harness.launch.stop import stop_requests_of_rank
 from gradwire.harness.network.shaped.namespace import Entrance
 from gradwire.harness.runtime.heartbeat import beat, since_launch
 from gradwire.harness.runtime.memory import keep_freed_memory
-from gradwire.harness.trainer.build import build
 from gradwire.harness.trainer.loop import Trainer
+from gradwire.harness.trainer.parts import build
 
 THREADS = 1
 """Intra-op threads per worker. Two would give other bits, and on busy cores make runs up to 50 times

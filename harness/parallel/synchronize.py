@@ -13,7 +13,7 @@ from gradwire.codecs.interface import Codec, Round
 from gradwire.harness.comm.collective.collectives import ScheduledCollectives
 from gradwire.harness.comm.world.interface import Collective, World
 from gradwire.harness.parallel.interface import GradientError
-from gradwire.harness.timing.trace.phases import MEASURE
+from gradwire.harness.timing.trace.step import MEASURE
 
 SLICE = 1 << 22
 """Coordinates whose exact average is formed at once. In float64 a whole bucket would need several times its

@@ -8,10 +8,9 @@ from typing import Any
 
 from gradwire.harness.record.timed_steps import fitting
 from gradwire.harness.timing.measure.metrics import of_ranks
-from gradwire.harness.timing.measure.overlap import rank_figures
+from gradwire.harness.timing.measure.step_figures import rank_figures
 from gradwire.harness.timing.simulate.clock import SimulatedClock
-from gradwire.harness.timing.trace.spans import spans
-from gradwire.harness.timing.trace.step import StepTrace
+from gradwire.harness.timing.trace.step import StepTrace, spans
 
 Row = Mapping[str, Any]
 

@@ -16,7 +16,7 @@ from typing import Any, Literal, TypeVar
 from gradwire.harness.files.reading import UnusableFileError, printable
 from gradwire.harness.files.structured import read_yaml
 from gradwire.harness.record.directory import DIVERGED, DONE, FAILED, failure_in
-from gradwire.harness.record.rows import evaluation_of_run, step_of_run, whole_rows
+from gradwire.harness.record.row_file import evaluation_of_run, step_of_run, whole_rows
 from gradwire.harness.record.seal import check_done
 from gradwire.harness.record.summary import REMEDY, Clock, Summary
 from gradwire.harness.record.writer import CONFIG, EVALUATIONS, STEPS, SUMMARY

@@ -16,7 +16,7 @@ from gradwire.harness.files.structured import parse_json
 from gradwire.harness.files.writing import write_atomically
 from gradwire.harness.record.attempts import Attempts
 from gradwire.harness.record.directory import DONE, FAILED, TRACEBACKS
-from gradwire.harness.record.rows import MOST_BYTES
+from gradwire.harness.record.row_file import MOST_BYTES
 
 SEALED = (
     *("config.yaml", "run.json", "steps.jsonl", "evals.jsonl", "summary.json"),

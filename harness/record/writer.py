@@ -16,7 +16,7 @@ from gradwire.harness.record.attempts import Attempts
 from gradwire.harness.record.directory import DONE, FAILED, TRACEBACKS, forget_failure
 from gradwire.harness.record.identity import run_id
 from gradwire.harness.record.networks import FILE as NETWORKS
-from gradwire.harness.record.rows import NOTHING, Extent, Row, RowFile, check_extent, cut_to, restore
+from gradwire.harness.record.row_file import NOTHING, Extent, Row, RowFile, check_extent, cut_to, restore
 from gradwire.harness.record.seal import mark_done
 from gradwire.harness.record.summary import Summary
 from gradwire.harness.timing.trace.files import FOLDER as TRACES

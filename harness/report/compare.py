@@ -12,10 +12,10 @@ from gradwire.harness.files.finite_json import dumps
 from gradwire.harness.record.runs import Run, load_run
 from gradwire.harness.report.configs import check_comparable
 from gradwire.harness.report.frame import table, values_of
+from gradwire.harness.report.group_rows import Row, Spread, group_targets, make_row
 from gradwire.harness.report.groups import Group, baseline_of, group_runs
 from gradwire.harness.report.notes import notes
 from gradwire.harness.report.page import page_markdown, page_text
-from gradwire.harness.report.rows import Row, Spread, group_targets, make_row
 from gradwire.harness.report.sections import sections, tables_of
 from gradwire.harness.report.tables import Table
 

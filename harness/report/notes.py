@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from gradwire.harness.record.runs import Run
+from gradwire.harness.report.group_rows import Row
 from gradwire.harness.report.groups import BASELINE, Group
-from gradwire.harness.report.rows import Row
 from gradwire.harness.report.tables import number
 from gradwire.harness.report.titles import shared
 

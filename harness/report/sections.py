@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from gradwire.harness.report.rows import Row, Spread, TargetRow
+from gradwire.harness.report.group_rows import Row, Spread, TargetRow
 from gradwire.harness.report.tables import Table, figure, number
 from gradwire.harness.timing.measure.metrics import METRICS, Metric
 

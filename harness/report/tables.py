@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from gradwire.harness.files.reading import printable
-from gradwire.harness.report.rows import Spread
+from gradwire.harness.report.group_rows import Spread
 
 TEXT_WIDTH = 140
 _GAP = "  "

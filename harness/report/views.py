@@ -7,8 +7,8 @@ import textwrap
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from gradwire.harness.report.group_rows import group_targets
 from gradwire.harness.report.groups import BASELINE, Group
-from gradwire.harness.report.rows import group_targets
 from gradwire.harness.report.style import Form
 
 if TYPE_CHECKING:

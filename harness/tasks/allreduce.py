@@ -31,7 +31,7 @@ from gradwire.harness.record.provenance import provenance
 from gradwire.harness.studies.allreduce.compare import FILE
 from gradwire.harness.studies.allreduce.summary import AllReduceSummary, Spread
 from gradwire.harness.tasks.once import run_once
-from gradwire.harness.timing.measure.wire import wire_bits
+from gradwire.harness.timing.measure.step_figures import wire_bits
 
 if TYPE_CHECKING:
     from gradwire.harness.studies.allreduce.compare import AllReduceComparison

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from omegaconf import DictConfig
 
-from gradwire.codecs.native.library import cpu_level
+from gradwire.codecs.native.loading import cpu_level
 from gradwire.harness.config.memory import check_bytes
 from gradwire.harness.config.task_keys import check_root
 from gradwire.harness.doctor.devices import DRIVER

@@ -20,7 +20,7 @@ from gradwire.harness.report.tables import escaped
 from gradwire.harness.runtime.errors import ConfigError
 from gradwire.harness.studies.overhead.compare import over_ranks, summarize
 from gradwire.harness.studies.overhead.rank import BARE, HARNESS, WITHOUT_SPANS, benchmark_rank
-from gradwire.harness.trainer.build import prepare
+from gradwire.harness.trainer.parts import prepare
 
 FILE = "overhead.json"
 

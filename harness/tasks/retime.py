@@ -18,7 +18,7 @@ from gradwire.harness.config.network_checks import check_codec_times, resolve_no
 from gradwire.harness.files.reading import file_digest
 from gradwire.harness.files.writing import write_atomically
 from gradwire.harness.record.identity import FILES, run_id
-from gradwire.harness.record.rows import append_rows
+from gradwire.harness.record.row_file import append_rows
 from gradwire.harness.record.runs import Run, load_run
 from gradwire.harness.record.summary import REMEDY
 from gradwire.harness.record.timed_steps import recorded, traced_run

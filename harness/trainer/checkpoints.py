@@ -19,8 +19,8 @@ from gradwire.harness.record.attempts import Attempts
 from gradwire.harness.record.identity import run_id
 from gradwire.harness.record.writer import RunWriter
 from gradwire.harness.timing.measure.clock import TrainingClock
-from gradwire.harness.timing.trace.phases import PHASES
-from gradwire.harness.trainer.build import Parts
+from gradwire.harness.timing.trace.step import PHASES
+from gradwire.harness.trainer.parts import Parts
 
 
 class Checkpointer:

@@ -20,13 +20,13 @@ from gradwire.harness.record.attempts import Attempts
 from gradwire.harness.record.writer import RunWriter
 from gradwire.harness.runtime.heartbeat import COMPLETE, beat
 from gradwire.harness.timing.measure.clock import TrainingClock
-from gradwire.harness.timing.trace.phases import PHASES
+from gradwire.harness.timing.trace.step import PHASES
 from gradwire.harness.timing.trace.writer import TraceWriter
 from gradwire.harness.trainer.barriers import StopBarrier
-from gradwire.harness.trainer.build import Parts
 from gradwire.harness.trainer.checkpoints import Checkpointer, bytes_by_phase
 from gradwire.harness.trainer.divergence import Divergence, skipped_at_the_end
 from gradwire.harness.trainer.evaluate import evaluate, perplexity
+from gradwire.harness.trainer.parts import Parts
 from gradwire.harness.trainer.progress import Progress
 from gradwire.harness.trainer.saved_gradients import check_saved_steps, save_gradients
 from gradwire.harness.trainer.schedule import learning_rate, num_steps

@@ -13,9 +13,8 @@ from typing import Any
 
 from gradwire.harness.comm.world.interface import World
 from gradwire.harness.timing.measure.metrics import keys, of_ranks
-from gradwire.harness.timing.measure.overlap import rank_figures
-from gradwire.harness.timing.measure.timeline import Span
-from gradwire.harness.timing.measure.wire import wire_bits
+from gradwire.harness.timing.measure.spans import Span
+from gradwire.harness.timing.measure.step_figures import rank_figures, wire_bits
 from gradwire.harness.timing.trace.notes import StepNotes
 from gradwire.harness.timing.trace.writer import REPORT, TraceWriter
 

@@ -13,8 +13,7 @@ from gradwire.harness.record.provenance import provenance
 from gradwire.harness.record.summary import Summary
 from gradwire.harness.timing.measure.accuracy import Evaluation, metric_mode, time_to_accuracy
 from gradwire.harness.timing.measure.metrics import METRICS, kind_of
-from gradwire.harness.timing.measure.overlap import row_of, utilization
-from gradwire.harness.timing.measure.wire import wire_bits
+from gradwire.harness.timing.measure.step_figures import row_of, utilization, wire_bits
 
 METRIC = "perplexity"
 

@@ -13,8 +13,8 @@ from dynamiq_rounds import empty_message, heavy_tailed, make_hops, simulate_ring
 from gradwire.codecs.dynamiq import DynamiQ, DynamiQPlus
 from gradwire.codecs.dynamiq.allocation import Allocation, allocate, measured_increments
 from gradwire.codecs.dynamiq.format import budget_limits
-from gradwire.codecs.dynamiq.losses import WIDTH_ERRORS
 from gradwire.codecs.dynamiq.statistics import norm_patterns
+from gradwire.codecs.dynamiq.width_errors import WIDTH_ERRORS
 from gradwire.codecs.interface import Layout, Round
 
 SETTINGS: list[dict[str, Any]] = [

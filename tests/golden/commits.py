@@ -77,7 +77,7 @@ def own_libraries(commit: str | None) -> Path | None:
     """The folder of this Python's compiled kernels, if they are those of `commit` (None: of this tree)."""
     if commit is not None and differs(commit, *COMPILED):
         return None
-    from gradwire.codecs.native.library import library
+    from gradwire.codecs.native.loading import library
 
     found = library("cpu")
     return None if found is None else found.path.parent

@@ -12,14 +12,13 @@ import torch
 from gradwire.harness.config.compose import compose
 from gradwire.harness.config.validate import validate, validate_any, validate_task
 from gradwire.harness.launch.launch import run_here
-from gradwire.harness.record.rows import read_rows
+from gradwire.harness.record.row_file import read_rows
 from gradwire.harness.record.runs import load_run
 from gradwire.harness.record.timed_steps import timed_steps
 from gradwire.harness.tasks import retime, timeline
 from gradwire.harness.timing.measure.breakdown import breakdown
 from gradwire.harness.timing.measure.metrics import PARTS
-from gradwire.harness.timing.trace.spans import spans
-from gradwire.harness.timing.trace.step import RankTrace, Work
+from gradwire.harness.timing.trace.step import RankTrace, Work, spans
 
 DEVICE = "cuda"
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")

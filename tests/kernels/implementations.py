@@ -12,7 +12,7 @@ from contextlib import contextmanager
 import pytest
 
 from gradwire.codecs.native.choice import using_kernels
-from gradwire.codecs.native.library import choose_cpu_level, library
+from gradwire.codecs.native.loading import choose_cpu_level, library
 
 CPU = ("base", "v3", "v4")
 EMULATED = ("emulated", "reversed")

@@ -11,7 +11,7 @@ from operation_calls import OPERATIONS, call, calls_of_all
 from torch import Tensor
 
 from gradwire.codecs.native.choice import using_kernels
-from gradwire.codecs.native.library import library
+from gradwire.codecs.native.loading import library
 
 
 def copies(arguments: tuple[Any, ...]) -> list[Any]:

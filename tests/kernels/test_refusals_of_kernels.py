@@ -11,7 +11,7 @@ from gradwire.codecs.dynamiq.allocation import write_widths
 from gradwire.codecs.dynamiq.hops import make_hop
 from gradwire.codecs.native.call import KernelError
 from gradwire.codecs.native.choice import using_kernels
-from gradwire.codecs.native.library import library
+from gradwire.codecs.native.loading import library
 from gradwire.codecs.omnireduce.definition import block_energies
 
 pytestmark = pytest.mark.skipif(library("cpu") is None, reason="the kernels for CPUs are not built")

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from gradwire.codecs.native.call import run
-from gradwire.codecs.native.library import Library, LibraryName, library
+from gradwire.codecs.native.loading import Library, LibraryName, library
 from gradwire.codecs.native.structs import BUCKETS, read_declarations
 
 CALL = "typedef struct { int32_t bytes, device; uint64_t stream; int32_t threads, dtype; } gradwire_call;"

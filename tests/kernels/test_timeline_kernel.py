@@ -10,7 +10,7 @@ import pytest
 from timeline_cases import make_case
 
 from gradwire.codecs.native.call import KernelError
-from gradwire.codecs.native.library import library
+from gradwire.codecs.native.loading import library
 from gradwire.harness.network.links import star, two_level, uplinks
 from gradwire.harness.timing.simulate import compiled
 from gradwire.harness.timing.simulate.background import BackgroundJobs

@@ -31,7 +31,7 @@ def check(wheel: Path) -> None:
         package = Path(folder) / "gradwire"
         libraries = sorted(path.name for path in (package / "lib").iterdir())
         assert libraries == [f"libgradwire_{name}.so" for name in expected], libraries
-        source = (package / "codecs" / "native" / "library.py").read_text()
+        source = (package / "codecs" / "native" / "loading.py").read_text()
         version = re.search(r"^ABI_VERSION = (\d+)$", source, re.MULTILINE)
         assert version is not None
         places = [str(package / "lib" / name) for name in libraries]

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from gradwire.harness.timing.trace.log import TaskLog
-from gradwire.harness.timing.trace.phases import MEASURE
+from gradwire.harness.timing.trace.step import MEASURE
 
 HOP_BITS = 16
 

@@ -16,7 +16,7 @@ from torch import Tensor
 from gradwire.harness.comm.transport.channel import Channel, Handle, TaggedMessage, Traffic
 from gradwire.harness.comm.transport.pacer import Pacer
 from gradwire.harness.timing.trace.log import TaskLog
-from gradwire.harness.timing.trace.phases import BACKEND, MEASURE
+from gradwire.harness.timing.trace.step import BACKEND, MEASURE
 
 
 class PeerError(RuntimeError):

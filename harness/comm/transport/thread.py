@@ -17,7 +17,7 @@ import torch
 
 from gradwire.harness.comm.transport.channel import CollectiveTask
 from gradwire.harness.comm.transport.process import ProcessHandle
-from gradwire.harness.timing.measure.recorder import Recorder
+from gradwire.harness.timing.measure.spans import Recorder
 
 
 def _new_stream(device: torch.device) -> torch.cuda.Stream | None:

@@ -9,7 +9,7 @@ import torch
 
 from gradwire.harness.comm.collective.collectives import ScheduledCollectives
 from gradwire.harness.comm.transport.channel import Traffic
-from gradwire.harness.timing.measure.recorder import Recorder
+from gradwire.harness.timing.measure.spans import Recorder
 from gradwire.harness.timing.trace.notes import StepNotes
 
 Result = TypeVar("Result")

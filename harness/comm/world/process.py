@@ -20,11 +20,11 @@ from gradwire.harness.comm.transport.pacer import PacedLink, Pacer
 from gradwire.harness.comm.transport.process import ProcessChannel
 from gradwire.harness.comm.transport.thread import CommunicationThread
 from gradwire.harness.comm.world.interface import Collective, Result
-from gradwire.harness.timing.measure.recorder import Recorder
+from gradwire.harness.timing.measure.spans import Recorder
 from gradwire.harness.timing.measure.stopwatch import make_stopwatch
 from gradwire.harness.timing.trace.log import TaskLog
 from gradwire.harness.timing.trace.notes import LoggedNotes, StepNotes
-from gradwire.harness.timing.trace.phases import MEASURE
+from gradwire.harness.timing.trace.step import MEASURE
 
 
 def _private_group(group: dist.ProcessGroup | None, backend: str, timeout: timedelta) -> dist.ProcessGroup:

@@ -21,12 +21,11 @@ from gradwire.harness.comm.transport.channel import CollectiveTask, Traffic
 from gradwire.harness.comm.transport.local import LocalChannel, Mailboxes, run_local
 from gradwire.harness.comm.world.interface import Collective, Result
 from gradwire.harness.runtime.memory import collector_paused
-from gradwire.harness.timing.measure.recorder import Recorder
+from gradwire.harness.timing.measure.spans import Recorder
 from gradwire.harness.timing.simulate.clock import SimulatedClock
 from gradwire.harness.timing.trace.log import TaskLog
 from gradwire.harness.timing.trace.notes import MeasuredNotes, StepNotes, shifted
-from gradwire.harness.timing.trace.spans import spans
-from gradwire.harness.timing.trace.step import RankTrace, StepTrace, TaskTrace, Work
+from gradwire.harness.timing.trace.step import RankTrace, StepTrace, TaskTrace, Work, spans
 
 TimedCollective = tuple[float, Collective[Any]]
 """(ready time in seconds of the step, what to run)"""

@@ -18,7 +18,7 @@ from gradwire.harness.launch.worker import joined_process_group
 from gradwire.harness.network.shaped.namespace import Entrance
 from gradwire.harness.runtime.heartbeat import COMPLETE, beat
 from gradwire.harness.studies.allreduce.subject import WARM_UP, Rounds
-from gradwire.harness.trainer.build import build_world
+from gradwire.harness.trainer.parts import build_world
 
 FILE = "measured.json"
 

@@ -16,9 +16,9 @@ from gradwire.harness.models.build import build_model
 from gradwire.harness.runtime.heartbeat import beat
 from gradwire.harness.studies.overhead.bare import BareLoop
 from gradwire.harness.studies.overhead.compare import alternate, as_lists
-from gradwire.harness.timing.measure.timeline import event_cost
-from gradwire.harness.trainer.build import Parts, build
+from gradwire.harness.timing.measure.spans import span_cost
 from gradwire.harness.trainer.loop import Trainer
+from gradwire.harness.trainer.parts import Parts, build
 
 BARE, HARNESS, WITHOUT_SPANS = "bare", "harness", "harness without recording"
 
@@ -71,4 +71,4 @@ class Stepper:
         """What recording spans takes by itself: how many in a step, seconds each. Traces come on top, and
         the difference to the harness without recording shows both."""
         recorder = self.parts.world.recorders[self.parts.world.ranks[0]]
-        return {"spans_per_step": recorder.total / self._done, "span_s": event_cost()}
+        return {"spans_per_step": recorder.total / self._done, "span_s": span_cost()}

@@ -20,7 +20,7 @@ from gradwire.harness.studies.replay.bound import RateDistortionCurve
 from gradwire.harness.studies.replay.errors import exact_mean, relative_errors, vnmse
 from gradwire.harness.studies.replay.rounds import Repeat
 from gradwire.harness.studies.replay.summary import ReplaySummary
-from gradwire.harness.timing.measure.wire import wire_bits
+from gradwire.harness.timing.measure.step_figures import wire_bits
 
 SMALLEST_BOUND = 1e-12
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from gradwire.harness.timing.measure.intervals import Intervals, clip, difference, measure, union
-from gradwire.harness.timing.measure.timeline import Kind, Span
+from gradwire.harness.timing.measure.spans import Kind, Span
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ import torch
 from numpy.typing import NDArray
 
 from gradwire.codecs.native.call import run
-from gradwire.codecs.native.library import Library, library
+from gradwire.codecs.native.loading import Library, library
 from gradwire.harness.network.links import Links, Route
 from gradwire.harness.timing.simulate.background import BackgroundJobs
 from gradwire.harness.timing.simulate.plan import Plan, Times, column

@@ -15,8 +15,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from gradwire.harness.timing.trace.phases import MEASURE
-from gradwire.harness.timing.trace.step import Post, TaskTrace, Work
+from gradwire.harness.timing.trace.step import MEASURE, Post, TaskTrace, Work
 
 WORK, POST, WAIT = 0, 1, 2
 

@@ -9,9 +9,8 @@ from itertools import accumulate
 
 from gradwire.harness.timing.measure.breakdown import bandwidth, spans_by_kind
 from gradwire.harness.timing.measure.intervals import Intervals
-from gradwire.harness.timing.measure.timeline import Span
-from gradwire.harness.timing.trace.spans import spans
-from gradwire.harness.timing.trace.step import StepTrace
+from gradwire.harness.timing.measure.spans import Span
+from gradwire.harness.timing.trace.step import StepTrace, spans
 
 BIN_S = 0.01
 """The width of a bin ..."""

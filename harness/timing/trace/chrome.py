@@ -13,9 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from gradwire.harness.timing.trace.messages import Interval, Sent, messages, offsets, posts
-from gradwire.harness.timing.trace.phases import BACKEND
-from gradwire.harness.timing.trace.spans import compute_spans
-from gradwire.harness.timing.trace.step import RankTrace, StepTrace, TaskTrace, Work
+from gradwire.harness.timing.trace.step import BACKEND, RankTrace, StepTrace, TaskTrace, Work, compute_spans
 
 Event = dict[str, Any]
 

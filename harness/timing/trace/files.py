@@ -18,8 +18,8 @@ from typing import NamedTuple
 
 from gradwire.harness.files.reading import MissingFileError, UnusableFileError, open_file
 from gradwire.harness.timing.trace.blocks import MOST_BYTES, DamagedBlockError, blocks
-from gradwire.harness.timing.trace.rows import BadRowError, Rows, line_of, row_of
 from gradwire.harness.timing.trace.step import RankTrace, StepTrace
+from gradwire.harness.timing.trace.step_rows import BadRowError, Rows, line_of, row_of
 
 FOLDER = "trace"
 VERSION = 1

@@ -7,8 +7,7 @@ from collections.abc import Iterator, Sequence
 from itertools import count
 from typing import Literal, NamedTuple
 
-from gradwire.harness.timing.trace.phases import MEASURE
-from gradwire.harness.timing.trace.step import Post, StepTrace, TaskTrace, Wait
+from gradwire.harness.timing.trace.step import MEASURE, Post, StepTrace, TaskTrace, Wait
 
 Interval = tuple[float, float]
 

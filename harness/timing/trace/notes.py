@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from gradwire.harness.timing.measure.timeline import Span
+from gradwire.harness.timing.measure.spans import Span
 from gradwire.harness.timing.trace.log import TaskLog
 from gradwire.harness.timing.trace.step import Operation, Post, RankTrace, TaskTrace, Wait, Work
 

@@ -23,8 +23,8 @@ from gradwire.harness.files.reading import UnusableFileError
 from gradwire.harness.runtime.memory import collector_paused
 from gradwire.harness.timing.trace import blocks
 from gradwire.harness.timing.trace.files import FOLDER, NAME, STEP, header, rank_file, trace_file
-from gradwire.harness.timing.trace.rows import Program, line_of, program_of, step_row
 from gradwire.harness.timing.trace.step import RankTrace
+from gradwire.harness.timing.trace.step_rows import Program, line_of, program_of, step_row
 
 BATCH = 16
 """Steps of an older file that are copied at once."""

@@ -9,7 +9,7 @@ import torch
 
 from gradwire.harness.checkpoint.state import CheckpointState
 from gradwire.harness.checkpoint.write import seal, write_files
-from gradwire.harness.record.rows import Extent
+from gradwire.harness.record.row_file import Extent
 
 PARTS = {"model": {"weight": torch.arange(6.0).view(2, 3)}, "codec-rank0": {"mu": torch.tensor(3.0)}}
 

@@ -17,7 +17,7 @@ from gradwire.harness.checkpoint.resume import check_directory, is_finished, ope
 from gradwire.harness.config.compose import compose
 from gradwire.harness.config.validate import validate
 from gradwire.harness.record.identity import run_id
-from gradwire.harness.record.rows import read_rows
+from gradwire.harness.record.row_file import read_rows
 from gradwire.harness.record.writer import RunWriter
 
 

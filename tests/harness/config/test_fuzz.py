@@ -20,7 +20,7 @@ from gradwire.harness.config.validate import validate
 from gradwire.harness.launch.worker import train_virtual
 from gradwire.harness.runtime.errors import ConfigError, shortened
 from gradwire.harness.tasks.front import arranged, check_command_line
-from gradwire.harness.trainer.build import prepare
+from gradwire.harness.trainer.parts import prepare
 
 OVERRIDES = int(os.environ.get("GRADWIRE_FUZZ", "2000"))
 SEED = int(os.environ.get("GRADWIRE_FUZZ_SEED", "0"))

@@ -15,7 +15,7 @@ from gradwire.harness.data.packing import (
     unigram_perplexity,
     write_packed,
 )
-from gradwire.harness.data.rows import RowWriter
+from gradwire.harness.data.row_writer import RowWriter
 from gradwire.harness.models.settings import END
 
 

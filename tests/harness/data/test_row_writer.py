@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from gradwire.harness.data import rows
-from gradwire.harness.data.rows import RowWriter
+from gradwire.harness.data import row_writer as rows
+from gradwire.harness.data.row_writer import RowWriter
 
 
 @pytest.mark.parametrize("at_once", [1, 10, 2**20])

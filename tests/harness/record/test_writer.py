@@ -17,7 +17,7 @@ from gradwire.harness.files.reading import UnusableFileError
 from gradwire.harness.files.writing import write_atomically
 from gradwire.harness.record.directory import DirectoryLock, is_done, make_directory, mark_failed
 from gradwire.harness.record.provenance import code_hash, git_state, hash_of_sources, machine, versions
-from gradwire.harness.record.rows import RowFile, append_rows, read_rows
+from gradwire.harness.record.row_file import RowFile, append_rows, read_rows
 from gradwire.harness.record.seal import check_done, mark_done
 from gradwire.harness.record.writer import RunWriter, begin_record, continue_record, copy_of, mend_rows
 

@@ -12,7 +12,7 @@ import pytest
 
 from gradwire.harness.report import plots
 from gradwire.harness.report.compare import Comparison, compare
-from gradwire.harness.report.rows import Row, Spread
+from gradwire.harness.report.group_rows import Row, Spread
 from gradwire.harness.timing.measure.metrics import PARTS
 
 if TYPE_CHECKING:

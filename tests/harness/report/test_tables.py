@@ -6,8 +6,8 @@ import math
 
 import pytest
 
+from gradwire.harness.report.group_rows import Spread
 from gradwire.harness.report.page import page_markdown
-from gradwire.harness.report.rows import Spread
 from gradwire.harness.report.tables import Table, escaped, figure, number, render_markdown, render_text
 
 

@@ -18,7 +18,7 @@ from wandb_file import WandbRun, read_wandb, wandb_folders
 from gradwire.harness.config.compose import compose
 from gradwire.harness.config.validate import validate
 from gradwire.harness.launch.launch import run_here
-from gradwire.harness.record.rows import read_rows
+from gradwire.harness.record.row_file import read_rows
 from gradwire.harness.tasks import sync
 from gradwire.harness.tracking import follow, messages, tracked
 

@@ -25,7 +25,7 @@ from gradwire.codecs.traits import Traits
 from gradwire.harness.checkpoint.folder import checkpoints
 from gradwire.harness.data.packing import TokenData
 from gradwire.harness.launch.worker import train_virtual
-from gradwire.harness.trainer import build as build_module
+from gradwire.harness.trainer import parts as build_module
 
 SIZE = 3
 STEPS = ("train.steps=9", "train.log_every=1", "eval.every=3", f"cluster.workers={SIZE}")

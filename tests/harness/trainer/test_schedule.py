@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from gradwire.harness.timing.measure.wire import wire_bits
+from gradwire.harness.timing.measure.step_figures import wire_bits
 from gradwire.harness.trainer.evaluate import perplexity
 from gradwire.harness.trainer.schedule import learning_rate, num_steps
 

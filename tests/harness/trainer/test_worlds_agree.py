@@ -15,8 +15,8 @@ from safetensors.numpy import load_file
 from torch._C._distributed_c10d import HashStore
 from training_jobs import tiny_run, train_all_virtually, train_rank
 
-from gradwire.harness.trainer.build import build
 from gradwire.harness.trainer.loop import Trainer
+from gradwire.harness.trainer.parts import build
 
 SAME = (
     *("step", "loss", "lr", "grad_norm", "skipped", "measured", "vnmse", "bytes_sent", "perplexity"),

@@ -15,8 +15,8 @@ from gradwire.harness.config.validate import validate
 from gradwire.harness.network.configured import link_rate
 from gradwire.harness.timing.measure.breakdown import Breakdown, bandwidth, breakdown
 from gradwire.harness.timing.measure.metrics import of_ranks
-from gradwire.harness.timing.measure.overlap import Overlap, overlap, utilization
-from gradwire.harness.timing.measure.timeline import Kind, Span
+from gradwire.harness.timing.measure.spans import Kind, Span
+from gradwire.harness.timing.measure.step_figures import Overlap, overlap, utilization
 
 # compute 0-4 and 9-10, codec 3-5, comm 4-8: 4-5 is compression, 5-8 exposed, 8-9 other.
 SPANS = [

@@ -12,8 +12,7 @@ from gradwire.harness.timing.measure.breakdown import breakdown
 from gradwire.harness.timing.simulate.clock import BackgroundLoad, SimulatedClock
 from gradwire.harness.timing.simulate.codec_times import MeasuredTimes, NoTimes
 from gradwire.harness.timing.simulate.compute import Compute
-from gradwire.harness.timing.trace.spans import spans
-from gradwire.harness.timing.trace.step import Part, Post, RankTrace, TaskTrace, Wait, Work
+from gradwire.harness.timing.trace.step import Part, Post, RankTrace, TaskTrace, Wait, Work, spans
 
 SIZE, CHUNK, RATE, LATENCY_S = 4, 1024, 65536.0, 1 / 1024
 HOPS = 2 * (SIZE - 1)

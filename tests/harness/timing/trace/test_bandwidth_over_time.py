@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from traced_runs import SIMULATED, virtual_run
 
-from gradwire.harness.record.rows import read_rows
+from gradwire.harness.record.row_file import read_rows
 from gradwire.harness.record.runs import load_run
 from gradwire.harness.record.timed_steps import timed_steps
 from gradwire.harness.report.bandwidth_plot import bandwidth_plot

@@ -12,7 +12,7 @@ from chrome_checks import check_chrome
 from pool import Workers
 from traced_runs import SIMULATED, real_run, virtual_run
 
-from gradwire.harness.record.rows import read_rows
+from gradwire.harness.record.row_file import read_rows
 from gradwire.harness.record.timed_steps import timed_steps
 from gradwire.harness.timing.trace.chrome import chrome_text
 from gradwire.harness.timing.trace.messages import messages, offsets

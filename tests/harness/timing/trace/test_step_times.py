@@ -11,17 +11,16 @@ from pool import Workers
 from traced_runs import SIMULATED, real_run, virtual_run
 
 from gradwire.harness.network.links import star
-from gradwire.harness.record.rows import read_rows
+from gradwire.harness.record.row_file import read_rows
 from gradwire.harness.record.runs import load_run
 from gradwire.harness.record.summary import Summary
 from gradwire.harness.record.timed_steps import timed_steps
 from gradwire.harness.timing.measure.breakdown import breakdown
 from gradwire.harness.timing.measure.metrics import METRICS, PARTS, of_ranks
-from gradwire.harness.timing.measure.overlap import rank_figures
+from gradwire.harness.timing.measure.step_figures import rank_figures
 from gradwire.harness.timing.simulate.clock import SimulatedClock
 from gradwire.harness.timing.trace.files import read_traces, recorded_steps, trace_file
-from gradwire.harness.timing.trace.spans import spans
-from gradwire.harness.timing.trace.step import StepTrace
+from gradwire.harness.timing.trace.step import StepTrace, spans
 
 OVERLAP = ("comm_s", "overlap_s", "wait_s", "osf")
 

@@ -1,4 +1,4 @@
-"""How well communication hides behind computation (AQGB: ROW, OSF, utilization).
+"""The figures of a step: how well communication hides behind computation (AQGB: ROW, OSF), and what was sent.
 
 Only what a step itself computes can hide its communication: DDP's next forward pass starts after the update.
 """
@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass
 
 from gradwire.harness.timing.measure.breakdown import breakdown, spans_by_kind
 from gradwire.harness.timing.measure.intervals import Intervals, clip, intersection, measure
-from gradwire.harness.timing.measure.timeline import Span
+from gradwire.harness.timing.measure.spans import Span
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,3 +81,14 @@ def rank_figures(spans: Iterable[Span], start: float, end: float) -> dict[str, f
 def utilization(num_bytes: float, bits_per_second: float, seconds: float) -> float:
     """The share of what a link could have carried in `seconds` that it did carry."""
     return 8 * num_bytes / (bits_per_second * seconds)
+
+
+def wire_bits(num_bytes: int, gradients_sent: float, num_coordinates: int) -> float | None:
+    """Bits on the wire per coordinate, which a bit budget is compared with: a synchronization sends
+    `gradients_sent` encoded gradients.
+
+    None for one rank, which sends nothing, and where the backend sends and nobody counts.
+    """
+    if gradients_sent == 0 or num_bytes == 0:
+        return None
+    return 8 * num_bytes / (gradients_sent * num_coordinates)
