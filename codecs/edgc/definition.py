@@ -1,10 +1,12 @@
-"""The histogram of the sampled coordinates of a gradient: which coordinates EDGC's data sampler looks at, and
-how often values of each of the bins (`bins`) occur among them. In plain PyTorch this is the definition that
-compiled kernels reproduce.
+"""The histogram of sampled coordinates of a gradient, as EDGC's data sampler takes it.
 
-One of every 1/β consecutive coordinates is sampled. Drawn uniformly in each such window, all kinds of layers
-and rows get their share, which makes estimates more even than independent draws; whole blocks of coordinates
-would not do, for neighbours are alike.
+In plain PyTorch this is the definition that compiled kernels reproduce. One of every 1/β consecutive
+coordinates is drawn, uniformly in each such window. Every kind of layer and row thus gets its share, which
+makes estimates more even than independent draws would; whole blocks would not do, since neighbours are alike.
+
+A bin is the sign, the exponent and the first three bits of the mantissa of a float32. Bins are as fine for
+small values as for large ones, so no range has to be known beforehand, and a gradient twice as large has the
+same counts eight bins further on.
 """
 
 from __future__ import annotations
@@ -13,9 +15,23 @@ import torch
 from torch import Tensor
 
 from gradwire.codecs.arithmetic.random import Key, mix32, stream_key
-from gradwire.codecs.edgc.bins import BIN_SHIFT, BINS, COUNTERS, ZEROS
 from gradwire.codecs.native.call import readable, run
 from gradwire.codecs.native.choice import library_for
+
+BIN_SHIFT = 20
+"""The bin of a value is its float32 pattern without this many bits."""
+
+BINS = 1 << (32 - BIN_SHIFT)
+
+ZEROS = BINS
+"""The counter of zeros of either sign."""
+
+COUNTERS = BINS + 1
+
+_MANTISSA_BITS = 23 - BIN_SHIFT
+
+FINITE = 255 << _MANTISSA_BITS
+"""The bins of one sign's finite values; the others have infinity and NaN."""
 
 LARGEST_STRIDE = 1 << 16
 
@@ -78,3 +94,20 @@ def add_histogram(x: Tensor, stride: int, seed: int, counts: Tensor) -> None:
     bits = x[sampled_coordinates(windows, x.numel(), stride, key)].to(torch.float32).view(torch.int32)
     bins = ((bits >> BIN_SHIFT) & (BINS - 1)).masked_fill((bits & 0x7FFF_FFFF) == 0, ZEROS)
     counts += torch.bincount(bins, minlength=COUNTERS)
+
+
+def lower_ends() -> Tensor:
+    """The lower ends of the bins of finite positive values: float64 (2040,)."""
+    return (torch.arange(FINITE) << BIN_SHIFT).to(torch.int32).view(torch.float32).double()
+
+
+def log2_widths() -> Tensor:
+    """The base-2 logarithm of the width of the bins of finite positive values: float64 (2040,)."""
+    field = (torch.arange(FINITE) >> _MANTISSA_BITS).clamp(min=1)
+    return (field - (127 + _MANTISSA_BITS)).double()
+
+
+def finite_counts(counts: Tensor) -> Tensor:
+    """The finite values but zeros of a histogram, (4097,) int64 on any device: float64 (2, 2040) on the host,
+    positive and negative ones."""
+    return counts[:BINS].cpu().view(2, -1)[:, :FINITE].double()

@@ -1,7 +1,7 @@
 """The differential entropy H = −∫ f log f of a gradient's values, in nats, and that of Gaussians beside it.
 
-A density is estimated from a histogram over the leading bits of float32 (`bins`), constant within each bin.
-Bins grow with the values, so the estimate is right to 0.003 nat for normal, Laplace and Student's t
+A density is estimated from a histogram over the leading bits of float32 (`definition`), as constant within
+each bin. Bins grow with the values, so the estimate is right to 0.003 nat for normal, Laplace and Student's t
 distributions of any scale, and for a gradient twice as large it is log 2 more.
 
 Zeros have no density. They can be left out, or belong to the distribution whose variance is asked for: each
@@ -15,7 +15,7 @@ import math
 import torch
 from torch import Tensor
 
-from gradwire.codecs.edgc.bins import ZEROS, finite_counts, log2_widths, lower_ends
+from gradwire.codecs.edgc.definition import ZEROS, finite_counts, log2_widths, lower_ends
 
 _PIECE = 1 << 22
 """Values squared at a time."""

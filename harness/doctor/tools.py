@@ -9,7 +9,7 @@ import subprocess
 from collections.abc import Callable
 
 from gradwire.harness.doctor.findings import Environment, Finding, Run, Section, found_or_missing
-from gradwire.harness.network.shaped.attempt import try_namespace
+from gradwire.harness.network.shaped.check import try_namespace
 
 TIMEOUT_S = 5.0
 

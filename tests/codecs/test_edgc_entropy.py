@@ -17,8 +17,14 @@ from gradwire.codecs.edgc import (
     stride_of,
     zero_share,
 )
-from gradwire.codecs.edgc.bins import COUNTERS, ZEROS, log2_widths, lower_ends
-from gradwire.codecs.edgc.definition import sampled_coordinates, sampling_key
+from gradwire.codecs.edgc.definition import (
+    COUNTERS,
+    ZEROS,
+    log2_widths,
+    lower_ends,
+    sampled_coordinates,
+    sampling_key,
+)
 
 NUMEL = 1_000_003
 

@@ -7,8 +7,7 @@ import torch
 from implementations import CPU, EMULATED, IMPLEMENTATIONS, implementation
 from inputs import KINDS, assert_same, gradient, misaligned
 
-from gradwire.codecs.edgc.bins import COUNTERS
-from gradwire.codecs.edgc.definition import add_histogram, sampled_histogram
+from gradwire.codecs.edgc.definition import COUNTERS, add_histogram, sampled_histogram
 from gradwire.codecs.native.choice import using_kernels
 
 

@@ -118,7 +118,7 @@ class ScheduledCollectives:
         return gathered
 
     async def backend_sum(self, x: Tensor) -> Tensor:
-        await self._channel.wait(self._channel.backend_sum(x))
+        await self._channel.completed(self._channel.backend_sum(x))
         return x
 
     @staticmethod
@@ -134,7 +134,7 @@ class ScheduledCollectives:
             [(self._members[i], _bytes(receives[i])) for i in others],
             phase,
         )
-        await self._channel.wait(handle)
+        await self._channel.completed(handle)
 
 
 def _bytes(tensor: Tensor) -> Tensor:

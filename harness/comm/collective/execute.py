@@ -84,7 +84,7 @@ class Execution:
 
     async def _complete(self, posted: _InFlight) -> None:
         self._decode_gathered()  # while these messages are in flight
-        await self._channel.wait(posted.handle)
+        await self._channel.completed(posted.handle)
         if _collects(posted.step):
             self._collect(posted.incoming)
             return

@@ -47,7 +47,7 @@ class Traffic:
         return sum(self.by_phase.values())
 
 
-class Wait:
+class Completion:
     """Awaiting this suspends the coroutine until its driver has seen `handle` complete."""
 
     def __init__(self, handle: Handle) -> None:
@@ -104,9 +104,9 @@ class Channel(ABC):
             raise RuntimeError(f"a collective sends a peer at most {1 << HOP_BITS} messages")
         return tagged
 
-    def wait(self, handle: Handle) -> Wait:
+    def completed(self, handle: Handle) -> Completion:
         """Returns an awaitable that ends when all messages of `handle`, sent ones included, are delivered."""
-        return Wait(handle)
+        return Completion(handle)
 
     @abstractmethod
     def _post(
@@ -146,7 +146,7 @@ class CollectiveTask:
         """On CUDA: when the inputs are ready on the stream that made them."""
 
     def advance(self) -> bool:
-        """Run to the next wait; False when the coroutine has ended and its result been delivered."""
+        """Runs until it awaits messages; False once the coroutine has ended and its result is delivered."""
         try:
             self.handle = self._coroutine.send(None)
         except StopIteration as end:

@@ -2,7 +2,7 @@
 
 `network` makes the whole network and owns it: `namespace` (one per worker and one for the switch), `star`
 (the commands for interfaces, addresses, rates and queues), `commands` (runs them), `goodput` (what a link
-carries), `diagnose` and `changes` (which rank's link has changed, and the kernel's notice of it),
+carries), `diagnose` (which rank's link has changed),
 `background` and `background_process` (background traffic on the same links), `check` (why it may
 not work here).
 

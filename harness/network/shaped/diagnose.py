@@ -1,7 +1,12 @@
-"""Finds the rank whose link is not, or no longer, as it was made."""
+"""Finds the rank whose link is not, or no longer, as it was made, and listens for changes.
+
+The kernel says in which namespace something has changed; looking at the links tells what.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import socket
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -9,6 +14,9 @@ from typing import Any
 from gradwire.harness.network.shaped.commands import ShapingError, batch, listed
 from gradwire.harness.network.shaped.namespace import Namespace
 from gradwire.harness.network.shaped.star import SWITCH, UPLINK, address, downlink
+
+LINK, QUEUE, ADDRESS = 0x1, 0x8, 0x10
+"""Groups of route netlink: `RTMGRP_LINK`, `RTMGRP_TC`, `RTMGRP_IPV4_IFADDR`."""
 
 
 @dataclass(frozen=True)
@@ -98,3 +106,22 @@ def _end(interface: Mapping[str, Any], queues: Sequence[Mapping[str, Any]]) -> E
     except ShapingError:  # gone since it was listed
         limit = ""
     return End(interface, tuple(kinds), limit)
+
+
+def listen(namespace: Namespace) -> socket.socket:
+    """A socket that becomes readable when an interface, a queue or an address in the namespace changes."""
+    return namespace.run(_listen)
+
+
+def forget(listener: socket.socket) -> None:
+    """Empties the socket; `links` tells what has changed."""
+    with contextlib.suppress(OSError):  # nothing is left, or there was more than it could keep
+        while listener.recv(1 << 16):
+            pass
+
+
+def _listen() -> socket.socket:
+    listener = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, socket.NETLINK_ROUTE)
+    listener.setblocking(False)
+    listener.bind((0, LINK | QUEUE | ADDRESS))
+    return listener

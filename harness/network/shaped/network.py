@@ -6,7 +6,7 @@ from contextlib import ExitStack
 from functools import partial
 from types import TracebackType
 
-from gradwire.harness.network.shaped import changes, diagnose
+from gradwire.harness.network.shaped import diagnose
 from gradwire.harness.network.shaped.background import BackgroundProcesses
 from gradwire.harness.network.shaped.commands import ShapingError, batch
 from gradwire.harness.network.shaped.goodput import measure_goodput
@@ -60,7 +60,7 @@ class ShapedNetwork:
         for rank, namespace in enumerate(self._namespaces):
             namespace.run(partial(self._make_rank, rank))
         self._listeners = [
-            self._held.enter_context(changes.listen(namespace))
+            self._held.enter_context(diagnose.listen(namespace))
             for namespace in (self._switch, *self._namespaces)
         ]
         self._made = diagnose.links(self._switch, self._namespaces)
@@ -121,6 +121,6 @@ class ShapedNetwork:
         """What is wrong now, by rank: links that are gone, cut or not shaped, background jobs that have
         ended."""
         for listener in self._listeners:
-            changes.forget(listener)
+            diagnose.forget(listener)
         found = diagnose.troubles(diagnose.links(self._switch, self._namespaces), self._made)
         return found or ({} if self._background is None else self._background.diagnose())

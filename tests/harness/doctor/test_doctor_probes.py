@@ -12,7 +12,7 @@ import pytest
 from gradwire.harness.doctor import devices, hubs, software, storage, tools
 from gradwire.harness.doctor.findings import Finding, Section, size_text
 from gradwire.harness.doctor.tools import output_of
-from gradwire.harness.network.shaped.attempt import try_namespace
+from gradwire.harness.network.shaped.check import try_namespace
 
 GIB = 2**30
 

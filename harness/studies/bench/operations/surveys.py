@@ -7,8 +7,7 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from gradwire.codecs.edgc.bins import COUNTERS
-from gradwire.codecs.edgc.definition import add_histogram
+from gradwire.codecs.edgc.definition import COUNTERS, add_histogram
 from gradwire.codecs.omnireduce.definition import num_blocks, write_energies
 from gradwire.harness.studies.bench.operation import Case, Operation
 

@@ -14,7 +14,7 @@ from gradwire.codecs.interface import Hops
 from gradwire.codecs.sums import SumHops, exact_hops
 from gradwire.harness.comm.collective.arena import Arena
 from gradwire.harness.comm.collective.collectives import Fabric, ScheduledCollectives
-from gradwire.harness.comm.transport.channel import Channel, Handle, TaggedMessage, Traffic, Wait
+from gradwire.harness.comm.transport.channel import Channel, Completion, Handle, TaggedMessage, Traffic
 
 Event = tuple[Any, ...]
 """("post", its number, phase), ("wait", post), ("through", post), ("lap", label, share) or (hop, chunks)."""
@@ -82,10 +82,10 @@ class DrivenChannel(Channel):
             self._wire.send(self.rank, peer, buffer, tag, handle)
         return handle
 
-    def wait(self, handle: Handle) -> Wait:
+    def completed(self, handle: Handle) -> Completion:
         assert isinstance(handle, DrivenHandle)
         self.events.append(("wait", handle.post))
-        return super().wait(handle)
+        return super().completed(handle)
 
     def worked(self, label: str, share: float) -> None:
         self.events.append(("lap", label, share))

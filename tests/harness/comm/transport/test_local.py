@@ -54,7 +54,7 @@ def sender(peer: int, *buffers: torch.Tensor) -> Job:
     async def run(channel: Channel) -> None:
         handles = [channel.post([(peer, buffer)], [], "reduce_scatter") for buffer in buffers]
         for handle in handles:
-            await channel.wait(handle)
+            await channel.completed(handle)
 
     return run
 
@@ -64,7 +64,7 @@ def receiver(peer: int, size: int, count: int) -> Job:
         received = []
         for _ in range(count):
             buffer = torch.zeros(size, dtype=torch.uint8)
-            await channel.wait(channel.post([], [(peer, buffer)], "reduce_scatter"))
+            await channel.completed(channel.post([], [(peer, buffer)], "reduce_scatter"))
             received.append(buffer.tolist())
         return received
 
@@ -90,7 +90,7 @@ def test_the_same_bytes_for_several_peers_are_written_down_as_copies() -> None:
 
     def to_both(first: torch.Tensor, second: torch.Tensor) -> Job:
         async def run(channel: Channel) -> None:
-            await channel.wait(channel.post([(1, first), (2, second)], [], "all_gather"))
+            await channel.completed(channel.post([(1, first), (2, second)], [], "all_gather"))
 
         return run
 
@@ -147,7 +147,7 @@ def test_a_send_buffer_written_to_too_early_is_noticed(debug: bool) -> None:
         buffer = message(1, 2, 3)
         handle = channel.post([(1, buffer)], [], "reduce_scatter")
         buffer.zero_()
-        await channel.wait(handle)
+        await channel.completed(handle)
 
     results, *_ = run([hasty, receiver(0, 3, 1)], debug=debug)
     if debug:
@@ -160,14 +160,14 @@ def test_a_failing_coroutine_cancels_the_others_and_keeps_its_traceback() -> Non
     closed = []
 
     async def failing_codec(channel: Channel) -> None:
-        await channel.wait(channel.post([(1, message(1))], [], "reduce_scatter"))
+        await channel.completed(channel.post([(1, message(1))], [], "reduce_scatter"))
         raise ValueError("the codec's own")
 
     async def waiting(channel: Channel) -> None:
         try:
             buffer = message(0)
-            await channel.wait(channel.post([], [(0, buffer)], "reduce_scatter"))
-            await channel.wait(channel.post([], [(0, buffer)], "reduce_scatter"))
+            await channel.completed(channel.post([], [(0, buffer)], "reduce_scatter"))
+            await channel.completed(channel.post([], [(0, buffer)], "reduce_scatter"))
         finally:
             closed.append(channel.rank)
 

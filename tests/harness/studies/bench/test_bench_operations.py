@@ -9,8 +9,7 @@ from gradwire.codecs.native import call
 from gradwire.codecs.native.choice import using_kernels
 from gradwire.codecs.native.loading import library
 from gradwire.harness.studies.bench.measure import DTYPES
-from gradwire.harness.studies.bench.operation import Operation
-from gradwire.harness.studies.bench.registry import all_operations, chosen_operations
+from gradwire.harness.studies.bench.operation import Operation, all_operations, chosen_operations
 from gradwire.harness.studies.bench.ring import RINGS
 from gradwire.harness.studies.bench.smoothing import PAIRS
 

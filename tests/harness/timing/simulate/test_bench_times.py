@@ -18,7 +18,7 @@ from gradwire.harness.comm.topology.registry import TOPOLOGIES, make_schedule
 from gradwire.harness.comm.world.virtual import VirtualWorld
 from gradwire.harness.network.settings import SimulatedConfig
 from gradwire.harness.parallel.synchronize import synchronization
-from gradwire.harness.studies.bench.registry import all_operations
+from gradwire.harness.studies.bench.operation import all_operations
 from gradwire.harness.timing.simulate.bench_times import costs_of, read_bench_times
 from gradwire.harness.timing.simulate.build import make_clock
 from gradwire.harness.timing.simulate.clock import SimulatedClock
