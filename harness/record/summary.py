@@ -1,11 +1,12 @@
-"""`summary.json`: what a finished run reports, one number per question."""
+"""`summary.json`: what a finished run reports, one number per question; and how such files are kept."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from statistics import fmean
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 from gradwire.harness.files.finite_json import dumps, restored
 from gradwire.harness.files.reading import UnusableFileError, read_text
@@ -20,8 +21,48 @@ Clock = Literal["wall", "simulated"]
 """Which clock the times are on: measured, or measured compute and codec times plus a network model's."""
 
 
+class Stored:
+    """A dataclass that is kept as a JSON file of a record, a key for each field."""
+
+    def content(self) -> dict[str, Any]:
+        """The object in the file."""
+        return asdict(self)  # type: ignore[call-overload, no-any-return]
+
+    @classmethod
+    def arguments(cls, content: Mapping[str, Any]) -> Mapping[str, Any]:
+        """The fields by name, from `content()`."""
+        return content
+
+    def impossible(self) -> str | None:
+        """Says which of the values no record can have."""
+        return None
+
+    def to_json(self) -> str:
+        """Valid JSON, indented for readers; numbers that are not finite as in `finite_json`."""
+        return dumps(self.content(), indent=2) + "\n"
+
+    @classmethod
+    def read(cls, path: Path) -> Self:
+        """What is in the file at `path`; raises UnusableFileError."""
+        return cls.from_json(read_text(path, remedy=REMEDY, inside=path.parent), path)
+
+    @classmethod
+    def from_json(cls, text: str, path: str | Path = "summary.json") -> Self:
+        """Reads `to_json`'s text; unknown keys (of newer records) are skipped.
+
+        Raises UnusableFileError, which says that it was read from `path`, for text of another form, keys that
+        are missing and values that no record has.
+        """
+        content = restored(parse_json(text.encode(), path, remedy=REMEDY))
+        found = made(cls, cls.arguments(content), path, remedy=REMEDY)
+        reason = found.impossible()
+        if reason is not None:
+            raise UnusableFileError(path, reason, REMEDY)
+        return found
+
+
 @dataclass(frozen=True)
-class Summary:
+class Summary(Stored):
     """A run's figures, of the whole run (resumed parts included), the maximum over ranks where these differ.
 
     Steps on which the error was measured are left out of `rounds_per_second` and of the breakdown, unless
@@ -98,43 +139,23 @@ class Summary:
         }
         return {key: found[key] for key in METRICS if found.get(key) is not None}
 
-    def to_json(self) -> str:
-        """Valid JSON, indented for readers; numbers that are not finite as in `finite_json`."""
+    def content(self) -> dict[str, Any]:
         values = dict[str, Any]()
-        for key, value in asdict(self).items():
+        for key, value in super().content().items():
             values |= value if key == "figures" else {key: value}
-        return dumps(values, indent=2) + "\n"
+        return values
 
     @classmethod
-    def read(cls, path: Path) -> Summary:
-        """The summary in the file at `path`; raises UnusableFileError."""
-        return cls.from_json(read_text(path, remedy=REMEDY, inside=path.parent), path)
+    def arguments(cls, content: Mapping[str, Any]) -> dict[str, Any]:
+        fields = cls.__dataclass_fields__
+        figures = {key: value for key, value in content.items() if key in METRICS and key not in fields}
+        return {**content, "figures": figures}
 
-    @classmethod
-    def from_json(cls, text: str, path: str | Path = "summary.json") -> Summary:
-        """Reads `to_json`'s text; unknown keys (of newer records) are skipped.
-
-        Raises UnusableFileError, which says that it was read from `path`, for text of another form, keys that
-        are missing and values that no run has.
-        """
-        values = restored(parse_json(text.encode(), path, remedy=REMEDY))
-        figures = {key: value for key, value in values.items() if key in METRICS and key not in _FIELDS}
-        summary = made(cls, values | {"figures": figures}, path, remedy=REMEDY)
-        reason = _impossible(summary)
-        if reason is not None:
-            raise UnusableFileError(path, reason, REMEDY)
-        return summary
-
-
-_FIELDS = frozenset(Summary.__dataclass_fields__)
-
-
-def _impossible(summary: Summary) -> str | None:
-    """Says which values of a summary no run can have."""
-    if min(summary.steps, summary.workers) < 1:
-        return f"has {summary.steps} steps of {summary.workers} workers"
-    if not summary.rounds_per_second > 0:
-        return f"has rounds_per_second={summary.rounds_per_second}"
-    if len(summary.bytes_sent_per_rank) != summary.workers:
-        return f"has bytes_sent_per_rank of {len(summary.bytes_sent_per_rank)} workers, not {summary.workers}"
-    return None
+    def impossible(self) -> str | None:
+        if min(self.steps, self.workers) < 1:
+            return f"has {self.steps} steps of {self.workers} workers"
+        if not self.rounds_per_second > 0:
+            return f"has rounds_per_second={self.rounds_per_second}"
+        if len(self.bytes_sent_per_rank) != self.workers:
+            return f"has bytes_sent_per_rank of {len(self.bytes_sent_per_rank)} workers, not {self.workers}"
+        return None

@@ -2,45 +2,30 @@
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
-from gradwire.harness.files.finite_json import dumps
 from gradwire.harness.record.runs import Run, load_run
 from gradwire.harness.report.configs import check_comparable
 from gradwire.harness.report.frame import table, values_of
-from gradwire.harness.report.group_rows import Row, Spread, group_targets, make_row
+from gradwire.harness.report.group_rows import Row, group_targets, make_row
 from gradwire.harness.report.groups import Group, baseline_of, group_runs
 from gradwire.harness.report.notes import notes
-from gradwire.harness.report.page import page_markdown, page_text
+from gradwire.harness.report.page import Page
 from gradwire.harness.report.sections import sections, tables_of
-from gradwire.harness.report.tables import Table
+from gradwire.harness.timing.measure.metrics import Spread
 
 
 @dataclass(frozen=True)
-class Comparison:
+class Comparison(Page):
     """What `compare` found: figures by group, notes, and the runs that have no figures."""
 
     rows: list[Row]
     notes: list[str]
     left_out: list[str]  # a line with the name of each run that failed, did not finish, or is missing
     files: list[Path] = field(default_factory=list)
-
-    @property
-    def tables(self) -> list[Table]:
-        return [table for section in sections(self.rows) for table in tables_of(section)]
-
-    @property
-    def text(self) -> str:
-        """For a terminal: at most 140 columns, longer paths excepted."""
-        return page_text(self.tables, [*self.notes, *self.left_out])
-
-    @property
-    def markdown(self) -> str:
-        return page_markdown(self.tables, [*self.notes, *self.left_out])
 
 
 def compare(folders: Sequence[str | Path], output: str | Path, axes: Sequence[str] = ()) -> Comparison:
@@ -50,6 +35,9 @@ def compare(folders: Sequence[str | Path], output: str | Path, axes: Sequence[st
     all its keys. Times to accuracy are relative to the groups with codec `bf16`. Raises ValueError if the
     runs differ in anything else that changes a result, if a run is given twice, or if none is done.
     """
+    # Imported here: whoever only reads tables need not load matplotlib.
+    from gradwire.harness.report.plots import plot_groups
+
     runs, left_out = _load(folders)
     usable = [run for run in runs if run.status != "unfinished"]
     if not any(run.status == "done" for run in usable):
@@ -57,8 +45,14 @@ def compare(folders: Sequence[str | Path], output: str | Path, axes: Sequence[st
     check_comparable(usable, axes)
     groups = group_runs(usable, axes)
     rows, complaints = _rows(groups)
-    comparison = Comparison(rows, complaints + notes(rows, groups), left_out)
-    return _write(comparison, groups, Path(output))
+    told = complaints + notes(rows, groups)
+    tables = [table for section in sections(rows) for table in tables_of(section)]
+    comparison = Comparison(tables, [*told, *left_out], rows, told, left_out)
+    content = {"rows": [expanded(asdict(row)) for row in rows], "notes": told, "left_out": left_out}
+    files = comparison.write(Path(output), [_flat(row) for row in rows], content)
+    return replace(
+        comparison, files=files + plot_groups([group for group in groups if group.runs], Path(output))
+    )
 
 
 def _load(folders: Sequence[str | Path]) -> tuple[list[Run], list[str]]:
@@ -93,33 +87,8 @@ def _rows(groups: Sequence[Group]) -> tuple[list[Row], list[str]]:
     return rows, list(dict.fromkeys(complaints))
 
 
-def _write(comparison: Comparison, groups: Sequence[Group], output: Path) -> Comparison:
-    # Imported here: whoever only reads tables need not load matplotlib.
-    from gradwire.harness.report.plots import plot_groups
-
-    output.mkdir(parents=True, exist_ok=True)
-    files = [output / "table.md", output / "table.csv", output / "table.json"]
-    files[0].write_text(comparison.markdown)
-    _write_csv(comparison.rows, files[1])
-    content = {"rows": [expanded(asdict(row)) for row in comparison.rows]}
-    files[2].write_text(
-        dumps(content | {"notes": comparison.notes, "left_out": comparison.left_out}, indent=2) + "\n"
-    )
-    files += plot_groups([group for group in groups if group.runs], output)
-    return Comparison(comparison.rows, comparison.notes, comparison.left_out, files)
-
-
-def _write_csv(rows: Sequence[Row], path: Path) -> None:
-    """One line per group, one column per number; empty where there is none, inf for a target not reached."""
-    flat = [_flat(row) for row in rows]
-    columns = dict.fromkeys(column for line in flat for column in line)
-    with path.open("w", newline="") as file:
-        writer = csv.DictWriter(file, fieldnames=list(columns))
-        writer.writeheader()
-        writer.writerows(flat)
-
-
 def _flat(row: Row) -> dict[str, object]:
+    """One line of table.csv: a column for each number; empty where there is none, inf for a missed target."""
     line: dict[str, object] = {}
     for name, value in expanded({item.name: getattr(row, item.name) for item in fields(row)}).items():
         if name == "targets":

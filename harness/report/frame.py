@@ -10,7 +10,7 @@ asked to do, by the same `run`.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -23,7 +23,7 @@ from gradwire.harness.record.seal import check_done
 from gradwire.harness.record.summary import REMEDY
 from gradwire.harness.record.writer import CONFIG, SUMMARY
 from gradwire.harness.report.configs import flatten
-from gradwire.harness.timing.measure.metrics import METRICS, Kind
+from gradwire.harness.timing.measure.metrics import METRICS, OPERATION, Kind, Spread, kind_of
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -118,17 +118,18 @@ def values_of(run: Run, *, steps: bool = False) -> Iterator[Value]:
                 yield value(key, found, step=row["step"])
 
 
-Figures = dict[str, tuple[float, float, float]]
-"""Metric to median, lowest and highest."""
+def spreads(found: DataFrame, *by: str) -> dict[Any, Spread]:
+    """The spread of the lines that are alike in the columns `by`, keyed by these: a tuple for several.
+
+    NaN counts as infinity, as a miss does.
+    """
+    groups = found.assign(value=found.value.fillna(math.inf)).groupby(list(by))
+    return {key: Spread(*line) for key, *line in groups.value.agg(["median", "min", "max"]).itertuples()}
 
 
-def over_runs(found: DataFrame, runs: Iterable[str]) -> Figures:
-    """The spread over whole runs; NaN counts as infinity, as a miss does."""
-    own = found[found.run.isin(list(runs)) & (found.case == "") & found.step.isna()]
-    spread = (
-        own.assign(value=own.value.fillna(math.inf)).groupby("metric").value.agg(["median", "min", "max"])
-    )
-    return {str(metric): (middle, low, high) for metric, middle, low, high in spread.itertuples()}
+def over_runs(found: DataFrame, runs: Iterable[str]) -> dict[str, Spread]:
+    """The spread of each metric over whole runs."""
+    return spreads(found[found.run.isin(list(runs)) & (found.case == "") & found.step.isna()], "metric")
 
 
 Read = Callable[[Mapping[str, Any]], Iterator[Value]]
@@ -141,10 +142,10 @@ def _value(metric: str, found: Any, **about: Any) -> Iterator[Value]:
 
 
 def _replay(found: Mapping[str, Any]) -> Iterator[Value]:
-    """A line for each repeat's error, which has a seed of its own."""
+    """A line for each repeat's error, which has a seed of its own; NaN where it has no value."""
     seed = found["seed"]
     for index, error in enumerate(found["vnmse"]):
-        yield from _value("vnmse", error, seed=seed + index)
+        yield from _value("vnmse", math.nan if error is None else error, seed=seed + index)
     for key in ("wire_bits_per_coordinate", "yardstick_vnmse", "db_above_yardstick", *CODEC_TIMES):
         yield from _value(key, found[key], seed=seed)
     for phase, bits in found["wire_bits_by_phase"].items():
@@ -154,16 +155,18 @@ def _replay(found: Mapping[str, Any]) -> Iterator[Value]:
 
 
 def _allreduce(found: Mapping[str, Any]) -> Iterator[Value]:
-    """Each round as measured, and medians, lowest and highest as measured and as modelled."""
-    emulated = found["network_settings"].get("name") in ("paced", "shaped")
-    real: Kind = "emulated" if emulated else "measured"
-    kinds: Sequence[tuple[str, Kind]] = (("measured", real), ("modelled", "modelled"))
+    """Each round where real workers took it; else the median, the lowest and the highest, a case each."""
+    real = kind_of(None, found["network_settings"].get("name"))
     for step, seconds in enumerate(found["rounds_s"]):
         yield from _value("allreduce_s", seconds, kind=real, step=step)
-    for name, kind in kinds:
-        for metric, key in (("allreduce_s", name), ("codec_s", f"{name}_codec_s")):
-            for case, seconds in (found[key] or {}).items():
-                yield from _value(metric, seconds, case=case, kind=kind)
+    kinds: dict[str, tuple[str, Kind]] = {
+        "measured_codec_s": ("codec_s", real),
+        "modelled": ("allreduce_s", "modelled"),
+        "modelled_codec_s": ("codec_s", "modelled"),
+    }
+    for key, (metric, kind) in kinds.items():
+        for case, seconds in (found[key] or {}).items():
+            yield from _value(metric, seconds, case=case, kind=kind)
     yield from _value("wire_bits_per_coordinate", found["wire_bits_per_coordinate"])
 
 
@@ -172,13 +175,7 @@ def _bench(found: Mapping[str, Any]) -> Iterator[Value]:
     for row in found["rows"]:
         named = ("operation", "dtype", "numel", "implementation", "threads")
         case = " ".join(str(row[key]) for key in named)
-        for key in (
-            "ns_per_coordinate",
-            "values_gb_per_s",
-            "bytes_per_coordinate",
-            "share_of_copy",
-            "speedup",
-        ):
+        for key in OPERATION:
             yield from _value(key, row[key], case=case, seed=found["seed"])
 
 

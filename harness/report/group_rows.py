@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from gradwire.harness.record.summary import Clock
-from gradwire.harness.report.frame import Figures, over_runs
+from gradwire.harness.report.frame import over_runs
 from gradwire.harness.report.groups import Group, same_but_codec
 from gradwire.harness.timing.measure.accuracy import (
     Mode,
@@ -18,19 +18,10 @@ from gradwire.harness.timing.measure.accuracy import (
     relative_targets,
     time_to_accuracy,
 )
-from gradwire.harness.timing.measure.metrics import keys
+from gradwire.harness.timing.measure.metrics import RUN_SECTIONS, Spread, keys
 
 if TYPE_CHECKING:
     from pandas import DataFrame
-
-
-@dataclass(frozen=True)
-class Spread:
-    """The median and the range of one figure over the seeds."""
-
-    median: float
-    low: float
-    high: float
 
 
 @dataclass(frozen=True)
@@ -76,8 +67,8 @@ def make_row(group: Group, baseline: Group | None, targets: dict[float, float], 
     alike = baseline if baseline is not None and same_but_codec(group, baseline) else None
     reference = over_runs(values, [str(run.folder) for run in alike.runs]) if alike else {}
     # Failed seeds count in the final metric alone, which is not among these.
-    compared = keys(lambda metric: metric.section is not None and metric.key != "final_metric")
-    figures = {key: Spread(*found[key]) if key in found else None for key in compared}
+    compared = keys(lambda metric: metric.section in RUN_SECTIONS and metric.key != "final_metric")
+    figures = {key: found.get(key) for key in compared}
     return Row(
         label=group.label,
         codec=group.codec,
@@ -146,7 +137,7 @@ def _p_faster(
     )
 
 
-def _bytes_ratio(found: Figures, reference: Figures) -> float | None:
+def _bytes_ratio(found: Mapping[str, Spread], reference: Mapping[str, Spread]) -> float | None:
     """Bytes per step over BF16's; None where BF16 did not run on the same topology, or bytes are unknown."""
     own, other = (figures.get("bytes_per_step_per_rank") for figures in (found, reference))
-    return own[0] / other[0] if own and other and other[0] else None
+    return own.median / other.median if own and other and other.median else None

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import csv
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -11,14 +13,39 @@ from gradwire.harness.record.directory import is_done
 from gradwire.harness.report.tables import Table, escaped, render_markdown, render_remark, render_text
 
 
-def page_text(tables: Sequence[Table], remarks: Sequence[str], between: str = "\n") -> str:
-    """For a terminal: the tables, and under them the remarks with `between` from one to the next."""
-    return "\n\n".join([*map(render_text, tables), between.join(map(render_remark, remarks))])
+@dataclass(frozen=True)
+class Page:
+    """Tables, and what a reader of them must know."""
 
+    tables: list[Table]
+    remarks: list[str]
 
-def page_markdown(tables: Sequence[Table], remarks: Sequence[str]) -> str:
-    notes = "\n".join(f"- {escaped(line)}" for line in remarks)
-    return "\n\n".join([*map(render_markdown, tables), "### Notes", notes]) + "\n"
+    @property
+    def text(self) -> str:
+        """For a terminal: at most 140 columns, longer paths excepted."""
+        return "\n\n".join([*map(render_text, self.tables), "\n".join(map(render_remark, self.remarks))])
+
+    @property
+    def markdown(self) -> str:
+        remarks = "\n".join(f"- {escaped(line)}" for line in self.remarks)
+        return "\n\n".join([*map(render_markdown, self.tables), "### Notes", remarks]) + "\n"
+
+    def write(
+        self, output: Path, lines: Sequence[Mapping[str, Any]], content: Mapping[str, Any]
+    ) -> list[Path]:
+        """Writes table.md, table.csv with a column for each key of `lines`, and table.json with `content`.
+
+        Makes `output` where it is not there; returns the files.
+        """
+        output.mkdir(parents=True, exist_ok=True)
+        files = [output / "table.md", output / "table.csv", output / "table.json"]
+        files[0].write_text(self.markdown)
+        with files[1].open("w", newline="") as file:
+            writer = csv.DictWriter(file, list(dict.fromkeys(key for line in lines for key in line)))
+            writer.writeheader()
+            writer.writerows(lines)
+        files[2].write_text(dumps(content, indent=2) + "\n")
+        return files
 
 
 def finished(folders: Sequence[Path], kind: str = "run") -> tuple[list[Path], list[str]]:
@@ -31,12 +58,3 @@ def finished(folders: Sequence[Path], kind: str = "run") -> tuple[list[Path], li
     if not done:
         raise ValueError(f"nothing to compare, no {kind} is done: {'; '.join(left_out) or 'no folder given'}")
     return done, left_out
-
-
-def write_page(
-    output: Path, markdown: str, rows: Sequence[Mapping[str, Any]], left_out: Sequence[str]
-) -> None:
-    """table.md, and table.json with the figures; `output` is made where it is not there."""
-    output.mkdir(parents=True, exist_ok=True)
-    (output / "table.md").write_text(markdown)
-    (output / "table.json").write_text(dumps({"rows": rows, "left_out": left_out}, indent=1) + "\n")

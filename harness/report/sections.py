@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from gradwire.harness.report.group_rows import Row, Spread, TargetRow
-from gradwire.harness.report.tables import Table, figure, number
-from gradwire.harness.timing.measure.metrics import METRICS, Metric
+from gradwire.harness.report.group_rows import Row, TargetRow
+from gradwire.harness.report.tables import Table, figure, figures_table, number
+from gradwire.harness.timing.measure.metrics import FULL_MILLISECONDS, METRICS, Section, Spread, keys
 
-Section = tuple[str, str, list[Row]]
+Common = tuple[str, str, list[Row]]
 """Clock, metric and the rows they are common to."""
 
 CLOCK_MEANING = {
@@ -19,7 +19,7 @@ CLOCK_MEANING = {
 NOT_REACHED = "not reached"
 
 
-def sections(rows: Sequence[Row]) -> list[Section]:
+def sections(rows: Sequence[Row]) -> list[Common]:
     """Rows by clock and metric, so that no column mixes them; rows of failed runs come with the first."""
     found: dict[tuple[str, str], list[Row]] = {}
     for row in rows:
@@ -31,7 +31,7 @@ def sections(rows: Sequence[Row]) -> list[Section]:
     return result
 
 
-def tables_of(section: Section) -> list[Table]:
+def tables_of(section: Common) -> list[Table]:
     """All tables of one section."""
     _, _, rows = section
     result = [result_table(section), step_table(section)]
@@ -40,7 +40,7 @@ def tables_of(section: Section) -> list[Table]:
     return [*result, split_table(section)] if any(row.targets for row in rows) else result
 
 
-def result_table(section: Section) -> Table:
+def result_table(section: Common) -> Table:
     clock, metric, rows = section
     factors = list(dict.fromkeys(target.factor for row in rows for target in row.targets))
     skips = any(skipped.high for row in rows if (skipped := row.figures["skipped_steps"]) is not None)
@@ -50,41 +50,36 @@ def result_table(section: Section) -> Table:
     for row in rows:
         cells = {target.factor: time_to_target(row, target) for target in row.targets}
         final = figure(row.final_metric) if row.seeds else failure(row)
-        skipped_steps = [shown(row, METRICS["skipped_steps"])] if skips else []
+        skipped_steps = (
+            [figure(row.figures["skipped_steps"], METRICS["skipped_steps"].shown)] if skips else []
+        )
         tail = [cells.get(factor, "–") for factor in factors]
         body.append([row.label, seeds(row), final, *skipped_steps, *tail])
     return Table(f"Result ({CLOCK_MEANING[clock]})", header, body)
 
 
-def figures_table(title: str, which: str, rows: Sequence[Row]) -> Table:
-    """The metrics of one section of METRICS, a column each."""
-    metrics = [metric for metric in METRICS.values() if metric.section == which]
-    body = [[row.label, *(shown(row, metric) for metric in metrics)] for row in rows]
-    return Table(title, ["run", *(metric.heading for metric in metrics)], body)
+def section_table(title: str, which: Section, rows: Sequence[Row], *more: str) -> Table:
+    """The metrics of one section of METRICS and those of `more`, a column each."""
+    lines = [([row.label], {**row.figures, "bytes_ratio": row.bytes_ratio}) for row in rows]
+    return figures_table(title, ["run"], lines, [*keys(lambda metric: metric.section == which), *more])
 
 
-def shown(row: Row, metric: Metric) -> str:
-    return figure(row.figures[metric.key], metric.shown.factor, metric.shown.digits)
-
-
-def step_table(section: Section) -> Table:
+def step_table(section: Common) -> Table:
     clock, _, rows = section
-    return figures_table(f"Time of a step, and where it goes ({CLOCK_MEANING[clock]})", "step", rows)
+    return section_table(f"Time of a step, and where it goes ({CLOCK_MEANING[clock]})", "step", rows)
 
 
-def overlap_table(section: Section) -> Table:
+def overlap_table(section: Common) -> Table:
     clock, _, rows = section
-    return figures_table(f"How well communication is hidden (AQGB; {CLOCK_MEANING[clock]})", "overlap", rows)
+    return section_table(f"How well communication is hidden (AQGB; {CLOCK_MEANING[clock]})", "overlap", rows)
 
 
-def bytes_table(section: Section) -> Table:
+def bytes_table(section: Common) -> Table:
     _, _, rows = section
-    table = figures_table("Error and bytes (MB = 10^6 bytes)", "bytes", rows)
-    ratios = [[*cells, number(row.bytes_ratio)] for cells, row in zip(table.rows, rows, strict=True)]
-    return Table(table.title, [*table.header, "bytes, BF16 = 1"], ratios)
+    return section_table("Error and bytes (MB = 10^6 bytes)", "bytes", rows, "bytes_ratio")
 
 
-def split_table(section: Section) -> Table:
+def split_table(section: Common) -> Table:
     """TTA = steps to target × time per step."""
     clock, metric, rows = section
     header = ["run", f"{metric} target", "reached", "TTA [s]", "steps", "step [ms]", "stays", "p (faster)"]
@@ -95,7 +90,7 @@ def split_table(section: Section) -> Table:
             f"{target.reached}/{row.num_seeds}",
             miss_or(target.train_time_s),
             miss_or(target.steps),
-            figure(target.step_time_s, 1e3),
+            figure(target.step_time_s, FULL_MILLISECONDS),
             {True: "yes", False: "no", None: "–"}[target.stays],
             number(target.p_faster, 3),
         ]

@@ -1,4 +1,5 @@
-"""Tables as text: aligned columns for a terminal, pipes for Markdown; and how a figure is written."""
+"""Tables of metrics, and as text: aligned columns for a terminal, pipes for Markdown; how a figure is
+written."""
 
 from __future__ import annotations
 
@@ -6,11 +7,11 @@ import html
 import math
 import re
 import textwrap
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from gradwire.harness.files.reading import printable
-from gradwire.harness.report.group_rows import Spread
+from gradwire.harness.timing.measure.metrics import METRICS, PLAIN, Shown, Spread
 
 TEXT_WIDTH = 140
 _GAP = "  "
@@ -29,6 +30,37 @@ class Table:
     rows: list[list[str]]
 
 
+@dataclass(frozen=True)
+class Column:
+    """A column of figures: a metric, and what is not as METRICS has it."""
+
+    metric: str
+    at: str = ""  # the key of its figures in a row, where that is not the metric's
+    label: str = ""
+    shown: Shown | None = None
+
+    @property
+    def heading(self) -> str:
+        metric = METRICS[self.metric]
+        return replace(metric, label=self.label or metric.label, shown=self.shown or metric.shown).heading
+
+    def cell(self, figures: Mapping[str, Spread | float | None]) -> str:
+        return figure(figures.get(self.at or self.metric), self.shown or METRICS[self.metric].shown)
+
+
+Line = tuple[Sequence[str], Mapping[str, Spread | float | None]]
+"""What a row of figures is called, a cell for each name, and its figures by key."""
+
+
+def figures_table(
+    title: str, names: Sequence[str], lines: Iterable[Line], columns: Iterable[Column | str]
+) -> Table:
+    """A table with a column for each of `columns`: keys of METRICS, or what differs from them."""
+    chosen = [Column(column) if isinstance(column, str) else column for column in columns]
+    rows = [[*name, *(column.cell(figures) for column in chosen)] for name, figures in lines]
+    return Table(title, [*names, *(column.heading for column in chosen)], rows)
+
+
 def number(value: float | None, digits: int = 4) -> str:
     """`digits` significant digits without an exponent where that stays readable; ∞ for a miss."""
     if value is None:
@@ -44,12 +76,18 @@ def number(value: float | None, digits: int = 4) -> str:
     return text.rstrip("0").rstrip(".") if value == int(value) and "." in text else text
 
 
-def figure(value: Spread | None, scale: float = 1.0, digits: int = 4) -> str:
-    """Median and range of a figure times `scale`; the median alone when there is no range."""
-    if value is None:
-        return _MISSING
-    middle, low, high = (number(part * scale, digits) for part in (value.median, value.low, value.high))
+def figure(value: Spread | float | None, shown: Shown = PLAIN) -> str:
+    """A figure as METRICS says; of a spread, median and range, the median alone where there is no range."""
+    if not isinstance(value, Spread):
+        return _written(value, shown)
+    middle, low, high = (_written(part, shown) for part in (value.median, value.low, value.high))
     return middle if low == high else f"{middle} ({low}–{high})"
+
+
+def _written(value: float | None, shown: Shown) -> str:
+    if value is None or shown.decimals is None:
+        return number(None if value is None else value * shown.factor, shown.digits)
+    return f"{value * shown.factor:.{shown.decimals}f}"
 
 
 def render_text(table: Table, width: int = TEXT_WIDTH) -> str:

@@ -29,12 +29,13 @@ from gradwire.harness.parallel.ddp_setup import make_configured_codec
 from gradwire.harness.record.networks import read_networks
 from gradwire.harness.record.provenance import provenance
 from gradwire.harness.studies.allreduce.compare import FILE
-from gradwire.harness.studies.allreduce.summary import AllReduceSummary, Spread
+from gradwire.harness.studies.allreduce.summary import AllReduceSummary
 from gradwire.harness.tasks.once import run_once
+from gradwire.harness.timing.measure.metrics import Spread
 from gradwire.harness.timing.measure.step_figures import wire_bits
 
 if TYPE_CHECKING:
-    from gradwire.harness.studies.allreduce.compare import AllReduceComparison
+    from gradwire.harness.report.page import Page
 
 
 BYTES_PER_COORDINATE = 12
@@ -81,7 +82,7 @@ def run(config: DictConfig, directory: Path) -> int:
     return 0
 
 
-def compare(folders: Sequence[Path], output: Path, axes: Sequence[str]) -> AllReduceComparison:
+def compare(folders: Sequence[Path], output: Path, axes: Sequence[str]) -> Page:
     """Makes a sweep's tables."""
     from gradwire.harness.studies.allreduce.compare import compare as compare_all
 

@@ -16,13 +16,21 @@ from gradwire.harness.launch.scratch import scratch_folder
 from gradwire.harness.launch.torchrun import under_torchrun
 from gradwire.harness.record.directory import make_directory
 from gradwire.harness.record.provenance import provenance
-from gradwire.harness.report.tables import escaped
+from gradwire.harness.report.tables import Column, figures_table, render_markdown
 from gradwire.harness.runtime.errors import ConfigError
 from gradwire.harness.studies.overhead.compare import over_ranks, summarize
 from gradwire.harness.studies.overhead.rank import BARE, HARNESS, WITHOUT_SPANS, benchmark_rank
+from gradwire.harness.timing.measure.metrics import METRICS, Spread
 from gradwire.harness.trainer.parts import prepare
 
 FILE = "overhead.json"
+
+COLUMNS = (
+    "cpu_step_s",
+    Column("step_time_s", shown=METRICS["cpu_step_s"].shown),
+    Column("to_bare", "cpu_ratio", "CPU, bare = 1"),
+    Column("to_bare", "wall_ratio", "step, bare = 1"),
+)
 
 
 def run(config: DictConfig, directory: Path) -> int:
@@ -61,30 +69,25 @@ def run(config: DictConfig, directory: Path) -> int:
 
 def table(found: dict[str, Any]) -> str:
     """The figures as Markdown: medians over blocks; all workers' CPU time, the slowest one's wall time."""
-    lines = [
-        f"{escaped(found['model'])} (size {found['size']}), codec {found['codec']}, "
-        f"{found['workers']} workers, "
-        f"{found['blocks_each']} alternating blocks of {found['steps_per_block']} steps each",
-        "",
-        "| loop | CPU ms/step | wall ms/step | CPU ratio (lowest-highest block) | wall ratio |",
-        "|---|---|---|---|---|",
-    ]
-    for name in (BARE, HARNESS, WITHOUT_SPANS):
-        seconds = found["seconds_per_step"][name]
-        ratios = [_ratio(found, name, kind) for kind in ("cpu", "wall")]
-        times = [f"{1e3 * seconds[kind]:.2f}" for kind in ("cpu", "wall")]
-        lines.append(f"| {' | '.join([name, *times, *ratios])} |")
+    title = (
+        f"{found['model']} (size {found['size']}), codec {found['codec']}, {found['workers']} workers, "
+        f"{found['blocks_each']} alternating blocks of {found['steps_per_block']} steps each"
+    )
+    lines = [([name], _figures(found, name)) for name in (BARE, HARNESS, WITHOUT_SPANS)]
     spans, span_s = found["recording"]["spans_per_step"], found["recording"]["span_s"]
     share = spans * span_s / found["seconds_per_step"][HARNESS]["wall"]
-    lines += [
-        "",
-        f"Recording: {spans:.0f} spans a step at {1e6 * span_s:.2f} us each: {share:.4%} of a step.",
-    ]
-    return "\n".join(lines)
+    return (
+        f"{render_markdown(figures_table(title, ['loop'], lines, COLUMNS))}\n\n"
+        f"Recording: {spans:.0f} spans a step at {1e6 * span_s:.2f} us each: {share:.4%} of a step."
+    )
 
 
-def _ratio(found: dict[str, Any], name: str, kind: str) -> str:
-    if name == BARE:
-        return "1"
-    ratio = found["ratio"][name][kind]
-    return f"{ratio['of_medians']:.3f} ({ratio['lowest']:.3f}-{ratio['highest']:.3f})"
+def _figures(found: dict[str, Any], name: str) -> dict[str, Any]:
+    """Seconds of a step, and what they are to the bare loop's: of the medians, lowest and highest of a
+    round."""
+    seconds, figures = found["seconds_per_step"][name], dict[str, Any]()
+    for kind, key in (("cpu", "cpu_step_s"), ("wall", "step_time_s")):
+        ratio = found["ratio"].get(name, {}).get(kind)
+        figures[key] = seconds[kind]
+        figures[f"{kind}_ratio"] = ratio and Spread(ratio["of_medians"], ratio["lowest"], ratio["highest"])
+    return figures

@@ -26,7 +26,7 @@ from gradwire.harness.studies.replay.summary import ReplaySummary
 from gradwire.harness.tasks.once import run_once
 
 if TYPE_CHECKING:
-    from gradwire.harness.studies.replay.compare import ReplayComparison
+    from gradwire.harness.report.page import Page
 
 
 def check(config: DictConfig) -> None:
@@ -71,7 +71,7 @@ def run(config: DictConfig, directory: Path) -> int:
     return 0
 
 
-def compare(folders: Sequence[Path], output: Path, axes: Sequence[str]) -> ReplayComparison:
+def compare(folders: Sequence[Path], output: Path, axes: Sequence[str]) -> Page:
     """Makes a sweep's tables and plots."""
     from gradwire.harness.studies.replay.compare import compare_replays
 

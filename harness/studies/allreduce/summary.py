@@ -2,34 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
-from pathlib import Path
-from statistics import median
+from dataclasses import dataclass
 from typing import Any
 
-from gradwire.harness.files.finite_json import dumps, restored
-from gradwire.harness.files.reading import UnusableFileError, read_text
-from gradwire.harness.files.structured import parse_json
-from gradwire.harness.files.typed import made
-from gradwire.harness.record.summary import REMEDY
+from gradwire.harness.record.summary import Stored
+from gradwire.harness.timing.measure.metrics import Spread
 
 
 @dataclass(frozen=True)
-class Spread:
-    """Seconds over rounds."""
-
-    median: float
-    low: float
-    high: float
-
-    @classmethod
-    def of(cls, values: Sequence[float]) -> Spread:
-        return cls(median(values), min(values), max(values))
-
-
-@dataclass(frozen=True)
-class AllReduceSummary:
+class AllReduceSummary(Stored):
     """Times are of the slowest rank of each round. `measured` is null without real workers."""
 
     codec: str  # with its bits
@@ -63,15 +44,8 @@ class AllReduceSummary:
         """Measured if it was, else modelled."""
         return (self.measured or self.modelled).median
 
-    def to_json(self) -> str:
-        return dumps(asdict(self) | {"measured_over_modelled": self.ratio}, indent=2) + "\n"
+    def content(self) -> dict[str, Any]:
+        return super().content() | {"measured_over_modelled": self.ratio}
 
-    @classmethod
-    def read(cls, path: Path) -> AllReduceSummary:
-        """The summary in the file at `path`; raises UnusableFileError."""
-        text = read_text(path, remedy=REMEDY, inside=path.parent)
-        values = restored(parse_json(text.encode(), path, remedy=REMEDY))
-        summary = made(cls, values, path, remedy=REMEDY)
-        if not (summary.modelled.median > 0 and summary.seconds > 0):
-            raise UnusableFileError(path, "has a time that is not above 0", REMEDY)
-        return summary
+    def impossible(self) -> str | None:
+        return None if self.modelled.median > 0 and self.seconds > 0 else "has a time that is not above 0"

@@ -9,6 +9,7 @@ from gradwire.harness.report.figures import Plot
 from gradwire.harness.report.style import Form, Hue
 from gradwire.harness.studies.bench.measure import DEFAULT
 from gradwire.harness.studies.bench.rows import Row
+from gradwire.harness.timing.measure.metrics import METRICS
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -49,7 +50,7 @@ def _plot(rows: Sequence[Row], family: str, numel: int, heading: str) -> Plot:
         axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
         axes.set_yticks(list(place.values()), list(place))
         axes.set_ylim(-0.7, len(names) - 0.3)
-        axes.set_xlabel("ns per coordinate")
+        axes.set_xlabel(METRICS["ns_per_coordinate"].heading)
 
     title = f"{heading} · {numel:,} coordinates"
     return Plot(f"{family}-{numel}", title, draw, (MARGIN + LINE * max(len(names), 4),))

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from gradwire.harness.studies.bench.published import published
-from gradwire.harness.studies.bench.rows import Row
+from gradwire.harness.studies.bench.rows import Row, by_case
 
 
 @dataclass(frozen=True)
@@ -95,13 +95,9 @@ class RingCost:
 
 def ring_costs(rows: Sequence[Row]) -> list[RingCost]:
     """The costs of every codec all of whose operations were measured, on one thread."""
-    table: dict[tuple[str, int, str], dict[str, Row]] = {}
-    for row in rows:
-        if row.threads == 1:
-            table.setdefault((row.dtype, row.numel, row.implementation), {})[row.operation] = row
     return [
         _cost(ring, found)
-        for found in table.values()
+        for found in by_case(rows)
         for ring in RINGS
         if all(name in found for name in ring.operations)
     ]

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from gradwire.harness.studies.bench.clocks import Times
 from gradwire.harness.studies.bench.operation import Case
+from gradwire.harness.timing.measure.metrics import OPERATION
 
 
 @dataclass(frozen=True)
@@ -32,6 +33,16 @@ class Row:
     def of(cls, case: Case, times: Times, **about: Any) -> Row:
         """The row of a case's times."""
         return cls(times=times, bytes_read=case.bytes_read, bytes_written=case.bytes_written, **about)
+
+    @property
+    def names(self) -> tuple[str, str, str, str]:
+        """What tables call it."""
+        return self.operation, self.dtype, f"{self.numel:,}", self.implementation
+
+    @property
+    def figures(self) -> dict[str, float | None]:
+        """By the keys of METRICS."""
+        return {key: getattr(self, key) for key in OPERATION}
 
     @property
     def seconds(self) -> float:
@@ -68,8 +79,13 @@ class Row:
 
     def as_json(self) -> dict[str, Any]:
         """What was measured and what follows from it."""
-        derived = (
-            "ns_per_coordinate", "values_gb_per_s", "bytes_per_coordinate", "share_of_copy", "speedup",
-            "speedup_to_peers",
-        )  # fmt: skip
-        return asdict(self) | {name: getattr(self, name) for name in derived}
+        return asdict(self) | self.figures | {"speedup_to_peers": self.speedup_to_peers}
+
+
+def by_case(rows: Iterable[Row]) -> Iterable[dict[str, Row]]:
+    """The rows on one thread, by operation: those of one dtype, size and implementation together."""
+    found = dict[tuple[str, int, str], dict[str, Row]]()
+    for row in rows:
+        if row.threads == 1:
+            found.setdefault((row.dtype, row.numel, row.implementation), {})[row.operation] = row
+    return found.values()

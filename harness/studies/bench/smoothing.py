@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from gradwire.harness.studies.bench.published import published
-from gradwire.harness.studies.bench.rows import Row
+from gradwire.harness.studies.bench.rows import Row, by_case
 
 PAIRS = {
     "quantize": ("linear.quantize.4", "linear.quantize_hadamard.4"),
@@ -42,13 +42,9 @@ class Smoothing:
 
 def smoothing(rows: Sequence[Row]) -> list[Smoothing]:
     """Where both of a pair were measured, on one thread."""
-    table: dict[tuple[str, int, str], dict[str, Row]] = {}
-    for row in rows:
-        if row.threads == 1:
-            table.setdefault((row.dtype, row.numel, row.implementation), {})[row.operation] = row
     return [
         _pair(name, found[plain], found[smooth])
-        for found in table.values()
+        for found in by_case(rows)
         for name, (plain, smooth) in PAIRS.items()
         if plain in found and smooth in found
     ]

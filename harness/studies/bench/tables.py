@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from gradwire.harness.report.tables import Table, number, render_text
+from gradwire.harness.report.tables import Table, figures_table, number, render_text
 from gradwire.harness.studies.bench.ring import RingCost, ring_costs
 from gradwire.harness.studies.bench.rows import Row
 from gradwire.harness.studies.bench.smoothing import Smoothing, smoothing
+from gradwire.harness.timing.measure.metrics import OPERATION
 
 DIGITS = 3
 
@@ -22,28 +23,12 @@ def text(rows: Sequence[Row], workers: int) -> str:
 
 def speed_table(rows: Sequence[Row]) -> Table:
     """A line for each row."""
-    header = [
-        "operation", "dtype", "coordinates", "kernels", "threads", "ns/coordinate", "GB/s of values",
-        "bytes/coordinate", "of a copy's bandwidth", "× default", "× peer",
-    ]  # fmt: skip
-    return Table("Operations: shortest time of each", header, [_speed(row) for row in rows])
-
-
-def _speed(row: Row) -> list[str]:
-    peers = " ".join(number(ratio, DIGITS) for ratio in row.speedup_to_peers.values())
-    return [
-        row.operation,
-        row.dtype,
-        f"{row.numel:,}",
-        row.implementation,
-        str(row.threads),
-        number(row.ns_per_coordinate, DIGITS),
-        number(row.values_gb_per_s, DIGITS),
-        number(row.bytes_per_coordinate, DIGITS),
-        f"{row.share_of_copy:.0%}",
-        number(row.speedup, DIGITS),
-        peers or "–",
-    ]
+    names = ("operation", "dtype", "coordinates", "kernels", "threads")
+    lines = [([*row.names, str(row.threads)], row.figures) for row in rows]
+    table = figures_table("Operations: shortest time of each", names, lines, OPERATION)
+    peers = [" ".join(number(ratio, DIGITS) for ratio in row.speedup_to_peers.values()) for row in rows]
+    cells = [[*line, others or "–"] for line, others in zip(table.rows, peers, strict=True)]
+    return Table(table.title, [*table.header, "× peer"], cells)
 
 
 def ring_table(costs: Sequence[RingCost], workers: int) -> Table:

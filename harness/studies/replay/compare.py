@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
-import csv
+import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from statistics import fmean, stdev
+from typing import TYPE_CHECKING, Any
 
 from gradwire.harness.files.reading import UnusableFileError
 from gradwire.harness.files.structured import read_yaml
-from gradwire.harness.record.seal import check_done
 from gradwire.harness.record.summary import REMEDY
 from gradwire.harness.record.writer import CONFIG, SUMMARY
 from gradwire.harness.report.configs import Settings, covered, flatten, labels
-from gradwire.harness.report.page import finished, page_markdown, page_text, write_page
-from gradwire.harness.report.tables import Table, number
+from gradwire.harness.report.frame import frame
+from gradwire.harness.report.page import Page, finished
+from gradwire.harness.report.tables import Column, Table, figure, figures_table
 from gradwire.harness.studies.replay.summary import ReplaySummary
+from gradwire.harness.timing.measure.metrics import PLAIN, SHORT, Shown
+
+if TYPE_CHECKING:
+    from pandas import DataFrame, Series
 
 SUBJECT = ("gradients", "topology", "cluster")
 """What a codec is tried on; everything else in a configuration belongs to the codec."""
@@ -37,6 +42,23 @@ MAX_COLUMNS = 6
 """Most columns of a table that shows subjects side by side."""
 
 
+COLUMNS = (
+    Column("vnmse", shown=PLAIN),
+    *("vnmse_std", "db_above_yardstick", "wire_bits_per_coordinate"),
+    Column("wire_bits_per_coordinate", "metadata_bits", "metadata bits"),
+    Column("bytes_sent", "most_bytes_sent", "sent MB", Shown(factor=1e-6, digits=3)),
+    "codec_ns_per_coordinate",
+)
+
+
+NAMES = ("codec", "subject")
+RECORDED = (
+    *("vnmse_mean", "vnmse_std", "vnmse_min", "vnmse_max", "repeats", "wire_bits_per_coordinate"),
+    *("yardstick_vnmse", "db_above_yardstick", "codec_ns_per_coordinate", "workers", "num_coordinates"),
+)
+"""The columns of table.csv: names, and keys of the summaries."""
+
+
 @dataclass(frozen=True)
 class Replayed:
     """One finished replay: its codec's and its subject's names in this comparison."""
@@ -46,35 +68,8 @@ class Replayed:
     family: str
     """The codec without its bits: what belongs on one line of a plot."""
     summary: ReplaySummary
-
-
-@dataclass(frozen=True)
-class ReplayComparison:
-    """Finished replays in the order given, and a line for each that has no figures."""
-
-    replays: list[Replayed]
-    left_out: list[str]
-
-    @property
-    def subjects(self) -> list[str]:
-        return list(dict.fromkeys(replay.subject for replay in self.replays))
-
-    @property
-    def tables(self) -> list[Table]:
-        side_by_side = _side_by_side(self.replays, self.subjects) if len(self.subjects) > 1 else []
-        return [*side_by_side, *(_figures(self.of(subject), subject) for subject in self.subjects)]
-
-    def of(self, subject: str) -> list[Replayed]:
-        return [replay for replay in self.replays if replay.subject == subject]
-
-    @property
-    def text(self) -> str:
-        """For a terminal."""
-        return page_text(self.tables, [*NOTES, *self.left_out], between="\n\n")
-
-    @property
-    def markdown(self) -> str:
-        return page_markdown(self.tables, [*NOTES, *self.left_out])
+    figures: dict[str, float | None]
+    """By the keys of `COLUMNS`."""
 
 
 NOTES = (
@@ -87,7 +82,7 @@ NOTES = (
 )
 
 
-def compare_replays(folders: Sequence[Path], output: Path, axes: Sequence[str] = ()) -> ReplayComparison:
+def compare_replays(folders: Sequence[Path], output: Path, axes: Sequence[str] = ()) -> Page:
     """Compare the replays in `folders`; writes table.md, table.csv, table.json and plots to `output`.
 
     Raises ValueError when none is done.
@@ -95,16 +90,25 @@ def compare_replays(folders: Sequence[Path], output: Path, axes: Sequence[str] =
     from gradwire.harness.studies.replay.plots import plot_comparison
 
     done, left_out = finished(folders, "replay")
-    comparison = ReplayComparison(_load(done, axes), left_out)
-    write_page(output, comparison.markdown, [asdict(replay) for replay in comparison.replays], left_out)
-    _write_csv(comparison.replays, output / "table.csv")
-    plot_comparison(comparison, output)
-    return comparison
+    replays = _load(done, axes)
+    by_subject = dict[str, list[Replayed]]()
+    for replay in replays:
+        by_subject.setdefault(replay.subject, []).append(replay)
+    tables = _side_by_side(replays, list(by_subject)) if len(by_subject) > 1 else []
+    for subject, own in by_subject.items():
+        tables.append(figures_table(subject, ["codec"], [([one.codec], one.figures) for one in own], COLUMNS))
+    rows = [{key: value for key, value in asdict(one).items() if key != "figures"} for one in replays]
+    lines = [
+        {key: row[key] for key in NAMES} | {key: row["summary"][key] for key in RECORDED} for row in rows
+    ]
+    page = Page(tables, [*NOTES, *left_out])
+    page.write(output, lines, {"rows": rows, "left_out": left_out})
+    plot_comparison(by_subject, output)
+    return page
 
 
 def _load(folders: Sequence[Path], axes: Sequence[str]) -> list[Replayed]:
-    for folder in folders:
-        check_done(folder)
+    figures = figures_of(frame(folders))
     configs = [read_yaml(folder / CONFIG, remedy=REMEDY, inside=folder) for folder in folders]
     flat = [_settings(config) for config in configs]
     for folder, settings in zip(folders, flat, strict=True):
@@ -118,7 +122,26 @@ def _load(folders: Sequence[Path], axes: Sequence[str]) -> list[Replayed]:
     families = labels([_without_bits(settings) for settings in flat], axes)
     subjects = _subjects([_part(settings, subject=True) for settings in flat])
     summaries = [ReplaySummary.read(folder / SUMMARY) for folder in folders]
-    return [Replayed(*names) for names in zip(codecs, subjects, families, summaries, strict=True)]
+    found = [figures[str(folder)] for folder in folders]
+    return [Replayed(*each) for each in zip(codecs, subjects, families, summaries, found, strict=True)]
+
+
+def figures_of(found: DataFrame) -> dict[str, dict[str, float | None]]:
+    """Each replay's figures, by run: those of the whole, and of all its repeats and ranks together."""
+    lines = found.set_index("run")
+    errors = lines[lines.metric == "vnmse"].groupby("run").value
+    bits = lines[(lines.metric == "wire_bits_per_coordinate") & (lines.case == "metadata")]
+    wide = lines[lines.case == ""].groupby(["run", "metric"]).value.agg(fmean).unstack()
+    wide = wide.assign(
+        vnmse_std=errors.agg(_deviation),
+        metadata_bits=bits.value.reindex(wide.index, fill_value=0.0),
+        most_bytes_sent=lines[lines.metric == "bytes_sent"].groupby("run").value.max(),
+    )
+    return {str(run): own.astype(object).where(own.notna(), None).to_dict() for run, own in wide.iterrows()}
+
+
+def _deviation(errors: Series[float]) -> float:
+    return stdev(errors) if len(errors) > 1 and errors.notna().all() else math.nan
 
 
 def file_names(paths: Sequence[str]) -> dict[str, str]:
@@ -157,7 +180,7 @@ def _subjects(parts: Sequence[Settings]) -> list[str]:
 
 def _side_by_side(replays: Sequence[Replayed], subjects: Sequence[str]) -> list[Table]:
     """vNMSE of every codec (rows) on every subject (columns)."""
-    found = {(replay.codec, replay.subject): number(replay.summary.vnmse_mean, 3) for replay in replays}
+    found = {(replay.codec, replay.subject): figure(replay.figures["vnmse"], SHORT) for replay in replays}
     names = list(dict.fromkeys(replay.codec for replay in replays))
     tables = []
     for first in range(0, len(subjects), MAX_COLUMNS):
@@ -165,39 +188,3 @@ def _side_by_side(replays: Sequence[Replayed], subjects: Sequence[str]) -> list[
         rows = [[name, *(found.get((name, column), "–") for column in columns)] for name in names]
         tables.append(Table("vNMSE", ["codec", *columns], rows))
     return tables
-
-
-def _figures(replays: Sequence[Replayed], subject: str) -> Table:
-    figures = ["vNMSE", "±", "dB above bound", "wire bits", "metadata bits", "sent MB", "codec ns"]
-    return Table(subject, ["codec", *figures], [_row(replay) for replay in replays])
-
-
-def _row(replay: Replayed) -> list[str]:
-    summary = replay.summary
-    above = summary.db_above_yardstick
-    return [
-        replay.codec,
-        number(summary.vnmse_mean),
-        number(summary.vnmse_std, 2),
-        "–" if above is None else f"{above:.1f}",
-        number(summary.wire_bits_per_coordinate),
-        number(summary.wire_bits_by_phase.get("metadata", 0.0)),
-        number(max(summary.bytes_sent_per_rank) / 1e6, 3),
-        number(summary.codec_ns_per_coordinate, 3),
-    ]
-
-
-def _write_csv(replays: Sequence[Replayed], path: Path) -> None:
-    """One line per replay."""
-    figures = (
-        *("vnmse_mean", "vnmse_std", "vnmse_min", "vnmse_max", "repeats", "wire_bits_per_coordinate"),
-        *("yardstick_vnmse", "db_above_yardstick", "codec_ns_per_coordinate", "workers", "num_coordinates"),
-    )
-    with path.open("w", newline="") as file:
-        writer = csv.writer(file)
-        writer.writerow(["codec", "subject", *figures])
-        for replay in replays:
-            values = [getattr(replay.summary, figure) for figure in figures]
-            writer.writerow(
-                [replay.codec, replay.subject, *("" if value is None else value for value in values)]
-            )

@@ -11,11 +11,12 @@ from gradwire.harness.report.figures import Plot, write_plots
 from gradwire.harness.report.style import Form, line_styles
 from gradwire.harness.report.views import log_axis
 from gradwire.harness.studies.replay.summary import ReplaySummary
+from gradwire.harness.timing.measure.metrics import METRICS
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-    from gradwire.harness.studies.replay.compare import ReplayComparison, Replayed
+    from gradwire.harness.studies.replay.compare import Replayed
 
 Curves = Mapping[str, list[float]]
 """Name -> quantiles at 0, 1 .. 100 %."""
@@ -37,12 +38,11 @@ def plot_replay(summary: ReplaySummary, codec: str, folder: Path) -> list[Path]:
     return write_plots([plot for plot in [errors_plot("super-groups", title, curves)] if plot], folder)
 
 
-def plot_comparison(comparison: ReplayComparison, folder: Path) -> list[Path]:
+def plot_comparison(by_subject: Mapping[str, list[Replayed]], folder: Path) -> list[Path]:
     """Write the plots of a comparison, two for each subject; returns the files."""
     plots: list[Plot | None] = []
-    for subject in comparison.subjects:
-        replays = comparison.of(subject)
-        suffix = f"-{slug(subject)}" if len(comparison.subjects) > 1 else ""
+    for subject, replays in by_subject.items():
+        suffix = f"-{slug(subject)}" if len(by_subject) > 1 else ""
         plots.append(frontier_plot(f"frontier{suffix}", subject, replays))
         curves = {replay.codec: replay.summary.super_group_errors for replay in replays}
         plots.append(errors_plot(f"super-groups{suffix}", subject, curves))
@@ -58,7 +58,7 @@ def frontier_plot(name: str, title: str, replays: Sequence[Replayed]) -> Plot | 
     """vNMSE against wire bits, a line for each codec over its bits, and the rate–distortion bound below."""
     series: dict[str, list[tuple[float, float]]] = {}
     for replay in replays:
-        bits, error = replay.summary.wire_bits_per_coordinate, replay.summary.vnmse_mean
+        bits, error = replay.figures.get("wire_bits_per_coordinate"), replay.figures["vnmse"]
         if bits is not None and error:
             series.setdefault(replay.family, []).append((bits, error))
     if not series:
@@ -78,11 +78,13 @@ def frontier_plot(name: str, title: str, replays: Sequence[Replayed]) -> Plot | 
         for family, points in series.items():
             axes.plot(*zip(*sorted(points), strict=True), **styles[family].drawn(form), label=family)
         if shown:
-            axes.plot(*zip(*shown, strict=True), color=form.colors["grey"], label="rate–distortion bound")
+            axes.plot(
+                *zip(*shown, strict=True), color=form.colors["grey"], label=METRICS["yardstick_vnmse"].label
+            )
             # Far below every codec the bound would squeeze them all into the upper half.
             axes.set_ylim(bottom=max(min(value for _, value in shown), min(errors) / BELOW))
-        axes.set_xlabel("wire bits per coordinate")
-        axes.set_ylabel("vNMSE")
+        axes.set_xlabel(METRICS["wire_bits_per_coordinate"].heading)
+        axes.set_ylabel(METRICS["vnmse"].heading)
         log_axis(axes)
 
     return Plot(name, title, draw, (3.2,))

@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
-from pathlib import Path
+from dataclasses import dataclass
 from typing import Any
 
-from gradwire.harness.files.finite_json import dumps, restored
-from gradwire.harness.files.reading import UnusableFileError, read_text
-from gradwire.harness.files.structured import parse_json
-from gradwire.harness.files.typed import made
-from gradwire.harness.record.summary import REMEDY
+from gradwire.harness.record.summary import Stored
 
 
 @dataclass(frozen=True)
-class ReplaySummary:
+class ReplaySummary(Stored):
     """The figures of one codec, topology and number of workers on one file of gradients."""
 
     # Error, over all coordinates together.
@@ -56,16 +51,7 @@ class ReplaySummary:
     versions: dict[str, str]
     machine: dict[str, Any]
 
-    def to_json(self) -> str:
-        """Valid JSON, indented for readers."""
-        return dumps(asdict(self), indent=2) + "\n"
-
-    @classmethod
-    def read(cls, path: Path) -> ReplaySummary:
-        """The summary in the file at `path`; raises UnusableFileError."""
-        text = read_text(path, remedy=REMEDY, inside=path.parent)
-        values = restored(parse_json(text.encode(), path, remedy=REMEDY))
-        summary = made(cls, values, path, remedy=REMEDY)
-        if not summary.bytes_sent_per_rank or min(summary.repeats, summary.workers) < 1:
-            raise UnusableFileError(path, "has no repeats, workers or bytes", REMEDY)
-        return summary
+    def impossible(self) -> str | None:
+        if not self.bytes_sent_per_rank or min(self.repeats, self.workers) < 1:
+            return "has no repeats, workers or bytes"
+        return None

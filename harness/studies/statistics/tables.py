@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import asdict
 from statistics import median
 
-from gradwire.harness.report.page import page_text
-from gradwire.harness.report.tables import Table, number
+from gradwire.harness.report.configs import flatten
+from gradwire.harness.report.page import Page
+from gradwire.harness.report.tables import Table, figure, number
 from gradwire.harness.studies.statistics.collect import Statistics
 from gradwire.harness.studies.statistics.norms import GroupNorms
 from gradwire.harness.studies.statistics.smoothing import GROUP, POINTS, Coordinates
 from gradwire.harness.studies.statistics.widths import Allocation
+from gradwire.harness.timing.measure.metrics import METRICS, keys
 
+GRADIENTS = keys(lambda metric: metric.section == "gradients")
 PERCENTS = (1, 10, 50, 90, 99)
 MAX_MATRICES = 10
 
@@ -37,24 +41,16 @@ def text(statistics: Statistics, heading: str) -> str:
         smoothing_table(statistics),
     ]
     matrices = [matrices_table(statistics)] if statistics.entropy.matrices else []
-    return f"{heading}\n\n{page_text([*tables, *matrices], NOTES)}"
+    return f"{heading}\n\n{Page([*tables, *matrices], list(NOTES)).text}"
 
 
 def summary_table(statistics: Statistics) -> Table:
-    workers, entropy = statistics.workers, statistics.entropy
-    norms, cosines = workers.norms, workers.cosines or (None, None, None)
+    norms, cosines = statistics.workers.norms, statistics.workers.cosines or (None, None, None)
+    known = flatten(asdict(statistics))
     rows = [
         ["norm of a worker's gradient", number(median(norms)), number(min(norms)), number(max(norms))],
         ["cosine between two workers", number(cosines[1]), number(cosines[0]), number(cosines[2])],
-        _alone("energy of the mean / mean energy", workers.energy_of_mean),
-        _alone("energy in the top 1 % of super-groups [%]", workers.top_1_percent, 100),
-        _alone("energy in the top 10 % of super-groups [%]", workers.top_10_percent, 100),
-        _alone("exact zeros [% of coordinates]", workers.zeros, 100),
-        _alone("largest |x|", workers.largest),
-        _alone("kurtosis (Gaussian: 3)", workers.kurtosis),
-        _alone("differential entropy [nats]", entropy.nats),
-        _alone("differential entropy of a Gaussian of that variance [nats]", entropy.gaussian_nats),
-        _alone("differential entropy of matrices, weighted mean [nats]", entropy.matrix_nats),
+        *([METRICS[key].heading, figure(known.get(key), METRICS[key].shown), "", ""] for key in GRADIENTS),
     ]
     return Table("Gradients", ["figure", "median or mean", "lowest", "highest"], rows)
 
@@ -114,10 +110,6 @@ def matrices_table(statistics: Statistics) -> Table:
 def percentage(part: float) -> str:
     """A share in percent, with two digits after the point, more where it is small."""
     return f"{100 * part:.2f}" if not part or part >= 0.0005 else number(100 * part, 2)
-
-
-def _alone(name: str, value: float | None, scale: float = 1.0) -> list[str]:
-    return [name, number(None if value is None else scale * value), "", ""]
 
 
 def _threshold(allocation: Allocation, width: int) -> str:

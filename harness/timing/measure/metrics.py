@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from statistics import median
 from typing import Any, Literal
 
 Place = Literal["step", "evaluation", "summary"]
@@ -22,21 +23,41 @@ Better = Literal["lower", "higher"]
 Kind = Literal["measured", "emulated", "modelled"]
 """Real processes and links; real processes on links that are slowed down; the simulated clock."""
 
-Section = Literal["result", "step", "overlap", "bytes"]
-"""A table of a comparison."""
+Section = Literal["result", "step", "overlap", "bytes", "operation", "gradients"]
+"""A table: of a comparison of runs, of the benchmark, or of what gradients look like."""
+
+RUN_SECTIONS: tuple[Section, ...] = ("result", "step", "overlap", "bytes")
+
+
+@dataclass(frozen=True)
+class Spread:
+    """One figure over seeds, rounds or blocks."""
+
+    median: float
+    low: float
+    high: float
+
+    @classmethod
+    def of(cls, values: Sequence[float]) -> Spread:
+        return cls(median(values), min(values), max(values))
 
 
 @dataclass(frozen=True)
 class Shown:
-    """How tables and plots write a figure: its unit there, the factor to it, significant digits."""
+    """How tables and plots write a figure: its unit there, the factor to it, significant digits.
+
+    With `decimals` it has so many digits after the point instead.
+    """
 
     unit: str = ""
     factor: float = 1.0
     digits: int = 4
+    decimals: int | None = None
 
 
 PLAIN, SHORT, PERCENT = Shown(), Shown(digits=3), Shown("%", 100, 3)
 MILLISECONDS, MEGABYTES = Shown("ms", 1e3, 3), Shown("", 1e-6)
+FULL_MILLISECONDS, FULL_PERCENT, NATS = Shown("ms", 1e3), Shown("%", 100), Shown("nats")
 
 
 @dataclass(frozen=True)
@@ -216,23 +237,88 @@ _BYTES = (
     ),
 )
 
+
+def _speed(key: str, label: str, unit: str, meaning: str, better: Better | None, **about: Any) -> Metric:
+    """A figure of one benchmarked operation."""
+    return Metric(
+        key, label, unit, meaning, SUMMARY, None, better, section="operation", **{"shown": SHORT} | about
+    )
+
+
+def _gradients(key: str, label: str, unit: str, meaning: str, shown: Shown = PLAIN) -> Metric:
+    """What saved gradients look like, by the dotted key of `statistics.json`."""
+    return Metric(key, label, unit, meaning, SUMMARY, section="gradients", shown=shown)
+
+
 _STUDIES = (
     Metric(
-        "time_to_accuracy_s", "time to accuracy", "s", "inf when missed", SUMMARY, None, "lower", timed=True
+        *("time_to_accuracy_s", "time to accuracy", "s", "inf when missed"),
+        *(SUMMARY, None, "lower"),
+        timed=True,
+    ),
+    Metric("bytes_ratio", "bytes, BF16 = 1", "", "bytes per step over BF16's", better="lower"),
+    Metric("vnmse_std", "±", "", "standard deviation of the vNMSE over repeats", shown=Shown(digits=2)),
+    Metric(
+        *("codec_s", "codec work", "s", "of the busiest rank in one synchronization"),
+        *(SUMMARY, None, "lower"),
+        shown=MILLISECONDS,
     ),
     Metric(
-        "codec_s", "codec work", "s", "of the busiest rank in one synchronization", SUMMARY, None, "lower"
+        *("codec_ns_per_coordinate", "codec ns", "ns", "codec work per coordinate"),
+        *(SUMMARY, None, "lower"),
+        shown=SHORT,
     ),
-    Metric("codec_ns_per_coordinate", "codec ns", "ns", "codec work per coordinate", SUMMARY, None, "lower"),
     Metric("yardstick_vnmse", "rate–distortion bound", "", "the vNMSE that the wire bits allow", SUMMARY),
-    Metric("db_above_yardstick", "dB above bound", "dB", "the vNMSE over that bound", SUMMARY, None, "lower"),
-    Metric("allreduce_s", "all-reduce", "s", "of the slowest rank in one round", SUMMARY, None, "lower"),
-    Metric("cpu_step_s", "CPU time of a step", "s", "of all workers together", SUMMARY, None, "lower"),
-    Metric("ns_per_coordinate", "ns/coordinate", "ns", "of one operation", SUMMARY, None, "lower"),
-    Metric("values_gb_per_s", "GB/s of values", "GB/s", "of one operation", SUMMARY, None, "higher"),
-    Metric("bytes_per_coordinate", "bytes/coordinate", "B", "of memory, read and written", SUMMARY),
-    Metric("share_of_copy", "of a copy's bandwidth", "", "of one operation", SUMMARY, None, "higher"),
-    Metric("speedup", "× default", "", "over the definition on one thread", SUMMARY, None, "higher"),
+    Metric(
+        *("db_above_yardstick", "dB above bound", "dB", "the vNMSE over that bound"),
+        *(SUMMARY, None, "lower"),
+        shown=Shown(decimals=1),
+    ),
+    Metric(
+        *("allreduce_s", "all-reduce", "s", "of the slowest rank in one round"),
+        *(SUMMARY, None, "lower"),
+        shown=FULL_MILLISECONDS,
+    ),
+    Metric("measured_over_modelled", "measured / modelled", "", "all-reduce", SUMMARY, shown=SHORT),
+    Metric("to_bf16", "to BF16", "", "all-reduce, over BF16's", better="lower", shown=SHORT),
+    Metric("by_bits", "by bits", "", "wire bits, over BF16's", better="lower", shown=SHORT),
+    Metric("over_bits", "to BF16 over by bits", "", "what bits do not explain", better="lower", shown=SHORT),
+    Metric("saved_s", "saved", "s", "BF16's all-reduce less this", better="higher", shown=FULL_MILLISECONDS),
+    Metric(
+        *("cpu_step_s", "CPU time of a step", "s", "of all workers together"),
+        *(SUMMARY, None, "lower"),
+        shown=Shown("ms", 1e3, decimals=2),
+    ),
+    Metric("to_bare", "bare = 1", "", "over the bare loop's", better="lower", shown=Shown(decimals=3)),
+    _speed("ns_per_coordinate", "ns/coordinate", "ns", "shortest time", "lower"),
+    _speed("values_gb_per_s", "GB/s of values", "GB/s", "of the bucket's coordinates", "higher"),
+    _speed("bytes_per_coordinate", "bytes/coordinate", "B", "of memory, read and written", None),
+    _speed(
+        *("share_of_copy", "of a copy's bandwidth", "", "bytes read and written", "higher"),
+        shown=Shown("%", 100, decimals=0),
+    ),
+    _speed("speedup", "× default", "", "over the definition on one thread", "higher"),
+    _gradients("workers.energy_of_mean", "energy of the mean / mean energy", "", "of the workers' gradients"),
+    _gradients(
+        *("workers.top_1_percent", "energy in the top 1 % of super-groups", "", "of the workers' energy"),
+        FULL_PERCENT,
+    ),
+    _gradients(
+        *("workers.top_10_percent", "energy in the top 10 % of super-groups", "", "of the workers' energy"),
+        FULL_PERCENT,
+    ),
+    _gradients("workers.zeros", "exact zeros", "", "share of coordinates", FULL_PERCENT),
+    _gradients("workers.largest", "largest |x|", "", "of all workers"),
+    _gradients("workers.kurtosis", "kurtosis (Gaussian: 3)", "", "of all workers' coordinates"),
+    _gradients("entropy.nats", "differential entropy", "nats", "of each worker's gradient, averaged", NATS),
+    _gradients(
+        *("entropy.gaussian_nats", "differential entropy of a Gaussian of that variance", "nats"),
+        *("of each worker's gradient, averaged", NATS),
+    ),
+    _gradients(
+        *("entropy.matrix_nats", "differential entropy of matrices, weighted mean", "nats"),
+        *("of each worker's gradient, averaged", NATS),
+    ),
 )
 
 METRICS: Mapping[str, Metric] = {metric.key: metric for metric in (*_TRAINING, *_TIMES, *_BYTES, *_STUDIES)}
@@ -243,6 +329,9 @@ def keys(chosen: Callable[[Metric], object]) -> tuple[str, ...]:
     """The keys of the metrics for which `chosen` holds, in the table's order."""
     return tuple(key for key, metric in METRICS.items() if chosen(metric))
 
+
+OPERATION = keys(lambda metric: metric.section == "operation")
+"""The figures of a benchmarked operation."""
 
 PARTS = keys(lambda metric: metric.plot == "parts")
 """The parts of a step, which sum to it."""

@@ -12,8 +12,8 @@ import pytest
 
 from gradwire.harness.report import plots
 from gradwire.harness.report.compare import Comparison, compare
-from gradwire.harness.report.group_rows import Row, Spread
-from gradwire.harness.timing.measure.metrics import PARTS
+from gradwire.harness.report.group_rows import Row
+from gradwire.harness.timing.measure.metrics import PARTS, Spread
 
 if TYPE_CHECKING:
     from conftest import SyntheticRuns

@@ -8,19 +8,19 @@ from pathlib import Path
 import pytest
 
 from gradwire.harness.record.directory import DONE
-from gradwire.harness.report.page import finished, page_markdown, page_text, write_page
+from gradwire.harness.report.page import Page, finished
 from gradwire.harness.report.tables import Table
 
-TABLES = [Table("A", ["run", "x"], [["a", "1"]]), Table("B", ["run", "y"], [["b", "2"]])]
-REMARKS = ["first.", "second."]
+PAGE = Page(
+    [Table("A", ["run", "x"], [["a", "1"]]), Table("B", ["run", "y"], [["b", "2"]])], ["first.", "second."]
+)
 
 
 def test_remarks_stand_under_all_tables() -> None:
-    blocks = page_text(TABLES, REMARKS).split("\n\n")
+    blocks = PAGE.text.split("\n\n")
     assert [block.splitlines()[0] for block in blocks] == ["A", "B", "first."]
     assert blocks[-1] == "first.\nsecond."
-    assert page_text(TABLES, REMARKS, between="\n\n").endswith("\n\nfirst.\n\nsecond.")
-    assert page_markdown(TABLES, REMARKS).endswith("\n\n### Notes\n\n- first.\n- second.\n")
+    assert PAGE.markdown.endswith("\n\n### Notes\n\n- first.\n- second.\n")
 
 
 def test_only_what_is_done_has_figures(tmp_path: Path) -> None:
@@ -36,7 +36,10 @@ def test_only_what_is_done_has_figures(tmp_path: Path) -> None:
 
 
 def test_a_page_is_written_where_no_folder_is(tmp_path: Path) -> None:
-    write_page(tmp_path / "new" / "folder", "page\n", [{"x": 1.0}], ["begun"])
     written = tmp_path / "new" / "folder"
-    assert (written / "table.md").read_text() == "page\n"
-    assert json.loads((written / "table.json").read_text()) == {"rows": [{"x": 1.0}], "left_out": ["begun"]}
+    content = {"rows": [{"x": 1.0}], "left_out": ["begun"]}
+    files = PAGE.write(written, [{"x": 1.0, "y": None}, {"z": float("inf")}], content)
+    assert [file.name for file in files] == ["table.md", "table.csv", "table.json"]
+    assert (written / "table.md").read_text() == PAGE.markdown
+    assert (written / "table.csv").read_text().split() == ["x,y,z", "1.0,,", ",,inf"]
+    assert json.loads((written / "table.json").read_text()) == content

@@ -6,9 +6,9 @@ import math
 
 import pytest
 
-from gradwire.harness.report.group_rows import Spread
-from gradwire.harness.report.page import page_markdown
+from gradwire.harness.report.page import Page
 from gradwire.harness.report.tables import Table, escaped, figure, number, render_markdown, render_text
+from gradwire.harness.timing.measure.metrics import Shown, Spread
 
 
 @pytest.mark.parametrize(
@@ -35,8 +35,9 @@ def test_numbers(value: float | None, text: str) -> None:
 
 
 def test_a_figure_shows_its_range_only_if_there_is_one() -> None:
-    assert figure(Spread(0.002, 0.0015, math.inf), scale=1e3) == "2 (1.500–∞)"
+    assert figure(Spread(0.002, 0.0015, math.inf), Shown(factor=1e3)) == "2 (1.500–∞)"
     assert figure(Spread(2.5, 2.5, 2.5)) == "2.500"
+    assert figure(0.7449, Shown("%", 100, decimals=0)) == "74"
     assert figure(None) == "–"
 
 
@@ -74,7 +75,7 @@ def test_markdown_has_as_many_cells_in_every_line() -> None:
 )
 def test_foreign_text_in_a_cell_makes_no_markup(foreign: str, shown: str) -> None:
     assert escaped(foreign) == shown
-    page = page_markdown([Table(foreign, ["run", foreign], [[foreign, "1"]])], [foreign])
+    page = Page([Table(foreign, ["run", foreign], [[foreign, "1"]])], [foreign]).markdown
     assert page.count(shown) == 4
     assert foreign not in page
     assert "\x1b" not in render_text(Table("title", ["run"], [[foreign]]))
