@@ -131,5 +131,10 @@ lint: $(INSTALLED)
 types: $(INSTALLED)
 	$(VENV)/bin/mypy
 
+# Bytecode, too, and folders that hold nothing else: git leaves them behind when a commit moves their files, and
+# Python would import them as empty packages.
+FOLDERS := codecs csrc examples harness tests
 clean:
 	rm -rf $(VENV) build
+	find $(FOLDERS) -name __pycache__ -prune -exec rm -rf {} +
+	find $(FOLDERS) -type d -empty -delete

@@ -247,6 +247,15 @@ class Codec(ABC):
         return None
 
 
+ALIGNMENT = 16
+"""The buffers of messages that a codec is given begin at multiples of this many bytes."""
+
+
+def align(num_bytes: int) -> int:
+    """`num_bytes` rounded up to the alignment of messages."""
+    return -(-num_bytes // ALIGNMENT) * ALIGNMENT
+
+
 GRADIENT_DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 
 

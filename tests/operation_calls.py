@@ -16,7 +16,7 @@ from gradwire.codecs.dynamiq.allocation import paper_increments, threshold_patte
 from gradwire.codecs.dynamiq.arrangement import write_order
 from gradwire.codecs.dynamiq.codebooks import chosen_values
 from gradwire.codecs.dynamiq.definition import Coder
-from gradwire.codecs.dynamiq.format import Format, align, used_bytes
+from gradwire.codecs.dynamiq.format import Format, used_bytes
 from gradwire.codecs.dynamiq.hops import make_hop
 from gradwire.codecs.dynamiq.rounding import Dither
 from gradwire.codecs.dynamiq.scales import ScaleRounding
@@ -24,6 +24,7 @@ from gradwire.codecs.dynamiq.statistics import write_reduced, write_statistics
 from gradwire.codecs.dynamiq.values import ValueKind
 from gradwire.codecs.edgc.definition import add_histogram
 from gradwire.codecs.groups import GroupCoder
+from gradwire.codecs.interface import align
 from gradwire.codecs.linear.definition import linear_add, linear_dequantize, linear_quantize, linear_reduce
 from gradwire.codecs.linear.message import MessageFormat
 from gradwire.codecs.mxfp.definition import add_elements, write_elements, write_maxima, write_means

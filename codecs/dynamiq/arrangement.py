@@ -14,8 +14,9 @@ from torch import Tensor
 
 from gradwire.codecs.dynamiq import native
 from gradwire.codecs.dynamiq.allocation import Allocation, WidthIncrements, allocate
-from gradwire.codecs.dynamiq.format import ChunkSize, Format, align, used_bytes
+from gradwire.codecs.dynamiq.format import ChunkSize, Format, used_bytes
 from gradwire.codecs.dynamiq.statistics import reduced_statistics
+from gradwire.codecs.interface import align
 from gradwire.codecs.native.choice import library_for
 
 COUNTED_WIDTHS = native.COUNTED_WIDTHS

@@ -20,11 +20,10 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from gradwire.codecs.interface import ALIGNMENT, align
+
 SUPER_GROUP = 256
 """Coordinates that share a bit width and a mean."""
-
-ALIGNMENT = 16
-"""Every chunk's message starts and ends at a multiple of this many bytes."""
 
 ScaleKind = Literal["hierarchical", "bf16"]
 """`hierarchical`: a uint8 per group and a bf16 per super-group (DynamiQ §3.3); `bf16`: a bf16 per group."""
@@ -108,11 +107,6 @@ def used_bytes(counts: Mapping[int, int], message_format: Format) -> int:
     return sum(number * (code_bytes(width) + message_format.scale_bytes) for width, number in counts.items())
 
 
-def align(size: int) -> int:
-    """`size` rounded up to the alignment of messages."""
-    return -(-size // ALIGNMENT) * ALIGNMENT
-
-
 @dataclass(frozen=True)
 class ChunkSize:
     """One chunk: its super-groups, its capacity in bytes, how much of that the smallest width leaves, and
@@ -134,7 +128,8 @@ def chunk_coordinates(numel: int, num_chunks: int, chunk: int) -> int:
 def chunk_size(numel: int, num_chunks: int, chunk: int, bits: float, message_format: Format) -> ChunkSize:
     """Capacity of chunk `chunk` of a bucket of `numel` coordinates at `bits` per coordinate.
 
-    At least what all super-groups need at the smallest width, at most what they can use.
+    It is a multiple of the alignment of messages: at least what all super-groups need at the smallest width,
+    at most what they can use.
     """
     total = num_super_groups(numel)
     super_groups = len(range(chunk, total, num_chunks))

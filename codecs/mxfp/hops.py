@@ -6,15 +6,12 @@ import torch
 from torch import Tensor
 
 from gradwire.codecs.arithmetic.floats import constant
-from gradwire.codecs.interface import Hops
+from gradwire.codecs.interface import Hops, align
 from gradwire.codecs.mxfp import definition
 from gradwire.codecs.mxfp.automatic_scaling import CastCount
 from gradwire.codecs.mxfp.definition import BLOCK, num_blocks
 from gradwire.codecs.mxfp.formats import ElementFormat, decode
 from gradwire.codecs.mxfp.scales import SharedScales
-
-ALIGNMENT = 16
-"""Every chunk's message starts and ends at a multiple of this many bytes."""
 
 BLOCKS_PER_UNIT = 2
 """Chunk boundaries are multiples of two blocks, 48 bytes at 6 bits: only the last message needs padding."""
@@ -46,16 +43,12 @@ class MXFPHops(Hops):
         self._losses: CastLosses | None = None
         self._scales, self._count = scales, count
         self._bounds = chunk_bounds(x.numel(), num_chunks)
-        self._offsets = [self._align(bound * definition.block_bytes(element)) for bound in self._bounds]
+        self._offsets = [align(bound * definition.block_bytes(element)) for bound in self._bounds]
         self._sums = torch.empty(self._offsets[-1], dtype=torch.uint8, device=x.device)
         used = self._bounds[-1] * definition.block_bytes(element)
         self._sums[used:].zero_()
         definition.quantize(x, scales, element, self._sums, count.saturated)
         count.casts += self._numel
-
-    @staticmethod
-    def _align(size: int) -> int:
-        return -(-size // ALIGNMENT) * ALIGNMENT
 
     def _own(self, message: Tensor, chunks: range) -> Tensor:
         """The packed sums of `chunks`, as long as a message about them."""

@@ -23,8 +23,9 @@ from gradwire.codecs.dynamiq.allocation import (
 )
 from gradwire.codecs.dynamiq.arrangement import arrange, message_order
 from gradwire.codecs.dynamiq.codec import tell_of_small_bucket
-from gradwire.codecs.dynamiq.format import Format, align, budget_limits, chunk_size, used_bytes
+from gradwire.codecs.dynamiq.format import Format, budget_limits, chunk_size, used_bytes
 from gradwire.codecs.dynamiq.statistics import norm_patterns
+from gradwire.codecs.interface import align
 
 CPU = torch.device("cpu")
 WIDTH_SETS = [(2, 4, 8), (1, 2, 4), (2, 8), (4,), (1, 2, 4, 8, 16), (1, 16)]

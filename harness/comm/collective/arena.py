@@ -8,7 +8,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-ALIGNMENT = 16
+from gradwire.codecs.interface import align
 
 
 class Arena:
@@ -28,8 +28,7 @@ class Arena:
         if self._next == len(self._slots):
             self._slots.append(torch.empty(0, dtype=torch.uint8, device=self._device))
         if self._slots[self._next].numel() < num_bytes:
-            size = -(-num_bytes // ALIGNMENT) * ALIGNMENT
-            self._slots[self._next] = torch.empty(size, dtype=torch.uint8, device=self._device)
+            self._slots[self._next] = torch.empty(align(num_bytes), dtype=torch.uint8, device=self._device)
         slot = self._slots[self._next][:num_bytes]
         self._next += 1
         return slot

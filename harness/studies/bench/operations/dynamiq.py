@@ -23,7 +23,6 @@ from gradwire.codecs.dynamiq.definition import Coder
 from gradwire.codecs.dynamiq.format import (
     SUPER_GROUP,
     Format,
-    align,
     chunk_size,
     num_super_groups,
     used_bytes,
@@ -34,6 +33,7 @@ from gradwire.codecs.dynamiq.scales import ScaleRounding
 from gradwire.codecs.dynamiq.statistics import reduced_statistics, write_statistics
 from gradwire.codecs.dynamiq.values import ValueKind
 from gradwire.codecs.dynamiq.variants import DynamiQPlus
+from gradwire.codecs.interface import align
 from gradwire.harness.studies.bench.operation import Case, Operation
 
 WORKERS, KEY = 8, (0x1234_5678, 0x9ABC_DEF0)
