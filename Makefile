@@ -1,6 +1,6 @@
 # make demo: set up and run the main job.  make test: set up and run the tests.
 # make gate: nvcc's code for the hot kernels against the figures on record, minutes where nvcc is.
-# make sanitize: the kernels' tests under sanitizers.  make wheel: build a wheel and try it.
+# make sanitize: the tests of compiled code under sanitizers.  make wheel: build a wheel and try it.
 # make growth: 10,000 steps of a library user's script, whose memory must stay flat, some minutes.
 # make fuzz: 20,000 overrides of a new seed, FUZZ= and FUZZ_SEED= choose others, some 10 minutes.
 # make golden REASON="...": record anew what the golden cases give, half a minute.
@@ -76,8 +76,8 @@ gate: $(INSTALLED)
 	$(RUN) tests/kernels/cuda_code.py --build
 	$(RUN) -m pytest -n 0 tests/kernels/test_cuda_code.py
 
-# The kernels, those for CUDA emulated, under AddressSanitizer and UndefinedBehaviorSanitizer: GCC's, which have
-# to be there before Python is. Threads in reverse order show other faults than these.
+# The kernels, those for CUDA emulated, and the simulator, under AddressSanitizer and UndefinedBehaviorSanitizer:
+# GCC's, which have to be there before Python is. Threads in reverse order show other faults than these.
 SANITIZED := build/sanitized
 SANITIZERS = $(foreach name,asan ubsan,$(shell $(CXX) -print-file-name=lib$(name).so))
 sanitize: $(INSTALLED)
@@ -90,6 +90,7 @@ sanitize: $(INSTALLED)
 	  ASAN_OPTIONS=detect_leaks=0:log_path=$(SANITIZED)/report \
 	  UBSAN_OPTIONS=print_stacktrace=1:log_path=$(SANITIZED)/report \
 	  $(RUN) -m pytest -n $(TEST_PROCESSES) --dist loadfile -k "not reversed" tests/kernels \
+	  tests/harness/timing/simulate/test_engine.py \
 	  || { cat $(SANITIZED)/report.*; exit 1; }
 
 # Built as for the world outside, in an environment of its own without PyTorch, and tried in empty ones.

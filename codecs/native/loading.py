@@ -1,4 +1,4 @@
-"""The libraries of compiled kernels: where they are, and whether they can be used.
+"""The compiled libraries: where they are, and whether they can be used.
 
 They are plain C (`csrc/include/gradwire/abi.h`), so one build serves every Python and every PyTorch.
 """
@@ -32,7 +32,7 @@ Operation = tuple[type[Struct], Callable[[object], int]]
 class Library:
     """A loaded library; `handle` has its functions."""
 
-    name: LibraryName
+    name: str
     path: Path
     handle: ctypes.CDLL
 
@@ -70,7 +70,12 @@ class Library:
 
 @lru_cache(maxsize=3)
 def library(name: LibraryName) -> Library | None:
-    """The library of this name, None if it was not built.
+    """These kernels, None if they were not built. Raises ImportError as `load_library` does."""
+    return load_library(name)
+
+
+def load_library(name: str) -> Library | None:
+    """`libgradwire_<name>.so`, None if it was not built.
 
     Raises ImportError for one that was built from other sources than this Python code.
     """
@@ -92,7 +97,7 @@ def _directories() -> Iterator[Path]:
         yield Path(directory) / "lib"
 
 
-def _load(name: LibraryName, path: Path) -> Library:
+def _load(name: str, path: Path) -> Library:
     handle = ctypes.CDLL(str(path), mode=os.RTLD_LOCAL | os.RTLD_NOW)
     version = handle.gradwire_abi_version()
     if version != ABI_VERSION:

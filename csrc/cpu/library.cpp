@@ -1,4 +1,4 @@
-// The library for CPUs as a whole: version, levels of instruction sets, threads.
+// The library for CPUs as a whole: levels of instruction sets, threads.
 #include <string.h>
 
 #include <system_error>
@@ -54,18 +54,6 @@ void share(Run run, const void* args, int64_t items, int64_t grain, int threads)
   for (auto& other : others) other.join();
 }
 }  // namespace gradwire_cpu
-
-GRADWIRE_API int gradwire_abi_version(void) { return GRADWIRE_ABI_VERSION; }
-
-GRADWIRE_API const char* gradwire_error(int code) {
-  switch (code) {
-    case GRADWIRE_OK: return "no error";
-    case GRADWIRE_WRONG_SIZE: return "the library was built from other sources; build the package again";
-    case GRADWIRE_BAD_ARGUMENT: return "an argument is out of range or missing";
-    case GRADWIRE_MISALIGNED: return "a message does not begin at a multiple of 16 bytes";
-    default: return "unknown error";
-  }
-}
 
 // Name of the level in use.
 GRADWIRE_API const char* gradwire_cpu_level(void) { return NAMES[chosen]; }

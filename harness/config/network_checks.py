@@ -42,6 +42,19 @@ def check_network(config: DictConfig) -> None:
                 f"{cluster}; leave {cluster} out, or use network=paced or network=shaped"
             )
         check_simulated(config.network)
+    if config.cluster.name == "virtual":
+        _check_engine(config.network)
+
+
+def _check_engine(network: DictConfig) -> None:
+    """Refuse a virtual cluster without the engine of its clock. Raises ConfigError."""
+    from gradwire.harness.timing.simulate.engine import require_engine
+
+    subject = f"network={_choice(network)}" if network.name == "simulated" else "cluster=virtual"
+    try:
+        require_engine(subject)
+    except ValueError as error:
+        raise ConfigError(str(error)) from None
 
 
 def check_simulated(network: DictConfig) -> None:
@@ -144,7 +157,7 @@ def check_codec_times(network: DictConfig, codec: Mapping[Any, Any], workers: in
     if network.name != "simulated" or network.codec_times in CODEC_TIMES:
         return
     from gradwire.codecs.registry import make_codec
-    from gradwire.harness.timing.simulate.bench_times import read_bench_times
+    from gradwire.harness.timing.simulate.codec_times import read_bench_times
 
     try:
         read_bench_times(network.codec_times, make_codec(**codec), workers)

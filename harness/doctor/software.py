@@ -11,6 +11,7 @@ from gradwire.codecs.native.loading import cpu_level, cuda_devices, library
 from gradwire.codecs.plugins import ENTRY_POINTS, announced
 from gradwire.harness.doctor.findings import Finding, Section, found_or_missing
 from gradwire.harness.record.provenance import git_state
+from gradwire.harness.timing.simulate.engine import library as simulator
 
 OLDEST, NEWEST = (3, 11), (3, 13)
 
@@ -72,7 +73,7 @@ def sources(state: tuple[str | None, bool | None] | None = None, version: str | 
     findings = [
         found_or_missing("gradwire", version or version_of("gradwire"), "everything", "make", needed=True),
         found_or_missing("commit", found, "the commit in records", "run from a git checkout"),
-        *kernels(),
+        *libraries(),
         *plugins(),
     ]
     return Section("gradwire", findings)
@@ -93,22 +94,24 @@ LEVELS = {"base": "no more than every such CPU has", "v3": "AVX2", "v4": "AVX-51
 
 @dataclass(frozen=True)
 class Compiled:
-    """Which kernels were compiled here. `level` is the instruction-set level of the CPU kernels, None without
-    them; the rest says whether the CUDA kernels were compiled, and how many GPUs they can run on."""
+    """What was compiled here. `level` is the instruction-set level of the CPU kernels, None without them; the
+    rest says whether there are CUDA kernels, how many GPUs they can run on, and whether the simulated clock
+    has its engine."""
 
     level: str | None
     cuda: bool
     gpus: int
+    simulator: bool
 
 
 def compiled() -> Compiled:
-    """Which kernels this installation has."""
-    return Compiled(cpu_level(), library("cuda") is not None, cuda_devices())
+    """What this installation has."""
+    return Compiled(cpu_level(), library("cuda") is not None, cuda_devices(), simulator() is not None)
 
 
-def kernels(built: Compiled | None = None) -> list[Finding]:
-    """Which implementations of the kernels are available, all of which give the same bytes, and what `auto`
-    means."""
+def libraries(built: Compiled | None = None) -> list[Finding]:
+    """Which implementations of the kernels are available, all of which give the same bytes, what `auto`
+    means, and the simulated clock."""
     built = built or compiled()
     auto = "default" if built.level is None else "cpu"
     level = built.level and f"built, level {built.level} ({LEVELS[built.level]})"
@@ -126,6 +129,12 @@ def kernels(built: Compiled | None = None) -> list[Finding]:
             f"built, {gpus}" if built.cuda else None,
             "codecs at full speed on GPUs",
             "nvcc in PATH, then make install GRADWIRE_CUDA=ON",
+        ),
+        found_or_missing(
+            "simulated clock",
+            "built" if built.simulator else None,
+            "cluster=virtual, network=simulated, task=retime, task=allreduce",
+            "a C++ compiler, then make install",
         ),
     ]
 

@@ -11,6 +11,7 @@ from gradwire.harness.network.settings import recorded_network
 from gradwire.harness.record.attempts import Attempts
 from gradwire.harness.record.runs import Run, load_run
 from gradwire.harness.timing.simulate.build import make_clock
+from gradwire.harness.timing.simulate.engine import require_engine
 from gradwire.harness.timing.trace.files import FOLDER, REMEDY, Recorded, read_traces, recorded_steps
 from gradwire.harness.timing.trace.step import StepTrace
 
@@ -73,6 +74,7 @@ def clock_of(run: Run) -> Retime:
     """What turns the run's trace into times: on the wall clock they are there already."""
     if not is_simulated(run):
         return lambda number, trace: trace
+    require_engine(str(run.folder))
     begins = {0: 0.0} | {row["step"] + 1: row["train_time_s"] for row in run.steps}
     clock = make_clock(
         recorded_network(run.setting("network", dict)),

@@ -33,6 +33,7 @@ from gradwire.harness.studies.allreduce.summary import AllReduceSummary
 from gradwire.harness.tasks.once import run_once
 from gradwire.harness.timing.measure.metrics import Spread
 from gradwire.harness.timing.measure.step_figures import wire_bits
+from gradwire.harness.timing.simulate.engine import require_engine
 
 if TYPE_CHECKING:
     from gradwire.harness.report.page import Page
@@ -50,6 +51,7 @@ def check(config: DictConfig) -> None:
         raise ValueError(
             "task=allreduce measures between processes on CPUs; use cluster.device=cpu, or cluster=virtual"
         )
+    require_engine("task=allreduce")
     check_network(config)
     cluster.workers = cluster.workers or workers_of(config.network) or WORKERS_WITHOUT_GPUS
     needed = BYTES_PER_COORDINATE * config.allreduce.coordinates * cluster.workers

@@ -24,6 +24,7 @@ from gradwire.harness.record.summary import REMEDY
 from gradwire.harness.record.timed_steps import recorded, traced_run
 from gradwire.harness.record.writer import CONFIG, EVALUATIONS, STEPS, SUMMARY
 from gradwire.harness.tasks.once import run_once
+from gradwire.harness.timing.simulate.engine import require_engine
 from gradwire.harness.timing.trace.files import FOLDER, Recorded, rank_file, read_traces
 from gradwire.harness.timing.trace.step import Post
 from gradwire.harness.timing.trace.writer import sampling
@@ -44,8 +45,9 @@ RUN_AXES = ("codec", "topology", "network", "cluster", "overlap")
 
 
 def check(config: DictConfig) -> None:
-    """Fills in the source of the times; raises ValueError in one line if there is no such run or it has no
-    times."""
+    """Fills in the source of the times; raises ValueError in one line if there is no such run, it has no
+    times, or there is no simulated clock."""
+    require_engine("task=retime")
     found = _source(config)
     if config.network.name == "shaped":
         raise ValueError("network=shaped is measured, not worked out; use network=simulated for task=retime")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import shutil
 import subprocess
 import sys
 import tarfile
@@ -16,6 +17,7 @@ from runs import Figures, figures
 
 ROOT = Path(__file__).parents[2]
 COMPILED = ("csrc", "CMakeLists.txt")
+SIMULATOR = "csrc/simulator"
 PRODUCT = ("codecs", "conf", "gradwire", "harness", *COMPILED)
 """What decides what a run gives."""
 
@@ -83,6 +85,28 @@ def own_libraries(commit: str | None) -> Path | None:
     return None if found is None else found.path.parent
 
 
+def built_simulator(checkout: Path, folder: Path) -> Path:
+    """The new `folder` with the simulated clock's engine as `checkout` has it, and no kernels. Raises
+    NoHistoryError where it cannot be built."""
+    programs = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"
+    cmake = shutil.which("cmake", path=programs)
+    if cmake is None:
+        raise NoHistoryError("its simulated clock must be built, and cmake is not installed")
+    for step in (
+        ["-S", str(checkout), "-B", str(folder), "-G", "Ninja", "-DGRADWIRE_CUDA=OFF"],
+        ["--build", str(folder), "--target", "gradwire_simulator"],
+    ):
+        done = subprocess.run(
+            [cmake, *step], env={**os.environ, "PATH": programs}, capture_output=True, text=True, check=False
+        )
+        if done.returncode:
+            lines = (done.stderr or done.stdout).strip().splitlines()
+            raise NoHistoryError(
+                f"its simulated clock cannot be built: {lines[-1] if lines else 'cmake failed'}"
+            )
+    return folder / SIMULATOR
+
+
 def run_at(
     commit: str | None, cases: Mapping[str, Case], folder: Path, *, as_virtual: bool
 ) -> Iterator[tuple[str, Figures | str]]:
@@ -93,7 +117,10 @@ def run_at(
     Raises NoHistoryError where the commit is not to be had.
     """
     checkout = ROOT if commit is None else check_out(commit, folder / "sources")
-    environment = os.environ | surroundings(checkout, folder / "path", own_libraries(commit))
+    libraries = own_libraries(commit)
+    if libraries is None and (checkout / SIMULATOR).is_dir():  # before, the engine was Python
+        libraries = built_simulator(checkout, folder / "built")
+    environment = os.environ | surroundings(checkout, folder / "path", libraries)
     places = {name: folder / f"case{number}" for number, name in enumerate(cases)}
     commands = {
         name: commands_of(case, places[name], real=case.real_only or (case.real and not as_virtual))

@@ -25,7 +25,7 @@ for path in sys.argv[2:]:
 def check(wheel: Path) -> None:
     """Raises AssertionError, or CalledProcessError, for a wheel that would not work everywhere."""
     assert wheel.name.endswith("-py3-none-linux_x86_64.whl") or "x86_64" not in wheel.name, wheel.name
-    expected = ["cpu", "cuda"] if _with_cuda() else ["cpu"]
+    expected = ["cpu", "cuda", "simulator"] if _with_cuda() else ["cpu", "simulator"]
     with tempfile.TemporaryDirectory() as folder, zipfile.ZipFile(wheel) as archive:
         archive.extractall(folder)
         package = Path(folder) / "gradwire"

@@ -8,8 +8,9 @@ from typing import Any
 from omegaconf import DictConfig
 
 from gradwire.harness.network.configured import make_links
-from gradwire.harness.timing.simulate.clock import BackgroundLoad, SimulatedClock
-from gradwire.harness.timing.simulate.codec_times import CodecTimes, MeasuredTimes, NoTimes
+from gradwire.harness.timing.simulate.background import BackgroundLoad
+from gradwire.harness.timing.simulate.clock import SimulatedClock
+from gradwire.harness.timing.simulate.codec_times import CodecTimes, MeasuredTimes, NoTimes, read_bench_times
 from gradwire.harness.timing.simulate.compute import Compute
 
 MIB = 2**20
@@ -54,6 +55,5 @@ def _codec_times(given: str, codec: Mapping[Any, Any], size: int) -> CodecTimes:
     if given == "none":
         return NoTimes()
     from gradwire.codecs.registry import make_codec
-    from gradwire.harness.timing.simulate.bench_times import read_bench_times
 
     return read_bench_times(given, make_codec(**codec), size)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from gradwire.harness.network.links import Links, unlimited
 from gradwire.harness.runtime.seeding import derive_seed
-from gradwire.harness.timing.simulate.background import BackgroundJobs
+from gradwire.harness.timing.simulate.background import BackgroundJobs, BackgroundLoad
 from gradwire.harness.timing.simulate.codec_times import CodecTimes, MeasuredTimes
 from gradwire.harness.timing.simulate.compute import Compute
 from gradwire.harness.timing.simulate.engine import run
@@ -22,14 +22,6 @@ from gradwire.harness.timing.trace.step import (
     Wait,
     Work,
 )
-
-
-@dataclass(frozen=True)
-class BackgroundLoad:
-    """Background traffic: `jobs` other ring all-reduces of `num_bytes` each, over the ranks' links."""
-
-    jobs: int = 0
-    num_bytes: float = 0.0
 
 
 @dataclass

@@ -1,10 +1,31 @@
-"""How long a rank's codec work takes: as measured in the run, or nothing at all."""
+"""How long a rank's codec work takes: as the run measured it, nothing at all, or what `task=bench` measured
+on another device."""
 
 from __future__ import annotations
 
-from typing import Protocol
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol
 
+from gradwire.codecs.costs import NOTHING, Cost, Costs
+from gradwire.codecs.interface import Codec
+from gradwire.codecs.registry import codec_classes, make_codec
+from gradwire.codecs.wording import spelled
+from gradwire.codecs.wrappers.wrapper import Wrapper
+from gradwire.harness.files.reading import UnusableFileError
+from gradwire.harness.files.structured import read_json
 from gradwire.harness.timing.trace.step import Work
+
+DTYPE = "float32"
+"""The dtype of the buckets whose rows are used; most gradients have it."""
+
+COMPILED, DEFINITION = ("cpu", "cuda"), "default"
+"""Implementations whose rows are used, and the one used for operations that have no such row."""
+
+ANY = "mxfp.copy.8"
+"""An operation to measure where only the speed of copies is needed."""
 
 
 class CodecTimes(Protocol):
@@ -25,3 +46,122 @@ class NoTimes:
 
     def seconds(self, work: Work, coordinates: int) -> float:
         return 0.0
+
+
+class Rate(NamedTuple):
+    """Seconds for each coordinate, or byte, of buckets of `numel` coordinates."""
+
+    numel: int
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Table:
+    """What was measured on a device: the time of each operation, and of a byte that a copy reads or
+    writes."""
+
+    operations: Mapping[str, Sequence[Rate]]
+    copies: Sequence[Rate]
+    on_cpu: bool
+
+    def seconds(self, cost: Cost, coordinates: int) -> float:
+        """What a coordinate costs in a bucket of so many."""
+        num_bytes = cost.cpu_bytes if self.on_cpu else cost.num_bytes
+        copied = num_bytes * nearest(self.copies, coordinates) if num_bytes else 0.0
+        return copied + sum(
+            count * nearest(self.operations[name], coordinates) for name, count in cost.operations.items()
+        )
+
+
+@dataclass
+class BenchTimes:
+    """Each part of the work takes what its operations take for its share of the bucket's coordinates.
+
+    Of the measured sizes the one nearest to the bucket's, as a ratio, counts, not the one nearest to the
+    part's: whether a part finds its data in a cache depends on what the whole bucket has evicted. From there
+    time is proportional to coordinates. The fastest implementation and number of threads count.
+    """
+
+    parts: Costs
+    table: Table
+    _known: dict[tuple[str, int], float] = field(default_factory=dict, repr=False)
+
+    def seconds(self, work: Work, coordinates: int) -> float:
+        return sum(part.share * coordinates * self._each(part.label, coordinates) for part in work.parts)
+
+    def _each(self, label: str, coordinates: int) -> float:
+        key = label, coordinates
+        if key not in self._known:
+            self._known[key] = self.table.seconds(self.parts[label], coordinates)
+        return self._known[key]
+
+
+def read_bench_times(path: str | Path, codec: Codec, workers: int) -> CodecTimes:
+    """How long `codec` takes among `workers` on the device that the `bench.json` at `path` is of.
+
+    ValueError, in one line, for a file without such rows, for codecs that the benchmark does not cover, and
+    for operations that were not measured.
+    """
+    said = f"network.codec_times={path}"
+    try:
+        parts, table = costs_of(codec, workers), _table(path)
+    except ValueError as error:
+        raise ValueError(f"{said}: {error}") from None
+    names = list(dict.fromkeys(name for cost in parts.values() for name in cost.operations))
+    missing = [name for name in names if name not in table.operations]
+    if not table.copies:
+        missing = names or [ANY]
+    if missing:
+        raise ValueError(
+            f"{said} has no {DTYPE} row of {missing[0]}, which codec={codec.name} needs; measure there with "
+            f"task=bench bench.operations=[{','.join(missing)}]"
+        )
+    return BenchTimes(parts, table)
+
+
+def costs_of(codec: Codec, workers: int) -> Costs:
+    """What all steps of this codec cost among so many workers.
+
+    ValueError for codecs that say of no benchmarked operations, and for wrappers around one.
+    """
+    instead = "or network.codec_times=measured"
+    if isinstance(codec, Wrapper):
+        (option,) = (f"codec.{name}={spelled(value)}" for name, value in codec.options().items())
+        raise ValueError(f"{option} has no benchmarked operations; leave it out, {instead}")
+    costs = codec.costs(workers)
+    if costs is None:
+        known = [name for name in codec_classes() if make_codec(name).costs(workers) is not None]
+        raise ValueError(
+            f"codec={codec.name} has no benchmarked operations; choose one of {', '.join(known)}, {instead}"
+        )
+    # Hashes that a run compares to be safe are the only thing prepared.
+    return {"prepare": NOTHING, **costs}
+
+
+def nearest(rates: Iterable[Rate], coordinates: int) -> float:
+    """Seconds at the size with the smallest ratio to `coordinates`; of several rows the fastest."""
+    return min((abs(math.log(rate.numel / max(coordinates, 1))), rate.seconds) for rate in rates)[1]
+
+
+def _table(path: str | Path) -> Table:
+    compiled: dict[str, list[Rate]] = {}
+    definitions: dict[str, list[Rate]] = {}
+    copies = set()
+    try:
+        found = read_json(path, remedy="give one that task=bench wrote")
+        for row in found["rows"]:
+            if row["dtype"] == DTYPE:
+                copies.add(Rate(row["numel"], 1 / row["copy_bytes_per_s"]))
+                _keep(row, definitions if row["implementation"] == DEFINITION else compiled)
+        return Table(definitions | compiled, sorted(copies), found["device"] == "cpu")
+    except UnusableFileError as error:
+        raise ValueError(f"not what task=bench writes: {error.problem}") from None
+    except (ValueError, KeyError, TypeError, ArithmeticError) as error:
+        raise ValueError(f"not what task=bench writes ({type(error).__name__}: {error})") from None
+
+
+def _keep(row: Mapping[str, Any], into: dict[str, list[Rate]]) -> None:
+    """Peers' rows are not kept."""
+    if row["implementation"] in (*COMPILED, DEFINITION):
+        rate = Rate(row["numel"], row["times"]["shortest_s"] / row["numel"])
+        into.setdefault(row["operation"], []).append(rate)

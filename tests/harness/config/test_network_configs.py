@@ -13,7 +13,7 @@ import pytest
 from omegaconf import DictConfig
 
 from gradwire.harness.config.compose import compose, conf_directory
-from gradwire.harness.config.validate import validate
+from gradwire.harness.config.validate import validate, validate_any
 from gradwire.harness.network.configured import network_text
 from gradwire.harness.record.identity import run_id
 from gradwire.harness.runtime.errors import ConfigError
@@ -92,6 +92,28 @@ def test_a_simulated_network_chooses_the_virtual_cluster() -> None:
         settled("network=simulated", "cluster=local")
     with pytest.raises(ConfigError, match=r"network=aqgb is the clock of cluster=virtual"):
         settled("cluster=local", "network=aqgb")
+
+
+@pytest.mark.parametrize(
+    ("given", "subject"),
+    [
+        ("network=simulated", "network=simulated"),
+        ("network=aqgb", "network=aqgb"),
+        ("cluster=virtual", "cluster=virtual"),
+        ("task=allreduce", "task=allreduce"),
+        ("task=retime run=somewhere", "task=retime"),
+    ],
+)
+def test_without_its_engine_no_simulated_clock_is_accepted(
+    given: str, subject: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gradwire.harness.timing.simulate.engine.library", lambda: None)
+    tiny = [] if given.startswith("task=") else ["size=tiny"]
+    with pytest.raises(
+        ConfigError, match=rf"^{subject} needs the simulated clock, .*; install g\+\+, then make"
+    ):
+        validate_any(compose([*tiny, *given.split()]))
+    assert settled("network=paced").cluster.name == "local"
 
 
 def test_the_cells_of_a_sweep_have_clusters_of_their_own(run_py: Callable[..., int], task: Any) -> None:

@@ -64,17 +64,23 @@ def test_sources() -> None:
     assert by_name(outside)["commit"].state == "missing"
 
 
-def test_kernels() -> None:
-    everything = by_name(Section("", software.kernels(software.Compiled("v3", cuda=True, gpus=2))))
+def built(level: str | None, *, cuda: bool, gpus: int, simulator: bool = True) -> Section:
+    return Section("", software.libraries(software.Compiled(level, cuda, gpus, simulator)))
+
+
+def test_libraries() -> None:
+    everything = by_name(built("v3", cuda=True, gpus=2))
+    assert everything["simulated clock"].value == "built"
     assert everything["kernels"].value == "auto means cpu on CPUs, cuda on GPUs"
     assert everything["kernels=cpu"].value == "built, level v3 (AVX2)"
     assert everything["kernels=cuda"].value == "built, 2 GPUs"
-    nothing = Section("", software.kernels(software.Compiled(None, cuda=False, gpus=0)))
+    nothing = built(None, cuda=False, gpus=0, simulator=False)
     assert_helpful(nothing)
     found = by_name(nothing)
     assert found["kernels"].value == "auto means default on CPUs, default on GPUs"
     assert found["kernels=cpu"].state == found["kernels=cuda"].state == "missing"
-    no_gpu = by_name(Section("", software.kernels(software.Compiled("base", cuda=True, gpus=0))))
+    assert "cluster=virtual" in found["simulated clock"].disables
+    no_gpu = by_name(built("base", cuda=True, gpus=0))
     assert no_gpu["kernels=cuda"] == Finding("kernels=cuda", "built, no GPU that they can run on")
 
 

@@ -6,12 +6,15 @@ from collections.abc import Callable, Mapping, Sequence
 from fractions import Fraction
 from typing import Any
 
+import numpy as np
+from reference_engine import run_reference
+
 from gradwire.harness.comm.topology.registry import make_schedule
 from gradwire.harness.comm.topology.schedule import Step
 from gradwire.harness.network.links import Links
 from gradwire.harness.timing.simulate.background import BackgroundJobs
-from gradwire.harness.timing.simulate.engine import run, run_in_python
-from gradwire.harness.timing.simulate.plan import compile_plan
+from gradwire.harness.timing.simulate.engine import run
+from gradwire.harness.timing.simulate.plan import POST, WAIT, Plan, compile_plan
 from gradwire.harness.timing.trace.step import Message, Operation, Post, TaskTrace, Wait, Work
 
 Tasks = dict[int, tuple[TaskTrace, ...]]
@@ -68,6 +71,28 @@ def _hops(steps: Sequence[Step], chunk: int, work: bool) -> list[Operation]:
     return found
 
 
+def ring_plan(size: int, num_bytes: int) -> Plan:
+    """What `topology=ring` does with one bucket of `num_bytes` over `size` ranks, without codec work:
+    2(size − 1) hops of a chunk each, the chunks being of equal size, rounded up to whole bytes."""
+    hops = 2 * (size - 1)
+    posts = np.arange(size * hops)
+    return Plan(
+        kinds=np.tile(np.array([POST, WAIT]), len(posts)),
+        values=np.repeat(posts, 2),
+        first_operations=np.arange(size + 1) * (2 * hops),
+        ranks=np.arange(size),
+        first_tasks=np.arange(size + 1),
+        thread_tasks=np.arange(size),
+        num_posts=len(posts),
+        routes=[(rank, ((rank + 1) % size,)) for rank in range(size)] if hops else [],
+        route=np.repeat(np.arange(size), hops),
+        sizes=np.full(len(posts), -(-num_bytes // size)),
+        senders=posts,
+        first_receivers=np.arange(len(posts) + 1),
+        receivers=np.roll(posts, -hops),
+    )
+
+
 def operations_of(tasks: Tasks) -> list[Operation]:
     """In the order of the plan."""
     return [operation for rank in sorted(tasks) for own in tasks[rank] for operation in own.operations]
@@ -98,5 +123,5 @@ def ends(
 
 
 def exact_ends(tasks: Tasks, links: Links, **options: Any) -> dict[tuple[int, int], Any]:
-    """As `ends`, in Python: exact where rates and latencies are fractions."""
-    return ends(tasks, links, engine=run_in_python, **options)
+    """As `ends`, by the reference: exact where rates and latencies are fractions."""
+    return ends(tasks, links, engine=run_reference, **options)

@@ -6,12 +6,22 @@ from fractions import Fraction
 from typing import Any
 
 import pytest
-from simulated_steps import SOME_WORK, all_reduce, exact_ends, post, receiving, sending, task, wait
+from reference_engine import run_reference
+from simulated_steps import (
+    SOME_WORK,
+    all_reduce,
+    exact_ends,
+    post,
+    receiving,
+    ring_plan,
+    sending,
+    task,
+    wait,
+)
 
 from gradwire.harness.network.links import Links, star, two_level, unlimited, uplinks
-from gradwire.harness.timing.simulate.engine import run, run_in_python
+from gradwire.harness.timing.simulate.engine import run
 from gradwire.harness.timing.simulate.plan import compile_plan
-from gradwire.harness.timing.simulate.rings import ring_plan
 
 RATE: Any = Fraction(7, 3)
 LATENCY: Any = Fraction(1, 11)
@@ -64,7 +74,7 @@ def test_a_ring_plan_is_that_of_the_schedule(size: int) -> None:
     compiled, written = compile_plan(tasks, 1), ring_plan(size, 12 * size)
     assert compiled.kinds.tolist() == written.kinds.tolist()
     work, ready = [0] * len(compiled.kinds), list(range(size))
-    assert run_in_python(written, links, work, ready) == run_in_python(compiled, links, work, ready)
+    assert run_reference(written, links, work, ready) == run_reference(compiled, links, work, ready)
 
 
 def test_a_ring_of_floats_takes_as_long() -> None:

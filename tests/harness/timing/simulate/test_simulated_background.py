@@ -6,11 +6,12 @@ from fractions import Fraction
 from typing import Any
 
 import pytest
+from reference_engine import BackgroundRun, run_reference
 from simulated_steps import SOME_WORK, all_reduce, ends, exact_ends, post, receiving, sending, task, wait
 
 from gradwire.harness.network.links import Links, star, two_level, uplinks
 from gradwire.harness.timing.simulate.background import BackgroundJobs
-from gradwire.harness.timing.simulate.engine import run, run_in_python
+from gradwire.harness.timing.simulate.engine import run
 
 RATE: Any = Fraction(5)
 NO_LATENCY: Any = Fraction(0)
@@ -69,7 +70,7 @@ def test_background_jobs_begin_anew_with_every_run() -> None:
     links = star(4, 5.0, 0.1)
     background = BackgroundJobs(3, 4, 40.0, links, seed=3)
     tasks = all_reduce("ring", 4, 100, work=True)
-    found = [ends(tasks, links, background=background, engine=engine) for engine in (run, run_in_python) * 2]
+    found = [ends(tasks, links, background=background, engine=engine) for engine in (run, run_reference) * 2]
     assert found == [found[0]] * 4
 
 
@@ -89,7 +90,7 @@ def test_fractions_and_floats_begin_at_the_same_point() -> None:
 
 def steps_of_a_job(size: int, links: Links, arrivals: int) -> list[int]:
     """How often each rank's process has sent, chunk by chunk, whichever has come through first."""
-    going = BackgroundJobs(1, size, Fraction(size), links, 0).begin()
+    going = BackgroundRun(BackgroundJobs(1, size, Fraction(size), links, 0))
     under_way, sent = list(going.flows), [0] * size
     for _ in range(arrivals):
         flow = under_way.pop(0)
@@ -106,7 +107,7 @@ def test_they_never_end_and_stay_together(size: int) -> None:
 
 
 def test_the_first_chunk_alone_is_partly_gone() -> None:
-    going = BackgroundJobs(2, 2, Fraction(20), star(2, RATE, NO_LATENCY), 0).begin()
+    going = BackgroundRun(BackgroundJobs(2, 2, Fraction(20), star(2, RATE, NO_LATENCY), 0))
     first = [going.bytes(flow) for flow in going.flows]
     assert first[0] == first[1] < 10 and first[2] == first[3] < 10
     assert going.arrived(0) == []
@@ -114,7 +115,7 @@ def test_the_first_chunk_alone_is_partly_gone() -> None:
     assert [going.bytes(flow) for flow in going.flows] == [10, 10, *first[2:]]
 
 
-@pytest.mark.parametrize("engine", [run, run_in_python])
+@pytest.mark.parametrize("engine", [run, run_reference])
 def test_they_do_not_hide_a_deadlock(engine: Any) -> None:
     links = star(2, 1.0, 0.0)
     tasks = {

@@ -46,6 +46,18 @@ def test_files_are_written_and_named(copied: Path, capsys: pytest.CaptureFixture
         check_chrome((copied / "timeline" / name).read_text())
 
 
+def test_without_its_engine_the_clock_of_a_virtual_run_is_refused(
+    copied: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gradwire.harness.timing.simulate.engine.library", lambda: None)
+    assert timeline.run(asked(f"run={copied}")) == 1
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith(
+        f"error: {copied} needs the simulated clock, whose engine libgradwire_simulator.so"
+    )
+    assert files_of(copied) == []
+
+
 def test_a_step_is_chosen(copied: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert timeline.run(asked(f"run={copied}", "timeline.step=4")) == 0
     assert files_of(copied) == ["step4.json"], "the last one has none after it"

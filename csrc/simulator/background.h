@@ -1,14 +1,15 @@
-// Other jobs' rings on the same links; harness/timing/simulate/rivals.py defines them.
+// Background traffic: other jobs' endless ring all-reduces on the same links. Flow job * size + rank is what
+// a rank's process of a job sends its right neighbour.
 #pragma once
 #include <vector>
 
-#include "gradwire/timeline.h"
+#include "simulator.h"
 
-namespace gradwire_timeline_engine {
+namespace gradwire_simulator {
 
-class Rivals {
+class Background {
  public:
-  explicit Rivals(const gradwire_timeline& args)
+  explicit Background(const gradwire_simulation& args)
       : args_(args), steps_((size_t)(args.jobs * args.size)), open_(steps_.size(), 2) {}
 
   int64_t flows() const { return (int64_t)steps_.size(); }
@@ -36,10 +37,10 @@ class Rivals {
     if (steps_[(size_t)left] == steps_[(size_t)own]) started_.push_back(left);
   }
 
-  const gradwire_timeline& args_;
+  const gradwire_simulation& args_;
   std::vector<int64_t> steps_;
   std::vector<int> open_;
   std::vector<int64_t> started_;
 };
 
-}  // namespace gradwire_timeline_engine
+}  // namespace gradwire_simulator

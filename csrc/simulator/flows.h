@@ -1,4 +1,5 @@
-// Messages under way as fluid flows; harness/network/flows.py defines them.
+// Messages under way as fluid flows: each has its max-min fair rate, which changes as others begin and end. A
+// lane carries one flow at a time, as a connection does; others wait in the order they came.
 #pragma once
 #include <algorithm>
 #include <deque>
@@ -6,7 +7,7 @@
 
 #include "max_min.h"
 
-namespace gradwire_timeline_engine {
+namespace gradwire_simulator {
 
 // The flow's last byte leaves then, unless its version has changed by that time.
 struct Finish {
@@ -189,4 +190,4 @@ class Flows {
   MaxMin max_min_;
 };
 
-}  // namespace gradwire_timeline_engine
+}  // namespace gradwire_simulator

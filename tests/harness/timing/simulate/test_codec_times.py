@@ -19,10 +19,9 @@ from gradwire.harness.comm.world.virtual import VirtualWorld
 from gradwire.harness.network.settings import SimulatedConfig
 from gradwire.harness.parallel.synchronize import synchronization
 from gradwire.harness.studies.bench.operation import all_operations
-from gradwire.harness.timing.simulate.bench_times import costs_of, read_bench_times
 from gradwire.harness.timing.simulate.build import make_clock
 from gradwire.harness.timing.simulate.clock import SimulatedClock
-from gradwire.harness.timing.simulate.codec_times import CodecTimes
+from gradwire.harness.timing.simulate.codec_times import CodecTimes, costs_of, read_bench_times
 from gradwire.harness.timing.trace.step import Part, Work
 
 RECORDED = Path(__file__).parents[4] / "results" / "bench" / "cpu" / "bench.json"

@@ -1,13 +1,16 @@
-"""Messages under way as fluid flows: each has its max-min fair rate, which changes as others begin and
-end."""
+"""Messages under way as fluid flows: each has its max-min fair rate, which changes as others begin and end.
+
+No flow can get more without taking from a flow that has no more than it. `max_min` finds the rates by
+progressive filling (Bertsekas and Gallager, Data Networks, §6.5.2): the link that can offer its flows the
+smallest share fixes their rates; the remaining capacity is then shared in the same way.
+"""
 
 from __future__ import annotations
 
-import math
 from collections import deque
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from gradwire.harness.network.fairness import max_min
 from gradwire.harness.network.links import Links
 
 Finish = tuple[float, int, int]
@@ -19,12 +22,11 @@ class Flows:
 
     After the changes of one moment `settle` returns the new times of completion. Earlier ones of flows whose
     rate has changed are void, as `finish` says. A flow that has ended may begin again under its number. A
-    lane carries one flow at a time, as a connection does; others wait in the order they came. Raises
-    ValueError for a rate that is not above 0 and finite.
+    lane carries one flow at a time, as a connection does; others wait in the order they came.
     """
 
     def __init__(self, links: Links) -> None:
-        self._base = self._rates = _checked(links.rates)
+        self._base = self._rates = links.rates
         self._users: list[dict[int, None]] = [{} for _ in links.rates]
         self._routes: dict[int, tuple[int, ...]] = {}
         self._state: dict[int, list[Any]] = {}  # flow: [bytes left, rate, since when, version]
@@ -52,7 +54,7 @@ class Flows:
 
     def rescale(self, factor: float) -> None:
         """Gives every link `factor` times its rate from this moment on."""
-        self._rates = _checked(tuple(rate * factor for rate in self._base))
+        self._rates = tuple(rate * factor for rate in self._base)
         for link, users in enumerate(self._users):
             if users:
                 self._changed[link] = None
@@ -91,11 +93,6 @@ class Flows:
 
     def _settle_around(self, flow: int, now: float, settled: set[int], found: list[Finish]) -> None:
         """Settles a flow and all flows that share a link with it, directly or through others."""
-        route = self._routes[flow]
-        if all(len(self._users[link]) == 1 for link in route):  # alone: by far the most frequent case
-            settled.add(flow)
-            self._set_rate(flow, min(self._rates[link] for link in route), now, found)
-            return
         flows, links, stack = {flow}, set[int](), [flow]
         while stack:
             for link in self._routes[stack.pop()]:
@@ -123,7 +120,26 @@ class Flows:
         found.append((now + max(state[0], 0) / rate, flow, state[3]))
 
 
-def _checked(rates: tuple[float, ...]) -> tuple[float, ...]:
-    if wrong := [rate for rate in rates if not 0 < rate < math.inf]:
-        raise ValueError(f"rates of links must be above 0 and finite, got {wrong[0]}")
-    return rates
+def max_min(routes: Mapping[int, Sequence[int]], rates: Mapping[int, float]) -> dict[int, float]:
+    """Returns the rate of each flow, given the links it takes and the links' rates.
+
+    Every flow takes at least one link. Links are visited by number and flows in the order given, so the
+    result is the same wherever it is computed.
+    """
+    left = dict(rates)
+    flows_on: dict[int, list[int]] = {link: [] for link in sorted(rates)}
+    for flow, links in routes.items():
+        for link in links:
+            flows_on[link].append(flow)
+    given: dict[int, float] = {}
+    open_on = {link: len(flows) for link, flows in flows_on.items()}
+    while len(given) < len(routes):
+        share, narrowest = min((left[link] / count, link) for link, count in open_on.items() if count)
+        for flow in flows_on[narrowest]:
+            if flow in given:
+                continue
+            given[flow] = share
+            for link in routes[flow]:
+                left[link] -= share
+                open_on[link] -= 1
+    return given

@@ -1,10 +1,11 @@
-// Max-min fair sharing; harness/network/fairness.py defines it.
+// Max-min fair sharing by progressive filling: of all links the one that can give its flows least gives each
+// of them an equal share, which they keep; the rest is shared again.
 #pragma once
 #include <stdint.h>
 
 #include <vector>
 
-namespace gradwire_timeline_engine {
+namespace gradwire_simulator {
 
 // Some numbers of a table: the links that a flow takes, the messages of a post.
 struct Numbers {
@@ -60,7 +61,7 @@ class MaxMin {
       for (const int64_t link : routes[flow]) flows_[next_[place_[(size_t)link]]++] = flow;
   }
 
-  // Of several that can give as little, the first.
+  // The first of those that can give least.
   size_t find_narrowest() const {
     size_t narrowest = left_.size();
     double least = 0;
@@ -79,4 +80,4 @@ class MaxMin {
   std::vector<char> has_;
 };
 
-}  // namespace gradwire_timeline_engine
+}  // namespace gradwire_simulator

@@ -1,16 +1,16 @@
-#include "gradwire/timeline.h"
+#include "simulator.h"
 
 #include <algorithm>
 #include <deque>
 #include <vector>
 
+#include "background.h"
 #include "flows.h"
-#include "rivals.h"
 
-namespace gradwire_timeline_engine {
+namespace gradwire_simulator {
 namespace {
 
-enum Kind : int64_t { START, WORKED, FLOWN, ARRIVED, RIVAL_FLOWN, RIVAL_ARRIVED, CHANGED };
+enum Kind : int64_t { START, WORKED, FLOWN, ARRIVED, BACKGROUND_FLOWN, BACKGROUND_ARRIVED, CHANGED };
 
 struct Event {
   double at;
@@ -22,7 +22,7 @@ struct Event {
 
 bool later(const Event& a, const Event& b) { return a.at != b.at ? a.at > b.at : a.number > b.number; }
 
-// Of each post, the messages that it is this end of, in order. `ends_of(message)` are the posts at that end.
+// The messages of each post, in order, by one of their ends: `ends_of(message)` are the posts at that end.
 class Messages {
  public:
   template <class EndsOf>
@@ -44,12 +44,12 @@ class Messages {
 
 class Engine {
  public:
-  explicit Engine(const gradwire_timeline& args)
+  explicit Engine(const gradwire_simulation& args)
       : args_(args),
         sent_(args.messages, args.posts, [&](int64_t message) { return Numbers{args.senders + message, 1}; }),
         received_(args.messages, args.posts, [&](int64_t message) { return receivers_of(message); }),
-        rivals_(args),
-        flows_(args.messages + rivals_.flows(), std::max(args.links, args.routes + rivals_.flows()),
+        background_(args),
+        flows_(args.messages + background_.flows(), std::max(args.links, args.routes + background_.flows()),
                args.links, args.rates),
         open_((size_t)args.posts),
         posted_((size_t)args.posts),
@@ -69,7 +69,7 @@ class Engine {
   // Returns how many threads wait for ever.
   int64_t run() {
     for (int64_t thread = 0; thread < args_.threads; ++thread) schedule_task(thread, 0);
-    for (int64_t flow = 0; flow < rivals_.flows(); ++flow) start_rival(flow, 0);
+    for (int64_t flow = 0; flow < background_.flows(); ++flow) start_background(flow, 0);
     for (int64_t index = 0; index < args_.changes; ++index) push(args_.change_at[index], CHANGED, index);
     foretell(0);
     while (running_ && coming_) {
@@ -103,12 +103,12 @@ class Engine {
 
   void foretell(double now) {
     for (const Finish& finish : flows_.settle(now))
-      push(finish.at, finish.flow < args_.messages ? FLOWN : RIVAL_FLOWN, finish.flow, finish.version);
+      push(finish.at, finish.flow < args_.messages ? FLOWN : BACKGROUND_FLOWN, finish.flow, finish.version);
   }
 
   void handle(const Event& event, double now) {
-    if (event.kind == RIVAL_FLOWN) return rival_flown(event, now);
-    if (event.kind == RIVAL_ARRIVED) return rival_arrived(event.index, now);
+    if (event.kind == BACKGROUND_FLOWN) return background_flown(event, now);
+    if (event.kind == BACKGROUND_ARRIVED) return background_arrived(event.index, now);
     if (event.kind == CHANGED) return flows_.rescale(args_.change_factors[event.index]);
     if (event.kind == FLOWN && !flows_.finish(event.index, event.version, now)) return;
     --coming_;
@@ -227,19 +227,20 @@ class Engine {
     if (--open_[(size_t)post] == 0 && waiting_[(size_t)post] >= 0) through(waiting_[(size_t)post], now);
   }
 
-  void start_rival(int64_t flow, double now) {
-    const Numbers links = links_of(rivals_.route(flow));
-    flows_.start(args_.messages + flow, lane(args_.routes + flow, links), links, rivals_.bytes(flow), now);
+  void start_background(int64_t flow, double now) {
+    const Numbers links = links_of(background_.route(flow));
+    flows_.start(args_.messages + flow, lane(args_.routes + flow, links), links, background_.bytes(flow),
+                 now);
   }
 
-  void rival_flown(const Event& event, double now) {
+  void background_flown(const Event& event, double now) {
     if (!flows_.finish(event.index, event.version, now)) return;
     const int64_t flow = event.index - args_.messages;
-    push(now + args_.latencies[rivals_.route(flow)], RIVAL_ARRIVED, flow);
+    push(now + args_.latencies[background_.route(flow)], BACKGROUND_ARRIVED, flow);
   }
 
-  void rival_arrived(int64_t flow, double now) {
-    for (const int64_t following : rivals_.arrived(flow)) start_rival(following, now);
+  void background_arrived(int64_t flow, double now) {
+    for (const int64_t following : background_.arrived(flow)) start_background(following, now);
   }
 
   // Messages between the same ranks share a connection; where links are serial, all that take a link share it
@@ -256,9 +257,9 @@ class Engine {
     return {args_.route_links + first, args_.first_links[route + 1] - first};
   }
 
-  const gradwire_timeline& args_;
+  const gradwire_simulation& args_;
   const Messages sent_, received_;
-  Rivals rivals_;
+  Background background_;
   Flows flows_;
   std::vector<Event> events_;  // a heap
   int64_t count_ = 0;
@@ -271,10 +272,10 @@ class Engine {
   std::vector<char> busy_;
   std::vector<std::deque<int64_t>> queues_;  // by rank
   int64_t running_;
-  int64_t coming_ = 0;  // events and messages under way that are not the rivals'
+  int64_t coming_ = 0;  // events and messages under way that are not background traffic
 };
 
-bool is_sound(const gradwire_timeline& args) {
+bool is_sound(const gradwire_simulation& args) {
   const int64_t counts[] = {args.operations, args.tasks, args.threads, args.posts, args.messages,
                             args.routes,     args.links, args.jobs,    args.size,  args.changes};
   for (const int64_t count : counts)
@@ -289,11 +290,11 @@ bool is_sound(const gradwire_timeline& args) {
 }
 
 }  // namespace
-}  // namespace gradwire_timeline_engine
+}  // namespace gradwire_simulator
 
-GRADWIRE_API int gradwire_run_timeline(const gradwire_timeline* args) {
-  if (args->call.bytes != (int32_t)sizeof(gradwire_timeline)) return GRADWIRE_WRONG_SIZE;
-  if (!gradwire_timeline_engine::is_sound(*args)) return GRADWIRE_BAD_ARGUMENT;
-  *args->unfinished = gradwire_timeline_engine::Engine(*args).run();
+GRADWIRE_API int gradwire_simulate(const gradwire_simulation* args) {
+  if (args->call.bytes != (int32_t)sizeof(gradwire_simulation)) return GRADWIRE_WRONG_SIZE;
+  if (!gradwire_simulator::is_sound(*args)) return GRADWIRE_BAD_ARGUMENT;
+  *args->unfinished = gradwire_simulator::Engine(*args).run();
   return GRADWIRE_OK;
 }

@@ -1,7 +1,7 @@
-// When everything that the ranks of a step do begins and ends, given the links between them: the simulated
-// clock's engine. harness/timing/simulate/engine.py defines it; here are the same operations on doubles, in
-// the same order. Not a kernel: one call simulates one step, in one thread and with memory of its own, and is
-// for the CPU alone.
+// The simulated clock's engine: when everything that the ranks of a step do begins and ends, given the links
+// between them. One call simulates one step, in one thread and with memory of its own. The rules stand in
+// harness/timing/simulate/engine.py; tests/harness/timing/simulate/reference_engine.py follows them in plain
+// Python and gives the same bytes.
 #pragma once
 #include "gradwire/abi.h"
 
@@ -24,20 +24,20 @@ typedef struct {
   const double* work_s;             // operations: seconds; what is not work is not read
   const double* ready;              // tasks: when each may begin, seconds
   int64_t routes, links;
-  int64_t serial;                // 1: a link carries one message after another, and a route has one link
-  const int64_t* first_links;    // routes + 1, into route_links
-  const int64_t* route_links;    //
-  const double* latencies;       // routes: seconds
-  const double* rates;           // links: bytes per second, above 0
-  int64_t jobs, size;            // rivals: rings over `size` ranks; rank r's take route `routes` − size + r
-  double chunk;                  // bytes that a rival sends at a time
+  int64_t serial;              // 1: a link carries one message after another, and a route has one link
+  const int64_t* first_links;  // routes + 1, into route_links
+  const int64_t* route_links;  // the links that the routes take
+  const double* latencies;     // routes: seconds
+  const double* rates;         // links: bytes per second, above 0
+  int64_t jobs, size;  // background traffic: rings over `size` ranks; rank r's take route `routes` - size + r
+  double chunk;        // bytes that a background job sends at a time
   const double* first_chunks;    // jobs: what is left of that at the beginning
   int64_t changes;               // of the rates, the earlier ones first
   const double* change_at;       // changes: seconds
   const double* change_factors;  // changes: from then on every link has so many times its rate, above 0
-  double* start;                 // operations
-  double* end;                   // operations
+  double* start;                 // operations: left as it is where a rank never gets that far
+  double* end;                   // operations, likewise
   int64_t* unfinished;           // 1: the threads that wait for ever
-} gradwire_timeline;
+} gradwire_simulation;
 
-GRADWIRE_API int gradwire_run_timeline(const gradwire_timeline* args);
+GRADWIRE_API int gradwire_simulate(const gradwire_simulation* args);

@@ -8,8 +8,7 @@ from fractions import Fraction
 
 import pytest
 from linear_programs import maximum
-
-from gradwire.harness.network.fairness import max_min
+from reference_flows import max_min
 
 Routes = dict[int, tuple[int, ...]]
 Rates = dict[int, Fraction]

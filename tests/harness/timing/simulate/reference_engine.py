@@ -1,0 +1,321 @@
+"""The simulated clock's engine in plain Python, for any numbers: what the compiled one is compared with.
+
+It follows the rules of `harness.timing.simulate.engine` event by event. With floats both give the same bytes;
+with fractions this one is exact.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from heapq import heappop, heappush
+from itertools import pairwise
+from typing import Any
+
+from reference_flows import Flows
+
+from gradwire.harness.network.links import Links, Route
+from gradwire.harness.timing.simulate.background import BackgroundJobs
+from gradwire.harness.timing.simulate.plan import POST, WORK, Plan, Times
+
+START, WORKED, FLOWN, ARRIVED, BACKGROUND_FLOWN, BACKGROUND_ARRIVED, CHANGED = range(7)
+
+
+def run_reference(
+    plan: Plan,
+    links: Links,
+    work_s: Sequence[float],
+    ready: Sequence[float],
+    background: BackgroundJobs | None = None,
+) -> Times:
+    """As `engine.run`, with fractions exactly; what that refuses is not looked at."""
+    return _Engine(plan, links, work_s, ready, background).run()
+
+
+class _Engine:
+    def __init__(
+        self,
+        plan: Plan,
+        links: Links,
+        work_s: Sequence[float],
+        ready: Sequence[float],
+        background: BackgroundJobs | None,
+    ) -> None:
+        self._ends = plan.routes
+        self._kinds, self._values = plan.kinds.tolist(), plan.values.tolist()
+        self._first_operations = plan.first_operations.tolist()
+        self._ranks, self._thread_tasks = plan.ranks.tolist(), plan.thread_tasks.tolist()
+        self._senders, self._receivers = plan.senders.tolist(), _receivers(plan)
+        self._route, self._sizes = plan.route.tolist(), plan.sizes.tolist()
+        self._sent = _messages_of([[post] for post in self._senders], plan.num_posts)
+        self._received = _messages_of(self._receivers, plan.num_posts)
+        self._routes = [links.multicast(*ends) for ends in plan.routes]
+        self._work_s, self._ready = work_s, ready
+        self._flows, self._serial = Flows(links), links.serial
+        self._changes = links.changes
+        self._background = None if background is None else BackgroundRun(background)
+        self._first_background = len(self._sizes)
+        self._heap: list[tuple[Any, int, int, int, int]] = []
+        self._count = 0
+        self._turns: deque[int] = deque()  # threads that go on in this moment
+        self._open = [
+            len(sent) + len(received) for sent, received in zip(self._sent, self._received, strict=True)
+        ]
+        self._posted = [False] * plan.num_posts
+        self._waiting = [-1] * plan.num_posts
+        self._next_task = plan.first_tasks[:-1].tolist()
+        self._last_task = plan.first_tasks[1:].tolist()
+        self._at = [-1] * len(self._ranks)  # the operation a thread is at; -1 before its first task
+        self._stop = [0] * len(self._ranks)
+        self._busy = [False] * (max(self._ranks, default=-1) + 1)
+        self._queue: list[deque[int]] = [deque() for _ in self._busy]
+        self._start: list[Any] = [0] * len(self._kinds)
+        self._end: list[Any] = [0] * len(self._kinds)
+        self._running = len(self._ranks)
+        self._coming = 0  # events and messages under way that are not the background jobs'
+
+    def run(self) -> Times:
+        for thread in range(len(self._ranks)):
+            self._schedule_task(thread, 0)
+        if self._background is not None:
+            for flow in self._background.flows:
+                self._start_background(flow, 0)
+        for index, change in enumerate(self._changes):
+            self._push(change.at_s, CHANGED, index)
+        heap, turns = self._heap, self._turns
+        self._foretell(0)
+        while self._running:
+            if not self._coming:
+                raise RuntimeError(f"the collective is stuck: {self._stuck()}")
+            now = heap[0][0]
+            while heap and heap[0][0] == now:
+                _, _, kind, index, version = heappop(heap)
+                self._handle(kind, index, version, now)
+                while turns:
+                    self._proceed(turns.popleft(), now)
+            self._foretell(now)
+        return Times(self._start, self._end)
+
+    def _push(self, at: Any, kind: int, index: int, version: int = 0) -> None:
+        self._count += 1
+        heappush(self._heap, (at, self._count, kind, index, version))
+
+    def _push_own(self, at: Any, kind: int, index: int) -> None:
+        self._coming += 1
+        self._push(at, kind, index)
+
+    def _foretell(self, now: Any) -> None:
+        for at, flow, version in self._flows.settle(now):
+            self._push(at, FLOWN if flow < self._first_background else BACKGROUND_FLOWN, flow, version)
+
+    def _handle(self, kind: int, index: int, version: int, now: Any) -> None:
+        if kind == BACKGROUND_FLOWN:
+            self._background_flown(index, version, now)
+        elif kind == BACKGROUND_ARRIVED:
+            self._background_arrived(index, now)
+        elif kind == CHANGED:
+            self._flows.rescale(self._changes[index].factor)
+        elif kind != FLOWN or self._flows.finish(index, version, now):
+            self._coming -= 1
+            if kind == FLOWN:
+                self._flown(index, now)
+            elif kind == ARRIVED:
+                self._arrived(index, now)
+            elif kind == START:
+                self._take_turn(index)
+            else:
+                self._worked(index, now)
+
+    def _schedule_task(self, thread: int, now: Any) -> None:
+        """The next task of a thread starts when it is ready; a thread without one has ended."""
+        if self._next_task[thread] == self._last_task[thread]:
+            self._running -= 1
+            return
+        task = self._thread_tasks[self._next_task[thread]]
+        self._next_task[thread] += 1
+        self._at[thread], self._stop[thread] = self._first_operations[task : task + 2]
+        ready = self._ready[task]
+        self._push_own(now if now > ready else ready, START, thread)
+
+    def _take_turn(self, thread: int) -> None:
+        rank = self._ranks[thread]
+        if self._busy[rank]:
+            self._queue[rank].append(thread)
+        else:
+            self._busy[rank] = True
+            self._turns.append(thread)
+
+    def _end_turn(self, thread: int) -> None:
+        rank = self._ranks[thread]
+        if self._queue[rank]:
+            self._turns.append(self._queue[rank].popleft())
+        else:
+            self._busy[rank] = False
+
+    def _proceed(self, thread: int, now: Any) -> None:
+        """A thread whose turn it is does what it can without time passing."""
+        kinds, values = self._kinds, self._values
+        at, stop = self._at[thread], self._stop[thread]
+        while at < stop:
+            kind = kinds[at]
+            self._start[at] = self._end[at] = now
+            if kind == WORK:
+                seconds = self._work_s[at]
+                if seconds > 0:
+                    self._at[thread] = at
+                    self._push_own(now + seconds, WORKED, thread)
+                    return
+            elif kind == POST:
+                self._post(values[at], now)
+            else:
+                self._at[thread] = at
+                self._end_turn(thread)
+                self._wait(thread, values[at], now)
+                return
+            at += 1
+        self._at[thread] = at
+        self._end_turn(thread)
+        self._schedule_task(thread, now)
+
+    def _worked(self, thread: int, now: Any) -> None:
+        self._end[self._at[thread]] = now
+        self._at[thread] += 1
+        self._proceed(thread, now)
+
+    def _wait(self, thread: int, post: int, now: Any) -> None:
+        if self._open[post]:
+            self._waiting[post] = thread
+        else:
+            self._through(thread, now)
+
+    def _through(self, thread: int, now: Any) -> None:
+        """What a thread waited for is there."""
+        self._end[self._at[thread]] = now
+        self._at[thread] += 1
+        self._take_turn(thread)
+
+    def _post(self, post: int, now: Any) -> None:
+        posted = self._posted
+        posted[post] = True
+        for message in self._received[post]:
+            if posted[self._senders[message]] and len(self._receivers[message]) == 1:
+                self._begin(message, now)
+        for message in self._sent[post]:
+            receiver, *others = self._receivers[message]
+            if others or posted[receiver]:
+                self._begin(message, now)
+
+    def _begin(self, message: int, now: Any) -> None:
+        """A message may start. One without bytes, as on a network without links, is through."""
+        route = self._route[message]
+        links = self._routes[route].links
+        if links and self._sizes[message]:
+            self._coming += 1
+            self._flows.start(message, self._lane(route, links), links, self._sizes[message], now)
+        else:
+            self._flown(message, now)
+
+    def _flown(self, message: int, now: Any) -> None:
+        latency = self._routes[self._route[message]].latency_s if self._sizes[message] else 0
+        if latency:
+            self._push_own(now + latency, ARRIVED, message)
+        else:
+            self._arrived(message, now)
+
+    def _arrived(self, message: int, now: Any) -> None:
+        for post in (self._senders[message], *self._receivers[message]):
+            self._open[post] -= 1
+            if not self._open[post] and self._waiting[post] >= 0:
+                self._through(self._waiting[post], now)
+
+    def _start_background(self, flow: int, now: Any) -> None:
+        assert self._background is not None
+        links, num_bytes = self._background.route(flow).links, self._background.bytes(flow)
+        lane = self._lane(len(self._routes) + flow, links)
+        self._flows.start(self._first_background + flow, lane, links, num_bytes, now)
+
+    def _lane(self, connection: int, links: tuple[int, ...]) -> int:
+        """What carries one message at a time: a connection; where links are serial, the link."""
+        return links[0] if self._serial else connection
+
+    def _background_flown(self, index: int, version: int, now: Any) -> None:
+        if self._flows.finish(index, version, now):
+            assert self._background is not None
+            flow = index - self._first_background
+            self._push(now + self._background.route(flow).latency_s, BACKGROUND_ARRIVED, flow)
+
+    def _background_arrived(self, flow: int, now: Any) -> None:
+        assert self._background is not None
+        for following in self._background.arrived(flow):
+            self._start_background(following, now)
+
+    def _stuck(self) -> str:
+        waits = set()
+        for post, thread in enumerate(self._waiting):
+            if thread >= 0 and self._open[post]:
+                rank = self._ranks[thread]
+                for message in (*self._sent[post], *self._received[post]):
+                    waits |= {f"rank {rank} for rank {other}" for other in self._absent(message)}
+        return ", ".join(sorted(waits))
+
+    def _absent(self, message: int) -> list[int]:
+        """The ranks that have not posted their end of a message, if it needs that to start."""
+        source, destinations = self._ends[self._route[message]]
+        ends = [(source, self._senders[message])]
+        if len(destinations) == 1:
+            ends.append((destinations[0], self._receivers[message][0]))
+        return [rank for rank, post in ends if not self._posted[post]]
+
+
+def _receivers(plan: Plan) -> list[list[int]]:
+    """The posts that receive each message."""
+    receivers, first = plan.receivers.tolist(), plan.first_receivers.tolist()
+    return [receivers[begin:end] for begin, end in pairwise(first)]
+
+
+def _messages_of(ends: Sequence[Sequence[int]], num_posts: int) -> list[list[int]]:
+    """The messages of which each post is this end, in order."""
+    found: list[list[int]] = [[] for _ in range(num_posts)]
+    for message, posts in enumerate(ends):
+        for post in posts:
+            found[post].append(message)
+    return found
+
+
+class BackgroundRun:
+    """The background jobs as the clock runs. Flow j·size + r is what rank r's process of job j sends."""
+
+    def __init__(self, background: BackgroundJobs) -> None:
+        self._background, self._size = background, background.size
+        self.flows = range(len(background.first) * background.size)
+        """Those that are under way when the clock starts."""
+        self._steps = [0] * len(self.flows)
+        self._open = [2] * len(self.flows)
+
+    def route(self, flow: int) -> Route:
+        return self._background.routes[flow % self._size]
+
+    def bytes(self, flow: int) -> Any:
+        """What the flow has to carry from now on."""
+        return self._background.chunk if self._steps[flow] else self._background.first[flow // self._size]
+
+    def arrived(self, flow: int) -> list[int]:
+        """A chunk has come through: the flows that begin with that."""
+        job, rank = divmod(flow, self._size)
+        started: list[int] = []
+        for end in (rank, (rank + 1) % self._size):
+            process = job * self._size + end
+            self._open[process] -= 1
+            if self._open[process] == 0:
+                started += self._next_step(job, end)
+        return started
+
+    def _next_step(self, job: int, rank: int) -> list[int]:
+        """A process posts its next step; flows start that both ends have posted."""
+        base, size = job * self._size, self._size
+        left, right = base + (rank - 1) % size, base + (rank + 1) % size
+        own = base + rank
+        self._steps[own] += 1
+        self._open[own] = 2
+        found = [own] if self._steps[right] == self._steps[own] else []
+        return found + ([left] if self._steps[left] == self._steps[own] else [])
