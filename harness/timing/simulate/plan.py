@@ -6,7 +6,6 @@ of them.
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
@@ -15,6 +14,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from gradwire.harness.timing.trace.messages import Matching
 from gradwire.harness.timing.trace.step import MEASURE, Post, TaskTrace, Work
 
 WORK, POST, WAIT = 0, 1, 2
@@ -74,10 +74,6 @@ def compile_plan(
     return compiler.plan(multicast)
 
 
-Key = tuple[int, int, int, int]
-"""(source, destination, bucket, which of their messages there)"""
-
-
 class _Message(NamedTuple):
     """Between two ranks; both ends are posts."""
 
@@ -90,7 +86,7 @@ class _Message(NamedTuple):
 
 @dataclass
 class _Compiler:
-    """Matches the k-th message that a rank sends another for a bucket with the k-th that one receives."""
+    """Numbers operations and posts as they come, and brings the ends of messages together."""
 
     threads: list[tuple[int, list[int]]] = field(default_factory=list)
     _kinds: list[int] = field(default_factory=list)
@@ -99,17 +95,17 @@ class _Compiler:
     _num_posts: int = 0
     _copies: set[int] = field(default_factory=set)  # posts
     _messages: list[_Message] = field(default_factory=list)
-    _half: dict[Key, tuple[bool, int, int]] = field(default_factory=dict)  # (sent, bytes, post)
+    _ends: Matching[tuple[int, int]] = field(default_factory=Matching)  # (bytes, post)
 
     def add(self, rank: int, task: TaskTrace) -> int:
         """Take in the rank's next task; returns its number."""
-        counts, first_post = defaultdict[tuple[bool, int], int](int), self._num_posts
+        first_post = self._num_posts
         for operation in task.operations:
             if isinstance(operation, Work):
                 self._append(WORK, 0)
             elif isinstance(operation, Post):
                 self._append(POST, self._num_posts)
-                self._post(rank, task.bucket, operation, counts)
+                self._post(rank, task.bucket, operation)
             else:
                 self._append(WAIT, first_post + operation.number)
         self._first_operations.append(len(self._kinds))
@@ -119,37 +115,26 @@ class _Compiler:
         self._kinds.append(kind)
         self._values.append(value)
 
-    def _post(self, rank: int, bucket: int, post: Post, counts: dict[tuple[bool, int], int]) -> None:
+    def _post(self, rank: int, bucket: int, post: Post) -> None:
         own, free = self._num_posts, post.phase == MEASURE
         self._num_posts += 1
         if post.copies:
             self._copies.add(own)
         for sent, messages in ((False, post.receives), (True, post.sends)):
             for peer, num_bytes in messages:
-                count = counts[sent, peer]
-                counts[sent, peer] += 1
-                key = (rank, peer, bucket, count) if sent else (peer, rank, bucket, count)
-                self._match(key, sent, 0 if free else num_bytes, own)
-
-    def _match(self, key: Key, sent: bool, num_bytes: int, post: int) -> None:
-        if key not in self._half:
-            self._half[key] = (sent, num_bytes, post)
-            return
-        other_sent, other_bytes, other_post = self._half.pop(key)
-        source, destination, bucket, _ = key
-        if other_sent == sent or other_bytes != num_bytes:
-            raise ValueError(
-                f"bucket {bucket}: rank {source} sends rank {destination} other messages than that expects"
-            )
-        sender, receiver = (post, other_post) if sent else (other_post, post)
-        self._messages.append(_Message(source, destination, num_bytes, sender, receiver))
+                both = self._ends.add(rank, peer, bucket, sent, (0 if free else num_bytes, own))
+                if both is not None:
+                    (size, sender), (expected, receiver) = both
+                    source, destination = (rank, peer) if sent else (peer, rank)
+                    if size != expected:
+                        raise ValueError(
+                            f"bucket {bucket}: rank {source} sends rank {destination} other messages than "
+                            "that expects"
+                        )
+                    self._messages.append(_Message(source, destination, size, sender, receiver))
 
     def plan(self, multicast: bool) -> Plan:
-        if self._half:
-            source, destination, bucket, _ = next(iter(self._half))
-            raise ValueError(
-                f"bucket {bucket}: a message between ranks {source} and {destination} has one end"
-            )
+        self._ends.check()
         carried = self._carried(multicast)
         routes: dict[tuple[int, tuple[int, ...]], int] = {}
         route = [

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter
 from collections.abc import Iterator, Sequence
-from itertools import count
-from typing import Literal, NamedTuple
+from operator import itemgetter
+from typing import Generic, NamedTuple, TypeVar
 
 from gradwire.harness.timing.trace.step import MEASURE, Post, StepTrace, TaskTrace, Wait
 
@@ -25,21 +25,56 @@ class Sent(NamedTuple):
     received: Interval
 
 
-def messages(trace: StepTrace) -> list[Sent]:
-    """All messages but those of the measurement, in the order of senders and posts.
+End = TypeVar("End")
+
+
+class Matching(Generic[End]):
+    """Brings both ends of messages together.
 
     As in the transport, the k-th message that a rank sends another for a bucket is the k-th that one
-    receives. ValueError for a message with one end.
+    receives.
     """
-    sent, received = dict(_ends(trace, "sends")), dict(_ends(trace, "receives"))
-    for source, destination, bucket, _ in sent.keys() ^ received.keys():
-        raise ValueError(f"bucket {bucket}: a message between ranks {source} and {destination} has one end")
-    return [
-        Sent(source, destination, num_bytes, post.phase, bucket, interval, received[key][2])
-        for key, (num_bytes, post, interval) in sent.items()
-        for source, destination, bucket, _ in [key]
-        if post.phase != MEASURE
-    ]
+
+    def __init__(self) -> None:
+        self._counts = Counter[tuple[int, int, int, bool]]()
+        self._half: dict[tuple[int, int, int, int], End] = {}
+
+    def add(self, rank: int, peer: int, bucket: int, sent: bool, end: End) -> tuple[End, End] | None:
+        """Takes in what `rank` knows of its next message with `peer`; returns what the sender and the
+        receiver know of it once both have been taken in."""
+        source, destination = (rank, peer) if sent else (peer, rank)
+        side = (source, destination, bucket, sent)
+        key = (source, destination, bucket, self._counts[side])
+        self._counts[side] += 1
+        if key not in self._half:
+            self._half[key] = end
+            return None
+        other = self._half.pop(key)
+        return (end, other) if sent else (other, end)
+
+    def check(self) -> None:
+        """Raises ValueError for a message with one end."""
+        for source, destination, bucket, _ in self._half:
+            raise ValueError(
+                f"bucket {bucket}: a message between ranks {source} and {destination} has one end"
+            )
+
+
+def messages(trace: StepTrace) -> list[Sent]:
+    """All messages but those of the measurement, in the order of senders and posts; ValueError for a message
+    with one end."""
+    matching, found = Matching[tuple[int, Interval]](), list[tuple[int, Sent]]()
+    ends = ((rank, task, *made) for rank, own in trace.items() for task in own.tasks for made in posts(task))
+    for number, (rank, task, post, interval) in enumerate(ends):
+        for sent, others in ((True, post.sends), (False, post.receives)):
+            for peer, num_bytes in others:
+                both = matching.add(rank, peer, task.bucket, sent, (number, interval))
+                if both is not None and post.phase != MEASURE:
+                    (order, left), (_, arrived) = both
+                    ways = (rank, peer) if sent else (peer, rank)
+                    found.append((order, Sent(*ways, num_bytes, post.phase, task.bucket, left, arrived)))
+    matching.check()
+    return [message for _, message in sorted(found, key=itemgetter(0))]
 
 
 def posts(task: TaskTrace) -> Iterator[tuple[Post, Interval]]:
@@ -65,19 +100,3 @@ def offsets(found: Sequence[Sent], size: int) -> list[float]:
         for (source, destination), lag in ahead.items():
             delays[destination] = max(delays[destination], delays[source] + lag)
     return delays
-
-
-Key = tuple[int, int, int, int]
-"""(source, destination, bucket, which of their messages there)"""
-
-
-def _ends(
-    trace: StepTrace, way: Literal["sends", "receives"]
-) -> Iterator[tuple[Key, tuple[int, Post, Interval]]]:
-    for rank, own in trace.items():
-        for task in own.tasks:
-            numbers: defaultdict[int, count[int]] = defaultdict(count)
-            for post, interval in posts(task):
-                for peer, num_bytes in getattr(post, way):
-                    pair = (rank, peer) if way == "sends" else (peer, rank)
-                    yield (*pair, task.bucket, next(numbers[peer])), (num_bytes, post, interval)
