@@ -30,7 +30,7 @@ from gradwire.harness.config.tasks import TASKS, Task
 from gradwire.harness.data.available import dataset_available
 from gradwire.harness.data.settings import DatasetConfig, at_most_evaluated, resolve_dataset
 from gradwire.harness.data.text import TextCorpus
-from gradwire.harness.models.registry import family_names
+from gradwire.harness.models.families import FAMILIES
 from gradwire.harness.models.settings import ModelConfig, check
 from gradwire.harness.models.weights import tokenizer_available, weights_available
 from gradwire.harness.runtime.errors import ConfigError, shortened
@@ -130,11 +130,9 @@ def _resolve(config: DictConfig) -> DictConfig:
         del resolved["hydra"]
         OmegaConf.set_struct(resolved, True)
     family = plain(resolved, "model.family")
-    if family not in family_names():  # before resolving: sizes look values up by family
+    if family not in FAMILIES:  # before resolving: sizes look values up by family
         given = cast(dict[str, Any], OmegaConf.to_container(resolved.model, resolve=False))["family"]
-        raise ConfigError(
-            f"model.family={shortened(given)} is unknown; choose one of {', '.join(family_names())}"
-        )
+        raise ConfigError(f"model.family={shortened(given)} is unknown; choose one of {', '.join(FAMILIES)}")
     _resolve_in_place(resolved)
     return resolved
 

@@ -11,7 +11,7 @@ import torch
 from safetensors import SafetensorError
 
 from gradwire.harness.files.reading import UnusableFileError
-from gradwire.harness.models.registry import family
+from gradwire.harness.models.families import FAMILIES
 from gradwire.harness.models.settings import END_ID, PAD_ID, ModelConfig, check
 from gradwire.harness.models.weights import WAYS_OUT, is_offline, weights_available
 from gradwire.harness.runtime.seeding import derive_seed
@@ -45,7 +45,7 @@ def transformers_config(config: ModelConfig, vocab_size: int) -> PretrainedConfi
     """The family's own config of a model with random weights."""
     import transformers
 
-    mapping = family(config.family)
+    mapping = FAMILIES[config.family]
     values: dict[str, Any] = {theirs: getattr(config, ours) for ours, theirs in mapping.fields.items()}
     values |= dict.fromkeys(mapping.dropout_fields, config.dropout)
     values |= mapping.extras(config)
@@ -90,7 +90,7 @@ def _pretrained(config: ModelConfig) -> PreTrainedModel:
             trust_remote_code=False,
             local_files_only=is_offline(),
             use_cache=False,
-            **dict.fromkeys(family(config.family).dropout_fields, config.dropout),
+            **dict.fromkeys(FAMILIES[config.family].dropout_fields, config.dropout),
         )
     # Weights that are no tensors, such as pickled objects, which are never unpickled; cut or damaged files.
     except (pickle.UnpicklingError, SafetensorError, EOFError, OSError, ValueError) as error:
@@ -103,7 +103,7 @@ def _warn_of_differences(config: ModelConfig, loaded: PretrainedConfig) -> None:
     """Warns about settings that take no effect because the weights decide the shape."""
     different = [
         f"model.{ours}={getattr(config, ours)} (weights: {getattr(loaded, theirs)})"
-        for ours, theirs in family(config.family).fields.items()
+        for ours, theirs in FAMILIES[config.family].fields.items()
         if getattr(loaded, theirs, None) not in (None, getattr(config, ours))
     ]
     if different:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from gradwire.codecs.fields import at_least, between, check_fields, one_of, plain_name
-from gradwire.harness.models.registry import family, family_names
+from gradwire.harness.models.families import FAMILIES
 
 PAD, END, MASK = "<|pad|>", "<|end|>", "<|mask|>"
 SPECIAL_TOKENS = (PAD, END, MASK)
@@ -52,8 +52,8 @@ class ModelConfig:
     """One model. The defaults are GPT-2 with 124M parameters, trained from scratch."""
 
     name: str = plain_name("gpt2")
-    family: str = one_of(*family_names(), default="gpt2")
-    """Which family builds it: a file of `families/`."""
+    family: str = one_of(*FAMILIES, default="gpt2")
+    """Which family builds it: an entry of FAMILIES in `families.py`."""
     objective: str = one_of("causal", "masked")
     """`causal` (next token) or `masked` (BERT's masked language modelling)."""
     num_layers: int = at_least(1, 12, 1024)
@@ -89,7 +89,7 @@ class ModelConfig:
 def check(config: ModelConfig) -> None:
     """Raises a one-line ValueError for the first field of `config` that cannot work."""
     check_fields(ModelConfig, vars(config), "model")
-    objectives = family(config.family).objectives
+    objectives = FAMILIES[config.family].objectives
     if config.objective not in objectives:
         raise ValueError(
             f"model.objective={config.objective}: {config.family} supports only {', '.join(objectives)}; use "
@@ -111,7 +111,7 @@ def check(config: ModelConfig) -> None:
 def _check_heads(config: ModelConfig) -> None:
     _divides("num_heads", config.num_heads, "hidden_size", config.hidden_size)
     _divides("num_kv_heads", config.num_kv_heads, "num_heads", config.num_heads)
-    described, usual = family(config.family), config.hidden_size // config.num_heads
+    described, usual = FAMILIES[config.family], config.hidden_size // config.num_heads
     if config.num_kv_heads != config.num_heads and not described.grouped_heads:
         raise ValueError(
             f"model.num_kv_heads={config.num_kv_heads}: {config.family} has no grouped-query attention; "
@@ -122,11 +122,6 @@ def _check_heads(config: ModelConfig) -> None:
             f"model.head_dim={config.head_dim}: in {config.family} it is hidden_size / num_heads; "
             "use model.head_dim=null"
         )
-
-
-def head_dim(config: ModelConfig) -> int:
-    """Channels of one attention head."""
-    return config.head_dim or config.hidden_size // config.num_heads
 
 
 def check_recipe(recipe: RecipeConfig, context: int) -> None:

@@ -14,7 +14,7 @@ from gradwire.harness.comm.topology.registry import TOPOLOGIES
 from gradwire.harness.config.compose import compose, conf_directory
 from gradwire.harness.config.manual import describe
 from gradwire.harness.config.validate import validate
-from gradwire.harness.models.registry import family_names
+from gradwire.harness.models.families import FAMILIES
 
 CONF = conf_directory()
 CHOICES = [(path.parent.name, path.stem) for path in sorted(CONF.glob("[!h]*/*.yaml"))]
@@ -147,7 +147,7 @@ def test_validation_replaces_every_auto() -> None:
 def test_choices_of_size_are_whole_for_every_family() -> None:
     for size in ("gpu", "small", "tiny"):
         families = yaml.safe_load((CONF / "size" / f"{size}.yaml").read_text())["size"]["families"]
-        assert set(families) == set(family_names())
+        assert set(families) == set(FAMILIES)
 
 
 def test_under_torchrun_the_world_is_the_number_of_workers(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from gradwire.harness.models.registry import family, family_names
+from gradwire.harness.models.families import FAMILIES
 from gradwire.harness.models.settings import ModelConfig, RecipeConfig
 
 VOCABULARY = 300
@@ -10,11 +10,11 @@ VOCABULARY = 300
 
 def tiny_model(family_name: str, **changes: object) -> ModelConfig:
     """Two layers of 32 channels; key/value heads are shared where the family can."""
-    grouped = family(family_name).grouped_heads
+    grouped = FAMILIES[family_name].grouped_heads
     settings: dict = {
         "name": "tiny",
         "family": family_name,
-        "objective": family(family_name).objectives[0],
+        "objective": FAMILIES[family_name].objectives[0],
         "num_layers": 2,
         "hidden_size": 32,
         "num_heads": 4,
@@ -28,7 +28,7 @@ def tiny_model(family_name: str, **changes: object) -> ModelConfig:
     return ModelConfig(**(settings | changes))
 
 
-@pytest.fixture(params=family_names())
+@pytest.fixture(params=FAMILIES)
 def family_name(request) -> str:
     return request.param
 

@@ -8,7 +8,7 @@ import pytest
 from omegaconf import OmegaConf
 
 from gradwire.harness.models.build import transformers_config
-from gradwire.harness.models.registry import family_names
+from gradwire.harness.models.families import FAMILIES
 from gradwire.harness.models.settings import END_ID, PAD_ID, ModelConfig, RecipeConfig, check
 
 
@@ -60,8 +60,8 @@ def test_bad_settings_are_refused_in_one_line(changes, named):
     assert "\n" not in str(refusal.value)
 
 
-def test_every_file_of_families_is_a_family():
-    assert family_names() == ("bert", "gemma", "gpt2", "llama")
+def test_the_families_are_listed_by_name():
+    assert tuple(FAMILIES) == ("bert", "gemma", "gpt2", "llama")
 
 
 def test_settings_and_availability_do_not_import_transformers():

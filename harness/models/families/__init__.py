@@ -1,1 +1,0 @@
-"""One file per model family: how our fields map to those of transformers."""
