@@ -140,7 +140,7 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"ef": "yes"}, "codec.ef='yes': choose True or False"),
     ({"exclude": 3}, "codec.exclude"),
     ({"codec": "bf16", "topology": "star"}, "topology=star: choose one of broadcast, butterfly, ring"),
-    ({"topology": None}, "topology=None is none"),
+    ({"topology": None}, "topology=None is not a topology"),
     ({"topology": lambda size: size}, "gives no Schedule of 2 ranks: 2"),
     ({"seed": -1}, "seed=-1: choose a whole number from 0"),
     ({"seed": 0.5}, "seed=0.5: choose a whole number"),

@@ -57,7 +57,7 @@ def test_models_that_cannot_have_a_codec_are_refused_with_the_remedy(workers: Wo
         "got Net; wrap it first: model = DistributedDataParallel(model)",
         "attach first, then compile: attach(model); model = torch.compile(model)",
         "attach() needs a DistributedDataParallel model, got str",
-        "has registered a communication hook already; call detach()",
+        "already has a communication hook; call detach()",
         "this codec instance serves another model; make one for each",
         "0 has sparse gradients, codecs take dense ones; set sparse=False",
         "0.weight has complex gradients, codecs take real ones; keep it as real numbers",

@@ -27,7 +27,7 @@ from gradwire.harness.runtime.errors import ConfigError
 from gradwire.harness.runtime.fields import check_arguments, shown
 
 RENAMED = {"pieces": "segments"}
-"""Arguments by the names that older scripts and states have for them."""
+"""Former names of arguments, which older scripts and states use."""
 
 
 def _as_in(schema: type, name: str) -> Any:
@@ -38,14 +38,12 @@ def _as_in(schema: type, name: str) -> Any:
 
 @dataclass(frozen=True)
 class AttachOptions:
-    """The keywords of `attach` that are not the codec's."""
+    """The keywords of `attach` beside the codec's."""
 
-    seed: int = between(0, 2**31 - 1, 0)  # of everything random
+    seed: int = between(0, 2**31 - 1, 0)  # of all randomness
     overlap: bool = True  # synchronize while the backward pass is running; False: after it
-    buckets: int = _as_in(OverlapConfig, "buckets")  # in flight at once
-    segments: int = _as_in(
-        OverlapConfig, "segments"
-    )  # of each message: encoding one overlaps sending another
+    buckets: int = _as_in(OverlapConfig, "buckets")  # in flight at once, at most
+    segments: int = _as_in(OverlapConfig, "segments")  # per message: one is encoded while another is sent
     timeout_s: float = _as_in(ClusterConfig, "timeout_s")  # a rank silent for this long counts as lost
     rate_mbit: float | None = at_least(1e-3, None, 1e9)  # Mbit/s out of each rank (gloo); None: unlimited
     check_hashes: bool = False  # compare the result over all ranks after every synchronization
@@ -110,7 +108,7 @@ def make_checked_schedule(topology: Any, size: int) -> Callable[[int], Schedule]
     if not callable(topology):
         names = ", ".join(sorted(TOPOLOGIES))
         raise ValueError(
-            f"topology={shown(topology)} is none; choose one of {names}, or a function from world "
+            f"topology={shown(topology)} is not a topology; choose one of {names}, or a function from world "
             "size to schedule"
         )
     made: Callable[[int], Schedule] = lru_cache(topology)
@@ -122,7 +120,7 @@ def make_checked_schedule(topology: Any, size: int) -> Callable[[int], Schedule]
             check_schedule(schedule)
         except AssertionError as error:
             raise ValueError(
-                f"topology={called(topology)} is no all-reduce of {size} ranks: {error}"
+                f"topology={called(topology)} is not an all-reduce of {size} ranks: {error}"
             ) from None
     return made
 
@@ -133,8 +131,8 @@ def check_model(model: Any) -> DistributedDataParallel:
         raise ValueError(_wrong_model(model))
     if getattr(model, "_comm_hooks", ()):
         raise ValueError(
-            "attach(): this model has registered a communication hook already; call detach() on what "
-            "attach() returned, or wrap the model anew without DDP's own hooks or mixed_precision"
+            "attach(): this model already has a communication hook; call detach() on what attach() returned, "
+            "or wrap the model anew without DDP's own hooks or mixed_precision"
         )
     if getattr(model, "_use_python_reducer", False):
         raise ValueError(

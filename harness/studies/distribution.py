@@ -8,11 +8,11 @@ import torch
 from torch import Tensor
 
 TILE = 1 << 20
-"""Coordinates in float64 at a time, about."""
+"""About how many coordinates are converted to float64 at a time."""
 
 
 def group_tiles(x: Tensor, size: int) -> Iterator[Tensor]:
-    """Cut (coordinates,) into groups: tiles of (groups, size) float64, the last group padded with zeros.
+    """Cuts (coordinates,) into groups: tiles of (groups, size) float64, the last group padded with zeros.
 
     Squares of float32 neither overflow nor vanish in float64.
     """
@@ -28,14 +28,15 @@ def group_energies(x: Tensor, size: int) -> Tensor:
 
 
 def group_counts(numel: int, size: int) -> Tensor:
-    """How many coordinates each group has, all but perhaps the last one `size`: (groups,) int64."""
+    """How many coordinates each group has, `size` in all but perhaps the last: (groups,) int64."""
     counts = torch.full((-(-numel // size),), size)
     counts[-1] -= -numel % size
     return counts
 
 
 def bucket_energies(x: Tensor, buckets: Sequence[int], size: int) -> Tensor:
-    """`group_energies` of each bucket of (coordinates,), one after another: groups end where buckets do.
+    """`group_energies` of each bucket of (coordinates,), one bucket after another; groups end where buckets
+    do.
 
     `buckets` holds how many coordinates each one has.
     """
@@ -46,9 +47,9 @@ PERCENT = 100
 
 
 def quantiles(values: Tensor) -> list[float]:
-    """The smallest values that 0, 1, …, 100 % of `values` do not exceed: 101 of them, the first the least.
+    """Percentiles 0, 1, …, 100 of `values`: the smallest value that so many percent do not exceed.
 
-    Each is one of `values`, which are not empty and finite.
+    `values` are finite, and there is at least one. Each of the 101 results is one of them.
     """
     ordered = values.flatten().sort().values
     count = ordered.numel()

@@ -1,1 +1,1 @@
-"""One all-reduce by itself: what a codec takes between real workers, and what the simulated clock says."""
+"""One all-reduce by itself: how long a codec takes between real workers and on the simulated clock."""

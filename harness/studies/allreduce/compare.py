@@ -30,7 +30,7 @@ FIGURES = {
     "measured_codec_s": ("codec_s", "measured"),
     "modelled_codec_s": ("codec_s", "modelled"),
 }
-"""What the frame has of a run: metric and kind, emulated times being measured ones."""
+"""A run's values in the results frame, by metric and kind; emulated times count as measured."""
 
 COLUMNS = (
     "wire_bits_per_coordinate",
@@ -43,12 +43,12 @@ ABOUT = (
     *("codec", "topology", "workers", "coordinates", "pieces", "network"),
     *("rate_mbit", "goodput_mbit", "rivals"),
 )
-"""What table.csv says of a run besides its figures."""
+"""The settings that table.csv shows beside a run's figures."""
 
 
 @dataclass(frozen=True)
 class Run:
-    """A finished all-reduce, and its spreads and numbers: None where there is none."""
+    """A finished all-reduce with its spreads and numbers, None for those it does not have."""
 
     about: AllReduceSummary
     figures: dict[str, Any]
@@ -69,7 +69,7 @@ class Run:
 
     @property
     def row(self) -> dict[str, object]:
-        """The line of table.csv, in seconds and bits."""
+        """This run's line of table.csv, in seconds and bits."""
         own = self.figures
         times = {
             f"{name}_{part}_s": getattr(own[name], part, None)
@@ -118,7 +118,7 @@ def _title(one: AllReduceSummary) -> str:
 
 
 def _beside(run: Run, runs: Sequence[Run]) -> dict[str, Any]:
-    """What follows from a run's summary and BF16's under the same settings, where there is such a run."""
+    """What follows from a run's summary, and from that of BF16 under the same settings if there is one."""
     one = run.about
     found = {"measured_over_modelled": one.ratio}
     found["codec_s"] = (one.measured_codec_s or one.modelled_codec_s).median

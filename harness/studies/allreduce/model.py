@@ -20,7 +20,8 @@ from gradwire.harness.timing.simulate.clock import SimulatedClock
 
 @dataclass(frozen=True)
 class Modelled:
-    """Per round: seconds on the clock, and of codec work of the rank that has most; bytes all ranks sent."""
+    """Per round: seconds on the clock, seconds of codec work on the busiest rank, and bytes sent by all
+    ranks."""
 
     seconds: list[float]
     codec_s: list[float]
@@ -28,7 +29,7 @@ class Modelled:
 
 
 def clock_for(config: DictConfig, rate_mbit: float | None) -> SimulatedClock:
-    """The clock of the configured network; `rate_mbit` is what a link has been found to carry, if it was."""
+    """The clock of the configured network; `rate_mbit` is what a link was measured to carry, or None."""
     network = config.network.copy()
     OmegaConf.set_readonly(network, False)
     if rate_mbit is not None:
@@ -44,7 +45,7 @@ def clock_for(config: DictConfig, rate_mbit: float | None) -> SimulatedClock:
 
 
 def model(config: DictConfig, clock: SimulatedClock) -> Modelled:
-    """As many rounds as real workers do, all ranks in this process."""
+    """Runs as many rounds as real workers do, with all ranks in this process."""
     torch.set_num_threads(1)
     keep_freed_memory()
     size, device = config.cluster.workers, torch.device(config.cluster.device)

@@ -1,4 +1,4 @@
-"""What one real worker does: synchronize again and again, and say how long it took."""
+"""One real worker: synchronizes again and again, and records how long each round took."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ FILE = "measured.json"
 def measure_rank(
     config: DictConfig, folder: Path, rendezvous: Path, entrances: Sequence[Entrance] | None, rank: int
 ) -> None:
-    """Rank 0 leaves `measured.json` in `folder`: per round and rank, the seconds and those of codec work, and
-    the bytes each rank sent in them, by phase."""
+    """Rank 0 writes `measured.json` to `folder`: per round and rank, the seconds, those of codec work, and
+    the bytes sent, by phase."""
     entrance = None if entrances is None else entrances[rank]
     with (
         joined_process_group(config, rank, rendezvous, entrance) as device,
@@ -51,7 +51,7 @@ def measure_rank(
 
 
 def _round(world: ProcessWorld, rounds: Rounds, number: int) -> tuple[float, float]:
-    """(seconds from when all ranks are there to the mean's being here, and the codec's work among them)"""
+    """Returns the seconds from all ranks being ready until this one has the mean, and those of codec work."""
     beat("rounds")
     recorder = world.recorders[world.rank]
     world.gather({world.rank: [0.0]})

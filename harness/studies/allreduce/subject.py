@@ -1,4 +1,4 @@
-"""What is synchronized: the same gradients and codecs for real workers and for the clock."""
+"""What is synchronized: real workers and the simulated clock get the same gradients and codecs."""
 
 from __future__ import annotations
 
@@ -13,14 +13,15 @@ from gradwire.harness.parallel.synchronize import synchronization
 from gradwire.harness.runtime.seeding import derive_seed
 
 WARM_UP = 2
-"""Rounds before the ones that count: buffers are made, codecs that adapt begin to."""
+"""Rounds that are not counted: buffers are allocated, and codecs that adapt begin to do so."""
 
 BLOCK = 256
-"""Neighbouring coordinates of one scale; scales are drawn log-normally, as in gradients they differ."""
+"""Neighbouring coordinates share a scale. Scales are drawn log-normally, because those of gradients
+differ."""
 
 
 def gradient(config: DictConfig, rank: int, device: torch.device) -> Tensor:
-    """(coordinates,) float32 of one rank, from the seed."""
+    """Draws one rank's gradient from the seed: (coordinates,) float32."""
     generator = torch.Generator().manual_seed(derive_seed(config.seed, "allreduce", rank))
     numel: int = config.allreduce.coordinates
     scales = torch.randn(-(-numel // BLOCK), generator=generator).exp().repeat_interleave(BLOCK)[:numel]
@@ -28,7 +29,7 @@ def gradient(config: DictConfig, rank: int, device: torch.device) -> Tensor:
 
 
 class Rounds:
-    """One rank's codec, asked for one synchronization after another."""
+    """One rank's codec, which synchronizes one round after another."""
 
     def __init__(self, config: DictConfig, rank: int, device: torch.device) -> None:
         self._codec: Codec = make_configured_codec(config)

@@ -1,4 +1,4 @@
-"""`allreduce.json`: one all-reduce's times, bytes, and what they compare to."""
+"""`allreduce.json`: the times and bytes of one all-reduce, measured and modelled."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ class AllReduceSummary(Stored):
     pieces: int  # of each message
     network: str  # in words
     network_settings: dict[str, Any]
-    rate_mbit: float | None  # nominal, of a link; null where nothing is limited
-    goodput_mbit: float | None  # what a stream over one link was found to carry, and the clock goes by
+    rate_mbit: float | None  # a link's nominal rate; null if nothing is limited
+    goodput_mbit: float | None  # what a stream over one link was measured to carry; the clock uses it
     rivals: int
     repeats: int
     measured: Spread | None
-    measured_codec_s: Spread | None  # codec work of the rank that has most, while the others work as well
+    measured_codec_s: Spread | None  # codec work of the busiest rank, while the others work, too
     modelled: Spread  # on the simulated clock
     modelled_codec_s: Spread  # codec work as measured in one process, one rank at a time
-    bytes_sent: int  # by all ranks, in one round
+    bytes_sent: int  # sent by all ranks in one round
     wire_bits_per_coordinate: float | None
     kernel_backend: str
-    rounds_s: list[float]  # measured, every round
+    rounds_s: list[float]  # measured, one per round
     provenance: dict[str, Any]
 
     @property

@@ -1,4 +1,4 @@
-"""Times of a call that is repeated: the thread's CPU time, the wall's, or between two events on a GPU."""
+"""Times of a repeated call: the thread's CPU time, wall time, or the time between two events on a GPU."""
 
 from __future__ import annotations
 
@@ -11,15 +11,16 @@ from statistics import median
 import torch
 
 FEWEST, MOST = 3, 10_000
-"""Repeats of a call, however long or short it takes."""
+"""The least and the largest number of repeats of a call."""
 
 IN_CACHE = 4
-"""A working set counts as held in a GPU's L2 if so many of it would fit; others find it flushed."""
+"""A working set counts as held in a GPU's L2 cache if this many of it would fit; for others the cache is
+flushed."""
 
 
 @dataclass(frozen=True)
 class Times:
-    """Seconds of one call: the shortest and the middle one of `repeats`."""
+    """Seconds of one call: the shortest and the median of `repeats`."""
 
     shortest_s: float
     median_s: float
@@ -28,8 +29,8 @@ class Times:
 
 
 def time_on_cpu(run: Callable[[], object], seconds: float, threads: int) -> Times:
-    """Repeat for `seconds`. With one thread its CPU time counts, which other processes do not change; the
-    time of several is the wall's."""
+    """Repeats `run` for `seconds`. With one thread its CPU time counts, which other processes do not change;
+    with several, wall time does."""
     clock = time.thread_time if threads == 1 else time.perf_counter
     with intra_op_threads(threads):
         run()
@@ -44,7 +45,7 @@ def time_on_cpu(run: Callable[[], object], seconds: float, threads: int) -> Time
 
 @contextmanager
 def intra_op_threads(threads: int) -> Iterator[None]:
-    """Kernels of this project and PyTorch's use so many threads at most."""
+    """Limits this project's kernels and PyTorch's to so many threads."""
     before = torch.get_num_threads()
     torch.set_num_threads(threads)
     try:
@@ -54,9 +55,10 @@ def intra_op_threads(threads: int) -> Iterator[None]:
 
 
 def time_on_gpu(run: Callable[[], object], seconds: float, touched: int, device: torch.device) -> Times:
-    """Repeat for `seconds` on `device`, each repeat between two events; a call moves `touched` bytes.
+    """Repeats `run` for `seconds` on `device`, each time between two events; a call moves `touched` bytes.
 
-    What can be captured runs as a CUDA graph. What does not stay in L2 anyway finds it flushed every time.
+    A call that can be captured runs as a CUDA graph. The L2 cache is flushed before each call unless the
+    working set stays in it anyway.
     """
     launch, clock = _launch(run, device)
     l2 = torch.cuda.get_device_properties(device).L2_cache_size
@@ -76,7 +78,7 @@ def time_on_gpu(run: Callable[[], object], seconds: float, touched: int, device:
 
 
 def _launch(run: Callable[[], object], device: torch.device) -> tuple[Callable[[], object], str]:
-    """`run` as a replay of its CUDA graph; as it is, if it cannot be captured."""
+    """`run` as a replay of its CUDA graph, or `run` itself if it cannot be captured."""
     side = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
     side.wait_stream(torch.cuda.current_stream(device))
     with torch.cuda.stream(side):

@@ -1,4 +1,4 @@
-"""Measuring: every operation on every kind of bucket with every implementation."""
+"""Measures every operation on every kind of bucket with every implementation."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ DEFAULT = "default"
 
 @dataclass(frozen=True)
 class Settings:
-    """What to measure, and for how long at least each: `kernels` is the compiled backend, or `default`."""
+    """What to measure, and for how long each at least; `kernels` names the compiled kernels, or is
+    `default`."""
 
     sizes: tuple[int, ...]
     dtypes: tuple[str, ...]
@@ -32,7 +33,7 @@ class Settings:
 
 
 def measure(operations: Sequence[Operation], settings: Settings) -> Iterator[Row]:
-    """The rows, one after another as they are measured."""
+    """Yields the rows as they are measured."""
     for numel in settings.sizes:
         for dtype in settings.dtypes:
             x = bucket(numel, dtype, settings)
@@ -43,18 +44,18 @@ def measure(operations: Sequence[Operation], settings: Settings) -> Iterator[Row
 
 
 def bucket(numel: int, dtype: str, settings: Settings) -> Tensor:
-    """Normal coordinates from the seed, (numel,), the same on every device."""
+    """Normally distributed coordinates drawn from the seed, (numel,), the same on every device."""
     generator = torch.Generator().manual_seed(settings.seed)
     return torch.randn(numel, generator=generator).to(DTYPES[dtype]).to(settings.device)
 
 
 def _threads(settings: Settings) -> tuple[int, ...]:
-    """Numbers of host threads to measure with; a GPU needs one."""
+    """The numbers of host threads to measure with; a GPU needs one."""
     return settings.threads if settings.device.type == "cpu" else (1,)
 
 
 def _copy_rate(x: Tensor, settings: Settings, threads: int) -> float:
-    """Bytes that a copy of the bucket reads and writes in a second."""
+    """Bytes per second that a copy of the bucket reads and writes."""
     target = torch.empty_like(x)
     case = Case(lambda: target.copy_(x), (x,), (target,))
     return (case.bytes_read + case.bytes_written) / _time(case, settings, threads).shortest_s
@@ -82,7 +83,7 @@ def _rows(
         )
 
     for name, threads in _implementations(settings):
-        with using_kernels(name):  # what a case has made may be the backend's own
+        with using_kernels(name):  # a case may hold what these kernels have made
             case = operation.make(x)
             times = _time(case, settings, threads)
         default_s = times.shortest_s if default_s is None else default_s
@@ -92,7 +93,7 @@ def _rows(
 
 
 def _implementations(settings: Settings) -> list[tuple[str, int]]:
-    """Names and threads: the definition on one thread comes first."""
+    """The implementations and their numbers of threads; the definition on one thread comes first."""
     compiled = [(settings.kernels, threads) for threads in _threads(settings)]
     return [(DEFAULT, 1), *(compiled if settings.kernels != DEFAULT else [])]
 

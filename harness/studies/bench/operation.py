@@ -21,7 +21,7 @@ from gradwire.harness.studies.bench import operations as package
 class Case:
     """An operation on one set of tensors; `run` can be called again and again.
 
-    `reads` and `writes` are what an implementation with no intermediate results in memory has to touch: a
+    `reads` and `writes` are what an implementation without intermediate results in memory has to touch; a
     tensor that is changed in place is in both.
     """
 
@@ -44,7 +44,7 @@ class Peer:
 
     name: str
     make: Callable[[Tensor], Callable[[], object] | None]
-    """From the bucket to a call that can be repeated; None where the peer is missing or cannot run."""
+    """Makes a repeatable call from the bucket; None if the peer is missing or cannot run."""
 
 
 @dataclass(frozen=True)
@@ -52,10 +52,10 @@ class Operation:
     """What is measured: `make` gives the case for a bucket, (numel,) float32 or bfloat16 on any device."""
 
     name: str  # "<family>.<operation>[.<bits>]"
-    kernels: tuple[str, ...]  # compiled ones that it spends its time in
+    kernels: tuple[str, ...]  # the compiled kernels that it spends its time in
     make: Callable[[Tensor], Case]
     peers: tuple[Peer, ...] = ()
-    dtypes: tuple[str, ...] = ("float32", "bfloat16")  # what does not depend on the bucket's has float32
+    dtypes: tuple[str, ...] = ("float32", "bfloat16")  # ("float32",) if the dtype does not matter
 
     @property
     def family(self) -> str:
@@ -64,14 +64,15 @@ class Operation:
 
 @cache
 def all_operations() -> tuple[Operation, ...]:
-    """Every operation, by family and in the families' own order."""
+    """All operations, by family, in the order of their files."""
     names = sorted(module.name for module in pkgutil.iter_modules(package.__path__))
     modules = [importlib.import_module(f"{package.__name__}.{name}") for name in names]
     return tuple(operation for module in modules for operation in module.operations())
 
 
 def chosen_operations(patterns: Sequence[str]) -> list[Operation]:
-    """Those whose names match one of `patterns` (`*`, `?`); ValueError for a pattern that none matches."""
+    """The operations whose names match one of `patterns` (`*`, `?`); ValueError for a pattern without a
+    match."""
     known = all_operations()
     for pattern in patterns:
         if not any(fnmatchcase(operation.name, pattern) for operation in known):

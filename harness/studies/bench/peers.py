@@ -1,4 +1,4 @@
-"""Other people's kernels for comparable work: PyTorch's own cast, and packages that may be installed."""
+"""Other projects' kernels for comparable work: PyTorch's own cast, and packages that may be installed."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ def _torchao(x: Tensor) -> Call | None:
 
 
 def _deepspeed(bits: int, group: int, x: Tensor) -> Call | None:
-    """DeepSpeed's symmetric quantizer, which ZeRO++ uses; its kernels are made at the first call."""
+    """DeepSpeed's symmetric quantizer, which ZeRO++ uses; its kernels are compiled at the first call."""
     if not x.is_cuda:
         return None
     try:
         from deepspeed.ops.quantizer import ds_quantizer
     except ImportError:
         return None
-    copy = x.to(torch.float16)  # it overwrites its input
+    copy = x.to(torch.float16)  # the quantizer overwrites its input
     return partial(ds_quantizer, copy, copy.numel() // group, bits)
 
 

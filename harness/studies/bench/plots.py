@@ -1,4 +1,4 @@
-"""The benchmark as pictures: nanoseconds a coordinate of the definition and of the kernels, and of a copy."""
+"""Plots of the benchmark: nanoseconds per coordinate of the definition, of the kernels, and of a copy."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 LINE, MARGIN = 0.16, 0.55
-"""Inches: of an operation, and of the axis below them."""
+"""The height of an operation, and of the axis below, in inches."""
 
 MARKS: dict[str, tuple[Hue, str, float]] = {
     "float32": ("blue", "o", 0.16),
     "bfloat16": ("vermilion", "s", -0.16),
 }
-"""Hue, marker, and how far from its line it stands, so that equal figures of both are seen."""
+"""Hue, marker, and distance from the operation's line, so that equal figures of both can be seen."""
 
 
 def plots(rows: Sequence[Row], heading: str) -> list[Plot]:
-    """One for each family and size; rows of one thread."""
+    """Draws one plot for each family and size, from the rows on one thread."""
     kinds: dict[tuple[str, int], list[Row]] = {}
     for row in rows:
         if row.threads == 1:
@@ -74,7 +74,7 @@ def _points(axes: Axes, form: Form, dtype: str, rows: Sequence[Row], place: dict
 
 
 def _copies(axes: Axes, form: Form, rows: Sequence[Row], place: dict[str, int]) -> None:
-    """Where each operation would be if it moved its bytes as fast as a copy does."""
+    """Marks where each operation would be if it moved its bytes as fast as a copy does."""
     bound: dict[str, float] = {}
     for row in rows:
         if row.dtype == rows[0].dtype:

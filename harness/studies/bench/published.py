@@ -1,4 +1,4 @@
-"""The papers' figures, as far as they lie in results/reference."""
+"""The papers' figures, as far as results/reference has them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from gradwire.harness.config.compose import conf_directory
 
 
 def published(paper: str, table: str, method: str) -> list[dict[str, str]]:
-    """The rows of a paper's table about a method; none where they are not at hand."""
+    """The rows about a method in a paper's table; none if the table is not at hand."""
     return [row for row in _rows(paper, table) if row["method"] == method]
 
 

@@ -1,7 +1,7 @@
-"""What a whole ring all-reduce costs a codec: the operations of its hops, each for its share of coordinates.
+"""What a whole ring all-reduce costs a codec: its hops' operations, each on its share of the coordinates.
 
 DynamiQ's Table 2 counts bytes of memory traffic per coordinate as const + slope·AR, AR = (n − 1)/n: each of n
-workers begins the sum of one chunk of n, continues those of n − 1, and ends up with all n.
+workers begins the sum of one of n chunks, continues the sums of n − 1, and in the end decodes all n.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ from gradwire.harness.studies.bench.rows import Row, by_case
 
 @dataclass(frozen=True)
 class Ring:
-    """A codec's operations: on all coordinates, on the chunk it begins, on those it continues."""
+    """A codec's operations on all coordinates, on the chunk that it begins, and on those that it
+    continues."""
 
     codec: str
     paper: str  # the row of DynamiQ's Table 2, or ""
@@ -69,7 +70,7 @@ RINGS = (
 
 @dataclass(frozen=True)
 class RingCost:
-    """Memory traffic in bytes and time in ns per coordinate, const + slope·AR each, of one implementation."""
+    """One implementation's memory traffic [bytes] and time [ns] per coordinate, each as const + slope·AR."""
 
     codec: str
     dtype: str
@@ -83,7 +84,7 @@ class RingCost:
     paper_slope: float | None
 
     def at(self, workers: int) -> dict[str, float | None]:
-        """Bytes and nanoseconds a coordinate in a ring of `workers`."""
+        """Bytes and nanoseconds per coordinate in a ring of `workers`."""
         share = (workers - 1) / workers
         known = self.paper_const is not None and self.paper_slope is not None
         return {
@@ -94,7 +95,7 @@ class RingCost:
 
 
 def ring_costs(rows: Sequence[Row]) -> list[RingCost]:
-    """The costs of every codec all of whose operations were measured, on one thread."""
+    """The costs on one thread of every codec whose operations were all measured."""
     return [
         _cost(ring, found)
         for found in by_case(rows)
@@ -122,6 +123,6 @@ def _cost(ring: Ring, found: Mapping[str, Row]) -> RingCost:
 
 
 def _paper(method: str) -> tuple[float | None, float | None]:
-    """Const and slope that the paper prints, None where it prints nothing."""
+    """The paper's const and slope; None if it prints none."""
     values = {row["metric"]: float(row["value"]) for row in published("dynamiq", "table2", method)}
     return values.get("const"), values.get("slope")

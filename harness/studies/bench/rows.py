@@ -13,7 +13,7 @@ from gradwire.harness.timing.measure.metrics import OPERATION
 
 @dataclass(frozen=True)
 class Row:
-    """`bytes_read` and `bytes_written` count what an implementation without intermediate results touches,
+    """`bytes_read` and `bytes_written` count what an implementation without intermediate results touches;
     `copy_bytes_per_s` is what a copy of the bucket reads and writes in the same run."""
 
     operation: str
@@ -26,27 +26,27 @@ class Row:
     bytes_written: int
     value_bytes: int  # of the bucket
     copy_bytes_per_s: float
-    default_s: float | None = None  # of the definition on one thread, shortest
+    default_s: float | None = None  # shortest time of the definition on one thread
     peers_s: Mapping[str, float] | None = None  # peers' names to their shortest times
 
     @classmethod
     def of(cls, case: Case, times: Times, **about: Any) -> Row:
-        """The row of a case's times."""
+        """Makes the row of a case from its times."""
         return cls(times=times, bytes_read=case.bytes_read, bytes_written=case.bytes_written, **about)
 
     @property
     def names(self) -> tuple[str, str, str, str]:
-        """What tables call it."""
+        """Its name in tables."""
         return self.operation, self.dtype, f"{self.numel:,}", self.implementation
 
     @property
     def figures(self) -> dict[str, float | None]:
-        """By the keys of METRICS."""
+        """Its figures by the keys of METRICS."""
         return {key: getattr(self, key) for key in OPERATION}
 
     @property
     def seconds(self) -> float:
-        """The shortest time: what disturbs a measurement only makes it longer."""
+        """The shortest time, because disturbances only make a measurement longer."""
         return self.times.shortest_s
 
     @property
@@ -55,7 +55,7 @@ class Row:
 
     @property
     def values_gb_per_s(self) -> float:
-        """10⁹ bytes of the bucket's coordinates a second: an encoder's input, a decoder's output."""
+        """10⁹ bytes of the bucket's values per second: an encoder's input, a decoder's output."""
         return 1e-9 * self.value_bytes / self.seconds
 
     @property
@@ -64,26 +64,26 @@ class Row:
 
     @property
     def share_of_copy(self) -> float:
-        """Bytes moved a second, relative to those of a copy: near 1, memory is what limits."""
+        """Bytes moved per second relative to a copy; near 1, memory is the limit."""
         return (self.bytes_read + self.bytes_written) / self.seconds / self.copy_bytes_per_s
 
     @property
     def speedup(self) -> float | None:
-        """How many times as fast as the definition on one thread."""
+        """Speed relative to the definition on one thread."""
         return None if self.default_s is None else self.default_s / self.seconds
 
     @property
     def speedup_to_peers(self) -> dict[str, float]:
-        """How many times as fast as each peer."""
+        """Speed relative to each peer."""
         return {name: seconds / self.seconds for name, seconds in (self.peers_s or {}).items()}
 
     def as_json(self) -> dict[str, Any]:
-        """What was measured and what follows from it."""
+        """The measured values and what follows from them."""
         return asdict(self) | self.figures | {"speedup_to_peers": self.speedup_to_peers}
 
 
 def by_case(rows: Iterable[Row]) -> Iterable[dict[str, Row]]:
-    """The rows on one thread, by operation: those of one dtype, size and implementation together."""
+    """The rows on one thread: for each dtype, size and implementation, its rows by operation."""
     found = dict[tuple[str, int, str], dict[str, Row]]()
     for row in rows:
         if row.threads == 1:

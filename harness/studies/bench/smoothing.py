@@ -1,4 +1,4 @@
-"""What the Hadamard transform costs inside a quantizer (SDP4Bit Table 5): throughput with it over without."""
+"""What the Hadamard transform costs inside a quantizer: throughput with it over without (SDP4Bit Table 5)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ PAIRS = {
 
 @dataclass(frozen=True)
 class Smoothing:
-    """10⁹ bytes of float values a second, and what the paper's largest size gives on its A100."""
+    """Throughput in 10⁹ bytes of float values per second: ours, and the paper's on an A100 at its largest
+    size."""
 
     operation: str
     dtype: str
@@ -30,18 +31,18 @@ class Smoothing:
 
     @property
     def share(self) -> float:
-        """Throughput with the transform over that without."""
+        """Throughput with the transform over throughput without."""
         return self.with_gb_per_s / self.without_gb_per_s
 
     @property
     def paper_share(self) -> float | None:
-        """The paper's, None where it is not at hand."""
+        """The paper's ratio; None if its table is not at hand."""
         known = self.paper_with is not None and self.paper_without
         return (self.paper_with or 0) / (self.paper_without or 1) if known else None
 
 
 def smoothing(rows: Sequence[Row]) -> list[Smoothing]:
-    """Where both of a pair were measured, on one thread."""
+    """The pairs whose operations were both measured on one thread."""
     return [
         _pair(name, found[plain], found[smooth])
         for found in by_case(rows)
@@ -59,6 +60,6 @@ def _pair(name: str, plain: Row, smooth: Row) -> Smoothing:
 
 
 def _largest(rows: Sequence[Mapping[str, str]]) -> float | None:
-    """The figure of the largest size, where launches cost least."""
+    """The paper's figure at the largest size, where launches cost least."""
     sized = {int(row["setting"].rpartition("size_MB=")[2]): float(row["value"]) for row in rows}
     return sized[max(sized)] if sized else None

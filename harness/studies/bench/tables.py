@@ -1,4 +1,4 @@
-"""The benchmark as text."""
+"""Tables of the benchmark, as text."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ WIDTH = 170
 
 
 def text(rows: Sequence[Row], workers: int) -> str:
-    """All tables; those of a whole ring are for `workers`."""
+    """Returns all tables; those of a whole ring are for `workers`."""
     tables = [speed_table(rows), ring_table(ring_costs(rows), workers), smoothing_table(smoothing(rows))]
     return "\n\n".join(render_text(table, WIDTH) for table in tables if table.rows)
 
 
 def speed_table(rows: Sequence[Row]) -> Table:
-    """A line for each row."""
+    """A table with a line for each row."""
     names = ("operation", "dtype", "coordinates", "kernels", "threads")
     lines = [([*row.names, str(row.threads)], row.figures) for row in rows]
     table = figures_table("Operations: shortest time of each", names, lines, OPERATION)
@@ -32,7 +32,7 @@ def speed_table(rows: Sequence[Row]) -> Table:
 
 
 def ring_table(costs: Sequence[RingCost], workers: int) -> Table:
-    """Traffic beside the paper's formula, and the time that goes with it."""
+    """Memory traffic beside the paper's formula, with the time it takes."""
     header = [
         "codec", "dtype", "coordinates", "kernels", "bytes/coordinate", f"at {workers} workers",
         "DynamiQ Table 2", f"at {workers} workers ", f"ns/coordinate at {workers} workers",
@@ -66,7 +66,7 @@ def _formula(const: float | None, slope: float | None) -> str:
 
 
 def smoothing_table(pairs: Sequence[Smoothing]) -> Table:
-    """Throughput with the Hadamard transform against that without."""
+    """Throughput with the Hadamard transform beside throughput without."""
     header = [
         "operation", "dtype", "coordinates", "kernels", "GB/s without", "GB/s with", "ratio",
         "SDP4Bit Table 5, A100: ratio",

@@ -1,1 +1,1 @@
-"""What the harness itself costs: the same training as a bare PyTorch loop and as a run of the trainer."""
+"""What the harness itself costs: the same training in a bare PyTorch loop and in the trainer."""

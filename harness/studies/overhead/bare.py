@@ -1,4 +1,4 @@
-"""The loop that anybody would write: DistributedDataParallel, AdamW, clipping, nothing recorded."""
+"""A plain training loop: DistributedDataParallel, AdamW and clipping, with nothing recorded."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from gradwire.harness.data.packing import TokenData
 
 
 class BareLoop:
-    """Trains `model` like the trainer with `codec=backend`: same batch and optimizer, DDP's all-reduce."""
+    """Trains `model` as the trainer does with `codec=backend`: same batches and optimizer, DDP's
+    all-reduce."""
 
     def __init__(
         self, config: DictConfig, model: nn.Module, data: TokenData, rank: int, device: torch.device
@@ -35,7 +36,7 @@ class BareLoop:
         self._generator = torch.Generator().manual_seed(rank)
 
     def run(self, steps: int) -> float:
-        """So many optimizer steps; the last loss."""
+        """Takes so many optimizer steps; returns the last loss."""
         loss = torch.zeros(())
         for _ in range(steps):
             input_ids = self._batch()

@@ -1,4 +1,4 @@
-"""Alternating blocks of contestants in one process group, and what their times say."""
+"""Contestants measured in alternating blocks in one process group, and their times compared."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Block:
 def alternate(
     contestants: Mapping[str, Contestant], blocks: int, steps: int, meet: Callable[[], object]
 ) -> dict[str, list[Block]]:
-    """`blocks` blocks of `steps` steps of each contestant, in turns; every other round in reverse order.
+    """Runs `blocks` blocks of `steps` steps of each contestant in turn; every other round in reverse order.
 
     The first round is not counted. All ranks `meet` before each block. CPU time is this process's, its
     communication threads included.
@@ -41,12 +41,13 @@ def alternate(
 
 
 def as_lists(blocks: Mapping[str, Sequence[Block]]) -> dict[str, list[list[float]]]:
-    """For JSON: contestant to [CPU, wall] of each block."""
+    """Contestant to [CPU, wall] of each block, for JSON."""
     return {name: [[block.cpu_s, block.wall_s] for block in found] for name, found in blocks.items()}
 
 
 def over_ranks(ranks: Sequence[Mapping[str, Sequence[Sequence[float]]]]) -> dict[str, list[Block]]:
-    """The job's blocks from all ranks' (as `as_lists` gives them): CPU time summed, the longest wall."""
+    """Combines all ranks' blocks (as `as_lists` gives them): CPU times are summed, the longest wall time
+    counts."""
     return {
         name: [
             Block(sum(cpu for cpu, _ in same), max(wall for _, wall in same))
@@ -57,7 +58,7 @@ def over_ranks(ranks: Sequence[Mapping[str, Sequence[Sequence[float]]]]) -> dict
 
 
 def ratio(candidate: Sequence[float], baseline: Sequence[float]) -> dict[str, float]:
-    """Ratio of the medians, and the smallest, middle and largest ratio of blocks of one round."""
+    """The ratio of the medians, and the least, middle and largest ratio of two blocks of one round."""
     rounds = sorted(first / second for first, second in zip(candidate, baseline, strict=True))
     return {
         "of_medians": median(candidate) / median(baseline),

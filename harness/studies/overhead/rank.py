@@ -1,4 +1,4 @@
-"""What one rank of the benchmark does."""
+"""One rank of the overhead benchmark."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ BARE, HARNESS, WITHOUT_SPANS = "bare", "harness", "harness without recording"
 
 
 def benchmark_rank(config: DictConfig, directory: Path, rendezvous: Path, rank: int) -> None:
-    """Runs the contestants on this rank; each rank leaves `rank<rank>.json` in `directory`."""
+    """Runs the contestants on this rank and writes `rank<rank>.json` to `directory`."""
     with joined_process_group(config, rank, rendezvous) as device, using_kernels(config.kernels.name):
         with_spans = Stepper(config, device, directory / HARNESS, spans=True)
         without = Stepper(config, device, directory / WITHOUT_SPANS, spans=False)
@@ -49,9 +49,9 @@ def _meet() -> None:
 
 
 class Stepper:
-    """The trainer, a block of steps at a time: no evaluation, no error measurement, no checkpoints.
+    """Runs the trainer a block of steps at a time, without evaluation, error measurement or checkpoints.
 
-    With `spans` it writes traces, too, to `directory`.
+    With `spans` it also writes traces to `directory`.
     """
 
     def __init__(self, config: DictConfig, device: torch.device, directory: Path, *, spans: bool) -> None:
@@ -68,7 +68,7 @@ class Stepper:
         self._done += steps
 
     def recording(self) -> dict[str, float]:
-        """What recording spans takes by itself: how many in a step, seconds each. Traces come on top, and
-        the difference to the harness without recording shows both."""
+        """What recording spans alone costs: spans per step, and seconds each. Traces cost more on top; the
+        difference from the harness without recording shows both."""
         recorder = self.parts.world.recorders[self.parts.world.ranks[0]]
         return {"spans_per_step": recorder.total / self._done, "span_s": span_cost()}

@@ -1,13 +1,13 @@
 """The rate–distortion bound: reverse water-filling over the variances a gradient was found to have.
 
-Independent Gaussian coordinates of which those of group j have variance σ_j², and a mean squared error D as
-distortion: no code of R bits per coordinate does better than D = mean_j min(θ, σ_j²), the water level θ being
-the one at which mean_j max(0, ½·log2(σ_j²/θ)) = R (Cover and Thomas, "Elements of information theory",
-theorem 10.3.3). Divided by mean_j σ_j² that is a vNMSE.
+Let coordinates be independent and Gaussian, with variance σ_j² in group j, and let distortion be the mean
+squared error D. No code of R bits per coordinate does better than D = mean_j min(θ, σ_j²), where the water
+level θ is such that mean_j max(0, ½·log2(σ_j²/θ)) = R (Cover and Thomas, "Elements of information theory",
+theorem 10.3.3). D divided by mean_j σ_j² is a vNMSE.
 
 It is a reference line, not a limit for real gradients. It describes one encoding of the mean itself, by an
-arbitrarily long code, for variances both sides know at no cost; an all-reduce encodes several sums on their
-way, and spends bits on scales. And real coordinates are not Gaussian: with the same variances they can be
+arbitrarily long code, for variances that both sides know at no cost; an all-reduce encodes several partial
+sums and spends bits on scales. Real coordinates are not Gaussian either: with the same variances they can be
 easier to describe, never harder.
 """
 
@@ -22,15 +22,15 @@ from torch import Tensor
 from gradwire.harness.studies.distribution import group_counts, group_energies
 
 GROUP = 256
-"""Coordinates taken to have one variance: DynamiQ's super-groups."""
+"""How many coordinates are taken to share a variance: a super-group of DynamiQ."""
 
 
 @dataclass(frozen=True)
 class RateDistortionCurve:
-    """The groups that have any energy, the largest variance first.
+    """The groups that have any energy, those of the largest variance first.
 
     `variances` and `counts` (coordinates of a group) are (groups,) float64; `numel` counts the coordinates of
-    all groups, those without energy too, which cost no bits.
+    all groups, including those without energy, which cost no bits.
     """
 
     variances: Tensor
@@ -51,7 +51,7 @@ class RateDistortionCurve:
         return cls(variances[alive], counts[order][alive], mean.numel())
 
     def bound(self, bits_per_coordinate: float) -> float:
-        """The least vNMSE at that rate; NaN for a gradient that is zero or not finite."""
+        """The least vNMSE at this rate; NaN for a gradient that is zero or not finite."""
         assert bits_per_coordinate >= 0, "a rate is not negative"
         if not len(self.variances) or not math.isfinite(self._energies[0]):
             return math.nan
@@ -62,7 +62,8 @@ class RateDistortionCurve:
         return min(1.0, float((level * self._numels[above - 1] + flooded) / self._energies[0]))
 
     def decibels_above(self, vnmse: float, bits_per_coordinate: float) -> float:
-        """10·log10 of `vnmse` over the bound at that rate: −∞ for no error, NaN where one has no value."""
+        """10·log10 of `vnmse` over the bound at this rate: −∞ if there is no error, NaN if one of them has no
+        value."""
         bound = self.bound(bits_per_coordinate)
         if math.isnan(bound + vnmse):
             return math.nan
@@ -72,7 +73,7 @@ class RateDistortionCurve:
 
     @cached_property
     def _numels(self) -> Tensor:
-        """Coordinates of the first 1, 2, … groups."""
+        """The number of coordinates of the first 1, 2, … groups."""
         return self.counts.cumsum(dim=0)
 
     @cached_property
@@ -87,5 +88,5 @@ class RateDistortionCurve:
 
     @cached_property
     def _energies(self) -> Tensor:
-        """Energy of each group and all after it."""
+        """The energy of each group and all groups after it."""
         return (self.counts * self.variances).flip(0).cumsum(dim=0).flip(0)

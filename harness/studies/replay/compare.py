@@ -1,4 +1,4 @@
-"""Comparing replays: tables of codecs for each file, topology and number of workers, and plots."""
+"""Comparisons of replays: tables of codecs for each file, topology and number of workers, and plots."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from pandas import DataFrame, Series
 
 SUBJECT = ("gradients", "topology", "cluster")
-"""What a codec is tried on; everything else in a configuration belongs to the codec."""
+"""What a codec is tried on; all other settings belong to the codec."""
 
 UNTOLD = (
     *("task", "resume", "kernels", "cluster.name", "cluster.timeout_s", "cluster.backend"),
@@ -39,7 +39,7 @@ SIZES = ("codec.bits", "codec.fraction", "codec.rank", "codec.widths")
 """Settings that say how much is sent; widths do if there is one."""
 
 MAX_COLUMNS = 6
-"""Most columns of a table that shows subjects side by side."""
+"""The most columns of a table that shows subjects side by side."""
 
 
 COLUMNS = (
@@ -61,15 +61,15 @@ RECORDED = (
 
 @dataclass(frozen=True)
 class Replayed:
-    """One finished replay: its codec's and its subject's names in this comparison."""
+    """One finished replay, with the names of its codec and its subject in this comparison."""
 
     codec: str
     subject: str
     family: str
-    """The codec without its bits: what belongs on one line of a plot."""
+    """The codec without its bits; replays that share it are on one line of a plot."""
     summary: ReplaySummary
     figures: dict[str, float | None]
-    """By the keys of `COLUMNS`."""
+    """Its figures by the keys of `COLUMNS`."""
 
 
 NOTES = (
@@ -83,7 +83,7 @@ NOTES = (
 
 
 def compare_replays(folders: Sequence[Path], output: Path, axes: Sequence[str] = ()) -> Page:
-    """Compare the replays in `folders`; writes table.md, table.csv, table.json and plots to `output`.
+    """Compares the replays in `folders`; writes table.md, table.csv, table.json and plots to `output`.
 
     Raises ValueError when none is done.
     """
@@ -127,7 +127,8 @@ def _load(folders: Sequence[Path], axes: Sequence[str]) -> list[Replayed]:
 
 
 def figures_of(found: DataFrame) -> dict[str, dict[str, float | None]]:
-    """Each replay's figures, by run: those of the whole, and of all its repeats and ranks together."""
+    """Each replay's figures, by run: those of the run as a whole, and of all its repeats and ranks
+    together."""
     lines = found.set_index("run")
     errors = lines[lines.metric == "vnmse"].groupby("run").value
     bits = lines[(lines.metric == "wire_bits_per_coordinate") & (lines.case == "metadata")]
@@ -145,7 +146,7 @@ def _deviation(errors: Series[float]) -> float:
 
 
 def file_names(paths: Sequence[str]) -> dict[str, str]:
-    """A name for each file: as little of its path's end, without the suffix, as tells it from the others."""
+    """Names each file by the shortest end of its path, without the suffix, that tells it from the others."""
     parts = {path: Path(path).with_suffix("").parts for path in paths}
     for length in range(1, max(map(len, parts.values())) + 1):
         names = {path: "/".join(own[-length:]) for path, own in parts.items()}
@@ -155,7 +156,7 @@ def file_names(paths: Sequence[str]) -> dict[str, str]:
 
 
 def _settings(config: dict[str, Any]) -> Settings:
-    """Flat, without what does not tell codecs apart: where they ran, and one round, which is the rule."""
+    """Flat settings without those that do not tell codecs apart: where they ran, and a single round."""
     settings = flatten(config)
     if settings.get("replay.rounds") == 1:
         del settings["replay.rounds"]

@@ -12,7 +12,8 @@ from gradwire.harness.studies.distribution import group_energies
 
 
 def exact_mean(values: Tensor) -> Tensor:
-    """The mean over the workers (rows), float64, (coordinates,): summed row by row, no copy of them all."""
+    """The mean over the workers (rows), (coordinates,) float64; it is summed row by row, without a copy of
+    all."""
     total = torch.zeros(values.shape[1], dtype=torch.float64)
     for row in values:
         total += row
@@ -20,7 +21,7 @@ def exact_mean(values: Tensor) -> Tensor:
 
 
 def vnmse(estimate: Tensor, mean: Tensor) -> float | None:
-    """‖x̄ − x̂‖² / ‖x̄‖²; None where it has no value: a zero mean, or something that is not finite."""
+    """‖x̄ − x̂‖² / ‖x̄‖²; None if it has no value, because the mean is zero or something is not finite."""
     energy = float(mean.square().sum())
     error = float((estimate.double() - mean).square().sum())
     ratio = error / energy if energy > 0 else float("nan")
@@ -28,8 +29,8 @@ def vnmse(estimate: Tensor, mean: Tensor) -> float | None:
 
 
 def relative_errors(estimates: Sequence[Tensor], mean: Tensor) -> Tensor:
-    """Each super-group's squared error, averaged over `estimates`, relative to its own energy; those without
-    energy are left out."""
+    """Each super-group's squared error, averaged over `estimates`, relative to its energy; super-groups
+    without energy are left out."""
     energy = group_energies(mean, SUPER_GROUP)
     total = torch.zeros_like(energy)
     for estimate in estimates:

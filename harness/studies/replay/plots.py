@@ -19,10 +19,10 @@ if TYPE_CHECKING:
     from gradwire.harness.studies.replay.compare import Replayed
 
 Curves = Mapping[str, list[float]]
-"""Name -> quantiles at 0, 1 .. 100 %."""
+"""Name → quantiles at 0, 1, …, 100 %."""
 
 SMALLEST_SHOWN = 1e-9
-"""Relative errors below are drawn there: a logarithmic axis has no zero."""
+"""Smaller relative errors are drawn here, because a logarithmic axis has no zero."""
 
 BELOW = 30.0
 """How far below the smallest error the rate–distortion bound is shown."""
@@ -32,14 +32,14 @@ MARKERS = 5
 
 
 def plot_replay(summary: ReplaySummary, codec: str, folder: Path) -> list[Path]:
-    """Write the plots of one replay; returns the files."""
+    """Writes the plots of one replay; returns the files."""
     title = f"{codec} · {summary.workers} workers · {summary.repeats} seeds"
     curves = {codec: summary.super_group_errors}
     return write_plots([plot for plot in [errors_plot("super-groups", title, curves)] if plot], folder)
 
 
 def plot_comparison(by_subject: Mapping[str, list[Replayed]], folder: Path) -> list[Path]:
-    """Write the plots of a comparison, two for each subject; returns the files."""
+    """Writes the plots of a comparison, two for each subject; returns the files."""
     plots: list[Plot | None] = []
     for subject, replays in by_subject.items():
         suffix = f"-{slug(subject)}" if len(by_subject) > 1 else ""
@@ -50,7 +50,7 @@ def plot_comparison(by_subject: Mapping[str, list[Replayed]], folder: Path) -> l
 
 
 def slug(text: str) -> str:
-    """A name of a file: letters and digits, the rest dashes."""
+    """A file name: letters and digits are kept, all else becomes dashes."""
     return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")
 
 
@@ -81,7 +81,7 @@ def frontier_plot(name: str, title: str, replays: Sequence[Replayed]) -> Plot | 
             axes.plot(
                 *zip(*shown, strict=True), color=form.colors["grey"], label=METRICS["yardstick_vnmse"].label
             )
-            # Far below every codec the bound would squeeze them all into the upper half.
+            # A bound far below every codec would squeeze them all into the upper half.
             axes.set_ylim(bottom=max(min(value for _, value in shown), min(errors) / BELOW))
         axes.set_xlabel(METRICS["wire_bits_per_coordinate"].heading)
         axes.set_ylabel(METRICS["vnmse"].heading)

@@ -1,4 +1,4 @@
-"""Synchronizing saved gradients, all ranks in this process."""
+"""Synchronizes saved gradients, with all ranks in this process."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from gradwire.harness.parallel.synchronize import synchronization
 
 @dataclass(frozen=True)
 class Repeat:
-    """One synchronization: what came out, what it sent, and how long its codec worked.
+    """One synchronization: its result, what it sent, and how long its codec worked.
 
     `mean` is (coordinates,) on the CPU; `bytes_by_rank` are the bytes each rank sent, by phase; `codec_s` is
-    the codec's work of the rank that had most of it, in seconds; `logged` what the codec logs.
+    the codec's work on the busiest rank, in seconds; `logged` is what the codec logs.
     """
 
     seed: int
@@ -41,7 +41,7 @@ class Replay:
         self._buckets = {rank: torch.split(values[rank].to(world.device), lengths) for rank in world.ranks}
 
     def repeat(self, make: Callable[[], Codec], seed: int, rounds: int, *, check_hashes: bool) -> Repeat:
-        """Synchronize `rounds` times with codecs of its own and return the last one.
+        """Synchronizes `rounds` times with new codecs and returns the last round.
 
         `check_hashes` compares the results over all ranks. Raises what the codec raises.
         """

@@ -1,4 +1,4 @@
-"""From repeats to a replay's summary."""
+"""Makes a replay's summary from its repeats."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from gradwire.harness.timing.measure.step_figures import wire_bits
 SMALLEST_BOUND = 1e-12
 
 CURVE_BITS = 16
-"""The bound is kept for 0 to so many bits."""
+"""The bound is recorded for 0 to so many bits."""
 
 
 def summarize_replay(
@@ -62,13 +62,14 @@ def summarize_replay(
 
 
 def _distribution(repeats: Sequence[Repeat], mean: Tensor) -> list[float]:
-    """Quantiles of the super-groups' relative errors; empty where these are not finite or none has energy."""
+    """Quantiles of the super-groups' relative errors; empty if these are not finite or no group has
+    energy."""
     errors = relative_errors([repeat.mean for repeat in repeats], mean)
     return quantiles(errors) if errors.numel() and bool(errors.isfinite().all()) else []
 
 
 def _spread(errors: Sequence[float | None]) -> dict[str, Any]:
-    """Mean, deviation and range; all None if one repeat has no error."""
+    """Mean, standard deviation and range; all None if the error of one repeat has no value."""
     known = [error for error in errors if error is not None]
     if len(known) < len(errors):
         return dict.fromkeys(("vnmse_mean", "vnmse_std", "vnmse_min", "vnmse_max"))
@@ -82,7 +83,7 @@ def _spread(errors: Sequence[float | None]) -> dict[str, Any]:
 
 
 def _bits(config: DictConfig, repeat: Repeat, numel: int) -> dict[str, float]:
-    """Wire bits per coordinate by phase; empty where nothing was counted."""
+    """Wire bits per coordinate by phase; empty if nothing was counted."""
     sent: Counter[str] = Counter()
     for by_phase in repeat.bytes_by_rank:
         sent.update(by_phase)

@@ -13,22 +13,24 @@ class ReplaySummary(Stored):
     """The figures of one codec, topology and number of workers on one file of gradients."""
 
     # Error, over all coordinates together.
-    vnmse_mean: float | None  # mean over the repeats, no unit; null where it has no value in one of them
+    vnmse_mean: float | None  # mean over the repeats, no unit; null if it has no value in one of them
     vnmse_std: float | None  # standard deviation over the repeats (n - 1); null for one repeat
     vnmse_min: float | None
     vnmse_max: float | None
-    vnmse: list[float | None]  # of each repeat, in the order of their seeds
-    super_group_errors: list[float]  # quantiles 0, 1 .. 100 % over super-groups: squared error / own energy
+    vnmse: list[float | None]  # one per repeat, in the order of their seeds
+    super_group_errors: list[float]  # quantiles 0, 1, …, 100 % over super-groups: squared error / energy
 
     # Bytes, as counted by the transport, in one synchronization.
-    wire_bits_per_coordinate: float | None  # bits; null where nobody counts
+    wire_bits_per_coordinate: float | None  # bits; null if nothing is counted
     wire_bits_by_phase: dict[str, float]  # the same split: metadata, reduce_scatter, all_gather
     bytes_sent_per_rank: list[int]
 
     # Against reverse water-filling over the variances of super-groups.
-    yardstick_vnmse: float | None  # the error that these wire bits allow there
+    yardstick_vnmse: float | None  # the least error at these wire bits
     db_above_yardstick: float | None  # 10 log10(vnmse_mean / yardstick_vnmse)
-    yardstick_curve: list[float]  # the error that 0, 1, 2 .. 16 bits per coordinate allow; empty without one
+    yardstick_curve: list[
+        float
+    ]  # the least error at 0, 1, 2, …, 16 bits per coordinate; empty without a bound
 
     # Time.
     codec_s: float  # s, median over the repeats: the codec's work in one synchronization, busiest rank
@@ -36,8 +38,8 @@ class ReplaySummary(Stored):
 
     # What ran.
     repeats: int
-    rounds: int  # synchronizations in a repeat, the last of which is measured
-    seed: int  # of the first repeat; the others have the next ones
+    rounds: int  # synchronizations in a repeat; the last one is measured
+    seed: int  # of the first repeat; the others use the next ones
     workers: int
     num_coordinates: int
     num_buckets: int

@@ -20,8 +20,8 @@ from gradwire.harness.studies.statistics.workers import Workers, workers
 
 @dataclass(frozen=True)
 class Statistics:
-    """The statistics of (workers, coordinates). `yardstick` is the bound on vNMSE at the budget of each
-    width, None for a mean gradient of zero."""
+    """The statistics of (workers, coordinates). `yardstick` is the rate–distortion bound on vNMSE at each
+    budget, None for a mean gradient of zero."""
 
     workers: Workers
     norms: list[GroupNorms]
@@ -31,12 +31,13 @@ class Statistics:
     yardstick: list[float] | None
 
     def to_json(self, about: dict[str, object]) -> str:
-        """Valid JSON, `about` first; distributions are lists of their values at 0, 1, …, 100 %."""
+        """Valid JSON that begins with `about`; a distribution is the list of its quantiles at 0, 1, …,
+        100 %."""
         return dumps({**about, **asdict(self)}, indent=1) + "\n"
 
 
 def collect(values: Tensor, layouts: Sequence[Layout], budgets: Sequence[float], seed: int) -> Statistics:
-    """Computes the statistics of finite gradients, bucket after bucket as in `layouts`; `seed` is that of the
+    """Computes the statistics of finite gradients, bucket after bucket as in `layouts`; `seed` determines the
     shuffle.
 
     Needs memory for a few float64 copies of one worker's gradient besides `values`.

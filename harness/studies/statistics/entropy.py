@@ -1,4 +1,4 @@
-"""Entropies of gradients: of their density, as EDGC samples it, and of the codes they are quantized to."""
+"""Entropies of gradients: of their density, as EDGC samples it, and of their quantized codes."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ class Entropy:
     """Differential entropies [nats] of the workers' own gradients, exact zeros left out; averaged over them.
 
     `gaussian_nats` is what a Gaussian of the same mean square has. `matrix_nats` is the mean over `matrices`,
-    the parameters with two dimensions or more, by their number of coordinates: None where the file does not
-    say which they are, or all are zeros.
+    the parameters with two dimensions or more, weighted by their number of coordinates; None if the file does
+    not say which they are, or all are zeros.
     """
 
     nats: float
@@ -37,7 +37,7 @@ class Entropy:
 
 
 def entropy(values: Tensor, layouts: Sequence[Layout]) -> Entropy:
-    """The entropies of (workers, coordinates); `layouts` say which coordinates are which parameter."""
+    """The entropies of (workers, coordinates); `layouts` say which coordinates belong to which parameter."""
     matrices = matrix_entropies(values, layouts)
     known = [(math.prod(matrix.shape), matrix.nats) for matrix in matrices if math.isfinite(matrix.nats)]
     weight = sum(numel for numel, _ in known)
@@ -50,7 +50,7 @@ def entropy(values: Tensor, layouts: Sequence[Layout]) -> Entropy:
 
 
 def density_entropy(x: Tensor) -> float:
-    """The differential entropy of all of x's finite values other than 0, (numel,) of a floating dtype."""
+    """The differential entropy of the finite values other than 0 of `x`, (numel,) of a floating dtype."""
     return differential_entropy(sampled_histogram(x, 1, 0))
 
 

@@ -18,7 +18,7 @@ SIZES = (16, 256)
 class GroupNorms:
     """ℓ2 norms of all groups of all workers: their 101 quantiles, and how many are small.
 
-    `below_10th` and `below_100th` are shares of the groups whose norm is below that part of the median.
+    `below_10th` and `below_100th` are the shares of groups whose norm is below a 10th or 100th of the median.
     """
 
     size: int
@@ -33,8 +33,8 @@ class GroupNorms:
 def group_norms(values: Tensor, buckets: Sequence[int], seed: int) -> list[GroupNorms]:
     """The norms of groups of every size in (workers, coordinates), before and after `shuffle`.
 
-    Groups end at the ends of the buckets, which have `buckets` coordinates; shuffled coordinates are cut
-    alike.
+    Groups end where buckets end; `buckets` holds their numbers of coordinates. Shuffled coordinates are cut
+    in the same places.
     """
     order, found = shuffle(values.shape[1], seed), []
     for shuffled in (False, True):

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 LOOKS: tuple[dict[str, Any], ...] = ({"hue": "blue", "ls": "-"}, {"hue": "vermilion", "ls": "--"})
-"""The styles of coordinates as they are and of changed ones."""
+"""The styles of the original coordinates and of changed ones."""
 
 THRESHOLDS: tuple[tuple[Hue, Any], ...] = (
     ("vermilion", "--"),
@@ -30,11 +30,11 @@ THRESHOLDS: tuple[tuple[Hue, Any], ...] = (
 
 
 def plots(statistics: Statistics, heading: str) -> list[Plot]:
-    """All there is to draw; gradients of zeros have no plots, vanishing ones no widths."""
+    """Draws all plots: gradients of zeros have none, vanishing ones have none of widths."""
     if not statistics.smoothing.root_mean_square:
         return []
     found = [norms_plot(statistics.norms, heading), smoothing_plot(statistics, heading)]
-    seen = statistics.widths.quantiles[-1] > 0  # bf16 has no numbers that small
+    seen = statistics.widths.quantiles[-1] > 0  # bf16 has no numbers this small
     return [*found, widths_plot(statistics, heading)] if seen else found
 
 
@@ -96,7 +96,7 @@ def smoothing_plot(statistics: Statistics, heading: str) -> Plot:
 
 
 def draw_cdf(axes: Axes, quantiles: Sequence[float], form: Form, look: dict[str, Any], label: str) -> None:
-    """A line through the quantiles above 0, which a logarithmic axis does not have."""
+    """A line through the quantiles above 0, because a logarithmic axis has no 0."""
     points = [(value, place / PERCENT) for place, value in enumerate(quantiles) if value > 0]
     values, shares = zip(*points, strict=True)
     color = form.colors[look["hue"]]

@@ -1,8 +1,8 @@
 """Coordinates before and after a 32-point Hadamard transform, which spreads outliers (SDP4Bit §3.2.2).
 
 The histograms are those of SDP4Bit's Figure 6. Every worker's gradient is taken as one flat buffer, as
-SDP4Bit does, padded with zeros to whole quantization groups of 128 coordinates. Of one longer than 2²⁴
-coordinates only every second group is looked at, or every third, and so on.
+SDP4Bit does, padded with zeros to whole quantization groups of 128 coordinates. In a gradient longer than 2²⁴
+coordinates only every second group counts, or every third, and so on.
 """
 
 from __future__ import annotations
@@ -19,28 +19,31 @@ from gradwire.harness.studies.statistics.entropy import entropy_of_counts
 
 POINTS = 32
 GROUP = 128
-"""Coordinates quantized with one scale."""
+"""How many coordinates are quantized with one scale."""
 
 LONGEST = 1 << 24
-"""Coordinates of a worker that are looked at, about."""
+"""About how many of a worker's coordinates count."""
 
 BINS = 161
-"""Bins of a histogram, all of one width; the middle one is around 0."""
+"""Bins of a histogram, all equally wide; the middle one is centred on 0."""
 
 LIMIT = 8
-"""The histogram of all coordinates goes from −8 to 8 root mean squares of all of them."""
+"""The histogram of all coordinates ranges from −8 to 8 times their root mean square."""
 
 GROUP_LIMIT = 12
-"""That within groups goes from −12 to 12 root mean squares of the group: there is nothing beyond √128."""
+"""The histogram within groups ranges from −12 to 12 times the group's root mean square; no value exceeds
+√128."""
 
 CODE_BITS = (4, 8)
 
 
 @dataclass(frozen=True)
 class Codes:
-    """Coordinates as integers of `bits`: round(x/s·(2^(bits−1) − 1)), s the group's largest |x| (SDP4Bit).
+    """Coordinates as integers of `bits`: round(x/s·(2^(bits−1) − 1)), where s is the group's largest |x|
+    (SDP4Bit).
 
-    `entropy` [bits per coordinate] is what an ideal coder of single codes needs, `zeros` the share of zeros.
+    `entropy` [bits per coordinate] is what an ideal coder of single codes needs; `zeros` is their share of
+    zeros.
     """
 
     bits: int
@@ -50,12 +53,13 @@ class Codes:
 
 @dataclass(frozen=True)
 class Coordinates:
-    """All coordinates of all workers; groups without energy are left out of what is per group.
+    """Figures of all workers' coordinates; groups without energy are left out of the figures per group.
 
-    `histogram` and `group_histogram` hold the share of each bin, in units of the root mean square of all
-    coordinates and of the own group's; `outside` is the share beyond the bins of the first. `peaks` and
-    `group_kurtosis` are 101 quantiles over groups, of max|x| over root mean square and of the mean of x⁴ over
-    the squared mean of x² (3 for Gaussians). Empty or None where there is no energy at all.
+    `histogram` holds the share of each bin in units of the root mean square of all coordinates, and
+    `group_histogram` in units of that of the coordinate's group; `outside` is the share beyond the bins of
+    the former. `peaks` and `group_kurtosis` are 101 quantiles over groups, of max|x| over root mean square
+    and of the mean of x⁴ over the squared mean of x² (3 for Gaussians). Empty or None if there is no energy
+    at all.
     """
 
     kurtosis: float | None
@@ -91,13 +95,13 @@ def smoothing(values: Tensor) -> Smoothing:
 
 
 def some_groups(x: Tensor, longest: int = LONGEST) -> Tensor:
-    """(coordinates,) itself, or if it is longer than `longest` evenly spread whole groups of it."""
+    """(coordinates,) itself or, if it is longer than `longest`, evenly spread whole groups of it."""
     stride = math.ceil(x.numel() / longest)
     return x if stride == 1 else x[: x.numel() // GROUP * GROUP].view(-1, GROUP)[::stride].flatten()
 
 
 def transformed(x: Tensor) -> Tensor:
-    """The transform of every 32 consecutive coordinates of (groups, 128) float64, computed in float32."""
+    """Transforms every 32 consecutive coordinates of (groups, 128) float64, in float32."""
     rows = x.float().view(-1, POINTS)
     return hadamard_(rows).view_as(x).double()
 
@@ -111,7 +115,7 @@ def code_counts(groups: Tensor, bits: int) -> Tensor:
 
 
 class _Tally:
-    """What is known of the tiles seen so far, (groups, 128) float64 in units of the root mean square."""
+    """What is known from the tiles so far, (groups, 128) float64 in units of the root mean square."""
 
     def __init__(self) -> None:
         self._numel, self._second, self._fourth = 0, 0.0, 0.0

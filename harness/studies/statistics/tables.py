@@ -108,7 +108,7 @@ def matrices_table(statistics: Statistics) -> Table:
 
 
 def percentage(part: float) -> str:
-    """A share in percent, with two digits after the point, more where it is small."""
+    """A share in percent, with two digits after the point, or more if it is small."""
     return f"{100 * part:.2f}" if not part or part >= 0.0005 else number(100 * part, 2)
 
 

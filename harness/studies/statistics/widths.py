@@ -1,7 +1,8 @@
-"""Which super-groups DynamiQ gives how many bits, and from which F_j on (DynamiQ §3.2, Figure 3).
+"""How many bits DynamiQ gives to which super-groups, and from which F_j on (DynamiQ §3.2, Figure 3).
 
-Everything is what the codec itself would see and do with its default settings on a ring: F_j is the square of
-the norm as its first all-reduce brings it, in bf16, and widths come from the arrangement made of it.
+All figures are what the codec itself would see and do with its default settings on a ring: F_j is the square
+of the norm as the codec's first all-reduce delivers it, in bf16, and widths come from the arrangement made of
+it.
 """
 
 from __future__ import annotations
@@ -29,8 +30,8 @@ FORMAT = Format()
 
 @dataclass(frozen=True)
 class Threshold:
-    """The least F_j of a chunk's super-groups with at least `width` bits: the lowest, middle and highest of
-    all chunks that also have super-groups with fewer."""
+    """The least F_j of a chunk's super-groups with at least `width` bits: the lowest, middle and highest such
+    value among the chunks that also have super-groups with fewer bits."""
 
     width: int
     low: float
@@ -40,9 +41,9 @@ class Threshold:
 
 @dataclass(frozen=True)
 class Allocation:
-    """What a budget of `bits` per coordinate, everything on the wire, becomes.
+    """What a budget of `bits` per coordinate, which includes everything on the wire, is spent on.
 
-    `shares` holds the share of the super-groups of each width, `code_bits` their mean.
+    `shares` holds the share of super-groups at each width; `code_bits` is the mean width.
     """
 
     bits: float
@@ -87,7 +88,7 @@ def widths(values: Tensor, buckets: Sequence[int], budgets: Sequence[float]) -> 
 
 
 def check_budgets(field: str, budgets: Sequence[float]) -> None:
-    """ValueError in one line unless the codec can keep to every budget."""
+    """Raises a one-line ValueError unless the codec can keep to every budget."""
     low, high = budget_limits(FORMAT)
     for bits in budgets:
         if not low <= bits <= high:
@@ -145,7 +146,8 @@ def _allocation(bits: float, buckets: Sequence[_Bucket], budget: int) -> Allocat
 
 
 def _least(bucket: _Bucket, budget: int, width: int, chunk: int) -> float | None:
-    """A chunk's least F_j with at least `width` bits; None unless there are super-groups on both sides."""
+    """A chunk's least F_j with at least `width` bits; None unless some super-groups have fewer and some have
+    not."""
     squares = bucket.squares[chunk :: bucket.chunks]
     above = bucket.widths[budget][chunk :: bucket.chunks] >= width
     return float(squares[above].min()) if 0 < int(above.sum()) < len(above) else None

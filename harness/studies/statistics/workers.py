@@ -15,10 +15,10 @@ from gradwire.harness.studies.distribution import TILE, bucket_energies
 
 @dataclass(frozen=True)
 class Workers:
-    """Figures of all workers' gradients together.
+    """Figures of all workers' gradients taken together.
 
-    `cosines` are the least, mean and largest cosine between the gradients of two workers, None where fewer
-    than two have any energy. `energy_of_mean` is ‖x̄‖² over the mean of ‖x_i‖²: 1 for equal gradients, 1/n for
+    `cosines` are the least, mean and largest cosine between the gradients of two workers, None if fewer than
+    two have any energy. `energy_of_mean` is ‖x̄‖² over the mean of ‖x_i‖²: 1 for equal gradients, 1/n for
     n orthogonal ones of one length. `top_1_percent` and `top_10_percent` are the shares of the energy, summed
     over workers, in that many of the super-groups, rounded up. `kurtosis` is the mean of x⁴ over the square
     of the mean of x²: 3 for Gaussians. None where there is no energy.
@@ -53,7 +53,7 @@ def workers(values: Tensor, buckets: Sequence[int]) -> Workers:
 
 
 def inner_products(values: Tensor) -> Tensor:
-    """x_i·x_j of all pairs of workers: (workers, workers) float64."""
+    """The products x_i·x_j of all pairs of workers: (workers, workers) float64."""
     products = torch.zeros(len(values), len(values), dtype=torch.float64)
     for part in torch.split(values, max(1, TILE // len(values)), dim=1):
         wide = part.double()
@@ -62,7 +62,7 @@ def inner_products(values: Tensor) -> Tensor:
 
 
 def cosines(products: Tensor) -> tuple[float, float, float] | None:
-    """Least, mean and largest cosine between two workers with energy; None where there are no two."""
+    """The least, mean and largest cosine between two workers with energy; None unless there are two."""
     alive = products.diagonal() > 0
     lengths = products.diagonal()[alive].sqrt()
     count = len(lengths)
@@ -90,7 +90,7 @@ def share_of_top(energies: Tensor, part: float) -> float | None:
 
 
 def _moments(values: Tensor) -> tuple[int, float, float]:
-    """How many exact zeros, the sum of x⁴, and the largest |x|."""
+    """The number of exact zeros, the sum of x⁴, and the largest |x|."""
     zeros, fourth, largest = 0, 0.0, 0.0
     for row in values:
         for part in torch.split(row, TILE):

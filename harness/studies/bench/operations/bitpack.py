@@ -25,7 +25,8 @@ def operations() -> Iterator[Operation]:
 
 
 def _codes(bits: int, x: Tensor) -> tuple[Tensor, Tensor]:
-    """(numel,) int32, made up to a multiple of eight, and packed (uint8)."""
+    """The bucket as integers, (numel,) int32 padded to a multiple of eight, and as a packed stream
+    (uint8)."""
     numel = -(-x.numel() // 8) * 8
     codes = torch.arange(numel, dtype=torch.int32, device=x.device).bitwise_and_((1 << bits) - 1)
     packed = torch.empty(packed_bytes(numel, bits), dtype=torch.uint8, device=x.device)

@@ -2,7 +2,7 @@
 
 `compress` encodes a bucket, `recompress` adds a message to a bucket and encodes the sum (the paper's
 decompress_accumulate_recompress), `accumulate` adds a message to partial sums, `decompress` writes means to a
-bucket. Super-groups are in the order of a message, so that buckets are read and written out of order.
+bucket. Super-groups are in the order of a message, so a bucket is read and written out of order.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ WORKERS, KEY = 8, (0x1234_5678, 0x9ABC_DEF0)
 WIDTHS = (2, 3, 4, 5, 6, 8)
 
 MIX = {8: 0.35, 4: 0.45, 2: 0.20}
-"""Shares of super-groups by width: 5 bits of code on average."""
+"""The share of super-groups at each width: 5 bits of code on average."""
 
 PLUS_MIX = {8: 0.1, 6: 0.2, 5: 0.3, 4: 0.25, 3: 0.1, 2: 0.05}
 """The shares for dynamiq_plus, which has more widths: 4.9 bits of code on average."""
@@ -65,7 +65,7 @@ def _statistics(x: Tensor) -> Case:
 
 
 def _norms(x: Tensor) -> Tensor:
-    """(super-groups,) bf16, as spread as those of gradients."""
+    """Norms as spread as those of gradients: (super-groups,) bf16."""
     generator = torch.Generator().manual_seed(0)
     return torch.randn(num_super_groups(x.numel()), generator=generator).exp().bfloat16().to(x.device)
 
@@ -81,7 +81,7 @@ def _reduced(x: Tensor) -> Case:
 
 
 def _choice(x: Tensor) -> tuple[Tensor, Tensor, WidthIncrements]:
-    """Patterns of the norms by chunk, bytes that chunks have to spare, and the paper's increments."""
+    """The norms' bit patterns by chunk, the chunks' spare bytes, and the paper's width increments."""
     norm, form = _norms(x), Format()
     patterns, _ = reduced_statistics(torch.zeros_like(norm), norm, WORKERS, WORKERS)
     sizes = [chunk_size(x.numel(), WORKERS, chunk, 5.0, form) for chunk in range(WORKERS)]
@@ -112,7 +112,7 @@ class _Chunk:
 
     @property
     def plan(self) -> tuple[Tensor, Tensor]:
-        """What every hop reads beside values and messages."""
+        """What every hop reads in addition to values and messages."""
         return self.order, self.mean
 
 
@@ -143,7 +143,7 @@ def _chunk(codec: DynamiQ, shares: Mapping[int, float], x: Tensor) -> _Chunk:
 
 
 def _coder(codec: DynamiQ, widths: tuple[int, ...], device: torch.device) -> Coder:
-    """The coder for these widths with a codec's settings."""
+    """The coder for these widths, with a codec's settings."""
     form = Format(widths, codec.group, "hierarchical", codec.mean, codec.codebooks)
     values = {
         width: chosen_values(

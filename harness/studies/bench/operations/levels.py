@@ -21,11 +21,11 @@ RANDOM = CoordinateBits((0x1234_5678, 0x9ABC_DEF0), 0)
 GROUP, BLOCK = 512, 512
 
 BITS, MORE = 8, 12
-"""Bits of a payload, and of what a plane refines it to."""
+"""Bits per coordinate of a payload, and of the payload that a plane refines it to."""
 
 
 KERNELS = {"add_encode": "encode", "refine_decode": "decode", "refine_add": "add"}
-"""Operations whose kernel is another's, called with a message to be added or with a plane."""
+"""Operations that use another operation's kernel, called with a message to add or with a plane."""
 
 
 def operations() -> Iterator[Operation]:
@@ -69,7 +69,7 @@ def _add(coder: GroupCoder, x: Tensor) -> Case:
 
 
 def _add_encode(coder: GroupCoder, x: Tensor) -> Case:
-    """A whole hop: what a message and float32 sums add up to, as a message."""
+    """A whole hop: adds a message to float32 sums and encodes the result as a message."""
     message, sums = _message(coder, x), x.to(torch.float32, copy=True)
     out = torch.empty_like(message)
     return Case(lambda: coder.accumulate_encode(message, 0, sums, out), (message, sums), (out,))

@@ -39,7 +39,7 @@ def _both(suffix: str, label: str, quantizer: LinearQuantizer) -> Iterator[Opera
 
 
 def _message(quantizer: LinearQuantizer, x: Tensor) -> tuple[Tensor, RoundingNoise | None]:
-    """The bucket's message, and the noise that it was rounded with."""
+    """The bucket's message, and the noise it was rounded with."""
     noise = NOISE if quantizer.rounding == "stochastic" else None
     out = torch.empty(quantizer.message_bytes(x.numel()), dtype=torch.uint8, device=x.device)
     quantizer.quantize(x, out, noise)

@@ -36,7 +36,7 @@ def _maxima(x: Tensor) -> Case:
 
 
 def _packed(x: Tensor, element: ElementFormat) -> tuple[SharedScales, Tensor, Tensor]:
-    """Scales, the bucket's packed elements, a count of saturated casts."""
+    """The scales, the bucket's packed elements, and a counter of saturated casts."""
     scales = SharedScales(block_maxima(x), float(WORKERS), "bf16_mu", WORKERS)
     saturated = torch.zeros((), dtype=torch.int64, device=x.device)
     size = num_blocks(x.numel()) * definition.block_bytes(element)
@@ -57,7 +57,7 @@ def _add(element: ElementFormat, x: Tensor) -> Case:
 
 
 def _copy(element: ElementFormat, x: Tensor) -> Case:
-    """Copies the packed elements to a message or from one, because hops keep sums of their own."""
+    """Copies the packed elements to or from a message, because hops keep their own sums."""
     _, own, _ = _packed(x, element)
     message = torch.empty_like(own)
     return Case(lambda: message.copy_(own), (own,), (message,))

@@ -25,6 +25,6 @@ def _energies(x: Tensor) -> Case:
 
 
 def _histogram(x: Tensor) -> Case:
-    """Counts every fourth coordinate, which reads all of their cache lines."""
+    """Counts every fourth coordinate, which reads every cache line of the bucket."""
     counts = torch.zeros(COUNTERS, dtype=torch.int64, device=x.device)
     return Case(lambda: add_histogram(x, STRIDE, 0, counts), (x,), (counts,))
