@@ -39,9 +39,11 @@ torch.set_num_threads(1)
 # Importing makes no garbage, and looking for it among a million objects takes seconds, again and again.
 gc.disable()
 
-# Prepared data: once for all tests and the processes they start, and nothing in the user's own cache.
-_cache = tempfile.TemporaryDirectory(prefix="gradwire-tests-cache-")
-os.environ["GRADWIRE_CACHE"] = _cache.name
+# Prepared data: once for all tests and the processes they start, and nothing in the user's own cache. Workers
+# of pytest-xdist have the cache of the process that started them.
+if "PYTEST_XDIST_WORKER" not in os.environ:
+    _cache = tempfile.TemporaryDirectory(prefix="gradwire-tests-cache-")
+    os.environ["GRADWIRE_CACHE"] = _cache.name
 
 
 def pytest_collection_finish() -> None:

@@ -86,7 +86,12 @@ def cast(x: Tensor, element: ElementFormat) -> tuple[Tensor, Tensor]:
 
 def decode(stream: Tensor, element: ElementFormat) -> Tensor:
     """The values of packed codes, (m·width/8,) uint8: (m,) float32."""
-    return _table(element, stream.device)[unpacked(stream, element.width)]
+    return values_of(unpacked(stream, element.width), element)
+
+
+def values_of(codes: Tensor, element: ElementFormat) -> Tensor:
+    """The values of int32 codes of any shape: float32 of that shape."""
+    return _table(element, codes.device)[codes]
 
 
 @lru_cache(maxsize=16)

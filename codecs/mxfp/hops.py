@@ -5,12 +5,13 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from gradwire.codecs.arithmetic.bitpack import unpack
 from gradwire.codecs.arithmetic.floats import constant
 from gradwire.codecs.interface import Hops, align
 from gradwire.codecs.mxfp import definition
 from gradwire.codecs.mxfp.automatic_scaling import CastCount
 from gradwire.codecs.mxfp.definition import BLOCK, num_blocks
-from gradwire.codecs.mxfp.formats import ElementFormat, decode
+from gradwire.codecs.mxfp.formats import ElementFormat, values_of
 from gradwire.codecs.mxfp.scales import SharedScales
 
 BLOCKS_PER_UNIT = 2
@@ -107,7 +108,8 @@ class CastLosses:
     def values(self, packed: Tensor) -> Tensor:
         """The elements of packed blocks, float32, and of the bytes after the last whole one nothing."""
         size = definition.block_bytes(self._element)
-        return decode(packed[: packed.numel() // size * size], self._element)
+        whole = packed[: packed.numel() // size * size]
+        return values_of(unpack(whole, self._element.width), self._element)
 
     def add(self, first_block: int, exact: Tensor, packed: Tensor) -> None:
         """What the blocks from `first_block` on lost when the sums `exact` were cast to `packed`."""

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from gradwire.harness.data.corpus import Corpus, split_documents
+from gradwire.harness.runtime.memory import collector_paused
 
 LEAST_BYTES = 1_000_000
 
@@ -36,6 +37,7 @@ class EmbeddedCorpus:
         files = [(path.as_posix(), (library / path).stat().st_size) for path in _source_files()]
         return hashlib.sha256(repr((sys.version, files, self.held_out_fraction)).encode()).hexdigest()
 
+    @collector_paused()  # syntax trees are large and hold no circles
     def load(self) -> Corpus:
         documents = (*_topics(), *_docstring_documents())
         num_bytes = sum(len(document.encode()) for document in documents)
@@ -82,7 +84,20 @@ def _docstrings(source: bytes) -> list[str]:
         tree = ast.parse(source)
     except (SyntaxError, ValueError):  # a few files are broken on purpose
         return []
-    kinds = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
-    owners = [node for node in ast.walk(tree) if isinstance(node, kinds)]
-    owners.sort(key=lambda node: getattr(node, "lineno", 0))
+    owners = sorted(_owners(tree), key=lambda node: getattr(node, "lineno", 0))
     return [text for owner in owners if (text := ast.get_docstring(owner))]
+
+
+_OWNERS = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+_BLOCKS = ("body", "orelse", "finalbody", "handlers", "cases")
+"""Where nodes keep statements, which alone hold definitions: expressions are most of a tree."""
+
+
+def _owners(tree: ast.Module) -> Iterator[ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef]:
+    """What may have a docstring."""
+    found: list[ast.AST] = [tree]
+    for node in found:
+        if isinstance(node, _OWNERS):
+            yield node
+        for block in _BLOCKS:
+            found += getattr(node, block, ())

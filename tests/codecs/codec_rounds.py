@@ -14,6 +14,7 @@ from gradwire.codecs.interface import Layout, Round
 from gradwire.codecs.registry import make_codec
 from gradwire.harness.comm.collective.collectives import Fabric
 from gradwire.harness.comm.topology.registry import make_schedule
+from gradwire.harness.comm.world.interface import Collective
 from gradwire.harness.comm.world.virtual import VirtualWorld
 from gradwire.harness.parallel.synchronize import synchronization
 
@@ -68,19 +69,26 @@ class Cluster:
                 assert torch.equal(as_bytes(x), as_bytes(copy)), "the gradient was written to"
         if skip is None:
             skip = not bool(torch.cat(results[0]).norm().isfinite())
+        self._end_step(skip)
+        return results[0]
+
+    def _end_step(self, skip: bool) -> None:
         ended = [codec.skip_step if skip else codec.end_step for codec in self.codecs]
         logged = [dict(end(self.steps)) for end in ended]
         assert all(log.keys() == logged[0].keys() for log in logged)
         self.steps += 1
-        return results[0]
 
     def _collectives(self, rank: int, buckets: Sequence[tuple[Layout, Sequence[Tensor]]]) -> list[Any]:
-        collectives = []
-        for index, (layout, xs) in enumerate(buckets):
-            this_round = Round(self.steps, layout, rank, len(self.codecs), self.seed, index)
-            run = synchronization(self.codecs[rank], xs[rank], this_round, check_hashes=True)
-            collectives.append((0.0, run))
-        return collectives
+        return [
+            (0.0, self._collective(rank, layout, xs, index, check_hashes=True))
+            for index, (layout, xs) in enumerate(buckets)
+        ]
+
+    def _collective(
+        self, rank: int, layout: Layout, xs: Sequence[Tensor], index: int, check_hashes: bool
+    ) -> Collective[Tensor]:
+        this_round = Round(self.steps, layout, rank, len(self.codecs), self.seed, index)
+        return synchronization(self.codecs[rank], xs[rank], this_round, check_hashes)
 
     def train(self, steps: int) -> list[list[Tensor]]:
         """The means of `steps` steps on gradients of their own."""
@@ -93,6 +101,13 @@ class Cluster:
     def one(self, xs: Sequence[Tensor], layout: Layout | None = None, *, skip: bool | None = False) -> Tensor:
         """The mean of one bucket."""
         return self.step((layout or Layout.flat(xs[0].numel()), xs), skip=skip)[0]
+
+    def quick(self, xs: Sequence[Tensor], layout: Layout) -> Tensor:
+        """`one` for tests of many rounds: the same bytes, without times and without the checks of `step`."""
+        ranks = self.world.ranks
+        results = self.world.run({rank: self._collective(rank, layout, xs, 0, False) for rank in ranks})
+        self._end_step(skip=False)
+        return results[0]
 
 
 def as_bytes(tensor: Tensor) -> Tensor:

@@ -196,7 +196,7 @@ def test_what_says_it_is_unbiased_is(codec: str, options: dict[str, Any]) -> Non
     xs = gradients(layout, 3)
     total, single = torch.zeros(layout.numel, dtype=torch.float64), 0.0
     for seed in range(rounds):
-        estimate = Cluster(3, "ring", codec, seed=seed, **options).one(xs, layout).double()
+        estimate = Cluster(3, "ring", codec, seed=seed, **options).quick(xs, layout).double()
         total += estimate
         single += float((estimate - mean_of(xs)).square().sum()) / rounds
     remaining = float((total / rounds - mean_of(xs)).square().sum())
@@ -285,7 +285,7 @@ def test_what_is_kept_stays_bounded(codec: str, options: dict[str, Any]) -> None
         xs = gradients(MODEL, size)
         norms = []
         for _ in range(50):
-            cluster.one(xs, MODEL)
+            cluster.quick(xs, MODEL)
             norms.append(float(residual(cluster.codecs).norm()))
         assert max(norms[40:]) <= 3 * max(norms[10:25]) + 1e-9, size
 

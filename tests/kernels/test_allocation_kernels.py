@@ -7,7 +7,7 @@ from fractions import Fraction
 
 import pytest
 import torch
-from implementations import CPU, EMULATED, IMPLEMENTATIONS, implementation
+from implementations import CPU, EMULATED, IMPLEMENTATIONS, defined, implementation
 from inputs import KINDS, assert_same, gradient, poisoned
 from torch import Tensor
 
@@ -21,7 +21,6 @@ from gradwire.codecs.dynamiq.allocation import (
 )
 from gradwire.codecs.dynamiq.arrangement import COUNTED_WIDTHS, message_order, write_order
 from gradwire.codecs.dynamiq.statistics import write_reduced
-from gradwire.codecs.native.choice import using_kernels
 
 CPU_DEVICE = torch.device("cpu")
 INCREMENTS = [
@@ -67,8 +66,7 @@ def spares(chunks: int, length: int, increments: WidthIncrements) -> Tensor:
 
 
 def assert_widths_defined(name: str, patterns: Tensor, spare: Tensor, increments: WidthIncrements) -> None:
-    with using_kernels("default"):
-        expected = allocate(patterns, spare, increments, "fast")
+    expected = defined(allocate, patterns, spare, increments, "fast")
     table = threshold_patterns(increments, CPU_DEVICE)
     with implementation(name):
         chosen = poisoned(patterns.numel(), torch.int64).view(patterns.shape)
@@ -125,8 +123,7 @@ def test_orders_are_the_definitions(name: str, choices: Sequence[int]) -> None:
         generator = torch.Generator().manual_seed(total)
         shape = (chunks, -(-total // chunks))
         widths = torch.tensor(choices)[torch.randint(0, len(choices), shape, generator=generator)]
-        with using_kernels("default"):
-            expected = ordered(widths, total)
+        expected = defined(ordered, widths, total)
         assert torch.equal(expected[0].sort().values, torch.arange(total))
         with implementation(name):
             for actual, wanted in zip(ordered(widths, total, seed=1), expected, strict=True):
@@ -148,8 +145,7 @@ def test_reduced_statistics_are_the_definitions(name: str, kind: str) -> None:
         norm = gradient(kind, total).abs().to(torch.bfloat16)
         mean_sum = gradient(kind, total, seed=1).to(torch.bfloat16)
         mean_sum[::50] = torch.inf
-        with using_kernels("default"):
-            expected = reduced(mean_sum, norm, chunks)
+        expected = defined(reduced, mean_sum, norm, chunks)
         with implementation(name):
             for actual, wanted in zip(reduced(mean_sum, norm, chunks, seed=1), expected, strict=True):
                 assert_same(actual, wanted)

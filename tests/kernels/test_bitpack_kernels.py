@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import pytest
 import torch
-from implementations import IMPLEMENTATIONS, implementation
+from implementations import IMPLEMENTATIONS, defined, implementation
 from inputs import assert_same, misaligned, poisoned
 from torch import Tensor
 
 from gradwire.codecs.arithmetic.bitpack import pack, packed_bytes, unpack, unpack_add, write_values
-from gradwire.codecs.native.choice import using_kernels
 
 WIDTHS = range(1, 33)
 MANY = (1, 4, 7, 12, 16, 19, 27, 31, 32)
@@ -38,14 +37,18 @@ def assert_room_is_untouched(room: Tensor, numel: int, offset: int) -> None:
     assert_same(room, fresh)
 
 
+def packed_and_added(values: Tensor, bits: int, before: Tensor) -> tuple[Tensor, Tensor]:
+    """The stream of `values`, and their sums with others."""
+    stream, sums = poisoned(packed_bytes(values.numel(), bits), torch.uint8), before.clone()
+    pack(values, bits, stream)
+    assert_same(unpack(stream, bits), values)
+    unpack_add(stream, bits, sums)
+    return stream, sums
+
+
 def check(name: str, bits: int, numel: int, offset: int) -> None:
     values, before = codes(numel, bits), codes(numel, 32, seed=1)
-    with using_kernels("default"):
-        stream = poisoned(packed_bytes(numel, bits), torch.uint8)
-        pack(values, bits, stream)
-        assert_same(unpack(stream, bits), values)
-        sums = before.clone()
-        unpack_add(stream, bits, sums)
+    stream, sums = defined(packed_and_added, values, bits, before)
     with implementation(name):
         out, room = surrounded(poisoned(stream.numel(), torch.uint8, seed=1), offset)
         pack(misaligned(values, offset), bits, out)

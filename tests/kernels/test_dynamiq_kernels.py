@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 from dynamiq_hops_cases import CODERS, Chunk, make_coder
-from implementations import IMPLEMENTATIONS, implementation
+from implementations import IMPLEMENTATIONS, defined, implementation
 from inputs import KINDS, assert_same, gradient, misaligned
 from torch import Tensor
 
@@ -34,15 +34,21 @@ def all_hops(first: Chunk, second: Chunk, x: Tensor, y: Tensor, seed: int) -> li
     return [leaf, passed, sums, more, decoded, *results]
 
 
+def hops_of(settings: str, x: Tensor, y: Tensor, share: int, workers: int, seed: int) -> list[Tensor]:
+    return all_hops(*chunks(settings, x, share, workers), x, y, seed)
+
+
+def chunks(settings: str, x: Tensor, share: int, workers: int) -> tuple[Chunk, Chunk]:
+    """The chunks of two workers."""
+    first, second = (make_coder(rank, workers, **CODERS[settings]) for rank in (workers // 2, workers - 1))
+    return Chunk(x.numel(), first, x.dtype, share=share), Chunk(x.numel(), second, x.dtype, share=share)
+
+
 def compare(name: str, settings: str, x: Tensor, y: Tensor, share: int = 1, workers: int = 5) -> None:
-    first, second = (
-        Chunk(x.numel(), make_coder(rank, workers, **CODERS[settings]), x.dtype, share=share)
-        for rank in (workers // 2, workers - 1)
-    )
-    with using_kernels("default"):
-        expected = all_hops(first, second, x, y, seed=0)
+    expected = defined(hops_of, settings, x, y, share, workers, 0)
     with implementation(name):
-        actual = all_hops(first, second, x, y, seed=1)
+        actual = hops_of(settings, x, y, share, workers, 1)
+    _, second = chunks(settings, x, share, workers)
     places = second.order[:, None] * 256 + torch.arange(256)
     places = places[places < x.numel()]
     for index, (a, b) in enumerate(zip(actual, expected, strict=True)):

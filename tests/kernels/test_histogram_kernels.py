@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import pytest
 import torch
-from implementations import CPU, EMULATED, IMPLEMENTATIONS, implementation
+from implementations import CPU, EMULATED, IMPLEMENTATIONS, defined, implementation
 from inputs import KINDS, assert_same, gradient, misaligned
 
 from gradwire.codecs.edgc.definition import COUNTERS, add_histogram, sampled_histogram
-from gradwire.codecs.native.choice import using_kernels
 
 
 def assert_defined(name: str, x: torch.Tensor, stride: int, seed: int = 3) -> None:
-    with using_kernels("default"):
-        expected = sampled_histogram(x, stride, seed)
+    expected = defined(sampled_histogram, x, stride, seed)
     with implementation(name):
         assert_same(sampled_histogram(x, stride, seed), expected)
 

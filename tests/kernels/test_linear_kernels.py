@@ -6,13 +6,12 @@ import itertools
 
 import pytest
 import torch
-from implementations import IMPLEMENTATIONS, implementation
+from implementations import IMPLEMENTATIONS, defined, implementation
 from inputs import KINDS, assert_same, gradient, misaligned, poisoned
 from torch import Tensor
 
 from gradwire.codecs.linear import LinearQuantizer, RoundingNoise
 from gradwire.codecs.linear.definition import linear_add, linear_dequantize, linear_quantize, linear_reduce
-from gradwire.codecs.native.choice import using_kernels
 
 NOISE = RoundingNoise((0x8BAD_F00D, 0xFFFF_FFFF), rank=5, draw=1)
 
@@ -35,13 +34,37 @@ def quantized(quantizer: LinearQuantizer, x: Tensor, seed: int = 0, first: int =
 
 
 def messages_of(quantizer: LinearQuantizer, x: Tensor, count: int) -> Tensor:
-    """The definition's, of multiples of `x`; rows are further apart than they are long."""
+    """Messages of multiples of `x`; rows are further apart than they are long."""
     size = quantizer.message_bytes(x.numel())
     messages = poisoned(count * (size + 48), torch.uint8).view(count, size + 48)[:, :size]
-    with using_kernels("default"):
-        for i, message in enumerate(messages):
-            quantizer.quantize(x * (i + 1), message)
+    for i, message in enumerate(messages):
+        quantizer.quantize(x * (i + 1), message)
     return messages
+
+
+def decoded_and_added(quantizer: LinearQuantizer, message: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
+    decoded, changed = torch.empty_like(target), target.clone()
+    quantizer.dequantize(message, decoded)
+    quantizer.add(message, changed)
+    return decoded, changed
+
+
+def sums_of(
+    quantizer: LinearQuantizer, x: Tensor, dtype: torch.dtype
+) -> tuple[Tensor, list[tuple[int, bool, Tensor]]]:
+    """Three messages, and the sums of one, two and three of them, transformed or not."""
+    messages, sums = messages_of(quantizer, x, 3), []
+    for count, hadamard in itertools.product((1, 2, 3), (False, True)):
+        sums.append((count, hadamard, poisoned(x.numel(), dtype)))
+        quantizer.reduce(messages[:count], sums[-1][2], hadamard)
+    return messages, sums
+
+
+def sum_of(quantizer: LinearQuantizer, x: Tensor, count: int) -> tuple[Tensor, Tensor]:
+    """So many messages and their sum."""
+    messages, out = messages_of(quantizer, x, count), poisoned(x.numel(), torch.float32)
+    quantizer.reduce(messages, out)
+    return messages, out
 
 
 @pytest.mark.parametrize("name", IMPLEMENTATIONS)
@@ -50,8 +73,7 @@ def messages_of(quantizer: LinearQuantizer, x: Tensor, count: int) -> Tensor:
 def test_messages_equal_the_definition(name: str, dtype: torch.dtype, kind: str) -> None:
     for quantizer in QUANTIZERS:
         x = gradient(kind, 4197).to(dtype)
-        with using_kernels("default"):
-            expected = quantized(quantizer, x)
+        expected = defined(quantized, quantizer, x)
         with implementation(name):
             assert_same(quantized(quantizer, x, seed=1), expected)
 
@@ -62,11 +84,8 @@ def test_lengths_and_addresses_change_nothing(name: str, numel: int) -> None:
     for quantizer, dtype, offset in itertools.product(QUANTIZERS, DTYPES, (1, 0)):
         x = misaligned(gradient("mixed", numel).to(dtype), offset)
         out, target = misaligned(torch.zeros(numel, dtype=dtype), offset), misaligned(x * 7, offset)
-        with using_kernels("default"):
-            message = quantized(quantizer, x)
-            decoded, changed = torch.empty_like(x), target.clone()
-            quantizer.dequantize(message, decoded)
-            quantizer.add(message, changed)
+        message = defined(quantized, quantizer, x)
+        decoded, changed = defined(decoded_and_added, quantizer, message, target)
         with implementation(name):
             assert_same(quantized(quantizer, x, seed=1), message)
             out.fill_(torch.nan)
@@ -85,8 +104,7 @@ def test_stochastic_rounding_has_the_same_bits(name: str, bits: int, hadamard: b
     for dtype, kind in itertools.product(DTYPES, ("normal", "heavy_tail", "nan", "tiny")):
         quantizer = LinearQuantizer(bits, 64, "float32", hadamard, rounding="stochastic")
         x = gradient(kind, numel).to(dtype)
-        with using_kernels("default"):
-            expected = quantized(quantizer, x, first=first)
+        expected = defined(quantized, quantizer, x, 0, first)
         with implementation(name):
             assert_same(quantized(quantizer, x, seed=1, first=first), expected)
 
@@ -96,11 +114,9 @@ def test_stochastic_rounding_has_the_same_bits(name: str, bits: int, hadamard: b
 @pytest.mark.parametrize("kind", KINDS)
 def test_values_and_sums_equal_the_definition(name: str, dtype: torch.dtype, kind: str) -> None:
     for quantizer in QUANTIZERS:
-        messages = messages_of(quantizer, gradient(kind, 3077), 3)
-        for count, hadamard in itertools.product((1, 2, 3), (False, True)):
-            expected, out = poisoned(3077, dtype), poisoned(3077, dtype, seed=1)
-            with using_kernels("default"):
-                quantizer.reduce(messages[:count], expected, hadamard)
+        messages, sums = defined(sums_of, quantizer, gradient(kind, 3077), dtype)
+        for count, hadamard, expected in sums:
+            out = poisoned(3077, dtype, seed=1)
             with implementation(name):
                 quantizer.reduce(messages[:count], out, hadamard)
             assert_same(out, expected)
@@ -109,10 +125,8 @@ def test_values_and_sums_equal_the_definition(name: str, dtype: torch.dtype, kin
 @pytest.mark.parametrize("name", IMPLEMENTATIONS)
 def test_sums_of_many_messages(name: str) -> None:
     for quantizer, numel in itertools.product(QUANTIZERS[:4], (300, 2500)):
-        messages = messages_of(quantizer, gradient("normal", numel), 35)
-        expected, out = poisoned(numel, torch.float32), poisoned(numel, torch.float32, seed=1)
-        with using_kernels("default"):
-            quantizer.reduce(messages, expected)
+        messages, expected = defined(sum_of, quantizer, gradient("normal", numel), 35)
+        out = poisoned(numel, torch.float32, seed=1)
         with implementation(name):
             quantizer.reduce(messages, out)
         assert_same(out, expected)
@@ -124,9 +138,8 @@ def test_more_than_a_grid_has_at_a_time(name: str, dtype: torch.dtype) -> None:
     numel = 70_001
     x = gradient("heavy_tail", numel).to(dtype)
     for quantizer in (LinearQuantizer(4, 128, hadamard=True), LinearQuantizer(8, 2048, "bfloat16")):
-        with using_kernels("default"):
-            message, expected = quantized(quantizer, x), torch.empty_like(x)
-            quantizer.dequantize(message, expected)
+        message = defined(quantized, quantizer, x)
+        expected, _ = defined(decoded_and_added, quantizer, message, x)
         with implementation(name):
             assert_same(quantized(quantizer, x, seed=1), message)
             out = poisoned(numel, dtype)

@@ -6,7 +6,7 @@ from typing import get_args
 
 import pytest
 import torch
-from implementations import IMPLEMENTATIONS, implementation
+from implementations import IMPLEMENTATIONS, defined, implementation
 from inputs import KINDS, assert_same, gradient, misaligned, poisoned
 from torch import Tensor
 
@@ -82,8 +82,7 @@ def every_maximum(numel: int) -> Tensor:
 def test_maxima_equal_the_definition(name: str, dtype: torch.dtype, kind: str) -> None:
     for numel, offset in ((1, 0), (31, 1), (1023, 0), (1057, 3), (9000, 0)):
         x = misaligned(gradient(kind, numel).to(dtype), offset)
-        with using_kernels("default"):
-            expected = block_maxima(x)
+        expected = defined(block_maxima, x)
         with implementation(name):
             out, room = surrounded(num_blocks(numel), torch.bfloat16, offset)
             write_maxima(x, out)
@@ -105,9 +104,8 @@ def test_elements_equal_the_definition(name: str, width: int, dtype: torch.dtype
         (5000, 0, "bf16_mu", 4.1, 0.125),
     ):
         x = misaligned(gradient(kind, numel).to(dtype), offset)
-        with using_kernels("default"):
-            maxima = block_maxima(x.float() * smaller)
-            expected = quantized(x, maxima, mu, rule, width)
+        maxima = defined(block_maxima, x.float() * smaller)
+        expected = defined(quantized, x, maxima, mu, rule, width)
         with implementation(name):
             actual = quantized(x, maxima, mu, rule, width, offset)
         for result, wanted in zip(actual, expected, strict=True):
@@ -123,8 +121,7 @@ def test_scales_of_every_maximum_equal_the_definition(name: str, width: int) -> 
     x = x.clamp(-3e38, 3e38)
     for rule in RULES:
         for mu in (1.0, 1.75 + 2.0**-23, 1e-3, 2048.0):
-            with using_kernels("default"):
-                expected = quantized(x, maxima, mu, rule, width)
+            expected = defined(quantized, x, maxima, mu, rule, width)
             with implementation(name):
                 actual = quantized(x, maxima, mu, rule, width)
             for result, wanted in zip(actual, expected, strict=True):
@@ -147,8 +144,7 @@ def test_means_equal_the_definition(name: str, width: int, dtype: torch.dtype) -
         generator = torch.Generator().manual_seed(numel)
         packed = torch.randint(0, 256, (packed_bytes(numel, width),), generator=generator).to(torch.uint8)
         packed, maxima = misaligned(packed, offset), every_maximum(numel)
-        with using_kernels("default"):
-            expected = dequantized(packed, maxima, mu, rule, width, numel, dtype, 0)
+        expected = defined(dequantized, packed, maxima, mu, rule, width, numel, dtype, 0)
         with implementation(name):
             assert_same(dequantized(packed, maxima, mu, rule, width, numel, dtype, offset), expected)
 

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import pytest
 import torch
-from implementations import IMPLEMENTATIONS, implementation
+from implementations import IMPLEMENTATIONS, defined, implementation
 from inputs import KINDS, assert_same, gradient, misaligned, poisoned
 
 from gradwire.codecs.dynamiq.format import num_super_groups
 from gradwire.codecs.dynamiq.statistics import write_statistics
-from gradwire.codecs.native.choice import using_kernels
 
 
 def statistics(x: torch.Tensor, seed: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
@@ -25,8 +24,7 @@ def statistics(x: torch.Tensor, seed: int = 0) -> tuple[torch.Tensor, torch.Tens
 def test_equal_the_definition(name: str, dtype: torch.dtype, kind: str, numel: int) -> None:
     for offset in (0, 1, 3):
         x = misaligned(gradient(kind, numel).to(dtype), offset)
-        with using_kernels("default"):
-            expected = statistics(x)
+        expected = defined(statistics, x)
         with implementation(name):
             results = statistics(x, seed=1)
         for actual, wanted in zip(results, expected, strict=True):

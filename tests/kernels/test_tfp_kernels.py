@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 import torch
-from implementations import IMPLEMENTATIONS, implementation
+from implementations import IMPLEMENTATIONS, defined, implementation
 from inputs import KINDS, assert_same, gradient, misaligned, poisoned
 from torch import Tensor
 
@@ -89,9 +89,8 @@ def added(coder: GroupCoder, message: Tensor, x: Tensor, seed: int) -> list[Tens
 
 def check(name: str, coder: GroupCoder, x: Tensor) -> None:
     sums = misaligned(0.5 * gradient("normal", x.numel(), seed=1), 1)
-    with using_kernels("default"):
-        message = encoded(coder, x, 0)
-        expected = added(coder, message, sums, 0)
+    message = defined(encoded, coder, x, 0)
+    expected = defined(added, coder, message, sums, 0)
     with implementation(name):
         assert_same(encoded(coder, x, 1), message)
         results = added(coder, message, sums, 1)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from implementations import CPU, IMPLEMENTATIONS, implementation
+from implementations import CPU, IMPLEMENTATIONS, defined, implementation
 from inputs import KINDS, assert_same, gradient, misaligned, poisoned
 from torch import Tensor
 
@@ -73,8 +73,7 @@ def test_root_mean_squares_equal_the_definition(name: str, dtype: torch.dtype, k
     for numel, block in [*SIZES, *LARGE] if kind == "mixed" and dtype == torch.float32 else SIZES:
         for offset in (0, 1) if numel < 2000 else (0,):
             x = misaligned(gradient(kind, numel).to(dtype), offset)
-            with using_kernels("default"):
-                expected = norms(x, block)
+            expected = defined(norms, x, block)
             with implementation(name):
                 assert_same(norms(x, block, seed=1), expected)
 
@@ -88,9 +87,8 @@ def test_integers_equal_the_definition(name: str, dtype: torch.dtype, kind: str,
     for numel, block in SIZES:
         for offset in (0, 1) if numel < 2000 else (0,):
             x = misaligned(gradient(kind, numel).to(dtype), offset)
-            with using_kernels("default"):
-                ranges = norms(x, block)
-                expected = integers(x, block, ranges, TABLES[table])
+            ranges = defined(norms, x, block)
+            expected = defined(integers, x, block, ranges, TABLES[table])
             with implementation(name):
                 assert_same(integers(x, block, ranges, TABLES[table], seed=1), expected)
 
@@ -100,9 +98,8 @@ def test_integers_equal_the_definition(name: str, dtype: torch.dtype, kind: str,
 @pytest.mark.parametrize(("numel", "block"), LARGE)
 def test_integers_of_large_blocks_equal_the_definition(name: str, table: str, numel: int, block: int) -> None:
     x = gradient("normal", numel)
-    with using_kernels("default"):
-        ranges = norms(x, block)
-        expected = integers(x, block, ranges, TABLES[table])
+    ranges = defined(norms, x, block)
+    expected = defined(integers, x, block, ranges, TABLES[table])
     with implementation(name):
         assert_same(integers(x, block, ranges, TABLES[table], seed=1), expected)
 
@@ -113,8 +110,7 @@ def test_integers_of_large_blocks_equal_the_definition(name: str, table: str, nu
 def test_means_equal_the_definition(name: str, dtype: torch.dtype, numel: int, block: int) -> None:
     ranges, peak = ranges_of(numel, block), 15 * 7
     sums = sums_of(numel, block, peak)
-    with using_kernels("default"):
-        expected = mean(sums, peak, block, ranges, dtype)
+    expected = defined(mean, sums, peak, block, ranges, dtype)
     with implementation(name):
         assert_same(mean(sums, peak, block, ranges, dtype, seed=1), expected)
 
@@ -136,10 +132,9 @@ def test_the_largest_blocks_equal_the_definition(name: str) -> None:
     """All three levels of caches, threads, and what follows the large blocks."""
     numel = (1 << 20) + (1 << 19) + (1 << 18) + 70_000
     x = gradient("normal", numel).to(torch.bfloat16)
-    with using_kernels("default"):
-        ranges = norms(x, 0)
-        expected = integers(x, 0, ranges, TABLES["uniform"])
-        decoded = mean(expected, 15, 0, ranges, torch.bfloat16)
+    ranges = defined(norms, x, 0)
+    expected = defined(integers, x, 0, ranges, TABLES["uniform"])
+    decoded = defined(mean, expected, 15, 0, ranges, torch.bfloat16)
     torch.set_num_threads(3)
     try:
         with implementation(name):

@@ -58,20 +58,21 @@ class MetadataHops(Hops):
         self._values = [value.clone() for value in values]
         self._combine = [_COMBINE[op] for _, op in parts]
         self._order = sorted(range(len(parts)), key=lambda i: -values[i].element_size())
-        self._unit = max(value.element_size() for value in values)
         self._num_chunks = num_chunks
+        self._chunk_bytes = [self._message_bytes(chunk) for chunk in range(num_chunks)]
 
     def _part(self, index: int, chunk: int) -> Tensor:
         value = self._values[index]
         per_chunk = -(-value.numel() // self._num_chunks)
         return value[chunk * per_chunk : (chunk + 1) * per_chunk]
 
-    def _chunk_bytes(self, chunk: int) -> int:
+    def _message_bytes(self, chunk: int) -> int:
         used = sum(self._part(i, chunk).nbytes for i in range(len(self._values)))
-        return -(-used // self._unit) * self._unit
+        unit = max(value.element_size() for value in self._values)
+        return -(-used // unit) * unit
 
     def message_bytes(self, chunks: range, workers: int) -> int:
-        return sum(self._chunk_bytes(chunk) for chunk in chunks)
+        return sum(self._chunk_bytes[chunks.start : chunks.stop])
 
     def _views(self, message: Tensor, chunks: range) -> list[tuple[int, Tensor, Tensor]]:
         """(part index, own values, message's values) for every part of every chunk."""
@@ -83,7 +84,7 @@ class MetadataHops(Hops):
                 if own.numel():
                     views.append((i, own, message[start : start + own.nbytes].view(own.dtype)))
                 start += own.nbytes
-            chunk_start += self._chunk_bytes(chunk)
+            chunk_start += self._chunk_bytes[chunk]
         return views
 
     def encode(self, chunks: range, out: Tensor) -> None:
