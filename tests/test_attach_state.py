@@ -220,3 +220,18 @@ def test_the_starts_of_other_matrices_are_refused(start: torch.Tensor) -> None:
     SavedState(3, {}, None, None, {"q/weight": torch.zeros(2, 8)}).check_shapes(parameters)
     with pytest.raises(ValueError, match="another model's: its q/weight is"):
         SavedState(3, {}, None, None, {"q/weight": start}).check_shapes(parameters)
+
+
+def saved_with(segments: str, name: str) -> dict[str, torch.Tensor]:
+    """A state whose settings have the number of segments under this name."""
+    settings = {"model": "m", "DistributedDataParallel's bucket_bytes_cap": "1", name: segments}
+    return SavedState(3, settings, None, None, {}).pack(0)
+
+
+def test_states_with_the_former_name_of_segments_are_taken_up() -> None:
+    own = {"model": "m", "DistributedDataParallel's bucket_bytes_cap": "1", "segments": "4"}
+    assert SavedState.unpack(saved_with("4", "pieces"), 0, own, strict=True).step == 3
+    with pytest.raises(ValueError, match="saved with segments=2, this is segments=4; attach with segments=2"):
+        SavedState.unpack(saved_with("2", "pieces"), 0, own, strict=True)
+    with pytest.raises(ValueError, match="saved with segments=None, this is segments=4"):
+        SavedState.unpack(saved_with("4", "portions"), 0, own, strict=True)
