@@ -99,13 +99,17 @@ def test_it_is_a_library_of_its_own() -> None:
     assert not hasattr(kernels.handle, "gradwire_simulate") and found.path.parent == kernels.path.parent
 
 
-@pytest.fixture
-def without_library(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_without_its_library_nothing_is_simulated(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("GRADWIRE_LIBRARIES", str(tmp_path))
     monkeypatch.setattr(engine, "library", engine.library.__wrapped__)
-
-
-@pytest.mark.usefixtures("without_library")
-def test_without_its_library_nothing_is_simulated() -> None:
     with pytest.raises(ValueError, match="^a step needs the simulated clock, .*_simulator.so is not built"):
         ring_of_two(star(2, 1.0, 0.0))
+
+
+def test_a_library_of_other_sources_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    def library() -> None:
+        raise ImportError("lib.so has version 1, expected 2: build the package again")
+
+    monkeypatch.setattr(engine, "library", library)
+    with pytest.raises(ValueError, match="^task=retime needs the simulated clock: lib.so has version 1"):
+        require_engine("task=retime")
