@@ -1,7 +1,7 @@
-"""Whether anything grows with steps: `make growth`, 10,000 of them on two ranks, some minutes.
+"""Checks that nothing grows with steps: `make growth` takes 10,000 of them on two ranks, some minutes.
 
 Prints what each rank holds after each tenth and fails if the last nine tenths have added 100 objects, a
-descriptor or 16 MB: allocators take some once more now and then, a leak takes it again and again.
+descriptor or 16 MB: an allocator takes more memory now and then, a leak takes it again and again.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ import torch.distributed as dist
 
 
 def _as_torchrun(rank: int, size: int) -> None:
-    """What accelerate asks of the environment where a process group is there already."""
+    """The environment variables that accelerate needs if a process group already exists."""
     os.environ |= {"RANK": str(rank), "WORLD_SIZE": str(size), "LOCAL_RANK": str(rank)}
     os.environ |= {"MASTER_ADDR": "localhost", "MASTER_PORT": "29400", "ACCELERATE_USE_CPU": "true"}
     from accelerate.state import AcceleratorState, GradientState, PartialState
@@ -30,8 +30,8 @@ def _unset() -> None:
 
 
 def run_blocks(rank: int, size: int, blocks: list[tuple[int, str]]) -> list[str]:
-    """Runs code blocks of a page, each in a namespace of its own with `rank`, `size` and `folder`; what is
-    wrong, if anything, by line."""
+    """Runs a page's code blocks, each in a namespace of its own with `rank`, `size` and `folder`; returns the
+    errors by line."""
     _as_torchrun(rank, size)
     box = [tempfile.mkdtemp()]
     dist.broadcast_object_list(box)
@@ -57,8 +57,8 @@ def run_blocks(rank: int, size: int, blocks: list[tuple[int, str]]) -> list[str]
 
 
 def train_with_trainer(rank: int, size: int, folder: str, resume: bool) -> tuple[bytes, int, int, bool]:
-    """A transformers run of 6 steps with two checkpoints, or its second half from the first of them: weights,
-    steps and bytes of the synchronizer, and whether the model was given back."""
+    """A transformers run of 6 steps with two checkpoints, or its second half from the first of them. Returns
+    the weights, the synchronizer's steps and bytes, and whether the model is plain DDP again."""
     _as_torchrun(rank, size)
     from transformers import GPT2Config, GPT2LMHeadModel, Trainer, TrainingArguments
 

@@ -21,7 +21,7 @@ from gradwire.harness.parallel import reducer
 @gradwire.register_codec
 @dataclass
 class Halves(gradwire.Codec):
-    """A codec from outside: everybody's float16 values, averaged in rank order."""
+    """A codec from outside: all ranks' float16 values, averaged in rank order."""
 
     name: str = "halves"
     fails_on_rank: int = -1
@@ -38,7 +38,7 @@ class Halves(gradwire.Codec):
 
 
 class Scaled(gradwire.Codec):
-    """A codec from outside that is no dataclass."""
+    """A codec from outside that is not a dataclass."""
 
     name = "scaled"
 
@@ -51,7 +51,7 @@ class Scaled(gradwire.Codec):
 
 
 class Net(nn.Module):
-    """Parameters in another order than their gradients get ready in; several buckets of 5 kB."""
+    """A model whose gradients get ready in another order than its parameters; several buckets of 5 kB."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -89,7 +89,7 @@ def gradients(model: nn.Module) -> bytes:
 
 
 def said(function: Callable[..., Any], *arguments: Any, **options: Any) -> str:
-    """The type and text of what `function` raises."""
+    """The type and text of the error that `function` raises."""
     try:
         function(*arguments, **options)
     except Exception as error:
@@ -169,7 +169,7 @@ WRONG: list[tuple[dict[str, Any], str]] = [
         "segments=4 has no effect on codec=backend, the backend sends by itself",
     ),
 ]
-"""Arguments that every rank refuses by itself, and a part of what is said of them."""
+"""Arguments that every rank refuses on its own, and a part of the message."""
 
 
 def refusals(rank: int, size: int) -> list[str]:
@@ -188,7 +188,7 @@ def _mixed() -> Net:
 
 
 def wrong_models(rank: int, size: int) -> list[str]:
-    """What attach() says of models it cannot take, each with its remedy."""
+    """attach()'s errors for models that it cannot take; each names a remedy."""
     taken = wrapped()
     first = gradwire.attach(taken)
     shared = gradwire.make_codec("onebit", ef=True)
@@ -214,8 +214,8 @@ def wrong_models(rank: int, size: int) -> list[str]:
 
 
 def with_ignored_parameters(rank: int, size: int) -> tuple[str, bool]:
-    """What attach() says, and whether what is trained stays alike, where DDP is told to ignore parameters
-    that no codec takes, among them one of another shape on each rank."""
+    """attach()'s answer, and whether the trained parameters stay equal, if DDP ignores parameters that no
+    codec takes, among them one with a different shape on each rank."""
     model = Net()
     double, complex_ = nn.Linear(3 + rank, 1, dtype=torch.float64), nn.Linear(2, 2, dtype=torch.complex64)
     model.own = nn.ModuleList([double, complex_, nn.Embedding(9, 4, sparse=True)])
@@ -231,7 +231,7 @@ def with_ignored_parameters(rank: int, size: int) -> tuple[str, bool]:
 
 
 def asked_about(rank: int, size: int, ddp: dict[str, Any]) -> tuple[Any, Any, str]:
-    """The buckets that attach() asks about, those that DDP has made, and what attach() says to a codec whose
+    """The buckets that attach() asks about, those that DDP makes, and attach()'s answer to a codec whose
     buckets have at most 2,600 coordinates."""
     limited = Halves()
     limited.supports = lambda topology, size, layout: (  # type: ignore[method-assign]
@@ -243,7 +243,7 @@ def asked_about(rank: int, size: int, ddp: dict[str, Any]) -> tuple[Any, Any, st
 
 
 def models_of_other_kinds(rank: int, size: int) -> list[str]:
-    """What attach() says of models sharded by FSDP, in both its forms, and of a reducer written in Python."""
+    """attach()'s errors for models sharded by FSDP, in both its forms, and for DDP's reducer in Python."""
     whole, parts = FullyShardedDataParallel(Net(), device_id=torch.device("cpu")), Net()
     fully_shard(parts, mesh=init_device_mesh("cpu", (size,)))
     with torch._dynamo.config.patch(optimize_ddp="python_reducer"):
@@ -256,7 +256,7 @@ def models_of_other_kinds(rank: int, size: int) -> list[str]:
 def disagree(
     rank: int, size: int, cases: list[tuple[dict[str, Any], dict[str, Any]]], odd: int
 ) -> list[tuple[str, float]]:
-    """What is said, after how many seconds, where rank `odd` has the second arguments of each case."""
+    """The errors, and after how many seconds, if rank `odd` has the second arguments of each case."""
     model, found = wrapped(), []
     for usual, other in cases:
         begin = time.monotonic()
@@ -278,7 +278,7 @@ def other_models(rank: int, size: int) -> list[str]:
 
 
 def absent(rank: int, size: int) -> tuple[str, float]:
-    """What the others are told where the last rank does not attach, and after how many seconds."""
+    """The other ranks' errors if the last rank does not attach, and after how many seconds."""
     model = wrapped()
     begin = time.monotonic()
     text = "" if rank == size - 1 else said(gradwire.attach, model, timeout_s=1)
@@ -292,7 +292,7 @@ def absent(rank: int, size: int) -> tuple[str, float]:
 
 
 def refused_by_the_first(rank: int, size: int, first: dict[str, Any]) -> tuple[str, float, float]:
-    """What is said where rank 0 has other arguments and the others come later; when each came and left."""
+    """The errors if rank 0 has other arguments and the others come later; when each rank came and left."""
     model = wrapped()
     torch.distributed.barrier()
     if rank:
@@ -303,8 +303,8 @@ def refused_by_the_first(rank: int, size: int, first: dict[str, Any]) -> tuple[s
 
 
 def refused_and_absent(rank: int, size: int) -> tuple[str, float]:
-    """What the first rank is told, after how many seconds, where the second refuses and the third is not
-    there."""
+    """The first rank's error, and after how many seconds, if the second rank refuses and the third does not
+    come."""
     model = wrapped()
     begin = time.monotonic()
     text = "" if rank == size - 1 else said(gradwire.attach, model, bits=4 if rank == 0 else 99, timeout_s=60)
@@ -337,8 +337,8 @@ class Failing(Scaled):
 def fail_again(
     rank: int, size: int, ddp: Mapping[str, Any], at: int
 ) -> tuple[str, dict[str, str], bool, bool]:
-    """What the pass raises that fails at step `at`, what is raised after it and where, whether the model can
-    be evaluated then, and whether it trains on as plain DDP does once it is detached."""
+    """The error of a pass that fails at step `at`, later errors and where they are raised, whether the model
+    can still be evaluated, and whether it trains on as plain DDP does once it is detached."""
     model, plain = wrapped(**ddp), wrapped(**ddp)
     with gradwire.attach(model, Failing(at), timeout_s=3) as synchronizer:
         run_steps(model, range(at), rank, lr=0.0)

@@ -1,4 +1,4 @@
-"""A rank that is killed while the others count on it, in processes of its own: the pool's are to live."""
+"""Kills a rank while the others count on it, in processes of its own, because the pool's must live."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ KILLED_AT = 2
 
 
 class Killing(jobs.Scaled):
-    """Ends its process without a word, in the middle of a bucket."""
+    """A codec that ends its process without a word in the middle of a bucket."""
 
     async def synchronize(self, x: Tensor, this_round: gradwire.Round, comm: gradwire.Collectives) -> Tensor:
         if this_round.rank == self.factor and this_round.step == KILLED_AT:
@@ -49,7 +49,7 @@ def in_training(rank: int, victim: int) -> str:
 
 
 def between_two_steps(rank: int, victim: int) -> str:
-    """Over a ring, where not everybody waits for the one that is lost."""
+    """Trains over a ring, where not every rank waits for the lost one."""
     model = jobs.wrapped()
     with gradwire.attach(model, "onebit", ef=True, timeout_s=TIMEOUT_S):
         jobs.run_steps(model, range(KILLED_AT), rank)
@@ -59,23 +59,23 @@ def between_two_steps(rank: int, victim: int) -> str:
 
 
 def in_the_agreement(rank: int, victim: int) -> str:
-    """Once it has said what its arguments are."""
+    """The victim ends once it has sent its arguments."""
     if rank == victim:
         Agreement._get = kill_oneself  # type: ignore[method-assign]
     return jobs.said(gradwire.attach, jobs.wrapped(), timeout_s=TIMEOUT_S)
 
 
 def after_the_agreement(rank: int, victim: int) -> str:
-    """When the ranks connect."""
+    """The victim ends as the ranks connect."""
     if rank == victim:
         world._private_group = kill_oneself
     return jobs.said(gradwire.attach, jobs.wrapped(), timeout_s=TIMEOUT_S)
 
 
 def run(job: Any, victim: int, folder: Path) -> tuple[dict[int, str], list[int | None]]:
-    """What each survivor says, and all exit codes; asserts that nobody hangs.
+    """Each survivor's error, and all exit codes; asserts that no rank hangs.
 
-    With `victim` 0 the store that the ranks agree through goes with it.
+    If `victim` is 0, the store that the ranks agree through is lost with it.
     """
     context = worker_context()
     pairs = [context.Pipe(duplex=False) for _ in range(SIZE)]

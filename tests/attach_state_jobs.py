@@ -1,4 +1,4 @@
-"""Jobs about what a synchronizer keeps, on pool workers: saving, restoring, detaching, measuring."""
+"""Jobs on pool workers about a synchronizer's state: saving, restoring, detaching, measuring."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def continued(
     before: int,
     saved: list[list[Saved]],
 ) -> list[bytes]:
-    """The weights after the same steps, in models that have run no backward pass before."""
+    """The weights after the same steps, in models that have not run a backward pass before."""
     found = []
     for number, options in enumerate(cases):
         weights, state = saved[rank][number]
@@ -99,7 +99,7 @@ def rolled_back(rank: int, size: int) -> tuple[bytes, bytes]:
 
 
 def wrong_states(rank: int, size: int) -> list[str]:
-    """What load_state_dict() says of states that are not this model's, rank's or codec's."""
+    """load_state_dict()'s errors for states of another model, rank or codec."""
     model = jobs.wrapped()
     with gradwire.attach(model, "onebit", ef=True, timeout_s=20) as synchronizer:
         jobs.run_steps(model, range(3), rank)
@@ -136,8 +136,8 @@ def wrong_states(rank: int, size: int) -> list[str]:
 
 
 def skipped(rank: int, size: int, options: dict[str, Any]) -> tuple[bool, bool, list[int], list[str]]:
-    """Whether a skipped pass leaves the codec's state as it was, and the gradients of the passes after it as
-    those of a model without that pass; the steps counted; what is said of passes that there are not."""
+    """Whether a skipped pass leaves the codec's state as it was and later gradients as those of a model
+    without that pass; the steps counted; and the errors for passes that do not exist."""
     model, plain = jobs.wrapped(), jobs.wrapped()
     with (
         gradwire.attach(model, **options) as synchronizer,
@@ -187,8 +187,8 @@ def _wrong(state: dict[str, Tensor], box: list[Any], rank: int) -> list[dict[str
 
 
 def detached(rank: int, size: int, ddp: dict[str, Any]) -> tuple[bool, bool, bool, str]:
-    """Whether a model that was detached has the gradients of plain DDP, step by step, whether it can have a
-    codec again, whether that one is used, and what one says whose connections alone were closed."""
+    """Whether a detached model has the gradients of plain DDP, step by step; whether it can have a codec
+    again, and uses it; and the error of a synchronizer whose connections alone were closed."""
     model = jobs.wrapped(**ddp)
     synchronizer = gradwire.attach(model, "bf16")
     jobs.run_steps(model, range(3), rank)
@@ -225,7 +225,7 @@ def detached_after_an_error(rank: int, size: int) -> bool:
 
 
 def measured(rank: int, size: int) -> list[float | None]:
-    """vNMSE before a measurement, of a measured step, and after one that was not."""
+    """vNMSE before a measurement, after a measured step, and after a step that was not measured."""
     model = jobs.wrapped()
     with gradwire.attach(model, "mxfp4", timeout_s=20) as synchronizer:
         found = [synchronizer.vnmse]
@@ -242,7 +242,7 @@ def measured(rank: int, size: int) -> list[float | None]:
 
 
 def tidy(rank: int, size: int, steps: int, parts: int) -> list[Usage]:
-    """What the process holds after each of `parts` equal parts of so many steps."""
+    """What the process holds after each of `parts` equal parts of its steps."""
     model, found = jobs.wrapped(), []
     with gradwire.attach(model, "mxfp8", ef=True) as synchronizer:
         for part in range(parts):
@@ -261,8 +261,8 @@ def tidy(rank: int, size: int, steps: int, parts: int) -> list[Usage]:
 
 
 def freed(rank: int, size: int) -> tuple[bool, int, int]:
-    """Whether a model that nobody detached is freed with its synchronizer, and the descriptors and threads
-    that ten models which were detached leave."""
+    """Whether a model that was never detached is freed with its synchronizer; and the descriptors and threads
+    that ten detached models leave behind."""
     import threading
 
     gone = True
@@ -286,8 +286,8 @@ def freed(rank: int, size: int) -> tuple[bool, int, int]:
 
 
 def _fails_and_trains_on(rank: int, broken: str) -> tuple[Any, gradwire.Synchronizer, list[str]]:
-    """A model, which is the caller's no more, whose synchronization has failed in the hook itself or in the
-    codec: its synchronizer, and what that says."""
+    """The synchronizer of a model, which the caller no longer holds, and its error after a failure in the
+    hook itself or in the codec."""
     model = jobs.wrapped()
     synchronizer = gradwire.attach(model, "halves", shortens=broken == "codec", timeout_s=20)
     if broken == "hook":
@@ -300,7 +300,7 @@ def _fails_and_trains_on(rank: int, broken: str) -> tuple[Any, gradwire.Synchron
 
 
 def failed_and_kept(rank: int, size: int, broken: str) -> tuple[bool, list[str]]:
-    """Whether a model that failed is freed while its synchronizer is kept, and what that had said."""
+    """Whether a failed model is freed while its synchronizer is kept, and the synchronizer's error."""
     model, synchronizer, found = _fails_and_trains_on(rank, broken)
     gc.collect()
     assert not synchronizer.attached
@@ -308,7 +308,7 @@ def failed_and_kept(rank: int, size: int, broken: str) -> tuple[bool, list[str]]
 
 
 def without_store(rank: int, size: int) -> str:
-    """What ranks are told whose store is no longer served."""
+    """The errors of ranks whose store is no longer served."""
     server = TCPStore("localhost", 0, is_master=True, wait_for_workers=False)
     client = TCPStore("localhost", server.port, is_master=False)
     assert dist.group.WORLD is not None
@@ -319,8 +319,8 @@ def without_store(rank: int, size: int) -> str:
 
 
 def skipped_by_some(rank: int, size: int, skipping: list[int], late: bool) -> tuple[str, list[str]]:
-    """What skip_step() raises on the ranks that call it, and what the passes after it raise, which the other
-    ranks begin once it has been raised if they are `late`."""
+    """The errors of skip_step() on the ranks that call it, and those of later passes. If `late`, the other
+    ranks begin these passes only after the error."""
     model = jobs.wrapped()
     with gradwire.attach(model, "mxfp4", timeout_s=2) as synchronizer:
         jobs.run_steps(model, range(2), rank)
@@ -331,7 +331,7 @@ def skipped_by_some(rank: int, size: int, skipping: list[int], late: bool) -> tu
 
 
 def skipped_and_measured(rank: int, size: int) -> str:
-    """What is said where one rank skips the step and the other one measures the next."""
+    """The errors if one rank skips the step and the other measures the next one."""
     model = jobs.wrapped()
     with gradwire.attach(model, "mxfp4", timeout_s=20) as synchronizer:
         jobs.run_steps(model, range(2), rank)

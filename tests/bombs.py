@@ -1,4 +1,4 @@
-"""Opens files that promise or expand to gigabytes, in little memory. A program of its own, run by a test.
+"""Opens files that promise or expand to gigabytes, in little memory. A test runs it as a program of its own.
 
 `python bombs.py FOLDER` makes them in FOLDER, limits the memory of its process to `MOST` bytes more than it
 has then, opens each, and prints a JSON object: what was tried to what was said of it and the seconds it took.
@@ -67,7 +67,7 @@ def main(folder: Path) -> None:
 
 
 def _limit() -> int:
-    """Bound the memory that this process may write to; returns what it has."""
+    """Bounds the memory that this process may write to; returns how much it has."""
     lines = Path("/proc/self/status").read_text().splitlines()
     start = 1024 * next(int(line.split()[1]) for line in lines if line.startswith("VmData:"))
     resource.setrlimit(resource.RLIMIT_DATA, (start + MOST, start + MOST))
@@ -124,12 +124,12 @@ COPY = "steps.jsonl.gz"
 """It is read where the rows themselves are gone."""
 PARTS = ("state.json", "DONE", "model.safetensors", COPY)
 SPARSE = {"256 MiB of zeros": 2**28, "a trillion bytes": TRILLION}
-"""They take no place on the disk."""
+"""Sparse files: they take no space on the disk."""
 LARGE = ("brackets", "a header of brackets", "aliases", "9 MB of one line")
 
 
 def _damaged_records(settings: DictConfig, whole: Path, folder: Path) -> Iterator[tuple[str, Case]]:
-    """Every file of a run, long, very long, or of many brackets."""
+    """Every file of a run, long, very long, or made of many brackets."""
     for name in (*FILES, *(f"{CHECKPOINT}/{part}" for part in PARTS)):
         for damage in (*LARGE, *SPARSE):
             if name not in ("DONE", "FAILED"):
@@ -166,7 +166,7 @@ def _copies_of_rows(settings: DictConfig, whole: Path, folder: Path) -> Iterator
 
 
 def _forge(checkpoint: Path, name: str, content: bytes, rows: int | None = None) -> None:
-    """Put a file into a checkpoint, with digests that fit, as nobody does by accident."""
+    """Puts a file into a checkpoint, with digests that fit: nobody does so by accident."""
     (checkpoint / name).write_bytes(content)
     state = json.loads((checkpoint / "state.json").read_text())
     if name in state["files"]:
@@ -179,7 +179,7 @@ def _forge(checkpoint: Path, name: str, content: bytes, rows: int | None = None)
 
 
 def _tensors(settings: DictConfig, whole: Path, folder: Path) -> Iterator[tuple[str, Case]]:
-    """Headers that announce a trillion bytes, of themselves or of a tensor."""
+    """Headers that announce a trillion bytes, in the header itself or in a tensor."""
     place, described = folder / "tensors", {"dtype": "U8", "shape": [TRILLION], "data_offsets": [0, TRILLION]}
     text = json.dumps({"gradients": described}).encode()
     headers = {

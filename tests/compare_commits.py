@@ -1,9 +1,9 @@
 """Runs the golden cases at another commit and with this working tree and compares all figures, bit for bit.
 
 `python tests/compare_commits.py --base <commit>` checks that commit out into a temporary folder, runs every
-case of `golden/cases.py` there and here as commands, and prints a line for each, with what differs; it ends
-with code 1 if a case differs or fails. `--only dynamiq` chooses the cases whose name holds the word. A commit
-that wants other kernels than are compiled here runs the definitions.
+case of `golden/cases.py` there and here as commands, and prints a line for each, with its differences. It
+ends with code 1 if a case differs or fails. `--only dynamiq` chooses the cases whose name contains the word.
+A commit that needs other kernels than are compiled here runs the definitions.
 """
 
 from __future__ import annotations

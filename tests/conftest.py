@@ -12,8 +12,8 @@ from collections.abc import Iterator
 os.environ["OMP_NUM_THREADS"] = "1"
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 
-# Hundreds of processes import our sources. Where bytecode is not written each compiles them again, in 0.5 s,
-# and pytest rewrites all assertions in every worker.
+# Hundreds of processes import our sources. Without bytecode each of them compiles these again, in 0.5 s, and
+# pytest rewrites all assertions in every worker.
 if sys.dont_write_bytecode:
     sys.dont_write_bytecode = False
     os.environ["PYTHONDONTWRITEBYTECODE"] = ""
@@ -26,7 +26,7 @@ os.environ["GRADWIRE_PLUGINS"] = (
     f"{os.environ.get('GRADWIRE_PLUGINS', '')} int8:Int8 signsgd:SignSGD backwards:backwards tree:tree"
 ).strip()
 
-# What a shell runs in the background ignores SIGINT; so would all that tests start in order to interrupt it.
+# A shell's background jobs ignore SIGINT, and so would all processes that tests start to interrupt them.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
@@ -36,7 +36,7 @@ from pool import WorkerPool, Workers
 
 torch.set_num_threads(1)
 
-# Importing makes no garbage, and looking for it among a million objects takes seconds, again and again.
+# Importing makes no garbage, but looking for it among a million objects takes seconds, again and again.
 gc.disable()
 
 # Prepared data: once for all tests and the processes they start, and nothing in the user's own cache. Workers

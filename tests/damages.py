@@ -1,11 +1,11 @@
-"""What can happen to a file, for every kind of file that is read back."""
+"""Ways to damage a file, for every kind of file that is read back."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
 Damage = Callable[[bytes, bytes], bytes]
-"""The file's contents and those of another one of its kind, to what is there afterwards."""
+"""Makes the damaged contents from the file's own and those of another file of its kind."""
 
 DAMAGES: dict[str, Damage] = {
     "emptied": lambda own, other: b"",
@@ -27,11 +27,11 @@ DAMAGES: dict[str, Damage] = {
 
 
 def flipped(content: bytes, at: int) -> bytes:
-    """`content` with one bit of the byte at `at` another one."""
+    """`content` with one bit of the byte at `at` flipped."""
     return content[:at] + bytes([content[at] ^ 1]) + content[at + 1 :]
 
 
 def one_line(text: str) -> None:
-    """What a user is told, paths of some length in it."""
+    """Asserts that `text` is one line that a user can read, with paths of some length in it."""
     assert text.isprintable(), text
     assert len(text) < 700, text

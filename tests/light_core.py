@@ -1,7 +1,7 @@
-"""The library with nothing but torch and numpy: every codec on every topology, and `attach`.
+"""Runs the library with torch and numpy alone: every codec on every topology, and `attach`.
 
-A program of its own: `python tests/light_core.py`, in an environment that has nothing else. `--block` hides
-what there is.
+A program of its own: `python tests/light_core.py` in an environment without other packages. `--block` hides
+those that are there.
 """
 
 from __future__ import annotations

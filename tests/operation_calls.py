@@ -127,7 +127,7 @@ OPERATIONS: dict[str, Callable[..., None]] = {
     "block_energies": write_energies,
     "sampled_histogram": add_histogram,
 }
-"""What writes to tensors that it is given, by name."""
+"""The operations that write to given tensors, by name."""
 
 
 def call(name: str, *arguments: Any) -> None:
@@ -136,7 +136,7 @@ def call(name: str, *arguments: Any) -> None:
 
 
 SPECIAL = (torch.nan, torch.inf, -torch.inf, 3.4e38, -3.38e38, 1e-38, -3e-42, -0.0, 2.0**-100, 1e19)
-"""What arithmetic treats in its own ways."""
+"""Values that arithmetic treats specially."""
 
 _spread = [0]
 
@@ -154,7 +154,7 @@ def values(numel: int, dtype: torch.dtype, seed: int) -> Tensor:
 
 
 def room(numel: int, dtype: torch.dtype = torch.uint8) -> Tensor:
-    """To be written; what is there before is no number of interest."""
+    """An output tensor; its contents do not matter."""
     return torch.full((numel * dtype.itemsize,), 0x5B, dtype=torch.uint8).view(dtype)
 
 
@@ -186,7 +186,7 @@ def dynamiq(numel: int, dtype: torch.dtype) -> list[Arguments]:
 
 
 def group_codes(numel: int, dtype: torch.dtype) -> dict[str, list[Arguments]]:
-    """What sends groups of coordinates one by one: TFP with its refinements, QSGD, 1-bit SGD."""
+    """Codecs that send groups of coordinates one by one: TFP with its refinements, QSGD, 1-bit SGD."""
     x, sums = values(numel, dtype, 1), values(numel, torch.float32, 2)
     calls: dict[str, list[Arguments]] = {}
 
@@ -288,7 +288,7 @@ def rotation(numel: int, dtype: torch.dtype) -> dict[str, list[Arguments]]:
 
 
 def statistics(numel: int, dtype: torch.dtype) -> dict[str, list[Arguments]]:
-    """What is counted and reduced before gradients are sent."""
+    """The operations that count and reduce before gradients are sent."""
     x, total = values(numel, dtype, 1), -(-numel // 256)
     mean, norm = (room(total, torch.bfloat16) for _ in range(2))
     call("super_group_statistics", x, mean, norm)

@@ -1,4 +1,4 @@
-"""One pool of gloo workers for the whole test run: starting a process costs seconds, a job does not."""
+"""One pool of gloo workers for the whole test run, because starting a process takes seconds."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from typing import Any
 TIMEOUT_S = 90.0
 
 IMPORTED = ["gradwire.harness.trainer.parts", "transformers.models.gpt2.modeling_gpt2"]
-"""What takes seconds to import and starts no thread: once, where the workers are forked from."""
+"""Modules that take seconds to import and start no thread: imported once, before workers are forked."""
 
 
 def _serve(connection: Connection, paths: list[str]) -> None:

@@ -1,4 +1,4 @@
-"""What two runs of the same settings have in common, whatever disturbed one of them."""
+"""What two runs of the same settings have in common even if one was disturbed."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ CLOCKS = frozenset(
         "osf",
     }
 )
-"""What they need not have in common."""
+"""What they may differ in."""
 
 COUNTS = ("final_metric", "vnmse_mean", "bytes_sent_per_rank", "bytes_by_phase", "steps", "layout_hash")
 
@@ -34,7 +34,8 @@ def loads(text: str) -> Any:
 
 
 def unseal(directory: Path) -> None:
-    """Make a finished record one of older versions, which wrote no digests: its files may be changed."""
+    """Makes a finished record look like one of older versions, which wrote no digests, so that files may
+    change."""
     owner = json.loads((directory / "run.json").read_text())
     del owner["sealed"]
     (directory / "run.json").write_text(json.dumps(owner))

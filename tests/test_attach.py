@@ -1,4 +1,4 @@
-"""The library's front door: a codec on anybody's DistributedDataParallel model."""
+"""The library's front door: a codec on any DistributedDataParallel model."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_replicas_stay_identical_and_learn(
 
 
 def test_wrong_arguments_are_refused_in_one_line(workers: Workers) -> None:
-    """As the command line refuses them, by the same rule; the ranks are free to try again."""
+    """They are refused by the command line's rules, and the ranks are free to try again."""
     for found in workers(2)(jobs.refusals):
         for line, (arguments, part) in zip(found, jobs.WRONG, strict=True):
             assert line.startswith("ValueError: "), (arguments, line)
@@ -130,7 +130,7 @@ ARGUMENTS: list[tuple[dict[str, Any], dict[str, Any], str]] = [
     ({}, {"bits": 0.1}, "refuses: codec.bits=0.1: choose"),
     ({}, {"seed": -1}, "refuses: seed=-1: choose"),
 ]
-"""The usual arguments, one rank's, and what all ranks are told."""
+"""The usual arguments, those of one rank, and all ranks' error."""
 
 
 @pytest.mark.parametrize(("size", "odd"), [(2, 0), (2, 1), (3, 1)])
@@ -186,7 +186,7 @@ def test_a_refusal_is_told_at_once_though_a_rank_is_absent(workers: Workers) -> 
 
 @pytest.mark.parametrize("ddp", [{}, {"static_graph": True}])
 def test_an_error_in_a_codec_surfaces_in_backward(ddp: dict[str, Any], workers: Workers) -> None:
-    """On its rank as it was raised; the other rank waits no longer than it must, and learns why."""
+    """Its rank raises the original error; the other rank waits no longer than it must, and learns why."""
     (surfaced, original), (other, _) = workers(2)(jobs.fail, {"fails_on_rank": 0}, ddp)
     assert surfaced == "SynchronizationError: rank 0, step 0: ValueError: the codec's own words"
     assert "ValueError: the codec's own words" in original
@@ -198,7 +198,8 @@ def test_an_error_in_a_codec_surfaces_in_backward(ddp: dict[str, Any], workers: 
 @pytest.mark.parametrize("at", [0, 2])
 @pytest.mark.parametrize("ddp", [{}, {"static_graph": True}, {"find_unused_parameters": True}])
 def test_every_later_pass_raises_the_error_again(ddp: dict[str, Any], at: int, workers: Workers) -> None:
-    """And not that an assertion of PyTorch's reducer failed, which has not ended the pass before."""
+    """The error is not that of PyTorch's reducer, whose assertion fails because the pass before did not
+    end."""
     for rank, (first, after, evaluated, trains_on) in enumerate(workers(2)(jobs.fail_again, ddp, at)):
         assert first == f"SynchronizationError: rank {rank}, step {at}: ValueError: the codec's own words"
         assert after == dict.fromkeys(after, first)

@@ -1,4 +1,4 @@
-"""A rank is killed: every other one says so, and nobody hangs or is left."""
+"""A rank is killed: every other rank says so, and none hangs or is left behind."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_every_survivor_says_who_or_what_was_lost(
 
 
 def test_where_a_chain_of_lost_ranks_began() -> None:
-    """Rank 4 has lost rank 3, which has lost rank 2, which says nothing any more."""
+    """Rank 4 has lost rank 3, which has lost rank 2, which can say nothing."""
     failures = {3: Failure("rank 3 lost rank 2: reset", 2), 5: Failure("rank 5 lost rank 4: closed", 4)}
     assert origin(3, failures) == {3: failures[3]}
     assert origin(5, {**failures, 4: Failure("rank 4 lost rank 3: closed", 3)}) == {3: failures[3]}

@@ -1,4 +1,4 @@
-"""What a synchronizer keeps and gives back: its state, the plain model, its memory."""
+"""What a synchronizer keeps and returns: its state, the plain model, its memory."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ CODECS = sorted(
 
 
 def every_codec() -> list[dict[str, Any]]:
-    """All codecs that remember something or draw at random, and all that take error feedback with it."""
+    """All codecs that remember something or draw at random; those that take error feedback have it on."""
     cases: list[dict[str, Any]] = []
     for name in sorted({*CODECS} - {*EXACT}):
         options = OPTIONS.get(name, {})

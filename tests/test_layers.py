@@ -1,4 +1,4 @@
-"""Folders are layers: imports point one way, in the order that docs/architecture.md draws."""
+"""Folders are layers: imports point one way, in the order of docs/architecture.md."""
 
 from __future__ import annotations
 

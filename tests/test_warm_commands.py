@@ -1,4 +1,4 @@
-"""A warm command is to its test what a cold one is."""
+"""A warm command behaves like a cold one."""
 
 from __future__ import annotations
 

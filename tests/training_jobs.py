@@ -36,7 +36,7 @@ def tiny_run(*overrides: str) -> DictConfig:
 
 
 class StopAfter:
-    """A request to stop that is there from the `count`-th time on that it is asked for; null: never."""
+    """A request to stop that is there from the `count`-th question on; None: never."""
 
     def __init__(self, count: int | None) -> None:
         self._count = count
@@ -48,7 +48,7 @@ class StopAfter:
 
 
 def opened(config: DictConfig, directory: Path) -> Path | None:
-    """Make `directory` ready for an attempt; the checkpoint it goes on from."""
+    """Prepares `directory` for an attempt; returns the checkpoint that it resumes from."""
     directory.mkdir(parents=True, exist_ok=True)
     return open_run(config, directory).checkpoint
 
@@ -72,7 +72,7 @@ def train_rank(
 
 
 def train_rank_to_the_reason(rank: int, size: int, config: DictConfig, directory: str) -> str:
-    """`train_rank` of a run that diverges: why."""
+    """`train_rank` of a run that diverges; returns the reason."""
     with pytest.raises(DivergedError) as raised:
         train_rank(rank, size, config, directory)
     return str(raised.value)
@@ -104,6 +104,6 @@ def spoiled(step: int) -> Iterator[None]:
 
 
 def train_all_virtually(config: DictConfig, directory: str, stop_after: int | None = None) -> None:
-    """All ranks in this process; goes on from what is in `directory`."""
+    """Trains with all ranks in this process; resumes from what is in `directory`."""
     checkpoint = opened(config, Path(directory))
     train_virtual(config, Path(directory), checkpoint, StopAfter(stop_after))

@@ -1,8 +1,8 @@
-"""Commands that start warm: forked from one process that has imported what they need, which takes seconds.
+"""Commands that start warm: forked from one process that has already imported what they need, in seconds.
 
-To its test a warm command is what `subprocess.Popen` starts: a child with a session, pipes, environment and
-exit code of its own. Its workers are forked as well, and it draws no plots of the run, which take longer than
-the rest. What starts cold, as a user's commands do, covers what differs.
+For its test a warm command is like one that `subprocess.Popen` starts: a child with its own session, pipes,
+environment and exit code. Its workers are forked as well, and it draws no plots of the run, which would take
+longer than the rest. Tests that start cold, as users do, cover what differs.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ PRELOADED = [
     "torch.distributed.run",
     "transformers.models.gpt2.modeling_gpt2",
 ]
-"""What takes seconds to import and starts no thread."""
+"""Modules that take seconds to import and start no thread."""
 
 READ_LATE = {
     *("GRADWIRE_CACHE", "GRADWIRE_PLUGINS", "GRADWIRE_TEST_COMMAND", "PYTEST_CURRENT_TEST", "PYTHONPATH"),
@@ -42,7 +42,7 @@ READ_LATE = {
     "TORCH_DISABLE_SHARE_RDZV_TCP_STORE",
     "TORCHINDUCTOR_CACHE_DIR",  # set where torch._inductor is imported
 }
-"""Variables that a command reads as it runs, if at all. With any other one changed it has to start cold."""
+"""Variables that a command reads only as it runs. If any other one changes, it has to start cold."""
 
 _PR_SET_CHILD_SUBREAPER = 36
 

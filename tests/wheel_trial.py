@@ -1,9 +1,9 @@
-"""A wheel as its users have it: `python tests/wheel_trial.py <folder with the wheel>`.
+"""Tries a wheel as its users would: `python tests/wheel_trial.py <folder with the wheel>`.
 
 The wheel is installed by pip into two environments that are new and empty. Beside it each finds the packages
-that the wheel's metadata asks for, and what those ask for in turn, and nothing else: `gradwire` has torch,
-numpy and theirs, `gradwire[harness]` the harness's too. The packages are those of the environment that runs
-this, linked and not downloaded again: what is not tried here is pip's own choice of versions.
+that the wheel's metadata asks for, with their dependencies, and nothing else: `gradwire` has torch, numpy and
+theirs, `gradwire[harness]` the harness's, too. The packages are those of the environment that runs this,
+linked and not downloaded again, so pip's own choice of versions is not tried.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def needed(requirement: Requirement, found: set[tuple[str, frozenset[str]]]) -> 
 
 
 def link(names: set[str], folder: Path) -> None:
-    """Everything that these distributions have put beside one another, linked into `folder`."""
+    """Links everything that these distributions have installed into `folder`."""
     folder.mkdir()
     for name in names:
         distribution = metadata.distribution(name)
@@ -120,7 +120,7 @@ def try_the_library(programs: Path, folder: Path) -> None:
 
 
 def try_the_command(programs: Path, folder: Path) -> None:
-    """`gradwire` in every way it can be started, in a folder that has nothing."""
+    """Starts `gradwire` in every way, in an empty folder."""
     python, command = programs / "python", programs / "gradwire"
     assert "codec=" in run(folder, command, "--help")
     assert "size=tiny can run here" in run(folder, command, "task=doctor")

@@ -36,7 +36,7 @@ TAIL = layout_of({"tail": (5,)})
 
 
 def gradients(layout: Layout, size: int, step: int = 0) -> list[Tensor]:
-    """Every rank's bucket: partly common to all, parameters and blocks of different magnitude."""
+    """Every rank's bucket: partly common to all ranks, with parameters and blocks of different magnitude."""
     generator = torch.Generator().manual_seed(1000 * step + layout.numel)
     magnitude = torch.exp(torch.randn(-(-layout.numel // 32), generator=generator)).repeat_interleave(32)
     common = torch.randn(layout.numel, generator=generator)
@@ -57,9 +57,10 @@ class Cluster:
         return self.codecs[0].supports(self.topology, len(self.codecs), layout)
 
     def step(self, *buckets: tuple[Layout, Sequence[Tensor]], skip: bool | None = False) -> list[Tensor]:
-        """Every bucket's mean, the same on all ranks, bit for bit; the inputs are left as they were.
+        """Every bucket's mean; asserts that all ranks get the same bits and that inputs are left as they
+        were.
 
-        The codecs are told that the step is skipped with `skip`; None: where the norm of all means is not
+        With `skip` the codecs are told that the step is skipped; None: if the norm of all means is not
         finite, as in training.
         """
         before = [[x.clone() for x in xs] for _, xs in buckets]

@@ -1,4 +1,4 @@
-"""Bit allocation once more: exact fractions, every threshold tried, every choice of widths tried."""
+"""A second bit allocation: exact fractions, with every threshold and every choice of widths tried."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def energy(pattern: int) -> Fraction:
 
 
 def benefit(a: int, b: int) -> Fraction:
-    """What a bit is worth, at energy 1, when a bits become b: the inverse of T_ab (DynamiQ §3.2)."""
+    """The worth of one bit at energy 1 when a width a becomes b: the inverse of T_ab (DynamiQ §3.2)."""
     return Fraction(4 ** (b - a) - 1, 4**b * (b - a))
 
 
@@ -32,7 +32,7 @@ def code_bytes(widths: Sequence[int]) -> int:
 
 
 def exact_widths(patterns: Sequence[int], spare: int, widths: Sequence[int]) -> list[int]:
-    """The longest prefix of all increments, sorted by what they are worth, that `spare` bytes pay for."""
+    """The longest prefix of all increments, sorted by worth, that `spare` bytes pay for."""
     events = [
         (benefit(a, b) * energy(pattern), 32 * (b - a), index, b)
         for a, b in pairwise(widths)

@@ -1,4 +1,4 @@
-"""Distinct values and the choice among codebooks once more, on scalars."""
+"""A second implementation of distinct values and of the choice among codebooks, on scalars."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ class PlusReference(SwitchedReference):
         return super().table(width) if width in (1, 16) else (0.0, np.empty(0, f32), f32(0), [])
 
     def choose(self, groups: list[Floats], references: list[np.float32], width: int) -> int:
-        """The first codebook with the least error, its number."""
+        """The number of the first codebook with the least error."""
         if self.codebooks == 1 or width in (1, 16):
             return 0
         errors = []
@@ -152,6 +152,6 @@ class PlusReference(SwitchedReference):
 
 
 def _rounded_up(largest: np.float32, spare: bool) -> int:
-    """The smallest pattern not below, with as many spare bits of 0; finite."""
+    """The smallest finite pattern that is not below, with its spare bits 0."""
     bits = 16 + spare
     return min(((bits_of(largest) + (1 << bits) - 1) >> bits) << spare, 0x7F7F >> spare << spare)

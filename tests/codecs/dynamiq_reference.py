@@ -1,4 +1,4 @@
-"""DynamiQ's definition once more, on scalars: Python integers and single numpy float32 operations."""
+"""A second implementation of DynamiQ, on scalars: Python integers and single numpy float32 operations."""
 
 from __future__ import annotations
 
@@ -182,7 +182,7 @@ class Reference:
 
 
 def fold(values: list[np.float32]) -> np.float32:
-    """Halves added until one value is left."""
+    """Adds halves until one value is left."""
     while len(values) > 1:
         half = len(values) // 2
         values = [f32(values[k] + values[k + half]) for k in range(half)]

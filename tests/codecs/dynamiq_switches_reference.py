@@ -1,4 +1,4 @@
-"""DynamiQ's definition on scalars, with its switches: groups of 16 or 32, bf16 scales, uniform values."""
+"""A second implementation of DynamiQ with its switches: groups of 16 or 32, bf16 scales, uniform values."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """A second linear quantizer: one group at a time in numpy float32, messages taken apart by hand.
 
-It shares nothing with the package but the generator of random words.
+It shares only the generator of random words with the package.
 """
 
 from __future__ import annotations

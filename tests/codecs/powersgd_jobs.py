@@ -25,14 +25,14 @@ from gradwire.harness.parallel.synchronize import synchronization
 CPU = torch.device("cpu")
 SEED = 7
 FIRST_COMPRESSED = 2
-"""DistributedDataParallel rebuilds its buckets after the first pass: torch's hook must not start earlier."""
+"""The first step in which torch's hook compresses, because DDP rebuilds its buckets after the first pass."""
 
 Gradients = Mapping[str, Tensor]
 """Parameter name to gradient, in the parameter's shape."""
 
 _groups: list[Any] = []
-"""The process group of torch's latest training. Gloo's threads let go of it a little after the last
-all-reduce; the last reference must not be theirs, or the group would wait for its own thread to end."""
+"""The process group of torch's latest training. Gloo's threads release it shortly after the last all-reduce;
+theirs must not be the last reference, or the group would wait for its own thread to end."""
 
 SHAPES = {
     "first.weight": (24, 40),
@@ -124,7 +124,7 @@ def as_bytes(tensor: Tensor) -> Tensor:
 def gradients_of(
     workers: int, step: int = 0, shapes: Mapping[str, tuple[int, ...]] = SHAPES, scale: float = 1e-2
 ) -> list[dict[str, Tensor]]:
-    """By rank: a part common to all of falling singular values, and noise."""
+    """Gradients by rank: a common part with falling singular values, and noise."""
     generator = torch.Generator().manual_seed(step)
 
     def draw(shape: tuple[int, ...]) -> Tensor:
@@ -162,8 +162,8 @@ def step_really(rank: int, size: int, topology: str, options: dict[str, Any], st
 def _model(rank: int) -> tuple[DistributedDataParallel, Tensor, Tensor]:
     """Two layers of one shape, biases, a convolution, in more than one bucket.
 
-    The gradients are of full rank: of a dependent column torch's Gram–Schmidt normalizes the rounding noise,
-    to a vector that is not orthogonal to the others, and its result is then a wrong one.
+    The gradients are of full rank. For a dependent column torch's Gram–Schmidt would normalize rounding noise
+    to a vector that is not orthogonal to the others, and its result would be wrong.
     """
     torch.manual_seed(0)
     body = [nn.Linear(36, 36), nn.Tanh(), nn.Linear(36, 36), nn.Tanh(), nn.Unflatten(1, (4, 3, 3))]

@@ -1,5 +1,4 @@
-"""Gradients of a language model in training: a tiny GPT-2 on the language reference that every Python has
-(part of the embedded corpus)."""
+"""Gradients of a tiny GPT-2 that trains on Python's language reference (part of the embedded corpus)."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Rounds of codecs that encode slices of a bucket anew at every hop, on all ranks of a world in this process;
-and a ring on numpy, for references."""
+"""Rounds of codecs that encode slices of a bucket anew at every hop, on all ranks of a world in this process,
+and a ring in numpy for references."""
 
 from __future__ import annotations
 
@@ -66,22 +66,22 @@ def mean_of(
 
 
 def sent(coder: SliceCoder, values: Tensor, first: int = 0) -> Tensor:
-    """What arrives where `values` are encoded."""
+    """The values that arrive if `values` are encoded."""
     out = torch.full((coder.num_bytes(values.numel()),), 0xAB, dtype=torch.uint8)
     coder.encode(values, first, out)
     return coder.decode(out, first, values.numel())
 
 
 def refusal(codec: LossyHopCodec, largest_sum: int) -> str | None:
-    """Why error feedback diverges around `codec`, if it does."""
+    """The reason why error feedback around `codec` diverges, or None."""
     return codec.refuses_feedback(largest_sum, Layout.flat(2048))
 
 
 def residuals(
     make: Callable[[], LossyHopCodec], xs: Sequence[Tensor], topology: str, steps: int
 ) -> list[float]:
-    """With error feedback and gradients that never change: after each step the energy of what is kept,
-    relative to theirs."""
+    """The residuals' energy after each step of error feedback, relative to that of gradients that never
+    change."""
     cluster = Cluster(lambda: _Unrefused(make()), len(xs), topology)
     energy, found = sum(float(x.double().square().sum()) for x in xs), []
     for _ in range(steps):
@@ -93,7 +93,7 @@ def residuals(
 
 
 class _Unrefused(ErrorFeedback):
-    """Error feedback also where the codec refuses it, with nothing that bounds what is kept."""
+    """Error feedback without a bound on residuals, even around a codec that refuses it."""
 
     def __init__(self, codec: LossyHopCodec) -> None:
         super().__init__(codec)

@@ -1,4 +1,4 @@
-"""Steps of the codecs that send a part of the coordinates, made directly from their classes."""
+"""Steps of codecs that send some of the coordinates, made directly from their classes."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Ranks(Cluster):
         return sum(sum(traffic.by_phase.values()) for traffic in self.world.traffic.values())
 
     def one_with_losses(self, xs: Sequence[Tensor]) -> tuple[Tensor, list[Tensor]]:
-        """The mean of one bucket, and what each rank's encodings lost; the next step follows."""
+        """The mean of one bucket, and what each rank's encodings lost; then the next step begins."""
         layout, size = Layout.flat(xs[0].numel()), len(xs)
 
         def collective(rank: int) -> Collective[tuple[Tensor, Tensor]]:
@@ -74,8 +74,8 @@ def ring_sums(xs: Sequence[Tensor]) -> np.ndarray:
 def kept_by_feedback(
     make: Callable[[], ReportsLosses], size: int, rounds: int, topology: str = "ring"
 ) -> Iterator[float]:
-    """Error feedback on one heavy-tailed gradient: after every round the norm of all ranks' residuals,
-    relative to it."""
+    """The norm of all ranks' residuals after every round of error feedback on one heavy-tailed gradient,
+    relative to the gradient."""
     ranks, xs = Ranks(make, size, topology), heavy(768, size)
     losses = [torch.zeros_like(x) for x in xs]
     for _ in range(rounds):

@@ -1,4 +1,4 @@
-"""One rule for all settings: what a field allows stands beside it; all else is refused in one line."""
+"""One rule for all settings: a field says what it allows, and all else is refused in one line."""
 
 from __future__ import annotations
 

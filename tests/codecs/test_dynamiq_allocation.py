@@ -95,7 +95,7 @@ def test_no_chunk_exceeds_its_capacity(kind: str, count: int, rule: Allocation) 
 @pytest.mark.parametrize("kind", ["skewed", "random", "constant"])
 @pytest.mark.parametrize("widths", WIDTH_SETS)
 def test_widths_are_those_of_the_reference(kind: str, widths: tuple[int, ...], rule: Allocation) -> None:
-    """Several chunks are allocated at once, each with its own capacity: from nothing to more than all can
+    """Several chunks are allocated at once, each with its own capacity, from nothing to more than they can
     use."""
     rows = torch.stack([patterns_of(norms(kind, 60)).roll(i) for i in range(8)])
     rows[:, 5] = 0
@@ -125,7 +125,8 @@ def test_no_choice_of_the_same_size_has_less_modelled_error_than_exact(widths: t
 @pytest.mark.parametrize("rule", RULES)
 @pytest.mark.parametrize("widths", WIDTH_SETS)
 def test_a_larger_norm_has_no_smaller_width(widths: tuple[int, ...], rule: Allocation) -> None:
-    """`fast` tells norms apart from two bf16 steps on: thresholds at fixed ratios are rounded."""
+    """`fast` tells norms apart that differ by two bf16 steps or more: thresholds at fixed ratios are
+    rounded."""
     for kind, spare in itertools.product(("skewed", "random", "constant"), (500, 9_000, 30_000)):
         patterns = patterns_of(norms(kind, 400))
         found = torch.tensor(choose(patterns, spare, widths, rule))
@@ -202,7 +203,7 @@ def test_thresholds_follow_the_first_one_at_fixed_ratios() -> None:
 
 
 def test_worths_are_compared_exactly() -> None:
-    """Also where float32 would not tell them apart: norms and increments whose worths are nearly equal."""
+    """Norms and increments may be worth so nearly the same that float32 would not tell them apart."""
     widths = (1, 2, 4, 8, 16)
     keys = worth_keys(paper_increments(widths), CPU)
     benefits = paper_increments(widths).benefits
@@ -275,7 +276,7 @@ def test_a_tiny_bucket_is_sent_at_the_smallest_widths_and_says_so_once(
 def test_the_warning_of_a_small_bucket_names_what_exceeds_its_budget(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """One chunk has 288 of the 544 coordinates, the other is within the budget; rank 0 alone tells it."""
+    """One chunk has 288 of the 544 coordinates, the other is within the budget; only rank 0 warns."""
     tell_of_small_bucket.cache_clear()
     hops = make_hops(DynamiQ(), heavy_tailed(544, 1), num_chunks=2)
     sizes = [hops[0].message_bytes(range(chunk, chunk + 1), 1) for chunk in range(2)]

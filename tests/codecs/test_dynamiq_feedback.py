@@ -1,4 +1,4 @@
-"""Error feedback around DynamiQ and uniform quantization: what is lost is kept, where that helps."""
+"""Error feedback around DynamiQ and uniform quantization: what a round loses is kept, where that helps."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ SETTINGS: list[tuple[type[DynamiQ], dict[str, Any]]] = [
 
 
 class Unchecked(ErrorFeedback):
-    """With feedback, even where that is refused, and nothing that bounds what is kept."""
+    """A codec with unbounded error feedback, even where the codec refuses it."""
 
     def __init__(self, codec: LossyHopCodec) -> None:
         super().__init__(codec)
@@ -63,7 +63,7 @@ def test_nothing_is_lost_for_good(
 
 
 def test_losses_are_sums_less_their_decoding() -> None:
-    """One worker that only encodes keeps its values less what the receiver reads, padding and mean aside."""
+    """A worker that only encodes keeps its values minus what the receiver decodes, padding and mean aside."""
     x = heavy_tailed(1000, 1)[0]
     for codec in (DynamiQ(), UniformQuantization()):
         sender, receiver = (make_hops(codec, [x], num_chunks=2)[0] for _ in range(2))
@@ -87,7 +87,7 @@ def test_keeping_losses_changes_no_result() -> None:
 
 
 def test_a_residual_goes_on_where_it_was() -> None:
-    """Saved after two rounds and loaded into fresh codecs: the third is the same, bit for bit."""
+    """A state saved after two rounds and loaded into new codecs gives the same third round, bit for bit."""
     xs = heavy_tailed(2000, 3)
     first = Cluster([ErrorFeedback(DynamiQ()) for _ in range(3)])
     for _ in range(2):

@@ -1,4 +1,4 @@
-"""dynamiq_plus in whole rounds: agreement, bytes, odd gradients, unbiasedness, its settings one by one."""
+"""Whole rounds of dynamiq_plus: agreement, bytes, odd gradients, unbiasedness, its settings one by one."""
 
 from __future__ import annotations
 
@@ -34,7 +34,8 @@ every_setting = pytest.mark.parametrize("options", SETTINGS, ids=str)
 
 @every_setting
 def test_ranks_agree_on_every_topology_within_the_budget(options: dict[str, Any]) -> None:
-    """Bit for bit; all that is sent, statistics included, is at most `bits` a coordinate."""
+    """All ranks get the same bits; everything sent, including statistics, is at most `bits` per
+    coordinate."""
     numel = 256 * 60
     for topology, size in (("ring", 4), ("butterfly", 5), ("broadcast", 3), ("ring", 2), ("butterfly", 3)):
         codec = DynamiQPlus(**options)
@@ -111,7 +112,7 @@ def codes_and_scales(xs: list[torch.Tensor]) -> tuple[torch.Tensor, torch.Tensor
 
 @pytest.mark.parametrize("exponent", [-60, -3, 40])
 def test_scaling_by_a_power_of_two_changes_no_code(exponent: int) -> None:
-    """Neither widths, codes and group scales nor the codebooks: only the exponents of scales."""
+    """Only the exponents of scales change, not widths, codes, group scales or codebooks."""
     xs = heavy_tailed(256 * 30, 2, spread=1.0)
     plain, scaled = codes_and_scales(xs), codes_and_scales([x * 2.0**exponent for x in xs])
     assert plain[2] == scaled[2] and torch.equal(plain[0], scaled[0])
@@ -140,7 +141,7 @@ def test_only_the_norm_is_sent_beforehand() -> None:
 
 
 def test_its_settings_are_dynamiqs() -> None:
-    """All that is different are defaults: set back, the messages are those of dynamiq."""
+    """Only defaults differ: with dynamiq's values the messages are dynamiq's."""
     paper = {
         "widths": [2, 4, 8],
         "errors": "powers",
@@ -179,7 +180,7 @@ def test_what_cannot_be_is_refused_in_one_line(options: dict[str, Any], message:
 
 @pytest.mark.parametrize("group", [16, 32])
 def test_fast_allocation_is_nearly_exact_with_all_widths(group: int) -> None:
-    """Both take a prefix of the increments: by modelled error they differ by less than 3 %."""
+    """Both take a prefix of the increments, so their modelled errors differ by less than 3 %."""
     widths = tuple(sorted(WIDTH_ERRORS[group]))
     increments = measured_increments(widths, group)
     errors = dict(zip(widths, increments.errors, strict=True))

@@ -1,4 +1,4 @@
-"""The choice among codebooks: what it gains, where it is noted, what it leaves alone."""
+"""The choice among codebooks: what it gains, where it is written, and what it leaves unchanged."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def test_scale_and_order_of_super_groups_do_not_matter(width: int, exponent: int
 
 
 def test_of_equal_errors_the_first_counts() -> None:
-    """Zeros, and groups that are sent as zeros whatever they are: their errors are 0 in all codebooks."""
+    """Zeros and groups that are sent as zeros have an error of 0 in all codebooks."""
     rows = torch.zeros(3, 256)
     rows[1, ::2] = -0.0
     rows[2] = torch.nan
@@ -107,7 +107,7 @@ def test_of_equal_errors_the_first_counts() -> None:
 
 
 def test_scales_hold_the_choice_and_stay_bounds() -> None:
-    """At most 1/64 too large; what marks them changes nothing but sign and table."""
+    """Scales are at most 1/64 too large; the bits that mark the codebook change only sign and table."""
     maxima = torch.rand(4000, generator=torch.Generator().manual_seed(2)) * 3 + 2.0**-10
     maxima[:3] = torch.tensor([0.0, torch.nan, torch.finfo(torch.float32).max])
     patterns = super_group_scale(maxima, spare=1)

@@ -74,7 +74,7 @@ def test_each_change_gains_or_costs_next_to_nothing(gradients: list[Tensor], bit
 
 
 def test_it_is_far_better_where_a_few_super_groups_hold_the_energy(gradients: list[Tensor]) -> None:
-    """8 bits with random scales are then all the error there is, whatever the budget."""
+    """The 8 bits of random scales are then the only error, whatever the budget."""
     xs = [x.clone() for x in gradients[:4]]
     for x in xs:
         x[: 256 * 12] *= 300
@@ -95,7 +95,7 @@ def test_measured_errors_are_what_one_rounding_costs(gradients: list[Tensor], gr
 
 
 def test_the_measured_table_has_every_width_on_its_hull() -> None:
-    """Benefits a bit fall from width to width, so that no width is skipped."""
+    """The benefit per bit falls from width to width, so that no width is skipped."""
     for errors in WIDTH_ERRORS.values():
         widths = sorted(errors)
         benefits = [(errors[a] - errors[b]) / (b - a) for a, b in pairwise(widths)]

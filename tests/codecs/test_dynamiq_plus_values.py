@@ -1,4 +1,4 @@
-"""Values with distinct codes: which they are, and the rounding between them, against scalars."""
+"""Values with distinct codes, and the rounding between them, against scalars."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def test_rounding_is_the_count_of_its_definition(width: int) -> None:
 @pytest.mark.parametrize("width", WIDTHS)
 @pytest.mark.parametrize("sign", [1.0, -1.0])
 def test_rounding_is_unbiased_between_neighbours(width: int, sign: float) -> None:
-    """Over all of 2¹² equidistant dithers: the mean is the value, and only its two neighbours occur."""
+    """Over 2¹² equidistant dithers the mean is the value, and only its two neighbours occur."""
     values, count = distinct_values(width, EPSILONS[width], CPU), 1 << 12
     x = sign * torch.cat((torch.linspace(0, 1, 120), torch.logspace(-6, 0, 136)))
     dither = ((torch.arange(count) + 0.5) / count - 0.5)[:, None] * values.step

@@ -81,7 +81,7 @@ def test_any_widths_show_non_finite_values_and_keep_zeros(options: dict[str, Any
 
 
 def test_all_five_widths_are_used() -> None:
-    """By gradients so skewed that some super-groups are worth hardly anything, others nearly all."""
+    """Gradients are so skewed that some super-groups are worth hardly anything, others nearly everything."""
     widths, x = (1, 2, 4, 8, 16), heavy_tailed(60_000, 1, spread=5.0)[0]
     sizes = (chunk_size(60_000, 1, 0, 5.0, Format(widths)),)
     statistics = super_group_statistics(x)

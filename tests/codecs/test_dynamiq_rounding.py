@@ -28,7 +28,7 @@ KEY = stream_key(1, 2, 3)
 
 
 def of_width(width: int, **options: str) -> DynamiQ:
-    """A codec all of whose super-groups have one width."""
+    """A codec that gives all super-groups one width."""
     return DynamiQ(widths=[width], bits=None, **options)  # type: ignore[arg-type]
 
 
@@ -117,7 +117,7 @@ def test_independent_dithers_of_workers_are_uncorrelated() -> None:
 
 
 def repeated(workers: int, copies: int) -> list[torch.Tensor]:
-    """Per worker the same mean-free super-group many times: one round is many samples of one rounding."""
+    """Every worker has many copies of one mean-free super-group: one round samples a rounding many times."""
     generator = torch.Generator().manual_seed(3)
     blocks = torch.randn(workers, 256, generator=generator) * torch.rand(256, generator=generator) ** 3
     return [(block - block.mean()).repeat(copies) for block in blocks]
@@ -155,7 +155,7 @@ def test_correlated_rounding_has_less_error(width: int, workers: int) -> None:
             total += hops.finish()
         return float((total - xs[0]).square().sum())
 
-    # Of equal gradients only the stratum that holds the rounding point is random: 1/n of the variance.
+    # For equal gradients only the stratum that holds the rounding point is random: 1/n of the variance.
     assert error("correlated") < min(0.75, 2 / workers) * error("independent")
 
 

@@ -1,4 +1,4 @@
-"""DynamiQ's switches: what they put on the wire, what they cost, what they do to odd gradients."""
+"""DynamiQ's switches: their bytes on the wire, their error, and their effect on odd gradients."""
 
 from __future__ import annotations
 
@@ -142,7 +142,7 @@ def sent_bits(codec: DynamiQ, numel: int) -> float:
 
 @pytest.mark.parametrize("options", SWITCHES, ids=str)
 def test_what_is_sent_is_what_the_switches_say(options: dict[str, Any]) -> None:
-    """All of the budget, but for what alignment to 16 bytes takes; what it takes with a single width."""
+    """Messages use all of the budget but for their alignment to 16 bytes, or what a single width takes."""
     codec, numel = DynamiQ(**options), 256 * 64
     if len(codec.widths) > 1:
         assert codec.bits is not None and codec.bits - 8 * 16 / numel < sent_bits(codec, numel) <= codec.bits
@@ -181,7 +181,8 @@ def test_ranks_agree_on_every_topology(options: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("options", SWITCHES, ids=str)
 def test_what_is_not_finite_is_seen_by_all_and_zeros_stay(options: dict[str, Any]) -> None:
-    """Statistics tell of a whole super-group, scales of what shares them; nothing else is touched."""
+    """A value that is not finite spoils its super-group's statistics and what shares its scale, nothing
+    else."""
     codec, xs = DynamiQ(**options), heavy_tailed(3000, 3)
     for x in xs:
         x[512:1024] = 0.0

@@ -1,4 +1,4 @@
-"""EDGC's sampler: which coordinates are drawn, what is counted, and how right the entropies are."""
+"""EDGC's sampler: which coordinates it draws, what it counts, and how accurate the entropies are."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def test_zeros_are_left_out_and_told() -> None:
     padded = sampled_histogram(torch.cat([x, torch.zeros(NUMEL), -torch.zeros(2 * NUMEL)]), 1, 0)
     assert differential_entropy(padded) == differential_entropy(alone)
     assert zero_share(alone) == 0 and zero_share(padded) == 0.75
-    # Zeros belong to the distribution of which σ is asked: a quarter of the variance, half of σ.
+    # Zeros belong to the distribution whose σ is asked for: a quarter of the variance, half of σ.
     assert gaussian_entropy_with_zeros(padded) == pytest.approx(
         gaussian_entropy_with_zeros(alone) - math.log(2), abs=1e-3
     )

@@ -1,4 +1,4 @@
-"""What every codec of the registry must do, one from outside the package included."""
+"""What every registered codec must do, including one from outside the package."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ NAMES = [
     *(name for name in sorted(OWN | {"toy"}) if not make_codec(name).traits.uses_backend),
     *PLUGINS,
 ]
-"""What uses the backend needs a process group of its own and has tests of its own."""
+"""The codecs to test: one that uses the backend needs a process group and has tests of its own."""
 
 TOPOLOGY_NAMES = sorted(TOPOLOGIES)
 
@@ -82,7 +82,7 @@ def assert_same_state(first: dict[str, Tensor], second: dict[str, Tensor]) -> No
 def test_reported_bytes_are_moved_bytes(
     codec: str, options: dict[str, Any], size: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Counted where messages meet their receivers, on every topology."""
+    """Bytes are counted where messages meet their receivers, on every topology."""
     moved: Counter[int] = Counter()
     send = Mailboxes.send
 
@@ -121,7 +121,7 @@ def traits_of(codec: str, options: dict[str, Any]) -> Traits:
 
 @every_codec
 def test_zeros_stay_zeros(codec: str, options: dict[str, Any]) -> None:
-    """Or the codec declares that they do not, and they do not."""
+    """Zeros stay zeros, unless the codec declares that they do not; then they must not."""
     changed = []
     for numel in (1, 7, 255, 1000):
         for topology in TOPOLOGY_NAMES:
@@ -150,8 +150,8 @@ def test_the_result_has_the_gradients_dtype(codec: str, options: dict[str, Any],
 
 @every_codec
 def test_magnitudes_from_tiny_to_huge(codec: str, options: dict[str, Any]) -> None:
-    """The error, relative to the gradient, is what it is at usual magnitudes, or nearly so; or the codec
-    declares that it is not."""
+    """The error relative to the gradient is nearly that at usual magnitudes, unless the codec declares that
+    it is not."""
     xs = gradients(MODEL, 3)
     usual = vnmse(Cluster(3, "ring", codec, **options).one(xs, MODEL), xs)
     larger = {}
@@ -165,8 +165,8 @@ def test_magnitudes_from_tiny_to_huge(codec: str, options: dict[str, Any]) -> No
 
 @every_codec
 def test_what_is_not_finite_is_seen_by_all(codec: str, options: dict[str, Any]) -> None:
-    """On every topology, whichever rank has it; the loss scaler and the skipped step rely on it. Or the codec
-    declares that it may be hidden."""
+    """This holds on every topology, whichever rank has the value: loss scalers and skipped steps rely on it.
+    A codec may declare that such a value can be hidden."""
     hidden = []
     for bad in (float("nan"), float("inf"), float("-inf")):
         for topology in TOPOLOGY_NAMES:
@@ -189,7 +189,7 @@ def test_a_larger_error_is_declared_where_it_is_needed_alone(codec: str, options
 
 @every_codec
 def test_what_says_it_is_unbiased_is(codec: str, options: dict[str, Any]) -> None:
-    """The mean over 200 seeds: its error is that of one round, divided by 200."""
+    """The error of the mean over 200 seeds is that of one round divided by 200."""
     if not traits_of(codec, options).unbiased:
         pytest.skip("makes no such claim")
     layout, rounds = layout_of({"a": (16, 32)}), 200
@@ -204,7 +204,7 @@ def test_what_says_it_is_unbiased_is(codec: str, options: dict[str, Any]) -> Non
 
 
 def with_feedback(codec: str, options: dict[str, Any], size: int, topology: str = "ring") -> Cluster | None:
-    """A cluster with error feedback; None where it is refused."""
+    """A cluster with error feedback; None if the codec refuses it."""
     if not isinstance(make_codec(codec, **options), ReportsLosses):
         with pytest.raises(ValueError, match=r"codec\.ef=true"):
             make_codec(codec, ef=True, **options)
@@ -230,7 +230,7 @@ def residual(codecs: Sequence[Codec]) -> Tensor:
 @every_topology
 @every_codec
 def test_nothing_is_lost_with_error_feedback(codec: str, options: dict[str, Any], topology: str) -> None:
-    """What was not sent of all gradients so far is kept: n·Σ means + kept = Σ gradients."""
+    """Residuals hold what was not sent of all gradients so far: n·Σ means + residuals = Σ gradients."""
     cluster = with_feedback(codec, options, 3, topology)
     if cluster is None:
         pytest.skip("without error feedback")
@@ -246,7 +246,7 @@ def test_nothing_is_lost_with_error_feedback(codec: str, options: dict[str, Any]
 
 @every_codec
 def test_nothing_is_lost_of_gradients_of_fewer_bits(codec: str, options: dict[str, Any]) -> None:
-    """What the result's own dtype rounds away is kept, too."""
+    """Residuals also hold what the result's dtype rounds away."""
     if with_feedback(codec, options, 3) is None:
         pytest.skip("without error feedback")
     layout = replace(MODEL, dtype=torch.bfloat16)
@@ -262,7 +262,7 @@ def test_nothing_is_lost_of_gradients_of_fewer_bits(codec: str, options: dict[st
 
 @every_codec
 def test_a_skipped_step_leaves_what_is_kept(codec: str, options: dict[str, Any]) -> None:
-    """A gradient that is not finite: its step is skipped, so nothing of its bucket has been delivered."""
+    """A step whose gradient is not finite is skipped, so nothing of its bucket is delivered."""
     cluster = with_feedback(codec, options, 3)
     if cluster is None or not traits_of(codec, options).shows_nonfinite:
         pytest.skip("without error feedback, or a NaN may be hidden, as it declares")
@@ -276,8 +276,8 @@ def test_a_skipped_step_leaves_what_is_kept(codec: str, options: dict[str, Any])
 
 @every_codec
 def test_what_is_kept_stays_bounded(codec: str, options: dict[str, Any]) -> None:
-    """Where error feedback is not refused: along rings of three and eight workers and in a broadcast, over
-    50 steps."""
+    """Residuals stay bounded over 50 steps along rings of three and eight workers and in a broadcast, unless
+    the codec refuses feedback."""
     for size, topology in ((3, "ring"), (8, "ring"), (3, "broadcast")):
         cluster = with_feedback(codec, options, size, topology)
         if cluster is None:

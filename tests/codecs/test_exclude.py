@@ -69,7 +69,7 @@ def per_rank(make: Callable[[], Codec]) -> list[Codec]:
 
 @dataclass
 class Witness(Codec):
-    """Writes down what it is given; its mean is a constant."""
+    """A codec that notes its inputs; its mean is a constant."""
 
     name: str = "witness"
     seen: list[tuple[int, tuple[str, ...]]] = field(default_factory=list)
@@ -112,7 +112,7 @@ def test_a_bucket_without_excluded_parameters_is_untouched(codec: str, topology:
 
 @pytest.mark.parametrize("topology", ["ring", "butterfly"])
 def test_every_parameter_comes_back_where_it_was(topology: str) -> None:
-    """The excluded ones as BF16 alone would have them, the others as the codec alone would."""
+    """Excluded parameters get what BF16 alone would give, all others what the codec alone would."""
     layout = layout_of(BLOCK)
     globs = ["*embed*", "*.bias"]
     codecs = per_rank(lambda: make_codec("dynamiq", exclude=globs, bits=6.0))
@@ -158,7 +158,8 @@ def test_a_bucket_of_excluded_parameters_never_reaches_the_codec() -> None:
 
 
 def test_the_codec_counts_its_own_buckets_whichever_starts_first() -> None:
-    """Buckets 0 and 1 have nothing for it, bucket 2 a part, bucket 3 everything: 2 and 3 are 0 and 1."""
+    """The wrapped codec gets nothing of buckets 0 and 1, a part of 2 and all of 3, and sees these as 0
+    and 1."""
     layouts = [
         layout_of({"wte.embedding": (50, 9)}),
         layout_of({"h.1.bias": (9,), "h.1.ln.bias": (9,)}),
@@ -203,7 +204,7 @@ def test_rebuilt_buckets_keep_their_numbers_for_a_step() -> None:
 
 
 class NoNetwork:
-    """Collectives of one rank: BF16's sums are its own gradients."""
+    """Collectives of one rank, in which BF16's sums are its own gradients."""
 
     rank, size, num_chunks = 0, 1, 1
 
@@ -212,7 +213,7 @@ class NoNetwork:
 
 
 def finish(coroutine: Any) -> None:
-    """Run a coroutine that never waits."""
+    """Runs a coroutine that never waits."""
     with pytest.raises(StopIteration):
         coroutine.send(None)
 

@@ -100,7 +100,7 @@ def test_zeros_stay_zeros(make: Make) -> None:
 def test_what_is_not_finite_makes_exactly_its_group_nan(
     name: str, group: int, value: float, topology: str
 ) -> None:
-    """Whichever rank has it; all other groups arrive as if it were not there."""
+    """The value spoils its group, whichever rank has it; all other groups arrive as if it were not there."""
     clean, numel = heavy_tailed(1500, 3), 1500
     xs = [x.clone() for x in clean]
     xs[0][3 * group + 5] = xs[2][numel - 1] = value
@@ -155,7 +155,7 @@ def test_the_unbiased_ones_are_right_on_average(name: str, workers: int, topolog
 
 @pytest.mark.parametrize("name", ["onebit", "tfp6"])
 def test_the_others_are_not(name: str) -> None:
-    """They err the same way in every step."""
+    """Biased codecs err the same way in every step."""
     make = CODECS[name]
     assert not make().traits.unbiased
     xs = heavy_tailed(2000, 3)
@@ -179,7 +179,7 @@ def test_randomness_depends_on_seed_step_and_rank_alone(name: str) -> None:
 
 
 def test_dithers_are_uniform_and_cut_anywhere() -> None:
-    """Means of all 16 bits, and those of a part are a part of them."""
+    """Each of the 16 bits is set half of the time, and the dithers of a slice are a slice of all dithers."""
     like = torch.empty(40000)
     dithers = CoordinateBits((7, 8), 3).dithers(0, like)
     bits = (dithers[:, None] >> torch.arange(17)) & 1

@@ -1,4 +1,4 @@
-"""Linear quantizers: what they lose, what a message holds, special values, settings."""
+"""Linear quantizers: their error, their messages, special values, settings."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def restored(quantizer: LinearQuantizer, x: Tensor, noise: RoundingNoise | None 
 
 
 def error(quantizer: LinearQuantizer, x: Tensor) -> float:
-    """Energy of what is lost, of the whole."""
+    """The share of the energy that is lost."""
     lost = (restored(quantizer, x) - x).double()
     return float(lost.square().sum() / x.double().square().sum())
 
@@ -88,7 +88,7 @@ def test_messages_and_values_are_the_reference_s(
 
 
 def test_sizes_are_what_the_wire_costs() -> None:
-    """SDP4Bit's bits a coordinate: 4.016, 4.25 and 8.25."""
+    """SDP4Bit's bits per coordinate: 4.016, 4.25 and 8.25."""
     numel = 1 << 20
     for (bits, group), expected in {(4, 2048): 4.015625, (4, 128): 4.25, (8, 128): 8.25}.items():
         assert LinearQuantizer(bits, group).message_bytes(numel) * 8 / numel == expected
@@ -147,7 +147,7 @@ def test_no_value_is_further_off_than_half_a_step(bits: int, group: int) -> None
 
 
 def test_the_transform_undoes_itself() -> None:
-    """What 8 bits lose of the transform is as small as what they lose without."""
+    """At 8 bits the error with the transform is as small as without."""
     x = normal(1 << 16)
     plain, smooth = (error(LinearQuantizer(8, 128, hadamard=hadamard), x) for hadamard in (False, True))
     assert smooth == pytest.approx(plain, rel=0.05)
@@ -157,7 +157,7 @@ def test_the_transform_undoes_itself() -> None:
 
 
 def test_the_smoother_revives_dead_coordinates(gradients: list[list[Tensor]]) -> None:
-    """SDP4Bit §3.2.2, on gradients of a small GPT-2: an outlier of its group turns many coordinates to 0. The
+    """SDP4Bit §3.2.2 on gradients of a small GPT-2: an outlier turns many coordinates of its group to 0. The
     transform prevents that in all blocks of 32 that have a code other than 0."""
     for workers in gradients:
         shares = []
@@ -265,7 +265,7 @@ def test_adding_rounds_once(dtype: torch.dtype) -> None:
 
 
 def test_weight_differences_leave_nothing_behind() -> None:
-    """SDP4Bit, Algorithm 2: what one step loses is in the next one's difference."""
+    """SDP4Bit, Algorithm 2: the next step's difference holds what this step loses."""
     quantizer = LinearQuantizer(4, 2048)
     main = normal(4096)
     model = torch.zeros(4096)

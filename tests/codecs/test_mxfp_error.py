@@ -1,4 +1,4 @@
-"""The formats' errors on a language model's gradients stand to each other as in DynamiQ's Table 3."""
+"""The formats' errors on a language model's gradients have the ratios of DynamiQ's Table 3."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ WORKERS = 4
 
 @pytest.fixture(scope="module")
 def gradients() -> list[list[Tensor]]:
-    """The gradients of sixteen steps. In a single step a few blocks hold most of the energy, and the ratio is
-    theirs."""
+    """The gradients of sixteen steps, because in a single step a few blocks hold most of the energy and
+    decide the ratio."""
     return list(gpt2_gradients(WORKERS, steps=16))
 
 

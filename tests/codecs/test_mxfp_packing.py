@@ -52,7 +52,7 @@ def test_chunks_cover_every_block_once(numel: int, num_chunks: int) -> None:
 
 
 def payload(name: str, numel: int, workers: int) -> int:
-    """What all ranks of a ring send of a bucket beside the maxima."""
+    """What all ranks of a ring send for a bucket besides the maxima."""
     cluster = Cluster(workers, name=name)
     cluster.step(gradients(numel, workers))
     return cluster.bytes_sent("reduce_scatter") + cluster.bytes_sent("all_gather")
@@ -79,7 +79,7 @@ def test_messages_have_the_bytes_computed_by_hand(name: str, numel: int, workers
 @pytest.mark.parametrize("topology", ["ring", "butterfly"])
 @pytest.mark.parametrize(("name", "bits"), [("mxfp8", 8.5), ("mxfp6", 6.5), ("mxfp4", 4.5)])
 def test_wire_bits_are_the_elements_and_half_a_bit_of_maxima(name: str, bits: float, topology: str) -> None:
-    """16 bits of maximum a block, and two int64 counts with a step's first bucket."""
+    """A 16-bit maximum per block, and two int64 counts with a step's first bucket."""
     workers, numel = 4, 4 * 64 * 100
     cluster = Cluster(workers, topology, name=name)
     cluster.step(*[gradients(numel, workers, seed) for seed in range(3)])

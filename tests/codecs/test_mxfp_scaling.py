@@ -72,7 +72,7 @@ def test_epsilon_is_the_share_that_is_tolerated(epsilon: float, last: float) -> 
 
 
 def test_all_buckets_of_a_step_use_one_mu() -> None:
-    """A bucket synchronized alone at the μ of its step has the same mean as beside the other."""
+    """A bucket synchronized alone, at the μ of its step, has the same mean as together with the other."""
     logs, means = run(Cluster(3, name="mxfp4", gamma=0.7), range(6))
     for step, (log, mean) in enumerate(zip(logs, means, strict=True)):
         for bucket, beside in enumerate(mean.split(960)):

@@ -177,7 +177,7 @@ def test_losses_are_what_the_result_lacks(topology: str) -> None:
 
 @pytest.mark.parametrize(("workers", "topology"), [(2, "ring"), (4, "broadcast"), (5, "ring")])
 def test_error_feedback_converges(workers: int, topology: str) -> None:
-    """What is kept at one bit of sixteen stops growing."""
+    """With one bit in sixteen sent, residuals stop growing."""
     kept = [*kept_by_feedback(lambda: OmniReduce(bits=1.0, block=16), workers, 100, topology)]
     assert max(kept[60:]) < 1.3 * max(kept[20:40]) < 20
     assert OmniReduce().refuses_feedback(64, LARGE) is None

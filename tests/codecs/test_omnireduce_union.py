@@ -1,4 +1,4 @@
-"""The union of the workers' choices settles where `codec.bits` wants it, whatever the gradients look like."""
+"""The union of the workers' choices settles at `codec.bits`, whatever the gradients look like."""
 
 from __future__ import annotations
 
@@ -77,8 +77,8 @@ def real_gradients() -> list[list[Tensor]]:
 
 @pytest.mark.parametrize("bits", [4.0, 8.0, 12.0])
 def test_the_union_settles_in_training(bits: float) -> None:
-    """In the mean of the 21st to the 40th round: which blocks a worker's batch of 256 tokens stresses changes
-    from round to round, for all its blocks alike."""
+    """The mean of rounds 21 to 40 counts: which blocks a worker's batch of 256 tokens stresses changes from
+    round to round, for all blocks alike."""
     shares = union_shares(real_gradients(), bits, 256)[20:]
     assert sum(shares) / len(shares) == pytest.approx(bits / 16, rel=0.05)
 

@@ -1,4 +1,4 @@
-"""1-bit SGD against a second implementation on numpy, and with the error feedback it is meant for."""
+"""1-bit SGD against a second implementation in numpy, and with the error feedback it is meant for."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_a_ring_is_the_references_bit_for_bit(numel: int, block: int, unit: int)
 
 
 def test_sums_and_squared_errors_are_the_best() -> None:
-    """What arrives sums to what was sent; any other two values for the signs are further away."""
+    """What arrives has the sum of what was sent; any other two values for the signs are further away."""
     (x,) = heavy_tailed(512, 1)
     arrived = sent(SignCoder(512, 1), x).double()
     assert float(arrived.sum()) == pytest.approx(float(x.double().sum()), rel=1e-6)
@@ -113,7 +113,7 @@ def test_wire_bits() -> None:
 
 @pytest.mark.parametrize(("workers", "topology"), [(2, "ring"), (5, "ring"), (8, "ring"), (4, "broadcast")])
 def test_error_feedback_does_not_diverge(workers: int, topology: str) -> None:
-    """It is refused nowhere: what is kept settles, on a ring of eight as by broadcast."""
+    """Feedback is never refused: residuals settle, on a ring of eight as in a broadcast."""
     assert refusal(OneBit(), workers) is None
     energies = residuals(lambda: OneBit(block=8), heavy_tailed(512, workers), topology, 40)
     assert max(energies) < 15 and energies[-1] < 2 * energies[19]

@@ -46,7 +46,7 @@ def test_training_is_that_of_the_hook_of_torch(
 
 
 def test_the_comparison_tells_variants_apart(workers: Workers) -> None:
-    """Another rank, no feedback or no warm start differ by more than a hundred times the tolerance."""
+    """Another rank, no feedback or no warm start makes a difference of over a hundred times the tolerance."""
     (expected, _), _ = workers(2)(
         jobs.train_torch, STEPS, {"matrix_approximation_rank": 2, "min_compression_rate": 1}
     )

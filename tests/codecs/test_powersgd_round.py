@@ -97,7 +97,8 @@ def test_what_is_not_delivered_is_kept(dtype: torch.dtype) -> None:
 
 
 def test_the_mean_error_stays_bounded_while_the_workers_own_grow() -> None:
-    """Heavy-tailed gradients that stay the same: the workers' differences add up, the mean error does not."""
+    """With heavy-tailed gradients that never change the workers' differences add up, but the mean error does
+    not."""
     generator = torch.Generator().manual_seed(0)
     shape = (32, 64)
     by_rank = [
@@ -116,7 +117,7 @@ def test_the_mean_error_stays_bounded_while_the_workers_own_grow() -> None:
 
 @pytest.mark.parametrize("topology", sorted(TOPOLOGIES))
 def test_full_rank_is_exact(topology: str) -> None:
-    """Compressed nevertheless, as a rate of 0 wants it: the kept error is rounding."""
+    """A rate of 0 compresses them nevertheless; the residual is rounding."""
     cluster = Cluster(3, topology, rank=1000, min_compression_rate=0)
     for step in range(3):
         by_rank = gradients_of(3, step)
@@ -219,7 +220,7 @@ def test_what_is_uncompressed_is_the_float32_mean() -> None:
 
 
 def test_other_buckets_give_the_same_result() -> None:
-    """In another division into buckets, and changing it on the way, a run is the same up to rounding."""
+    """Another division into buckets, even one that changes on the way, gives the same run up to rounding."""
     divisions = [
         [list(SHAPES)],
         [["last.weight", "first.bias"], ["conv.weight", "first.weight"]],

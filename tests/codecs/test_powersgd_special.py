@@ -37,7 +37,7 @@ def zeros() -> dict[str, Tensor]:
 @pytest.mark.parametrize("method", ["gram_schmidt", "qr"])
 @pytest.mark.parametrize("rank", RANKS)
 def test_zeros_give_zeros_and_stop_nothing(rank: int, method: str) -> None:
-    """In the first round and later: what follows is, bit for bit, as if they had not been."""
+    """Rounds of zeros, at first or later, change nothing in later rounds, bit for bit."""
     cluster, plain = (Cluster(3, rank=rank, orthogonalization=method, feedback=False) for _ in range(2))
     for step in range(6):
         if step in (0, 3, 4):
@@ -155,8 +155,8 @@ def test_what_is_not_finite_reaches_everybody_and_stays_nowhere(
 
 
 def test_not_finite_where_a_direction_is_zero() -> None:
-    """The worker's value meets a zero of Q, and is seen nevertheless, also by a library that skips zeros: P
-    is NaN all over, and not only where arithmetic makes it so."""
+    """The worker's value meets a zero of Q and is seen nevertheless, even by a library that skips zeros: P is
+    NaN everywhere, not only where arithmetic makes it so."""
     cluster = Cluster(2, rank=1)
     gradient = torch.zeros(8, 9)
     gradient[2, 0] = 1.0

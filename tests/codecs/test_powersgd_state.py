@@ -1,4 +1,4 @@
-"""What PowerSGD remembers, ranks that change on the way, and what it refuses."""
+"""What PowerSGD remembers, ranks that change during a run, and what it refuses."""
 
 from __future__ import annotations
 
@@ -94,7 +94,8 @@ def test_the_state_is_by_parameter() -> None:
 @pytest.mark.parametrize(("first", "second"), [(2, 5), (5, 2)])
 @pytest.mark.parametrize("by_name", [True, False])
 def test_a_changed_rank_keeps_the_directions_and_the_error(first: int, second: int, by_name: bool) -> None:
-    """From the next round on as the reference does with a Q that is cut, or extended by random columns."""
+    """From the next round on it does what the reference does with a Q that is cut or extended by random
+    columns."""
     cluster = Cluster(2, rank=first)
     reference = Reference(2, lambda step: start_of(MATRIX, first, step))
     for step in range(6):

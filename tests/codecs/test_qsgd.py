@@ -130,7 +130,7 @@ def test_wire_bits(bits: int, group: int) -> None:
 def test_error_feedback_is_refused_where_it_diverges(
     options: dict[str, int], workers: int, topology: str
 ) -> None:
-    """What is kept outgrows the gradients many times in 40 steps."""
+    """Residuals outgrow the gradients many times in 40 steps."""
     codec = QSGD(**options)  # type: ignore[arg-type]
     reason = refusal(codec, 1 if topology == "broadcast" else workers)
     assert reason is not None and f"codec.bits={codec.bits}" in reason

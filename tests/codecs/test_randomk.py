@@ -139,7 +139,7 @@ def test_scaled_sums_are_right_on_average() -> None:
 @pytest.mark.parametrize("bad", [float("nan"), float("inf"), -float("inf")])
 @pytest.mark.parametrize("topology", TOPOLOGY_NAMES)
 def test_what_is_not_finite_takes_the_whole_bucket(topology: str, bad: float) -> None:
-    """Sent or not, on every rank; the next round knows nothing of it."""
+    """The result has it, whether it was sent or not, on every rank; the next round is not affected."""
     for values in ("fp32", "bf16"):
         for position in (0, 500, 999):
             xs = heavy(1000, 3)

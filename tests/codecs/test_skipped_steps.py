@@ -63,7 +63,7 @@ def test_a_skipped_step_leaves_no_trace(codec: str, options: dict[str, Any]) -> 
 
 
 def test_a_step_that_counts_does_change_the_state() -> None:
-    """Else the test above would prove nothing."""
+    """Without this the test above would prove nothing."""
     for codec, options in CASES:
         cluster = Cluster(3, "ring", codec, **options)
         step(cluster, 0)

@@ -1,4 +1,4 @@
-"""What a spike, one coordinate of one rank in one step, costs a codec with error feedback: that one step."""
+"""A spike (one coordinate of one rank in one step) costs a codec with error feedback that one step."""
 
 from __future__ import annotations
 
@@ -90,7 +90,8 @@ def lost_without_feedback(topology: str, layout: Layout, spikes: tuple[tuple[int
 def test_a_spike_costs_no_more_than_without_feedback(
     codec: str, topology: str, options: dict[str, Any], layout: Layout
 ) -> None:
-    """A finite one that is never skipped, and one whose square overflows; in the very first step, too."""
+    """The spike is finite and its step never skipped, or its square overflows; it may come in the first
+    step."""
     for spikes in (((4, 1e12), (7, 1e30)), ((0, 1e12),)):
         reference = lost_without_feedback(topology, layout, spikes)
         assert reference == [step for step, _ in spikes]
@@ -107,9 +108,9 @@ def test_two_spikes_one_after_the_other_cost_two_steps() -> None:
 
 @pytest.mark.parametrize("rank", [2, 8])
 def test_powersgd_goes_on_from_before_a_skipped_spike(rank: int) -> None:
-    """Q is not turned by it: the steps after it are those of a run without that step, bit for bit.
+    """The spike does not turn Q: the steps after it are those of a run without that step, bit for bit.
 
-    On gradients of full rank some of them have a cosine below one half; so they have without any spike.
+    With gradients of full rank some of these have a cosine below one half, as they do without a spike.
     """
     means = []
     for spiked in (True, False):
@@ -178,7 +179,7 @@ def test_the_norm_that_counts_is_a_median() -> None:
 
 
 def test_sparse_codecs_may_keep_more() -> None:
-    """What they do not send adds up until it is."""
+    """What they do not send adds up until it is sent."""
     of = {
         name: codec.largest_residual(Round(0, Layout.flat(10_000), 0, 4, 0))
         for name, codec in {

@@ -1,4 +1,4 @@
-"""TernGrad against a second implementation on scalars, and where error feedback may go around it."""
+"""TernGrad against a second implementation on scalars, and where error feedback is allowed around it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""TFP's refinement: a payload and a plane of further bits are a longer payload; and the embedded base."""
+"""TFP's refinement: a payload and a plane of further bits make a longer payload; and the embedded base."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""How large the error is, and why: clamping, rounding, small blocks, and what error feedback makes of it."""
+"""The size of the error and its causes: clamping, rounding, small blocks; and the effect of error
+feedback."""
 
 from __future__ import annotations
 
@@ -57,7 +58,7 @@ def test_clamping_takes_1_of_32() -> None:
     ],
 )
 def test_one_worker_loses_the_share_a_normal_distribution_would(options: dict[str, Any], table: Any) -> None:
-    """Though the gradient is far from normal: it is rotated."""
+    """This holds although the gradient is far from normal, because it is rotated."""
     x = gradients(8192, 1)[0]
     steps = [mean_and_losses([x], step, **options)[1][0] for step in range(40)]
     lost = float(torch.stack(steps).square().sum(dim=1).mean() / x.square().sum())
@@ -77,8 +78,8 @@ def test_blocks_that_share_a_range_are_much_worse_when_small() -> None:
 
 
 def test_small_blocks_are_worse_where_workers_differ() -> None:
-    """Rows that only some workers have, like an embedding's: in a small block the largest norm of the workers
-    is far above the mean one."""
+    """Only some workers have certain rows, like an embedding's: in a small block the largest norm among
+    workers is far above the mean."""
     generator = torch.Generator().manual_seed(3)
     xs = [torch.randn(256, 64, generator=generator) for _ in range(4)]
     for x in xs:

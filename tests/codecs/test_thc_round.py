@@ -60,7 +60,7 @@ def test_every_rank_on_every_topology_gets_the_same_bits(workers: int, options: 
 
 
 def test_one_workers_integers_do_not_depend_on_the_others() -> None:
-    """While none has a larger norm: randomness is its own, and quantization comes first."""
+    """This holds while no worker has a larger norm: randomness is its own, and quantization comes first."""
     xs = gradients(500, 3)
     everything, two, three = range(1), make_hops(xs[:2]), make_hops([*xs[:2], torch.zeros(500)])
     messages = [torch.empty(512, dtype=torch.uint8) for _ in range(4)]
@@ -134,7 +134,8 @@ def test_a_power_of_two_changes_no_bit(power: int, norm: str) -> None:
 
 
 def test_the_largest_floats_do_not_overflow_on_the_way() -> None:
-    """Their squares would; ranges stay finite, and the mean is accurate where it is a float."""
+    """Their squares would overflow; ranges stay finite, and the mean is accurate wherever float32 holds
+    it."""
     xs = [1e38 * x.sign() for x in gradients(1000, 3)]
     assert vnmse(synchronize(xs)[0], xs) < ACCURATE
     largest = torch.full((256,), torch.finfo(torch.float32).max)

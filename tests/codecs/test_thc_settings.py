@@ -1,4 +1,4 @@
-"""Which settings are refused and in which words; sums never overflow; how buckets are cut."""
+"""The settings that are refused, and the messages; sums never overflow; how buckets are cut."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_an_overflow_is_refused_with_the_bits_it_needs() -> None:
 
 @pytest.mark.parametrize("options", [{}, {"table": "nonuniform"}, {"quantization_bits": 8}])
 def test_what_is_supported_never_overflows(options: dict[str, Any]) -> None:
-    """For every number of workers and of bits; and what is refused would."""
+    """Sums fit for every accepted number of workers and bits; the refused ones would overflow."""
     peak = {"table": 30, "quantization_bits": 255}.get(next(iter(options), ""), 15)
     for workers in [*range(1, 300), 1000, 2184, 2185, 4369, 4370]:
         automatic = THC(**options)

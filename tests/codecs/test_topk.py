@@ -83,7 +83,7 @@ def test_the_ends_of_float32() -> None:
 
 @pytest.mark.parametrize("values", ["fp32", "bf16"])
 def test_losses_are_a_workers_own(values: str) -> None:
-    """What it has not sent, and what rounding has taken from what it has."""
+    """Residuals hold what was not sent, and what rounding took from what was."""
     xs = heavy(1003, 4)
     mean, losses = Ranks(lambda: TopK(fraction=0.1, values=values), 4).one_with_losses(xs)
     for x, loss in zip(xs, losses, strict=True):
@@ -96,7 +96,7 @@ def test_losses_are_a_workers_own(values: str) -> None:
 
 @pytest.mark.parametrize(("workers", "topology"), [(2, "ring"), (5, "butterfly")])
 def test_error_feedback_converges(workers: int, topology: str) -> None:
-    """What is kept when one coordinate in twenty is sent stops growing."""
+    """With one coordinate in twenty sent, residuals stop growing."""
     kept = [*kept_by_feedback(lambda: TopK(fraction=0.05, values="bf16"), workers, 100, topology)]
     assert max(kept[80:]) < 1.2 * max(kept[40:60]) < 10
     assert TopK().refuses_feedback(64, LARGE) is None

@@ -1,4 +1,4 @@
-"""TFP once more: formats as sorted lists of numbers, values rounded one at a time with exact fractions."""
+"""A second TFP: formats as sorted lists of numbers, values rounded one at a time with exact fractions."""
 
 from __future__ import annotations
 

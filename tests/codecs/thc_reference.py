@@ -1,4 +1,4 @@
-"""THC's round once more, in numpy: a recursive transform, block by block, and Python's own arithmetic."""
+"""A second THC round, in numpy: a recursive transform, block by block, and Python's own arithmetic."""
 
 from __future__ import annotations
 

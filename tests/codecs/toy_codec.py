@@ -1,4 +1,4 @@
-"""A codec from outside the package: every fourth coordinate of a sum in turns, the others left for later."""
+"""A codec from outside the package: it sends every fourth coordinate of a sum in turn, the others later."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ LEFT_ALONE = {
     "pip": "needs a network; the tests of the installation do it",
     "sbatch": "needs SLURM",
 }
-"""First words of commands that are looked at no further, and why."""
+"""First words of commands that are not checked further, and why."""
 
 TAKEN_FOR_GRANTED = (
     (validate, "weights_available", lambda model: None),  # the hub
@@ -41,14 +41,14 @@ TAKEN_FOR_GRANTED = (
     (validate, "dataset_available", lambda dataset, model: None),
     (shaped, "why_not", lambda: None),  # root on Linux
 )
-"""What commands need that a machine which runs the tests may not have: module, question, answer."""
+"""What commands need and a test machine may lack: module, question, answer."""
 
 REPLACED = {
     "outputs/<run>": "run",
     "my.npz": "gradients",
     "my_text/": "text",
 }
-"""What stands for files of the reader's, and which of ours takes its place."""
+"""Placeholders for the reader's files, and the files of ours that replace them."""
 
 IN_PROSE = re.compile(r"(sudo )?(\.venv/bin/)?python run\.py \S|(gradwire|make|torchrun) \S")
 """How a command in inline code begins."""
@@ -58,7 +58,7 @@ Files = Mapping[str, Path]
 
 @dataclass(frozen=True)
 class Command:
-    """One command: its words, without variables before it and without the comment behind it."""
+    """One command: its words, without variables before and comments after it."""
 
     line: int
     words: tuple[str, ...]
@@ -174,7 +174,7 @@ def _check_run(arguments: list[str], files: Files, ranks: int | None) -> None:
 
 @cache
 def _check_arguments(arguments: tuple[str, ...], ranks: int | None) -> None:
-    """Compose and validate, once for all pages; of a sweep its first and its last cell."""
+    """Composes and validates, once for all pages; for a sweep its first and last cell."""
     with well_equipped_machine(ranks):
         prepare()
         check_command_line(arguments)
@@ -204,7 +204,7 @@ def replaced(arguments: Sequence[str], files: Files) -> list[str]:
 
 @contextmanager
 def well_equipped_machine(ranks: int | None = None) -> Iterator[None]:
-    """For the time of a check this machine has what commands need; `ranks` were started by a launcher."""
+    """Pretends for a check that this machine has what commands need, and that a launcher started `ranks`."""
     with ExitStack() as patches:
         for module, question, answer in TAKEN_FOR_GRANTED:
             patches.enter_context(mock.patch.object(module, question, answer))

@@ -1,4 +1,4 @@
-"""Configuration keys, Python names and files as the prose of the documentation names them."""
+"""Finds the configuration keys, Python names and files that the prose of the documentation mentions."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def _paths(schema: type, prefix: str = "") -> list[tuple[str, type]]:
 
 
 def wrong_word(word: str, page: Path) -> str | None:
-    """What is wrong with one word of inline code; None if nothing, or if it is neither key, name nor file."""
+    """The fault of one word of inline code; None if it has none, or is neither a key, a name nor a file."""
     if word.startswith("gradwire."):
         return _wrong_name(word)
     found = KEY.fullmatch(word)

@@ -15,13 +15,13 @@ PAGES = sorted(
     + [ROOT / "results" / "README.md"]
     + [*ROOT.glob("docs/*.md"), *ROOT.glob("harness/*/README.md")]
 )
-"""Those that say how things are now; folders of results say how they were when they were recorded."""
+"""The pages that describe the present; those in results describe what was recorded then."""
 
 EXAMPLES = sorted(ROOT.glob("examples/*.py"))
 
 SHELL, PYTHON = ("", "sh", "bash", "console"), ("python",)
 IGNORED = ("text", "yaml", "json", "toml", "ini", "slurm")
-"""Languages of blocks; another one is a mistake."""
+"""The languages of code blocks; any other is a mistake."""
 
 FENCE = re.compile(r"^( *)```(\S*)\n(.*?)^\1```$", re.DOTALL | re.MULTILINE)
 SPAN = re.compile(r"(?<!`)(`+)(?!`)(.+?)(?<!`)\1(?!`)", re.DOTALL)
@@ -41,7 +41,7 @@ class Block:
 
 
 def name(page: Path) -> str:
-    """A page as messages and test ids call it."""
+    """A page's name in messages and test ids."""
     return page.relative_to(ROOT).as_posix() if page.is_relative_to(ROOT) else page.name
 
 

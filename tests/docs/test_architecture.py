@@ -1,4 +1,4 @@
-"""The tree of files on the page of architecture is the one there is."""
+"""The file tree in architecture.md is that of the repository."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pages import ROOT, blocks
 
 
 def folders(parent: Path) -> list[str]:
-    """Folders that hold sources: one whose files have moved may still keep their bytecode."""
+    """Folders that hold sources: a folder whose files have moved may still hold their bytecode."""
     return sorted(path.name for path in parent.iterdir() if any(path.rglob("*.py")))
 
 

@@ -1,4 +1,4 @@
-"""Keys, choices, names and files in the prose of the documentation are those there are."""
+"""Keys, choices, names and files in the prose of the documentation exist."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The memory that the page of limits gives for each model follows from its number of parameters."""
+"""The memory that limits.md gives for each model follows from its number of parameters."""
 
 from __future__ import annotations
 

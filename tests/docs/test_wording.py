@@ -7,7 +7,7 @@ import re
 from tests.docs.pages import FENCE, LINK, PAGES, ROOT, SPAN
 
 INVERTED = re.compile(r'^ *[rR]?"""\s*((?:Of|The same)\b.*)$', re.MULTILINE)
-"""The first line of a string that stands by itself and begins like this."""
+"""The first line of a docstring with one of these beginnings."""
 
 INSTEAD = {
     r"yardsticks?": "rate–distortion bound",
@@ -20,10 +20,10 @@ INSTEAD = {
     r"has not got": "lacks, does not have",
     r"compiled plumbing": "native",
 }
-"""Patterns of words that the pages do not use, and what they say instead."""
+"""Patterns of words that the pages avoid, and the words to use instead."""
 
 FORMER_NAMES = ("*yardstick*", "rivals and rival_mb")
-"""Words of older records, named where a page says what they are called now."""
+"""Words of older records, which pages may mention to explain their new names."""
 
 
 def test_docstrings_begin_as_sentences_do() -> None:

@@ -19,7 +19,7 @@ SHORT = (
     "measure.vnmse_every=1",
     "cluster.workers=3",
 )
-"""What all cases begin with; their own overrides come later and win."""
+"""The overrides that all cases begin with; a case's own come later and win."""
 
 RENAMED = {
     "codec=backend": "codec=native",
@@ -35,9 +35,9 @@ class Case:
     """A run, `real` on processes, else in a virtual cluster.
 
     `real_only`: no virtual cluster gives the same. `stops`: the run is asked to stop after so many questions
-    and goes on from its checkpoint, which must change nothing; as a command it is not stopped. `timed`: its
-    clock repeats as well. `then`: the task that follows, whose figures are recorded beside the run's; `{run}`
-    is the run's directory.
+    and resumes from its checkpoint, which must change nothing; as a command it is not stopped. `timed`: its
+    clock is reproducible, too. `then`: a task that follows, whose figures are recorded with the run's;
+    `{run}` is the run's directory.
     """
 
     overrides: tuple[str, ...]
@@ -59,7 +59,7 @@ def real(workers: int, *overrides: str, real_only: bool = False) -> Case:
 
 
 GIVEN_TIMES = ("network.compute_s=0.25", "network.codec_times=none")
-"""With these a simulated clock measures nothing."""
+"""With these settings a simulated clock measures nothing."""
 
 CASES: dict[str, Case] = {
     "fp32 ring": virtual("codec=fp32"),

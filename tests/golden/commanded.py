@@ -16,12 +16,12 @@ from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from unittest import mock
 
 REFUSED = 2
-"""The exit code of a command line that a user can mend."""
+"""The exit code for an error that a user can mend."""
 
 
 @contextmanager
 def undrawn() -> Iterator[None]:
-    """Plots of runs in this block take no time: their files are empty."""
+    """In this block plots of runs take no time, because their files are empty."""
 
     def save(self: object, file: object, **_: object) -> None:
         if isinstance(file, str | os.PathLike):

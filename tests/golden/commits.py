@@ -19,7 +19,7 @@ ROOT = Path(__file__).parents[2]
 COMPILED = ("csrc", "CMakeLists.txt")
 SIMULATOR = "csrc/simulator"
 PRODUCT = ("codecs", "conf", "gradwire", "harness", *COMPILED)
-"""What decides what a run gives."""
+"""The files that determine a run's results."""
 
 REDIRECT = """
 import os, sys
@@ -30,7 +30,7 @@ sys.path.insert(0, os.environ["GRADWIRE_SOURCES"])
 
 
 class NoHistoryError(Exception):
-    """The commit is not to be had here; the text says why."""
+    """The commit cannot be had here; the text says why."""
 
 
 def git(*arguments: str) -> bytes:
@@ -53,7 +53,7 @@ def check_out(commit: str, folder: Path) -> Path:
 
 
 def differs(commit: str, *paths: str) -> bool:
-    """Whether one of these files is not as it was at `commit`, new ones included."""
+    """Whether one of these files, including new ones, differs from `commit`."""
     changed = git("diff", "--name-only", commit, "--", *paths)
     return bool(changed or git("ls-files", "--others", "--exclude-standard", "--", *paths))
 
@@ -110,8 +110,8 @@ def built_simulator(checkout: Path, folder: Path) -> Path:
 def run_at(
     commit: str | None, cases: Mapping[str, Case], folder: Path, *, as_virtual: bool
 ) -> Iterator[tuple[str, Figures | str]]:
-    """Run the cases at `commit` (None: with this working tree) as commands; each with its figures, or why it
-    failed.
+    """Runs the cases at `commit` (None: with this working tree) as commands; returns each case's figures, or
+    why it failed.
 
     `as_virtual` hosts the workers of real runs in that process wherever that gives the same, in less time.
     Raises NoHistoryError where the commit is not to be had.

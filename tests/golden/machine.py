@@ -1,4 +1,4 @@
-"""What decides the bits of a run beside the project's own code: PyTorch, transformers and the processor."""
+"""What determines the bits of a run besides the project's own code: PyTorch, transformers, the processor."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ from runs import Figures, run_case
 
 
 class FailedError(Exception):
-    """A case has not run to its end; the text says why."""
+    """A case did not run to its end; the text says why."""
 
 
 def main() -> int:

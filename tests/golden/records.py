@@ -62,7 +62,7 @@ def text(value: object) -> str:
 
 
 def differences(name: str, before: Figures, after: Figures) -> list[str]:
-    """A line for each figure that is not the same: the case, the step and key, both values."""
+    """A line for each figure that differs: the case, the step and key, both values."""
     names = list(before) + [key for key in after if key not in before]
     sides = (counted(before), counted(after))
     pairs = {key: [text(side[key]) if key in side else ABSENT for side in sides] for key in names}
@@ -70,7 +70,7 @@ def differences(name: str, before: Figures, after: Figures) -> list[str]:
 
 
 def counted(figures: Figures) -> Figures:
-    """`figures` without the phases in which no byte was sent: a version may know more of them."""
+    """`figures` without phases in which no bytes were sent, because versions may know different phases."""
     found = dict(figures)
     for key in found:
         if key.endswith("bytes_by_phase"):

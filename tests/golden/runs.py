@@ -47,7 +47,7 @@ def run_case(case: Case, folder: Path, workers: Workers) -> Figures:
 
 
 def figures(case: Case, folder: Path) -> Figures:
-    """All that is kept of a case that ran in `folder`: floats as they were written, to their last bit."""
+    """All recorded figures of a case that ran in `folder`, with floats to their last bit."""
     found = run_figures(folder / "run", timed=case.timed)
     if case.then:
         after = folder / "then"
@@ -59,7 +59,7 @@ def figures(case: Case, folder: Path) -> Figures:
 
 
 def run_figures(run: Path, *, timed: bool) -> Figures:
-    """What training left, and its clock where that was given its times; weights where there are any."""
+    """The figures of training: its clock if it is given its times, and its weights if there are any."""
     assert (run / "DONE").exists(), f"{run} has not finished"
     clocks = CLOCKS - {"wall_time_s"} if timed else frozenset()
     found: Figures = {}

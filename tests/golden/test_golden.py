@@ -71,7 +71,7 @@ def test_every_figure_is_as_recorded(
 def test_the_commit_of_the_records_gives_them_as_a_command(
     expected: Mapping[str, Figures | str], tmp_path: Path
 ) -> None:
-    """What a machine without a record relies on. Another world and no stop on the way give the same."""
+    """A machine without a record relies on this: another world, without a stop, gives the same figures."""
     chosen = {name: CASES[name] for name in ("dynamiq pieces real", "mxfp8 resumed")}
     try:
         found = dict(run_at(records.records()[-1].commit, chosen, tmp_path, as_virtual=True))

@@ -1,9 +1,9 @@
-"""What nvcc makes of the kernels for CUDA: registers, local memory, wide accesses, instructions.
+"""nvcc's machine code for the CUDA kernels: registers, local memory, wide accesses, instructions.
 
 The figures of the hot kernels are kept in `csrc/figures.json`. `python tests/kernels/cuda_code.py --build`
-compiles the library that is looked at, in a folder that is kept: minutes at first, nothing until the sources
-or nvcc change. `--record` does so too and writes the figures anew. cuobjdump and nvdisasm come with CUDA's
-toolkit, or by `pip install nvidia-cuda-cuobjdump nvidia-cuda-nvdisasm`.
+compiles the library to inspect, in a folder that is kept: this takes minutes at first, and no time until the
+sources or nvcc change. `--record` does so, too, and writes the figures anew. cuobjdump and nvdisasm come with
+CUDA's toolkit, or by `pip install nvidia-cuda-cuobjdump nvidia-cuda-nvdisasm`.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ RECORD = "python tests/kernels/cuda_code.py --record"
 ARCHITECTURE = "sm_90"
 
 MARGIN = 1.05
-"""Registers and instructions may grow by so much before somebody has to look."""
+"""How much registers and instructions may grow before the gate fails."""
 
 _INSTRUCTION = re.compile(r"/\*[0-9a-f]{4,}\*/\s+(?:@!?U?P\w+\s+)?([A-Z][\w.]*)")
 _RESOURCES = re.compile(r"Function (\S+):\n\s*REG:(\d+) STACK:(\d+) SHARED:(\d+) LOCAL:(\d+)")
@@ -169,7 +169,7 @@ def hot(found: Mapping[str, Code], patterns: list[str]) -> dict[str, Code]:
 
 
 def complaints(found: Mapping[str, Code], figures: Mapping[str, Any], version: str | None) -> list[str]:
-    """What is worse than the figures say, a line each. Another compiler's code is only looked at for local
+    """What is worse than the recorded figures, a line each. Another compiler's code is only checked for local
     memory."""
     lines = [f"{name}: {code.local} accesses to local memory, none are allowed"
              for name, code in found.items() if code.local]  # fmt: skip

@@ -59,7 +59,7 @@ def misaligned(x: Tensor, offset: int = 1) -> Tensor:
 
 
 def poisoned(numel: int, dtype: torch.dtype, seed: int = 0) -> Tensor:
-    """A tensor to be written whose bytes differ from one seed to the next: what stays unwritten is seen."""
+    """An output tensor whose bytes depend on the seed, so that bytes left unwritten are noticed."""
     fill = 0x5B if seed == 0 else 0xA6
     return torch.full((numel * dtype.itemsize,), fill, dtype=torch.uint8).view(dtype)
 

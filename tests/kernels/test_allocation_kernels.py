@@ -1,4 +1,4 @@
-"""What leads to a plan, statistics, widths and orders: every implementation gives the definition's bits."""
+"""The way to an allocation: every implementation gives the definition's statistics, widths and orders."""
 
 from __future__ import annotations
 

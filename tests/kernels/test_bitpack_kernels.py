@@ -1,4 +1,4 @@
-"""Bit streams: every implementation gives the definition's bytes and values, and touches nothing else."""
+"""Bit streams: every implementation gives the definition's bytes and values and touches nothing else."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The machine code of the kernels for CUDA has not become worse, and what the gate finds where it has."""
+"""The CUDA kernels' machine code has not become worse; and the gate finds code that has."""
 
 from __future__ import annotations
 

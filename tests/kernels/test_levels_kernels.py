@@ -75,7 +75,7 @@ def test_every_width(name: str, bits: int) -> None:
 @every_implementation
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_kind_of_gradient(name: str, kind: str) -> None:
-    """Those of float32 and bfloat16; a value that is not finite makes its group NaN, and no other."""
+    """Special values of float32 and bfloat16: one that is not finite makes its group NaN, and no other."""
     for norm in ("l2", "max"):
         for group in (8, 128, 1024):
             for dtype in (torch.float32, torch.bfloat16):

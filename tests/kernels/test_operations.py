@@ -1,4 +1,4 @@
-"""All operations: what compiled kernels write is what the definitions write."""
+"""All operations: compiled kernels write what the definitions write."""
 
 from __future__ import annotations
 

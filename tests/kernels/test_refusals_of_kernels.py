@@ -1,4 +1,4 @@
-"""Arguments that a kernel must not be given end in an exception, not in a crash."""
+"""Arguments that a kernel must not get raise an exception and do not crash."""
 
 from __future__ import annotations
 

@@ -60,7 +60,7 @@ def test_several_long_groups(name: str) -> None:
 @every_implementation
 @pytest.mark.parametrize("kind", [*KINDS, "negative_zeros"])
 def test_every_kind_of_gradient(name: str, kind: str) -> None:
-    """Those of float32 and bfloat16; what is not finite makes its group NaN, and no other."""
+    """Special values of float32 and bfloat16: one that is not finite makes its group NaN, and no other."""
     for group in (8, 128, 1024, 8192):
         for dtype in (torch.float32, torch.bfloat16):
             x = -torch.zeros(3000) if kind == "negative_zeros" else gradient(kind, 3000)

@@ -1,4 +1,4 @@
-"""A look into a wheel, python tests/kernels/wheel_contents.py <folder>: libraries, and that they load."""
+"""Checks a wheel's libraries, and that they load: python tests/kernels/wheel_contents.py <folder>."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ for path in sys.argv[2:]:
     assert handle.gradwire_abi_version() == int(sys.argv[1]), path
     assert b"out of range" in handle.gradwire_error(-2), path
 """
-"""In a Python that finds nothing but its own modules."""
+"""Run in a Python that finds nothing but its own modules."""
 
 
 def check(wheel: Path) -> None:

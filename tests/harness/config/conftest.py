@@ -1,4 +1,4 @@
-"""Runs the command line in this process, with a task that only writes down what it was given."""
+"""Runs the command line in this process, with a task that only notes its configuration."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ ROOT = conf_directory().parent
 
 @cache
 def composed(*overrides: str) -> DictConfig:
-    """Composing takes a quarter of a second, so tests of one value share what it is set in."""
+    """Composing takes a quarter of a second, so tests of single values share one composition."""
     return compose(overrides)
 
 
@@ -39,7 +39,7 @@ def set_values(*overrides: str) -> DictConfig:
 
 
 class FakeTask(types.ModuleType):
-    """A task that finishes at once, and fails for the seeds in `failing`."""
+    """A task that finishes at once, or fails for the seeds in `failing`."""
 
     def __init__(self) -> None:
         super().__init__("fake_task")

@@ -1,4 +1,4 @@
-"""Overrides that a user might type, drawn from the schemas of all groups and tasks, right and wrong ones."""
+"""Right and wrong overrides that a user might type, drawn from the schemas of all groups and tasks."""
 
 from __future__ import annotations
 
@@ -156,12 +156,12 @@ OWN_FAMILY = (
 
 @dataclass(frozen=True)
 class Attempt:
-    """One command line: what is chosen first, and the overrides that are tried on it."""
+    """One command line: the choices, and the overrides tried with them."""
 
     chosen: tuple[str, ...]
     tried: tuple[str, ...]
     moderate: bool = False
-    """Whether all that is tried lies near the defaults, so that a step of it takes no longer than theirs."""
+    """Whether all overrides are near the defaults, so that a step takes no longer than theirs."""
 
     @property
     def arguments(self) -> list[str]:

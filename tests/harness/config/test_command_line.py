@@ -1,4 +1,4 @@
-"""Command lines that once ended in a traceback or foreign words, or were taken though wrong."""
+"""Command lines that once ended in a traceback or another program's words, or were accepted though wrong."""
 
 from __future__ import annotations
 
@@ -200,7 +200,7 @@ def test_flags_refused(given: str, said: str, fix: str) -> None:
 
 
 def test_every_flag_of_hydras_is_in_a_table() -> None:
-    """A newer Hydra's new one is looked at here before it does something unseen."""
+    """A new flag of a newer Hydra fails here before it can do something unseen."""
     flags = {name for action in get_args_parser()._actions for name in action.option_strings}
     tried = {word.partition("=")[0] for given, *_ in FLAGS for word in given.split(" ")}
     tried |= {word for given in TAKEN for word in given.split(" ")} | {"--version", "--help"}

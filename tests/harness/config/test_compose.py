@@ -1,4 +1,4 @@
-"""Every choice composes and validates; later wins and the command line wins over all."""
+"""Every choice composes and validates; later choices win, and the command line wins over all."""
 
 from __future__ import annotations
 

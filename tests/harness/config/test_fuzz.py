@@ -1,4 +1,4 @@
-"""Whatever is typed is taken, or refused in one line: the field, the value and what is allowed."""
+"""Whatever is typed is accepted, or refused in one line: the field, the value and what is allowed."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ NAMES = sorted({key.name for key in all_keys()})
 WITHOUT_TEXT = {key.name for key in all_keys()} - {key.name for key in all_keys() if "text" in key.rule.kinds}
 
 NEVER = ("nan", "inf", "-inf", "1e400", "-1e400", "[[]]", "{a:{b:[1]}}", "[{a:1}]", "''", "None", "maybe")
-"""What no number, no switch and no list of them can be, whatever its rule says."""
+"""Values that no number, switch or list of these can have, whatever its rule says."""
 
 
 def is_never_right(attempt: Attempt) -> bool:
@@ -62,7 +62,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 
 def outcome(attempt: Attempt) -> str | None:
-    """None if the command line could run, else its refusal; anything but a refusal is raised."""
+    """None if the command line could run, else its refusal; any other error is raised."""
     try:
         check_command_line(arranged(attempt.arguments))
     except ConfigError as error:
@@ -71,7 +71,7 @@ def outcome(attempt: Attempt) -> str | None:
 
 
 def said_of(attempt: Attempt) -> list[str]:
-    """What a refusal may call the overrides and their values."""
+    """The words by which a refusal may name the overrides and their values."""
     found = []
     for text in attempt.arguments:
         typed = text.partition("=")[2]
@@ -87,7 +87,7 @@ def said_of(attempt: Attempt) -> list[str]:
 
 
 def faults(attempt: Attempt, refusal: str) -> list[str]:
-    """What a refusal lacks: the fields and values of several settings that do not go together count, too."""
+    """What a refusal fails to say; if several settings conflict, it has to name their fields and values."""
     keys = [re.split(r"[=@]", text.lstrip("+~"), maxsplit=1)[0] for text in attempt.arguments]
     typed = any(shortened(key) in refusal or ascii(key)[1:20] in refusal for key in keys if key)
     another = any(f"{key}=" in refusal for key in NAMES)
@@ -107,7 +107,7 @@ def without(refusal: str, attempt: Attempt) -> str:
     for text in attempt.arguments:
         for part in (text, text.partition("=")[2]):
             if len(part) > 2:
-                refusal = refusal.replace(shortened(part), "<>")  # joins nothing to a word that is none
+                refusal = refusal.replace(shortened(part), "<>")  # does not join two words
     return refusal
 
 
@@ -136,7 +136,7 @@ def test_every_override_is_taken_or_refused_in_one_line(place: Path) -> None:
 
 
 def test_every_key_has_bounds() -> None:
-    """What is not bounded reaches a run; the fuzzer draws a new key as soon as it is in a schema."""
+    """Without bounds any number would reach a run; the fuzzer draws a new key as soon as a schema has it."""
     for key in all_keys():
         for rule in (key.rule, key.rule.elements):
             if isinstance(rule, Rule) and not rule.choices and {"number", "whole number"} & {*rule.kinds}:
@@ -173,7 +173,8 @@ TINY = (
 
 
 def test_a_sample_of_what_is_taken_runs_a_step(place: Path) -> None:
-    """Or is refused in one line, at the latest for its buckets; values near the defaults: a step is short."""
+    """A real step runs, or is refused in one line, at the latest for its buckets; near the defaults it is
+    short."""
     attempts = [each for each in Fuzzer(SEED + 1).attempts(1500) if each.moderate]
     random.Random(SEED).shuffle(attempts)
     ran = 0

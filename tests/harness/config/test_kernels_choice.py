@@ -1,4 +1,4 @@
-"""`kernels=`: what it stands for on which device, what is refused, and that runs do use it."""
+"""`kernels=`: its meaning on each device, what is refused, and that runs use it."""
 
 from __future__ import annotations
 
@@ -83,12 +83,12 @@ def test_who_asks_for_the_slow_definition_may_time_it(built: Built) -> None:
 
 
 class SeenError(Exception):
-    """Ends what is started when it has got as far as to use kernels."""
+    """Ends what is started as soon as it uses kernels."""
 
 
 @pytest.fixture
 def used() -> Iterator[list[str]]:
-    """Kernels in use where `stop` was called; those in use before are in use afterwards."""
+    """The kernels in use when `stop` was called; afterwards those of before are in use again."""
     before = choice._active
     yield []
     assert choice._active == before

@@ -1,4 +1,4 @@
-"""`network=`: every choice, what it brings along, and what it cannot be combined with."""
+"""`network=`: every choice, the settings it brings along, and what it cannot be combined with."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def settled(*overrides: str) -> DictConfig:
 
 @pytest.fixture
 def links_can_be_shaped(monkeypatch: pytest.MonkeyPatch) -> Callable[[str | None], None]:
-    """Says what this machine answers to `network=shaped`; at first that it can."""
+    """Sets this machine's answer to `network=shaped`, at first that it works."""
 
     def answer(reason: str | None) -> None:
         module: Any = types.ModuleType(CHECK)

@@ -1,4 +1,4 @@
-"""`--config-dir`: files of the user's own are choices like others and pass the command line's checks."""
+"""`--config-dir`: a user's own files are choices like any others and pass the command line's checks."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ def test_help_lists_them() -> None:
 
 
 def test_they_run_and_sweep(run_py: Callable[..., int], task: Any, place: Path, monkeypatch: Any) -> None:
-    """Through Hydra's own main, which gets the files by the same reader."""
+    """The command runs through Hydra's own main, which gets the files from the same reader."""
     monkeypatch.setattr("gradwire.harness.tasks.sweep.finish_sweep", lambda plan: None)
     write(OWN)
     assert run_py("--config-dir", "own", "size=tiny", "codec=mine", "hydra.run.dir=here") == 0
@@ -277,8 +277,8 @@ CALL = "{_target_: pathlib.Path.mkdir, _args_: [{_target_: pathlib.Path, _args_:
 def test_hydra_calls_nothing_that_a_file_names(
     run_py: Callable[..., int], task: Any, monkeypatch: pytest.MonkeyPatch, capsys: Any
 ) -> None:
-    """Hydra calls each `_target_` in its callbacks, and in its sweeper unless told otherwise. Two rules keep
-    each of these ways shut: here the first of them, the one of `BROKEN`, is gone."""
+    """Hydra calls each `_target_` in its callbacks, and in its sweeper unless told otherwise. Two rules
+    prevent each of these; here the first one, that of `BROKEN`, is switched off."""
     write(
         {
             "sweeps/calls.yaml": "# @package _global_\n" + SWEEP.format(CALL),
@@ -296,7 +296,7 @@ def test_hydra_calls_nothing_that_a_file_names(
 
 
 def deep(levels: int) -> dict[str, str | bytes]:
-    """Files of which each is built on the next one twice."""
+    """Files each of which is built on the next one twice."""
     return {
         f"experiment/x{n}.yaml": f"# @package _global_\ndefaults: [x{n + 1}, x{n + 1}]\n"
         for n in range(levels)

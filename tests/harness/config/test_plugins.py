@@ -140,7 +140,7 @@ def test_an_import_that_fails_is_quoted(source: str, said: str, module: Path) ->
 
 
 def test_nothing_a_file_names_is_imported(module: Path) -> None:
-    """A run directory's configuration holds names; they get as far as these functions."""
+    """Names in a run directory's configuration get as far as these functions."""
     module.write_text("raise AssertionError('imported')")
     for make in (lambda name: make_codec(name), lambda name: make_schedule(name, 4)):
         with pytest.raises(ValueError, match="no file may choose what is imported") as refused:

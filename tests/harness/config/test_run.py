@@ -1,4 +1,4 @@
-"""`run.py` itself: one run, its directory, its help, and its silence."""
+"""`run.py` itself: one run, its directory, its help, and what it does not print."""
 
 from __future__ import annotations
 

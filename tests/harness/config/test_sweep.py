@@ -15,7 +15,7 @@ Finished = list[tuple[str, list[Path], list[str], Path]]
 
 @pytest.fixture
 def finished(monkeypatch: pytest.MonkeyPatch) -> Finished:
-    """The calls of `finish_sweep`, which are not carried out."""
+    """The calls of `finish_sweep`, which are noted instead of carried out."""
     calls: Finished = []
 
     def record(plan: Plan) -> None:

@@ -1,4 +1,4 @@
-"""Tasks that train nothing: only their own keys count, and nothing a run needs has to be there."""
+"""Tasks that train nothing: only their own keys count, and they need nothing that a run needs."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_every_task_has_a_configuration_and_a_module() -> None:
 def test_a_task_that_trains_nothing_runs_where_a_run_cannot(
     run_py: Callable[..., int], sync: ShownTask, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The default model's weights and data are not here: a run is refused, this is not."""
+    """The default model's weights and data are not here: a run is refused, this task is not."""
     with pytest.raises(ConfigError, match="size=tiny"):
         validate(compose())
     assert run_py("task=sync", "run=[a,b]", "tracking=wandb", "tracking.group=g") == 3
@@ -116,7 +116,7 @@ def test_one_process_is_enough_for_it(
 
 
 def test_a_task_without_workers_reads_a_network(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its links are checked alone: what they join is the task's business."""
+    """Only its links are checked: what they join is the task's business."""
     monkeypatch.setitem(TASKS, "sync", Task("shown", trains=False, groups=("network",)))
     config = validate_task(compose(["task=sync", "run=x", "network=edgc_v100"]))
     assert set(config) == {"task", "run", "network"}

@@ -18,7 +18,7 @@ from gradwire.harness.files import streams
 
 @pytest.fixture(autouse=True)
 def _low_floor(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A bomb is noticed after 16 MiB; here after 256 KiB, which takes less time to make."""
+    """A bomb is noticed after 16 MiB; here after 256 KiB, which are made in less time."""
     monkeypatch.setattr(streams, "FLOOR", 2**18)
 
 

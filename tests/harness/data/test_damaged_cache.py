@@ -1,4 +1,4 @@
-"""Prepared data that is damaged: named in a line and made again, or refused; never used."""
+"""Damaged prepared data is named in one line and made again, or refused; it is never used."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def test_it_is_named_and_made_again(
 def test_every_file_damaged_in_every_way_is_made_again(
     name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """One line names it, and what is then there is what was there before."""
+    """One line names the damage, and the data are then what they were before."""
     folder = cached_folder(tmp_path / "key", fill)
     whole = (folder / name).read_bytes()
     other = (cached_folder(tmp_path / "other", fill_otherwise) / name).read_bytes()

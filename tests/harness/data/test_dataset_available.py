@@ -1,4 +1,4 @@
-"""Whether a data set can be had: prepared, in the cache, or from the hub; told before anything starts."""
+"""Whether a data set is available (prepared, in the cache, or on the hub) is known before anything starts."""
 
 import httpx
 import huggingface_hub

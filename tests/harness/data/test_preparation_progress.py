@@ -1,4 +1,4 @@
-"""Long preparations say how far they are, short ones say nothing."""
+"""Long preparations print their progress, short ones print nothing."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Rows written piece by piece are those of the whole."""
+"""Rows written in parts are those of the whole."""
 
 import numpy as np
 import pytest

@@ -22,7 +22,7 @@ def by_name(section: Section) -> dict[str, Finding]:
 
 
 def assert_helpful(section: Section) -> None:
-    """What is missing says what that disables and what to do."""
+    """A missing item's finding says what that disables and what to do."""
     for finding in section.findings:
         assert finding.value
         if finding.state != "ok":

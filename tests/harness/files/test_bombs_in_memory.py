@@ -31,7 +31,7 @@ def tried(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[str, floa
 
 
 def test_all_of_them_end_in_a_line(tried: dict[str, tuple[str, float]]) -> None:
-    """Memory that was refused would have ended the program, or be said."""
+    """A refused allocation would have ended the program, or be reported."""
     assert "resuming after step 4" in tried["a whole run"][0]
     assert len(tried) > 90
     for name, (said, seconds) in tried.items():

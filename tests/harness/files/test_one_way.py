@@ -1,4 +1,4 @@
-"""What others wrote is read by the package for it, and nowhere else."""
+"""Files that others wrote are read by harness/files, and nowhere else."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ REASONS = {
     "tracking/messages.py": "JSON made a line before, and a digest",
     "tracking/view.py": "a process of its own that imports nothing of gradwire and cannot end the run",
 }
-"""Files that read without it, and why they may."""
+"""Modules that read without it, and why they may."""
 
 
 def test_files_are_read_in_one_way() -> None:

@@ -74,12 +74,12 @@ def wait_for_steps(process: subprocess.Popen[str], directory: Path) -> None:
 
 
 def errors(printed: str) -> list[str]:
-    """The lines that tell a user what is wrong."""
+    """The error lines that a user sees."""
     return [line for line in printed.splitlines() if line.startswith("error: ")]
 
 
 def descendants(process: subprocess.Popen[str]) -> list[int]:
-    """What the command `process` has started and still runs, in the order in which it was started.
+    """The processes that the command `process` has started and that still run, in the order of their start.
 
     A session, an environment and the name of a warm process are inherited; torchrun's ranks have sessions of
     their own. Ids say less: they begin again when all have been used.
@@ -122,7 +122,7 @@ def _running(process: subprocess.Popen[str], command: str) -> list[int]:
 
 
 def assert_alone(process: subprocess.Popen[str]) -> None:
-    """Nothing that the ended `process` started is left."""
+    """Asserts that nothing is left of what the ended `process` started."""
     deadline = time.monotonic() + 10
     while descendants(process):
         assert time.monotonic() < deadline, f"still running: {descendants(process)}"

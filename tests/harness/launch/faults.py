@@ -1,4 +1,4 @@
-"""Runs that signals hit at random moments, compared with one that nothing disturbed.
+"""Runs that signals hit at random moments, compared with an undisturbed one.
 
 As a script, `python tests/harness/launch/faults.py --points 50 --seed 0` does so until so many signals have
 hit. Every other run is started again after each of them; those between continue by themselves
@@ -48,7 +48,7 @@ COMMAND = (
 TIMEOUT_S, HANG_S, RESTARTS = 15, 30, 3
 BOUNDS = (f"cluster.timeout_s={TIMEOUT_S}", f"cluster.hang_s={HANG_S}")
 WORK_S = 240.0
-"""What start-up, steps and plots of one attempt may take on a busy machine; the bounds come on top."""
+"""Seconds that one attempt's start-up, steps and plots may take on a busy machine, beside the bounds."""
 
 RANDOM = "any moment"
 MOMENTS = (RANDOM, RANDOM, RANDOM, START_UP, "warm-up", "evaluation", "checkpoint", "ending", COMPLETE)
@@ -88,7 +88,7 @@ def ask_to_stop(run: subprocess.Popen[str], rng: random.Random) -> list[int]:
 
 
 def ask_everybody_to_stop(run: subprocess.Popen[str], rng: random.Random) -> list[int]:
-    """As a scheduler does that signals all processes of a job."""
+    """Signals all processes of a job, as a scheduler does."""
     os.killpg(run.pid, signal.SIGTERM)
     return []
 
@@ -150,7 +150,7 @@ class Command:
         return started(self.here, RUN, *self._arguments, *more, TMPDIR=str(self._temporary))
 
     def phases(self) -> list[str]:
-        """What the ranks do, empty if there are none."""
+        """The phases of the ranks; empty if there are none."""
         for file in self._temporary.glob(f"{PREFIX}*/{BEATS}"):
             try:
                 memory = bytearray(file.read_bytes())
@@ -217,7 +217,7 @@ def attempt(
 
 
 def _await_next_attempt(run: subprocess.Popen[str], command: Command, ranks: Sequence[int]) -> None:
-    """Until those who were hit are gone and the run continues by itself, or has ended."""
+    """Waits until the ranks that were hit are gone and the run has continued by itself, or has ended."""
     before = set(workers_of(run))
     deadline = time.monotonic() + HANG_S + TIMEOUT_S + GRACE_S + LEAVE_S + WORK_S
     while ranks and run.poll() is None and (before & set(workers_of(run)) or not workers_of(run)):

@@ -1,4 +1,4 @@
-"""What the processes of the launching tests do; run as a script, the parent that a test sends signals to."""
+"""The processes of the launching tests; as a script, the parent process that a test sends signals to."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from gradwire.harness.runtime.heartbeat import COMPLETE, beat
 
 
 class LostPeerError(RuntimeError):
-    """As a transport raises it: names the rank that did not answer."""
+    """An error as a transport raises it, which names the rank that did not answer."""
 
     def __init__(self, peer: int) -> None:
         super().__init__(f"lost rank {peer}")
@@ -65,7 +65,7 @@ def stop_rank_1(folder: Path, size: int, rank: int) -> None:
 
 
 def hang_together(folder: Path, size: int, rank: int) -> None:
-    """Every rank waits, and nobody for anybody."""
+    """Every rank waits, but for no other rank."""
     arrive(folder, size, rank)
     beat("training", 3)
     time.sleep(600)
@@ -78,12 +78,12 @@ def stop_together(folder: Path, size: int, rank: int) -> None:
 
 
 def hang_on_rank_0_and_stop_rank_1(folder: Path, size: int, rank: int) -> None:
-    """As in a collective whose own time has not run out."""
+    """A rank waits as in a collective whose timeout has not yet passed."""
     (hang_together, stop_together)[rank](folder, size, rank)
 
 
 def stop_rank_0_at_the_end(folder: Path, size: int, rank: int) -> None:
-    """It has something left to write; the others have ended well."""
+    """One rank still has something to write; the others have ended well."""
     arrive(folder, size, rank)
     if rank == 0:
         beat("ending", 5)
@@ -91,7 +91,7 @@ def stop_rank_0_at_the_end(folder: Path, size: int, rank: int) -> None:
 
 
 def stop_rank_1_before_it_is_up(folder: Path, size: int, rank: int) -> None:
-    """The other one waits for it as the ranks of a cluster do."""
+    """The other rank waits for it as the ranks of a cluster do."""
     from torch._C._distributed_c10d import FileStore
 
     from gradwire.harness.launch.worker import _await_peers
@@ -126,7 +126,7 @@ def kill_rank_1_when_complete(folder: Path, size: int, rank: int) -> None:
 
 
 class SlowUser(io.StringIO):
-    """Somebody who looks at the debugger for long before they continue."""
+    """A user who stays in the debugger for long before continuing."""
 
     def readline(self, *_: object) -> str:  # type: ignore[override]
         time.sleep(4)

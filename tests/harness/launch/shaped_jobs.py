@@ -1,4 +1,4 @@
-"""What ranks on shaped links do in the tests: meet over gloo, and sum until something happens."""
+"""Ranks on shaped links in the tests: they connect over gloo and sum until something happens."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`network.json` has an entry for each attempt of the run that `run.json` tells of, and of no other run."""
+"""`network.json` has an entry for each attempt that `run.json` lists, and for no other run's."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ OLD = {"rate_mbit": 100.0, "queue_kb": 256, "goodput_mbit": 95.0, "rivals": 0, "
 
 
 class Links:
-    """Stands for a network; what its links carry differs from one to the next."""
+    """A fake network; what its links carry differs from one to the next."""
 
     made = 0
     congestion_control = "reno"

@@ -1,6 +1,6 @@
-"""Commands whose codec and topology are plug-ins, of runs that diverge: both go through every launcher.
+"""Commands whose codec and topology are plug-ins, and diverging runs: both work with every launcher.
 
-One sweep is the measure of all: the other commands' runs are those of its cells, bit for bit.
+One sweep is the reference: the other commands' runs equal its cells, bit for bit.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ def test_a_sweep_goes_on_and_names_the_run_that_diverged(
 def test_real_workers_diverge_and_are_not_run_again(
     here: Path, sweep: tuple[CompletedProcess[str], Path, Path]
 ) -> None:
-    """But for `resume=force`, which goes on from the newest checkpoint."""
+    """Only `resume=force` continues it, from the newest checkpoint."""
     command = (RUN, *PLUGGED, BEYOND, "hydra.run.dir=real")
     run = started(here, *command, **WHERE)
     ended = finished(run)

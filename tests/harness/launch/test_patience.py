@@ -1,4 +1,4 @@
-"""When ranks count as hung: by their beats, their disks and the time in which somebody could look."""
+"""When ranks count as hung: by their heartbeats, their disk use, and the time the launcher could look."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ PIDS = {0: os.getpid(), 1: os.getpid()}
 
 
 class Watched:
-    """Two ranks that a test lets beat, on a clock that it sets."""
+    """Two ranks whose heartbeats and clock a test controls."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, hang_s: float | None) -> None:
         self.now, self.disk, self.traced = 0.0, "", False
@@ -211,7 +211,7 @@ class Waiting:
 def test_what_a_rank_took_to_come_up_counts(
     age_s: float, left_s: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The bound is from the launch on: on a busy machine the imports alone take long. Never for ever."""
+    """The bound counts from the launch, because on a busy machine the imports alone take long."""
     monkeypatch.setattr(heartbeat, "_launched", time.monotonic() - age_s)
     store = Waiting()
     with pytest.raises(worker.AbsentPeerError):

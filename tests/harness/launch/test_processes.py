@@ -1,4 +1,4 @@
-"""Child processes: the rank at fault is named, and whatever happens none is left running."""
+"""Child processes: the rank at fault is named, and none is left running, whatever happens."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def assert_gone(folder: Path, size: int) -> None:
 
 
 def is_running(pid: int) -> bool:
-    """A zombie, ended and waiting for whoever adopted it, does not run."""
+    """Whether it runs: a zombie, which has ended and waits for its parent, does not."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
     except FileNotFoundError:
@@ -49,7 +49,7 @@ def forked(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def failure(target: Callable[..., None], folder: Path, size: int = 2, **options: float) -> WorkerError:
-    """What `run_processes` fails with, one line; asserts that nobody is left."""
+    """The one-line error of `run_processes`; asserts that no process is left."""
     with pytest.raises(WorkerError) as failed:
         run_processes(target, (folder, size), size, folder, **options)  # type: ignore[arg-type]
     assert_gone(folder, size)

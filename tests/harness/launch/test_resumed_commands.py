@@ -1,4 +1,4 @@
-"""A command that was ended in any way resumes when it is given again, and ends as if nothing had happened.
+"""A command that was ended in any way resumes when it is given again, and gives the same result.
 
 `faults.py` as a script does this at many more random points.
 """
@@ -49,7 +49,7 @@ def here(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """What a run without any fault records; virtual, which makes no difference to it."""
+    """The record of an undisturbed run; it is virtual, which makes no difference."""
     directory = tmp_path_factory.mktemp("undisturbed")
     config = validate(compose([*COMMAND, "cluster=virtual"]))
     open_run(config, directory)
@@ -121,9 +121,9 @@ def test_killed_then_asked_to_stop_then_left_alone(here: Path, undisturbed: dict
 
 
 def test_the_launcher_itself_killed(here: Path, undisturbed: dict[str, Any]) -> None:
-    """Then nobody can clean up, and the next attempt does: here after damage to the newest checkpoint.
+    """A killed launcher cannot clean up; the next attempt does, here after damage to the newest checkpoint.
 
-    A virtual cluster that is to be restarted lives in a process of its own, which is killed, too.
+    A virtual cluster that may be restarted lives in a process of its own, which is killed, too.
     """
     command, directory = (RUN, *COMMAND, "cluster=virtual", "hydra.run.dir=virtual"), here / "virtual"
     run = started(here, *command)
@@ -215,7 +215,8 @@ def test_a_full_disk_is_named_and_the_run_goes_on_when_there_is_room(
 
 
 def test_an_interrupted_sweep_goes_on(here: Path) -> None:
-    """The request ends the sweep, not only its run; then the finished run is skipped, the other goes on."""
+    """The request ends the sweep, not only its run; afterwards the finished run is skipped and the other
+    resumes."""
     command = (RUN, "--multirun", *COMMAND, "seed=0,1", "cluster=virtual", "hydra.sweep.dir=sweep")
     run = started(here, *command)
     while not (done := list((here / "sweep").glob("*/DONE"))):

@@ -1,4 +1,4 @@
-"""`run.py network=shaped`, disturbed: nothing is left of its network, and the same command goes on."""
+"""`run.py network=shaped`, disturbed: nothing is left of its network, and the same command resumes."""
 
 from __future__ import annotations
 

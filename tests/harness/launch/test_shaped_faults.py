@@ -101,7 +101,7 @@ def test_a_namespace_whose_processes_are_killed_ends_the_run(
 
 
 class Told:
-    """Surroundings in which something is wrong, or not; every look is counted."""
+    """A network in which something may be wrong; every look at it is counted."""
 
     def __init__(self, troubles: Mapping[int, str]) -> None:
         self._troubles, self.looks = troubles, 0

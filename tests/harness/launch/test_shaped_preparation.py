@@ -1,4 +1,4 @@
-"""What a run needs from outside is there before its ranks go where there is no way out."""
+"""What a run needs from the hub is fetched before its ranks enter namespaces without a way out."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which rank is at fault, judged from exit codes and reports alone."""
+"""Which rank is at fault is judged from exit codes and reports alone."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def test_reports_are_read_by_time_and_keep_their_tracebacks(tmp_path: Path) -> N
 
 
 def test_ranks_that_diverged_are_no_failed_ranks(tmp_path: Path) -> None:
-    """Nothing is traced back, and no other attempt is made."""
+    """There is no traceback and no other attempt."""
     (run := tmp_path / "run").mkdir()
 
     def ranks(folder: Path) -> str:

@@ -38,7 +38,7 @@ PRINTED = {
 """As the papers print them (TinyBERT's own paper for its size)."""
 
 APPROXIMATE = {"tinybert": 0.01, "gpt_350m": 0.02, "gpt_345m": 0.03, "bert_345m": 0.03}
-"""Names rather than counts: how far the model of that name is from it, relatively."""
+"""Names that are no exact counts: how far the model is from its name, relatively."""
 
 COPIED_EMBEDDING = ("gpt_2_5b", "gpt_12_1b")
 """Counted with the last pipeline stage's copy of the embedding."""

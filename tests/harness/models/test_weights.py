@@ -1,4 +1,4 @@
-"""Whether weights can be had: from a folder, the cache or the hub, told before anything starts."""
+"""Whether weights are available (in a folder, the cache or on the hub) is known before anything starts."""
 
 import json
 import os
@@ -62,7 +62,7 @@ def test_a_tokenizers_folder_needs_its_file(make_model_config, tmp_path, is_ther
 
 
 class Hub(BaseHTTPRequestHandler):
-    """Answers for a model that is open, one that is gated, and one that is not there."""
+    """Answers for an open model, a gated one, and a missing one."""
 
     asked: ClassVar[list[str]] = []
 

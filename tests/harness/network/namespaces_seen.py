@@ -1,4 +1,4 @@
-"""What the kernel says of namespaces, and doing things inside one."""
+"""Asks the kernel about namespaces, and runs functions inside one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Other jobs on the same links: they take their share, and end when they should."""
+"""Background jobs on the same links: they take their share, and end when they should."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whether links can be shaped here is said in one line, whoever asks."""
+"""Whether links can be shaped here is said in one line, for root and other users."""
 
 from __future__ import annotations
 
@@ -60,6 +60,6 @@ def test_the_kernel_refuses(root_on_linux: None, monkeypatch: pytest.MonkeyPatch
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become somebody else")
 def test_somebody_else_makes_no_namespace() -> None:
-    """A process that may not is refused by the system itself, too."""
+    """A process without the right is refused by the system itself, too."""
     ran = subprocess.run([sys.executable, "-c", AS_NOBODY], capture_output=True, text=True, timeout=60)
     assert ran.stdout == "it needs root; use sudo\n[Errno 1] unshare: Operation not permitted\n", ran.stderr

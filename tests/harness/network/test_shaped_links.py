@@ -1,4 +1,4 @@
-"""Networks of shaped links: as asked, apart from all others, told when they change, and gone afterwards."""
+"""Networks of shaped links: configured as asked, isolated, watched for changes, and gone afterwards."""
 
 from __future__ import annotations
 

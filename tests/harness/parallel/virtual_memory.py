@@ -1,4 +1,4 @@
-"""What many virtual workers cost: CPU seconds a step, and memory; not a test.
+"""The cost of many virtual workers: CPU seconds per step, and memory. Not a test.
 
     python tests/harness/parallel/virtual_memory.py cluster.workers=64 codec=dynamiq network=simulated
 

@@ -1,4 +1,4 @@
-"""`run.json`: the attempts of a run, and why each of them ended."""
+"""`run.json`: the attempts of a run, and why each one ended."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_every_attempt_says_why_it_ended(settings: DictConfig, tmp_path: Path) -
 
 
 def test_a_run_that_starts_over_remembers_why(settings: DictConfig, tmp_path: Path) -> None:
-    """It was not continued: the attempts of which nothing is left are listed apart."""
+    """The run was not continued: attempts of which nothing is left are listed apart."""
     begin_record(tmp_path, settings)
     note_end(tmp_path, KILLED, None, [])
     begin_record(tmp_path, settings)

@@ -1,4 +1,4 @@
-"""What is said of a file that the disk does not take."""
+"""Errors of files that the disk does not take."""
 
 import errno
 import os

@@ -1,4 +1,4 @@
-"""A run's directory: whole files, one owner, and a reason when it failed."""
+"""A run's directory: whole files, one owner, and the reason of a failure."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_a_new_record_replaces_the_old_one(settings: DictConfig, tmp_path: Path)
 def test_an_old_end_is_never_taken_for_the_new_run(
     settings: DictConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Wherever replacing a finished run is cut off, nothing says that the new one has finished."""
+    """Wherever the replacement of a finished run is cut off, the new run does not count as finished."""
     begin_record(tmp_path, settings)
     (tmp_path / "DONE").touch()
 
@@ -129,7 +129,7 @@ def test_rows_that_change_while_a_run_goes_on_are_written_again(
 
 
 def test_copies_of_rows_hold_what_was_written(settings: DictConfig, tmp_path: Path) -> None:
-    """However often they are made, and in whatever parts the rows came."""
+    """Copies are right however often they are made and in whatever parts the rows came."""
     begin_record(tmp_path, settings)
     writer = RunWriter(tmp_path)
     for step in range(0, 400, 2):

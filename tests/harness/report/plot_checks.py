@@ -1,4 +1,4 @@
-"""What the tests of plots read off a figure."""
+"""What tests of plots read off a figure."""
 
 from __future__ import annotations
 

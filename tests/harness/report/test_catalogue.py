@@ -1,4 +1,4 @@
-"""The tables in the docs that the code makes are what the code says today."""
+"""The docs' generated tables are what the code generates today."""
 
 from __future__ import annotations
 

@@ -324,7 +324,7 @@ def test_nothing_finite_is_no_plot(runs: SyntheticRuns) -> None:
 
 
 def test_the_title_says_how_large_the_model_is(runs: SyntheticRuns) -> None:
-    """A model of a million parameters is not taken for the one it is named after."""
+    """A shrunken model of a million parameters is not labelled as the model it is named after."""
     tiny = [runs.write(codec, size={"name": "tiny"}) for codec in ("bf16", "dynamiq")]
     for folder in tiny:
         runs.change_summary(folder, num_coordinates=1_148_160)

@@ -1,4 +1,4 @@
-"""Plots of one run, with and without everything a run can have."""
+"""Plots of one run, with and without everything that a run can have."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def plots_of(folder: Path) -> dict[str, Plot]:
 
 
 def change_steps(folder: Path, change: Any) -> list[dict[str, Any]]:
-    """Let `change` have its way with every row of the record; returns the rows."""
+    """Applies `change` to every row of the record; returns the rows."""
     path = folder / "steps.jsonl"
     rows = [json.loads(line) for line in path.read_text().splitlines()]
     for row in rows:

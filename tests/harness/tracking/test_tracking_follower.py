@@ -1,4 +1,4 @@
-"""Whatever happens to the process that shows a run, the run goes on; and what it is told."""
+"""A run continues whatever happens to the process that shows it; and what that process is told."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def config(**tracking: Any) -> Any:
 def test_a_view_that_fails_is_one_warning(
     script: str, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """One that ends with code 1 has spoken itself."""
+    """A process that ends with code 1 has printed its own message."""
     (tmp_path / "view.py").write_text(script)
     monkeypatch.setattr(follow, "VIEW", tmp_path / "view.py")
     monkeypatch.setattr(follow, "PATIENCE_S", 0.3 if "sleep" in script else 60)

@@ -1,4 +1,4 @@
-"""Every file of a run directory, damaged in every way: refused or repaired in one line, never used."""
+"""Every file of a run directory, damaged in every way, is refused or repaired in one line, never used."""
 
 from __future__ import annotations
 
@@ -75,7 +75,8 @@ def damaged(whole: Path, name: str, damage: str, directory: Path, kind: str = "o
 
 
 def check_resumed(settings: DictConfig, directory: Path, whole: Path) -> str:
-    """Open a damaged run: what it then goes on from is what the whole one has; returns what was said."""
+    """Opens a damaged run, checks that it resumes from what the undamaged one has, and returns the
+    messages."""
     begun = time.process_time()
     try:
         found = open_run(settings, directory)
@@ -155,7 +156,7 @@ def test_lost_files_are_noticed(settings: DictConfig, whole: Path, tmp_path: Pat
 
 
 def test_links_are_not_followed(settings: DictConfig, whole: Path, tmp_path: Path) -> None:
-    """Neither to read what they lead to, nor to write there."""
+    """Links are followed neither to read nor to write."""
     directory = tmp_path / "run"
     for name in ("steps.jsonl", "config.yaml", "checkpoints", f"{CHECKPOINT}/model.safetensors", "trace"):
         shutil.rmtree(directory, ignore_errors=True)
@@ -210,7 +211,7 @@ def test_a_damaged_copy_costs_nothing_while_the_rows_are_whole(
 def test_rows_come_from_the_newest_whole_checkpoint(
     settings: DictConfig, whole: Path, tmp_path: Path
 ) -> None:
-    """And not from another one's copy, nor from one that is damaged as well."""
+    """Rows are not restored from another run's copy, nor from a damaged one."""
     directory = damaged(whole, "steps.jsonl", "a bit at the start", tmp_path / "run")
     copy = directory / COPY
     copy.write_bytes(DAMAGES["a bit in the middle"](copy.read_bytes(), b""))
@@ -274,7 +275,7 @@ def test_a_damaged_trace_changes_nothing(
 def test_what_a_state_says_is_checked_though_its_digests_fit(
     settings: DictConfig, whole: Path, tmp_path: Path
 ) -> None:
-    """As nobody writes it by accident."""
+    """Such a file is never written by accident."""
     directory = tmp_path / "run"
     for key, value in product(
         ("step", "train_time_s", "bytes_by_phase", "files", "rows"), (None, -1, [], {}, "x")

@@ -28,7 +28,7 @@ from gradwire.harness.report.compare import compare
 from gradwire.harness.trainer.divergence import Divergence, skipped_at_the_end
 
 BEYOND = ("train.lr=1e30", "train.warmup_steps=0", "eval.every=100", "measure.vnmse_every=0")
-"""The first update makes weights whose gradients are not finite."""
+"""Settings whose first update makes weights with gradients that are not finite."""
 
 
 def steps_of(directory: Path) -> list[dict[str, Any]]:
@@ -45,7 +45,7 @@ def comparable(directory: Path) -> tuple[list[dict[str, Any]], bytes]:
 def test_a_skipped_step_is_counted_and_the_codec_told(
     tmp_path: Path, workers: Workers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Alike in both worlds: with error feedback the steps after it show what a codec was told."""
+    """Both worlds agree; with error feedback, later steps show what the codec was told."""
     overrides = ("codec=mxfp4", "codec.ef=true", "cluster.workers=2", "train.log_every=1")
     with spoiled(1):
         train_all_virtually(tiny_run(*overrides, "cluster=virtual"), str(tmp_path / "virtual"))
@@ -87,7 +87,7 @@ def test_more_skipped_steps_than_allowed_end_a_run(skipped: int, done: int, tmp_
 
 
 def test_ranks_diverge_together(tmp_path: Path, workers: Workers) -> None:
-    """Real ones, for the same reason as virtual ones."""
+    """Real runs end for the same reason as virtual ones."""
     for more, reason in (
         (("train.max_skipped=1",), "gradients not finite, steps skipped in a row: 2 (train.max_skipped=1)"),
         (("eval.every=2",), "perplexity nan, loss nan"),
@@ -101,7 +101,7 @@ def test_ranks_diverge_together(tmp_path: Path, workers: Workers) -> None:
 
 
 def test_an_evaluation_that_overflows_ends_a_run_and_its_cell_is_a_miss(tmp_path: Path) -> None:
-    """Its row is kept; the comparison with a run that went well says that it diverged."""
+    """Its row is kept, and a comparison with a finished run says that it diverged."""
     good, bad = tmp_path / "good", tmp_path / "bad"
     settings = ("cluster=virtual", "cluster.workers=2", "codec=bf16", "train.steps=2")
     with spoiled(1):

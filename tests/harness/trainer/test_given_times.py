@@ -1,4 +1,4 @@
-"""Where computation and codecs take given times, the simulated clock itself repeats, bit for bit."""
+"""If computation and codecs take given times, the simulated clock is reproducible bit for bit."""
 
 from __future__ import annotations
 

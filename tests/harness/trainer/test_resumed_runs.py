@@ -1,4 +1,4 @@
-"""Stopped and resumed runs: the same numbers and weights as without the stop, bit for bit."""
+"""Stopped and resumed runs have the numbers and weights of an undisturbed run, bit for bit."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def resumed_after(directory: Path) -> list[int]:
     ],
 )
 def test_a_virtual_run_goes_on_bit_for_bit(codec: str, tmp_path: Path) -> None:
-    """Stopped twice: between two checkpoints, and where one is due."""
+    """The run stops twice: between two checkpoints, and where one is due."""
     config = tiny_run("cluster=virtual", *STEPS, *f"codec={codec}".split(), "train.checkpoint_every=4")
     train_all_virtually(config, str(tmp_path / "whole"))
     for stop_after in (3, 5, None):

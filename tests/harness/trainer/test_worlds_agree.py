@@ -1,4 +1,4 @@
-"""Real and virtual runs of one configuration: the same losses, gradients, weights and bytes."""
+"""Real and virtual runs of one configuration have the same losses, gradients, weights and bytes."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ CASES = [
 
 
 def test_the_runs_have_several_buckets(tmp_path: Path) -> None:
-    """Else nothing here would see buckets in flight at the same time."""
+    """Otherwise no test here would have several buckets in flight."""
     config = tiny_run("cluster=virtual", "cluster.workers=2")
     dist.init_process_group("gloo", store=HashStore(), rank=0, world_size=1)
     try:

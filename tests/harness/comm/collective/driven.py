@@ -1,4 +1,4 @@
-"""Ranks of one process whose messages arrive late and in any order, and a record of what each rank did."""
+"""Ranks in one process whose messages arrive late and in any order, and a log of what each rank did."""
 
 from __future__ import annotations
 
@@ -40,11 +40,11 @@ class Wire:
         self._sends[source, peer, tag] = (buffer, buffer.clone(), handle)
 
     def receive(self, source: int, rank: int, buffer: Tensor, tag: int, handle: DrivenHandle) -> None:
-        buffer.fill_(0xA5)  # who reads before it has waited finds this
+        buffer.fill_(0xA5)  # a rank that reads before it has waited finds this
         self._receives[source, rank, tag] = (buffer, handle)
 
     def deliver(self) -> bool:
-        """Deliver one message that both ends have posted; False if there is none."""
+        """Delivers one message that both ends have posted; False if there is none."""
         keys = [
             key for key in self._sends if key in self._receives and key[2] == self._delivered[key[0], key[1]]
         ]
@@ -62,7 +62,7 @@ class Wire:
 
 
 class DrivenChannel(Channel):
-    """Writes down what is posted, awaited and timed."""
+    """A channel that notes what is posted, awaited and timed."""
 
     def __init__(self, rank: int, size: int, wire: Wire, events: list[Event]) -> None:
         super().__init__(rank, size, 0, Traffic())
@@ -98,9 +98,9 @@ Job = Callable[[ScheduledCollectives, DrivenChannel], Coroutine[Any, None, Any]]
 
 
 def drive(fabric: Fabric, size: int, job: Job, seed: int = 0) -> tuple[list[Any], list[DrivenChannel]]:
-    """Run `job` on every rank, whichever can go on next; its results and channels by rank.
+    """Runs `job` on every rank, in any order that is possible; returns results and channels by rank.
 
-    AssertionError when all wait, or when a message is left over.
+    Raises AssertionError if all ranks wait, or if a message is left over.
     """
     wire, chance = Wire(seed), random.Random(seed + 1)
     channels = [DrivenChannel(rank, size, wire, []) for rank in range(size)]
@@ -123,7 +123,7 @@ def drive(fabric: Fabric, size: int, job: Job, seed: int = 0) -> tuple[list[Any]
 
 
 class WatchedHops(SumHops):
-    """Sums in float32, sent as such; each call is written down."""
+    """Hops that sum in float32 and send the sums as they are; each call is noted."""
 
     def __init__(self, hops: SumHops, events: list[Event]) -> None:
         self.__dict__.update(hops.__dict__)

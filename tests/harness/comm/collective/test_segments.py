@@ -32,7 +32,7 @@ def summed(topology: str, size: int, segments: int, numel: int, **options: Any) 
 @every_segments
 @pytest.mark.parametrize("size", range(1, 10))
 def test_sums_are_exact_in_whatever_order_messages_arrive(topology: str, segments: int, size: int) -> None:
-    """Buffers are under guard: neither read before they are filled nor written before they have left."""
+    """Buffers are guarded: they are neither read before they are filled nor written before they are sent."""
     for seed, numel in enumerate([1000, 333, 9, 1, 0]):
         for channel in summed(topology, size, segments, numel, seed=seed):
             assert most_in_flight(channel.events) <= segments
@@ -83,7 +83,7 @@ def test_without_segments_a_rank_waits_for_each_step() -> None:
 
 
 def test_in_a_ring_work_overlaps_sending() -> None:
-    """Segments are encoded and decoded while all others are under way."""
+    """Each segment is encoded and decoded while all others are under way."""
     segments = 4
     for channel in summed("ring", 3, segments, 999):
         done = order(channel.events)
@@ -110,7 +110,7 @@ def test_a_broadcast_posts_all_its_segments_at_once() -> None:
 
 
 def test_a_butterflys_next_step_begins_before_the_last_has_ended() -> None:
-    """A rank gives the lower or the upper half of what it receives away next, two segments of four."""
+    """Next, a rank gives away the lower or upper half of what it received, two segments of four."""
     for channel in summed("butterfly", 8, 4, 999):
         before = [event[0] for event in channel.events[: channel.events.index(("post", 4, "reduce_scatter"))]]
         assert before.count("wait") in (1, 3)

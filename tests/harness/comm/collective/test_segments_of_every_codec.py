@@ -81,7 +81,7 @@ def test_most_segments_of_a_tiny_bucket_are_empty(codec: str, topology: str, seg
 @every_codec
 @every_topology
 def test_losses_are_told_of_all_segments(codec: str, topology: str) -> None:
-    """What was to be sent is what came through and what was lost, summed over the ranks."""
+    """Summed over the ranks, inputs equal what came through plus what was lost."""
     made = [make_codec(codec) for _ in range(3)]
     if not isinstance(made[0], ReportsLosses):
         pytest.skip("loses nothing, or has error feedback of its own")

@@ -24,7 +24,7 @@ def test_schedule_is_an_all_reduce(name: str, size: int) -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_load_is_balanced(name: str) -> None:
-    """Or the topology declares that it is not, and it is not."""
+    """All ranks send equally much, unless the topology declares otherwise; then they must not."""
     schedules = [make_schedule(name, size) for size in (2, 4, 8, 64)]
     uneven = [schedule.size for schedule in schedules if len(set(chunks_sent(schedule))) > 1]
     assert {not uneven} == {schedule.balanced for schedule in schedules}, uneven

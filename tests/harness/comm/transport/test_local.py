@@ -1,4 +1,4 @@
-"""The in-process driver: what it writes down, deadlocks, cancelled coroutines, buffers under guard."""
+"""The in-process driver: its log, deadlocks, cancelled coroutines, guarded buffers."""
 
 from __future__ import annotations
 

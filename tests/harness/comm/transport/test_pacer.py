@@ -1,4 +1,4 @@
-"""Userspace pacing: no message is earlier than its link allows; nobody waits for a closed one."""
+"""User-space pacing: no message is earlier than its link allows, and nobody waits for a closed link."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def test_messages_arrive_in_order_and_not_before_their_time(workers: Workers) ->
 
 
 def test_closing_gives_up_what_has_not_left() -> None:
-    """A slow link would hold the process for hours; the waiting threads hear of the end."""
+    """A slow link would hold the process for hours; closing it wakes the waiting threads."""
     pacer = Pacer(PacedLink(1.0), timeout_s=3600)
     pending = [pacer.send(None, 1, torch.zeros(10_000, dtype=torch.uint8), 0) for _ in range(2)]  # type: ignore[arg-type]
     heard: list[BaseException] = []

@@ -1,4 +1,4 @@
-"""Files of saved gradients: what is written is read back, other people's files are read, bad ones refused."""
+"""Files of saved gradients: written ones are read back, others' are read, bad ones are refused."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`task=replay` from the command line: the figures of its summary, wrong input, sweeps, repeated calls."""
+"""`task=replay` from the command line: its summary's figures, wrong input, sweeps, repeated calls."""
 
 from __future__ import annotations
 
@@ -221,7 +221,7 @@ def test_a_sweep_makes_the_comparison_table(file: Path, tmp_path: Path) -> None:
 
 
 def test_large_files_of_one_name_and_size_are_not_one(tmp_path: Path) -> None:
-    """Those of two runs of a model: what tells them apart is in the middle of 80 MB."""
+    """Files of two runs of one model, whose only difference is in the middle of 80 MB."""
     values = np.zeros((2, 10_000_000), dtype=np.float32)
     names = []
     for run, middle in (("one", 1.0), ("two", 2.0)):

@@ -1,4 +1,4 @@
-"""The training clock stops when it should; the recorder keeps what it is told and no more."""
+"""The training clock stops when it should, and the recorder keeps exactly the spans it is given."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How long the timeline of a ring all-reduce takes to compute: python ring_benchmark.py [ranks]."""
+"""Measures how long the timeline of a ring all-reduce takes to compute: python ring_benchmark.py [ranks]."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Codec times from another device's benchmark: figures, refusals, a time for all that a codec does."""
+"""Codec times from another device's benchmark: figures, refusals, and a time for all of a codec's work."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How long ranks compute on the simulated clock: as measured or given, with jitter and stragglers."""
+"""Ranks' compute times on the simulated clock: measured or given, with jitter and stragglers."""
 
 from __future__ import annotations
 

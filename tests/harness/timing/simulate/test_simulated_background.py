@@ -1,4 +1,4 @@
-"""BackgroundJobs on the simulated links: they take their share, for ever, and the same one every time."""
+"""Background jobs on the simulated links: they take their share as long as the step lasts, reproducibly."""
 
 from __future__ import annotations
 

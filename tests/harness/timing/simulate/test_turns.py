@@ -1,4 +1,4 @@
-"""A rank's threads take turns, and ranks wait for each other: what that does to the times."""
+"""Timelines of threads that take turns and ranks that wait for each other."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_buckets_in_turn_follow_each_other_with_two_in_flight() -> None:
 
 
 def test_work_of_two_buckets_is_done_by_turns() -> None:
-    """Both are ready at 0: the second encodes as the first sends, and sends when the first is gone."""
+    """Both are ready at 0: the second encodes while the first is sent, and is sent after it."""
     work = Fraction(3)
     tasks = {rank: tuple(exchange(bucket, 10, rank, SOME_WORK) for bucket in range(2)) for rank in range(2)}
     found = exact_ends(tasks, star(2, RATE, LATENCY), work_s=work, in_flight=2)
@@ -123,7 +123,7 @@ def test_what_is_posted_may_be_waited_for_later_and_in_any_order() -> None:
 
 
 def test_thousands_of_messages_that_take_no_time() -> None:
-    """Each goes on from the one before it, without going deeper."""
+    """Each task continues from the one before it, without recursion."""
     number = 5000
     tasks = {
         rank: (

@@ -1,4 +1,4 @@
-"""What a file must be to open as it is meant in chrome://tracing and Perfetto."""
+"""What chrome://tracing and Perfetto require of a file."""
 
 from __future__ import annotations
 

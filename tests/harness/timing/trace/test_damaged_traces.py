@@ -1,4 +1,4 @@
-"""Traces that are damaged: named with the step and what to do, cut when a run goes on, never believed."""
+"""Damaged traces are named with the step and the remedy, cut when a run resumes, and never used."""
 
 from __future__ import annotations
 

@@ -69,7 +69,7 @@ def test_only_times_change(kind: str, tmp_path: Path, request: pytest.FixtureReq
 
 
 def test_a_slower_network_costs_what_its_bytes_cost(simulated: Path, tmp_path: Path) -> None:
-    """So slow that nothing else counts: the busiest rank's bytes over the rate."""
+    """The network is so slow that only the busiest rank's bytes over the rate count."""
     rate = 0.1
     after = retimed(simulated, tmp_path / "slow", f"network.rate_mbit={rate}")
     for row in after.steps:
@@ -89,7 +89,7 @@ def test_given_computation_and_free_codecs_leave_the_network_alone(simulated: Pa
 
 
 def test_the_result_is_a_run_like_any_other(simulated: Path, tmp_path: Path) -> None:
-    """It can be retimed again, compared, and is not made twice."""
+    """A retimed run can be retimed again and compared, and is not made twice."""
     first = retimed(simulated, tmp_path / "first", "network.rate_mbit=10")
     back = retimed(tmp_path / "first", tmp_path / "back", "network.rate_mbit=50", "network.latency_s=0.001")
     assert back.done.train_time_s == pytest.approx(load_run(simulated).done.train_time_s, rel=1e-5)

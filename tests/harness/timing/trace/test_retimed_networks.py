@@ -1,4 +1,4 @@
-"""Runs on networks whose rates change or that multicast: their times again from their traces, in all ways."""
+"""Runs on networks whose rates change or that multicast, retimed from their traces in all ways."""
 
 from __future__ import annotations
 

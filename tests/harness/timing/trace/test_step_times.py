@@ -1,4 +1,4 @@
-"""The times of a step in the record: parts that sum to it, overlap, and the same again from the trace."""
+"""The times of a step in the record: its parts sum to it, and the trace gives the same times again."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ def test_a_lone_rank_has_nothing_to_hide(tmp_path: Path) -> None:
 
 
 def test_given_computation_and_hidden_communication(tmp_path: Path) -> None:
-    """An update that takes no time of its own: on unlimited links, nearly nobody waits."""
+    """The update takes no time of its own, and on unlimited links ranks hardly wait."""
     given = ("network=simulated", "network.rate_mbit=1e9", "network.compute_s=2", "network.codec_times=none")
     directory = virtual_run(tmp_path / "run", 2, *given)
     for row in rows_of(directory):

@@ -1,4 +1,4 @@
-"""Traces stay small and end no run: sampled, thinned out at a bound, stopped where the disk ends."""
+"""Traces stay small and never end a run: sampled, thinned out at a bound, stopped when the disk is full."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Traces on disk: what was written comes back, in older forms too, and attempts go on from each other."""
+"""Traces on disk: what was written is read back, in older forms, too, and later attempts append to it."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_copies_come_back_as_copies(tmp_path: Path) -> None:
 
 
 def test_a_block_says_once_what_its_steps_do(tmp_path: Path) -> None:
-    """And an attempt that goes on begins another block, which needs no earlier one."""
+    """A resumed attempt begins another block, which needs no earlier one."""
     TraceWriter(tmp_path).add(0, {0: trace(0.1), 1: trace(0.2)})
     TraceWriter(tmp_path).add(0, {2: trace(0.3), 3: trace(0.4, 300)})
     rows = [json.loads(line) for line in text_of(trace_file(tmp_path, 0)).splitlines()]

@@ -1,4 +1,4 @@
-"""Short runs whose traces are looked at: real ones on pool workers, virtual ones here."""
+"""Short runs whose traces are tested: real ones on pool workers, virtual ones here."""
 
 from __future__ import annotations
 
