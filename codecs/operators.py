@@ -14,9 +14,8 @@ import torch
 from torch import Tensor
 
 from gradwire.codecs.arithmetic.bitpack import pack, packed_bytes, unpack
-from gradwire.codecs.arithmetic.coordinate_bits import CoordinateBits
 from gradwire.codecs.arithmetic.hadamard import hadamard_
-from gradwire.codecs.arithmetic.random import Key
+from gradwire.codecs.arithmetic.random import CoordinateBits, Key
 from gradwire.codecs.groups import GroupCoder
 from gradwire.codecs.linear.definition import linear_dequantize as write_values
 from gradwire.codecs.linear.definition import linear_quantize as write_message

@@ -8,7 +8,6 @@ from typing import Any, Literal, cast, get_args
 import torch
 from torch import Tensor
 
-from gradwire.codecs.arithmetic.coordinate_bits import CoordinateBits
 from gradwire.codecs.arithmetic.floats import (
     constant,
     exponents,
@@ -17,6 +16,7 @@ from gradwire.codecs.arithmetic.floats import (
     normalizers,
     restorers,
 )
+from gradwire.codecs.arithmetic.random import CoordinateBits
 from gradwire.codecs.costs import Costs, coder_costs, nearest
 from gradwire.codecs.fields import between, check_fields, one_of
 from gradwire.codecs.groups import GROUP_SIZES, GroupCoder

@@ -10,8 +10,8 @@ from torch import Tensor
 
 from gradwire.codecs.arithmetic import bitpack
 from gradwire.codecs.arithmetic.bitpack import packed_bytes
-from gradwire.codecs.arithmetic.coordinate_bits import CoordinateBits
 from gradwire.codecs.arithmetic.hadamard import transform
+from gradwire.codecs.arithmetic.random import CoordinateBits
 from gradwire.codecs.dynamiq.allocation import paper_increments, threshold_patterns, write_widths
 from gradwire.codecs.dynamiq.arrangement import write_order
 from gradwire.codecs.dynamiq.codebooks import chosen_values

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import struct
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -18,6 +19,12 @@ Key = tuple[int, int]
 """Two unsigned 32-bit words."""
 
 WORD = 0xFFFF_FFFF
+
+PER_COUNTER = 8
+"""Coordinates that one counter serves, with the halves of the four words that it gives."""
+
+_BELOW = 1 << 15
+"""The middle of what 16 bits leave open of a word."""
 
 _MULTIPLIERS = (0xD251_1F53, 0xCD9E_8D57)
 _KEY_STEPS = (0x9E37_79B9, 0xBB67_AE85)
@@ -65,3 +72,32 @@ def halves(words: tuple[Tensor, ...]) -> Tensor:
     """
     parts = [half for word in words for half in (word & 0xFFFF, word >> 16)]
     return torch.stack(parts, dim=-1).flatten(-2).to(torch.int32)
+
+
+@dataclass(frozen=True)
+class CoordinateBits:
+    """One worker's private bits for stochastic rounding of one bucket in one step: 16 for every coordinate.
+
+    `key` is the round's. A worker encodes a coordinate at most once a round, so no bit is used twice.
+    """
+
+    key: Key
+    rank: int
+
+    def dithers(self, first: int, like: Tensor) -> Tensor:
+        """Integers below 2¹⁶ for the coordinates from `first` on, as many as `like` has: int32 of its shape.
+
+        `first` and their number are multiples of 8. With 16 bits the probability of rounding up is right to
+        within 2⁻¹⁷; all 32 would cost twice as much, and random bits are the most expensive part of an
+        encoding.
+        """
+        assert first % PER_COUNTER == 0 and like.numel() % PER_COUNTER == 0
+        start = first // PER_COUNTER
+        counter = torch.arange(start, start + like.numel() // PER_COUNTER, device=like.device)
+        zero = torch.zeros((), dtype=torch.int64, device=like.device)
+        words = philox4x32((counter, zero + self.rank, zero, zero), self.key)
+        return halves(words).view(like.shape)
+
+    def words(self, first: int, like: Tensor) -> Tensor:
+        """`dithers` as the upper half of 32-bit words whose lower half is 2¹⁵: int64."""
+        return (self.dithers(first, like).to(torch.int64) << 16) | _BELOW

@@ -27,9 +27,9 @@ import torch
 from torch import Tensor
 
 from gradwire.codecs.arithmetic.bitpack import packed, unpacked
-from gradwire.codecs.arithmetic.coordinate_bits import CoordinateBits
 from gradwire.codecs.arithmetic.floats import constant
 from gradwire.codecs.arithmetic.hadamard import butterflies
+from gradwire.codecs.arithmetic.random import CoordinateBits
 from gradwire.codecs.linear import native
 from gradwire.codecs.linear.message import BLOCK, MessageFormat
 from gradwire.codecs.native.choice import library_for

@@ -7,14 +7,13 @@ from typing import Literal, get_args
 
 from torch import Tensor
 
-from gradwire.codecs.arithmetic.coordinate_bits import COUNTER, CoordinateBits
-from gradwire.codecs.arithmetic.random import Key
+from gradwire.codecs.arithmetic.random import PER_COUNTER, CoordinateBits, Key
 from gradwire.codecs.linear.definition import linear_add, linear_dequantize, linear_quantize, linear_reduce
 from gradwire.codecs.linear.message import BLOCK, MessageFormat, ScaleType
 
 LinearRounding = Literal["nearest", "stochastic"]
 
-LARGEST = COUNTER << 32
+LARGEST = PER_COUNTER << 32
 """Coordinates that have bits of their own."""
 
 

@@ -7,7 +7,7 @@ from typing import Literal, cast, get_args
 
 from torch import Tensor
 
-from gradwire.codecs.arithmetic.coordinate_bits import CoordinateBits
+from gradwire.codecs.arithmetic.random import CoordinateBits
 from gradwire.codecs.costs import Costs, coder_costs, nearest
 from gradwire.codecs.fields import between, check_fields, one_of
 from gradwire.codecs.interface import Layout, LossyHopCodec, Round

@@ -8,7 +8,7 @@ import pytest
 import torch
 from slice_rounds import Cluster, heavy_tailed, mean_of, remaining_error, sent
 
-from gradwire.codecs.arithmetic.coordinate_bits import CoordinateBits
+from gradwire.codecs.arithmetic.random import CoordinateBits
 from gradwire.codecs.groups import GroupCoder
 from gradwire.codecs.interface import Layout, LossyHopCodec, Round
 from gradwire.codecs.onebit import OneBit, SignCoder

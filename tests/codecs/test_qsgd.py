@@ -21,7 +21,7 @@ from slice_rounds import (
     tree_sum,
 )
 
-from gradwire.codecs.arithmetic.coordinate_bits import CoordinateBits
+from gradwire.codecs.arithmetic.random import CoordinateBits
 from gradwire.codecs.qsgd import QSGD, LevelCoder, Norm, group_norms
 
 F32 = np.float32

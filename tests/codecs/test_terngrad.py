@@ -18,7 +18,7 @@ from slice_rounds import (
     sent,
 )
 
-from gradwire.codecs.arithmetic.coordinate_bits import CoordinateBits
+from gradwire.codecs.arithmetic.random import CoordinateBits
 from gradwire.codecs.qsgd import LevelCoder
 from gradwire.codecs.terngrad import TernGrad
 

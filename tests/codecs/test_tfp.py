@@ -9,7 +9,7 @@ from slice_rounds import Cluster, as_bytes, heavy_tailed, mean_of, refusal, resi
 from tfp_reference import encoded, magnitudes, neighbours
 from torch import Tensor
 
-from gradwire.codecs.arithmetic.coordinate_bits import CoordinateBits
+from gradwire.codecs.arithmetic.random import CoordinateBits
 from gradwire.codecs.exact import FP32
 from gradwire.codecs.tfp import TFP
 from gradwire.codecs.tfp.coder import TruncationCoder

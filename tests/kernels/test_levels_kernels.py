@@ -8,7 +8,7 @@ from implementations import IMPLEMENTATIONS, defined, implementation
 from inputs import KINDS, assert_same, gradient, misaligned, poisoned
 from torch import Tensor
 
-from gradwire.codecs.arithmetic.coordinate_bits import CoordinateBits
+from gradwire.codecs.arithmetic.random import CoordinateBits
 from gradwire.codecs.groups import GROUP_SIZES
 from gradwire.codecs.native.choice import using_kernels
 from gradwire.codecs.qsgd import LevelCoder, Norm

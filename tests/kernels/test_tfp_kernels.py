@@ -11,7 +11,7 @@ from inputs import KINDS, assert_same, gradient, misaligned, poisoned
 from torch import Tensor
 
 from gradwire.codecs.arithmetic.bitpack import pack, packed_bytes
-from gradwire.codecs.arithmetic.coordinate_bits import CoordinateBits
+from gradwire.codecs.arithmetic.random import CoordinateBits
 from gradwire.codecs.groups import GroupCoder
 from gradwire.codecs.native.choice import using_kernels
 from gradwire.codecs.tfp.coder import coder_of

@@ -8,7 +8,7 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from gradwire.codecs.arithmetic.coordinate_bits import CoordinateBits
+from gradwire.codecs.arithmetic.random import CoordinateBits
 from gradwire.codecs.groups import GroupCoder
 from gradwire.codecs.onebit import SignCoder
 from gradwire.codecs.qsgd import LevelCoder
