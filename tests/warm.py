@@ -237,7 +237,7 @@ def _preload() -> None:
     from gradwire.harness.launch import processes
     from gradwire.harness.report import run_plots
 
-    sys.path.append(str(Path(gradwire.__file__).parent / "harness" / "plugins"))  # Hydra looks once
+    sys.path.append(str(Path(gradwire.__file__).parent / "harness" / "sweeper"))  # Hydra looks once
     compose(["size=tiny"])
     processes.get_context = lambda _: get_context("fork")  # type: ignore[attr-defined]
     run_plots.run_plots = lambda run: []

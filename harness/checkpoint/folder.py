@@ -3,8 +3,7 @@
 `checkpoints/step-00000120/` in the run directory holds safetensors files, gzip files with the rows of the
 record up to that step, `state.json` with the sha256 of all of them, and DONE with that of `state.json`. It is
 written under a hidden name and renamed when everything is there, so a folder without the dot is complete
-unless its disk has damaged it.
-"""
+unless its disk has damaged it."""
 
 from __future__ import annotations
 
@@ -15,6 +14,9 @@ import re
 import shutil
 from pathlib import Path
 
+import torch
+from torch import Tensor
+
 from gradwire.harness.checkpoint.state import REMEDY, CheckpointState
 from gradwire.harness.files.reading import (
     InaccessibleFileError,
@@ -24,7 +26,7 @@ from gradwire.harness.files.reading import (
     printable,
     read_bytes,
 )
-from gradwire.harness.files.tensors import check_safetensors
+from gradwire.harness.files.tensors import check_safetensors, read_safetensors
 
 FOLDER, STATE, DONE, SUFFIX = "checkpoints", "state.json", "DONE", ".safetensors"
 
@@ -146,3 +148,19 @@ def remove_all(directory: Path) -> None:
         remove(path)
     with contextlib.suppress(OSError):  # not there, or not empty
         (directory / FOLDER).rmdir()
+
+
+class CheckpointReader:
+    """The state and the parts of one checkpoint; parts are read when asked for."""
+
+    def __init__(self, path: Path) -> None:
+        self.path, file = path, path / STATE
+        self.state = CheckpointState.from_json(read_bytes(file, remedy=REMEDY, inside=run_of(path)), file)
+
+    def part(self, name: str, device: torch.device) -> dict[str, Tensor]:
+        """The tensors written under `name`, empty if it had none. Raises UnusableFileError."""
+        file = f"{name}{SUFFIX}"
+        if file not in self.state.files:
+            return {}
+        place, inside = self.path / file, run_of(self.path)
+        return read_safetensors(place, remedy=REMEDY, inside=inside, device=str(device))[0]

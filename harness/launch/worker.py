@@ -16,7 +16,7 @@ from omegaconf import DictConfig
 from torch._C._distributed_c10d import FileStore, HashStore
 
 from gradwire.codecs.native.choice import using_kernels
-from gradwire.harness.checkpoint.read import CheckpointReader
+from gradwire.harness.checkpoint.folder import CheckpointReader
 from gradwire.harness.launch.patience import START_S
 from gradwire.harness.launch.stop import stop_requests_of_rank
 from gradwire.harness.network.shaped.namespace import Entrance

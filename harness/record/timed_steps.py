@@ -1,19 +1,24 @@
-"""The steps of a finished run with the times that count: measured ones, or those of its simulated clock."""
+"""The steps of a finished run with the times that count: measured ones, those of its simulated clock, or
+those of another clock, where losses and metrics stay at their steps."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from gradwire.harness.files.reading import UnusableFileError
 from gradwire.harness.network.settings import recorded_network
 from gradwire.harness.record.attempts import Attempts
 from gradwire.harness.record.runs import Run, load_run
+from gradwire.harness.timing.measure.metrics import of_ranks
+from gradwire.harness.timing.measure.step_figures import rank_figures
 from gradwire.harness.timing.simulate.build import make_clock
+from gradwire.harness.timing.simulate.clock import SimulatedClock
 from gradwire.harness.timing.simulate.engine import require_engine
 from gradwire.harness.timing.trace.files import FOLDER, REMEDY, Recorded, read_traces, recorded_steps
-from gradwire.harness.timing.trace.step import StepTrace
+from gradwire.harness.timing.trace.step import StepTrace, spans
 
 Retime = Callable[[int, StepTrace], StepTrace]
 """A step's number and its trace as it is on disk, to the trace with the times that count."""
@@ -91,3 +96,54 @@ def clock_of(run: Run) -> Retime:
         return clock.step(number, trace, begins[number])
 
     return on_clock
+
+
+Row = Mapping[str, Any]
+
+
+def retimed_steps(
+    rows: Sequence[Row], traces: Iterable[tuple[int, StepTrace]], clock: SimulatedClock, folder: Path
+) -> list[dict[str, Any]]:
+    """The rows of `steps.jsonl` with the times of their steps on `clock`.
+
+    `traces` has the traced steps in their order, of the trace in `folder`. A step without one takes that of
+    the step nearest to it, of two the earlier one; rates, jitter and background traffic are those of its own
+    number and time. Its row then has whose trace it is as `trace_step`. ValueError if no step has a trace,
+    or one does not fit together.
+    """
+    found, now = list[dict[str, Any]](), 0.0
+    for row, (step, trace) in zip(rows, _nearest([row["step"] for row in rows], traces), strict=True):
+        with fitting(folder, step):
+            figures = _timed(clock.step(row["step"], trace, now))
+        now += figures["step_time_s"]
+        lent = {"trace_step": step} if step != row["step"] else {}
+        found.append({**row, "train_time_s": now, **figures, **lent})
+    return found
+
+
+def _timed(trace: StepTrace) -> dict[str, Any]:
+    """What a row says of its step's time, on a clock that all ranks share."""
+    end = max(own.end for own in trace.values())
+    return of_ranks([{"step_time_s": end, **rank_figures(spans(own), 0.0, end)} for own in trace.values()])
+
+
+def _nearest(
+    steps: Iterable[int], traces: Iterable[tuple[int, StepTrace]]
+) -> Iterator[tuple[int, StepTrace]]:
+    """For each of the steps, in their order, the nearest traced one."""
+    following = iter(traces)
+    before, after = None, next(following, None)
+    for step in steps:
+        while after is not None and after[0] <= step:
+            before, after = after, next(following, None)
+        nearest = after if before is None else before
+        if before is not None and after is not None and after[0] - step < step - before[0]:
+            nearest = after
+        if nearest is None:
+            raise ValueError("no step has a trace")
+        yield nearest
+
+
+def retimed_evaluations(rows: Sequence[Row], steps: Sequence[Row]) -> list[dict[str, Any]]:
+    """The rows of `evals.jsonl` at the times of their steps: an evaluation after k steps, when k are done."""
+    return [{**row, "train_time_s": steps[row["step"] - 1]["train_time_s"]} for row in rows]

@@ -96,7 +96,7 @@ def _write(config: DictConfig, directory: Path) -> None:
 
 
 def _measure(config: DictConfig, directory: Path) -> AllReduceSummary:
-    from gradwire.harness.studies.allreduce.model import clock_for, model
+    from gradwire.harness.studies.allreduce.rounds import clock_for, model
 
     rows, goodput = None, None
     if config.cluster.name == "local":
@@ -141,8 +141,8 @@ def _real(config: DictConfig, directory: Path) -> tuple[list[list[float]], float
     """Every rank's row, and what a link of a shaped network carried when it was measured."""
     from gradwire.harness.launch.ranks import run_ranks
     from gradwire.harness.launch.scratch import scratch_folder
-    from gradwire.harness.studies.allreduce.rank import FILE as MEASURED
-    from gradwire.harness.studies.allreduce.rank import measure_rank
+    from gradwire.harness.studies.allreduce.rounds import FILE as MEASURED
+    from gradwire.harness.studies.allreduce.rounds import measure_rank
 
     with scratch_folder() as folder:
         arguments = (config, folder, folder / "rendezvous")

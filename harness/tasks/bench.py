@@ -24,9 +24,8 @@ from gradwire.harness.record.seal import REMEDY
 from gradwire.harness.report.figures import write_plots
 from gradwire.harness.studies.bench.measure import Settings, measure
 from gradwire.harness.studies.bench.operation import chosen_operations
+from gradwire.harness.studies.bench.papers import ring_costs, smoothing
 from gradwire.harness.studies.bench.plots import plots
-from gradwire.harness.studies.bench.ring import ring_costs
-from gradwire.harness.studies.bench.smoothing import smoothing
 from gradwire.harness.studies.bench.tables import text
 from gradwire.harness.tasks.once import run_once
 

@@ -21,8 +21,7 @@ from gradwire.harness.files.writing import write_atomically
 from gradwire.harness.record.gradients import cached_gradients, check_finite
 from gradwire.harness.record.writer import SUMMARY
 from gradwire.harness.studies.replay.rounds import Repeat, Replay
-from gradwire.harness.studies.replay.summarize import summarize_replay
-from gradwire.harness.studies.replay.summary import ReplaySummary
+from gradwire.harness.studies.replay.summary import ReplaySummary, summarize_replay
 from gradwire.harness.tasks.once import run_once
 
 if TYPE_CHECKING:

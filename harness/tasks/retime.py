@@ -133,7 +133,7 @@ def _source(config: DictConfig) -> Run:
 
 
 def _retime(config: DictConfig, source: Run, directory: Path) -> None:
-    from gradwire.harness.record.retimed import retimed_evaluations, retimed_steps
+    from gradwire.harness.record.timed_steps import retimed_evaluations, retimed_steps
     from gradwire.harness.timing.simulate.build import make_clock
 
     size, buckets = source.done.workers, source.setting("overlap.buckets", int)

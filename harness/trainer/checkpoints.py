@@ -10,7 +10,7 @@ from pathlib import Path
 
 from omegaconf import DictConfig
 
-from gradwire.harness.checkpoint.read import CheckpointReader
+from gradwire.harness.checkpoint.folder import CheckpointReader
 from gradwire.harness.checkpoint.state import CheckpointState
 from gradwire.harness.checkpoint.write import seal, write_files
 from gradwire.harness.comm.world.interface import World

@@ -10,10 +10,9 @@ from typing import Any, cast
 import torch
 from omegaconf import DictConfig, OmegaConf
 
-from gradwire.harness.checkpoint.read import CheckpointReader
+from gradwire.harness.checkpoint.folder import CheckpointReader
 from gradwire.harness.comm.topology.registry import make_schedule
-from gradwire.harness.data.batches import make_batch
-from gradwire.harness.data.order import sample_indices
+from gradwire.harness.data.batches import make_batch, sample_indices
 from gradwire.harness.parallel.buckets import layout_hash
 from gradwire.harness.parallel.interface import MicroBatches, StepOutcome
 from gradwire.harness.record.attempts import Attempts

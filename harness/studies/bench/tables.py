@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from gradwire.harness.report.tables import Table, figures_table, number, render_text
-from gradwire.harness.studies.bench.ring import RingCost, ring_costs
+from gradwire.harness.studies.bench.papers import RingCost, Smoothing, ring_costs, smoothing
 from gradwire.harness.studies.bench.rows import Row
-from gradwire.harness.studies.bench.smoothing import Smoothing, smoothing
 from gradwire.harness.timing.measure.metrics import OPERATION
 
 DIGITS = 3

@@ -1,4 +1,4 @@
-"""One rank of the overhead benchmark."""
+"""What one rank of the benchmark does: blocks of the trainer, and of the loop that anybody would write."""
 
 from __future__ import annotations
 
@@ -8,17 +8,62 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 from omegaconf import DictConfig, OmegaConf
+from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
 
 from gradwire.codecs.native.choice import using_kernels
+from gradwire.harness.data.packing import TokenData
 from gradwire.harness.files.writing import write_atomically
 from gradwire.harness.launch.worker import joined_process_group
 from gradwire.harness.models.build import build_model
 from gradwire.harness.runtime.heartbeat import beat
-from gradwire.harness.studies.overhead.bare import BareLoop
 from gradwire.harness.studies.overhead.compare import alternate, as_lists
 from gradwire.harness.timing.measure.spans import span_cost
 from gradwire.harness.trainer.loop import Trainer
 from gradwire.harness.trainer.parts import Parts, build
+
+
+class BareLoop:
+    """Trains `model` as the trainer does with `codec=backend`: same batches and optimizer, DDP's
+    all-reduce."""
+
+    def __init__(
+        self, config: DictConfig, model: nn.Module, data: TokenData, rank: int, device: torch.device
+    ) -> None:
+        train = config.train
+        self._model = DistributedDataParallel(
+            model.to(device),
+            bucket_cap_mb=config.parallel.bucket_cap_mb,
+            static_graph=config.parallel.static_graph,
+            find_unused_parameters=config.parallel.find_unused_parameters,
+            gradient_as_bucket_view=config.parallel.gradient_as_bucket_view,
+        )
+        self._parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
+        groups = [
+            {"params": [p for p in self._parameters if p.dim() >= 2], "weight_decay": train.weight_decay},
+            {"params": [p for p in self._parameters if p.dim() < 2], "weight_decay": 0.0},
+        ]
+        self._optimizer = torch.optim.AdamW(groups, lr=train.lr, fused=True)
+        self._clip = float("inf") if train.clip_norm is None else train.clip_norm
+        self._data, self._micro_batch, self._device = data, train.micro_batch, device
+        self._generator = torch.Generator().manual_seed(rank)
+
+    def run(self, steps: int) -> float:
+        """Takes so many optimizer steps; returns the last loss."""
+        loss = torch.zeros(())
+        for _ in range(steps):
+            input_ids = self._batch()
+            loss = self._model(input_ids=input_ids, labels=input_ids).loss
+            loss.backward()
+            torch.nn.utils.clip_grad_norm_(self._parameters, self._clip)
+            self._optimizer.step()
+            self._optimizer.zero_grad(set_to_none=True)
+        return float(loss.detach())
+
+    def _batch(self) -> Tensor:
+        rows = torch.randint(len(self._data.train), (self._micro_batch,), generator=self._generator)
+        return self._data.train[rows].to(self._device, torch.int64)
+
 
 BARE, HARNESS, WITHOUT_SPANS = "bare", "harness", "harness without recording"
 

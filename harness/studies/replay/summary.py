@@ -1,11 +1,27 @@
-"""`summary.json` of a replay: what one codec did to one file of gradients."""
+"""`summary.json` of a replay: what one codec did to one file of gradients, from its repeats."""
 
 from __future__ import annotations
 
+import statistics
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
+from omegaconf import DictConfig
+from torch import Tensor
+
+from gradwire.harness.comm.topology.registry import make_schedule
+from gradwire.harness.record.gradients import SavedGradients
+from gradwire.harness.record.identity import data_fingerprint, run_id
+from gradwire.harness.record.provenance import provenance
 from gradwire.harness.record.summary import Stored
+from gradwire.harness.studies.distribution import quantiles
+from gradwire.harness.studies.replay.bound import RateDistortionCurve
+from gradwire.harness.studies.replay.errors import exact_mean, relative_errors, vnmse
+from gradwire.harness.studies.replay.rounds import Repeat
+from gradwire.harness.timing.measure.step_figures import wire_bits
 
 
 @dataclass(frozen=True)
@@ -57,3 +73,91 @@ class ReplaySummary(Stored):
         if not self.bytes_sent_per_rank or min(self.repeats, self.workers) < 1:
             return "has no repeats, workers or bytes"
         return None
+
+
+SMALLEST_BOUND = 1e-12
+
+CURVE_BITS = 16
+"""The bound is recorded for 0 to so many bits."""
+
+
+def summarize_replay(
+    config: DictConfig, gradients: SavedGradients, values: Tensor, num_buckets: int, repeats: Sequence[Repeat]
+) -> ReplaySummary:
+    """The documented keys of `summary.json`; `values` are the workers' gradients that took part."""
+    mean = exact_mean(values)
+    errors = [vnmse(repeat.mean, mean) for repeat in repeats]
+    spread = _spread(errors)
+    codec_s = statistics.median(repeat.codec_s for repeat in repeats)
+    bits = _bits(config, repeats[-1], values.shape[1])
+    return ReplaySummary(
+        **spread,
+        vnmse=errors,
+        super_group_errors=_distribution(repeats, mean),
+        wire_bits_per_coordinate=sum(bits.values()) or None,
+        wire_bits_by_phase=bits,
+        bytes_sent_per_rank=[sum(sent.values()) for sent in repeats[-1].bytes_by_rank],
+        **_against_bound(mean, sum(bits.values()), spread["vnmse_mean"]),
+        codec_s=codec_s,
+        codec_ns_per_coordinate=1e9 * codec_s / values.shape[1],
+        repeats=len(repeats),
+        rounds=config.replay.rounds,
+        seed=config.seed,
+        workers=values.shape[0],
+        num_coordinates=values.shape[1],
+        num_buckets=num_buckets,
+        logged=dict(repeats[-1].logged),
+        gradients=_described(Path(config.gradients), gradients),
+        kernel_backend=config.kernels.name,
+        config_hash=run_id(config),
+        **provenance(config),
+    )
+
+
+def _distribution(repeats: Sequence[Repeat], mean: Tensor) -> list[float]:
+    """Quantiles of the super-groups' relative errors; empty if these are not finite or no group has
+    energy."""
+    errors = relative_errors([repeat.mean for repeat in repeats], mean)
+    return quantiles(errors) if errors.numel() and bool(errors.isfinite().all()) else []
+
+
+def _spread(errors: Sequence[float | None]) -> dict[str, Any]:
+    """Mean, standard deviation and range; all None if the error of one repeat has no value."""
+    known = [error for error in errors if error is not None]
+    if len(known) < len(errors):
+        return dict.fromkeys(("vnmse_mean", "vnmse_std", "vnmse_min", "vnmse_max"))
+    deviation = statistics.stdev(known) if len(known) > 1 else None
+    return {
+        "vnmse_mean": statistics.fmean(known),
+        "vnmse_std": deviation,
+        "vnmse_min": min(known),
+        "vnmse_max": max(known),
+    }
+
+
+def _bits(config: DictConfig, repeat: Repeat, numel: int) -> dict[str, float]:
+    """Wire bits per coordinate by phase; empty if nothing was counted."""
+    sent: Counter[str] = Counter()
+    for by_phase in repeat.bytes_by_rank:
+        sent.update(by_phase)
+    gradients_sent = make_schedule(config.topology.name, config.cluster.workers).gradients_sent
+    bits = {phase: wire_bits(count, gradients_sent, numel) for phase, count in sorted(sent.items())}
+    return {phase: value for phase, value in bits.items() if value is not None}
+
+
+def _against_bound(mean: Tensor, bits: float, error: float | None) -> dict[str, Any]:
+    if not bits or not bool(mean.isfinite().all()) or not float(mean.abs().max()):
+        return {"yardstick_vnmse": None, "db_above_yardstick": None, "yardstick_curve": []}
+    curve = RateDistortionCurve.of(mean)
+    if curve.bound(bits) < SMALLEST_BOUND:  # a handful of coordinates: nothing to compare with
+        return {"yardstick_vnmse": None, "db_above_yardstick": None, "yardstick_curve": []}
+    return {
+        "yardstick_curve": [curve.bound(whole) for whole in range(CURVE_BITS + 1)],
+        "yardstick_vnmse": curve.bound(bits),
+        "db_above_yardstick": curve.decibels_above(error, bits) if error else None,
+    }
+
+
+def _described(path: Path, gradients: SavedGradients) -> dict[str, Any]:
+    about = {key: value for key, value in (gradients.about or {}).items() if key != "buckets"}
+    return {"file": path.name, "hash": data_fingerprint(path, every_file=True, whole=True)[:12], **about}

@@ -12,6 +12,7 @@ import torch
 from saved import PARTS, RUN, save, state_after
 
 from gradwire.harness.checkpoint.folder import (
+    CheckpointReader,
     DamagedCheckpointError,
     checkpoints,
     remove,
@@ -20,7 +21,6 @@ from gradwire.harness.checkpoint.folder import (
     set_aside,
     verified,
 )
-from gradwire.harness.checkpoint.read import CheckpointReader
 from gradwire.harness.checkpoint.write import seal, write_files
 
 

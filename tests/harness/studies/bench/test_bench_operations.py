@@ -10,8 +10,7 @@ from gradwire.codecs.native.choice import using_kernels
 from gradwire.codecs.native.loading import library
 from gradwire.harness.studies.bench.measure import DTYPES
 from gradwire.harness.studies.bench.operation import Operation, all_operations, chosen_operations
-from gradwire.harness.studies.bench.ring import RINGS
-from gradwire.harness.studies.bench.smoothing import PAIRS
+from gradwire.harness.studies.bench.papers import PAIRS, RINGS
 
 NAMES = [operation.name for operation in all_operations()]
 

@@ -18,9 +18,8 @@ from gradwire.harness.runtime.errors import ConfigError
 from gradwire.harness.studies.bench import clocks, peers
 from gradwire.harness.studies.bench.clocks import Times, time_on_cpu
 from gradwire.harness.studies.bench.operation import Case
-from gradwire.harness.studies.bench.ring import RINGS, ring_costs
+from gradwire.harness.studies.bench.papers import PAIRS, RINGS, ring_costs, smoothing
 from gradwire.harness.studies.bench.rows import Row
-from gradwire.harness.studies.bench.smoothing import PAIRS, smoothing
 from gradwire.harness.studies.bench.tables import text
 from gradwire.harness.tasks import bench
 

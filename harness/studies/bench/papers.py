@@ -1,17 +1,33 @@
-"""What a whole ring all-reduce costs a codec: its hops' operations, each on its share of the coordinates.
+"""What papers print, beside what was measured here: the cost of a whole ring, and of the Hadamard transform.
 
 DynamiQ's Table 2 counts bytes of memory traffic per coordinate as const + slope·AR, AR = (n − 1)/n: each of n
-workers begins the sum of one of n chunks, continues the sums of n − 1, and in the end decodes all n.
-"""
+workers begins the sum of one chunk of n, continues those of n − 1, and ends up with all n. SDP4Bit's Table 5
+has the throughput of a quantizer with and without the transform."""
 
 from __future__ import annotations
 
+import csv
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
-from gradwire.harness.studies.bench.published import published
+from gradwire.harness.config.compose import conf_directory
 from gradwire.harness.studies.bench.rows import Row, by_case
+
+
+def published(paper: str, table: str, method: str) -> list[dict[str, str]]:
+    """The rows about a method in a paper's table; none if the table is not at hand."""
+    return [row for row in _rows(paper, table) if row["method"] == method]
+
+
+@cache
+def _rows(paper: str, table: str) -> list[dict[str, str]]:
+    path = conf_directory().parent / "results" / "reference" / paper / f"{table}.csv"
+    if not path.is_file():
+        return []
+    with path.open(newline="") as file:
+        return list(csv.DictReader(file))
 
 
 @dataclass(frozen=True)
@@ -126,3 +142,60 @@ def _paper(method: str) -> tuple[float | None, float | None]:
     """The paper's const and slope; None if it prints none."""
     values = {row["metric"]: float(row["value"]) for row in published("dynamiq", "table2", method)}
     return values.get("const"), values.get("slope")
+
+
+PAIRS = {
+    "quantize": ("linear.quantize.4", "linear.quantize_hadamard.4"),
+    "dequantize": ("linear.dequantize.4", "linear.dequantize_hadamard.4"),
+}
+"""The paper's operations and ours, without and with the transform: 4 bits, groups of 128."""
+
+
+@dataclass(frozen=True)
+class Smoothing:
+    """Throughput in 10⁹ bytes of float values per second: ours, and the paper's on an A100 at its largest
+    size."""
+
+    operation: str
+    dtype: str
+    numel: int
+    implementation: str
+    without_gb_per_s: float
+    with_gb_per_s: float
+    paper_without: float | None
+    paper_with: float | None
+
+    @property
+    def share(self) -> float:
+        """Throughput with the transform over throughput without."""
+        return self.with_gb_per_s / self.without_gb_per_s
+
+    @property
+    def paper_share(self) -> float | None:
+        """The paper's ratio; None if its table is not at hand."""
+        known = self.paper_with is not None and self.paper_without
+        return (self.paper_with or 0) / (self.paper_without or 1) if known else None
+
+
+def smoothing(rows: Sequence[Row]) -> list[Smoothing]:
+    """The pairs whose operations were both measured on one thread."""
+    return [
+        _pair(name, found[plain], found[smooth])
+        for found in by_case(rows)
+        for name, (plain, smooth) in PAIRS.items()
+        if plain in found and smooth in found
+    ]
+
+
+def _pair(name: str, plain: Row, smooth: Row) -> Smoothing:
+    return Smoothing(
+        name, plain.dtype, plain.numel, plain.implementation, plain.values_gb_per_s, smooth.values_gb_per_s,
+        _largest(published("sdp4bit", "table5", f"{name} w/o Hadamard")),
+        _largest(published("sdp4bit", "table5", f"{name} w/ Hadamard")),
+    )  # fmt: skip
+
+
+def _largest(rows: Sequence[Mapping[str, str]]) -> float | None:
+    """The paper's figure at the largest size, where launches cost least."""
+    sized = {int(row["setting"].rpartition("size_MB=")[2]): float(row["value"]) for row in rows}
+    return sized[max(sized)] if sized else None

@@ -1,0 +1,178 @@
+"""All-reduces again and again, of the same gradients by the same codecs: between real workers, and on the
+simulated clock, where codec work is measured in this process and communication follows from the links."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from omegaconf import DictConfig, OmegaConf
+from torch import Tensor
+
+from gradwire.codecs.interface import Codec, Layout, Round
+from gradwire.codecs.native.choice import using_kernels
+from gradwire.harness.comm.collective.collectives import Fabric
+from gradwire.harness.comm.topology.registry import make_schedule
+from gradwire.harness.comm.world.interface import Collective
+from gradwire.harness.comm.world.process import ProcessWorld
+from gradwire.harness.comm.world.virtual import VirtualWorld
+from gradwire.harness.files.writing import write_atomically
+from gradwire.harness.launch.worker import joined_process_group
+from gradwire.harness.network.shaped.namespace import Entrance
+from gradwire.harness.parallel.ddp_setup import make_configured_codec
+from gradwire.harness.parallel.synchronize import synchronization
+from gradwire.harness.runtime.heartbeat import COMPLETE, beat
+from gradwire.harness.runtime.memory import keep_freed_memory
+from gradwire.harness.runtime.seeding import derive_seed
+from gradwire.harness.timing.simulate.build import make_clock
+from gradwire.harness.timing.simulate.clock import SimulatedClock
+from gradwire.harness.trainer.parts import build_world
+
+WARM_UP = 2
+"""Rounds that are not counted: buffers are allocated, and codecs that adapt begin to do so."""
+
+BLOCK = 256
+"""Neighbouring coordinates share a scale. Scales are drawn log-normally, because those of gradients
+differ."""
+
+
+def gradient(config: DictConfig, rank: int, device: torch.device) -> Tensor:
+    """Draws one rank's gradient from the seed: (coordinates,) float32."""
+    generator = torch.Generator().manual_seed(derive_seed(config.seed, "allreduce", rank))
+    numel: int = config.allreduce.coordinates
+    scales = torch.randn(-(-numel // BLOCK), generator=generator).exp().repeat_interleave(BLOCK)[:numel]
+    return (torch.randn(numel, generator=generator) * scales).to(device)
+
+
+class Rounds:
+    """One rank's codec, which synchronizes one round after another."""
+
+    def __init__(self, config: DictConfig, rank: int, device: torch.device) -> None:
+        self._codec: Codec = make_configured_codec(config)
+        self._x = gradient(config, rank, device)
+        self._layout = Layout.flat(self._x.numel(), device=device)
+        self._rank, self._size, self._seed = rank, config.cluster.workers, config.seed
+
+    @property
+    def numel(self) -> int:
+        return self._layout.numel
+
+    def synchronization(self, number: int) -> Collective[Tensor]:
+        this_round = Round(number, self._layout, self._rank, self._size, self._seed)
+        return synchronization(self._codec, self._x, this_round, check_hashes=False)
+
+    def end(self, number: int) -> None:
+        self._codec.end_step(number)
+
+
+FILE = "measured.json"
+
+
+def measure_rank(
+    config: DictConfig, folder: Path, rendezvous: Path, entrances: Sequence[Entrance] | None, rank: int
+) -> None:
+    """Rank 0 writes `measured.json` to `folder`: per round and rank, the seconds, those of codec work, and
+    the bytes sent, by phase."""
+    entrance = None if entrances is None else entrances[rank]
+    with (
+        joined_process_group(config, rank, rendezvous, entrance) as device,
+        using_kernels(config.kernels.name),
+    ):
+        world = build_world(config, device)
+        assert isinstance(world, ProcessWorld)
+        try:
+            rounds = Rounds(config, rank, device)
+            for number in range(WARM_UP):
+                _round(world, rounds, number)
+            world.traffic[rank].by_phase.clear()
+            found = [_round(world, rounds, WARM_UP + number) for number in range(config.allreduce.repeats)]
+            sent = float(world.traffic[rank].total)
+            rows = world.gather({rank: [sent, *(value for pair in found for value in pair)]})
+            if rank == 0:
+                write_atomically(folder / FILE, json.dumps(rows))
+                beat(COMPLETE)
+        finally:
+            world.close()
+
+
+def _round(world: ProcessWorld, rounds: Rounds, number: int) -> tuple[float, float]:
+    """Returns the seconds from all ranks being ready until this one has the mean, and those of codec work."""
+    beat("rounds")
+    recorder = world.recorders[world.rank]
+    world.gather({world.rank: [0.0]})
+    recorder.drain()
+    future: Future[Tensor] = Future()
+    start = time.perf_counter()
+    numel = rounds.numel
+    world.submit(rounds.synchronization(number), "allreduce", future, coordinates=numel)
+    future.result()
+    seconds = time.perf_counter() - start
+    rounds.end(number)
+    world.take_notes()
+    codec = sum(span.end - span.start for span in recorder.drain() if span.kind == "codec")
+    return seconds, codec
+
+
+@dataclass(frozen=True)
+class Modelled:
+    """Per round: seconds on the clock, seconds of codec work on the busiest rank, and bytes sent by all
+    ranks."""
+
+    seconds: list[float]
+    codec_s: list[float]
+    bytes_sent: int
+
+
+def clock_for(config: DictConfig, rate_mbit: float | None) -> SimulatedClock:
+    """The clock of the configured network; `rate_mbit` is what a link was measured to carry, or None."""
+    network = config.network.copy()
+    OmegaConf.set_readonly(network, False)
+    if rate_mbit is not None:
+        network.rate_mbit = rate_mbit
+    return make_clock(
+        network,
+        config.cluster.workers,
+        in_flight=config.overlap.buckets,
+        overlap=True,
+        seed=config.seed,
+        codec=config.codec,
+    )
+
+
+def model(config: DictConfig, clock: SimulatedClock) -> Modelled:
+    """Runs as many rounds as real workers do, with all ranks in this process."""
+    torch.set_num_threads(1)
+    keep_freed_memory()
+    size, device = config.cluster.workers, torch.device(config.cluster.device)
+    fabric = Fabric(
+        lambda ranks: make_schedule(config.topology.name, ranks), segments=config.overlap.segments
+    )
+    world = VirtualWorld(size, fabric, device, clock=clock)
+    seconds, codec_s, sent = list[float](), list[float](), 0
+    with using_kernels(config.kernels.name):
+        rounds = {rank: Rounds(config, rank, device) for rank in world.ranks}
+        for number in range(WARM_UP + config.allreduce.repeats):
+            sent = sum(traffic.total for traffic in world.traffic.values()) if number == WARM_UP else sent
+            collectives = {rank: (0.0, own.synchronization(number)) for rank, own in rounds.items()}
+            world.run_bucket(collectives, rounds[0].numel)
+            world.begin_step(sum(seconds))
+            timed = world.end_step(number)
+            for own in rounds.values():
+                own.end(number)
+            if number >= WARM_UP:
+                seconds.append(max(trace.end for trace in timed.values()))
+                codec_s.append(max(_codec_s(world, rank) for rank in world.ranks))
+            else:
+                for rank in world.ranks:
+                    world.recorders[rank].drain()
+    total = sum(traffic.total for traffic in world.traffic.values())
+    return Modelled(seconds, codec_s, total - sent)
+
+
+def _codec_s(world: VirtualWorld, rank: int) -> float:
+    return sum(span.end - span.start for span in world.recorders[rank].drain() if span.kind == "codec")
