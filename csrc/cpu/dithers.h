@@ -5,7 +5,7 @@
 
 GRADWIRE_NAMESPACE_BEGIN
 
-// Of the coordinates from `first` on, a multiple of 8.
+// The dithers of a row of coordinates from `first` on, a multiple of 8.
 static inline void dithers_of_row(Stream stream, int64_t first, uint32_t* dithers) {
   enum { PART = COUNTERS * COUNTER };
   Wide counters = wide_sequence((uint32_t)(first / COUNTER), 1);

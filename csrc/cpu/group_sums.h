@@ -30,7 +30,7 @@ static inline uint32_t largest_of(const T* values, int64_t count) {
   return largest;
 }
 
-// Of the groups of a row; `group` is at most 512.
+// The largest magnitude of each group of a row; `group` is at most 512.
 static inline void largest_of_groups(const float* row, int group, uint32_t* largest) {
   with_span(group, [&](auto span) {
     const int count = span.value < 64 ? span.value : group;
@@ -61,7 +61,7 @@ static inline float fold(float* values, int count) {
   return values[0];
 }
 
-// Of every COUNT neighbours of a row, which is spoiled.
+// The sum of every COUNT neighbours of a row, which is overwritten.
 template <int COUNT>
 static inline void sums_of_neighbours(float* row, float* sums) {
   for (int i = 0; i < ROW; i += COUNT)
@@ -73,8 +73,7 @@ static inline void sums_of_neighbours(float* row, float* sums) {
 }
 
 #ifdef __AVX512F__
-// The same of 16 times 16: what is added are always two vectors, of one half of the sums of many neighbours
-// each.
+// As above, 16 times 16 at once: each addition takes two vectors, which have a half of many neighbours each.
 template <>
 inline void sums_of_neighbours<NEIGHBOURS>(float* row, float* sums) {
   const __m512i in_order = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
@@ -104,7 +103,7 @@ inline void sums_of_neighbours<NEIGHBOURS>(float* row, float* sums) {
 }
 #endif
 
-// Of the groups of a row, which is spoiled; `group` is at most 512.
+// The sum of each group of a row, which is overwritten; `group` is at most 512.
 static inline void sums_of_groups(float* row, int group, float* sums) {
   if (group == SMALLEST_GROUP) return sums_of_neighbours<SMALLEST_GROUP>(row, sums);
   alignas(64) float parts[ROW_SUMS];
@@ -113,7 +112,7 @@ static inline void sums_of_groups(float* row, int group, float* sums) {
   for (int i = 0; i < ROW / group; ++i) sums[i] = fold(parts + i * count, count);
 }
 
-// Of a group longer than a row, of which all rows are given in order; they are spoiled.
+// The sum of a group longer than a row, whose rows are given in order; they are overwritten.
 class LongSum {
  public:
   void add_row(int64_t index, float* row) {

@@ -16,7 +16,7 @@ struct Row {
 // Rows that are treated together: finding a norm is a long chain of operations, of which several overlap.
 enum { ROWS = 4, SCALES = ROWS * MOST_GROUPS };
 
-// Of the groups of some rows, one row's after another's.
+// The scales of the groups of some rows, row after row.
 struct Scales {
   alignas(64) uint32_t largest[SCALES];
   alignas(64) float squares[SCALES];
@@ -156,7 +156,7 @@ class Encoder {
     load_sums(values_, args_.message_in, decoder_, first, count, row);
   }
 
-  // Of a group longer than a row, in scales_[0].
+  // Finds the scale of a group longer than a row, into scales_[0].
   void find_scale(int64_t begin, int64_t end) {
     alignas(64) float row[ROW];
     uint32_t largest = 0;

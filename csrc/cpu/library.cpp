@@ -58,7 +58,7 @@ void share(Run run, const void* args, int64_t items, int64_t grain, int threads)
 // Name of the level in use.
 GRADWIRE_API const char* gradwire_cpu_level(void) { return NAMES[chosen]; }
 
-// For tests: use `name`, or the best level for ""; GRADWIRE_BAD_ARGUMENT if this machine has not got it.
+// For tests: use `name`, or the best level for ""; GRADWIRE_BAD_ARGUMENT if this machine lacks it.
 GRADWIRE_API int gradwire_cpu_choose(const char* name) {
   const int best = best_level();
   for (int i = 0; i <= best; ++i)

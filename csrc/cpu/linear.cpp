@@ -63,7 +63,7 @@ bool write_scales(const gradwire_linear_encoding& args, const Extent& tile, cons
   return largest < INFINITE;
 }
 
-// Of a tile; meanwhile the coordinates of the tile after the next are fetched.
+// Writes the codes of a tile; meanwhile the coordinates of the tile after the next are fetched.
 template <class T, int BITS, bool STOCHASTIC>
 void write_codes(const gradwire_linear_encoding& args, const Extent& tile, const float* values,
                  const float* factors, bool finite) {
@@ -159,7 +159,7 @@ void load_steps(const gradwire_linear_decoding& args, const Extent& tile, const 
 
 enum { MOST_MESSAGES = 16 };  // whose steps are kept at a time
 
-// Of the strip from `first` on in a message's codes; the last one is filled up with zeros in `room`.
+// The codes of the strip from `first` on in a message; the last strip is filled up with zeros in `room`.
 template <int BITS>
 GRADWIRE_HD const uint8_t* codes_of(const gradwire_linear_decoding& args, const uint8_t* codes, int64_t first,
                                     uint8_t* room) {
@@ -188,7 +188,7 @@ GRADWIRE_HD void finish(const gradwire_linear_decoding& args, int64_t first, Str
   if (!whole) memcpy(out, room, bytes);
 }
 
-// Of the first message.
+// Decodes the first message.
 template <class T, int BITS, bool TRANSFORM, bool ADDED>
 void decode(const gradwire_linear_decoding& args, int64_t begin, int64_t end) {
   const int log = log_of(args.group);

@@ -103,7 +103,7 @@ void take(const T* x, int group, float* room, uint32_t* maxima) {
 }
 #endif
 
-// Of a whole tile; returns what is quantized: `room`, or x where nothing is to be done to it.
+// Takes a whole tile; returns what is quantized: `room`, or x where nothing is to be done to it.
 template <class T>
 const float* take(const T* x, bool hadamard, int group, float* room, uint32_t* maxima) {
   if (hadamard) {

@@ -18,7 +18,7 @@ Value fold(Value* values) {
   return values[0];
 }
 
-// Of `count` coordinates as if zeros followed up to WIDTH, or up to TILE: zeros change no bit.
+// The energy of `count` coordinates as if zeros followed up to WIDTH, or up to TILE: zeros change no bit.
 template <int WIDTH, class T>
 double energy(const T* x, int64_t count) {
   T padded[WIDTH];

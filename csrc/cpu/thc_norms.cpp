@@ -13,8 +13,8 @@ struct Maximum {
   GRADWIRE_HD Integers of(Integers a, Integers b) { return a > b ? a : b; }
 };
 
-// Of two vectors with 2·DISTANCE values each of several units, those that are DISTANCE apart are joined: a
-// vector with DISTANCE values of all of these units.
+// Joins the values that are DISTANCE apart in two vectors, each with 2·DISTANCE values of several units:
+// returns a vector with DISTANCE values of all of these units.
 template <int DISTANCE, class Operation, class V>
 GRADWIRE_HD V halved(V a, V b) {
   const Integers lanes = {GRADWIRE_LANES};
@@ -29,7 +29,7 @@ GRADWIRE_HD V fold_lanes(V* v) {
   if constexpr (DISTANCE > 1) return fold_lanes<Operation, V, DISTANCE / 2>(v);
   return v[0];
 }
-// The same for the vectors of one unit.
+// Joins the vectors of one unit into one.
 template <class Operation, int COUNT, class V>
 GRADWIRE_HD V fold_vectors(V* v) {
 #pragma GCC unroll 8

@@ -92,7 +92,7 @@ __device__ __forceinline__ void unpack_words(const uint32_t* words, int shift, i
   }
 }
 
-// The same from single bytes, the stream's end among them.
+// As above, but from single bytes: the stream may end among them.
 __device__ __forceinline__ void unpack_bytes(const uint8_t* bytes, int shift, int bits, uint32_t* values) {
 #pragma unroll
   for (int j = 0; j < 4; ++j) {

@@ -7,7 +7,7 @@ namespace gradwire_cuda {
 
 using namespace gradwire;
 
-// Of one width and one of its ε.
+// The constants of one width and one of its ε.
 struct Scalars {
   float span, centre, unit, negative_factor, levels_per_octave, levels_per_step;
 };

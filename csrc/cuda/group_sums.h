@@ -44,7 +44,7 @@ __device__ __forceinline__ int32_t count_lanes(int32_t count, int lanes) {
 
 typedef uint32_t WarpWords[WARPS];
 
-// The same over the `warps` of a block that have a group, 2, 4 or 8, once all its warps have come here.
+// The largest over the `warps` of a block that have a group, 2, 4 or 8, once all its warps have come here.
 __device__ __forceinline__ uint32_t largest_of_warps(WarpWords& words, uint32_t largest, int warp,
                                                      int warps) {
   words[warp] = largest_of_lanes(largest, WARP);

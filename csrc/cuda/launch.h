@@ -155,7 +155,7 @@ __device__ __forceinline__ void store_aligned(uint16_t* target, const float* val
   }
 }
 
-// The same at any address, `valid` of them: the rest is read as zeros and not written. Loops are unrolled so
+// Loads from any address, `valid` values: the rest is read as zeros and not written. Loops are unrolled so
 // that `values` stay in registers.
 template <int COUNT, class T>
 __device__ __forceinline__ void load_some(const T* source, int64_t valid, float* values) {

@@ -38,7 +38,7 @@ __device__ __forceinline__ LevelScale find_scale(float* x, int lanes, bool l2, f
   return level_scale(largest, l2, squares, last);
 }
 
-// Of normalized coordinates.
+// The codes of normalized coordinates.
 template <int COUNT>
 __device__ __forceinline__ void find_codes(const float* x, const LevelScale& scale, float last, int32_t bits,
                                            const uint32_t* dithers, uint32_t* codes) {

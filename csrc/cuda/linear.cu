@@ -175,8 +175,8 @@ __device__ __forceinline__ Piece<BITS> fetch(const gradwire_linear_decoding& arg
   return piece;
 }
 
-// Of one message if not SUM, and then perhaps ADDED to what is there. Lanes beyond the last block compute on
-// that, so that collectives are a whole warp's.
+// Decodes the sum of all messages if SUM; else one message, perhaps ADDED to what is there. Lanes beyond the
+// last block repeat it, so that collectives are a whole warp's.
 template <class T, int BITS, bool TRANSFORM, bool SUM, bool ADDED, bool WHOLE>
 __device__ __forceinline__ void decode_tile(const gradwire_linear_decoding& args, int64_t tile,
                                             int64_t codes) {

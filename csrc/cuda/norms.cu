@@ -33,7 +33,7 @@ __device__ __forceinline__ float fold(const float* values, int lane) {
   return add(sum, __shfl_xor_sync(ALL, sum, LANES / 4));
 }
 
-// Of `count` coordinates, at most 8·LANES; all lanes of the warp take part and get the sum.
+// The energy of `count` coordinates, at most 8·LANES; all lanes of the warp take part and get the sum.
 template <int LANES, class T>
 __device__ __forceinline__ double energy(const T* x, int64_t count, bool vectors) {
   const int lane = lane_of_thread() % LANES, first = 4 * lane, second = 4 * (LANES + lane);

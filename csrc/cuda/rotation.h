@@ -27,8 +27,8 @@ enum {
   OUTER = GROUP_BITS - 3,  // the layout in which the groups of a warp are consecutive
 };
 
-// The same value, as if it were another: what has been computed from the one is computed from it again,
-// instead of being kept in registers that there are not enough of.
+// Returns `value` so that the compiler takes it for another: what depends on it is computed again instead of
+// being kept in registers, of which there are too few.
 __device__ __forceinline__ int64_t unrelated(int64_t value) {
 #if defined(__CUDA_ARCH__)
   asm volatile("" : "+l"(value));
@@ -154,7 +154,7 @@ __device__ __forceinline__ void butterfly(float& a, float& b) {
   a = sum;
 }
 
-// Of the three stages that pair groups of one thread, those that pair bits `begin` … `end` − 1 of their
+// Three stages pair groups of one thread; these are the ones that pair bits `begin` … `end` − 1 of their
 // numbers. If not WHOLE, only what lies within the first `groups` groups is paired.
 template <bool WHOLE>
 __device__ __forceinline__ void transform_groups(float (&v)[GROUPS][4], int low, int begin, int end,

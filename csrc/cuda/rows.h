@@ -20,7 +20,7 @@ constexpr int EACH = NEIGHBOURS;  // coordinates of a lane
 template <int BITS>
 constexpr int WORDS = words_of(EACH, BITS);
 
-// A row's bit stream, of up to 32 bits a coordinate.
+// A row's bit stream, of up to 32 bits per coordinate.
 struct alignas(16) Stage {
   uint32_t words[ROW];
 };

@@ -33,7 +33,7 @@ __device__ __forceinline__ float sum_of(const float* x, float normalizer, bool n
   return fold<COUNT>(part);
 }
 
-// Of a lane's COUNT coordinates, `valid` of which are there, `lanes` neighbouring lanes having all of the
+// The parts of a lane's COUNT coordinates, `valid` of which exist; `lanes` neighbouring lanes have the whole
 // group.
 template <int COUNT>
 __device__ __forceinline__ Parts find_parts(const float* x, int64_t valid, int lanes) {

@@ -8,7 +8,7 @@ using namespace gradwire_cuda;
 
 namespace {
 
-// Of what widths codes, and planes that refine them, can be.
+// The widths that codes, and planes that refine them, can have.
 template <Kind KIND>
 struct Widths {
   static constexpr int least = KIND == TINY ? 2 : 1;
@@ -102,7 +102,7 @@ __device__ __forceinline__ void read_values(const gradwire_tfp& args, const Form
 template <Kind KIND, bool SUM>
 constexpr int RESIDENT = SUM && KIND != EMBEDDED ? 2 : 3;
 
-// Of values, or of their sum with what a message stands for.
+// Encodes values, or their sum with what a message stands for.
 template <class T, Kind KIND, bool SUM>
 __global__ void __launch_bounds__(THREADS, RESIDENT<KIND, SUM>)
     encode(const GRADWIRE_GRID_CONSTANT gradwire_tfp args, bool plane, bool vectors_in, bool vectors_received,

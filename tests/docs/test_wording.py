@@ -36,6 +36,18 @@ def test_docstrings_begin_as_sentences_do() -> None:
     assert inverted == [], "say what it is or returns: 'The mean of …', 'Returns …'"
 
 
+def test_comments_in_csrc_begin_as_sentences_do() -> None:
+    files = [path for path in (ROOT / "csrc").rglob("*") if path.suffix in (".h", ".cpp", ".cu")]
+    assert len(files) > 80
+    begin = re.compile(r"^(?! *//).*\n *// (Of|The same)\b.*$", re.MULTILINE)
+    inverted = [
+        f"{path.relative_to(ROOT)}: {found[0]}"
+        for path in files
+        for found in begin.finditer(path.read_text())
+    ]
+    assert inverted == [], "say what it is, does or returns"
+
+
 def test_pages_use_the_words_of_the_field() -> None:
     faults = []
     for page in PAGES:

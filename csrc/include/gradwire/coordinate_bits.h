@@ -1,5 +1,5 @@
-// Private random bits for stochastic rounding, 16 a coordinate; codecs/arithmetic/coordinate_bits.py defines
-// them.
+// Private random bits for stochastic rounding, 16 per coordinate; codecs/arithmetic/coordinate_bits.py
+// defines them.
 #pragma once
 #include "gradwire/random.h"
 
@@ -11,7 +11,7 @@ struct Stream {
   uint32_t key0, key1, rank;
 };
 
-// Of the coordinates 8·counter to 8·counter + 7: two to a word, the lower half first.
+// The bits of coordinates 8·counter to 8·counter + 7: two to a word, the lower half first.
 GRADWIRE_HD Words coordinate_words(const Stream& stream, int64_t counter) {
   return philox((uint32_t)counter, stream.rank, 0, 0, stream.key0, stream.key1);
 }

@@ -105,8 +105,8 @@ GRADWIRE_HD Words coordinate_words(uint32_t super_group, uint32_t stream, uint32
                                    uint32_t key1) {
   return philox(super_group, stream, part, 0, key0, key1);
 }
-// Of a group, private to the worker: the low half is its key within an interval, the high half rounds its
-// scale.
+// A group's random word, private to the worker: the low half is its key within an interval, the high half
+// rounds its scale.
 GRADWIRE_HD uint32_t private_base(uint32_t super_group, uint32_t rank, uint32_t key0, uint32_t key1) {
   return mix(super_group ^ key1) + key0 + (rank + 1) * 0x85EBCA6Bu;
 }
@@ -152,7 +152,8 @@ struct GroupScale {
   uint32_t code;
   float reference;  // what its coordinates are normalised by; 0 if the group is sent as zeros
 };
-// Of a group with the normalised maximum `maximum` in a super-group with the normalised scale `scale`.
+// The scale of a group with the normalised maximum `maximum` in a super-group with the normalised scale
+// `scale`.
 GRADWIRE_HD GroupScale group_scale(float maximum, float scale, float quotient_unit, bool ceil,
                                    uint32_t noise) {
   const bool silent = maximum < 1.4901161193847656e-08f;  // 2^-26

@@ -32,7 +32,7 @@ typedef struct {
 } gradwire_linear_decoding;
 
 GRADWIRE_API int gradwire_linear_quantize(const gradwire_linear_encoding* args);
-// Of one message: its values, or these added to what is there.
+// The values of one message, or these added to what is there.
 GRADWIRE_API int gradwire_linear_dequantize(const gradwire_linear_decoding* args);
 GRADWIRE_API int gradwire_linear_add(const gradwire_linear_decoding* args);
 // The sum of the values of at least two messages.
@@ -84,7 +84,7 @@ GRADWIRE_HD float rounder_of(bool stochastic, int32_t raise) {
   return 12582912.0f + (float)(stochastic ? raise << FRACTION_BITS : raise);  // 1.5·2^23, exactly more
 }
 
-// Of a coordinate times its factor. The lowest byte is the code.
+// The code of a coordinate times its factor, in the lowest byte.
 GRADWIRE_HD uint32_t nearest_code(float scaled, float rounder) { return bits_of(add(scaled, rounder)); }
 // In bits 16 to 23 is the code; `dither` is 16 random bits.
 GRADWIRE_HD uint32_t stochastic_code(float scaled, float rounder, uint32_t dither) {

@@ -17,7 +17,7 @@ GRADWIRE_API int gradwire_message_order(const gradwire_order* args);
 
 GRADWIRE_NAMESPACE_BEGIN
 
-// Of what a width is taken modulo, so that no entry of a table is missed.
+// What a width is taken modulo, so that no look-up leaves its table.
 enum { WIDTHS = 32, COUNTED_WIDTHS = 17 };
 
 GRADWIRE_HD int64_t items_message_order(const gradwire_order& args) { return args.chunks; }

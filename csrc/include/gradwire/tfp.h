@@ -152,7 +152,7 @@ GRADWIRE_HD float divide_by_scale(float x, float scale, float reciprocal) {
 #endif
 }
 
-// Of random bits, what is added to a position before its last bits are dropped.
+// The random bits that are added to a position before its last bits are dropped.
 GRADWIRE_HD uint32_t noise_of(uint32_t dither, int32_t dropped) {
   return word_of_dither(dither) >> (32 - dropped);
 }

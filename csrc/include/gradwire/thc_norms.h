@@ -39,7 +39,8 @@ GRADWIRE_HD float energy_below(float energy, uint32_t maximum, uint32_t top) {
   const float factor = power_of_two(127 + larger(exponent_field(maximum) - exponent_field(top), -126));
   return mul(mul(energy, factor), factor);
 }
-// Of a block of 2^log coordinates: at most the largest float, NaN if a coordinate is not finite.
+// The root mean square of a block of 2^log coordinates: at most the largest float, NaN if a coordinate is not
+// finite.
 GRADWIRE_HD float root_mean_square_of(uint32_t maximum, float energy, int32_t log) {
   if (maximum >= INFINITE) return float_of(NOT_A_NUMBER);
   const float root = square_root(mul(energy, power_of_two(127 - log)));
