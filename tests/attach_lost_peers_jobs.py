@@ -115,7 +115,7 @@ def _rank(job: Any, rank: int, victim: int, folder: str, answer: Connection) -> 
 
 
 def _tcp_store(rank: int, port: Path, timeout: timedelta) -> TCPStore:
-    """As `env://` makes it: rank 0 serves."""
+    """A store as `env://` makes it: rank 0 serves."""
     if rank == 0:
         store = TCPStore("localhost", 0, is_master=True, wait_for_workers=False, timeout=timeout)
         port.with_suffix(".part").write_text(str(store.port))

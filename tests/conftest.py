@@ -47,7 +47,7 @@ if "PYTEST_XDIST_WORKER" not in os.environ:
 
 
 def pytest_collection_finish() -> None:
-    """From now on only what tests make is looked through."""
+    """From now on the collector looks only through what tests make."""
     gc.freeze()
     gc.enable()
 

@@ -43,7 +43,7 @@ def test_replicas_stay_identical_and_learn(
 
 
 def test_wrong_arguments_are_refused_in_one_line(workers: Workers) -> None:
-    """They are refused by the command line's rules, and the ranks are free to try again."""
+    """The command line's rules refuse them, and the ranks may try again."""
     for found in workers(2)(jobs.refusals):
         for line, (arguments, part) in zip(found, jobs.WRONG, strict=True):
             assert line.startswith("ValueError: "), (arguments, line)

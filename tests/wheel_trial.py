@@ -107,7 +107,7 @@ def run(folder: Path, *command: str | Path, code: int = 0, **variables: str) -> 
 
 
 def try_the_library(programs: Path, folder: Path) -> None:
-    """Nothing but torch, numpy and theirs."""
+    """Tries the library with torch, numpy and their dependencies alone."""
     python = programs / "python"
     said = run(folder, python, TESTS / "light_core.py")
     assert 'pip install "gradwire[harness]"' in said

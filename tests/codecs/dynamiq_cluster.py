@@ -42,5 +42,5 @@ class Cluster:
         return means[0]
 
     def bytes_sent(self, phase: str) -> int:
-        """By all ranks so far."""
+        """Bytes sent by all ranks so far."""
         return sum(traffic.by_phase.get(phase, 0) for traffic in self.world.traffic.values())

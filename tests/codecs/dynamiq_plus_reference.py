@@ -26,7 +26,7 @@ def powers(epsilon: float, width: int) -> tuple[float, ...]:
 
 @functools.cache
 def levels(epsilon: float, width: int, negative: bool) -> tuple[float, ...]:
-    """From 0 to 1 on one side, float64."""
+    """The levels of one side, from 0 to 1, float64."""
     side = powers(epsilon, width)[: (1 << (width - 1)) + 1 - negative]
     return tuple((power - 1) / (side[-1] - 1) for power in side)
 

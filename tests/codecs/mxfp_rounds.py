@@ -78,7 +78,7 @@ class Cluster:
         return [by_rank[0] for by_rank in means], logged[0]
 
     def bytes_sent(self, phase: str) -> int:
-        """By all ranks, in all steps so far."""
+        """Bytes sent by all ranks in all steps so far."""
         return sum(traffic.by_phase.get(phase, 0) for traffic in self.world.traffic.values())
 
 

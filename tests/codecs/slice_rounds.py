@@ -53,7 +53,7 @@ class Cluster:
         return 0.0, synchronization(self.codecs[rank], x, this_round, check_hashes=True)
 
     def bytes_sent(self) -> int:
-        """By all ranks so far, without the hashes that are compared."""
+        """Bytes sent by all ranks so far, without the hashes that are compared."""
         totals = (traffic.by_phase for traffic in self.world.traffic.values())
         return sum(by_phase["reduce_scatter"] + by_phase["all_gather"] for by_phase in totals)
 

@@ -26,7 +26,7 @@ class Ranks(Cluster):
         self.topology, self.steps, self.seed = topology, 0, seed
 
     def bytes_sent(self) -> int:
-        """By all ranks, metadata included."""
+        """Bytes sent by all ranks, including metadata."""
         return sum(sum(traffic.by_phase.values()) for traffic in self.world.traffic.values())
 
     def one_with_losses(self, xs: Sequence[Tensor]) -> tuple[Tensor, list[Tensor]]:

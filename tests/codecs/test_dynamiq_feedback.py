@@ -38,7 +38,7 @@ class Unchecked(ErrorFeedback):
 
 
 def residuals(cluster: Cluster, numel: int) -> Tensor:
-    """By rank, (ranks, numel) float64; zeros at first."""
+    """The residuals by rank, (ranks, numel) float64; zeros at first."""
     states = [codec.state_dict().get("residual/flat", torch.zeros(numel)) for codec in cluster.codecs]
     return torch.stack(states).double()
 

@@ -89,7 +89,7 @@ def test_infinities_that_cancel_and_sums_that_overflow_are_nan() -> None:
 
 @pytest.mark.parametrize("magnitude", [1e-45, 1e-28, 1e-3, 3e37])
 def test_gradients_of_any_magnitude(magnitude: float) -> None:
-    """Below 2⁻¹⁰⁰ they are sent as zeros."""
+    """Gradients below 2⁻¹⁰⁰ are sent as zeros."""
     xs = [x / x.abs().max() * magnitude for x in heavy_tailed(2000, 3, spread=0.3)]
     result = simulate_ring(DynamiQPlus(), xs)[0]
     assert result.isfinite().all()
@@ -122,7 +122,7 @@ def test_scaling_by_a_power_of_two_changes_no_code(exponent: int) -> None:
 
 @every_setting
 def test_independent_rounding_is_unbiased(options: dict[str, Any]) -> None:
-    """Over many copies of one super-group, along a ring of 2."""
+    """The mean is taken over many copies of one super-group, along a ring of 2."""
     copies, generator = 400, torch.Generator().manual_seed(3)
     blocks = torch.randn(2, 256, generator=generator) * torch.rand(256, generator=generator) ** 3
     blocks -= blocks.mean(dim=1, keepdim=True)

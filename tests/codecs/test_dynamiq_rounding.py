@@ -56,7 +56,7 @@ def test_levels_are_the_full_count(width: int, epsilon: float) -> None:
 
 @pytest.mark.parametrize("x", [0.0, -0.0, 0.3, -0.3, 0.999, -1.0, 1.0, 2.0**-20, -(2.0**-20)])
 def test_one_bit_is_up_as_often_as_it_should(x: float) -> None:
-    """Over all dithers: P(+max) = (1 + x/max)/2."""
+    """The probability over all dithers is P(+max) = (1 + x/max)/2."""
     count = 1 << 12
     values = torch.full((count, 256), x)
     values[:, 1::16] = 1.0  # the groups' maxima

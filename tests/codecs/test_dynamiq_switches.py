@@ -165,7 +165,7 @@ def test_only_statistics_that_serve_are_sent() -> None:
 
 @pytest.mark.parametrize("options", SWITCHES, ids=str)
 def test_ranks_agree_on_every_topology(options: dict[str, Any]) -> None:
-    """Bit for bit, and messages decode to something like the mean."""
+    """Ranks agree bit for bit, and the mean is roughly right."""
     for size, topology in (
         (2, "broadcast"),
         (3, "butterfly"),
@@ -221,7 +221,7 @@ def test_buckets_smaller_than_a_super_group(options: dict[str, Any], numel: int)
 
 @pytest.mark.parametrize("options", SWITCHES, ids=str)
 def test_independent_rounding_is_unbiased(options: dict[str, Any]) -> None:
-    """Over many copies of one super-group, along a ring of 2."""
+    """The mean is taken over many copies of one super-group, along a ring of 2."""
     copies, generator = 500, torch.Generator().manual_seed(3)
     blocks = torch.randn(2, 256, generator=generator) * torch.rand(256, generator=generator) ** 3
     blocks -= blocks.mean(dim=1, keepdim=True)

@@ -113,7 +113,7 @@ def test_what_is_not_finite_makes_exactly_its_group_nan(
 
 @every_codec
 def test_a_power_of_two_scales_the_result(make: Make) -> None:
-    """From 1e-30 to 1e36, all of it far enough from the ends of float32's range."""
+    """Magnitudes range from 1e-30 to 1e36, far enough from the ends of float32's range."""
     xs = [x.clamp(-1, 1) for x in heavy_tailed(700, 3)]
     plain = mean_of(make, xs)
     for power in (-90, -40, 40, 120):
@@ -147,7 +147,7 @@ UNBIASED = ["qsgd4", "qsgd5max", "terngrad", "tfp2", "tfp4", "tfp8", "tfp11"]
 @pytest.mark.parametrize(("workers", "topology"), [(3, "ring"), (2, "broadcast")])
 @pytest.mark.parametrize("name", UNBIASED)
 def test_the_unbiased_ones_are_right_on_average(name: str, workers: int, topology: str) -> None:
-    """Over 150 steps: the error of the mean is what independent errors leave of it."""
+    """Over 150 steps the error of the mean is that of a mean of independent errors."""
     make = CODECS[name]
     assert make().traits.unbiased
     assert remaining_error(make, heavy_tailed(2000, workers), topology, 150) < 1.3

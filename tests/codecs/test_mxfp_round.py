@@ -67,7 +67,8 @@ def test_sums_that_the_format_holds_are_exact(name: str) -> None:
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("exponent", [-126, -60, 1, 125])
 def test_scaling_by_a_power_of_two_scales_the_result_exactly(name: str, rule: str, exponent: int) -> None:
-    """From the smallest normal block maxima to the largest; means may be subnormal and are rounded once."""
+    """Block maxima range from the smallest normal one to the largest; means may be subnormal and are rounded
+    once."""
     generator = torch.Generator().manual_seed(0)
     xs = [(torch.randn(2016, generator=generator) * 2**10).round() / 2**10 for _ in range(3)]
     assert all(x.view(-1, 32).abs().amax(dim=1).min() >= 1 and x.abs().max() < 8 for x in xs)
@@ -84,7 +85,7 @@ def test_scaling_by_a_power_of_two_scales_the_result_exactly(name: str, rule: st
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("magnitude", [1e-38, 1e38])
 def test_constants_survive_the_ends_of_the_range(name: str, rule: str, magnitude: float) -> None:
-    """Below the smallest normal number, and near the largest."""
+    """The constants lie below the smallest normal number and near the largest."""
     for workers in (2, 5):
         mean = mean_of([torch.full((100,), magnitude)] * workers, name=name, scale_rule=rule)
         error = (mean / magnitude - 1).abs().max()

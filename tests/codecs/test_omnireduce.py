@@ -146,7 +146,7 @@ def test_of_blocks_alike_the_first_are_chosen_and_what_is_not_finite_always() ->
 @pytest.mark.parametrize("bad", [float("nan"), float("inf"), -float("inf")])
 @pytest.mark.parametrize("topology", TOPOLOGY_NAMES)
 def test_what_is_not_finite_arrives_where_it_was(topology: str, bad: float) -> None:
-    """Even in the smallest blocks, and in more of them than k; the rest of the bucket stays finite."""
+    """This holds in the smallest blocks and in more blocks than k; the rest of the bucket stays finite."""
     xs = heavy(1600, 3)
     for position in range(5, 1600, 160):
         xs[1][position // 16 * 16 : position // 16 * 16 + 16] = 0

@@ -65,7 +65,7 @@ def test_sums_and_squared_errors_are_the_best() -> None:
 
 
 def test_means_are_those_of_exact_sums() -> None:
-    """To within a few bits, in long blocks as in short ones."""
+    """Means are right to within a few bits, in long blocks as in short ones."""
     for block in (8, 512, 65536):
         (x,) = heavy_tailed(block, 1)
         arrived = sent(SignCoder(block, 1), x).double()

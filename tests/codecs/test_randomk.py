@@ -122,7 +122,7 @@ def test_bytes_are_values_alone(topology: str, copies: int, values: str, num_byt
 
 
 def test_scaled_sums_are_right_on_average() -> None:
-    """Over 400 seeds: the mean's error is that of one round, divided by 400."""
+    """The error of the mean over 400 seeds is that of one round divided by 400."""
     rounds, xs = 400, heavy(64, 3)
     estimates = [
         Ranks(lambda: RandomK(fraction=0.25, unbiased_scaling=True), 3, seed=s).one(xs) for s in range(rounds)

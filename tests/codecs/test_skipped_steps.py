@@ -45,7 +45,7 @@ def step(cluster: Cluster, number: int, *, skip: bool = False, factor: float = 1
 
 @pytest.mark.parametrize(("codec", "options"), CASES, ids=str)
 def test_a_skipped_step_leaves_no_trace(codec: str, options: dict[str, Any]) -> None:
-    """Wherever it comes, the very first step included: the others' means are those of a run without it.
+    """Wherever the skipped step comes, even first, the other steps' means are those of a run without it.
 
     The bucket whose mean is finite has been synchronized like any other.
     """

@@ -82,7 +82,7 @@ def test_every_codec_that_takes_feedback_is_tried() -> None:
 
 @lru_cache
 def lost_without_feedback(topology: str, layout: Layout, spikes: tuple[tuple[int, float], ...]) -> list[int]:
-    """By BF16."""
+    """The steps that a spike costs BF16."""
     return lost_steps(Cluster(SIZE, topology, "bf16"), layout, dict(spikes), spikes[-1][0] + 3)
 
 
@@ -133,7 +133,7 @@ def test_powersgd_goes_on_from_before_a_skipped_spike(rank: int) -> None:
 def test_ordinary_gradients_are_never_bounded(
     codec: str, topology: str, options: dict[str, Any], layout: Layout, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Not even ones of blocks of different magnitude, whose norms fall to a twentieth."""
+    """Residuals are not bounded even if blocks differ in magnitude and norms fall to a twentieth."""
     calls = []
 
     def checked(residual: Tensor, norm: Tensor, times: float) -> Tensor:

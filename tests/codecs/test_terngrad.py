@@ -53,7 +53,7 @@ def test_a_ring_is_the_references_bit_for_bit(block: int, unit: int) -> None:
 
 
 def test_what_arrives_is_ternary() -> None:
-    """Also that a block's largest coordinate always arrives."""
+    """A block's largest coordinate always arrives, too."""
     (x,) = heavy_tailed(512, 1)
     arrived = sent(LevelCoder(512, 2, "max", CoordinateBits((1, 2), 0)), x)
     largest = x.abs().max()

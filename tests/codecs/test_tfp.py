@@ -76,7 +76,7 @@ def test_up_has_the_probability_that_makes_it_unbiased(bits: int) -> None:
 
 @pytest.mark.parametrize("bits", ALL)
 def test_rounding_up_saturates(bits: int) -> None:
-    """At the largest finite value, whatever lies above it, and whatever the random bits."""
+    """Values above the largest finite one become that one, whatever the random bits."""
     largest = truncated_format(bits).maximum
     x = torch.tensor([largest, -largest, 1.2 * largest, -3.0e38, 3.4028234e38]).clamp(
         -3.4028234e38, 3.4028234e38

@@ -23,7 +23,7 @@ EXPECTED = {
 
 @pytest.mark.parametrize("bits", EXPECTED)
 def test_magnitudes_of_the_narrow_formats(bits: int) -> None:
-    """As lists, and by code: the base's codes that end in zeros."""
+    """The magnitudes are compared as lists and by code: the base's codes that end in zeros."""
     found = truncated_format(bits)
     values = [found.magnitude(code) for code in range(1 << (bits - 1))]
     assert values == EXPECTED[bits] == magnitudes(bits).tolist()

@@ -122,7 +122,8 @@ def test_the_embedded_base_is_the_references(bits: int) -> None:
 
 
 def test_embedded_errors_halve_with_every_bit() -> None:
-    """Below a step of the block's largest magnitude, towards zero; next to nothing at 32 bits."""
+    """Errors are below a step of the block's largest magnitude and towards zero; at 32 bits they almost
+    vanish."""
     (x,) = heavy_tailed(32 * 100, 1)
     largest = x.view(-1, 32).abs().amax(dim=1, keepdim=True)
     for bits in range(2, 33):

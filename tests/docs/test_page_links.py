@@ -11,7 +11,7 @@ FRONT, INDEX = ROOT / "README.md", ROOT / "docs" / "README.md"
 
 
 def broken_links(page: Path, text: str) -> list[str]:
-    """What is wrong with the links of `text`, which stands in `page`."""
+    """The faults of the links in `text`, which is part of `page`."""
     faults = []
     for link in links(text):
         if link.startswith(("https://", "http://")):

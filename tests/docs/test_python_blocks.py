@@ -20,7 +20,7 @@ COMMON = {"exclude", "ef"}
 
 
 def faults(source: str) -> list[str]:
-    """What is wrong with a block, one line each."""
+    """The faults of a block, one line each."""
     try:
         tree = ast.parse(source)
     except SyntaxError as error:

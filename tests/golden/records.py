@@ -79,7 +79,7 @@ def counted(figures: Figures) -> Figures:
 
 
 def all_differences(before: Mapping[str, Figures], after: Mapping[str, Figures]) -> list[str]:
-    """Those of all cases; of a case that only one side has, its name."""
+    """The differences of all cases; for a case that only one side has, its name."""
     found = []
     for name in list(before) + [name for name in after if name not in before]:
         if name in before and name in after:

@@ -18,7 +18,7 @@ from gradwire.harness.config.compose import compose
 from gradwire.harness.config.validate import task_of, validate, validate_any
 
 Figures = dict[str, Any]
-"""By name, such as "step 3 loss"."""
+"""Figures by name, such as "step 3 loss"."""
 
 STEP = ("loss", "lr", "grad_norm", "skipped", "vnmse", "bytes_sent")
 EVALUATION = ("step", "loss", "perplexity")

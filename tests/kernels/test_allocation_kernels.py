@@ -59,7 +59,7 @@ def norms(kind: str, shape: tuple[int, int], seed: int = 0) -> Tensor:
 
 
 def spares(chunks: int, length: int, increments: WidthIncrements) -> Tensor:
-    """From nothing to more than all chunks can use."""
+    """Spare bytes from nothing to more than all chunks can use."""
     most = 32 * length * (increments.widths[-1] - increments.widths[0])
     odd = torch.tensor([0, 31, 33, most // 9, most // 3 + 7, most // 2 + 77, most - 1, 2 * most])
     return odd[torch.arange(chunks) % len(odd)]
@@ -94,7 +94,7 @@ def test_widths_are_the_definitions_in_cuda(name: str, kind: str) -> None:
 
 @pytest.mark.parametrize("name", IMPLEMENTATIONS)
 def test_every_capacity_is_used_as_defined(name: str) -> None:
-    """As many bytes as a chunk may spend, each in a chunk of its own: which of equal norms are raised."""
+    """Each capacity has a chunk of its own: this shows which of equal norms get more bits."""
     chunks = 200 if name in CPU else 8
     patterns = norms("few", (1, 700)).expand(chunks, -1).contiguous()
     assert_widths_defined(name, patterns, torch.arange(chunks) * (160_000 // chunks) + 5, DEFAULT)

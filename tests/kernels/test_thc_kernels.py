@@ -48,7 +48,7 @@ def mean(sums: Tensor, peak: int, block: int, ranges: Tensor, dtype: torch.dtype
 
 
 def ranges_of(numel: int, block: int) -> Tensor:
-    """As `gradient("mixed")` has them; some of zeros or not finite, some small or large."""
+    """Ranges of `gradient("mixed")`: some of zeros or not finite, some small or large."""
     with using_kernels("default"):
         ranges = norms(gradient("mixed", numel), block)
     for place, value in ((1, 0.0), (2, torch.nan), (3, torch.inf), (4, 1e-38), (5, 3e38), (6, 1e-42)):

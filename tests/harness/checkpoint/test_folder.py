@@ -95,7 +95,7 @@ DAMAGES = {
 
 
 def test_copies_are_read_only_by_those_who_need_them(save_at: Path) -> None:
-    """They are checked then, and a damaged one costs no checkpoint otherwise."""
+    """Copies are checked when they are read; otherwise a damaged copy costs no checkpoint."""
     (save_at / "rows.gz").write_bytes(b"pecked")
     assert verified(save_at, RUN).step == 120
 
@@ -167,7 +167,7 @@ def test_what_an_interruption_leaves_is_no_checkpoint_and_goes(tmp_path: Path) -
 def test_a_checkpoint_without_all_its_files_is_not_sealed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As where nodes do not share the run directory."""
+    """Files are missing, as if nodes did not share the run directory."""
     monkeypatch.setattr("gradwire.harness.checkpoint.write.SHARED_S", 0.2)
     num_files = write_files(tmp_path, 120, PARTS)
     state = state_after(120)

@@ -145,7 +145,7 @@ def test_who_is_told_that_it_was_verified_reads_nothing(
 
 
 def test_a_file_of_many_parts_has_one_digest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """And is read once as long as it does not change."""
+    """The file is read once as long as it does not change."""
     monkeypatch.setattr(digests, "PART_BYTES", 1000)
     path, parts = tmp_path / "file", list[int]()
     read = digests._part_digest

@@ -169,7 +169,7 @@ def test_the_checksum_of_an_array_is_compared_wherever_its_stream_ends(tmp_path:
 
 
 def test_honest_zeros_are_read(tmp_path: Path) -> None:
-    """They are packed 1,000 to one, more than bombs of text are; what counts is the memory they take."""
+    """Zeros are packed 1,000 to one, more than bombs of text are; only the memory they take counts."""
     path = tmp_path / "file.npz"
     np.savez_compressed(path, gradients=np.zeros((4, 2**22), np.float16))
     assert 2**25 / path.stat().st_size > 900

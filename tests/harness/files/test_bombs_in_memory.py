@@ -19,7 +19,7 @@ MOST_S = 5.0
 
 @pytest.fixture(scope="module")
 def tried(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[str, float]]:
-    """What was tried, to what was said of it and the processor seconds it took."""
+    """Each attempt, with the error and the processor seconds it took."""
     if sys.platform != "linux":
         pytest.skip("the memory of a process can be bounded with RLIMIT_DATA on Linux alone")
     command = [sys.executable, str(PROGRAM), str(tmp_path_factory.mktemp("bombs"))]

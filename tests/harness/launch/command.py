@@ -60,12 +60,12 @@ def call(cwd: Path, *arguments: str, **environment: str) -> subprocess.Completed
 
 
 def call_cold(cwd: Path, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    """As a user's shell starts it: a new interpreter, whose workers are new interpreters, and with plots."""
+    """Runs the command as a user's shell does: new interpreters for it and its workers, and with plots."""
     return finished(started(cwd, *arguments, start=subprocess.Popen, **environment))
 
 
 def wait_for_steps(process: subprocess.Popen[str], directory: Path) -> None:
-    """Until the run in `directory` is in its training loop."""
+    """Waits until the run in `directory` is in its training loop."""
     deadline = time.monotonic() + 240
     while not (directory / "steps.jsonl").exists():
         assert process.poll() is None, process.communicate()

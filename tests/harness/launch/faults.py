@@ -100,7 +100,7 @@ def press_control_c(run: subprocess.Popen[str], rng: random.Random) -> list[int]
 
 
 def _to_ranks(run: subprocess.Popen[str], ranks: Sequence[int], number: int) -> list[int]:
-    """Those of the `ranks` that were there."""
+    """Signals `ranks`; returns those that were there."""
     pids, hit = workers_of(run), []
     for rank in ranks:
         if rank < len(pids):
@@ -163,7 +163,8 @@ class Command:
     def await_moment(
         self, run: subprocess.Popen[str], moment: str, rng: random.Random, longest_s: float
     ) -> None:
-        """Until a rank is in the phase, or a random time after the first new step; or the run has ended."""
+        """Waits until a rank is in the phase, or for a random time after the first new step, or until the run
+        ends."""
         before = recorded_steps(self.directory)
         if moment == RANDOM:
             while (

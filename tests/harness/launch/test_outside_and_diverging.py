@@ -34,7 +34,7 @@ BEYOND = "train.lr=20000"
 """Three steps, the third of them with a loss of 1e12, and none after them has finite gradients."""
 REASON = "diverged after step 5: gradients not finite, steps skipped in a row: 2 (train.max_skipped=1)"
 WHERE = {"PYTHONPATH": str(conf_directory().parent / "examples" / "plugins"), ALLOWED: ""}
-"""Nothing but the command line names them."""
+"""The environment in which plug-ins are found; only the command line names them."""
 
 
 @pytest.fixture(scope="module")
@@ -137,7 +137,7 @@ def test_ranks_of_torchrun_diverge_together(
 def test_a_plug_in_is_imported_only_where_the_user_names_it(
     here: Path, sweep: tuple[CompletedProcess[str], Path, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Not because a run directory does. Its tables and its refusals need no import."""
+    """A plug-in is not imported because a run directory names it; tables and refusals need no import."""
     good = sweep[2]
     retime = (RUN, "task=retime", f"run={good}", "network=simulated", "hydra.run.dir=retimed")
     trap = here / "trap"

@@ -59,7 +59,7 @@ def test_a_run_leaves_what_is_documented(local: tuple[CompletedProcess[str], Pat
 
 
 def test_a_finished_run_is_shown_again(local: tuple[CompletedProcess[str], Path], here: Path) -> None:
-    """And so it is where `hydra.run.dir=.` names its directory from inside."""
+    """It is shown again, too, if `hydra.run.dir=.` names its directory from inside."""
     ran, directory = local
     before = {path: path.stat().st_mtime_ns for path in directory.rglob("*")}
     processes = [
@@ -79,7 +79,7 @@ def test_a_finished_run_is_shown_again(local: tuple[CompletedProcess[str], Path]
 def test_local_and_virtual_workers_give_the_same_numbers(
     local: tuple[CompletedProcess[str], Path], here: Path
 ) -> None:
-    """So do torchrun's: see `test_resumed_commands.py`."""
+    """torchrun's workers give them, too: see `test_resumed_commands.py`."""
     ran = call(here, RUN, *TINY, "cluster=virtual", "cluster.workers=2", "hydra.run.dir=virtual")
     assert ran.returncode == 0, ran.stderr
     assert rows(local[1]) == rows(here / "virtual")

@@ -99,7 +99,7 @@ def test_tasks_per_node() -> None:
 
 
 def test_a_run_between_two_tasks(tmp_path: Path) -> None:
-    """As srun starts them: the same command twice, told apart by the environment alone."""
+    """The tasks are started as srun does it: the same command twice, told apart by the environment alone."""
     of_step = {**STEP, "SLURM_STEP_NUM_TASKS": "2", "SLURM_STEP_TASKS_PER_NODE": "2", "SLURM_NODEID": "0"}
     tasks = [
         started(tmp_path, RUN, *TINY, **{**of_step, "SLURM_PROCID": str(task), "SLURM_LOCALID": str(task)})

@@ -58,7 +58,7 @@ def test_the_cause_is_named(
 
 
 def test_the_ends_of_those_at_fault(tmp_path: Path) -> None:
-    """By which signal or with which code; neither for a rank that hung, or whose link is down."""
+    """The signal or exit code of each; neither for a rank that hung or whose link is down."""
     assert verdict({0: 1, 1: -9, 2: -40}, tmp_path).ends == (
         RankEnd(1, signal="SIGKILL"),
         RankEnd(2, signal="signal 40"),

@@ -83,7 +83,7 @@ def test_heads_may_be_as_wide_as_asked(family_name, width, make_model_config):
 
 
 def test_the_special_tokens_are_those_of_the_tokenizer(make_model_config):
-    """They come from the tokenizer trained on the data, else from the family."""
+    """Special tokens come from the tokenizer trained on the data, else from the family."""
     trained = transformers_config(make_model_config("gpt2"), 300)
     assert (trained.pad_token_id, trained.eos_token_id) == (PAD_ID, END_ID)
     own = transformers_config(make_model_config("gpt2", tokenizer="openai-community/gpt2"), 50257)

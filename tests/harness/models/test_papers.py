@@ -35,13 +35,13 @@ PRINTED = {
     "gpt_12_1b": "12.1B",
     "bert_345m": "345M",
 }
-"""As the papers print them (TinyBERT's own paper for its size)."""
+"""Model sizes as the papers print them (TinyBERT's from its own paper)."""
 
 APPROXIMATE = {"tinybert": 0.01, "gpt_350m": 0.02, "gpt_345m": 0.03, "bert_345m": 0.03}
 """Names that are no exact counts: how far the model is from its name, relatively."""
 
 COPIED_EMBEDDING = ("gpt_2_5b", "gpt_12_1b")
-"""Counted with the last pipeline stage's copy of the embedding."""
+"""Models whose size includes the last pipeline stage's copy of the embedding."""
 
 
 def num_parameters(name: str) -> int:

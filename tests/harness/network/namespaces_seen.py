@@ -51,7 +51,7 @@ def held_by(pid: int | str) -> set[str]:
 
 
 def held_by_all() -> set[str]:
-    """Those of all processes."""
+    """The network namespaces that all processes are in or hold open."""
     return {name for pid in os.listdir("/proc") if pid.isdigit() for name in held_by(pid)}
 
 

@@ -44,7 +44,7 @@ def ends(directory: Path) -> list[str]:
 
 
 def test_every_attempt_says_why_it_ended(settings: DictConfig, tmp_path: Path) -> None:
-    """By its launcher; or by the next one, from what is left of it."""
+    """Its launcher says why; or the next one does, from what is left of it."""
     begin_record(tmp_path, settings)
     mark_failed(tmp_path, KILLED)
     note_end(tmp_path, f"{KILLED}\n", 12, [RankEnd(1, signal="SIGKILL")])

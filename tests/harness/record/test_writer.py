@@ -107,7 +107,7 @@ def test_a_line_cut_off_by_a_crash_is_dropped_and_a_damaged_one_named(tmp_path: 
 def test_rows_that_change_while_a_run_goes_on_are_written_again(
     damage: str, settings: DictConfig, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """At the next checkpoint, or, where their length is the same, at the end."""
+    """They are written again at the next checkpoint or, if their length is unchanged, at the end."""
     begin_record(tmp_path, settings)
     RunWriter(tmp_path).add_evaluation({"step": 2, "perplexity": 8.125})
     writer, path = RunWriter(tmp_path), tmp_path / "evals.jsonl"  # as after a resume

@@ -32,7 +32,7 @@ def contents(files: list[Path]) -> dict[str, bytes]:
 
 
 def test_equal_data_make_equal_files(runs: SyntheticRuns, tmp_path: Path) -> None:
-    """Also in another process, which needs no display, no window system and no pyplot."""
+    """Another process makes equal files, too, without a display, a window system or pyplot."""
     run = load_run(runs.write("dynamiq"))
     files = contents(plot_groups(group_runs([run]), tmp_path / "here"))
     code = f"""

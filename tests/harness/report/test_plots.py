@@ -51,7 +51,7 @@ def test_forms_agree_and_nothing_is_covered(three: dict[str, Plot]) -> None:
 
 
 def test_a_form_takes_its_places_from_another(three: dict[str, Plot]) -> None:
-    """They are worked out once for all forms; nothing differs from working them out again."""
+    """Positions are computed once for all forms; computing them again gives the same."""
     for plot in three.values():
         own = render(plot, DARK)
         taken = render(plot, DARK, render(plot, PRINT))
@@ -118,7 +118,7 @@ def plain(text: str) -> str:
 
 
 def test_a_group_looks_the_same_in_all_plots(runs: SyntheticRuns) -> None:
-    """Also where two clocks divide the groups over several plots."""
+    """A group looks the same even if two clocks divide the groups over several plots."""
     folders = [runs.write(codec) for codec in ("bf16", "mxfp8", "dynamiq", "thc")]
     for folder in (folders[1], folders[3]):
         runs.change_summary(folder, clock="simulated")

@@ -114,7 +114,7 @@ def test_the_breakdown_leaves_measured_steps_out(runs: SyntheticRuns) -> None:
 
 
 def test_the_breakdown_of_a_run_measured_throughout(runs: SyntheticRuns) -> None:
-    """As in the summary, measured steps count where there are no others."""
+    """Measured steps count if there are no others, as in the summary."""
     folder = runs.write()
     change_steps(folder, lambda row: row.update(measured=True))
     (edges,) = {

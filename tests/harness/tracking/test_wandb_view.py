@@ -43,7 +43,7 @@ def shown(directory: Path) -> WandbRun:
 
 
 def assert_same(found: Any, expected: Any) -> None:
-    """Equal value by value and type by type, NaN equal to itself."""
+    """Asserts equality value by value and type by type; NaN equals itself."""
     if isinstance(expected, float) and math.isnan(expected):
         assert math.isnan(found)
     elif isinstance(expected, dict):

@@ -103,7 +103,7 @@ def test_less_with_more_bits_and_with_more_skew() -> None:
 
 
 def test_scale_and_order_do_not_matter() -> None:
-    """From the smallest float32 to the largest; groups in any order."""
+    """Magnitudes range from the smallest float32 to the largest; groups come in any order."""
     x = with_variances(9.0, 1.0, 0.1)
     bound = RateDistortionCurve.of(x, group=4).bound(2)
     for scale in (2.0**-140, 2.0**120):

@@ -93,8 +93,8 @@ def as_written(path: Path, whole: SavedGradients) -> bool | None:
 
 @pytest.mark.parametrize("write", WRITERS, ids=lambda write: write.__name__)
 def test_a_damaged_file_is_refused(write: Callable[[Path, torch.Tensor], None], tmp_path: Path) -> None:
-    """But for a bit among the numbers of a `.safetensors` that no run has written: it has no checksum, and
-    nobody can tell. Another file's contents are what their user names."""
+    """A flipped bit among the numbers of a `.safetensors` that no run wrote cannot be noticed: the file has
+    no checksum. Another file's contents count as what the user wants."""
     path, other = tmp_path / WRITERS[write], tmp_path / "other" / WRITERS[write]
     other.parent.mkdir()
     write(path, VALUES)
@@ -115,7 +115,7 @@ def test_a_damaged_file_is_refused(write: Callable[[Path, torch.Tensor], None], 
 
 @pytest.mark.parametrize("write", [of_a_run, stored, packed], ids=lambda write: write.__name__)
 def test_no_flipped_bit_changes_a_number(write: Callable[[Path, torch.Tensor], None], tmp_path: Path) -> None:
-    """Wherever it is: the file is refused, or the bit says nothing of its contents."""
+    """Wherever the bit is, the file is refused, or the bit does not belong to its contents."""
     path = tmp_path / WRITERS[write]
     write(path, VALUES)
     content, whole = path.read_bytes(), read_gradients(path)

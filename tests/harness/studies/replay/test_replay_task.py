@@ -192,7 +192,8 @@ def test_a_missing_file_is_refused() -> None:
 
 
 def test_a_sweep_makes_the_comparison_table(file: Path, tmp_path: Path) -> None:
-    """As a user starts it: one command, a table of codecs by subject, plots, one line per replay in CSV."""
+    """One command, as a user gives it, makes a table of codecs by subject, plots, and one CSV line per
+    replay."""
     command = [
         *("--multirun", "task=replay", f"gradients={file}", "codec=bf16,dynamiq", "topology=ring,broadcast"),
         *("replay.repeats=2", "hydra.sweep.dir=sweep"),

@@ -37,7 +37,7 @@ NUMELS = [1, 7, 16, 255, 256, 257, 5000]
 
 
 def gradients(rows: int, numel: int, neighbours: int = 16) -> Tensor:
-    """So many neighbours of one magnitude, magnitudes apart: (rows, numel) float32."""
+    """Gradients whose neighbours share a magnitude while magnitudes differ: (rows, numel) float32."""
     generator = torch.Generator().manual_seed(0)
     magnitude = torch.exp(1.5 * torch.randn(-(-numel // neighbours), generator=generator))
     magnitude = magnitude.repeat_interleave(neighbours)
@@ -134,7 +134,7 @@ def test_orthogonal_and_opposite_workers() -> None:
 
 
 def test_inner_products_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    """However the coordinates are cut; workers without a gradient have no cosine."""
+    """Products do not depend on how coordinates are cut; workers without a gradient have no cosine."""
     values = gradients(3, 1000)
     values[1] = 0
     monkeypatch.setattr("gradwire.harness.studies.statistics.workers.TILE", 100)

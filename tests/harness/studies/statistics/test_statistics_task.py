@@ -126,7 +126,7 @@ def test_from_a_file_to_a_directory(file: Path, tmp_path: Path, capsys: pytest.C
 
 @pytest.mark.usefixtures("undrawn")
 def test_the_same_file_gives_the_same_numbers(file: Path, tmp_path: Path) -> None:
-    """But for the shuffle, whatever the seed."""
+    """The seed changes nothing but the shuffle."""
     contents = []
     for index, seed in enumerate((0, 0, 1)):
         statistics.run(settings(file, seed=seed), tmp_path / str(index))

@@ -28,7 +28,7 @@ def run_reference(
     ready: Sequence[float],
     background: BackgroundJobs | None = None,
 ) -> Times:
-    """As `engine.run`, with fractions exactly; what that refuses is not looked at."""
+    """Does what `engine.run` does, exactly for fractions; it does not check arguments."""
     return _Engine(plan, links, work_s, ready, background).run()
 
 

@@ -123,5 +123,5 @@ def ends(
 
 
 def exact_ends(tasks: Tasks, links: Links, **options: Any) -> dict[tuple[int, int], Any]:
-    """As `ends`, by the reference: exact where rates and latencies are fractions."""
+    """`ends` by the reference engine: exact if rates and latencies are fractions."""
     return ends(tasks, links, engine=run_reference, **options)

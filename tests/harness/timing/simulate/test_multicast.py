@@ -52,7 +52,7 @@ def test_when_all_broadcast_at_once_receivers_are_as_busy_either_way(size: int) 
 
 
 def test_receivers_that_are_late_find_it_there() -> None:
-    """Sent at 0, it is at the two receivers' after 10 / RATE + LATENCY; one of them asks for it at 20."""
+    """A message sent at 0 reaches both receivers after 10 / RATE + LATENCY; one of them asks for it at 20."""
     late = Fraction(20)
     ready = {(0, 0): Fraction(0), (1, 0): Fraction(0), (2, 0): late}
     found = exact_ends(broadcasts(3, 10, 1), star(3, RATE, LATENCY), ready=ready, multicast=True)
@@ -80,7 +80,8 @@ def test_it_does_not_matter_in_which_order_receivers_are_named() -> None:
 
 
 def test_one_copy_leaves_a_node() -> None:
-    """To a rank of its own node and both of the other: one copy on its port, on the other's, and inside."""
+    """A broadcast to one rank of its node and both of the other puts one copy on each port, and one
+    inside."""
     links = two_level(2, 2, rate=RATE, latency_s=LATENCY, intra_rate=10 * RATE, intra_latency_s=LATENCY / 10)
     found = exact_ends(broadcasts(4, 10, 1), links, multicast=True)
     assert set(found.values()) == {10 / RATE + LATENCY}

@@ -50,7 +50,7 @@ def test_on_a_serial_link_they_take_turns() -> None:
 
 
 def test_where_their_links_are_not_used_they_change_nothing() -> None:
-    """They go round the ring, the message against it: its links are others on each node."""
+    """Background jobs go round the ring, the message against it, over other links of each node."""
     links = star(3, RATE, NO_LATENCY)
     nodes = two_level(3, 2, rate=RATE, latency_s=NO_LATENCY, intra_rate=RATE, intra_latency_s=NO_LATENCY)
     tasks: dict[int, Any] = dict.fromkeys(range(6), ())

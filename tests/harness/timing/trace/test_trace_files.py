@@ -27,7 +27,7 @@ def trace(start: float, num_bytes: int = 100, in_turn: bool = False, peer: int =
 
 
 def close(found: object, expected: object) -> bool:
-    """Equal but for a rounding to hundredths of a microsecond."""
+    """Whether both are equal but for a rounding to hundredths of a microsecond."""
     if isinstance(expected, float):
         return isinstance(found, float) and abs(found - expected) <= 1e-8
     if isinstance(expected, tuple):
@@ -92,7 +92,7 @@ OLD = """\
  [200000.0, 201000.0, 400.0, 200.0, 201000.0, 201000.0, 201000.0, 201000.0,\
  204000.0, 204000.0, 205000.0, 700.0]]]}
 """
-"""As commit 57cb9e5 wrote two steps."""
+"""Two steps as an older version wrote them, at commit 57cb9e5."""
 
 
 def write_old(directory: Path, text: str = OLD) -> None:
@@ -103,7 +103,7 @@ def write_old(directory: Path, text: str = OLD) -> None:
 
 
 def test_older_traces_can_be_read_and_continued(tmp_path: Path) -> None:
-    """To the same floats as today's."""
+    """Older traces are read to the same floats as today's."""
     write_old(tmp_path)
     old = list(read_traces(tmp_path, 2))
     assert [step for step, _ in old] == recorded_steps(tmp_path, 2).steps == [0, 1]
