@@ -1,6 +1,7 @@
 """Batches: which samples a worker takes at a step, and what the model gets of them.
 
-Samples follow from the step by arithmetic alone, so that a resumed run needs no loader state."""
+Samples follow from the step by arithmetic alone, so that a resumed run needs no loader state.
+"""
 
 from __future__ import annotations
 

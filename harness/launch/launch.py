@@ -16,9 +16,8 @@ from gradwire.harness.checkpoint.folder import checkpoints, remove_all, remove_u
 from gradwire.harness.checkpoint.resume import Opened, check_directory, is_finished, open_run
 from gradwire.harness.files.writing import write_atomically
 from gradwire.harness.launch.processes import WorkerError, run_processes
-from gradwire.harness.launch.ranks import run_ranks
+from gradwire.harness.launch.ranks import run_ranks, scratch_folder
 from gradwire.harness.launch.restarts import Restarts, continued
-from gradwire.harness.launch.scratch import scratch_folder
 from gradwire.harness.launch.stop import StopRequest, Terminated, stop_requests
 from gradwire.harness.launch.verdict import describe, tracebacks
 from gradwire.harness.launch.watchdog import watchdog

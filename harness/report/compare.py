@@ -13,8 +13,8 @@ from gradwire.harness.report.frame import table, values_of
 from gradwire.harness.report.group_rows import Row, group_targets, make_row
 from gradwire.harness.report.groups import Group, baseline_of, group_runs
 from gradwire.harness.report.notes import notes
-from gradwire.harness.report.page import Page
 from gradwire.harness.report.sections import sections, tables_of
+from gradwire.harness.report.tables import Page
 from gradwire.harness.timing.measure.metrics import Spread
 
 

@@ -36,7 +36,7 @@ from gradwire.harness.timing.measure.step_figures import wire_bits
 from gradwire.harness.timing.simulate.engine import require_engine
 
 if TYPE_CHECKING:
-    from gradwire.harness.report.page import Page
+    from gradwire.harness.report.tables import Page
 
 
 BYTES_PER_COORDINATE = 12
@@ -139,8 +139,7 @@ def _gradients_sent(config: DictConfig) -> float:
 
 def _real(config: DictConfig, directory: Path) -> tuple[list[list[float]], float | None]:
     """Every rank's row, and what a link of a shaped network carried when it was measured."""
-    from gradwire.harness.launch.ranks import run_ranks
-    from gradwire.harness.launch.scratch import scratch_folder
+    from gradwire.harness.launch.ranks import run_ranks, scratch_folder
     from gradwire.harness.studies.allreduce.rounds import FILE as MEASURED
     from gradwire.harness.studies.allreduce.rounds import measure_rank
 

@@ -17,19 +17,17 @@ from gradwire.harness.config.memory import check_bytes
 from gradwire.harness.config.task_keys import check_root
 from gradwire.harness.doctor.devices import DRIVER
 from gradwire.harness.doctor.tools import output_of
-from gradwire.harness.files.reading import read_text
 from gradwire.harness.files.writing import write_atomically
 from gradwire.harness.record.provenance import provenance
-from gradwire.harness.record.seal import REMEDY
 from gradwire.harness.report.figures import write_plots
 from gradwire.harness.studies.bench.measure import Settings, measure
 from gradwire.harness.studies.bench.operation import chosen_operations
 from gradwire.harness.studies.bench.papers import ring_costs, smoothing
 from gradwire.harness.studies.bench.plots import plots
 from gradwire.harness.studies.bench.tables import text
-from gradwire.harness.tasks.once import run_once
+from gradwire.harness.tasks.once import TABLES, show_tables
 
-JSON, TABLES, PLOTS = "bench.json", "tables.txt", "plots"
+JSON, PLOTS = "bench.json", "plots"
 
 WORKERS = 8
 """Workers of the ring whose cost is shown by default: DynamiQ's testbed has 8 GPUs."""
@@ -60,10 +58,7 @@ def run(config: DictConfig, directory: Path) -> int:
 
     Existing figures are shown again.
     """
-    run_once(config, directory, partial(_write, config, directory))
-    print(read_text(directory / TABLES, remedy=REMEDY, inside=directory), end="")
-    print(f"run: {directory}")
-    return 0
+    return show_tables(config, directory, partial(_write, config, directory))
 
 
 def _write(config: DictConfig, directory: Path) -> None:

@@ -8,9 +8,12 @@ from pathlib import Path
 from omegaconf import DictConfig
 
 from gradwire.harness.checkpoint.resume import check_directory, is_finished
+from gradwire.harness.files.reading import read_text
 from gradwire.harness.record.directory import DirectoryLock, mark_failed
-from gradwire.harness.record.seal import check_done, mark_done
+from gradwire.harness.record.seal import REMEDY, check_done, mark_done
 from gradwire.harness.record.writer import begin_record
+
+TABLES = "tables.txt"
 
 
 def run_once(config: DictConfig, directory: Path, measure: Callable[[], None]) -> bool:
@@ -35,3 +38,11 @@ def run_once(config: DictConfig, directory: Path, measure: Callable[[], None]) -
     finally:
         lock.release()
     return True
+
+
+def show_tables(config: DictConfig, directory: Path, measure: Callable[[], None]) -> int:
+    """As `run_once`, then prints the tables that `measure` wrote, now or earlier; returns the exit code."""
+    run_once(config, directory, measure)
+    print(read_text(directory / TABLES, remedy=REMEDY, inside=directory), end="")
+    print(f"run: {directory}")
+    return 0

@@ -12,7 +12,7 @@ from gradwire.harness.config.task_keys import check_root
 from gradwire.harness.files.structured import read_json
 from gradwire.harness.files.writing import write_atomically
 from gradwire.harness.launch.processes import run_processes
-from gradwire.harness.launch.scratch import scratch_folder
+from gradwire.harness.launch.ranks import scratch_folder
 from gradwire.harness.launch.torchrun import under_torchrun
 from gradwire.harness.record.directory import make_directory
 from gradwire.harness.record.provenance import provenance

@@ -25,7 +25,7 @@ from gradwire.harness.studies.replay.summary import ReplaySummary, summarize_rep
 from gradwire.harness.tasks.once import run_once
 
 if TYPE_CHECKING:
-    from gradwire.harness.report.page import Page
+    from gradwire.harness.report.tables import Page
 
 
 def check(config: DictConfig) -> None:

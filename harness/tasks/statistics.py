@@ -9,19 +9,17 @@ from typing import Any
 from omegaconf import DictConfig
 
 from gradwire.harness.config.task_keys import check_root
-from gradwire.harness.files.reading import read_text
 from gradwire.harness.files.writing import write_atomically
 from gradwire.harness.record.gradients import SavedGradients, cached_gradients, check_finite
 from gradwire.harness.record.provenance import code_hash, git_state
-from gradwire.harness.record.seal import REMEDY
 from gradwire.harness.report.figures import write_plots
 from gradwire.harness.studies.statistics.collect import Statistics, collect
 from gradwire.harness.studies.statistics.plots import plots
 from gradwire.harness.studies.statistics.tables import text
 from gradwire.harness.studies.statistics.widths import check_budgets
-from gradwire.harness.tasks.once import run_once
+from gradwire.harness.tasks.once import TABLES, show_tables
 
-JSON, TABLES, PLOTS = "statistics.json", "tables.txt", "plots"
+JSON, PLOTS = "statistics.json", "plots"
 
 
 def check(config: DictConfig) -> None:
@@ -42,10 +40,7 @@ def run(config: DictConfig, directory: Path) -> int:
 
     Existing statistics are shown again.
     """
-    run_once(config, directory, partial(_write, config, directory))
-    print(read_text(directory / TABLES, remedy=REMEDY, inside=directory), end="")
-    print(f"run: {directory}")
-    return 0
+    return show_tables(config, directory, partial(_write, config, directory))
 
 
 def _write(config: DictConfig, directory: Path) -> None:

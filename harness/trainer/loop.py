@@ -21,9 +21,8 @@ from gradwire.harness.runtime.heartbeat import COMPLETE, beat
 from gradwire.harness.timing.measure.clock import TrainingClock
 from gradwire.harness.timing.trace.step import PHASES
 from gradwire.harness.timing.trace.writer import TraceWriter
-from gradwire.harness.trainer.barriers import StopBarrier
 from gradwire.harness.trainer.checkpoints import Checkpointer, bytes_by_phase
-from gradwire.harness.trainer.divergence import Divergence, skipped_at_the_end
+from gradwire.harness.trainer.early_end import Divergence, StopBarrier, skipped_at_the_end
 from gradwire.harness.trainer.evaluate import evaluate, perplexity
 from gradwire.harness.trainer.parts import Parts
 from gradwire.harness.trainer.progress import Progress

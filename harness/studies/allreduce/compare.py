@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from gradwire.harness.report.frame import frame, spreads
-from gradwire.harness.report.page import Page, finished
-from gradwire.harness.report.tables import Column, Line, figures_table
+from gradwire.harness.report.tables import Column, Line, Page, figures_table, finished
 from gradwire.harness.studies.allreduce.summary import AllReduceSummary
 
 FILE = "allreduce.json"

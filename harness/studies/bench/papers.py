@@ -2,7 +2,8 @@
 
 DynamiQ's Table 2 counts bytes of memory traffic per coordinate as const + slope·AR, AR = (n − 1)/n: each of n
 workers begins the sum of one chunk of n, continues those of n − 1, and ends up with all n. SDP4Bit's Table 5
-has the throughput of a quantizer with and without the transform."""
+has the throughput of a quantizer with and without the transform.
+"""
 
 from __future__ import annotations
 

@@ -15,8 +15,7 @@ from gradwire.harness.record.summary import REMEDY
 from gradwire.harness.record.writer import CONFIG, SUMMARY
 from gradwire.harness.report.configs import Settings, covered, flatten, labels
 from gradwire.harness.report.frame import frame
-from gradwire.harness.report.page import Page, finished
-from gradwire.harness.report.tables import Column, Table, figure, figures_table
+from gradwire.harness.report.tables import Column, Page, Table, figure, figures_table, finished
 from gradwire.harness.studies.replay.summary import ReplaySummary
 from gradwire.harness.timing.measure.metrics import PLAIN, SHORT, Shown
 

@@ -1,14 +1,30 @@
-"""The error of synchronized gradients, over all coordinates and super-group by super-group."""
+"""The error of synchronized gradients, and the least error that their wire bits allow.
+
+The rate–distortion bound: reverse water-filling over the variances a gradient was found to have.
+
+Let coordinates be independent and Gaussian, with variance σ_j² in group j, and let distortion be the mean
+squared error D. No code of R bits per coordinate does better than D = mean_j min(θ, σ_j²), where the water
+level θ is such that mean_j max(0, ½·log2(σ_j²/θ)) = R (Cover and Thomas, "Elements of information theory",
+theorem 10.3.3). D divided by mean_j σ_j² is a vNMSE.
+
+It is a reference line, not a limit for real gradients. It describes one encoding of the mean itself, by an
+arbitrarily long code, for variances that both sides know at no cost; an all-reduce encodes several partial
+sums and spends bits on scales. Real coordinates are not Gaussian either: with the same variances they can be
+easier to describe, never harder.
+"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 from torch import Tensor
 
 from gradwire.codecs.dynamiq.format import SUPER_GROUP
-from gradwire.harness.studies.distribution import group_energies
+from gradwire.harness.studies.distribution import group_counts, group_energies
 
 
 def exact_mean(values: Tensor) -> Tensor:
@@ -37,3 +53,74 @@ def relative_errors(estimates: Sequence[Tensor], mean: Tensor) -> Tensor:
         total += group_energies(estimate.double() - mean, SUPER_GROUP)
     alive = energy > 0
     return total[alive] / len(estimates) / energy[alive]
+
+
+GROUP = 256
+"""How many coordinates are taken to share a variance: a super-group of DynamiQ."""
+
+
+@dataclass(frozen=True)
+class RateDistortionCurve:
+    """The groups that have any energy, those of the largest variance first.
+
+    `variances` and `counts` (coordinates of a group) are (groups,) float64; `numel` counts the coordinates of
+    all groups, including those without energy, which cost no bits.
+    """
+
+    variances: Tensor
+    counts: Tensor
+    numel: int
+
+    @classmethod
+    def of(cls, mean: Tensor, group: int = GROUP) -> RateDistortionCurve:
+        """The bound for an exact mean gradient, (coordinates,), from the mean square of every `group`
+        coordinates.
+
+        Groups that are not finite make every bound NaN.
+        """
+        counts = group_counts(mean.numel(), group).double()
+        variances = group_energies(mean, group) / counts
+        variances, order = variances.sort(descending=True)  # NaN first
+        alive = variances != 0
+        return cls(variances[alive], counts[order][alive], mean.numel())
+
+    def bound(self, bits_per_coordinate: float) -> float:
+        """The least vNMSE at this rate; NaN for a gradient that is zero or not finite."""
+        assert bits_per_coordinate >= 0, "a rate is not negative"
+        if not len(self.variances) or not math.isfinite(self._energies[0]):
+            return math.nan
+        bits = bits_per_coordinate * self.numel
+        above = int((self._bits_down_to <= bits).sum())  # groups above the water
+        level = 2.0 ** float((self._logarithms[above - 1] - 2 * bits) / self._numels[above - 1])
+        flooded = self._energies[above] if above < len(self._energies) else 0.0
+        return min(1.0, float((level * self._numels[above - 1] + flooded) / self._energies[0]))
+
+    def decibels_above(self, vnmse: float, bits_per_coordinate: float) -> float:
+        """10·log10 of `vnmse` over the bound at this rate: −∞ if there is no error, NaN if one of them has no
+        value."""
+        bound = self.bound(bits_per_coordinate)
+        if math.isnan(bound + vnmse):
+            return math.nan
+        if vnmse == 0:
+            return -math.inf
+        return 10 * math.log10(vnmse / bound) if bound else math.inf
+
+    @cached_property
+    def _numels(self) -> Tensor:
+        """The number of coordinates of the first 1, 2, … groups."""
+        return self.counts.cumsum(dim=0)
+
+    @cached_property
+    def _logarithms(self) -> Tensor:
+        """Σ log2 σ² over the coordinates of the first 1, 2, … groups."""
+        return (self.counts * self.variances.log2()).cumsum(dim=0)
+
+    @cached_property
+    def _bits_down_to(self) -> Tensor:
+        """Bits that bring the water level down to each group's variance."""
+        return (self._logarithms - self._numels * self.variances.log2()) / 2
+
+    @cached_property
+    def _energies(self) -> Tensor:
+        """The energy of each group and all groups after it."""
+        return (self.counts * self.variances).flip(0).cumsum(dim=0).flip(0)

@@ -18,8 +18,7 @@ from gradwire.harness.record.identity import data_fingerprint, run_id
 from gradwire.harness.record.provenance import provenance
 from gradwire.harness.record.summary import Stored
 from gradwire.harness.studies.distribution import quantiles
-from gradwire.harness.studies.replay.bound import RateDistortionCurve
-from gradwire.harness.studies.replay.errors import exact_mean, relative_errors, vnmse
+from gradwire.harness.studies.replay.errors import RateDistortionCurve, exact_mean, relative_errors, vnmse
 from gradwire.harness.studies.replay.rounds import Repeat
 from gradwire.harness.timing.measure.step_figures import wire_bits
 

@@ -9,8 +9,7 @@ from torch import Tensor
 
 from gradwire.codecs.interface import Layout
 from gradwire.harness.files.finite_json import dumps
-from gradwire.harness.studies.replay.bound import RateDistortionCurve
-from gradwire.harness.studies.replay.errors import exact_mean
+from gradwire.harness.studies.replay.errors import RateDistortionCurve, exact_mean
 from gradwire.harness.studies.statistics.entropy import Entropy, entropy
 from gradwire.harness.studies.statistics.norms import GroupNorms, group_norms
 from gradwire.harness.studies.statistics.smoothing import Smoothing, smoothing

@@ -8,8 +8,7 @@ from dataclasses import asdict
 from statistics import median
 
 from gradwire.harness.report.configs import flatten
-from gradwire.harness.report.page import Page
-from gradwire.harness.report.tables import Table, figure, number
+from gradwire.harness.report.tables import Page, Table, figure, number
 from gradwire.harness.studies.statistics.collect import Statistics
 from gradwire.harness.studies.statistics.norms import GroupNorms
 from gradwire.harness.studies.statistics.smoothing import GROUP, POINTS, Coordinates

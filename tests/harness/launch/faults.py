@@ -29,7 +29,7 @@ from tiny import TINY_MODEL
 
 from gradwire.harness.launch.patience import LEAVE_S
 from gradwire.harness.launch.processes import BEATS, GRACE_S
-from gradwire.harness.launch.scratch import PREFIX
+from gradwire.harness.launch.ranks import PREFIX
 from gradwire.harness.runtime import heartbeat
 from gradwire.harness.runtime.heartbeat import COMPLETE, START_UP
 

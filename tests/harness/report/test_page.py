@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from gradwire.harness.record.directory import DONE
-from gradwire.harness.report.page import Page, finished
-from gradwire.harness.report.tables import Table
+from gradwire.harness.report.tables import Page, Table, finished
 
 PAGE = Page(
     [Table("A", ["run", "x"], [["a", "1"]]), Table("B", ["run", "y"], [["b", "2"]])], ["first.", "second."]

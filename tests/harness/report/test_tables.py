@@ -6,8 +6,7 @@ import math
 
 import pytest
 
-from gradwire.harness.report.page import Page
-from gradwire.harness.report.tables import Table, escaped, figure, number, render_markdown, render_text
+from gradwire.harness.report.tables import Page, Table, escaped, figure, number, render_markdown, render_text
 from gradwire.harness.timing.measure.metrics import Shown, Spread
 
 

@@ -25,7 +25,7 @@ from gradwire.harness.checkpoint.folder import checkpoints
 from gradwire.harness.launch.launch import run_here
 from gradwire.harness.record.directory import DivergedError, divergence_in, is_done, mark_failed
 from gradwire.harness.report.compare import compare
-from gradwire.harness.trainer.divergence import Divergence, skipped_at_the_end
+from gradwire.harness.trainer.early_end import Divergence, skipped_at_the_end
 
 BEYOND = ("train.lr=1e30", "train.warmup_steps=0", "eval.every=100", "measure.vnmse_every=0")
 """Settings whose first update makes weights with gradients that are not finite."""
