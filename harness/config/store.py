@@ -18,7 +18,7 @@ from gradwire.codecs.registry import codec_classes
 from gradwire.codecs.wrappers.wrapper import CommonOptions
 from gradwire.harness.comm.settings import ClusterConfig, OverlapConfig, TopologyConfig
 from gradwire.harness.data.settings import DatasetConfig
-from gradwire.harness.models.presets import PRESETS
+from gradwire.harness.models.papers import PRESETS
 from gradwire.harness.network.settings import NETWORKS
 from gradwire.harness.parallel.settings import ParallelConfig
 from gradwire.harness.runtime.fields import one_of, plain_name

@@ -9,8 +9,7 @@ import torch
 from torch import Tensor
 
 from gradwire.codecs.interface import Hops, Level, Op
-from gradwire.harness.comm.collective.arena import Arena
-from gradwire.harness.comm.collective.execute import Execution
+from gradwire.harness.comm.collective.execute import Arena, Execution
 from gradwire.harness.comm.collective.metadata import MetadataHops
 from gradwire.harness.comm.topology.pipeline import pipelined
 from gradwire.harness.comm.topology.schedule import Schedule

@@ -18,7 +18,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from gradwire.harness.config.compose import compose, conf_directory
 from gradwire.harness.models.build import ATTENTION, build_model, transformers_config
-from gradwire.harness.models.presets import PRESETS
+from gradwire.harness.models.papers import PRESETS
 from gradwire.harness.models.settings import ModelConfig, RecipeConfig, check
 from gradwire.harness.trainer.schedule import learning_rate
 

@@ -67,8 +67,8 @@ def test_the_families_are_listed_by_name():
 def test_settings_and_availability_do_not_import_transformers():
     code = (
         "import sys\n"
-        "from gradwire.harness.models import presets, settings, weights\n"
-        "for preset in presets.PRESETS.values():\n"
+        "from gradwire.harness.models import papers, settings, weights\n"
+        "for preset in papers.PRESETS.values():\n"
         "    settings.check(preset())\n"
         "    weights.weights_available(preset()), weights.tokenizer_available(preset())\n"
         "assert 'transformers' not in sys.modules"

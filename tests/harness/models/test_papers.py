@@ -10,7 +10,7 @@ import torch
 
 import gradwire.harness.models
 from gradwire.harness.models.build import transformers_config
-from gradwire.harness.models.presets import PRESETS
+from gradwire.harness.models.papers import PRESETS
 
 PUBLISHED = {
     "gpt2": 124_439_808,
