@@ -47,9 +47,19 @@ if "PYTEST_XDIST_WORKER" not in os.environ:
 
 
 def pytest_collection_finish() -> None:
-    """From now on the collector looks only through what tests make."""
+    """From now on the collector looks only through what tests make, and less often than at every 700 objects."""
     gc.freeze()
+    gc.set_threshold(50_000)
     gc.enable()
+
+
+@pytest.fixture
+def undrawn() -> Iterator[None]:
+    """Plots end as empty files, which takes no time: for commands that draw them beside what a test reads."""
+    from golden.commanded import undrawn as block
+
+    with block():
+        yield
 
 
 @pytest.fixture(scope="session")

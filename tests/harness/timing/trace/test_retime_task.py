@@ -49,6 +49,7 @@ def test_under_its_own_network_a_run_keeps_its_times(simulated: Path, tmp_path: 
             assert same[key] == pytest.approx(row[key], rel=1e-3, abs=2e-6)
 
 
+@pytest.mark.usefixtures("undrawn")
 @pytest.mark.parametrize("kind", ["simulated", "paced"])
 def test_only_times_change(kind: str, tmp_path: Path, request: pytest.FixtureRequest) -> None:
     """Losses, metrics, errors, bytes: the same; real and simulated runs alike."""
@@ -68,6 +69,7 @@ def test_only_times_change(kind: str, tmp_path: Path, request: pytest.FixtureReq
     assert after.config["network"]["rate_mbit"] == 0.1
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_a_slower_network_costs_what_its_bytes_cost(simulated: Path, tmp_path: Path) -> None:
     """The network is so slow that only the busiest rank's bytes over the rate count."""
     rate = 0.1
@@ -77,6 +79,7 @@ def test_a_slower_network_costs_what_its_bytes_cost(simulated: Path, tmp_path: P
         assert least <= row["step_time_s"] < 1.3 * least
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_given_computation_and_free_codecs_leave_the_network_alone(simulated: Path, tmp_path: Path) -> None:
     given = ["network.compute_s=0.5", "network.codec_times=none", "network.rate_mbit=1e6"]
     after = retimed(simulated, tmp_path / "given", *given)
@@ -88,6 +91,7 @@ def test_given_computation_and_free_codecs_leave_the_network_alone(simulated: Pa
     assert again.steps == after.steps
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_the_result_is_a_run_like_any_other(simulated: Path, tmp_path: Path) -> None:
     """A retimed run can be retimed again and compared, and is not made twice."""
     first = retimed(simulated, tmp_path / "first", "network.rate_mbit=10")

@@ -52,6 +52,7 @@ def test_the_same_times_again(run: Path, tmp_path: Path, capsys: pytest.CaptureF
     assert "network.multicast changes nothing" not in capsys.readouterr().out
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_each_of_them_matters(run: Path, tmp_path: Path) -> None:
     whole = sum(step_times(load_run(run)))
     steady = retimed(run, tmp_path / "steady", *NETWORK, "network.rate_changes=[]")
