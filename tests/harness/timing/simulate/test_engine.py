@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import random
 import struct
 from dataclasses import replace
 from pathlib import Path
@@ -11,7 +12,7 @@ from typing import Any
 import pytest
 from random_steps import make_case
 from reference_engine import run_reference
-from simulated_steps import ring_plan
+from simulated_steps import Tasks, ends, post, ring_plan, task, wait
 
 from gradwire.codecs.native.call import KernelError
 from gradwire.codecs.native.loading import library
@@ -45,6 +46,39 @@ def test_rings_on_every_kind_of_network(size: int) -> None:
         for background in (None, BackgroundJobs(3, size, 900.0 * size, links, 1) if size > 1 else None):
             found = run(plan, links, work_s, ready, background)
             assert bits(found) == bits(run_reference(plan, links, work_s, ready, background))
+
+
+def in_any_order(seed: int) -> Tasks:
+    """Every two ranks send each other a byte; each rank goes from one to the next in an order of its own."""
+    drawn, size = random.Random(seed), 4
+    orders = {
+        rank: drawn.sample([peer for peer in range(size) if peer != rank], size - 1) for rank in range(size)
+    }
+    return {
+        rank: (
+            task(
+                *(
+                    step
+                    for at, peer in enumerate(order)
+                    for step in (post([(peer, 1)], [(peer, 1)]), wait(at))
+                )
+            ),
+        )
+        for rank, order in orders.items()
+    }
+
+
+def outcome(tasks: Tasks, run_plan: Any) -> object:
+    try:
+        return ends(tasks, star(len(tasks), 3.0, 0.1), engine=run_plan)
+    except RuntimeError as error:
+        return str(error)
+
+
+def test_deadlocks_are_the_same_as_the_references() -> None:
+    found = [outcome(in_any_order(seed), run) for seed in range(60)]
+    assert found == [outcome(in_any_order(seed), run_reference) for seed in range(60)]
+    assert 5 < sum(isinstance(one, str) for one in found) < 55
 
 
 def ring_of_two(links: Links, *, ready: float = 0.0, background: BackgroundJobs | None = None) -> Times:

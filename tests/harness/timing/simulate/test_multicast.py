@@ -6,10 +6,12 @@ from fractions import Fraction
 from typing import Any
 
 import pytest
-from simulated_steps import Tasks, all_reduce, exact_ends, post, task, wait
+from reference_engine import run_reference
+from simulated_steps import Tasks, all_reduce, ends, exact_ends, post, task, wait
 
 from gradwire.harness.network.links import Links, star, two_level
 from gradwire.harness.timing.simulate.clock import SimulatedClock
+from gradwire.harness.timing.simulate.engine import run
 from gradwire.harness.timing.simulate.plan import compile_plan
 from gradwire.harness.timing.trace.step import RankTrace
 
@@ -97,7 +99,8 @@ def test_what_differs_is_not_a_copy() -> None:
     assert exact_ends(tasks, links, multicast=True) == exact_ends(tasks, links)
 
 
-def test_who_waits_for_whom_is_told() -> None:
+@pytest.mark.parametrize("engine", [run, run_reference])
+def test_who_waits_for_whom_is_told(engine: Any) -> None:
     """Two ranks wait for each other's broadcast before they send their own."""
     sends = [post(sends=[(peer, 10) for peer in range(3) if peer != rank], copies=True) for rank in range(3)]
     tasks = {
@@ -105,8 +108,9 @@ def test_who_waits_for_whom_is_told() -> None:
         1: (task(post(receives=[(0, 10)]), wait(0), sends[1], wait(1)),),
         2: (task(post(receives=[(0, 10), (1, 10)]), wait(0)),),
     }
-    with pytest.raises(RuntimeError, match="rank 0 for rank 1, rank 1 for rank 0, rank 2 for rank 0"):
-        exact_ends(tasks, star(3, RATE, LATENCY), multicast=True)
+    waits = "rank 0 for rank 1, rank 1 for rank 0, rank 2 for rank 0, rank 2 for rank 1$"
+    with pytest.raises(RuntimeError, match=f"stuck: {waits}"):
+        ends(tasks, star(3, 7.0, 0.1), multicast=True, engine=engine)
 
 
 def test_steps_that_differ_in_copies_alone_take_other_times() -> None:
