@@ -47,7 +47,7 @@ if "PYTEST_XDIST_WORKER" not in os.environ:
 
 
 def pytest_collection_finish() -> None:
-    """From now on the collector looks only through what tests make, and less often than at every 700 objects."""
+    """From now on the collector looks only through what tests make, and not at every 700 objects."""
     gc.freeze()
     gc.set_threshold(50_000)
     gc.enable()
