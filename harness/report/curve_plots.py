@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from gradwire.harness.record.runs import Run
 from gradwire.harness.report.figures import Plot
-from gradwire.harness.report.groups import Group
+from gradwire.harness.report.groups import Group, in_legend, title
 from gradwire.harness.report.style import Form, LineStyle
-from gradwire.harness.report.titles import in_legend, title
 from gradwire.harness.report.views import highest_shown, limit_view, log_axis, step_axis, zoom_view
 from gradwire.harness.timing.measure.metrics import METRICS
 

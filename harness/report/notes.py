@@ -6,9 +6,8 @@ from collections.abc import Sequence
 
 from gradwire.harness.record.runs import Run
 from gradwire.harness.report.group_rows import Row
-from gradwire.harness.report.groups import BASELINE, Group
+from gradwire.harness.report.groups import BASELINE, Group, shared
 from gradwire.harness.report.tables import number
-from gradwire.harness.report.titles import shared
 
 
 def notes(rows: Sequence[Row], groups: Sequence[Group]) -> list[str]:

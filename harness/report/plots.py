@@ -11,10 +11,9 @@ from gradwire.harness.record.summary import Summary
 from gradwire.harness.report.bar_rows import AXIS_HEIGHT, Stack, draw_range, draw_stack, group_rows
 from gradwire.harness.report.curve_plots import metric_plots, vnmse_curve, vnmse_plot
 from gradwire.harness.report.figures import Plot, write_plots
-from gradwire.harness.report.groups import BASELINE, Group
+from gradwire.harness.report.groups import BASELINE, Group, title
 from gradwire.harness.report.style import PARTS, Filling, Form, line_styles, phase_filling
 from gradwire.harness.report.tables import number
-from gradwire.harness.report.titles import title
 from gradwire.harness.report.tta_plots import tta_plot
 
 if TYPE_CHECKING:

@@ -14,9 +14,9 @@ from gradwire.harness.report.bandwidth_plot import bandwidth_plot
 from gradwire.harness.report.bar_rows import AXIS_HEIGHT, BAR_HEIGHT, filled, rows_of
 from gradwire.harness.report.curve_plots import clock_label, every_few, metric_label, vnmse_curve
 from gradwire.harness.report.figures import Plot, noted, write_plots
+from gradwire.harness.report.groups import run_title
 from gradwire.harness.report.style import PARTS, Form, line_styles, phase_filling
 from gradwire.harness.report.tables import number
-from gradwire.harness.report.titles import run_title
 from gradwire.harness.report.views import log_axis, plain_log_axis, step_axis
 from gradwire.harness.timing.measure.accuracy import metric_mode
 from gradwire.harness.timing.measure.metrics import METRICS

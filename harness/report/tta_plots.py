@@ -10,11 +10,10 @@ from gradwire.harness.report.bar_rows import AXIS_HEIGHT, BAR_HEIGHT, draw_range
 from gradwire.harness.report.curve_plots import Styles, clock_label
 from gradwire.harness.report.figures import Plot
 from gradwire.harness.report.group_rows import TargetRow, group_targets, target_row
-from gradwire.harness.report.groups import Group, baseline_of
+from gradwire.harness.report.groups import Group, baseline_of, title
 from gradwire.harness.report.sections import NOT_REACHED
 from gradwire.harness.report.style import Form, LineStyle
 from gradwire.harness.report.tables import number
-from gradwire.harness.report.titles import title
 from gradwire.harness.timing.measure.metrics import Spread
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from gradwire.harness.record.seal import refuse_links_in
 from gradwire.harness.record.timed_steps import is_simulated, recorded, steps_of
 from gradwire.harness.report.bandwidth_plot import bandwidth_of, chosen_steps, steps_in_words
 from gradwire.harness.report.figures import write_plots
-from gradwire.harness.report.titles import run_title
+from gradwire.harness.report.groups import run_title
 from gradwire.harness.tasks.sync import records
 from gradwire.harness.timing.trace.chrome import chrome_text
 from gradwire.harness.timing.trace.step import StepTrace

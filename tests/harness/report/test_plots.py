@@ -13,10 +13,9 @@ from plot_checks import by_name, check_forms, legend, lines_by_label, places, ro
 
 from gradwire.harness.record.runs import load_run
 from gradwire.harness.report.figures import Plot, render
-from gradwire.harness.report.groups import Group, group_runs
+from gradwire.harness.report.groups import Group, count_parameters, group_runs, title
 from gradwire.harness.report.plots import group_plots, plot_groups
 from gradwire.harness.report.style import DARK, PRINT
-from gradwire.harness.report.titles import count_parameters, title
 
 if TYPE_CHECKING:
     from conftest import SyntheticRuns
