@@ -25,7 +25,6 @@ from typing import Any
 import numpy as np
 import torch
 from damages import DAMAGES
-from omegaconf import DictConfig
 from tiny import TINY_MODEL
 
 from gradwire.harness.checkpoint.resume import open_run
@@ -43,6 +42,7 @@ from gradwire.harness.record.writer import RunWriter
 from gradwire.harness.timing.trace import blocks
 from gradwire.harness.timing.trace.files import header, read_traces, trace_file
 from gradwire.harness.timing.trace.writer import cut_traces
+from gradwire.harness.trainer.settings import RunConfig
 
 MOST = 500 * 10**6
 COUNT = 120
@@ -93,7 +93,7 @@ def _cases(folder: Path) -> Iterator[tuple[str, Case]]:
     yield from _other_files(folder)
 
 
-def _run(settings: DictConfig, directory: Path) -> Path:
+def _run(settings: RunConfig, directory: Path) -> Path:
     """An unfinished run with a checkpoint after four steps."""
     directory.mkdir(parents=True)
     open_run(settings, directory)
@@ -106,7 +106,7 @@ def _run(settings: DictConfig, directory: Path) -> Path:
     return directory
 
 
-def _resuming(settings: DictConfig, run: Path) -> Case:
+def _resuming(settings: RunConfig, run: Path) -> Case:
     return lambda: " | ".join(open_run(settings, run).notes)
 
 
@@ -128,7 +128,7 @@ SPARSE = {"256 MiB of zeros": 2**28, "a trillion bytes": TRILLION}
 LARGE = ("brackets", "a header of brackets", "aliases", "9 MB of one line")
 
 
-def _damaged_records(settings: DictConfig, whole: Path, folder: Path) -> Iterator[tuple[str, Case]]:
+def _damaged_records(settings: RunConfig, whole: Path, folder: Path) -> Iterator[tuple[str, Case]]:
     """Every file of a run, long, very long, or made of many brackets."""
     for name in (*FILES, *(f"{CHECKPOINT}/{part}" for part in PARTS)):
         for damage in (*LARGE, *SPARSE):
@@ -153,7 +153,7 @@ def _damage(path: Path, damage: str) -> None:
         os.truncate(path, SPARSE[damage])
 
 
-def _copies_of_rows(settings: DictConfig, whole: Path, folder: Path) -> Iterator[tuple[str, Case]]:
+def _copies_of_rows(settings: RunConfig, whole: Path, folder: Path) -> Iterator[tuple[str, Case]]:
     member = _gzip(1)
     for name, bomb in (("one stream", _gzip(COUNT)), ("many", member * (COUNT))):
         for num_bytes in (1, TRILLION, 2**30):
@@ -178,7 +178,7 @@ def _forge(checkpoint: Path, name: str, content: bytes, rows: int | None = None)
     (checkpoint / "DONE").write_text(hashlib.sha256(text.encode()).hexdigest())
 
 
-def _tensors(settings: DictConfig, whole: Path, folder: Path) -> Iterator[tuple[str, Case]]:
+def _tensors(settings: RunConfig, whole: Path, folder: Path) -> Iterator[tuple[str, Case]]:
     """Headers that announce a trillion bytes, in the header itself or in a tensor."""
     place, described = folder / "tensors", {"dtype": "U8", "shape": [TRILLION], "data_offsets": [0, TRILLION]}
     text = json.dumps({"gradients": described}).encode()

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from omegaconf import DictConfig
 from tiny import TINY_MODEL
 
 from gradwire.harness.checkpoint.resume import open_run
@@ -18,6 +17,7 @@ from gradwire.harness.config.validate import validate
 from gradwire.harness.launch.worker import train, train_virtual
 from gradwire.harness.parallel.update import Updater
 from gradwire.harness.record.directory import DivergedError
+from gradwire.harness.trainer.settings import RunConfig
 
 TINY = (
     *TINY_MODEL,
@@ -31,7 +31,7 @@ TINY = (
 """A run of a second: several buckets, dropout, every hash compared."""
 
 
-def tiny_run(*overrides: str) -> DictConfig:
+def tiny_run(*overrides: str) -> RunConfig:
     return validate(compose([*TINY, *overrides]))
 
 
@@ -47,7 +47,7 @@ class StopAfter:
         return self._count is not None and self._count <= 0
 
 
-def opened(config: DictConfig, directory: Path) -> Path | None:
+def opened(config: RunConfig, directory: Path) -> Path | None:
     """Prepares `directory` for an attempt; returns the checkpoint that it resumes from."""
     directory.mkdir(parents=True, exist_ok=True)
     return open_run(config, directory).checkpoint
@@ -56,7 +56,7 @@ def opened(config: DictConfig, directory: Path) -> Path | None:
 def train_rank(
     rank: int,
     size: int,
-    config: DictConfig,
+    config: RunConfig,
     directory: str,
     checkpoint: Path | None = None,
     stop_after: int | None = None,
@@ -71,14 +71,14 @@ def train_rank(
     return train(config, Path(directory), torch.device("cpu"), rank == 0, checkpoint, stop)
 
 
-def train_rank_to_the_reason(rank: int, size: int, config: DictConfig, directory: str) -> str:
+def train_rank_to_the_reason(rank: int, size: int, config: RunConfig, directory: str) -> str:
     """`train_rank` of a run that diverges; returns the reason."""
     with pytest.raises(DivergedError) as raised:
         train_rank(rank, size, config, directory)
     return str(raised.value)
 
 
-def train_rank_skipping(rank: int, size: int, config: DictConfig, directory: str, step: int) -> bool:
+def train_rank_skipping(rank: int, size: int, config: RunConfig, directory: str, step: int) -> bool:
     """`train_rank` of a run whose step `step` has an infinite gradient after synchronization."""
     with spoiled(step):
         return train_rank(rank, size, config, directory)
@@ -103,7 +103,7 @@ def spoiled(step: int) -> Iterator[None]:
         Updater.apply = apply  # type: ignore[method-assign]
 
 
-def train_all_virtually(config: DictConfig, directory: str, stop_after: int | None = None) -> None:
+def train_all_virtually(config: RunConfig, directory: str, stop_after: int | None = None) -> None:
     """Trains with all ranks in this process; resumes from what is in `directory`."""
     checkpoint = opened(config, Path(directory))
     train_virtual(config, Path(directory), checkpoint, StopAfter(stop_after))

@@ -9,8 +9,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from omegaconf import DictConfig
-
 from gradwire.harness.checkpoint.folder import (
     FOLDER,
     DamagedCheckpointError,
@@ -27,6 +25,7 @@ from gradwire.harness.record.attempts import Attempts, this_code
 from gradwire.harness.record.directory import divergence_in, is_done
 from gradwire.harness.record.identity import run_id
 from gradwire.harness.record.seal import refuse_links_in
+from gradwire.harness.record.settings import RecordedConfig
 from gradwire.harness.record.writer import (
     RECORD_FILES,
     WEIGHTS,
@@ -40,12 +39,12 @@ OWN_NAMES = (*(name for name in RECORD_FILES if name != ATTEMPTS), WEIGHTS, FOLD
 """What a run overwrites or removes in its directory."""
 
 
-def is_finished(config: DictConfig, directory: Path) -> bool:
+def is_finished(config: RecordedConfig, directory: Path) -> bool:
     """Whether this very run has finished in `directory` and is not asked to run again."""
     return config.resume != "never" and is_done(directory)
 
 
-def check_directory(config: DictConfig, directory: Path) -> None:
+def check_directory(config: RecordedConfig, directory: Path) -> None:
     """Raises ValueError in one line if `directory` holds something this run may neither resume nor replace.
 
     Only reads, so that it can be called before anything starts.
@@ -55,10 +54,11 @@ def check_directory(config: DictConfig, directory: Path) -> None:
     if earlier is None:
         _refuse_foreign(directory)
         return
-    if earlier.config_hash != run_id(config):
+    own = run_id(config)
+    if earlier.config_hash != own:
         raise ValueError(
             f"{directory} holds a run with other settings ({earlier.config_hash}, these are "
-            f"{run_id(config)}); choose another folder with hydra.run.dir=, or resume=never to replace it"
+            f"{own}); choose another folder with hydra.run.dir=, or resume=never to replace it"
         )
     other_code = earlier.code != this_code()
     if other_code and config.resume == "auto" and not is_done(directory) and checkpoints(directory):
@@ -78,7 +78,7 @@ def _refuse_foreign(directory: Path) -> None:
         )
 
 
-def _refuse_diverged(config: DictConfig, directory: Path) -> None:
+def _refuse_diverged(config: RecordedConfig, directory: Path) -> None:
     reason, earlier = divergence_in(directory), Attempts.read(directory) if config.resume == "auto" else None
     if reason and earlier is not None and earlier.code == this_code():
         raise ValueError(
@@ -95,7 +95,7 @@ class Opened:
     notes: tuple[str, ...]
 
 
-def open_run(config: DictConfig, directory: Path) -> Opened:
+def open_run(config: RecordedConfig, directory: Path) -> Opened:
     """Prepares `directory`, which the caller has locked, for the next attempt.
 
     Finds the newest usable checkpoint, sets damaged ones aside and names them in the notes. Restores damaged

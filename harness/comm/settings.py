@@ -10,14 +10,14 @@ MOST_WORKERS = 1024
 """Most workers of a real or virtual cluster; a schedule for more takes minutes to make."""
 
 
-@dataclass
+@dataclass(frozen=True)
 class TopologyConfig:
     """Who sends which part of a bucket to whom."""
 
     name: str = "ring"  # a key of harness.comm.topology.registry.TOPOLOGIES
 
 
-@dataclass
+@dataclass(frozen=True)
 class OverlapConfig:
     """Synchronizing while the backward pass is still running."""
 
@@ -27,7 +27,7 @@ class OverlapConfig:
     segments: int = at_least(1, 1, 1024)
 
 
-@dataclass
+@dataclass(frozen=True)
 class ClusterConfig:
     """The workers: real processes (`local`) or all in one process under a simulated clock (`virtual`)."""
 
@@ -42,3 +42,9 @@ class ClusterConfig:
     restarts: int = between(0, 1000, 0)  # most automatic restarts after a rank is lost or hangs
     # virtual: where gradients wait to be synchronized; auto: on disk if they need half of the free memory
     gradients: str = one_of("auto", "memory", "disk")
+
+    @property
+    def size(self) -> int:
+        """How many workers a validated configuration has."""
+        assert self.workers is not None
+        return self.workers

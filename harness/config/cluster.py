@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from dataclasses import replace
 
 import torch
-from omegaconf import DictConfig
 
+from gradwire.harness.comm.settings import ClusterConfig
 from gradwire.harness.config.network_checks import check_network, check_size, resolve_nodes, workers_of
+from gradwire.harness.config.rules import RANKS, check
+from gradwire.harness.network.settings import NetworkConfig
 from gradwire.harness.runtime.errors import ConfigError, shortened
 from gradwire.harness.runtime.program import program
+from gradwire.harness.trainer.settings import RunConfig
 
 WORKERS_WITHOUT_GPUS = 4
 
@@ -18,39 +22,37 @@ OVER_GLOO = ("paced", "shaped")
 """Networks that real workers reach through gloo, which sends from CPU memory."""
 
 
-def resolve_cluster(config: DictConfig) -> None:
-    """Replace, in place, `cluster.{workers,device,backend}`, a simulated network's nodes and
-    `train.precision` by what they mean here.
+def resolve_cluster(run: RunConfig) -> RunConfig:
+    """`run` with `cluster.{workers,device,backend}`, a simulated network's nodes and `train.precision`
+    replaced by what they mean here.
 
     Under torchrun the number of workers is the world's. Raises ConfigError, also for a network that the
     workers cannot have.
     """
-    check_network(config)
-    cluster = config.cluster
-    if cluster.restarts and cluster.name == "local" and "RANK" in os.environ:
-        raise ConfigError(
-            f"cluster.restarts={cluster.restarts} has no effect under torchrun, which starts the ranks; use "
-            f"torchrun --max-restarts {cluster.restarts}"
-        )
+    run = replace(run, network=check_network(run))
+    check(RANKS, run)
+    gpus, cluster = torch.cuda.device_count(), run.cluster
+    if cluster.device == "auto":
+        cluster = replace(cluster, device="cuda" if _gpus_serve(run, gpus) else "cpu")
+    _check_gpus(cluster, gpus)
+    cluster = replace(cluster, workers=_workers(cluster, run.network, gpus))
+    network = resolve_nodes(run.network, cluster.size)
+    check_size(network, cluster.size)
+    cluster = replace(cluster, backend=_backend(cluster, network, gpus))
+    train = run.train
+    if train.precision == "auto":
+        capable = cluster.device == "cuda" and torch.cuda.is_bf16_supported()
+        train = replace(train, precision="bf16" if capable else "fp32")
+    return replace(run, cluster=cluster, network=network, train=train)
+
+
+def resolve_device(cluster: ClusterConfig) -> ClusterConfig:
+    """`cluster` with `device=auto` replaced, for a task that has one process. Raises ConfigError."""
     gpus = torch.cuda.device_count()
     if cluster.device == "auto":
-        cluster.device = "cuda" if _gpus_serve(config, gpus) else "cpu"
-    _check_gpus(config, gpus)
-    cluster.workers = _workers(config, gpus)
-    resolve_nodes(config.network, cluster.workers)
-    check_size(config.network, cluster.workers)
-    cluster.backend = _backend(config, gpus)
-    if config.train.precision == "auto":
-        capable = cluster.device == "cuda" and torch.cuda.is_bf16_supported()
-        config.train.precision = "bf16" if capable else "fp32"
-
-
-def resolve_device(config: DictConfig) -> None:
-    """Replace `cluster.device=auto`, in place, for a task that has one process. Raises ConfigError."""
-    gpus = torch.cuda.device_count()
-    if config.cluster.device == "auto":
-        config.cluster.device = "cuda" if gpus else "cpu"
-    _check_gpus(config, gpus)
+        cluster = replace(cluster, device="cuda" if gpus else "cpu")
+    _check_gpus(cluster, gpus)
+    return cluster
 
 
 def check_launched_ranks(environment: Mapping[str, str] = os.environ) -> None:
@@ -72,18 +74,18 @@ def started_as_rank(command: str) -> str:
     return f"RANK={os.environ['RANK']} is set, as by torchrun or srun; without them use env -u RANK {command}"
 
 
-def _check_gpus(config: DictConfig, gpus: int) -> None:
-    if config.cluster.device == "cuda" and not gpus:
+def _check_gpus(cluster: ClusterConfig, gpus: int) -> None:
+    if cluster.device == "cuda" and not gpus:
         raise ConfigError("cluster.device=cuda: there is no GPU here; use cluster.device=cpu or auto")
 
 
-def _workers(config: DictConfig, gpus: int) -> int:
-    asked: int | None = config.cluster.workers or workers_of(config.network)
+def _workers(cluster: ClusterConfig, network: NetworkConfig, gpus: int) -> int:
+    asked = cluster.workers or workers_of(network)
     world = os.environ.get("WORLD_SIZE") if "RANK" in os.environ else None
     if world is None:
-        one_per_gpu = config.cluster.device == "cuda" and config.cluster.name == "local"
+        one_per_gpu = cluster.device == "cuda" and cluster.name == "local"
         return asked or (gpus if one_per_gpu else WORKERS_WITHOUT_GPUS)
-    if config.cluster.name == "virtual":
+    if cluster.name == "virtual":
         if int(world) == 1:
             return asked or WORKERS_WITHOUT_GPUS
         raise ConfigError(
@@ -97,41 +99,40 @@ def _workers(config: DictConfig, gpus: int) -> int:
     return int(world)
 
 
-def _local_workers(config: DictConfig, gpus: int) -> int:
+def _local_workers(cluster: ClusterConfig, gpus: int) -> int:
     """How many workers this machine has to serve."""
-    return int(os.environ.get("LOCAL_WORLD_SIZE", config.cluster.workers or gpus))
+    return int(os.environ.get("LOCAL_WORLD_SIZE", cluster.workers or gpus))
 
 
-def _gpus_serve(config: DictConfig, gpus: int) -> bool:
+def _gpus_serve(run: RunConfig, gpus: int) -> bool:
     """Whether `device=auto` means GPUs: one for every worker here, or one for a virtual cluster.
 
     Between real workers GPUs talk over nccl, which can be neither paced nor shaped; gloo needs CPU memory.
     """
-    if config.cluster.name == "virtual":
+    if run.cluster.name == "virtual":
         return gpus > 0
-    gloo = config.cluster.backend == "gloo" or config.network.name in OVER_GLOO
-    return not gloo and gpus > 0 and gpus >= _local_workers(config, gpus)
+    gloo = run.cluster.backend == "gloo" or run.network.name in OVER_GLOO
+    return not gloo and gpus > 0 and gpus >= _local_workers(run.cluster, gpus)
 
 
-def _backend(config: DictConfig, gpus: int) -> str:
+def _backend(cluster: ClusterConfig, network: NetworkConfig, gpus: int) -> str:
     """nccl between GPUs, gloo between CPUs; in the virtual cluster nothing is sent."""
-    cluster = config.cluster
     on_gpus = cluster.device == "cuda"
     if cluster.name == "virtual":
         return "gloo" if cluster.backend == "auto" else str(cluster.backend)
-    enough = on_gpus and gpus >= _local_workers(config, gpus)
+    enough = on_gpus and gpus >= _local_workers(cluster, gpus)
     if cluster.backend == "nccl" and not enough:
         raise ConfigError(
-            f"cluster.backend=nccl needs a GPU for each of the {_local_workers(config, gpus)} workers, there "
-            f"are {gpus if on_gpus else 0}; use cluster.backend=gloo or cluster=virtual"
+            f"cluster.backend=nccl needs a GPU for each of the {_local_workers(cluster, gpus)} workers, "
+            f"there are {gpus if on_gpus else 0}; use cluster.backend=gloo or cluster=virtual"
         )
     if on_gpus and (cluster.backend == "gloo" or not enough):
         raise ConfigError(
             f"cluster.device=cuda needs cluster.backend=nccl and a GPU for each of the "
-            f"{_local_workers(config, gpus)} workers, there are {gpus}; use cluster.device=cpu or "
+            f"{_local_workers(cluster, gpus)} workers, there are {gpus}; use cluster.device=cpu or "
             f"cluster=virtual"
         )
-    if on_gpus and config.network.name == "paced":
+    if on_gpus and network.name == "paced":
         raise ConfigError(
             "network=paced cannot be used with cluster.device=cuda: nccl sends by itself; use "
             "cluster.device=cpu or cluster=virtual"

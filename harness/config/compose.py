@@ -6,7 +6,6 @@ import copy
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
-from pathlib import Path
 
 import hydra
 from hydra.core.global_hydra import GlobalHydra
@@ -17,7 +16,6 @@ from omegaconf.errors import OmegaConfBaseException
 
 from gradwire.codecs.fields import MAPPING
 from gradwire.harness.config.explain import (
-    CONFIG_NAME,
     OPTIONAL_GROUPS,
     check_choice_name,
     check_groups,
@@ -36,17 +34,10 @@ from gradwire.harness.config.own_form import REMEDY, OwnFile
 from gradwire.harness.config.own_values import check_hydra_node, check_own_file
 from gradwire.harness.config.plugins import allow_plugins, register_plugins
 from gradwire.harness.config.store import register_schemas
+from gradwire.harness.runtime.conf import CONFIG_NAME, conf_directory
 from gradwire.harness.runtime.errors import ConfigError
 
 VERSION_BASE = "1.3"
-
-
-def conf_directory() -> Path:
-    """The folder of the Hydra groups: beside the packages in a checkout, and in a wheel."""
-    folder = Path(__file__).resolve().parents[2] / "conf"
-    if not (folder / f"{CONFIG_NAME}.yaml").is_file():
-        raise ConfigError(f"{folder}: no {CONFIG_NAME}.yaml; install gradwire again")
-    return folder
 
 
 def compose(

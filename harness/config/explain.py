@@ -27,13 +27,12 @@ from gradwire.codecs.fields import rules_with
 from gradwire.codecs.registry import RENAMED, codec_class
 from gradwire.harness.config.aliases import RENAMED_KEYS, alias_of
 from gradwire.harness.config.overrides import said
+from gradwire.harness.config.root_keys import root_rules
 from gradwire.harness.config.store import choices_with_field, group_schemas
-from gradwire.harness.config.task_keys import TASK_KEYS, root_rules
+from gradwire.harness.config.tasks import TASKS
 from gradwire.harness.runtime.errors import ConfigError, closest, did_you_mean, shortened
 from gradwire.harness.runtime.fields import Rule, rules_of
 from gradwire.harness.runtime.program import program
-
-CONFIG_NAME = "config"
 
 ROOT_KEYS = ("hydra", "seed", "resume")
 """Keys of the root beside the groups, whatever the task."""
@@ -161,7 +160,7 @@ def unknown_key(key: str, override: Override | None, config: DictConfig) -> Conf
         which = "that" if len(owners) == 1 else "one"
         chosen = f"{group}={', '.join(owners)} {'has' if len(owners) == 1 else 'have'} it"
         return ConfigError(f"{given}: unknown key {key}; {chosen}: choose {which}, or leave {key} out")
-    owner = next((task for task in TASK_KEYS if key in root_rules(task)), None)
+    owner = next((task for task in TASKS if key in root_rules(task)), None)
     if owner is not None:
         return ConfigError(f"{given}: unknown key {key}; add task={owner}, which has it, or leave {key} out")
     alias = alias_of(key)

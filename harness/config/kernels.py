@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from omegaconf import DictConfig
-
 from gradwire.codecs.native.choice import choose_kernels
+from gradwire.harness.trainer.settings import KernelsConfig
 
 REMEDY = {
     "cpu": "install a C++ compiler, then make install",
@@ -13,18 +12,17 @@ REMEDY = {
 """How to get the compiled kernels of a device."""
 
 
-def resolve_kernels(config: DictConfig, *, timed: bool) -> None:
-    """Replace `kernels.name`, in place, by the implementation for the resolved `cluster.device`.
+def resolve_kernels(kernels: KernelsConfig, device: str, *, timed_task: str | None) -> KernelsConfig:
+    """The implementation that `kernels` stands for on the resolved `cluster.device`.
 
-    Raises ValueError in one line for one that cannot run there, and, where the task's figures are times
-    (`timed`), for `auto` without compiled kernels.
+    Raises ValueError in one line for one that cannot run there, and, where the figures of the task are times
+    (`timed_task`), for `auto` without compiled kernels.
     """
-    device = str(config.cluster.device)
-    chosen = choose_kernels(config.kernels.name, device)
-    if timed and config.kernels.name == "auto" and chosen == "default":
+    chosen = choose_kernels(kernels.name, device)
+    if timed_task is not None and kernels.name == "auto" and chosen == "default":
         raise ValueError(
             f"kernels=auto: there are no compiled kernels for cluster.device={device}, and "
-            f"task={config.task.name} measures time; {REMEDY[device]}, or ask for the slow definition by "
+            f"task={timed_task} measures time; {REMEDY[device]}, or ask for the slow definition by "
             "kernels=default"
         )
-    config.kernels.name = chosen
+    return KernelsConfig(chosen)

@@ -13,12 +13,12 @@ from pathlib import Path
 import yaml
 from omegaconf import OmegaConf
 
+from gradwire.codecs.fields import default_of
 from gradwire.codecs.plugins import ENTRY_POINTS, announced
 from gradwire.codecs.wording import spelled
 from gradwire.harness.config.field_help import help_of
 from gradwire.harness.config.own_files import own_choices
 from gradwire.harness.config.store import group_schemas
-from gradwire.harness.config.task_keys import REQUIRED, RootKeys, root_schemas
 from gradwire.harness.config.tasks import Task
 from gradwire.harness.files.reading import UnusableFileError, printable, read_text
 from gradwire.harness.files.structured import MOST_YAML
@@ -97,7 +97,7 @@ def task_page(conf: Path, name: str, task: Task) -> str:
     """What `python run.py task=<name> --help` prints: what the task does, its keys, groups and examples."""
     what, command = describe(conf / "task" / f"{name}.yaml")
     keys, examples = list(_all_key_lines(name, task)), _examples(conf, name)
-    groups = [group for group in task.groups if (conf / group).is_dir()]
+    groups = [name for name in task.reads if name != "task" and (conf / name).is_dir()]
     if name == "train":
         read = SETTINGS_ELSEWHERE
     elif task.trains:
@@ -121,9 +121,7 @@ def task_page(conf: Path, name: str, task: Task) -> str:
 
 def _all_key_lines(name: str, task: Task) -> Iterator[str]:
     """The keys of the root that a task reads, and those of what every training run has."""
-    for schema in root_schemas(name):
-        unread = set() if task.trains or schema is not RootKeys else {*rules_of(schema)} - {*task.groups}
-        yield from _key_lines(schema, leave_out=unread)
+    yield from _key_lines(task.config, leave_out=group_schemas())
     if name == "train":
         for group in GROUPS_OF_TRAINING:
             yield from _key_lines(group_schemas()[group]["base"], f"{group}.", leave_out={"name"})
@@ -146,10 +144,8 @@ def _key_lines(schema: type, prefix: str = "", leave_out: Collection[str] = ()) 
         if not isinstance(rule, Rule):
             yield from _key_lines(rule, f"{prefix}{each.name}.")
             continue
-        default = each.default if each.default is not dataclasses.MISSING else None
-        if each.default_factory is not dataclasses.MISSING:
-            default = each.default_factory()
-        text = "<required>" if default == REQUIRED else spelled(default).replace(", ", ",")
+        required = default_of(each) is None and not rule.optional
+        text = "<required>" if required else spelled(default_of(each)).replace(", ", ",")
         yield f"  {prefix}{each.name}={text}"
         meaning = "; ".join(part for part in (said.get(each.name, ""), rule.allowed()) if part)
         yield textwrap.fill(meaning, WIDTH, initial_indent=" " * 6, subsequent_indent=" " * 6)

@@ -6,9 +6,10 @@ import os
 
 import psutil
 import torch
-from omegaconf import DictConfig
 
+from gradwire.harness.models.settings import ModelConfig
 from gradwire.harness.runtime.errors import ConfigError
+from gradwire.harness.trainer.settings import RunConfig
 
 PARAMETER_BYTES = 16
 """Float32 parameter, gradient and AdamW's two means."""
@@ -19,33 +20,33 @@ PROCESS_BYTES = 150 << 20
 GIB = 1 << 30
 
 
-def check_memory(config: DictConfig) -> None:
+def check_memory(run: RunConfig) -> None:
     """Refuse, in one line, a training run that takes more than this machine has. Raises ConfigError.
 
     The estimate is a lower bound: parameters, gradients and optimizer state of every replica here, and what
     one forward pass keeps for the backward pass.
     """
-    cluster = config.cluster
+    cluster = run.cluster
     on_gpu = cluster.device == "cuda"
     if on_gpu and not torch.cuda.is_available():
         return
-    replicas = 1 if cluster.name == "virtual" or on_gpu else _workers_here(config)
-    state = PARAMETER_BYTES * num_parameters(config.model)
+    replicas = 1 if cluster.name == "virtual" or on_gpu else _workers_here(run)
+    state = PARAMETER_BYTES * num_parameters(run.model)
     field, activations = max(
-        (f"train.micro_batch={config.train.micro_batch}", _training_pass_bytes(config)),
-        (f"eval.micro_batch={config.eval.micro_batch}", _evaluation_pass_bytes(config)),
+        (f"train.micro_batch={run.train.micro_batch}", _training_pass_bytes(run)),
+        (f"eval.micro_batch={run.eval.micro_batch}", _evaluation_pass_bytes(run)),
         key=lambda each: each[1],
     )
-    processes = 0 if cluster.name == "virtual" else _workers_here(config) * PROCESS_BYTES
+    processes = 0 if cluster.name == "virtual" else _workers_here(run) * PROCESS_BYTES
     needed = replicas * (state + activations) + (0 if on_gpu else processes)
     there = _gpu_bytes() if on_gpu else psutil.virtual_memory().total
     if needed <= there:
         return
     if state > activations:
-        what = f"model={config.model.name} with {num_parameters(config.model):.3g} parameters"
+        what = f"model={run.model.name} with {num_parameters(run.model):.3g} parameters"
         fix = "use size=tiny, a smaller model" + ("" if replicas == 1 else " or fewer cluster.workers")
     else:
-        what = f"{field} of {config.dataset.sequence_length} tokens"
+        what = f"{field} of {run.dataset.sequence_length} tokens"
         fix = f"choose a smaller {field.partition('=')[0]}"
     if processes > replicas * (state + activations):
         what, fix = f"cluster.workers={cluster.workers}", "use fewer, or cluster=virtual"
@@ -67,7 +68,7 @@ def check_bytes(field: str, value: object, needed: float) -> None:
         )
 
 
-def num_parameters(model: DictConfig) -> int:
+def num_parameters(model: ModelConfig) -> int:
     """Parameters of a model of this shape, at least: attention, feed-forward matrices, embeddings."""
     head = model.head_dim or model.hidden_size // model.num_heads
     attention = 2 * model.hidden_size * head * (model.num_heads + model.num_kv_heads)
@@ -76,27 +77,31 @@ def num_parameters(model: DictConfig) -> int:
     return int(model.num_layers * layer + _words(model) * model.hidden_size)
 
 
-def _training_pass_bytes(config: DictConfig) -> int:
+def _training_pass_bytes(run: RunConfig) -> int:
     """Some of what each layer keeps of each token, and the logits."""
-    model, width = config.model, 2 if config.train.precision == "bf16" else 4
+    model, width = run.model, 2 if run.train.precision == "bf16" else 4
     layer = 3 * model.hidden_size + model.intermediate_size
-    tokens = config.train.micro_batch * config.dataset.sequence_length
+    tokens = run.train.micro_batch * _sequence_length(run)
     return int(tokens * width * (model.num_layers * layer + _words(model)))
 
 
-def _evaluation_pass_bytes(config: DictConfig) -> int:
+def _evaluation_pass_bytes(run: RunConfig) -> int:
     """The hidden state and the logits of each token."""
-    tokens = config.eval.micro_batch * config.dataset.sequence_length
-    return int(tokens * 2 * (config.model.hidden_size + _words(config.model)))
+    tokens = run.eval.micro_batch * _sequence_length(run)
+    return int(tokens * 2 * (run.model.hidden_size + _words(run.model)))
 
 
-def _words(model: DictConfig) -> int:
+def _sequence_length(run: RunConfig) -> int:
+    return run.dataset.sequence_length or run.model.recipe.sequence_length
+
+
+def _words(model: ModelConfig) -> int:
     """Entries of the vocabulary, at least: a tokenizer trained on little text needs few."""
     return int(model.vocab_size if model.weights == "pretrained" else min(model.vocab_size, 1 << 10))
 
 
-def _workers_here(config: DictConfig) -> int:
-    return int(os.environ.get("LOCAL_WORLD_SIZE", config.cluster.workers))
+def _workers_here(run: RunConfig) -> int:
+    return int(os.environ.get("LOCAL_WORLD_SIZE", run.cluster.size))
 
 
 def _gpu_bytes() -> int:

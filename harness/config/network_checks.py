@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Mapping
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
-from omegaconf import DictConfig, OmegaConf
-
+from gradwire.harness.config.rules import SHAPED, check
 from gradwire.harness.files.reading import UnusableFileError
 from gradwire.harness.files.structured import read_json
-from gradwire.harness.network.settings import CODEC_TIMES, SimulatedConfig
+from gradwire.harness.network.settings import (
+    CODEC_TIMES,
+    NetworkConfig,
+    ShapedConfig,
+    SimulatedConfig,
+    background_jobs,
+)
 from gradwire.harness.runtime.errors import ConfigError, did_you_mean
-from gradwire.harness.runtime.program import program
+from gradwire.harness.trainer.settings import WorldConfig
 
 BENCH_FILE = "bench.json"
 """What `task=bench` leaves in its directory."""
@@ -27,40 +32,43 @@ WITHIN_NODES = ("ranks_per_node", "nics", "intra_rate_mbit", "intra_latency_s", 
 """Fields of a simulated network that mean nothing on a star."""
 
 
-def check_network(config: DictConfig) -> None:
-    """Refuse a network that these workers cannot have; `codec_times` becomes a file's path, in place.
+def check_network(config: WorldConfig) -> NetworkConfig:
+    """The network, `codec_times` as a file's path; refuses one that these workers cannot have.
 
     The number of workers may still be open. Raises ConfigError.
     """
-    if config.network.name == "shaped":
-        _check_shaped(config)
-    if config.network.name == "simulated":
-        if config.cluster.name != "virtual":
-            cluster = f"cluster={config.cluster.name}"
-            raise ConfigError(
-                f"network={_choice(config.network)} is the clock of cluster=virtual and cannot be used with "
-                f"{cluster}; leave {cluster} out, or use network=paced or network=shaped"
-            )
-        check_simulated(config.network)
+    network = config.network
     if config.cluster.name == "virtual":
-        _check_engine(config.network)
+        _check_engine(network)
+    if isinstance(network, ShapedConfig):
+        check(SHAPED, config)
+        _check_shaped_here()
+    if not isinstance(network, SimulatedConfig):
+        return network
+    if config.cluster.name != "virtual":
+        cluster = f"cluster={config.cluster.name}"
+        raise ConfigError(
+            f"network={_choice(network)} is the clock of cluster=virtual and cannot be used with "
+            f"{cluster}; leave {cluster} out, or use network=paced or network=shaped"
+        )
+    return check_simulated(network)
 
 
-def _check_engine(network: DictConfig) -> None:
+def _check_engine(network: NetworkConfig) -> None:
     """Refuse a virtual cluster without the engine of its clock. Raises ConfigError."""
     from gradwire.harness.timing.simulate.engine import require_engine
 
-    subject = f"network={_choice(network)}" if network.name == "simulated" else "cluster=virtual"
+    subject = f"network={_choice(network)}" if isinstance(network, SimulatedConfig) else "cluster=virtual"
     try:
         require_engine(subject)
     except ValueError as error:
         raise ConfigError(str(error)) from None
 
 
-def check_simulated(network: DictConfig) -> None:
+def check_simulated(network: SimulatedConfig) -> SimulatedConfig:
     """Refuse what contradicts itself in a simulated network, whatever runs on it. Raises ConfigError.
 
-    `codec_times`, where it names a folder of `task=bench`, becomes the file in it.
+    Returns the network; `codec_times`, where it names a folder of `task=bench`, is the file in it.
     """
     if network.fabric == "star":
         _check_star(network)
@@ -77,25 +85,26 @@ def check_simulated(network: DictConfig) -> None:
             f"network.ranks_per_node={network.ranks_per_node}; use a divisor of it"
         )
     _check_changes(network)
-    if network.codec_times not in CODEC_TIMES:
-        network.codec_times = str(_bench_file(str(network.codec_times)))
+    if network.codec_times in CODEC_TIMES:
+        return network
+    return replace(network, codec_times=str(_bench_file(network.codec_times)))
 
 
-def workers_of(network: DictConfig) -> int | None:
+def workers_of(network: NetworkConfig) -> int | None:
     """How many workers a simulated network has places for; None if it is open, and on other networks."""
-    if network.name != "simulated" or network.nodes is None:
+    if not isinstance(network, SimulatedConfig) or network.nodes is None:
         return None
-    return int(network.nodes * network.ranks_per_node)
+    return network.nodes * network.ranks_per_node
 
 
-def resolve_nodes(network: DictConfig, workers: int, *, given: bool = True) -> None:
-    """Replace a simulated network's `nodes`, in place, by those that the workers fill. Raises ConfigError.
+def resolve_nodes(network: NetworkConfig, workers: int, *, given: bool = True) -> NetworkConfig:
+    """A simulated network with the `nodes` that the workers fill. Raises ConfigError.
 
     A testbed's preset may be used in part; otherwise nodes and workers that are both given must agree.
     `given`: whether `cluster.workers` can be given; a recorded run has as many workers as it had.
     """
-    if network.name != "simulated":
-        return
+    if not isinstance(network, SimulatedConfig):
+        return network
     places, ranks = workers_of(network), network.ranks_per_node
     if not given:
         _check_recorded(network, workers, places)
@@ -110,10 +119,10 @@ def resolve_nodes(network: DictConfig, workers: int, *, given: bool = True) -> N
             f"network.ranks_per_node={ranks}, which is {places}; leave one of them out, or add "
             f"network.nodes={workers // ranks}"
         )
-    network.nodes = workers // ranks
+    return replace(network, nodes=workers // ranks)
 
 
-def _check_recorded(network: DictConfig, workers: int, places: int | None) -> None:
+def _check_recorded(network: SimulatedConfig, workers: int, places: int | None) -> None:
     """Refuse nodes that the workers of a recorded run do not fill, or do not fit in."""
     ranks = network.ranks_per_node
     if workers % ranks:
@@ -129,20 +138,19 @@ def _check_recorded(network: DictConfig, workers: int, places: int | None) -> No
             f"network.nodes={network.nodes} with network.ranks_per_node={ranks} hold {places} workers, and "
             f"the run has {workers}; add network.nodes={workers // ranks}"
         )
-    network.nodes = workers // ranks
 
 
-def check_size(network: DictConfig, workers: int) -> None:
+def check_size(network: NetworkConfig, workers: int) -> None:
     """Refuse more workers than shaped links can join, and background jobs without a link.
 
     Raises ConfigError.
     """
-    if workers < 2 and network.get("background_jobs", 0):
+    if workers < 2 and background_jobs(network):
         raise ConfigError(
-            f"network.background_jobs={network.background_jobs} needs links to share and cluster.workers=1 "
+            f"network.background_jobs={background_jobs(network)} needs links to share and cluster.workers=1 "
             "has none; use cluster.workers=2 or more, or leave it out"
         )
-    if network.name == "shaped":
+    if isinstance(network, ShapedConfig):
         from gradwire.harness.network.shaped.star import MOST_RANKS
 
         if workers > MOST_RANKS:
@@ -152,9 +160,9 @@ def check_size(network: DictConfig, workers: int) -> None:
             )
 
 
-def check_codec_times(network: DictConfig, codec: Mapping[Any, Any], workers: int) -> None:
+def check_codec_times(network: NetworkConfig, codec: Mapping[str, Any], workers: int) -> None:
     """Refuse another device's codec times that lack what the codec does. Raises ConfigError."""
-    if network.name != "simulated" or network.codec_times in CODEC_TIMES:
+    if not isinstance(network, SimulatedConfig) or network.codec_times in CODEC_TIMES:
         return
     from gradwire.codecs.registry import make_codec
     from gradwire.harness.timing.simulate.codec_times import read_bench_times
@@ -165,24 +173,8 @@ def check_codec_times(network: DictConfig, codec: Mapping[Any, Any], workers: in
         raise ConfigError(str(error)) from None
 
 
-def _check_shaped(config: DictConfig) -> None:
-    cluster = config.cluster
-    if cluster.name == "virtual":
-        raise ConfigError(
-            "network=shaped needs a process for each worker and cluster=virtual has one for all; use "
-            "network=simulated, or cluster=local"
-        )
-    for field, value in (("backend", "nccl"), ("device", "cuda")):
-        if cluster[field] == value:
-            raise ConfigError(
-                f"network=shaped cannot be used with cluster.{field}={value}: it shapes what gloo sends from "
-                f"CPU memory; leave cluster.{field} out, or use cluster=virtual network=simulated"
-            )
-    if "RANK" in os.environ:
-        raise ConfigError(
-            "network=shaped starts its workers inside their namespaces and cannot run under torchrun; use "
-            f"{program()}, or network=paced"
-        )
+def _check_shaped_here() -> None:
+    """Refuse shaped links on a machine that cannot make them. Raises ConfigError."""
     from gradwire.harness.network.shaped.check import why_not
 
     reason = why_not()
@@ -192,18 +184,19 @@ def _check_shaped(config: DictConfig) -> None:
         )
 
 
-def _check_star(network: DictConfig) -> None:
+def _check_star(network: SimulatedConfig) -> None:
     usual = SimulatedConfig()
     for field in WITHIN_NODES:
-        if network[field] != getattr(usual, field):
+        value = getattr(network, field)
+        if value != getattr(usual, field):
             raise ConfigError(
-                f"network.{field}={network[field]} has no effect on network.fabric=star; add "
+                f"network.{field}={value} has no effect on network.fabric=star; add "
                 f"network.fabric=two_level, or leave it out"
             )
 
 
-def _check_changes(network: DictConfig) -> None:
-    found = cast(list[list[Any]], OmegaConf.to_container(network.rate_changes))
+def _check_changes(network: SimulatedConfig) -> None:
+    found = network.rate_changes
     said = f"network.rate_changes={found}".replace(" ", "")
     use = "use e.g. network.rate_changes=[[60,0.5],[120,1]]: half the rate from second 60 to 120"
     low, high = FACTORS
@@ -243,7 +236,7 @@ def _bench_file(given: str) -> Path:
     return path
 
 
-def _choice(network: DictConfig) -> str:
+def _choice(network: SimulatedConfig) -> str:
     """The simulated network as the command line names it."""
     return "simulated" if network.preset == "custom" else str(network.preset)
 

@@ -12,7 +12,6 @@ from collections.abc import Iterator, Sequence
 from functools import cache
 from typing import Any, cast
 
-from hydra.core.config_store import ConfigStore
 from hydra.core.override_parser.types import Override, Transformer
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
@@ -22,6 +21,7 @@ from gradwire.codecs.registry import codec_class, codec_classes
 from gradwire.codecs.wrappers.wrapper import CommonOptions
 from gradwire.harness.comm.settings import TopologyConfig
 from gradwire.harness.comm.topology.registry import TOPOLOGIES, topology
+from gradwire.harness.config.store import add_plugin
 from gradwire.harness.parallel.settings import OutsideParallelConfig
 from gradwire.harness.runtime.errors import ConfigError
 
@@ -48,7 +48,7 @@ def register_plugin(kind: str, name: str) -> None:
         node = _node(kind, name)
     except ValueError as error:
         raise ConfigError(str(error)) from None
-    ConfigStore.instance().store(group=kind, name=name, node=node)
+    add_plugin(kind, name, node)
 
 
 def _chosen(overrides: Sequence[Override]) -> Iterator[tuple[str, str]]:

@@ -1,4 +1,4 @@
-"""The schemas of every group, and their registration with Hydra's ConfigStore.
+"""The schemas of every group, and how Hydra gets them.
 
 They live under `schema/<group>`, so that they are not listed as choices of the group itself. A
 choice `conf/<group>/<choice>.yaml` names the one it is typed by in its defaults list.
@@ -6,13 +6,18 @@ choice `conf/<group>/<choice>.yaml` names the one it is typed by in its defaults
 
 from __future__ import annotations
 
+import copy
 import dataclasses
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping
 from functools import cache
 from typing import Any
 
-from hydra.core.config_store import ConfigStore
+from hydra.core.config_search_path import ConfigSearchPath
+from hydra.core.object_type import ObjectType
+from hydra.core.plugins import Plugins
+from hydra.plugins.config_source import ConfigResult, ConfigSource
+from hydra.plugins.search_path_plugin import SearchPathPlugin
+from omegaconf import OmegaConf
 
 from gradwire.codecs.registry import codec_classes
 from gradwire.codecs.wrappers.wrapper import CommonOptions
@@ -21,31 +26,17 @@ from gradwire.harness.data.settings import DatasetConfig
 from gradwire.harness.models.papers import PRESETS
 from gradwire.harness.network.settings import NETWORKS
 from gradwire.harness.parallel.settings import ParallelConfig
-from gradwire.harness.runtime.fields import one_of, plain_name
+from gradwire.harness.record.settings import TaskConfig
 from gradwire.harness.tracking.settings import UntrackedConfig, WandbConfig
-from gradwire.harness.trainer.settings import EvalConfig, MeasureConfig, TrainConfig
+from gradwire.harness.trainer.settings import (
+    EvalConfig,
+    KernelsConfig,
+    MeasureConfig,
+    SizeConfig,
+    TrainConfig,
+)
 
-
-@dataclass
-class TaskConfig:
-    """What to do."""
-
-    name: str = "train"  # a key of harness.config.tasks.TASKS
-
-
-@dataclass
-class KernelsConfig:
-    """Which implementation of the codecs' kernels runs; all give the same bytes."""
-
-    name: str = one_of("auto", "default", "cpu", "cuda")  # auto: the fastest that are built for the device
-
-
-@dataclass
-class SizeConfig:
-    """A preset over model, train, eval and measure."""
-
-    name: str = plain_name("paper")
-    families: dict[str, Any] = field(default_factory=dict)  # fields whose value depends on model.family
+Names = list[str]
 
 
 @cache
@@ -79,18 +70,103 @@ def _with_common_options(codec: type) -> type:
     return dataclasses.make_dataclass(codec.__name__, [], bases=(CommonOptions, codec))
 
 
+_plugins: dict[str, Any] = {}
+"""What Hydra composes for the plug-ins of this process: `codec/<module>:<class>`."""
+
+
+def add_plugin(kind: str, name: str, schema: Any) -> None:
+    """Make a plug-in known to Hydra as a choice of its group, at once: a file that it is composing may name
+    it."""
+    _plugins[f"{kind}/{name}"] = _node(schema)
+
+
+def _known() -> Mapping[str, Any]:
+    return {**_schemas(), **_plugins}
+
+
+@cache
+def _schemas() -> Mapping[str, Any]:
+    """`schema/<group>/<name>` to what Hydra composes for it; `schema/keys/<task>` for keys of the root."""
+    from gradwire.harness.config.root_keys import own_defaults, usual_defaults
+    from gradwire.harness.config.tasks import TASKS
+
+    schemas = {
+        f"schema/{group}/{name}": _node(schema)
+        for group, schemas in group_schemas().items()
+        for name, schema in schemas.items()
+    }
+    keys = {f"schema/keys/{task}": OmegaConf.create(own_defaults(task)) for task in TASKS}
+    return {**schemas, **keys, "schema/keys/every": OmegaConf.create(usual_defaults())}
+
+
+def _node(schema: Any) -> Any:
+    node = OmegaConf.structured(schema)
+    let_write(node)
+    return node
+
+
+def let_write(node: Any) -> None:
+    """A frozen dataclass makes its node read-only; choices and the command line still have to set values."""
+    OmegaConf.set_readonly(node, None)
+    for name in node:
+        child = node._get_node(name)
+        if OmegaConf.is_dict(child):
+            let_write(child)
+
+
+class Schemas(ConfigSource):
+    """The schemas, as Hydra asks for them.
+
+    Hydra's own ConfigStore would do. But Hydra copies its sources whenever it composes or lists the choices
+    of a group, and copying a store with every schema in it takes half the time of composing.
+    """
+
+    @staticmethod
+    def scheme() -> str:
+        return "gradwire-schemas"
+
+    def available(self) -> bool:
+        return True
+
+    def load_config(self, config_path: str) -> ConfigResult:
+        return ConfigResult(
+            provider=self.provider,
+            path=f"{self.scheme()}://",
+            config=copy.deepcopy(_known()[_place(config_path)]),
+            header={"package": None},
+        )
+
+    def is_group(self, config_path: str) -> bool:
+        return any(place.startswith(f"{config_path}/") for place in _known()) if config_path else True
+
+    def is_config(self, config_path: str) -> bool:
+        return _place(config_path) in _known()
+
+    def list(self, config_path: str, results_filter: ObjectType | None) -> Names:
+        """The groups and configurations directly in `config_path`."""
+        start = f"{config_path}/" if config_path else ""
+        below = (place.removeprefix(start) for place in _known() if place.startswith(start))
+        names = {name.partition("/")[0]: "/" in name for name in below}
+        kinds = {True: ObjectType.GROUP, False: ObjectType.CONFIG}
+        return sorted(name for name, group in names.items() if results_filter in (None, kinds[group]))
+
+
+def _place(config_path: str) -> str:
+    return config_path.rstrip("/").removesuffix(".yaml")
+
+
+class SchemasOnPath(SearchPathPlugin):
+    """Adds the schemas to the places that Hydra searches."""
+
+    def manipulate_search_path(self, search_path: ConfigSearchPath) -> None:
+        search_path.append("gradwire", f"{Schemas.scheme()}://schemas")
+
+
 @cache
 def register_schemas() -> None:
-    """Make the schemas known to Hydra, once per process.
-
-    Hydra copies all its sources, this store with every schema in it, whenever it composes or lists the
-    choices of a group: half the time of composing. The store hands out copies of what is in it anyway.
-    """
-    store = ConfigStore.instance()
-    store.__deepcopy__ = lambda memo: store  # type: ignore[attr-defined]
-    for group, schemas in group_schemas().items():
-        for name, schema in schemas.items():
-            store.store(group=f"schema/{group}", name=name, node=schema)
+    """Make the schemas known to Hydra, once per process."""
+    for each in (Schemas, SchemasOnPath):
+        Plugins.instance().register(each)
 
 
 def choices_with_field(group: str, field: str) -> Iterator[str]:

@@ -1,67 +1,120 @@
-"""All tasks by name. A new task is one entry here, one module beside this one, one YAML."""
+"""The settings of the tasks that look at finished runs or at this machine, and every task by name.
+
+A new task is one entry in `TASKS`, the class of its settings, one module beside `tasks/main.py`, one YAML.
+"""
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass
+
+from gradwire.codecs.fields import NOTHING
+from gradwire.harness.network.settings import NetworkConfig
+from gradwire.harness.record.settings import Configuration, RecordedConfig
+from gradwire.harness.runtime.fields import at_least, checked, one_of
+from gradwire.harness.studies.allreduce.settings import AllReduceTask
+from gradwire.harness.studies.bench.settings import BenchTask
+from gradwire.harness.studies.overhead.settings import OverheadTask
+from gradwire.harness.studies.replay.settings import ReplayTask
+from gradwire.harness.studies.statistics.settings import StatisticsTask
+from gradwire.harness.tracking.settings import TrackingConfig
+from gradwire.harness.trainer.settings import LONGEST_RUN, RunConfig
+
+
+@dataclass(frozen=True)
+class RetimeConfig:
+    """Whose times are worked out again."""
+
+    digest: str | None = checked(None, kinds=(NOTHING,), optional=True)  # of the run's summary
+
+
+@dataclass(frozen=True, kw_only=True)
+class RetimeTask(RecordedConfig):
+    """A finished run on another network."""
+
+    run: str  # the run's directory
+    retime: RetimeConfig
+    network: NetworkConfig
+
+
+@dataclass(frozen=True)
+class TimelineConfig:
+    """Which steps are shown."""
+
+    step: int | None = at_least(0, None, LONGEST_RUN)  # the first; null: from the middle of the run
+    steps: int = at_least(1, 3, 10_000)  # one after another, a timeline each
+
+
+@dataclass(frozen=True, kw_only=True)
+class TimelineTask(Configuration):
+    """Steps of a finished run as timelines."""
+
+    # a run's directory, a pattern, or a list of them
+    run: str | list[str] = checked(dataclasses.MISSING, fewest=1)
+    timeline: TimelineConfig
+
+
+@dataclass(frozen=True, kw_only=True)
+class SyncTask(Configuration):
+    """The wandb runs of records, rebuilt."""
+
+    # a run's directory, a pattern, or a list of them
+    run: str | list[str] = checked(dataclasses.MISSING, fewest=1)
+    tracking: TrackingConfig
+
+
+@dataclass(frozen=True, kw_only=True)
+class DoctorTask(Configuration):
+    """What this machine has."""
+
+    format: str = one_of("text", "json")  # of the page
 
 
 @dataclass(frozen=True)
 class Task:
-    """What `task=<name>` runs, and which part of the configuration is meant for it."""
+    """What `task=<name>` runs, and what it reads of the configuration."""
 
     module: str
     """Imported when asked for. It has `run(config, directory) -> exit code`, or, where the task keeps
-    nothing, `run(config) -> exit code`. Where it keeps results without training it has `check(config)`, which
-    replaces in place what stands for something else and refuses what cannot run, and `name(config)`, the
-    first words of its directory's name. `compare(folders, output, axes)`, if any, makes a sweep's tables."""
-    trains: bool
-    """Whether the whole configuration describes a training run."""
-    groups: tuple[str, ...] = ()
-    """What a task that trains nothing reads: groups, and root keys that every task has, such as `seed`,
-    beside the root keys its YAML adds."""
-    keeps: bool = False
-    """Whether a task that trains nothing has a directory for its results, and can be part of a sweep."""
+    nothing, `run(config) -> exit code`. Where it keeps results without training it has `resolve(config)`,
+    which returns the configuration with what stands for something else replaced, or refuses what cannot run;
+    and `name(config)`, the first words of its directory's name. `compare(folders, output, axes)`, if any,
+    makes a sweep's tables."""
+    config: type[Configuration]
+    """What it reads: a field for each group and each key of the root."""
     times: bool = False
     """Whether its figures are times; `kernels=auto` then never means the slow definition."""
 
     @property
+    def name(self) -> str:
+        """What `task=` is followed by."""
+        return self.module.rpartition(".")[2]
+
+    @property
+    def trains(self) -> bool:
+        """Whether its configuration describes a training run."""
+        return issubclass(self.config, RunConfig)
+
+    @property
     def has_directory(self) -> bool:
-        return self.trains or self.keeps
+        """Whether it keeps its results in a directory, and can be part of a sweep."""
+        return issubclass(self.config, RecordedConfig)
+
+    @property
+    def reads(self) -> tuple[str, ...]:
+        """The groups and root keys that it reads."""
+        return tuple(each.name for each in dataclasses.fields(self.config))
 
 
 TASKS: dict[str, Task] = {
-    "train": Task("gradwire.harness.tasks.train", trains=True),
-    "replay": Task(
-        "gradwire.harness.tasks.replay",
-        trains=False,
-        groups=("codec", "topology", "cluster", "kernels", "seed", "resume"),
-        keeps=True,
-    ),
-    "statistics": Task(
-        "gradwire.harness.tasks.statistics", trains=False, groups=("seed", "resume"), keeps=True
-    ),
-    "bench": Task(
-        "gradwire.harness.tasks.bench",
-        trains=False,
-        groups=("cluster", "kernels", "seed", "resume"),
-        keeps=True,
-        times=True,
-    ),
-    "allreduce": Task(
-        "gradwire.harness.tasks.allreduce",
-        trains=False,
-        groups=(
-            *("codec", "topology", "cluster", "network", "kernels", "overlap", "measure"),
-            *("seed", "resume"),
-        ),
-        keeps=True,
-        times=True,
-    ),
-    "retime": Task(
-        "gradwire.harness.tasks.retime", trains=False, groups=("network", "seed", "resume"), keeps=True
-    ),
-    "overhead": Task("gradwire.harness.tasks.overhead", trains=True, times=True),
-    "sync": Task("gradwire.harness.tasks.sync", trains=False, groups=("tracking",)),
-    "timeline": Task("gradwire.harness.tasks.timeline", trains=False),
-    "doctor": Task("gradwire.harness.tasks.doctor", trains=False),
+    "train": Task("gradwire.harness.tasks.train", RunConfig),
+    "replay": Task("gradwire.harness.tasks.replay", ReplayTask),
+    "statistics": Task("gradwire.harness.tasks.statistics", StatisticsTask),
+    "bench": Task("gradwire.harness.tasks.bench", BenchTask, times=True),
+    "allreduce": Task("gradwire.harness.tasks.allreduce", AllReduceTask, times=True),
+    "retime": Task("gradwire.harness.tasks.retime", RetimeTask),
+    "overhead": Task("gradwire.harness.tasks.overhead", OverheadTask, times=True),
+    "sync": Task("gradwire.harness.tasks.sync", SyncTask),
+    "timeline": Task("gradwire.harness.tasks.timeline", TimelineTask),
+    "doctor": Task("gradwire.harness.tasks.doctor", DoctorTask),
 }

@@ -24,7 +24,7 @@ UNUSED_BY_EMBEDDED = (
 """Fields that say where the text lies in a repository or in files. The embedded text has none of them."""
 
 
-@dataclass
+@dataclass(frozen=True)
 class DatasetConfig:
     """Where the text comes from and how it is cut."""
 

@@ -10,14 +10,13 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from omegaconf import DictConfig
-
 from gradwire.harness.checkpoint.folder import checkpoints, remove_all, remove_unfinished
 from gradwire.harness.checkpoint.resume import Opened, check_directory, is_finished, open_run
 from gradwire.harness.files.writing import write_atomically
 from gradwire.harness.launch.processes import WorkerError, run_processes
 from gradwire.harness.launch.ranks import run_ranks, scratch_folder
 from gradwire.harness.launch.restarts import Restarts, continued
+from gradwire.harness.launch.shaped_network import fetch_weights
 from gradwire.harness.launch.stop import StopRequest, Terminated, stop_requests
 from gradwire.harness.launch.verdict import describe, tracebacks
 from gradwire.harness.launch.watchdog import watchdog
@@ -33,9 +32,10 @@ from gradwire.harness.record.directory import (
 from gradwire.harness.record.writer import remove_temporary_files
 from gradwire.harness.tracking import tracked
 from gradwire.harness.trainer.parts import prepare
+from gradwire.harness.trainer.settings import RunConfig
 
 
-def run_here(config: DictConfig, directory: Path) -> None:
+def run_here(config: RunConfig, directory: Path) -> None:
     """Trains with all ranks started or hosted by this process, unless another process has just finished this
     run.
 
@@ -60,13 +60,13 @@ def run_here(config: DictConfig, directory: Path) -> None:
         lock.release()
 
 
-def _attempts(config: DictConfig, directory: Path, opened: Opened, stop: StopRequest) -> None:
+def _attempts(config: RunConfig, directory: Path, opened: Opened, stop: StopRequest) -> None:
     """Makes the first attempt and the further ones that `cluster.restarts` allows, each as a new command
     would."""
     restarts = Restarts(config.cluster.restarts)
     while True:
         try:
-            with tracked(config, directory), _failure_recorded(directory):
+            with tracked(config.tracking, config.mapping(), directory), _failure_recorded(directory):
                 _attempt(config, directory, opened.checkpoint, stop)
                 raise_if_stopped(directory, stop, is_done(directory))
             return
@@ -79,7 +79,7 @@ def _attempts(config: DictConfig, directory: Path, opened: Opened, stop: StopReq
         print_notes(opened)
 
 
-def _attempt(config: DictConfig, directory: Path, checkpoint: Path | None, stop: StopRequest) -> None:
+def _attempt(config: RunConfig, directory: Path, checkpoint: Path | None, stop: StopRequest) -> None:
     """Trains from `checkpoint` with ranks, or with a virtual cluster, here or in a child that can be
     restarted."""
     if config.cluster.name == "local":
@@ -92,14 +92,16 @@ def _attempt(config: DictConfig, directory: Path, checkpoint: Path | None, stop:
 
 
 def _run_local(
-    config: DictConfig, directory: Path, checkpoint: Path | None, stop: StopRequest, folder: Path
+    config: RunConfig, directory: Path, checkpoint: Path | None, stop: StopRequest, folder: Path
 ) -> str:
+    if config.network.name == "shaped":
+        fetch_weights(config.model, config.seed)
     arguments = (config, directory, checkpoint, folder / "rendezvous")
-    return run_ranks(train_local_rank, arguments, config, directory, folder, stop)
+    return run_ranks(train_local_rank, arguments, config.cluster, config.network, directory, folder, stop)
 
 
 def _run_virtual_child(
-    config: DictConfig, directory: Path, checkpoint: Path | None, stop: StopRequest, folder: Path
+    config: RunConfig, directory: Path, checkpoint: Path | None, stop: StopRequest, folder: Path
 ) -> str:
     os.environ["OMP_NUM_THREADS"] = "1"  # as for the ranks of a local cluster
     arguments = (config, directory, checkpoint)

@@ -12,17 +12,18 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from omegaconf import DictConfig
-
+from gradwire.harness.comm.settings import ClusterConfig
 from gradwire.harness.launch.processes import run_processes
 from gradwire.harness.launch.shaped_network import shaped_network
 from gradwire.harness.launch.stop import StopRequest
+from gradwire.harness.network.settings import NetworkConfig
 
 
 def run_ranks(
     target: Callable[..., None],
     arguments: Sequence[Any],
-    config: DictConfig,
+    cluster: ClusterConfig,
+    network: NetworkConfig,
     directory: Path,
     folder: Path,
     stop: StopRequest | None = None,
@@ -34,11 +35,11 @@ def run_ranks(
     WorkerError and whose result this returns.
     """
     os.environ["OMP_NUM_THREADS"] = "1"  # read by the children's thread pools as they load
-    size = config.cluster.workers
-    with shaped_network(config, directory) as network:
-        entrances = None if network is None else [network.entrance(rank) for rank in range(size)]
+    size = cluster.size
+    with shaped_network(network, size, directory) as shaped:
+        entrances = None if shaped is None else [shaped.entrance(rank) for rank in range(size)]
         return run_processes(
-            target, (*arguments, entrances), size, folder, stop, network, hang_s=config.cluster.hang_s
+            target, (*arguments, entrances), size, folder, stop, shaped, hang_s=cluster.hang_s
         )
 
 

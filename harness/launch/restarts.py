@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
-from omegaconf import DictConfig, OmegaConf
+from dataclasses import replace
 
 from gradwire.harness.launch.processes import WorkerError
 from gradwire.harness.launch.verdict import Cause
 from gradwire.harness.record.provenance import code_unchanged
+from gradwire.harness.trainer.settings import RunConfig
 
 
-def continued(config: DictConfig) -> DictConfig:
+def continued(config: RunConfig) -> RunConfig:
     """The configuration of a run's further attempts: `resume=never` concerns only what was there before the
     first."""
-    if config.resume != "never":
-        return config
-    settings = config.copy()
-    OmegaConf.set_readonly(settings, False)
-    settings.resume = "auto"
-    OmegaConf.set_readonly(settings, True)
-    return settings
+    return replace(config, resume="auto") if config.resume == "never" else config
 
 
 class Restarts:

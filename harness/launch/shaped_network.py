@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from omegaconf import DictConfig, OmegaConf
-
 from gradwire.harness.models.build import build_model
+from gradwire.harness.models.settings import ModelConfig
+from gradwire.harness.network.settings import NetworkConfig, ShapedConfig
 from gradwire.harness.network.shaped.network import ShapedNetwork
 from gradwire.harness.network.shaped.star import LinkLimits
 from gradwire.harness.record.attempts import Attempts
@@ -20,7 +20,7 @@ OFFLINE = "HF_HUB_OFFLINE"
 
 
 @contextmanager
-def shaped_network(config: DictConfig, directory: Path) -> Iterator[ShapedNetwork | None]:
+def shaped_network(network: NetworkConfig, size: int, directory: Path) -> Iterator[ShapedNetwork | None]:
     """Provides the links of `network=shaped`, with background traffic, while the block lasts; None on other
     networks.
 
@@ -28,52 +28,51 @@ def shaped_network(config: DictConfig, directory: Path) -> Iterator[ShapedNetwor
     at the end it records what the background traffic carried. Raises ValueError if the network cannot be
     made.
     """
-    if config.network.name != "shaped":
+    if not isinstance(network, ShapedConfig):
         yield None
         return
-    fetch_weights(config)
     earlier, attempt = read_networks(directory), Attempts.read(directory)
-    limits = LinkLimits(config.network.rate_mbit, config.network.queue_kb)
-    with ShapedNetwork(config.cluster.workers, limits) as network:
+    limits = LinkLimits(network.rate_mbit, network.queue_kb)
+    with ShapedNetwork(size, limits) as links:
         found = {
             "from_step": attempt.from_step if attempt else 0,
             "rate_mbit": limits.rate_mbit,
             "queue_kb": limits.queue_kb,
-            "goodput_mbit": network.measure_goodput(),
-            "congestion_control": network.congestion_control,
-            "rivals": config.network.background_jobs,
+            "goodput_mbit": links.measure_goodput(),
+            "congestion_control": links.congestion_control,
+            "rivals": network.background_jobs,
         }
 
         def record(rival_goodput_mbit: Sequence[float]) -> None:
             write_networks(directory, [*earlier, {**found, "rival_goodput_mbit": list(rival_goodput_mbit)}])
 
         record([])
-        with _without_hub(), _background(config, network, record):
-            yield network
+        with _without_hub(), _background(network, links, record):
+            yield links
 
 
 @contextmanager
 def _background(
-    config: DictConfig, network: ShapedNetwork, record: Callable[[Sequence[float]], None]
+    network: ShapedConfig, links: ShapedNetwork, record: Callable[[Sequence[float]], None]
 ) -> Iterator[None]:
-    if not config.network.background_jobs:
+    if not network.background_jobs:
         yield
         return
-    network.start_background(config.network.background_jobs, config.network.background_mb)
+    links.start_background(network.background_jobs, network.background_mb)
     try:
         yield
     finally:
         with contextlib.suppress(OSError):  # a full disk may be what ended the run
-            record(network.stop_background())
+            record(links.stop_background())
 
 
-def fetch_weights(config: DictConfig) -> None:
+def fetch_weights(model: ModelConfig, seed: int) -> None:
     """Fetches the hub's weights into the cache, because the hub cannot be reached from inside the network.
 
     Loads the model as the ranks will and drops it. Raises ValueError if the weights cannot be had.
     """
-    if "model" in config and config.model.weights == "pretrained" and config.model.path is None:
-        build_model(OmegaConf.to_object(config.model), seed=config.seed)  # type: ignore[arg-type]
+    if model.weights == "pretrained" and model.path is None:
+        build_model(model, seed=seed)
 
 
 @contextmanager

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import torch.distributed as dist
-from omegaconf import DictConfig
 
 from gradwire.harness.checkpoint.resume import is_finished, open_run
 from gradwire.harness.launch.launch import (
@@ -26,6 +25,7 @@ from gradwire.harness.record.directory import FAILED, DirectoryLock, DivergedErr
 from gradwire.harness.runtime.errors import ConfigError
 from gradwire.harness.tracking import tracked
 from gradwire.harness.trainer.parts import prepare
+from gradwire.harness.trainer.settings import RunConfig
 
 
 def under_torchrun() -> bool:
@@ -38,7 +38,7 @@ def restarted_by_torchrun() -> bool:
     return under_torchrun() and int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")) > 0
 
 
-def run_torchrun_rank(config: DictConfig, directory: Path) -> None:
+def run_torchrun_rank(config: RunConfig, directory: Path) -> None:
     """Trains as a rank of torchrun unless the run is done; all ranks use rank 0's `directory`.
 
     Raises ConfigError, on all ranks alike, for what a user can fix.
@@ -52,8 +52,8 @@ def run_torchrun_rank(config: DictConfig, directory: Path) -> None:
     except ValueError as error:
         raise ConfigError(str(error)) from None
     rank = int(os.environ["RANK"])
-    device = prepare_process(config, int(os.environ.get("LOCAL_RANK", "0")))
-    join_process_group(config)
+    device = prepare_process(config.cluster, int(os.environ.get("LOCAL_RANK", "0")))
+    join_process_group(config.cluster)
     try:
         with stop_requests() as stop, _claimed_by_rank_0(config, directory, rank) as claim:
             if claim.done:
@@ -79,7 +79,7 @@ class _Claim:
 
 
 @contextmanager
-def _claimed_by_rank_0(config: DictConfig, directory: Path, rank: int) -> Iterator[_Claim]:
+def _claimed_by_rank_0(config: RunConfig, directory: Path, rank: int) -> Iterator[_Claim]:
     """Locks and opens the directory on rank 0, and gives all ranks one answer.
 
     Raises ConfigError on all ranks when another run is using it, or when it holds something that may not be
@@ -106,7 +106,7 @@ def _claimed_by_rank_0(config: DictConfig, directory: Path, rank: int) -> Iterat
             lock.release()
 
 
-def _open(config: DictConfig, directory: Path) -> _Claim:
+def _open(config: RunConfig, directory: Path) -> _Claim:
     if is_finished(config, directory):
         return _Claim(directory, done=True)
     opened = open_run(config, directory)
@@ -114,8 +114,8 @@ def _open(config: DictConfig, directory: Path) -> _Claim:
     return _Claim(directory, checkpoint=opened.checkpoint)
 
 
-def _tracked_by_rank_0(config: DictConfig, directory: Path, rank: int) -> AbstractContextManager[None]:
-    return tracked(config, directory) if rank == 0 else nullcontext()
+def _tracked_by_rank_0(config: RunConfig, directory: Path, rank: int) -> AbstractContextManager[None]:
+    return tracked(config.tracking, config.mapping(), directory) if rank == 0 else nullcontext()
 
 
 @contextmanager

@@ -12,18 +12,20 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from omegaconf import DictConfig
 from torch._C._distributed_c10d import FileStore, HashStore
 
 from gradwire.codecs.native.choice import using_kernels
 from gradwire.harness.checkpoint.folder import CheckpointReader
+from gradwire.harness.comm.settings import ClusterConfig
 from gradwire.harness.launch.patience import START_S
 from gradwire.harness.launch.stop import stop_requests_of_rank
+from gradwire.harness.network.settings import NetworkConfig
 from gradwire.harness.network.shaped.namespace import Entrance
 from gradwire.harness.runtime.heartbeat import beat, since_launch
 from gradwire.harness.runtime.memory import keep_freed_memory
 from gradwire.harness.trainer.loop import Trainer
 from gradwire.harness.trainer.parts import build
+from gradwire.harness.trainer.settings import RunConfig
 
 THREADS = 1
 """Intra-op threads per worker. Two would give other bits, and on busy cores make runs up to 50 times
@@ -33,11 +35,11 @@ SHORTEST_WAIT_S = 0.01
 """A timeout that a store reads as forever."""
 
 
-def prepare_process(config: DictConfig, local_rank: int) -> torch.device:
+def prepare_process(cluster: ClusterConfig, local_rank: int) -> torch.device:
     """Sets the threads, memory and device of this process."""
     torch.set_num_threads(THREADS)
     keep_freed_memory()
-    if config.cluster.device != "cuda":
+    if cluster.device != "cuda":
         return torch.device("cpu")
     device = torch.device("cuda", local_rank % torch.cuda.device_count())
     torch.cuda.set_device(device)
@@ -45,7 +47,7 @@ def prepare_process(config: DictConfig, local_rank: int) -> torch.device:
 
 
 def train(
-    config: DictConfig,
+    config: RunConfig,
     directory: Path,
     device: torch.device,
     writes: bool,
@@ -70,7 +72,7 @@ def train(
 
 
 def train_local_rank(
-    config: DictConfig,
+    config: RunConfig,
     directory: Path,
     checkpoint: Path | None,
     rendezvous: Path,
@@ -80,31 +82,35 @@ def train_local_rank(
     """Trains as rank `rank` of a local cluster; `entrances`, by rank, lead into its own network."""
     stop = stop_requests_of_rank()
     entrance = None if entrances is None else entrances[rank]
-    with joined_process_group(config, rank, rendezvous, entrance) as device:
+    with joined_process_group(config.cluster, config.network, rank, rendezvous, entrance) as device:
         train(config, directory, device, rank == 0, checkpoint, stop)
 
 
 @contextmanager
 def joined_process_group(
-    config: DictConfig, rank: int, rendezvous: Path, entrance: Entrance | None = None
+    cluster: ClusterConfig,
+    network: NetworkConfig,
+    rank: int,
+    rendezvous: Path,
+    entrance: Entrance | None = None,
 ) -> Iterator[torch.device]:
     """Yields this rank's device in the process group of a local cluster, whose ranks meet in the file
     `rendezvous`.
 
     The process stays in the network that `entrance` leads into.
     """
-    _enter_network(config, entrance)
-    size = config.cluster.workers
+    _enter_network(cluster, network, entrance)
+    size = cluster.size
     os.environ |= {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(size)}
     # Accelerate asks for these; the file is used.
     os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "0"}
-    device = prepare_process(config, rank)
+    device = prepare_process(cluster, rank)
     store = FileStore(str(rendezvous), size)
     store.set(f"up{rank}", "")
     beat()
     _await_peers(store, size)
     beat()
-    join_process_group(config, store=store, rank=rank, world_size=size)
+    join_process_group(cluster, store=store, rank=rank, world_size=size)
     try:
         yield device
     finally:
@@ -134,37 +140,37 @@ def _await_peers(store: FileStore, size: int) -> None:
             raise AbsentPeerError(peer) from None
 
 
-def join_process_group(config: DictConfig, **place: Any) -> None:
+def join_process_group(cluster: ClusterConfig, **place: Any) -> None:
     """Calls `dist.init_process_group(**place)` and waits until all ranks are connected.
 
     gloo connects rank by rank. A rank that has nothing to do, or fails at once, would leave while others
     still connect, and they would report the error instead.
     """
-    timeout = timedelta(seconds=config.cluster.timeout_s)
-    dist.init_process_group(config.cluster.backend, timeout=timeout, **place)
-    if config.cluster.backend == "gloo":
+    timeout = timedelta(seconds=cluster.timeout_s)
+    dist.init_process_group(cluster.backend, timeout=timeout, **place)
+    if cluster.backend == "gloo":
         dist.barrier()
 
 
-def _enter_network(config: DictConfig, entrance: Entrance | None) -> None:
+def _enter_network(cluster: ClusterConfig, network: NetworkConfig, entrance: Entrance | None) -> None:
     """Enters the network before the first connection and the first thread, which stay where they began."""
     if entrance is not None:
         entrance.enter()
         os.environ["GLOO_SOCKET_IFNAME"] = entrance.interface
-    elif config.network.name == "shaped":
+    elif network.name == "shaped":
         raise ValueError("network=shaped has no links here; use network=none")
-    elif config.cluster.backend == "gloo":
+    elif cluster.backend == "gloo":
         os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
 
 
 def train_virtual(
-    config: DictConfig,
+    config: RunConfig,
     directory: Path,
     checkpoint: Path | None = None,
     stop: Callable[[], bool] = lambda: False,
 ) -> None:
     """Trains all ranks of a virtual cluster in this process, whose own process group has world size one."""
-    device = prepare_process(config, 0)
+    device = prepare_process(config.cluster, 0)
     backend = "nccl" if device.type == "cuda" else "gloo"
     dist.init_process_group(backend, store=HashStore(), rank=0, world_size=1)
     try:
@@ -173,7 +179,7 @@ def train_virtual(
         dist.destroy_process_group()
 
 
-def train_virtual_child(config: DictConfig, directory: Path, checkpoint: Path | None, rank: int) -> None:
+def train_virtual_child(config: RunConfig, directory: Path, checkpoint: Path | None, rank: int) -> None:
     """Runs `train_virtual` in a process of its own, the only one."""
     assert rank == 0
     train_virtual(config, directory, checkpoint, stop_requests_of_rank())

@@ -16,7 +16,7 @@ LONGEST_RUN = 10**9
 """A number of optimizer steps."""
 
 
-@dataclass
+@dataclass(frozen=True)
 class RecipeConfig:
     """How a paper fine-tunes or pre-trains a model, in steps or epochs. The defaults are GPT-2 125M's."""
 
@@ -47,7 +47,7 @@ class RecipeConfig:
     run."""
 
 
-@dataclass
+@dataclass(frozen=True)
 class ModelConfig:
     """One model. The defaults are GPT-2 with 124M parameters, trained from scratch."""
 

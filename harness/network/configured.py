@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from omegaconf import DictConfig
-
 from gradwire.harness.network.links import (
     Change,
     Links,
@@ -15,29 +13,38 @@ from gradwire.harness.network.links import (
     unlimited,
     uplinks,
 )
+from gradwire.harness.network.settings import (
+    NetworkConfig,
+    PacedConfig,
+    ShapedConfig,
+    SimulatedConfig,
+    UnpacedConfig,
+    background_jobs,
+)
 
 
-def make_links(network: DictConfig, size: int) -> Links:
+def make_links(network: NetworkConfig, size: int) -> Links:
     """Makes the links of a validated `network` group between `size` ranks.
 
     A shaped network is a star here, with links at the rate that they were asked to have.
     """
-    if network.name == "none":
+    if isinstance(network, UnpacedConfig):
         return unlimited()
     rate = bytes_per_second(network.rate_mbit)
-    if network.name == "paced":
+    if isinstance(network, PacedConfig):
         return uplinks(size, rate, network.latency_s)
-    if network.name == "shaped":
+    if isinstance(network, ShapedConfig):
         return star(size, rate, 0.0)
     rate *= network.efficiency
     links = _star_or_nodes(network, size, rate)
     return replace(links, changes=tuple(Change(at_s, factor) for at_s, factor in network.rate_changes))
 
 
-def _star_or_nodes(network: DictConfig, size: int, rate: float) -> Links:
+def _star_or_nodes(network: SimulatedConfig, size: int, rate: float) -> Links:
     """A simulated network's links; its NICs carry `rate` bytes per second."""
     if network.fabric == "star":
         return star(size, rate, network.latency_s)
+    assert network.intra_rate_mbit is not None
     return two_level(
         size // network.ranks_per_node,
         network.ranks_per_node,
@@ -50,28 +57,28 @@ def _star_or_nodes(network: DictConfig, size: int, rate: float) -> Links:
     )
 
 
-def link_rate(network: DictConfig, size: int) -> float | None:
+def link_rate(network: NetworkConfig, size: int) -> float | None:
     """Bits of payload per second that each of `size` ranks can send on a validated `network` group.
 
     None if nothing limits it, or if there is no single rate: several ranks of a node share one, or it
     changes.
     """
-    if network.get("fabric", "star") != "star" or network.get("rate_changes"):
+    if isinstance(network, SimulatedConfig) and (network.fabric != "star" or network.rate_changes):
         return None
     rates = set(make_links(network, size).rates)
     return 8 * rates.pop() if len(rates) == 1 else None
 
 
-def network_text(network: DictConfig) -> str:
+def network_text(network: NetworkConfig) -> str:
     """`shaped at 200 Mbit/s with 3 background jobs`, `simulated aqgb: star at 2.5 Gbit/s, ...`."""
-    if network.name == "none":
+    if isinstance(network, UnpacedConfig):
         return "none"
-    if network.name == "simulated":
+    if isinstance(network, SimulatedConfig):
         preset = "" if network.preset == "custom" else f" {network.preset}"
         name = f"simulated{preset}: {_links_text(network)}{_more_text(network)}"
     else:
         name = f"{network.name} at {rate_text(network.rate_mbit)}"
-    return name + _background_text(network.get("background_jobs", 0))
+    return name + _background_text(background_jobs(network))
 
 
 def rate_text(rate_mbit: float) -> str:
@@ -79,17 +86,18 @@ def rate_text(rate_mbit: float) -> str:
     return f"{rate_mbit:g} Mbit/s" if rate_mbit < 1000 else f"{rate_mbit / 1000:g} Gbit/s"
 
 
-def _links_text(network: DictConfig) -> str:
+def _links_text(network: SimulatedConfig) -> str:
     rate = rate_text(network.rate_mbit)
     if network.fabric == "star":
         return f"star at {rate}"
     if network.nics > 1:
         rate = f"{network.nics} x {rate}"
+    assert network.intra_rate_mbit is not None
     inside = rate_text(network.intra_rate_mbit)
     return f"{network.nodes} nodes of {network.ranks_per_node} at {rate}, {inside} inside"
 
 
-def _more_text(network: DictConfig) -> str:
+def _more_text(network: SimulatedConfig) -> str:
     multicast = ", multicast" if network.multicast else ""
     return multicast + (", changing" if network.rate_changes else "")
 

@@ -6,13 +6,10 @@ Rates are in Mbit/s (10⁶ bit/s) and hold each way: every link is full duplex.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
-from omegaconf import DictConfig, OmegaConf
-from omegaconf.errors import OmegaConfBaseException
-
-from gradwire.codecs.fields import LIST
+from gradwire.codecs.fields import LIST, check_names
 from gradwire.harness.files.reading import printable
 from gradwire.harness.runtime.fields import at_least, between, check_fields, list_of, one_of, plain_name
 
@@ -33,14 +30,14 @@ CODEC_TIMES = ("measured", "none")
 """Values of `codec_times` besides a file: the times on this machine, or none at all."""
 
 
-@dataclass
+@dataclass(frozen=True)
 class UnpacedConfig:
     """The network as it is."""
 
     name: str = one_of("none")
 
 
-@dataclass
+@dataclass(frozen=True)
 class PacedConfig:
     """Links limited in user space: each message takes latency + bytes / rate."""
 
@@ -49,7 +46,7 @@ class PacedConfig:
     latency_s: float = at_least(0, 0.0, LONGEST_LATENCY_S)  # seconds added to each message
 
 
-@dataclass
+@dataclass(frozen=True)
 class ShapedConfig:
     """Real workers in network namespaces, each on a link that the kernel shapes; all links form a star.
 
@@ -67,7 +64,7 @@ class ShapedConfig:
     background_mb: float = at_least(1e-3, 25.0, 65_536)
 
 
-@dataclass
+@dataclass(frozen=True)
 class SimulatedConfig:
     """The virtual cluster's clock: links of a star or a two-level network, shared fairly; compute times
     measured or given."""
@@ -108,7 +105,9 @@ class SimulatedConfig:
     codec_times: str = CODEC_TIMES[0]
 
 
-NETWORKS: dict[str, type] = {
+NetworkConfig = UnpacedConfig | PacedConfig | ShapedConfig | SimulatedConfig
+
+NETWORKS: dict[str, type[NetworkConfig]] = {
     "none": UnpacedConfig,
     "paced": PacedConfig,
     "shaped": ShapedConfig,
@@ -116,7 +115,7 @@ NETWORKS: dict[str, type] = {
 }
 
 
-def recorded_network(recorded: Mapping[str, Any]) -> DictConfig:
+def recorded_network(recorded: Mapping[str, Any]) -> NetworkConfig:
     """The network of a finished run. Old field names are replaced by current ones, and fields that did not
     exist then get values that have no effect.
 
@@ -127,9 +126,13 @@ def recorded_network(recorded: Mapping[str, Any]) -> DictConfig:
         raise ValueError(f"network.name={printable(str(recorded.get('name')))} of a record is unknown")
     named = {FORMER_NAMES.get(name, name): value for name, value in recorded.items()}
     try:
-        found = OmegaConf.merge(OmegaConf.structured(schema), named)
-    except OmegaConfBaseException as error:
-        raise ValueError(f"network={schema.__name__} of a record: {printable(str(error))}") from None
-    assert isinstance(found, DictConfig)
-    check_fields(schema, dict(found), "network")
-    return found
+        check_names([each.name for each in fields(schema)], named, "network", f"network={recorded['name']}")
+        check_fields(schema, named, "network")
+    except ValueError as error:
+        raise ValueError(f"a record's {printable(str(error))}") from None
+    return schema(**named)
+
+
+def background_jobs(network: NetworkConfig) -> int:
+    """How many background jobs share the links."""
+    return network.background_jobs if isinstance(network, ShapedConfig | SimulatedConfig) else 0

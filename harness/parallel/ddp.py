@@ -13,7 +13,7 @@ from gradwire.harness.comm.world.process import ProcessWorld
 from gradwire.harness.parallel.buckets import BucketLayouts
 from gradwire.harness.parallel.hook import BucketHook
 from gradwire.harness.parallel.interface import GradientError, MicroBatches, ReadPart, StepOutcome
-from gradwire.harness.parallel.passes import forward_backward, wrap
+from gradwire.harness.parallel.passes import forward_backward, settling_passes, wrap
 from gradwire.harness.parallel.state import Snapshot, codec_state, load_state, replicated_state
 from gradwire.harness.parallel.synchronize import MeasuredBucket, gather_raw, gradient_error
 from gradwire.harness.parallel.update import OptimizerSettings, Updater
@@ -38,6 +38,7 @@ class DataParallel:
     ) -> None:
         self.model, self._accelerator, self._world, self._seed = model, accelerator, world, seed
         self._ddp = wrap(model, accelerator, **ddp)
+        self.settling_passes = settling_passes(self._ddp)
         self._updater = Updater(model, settings)
         self._recorder = world.recorders[world.rank]
         self._computing: Any = None

@@ -1,63 +1,57 @@
-"""`parallel=ddp` from a configuration: over real processes or in the virtual cluster."""
+"""`parallel=ddp` from a run's settings: over real processes or in the virtual cluster."""
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 from accelerate import Accelerator
-from omegaconf import DictConfig
 from torch import nn
 
-from gradwire.codecs.interface import Codec, Layout
+from gradwire.codecs.interface import Layout
 from gradwire.codecs.registry import make_codec
 from gradwire.harness.comm.world.interface import World
 from gradwire.harness.comm.world.process import ProcessWorld
 from gradwire.harness.comm.world.virtual import VirtualWorld
 from gradwire.harness.parallel.ddp import DataParallel
-from gradwire.harness.parallel.interface import Parallelism
-from gradwire.harness.parallel.update import OptimizerSettings
+from gradwire.harness.parallel.interface import Parallelism, ParallelSetup
 from gradwire.harness.parallel.virtual import VirtualDataParallel
 
-OPTIMIZER_FIELDS = ("lr", "weight_decay", "beta1", "beta2", "adam_epsilon", "clip_norm")
 
-
-def supports(config: DictConfig) -> str | None:
-    """Returns None, or the reason why this configuration cannot run, in one line with the fix."""
-    if config.parallel.static_graph and config.train.accumulation > 1:
+def supports(setup: ParallelSetup) -> str | None:
+    """Returns None, or the reason why such a run is impossible, in one line with the fix."""
+    if setup.parallel.static_graph and setup.accumulation > 1:
         return (
             "parallel.static_graph=true cannot be combined with train.accumulation="
-            f"{config.train.accumulation}: DistributedDataParallel loses gradients; use static_graph=false"
+            f"{setup.accumulation}: DistributedDataParallel loses gradients; use static_graph=false"
         )
-    workers, topology = config.cluster.workers, config.topology.name
     # The buckets are not known yet; they are asked about again after warm-up.
-    bucket = Layout.flat(1 << 20, device=config.cluster.device)
-    reason = make_configured_codec(config).supports(topology, workers, bucket)
+    bucket = Layout.flat(1 << 20, device=setup.device)
+    reason = make_codec(**setup.codec).supports(setup.topology, setup.workers, bucket)
     if reason is None:
         return None
-    codec = f"codec={config.codec.name}"
+    codec = f"codec={setup.codec['name']}"
     said = reason if reason.startswith(codec) else f"{codec}: {reason}"
-    return f"{said}; given are cluster.workers={workers} and topology={topology}"
+    return f"{said}; given are cluster.workers={setup.workers} and topology={setup.topology}"
 
 
-def build(config: DictConfig, model: nn.Module, accelerator: Accelerator, world: World) -> Parallelism:
+def build(setup: ParallelSetup, model: nn.Module, accelerator: Accelerator, world: World) -> Parallelism:
     """Builds the parallelism for `world`'s kind, with one codec instance per hosted rank."""
-    train = config.train
-    settings = OptimizerSettings(**{name: train[name] for name in OPTIMIZER_FIELDS})
+    ddp = dataclasses.asdict(setup.parallel)
+    del ddp["name"]
     options: dict[str, Any] = {
-        "topology": config.topology.name,
-        "seed": config.seed,
-        "check_hashes": config.measure.check_hashes,
-        **{str(key): value for key, value in config.parallel.items() if key != "name"},
+        "topology": setup.topology,
+        "seed": setup.seed,
+        "check_hashes": setup.check_hashes,
+        **ddp,
     }
     if isinstance(world, ProcessWorld):
-        codec, overlap = make_configured_codec(config), config.overlap.enabled
-        return DataParallel(model, accelerator, world, codec, settings, overlap=overlap, **options)
+        codec = make_codec(**setup.codec)
+        return DataParallel(
+            model, accelerator, world, codec, setup.optimizer, overlap=setup.overlap, **options
+        )
     assert isinstance(world, VirtualWorld)
-    codecs = {rank: make_configured_codec(config) for rank in world.ranks}
-    where = config.cluster.gradients
-    return VirtualDataParallel(model, accelerator, world, codecs, settings, gradients=where, **options)
-
-
-def make_configured_codec(config: DictConfig) -> Codec:
-    """Makes a codec with the options under `codec`."""
-    return make_codec(**{str(key): value for key, value in config.codec.items()})
+    codecs = {rank: make_codec(**setup.codec) for rank in world.ranks}
+    return VirtualDataParallel(
+        model, accelerator, world, codecs, setup.optimizer, gradients=setup.gradients, **options
+    )

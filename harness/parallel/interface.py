@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 from torch import Tensor, nn
 
 from gradwire.codecs.interface import Layout
+from gradwire.harness.parallel.settings import ParallelConfig
+from gradwire.harness.parallel.update import OptimizerSettings
 
 Batch = Mapping[str, Tensor]
 MicroBatches = Mapping[int, Sequence[Batch]]
@@ -48,11 +50,33 @@ class GradientError:
         return ratio if ratio == ratio and ratio != float("inf") else None
 
 
+@dataclass(frozen=True)
+class ParallelSetup:
+    """What a run asks of its parallelism. `codec`: its name and options, for `make_codec`. `accumulation`:
+    micro-batches of each worker in a step. `gradients`: where a virtual cluster keeps them until they are
+    synchronized."""
+
+    parallel: ParallelConfig
+    codec: Mapping[str, Any]
+    topology: str
+    workers: int
+    device: str
+    accumulation: int
+    optimizer: OptimizerSettings
+    seed: int
+    overlap: bool
+    check_hashes: bool
+    gradients: str
+
+
 class Parallelism(Protocol):
     """Owns the model's gradients, their synchronization and the optimizer."""
 
     model: nn.Module
     """The plain model, which is evaluated and saved."""
+
+    settling_passes: int
+    """How many passes DistributedDataParallel takes to settle its buckets."""
 
     def warm_up(self, batches: MicroBatches, passes: int) -> None:
         """Makes discarded passes, codec included, that settle the bucket layout; restores all state."""

@@ -78,3 +78,9 @@ def wrap(
             # models here have no buffers that training changes.
             broadcast_buffers=False,
         )
+
+
+def settling_passes(model: DistributedDataParallel) -> int:
+    """How many passes it takes to settle the buckets: the second rearranges them, the third of a static
+    graph."""
+    return 3 if model.static_graph else 2

@@ -6,21 +6,20 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from accelerate import Accelerator
-from omegaconf import DictConfig
 from torch import nn
 
 from gradwire.codecs.plugins import find
 from gradwire.harness.comm.world.interface import World
 from gradwire.harness.parallel import ddp_setup
-from gradwire.harness.parallel.interface import Parallelism
+from gradwire.harness.parallel.interface import Parallelism, ParallelSetup
 
 
 @dataclass(frozen=True)
 class ParallelKind:
-    """How to make a parallelism, and why a configuration cannot have it (None: it can)."""
+    """How to make a parallelism, and why a run cannot have it (None: it can)."""
 
-    build: Callable[[DictConfig, nn.Module, Accelerator, World], Parallelism]
-    supports: Callable[[DictConfig], str | None]
+    build: Callable[[ParallelSetup, nn.Module, Accelerator, World], Parallelism]
+    supports: Callable[[ParallelSetup], str | None]
 
 
 PARALLELISMS = {"ddp": ParallelKind(ddp_setup.build, ddp_setup.supports)}

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from gradwire.harness.runtime.fields import at_least, one_of
 
 
-@dataclass
+@dataclass(frozen=True)
 class ParallelConfig:
     """How the model is spread over the workers; bucket fields are DistributedDataParallel's own."""
 
@@ -18,7 +18,7 @@ class ParallelConfig:
     gradient_as_bucket_view: bool = False  # gradients alias the buckets: saves memory
 
 
-@dataclass
+@dataclass(frozen=True)
 class OutsideParallelConfig(ParallelConfig):
     """A parallelism from outside: `parallel=my_module:name`."""
 

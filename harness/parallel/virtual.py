@@ -21,7 +21,7 @@ from gradwire.harness.comm.world.virtual import VirtualWorld
 from gradwire.harness.parallel.buckets import BucketLayouts
 from gradwire.harness.parallel.gradient_store import GradientStore, make_store
 from gradwire.harness.parallel.interface import GradientError, MicroBatches, ReadPart, StepOutcome
-from gradwire.harness.parallel.passes import forward_backward, wrap
+from gradwire.harness.parallel.passes import forward_backward, settling_passes, wrap
 from gradwire.harness.parallel.state import Snapshot, codec_state, load_state, replicated_state
 from gradwire.harness.parallel.synchronize import (
     MeasuredBucket,
@@ -56,6 +56,7 @@ class VirtualDataParallel:
         self.model, self._accelerator, self._world, self._codecs = model, accelerator, world, codecs
         self._seed, self._check_hashes = seed, check_hashes
         self._ddp = wrap(model, accelerator, **ddp)
+        self.settling_passes = settling_passes(self._ddp)
         self._ddp.register_comm_hook(None, self._collect)
         self._updater = Updater(model, settings)
         self._parameters = dict(model.named_parameters())

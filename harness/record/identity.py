@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import json
+from collections.abc import Mapping
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, cast
-
-from omegaconf import DictConfig, OmegaConf
+from typing import Any
 
 from gradwire.codecs.plugins import ENTRY_POINTS, plugins_of, source_digest
 from gradwire.harness.data.formats import format_of
 from gradwire.harness.network.settings import CODEC_TIMES
+from gradwire.harness.record.settings import RecordedConfig
 
 WITHOUT_EFFECT = (
     "tracking",
@@ -50,13 +51,17 @@ WHOLE_FILE_BYTES = 64 * 2**20
 """Files of at least this size count by name and size, smaller ones by their bytes too."""
 
 
-def run_id(config: DictConfig) -> str:
+def run_id(config: RecordedConfig) -> str:
     """12 hexadecimal digits that change when a setting that changes the result does.
 
-    `config` is validated. The paths of data, weights, saved gradients and a device's codec times do not
-    count; their contents do.
+    The paths of data, weights, saved gradients and a device's codec times do not count; their contents do.
     """
-    settings = cast(dict[str, Any], OmegaConf.to_container(config, resolve=True))
+    return settings_id(config.mapping())
+
+
+def settings_id(found: Mapping[str, Any]) -> str:
+    """`run_id` of a run whose settings are plain values, as in its `config.yaml`."""
+    settings = copy.deepcopy(dict(found))
     for key in WITHOUT_EFFECT:
         group, _, field = key.partition(".")
         if field:

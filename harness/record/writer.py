@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import OmegaConf
 
 from gradwire.harness.files.reading import InaccessibleFileError, UnusableFileError
 from gradwire.harness.files.writing import write_atomically
@@ -18,6 +18,7 @@ from gradwire.harness.record.identity import run_id
 from gradwire.harness.record.networks import FILE as NETWORKS
 from gradwire.harness.record.row_file import NOTHING, Extent, Row, RowFile, check_extent, cut_to, restore
 from gradwire.harness.record.seal import mark_done
+from gradwire.harness.record.settings import RecordedConfig
 from gradwire.harness.record.summary import Summary
 from gradwire.harness.timing.trace.files import FOLDER as TRACES
 from gradwire.harness.timing.trace.writer import cut_traces
@@ -31,10 +32,15 @@ WEIGHTS = "checkpoint"
 RECORD_FILES = (DONE, CONFIG, STEPS, EVALUATIONS, SUMMARY, ATTEMPTS, NETWORKS)
 
 
-def begin_record(directory: Path, config: DictConfig) -> None:
+def as_yaml(settings: Mapping[str, Any]) -> str:
+    """The text of `config.yaml`."""
+    return OmegaConf.to_yaml(dict(settings))
+
+
+def begin_record(directory: Path, config: RecordedConfig) -> None:
     """Starts the record of a run anew, removing what earlier attempts left."""
     (directory / DONE).unlink(missing_ok=True)  # first: another run's must never be taken for this one's
-    before = None if config.get("resume") == "never" else Attempts.read(directory)
+    before = None if config.resume == "never" else Attempts.read(directory)
     attempts = Attempts.started_anew(run_id(config), before)
     attempts.add(directory, 0)  # second: without it, what follows would be nobody's
     forget_failure(directory)
@@ -42,7 +48,7 @@ def begin_record(directory: Path, config: DictConfig) -> None:
         if name != ATTEMPTS:
             (directory / name).unlink(missing_ok=True)
     shutil.rmtree(directory / TRACES, ignore_errors=True)
-    write_atomically(directory / CONFIG, OmegaConf.to_yaml(config, resolve=True))
+    write_atomically(directory / CONFIG, as_yaml(config.mapping()))
 
 
 def copy_of(name: str) -> str:
@@ -84,7 +90,9 @@ def remove_temporary_files(directory: Path) -> None:
         shutil.rmtree(path, ignore_errors=True)
 
 
-def continue_record(directory: Path, config: DictConfig, step: int, rows: Mapping[str, Extent]) -> list[str]:
+def continue_record(
+    directory: Path, config: RecordedConfig, step: int, rows: Mapping[str, Extent]
+) -> list[str]:
     """Prepares the record for an attempt that resumes after `step` steps: cuts what follows `rows`.
 
     Returns lines for the user about the by-products: a damaged trace ends no run.
@@ -94,7 +102,7 @@ def continue_record(directory: Path, config: DictConfig, step: int, rows: Mappin
         (directory / name).unlink(missing_ok=True)
     for name in (STEPS, EVALUATIONS):
         cut_to(directory / name, rows.get(name, NOTHING))
-    write_atomically(directory / CONFIG, OmegaConf.to_yaml(config, resolve=True))
+    write_atomically(directory / CONFIG, as_yaml(config.mapping()))
     notes = cut_traces(directory, step, attempts.config_hash)
     attempts.add(directory, step)
     forget_failure(directory)

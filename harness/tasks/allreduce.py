@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
-
-from omegaconf import DictConfig, OmegaConf
+from typing import TYPE_CHECKING
 
 from gradwire.codecs.interface import Layout
+from gradwire.codecs.registry import make_codec
 from gradwire.harness.config.cluster import WORKERS_WITHOUT_GPUS
 from gradwire.harness.config.memory import check_bytes
 from gradwire.harness.config.network_checks import (
@@ -21,14 +21,14 @@ from gradwire.harness.config.network_checks import (
     workers_of,
 )
 from gradwire.harness.config.run_name import codec_name
-from gradwire.harness.config.task_keys import check_root
 from gradwire.harness.files.structured import read_json
 from gradwire.harness.files.writing import write_atomically
 from gradwire.harness.network.configured import network_text
-from gradwire.harness.parallel.ddp_setup import make_configured_codec
+from gradwire.harness.network.settings import background_jobs
 from gradwire.harness.record.networks import read_networks
 from gradwire.harness.record.provenance import provenance
 from gradwire.harness.studies.allreduce.compare import FILE
+from gradwire.harness.studies.allreduce.settings import AllReduceTask
 from gradwire.harness.studies.allreduce.summary import AllReduceSummary
 from gradwire.harness.tasks.once import run_once
 from gradwire.harness.timing.measure.metrics import Spread
@@ -43,40 +43,40 @@ BYTES_PER_COORDINATE = 12
 """Least bytes that each worker takes: its gradient, the sums and the mean, in float32."""
 
 
-def check(config: DictConfig) -> None:
+def resolve(config: AllReduceTask) -> AllReduceTask:
     """Fills in workers and backend; raises ValueError in one line for what cannot run."""
-    check_root(config, "allreduce")
     cluster = config.cluster
     if cluster.name == "local" and cluster.device == "cuda":
         raise ValueError(
             "task=allreduce measures between processes on CPUs; use cluster.device=cpu, or cluster=virtual"
         )
     require_engine("task=allreduce")
-    check_network(config)
-    cluster.workers = cluster.workers or workers_of(config.network) or WORKERS_WITHOUT_GPUS
-    needed = BYTES_PER_COORDINATE * config.allreduce.coordinates * cluster.workers
+    network = check_network(config)
+    workers = cluster.workers or workers_of(network) or WORKERS_WITHOUT_GPUS
+    needed = BYTES_PER_COORDINATE * config.allreduce.coordinates * workers
     check_bytes("allreduce.coordinates", config.allreduce.coordinates, needed)
-    check_size(config.network, cluster.workers)
-    resolve_nodes(config.network, cluster.workers)
-    check_codec_times(config.network, config.codec, cluster.workers)
-    cluster.backend = "gloo" if cluster.backend == "auto" else cluster.backend
-    codec = make_configured_codec(config)
-    reason = codec.supports(config.topology.name, cluster.workers, Layout.flat(config.allreduce.coordinates))
+    check_size(network, workers)
+    network = resolve_nodes(network, workers)
+    check_codec_times(network, config.codec, workers)
+    backend = "gloo" if cluster.backend == "auto" else cluster.backend
+    codec = make_codec(**config.codec)
+    reason = codec.supports(config.topology.name, workers, Layout.flat(config.allreduce.coordinates))
     if reason is None and codec.traits.needs_matrices:
         reason = "it compresses matrices, and there is one vector here; use task=replay"
-    if reason is None and codec.traits.uses_backend and cluster.workers > 1:
+    if reason is None and codec.traits.uses_backend and workers > 1:
         reason = "the backend sends by itself, which no clock knows; use codec=fp32 or bf16"
     if reason is not None:
-        raise ValueError(f"codec={config.codec.name}: {reason}")
+        raise ValueError(f"codec={codec.name}: {reason}")
+    return replace(config, network=network, cluster=replace(cluster, workers=workers, backend=backend))
 
 
-def name(config: DictConfig) -> str:
+def name(config: AllReduceTask) -> str:
     """`allreduce-<codec>-<topology>-n<workers>-<network>`."""
-    words = [codec_name(config), config.topology.name, f"n{config.cluster.workers}", config.network.name]
+    words = [codec_name(config.codec), config.topology.name, f"n{config.cluster.size}", config.network.name]
     return "-".join(["allreduce", *words])
 
 
-def run(config: DictConfig, directory: Path) -> int:
+def run(config: AllReduceTask, directory: Path) -> int:
     """Measures and models, or shows the earlier results."""
     run_once(config, directory, partial(_write, config, directory))
     print(compare([directory], directory, ()).text)
@@ -91,33 +91,33 @@ def compare(folders: Sequence[Path], output: Path, axes: Sequence[str]) -> Page:
     return compare_all(folders, output)
 
 
-def _write(config: DictConfig, directory: Path) -> None:
+def _write(config: AllReduceTask, directory: Path) -> None:
     write_atomically(directory / FILE, _measure(config, directory).to_json())
 
 
-def _measure(config: DictConfig, directory: Path) -> AllReduceSummary:
+def _measure(config: AllReduceTask, directory: Path) -> AllReduceSummary:
     from gradwire.harness.studies.allreduce.rounds import clock_for, model
 
     rows, goodput = None, None
     if config.cluster.name == "local":
         rows, goodput = _real(config, directory)
     modelled = model(config, clock_for(config, goodput))
-    size, repeats = config.cluster.workers, config.allreduce.repeats
+    size, repeats = config.cluster.size, config.allreduce.repeats
     gradients = _gradients_sent(config)
     seconds, codec_s, sent = _over_ranks(rows) if rows is not None else (None, None, modelled.bytes_sent)
     if sent != modelled.bytes_sent:
         raise RuntimeError(f"real workers sent {sent} bytes, the clock's {modelled.bytes_sent}")
     return AllReduceSummary(
-        codec=codec_name(config),
+        codec=codec_name(config.codec),
         topology=config.topology.name,
         workers=size,
         coordinates=config.allreduce.coordinates,
         pieces=config.overlap.segments,
         network=network_text(config.network),
-        network_settings=cast(dict[str, Any], OmegaConf.to_container(config.network)),
-        rate_mbit=config.network.get("rate_mbit"),
+        network_settings=asdict(config.network),
+        rate_mbit=getattr(config.network, "rate_mbit", None),
         goodput_mbit=goodput,
-        rivals=config.network.get("background_jobs", 0),
+        rivals=background_jobs(config.network),
         repeats=repeats,
         measured=None if seconds is None else Spread.of(seconds),
         measured_codec_s=None if codec_s is None else Spread.of(codec_s),
@@ -127,17 +127,17 @@ def _measure(config: DictConfig, directory: Path) -> AllReduceSummary:
         wire_bits_per_coordinate=wire_bits(sent, gradients, config.allreduce.coordinates * repeats),
         kernel_backend=config.kernels.name,
         rounds_s=seconds or [],
-        provenance=provenance(config),
+        provenance=provenance(config.mapping()),
     )
 
 
-def _gradients_sent(config: DictConfig) -> float:
+def _gradients_sent(config: AllReduceTask) -> float:
     from gradwire.harness.comm.topology.registry import make_schedule
 
-    return make_schedule(config.topology.name, config.cluster.workers).gradients_sent
+    return make_schedule(config.topology.name, config.cluster.size).gradients_sent
 
 
-def _real(config: DictConfig, directory: Path) -> tuple[list[list[float]], float | None]:
+def _real(config: AllReduceTask, directory: Path) -> tuple[list[list[float]], float | None]:
     """Every rank's row, and what a link of a shaped network carried when it was measured."""
     from gradwire.harness.launch.ranks import run_ranks, scratch_folder
     from gradwire.harness.studies.allreduce.rounds import FILE as MEASURED
@@ -145,7 +145,7 @@ def _real(config: DictConfig, directory: Path) -> tuple[list[list[float]], float
 
     with scratch_folder() as folder:
         arguments = (config, folder, folder / "rendezvous")
-        trouble = run_ranks(measure_rank, arguments, config, directory, folder)
+        trouble = run_ranks(measure_rank, arguments, config.cluster, config.network, directory, folder)
         if trouble:
             print(f"warning: all is measured, but {trouble}", file=sys.stderr)
         rows: list[list[float]] = read_json(folder / MEASURED, remedy="run it again", expected=list)

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
-from omegaconf import DictConfig
 
 from gradwire.codecs.native.loading import cpu_level
 from gradwire.harness.config.memory import check_bytes
-from gradwire.harness.config.task_keys import check_root
 from gradwire.harness.doctor.devices import DRIVER
 from gradwire.harness.doctor.tools import output_of
 from gradwire.harness.files.writing import write_atomically
@@ -24,6 +22,7 @@ from gradwire.harness.studies.bench.measure import Settings, measure
 from gradwire.harness.studies.bench.operation import chosen_operations
 from gradwire.harness.studies.bench.papers import ring_costs, smoothing
 from gradwire.harness.studies.bench.plots import plots
+from gradwire.harness.studies.bench.settings import BenchTask
 from gradwire.harness.studies.bench.tables import text
 from gradwire.harness.tasks.once import TABLES, show_tables
 
@@ -37,22 +36,21 @@ BYTES_PER_COORDINATE = 12
 """Least bytes that an operation takes: its input, its output and a message, in float32."""
 
 
-def check(config: DictConfig) -> None:
+def resolve(config: BenchTask) -> BenchTask:
     """Fills in the workers; raises ValueError in one line for names that match nothing and numbers out of
     range."""
-    check_root(config, "bench")
-    chosen_operations(list(map(str, config.bench.operations)))
+    chosen_operations(config.bench.operations)
     for size in config.bench.sizes:
         check_bytes("bench.sizes", size, BYTES_PER_COORDINATE * size)
-    config.cluster.workers = config.cluster.workers or WORKERS
+    return replace(config, cluster=replace(config.cluster, workers=config.cluster.workers or WORKERS))
 
 
-def name(config: DictConfig) -> str:
+def name(config: BenchTask) -> str:
     """`bench-<kernels>-<device>`."""
     return f"bench-{config.kernels.name}-{config.cluster.device}"
 
 
-def run(config: DictConfig, directory: Path) -> int:
+def run(config: BenchTask, directory: Path) -> int:
     """Measures, prints the tables, and writes them with `bench.json` and plots to `directory`; returns the
     exit code.
 
@@ -61,26 +59,26 @@ def run(config: DictConfig, directory: Path) -> int:
     return show_tables(config, directory, partial(_write, config, directory))
 
 
-def _write(config: DictConfig, directory: Path) -> None:
+def _write(config: BenchTask, directory: Path) -> None:
     settings = _settings(config)
-    operations = chosen_operations(list(map(str, config.bench.operations)))
+    operations = chosen_operations(config.bench.operations)
     rows = list(measure(operations, settings))
     found = _about(settings) | {
         "rows": [row.as_json() for row in rows],
         "ring": [
-            asdict(cost) | {f"at_{config.cluster.workers}_workers": cost.at(config.cluster.workers)}
+            asdict(cost) | {f"at_{config.cluster.size}_workers": cost.at(config.cluster.size)}
             for cost in ring_costs(rows)
         ],
         "smoothing": [asdict(pair) | {"share": pair.share} for pair in smoothing(rows)],
     }
     write_atomically(directory / JSON, json.dumps(found, indent=1) + "\n")
     heading = _heading(found)
-    tables = text(rows, config.cluster.workers)
+    tables = text(rows, config.cluster.size)
     write_atomically(directory / TABLES, f"{heading}\n\n{tables}\n")
     write_plots(plots(rows, heading), directory / PLOTS)
 
 
-def _settings(config: DictConfig) -> Settings:
+def _settings(config: BenchTask) -> Settings:
     bench = config.bench
     return Settings(
         tuple(bench.sizes),

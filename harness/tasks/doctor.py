@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
-from omegaconf import DictConfig
-
+from gradwire.harness.config.tasks import DoctorTask
 from gradwire.harness.doctor.devices import devices
 from gradwire.harness.doctor.findings import Finding, Section
 from gradwire.harness.doctor.hubs import hubs
@@ -20,10 +19,8 @@ FORMATS = {"text": render_text, "json": render_json}
 PROBES: tuple[Callable[[], Section], ...] = (sources, software, devices, tools, shaping, hubs, storage)
 
 
-def run(config: DictConfig) -> int:
+def run(config: DoctorTask) -> int:
     """Prints the page; returns 1 if something is missing that `python run.py size=tiny` needs."""
-    if config.format not in FORMATS:
-        raise ValueError(f"format={config.format} is unknown; choose one of {', '.join(FORMATS)}")
     with ThreadPoolExecutor() as together:
         sections = list(together.map(examined, PROBES))
     print(FORMATS[config.format](sections))

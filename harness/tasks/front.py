@@ -6,44 +6,31 @@ import os
 import shlex
 import sys
 from collections.abc import Sequence
+from functools import wraps
 from pathlib import Path
+from typing import Any
 
 import hydra
-from hydra.core.override_parser.types import Override
 from hydra.types import RunMode
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import OmegaConf
 
-from gradwire.codecs.plugins import ENTRY_POINTS, is_plugin
 from gradwire.harness.config.cluster import check_launched_ranks, started_as_rank
-from gradwire.harness.config.compose import (
-    VERSION_BASE,
-    compose,
-    composed_hydra,
-    conf_directory,
-    meant,
-    prepare,
-)
-from gradwire.harness.config.explain import CONFIG_NAME, plain
+from gradwire.harness.config.compose import VERSION_BASE, compose, composed_hydra, meant, prepare
+from gradwire.harness.config.explain import plain
 from gradwire.harness.config.flags import for_hydra, read_flags, version_text
 from gradwire.harness.config.manual import manual_page, task_page
-from gradwire.harness.config.overrides import parse, said
+from gradwire.harness.config.overrides import parse
 from gradwire.harness.config.own_files import use_folder
 from gradwire.harness.config.own_form import FLAG
 from gradwire.harness.config.tasks import TASKS
-from gradwire.harness.config.validate import (
-    ignored_keys,
-    refused_as_config_error,
-    task_of,
-    validate,
-    validate_task,
-)
+from gradwire.harness.config.typed import refused_as_config_error, task_of
+from gradwire.harness.config.validate import check_read, validate_any
 from gradwire.harness.launch.slurm import adopt_slurm_ranks
 from gradwire.harness.record.directory import make_directory
+from gradwire.harness.record.settings import Configuration
+from gradwire.harness.runtime.conf import CONFIG_NAME, conf_directory
 from gradwire.harness.runtime.errors import ConfigError, refuse, shortened
 from gradwire.harness.runtime.program import program
-
-PRESETS = ("size", "experiment")
-"""Groups that only set others: harmless for tasks that do not read those."""
 
 
 def start() -> None:
@@ -54,8 +41,7 @@ def start() -> None:
         prepare()
         arguments = arranged(sys.argv[1:])
         page = asked_page(arguments)
-        if page is None:
-            check_command_line(arguments)
+        checked = check_command_line(arguments) if page is None else None
         sys.argv[1:] = for_hydra(read_flags(arguments))
     except ConfigError as error:
         refuse(error)
@@ -68,9 +54,11 @@ def start() -> None:
         sys.argv.append("hydra.run.dir=.")  # only rank 0 makes the run directory
     from gradwire.harness.tasks.main import run_task
 
-    hydra.main(version_base=VERSION_BASE, config_path=str(conf_directory()), config_name=CONFIG_NAME)(
-        run_task
-    )()
+    @wraps(run_task)  # Hydra names the job after it
+    def run(config: Any) -> int:
+        return run_task(config, checked)
+
+    hydra.main(version_base=VERSION_BASE, config_path=str(conf_directory()), config_name=CONFIG_NAME)(run)()
 
 
 def arranged(arguments: Sequence[str]) -> list[str]:
@@ -113,15 +101,16 @@ def asked_page(arguments: Sequence[str]) -> str | None:
     return task_page(conf_directory(), name, TASKS[name])
 
 
-def check_command_line(arguments: Sequence[str]) -> None:
+def check_command_line(arguments: Sequence[str]) -> Configuration | None:
     """Raises ConfigError for what cannot be composed and, for a single run, for what cannot be run.
 
+    Returns the settings of a single run; None where the command line asks for something else.
     The sweeper checks the cells of a sweep, all of them before the first one starts.
     """
     flags = read_flags(arguments)
     use_folder(flags.config_dir, conf_directory())
     if flags.help or flags.hydra_help or flags.shell_completion or flags.version:
-        return
+        return None
     overrides = parse(flags.overrides)
     single = [str(override.input_line) for override in overrides if not override.is_sweep_override()]
     if flags.multirun or len(single) < len(overrides):
@@ -133,46 +122,23 @@ def check_command_line(arguments: Sequence[str]) -> None:
             raise ConfigError(
                 f"a sweep starts its own workers; {started_as_rank(f'{program()} {shlex.join(arguments)}')}"
             )
-        return
+        return None
     if any(override.is_sweep_override() for override in overrides):
         compose(flags.overrides)  # refuses the several values of an override
     if flags.package is not None and plain(node if flags.cfg == "hydra" else config, flags.package) is None:
-        known = ", ".join(key for key in map(str, config) if OmegaConf.is_config(config._get_node(key)))
+        known = ", ".join(key for key in map(str, config) if OmegaConf.is_config(plain(config, key)))
         raise ConfigError(f"--package={shortened(flags.package)}: unknown key; choose one of {known}")
     if flags.cfg or flags.info:
-        return
-    if task_of(config).trains:
-        validate(config)
-    else:
-        _check_task(config, arguments, overrides)
+        return None
+    if not task_of(config).trains:
+        if "RANK" in os.environ:
+            command = f"{program()} {shlex.join(arguments)}"
+            raise ConfigError(f"task={config.task.name} runs in one process; {started_as_rank(command)}")
+        for note in check_read(config, overrides):
+            print(note, file=sys.stderr)
+    checked = validate_any(config)
     asked = node.run.dir
     rank_0 = os.environ.get("RANK", "0") == "0"
     if asked != "." and rank_0:  # Hydra makes it next, and would show a traceback
         refused_as_config_error(make_directory, Path(asked))
-
-
-def _check_task(config: DictConfig, arguments: Sequence[str], overrides: Sequence[Override]) -> None:
-    """Refuses what a task that trains nothing cannot do, or would not read.
-
-    A key with its default value changes nothing, and a preset is only noted, because scripts give the same
-    keys to all tasks.
-    """
-    task, name = task_of(config), config.task.name
-    if "RANK" in os.environ:
-        command = f"{program()} {shlex.join(arguments)}"
-        raise ConfigError(f"task={name} runs in one process; {started_as_rank(command)}")
-    ignored = ignored_keys(task) - {"hydra"}
-    usual = compose([f"task={name}"])
-    for override in overrides:
-        key = override.key_or_group
-        if key.partition(".")[0] not in ignored:
-            continue
-        if key in PRESETS:
-            print(f"note: {said(override)} has no effect on task={name}", file=sys.stderr)
-        elif key in ENTRY_POINTS and is_plugin(key, plain(config, f"{key}.name")):
-            continue  # permits to import it, where a run that the task reads names it
-        elif plain(config, key) != plain(usual, key):
-            raise ConfigError(
-                f"{said(override)} has no effect on task={name}, which trains nothing; leave it out"
-            )
-    validate_task(config)
+    return checked

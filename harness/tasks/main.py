@@ -15,12 +15,14 @@ from hydra.types import RunMode
 from omegaconf import DictConfig
 
 from gradwire.harness.config.run_name import run_directory
-from gradwire.harness.config.validate import task_of, validate_any
+from gradwire.harness.config.tasks import TASKS
+from gradwire.harness.config.validate import validate_any
+from gradwire.harness.record.settings import Configuration, RecordedConfig
 from gradwire.harness.runtime.errors import refuse
 
 
-def run_task(config: DictConfig) -> int:
-    """Runs `config.task` and returns its exit code.
+def run_task(config: DictConfig, checked: Configuration | None = None) -> int:
+    """Runs `config.task` and returns its exit code; `checked`, if given, are its settings.
 
     In a sweep the code is returned and errors are raised, so that the sweep can go on. Otherwise a code other
     than 0 ends the process. An error that the user can fix ends it in one line with code 2; an error of the
@@ -29,7 +31,7 @@ def run_task(config: DictConfig) -> int:
     """
     alone = HydraConfig.get().mode != RunMode.MULTIRUN
     try:
-        code = _perform(config)
+        code = _perform(validate_any(config) if checked is None else checked)
     except Exception as error:
         if not alone or not is_expected(error) or os.environ.get("HYDRA_FULL_ERROR") == "1":
             raise
@@ -78,11 +80,11 @@ def asked_directory() -> Path | None:
     return Path(hydra.run.dir) if given or hydra.run.dir != "." else None
 
 
-def _perform(config: DictConfig) -> int:
-    task, resolved = task_of(config), validate_any(config)
-    if not task.has_directory:
-        return _run(task.module, resolved)
-    return _run(task.module, resolved, run_directory(resolved, asked_directory()))
+def _perform(config: Configuration) -> int:
+    module = TASKS[config.task.name].module
+    if not isinstance(config, RecordedConfig):
+        return _run(module, config)
+    return _run(module, config, run_directory(config, asked_directory()))
 
 
 def _run(module: str, *arguments: Any) -> int:

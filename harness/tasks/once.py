@@ -5,18 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from omegaconf import DictConfig
-
 from gradwire.harness.checkpoint.resume import check_directory, is_finished
 from gradwire.harness.files.reading import read_text
 from gradwire.harness.record.directory import DirectoryLock, mark_failed
 from gradwire.harness.record.seal import REMEDY, check_done, mark_done
+from gradwire.harness.record.settings import RecordedConfig
 from gradwire.harness.record.writer import begin_record
 
 TABLES = "tables.txt"
 
 
-def run_once(config: DictConfig, directory: Path, measure: Callable[[], None]) -> bool:
+def run_once(config: RecordedConfig, directory: Path, measure: Callable[[], None]) -> bool:
     """Have `measure` write its files into `directory`, unless they are there: then say so. Returns whether it
     was called.
 
@@ -40,7 +39,7 @@ def run_once(config: DictConfig, directory: Path, measure: Callable[[], None]) -
     return True
 
 
-def show_tables(config: DictConfig, directory: Path, measure: Callable[[], None]) -> int:
+def show_tables(config: RecordedConfig, directory: Path, measure: Callable[[], None]) -> int:
     """As `run_once`, then prints the tables that `measure` wrote, now or earlier; returns the exit code."""
     run_once(config, directory, measure)
     print(read_text(directory / TABLES, remedy=REMEDY, inside=directory), end="")

@@ -6,9 +6,6 @@ import json
 from pathlib import Path
 from typing import Any
 
-from omegaconf import DictConfig
-
-from gradwire.harness.config.task_keys import check_root
 from gradwire.harness.files.structured import read_json
 from gradwire.harness.files.writing import write_atomically
 from gradwire.harness.launch.processes import run_processes
@@ -20,6 +17,7 @@ from gradwire.harness.report.tables import Column, figures_table, render_markdow
 from gradwire.harness.runtime.errors import ConfigError
 from gradwire.harness.studies.overhead.compare import over_ranks, summarize
 from gradwire.harness.studies.overhead.rank import BARE, HARNESS, WITHOUT_SPANS, benchmark_rank
+from gradwire.harness.studies.overhead.settings import OverheadTask
 from gradwire.harness.timing.measure.metrics import METRICS, Spread
 from gradwire.harness.trainer.parts import prepare
 
@@ -33,31 +31,30 @@ COLUMNS = (
 )
 
 
-def run(config: DictConfig, directory: Path) -> int:
+def run(config: OverheadTask, directory: Path) -> int:
     """Measures, prints a table, and writes `overhead.json` to `directory`."""
     if config.cluster.name != "local" or under_torchrun():
         raise ConfigError("task=overhead starts its own processes; use cluster=local, without torchrun")
     if config.network.name == "shaped":
         raise ConfigError("task=overhead measures what no link slows down; use network=none")
-    check_root(config, "overhead")
     prepare(config)
     make_directory(directory)
     with scratch_folder() as folder:
         arguments = (config, folder, folder / "rendezvous")
         cluster = config.cluster
-        run_processes(benchmark_rank, arguments, cluster.workers, folder, hang_s=cluster.hang_s)
-        files = [folder / f"rank{rank}.json" for rank in range(config.cluster.workers)]
+        run_processes(benchmark_rank, arguments, cluster.size, folder, hang_s=cluster.hang_s)
+        files = [folder / f"rank{rank}.json" for rank in range(config.cluster.size)]
         ranks = [read_json(file, remedy="run it again") for file in files]
     found = {
         "model": config.model.name,
         "size": config.size.name,
-        "codec": config.codec.name,
+        "codec": config.codec["name"],
         "kernel_backend": config.kernels.name,
         "workers": config.cluster.workers,
         "micro_batch": config.train.micro_batch,
         "steps_per_block": config.overhead.steps,
         "blocks_each": config.overhead.blocks,
-        **provenance(config),
+        **provenance(config.mapping()),
         "recording": ranks[0]["recording"],
         **summarize(over_ranks([rank["blocks"] for rank in ranks]), BARE),
     }

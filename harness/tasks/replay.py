@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import torch
-from omegaconf import DictConfig
 
 from gradwire.codecs.native.choice import using_kernels
 from gradwire.codecs.registry import make_codec
@@ -16,11 +16,11 @@ from gradwire.harness.comm.collective.collectives import Fabric
 from gradwire.harness.comm.topology.registry import make_schedule
 from gradwire.harness.comm.world.virtual import VirtualWorld
 from gradwire.harness.config.run_name import codec_name
-from gradwire.harness.config.task_keys import check_root
 from gradwire.harness.files.writing import write_atomically
 from gradwire.harness.record.gradients import cached_gradients, check_finite
 from gradwire.harness.record.writer import SUMMARY
 from gradwire.harness.studies.replay.rounds import Repeat, Replay
+from gradwire.harness.studies.replay.settings import ReplayTask
 from gradwire.harness.studies.replay.summary import ReplaySummary, summarize_replay
 from gradwire.harness.tasks.once import run_once
 
@@ -28,16 +28,15 @@ if TYPE_CHECKING:
     from gradwire.harness.report.tables import Page
 
 
-def check(config: DictConfig) -> None:
+def resolve(config: ReplayTask) -> ReplayTask:
     """Fills in the workers; raises ValueError in one line if the file, the codec or the numbers do not
     fit."""
     if config.cluster.name != "virtual":
         raise ValueError(
             "task=replay hosts all workers in one process; leave cluster out, or use cluster=virtual"
         )
-    check_root(config, "replay")
     gradients = cached_gradients(config.gradients)
-    workers = config.cluster.workers = config.cluster.workers or gradients.workers
+    workers = config.cluster.workers or gradients.workers
     if workers > gradients.workers:
         raise ValueError(
             f"cluster.workers={workers}: {config.gradients} has the gradients of {gradients.workers} workers"
@@ -53,16 +52,17 @@ def check(config: DictConfig) -> None:
     for layout in gradients.layouts(config.replay.bucket_mb):
         reason = codec.supports(config.topology.name, workers, layout)
         if reason is not None:
-            raise ValueError(f"codec={config.codec.name}: {reason}")
+            raise ValueError(f"codec={config.codec['name']}: {reason}")
+    return replace(config, cluster=replace(config.cluster, workers=workers))
 
 
-def name(config: DictConfig) -> str:
+def name(config: ReplayTask) -> str:
     """`replay-<file>-<codec>[-<bits>]-<topology>-n<workers>-s<seed>`."""
-    file, codec = Path(config.gradients).stem, codec_name(config)
-    return f"replay-{file}-{codec}-{config.topology.name}-n{config.cluster.workers}-s{config.seed}"
+    file, codec = Path(config.gradients).stem, codec_name(config.codec)
+    return f"replay-{file}-{codec}-{config.topology.name}-n{config.cluster.size}-s{config.seed}"
 
 
-def run(config: DictConfig, directory: Path) -> int:
+def run(config: ReplayTask, directory: Path) -> int:
     """Replays, or shows the summary of a finished replay; returns the exit code."""
     run_once(config, directory, partial(_write, config, directory))
     _show(ReplaySummary.read(directory / SUMMARY), config)
@@ -77,15 +77,15 @@ def compare(folders: Sequence[Path], output: Path, axes: Sequence[str]) -> Page:
     return compare_replays(folders, output, axes)
 
 
-def _write(config: DictConfig, directory: Path) -> None:
+def _write(config: ReplayTask, directory: Path) -> None:
     summary = _replay(config)
     write_atomically(directory / SUMMARY, summary.to_json())
     if config.replay.plots:
         _plot(summary, config, directory)
 
 
-def _replay(config: DictConfig) -> ReplaySummary:
-    gradients, size = cached_gradients(config.gradients), config.cluster.workers
+def _replay(config: ReplayTask) -> ReplaySummary:
+    gradients, size = cached_gradients(config.gradients), config.cluster.size
     layouts, values = gradients.layouts(config.replay.bucket_mb), gradients.values[:size]
     check_finite(values, config.gradients)
     torch.set_num_threads(1)  # more give other bits, and are slower on tensors of this size
@@ -101,13 +101,13 @@ def _replay(config: DictConfig) -> ReplaySummary:
     return summarize_replay(config, gradients, values, len(layouts), repeats)
 
 
-def _plot(summary: ReplaySummary, config: DictConfig, directory: Path) -> None:
+def _plot(summary: ReplaySummary, config: ReplayTask, directory: Path) -> None:
     from gradwire.harness.studies.replay.plots import plot_replay
 
-    plot_replay(summary, codec_name(config), directory / "plots")
+    plot_replay(summary, codec_name(config.codec), directory / "plots")
 
 
-def _show(summary: ReplaySummary, config: DictConfig) -> None:
+def _show(summary: ReplaySummary, config: ReplayTask) -> None:
     from gradwire.harness.report.tables import number
 
     deviation = "" if summary.vnmse_std is None else f" ± {summary.vnmse_std:.1e}"
@@ -117,7 +117,7 @@ def _show(summary: ReplaySummary, config: DictConfig) -> None:
     bits, milliseconds = number(summary.wire_bits_per_coordinate), number(1e3 * summary.codec_s)
     buckets = "bucket" if summary.num_buckets == 1 else "buckets"
     print(
-        f"{codec_name(config)} on {config.gradients} ({summary.num_coordinates} coordinates in "
+        f"{codec_name(config.codec)} on {config.gradients} ({summary.num_coordinates} coordinates in "
         f"{summary.num_buckets} {buckets}), {config.topology.name} of {summary.workers}"
     )
     rounds = "" if summary.rounds == 1 else f", after {summary.rounds} rounds"

@@ -2,27 +2,27 @@
 
 from __future__ import annotations
 
+import copy
 import os
 import shutil
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, replace
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from omegaconf import DictConfig, OmegaConf
-
 from gradwire.codecs.plugins import ENTRY_POINTS, load, plugins_of
 from gradwire.harness.config.network_checks import check_codec_times, resolve_nodes
+from gradwire.harness.config.tasks import RetimeConfig, RetimeTask
 from gradwire.harness.files.reading import file_digest
 from gradwire.harness.files.writing import write_atomically
-from gradwire.harness.record.identity import FILES, run_id
+from gradwire.harness.record.identity import FILES, settings_id
 from gradwire.harness.record.row_file import append_rows
 from gradwire.harness.record.runs import Run, load_run
 from gradwire.harness.record.summary import REMEDY
 from gradwire.harness.record.timed_steps import recorded, traced_run
-from gradwire.harness.record.writer import CONFIG, EVALUATIONS, STEPS, SUMMARY
+from gradwire.harness.record.writer import CONFIG, EVALUATIONS, STEPS, SUMMARY, as_yaml
 from gradwire.harness.tasks.once import run_once
 from gradwire.harness.timing.simulate.engine import require_engine
 from gradwire.harness.timing.trace.files import FOLDER, Recorded, rank_file, read_traces
@@ -44,7 +44,7 @@ RUN_AXES = ("codec", "topology", "network", "cluster", "overlap")
 """Settings, besides the axes of a sweep, in which runs shown together on one clock may differ."""
 
 
-def check(config: DictConfig) -> None:
+def resolve(config: RetimeTask) -> RetimeTask:
     """Fills in the source of the times; raises ValueError in one line if there is no such run, it has no
     times, or there is no simulated clock."""
     require_engine("task=retime")
@@ -61,10 +61,10 @@ def check(config: DictConfig) -> None:
     _check_covered(config.run, recorded(found), len(found.steps))
     for kind, plugin in plugins_of({kind: found.choice(kind) for kind in ENTRY_POINTS}).items():
         load(kind, plugin)  # refused before anything is written, unless the user has named it
-    resolve_nodes(config.network, found.done.workers, given=False)
-    check_codec_times(config.network, _codec(found), found.done.workers)
+    network = resolve_nodes(config.network, found.done.workers, given=False)
+    check_codec_times(network, _codec(found), found.done.workers)
     digest = file_digest(found.folder / SUMMARY, remedy=REMEDY, inside=found.folder)
-    config.retime.digest = digest[:12]
+    return replace(config, network=network, retime=RetimeConfig(digest=digest[:12]))
 
 
 def _check_covered(name: str, have: Recorded, num_steps: int) -> None:
@@ -80,12 +80,12 @@ def _check_covered(name: str, have: Recorded, num_steps: int) -> None:
         )
 
 
-def name(config: DictConfig) -> str:
+def name(config: RetimeTask) -> str:
     """`retime-<the run's folder>`."""
     return f"retime-{Path(config.run).resolve().name}"
 
 
-def run(config: DictConfig, directory: Path) -> int:
+def run(config: RetimeTask, directory: Path) -> int:
     """Retimes, or shows the earlier result; the directory is that of a run on a simulated clock."""
     from gradwire.harness.report.run_plots import plot_run
     from gradwire.harness.tasks.train import show_run
@@ -104,7 +104,7 @@ def run(config: DictConfig, directory: Path) -> int:
             f"{source.folder.name}: {before.train_time_s:.1f} s on its own clock ({before.clock}), "
             f"{after.train_time_s:.1f} s on this network"
         )
-        if config.network.get("multicast") and not _sends_copies(source):
+        if getattr(config.network, "multicast", False) and not _sends_copies(source):
             print(
                 "note: network.multicast changes nothing here: in this run's trace nobody sends several the "
                 "same bytes, as topology=broadcast does; traces of older versions do not tell"
@@ -120,7 +120,7 @@ def compare(folders: Sequence[Path], output: Path, axes: Sequence[str]) -> Compa
     return report.compare(folders, output, axes=list(dict.fromkeys([*axes, *RUN_AXES])))
 
 
-def _source(config: DictConfig) -> Run:
+def _source(config: RetimeTask) -> Run:
     """The finished run that `run=` names."""
     folder = Path(config.run).expanduser()
     try:
@@ -132,7 +132,7 @@ def _source(config: DictConfig) -> Run:
     return found
 
 
-def _retime(config: DictConfig, source: Run, directory: Path) -> None:
+def _retime(config: RetimeTask, source: Run, directory: Path) -> None:
     from gradwire.harness.record.timed_steps import retimed_evaluations, retimed_steps
     from gradwire.harness.timing.simulate.build import make_clock
 
@@ -150,7 +150,7 @@ def _retime(config: DictConfig, source: Run, directory: Path) -> None:
     steps = retimed_steps(source.steps, traces, clock, trace)
     evaluations = retimed_evaluations(source.evals, steps)
     described = _description(config, source)
-    write_atomically(directory / CONFIG, OmegaConf.to_yaml(described, resolve=True))
+    write_atomically(directory / CONFIG, as_yaml(described))
     append_rows(directory / STEPS, steps)
     append_rows(directory / EVALUATIONS, evaluations)
     _keep_trace(source.folder, directory, size)
@@ -196,18 +196,18 @@ def _keep_trace(source: Path, directory: Path, size: int) -> None:
         print(f"note: {directory} keeps no trace ({error.strerror}); its times are complete")
 
 
-def _description(config: DictConfig, source: Run) -> DictConfig:
+def _description(config: RetimeTask, source: Run) -> dict[str, Any]:
     """The run's configuration as it would be for training on this network."""
-    settings: dict[str, Any] = dict(source.config)
-    settings["network"] = OmegaConf.to_container(config.network, resolve=True)
+    settings: dict[str, Any] = copy.deepcopy(dict(source.config))
+    settings["network"] = asdict(config.network)
     settings["cluster"] = {**source.setting("cluster", dict), "name": "virtual"}
-    return OmegaConf.create(settings)
+    return settings
 
 
-def _without_places(config: DictConfig) -> DictConfig:
+def _without_places(config: Mapping[str, Any]) -> dict[str, Any]:
     """The configuration without file paths, whose contents would be hashed for the run's id: a run directory
     from elsewhere may name any file."""
-    found = config.copy()
+    found = copy.deepcopy(dict(config))
     for group, field, _ in FILES:
         if field and found.get(group, {}).get(field) is not None:
             found[group][field] = None
@@ -215,7 +215,10 @@ def _without_places(config: DictConfig) -> DictConfig:
 
 
 def _summary(
-    config: DictConfig, source: Run, steps: Sequence[dict[str, Any]], evaluations: Sequence[dict[str, Any]]
+    config: Mapping[str, Any],
+    source: Run,
+    steps: Sequence[dict[str, Any]],
+    evaluations: Sequence[dict[str, Any]],
 ) -> Summary:
     from gradwire.harness.comm.topology.registry import make_schedule
     from gradwire.harness.trainer.summarize import summarize
@@ -223,7 +226,7 @@ def _summary(
     before, settings = source.done, _without_places(config)
     return summarize(
         settings,
-        config_hash=run_id(settings),
+        config_hash=settings_id(settings),
         steps=steps,
         evaluations=evaluations,
         clock="simulated",
@@ -231,7 +234,7 @@ def _summary(
         bytes_by_rank=before.bytes_sent_per_rank,
         bytes_by_phase=before.bytes_by_phase,
         num_coordinates=before.num_coordinates,
-        gradients_sent=make_schedule(config.topology.name, before.workers).gradients_sent,
+        gradients_sent=make_schedule(config["topology"]["name"], before.workers).gradients_sent,
         layout_hash=before.layout_hash,
         data=before.data,
     )

@@ -6,15 +6,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from omegaconf import DictConfig
-
-from gradwire.harness.config.task_keys import check_root
 from gradwire.harness.files.writing import write_atomically
 from gradwire.harness.record.gradients import SavedGradients, cached_gradients, check_finite
 from gradwire.harness.record.provenance import code_hash, git_state
 from gradwire.harness.report.figures import write_plots
 from gradwire.harness.studies.statistics.collect import Statistics, collect
 from gradwire.harness.studies.statistics.plots import plots
+from gradwire.harness.studies.statistics.settings import StatisticsTask
 from gradwire.harness.studies.statistics.tables import text
 from gradwire.harness.studies.statistics.widths import check_budgets
 from gradwire.harness.tasks.once import TABLES, show_tables
@@ -22,19 +20,19 @@ from gradwire.harness.tasks.once import TABLES, show_tables
 JSON, PLOTS = "statistics.json", "plots"
 
 
-def check(config: DictConfig) -> None:
+def resolve(config: StatisticsTask) -> StatisticsTask:
     """Raises ValueError in one line if the numbers are out of range or the file cannot be read."""
-    check_root(config, "statistics")
     check_budgets("statistics.bits", config.statistics.bits)
     cached_gradients(config.gradients)
+    return config
 
 
-def name(config: DictConfig) -> str:
+def name(config: StatisticsTask) -> str:
     """`statistics-<file>`."""
     return f"statistics-{Path(config.gradients).stem}"
 
 
-def run(config: DictConfig, directory: Path) -> int:
+def run(config: StatisticsTask, directory: Path) -> int:
     """Prints the tables and writes them to `directory` with `statistics.json` and plots; returns the exit
     code.
 
@@ -43,7 +41,7 @@ def run(config: DictConfig, directory: Path) -> int:
     return show_tables(config, directory, partial(_write, config, directory))
 
 
-def _write(config: DictConfig, directory: Path) -> None:
+def _write(config: StatisticsTask, directory: Path) -> None:
     gradients = cached_gradients(config.gradients)
     check_finite(gradients.values, config.gradients)
     found = _collect(config, gradients)
@@ -53,21 +51,21 @@ def _write(config: DictConfig, directory: Path) -> None:
     write_plots(plots(found, heading), directory / PLOTS)
 
 
-def _collect(config: DictConfig, gradients: SavedGradients) -> Statistics:
+def _collect(config: StatisticsTask, gradients: SavedGradients) -> Statistics:
     layouts = gradients.layouts(config.statistics.bucket_mb)
     budgets = list(map(float, config.statistics.bits))
     return collect(gradients.values, layouts, budgets, config.seed)
 
 
-def _heading(config: DictConfig, gradients: SavedGradients) -> str:
+def _heading(config: StatisticsTask, gradients: SavedGradients) -> str:
     workers = f"{gradients.workers} worker{'s' if gradients.workers > 1 else ''}"
     return f"{Path(config.gradients).name} · {workers} · {gradients.numel:,} coordinates"
 
 
-def _about(config: DictConfig, gradients: SavedGradients) -> dict[str, Any]:
+def _about(config: StatisticsTask, gradients: SavedGradients) -> dict[str, Any]:
     commit, dirty = git_state()
     return {
-        "gradients": str(config.gradients),
+        "gradients": config.gradients,
         "num_workers": gradients.workers,
         "num_coordinates": gradients.numel,
         "dtype": str(gradients.values.dtype).removeprefix("torch."),

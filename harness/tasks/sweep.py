@@ -14,8 +14,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
+from hydra.conf import HydraConf
 from hydra.core.utils import JobReturn, JobStatus
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import OmegaConf
 
 from gradwire.harness.checkpoint.resume import check_directory, is_finished
 from gradwire.harness.config.cells import Cell, expand, override_text, swept_keys
@@ -24,11 +25,14 @@ from gradwire.harness.config.overrides import parse
 from gradwire.harness.config.plugins import allow_plugins
 from gradwire.harness.config.run_name import run_directory, run_name
 from gradwire.harness.config.tasks import TASKS
-from gradwire.harness.config.validate import task_of, validate_any
+from gradwire.harness.config.typed import task_of
+from gradwire.harness.config.validate import validate_any
+from gradwire.harness.record.settings import RecordedConfig
 from gradwire.harness.report.configs import covered, flatten
 from gradwire.harness.runtime.errors import ConfigError
 from gradwire.harness.runtime.program import program
 from gradwire.harness.tasks.main import is_expected, one_line
+from gradwire.harness.tracking.settings import WandbConfig
 
 Launch = Callable[[list[list[str]], int], Sequence[JobReturn]]
 """Hydra's launcher: takes the overrides of some cells and the number of the first, returns their results."""
@@ -39,7 +43,7 @@ class PlannedCell:
     """A cell that is known to be runnable, and its directory."""
 
     cell: Cell
-    config: DictConfig
+    config: RecordedConfig
     directory: Path
 
     @property
@@ -49,8 +53,8 @@ class PlannedCell:
     def launch_overrides(self, sweep: str) -> list[str]:
         """The cell's overrides, the sweep's name as its group and the directory, for Hydra's launchers."""
         parent, name = override_text(str(self.directory.parent)), override_text(self.directory.name)
-        tracking = self.config.get("tracking", {})
-        nameless = "group" in tracking and tracking.group is None
+        tracking = getattr(self.config, "tracking", None)
+        nameless = isinstance(tracking, WandbConfig) and tracking.group is None
         group = [f"tracking.group={override_text(sweep)}"] if nameless else []
         return [*self.cell.overrides, *group, f"hydra.sweep.dir={parent}", f"hydra.sweep.subdir={name}"]
 
@@ -66,20 +70,20 @@ class Plan:
     output: Path
 
 
-def plan_sweep(config: DictConfig, arguments: Sequence[str]) -> Plan:
-    """Plans all cells of the sweep that `config` (with its `hydra` node) and the command line describe.
+def plan_sweep(hydra: HydraConf, arguments: Sequence[str]) -> Plan:
+    """Plans all cells of the sweep that Hydra's own node and the command line describe.
 
     Raises ConfigError, naming the cell, if one of them cannot run.
     """
-    if config.hydra.run.dir != ".":
+    if hydra.run.dir != ".":
         raise ConfigError(
-            f"hydra.run.dir={config.hydra.run.dir} would be shared by all runs of a sweep; use "
-            f"hydra.sweep.dir={config.hydra.run.dir}"
+            f"hydra.run.dir={hydra.run.dir} would be shared by all runs of a sweep; use "
+            f"hydra.sweep.dir={hydra.run.dir}"
         )
     allow_plugins(parse(arguments))
-    choices = config.hydra.runtime.choices
-    cases = cast(dict[str, Any], OmegaConf.to_container(config.hydra.sweeper.cases))
-    asked = None if config.hydra.sweep.dir == "." else Path(config.hydra.sweep.dir)
+    choices = hydra.runtime.choices
+    cases = cast(dict[str, Any], OmegaConf.to_container(cast(Any, hydra.sweeper).cases))
+    asked = None if hydra.sweep.dir == "." else Path(hydra.sweep.dir)
     cells = [_planned(cell, asked) for cell in expand(cases, choices["size"], arguments)]
     cells = list({cell.directory: cell for cell in cells}.values())
     name = f"{choices['sweeps']}-{choices['size']}" if choices.get("sweeps") else _digest(cells)
@@ -88,7 +92,7 @@ def plan_sweep(config: DictConfig, arguments: Sequence[str]) -> Plan:
 
 
 def _only_task(cells: Sequence[PlannedCell]) -> str:
-    tasks = list(dict.fromkeys(str(cell.config.task.name) for cell in cells))
+    tasks = list(dict.fromkeys(cell.config.task.name for cell in cells))
     if len(tasks) > 1:
         raise ConfigError(f"task={','.join(tasks)}: a sweep has one task; run one sweep for each")
     return tasks[0]
@@ -100,7 +104,7 @@ def sweep_axes(cells: Sequence[PlannedCell]) -> list[str]:
     For example, a swept `model` brings its own learning rate. The seed is no axis.
     """
     swept = [key for key in swept_keys([cell.cell for cell in cells]) if key != "seed"]
-    flat = [flatten(cast(dict[str, Any], OmegaConf.to_container(cell.config))) for cell in cells]
+    flat = [flatten(cell.config.mapping()) for cell in cells]
     keys = sorted({key for settings in flat for key in settings})
     differing = [key for key in keys if len({repr(settings.get(key)) for settings in flat}) > 1]
     return [*swept, *(key for key in differing if key != "seed" and not covered(key, swept))]
@@ -148,6 +152,7 @@ def _planned(cell: Cell, asked: Path | None) -> PlannedCell:
                 f"task={composed.task.name} keeps nothing and cannot be part of a sweep; use: {command}"
             )
         config = validate_any(composed)
+        assert isinstance(config, RecordedConfig)
         directory = run_directory(config, asked and asked / run_name(config))
         check_directory(config, directory)
     except ValueError as error:

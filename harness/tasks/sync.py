@@ -7,10 +7,9 @@ import sys
 from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
-from omegaconf import DictConfig, ListConfig, OmegaConf
-
+from gradwire.harness.config.tasks import SyncTask
 from gradwire.harness.record.directory import DirectoryLock
 from gradwire.harness.record.runs import Run, find_runs, load_run
 from gradwire.harness.record.seal import refuse_links_in
@@ -19,13 +18,13 @@ from gradwire.harness.tracking.login import choose_mode
 from gradwire.harness.tracking.settings import WandbConfig
 
 
-def run(config: DictConfig) -> int:
+def run(config: SyncTask) -> int:
     """Shows every record that `run=` names in wandb; returns 1 if one of them could not be shown."""
     shown = [_show(config, directory) for directory in records(config.run)]
     return int(not all(shown))
 
 
-def _show(config: DictConfig, directory: Path) -> bool:
+def _show(config: SyncTask, directory: Path) -> bool:
     try:
         lock = DirectoryLock(directory)  # a run that goes on is shown by its own process
         try:
@@ -41,14 +40,14 @@ def _show(config: DictConfig, directory: Path) -> bool:
         return False
 
 
-def records(asked: Any) -> list[Path]:
+def records(asked: str | list[str]) -> list[Path]:
     """The run directories that `run=` means: a folder, a pattern (`outputs/*-s0-*`), or a list of them.
 
     A folder means all runs below it. Raises ValueError in one line if there is none.
     """
-    wanted = list(asked) if isinstance(asked, list | tuple | ListConfig) else [asked]
+    wanted = [asked] if isinstance(asked, str) else asked
     found: dict[Path, None] = {}
-    for pattern in map(str, wanted):
+    for pattern in wanted:
         folders = [Path(path) for path in sorted(glob.glob(str(Path(pattern).expanduser())))]
         runs = [path for path in find_runs(folders) if (path / "config.yaml").is_file()]
         if not runs:
@@ -58,13 +57,13 @@ def records(asked: Any) -> list[Path]:
     return list(found)
 
 
-def settings(config: DictConfig, found: Run) -> Mapping[str, Any]:
+def settings(config: SyncTask, found: Run) -> Mapping[str, Any]:
     """How to show a record: the command line decides, else the record itself, else the defaults."""
     recorded = found.config.get("tracking") or {}
     tracking = asdict(WandbConfig())
-    if config.tracking.name == "wandb":
+    if isinstance(config.tracking, WandbConfig):
         group = recorded.get("group")  # the sweep's name, unless the command line has another
-        chosen = cast(dict[str, Any], OmegaConf.to_container(config.tracking))
+        chosen = asdict(config.tracking)
         tracking |= chosen | ({"group": group} if chosen["group"] is None else {})
     elif recorded.get("name") == "wandb":
         tracking |= recorded

@@ -5,9 +5,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from omegaconf import DictConfig
-
-from gradwire.harness.config.task_keys import check_root
+from gradwire.harness.config.tasks import TimelineTask
 from gradwire.harness.files.reading import refuse_links
 from gradwire.harness.files.writing import write_atomically
 from gradwire.harness.record.directory import DirectoryLock
@@ -24,10 +22,9 @@ from gradwire.harness.timing.trace.step import StepTrace
 FOLDER = "timeline"
 
 
-def run(config: DictConfig) -> int:
+def run(config: TimelineTask) -> int:
     """Writes the timelines of every record that `run=` names to its directory; returns 1 if one has none."""
     first, count = config.timeline.step, config.timeline.steps
-    check_root(config, "timeline")
     shown = [_show(directory, first, count) for directory in records(config.run)]
     return int(not all(shown))
 

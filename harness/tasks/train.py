@@ -7,19 +7,18 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from omegaconf import DictConfig
-
 from gradwire.harness.checkpoint.resume import check_directory, is_finished
 from gradwire.harness.network.configured import network_text
 from gradwire.harness.record.runs import Run, load_run
 from gradwire.harness.record.summary import Summary
 from gradwire.harness.timing.measure.metrics import METRICS, PARTS
+from gradwire.harness.trainer.settings import RunConfig
 
 if TYPE_CHECKING:
     from gradwire.harness.report.compare import Comparison
 
 
-def run(config: DictConfig, directory: Path) -> int:
+def run(config: RunConfig, directory: Path) -> int:
     """Trains, or shows the summary of a finished run; returns the exit code.
 
     The last line printed is `run: <directory>`.
@@ -54,10 +53,10 @@ def compare(folders: Sequence[Path], output: Path, axes: Sequence[str]) -> Compa
     return report.compare(folders, output, axes=axes)
 
 
-def _first_line(config: DictConfig) -> str:
+def _first_line(config: RunConfig) -> str:
     source = config.dataset.path or f"{config.dataset.name} text"
     return (
-        f"{config.model.name} (size {config.size.name}) on {source}: codec {config.codec.name}, "
+        f"{config.model.name} (size {config.size.name}) on {source}: codec {config.codec['name']}, "
         f"topology {config.topology.name}, {config.cluster.workers} {config.cluster.name} workers, "
         f"network {network_text(config.network)}, seed {config.seed}"
     )

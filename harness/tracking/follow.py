@@ -8,13 +8,12 @@ import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, cast
-
-from omegaconf import DictConfig, OmegaConf
+from typing import Any
 
 from gradwire.harness.record.runs import load_run
 from gradwire.harness.tracking.login import choose_mode
 from gradwire.harness.tracking.messages import ending, environment, last_id, new_id, opening, way_out
+from gradwire.harness.tracking.settings import TrackingConfig, WandbConfig
 
 VIEW = Path(__file__).with_name("view.py")
 
@@ -26,13 +25,13 @@ PATIENCE_S = 120.0
 
 
 @contextmanager
-def tracked(config: DictConfig, directory: Path) -> Iterator[None]:
-    """Shows the run in this block in wandb if `tracking` says so.
+def tracked(tracking: TrackingConfig, settings: Mapping[str, Any], directory: Path) -> Iterator[None]:
+    """Shows the run in this block in wandb if `tracking` says so; `settings` are all of the run's.
 
     `directory` is locked and prepared for this attempt. Its record may hold rows, all of which are shown. No
     failure here ends the run: one line says what went wrong, and the record is complete.
     """
-    follower = _follower(config, directory)
+    follower = _follower(tracking, settings, directory)
     try:
         yield
     finally:
@@ -83,13 +82,11 @@ class Follower:
         return code == 0
 
 
-def _follower(config: DictConfig, directory: Path) -> Follower | None:
-    tracking = config.tracking
-    if tracking.name == "none" or choose_mode(tracking.mode) == "disabled":
+def _follower(tracking: TrackingConfig, settings: Mapping[str, Any], directory: Path) -> Follower | None:
+    if not isinstance(tracking, WandbConfig) or choose_mode(tracking.mode) == "disabled":
         return None
     try:
-        container = cast(dict[str, Any], OmegaConf.to_container(config, resolve=True))
-        message = opening(container, container["tracking"], directory, new_id(directory), FINISH_S)
+        message = opening(settings, settings["tracking"], directory, new_id(directory), FINISH_S)
         return Follower(message, directory)
     except Exception as error:
         _warn(error, directory)

@@ -10,9 +10,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from omegaconf import DictConfig
-
 from gradwire.harness.runtime.errors import ConfigError
+from gradwire.harness.tracking.settings import TrackingConfig, WandbConfig
 
 SERVER = "https://api.wandb.ai"
 MODES = {
@@ -27,10 +26,9 @@ MODES = {
 NOT_IN_A_PROJECT = "/\\#?%:"
 
 
-def check_tracking(config: DictConfig, environment: Mapping[str, str] = os.environ) -> None:
+def check_tracking(tracking: TrackingConfig, environment: Mapping[str, str] = os.environ) -> None:
     """Raises ConfigError if no view in wandb can be opened."""
-    tracking = config.tracking
-    if tracking.name != "wandb":
+    if not isinstance(tracking, WandbConfig):
         return
     if find_spec("wandb") is None:
         raise ConfigError(

@@ -7,14 +7,14 @@ from dataclasses import dataclass, field
 from gradwire.harness.runtime.fields import one_of
 
 
-@dataclass
+@dataclass(frozen=True)
 class UntrackedConfig:
     """The run's own directory only."""
 
     name: str = one_of("none")
 
 
-@dataclass
+@dataclass(frozen=True)
 class WandbConfig:
     """The run is shown in wandb, too, as it is written; `task=sync` rebuilds the view from the record."""
 
@@ -24,3 +24,6 @@ class WandbConfig:
     mode: str = one_of("auto", "offline", "online", "disabled")  # auto: online if logged in, else offline
     group: str | None = None  # runs shown together; null: the sweep's name
     tags: list[str] = field(default_factory=list)
+
+
+TrackingConfig = UntrackedConfig | WandbConfig

@@ -8,8 +8,6 @@ import json
 from functools import partial
 from pathlib import Path
 
-from omegaconf import DictConfig
-
 from gradwire.harness.checkpoint.folder import CheckpointReader
 from gradwire.harness.checkpoint.state import CheckpointState
 from gradwire.harness.checkpoint.write import seal, write_files
@@ -21,6 +19,7 @@ from gradwire.harness.record.writer import RunWriter
 from gradwire.harness.timing.measure.clock import TrainingClock
 from gradwire.harness.timing.trace.step import PHASES
 from gradwire.harness.trainer.parts import Parts
+from gradwire.harness.trainer.settings import RunConfig
 
 
 class Checkpointer:
@@ -28,13 +27,13 @@ class Checkpointer:
 
     def __init__(
         self,
-        config: DictConfig,
+        config: RunConfig,
         directory: Path,
         parts: Parts,
         clock: TrainingClock,
         writer: RunWriter | None,
     ) -> None:
-        self._keep = int(config.train.keep_checkpoints)
+        self._keep = config.train.keep_checkpoints
         owner = Attempts.read(directory)
         self.run = run_id(config) if owner is None else owner.config_hash
         """The id of the run that the checkpoints belong to, as it began: files it depends on may change."""

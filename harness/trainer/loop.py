@@ -5,10 +5,9 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import torch
-from omegaconf import DictConfig, OmegaConf
 
 from gradwire.harness.checkpoint.folder import CheckpointReader
 from gradwire.harness.comm.topology.registry import make_schedule
@@ -28,7 +27,7 @@ from gradwire.harness.trainer.parts import Parts
 from gradwire.harness.trainer.progress import Progress
 from gradwire.harness.trainer.saved_gradients import check_saved_steps, save_gradients
 from gradwire.harness.trainer.schedule import learning_rate, num_steps
-from gradwire.harness.trainer.settings import EvalConfig, TrainConfig
+from gradwire.harness.trainer.settings import RunConfig
 from gradwire.harness.trainer.steplog import PendingStep, StepLog
 from gradwire.harness.trainer.summarize import METRIC, summarize
 
@@ -45,7 +44,7 @@ class Trainer:
 
     def __init__(
         self,
-        config: DictConfig,
+        config: RunConfig,
         parts: Parts,
         directory: Path,
         *,
@@ -57,13 +56,12 @@ class Trainer:
         self._started = time.perf_counter() if started is None else started
         self._writer = RunWriter(directory) if writes else None
         self._world, self._parallelism, self._data = parts.world, parts.parallelism, parts.data
-        # As plain objects: reading them through OmegaConf at every step would cost milliseconds.
-        train = self._train = cast(TrainConfig, OmegaConf.to_object(config.train))
-        self._eval = cast(EvalConfig, OmegaConf.to_object(config.eval))
-        self._vnmse_every, self._seed = int(config.measure.vnmse_every), int(config.seed)
-        self._save_at = [int(step) for step in config.measure.save_gradients_at]
-        self._objective = str(config.model.objective)
-        self._accumulation = int(config.train.accumulation)
+        train = self._train = config.train
+        self._eval = config.eval
+        self._vnmse_every, self._seed = config.measure.vnmse_every, config.seed
+        self._save_at = config.measure.save_gradients_at
+        self._objective = config.model.objective
+        self._accumulation = train.accumulation or 1
         per_step = self._world.size * train.micro_batch * self._accumulation
         sequences = len(self._data.train)
         self.steps = num_steps(train.steps, train.epochs, sequences, per_step)
@@ -164,9 +162,8 @@ class Trainer:
         return every is not None and done % every == 0 and not self._divergence.skipped_in_a_row
 
     def _warm_up(self) -> None:
-        """Makes discarded passes: DDP settles its buckets in the second (with static_graph: third) pass."""
-        needed = 3 if self._config.parallel.static_graph else 2
-        passes = max(needed, self._config.measure.warmup_steps)
+        """Makes discarded passes, at least as many as settle the buckets."""
+        passes = max(self._parallelism.settling_passes, self._config.measure.warmup_steps)
         self._parallelism.warm_up(self._batches(0), passes)
         own = int(layout_hash(self._parallelism.layout())[:12], 16)  # 48 bits: exact in a float64
         hashes = self._world.gather({rank: [float(own)] for rank in self._world.ranks})
@@ -281,7 +278,7 @@ class Trainer:
             self._writer.save_weights(self._parallelism.model, self._data.tokenizer)
         layouts = self._parallelism.layout()
         summary = summarize(
-            self._config,
+            self._config.mapping(),
             config_hash=self._checkpoints.run,
             steps=self._writer.steps(),
             evaluations=self._writer.evaluations(),

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
 import torch
 from accelerate import Accelerator
 from accelerate.state import AcceleratorState, GradientState, PartialState
-from omegaconf import DictConfig, OmegaConf
 
 from gradwire.harness.comm.collective.collectives import Fabric
 from gradwire.harness.comm.topology.registry import make_schedule
@@ -19,13 +18,16 @@ from gradwire.harness.comm.world.process import ProcessWorld
 from gradwire.harness.comm.world.virtual import VirtualWorld
 from gradwire.harness.data.packing import TokenData, read_packed
 from gradwire.harness.data.prepare import prepared_folder
-from gradwire.harness.data.settings import DatasetConfig
 from gradwire.harness.models.build import build_model
-from gradwire.harness.models.settings import ModelConfig
 from gradwire.harness.network.links import bytes_per_second
-from gradwire.harness.parallel.interface import Parallelism
+from gradwire.harness.network.settings import PacedConfig
+from gradwire.harness.parallel.interface import Parallelism, ParallelSetup
 from gradwire.harness.parallel.registry import parallel_kind
+from gradwire.harness.parallel.update import OptimizerSettings
 from gradwire.harness.timing.simulate.build import make_clock
+from gradwire.harness.trainer.settings import RunConfig, WorldConfig
+
+OPTIMIZER_FIELDS = ("lr", "weight_decay", "beta1", "beta2", "adam_epsilon", "clip_norm")
 
 
 @dataclass(frozen=True)
@@ -37,35 +39,52 @@ class Parts:
     data: TokenData
 
 
-def load_data(config: DictConfig) -> TokenData:
+def load_data(config: RunConfig) -> TokenData:
     """The packed text of the run, from the cache if it is there: whoever started this rank has compared it
     with its digests, once for all ranks."""
     return read_packed(prepare(config, verified=True), config.dataset.mask_probability)
 
 
-def prepare(config: DictConfig, *, verified: bool = False) -> Path:
+def prepare(config: RunConfig, *, verified: bool = False) -> Path:
     """Returns the folder of the run's packed text in the cache, without loading anything.
 
     Unless it was `verified`, it is compared with its digests and made again if it is damaged.
     `eval.max_sequences` bounds the held-out split if the dataset itself does not.
     """
-    dataset: DatasetConfig = OmegaConf.to_object(config.dataset)  # type: ignore[assignment]
+    dataset = config.dataset
     if dataset.max_held_out_sequences is None:
-        dataset.max_held_out_sequences = config.eval.max_sequences
-    model: ModelConfig = OmegaConf.to_object(config.model)  # type: ignore[assignment]
-    return prepared_folder(dataset, model, verified=verified)
+        dataset = replace(dataset, max_held_out_sequences=config.eval.max_sequences)
+    return prepared_folder(dataset, config.model, verified=verified)
 
 
-def build(config: DictConfig, device: torch.device) -> Parts:
+def build(config: RunConfig, device: torch.device) -> Parts:
     """Builds world, model and parallelism. Process groups must exist (of world size one for
     `cluster=virtual`)."""
     _quiet_transformers()
     data = load_data(config)
-    model = build_model(OmegaConf.to_object(config.model), data.vocab_size, seed=config.seed)  # type: ignore[arg-type]
+    model = build_model(config.model, data.vocab_size, seed=config.seed)
     accelerator = _accelerator(config, device)
     world = build_world(config, device)
     kind = parallel_kind(config.parallel.name)
-    return Parts(world, kind.build(config, model, accelerator, world), data)
+    return Parts(world, kind.build(parallel_setup(config), model, accelerator, world), data)
+
+
+def parallel_setup(config: RunConfig) -> ParallelSetup:
+    """What the run asks of its parallelism."""
+    train = config.train
+    return ParallelSetup(
+        parallel=config.parallel,
+        codec=config.codec,
+        topology=config.topology.name,
+        workers=config.cluster.size,
+        device=config.cluster.device,
+        accumulation=train.accumulation or 1,
+        optimizer=OptimizerSettings(**{name: getattr(train, name) for name in OPTIMIZER_FIELDS}),
+        seed=config.seed,
+        overlap=config.overlap.enabled,
+        check_hashes=config.measure.check_hashes,
+        gradients=config.cluster.gradients,
+    )
 
 
 def _quiet_transformers() -> None:
@@ -77,23 +96,23 @@ def _quiet_transformers() -> None:
     logging.disable_progress_bar()  # type: ignore[no-untyped-call]
 
 
-def build_world(config: DictConfig, device: torch.device) -> World:
+def build_world(config: WorldConfig, device: torch.device) -> World:
     """The ranks, joined by the run's topology and network."""
     cluster, network, measure = config.cluster, config.network, config.measure
     fabric = Fabric(partial(make_schedule, config.topology.name), segments=config.overlap.segments)
     if cluster.name == "virtual":
         clock = make_clock(
             network,
-            cluster.workers,
+            cluster.size,
             in_flight=config.overlap.buckets,
             overlap=config.overlap.enabled,
             seed=config.seed,
             codec=config.codec,
         )
         debug = measure.check_hashes
-        return VirtualWorld(cluster.workers, fabric, device, clock=clock, spans=measure.spans, debug=debug)
+        return VirtualWorld(cluster.size, fabric, device, clock=clock, spans=measure.spans, debug=debug)
     link = None
-    if network.name == "paced":
+    if isinstance(network, PacedConfig):
         link = PacedLink(bytes_per_second(network.rate_mbit), network.latency_s)
     return ProcessWorld(
         fabric,
@@ -106,7 +125,7 @@ def build_world(config: DictConfig, device: torch.device) -> World:
     )
 
 
-def _accelerator(config: DictConfig, device: torch.device) -> Accelerator:
+def _accelerator(config: RunConfig, device: torch.device) -> Accelerator:
     """Accelerate keeps its state per process, and a process may run one job after another."""
     AcceleratorState._reset_state(reset_partial_state=True)
     PartialState._reset_state()

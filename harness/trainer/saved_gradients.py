@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from omegaconf import DictConfig
-
 from gradwire.harness.parallel.interface import Parallelism
 from gradwire.harness.record.gradients import write_gradients
+from gradwire.harness.trainer.settings import RunConfig
 
 FOLDER = "gradients"
 
@@ -29,16 +28,16 @@ def check_saved_steps(steps: Sequence[int], num_steps: int) -> None:
 
 
 def save_gradients(
-    config: DictConfig, parallelism: Parallelism, directory: Path, step: int, *, writes: bool
+    config: RunConfig, parallelism: Parallelism, directory: Path, step: int, *, writes: bool
 ) -> None:
     """Gather the measured step's gradients on all ranks; the one that `writes` keeps them."""
     gradients = parallelism.raw_gradients()
     if writes:
         about = {
             "step": step,
-            "seed": int(config.seed),
-            "model": str(config.model.name),
-            "size": str(config.size.name),
-            "codec": str(config.codec.name),
+            "seed": config.seed,
+            "model": config.model.name,
+            "size": config.size.name,
+            "codec": config.codec["name"],
         }
         write_gradients(saved_path(directory, step), gradients, parallelism.layout(), about)

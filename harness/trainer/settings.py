@@ -1,16 +1,24 @@
-"""The settings of `train`, `eval` and `measure`."""
+"""The settings of `train`, `eval`, `measure`, `kernels` and `size`, and all settings of a training run."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any
 
-from gradwire.harness.runtime.fields import above, at_least, between, list_of, one_of
+from gradwire.harness.comm.settings import ClusterConfig, OverlapConfig, TopologyConfig
+from gradwire.harness.data.settings import DatasetConfig
+from gradwire.harness.models.settings import ModelConfig
+from gradwire.harness.network.settings import NetworkConfig
+from gradwire.harness.parallel.settings import ParallelConfig
+from gradwire.harness.record.settings import RecordedConfig
+from gradwire.harness.runtime.fields import above, at_least, between, list_of, one_of, plain_name
+from gradwire.harness.tracking.settings import TrackingConfig
 
 LONGEST_RUN = 10**9
 """Optimizer steps; more than any run has."""
 
 
-@dataclass
+@dataclass(frozen=True)
 class TrainConfig:
     """The training loop: length, batch, AdamW, the learning-rate schedule, precision."""
 
@@ -47,7 +55,7 @@ class TrainConfig:
     keep_checkpoints: int = at_least(1, 2, 10_000)  # newest checkpoints kept while the run is not finished
 
 
-@dataclass
+@dataclass(frozen=True)
 class EvalConfig:
     """Measuring the task metric on held-out data, off the training clock."""
 
@@ -57,7 +65,7 @@ class EvalConfig:
     micro_batch: int = at_least(1, 1, 65_536)  # sequences per forward pass; does not change the metric
 
 
-@dataclass
+@dataclass(frozen=True)
 class MeasureConfig:
     """What a run records besides loss and metric."""
 
@@ -73,3 +81,45 @@ class MeasureConfig:
     trace_mb: float = above(0, 200.0, 1e9)
     save_gradients_at: list[int] = list_of(low=0, high=LONGEST_RUN)  # steps whose gradients are kept
     check_hashes: bool = False  # debug: compare the synchronized gradients' hashes over all ranks
+
+
+@dataclass(frozen=True)
+class KernelsConfig:
+    """Which implementation of the codecs' kernels runs; all give the same bytes."""
+
+    name: str = one_of("auto", "default", "cpu", "cuda")  # auto: the fastest that are built for the device
+
+
+@dataclass(frozen=True)
+class SizeConfig:
+    """A preset over model, train, eval and measure."""
+
+    name: str = plain_name("paper")
+    families: dict[str, Any] = field(default_factory=dict)  # fields whose value depends on model.family
+
+
+@dataclass(frozen=True, kw_only=True)
+class WorldConfig(RecordedConfig):
+    """The workers, how they are joined, and what they send."""
+
+    codec: dict[str, Any]
+    """`name` and the options of a codec: what `make_codec` takes."""
+    topology: TopologyConfig
+    overlap: OverlapConfig
+    cluster: ClusterConfig
+    network: NetworkConfig
+    kernels: KernelsConfig
+    measure: MeasureConfig
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunConfig(WorldConfig):
+    """A training run."""
+
+    model: ModelConfig
+    dataset: DatasetConfig
+    parallel: ParallelConfig
+    train: TrainConfig
+    eval: EvalConfig
+    tracking: TrackingConfig
+    size: SizeConfig

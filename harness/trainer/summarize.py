@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
-from omegaconf import DictConfig
-
 from gradwire.harness.network.configured import link_rate
+from gradwire.harness.network.settings import recorded_network
 from gradwire.harness.record.attempts import Attempts
 from gradwire.harness.record.provenance import provenance
 from gradwire.harness.record.summary import Summary
@@ -19,7 +18,7 @@ METRIC = "perplexity"
 
 
 def summarize(
-    config: DictConfig,
+    settings: Mapping[str, Any],
     *,
     config_hash: str,
     steps: Sequence[Mapping[str, Any]],
@@ -34,21 +33,25 @@ def summarize(
     data: Mapping[str, Any],
     attempts: Attempts | None = None,
 ) -> Summary:
-    """The documented keys of `summary.json`; times per step leave out measured steps."""
+    """The documented keys of `summary.json`; times per step leave out measured steps.
+
+    `settings` are those of the run as `config.yaml` keeps them.
+    """
+    size, network = settings["cluster"]["workers"], recorded_network(settings["network"])
     timed = [row for row in steps if not row["measured"]] or list(steps)
     errors = [row["vnmse"] for row in steps if row.get("vnmse") is not None]
     curve = [Evaluation(row["step"], row["train_time_s"], row[METRIC]) for row in evaluations]
     mean_step_s = _mean([row["step_time_s"] for row in timed])
-    size = config.cluster.workers
     sent = wire_bits(sum(bytes_by_rank), gradients_sent, num_coordinates * len(steps))
-    used = _utilization(config, max(bytes_by_rank) / len(steps), mean_step_s) if sent else None
+    rate = link_rate(network, size) if sent else None
+    used = None if rate is None else utilization(max(bytes_by_rank) / len(steps), rate, mean_step_s)
     return Summary(
         metric=METRIC,
         final_metric=evaluations[-1][METRIC],
-        tta={f"{target:g}": _tta(curve, target) for target in config.measure.targets},
+        tta={f"{target:g}": _tta(curve, target) for target in settings["measure"]["targets"]},
         vnmse_mean=_mean(errors) if errors else None,
         clock=clock,
-        kind=kind_of(config.cluster.name, config.network.name),
+        kind=kind_of(settings["cluster"]["name"], network.name),
         train_time_s=evaluations[-1]["train_time_s"],
         wall_time_s=wall_time_s,
         rounds_per_second=1.0 / mean_step_s,
@@ -56,13 +59,13 @@ def summarize(
         bytes_sent_per_rank=bytes_by_rank,
         bytes_by_phase=bytes_by_phase,
         wire_bits_per_coordinate=sent,
-        seed=config.seed,
+        seed=settings["seed"],
         skipped_steps=sum(row["skipped"] for row in steps),
         steps=len(steps),
         workers=size,
-        kernel_backend=config.kernels.name,
+        kernel_backend=settings["kernels"]["name"],
         config_hash=config_hash,
-        **provenance(config),
+        **provenance(settings),
         num_coordinates=num_coordinates,
         layout_hash=layout_hash,
         data=dict(data),
@@ -81,13 +84,6 @@ def _figures(rows: Sequence[Mapping[str, Any]], size: int) -> dict[str, float | 
     overlap_s, wait_s = found["overlap_s"], found["wait_s"]
     found["row"] = None if overlap_s is None or wait_s is None else row_of(overlap_s, wait_s)
     return found
-
-
-def _utilization(config: DictConfig, num_bytes: float, seconds: float) -> float | None:
-    """How much of its link a rank uses that sends `num_bytes` in a step of `seconds`; None without a rate of
-    its own."""
-    rate = link_rate(config.network, config.cluster.workers)
-    return None if rate is None else utilization(num_bytes, rate, seconds)
 
 
 def _tta(curve: Sequence[Evaluation], target: float) -> dict[str, Any]:

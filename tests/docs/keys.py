@@ -11,15 +11,16 @@ from pathlib import Path
 from typing import Any
 
 import torch
-import yaml
 from pages import ROOT
 from torch.nn.parallel import DistributedDataParallel
 
 import gradwire
-from gradwire.harness.config.compose import conf_directory, parse
+from gradwire.harness.config.compose import parse
 from gradwire.harness.config.explain import OPTIONAL_GROUPS
+from gradwire.harness.config.root_keys import own_defaults, root_rules, usual_defaults
 from gradwire.harness.config.store import group_schemas
-from gradwire.harness.config.task_keys import root_rules
+from gradwire.harness.config.tasks import TASKS
+from gradwire.harness.runtime.conf import conf_directory
 from gradwire.harness.runtime.errors import ConfigError
 from gradwire.harness.runtime.fields import check_fields
 
@@ -56,9 +57,9 @@ def fields() -> dict[str, dict[str, list[type]]]:
             kind = schema if isinstance(schema, type) else type(schema)
             for path, owner in _paths(kind):
                 found.setdefault(group, {}).setdefault(path, []).append(owner)
-    for task in (conf_directory() / "task").glob("*.yaml"):
-        for key, value in yaml.safe_load(task.read_text()).items():
-            if isinstance(value, dict) and key not in ("task", "hydra"):
+    for task in TASKS:
+        for key, value in own_defaults(task).items():
+            if isinstance(value, dict):
                 found.setdefault(key, {}).update({field: [] for field in value})
     return found
 
@@ -66,8 +67,7 @@ def fields() -> dict[str, dict[str, list[type]]]:
 @cache
 def root_keys() -> set[str]:
     """Keys of the root that hold a value: `seed`, `resume`, and those that tasks add (`gradients`, `run`)."""
-    files = [conf_directory() / "config.yaml", *(conf_directory() / "task").glob("*.yaml")]
-    given = [yaml.safe_load(file.read_text()) for file in files]
+    given = [usual_defaults(), *map(own_defaults, TASKS)]
     return {key for one in given for key, value in one.items() if not isinstance(value, dict | list)}
 
 

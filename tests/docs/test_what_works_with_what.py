@@ -17,11 +17,12 @@ import gradwire
 from gradwire.codecs.interface import Layout
 from gradwire.codecs.registry import codec_classes, make_codec
 from gradwire.harness.comm.topology.registry import TOPOLOGIES, make_schedule
-from gradwire.harness.config.compose import compose, conf_directory
+from gradwire.harness.config.compose import compose
 from gradwire.harness.config.validate import validate
 from gradwire.harness.library.options import check_runs, make_options
 from gradwire.harness.network.settings import NETWORKS
 from gradwire.harness.parallel.registry import PARALLELISMS
+from gradwire.harness.runtime.conf import conf_directory
 from gradwire.harness.runtime.errors import ConfigError
 
 WORLDS = ("local", "virtual")

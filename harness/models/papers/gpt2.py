@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from gradwire.harness.models.settings import ModelConfig, RecipeConfig
 
 TOKENIZER = "openai-community/gpt2"
@@ -23,8 +25,7 @@ def gpt2() -> ModelConfig:
 def gpt2_medium() -> ModelConfig:
     """GPT-2 with 355M parameters, trained from scratch like `gpt2`, with SDP4Bit's rate for 350M."""
     config = gpt("gpt2_medium", num_layers=24, hidden_size=1024, num_heads=16, recipe=RecipeConfig(lr=3e-4))
-    config.pretrained = "openai-community/gpt2-medium"
-    return config
+    return replace(config, pretrained="openai-community/gpt2-medium")
 
 
 def gpt(

@@ -7,15 +7,15 @@ import json
 import time
 from collections.abc import Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
-from omegaconf import DictConfig, OmegaConf
 from torch import Tensor
 
 from gradwire.codecs.interface import Codec, Layout, Round
 from gradwire.codecs.native.choice import using_kernels
+from gradwire.codecs.registry import make_codec
 from gradwire.harness.comm.collective.collectives import Fabric
 from gradwire.harness.comm.topology.registry import make_schedule
 from gradwire.harness.comm.world.interface import Collective
@@ -23,12 +23,13 @@ from gradwire.harness.comm.world.process import ProcessWorld
 from gradwire.harness.comm.world.virtual import VirtualWorld
 from gradwire.harness.files.writing import write_atomically
 from gradwire.harness.launch.worker import joined_process_group
+from gradwire.harness.network.settings import ShapedConfig
 from gradwire.harness.network.shaped.namespace import Entrance
-from gradwire.harness.parallel.ddp_setup import make_configured_codec
 from gradwire.harness.parallel.synchronize import synchronization
 from gradwire.harness.runtime.heartbeat import COMPLETE, beat
 from gradwire.harness.runtime.memory import keep_freed_memory
 from gradwire.harness.runtime.seeding import derive_seed
+from gradwire.harness.studies.allreduce.settings import AllReduceTask
 from gradwire.harness.timing.simulate.build import make_clock
 from gradwire.harness.timing.simulate.clock import SimulatedClock
 from gradwire.harness.trainer.parts import build_world
@@ -41,10 +42,10 @@ BLOCK = 256
 differ."""
 
 
-def gradient(config: DictConfig, rank: int, device: torch.device) -> Tensor:
+def gradient(config: AllReduceTask, rank: int, device: torch.device) -> Tensor:
     """Draws one rank's gradient from the seed: (coordinates,) float32."""
     generator = torch.Generator().manual_seed(derive_seed(config.seed, "allreduce", rank))
-    numel: int = config.allreduce.coordinates
+    numel = config.allreduce.coordinates
     scales = torch.randn(-(-numel // BLOCK), generator=generator).exp().repeat_interleave(BLOCK)[:numel]
     return (torch.randn(numel, generator=generator) * scales).to(device)
 
@@ -52,11 +53,11 @@ def gradient(config: DictConfig, rank: int, device: torch.device) -> Tensor:
 class Rounds:
     """One rank's codec, which synchronizes one round after another."""
 
-    def __init__(self, config: DictConfig, rank: int, device: torch.device) -> None:
-        self._codec: Codec = make_configured_codec(config)
+    def __init__(self, config: AllReduceTask, rank: int, device: torch.device) -> None:
+        self._codec: Codec = make_codec(**config.codec)
         self._x = gradient(config, rank, device)
         self._layout = Layout.flat(self._x.numel(), device=device)
-        self._rank, self._size, self._seed = rank, config.cluster.workers, config.seed
+        self._rank, self._size, self._seed = rank, config.cluster.size, config.seed
 
     @property
     def numel(self) -> int:
@@ -74,13 +75,13 @@ FILE = "measured.json"
 
 
 def measure_rank(
-    config: DictConfig, folder: Path, rendezvous: Path, entrances: Sequence[Entrance] | None, rank: int
+    config: AllReduceTask, folder: Path, rendezvous: Path, entrances: Sequence[Entrance] | None, rank: int
 ) -> None:
     """Rank 0 writes `measured.json` to `folder`: per round and rank, the seconds, those of codec work, and
     the bytes sent, by phase."""
     entrance = None if entrances is None else entrances[rank]
     with (
-        joined_process_group(config, rank, rendezvous, entrance) as device,
+        joined_process_group(config.cluster, config.network, rank, rendezvous, entrance) as device,
         using_kernels(config.kernels.name),
     ):
         world = build_world(config, device)
@@ -128,15 +129,14 @@ class Modelled:
     bytes_sent: int
 
 
-def clock_for(config: DictConfig, rate_mbit: float | None) -> SimulatedClock:
+def clock_for(config: AllReduceTask, rate_mbit: float | None) -> SimulatedClock:
     """The clock of the configured network; `rate_mbit` is what a link was measured to carry, or None."""
-    network = config.network.copy()
-    OmegaConf.set_readonly(network, False)
-    if rate_mbit is not None:
-        network.rate_mbit = rate_mbit
+    network = config.network
+    if rate_mbit is not None and isinstance(network, ShapedConfig):
+        network = replace(network, rate_mbit=rate_mbit)
     return make_clock(
         network,
-        config.cluster.workers,
+        config.cluster.size,
         in_flight=config.overlap.buckets,
         overlap=True,
         seed=config.seed,
@@ -144,11 +144,11 @@ def clock_for(config: DictConfig, rate_mbit: float | None) -> SimulatedClock:
     )
 
 
-def model(config: DictConfig, clock: SimulatedClock) -> Modelled:
+def model(config: AllReduceTask, clock: SimulatedClock) -> Modelled:
     """Runs as many rounds as real workers do, with all ranks in this process."""
     torch.set_num_threads(1)
     keep_freed_memory()
-    size, device = config.cluster.workers, torch.device(config.cluster.device)
+    size, device = config.cluster.size, torch.device(config.cluster.device)
     fabric = Fabric(
         lambda ranks: make_schedule(config.topology.name, ranks), segments=config.overlap.segments
     )

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from gradwire.harness.config.compose import conf_directory
+from gradwire.harness.runtime.conf import conf_directory
 from gradwire.harness.studies.bench.rows import Row, by_case
 
 

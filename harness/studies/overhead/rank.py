@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import torch
 import torch.distributed as dist
-from omegaconf import DictConfig, OmegaConf
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
@@ -18,9 +18,11 @@ from gradwire.harness.launch.worker import joined_process_group
 from gradwire.harness.models.build import build_model
 from gradwire.harness.runtime.heartbeat import beat
 from gradwire.harness.studies.overhead.compare import alternate, as_lists
+from gradwire.harness.studies.overhead.settings import OverheadTask
 from gradwire.harness.timing.measure.spans import span_cost
 from gradwire.harness.trainer.loop import Trainer
 from gradwire.harness.trainer.parts import Parts, build
+from gradwire.harness.trainer.settings import RunConfig
 
 
 class BareLoop:
@@ -28,7 +30,7 @@ class BareLoop:
     all-reduce."""
 
     def __init__(
-        self, config: DictConfig, model: nn.Module, data: TokenData, rank: int, device: torch.device
+        self, config: RunConfig, model: nn.Module, data: TokenData, rank: int, device: torch.device
     ) -> None:
         train = config.train
         self._model = DistributedDataParallel(
@@ -68,13 +70,16 @@ class BareLoop:
 BARE, HARNESS, WITHOUT_SPANS = "bare", "harness", "harness without recording"
 
 
-def benchmark_rank(config: DictConfig, directory: Path, rendezvous: Path, rank: int) -> None:
+def benchmark_rank(config: OverheadTask, directory: Path, rendezvous: Path, rank: int) -> None:
     """Runs the contestants on this rank and writes `rank<rank>.json` to `directory`."""
-    with joined_process_group(config, rank, rendezvous) as device, using_kernels(config.kernels.name):
+    with (
+        joined_process_group(config.cluster, config.network, rank, rendezvous) as device,
+        using_kernels(config.kernels.name),
+    ):
         with_spans = Stepper(config, device, directory / HARNESS, spans=True)
         without = Stepper(config, device, directory / WITHOUT_SPANS, spans=False)
         data = with_spans.parts.data
-        model = build_model(OmegaConf.to_object(config.model), data.vocab_size, seed=config.seed)  # type: ignore[arg-type]
+        model = build_model(config.model, data.vocab_size, seed=config.seed)
         model.train()
         contestants = {
             BARE: BareLoop(config, model, data, rank, device).run,
@@ -99,10 +104,8 @@ class Stepper:
     With `spans` it also writes traces to `directory`.
     """
 
-    def __init__(self, config: DictConfig, device: torch.device, directory: Path, *, spans: bool) -> None:
-        own = config.copy()
-        OmegaConf.set_readonly(own, False)
-        own.measure.spans = own.measure.trace = spans
+    def __init__(self, config: RunConfig, device: torch.device, directory: Path, *, spans: bool) -> None:
+        own = replace(config, measure=replace(config.measure, spans=spans, trace=spans))
         directory.mkdir(exist_ok=True)
         self.parts: Parts = build(own, device)
         self._trainer = Trainer(own, self.parts, directory)

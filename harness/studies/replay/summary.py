@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from omegaconf import DictConfig
 from torch import Tensor
 
 from gradwire.harness.comm.topology.registry import make_schedule
@@ -20,6 +19,7 @@ from gradwire.harness.record.summary import Stored
 from gradwire.harness.studies.distribution import quantiles
 from gradwire.harness.studies.replay.errors import RateDistortionCurve, exact_mean, relative_errors, vnmse
 from gradwire.harness.studies.replay.rounds import Repeat
+from gradwire.harness.studies.replay.settings import ReplayTask
 from gradwire.harness.timing.measure.step_figures import wire_bits
 
 
@@ -81,7 +81,7 @@ CURVE_BITS = 16
 
 
 def summarize_replay(
-    config: DictConfig, gradients: SavedGradients, values: Tensor, num_buckets: int, repeats: Sequence[Repeat]
+    config: ReplayTask, gradients: SavedGradients, values: Tensor, num_buckets: int, repeats: Sequence[Repeat]
 ) -> ReplaySummary:
     """The documented keys of `summary.json`; `values` are the workers' gradients that took part."""
     mean = exact_mean(values)
@@ -109,7 +109,7 @@ def summarize_replay(
         gradients=_described(Path(config.gradients), gradients),
         kernel_backend=config.kernels.name,
         config_hash=run_id(config),
-        **provenance(config),
+        **provenance(config.mapping()),
     )
 
 
@@ -134,12 +134,12 @@ def _spread(errors: Sequence[float | None]) -> dict[str, Any]:
     }
 
 
-def _bits(config: DictConfig, repeat: Repeat, numel: int) -> dict[str, float]:
+def _bits(config: ReplayTask, repeat: Repeat, numel: int) -> dict[str, float]:
     """Wire bits per coordinate by phase; empty if nothing was counted."""
     sent: Counter[str] = Counter()
     for by_phase in repeat.bytes_by_rank:
         sent.update(by_phase)
-    gradients_sent = make_schedule(config.topology.name, config.cluster.workers).gradients_sent
+    gradients_sent = make_schedule(config.topology.name, config.cluster.size).gradients_sent
     bits = {phase: wire_bits(count, gradients_sent, numel) for phase, count in sorted(sent.items())}
     return {phase: value for phase, value in bits.items() if value is not None}
 

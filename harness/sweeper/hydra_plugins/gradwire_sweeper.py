@@ -13,7 +13,6 @@ from hydra.core.plugins import Plugins
 from hydra.plugins.launcher import Launcher
 from hydra.plugins.sweeper import Sweeper
 from hydra.types import HydraContext, TaskFunction
-from omegaconf import DictConfig
 
 
 class GradwireSweeper(Sweeper):
@@ -24,7 +23,7 @@ class GradwireSweeper(Sweeper):
     def __init__(self, cases: Any) -> None:
         """Hydra passes `hydra.sweeper`'s fields; the plan reads them from the configuration."""
 
-    def setup(self, *, hydra_context: HydraContext, task_function: TaskFunction, config: DictConfig) -> None:
+    def setup(self, *, hydra_context: HydraContext, task_function: TaskFunction, config: Any) -> None:
         self.config = config
         self.hydra_context = hydra_context
         self.launcher = Plugins.instance().instantiate_launcher(
@@ -33,9 +32,7 @@ class GradwireSweeper(Sweeper):
 
     def sweep(self, arguments: list[str]) -> None:
         """Exits with code 2 when a cell cannot run (before any starts), with 1 when one failed."""
-        from hydra._internal.core_plugins.basic_launcher import BasicLauncher
-
-        from gradwire.harness.config.validate import refused_as_config_error
+        from gradwire.harness.config.typed import refused_as_config_error
         from gradwire.harness.record.directory import make_directory
         from gradwire.harness.runtime.errors import ConfigError, refuse
         from gradwire.harness.tasks.main import is_expected, one_line
@@ -44,12 +41,13 @@ class GradwireSweeper(Sweeper):
         assert self.launcher is not None
         assert self.config is not None
         try:
-            plan = plan_sweep(self.config, arguments)
+            plan = plan_sweep(self.config.hydra, arguments)
             refused_as_config_error(make_directory, plan.output)
         except ConfigError as error:
             refuse(error)
         # Hydra's own launcher is sequential: one cell a call lets each be reported as it ends.
-        batch = 1 if isinstance(self.launcher, BasicLauncher) else len(plan.cells)
+        sequential = self.config.hydra.runtime.choices["hydra/launcher"] == "basic"
+        batch = 1 if sequential else len(plan.cells)
         try:
             failed = run_sweep(plan, self.launcher.launch, batch)
         except OSError as error:  # as it writes the tables: those of runs have been reported

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from omegaconf import DictConfig
-
 from gradwire.harness.network.configured import make_links
+from gradwire.harness.network.settings import NetworkConfig, ShapedConfig, SimulatedConfig
 from gradwire.harness.timing.simulate.background import BackgroundLoad
 from gradwire.harness.timing.simulate.clock import SimulatedClock
 from gradwire.harness.timing.simulate.codec_times import CodecTimes, MeasuredTimes, NoTimes, read_bench_times
@@ -17,22 +16,22 @@ MIB = 2**20
 
 
 def make_clock(
-    network: DictConfig,
+    network: NetworkConfig,
     size: int,
     *,
     in_flight: int,
     overlap: bool,
     seed: int,
-    codec: Mapping[Any, Any],
+    codec: Mapping[str, Any],
 ) -> SimulatedClock:
     """The clock for `size` ranks on a validated `network` group, running the codec of these settings.
 
     ValueError where another device's times lack an operation of the codec.
     """
-    if network.name != "simulated":
-        background = BackgroundLoad(
-            network.get("background_jobs", 0), network.get("background_mb", 0.0) * MIB
-        )
+    if not isinstance(network, SimulatedConfig):
+        background = BackgroundLoad()
+        if isinstance(network, ShapedConfig):
+            background = BackgroundLoad(network.background_jobs, network.background_mb * MIB)
         links = make_links(network, size)
         return SimulatedClock(links, background=background, in_flight=in_flight, overlap=overlap, seed=seed)
     return SimulatedClock(
@@ -49,7 +48,7 @@ def make_clock(
     )
 
 
-def _codec_times(given: str, codec: Mapping[Any, Any], size: int) -> CodecTimes:
+def _codec_times(given: str, codec: Mapping[str, Any], size: int) -> CodecTimes:
     if given == "measured":
         return MeasuredTimes()
     if given == "none":

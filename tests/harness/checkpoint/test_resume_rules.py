@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
-from omegaconf import DictConfig, open_dict
 from saved import save
 from tiny import TINY_MODEL
 
@@ -19,20 +18,12 @@ from gradwire.harness.config.validate import validate
 from gradwire.harness.record.identity import run_id
 from gradwire.harness.record.row_file import read_rows
 from gradwire.harness.record.writer import RunWriter
+from gradwire.harness.trainer.settings import RunConfig
 
 
 @pytest.fixture(scope="module")
-def settings() -> DictConfig:
+def settings() -> RunConfig:
     return validate(compose([*TINY_MODEL, "cluster=virtual", "cluster.workers=2"]))
-
-
-def asked(settings: DictConfig, **changes: Any) -> DictConfig:
-    """The settings with some of them changed."""
-    config = settings.copy()
-    config._set_flag("readonly", False)
-    with open_dict(config):
-        config.update(changes)
-    return config
 
 
 DAMAGES: dict[str, Callable[[bytes], list[bytes]]] = {
@@ -53,7 +44,7 @@ def recorded(directory: Path, name: str) -> list[int]:
 
 
 @pytest.fixture
-def unfinished(settings: DictConfig, tmp_path: Path) -> Path:
+def unfinished(settings: RunConfig, tmp_path: Path) -> Path:
     """Checkpoints after 2 and 4 steps, rows of 6, an evaluation every 2, the last row cut off."""
     open_run(settings, tmp_path)
     writer = RunWriter(tmp_path)
@@ -68,7 +59,7 @@ def unfinished(settings: DictConfig, tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_an_unfinished_run_goes_on_and_later_rows_are_cut(settings: DictConfig, unfinished: Path) -> None:
+def test_an_unfinished_run_goes_on_and_later_rows_are_cut(settings: RunConfig, unfinished: Path) -> None:
     opened = open_run(settings, unfinished)
     assert opened.checkpoint == unfinished / "checkpoints" / "step-00000004"
     assert opened.notes == (f"resuming after step 4, from {opened.checkpoint}",)
@@ -78,9 +69,7 @@ def test_an_unfinished_run_goes_on_and_later_rows_are_cut(settings: DictConfig, 
     assert [attempt["from_step"] for attempt in attempts] == [0, 4]
 
 
-def test_a_damaged_checkpoint_is_named_and_the_one_before_used(
-    settings: DictConfig, unfinished: Path
-) -> None:
+def test_a_damaged_checkpoint_is_named_and_the_one_before_used(settings: RunConfig, unfinished: Path) -> None:
     damaged = unfinished / "checkpoints" / "step-00000004"
     (damaged / "model.safetensors").write_bytes(b"half")
     opened = open_run(settings, unfinished)
@@ -91,7 +80,7 @@ def test_a_damaged_checkpoint_is_named_and_the_one_before_used(
     assert not damaged.exists()
 
 
-def test_without_a_usable_checkpoint_the_run_starts_over(settings: DictConfig, unfinished: Path) -> None:
+def test_without_a_usable_checkpoint_the_run_starts_over(settings: RunConfig, unfinished: Path) -> None:
     for path in checkpoints(unfinished):
         (path / "DONE").unlink()
     opened = open_run(settings, unfinished)
@@ -100,7 +89,7 @@ def test_without_a_usable_checkpoint_the_run_starts_over(settings: DictConfig, u
     assert recorded(unfinished, "steps.jsonl") == []
 
 
-def test_an_older_checkpoint_without_its_rows_is_not_used(settings: DictConfig, unfinished: Path) -> None:
+def test_an_older_checkpoint_without_its_rows_is_not_used(settings: RunConfig, unfinished: Path) -> None:
     """It has no copy of them, and the summary would count fewer steps than were made."""
     rows = (unfinished / "steps.jsonl").read_text().splitlines(keepends=True)
     (unfinished / "steps.jsonl").write_text("".join(rows[:3]))
@@ -112,7 +101,7 @@ def test_an_older_checkpoint_without_its_rows_is_not_used(settings: DictConfig, 
 @pytest.mark.parametrize("name", ["steps.jsonl", "evals.jsonl"])
 @pytest.mark.parametrize("damage", DAMAGES)
 def test_of_older_checkpoints_a_damaged_row_costs_those_after_it(
-    damage: str, name: str, settings: DictConfig, unfinished: Path
+    damage: str, name: str, settings: RunConfig, unfinished: Path
 ) -> None:
     """Rows 2 and 3 of the steps, and the second evaluation, are those after the checkpoint of step 2."""
     lines = (unfinished / name).read_bytes().splitlines(keepends=True)
@@ -126,7 +115,7 @@ def test_of_older_checkpoints_a_damaged_row_costs_those_after_it(
     assert recorded(unfinished, "evals.jsonl") == [2]
 
 
-def test_lost_evaluations_are_noticed(settings: DictConfig, unfinished: Path) -> None:
+def test_lost_evaluations_are_noticed(settings: RunConfig, unfinished: Path) -> None:
     """The time to accuracy would be wrong. Older checkpoints have no copies of them."""
     (unfinished / "evals.jsonl").unlink()
     opened = open_run(settings, unfinished)
@@ -134,7 +123,7 @@ def test_lost_evaluations_are_noticed(settings: DictConfig, unfinished: Path) ->
     assert opened.notes[-1] == "no usable checkpoint is left: starting over"
 
 
-def test_a_folder_in_the_place_of_rows_costs_no_checkpoint(settings: DictConfig, unfinished: Path) -> None:
+def test_a_folder_in_the_place_of_rows_costs_no_checkpoint(settings: RunConfig, unfinished: Path) -> None:
     (unfinished / "evals.jsonl").unlink()
     (unfinished / "evals.jsonl").mkdir()
     with pytest.raises(ValueError, match=r"evals\.jsonl: is a folder; move it away$"):
@@ -142,7 +131,7 @@ def test_a_folder_in_the_place_of_rows_costs_no_checkpoint(settings: DictConfig,
     assert len(checkpoints(unfinished)) == 2
 
 
-def test_another_runs_checkpoint_is_not_taken_and_stays(settings: DictConfig, unfinished: Path) -> None:
+def test_another_runs_checkpoint_is_not_taken_and_stays(settings: RunConfig, unfinished: Path) -> None:
     path = save(unfinished, 6, run_id="another")
     opened = open_run(settings, unfinished)
     whose = f"{path} is the checkpoint after step 6 of run another, and this is run {run_id(settings)}"
@@ -152,7 +141,7 @@ def test_another_runs_checkpoint_is_not_taken_and_stays(settings: DictConfig, un
     assert [left.name for left in (unfinished / "checkpoints").iterdir()] == ["foreign-step-00000006"]
 
 
-def test_a_checkpoint_under_another_steps_name_is_not_taken(settings: DictConfig, unfinished: Path) -> None:
+def test_a_checkpoint_under_another_steps_name_is_not_taken(settings: RunConfig, unfinished: Path) -> None:
     newest = unfinished / "checkpoints" / "step-00000004"
     newest.rename(newest.with_name("step-00000006"))
     opened = open_run(settings, unfinished)
@@ -163,15 +152,15 @@ def test_a_checkpoint_under_another_steps_name_is_not_taken(settings: DictConfig
 @pytest.mark.parametrize("resume", ["auto", "never"])
 @pytest.mark.parametrize("name", ["config.yaml", "checkpoints", "checkpoint"])
 def test_what_is_no_run_is_not_overwritten(
-    name: str, resume: str, settings: DictConfig, tmp_path: Path
+    name: str, resume: str, settings: RunConfig, tmp_path: Path
 ) -> None:
     (tmp_path / name).mkdir()
     with pytest.raises(ValueError, match=rf"holds {name}, but no run\.json, .* hydra\.run\.dir="):
-        open_run(asked(settings, resume=resume), tmp_path)
+        open_run(replace(settings, resume=resume), tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == [name]
 
 
-def test_halves_of_files_go(settings: DictConfig, unfinished: Path) -> None:
+def test_halves_of_files_go(settings: RunConfig, unfinished: Path) -> None:
     (unfinished / ".summary.json.123").touch()
     (unfinished / ".checkpoint-x1").mkdir()
     (unfinished / ".mine").touch()
@@ -179,26 +168,26 @@ def test_halves_of_files_go(settings: DictConfig, unfinished: Path) -> None:
     assert [path.name for path in unfinished.glob(".*")] == [".mine"]
 
 
-def test_never_starts_over(settings: DictConfig, unfinished: Path) -> None:
-    opened = open_run(asked(settings, resume="never"), unfinished)
+def test_never_starts_over(settings: RunConfig, unfinished: Path) -> None:
+    opened = open_run(replace(settings, resume="never"), unfinished)
     assert (opened.checkpoint, opened.notes) == (None, ())
     assert recorded(unfinished, "steps.jsonl") == []
     assert not checkpoints(unfinished)
 
 
 def test_other_code_is_refused_unless_forced(
-    settings: DictConfig, unfinished: Path, monkeypatch: pytest.MonkeyPatch
+    settings: RunConfig, unfinished: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("gradwire.harness.checkpoint.resume.this_code", lambda: "other")
     with pytest.raises(ValueError, match=r"begun by other code .*; resume=force .*, resume=never") as refusal:
         open_run(settings, unfinished)
     assert "\n" not in str(refusal.value)
     assert recorded(unfinished, "evals.jsonl") == [2, 4, 6], "nothing is changed"
-    assert open_run(asked(settings, resume="force"), unfinished).checkpoint is not None
+    assert open_run(replace(settings, resume="force"), unfinished).checkpoint is not None
 
 
 def test_other_code_may_start_a_run_that_has_no_checkpoint(
-    settings: DictConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    settings: RunConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     open_run(settings, tmp_path)
     monkeypatch.setattr("gradwire.harness.checkpoint.resume.this_code", lambda: "other")
@@ -206,31 +195,33 @@ def test_other_code_may_start_a_run_that_has_no_checkpoint(
 
 
 @pytest.mark.parametrize("resume", ["auto", "force"])
-def test_other_settings_are_refused(resume: str, settings: DictConfig, unfinished: Path) -> None:
+def test_other_settings_are_refused(resume: str, settings: RunConfig, unfinished: Path) -> None:
     """A finished run's directory too: its summary would be taken for this run's."""
-    other = asked(settings, seed=7, resume=resume)
+    other = replace(settings, seed=7, resume=resume)
     for _ in range(2):
         with pytest.raises(ValueError, match=r"other settings .* hydra\.run\.dir=, or resume=never"):
             check_directory(other, unfinished)
         (unfinished / "DONE").touch()
-    check_directory(asked(other, resume="never"), unfinished)
+    check_directory(replace(other, resume="never"), unfinished)
 
 
-def test_settings_without_effect_are_no_other_settings(settings: DictConfig, unfinished: Path) -> None:
-    config = settings.copy()
-    config._set_flag("readonly", False)
-    config.train.checkpoint_every, config.train.log_every, config.cluster.timeout_s = 1, 2, 3.0
+def test_settings_without_effect_are_no_other_settings(settings: RunConfig, unfinished: Path) -> None:
+    config = replace(
+        settings,
+        train=replace(settings.train, checkpoint_every=1, log_every=2),
+        cluster=replace(settings.cluster, timeout_s=3.0),
+    )
     assert open_run(config, unfinished).checkpoint is not None
 
 
-def test_a_finished_run_is_not_run_again_unless_asked(settings: DictConfig, unfinished: Path) -> None:
+def test_a_finished_run_is_not_run_again_unless_replace(settings: RunConfig, unfinished: Path) -> None:
     assert not is_finished(settings, unfinished)
     (unfinished / "DONE").touch()
     assert is_finished(settings, unfinished)
-    assert not is_finished(asked(settings, resume="never"), unfinished)
+    assert not is_finished(replace(settings, resume="never"), unfinished)
 
 
-def test_an_unreadable_identity_is_one_line(settings: DictConfig, unfinished: Path) -> None:
+def test_an_unreadable_identity_is_one_line(settings: RunConfig, unfinished: Path) -> None:
     (unfinished / "run.json").write_text("{")
     with pytest.raises(ValueError, match=r"run\.json: is not JSON .*; resume=never starts over"):
         check_directory(settings, unfinished)

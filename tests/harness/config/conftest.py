@@ -13,10 +13,12 @@ import pytest
 from hydra.core.plugins import Plugins
 from omegaconf import DictConfig, OmegaConf
 
-from gradwire.harness.config.compose import compose, conf_directory, parse
+from gradwire.harness.config.compose import compose, parse
 from gradwire.harness.config.tasks import TASKS, Task
 from gradwire.harness.record.writer import begin_record
+from gradwire.harness.runtime.conf import conf_directory
 from gradwire.harness.tasks.front import start
+from gradwire.harness.trainer.settings import RunConfig
 
 ROOT = conf_directory().parent
 
@@ -43,10 +45,10 @@ class FakeTask(types.ModuleType):
 
     def __init__(self) -> None:
         super().__init__("fake_task")
-        self.ran: list[tuple[DictConfig, Path]] = []
+        self.ran: list[tuple[RunConfig, Path]] = []
         self.failing: dict[int, BaseException | int] = {}
 
-    def run(self, config: DictConfig, directory: Path) -> int:
+    def run(self, config: RunConfig, directory: Path) -> int:
         self.ran.append((config, directory))
         outcome = self.failing.get(config.seed, 0)
         if isinstance(outcome, BaseException):
@@ -67,7 +69,7 @@ def with_values() -> Callable[..., DictConfig]:
 def task(monkeypatch: pytest.MonkeyPatch) -> FakeTask:
     fake = FakeTask()
     monkeypatch.setitem(sys.modules, "fake_task", fake)
-    monkeypatch.setitem(TASKS, "train", Task("fake_task", trains=True))
+    monkeypatch.setitem(TASKS, "train", Task("fake_task", RunConfig))
     return fake
 
 

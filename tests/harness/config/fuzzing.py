@@ -13,8 +13,9 @@ from gradwire.codecs.fields import BOOLEAN, LIST, MAPPING, NUMBER, TEXT, WHOLE
 from gradwire.codecs.registry import codec_classes
 from gradwire.harness.config.aliases import ALIASES
 from gradwire.harness.config.cells import override_text
+from gradwire.harness.config.root_keys import own_keys, root_rules
 from gradwire.harness.config.store import group_schemas
-from gradwire.harness.config.task_keys import TASK_KEYS, root_rules
+from gradwire.harness.config.tasks import TASKS
 from gradwire.harness.runtime.fields import Rule, rules_of
 
 NUMBERS = (
@@ -191,9 +192,11 @@ def all_keys() -> list[Key]:
                 if choice != "gpt2":
                     continue
             keys += _keys_of(schema, f"{group}.", chosen)
-    for task, schema in TASK_KEYS.items():
-        required = [f"{name}=x" for name, rule in root_rules(task).items() if name in ("run", "gradients")]
-        keys += _keys_of(schema, "", (f"task={task}", *required))
+    for task in TASKS:
+        own = own_keys(task)
+        required = [f"{name}=x" for name in own if name in ("run", "gradients")]
+        found = _keys_of(TASKS[task].config, "", (f"task={task}", *required))
+        keys += [key for key in found if key.name.partition(".")[0] in own]
     return [*keys, *(Key(name, rule, ("size=tiny",), None) for name, rule in root_rules("train").items())]
 
 

@@ -8,12 +8,11 @@ import pytest
 from omegaconf import DictConfig, OmegaConf
 
 from gradwire.codecs.dynamiq import DynamiQ
-from gradwire.codecs.registry import codec_classes
+from gradwire.codecs.registry import codec_classes, make_codec
 from gradwire.codecs.wrappers.exclude import Exclude
 from gradwire.harness.config.compose import compose
 from gradwire.harness.config.store import choices_with_field
 from gradwire.harness.config.validate import validate
-from gradwire.harness.parallel.ddp_setup import make_configured_codec
 from gradwire.harness.record.identity import run_id
 from gradwire.harness.runtime.errors import ConfigError
 
@@ -24,9 +23,9 @@ WithValues = Callable[..., DictConfig]
 def test_a_run_can_exclude_parameters(codec: str, with_values: WithValues) -> None:
     config = with_values(f"codec={codec}")
     assert config.codec.exclude == []
-    assert not isinstance(make_configured_codec(validate(config)), Exclude)
+    assert not isinstance(make_codec(**validate(config).codec), Exclude)
     config.codec.exclude = ["*.bias"]
-    made = make_configured_codec(validate(config))
+    made = make_codec(**validate(config).codec)
     assert isinstance(made, Exclude)
     assert made.name == codec
 
@@ -79,6 +78,6 @@ def test_what_is_no_list_is_refused_while_composing(given: str) -> None:
 
 
 def test_a_composed_codec_is_the_class_with_its_fields(with_values: WithValues) -> None:
-    made = make_configured_codec(validate(with_values("codec.widths=[1,2,4]", "codec.bits=4")))
+    made = make_codec(**validate(with_values("codec.widths=[1,2,4]", "codec.bits=4")).codec)
     assert isinstance(made, DynamiQ)
     assert (made.widths, made.bits, made.allocation) == ([1, 2, 4], 4.0, "fast")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import re
 from pathlib import Path
 
@@ -11,12 +10,13 @@ from hydra._internal.utils import get_args_parser
 from omegaconf import OmegaConf
 
 from gradwire.harness.comm.settings import ClusterConfig, OverlapConfig
-from gradwire.harness.config.compose import conf_directory
+from gradwire.harness.config.compose import compose
 from gradwire.harness.config.field_help import help_of
-from gradwire.harness.config.task_keys import TASK_KEYS, RootKeys
+from gradwire.harness.config.root_keys import own_defaults, own_keys, usual_defaults
 from gradwire.harness.config.tasks import TASKS
 from gradwire.harness.library.options import AttachOptions, make_options
 from gradwire.harness.network.settings import PacedConfig
+from gradwire.harness.record.settings import RecordedConfig
 from gradwire.harness.runtime.errors import ConfigError
 from gradwire.harness.runtime.fields import Rule, rules_of
 from gradwire.harness.tasks.front import arranged, asked_page, can_be_completed, check_command_line
@@ -158,16 +158,13 @@ TAKEN = [
 ]
 
 
-def test_files_and_schemas_of_tasks_say_the_same() -> None:
-    """`conf/task/<task>.yaml` gives the defaults that stand in the schema with their help."""
-    for task, schema in TASK_KEYS.items():
-        file = OmegaConf.to_container(OmegaConf.load(conf_directory() / "task" / f"{task}.yaml"))
-        assert isinstance(file, dict)
-        for name, value in dataclasses.asdict(schema()).items():
-            assert file[name] == value, (task, name)
-        assert all(
-            help_of(schema).get(name) for name, rule in rules_of(schema).items() if isinstance(rule, Rule)
-        )
+def test_keys_of_the_root_have_the_defaults_and_help_of_their_fields() -> None:
+    for task in TASKS:
+        config = compose([f"task={task}"])
+        for name, value in {**usual_defaults(), **own_defaults(task)}.items():
+            assert OmegaConf.to_container(config, resolve=False)[name] == value, (task, name)
+        said = help_of(TASKS[task].config)
+        assert all(said.get(name) for name, rule in own_keys(task).items() if isinstance(rule, Rule))
 
 
 @pytest.fixture(autouse=True)
@@ -269,7 +266,7 @@ def test_taken(given: str) -> None:
 def test_attach_allows_what_the_command_line_does() -> None:
     options, given = rules_of(AttachOptions), {**rules_of(OverlapConfig), **rules_of(ClusterConfig)}
     assert all(options[name] == given[name] for name in ("buckets", "segments", "timeout_s"))
-    assert options["seed"] == rules_of(RootKeys)["seed"]
+    assert options["seed"] == rules_of(RecordedConfig)["seed"]
     rate, paced = options["rate_mbit"], rules_of(PacedConfig)["rate_mbit"]
     assert isinstance(rate, Rule) and isinstance(paced, Rule)
     assert (rate.low, rate.high) == (paced.low, paced.high)

@@ -11,10 +11,11 @@ import yaml
 from gradwire.codecs.native.choice import available_kernels, choose_kernels
 from gradwire.codecs.registry import codec_classes
 from gradwire.harness.comm.topology.registry import TOPOLOGIES
-from gradwire.harness.config.compose import compose, conf_directory
+from gradwire.harness.config.compose import compose
 from gradwire.harness.config.manual import describe
 from gradwire.harness.config.validate import validate
 from gradwire.harness.models.families import FAMILIES
+from gradwire.harness.runtime.conf import conf_directory
 
 CONF = conf_directory()
 CHOICES = [(path.parent.name, path.stem) for path in sorted(CONF.glob("[!h]*/*.yaml"))]
@@ -52,13 +53,13 @@ def test_every_choice_of_every_group_is_runnable(turn: int, tmp_path: Path) -> N
         extra.append("cluster.workers=8")  # whole nodes of every testbed, also where a preset has fewer
     composed = compose([f"{group}={choice}" for group, choice in chosen.items()] + extra)
     composed.model.weights, composed.model.tokenizer = "random", None  # size=paper wants the real ones
-    config = validate(composed)
+    config = validate(composed).mapping()
     names = {group: choice for group, choice in chosen.items() if "name" in config.get(group, {})}
     names["dataset"] = "text" if chosen["dataset"] == "auto" else chosen["dataset"]  # auto: there is a path
     names["kernels"] = choose_kernels(chosen["kernels"])  # what auto stands for
-    if config.network.get("preset", "custom") != "custom":
-        assert config.network.preset == names.pop("network")
-    assert {group: config[group].name for group in names} == names
+    if config["network"].get("preset", "custom") != "custom":
+        assert config["network"]["preset"] == names.pop("network")
+    assert {group: config[group]["name"] for group in names} == names
 
 
 def test_defaults() -> None:

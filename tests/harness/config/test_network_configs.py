@@ -12,10 +12,11 @@ from typing import Any
 import pytest
 from omegaconf import DictConfig
 
-from gradwire.harness.config.compose import compose, conf_directory
+from gradwire.harness.config.compose import compose
 from gradwire.harness.config.validate import validate, validate_any
 from gradwire.harness.network.configured import network_text
 from gradwire.harness.record.identity import run_id
+from gradwire.harness.runtime.conf import conf_directory
 from gradwire.harness.runtime.errors import ConfigError
 
 ROOT = Path(__file__).parents[3]

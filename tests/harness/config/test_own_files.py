@@ -14,7 +14,7 @@ from omegaconf import OmegaConf
 
 from gradwire.codecs.plugins import ALLOWED
 from gradwire.harness.config.cells import expand
-from gradwire.harness.config.compose import compose, conf_directory
+from gradwire.harness.config.compose import compose
 from gradwire.harness.config.overrides import parse
 from gradwire.harness.config.own_files import MOST_FILES, own_folder, use_folder
 from gradwire.harness.config.own_values import check_own_file
@@ -22,6 +22,7 @@ from gradwire.harness.config.plugins import allow_plugins
 from gradwire.harness.config.validate import validate
 from gradwire.harness.files.structured import MOST_YAML
 from gradwire.harness.record.identity import run_id
+from gradwire.harness.runtime.conf import conf_directory
 from gradwire.harness.runtime.errors import ConfigError
 from gradwire.harness.tasks.front import arranged, asked_page, can_be_completed, check_command_line
 from gradwire.harness.tasks.sweep import plan_sweep
@@ -72,12 +73,12 @@ def test_own_files_are_choices_like_others() -> None:
     write(OWN)
     check("codec=mine_too", "codec.bits=3", "model=small_gpt")
     config = validate(compose(["size=tiny", "codec=mine_too", "model=small_gpt"]))
-    assert (config.codec.name, config.codec.bits, config.codec.mean) == ("dynamiq", 4, False)
+    assert tuple(config.codec[key] for key in ("name", "bits", "mean")) == ("dynamiq", 4, False)
     assert (config.model.name, config.model.num_layers) == ("small_gpt", 4)  # a size shrinks every model
     written_out = ["size=tiny", "model=small_gpt", "codec=dynamiq", "codec.bits=4", "codec.mean=false"]
     assert run_id(validate(compose(written_out))) == run_id(config)
     quick = validate(compose(["size=tiny", "experiment=quick", "network=lab"]))
-    assert (quick.train.steps, quick.codec.ef, quick.codec.bits) == (3, True, 4)
+    assert (quick.train.steps, quick.codec["ef"], quick.codec["bits"]) == (3, True, 4)
     assert (quick.cluster.name, quick.network.rate_mbit, quick.network.nodes) == ("virtual", 1000, 4)
     assert compose(["task=again", "gradients=x", "codec=six"]).replay.repeats == 2
 
@@ -116,7 +117,7 @@ def test_they_run_and_sweep(run_py: Callable[..., int], task: Any, place: Path, 
     write(OWN)
     assert run_py("--config-dir", "own", "size=tiny", "codec=mine", "hydra.run.dir=here") == 0
     assert run_py("size=tiny", "-cd", "own", "sweeps=both") == 0
-    ran = [(config.codec.name, config.codec.get("bits")) for config, _ in task.ran]
+    ran = [(config.codec["name"], config.codec.get("bits")) for config, _ in task.ran]
     assert ran == [("dynamiq", 4), ("bf16", None), ("dynamiq", 4)]
 
 
@@ -141,7 +142,7 @@ def test_a_plug_in_must_be_allowed(place: Path, monkeypatch: pytest.MonkeyPatch)
     write({"sweeps/half.yaml": OWN["sweeps/both.yaml"].replace("[bf16, mine]", f"['{name}:Mine']")})
     check("sweeps=half")
     with pytest.raises(ConfigError, match="no file may choose what is imported"):
-        plan_sweep(compose(["size=tiny", "sweeps=half"], with_hydra=True), ["size=tiny", "sweeps=half"])
+        plan_sweep(compose(["size=tiny", "sweeps=half"], with_hydra=True).hydra, ["size=tiny", "sweeps=half"])
     allow_plugins(parse([f"codec=bf16,{name}:Mine"]))  # of a sweep that the command line asks for
     assert compose([f"codec={name}:Mine"], named_by_user=False).codec.strength == 1
     monkeypatch.setenv(ALLOWED, "")

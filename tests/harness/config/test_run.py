@@ -14,8 +14,8 @@ import pytest
 import yaml
 from warm import run_command
 
-from gradwire.harness.config.compose import conf_directory
 from gradwire.harness.files.writing import UnwritableFileError
+from gradwire.harness.runtime.conf import conf_directory
 from gradwire.harness.tasks.main import is_expected
 
 ROOT = conf_directory().parent
@@ -25,7 +25,7 @@ def test_one_run_writes_only_its_directory(run_py: Callable[..., int], task: Any
     assert run_py("size=tiny", "codec=bf16") == 0
     ((config, directory),) = task.ran
     assert directory.parent == Path("outputs")
-    assert config.codec.name == "bf16"
+    assert config.codec["name"] == "bf16"
     assert {path.parent for path in tmp_path.rglob("*") if path.is_file()} == {tmp_path / directory}
 
 

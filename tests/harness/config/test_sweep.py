@@ -33,7 +33,7 @@ def test_the_demo_runs_its_cells_and_compares_them(
     run_py: Callable[..., int], task: Any, finished: Finished, tmp_path: Path
 ) -> None:
     assert run_py("sweeps=demo", "size=tiny") == 0
-    assert [(config.codec.name, config.network.name) for config, _ in task.ran] == [
+    assert [(config.codec["name"], config.network.name) for config, _ in task.ran] == [
         ("bf16", "paced"),
         ("dynamiq", "paced"),
     ]

@@ -6,15 +6,18 @@ import importlib
 import sys
 import types
 from collections.abc import Callable
+from dataclasses import FrozenInstanceError, dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
-from omegaconf import OmegaConf
 
-from gradwire.harness.config.compose import compose, conf_directory
-from gradwire.harness.config.tasks import TASKS, Task
+from gradwire.harness.config.compose import compose
+from gradwire.harness.config.tasks import TASKS, SyncTask, Task
 from gradwire.harness.config.validate import validate, validate_task
+from gradwire.harness.network.settings import NetworkConfig
+from gradwire.harness.record.settings import Configuration
+from gradwire.harness.runtime.conf import conf_directory
 from gradwire.harness.runtime.errors import ConfigError
 
 REQUIRED = {
@@ -43,7 +46,7 @@ def sync(monkeypatch: pytest.MonkeyPatch) -> ShownTask:
     """`task=sync`, replaced by one that only looks."""
     shown = ShownTask()
     monkeypatch.setitem(sys.modules, "shown", shown)
-    monkeypatch.setitem(TASKS, "sync", Task("shown", trains=False, groups=("tracking",)))
+    monkeypatch.setitem(TASKS, "sync", Task("shown", SyncTask))
     return shown
 
 
@@ -55,9 +58,9 @@ def test_every_task_has_a_configuration_and_a_module() -> None:
         assert config.task.name == name
         module = importlib.import_module(task.module)
         assert callable(module.run)
-        assert not task.keeps or (callable(module.check) and callable(module.name))
-        if not task.trains and not task.keeps:
-            assert set(validate_task(config)) > {"task"}
+        assert task.trains or not task.has_directory or (callable(module.resolve) and callable(module.name))
+        if not task.has_directory:
+            assert set(vars(validate_task(config))) > {"task"}
 
 
 def test_a_task_that_trains_nothing_runs_where_a_run_cannot(
@@ -68,9 +71,12 @@ def test_a_task_that_trains_nothing_runs_where_a_run_cannot(
         validate(compose())
     assert run_py("task=sync", "run=[a,b]", "tracking=wandb", "tracking.group=g") == 3
     ((config,),) = sync.given
-    assert set(config) == {"task", "run", "tracking"}
+    assert set(vars(config)) == {"task", "run", "tracking"}
     assert (config.run, config.tracking.group) == (["a", "b"], "g")
-    assert OmegaConf.is_readonly(config)
+    with pytest.raises(FrozenInstanceError):
+        config.run = ["c"]
+    with pytest.raises(FrozenInstanceError):
+        config.tracking.group = "h"
     assert not list(tmp_path.iterdir()), "it has no run directory"
     assert capsys.readouterr().err == ""
 
@@ -115,11 +121,17 @@ def test_one_process_is_enough_for_it(
     assert not sync.given
 
 
+@dataclass(frozen=True, kw_only=True)
+class ReadsNetwork(Configuration):
+    run: str
+    network: NetworkConfig
+
+
 def test_a_task_without_workers_reads_a_network(monkeypatch: pytest.MonkeyPatch) -> None:
     """Only its links are checked: what they join is the task's business."""
-    monkeypatch.setitem(TASKS, "sync", Task("shown", trains=False, groups=("network",)))
+    monkeypatch.setitem(TASKS, "sync", Task("shown", ReadsNetwork))
     config = validate_task(compose(["task=sync", "run=x", "network=edgc_v100"]))
-    assert set(config) == {"task", "run", "network"}
+    assert set(vars(config)) == {"task", "run", "network"}
     assert (config.network.preset, config.network.nodes) == ("edgc_v100", 8)
     with pytest.raises(ConfigError, match=r"network.fabric=two_level needs"):
         validate_task(compose(["task=sync", "run=x", "network=simulated", "network.fabric=two_level"]))

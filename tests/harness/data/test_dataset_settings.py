@@ -5,9 +5,9 @@ from dataclasses import replace
 import pytest
 from omegaconf import OmegaConf
 
-from gradwire.harness.config.compose import conf_directory
 from gradwire.harness.data.settings import DatasetConfig, at_most_evaluated, resolve_dataset
 from gradwire.harness.models.settings import ModelConfig, RecipeConfig
+from gradwire.harness.runtime.conf import conf_directory
 
 CONF = conf_directory() / "dataset"
 MODEL = ModelConfig(recipe=RecipeConfig(sequence_length=64))

@@ -11,7 +11,7 @@ import pytest
 import torch
 from repositories import REPOSITORIES, make_repository, sentences
 
-from gradwire.harness.config.compose import compose, conf_directory
+from gradwire.harness.config.compose import compose
 from gradwire.harness.config.validate import validate
 from gradwire.harness.data import hub, packing, tokenizer
 from gradwire.harness.data.available import dataset_available
@@ -20,6 +20,7 @@ from gradwire.harness.data.published import published_settings
 from gradwire.harness.data.settings import DatasetConfig, resolve_dataset
 from gradwire.harness.models.settings import ModelConfig, RecipeConfig
 from gradwire.harness.record.identity import run_id
+from gradwire.harness.runtime.conf import conf_directory
 from gradwire.harness.runtime.errors import ConfigError
 
 CONF = conf_directory() / "dataset"

@@ -5,13 +5,13 @@ from dataclasses import replace
 
 import pytest
 
-from gradwire.harness.config.compose import conf_directory
 from gradwire.harness.data import tokenizer
 from gradwire.harness.data.prepare import corpus_source, prepare_data
 from gradwire.harness.data.published import published_settings
 from gradwire.harness.data.settings import DatasetConfig, resolve_dataset
 from gradwire.harness.data.text import TextCorpus
 from gradwire.harness.models.settings import ModelConfig, RecipeConfig
+from gradwire.harness.runtime.conf import conf_directory
 
 CONF = conf_directory() / "dataset"
 MODEL = ModelConfig(vocab_size=300, context=64, recipe=RecipeConfig(sequence_length=16))

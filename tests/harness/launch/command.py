@@ -15,7 +15,7 @@ from weakref import WeakKeyDictionary
 from tiny import TINY_MODEL
 from warm import MARK, WarmPopen, process_name, warm_or_cold
 
-from gradwire.harness.config.compose import conf_directory
+from gradwire.harness.runtime.conf import conf_directory
 
 RUN = str(conf_directory().parent / "run.py")
 TORCHRUN = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")

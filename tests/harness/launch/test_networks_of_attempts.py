@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from omegaconf import DictConfig
-from tiny import TINY_MODEL
+from training_jobs import tiny_run
 
-from gradwire.harness.config.compose import compose
 from gradwire.harness.launch import shaped_network as shaped
+from gradwire.harness.network.settings import ShapedConfig
 from gradwire.harness.record.networks import FILE, read_networks
 from gradwire.harness.record.writer import begin_record, continue_record
+from gradwire.harness.trainer.settings import RunConfig
 
 OLD = {"rate_mbit": 100.0, "queue_kb": 256, "goodput_mbit": 95.0, "rivals": 0, "rival_goodput_mbit": []}
 
@@ -44,24 +45,28 @@ class Links:
 
 
 @pytest.fixture
-def settings(monkeypatch: pytest.MonkeyPatch) -> DictConfig:
+def settings(monkeypatch: pytest.MonkeyPatch) -> RunConfig:
     monkeypatch.setattr(Links, "made", 0)
     monkeypatch.setattr(shaped, "ShapedNetwork", Links)
-    return compose([*TINY_MODEL, "network=shaped", "network.background_jobs=1"])
+    config = tiny_run()
+    return replace(config, network=ShapedConfig(background_jobs=1))
 
 
-def attempt(settings: DictConfig, directory: Path) -> list[dict[str, Any]]:
+def attempt(settings: RunConfig, directory: Path) -> list[dict[str, Any]]:
     """What the file says while the ranks are at work."""
-    with shaped.shaped_network(settings, directory):
+    with shaped.shaped_network(settings.network, settings.cluster.size, directory):
         return read_networks(directory)
 
 
-def test_a_resumed_run_keeps_what_each_attempt_found(settings: DictConfig, tmp_path: Path) -> None:
+def test_a_resumed_run_keeps_what_each_attempt_found(settings: RunConfig, tmp_path: Path) -> None:
     begin_record(tmp_path, settings)
     (first,) = attempt(settings, tmp_path)
     assert first["rival_goodput_mbit"] == [], "not known before the end"
     continue_record(tmp_path, settings, 6, {})
-    with pytest.raises(KeyboardInterrupt), shaped.shaped_network(settings, tmp_path):
+    with (
+        pytest.raises(KeyboardInterrupt),
+        shaped.shaped_network(settings.network, settings.cluster.size, tmp_path),
+    ):
         raise KeyboardInterrupt
     found = read_networks(tmp_path)
     assert [one["from_step"] for one in found] == [0, 6]
@@ -69,7 +74,7 @@ def test_a_resumed_run_keeps_what_each_attempt_found(settings: DictConfig, tmp_p
     assert [one["rival_goodput_mbit"] for one in found] == [[10], [20]]
 
 
-def test_a_run_that_starts_over_forgets_the_others(settings: DictConfig, tmp_path: Path) -> None:
+def test_a_run_that_starts_over_forgets_the_others(settings: RunConfig, tmp_path: Path) -> None:
     begin_record(tmp_path, settings)
     attempt(settings, tmp_path)
     begin_record(tmp_path, settings)
@@ -77,7 +82,7 @@ def test_a_run_that_starts_over_forgets_the_others(settings: DictConfig, tmp_pat
     assert [one["goodput_mbit"] for one in attempt(settings, tmp_path)] == [92]
 
 
-def test_files_of_older_versions_have_the_last_attempt(settings: DictConfig, tmp_path: Path) -> None:
+def test_files_of_older_versions_have_the_last_attempt(settings: RunConfig, tmp_path: Path) -> None:
     begin_record(tmp_path, settings)
     (tmp_path / FILE).write_text(json.dumps(OLD))
     assert read_networks(tmp_path) == [OLD]
@@ -87,7 +92,7 @@ def test_files_of_older_versions_have_the_last_attempt(settings: DictConfig, tmp
     assert new["from_step"] == 6
 
 
-def test_a_file_that_cannot_be_read_is_named(settings: DictConfig, tmp_path: Path) -> None:
+def test_a_file_that_cannot_be_read_is_named(settings: RunConfig, tmp_path: Path) -> None:
     begin_record(tmp_path, settings)
     (tmp_path / FILE).write_text("[")
     with pytest.raises(ValueError, match=rf"{FILE}: is not JSON .*; resume=never starts over$"):

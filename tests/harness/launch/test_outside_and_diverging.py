@@ -19,9 +19,10 @@ from tiny import TINY_MODEL
 
 from gradwire.codecs.plugins import ALLOWED
 from gradwire.harness.checkpoint.resume import check_directory
-from gradwire.harness.config.compose import compose, conf_directory
+from gradwire.harness.config.compose import compose
 from gradwire.harness.record.runs import load_run
 from gradwire.harness.report.compare import compare
+from gradwire.harness.runtime.conf import conf_directory
 
 PLUGINS = ("codec=int8:Int8", "topology=backwards:backwards")
 SETTINGS = (

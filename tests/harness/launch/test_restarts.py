@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
-from omegaconf import OmegaConf
+from training_jobs import tiny_run
 
 from gradwire.harness.launch import restarts
 from gradwire.harness.launch.processes import WorkerError
@@ -59,8 +61,7 @@ def test_sources_that_have_changed_are_not_mixed(monkeypatch: pytest.MonkeyPatch
 
 
 def test_starting_over_is_for_the_first_attempt_alone() -> None:
-    never = OmegaConf.create({"resume": "never", "seed": 1}, flags={"readonly": True})
-    assert continued(never) == {"resume": "auto", "seed": 1}
-    assert never.resume == "never"
-    force = OmegaConf.create({"resume": "force"})
+    never = tiny_run("resume=never")
+    assert continued(never) == replace(never, resume="auto")
+    force = replace(never, resume="force")
     assert continued(force) is force

@@ -9,6 +9,7 @@ from omegaconf import OmegaConf
 
 from gradwire.harness.config.compose import compose
 from gradwire.harness.launch import shaped_network as shaped
+from gradwire.harness.network.settings import UnpacedConfig
 
 
 @pytest.mark.parametrize(
@@ -24,7 +25,7 @@ def test_weights_are_fetched_if_the_hub_has_them(
 ) -> None:
     asked: list[str] = []
     monkeypatch.setattr(shaped, "build_model", lambda config, seed: asked.append(config.pretrained))
-    shaped.fetch_weights(compose(["model=gpt2", *overrides]))
+    shaped.fetch_weights(OmegaConf.to_object(compose(["model=gpt2", *overrides]).model), 0)
     assert asked == fetched
 
 
@@ -39,6 +40,5 @@ def test_ranks_look_into_caches_only(before: str | None, monkeypatch: pytest.Mon
 
 
 def test_other_networks_are_not_made(tmp_path: os.PathLike[str]) -> None:
-    config = OmegaConf.create({"network": {"name": "none"}})
-    with shaped.shaped_network(config, tmp_path) as network:  # type: ignore[arg-type]
+    with shaped.shaped_network(UnpacedConfig(), 2, tmp_path) as network:  # type: ignore[arg-type]
         assert network is None

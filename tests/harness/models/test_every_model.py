@@ -16,10 +16,11 @@ import pytest
 import torch
 from omegaconf import DictConfig, OmegaConf
 
-from gradwire.harness.config.compose import compose, conf_directory
+from gradwire.harness.config.compose import compose
 from gradwire.harness.models.build import ATTENTION, build_model, transformers_config
 from gradwire.harness.models.papers import PRESETS
 from gradwire.harness.models.settings import ModelConfig, RecipeConfig, check
+from gradwire.harness.runtime.conf import conf_directory
 from gradwire.harness.trainer.schedule import learning_rate
 
 SIZES = ("paper", "gpu", "small", "tiny")

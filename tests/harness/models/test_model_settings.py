@@ -7,6 +7,7 @@ import sys
 import pytest
 from omegaconf import OmegaConf
 
+from gradwire.harness.config.store import let_write
 from gradwire.harness.models.build import transformers_config
 from gradwire.harness.models.families import FAMILIES
 from gradwire.harness.models.settings import END_ID, PAD_ID, ModelConfig, RecipeConfig, check
@@ -14,6 +15,7 @@ from gradwire.harness.models.settings import END_ID, PAD_ID, ModelConfig, Recipe
 
 def test_omegaconf_composes_settings_with_interpolations():
     schema = OmegaConf.structured(ModelConfig)
+    let_write(schema)
     changes = {"num_heads": 6, "num_kv_heads": "${num_heads}", "path": "/weights", "recipe": {"epochs": 2}}
     made = OmegaConf.to_object(OmegaConf.merge(schema, changes))
     assert made == ModelConfig(num_heads=6, num_kv_heads=6, path="/weights", recipe=RecipeConfig(epochs=2.0))

@@ -46,11 +46,6 @@ def test_without_a_batch_a_step_is_one_forward_pass_unless_told() -> None:
     assert validate(_set(**{"train.batch": None, "train.accumulation": 3})).train.accumulation == 3
 
 
-def test_a_validated_configuration_is_valid() -> None:
-    once = validate(_set())
-    assert validate(once) == once
-
-
 def test_batches_that_cannot_be_shared_are_refused() -> None:
     told = _refusal(_set(**{"cluster.workers": 6}))
     assert "train.batch=256 is not a multiple of cluster.workers=6" in told and "train.batch=null" in told

@@ -5,10 +5,10 @@ from __future__ import annotations
 from fractions import Fraction
 
 import pytest
-from omegaconf import OmegaConf
 
 from gradwire.harness.network.configured import make_links
 from gradwire.harness.network.links import Links, Route, star, two_level, unlimited, uplinks
+from gradwire.harness.network.settings import recorded_network
 
 
 def of_two_levels(nodes: int, ranks: int, oversubscription: float = 1, nics: int = 1) -> Links:
@@ -90,7 +90,7 @@ def test_a_multicast_takes_each_link_once() -> None:
 
 
 def test_a_rate_in_mbit_counts_payload() -> None:
-    network = OmegaConf.create(
+    network = recorded_network(
         {
             "name": "simulated",
             "fabric": "star",
@@ -102,5 +102,5 @@ def test_a_rate_in_mbit_counts_payload() -> None:
     )
     assert make_links(network, 2).rates == (5e6,) * 4
     assert make_links(network, 2).changes == ((3, 0.5), (4.5, 2))
-    paced = OmegaConf.create({"name": "paced", "rate_mbit": 80.0, "latency_s": 0.25})
+    paced = recorded_network({"name": "paced", "rate_mbit": 80.0, "latency_s": 0.25})
     assert make_links(paced, 2).rates == (10e6,) * 2

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from omegaconf import DictConfig
 from tiny import TINY_MODEL
 
 from gradwire.harness.config.compose import compose
+from gradwire.harness.config.validate import validate
 from gradwire.harness.files.reading import UnusableFileError
 from gradwire.harness.record.attempts import (
     MOST_STARTED_OVER,
@@ -23,13 +24,14 @@ from gradwire.harness.record.attempts import (
 from gradwire.harness.record.directory import mark_failed
 from gradwire.harness.record.seal import check_done, mark_done
 from gradwire.harness.record.writer import begin_record, continue_record
+from gradwire.harness.trainer.settings import RunConfig
 
 KILLED = "rank 1 was killed by SIGKILL (out of memory?)"
 
 
 @pytest.fixture
-def settings() -> DictConfig:
-    return compose([*TINY_MODEL, "cluster=virtual"])
+def settings() -> RunConfig:
+    return validate(compose([*TINY_MODEL, "cluster=virtual"]))
 
 
 def told(directory: Path) -> dict[str, Any]:
@@ -43,7 +45,7 @@ def ends(directory: Path) -> list[str]:
     return found.earlier_ends
 
 
-def test_every_attempt_says_why_it_ended(settings: DictConfig, tmp_path: Path) -> None:
+def test_every_attempt_says_why_it_ended(settings: RunConfig, tmp_path: Path) -> None:
     """Its launcher says why; or the next one does, from what is left of it."""
     begin_record(tmp_path, settings)
     mark_failed(tmp_path, KILLED)
@@ -62,7 +64,7 @@ def test_every_attempt_says_why_it_ended(settings: DictConfig, tmp_path: Path) -
     assert (last["from_step"], "ended" in last) == (20, False)
 
 
-def test_a_run_that_starts_over_remembers_why(settings: DictConfig, tmp_path: Path) -> None:
+def test_a_run_that_starts_over_remembers_why(settings: RunConfig, tmp_path: Path) -> None:
     """The run was not continued: attempts of which nothing is left are listed apart."""
     begin_record(tmp_path, settings)
     note_end(tmp_path, KILLED, None, [])
@@ -73,13 +75,11 @@ def test_a_run_that_starts_over_remembers_why(settings: DictConfig, tmp_path: Pa
     assert found is not None
     assert (len(found.attempts), len(found.started_over), found.resumed_after) == (1, 2, [])
     assert found.earlier_ends == [KILLED, "interrupted"]
-    settings._set_flag("readonly", False)
-    settings.resume = "never"
-    begin_record(tmp_path, settings)
+    begin_record(tmp_path, replace(settings, resume="never"))
     assert ends(tmp_path) == []
 
 
-def test_records_of_older_versions_say_nothing(settings: DictConfig, tmp_path: Path) -> None:
+def test_records_of_older_versions_say_nothing(settings: RunConfig, tmp_path: Path) -> None:
     begin_record(tmp_path, settings)
     continue_record(tmp_path, settings, 3, {})
     old = told(tmp_path)
@@ -91,7 +91,7 @@ def test_records_of_older_versions_say_nothing(settings: DictConfig, tmp_path: P
 
 
 def test_a_signal_after_the_end_leaves_the_record_as_it_was_sealed(
-    settings: DictConfig, tmp_path: Path
+    settings: RunConfig, tmp_path: Path
 ) -> None:
     begin_record(tmp_path, settings)
     continue_record(tmp_path, settings, 0, {})
@@ -102,7 +102,7 @@ def test_a_signal_after_the_end_leaves_the_record_as_it_was_sealed(
 
 
 def test_of_many_attempts_that_start_over_the_newest_are_remembered(
-    settings: DictConfig, tmp_path: Path
+    settings: RunConfig, tmp_path: Path
 ) -> None:
     found = Attempts("run")
     for number in range(MOST_STARTED_OVER + 5):
@@ -122,7 +122,7 @@ def test_of_many_attempts_that_start_over_the_newest_are_remembered(
         ({"reason": "", "ranks": [{"rank": "1"}]}, "rank is '1', not a whole number"),
     ],
 )
-def test_other_things_are_no_end(ended: object, said: str, settings: DictConfig, tmp_path: Path) -> None:
+def test_other_things_are_no_end(ended: object, said: str, settings: RunConfig, tmp_path: Path) -> None:
     begin_record(tmp_path, settings)
     damaged = told(tmp_path)
     damaged["attempts"][0]["ended"] = ended

@@ -8,7 +8,6 @@ import os
 from pathlib import Path
 
 import pytest
-from omegaconf import DictConfig
 from tiny import TINY_MODEL
 
 from gradwire.harness.config.compose import compose
@@ -20,10 +19,11 @@ from gradwire.harness.record.provenance import code_hash, git_state, hash_of_sou
 from gradwire.harness.record.row_file import RowFile, append_rows, read_rows
 from gradwire.harness.record.seal import check_done, mark_done
 from gradwire.harness.record.writer import RunWriter, begin_record, continue_record, copy_of, mend_rows
+from gradwire.harness.trainer.settings import RunConfig
 
 
 @pytest.fixture
-def settings() -> DictConfig:
+def settings() -> RunConfig:
     return validate(compose([*TINY_MODEL, "cluster=virtual"]))
 
 
@@ -44,7 +44,7 @@ def test_a_failed_write_keeps_the_old_file(tmp_path: Path) -> None:
     assert [entry.name for entry in tmp_path.iterdir()] == ["file"]
 
 
-def test_a_new_record_replaces_the_old_one(settings: DictConfig, tmp_path: Path) -> None:
+def test_a_new_record_replaces_the_old_one(settings: RunConfig, tmp_path: Path) -> None:
     begin_record(tmp_path, settings)
     writer = RunWriter(tmp_path)
     writer.add_steps([{"step": 0, "loss": float("inf")}])
@@ -58,7 +58,7 @@ def test_a_new_record_replaces_the_old_one(settings: DictConfig, tmp_path: Path)
 
 
 def test_an_old_end_is_never_taken_for_the_new_run(
-    settings: DictConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    settings: RunConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Wherever the replacement of a finished run is cut off, the new run does not count as finished."""
     begin_record(tmp_path, settings)
@@ -73,7 +73,7 @@ def test_an_old_end_is_never_taken_for_the_new_run(
     assert not is_done(tmp_path)
 
 
-def test_a_continued_record_keeps_what_the_checkpoint_knows(settings: DictConfig, tmp_path: Path) -> None:
+def test_a_continued_record_keeps_what_the_checkpoint_knows(settings: RunConfig, tmp_path: Path) -> None:
     """Steps before it, the evaluation after its last step; numbers come back as they were."""
     begin_record(tmp_path, settings)
     writer = RunWriter(tmp_path)
@@ -105,7 +105,7 @@ def test_a_line_cut_off_by_a_crash_is_dropped_and_a_damaged_one_named(tmp_path: 
 
 @pytest.mark.parametrize("damage", ["digit", "emptied", "shortened", "lengthened", "lost"])
 def test_rows_that_change_while_a_run_goes_on_are_written_again(
-    damage: str, settings: DictConfig, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    damage: str, settings: RunConfig, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """They are written again at the next checkpoint or, if their length is unchanged, at the end."""
     begin_record(tmp_path, settings)
@@ -128,7 +128,7 @@ def test_rows_that_change_while_a_run_goes_on_are_written_again(
     assert writer.flush() == rows
 
 
-def test_copies_of_rows_hold_what_was_written(settings: DictConfig, tmp_path: Path) -> None:
+def test_copies_of_rows_hold_what_was_written(settings: RunConfig, tmp_path: Path) -> None:
     """Copies are right however often they are made and in whatever parts the rows came."""
     begin_record(tmp_path, settings)
     writer = RunWriter(tmp_path)
@@ -143,7 +143,7 @@ def test_copies_of_rows_hold_what_was_written(settings: DictConfig, tmp_path: Pa
 
 @pytest.mark.parametrize("copied", ["", "other rows", "fewer rows", "more rows", "no gzip", "half"])
 def test_rows_are_restored_from_what_was_written_alone(
-    copied: str, settings: DictConfig, tmp_path: Path
+    copied: str, settings: RunConfig, tmp_path: Path
 ) -> None:
     begin_record(tmp_path, settings)
     writer = RunWriter(tmp_path)
@@ -181,7 +181,7 @@ def test_a_file_of_rows_is_bounded(tmp_path: Path) -> None:
             read(path)
 
 
-def test_a_record_that_is_done_is_sealed(settings: DictConfig, tmp_path: Path) -> None:
+def test_a_record_that_is_done_is_sealed(settings: RunConfig, tmp_path: Path) -> None:
     begin_record(tmp_path, settings)
     RunWriter(tmp_path).add_steps([{"step": 0}])
     mark_done(tmp_path)

@@ -7,24 +7,30 @@ import json
 import math
 import subprocess
 import sys
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from omegaconf import OmegaConf
 from tracking_records import CONFIG, SUMMARY, append, begin, step_row, write
 
+from gradwire.harness.config.tasks import SyncTask
 from gradwire.harness.record.directory import DirectoryLock
 from gradwire.harness.record.runs import load_run
+from gradwire.harness.record.settings import TaskConfig
 from gradwire.harness.tasks import sync
 from gradwire.harness.tracking import follow, messages, tracked
+from gradwire.harness.tracking.settings import UntrackedConfig, WandbConfig
 from gradwire.harness.tracking.tables import MOST_ROWS, curve, tables
 from gradwire.harness.tracking.view import Tail, _show, number
 
 
-def config(**tracking: Any) -> Any:
-    return OmegaConf.create(CONFIG | {"tracking": CONFIG["tracking"] | tracking})
+def shown_by(directory: Path, **tracking: Any) -> AbstractContextManager[None]:
+    """The run of `CONFIG` while it is shown."""
+    chosen = CONFIG["tracking"] | tracking
+    settings = UntrackedConfig() if chosen["name"] == "none" else WandbConfig(**chosen)
+    return tracked(settings, CONFIG | {"tracking": chosen}, directory)
 
 
 @pytest.mark.parametrize(
@@ -42,7 +48,7 @@ def test_a_view_that_fails_is_one_warning(
     (tmp_path / "view.py").write_text(script)
     monkeypatch.setattr(follow, "VIEW", tmp_path / "view.py")
     monkeypatch.setattr(follow, "PATIENCE_S", 0.3 if "sleep" in script else 60)
-    with tracked(config(), begin(tmp_path / "run")):
+    with shown_by(begin(tmp_path / "run")):
         pass
     lines = capfd.readouterr().err.splitlines()
     assert len(lines) == bool(said)
@@ -56,7 +62,7 @@ def test_a_view_that_cannot_be_started_is_one_warning(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(sys, "executable", str(tmp_path / "no-python"))
-    with tracked(config(), begin(tmp_path / "run")):
+    with shown_by(begin(tmp_path / "run")):
         pass
     (line,) = capfd.readouterr().err.splitlines()
     assert "no-python" in line
@@ -85,7 +91,7 @@ def test_nothing_is_started_where_nothing_is_asked_for(
 ) -> None:
     monkeypatch.setenv("WANDB_MODE", "disabled")
     monkeypatch.setattr(follow, "Follower", None)
-    with tracked(config(**tracking), begin(tmp_path / "run")):
+    with shown_by(begin(tmp_path / "run"), **tracking):
         pass
     assert not (tmp_path / "run" / "wandb").exists()
 
@@ -212,7 +218,8 @@ def replayed(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str, str | None
 
 
 def asked(run: Any, **tracking: Any) -> Any:
-    return OmegaConf.create({"run": run, "tracking": {"name": "none"} | tracking})
+    chosen = WandbConfig(**{"name": "wandb"} | tracking) if tracking else UntrackedConfig()
+    return SyncTask(task=TaskConfig("sync"), run=run, tracking=chosen)
 
 
 def test_sync_takes_folders_patterns_and_lists(

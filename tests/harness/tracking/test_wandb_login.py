@@ -6,12 +6,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from omegaconf import OmegaConf
 
 from gradwire.harness.config.compose import compose
 from gradwire.harness.config.validate import validate, validate_task
 from gradwire.harness.runtime.errors import ConfigError
 from gradwire.harness.tracking import login
+from gradwire.harness.tracking.settings import WandbConfig
 
 Environment = Callable[..., dict[str, str]]
 
@@ -57,10 +57,9 @@ def test_the_environment_decides_for_auto_only(machine: Environment) -> None:
 def test_what_cannot_be_opened_is_refused(
     given: dict[str, str], parts: list[str], machine: Environment
 ) -> None:
-    tracking = {"name": "wandb", "mode": "auto", "project": "gradwire"}
-    login.check_tracking(OmegaConf.create({"tracking": tracking}), machine())
+    login.check_tracking(WandbConfig(), machine())
     with pytest.raises(ConfigError) as refused:
-        login.check_tracking(OmegaConf.create({"tracking": tracking | given}), machine())
+        login.check_tracking(WandbConfig(**given), machine())
     for part in parts:
         assert part in str(refused.value)
 

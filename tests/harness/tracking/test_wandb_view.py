@@ -10,17 +10,20 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from omegaconf import DictConfig, OmegaConf
 from tiny import TINY_MODEL
 from tracking_records import CONFIG, SUMMARY, append, begin, eval_row, step_row, write
 from wandb_file import WandbRun, read_wandb, wandb_folders
 
 from gradwire.harness.config.compose import compose
+from gradwire.harness.config.tasks import SyncTask
 from gradwire.harness.config.validate import validate
 from gradwire.harness.launch.launch import run_here
 from gradwire.harness.record.row_file import read_rows
+from gradwire.harness.record.settings import TaskConfig
 from gradwire.harness.tasks import sync
 from gradwire.harness.tracking import follow, messages, tracked
+from gradwire.harness.tracking.settings import UntrackedConfig, WandbConfig
+from gradwire.harness.trainer.settings import RunConfig
 
 
 @pytest.fixture(autouse=True)
@@ -119,8 +122,8 @@ def test_a_run_that_raises_ends_as_failed(tmp_path: Path, capfd: pytest.CaptureF
     """Its second attempt: the rows of both are shown, whole lines only; the reason is the record's."""
     directory = begin(tmp_path / "run", attempts=2)
     append(directory, "steps.jsonl", [step_row(0)])  # the first attempt's
-    config = OmegaConf.create(CONFIG)
-    with pytest.raises(RuntimeError, match="boom"), tracked(config, directory):
+    tracking = WandbConfig(**CONFIG["tracking"])
+    with pytest.raises(RuntimeError, match="boom"), tracked(tracking, CONFIG, directory):
         append(directory, "steps.jsonl", [step_row(1)])
         append(directory, "evals.jsonl", [eval_row(2)])
         (directory / "FAILED").write_text("rank 1 failed: boom\n")
@@ -168,7 +171,7 @@ def test_without_an_answer_from_the_server_the_view_is_offline(
     assert capfd.readouterr().out.startswith("wandb: offline run in ")
 
 
-def tiny_config(text: Path) -> DictConfig:
+def tiny_config(text: Path) -> RunConfig:
     """Four steps of two virtual workers on a text that is prepared in no time."""
     words = random.Random(0).choices([f"word{number}" for number in range(300)], k=20_000)
     text.write_text("\n\n".join(" ".join(words[start : start + 50]) for start in range(0, len(words), 50)))
@@ -186,7 +189,7 @@ def test_a_real_run_and_its_view_rebuilt(tmp_path: Path, monkeypatch: pytest.Mon
     assert view.exit_codes == [0]
     assert len(view.tables()["time_to_accuracy"]["data"]) == 2
     (directory / "DONE").unlink()
-    assert sync.run(OmegaConf.create({"run": str(tmp_path), "tracking": {"name": "none"}})) == 0
+    assert sync.run(SyncTask(task=TaskConfig("sync"), run=str(tmp_path), tracking=UntrackedConfig())) == 0
     rebuilt = read_wandb(wandb_folders(directory)[-1])
     assert rebuilt.folder != view.folder
     assert rebuilt.run.run_id == view.run.run_id

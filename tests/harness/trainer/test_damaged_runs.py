@@ -12,7 +12,6 @@ from pathlib import Path
 
 import pytest
 from damages import DAMAGES, one_line
-from omegaconf import DictConfig
 from recorded import outcome
 from training_jobs import opened, tiny_run, train_all_virtually
 
@@ -21,6 +20,7 @@ from gradwire.harness.checkpoint.resume import open_run
 from gradwire.harness.launch.worker import train_virtual
 from gradwire.harness.record.runs import load_run
 from gradwire.harness.timing.trace.files import read_traces, recorded_steps
+from gradwire.harness.trainer.settings import RunConfig
 
 OPTIONS = (
     *("cluster=virtual", "cluster.workers=2", "codec=topk", "codec.ef=true"),
@@ -41,12 +41,12 @@ MOST_S = 5.0
 
 
 @pytest.fixture(scope="module")
-def settings() -> DictConfig:
+def settings() -> RunConfig:
     return tiny_run(*OPTIONS)
 
 
 @pytest.fixture(scope="module")
-def whole(settings: DictConfig, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def whole(settings: RunConfig, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """`own` and `other`, of another seed, stopped after 5 of 6 steps; `done`, the first one to its end."""
     folder = tmp_path_factory.mktemp("runs")
     train_all_virtually(settings, str(folder / "own"), 5)
@@ -74,7 +74,7 @@ def damaged(whole: Path, name: str, damage: str, directory: Path, kind: str = "o
     return directory
 
 
-def check_resumed(settings: DictConfig, directory: Path, whole: Path) -> str:
+def check_resumed(settings: RunConfig, directory: Path, whole: Path) -> str:
     """Opens a damaged run, checks that it resumes from what the undamaged one has, and returns the
     messages."""
     begun = time.process_time()
@@ -103,7 +103,7 @@ def check_resumed(settings: DictConfig, directory: Path, whole: Path) -> str:
 
 @pytest.mark.parametrize("name", [*RECORD, *(f"{CHECKPOINT}/{part}" for part in PARTS)])
 def test_a_damaged_unfinished_run_goes_on_from_what_is_whole(
-    name: str, settings: DictConfig, whole: Path, tmp_path: Path
+    name: str, settings: RunConfig, whole: Path, tmp_path: Path
 ) -> None:
     for damage in DAMAGES:
         directory = damaged(whole, name, damage, tmp_path / "run")
@@ -136,7 +136,7 @@ def test_a_damaged_finished_run_is_refused(name: str, whole: Path, tmp_path: Pat
         assert str(directory) in str(refusal.value)
 
 
-def test_lost_files_are_noticed(settings: DictConfig, whole: Path, tmp_path: Path) -> None:
+def test_lost_files_are_noticed(settings: RunConfig, whole: Path, tmp_path: Path) -> None:
     directory = tmp_path / "run"
     for name in ("steps.jsonl", "evals.jsonl", *(f"{CHECKPOINT}/{part}" for part in PARTS)):
         shutil.rmtree(directory, ignore_errors=True)
@@ -155,7 +155,7 @@ def test_lost_files_are_noticed(settings: DictConfig, whole: Path, tmp_path: Pat
             load_run(directory)
 
 
-def test_links_are_not_followed(settings: DictConfig, whole: Path, tmp_path: Path) -> None:
+def test_links_are_not_followed(settings: RunConfig, whole: Path, tmp_path: Path) -> None:
     """Links are followed neither to read nor to write."""
     directory = tmp_path / "run"
     for name in ("steps.jsonl", "config.yaml", "checkpoints", f"{CHECKPOINT}/model.safetensors", "trace"):
@@ -174,7 +174,7 @@ def test_links_are_not_followed(settings: DictConfig, whole: Path, tmp_path: Pat
 
 
 def test_parts_of_other_ranks_and_runs_are_not_taken(
-    settings: DictConfig, whole: Path, tmp_path: Path
+    settings: RunConfig, whole: Path, tmp_path: Path
 ) -> None:
     directory = tmp_path / "run"
     shutil.copytree(whole / "own", directory)
@@ -193,7 +193,7 @@ def test_parts_of_other_ranks_and_runs_are_not_taken(
 
 
 def test_a_damaged_copy_costs_nothing_while_the_rows_are_whole(
-    settings: DictConfig, whole: Path, tmp_path: Path
+    settings: RunConfig, whole: Path, tmp_path: Path
 ) -> None:
     """Neither where every checkpoint has one, nor where all are lost; the next one has a whole copy."""
     for damage in DAMAGES:
@@ -208,9 +208,7 @@ def test_a_damaged_copy_costs_nothing_while_the_rows_are_whole(
         assert (directory / "steps.jsonl").read_bytes() == rows
 
 
-def test_rows_come_from_the_newest_whole_checkpoint(
-    settings: DictConfig, whole: Path, tmp_path: Path
-) -> None:
+def test_rows_come_from_the_newest_whole_checkpoint(settings: RunConfig, whole: Path, tmp_path: Path) -> None:
     """Rows are not restored from another run's copy, nor from a damaged one."""
     directory = damaged(whole, "steps.jsonl", "a bit at the start", tmp_path / "run")
     copy = directory / COPY
@@ -230,7 +228,7 @@ def test_rows_come_from_the_newest_whole_checkpoint(
     ],
 )
 def test_the_end_is_the_same_after_a_repair(
-    name: str, damage: str, settings: DictConfig, whole: Path, tmp_path: Path
+    name: str, damage: str, settings: RunConfig, whole: Path, tmp_path: Path
 ) -> None:
     """Bit for bit."""
     directory = damaged(whole, name, damage, tmp_path / "run")
@@ -240,7 +238,7 @@ def test_the_end_is_the_same_after_a_repair(
 
 @pytest.mark.parametrize("damage", ["emptied", "a bit at the start"])
 def test_rows_may_be_damaged_while_the_run_goes_on(
-    damage: str, settings: DictConfig, whole: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    damage: str, settings: RunConfig, whole: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """It writes them again and ends as the others do."""
     path, asked = tmp_path / "run" / "steps.jsonl", count()
@@ -258,7 +256,7 @@ def test_rows_may_be_damaged_while_the_run_goes_on(
 
 @pytest.mark.parametrize("damage", ["emptied", "cut", "a bit in the middle", "another's", "a number"])
 def test_a_damaged_trace_changes_nothing(
-    damage: str, settings: DictConfig, whole: Path, tmp_path: Path
+    damage: str, settings: RunConfig, whole: Path, tmp_path: Path
 ) -> None:
     """It is cut, as are the other ranks', or begun anew; what is left is that of a whole one."""
     directory = damaged(whole, "trace/rank1.jsonl.gz", damage, tmp_path / "run")
@@ -273,7 +271,7 @@ def test_a_damaged_trace_changes_nothing(
 
 
 def test_what_a_state_says_is_checked_though_its_digests_fit(
-    settings: DictConfig, whole: Path, tmp_path: Path
+    settings: RunConfig, whole: Path, tmp_path: Path
 ) -> None:
     """Such a file is never written by accident."""
     directory = tmp_path / "run"
@@ -290,7 +288,7 @@ def test_what_a_state_says_is_checked_though_its_digests_fit(
             assert "resuming after step 5" not in said, (key, value, said)
 
 
-def check_forged(settings: DictConfig, directory: Path) -> str:
+def check_forged(settings: RunConfig, directory: Path) -> str:
     try:
         said = " | ".join(open_run(settings, directory).notes)
     except ValueError as error:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from omegaconf import DictConfig
 from pool import Workers
 from recorded import loads
 from training_jobs import (
@@ -80,10 +80,7 @@ def test_more_skipped_steps_than_allowed_end_a_run(skipped: int, done: int, tmp_
         run_here(config, directory)
     assert "\n" not in str(refused.value)
     assert (directory / "FAILED").read_text() == reason
-    forced: DictConfig = config.copy()
-    forced._set_flag("readonly", False)
-    forced.resume = "force"
-    assert opened(forced, directory) == checkpoints(directory)[0]
+    assert opened(replace(config, resume="force"), directory) == checkpoints(directory)[0]
 
 
 def test_ranks_diverge_together(tmp_path: Path, workers: Workers) -> None:

@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 import torch
-from omegaconf import DictConfig
 from pool import Workers
 from recorded import outcome
 from safetensors.torch import load_file
@@ -26,6 +25,7 @@ from gradwire.harness.checkpoint.folder import checkpoints
 from gradwire.harness.data.packing import TokenData
 from gradwire.harness.launch.worker import train_virtual
 from gradwire.harness.trainer import parts as build_module
+from gradwire.harness.trainer.settings import RunConfig
 
 SIZE = 3
 STEPS = ("train.steps=9", "train.log_every=1", "eval.every=3", f"cluster.workers={SIZE}")
@@ -102,7 +102,7 @@ def test_other_data_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     train_all_virtually(config, str(tmp_path / "run"), 2)
     load = build_module.load_data
 
-    def changed(config: DictConfig) -> TokenData:
+    def changed(config: RunConfig) -> TokenData:
         data = load(config)
         return dataclasses.replace(data, description=data.description | {"sha256": "other"})
 
@@ -115,11 +115,7 @@ def test_memory_of_one_rank_alone_survives(tmp_path: Path) -> None:
     """A codec whose state differs from rank to rank and from parameter to parameter."""
     if "residual" not in codec_classes():
         register_codec(Residual)
-    config = tiny_run("cluster=virtual", *STEPS)
-    with_memory: DictConfig = config.copy()
-    with_memory._set_flag("readonly", False)
-    with_memory._set_flag("struct", False)
-    with_memory.codec = {"name": "residual"}
+    with_memory = dataclasses.replace(tiny_run("cluster=virtual", *STEPS), codec={"name": "residual"})
     train_all_virtually(with_memory, str(tmp_path / "whole"))
     for stop_after in (2, 4, None):
         train_all_virtually(with_memory, str(tmp_path / "parts"), stop_after)

@@ -145,6 +145,6 @@ def test_the_sweep_of_shaped_links_can_run(monkeypatch: pytest.MonkeyPatch, tmp_
     """Planned, not run: every codec alone and with background traffic at both rates, and in segments."""
     monkeypatch.setattr("gradwire.harness.network.shaped.check.why_not", lambda: None)
     arguments = ["sweeps=shaped_allreduce", "kernels=default", f"hydra.sweep.dir={tmp_path}"]
-    plan = plan_sweep(compose(arguments, with_hydra=True), arguments)
+    plan = plan_sweep(compose(arguments, with_hydra=True).hydra, arguments)
     assert len(plan.cells) == 18
-    assert {cell.config.codec.name for cell in plan.cells} == {"bf16", "dynamiq", "mxfp8"}
+    assert {cell.config.codec["name"] for cell in plan.cells} == {"bf16", "dynamiq", "mxfp8"}

@@ -251,7 +251,7 @@ def test_every_sweep_of_replays_can_run(sweep: str, file: Path) -> None:
     np.savez(file, gradients=values_of(file).numpy(), layout=text)
     arguments = [f"sweeps={sweep}", f"gradients={file}", "cluster.workers=3"]
     config = compose(arguments, with_hydra=True)
-    plan = plan_sweep(config, arguments)
+    plan = plan_sweep(config.hydra, arguments)
     assert plan.task == "replay"
     assert len({cell.directory for cell in plan.cells}) == len(plan.cells) >= 5
 

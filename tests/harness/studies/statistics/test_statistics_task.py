@@ -5,22 +5,24 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
 import torch
-from omegaconf import DictConfig, OmegaConf
 from torch import Tensor
 
 from gradwire.codecs.interface import Layout
-from gradwire.harness.config.compose import conf_directory
+from gradwire.harness.config.compose import compose
+from gradwire.harness.config.validate import validate_task
 from gradwire.harness.record.gradients import write_gradients
 from gradwire.harness.report.figures import Plot, render
 from gradwire.harness.report.style import FORMS, PRINT
 from gradwire.harness.studies.statistics.collect import Statistics, collect
 from gradwire.harness.studies.statistics.plots import percent, plots
+from gradwire.harness.studies.statistics.settings import StatisticsTask
 from gradwire.harness.studies.statistics.tables import text
 from gradwire.harness.tasks import statistics
 
@@ -42,14 +44,14 @@ def gradients(workers: int = 3, numel: int = NUMEL) -> Tensor:
     return 1e-4 * magnitude * (common + torch.randn(workers, numel, generator=generator))
 
 
-def settings(path: Path, **changed: Any) -> DictConfig:
-    """The task's own YAML with `gradients` and what else the composition would add."""
-    config = OmegaConf.load(conf_directory() / "task" / "statistics.yaml")
-    assert isinstance(config, DictConfig)
-    del config["defaults"]
-    found = OmegaConf.merge(config, {"gradients": str(path), "seed": 0, "resume": "auto", **changed})
-    assert isinstance(found, DictConfig)
-    return found
+def settings(path: Path, **changed: Any) -> StatisticsTask:
+    """What the command line makes of these values of `statistics`."""
+    values = [
+        f"statistics.{name}={value}".replace(" ", "").replace("'", "") for name, value in changed.items()
+    ]
+    config = validate_task(compose(["task=statistics", f"gradients={path}", *values]))
+    assert isinstance(config, StatisticsTask)
+    return config
 
 
 @pytest.fixture(scope="module")
@@ -93,7 +95,6 @@ def test_from_a_file_to_a_directory(file: Path, tmp_path: Path, capsys: pytest.C
     """Tables of at most 140 columns, JSON whose numbers are all finite, plots in every form; asked again, it
     shows the tables and does nothing."""
     config, directory = settings(file), tmp_path / "run"
-    statistics.check(config)
     assert statistics.name(config) == "statistics-step-3"
     assert statistics.run(config, directory) == 0
     shown = capsys.readouterr().out
@@ -129,7 +130,7 @@ def test_the_same_file_gives_the_same_numbers(file: Path, tmp_path: Path) -> Non
     """The seed changes nothing but the shuffle."""
     contents = []
     for index, seed in enumerate((0, 0, 1)):
-        statistics.run(settings(file, seed=seed), tmp_path / str(index))
+        statistics.run(replace(settings(file), seed=seed), tmp_path / str(index))
         contents.append(json.loads((tmp_path / str(index) / statistics.JSON).read_text()))
     assert contents[0] == contents[1]
     differing = {key for key in contents[0] if contents[0][key] != contents[2][key]}
@@ -187,12 +188,12 @@ def test_gradients_that_are_not_finite(value: float, tmp_path: Path) -> None:
 )
 def test_refusals(changed: dict[str, Any], message: str, file: Path) -> None:
     with pytest.raises(ValueError, match=f"^{message}"):
-        statistics.check(settings(file, statistics=changed))
+        settings(file, **changed)
 
 
 def test_a_file_that_is_not_there(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"^gradients=.*nothing\.npz: not found; give a \.safetensors or"):
-        statistics.check(settings(tmp_path / "nothing.npz"))
+        settings(tmp_path / "nothing.npz")
 
 
 @pytest.mark.usefixtures("undrawn")
@@ -200,7 +201,7 @@ def test_small_buckets_change_the_groups(file: Path, tmp_path: Path) -> None:
     """`statistics.bucket_mb` cuts a file that names no buckets."""
     path = tmp_path / "flat.npz"
     np.savez(path, gradients=gradients(2, 1024).numpy())
-    small = settings(path, statistics={"bucket_mb": 300 * 4 / 2**20})
+    small = settings(path, bucket_mb=300 * 4 / 2**20)
     statistics.run(small, tmp_path / "run")
     content = json.loads((tmp_path / "run" / statistics.JSON).read_text())
     assert content["widths"]["super_groups"] == 4  # buckets of 256: 1024 in 4 equal ones of at most 300

@@ -7,12 +7,12 @@ import random
 from typing import Any, cast
 
 import pytest
-from omegaconf import OmegaConf
 from tiny import TINY_MODEL
 
 from gradwire.harness.config.compose import compose
 from gradwire.harness.config.validate import validate
 from gradwire.harness.network.configured import link_rate
+from gradwire.harness.network.settings import recorded_network
 from gradwire.harness.timing.measure.breakdown import Breakdown, bandwidth, breakdown
 from gradwire.harness.timing.measure.metrics import of_ranks
 from gradwire.harness.timing.measure.spans import Kind, Span
@@ -116,7 +116,7 @@ def test_the_group_is_as_good_as_its_worst_rank() -> None:
     ],
 )
 def test_the_rate_of_a_link(network: dict[str, Any], rate: float | None) -> None:
-    assert link_rate(OmegaConf.create(network), 4) == rate
+    assert link_rate(recorded_network(network), 4) == rate
 
 
 @pytest.mark.parametrize(

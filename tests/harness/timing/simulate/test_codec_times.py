@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 import torch
-from omegaconf import OmegaConf
 
 from gradwire.codecs.interface import Layout, Round
 from gradwire.codecs.registry import codec_classes, make_codec
@@ -276,7 +275,7 @@ def test_most_codecs_are_benchmarked() -> None:
 
 def test_a_run_names_the_table_and_the_codecs_settings(tmp_path: Path) -> None:
     path = written(tmp_path, row("omnireduce.energies.256", 1.0))
-    network = OmegaConf.structured(SimulatedConfig(codec_times=str(path)))
-    codec = OmegaConf.create({"name": "omnireduce", "bits": 4.0, "ef": False, "exclude": []})
+    network = SimulatedConfig(codec_times=str(path))
+    codec = {"name": "omnireduce", "bits": 4.0, "ef": False, "exclude": []}
     clock = make_clock(network, 4, in_flight=2, overlap=True, seed=0, codec=codec)
     assert ns_of(clock.codec_times, "encode") == pytest.approx(4 / 16 * 6)

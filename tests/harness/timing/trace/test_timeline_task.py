@@ -7,18 +7,20 @@ from pathlib import Path
 
 import pytest
 from chrome_checks import check_chrome
-from omegaconf import DictConfig
 from traced_runs import SIMULATED, virtual_run
 
 from gradwire.harness.config.compose import compose
+from gradwire.harness.config.tasks import TimelineTask
 from gradwire.harness.config.validate import validate_task
 from gradwire.harness.record.runs import load_run
 from gradwire.harness.report.bandwidth_plot import chosen_steps
 from gradwire.harness.tasks import timeline
 
 
-def asked(*overrides: str) -> DictConfig:
-    return validate_task(compose(["task=timeline", *overrides]))
+def asked(*overrides: str) -> TimelineTask:
+    config = validate_task(compose(["task=timeline", *overrides]))
+    assert isinstance(config, TimelineTask)
+    return config
 
 
 def files_of(directory: Path) -> list[str]:

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from omegaconf import DictConfig
 from pool import Workers
 from tiny import TINY_MODEL
 
@@ -14,6 +13,7 @@ from gradwire.harness.checkpoint.resume import open_run
 from gradwire.harness.config.compose import compose
 from gradwire.harness.config.validate import validate
 from gradwire.harness.launch.worker import train, train_virtual
+from gradwire.harness.trainer.settings import RunConfig
 
 TRACED = (
     *TINY_MODEL,
@@ -26,7 +26,7 @@ TRACED = (
 SIMULATED = ("network=simulated", "network.rate_mbit=50", "network.latency_s=0.001")
 
 
-def traced_config(*overrides: str) -> DictConfig:
+def traced_config(*overrides: str) -> RunConfig:
     return validate(compose([*TRACED, *overrides]))
 
 
@@ -46,7 +46,7 @@ def virtual_run(directory: Path, size: int, *overrides: str) -> Path:
     return directory
 
 
-def _open(config: DictConfig, directory: Path) -> None:
+def _open(config: RunConfig, directory: Path) -> None:
     directory.mkdir(parents=True)
     open_run(config, directory)
 

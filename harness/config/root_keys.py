@@ -1,0 +1,75 @@
+"""The keys of the configuration's root that are no groups: those of every run, and those that a task adds.
+
+The root itself is not typed, so that each task can add keys. They are the fields of the task's settings.
+Their defaults reach the configuration through `conf/task/<task>.yaml`, and their rules hold for whatever a
+file or the command line sets.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from gradwire.codecs.fields import default_of
+from gradwire.harness.config.store import group_schemas
+from gradwire.harness.config.tasks import TASKS
+from gradwire.harness.record.settings import RecordedConfig
+from gradwire.harness.runtime.fields import Rule, check_fields, rules_of
+
+REQUIRED = "???"
+"""The value of a key that has to be given."""
+
+Rules = Mapping[str, Rule | type]
+
+
+def _without_groups(schema: type) -> dict[str, Rule | type]:
+    return {name: rule for name, rule in rules_of(schema).items() if name not in group_schemas()}
+
+
+def own_keys(task: str) -> Rules:
+    """The keys that a task adds to the root."""
+    usual = rules_of(RecordedConfig)
+    return {name: rule for name, rule in _without_groups(TASKS[task].config).items() if name not in usual}
+
+
+def usual_defaults() -> dict[str, Any]:
+    """The keys of every root, with their defaults."""
+    return _defaults(RecordedConfig, _without_groups(RecordedConfig))
+
+
+def own_defaults(task: str) -> dict[str, Any]:
+    """The keys that a task adds to the root, with their defaults; `REQUIRED` where there is none."""
+    return _defaults(TASKS[task].config, own_keys(task))
+
+
+def _defaults(owner: type, rules: Rules) -> dict[str, Any]:
+    schema = {each.name: each for each in dataclasses.fields(owner)}
+    found: dict[str, Any] = {}
+    for name, rule in rules.items():
+        if isinstance(rule, type):
+            found[name] = dataclasses.asdict(rule())
+        else:
+            default = default_of(schema[name])
+            found[name] = REQUIRED if default is None and not rule.optional else default
+    return found
+
+
+def root_rules(task: str) -> dict[str, Rule]:
+    """The rule of every key of the root, and of those below it, with this task: `replay.rounds`."""
+    return dict(_leaves({**_without_groups(RecordedConfig), **own_keys(task)}))
+
+
+def check_root(config: Mapping[Any, Any], task: str) -> None:
+    """Raise ConfigError for the first key of the root, groups aside, whose value is not allowed."""
+    for schema in (RecordedConfig, TASKS[task].config):
+        names = _without_groups(schema)
+        check_fields(schema, {name: config[name] for name in names if name in config}, "")
+
+
+def _leaves(rules: Rules, prefix: str = "") -> Iterator[tuple[str, Rule]]:
+    for name, rule in rules.items():
+        if isinstance(rule, Rule):
+            yield prefix + name, rule
+        else:
+            yield from _leaves(rules_of(rule), f"{prefix}{name}.")

@@ -1,0 +1,133 @@
+"""What cannot be combined, as a list: each entry says when a run is refused and what the user reads."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from gradwire.codecs.registry import codec_class
+from gradwire.harness.record.settings import Configuration
+from gradwire.harness.runtime.errors import ConfigError
+from gradwire.harness.runtime.program import program
+from gradwire.harness.trainer.settings import RunConfig
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """Refuses a configuration `when` says so; `says`, a format string, may name its settings in braces."""
+
+    says: str
+    when: Callable[[Any], object]
+
+
+def check(rules: Sequence[Refusal], config: Configuration) -> None:
+    """Raises ConfigError for the first rule that refuses `config`."""
+    for rule in rules:
+        if rule.when(config):
+            raise ConfigError(rule.says.format(program=program(), **vars(config)))
+
+
+def _uses_backend(run: RunConfig) -> bool:
+    """Whether the backend sends by itself: the codec sees no messages."""
+    return codec_class(run.codec["name"]).traits.uses_backend
+
+
+def _ignored_length(run: RunConfig, kind: str, of_recipe: float | None) -> bool:
+    """Whether `train.<kind>epochs` has no effect beside `train.<kind>steps`.
+
+    The recipe's own epochs may stay there: they come from the preset, not from the user.
+    """
+    steps, epochs = getattr(run.train, f"{kind}steps"), getattr(run.train, f"{kind}epochs")
+    return steps is not None and epochs is not None and epochs != of_recipe
+
+
+LENGTH = (
+    Refusal(
+        "train.steps=null and train.epochs=null: a run needs a length; set train.steps=<steps>",
+        lambda run: run.train.steps is None and run.train.epochs is None,
+    ),
+    Refusal(
+        "train.epochs={train.epochs} has no effect while train.steps={train.steps}; add train.steps=null, or "
+        "leave it out",
+        lambda run: _ignored_length(run, "", run.model.recipe.epochs),
+    ),
+    Refusal(
+        "train.schedule_epochs={train.schedule_epochs} has no effect while "
+        "train.schedule_steps={train.schedule_steps}; add train.schedule_steps=null, or leave it out",
+        lambda run: _ignored_length(run, "schedule_", run.model.recipe.schedule_epochs),
+    ),
+)
+"""Steps against epochs: one of them says how long, and none is ignored silently."""
+
+SHAPED = (
+    Refusal(
+        "network=shaped needs a process for each worker and cluster=virtual has one for all; use "
+        "network=simulated, or cluster=local",
+        lambda run: run.cluster.name == "virtual",
+    ),
+    Refusal(
+        "network=shaped cannot be used with cluster.backend=nccl: it shapes what gloo sends from CPU memory; "
+        "leave cluster.backend out, or use cluster=virtual network=simulated",
+        lambda run: run.cluster.backend == "nccl",
+    ),
+    Refusal(
+        "network=shaped cannot be used with cluster.device=cuda: it shapes what gloo sends from CPU memory; "
+        "leave cluster.device out, or use cluster=virtual network=simulated",
+        lambda run: run.cluster.device == "cuda",
+    ),
+    Refusal(
+        "network=shaped starts its workers inside their namespaces and cannot run under torchrun; use "
+        "{program}, or network=paced",
+        lambda run: "RANK" in os.environ,
+    ),
+)
+"""Links that the kernel shapes, for real workers of this command alone."""
+
+RANKS = (
+    Refusal(
+        "cluster.restarts={cluster.restarts} has no effect under torchrun, which starts the ranks; use "
+        "torchrun --max-restarts {cluster.restarts}",
+        lambda run: run.cluster.restarts and run.cluster.name == "local" and "RANK" in os.environ,
+    ),
+)
+
+TOGETHER = (
+    Refusal(
+        "codec={codec[name]} needs a process group and cluster=virtual has none; use codec=fp32",
+        lambda run: (
+            _uses_backend(run)
+            and run.cluster.name == "virtual"
+            and run.cluster.size > 1
+            and run.network.name == "simulated"
+        ),
+    ),
+    Refusal(
+        "codec={codec[name]} needs a process group and cluster=virtual has none; use cluster=local or "
+        "codec=fp32",
+        lambda run: _uses_backend(run) and run.cluster.name == "virtual" and run.cluster.size > 1,
+    ),
+    Refusal(
+        "overlap.segments={overlap.segments} has no effect on codec={codec[name]}, the backend sends by "
+        "itself; leave it out or use codec=fp32",
+        lambda run: _uses_backend(run) and run.overlap.segments > 1,
+    ),
+    Refusal(
+        "cluster.gradients={cluster.gradients} has no effect on cluster=local, whose workers keep their own; "
+        "leave it out or use cluster=virtual",
+        lambda run: run.cluster.gradients != "auto" and run.cluster.name == "local",
+    ),
+    Refusal(
+        "codec={codec[name]} cannot be paced, the backend sends by itself; use network=none or codec=fp32",
+        lambda run: _uses_backend(run) and run.network.name == "paced",
+    ),
+    Refusal(
+        "network=paced works with cluster.backend=gloo or cluster=virtual, not with nccl; add "
+        "cluster.backend=gloo",
+        lambda run: (
+            run.network.name == "paced" and run.cluster.name == "local" and run.cluster.backend == "nccl"
+        ),
+    ),
+)
+"""Choices that are fine alone but cannot be combined."""

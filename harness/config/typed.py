@@ -1,0 +1,115 @@
+"""From a composed configuration to the typed settings of its task, each value checked by its field's rule."""
+
+from __future__ import annotations
+
+import dataclasses
+import typing
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar, cast
+
+from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import MissingMandatoryValue, OmegaConfBaseException
+
+from gradwire.codecs.registry import make_codec
+from gradwire.harness.comm.topology.registry import topology
+from gradwire.harness.config.explain import broken_reference, plain
+from gradwire.harness.config.root_keys import check_root
+from gradwire.harness.config.store import group_schemas
+from gradwire.harness.config.tasks import TASKS, Task
+from gradwire.harness.models.families import FAMILIES
+from gradwire.harness.record.settings import Configuration
+from gradwire.harness.runtime.errors import ConfigError, shortened
+from gradwire.harness.runtime.fields import check_fields
+
+Result = TypeVar("Result")
+
+
+def task_of(config: DictConfig) -> Task:
+    """The task that `config` asks for; ConfigError if there is no such task."""
+    name = config.task.name
+    if name not in TASKS:
+        names = ", ".join(sorted(TASKS))
+        raise ConfigError(
+            f"task.name={name} is unknown; choose one of {names}, e.g. task={next(iter(TASKS))}"
+        )
+    return TASKS[name]
+
+
+def typed(config: DictConfig) -> Configuration:
+    """The settings that the task of a composed configuration reads, interpolations replaced.
+
+    Every value has passed its own field's rule, and codec and topology can be made. What depends on several
+    groups is not looked at. Raises ConfigError in one line: field, value, what is allowed, the fix.
+    """
+    schema = task_of(config).config
+    names = [each.name for each in dataclasses.fields(schema)]
+    resolved = OmegaConf.masked_copy(config, names)
+    OmegaConf.set_readonly(resolved, False)
+    _check_family(resolved)
+    _resolve(resolved)
+    _check_groups(resolved)
+    if "topology" in resolved:
+        refused_as_config_error(topology, resolved.topology.name)
+    check_root(resolved, config.task.name)
+    if "cluster" in resolved and resolved.cluster.restarts and config.task.name != "train":
+        raise ConfigError(
+            f"cluster.restarts={resolved.cluster.restarts} has no effect on task={config.task.name}, which "
+            "keeps no checkpoints; leave it out"
+        )
+    if "codec" in resolved:
+        refused_as_config_error(make_codec, **_plain(resolved.codec))
+    hints = typing.get_type_hints(schema)
+    return schema(**{name: _value(resolved[name], hints[name]) for name in names})
+
+
+def refused_as_config_error(function: Callable[..., Result], *args: Any, **kwargs: Any) -> Result:
+    """`function`'s result; its ValueError, which is already one line, as ConfigError."""
+    try:
+        return function(*args, **kwargs)
+    except ValueError as error:
+        raise ConfigError(str(error)) from None
+
+
+def _check_family(config: DictConfig) -> None:
+    """Refuse an unknown model family before resolving, since sizes look values up by family."""
+    if "model" not in config or plain(config, "model.family") in FAMILIES:
+        return
+    given = cast(dict[str, Any], OmegaConf.to_container(config.model, resolve=False))["family"]
+    raise ConfigError(f"model.family={shortened(given)} is unknown; choose one of {', '.join(FAMILIES)}")
+
+
+def _resolve(config: DictConfig) -> None:
+    try:
+        OmegaConf.resolve(config)
+        missing = OmegaConf.missing_keys(config)
+    except (OmegaConfBaseException, MissingMandatoryValue, ValueError, RecursionError):
+        raise broken_reference(config) from None
+    for key in sorted(missing):
+        raise ConfigError(f"{key} has no value; add {key}=<value>")
+
+
+def _check_groups(config: DictConfig) -> None:
+    """The values of every group that is there and typed."""
+    for group in group_schemas():
+        schema = OmegaConf.get_type(config[group]) if group in config else None
+        if dataclasses.is_dataclass(schema):
+            check_fields(cast(type, schema), dict(config[group]), group)
+
+
+def _value(node: Any, hint: Any) -> Any:
+    """A node's value as its field has it."""
+    if not OmegaConf.is_config(node):
+        return node
+    if dataclasses.is_dataclass(OmegaConf.get_type(node)) and not _is_mapping(hint):
+        return OmegaConf.to_object(node)
+    container = OmegaConf.to_container(node)
+    return cast(Any, hint)(**cast(Any, container)) if dataclasses.is_dataclass(hint) else container
+
+
+def _is_mapping(hint: Any) -> bool:
+    """The codec: a schema is made of its class and the common options, and no worker could import it."""
+    return typing.get_origin(hint) is dict
+
+
+def _plain(node: DictConfig) -> Mapping[str, Any]:
+    return {str(key): value for key, value in cast(dict[str, Any], OmegaConf.to_container(node)).items()}

@@ -1,0 +1,36 @@
+"""What every validated configuration has, and one whose results are kept."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from typing import Any
+
+from gradwire.harness.runtime.fields import at_least, one_of
+
+
+@dataclass(frozen=True)
+class TaskConfig:
+    """What to do."""
+
+    name: str = "train"  # a key of harness.config.tasks.TASKS
+
+
+@dataclass(frozen=True, kw_only=True)
+class Configuration:
+    """A validated configuration: what its task reads, nothing else."""
+
+    task: TaskConfig
+
+    def mapping(self) -> dict[str, Any]:
+        """A copy as plain dicts, lists, numbers and texts, as `config.yaml` keeps it."""
+        return dataclasses.asdict(self)
+
+
+@dataclass(frozen=True, kw_only=True)
+class RecordedConfig(Configuration):
+    """The configuration of a task that keeps its results in a run directory."""
+
+    seed: int = at_least(0, 0, 2**31 - 1)  # weights, data order, dropout, stochastic rounding
+    # an unfinished run: auto resumes it if the code is the same, force resumes it anyway, never starts over
+    resume: str = one_of("auto", "force", "never")

@@ -1,0 +1,31 @@
+"""The settings of `task=bench`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from gradwire.harness.comm.settings import ClusterConfig
+from gradwire.harness.record.settings import RecordedConfig
+from gradwire.harness.runtime.fields import at_least, list_of
+from gradwire.harness.trainer.settings import KernelsConfig
+
+
+@dataclass(frozen=True)
+class BenchConfig:
+    """The speed of the codecs' operations."""
+
+    operations: list[str] = list_of(["*"], fewest=1)  # names with * and ?, e.g. [dynamiq.*,mxfp.add.8]
+    sizes: list[int] = list_of([1 << 18, 1 << 24], fewest=1, low=1, high=1 << 31)  # coordinates
+    dtypes: list[str] = list_of(["float32", "bfloat16"], fewest=1, choices=("float32", "bfloat16"))
+    # of the CPU; one thread's CPU time counts, several threads' wall time
+    threads: list[int] = list_of([1], fewest=1, low=1, high=1024)
+    seconds: int | float = at_least(0, 0.2, 60)  # at least, for each row
+
+
+@dataclass(frozen=True, kw_only=True)
+class BenchTask(RecordedConfig):
+    """The speed of the codecs' operations on this machine."""
+
+    bench: BenchConfig
+    cluster: ClusterConfig
+    kernels: KernelsConfig

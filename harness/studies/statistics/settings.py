@@ -1,0 +1,29 @@
+"""The settings of `task=statistics`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from gradwire.codecs.fields import NUMBER
+from gradwire.harness.record.settings import RecordedConfig
+from gradwire.harness.runtime.fields import at_least, list_of
+from gradwire.harness.studies.replay.settings import LARGEST_BUCKET_MB, SMALLEST_BUCKET_MB
+
+
+@dataclass(frozen=True)
+class StatisticsConfig:
+    """What saved gradients look like."""
+
+    # budgets of codec=dynamiq whose widths are shown, and rates of the rate-distortion bound
+    bits: list[Any] = list_of([3, 4, 5, 6], fewest=1, kinds=(NUMBER,), low=0, high=64)
+    # MiB of float32 synchronized together, where the file does not say which buckets there are
+    bucket_mb: int | float = at_least(SMALLEST_BUCKET_MB, 25.0, LARGEST_BUCKET_MB)
+
+
+@dataclass(frozen=True, kw_only=True)
+class StatisticsTask(RecordedConfig):
+    """What saved gradients look like."""
+
+    gradients: str  # .npz or .safetensors with an array `gradients` (workers, coordinates)
+    statistics: StatisticsConfig
