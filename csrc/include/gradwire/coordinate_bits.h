@@ -1,4 +1,4 @@
-// Private random bits for stochastic rounding, 16 per coordinate; codecs/arithmetic/coordinate_bits.py
+// Private random bits for stochastic rounding, 16 per coordinate; codecs/arithmetic/random.py
 // defines them.
 #pragma once
 #include "gradwire/random.h"
