@@ -20,6 +20,7 @@ from tiny import TINY_MODEL
 from gradwire.codecs.plugins import ALLOWED
 from gradwire.harness.checkpoint.resume import check_directory
 from gradwire.harness.config.compose import compose
+from gradwire.harness.config.validate import validate
 from gradwire.harness.record.runs import load_run
 from gradwire.harness.report.compare import compare
 from gradwire.harness.runtime.conf import conf_directory
@@ -161,7 +162,7 @@ def test_a_plug_in_is_imported_only_where_the_user_names_it(
     monkeypatch.setenv(ALLOWED, "")
     monkeypatch.syspath_prepend(str(trap))
     with pytest.raises(ValueError, match="holds a run with other settings"):
-        check_directory(compose([*SETTINGS, "train.lr=0.001", "cluster=virtual"]), good)
+        check_directory(validate(compose([*SETTINGS, "train.lr=0.001", "cluster=virtual"])), good)
     assert "int8:Int8" in compare([good], here / "table", axes=[]).text
     assert not {"int8", "backwards"} & {*sys.modules}
     sys.modules.update({name: module for name, module in before.items() if module is not None})
