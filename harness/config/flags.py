@@ -7,8 +7,6 @@ import os
 from collections.abc import Mapping, Sequence
 from importlib import metadata
 
-from hydra._internal.utils import get_args_parser
-
 from gradwire.harness.config.own_form import FLAG
 from gradwire.harness.runtime.errors import ConfigError, did_you_mean, shortened
 from gradwire.harness.runtime.program import program
@@ -31,8 +29,41 @@ OTHERS = {"torch": "torch", "Hydra": "hydra-core"}
 
 SHELLS = ("bash", "fish", "zsh")
 
+SWITCHES = (
+    ("--help", "-h"),
+    ("--hydra-help",),
+    ("--version",),
+    ("--resolve",),
+    ("--run", "-r"),
+    ("--multirun", "-m"),
+    ("--shell-completion", "-sc"),
+)
+
+WITH_VALUE = (
+    ("--package", "-p"),
+    ("--config-path", "-cp"),
+    ("--config-name", "-cn"),
+    ("--config-dir", "-cd"),
+    ("--experimental-rerun",),
+)
+
+INFO = ("all", "config", "defaults", "defaults-tree", "plugins", "searchpath")
+
 WITH_CFG = ("resolve", "package")
 """Flags that say how `--cfg` prints."""
+
+
+def hydras_parser() -> argparse.ArgumentParser:
+    """A parser of Hydra's flags, which raises argparse.ArgumentError."""
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
+    parser.add_argument("overrides", nargs="*")
+    for names in SWITCHES:
+        parser.add_argument(*names, action="store_true")
+    for names in WITH_VALUE:
+        parser.add_argument(*names)
+    parser.add_argument("--cfg", "-c", choices=("job", "hydra", "all"))
+    parser.add_argument("--info", "-i", nargs="?", const="all", choices=INFO)
+    return parser
 
 
 def version_text() -> str:
@@ -47,8 +78,7 @@ def read_flags(arguments: Sequence[str]) -> argparse.Namespace:
     Raises ConfigError in one line for a flag that there is not, that lacks its value, or that does not go
     with another.
     """
-    parser = get_args_parser()
-    parser.exit_on_error = parser.allow_abbrev = False
+    parser = hydras_parser()
     known = {name: action for action in parser._actions for name in action.option_strings}
     given, overrides = _split(arguments, known)
     for text in (text for text in given if text.startswith("-")):

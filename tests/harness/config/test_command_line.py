@@ -12,6 +12,7 @@ from omegaconf import OmegaConf
 from gradwire.harness.comm.settings import ClusterConfig, OverlapConfig
 from gradwire.harness.config.compose import compose
 from gradwire.harness.config.field_help import help_of
+from gradwire.harness.config.flags import hydras_parser
 from gradwire.harness.config.root_keys import own_defaults, own_keys, usual_defaults
 from gradwire.harness.config.tasks import TASKS
 from gradwire.harness.library.options import AttachOptions, make_options
@@ -198,6 +199,15 @@ def test_flags_refused(given: str, said: str, fix: str) -> None:
 
 def test_every_flag_of_hydras_is_in_a_table() -> None:
     """A new flag of a newer Hydra fails here before it can do something unseen."""
+    ours, hydras = (
+        {
+            tuple(action.option_strings): (action.nargs, action.const, list(action.choices or []))
+            for action in parser._actions
+            if "--version" not in action.option_strings  # Hydra's own prints and exits
+        }
+        for parser in (hydras_parser(), get_args_parser())
+    )
+    assert ours == hydras
     flags = {name for action in get_args_parser()._actions for name in action.option_strings}
     tried = {word.partition("=")[0] for given, *_ in FLAGS for word in given.split(" ")}
     tried |= {word for given in TAKEN for word in given.split(" ")} | {"--version", "--help"}
