@@ -2,14 +2,6 @@
 
 from __future__ import annotations
 
-from gradwire.harness.network.settings import FORMER_NAMES
-
-RENAMED_KEYS = {
-    **{f"network.{old}": f"network.{new}" for old, new in FORMER_NAMES.items()},
-    "overlap.pieces": "overlap.segments",
-}
-"""Keys that have another name now; `unknown key` says which."""
-
 ALIASES = {
     "train.lr": ("learning_rate", "lr", "base_lr", "max_lr", "peak_lr"),
     "train.steps": (

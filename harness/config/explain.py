@@ -25,11 +25,12 @@ from omegaconf.errors import (
 
 from gradwire.codecs.fields import rules_with
 from gradwire.codecs.registry import RENAMED, codec_class
-from gradwire.harness.config.aliases import RENAMED_KEYS, alias_of
+from gradwire.harness.config.aliases import alias_of
 from gradwire.harness.config.overrides import said
 from gradwire.harness.config.root_keys import root_rules
 from gradwire.harness.config.store import choices_with_field, group_schemas
 from gradwire.harness.config.tasks import TASKS
+from gradwire.harness.record.identity import FORMER_KEYS
 from gradwire.harness.runtime.errors import ConfigError, closest, did_you_mean, shortened
 from gradwire.harness.runtime.fields import Rule, rules_of
 from gradwire.harness.runtime.program import program
@@ -149,8 +150,8 @@ def plain(config: DictConfig, key: str) -> Any:
 def unknown_key(key: str, override: Override | None, config: DictConfig) -> ConfigError:
     """The refusal of a key that does not exist in `config`."""
     given = said(override) if override is not None else shortened(key)
-    if key in RENAMED_KEYS:
-        return ConfigError(f"{given}: {key} has a new name: use {RENAMED_KEYS[key]}=")
+    if key in FORMER_KEYS:
+        return ConfigError(f"{given}: {key} has a new name: use {FORMER_KEYS[key]}=")
     keys = [name for name in all_keys(config) if name.partition(".")[0] != "hydra"]
     group, _, field = key.partition(".")
     if key in keys:  # a group, or another key that has keys

@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from gradwire.codecs.plugins import ENTRY_POINTS, plugins_of, source_digest
+from gradwire.codecs.registry import RENAMED
 from gradwire.harness.data.formats import format_of
-from gradwire.harness.network.settings import CODEC_TIMES
+from gradwire.harness.network.settings import CODEC_TIMES, FORMER_NAMES
 from gradwire.harness.record.settings import RecordedConfig
 
 WITHOUT_EFFECT = (
@@ -46,6 +47,13 @@ FILES = (
 )
 """Settings that name files, by group and field (or root key). The value says whether every file of a folder
 counts or only those of known formats; None means that only a folder is a path and anything else is a name."""
+
+FORMER_KEYS = {
+    **{f"network.{old}": f"network.{new}" for old, new in FORMER_NAMES.items()},
+    "overlap.pieces": "overlap.segments",
+}
+"""Keys by the names that they had before, to their new ones. Ids are made from the former names, as those of
+renamed codecs: what was begun under them is still the same run."""
 
 WHOLE_FILE_BYTES = 64 * 2**20
 """Files of at least this size count by name and size, smaller ones by their bytes too."""
@@ -84,8 +92,20 @@ def settings_id(found: Mapping[str, Any]) -> str:
     chosen = {kind: settings.get(kind, {}).get("name") for kind in ENTRY_POINTS}
     for kind, name in plugins_of(chosen).items():  # as data does: another source is another run
         settings[kind]["name"] = [name, source_digest(kind, name)]
+    _use_former_names(settings)
     text = json.dumps(settings, sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:12]
+
+
+def _use_former_names(settings: dict[str, Any]) -> None:
+    for old, new in FORMER_KEYS.items():
+        (group, old_field), new_field = old.split("."), new.partition(".")[2]
+        if new_field in settings.get(group, {}):
+            settings[group][old_field] = settings[group].pop(new_field)
+    codec = settings.get("codec", {})
+    former = {new: old for old, new in RENAMED.items()}
+    if codec.get("name") in former:
+        codec["name"] = former[codec["name"]]
 
 
 def data_fingerprint(path: Path, *, every_file: bool = False, whole: bool = False) -> str:
