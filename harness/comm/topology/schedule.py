@@ -1,7 +1,7 @@
 """A topology as data: what each rank sends, receives and does with it, step by step.
 
 A schedule is checked without running anything (`check.py`); one executor runs them all
-(`harness.collective.execute`). Chunks are the units of the reduction: the bucket is cut in
+(`harness.comm.collective.execute`). Chunks are the units of the reduction: the bucket is cut in
 `num_chunks` base chunks, a message carries a contiguous range of them.
 """
 
