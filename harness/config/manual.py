@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import dataclasses
 import textwrap
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
+from types import MappingProxyType
+from typing import Any
 
 import yaml
 from omegaconf import OmegaConf
@@ -32,7 +34,8 @@ GROUPS_OF_TRAINING = ("train", "eval", "measure", "overlap", "parallel", "cluste
 """Groups whose keys do not depend on the choice."""
 
 SETTINGS_ELSEWHERE = f"""\
-A size, a model and a choice of a group set some of these otherwise: --cfg job shows the values that hold. \
+${{model.recipe.<key>}} is the value of the chosen model's recipe. A size, a model and a choice of a group \
+set some of these otherwise: --cfg job --resolve shows the values that hold. \
 Other keys are those of the chosen codec, network, model or tracking: {SCRIPT} codec=thc --cfg job \
 --package codec."""
 
@@ -96,7 +99,7 @@ def _template(conf: Path) -> str:
 def task_page(conf: Path, name: str, task: Task) -> str:
     """What `python run.py task=<name> --help` prints: what the task does, its keys, groups and examples."""
     what, command = describe(conf / "task" / f"{name}.yaml")
-    keys, examples = list(_all_key_lines(name, task)), _examples(conf, name)
+    keys, examples = list(_all_key_lines(conf, name, task)), _examples(conf, name)
     groups = [name for name in task.reads if name != "task" and (conf / name).is_dir()]
     if name == "train":
         read = SETTINGS_ELSEWHERE
@@ -119,12 +122,22 @@ def task_page(conf: Path, name: str, task: Task) -> str:
     return as_started("\n\n".join(part for part in parts if part))
 
 
-def _all_key_lines(name: str, task: Task) -> Iterator[str]:
+def _all_key_lines(conf: Path, name: str, task: Task) -> Iterator[str]:
     """The keys of the root that a task reads, and those of what every training run has."""
     yield from _key_lines(task.config, leave_out=group_schemas())
     if name == "train":
         for group in GROUPS_OF_TRAINING:
-            yield from _key_lines(group_schemas()[group]["base"], f"{group}.", leave_out={"name"})
+            preset = _default_choice(conf, group)
+            yield from _key_lines(group_schemas()[group]["base"], f"{group}.", {"name"}, preset)
+
+
+def _default_choice(conf: Path, group: str) -> Mapping[str, Any]:
+    """What the file of a group's default choice sets, references unresolved; nothing if it has none."""
+    listed = yaml.safe_load((conf / "config.yaml").read_text())["defaults"]
+    choices = {key: choice for entry in listed if isinstance(entry, dict) for key, choice in entry.items()}
+    if group not in choices:
+        return {}
+    return dict(yaml.safe_load((conf / group / f"{choices[group]}.yaml").read_text()))
 
 
 def _examples(conf: Path, name: str) -> list[str]:
@@ -134,8 +147,16 @@ def _examples(conf: Path, name: str) -> list[str]:
     return [line for line in lines if "task=" not in line] if name == "train" else own
 
 
-def _key_lines(schema: type, prefix: str = "", leave_out: Collection[str] = ()) -> Iterator[str]:
-    """`  replay.rounds=1` and, below it, what it means and allows; fields in `leave_out` are not listed."""
+def _key_lines(
+    schema: type,
+    prefix: str = "",
+    leave_out: Collection[str] = (),
+    preset: Mapping[str, Any] = MappingProxyType({}),
+) -> Iterator[str]:
+    """`  replay.rounds=1` and, below it, what it means and allows; fields in `leave_out` are not listed.
+
+    The values of `preset` replace the schema's defaults.
+    """
     said = help_of(schema)
     for each in dataclasses.fields(schema):
         rule = rules_of(schema)[each.name]
@@ -144,8 +165,9 @@ def _key_lines(schema: type, prefix: str = "", leave_out: Collection[str] = ()) 
         if not isinstance(rule, Rule):
             yield from _key_lines(rule, f"{prefix}{each.name}.")
             continue
-        required = default_of(each) is None and not rule.optional
-        text = "<required>" if required else spelled(default_of(each)).replace(", ", ",")
+        default = preset.get(each.name, default_of(each))
+        required = default is None and not rule.optional
+        text = "<required>" if required else spelled(default).replace(", ", ",")
         yield f"  {prefix}{each.name}={text}"
         meaning = "; ".join(part for part in (said.get(each.name, ""), rule.allowed()) if part)
         yield textwrap.fill(meaning, WIDTH, initial_indent=" " * 6, subsequent_indent=" " * 6)

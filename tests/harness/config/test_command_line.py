@@ -310,7 +310,8 @@ def test_every_task_has_a_page() -> None:
     for part in ("replay.rounds=1", "gradients=<required>", "measure.save_gradients_at", "from 1 to 100000"):
         assert part in replay
     training = asked_page(["task=train", "--help"]) or ""
-    for key in ("train.lr=0.0001", "eval.every=500", "cluster.restarts=0", "measure.vnmse_every=10"):
+    recipe = ("train.lr=${model.recipe.lr}", "train.epochs=${model.recipe.epochs}")
+    for key in (*recipe, "eval.every=500", "cluster.restarts=0", "measure.vnmse_every=10"):
         assert f"\n  {key}\n      " in training
     assert "seed=" not in (asked_page(["task=timeline", "--help"]) or "")
     assert "size=tiny" not in (asked_page(["task=bench", "--help"]) or "")
