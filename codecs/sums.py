@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from gradwire.codecs.arithmetic.floats import constant
-from gradwire.codecs.interface import Hops
+from gradwire.codecs.interface import LossyHops
 
 
 class SliceCoder(Protocol):
@@ -59,8 +59,8 @@ def chunk_bounds(numel: int, num_chunks: int, unit: int = 8) -> list[int]:
     return [min(i * per_chunk, numel) for i in range(num_chunks + 1)]
 
 
-class SumHops(Hops):
-    """`LossyHops` for any `SliceCoder`."""
+class SumHops(LossyHops):
+    """Hops for any `SliceCoder`."""
 
     def __init__(self, x: Tensor, size: int, num_chunks: int, coder: SliceCoder) -> None:
         """`x` is this worker's bucket, (numel,) of a floating dtype; it is not written to."""
@@ -164,7 +164,7 @@ class Selection(Protocol):
 
 
 class SelectedHops(SumHops):
-    """`LossyHops` of the selected coordinates, which travel as `wire_dtype`; in the mean the others are 0."""
+    """Hops of the selected coordinates, which travel as `wire_dtype`; in the mean the others are 0."""
 
     def __init__(
         self,

@@ -13,7 +13,7 @@ from gradwire.codecs.dynamiq.arrangement import Arrangement
 from gradwire.codecs.dynamiq.definition import Coder, ReferenceHop
 from gradwire.codecs.dynamiq.format import SUPER_GROUP
 from gradwire.codecs.dynamiq.native import NativeHop
-from gradwire.codecs.interface import Hops
+from gradwire.codecs.interface import LossyHops
 from gradwire.codecs.native.call import readable
 from gradwire.codecs.native.choice import library_for
 
@@ -51,8 +51,8 @@ def make_hop(
     return NativeHop(library, numel, dtype, order, mean, counts, coder)
 
 
-class DynamiQHops(Hops):
-    """`LossyHops` of the mean-free super-groups.
+class DynamiQHops(LossyHops):
+    """Hops of the mean-free super-groups.
 
     A chunk's partial sum is at first where it comes from, in the bucket; it becomes rows of float32, in the
     order of the messages, once something is added that is not passed on in the same hop. What is decoded last

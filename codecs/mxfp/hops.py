@@ -7,7 +7,7 @@ from torch import Tensor
 
 from gradwire.codecs.arithmetic.bitpack import unpack
 from gradwire.codecs.arithmetic.floats import constant
-from gradwire.codecs.interface import Hops, align
+from gradwire.codecs.interface import LossyHops, align
 from gradwire.codecs.mxfp import definition
 from gradwire.codecs.mxfp.automatic_scaling import CastCount
 from gradwire.codecs.mxfp.definition import BLOCK, num_blocks
@@ -25,7 +25,7 @@ def chunk_bounds(numel: int, num_chunks: int) -> list[int]:
     return [min(chunk * per_chunk, total) for chunk in range(num_chunks + 1)]
 
 
-class MXFPHops(Hops):
+class MXFPHops(LossyHops):
     """Partial sums as packed elements: a chunk's message is its slice of them. The scales are those of the
     whole round."""
 

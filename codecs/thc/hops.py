@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from gradwire.codecs.arithmetic.bitpack import pack, unpack, unpack_add
-from gradwire.codecs.interface import Hops
+from gradwire.codecs.interface import LossyHops
 from gradwire.codecs.sums import chunk_bounds
 from gradwire.codecs.thc import definition
 from gradwire.codecs.thc.blocks import UNIT, Blocks
@@ -15,8 +15,8 @@ from gradwire.codecs.thc.ranges import Ranges
 from gradwire.codecs.thc.table import QuantizationTable
 
 
-class THCHops(Hops):
-    """`LossyHops` of integer sums, `bits` each in every message. Chunks are slices of the rotated bucket."""
+class THCHops(LossyHops):
+    """Hops of integer sums, `bits` each in every message. Chunks are slices of the rotated bucket."""
 
     def __init__(
         self,
