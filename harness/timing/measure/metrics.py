@@ -65,7 +65,7 @@ class Metric:
     """One metric; `unit` is that of the record, empty where there is none."""
 
     key: str  # in rows, summaries and the results frame
-    label: str  # in tables, plots and wandb
+    label: str  # in tables and plots; wandb shows the key
     unit: str
     meaning: str
     places: tuple[Place, ...] = ()

@@ -11,6 +11,7 @@ from dataclasses import asdict, dataclass
 
 from gradwire.harness.timing.measure.breakdown import breakdown, spans_by_kind
 from gradwire.harness.timing.measure.intervals import Intervals, clip, intersection, measure
+from gradwire.harness.timing.measure.metrics import METRICS
 from gradwire.harness.timing.measure.spans import Span
 
 
@@ -66,16 +67,25 @@ def row_of(overlap_s: float, wait_s: float) -> float:
 
 
 def rank_figures(spans: Iterable[Span], start: float, end: float) -> dict[str, float]:
-    """What a rank's spans say of its step [start, end], by the keys of the metrics."""
+    """What a rank's spans say of its step [start, end], by the keys of the metrics.
+
+    Raises ValueError for a key that is not in `METRICS`, or whose entry does not say how ranks are combined.
+    """
     found = list(spans)
     hidden = overlap(found, start, end)
-    return {
+    figures = {
         **asdict(breakdown(found, start, end)),
         "comm_s": hidden.comm_s,
         "overlap_s": hidden.overlap_s,
         "wait_s": hidden.wait_s,
         "osf": hidden.osf,
     }
+    for key in figures:
+        if key not in METRICS or METRICS[key].ranks is None:
+            raise ValueError(
+                f"rank_figures: {key} has no entry with ranks= in METRICS; add one, or correct the key"
+            )
+    return figures
 
 
 def utilization(num_bytes: float, bits_per_second: float, seconds: float) -> float:

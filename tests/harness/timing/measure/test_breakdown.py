@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import random
+from dataclasses import replace
 from typing import Any, cast
 
 import pytest
@@ -14,9 +15,9 @@ from gradwire.harness.config.validate import validate
 from gradwire.harness.network.configured import link_rate
 from gradwire.harness.network.settings import recorded_network
 from gradwire.harness.timing.measure.breakdown import Breakdown, bandwidth, breakdown
-from gradwire.harness.timing.measure.metrics import of_ranks
+from gradwire.harness.timing.measure.metrics import METRICS, of_ranks
 from gradwire.harness.timing.measure.spans import Kind, Span
-from gradwire.harness.timing.measure.step_figures import Overlap, overlap, utilization
+from gradwire.harness.timing.measure.step_figures import Overlap, overlap, rank_figures, utilization
 
 # compute 0-4 and 9-10, codec 3-5, comm 4-8: 4-5 is compression, 5-8 exposed, 8-9 other.
 SPANS = [
@@ -56,6 +57,16 @@ def test_parts_are_what_a_grid_says_and_sum_to_the_step(seed: int) -> None:
     assert parts == pytest.approx([0.1 * count for count in counts.values()], abs=1e-9)
     assert sum(parts) == pytest.approx(4.0, abs=1e-12)
     assert min(parts) >= 0
+
+
+def test_a_figure_that_is_no_metric_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert rank_figures(SPANS, 0.0, 10.0)["comm_s"] == 4.0
+    monkeypatch.setitem(METRICS, "osf", replace(METRICS["osf"], ranks=None))  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="osf has no entry with ranks= in METRICS"):
+        rank_figures(SPANS, 0.0, 10.0)
+    monkeypatch.delitem(METRICS, "osf")  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="osf has no entry with ranks= in METRICS"):
+        rank_figures(SPANS, 0.0, 10.0)
 
 
 def test_an_empty_step_is_refused() -> None:
