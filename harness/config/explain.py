@@ -27,10 +27,12 @@ from gradwire.codecs.fields import rules_with
 from gradwire.codecs.registry import RENAMED, codec_class
 from gradwire.harness.config.aliases import alias_of
 from gradwire.harness.config.overrides import said
+from gradwire.harness.config.own_files import own_folder
 from gradwire.harness.config.root_keys import root_rules
-from gradwire.harness.config.store import choices_with_field, group_schemas
+from gradwire.harness.config.store import choices_with_field, group_schemas, plugin_choices
 from gradwire.harness.config.tasks import TASKS
 from gradwire.harness.record.identity import FORMER_KEYS
+from gradwire.harness.runtime.conf import conf_directory
 from gradwire.harness.runtime.errors import ConfigError, closest, did_you_mean, shortened
 from gradwire.harness.runtime.fields import Rule, rules_of
 from gradwire.harness.runtime.program import program
@@ -46,11 +48,25 @@ OPTIONAL_GROUPS = ("experiment", "sweeps")
 
 
 def known_groups() -> dict[str, list[str]]:
-    """Every group with its choices, sorted; `hydra/launcher` among them. Needs Hydra."""
+    """Every group with its choices, sorted; `hydra/launcher` among them. Needs Hydra.
+
+    Hydra would list them, too, but it copies all its sources for each group.
+    """
+    folders = [folder for folder in conf_directory().iterdir() if folder.is_dir() and folder.name != "hydra"]
+    own, plugins = own_folder(), plugin_choices()
+    groups = {
+        folder.name: sorted(
+            {
+                *(file.stem for file in folder.glob("*.yaml")),
+                *(own.names[folder.name] if own is not None else ()),
+                *plugins.get(folder.name, ()),
+            }
+        )
+        for folder in sorted(folders)
+    }
     loader = GlobalHydra.instance().config_loader()
-    names = loader.get_group_options("", results_filter=ObjectType.GROUP)
-    groups = [*(name for name in names if name not in ("hydra", "schema")), "hydra/launcher"]
-    return {name: sorted(loader.get_group_options(name, results_filter=ObjectType.CONFIG)) for name in groups}
+    launchers = loader.get_group_options("hydra/launcher", results_filter=ObjectType.CONFIG)
+    return {**groups, "hydra/launcher": sorted(launchers)}
 
 
 def check_groups(overrides: Sequence[Override], groups: Mapping[str, Sequence[str]]) -> None:

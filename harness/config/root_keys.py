@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator, Mapping
+from functools import cache
 from typing import Any
 
 from gradwire.codecs.fields import default_of
@@ -23,7 +24,8 @@ REQUIRED = "???"
 Rules = Mapping[str, Rule | type]
 
 
-def _without_groups(schema: type) -> dict[str, Rule | type]:
+@cache
+def _without_groups(schema: type) -> Rules:
     return {name: rule for name, rule in rules_of(schema).items() if name not in group_schemas()}
 
 
@@ -57,7 +59,12 @@ def _defaults(owner: type, rules: Rules) -> dict[str, Any]:
 
 def root_rules(task: str) -> dict[str, Rule]:
     """The rule of every key of the root, and of those below it, with this task: `replay.rounds`."""
-    return dict(_leaves({**_without_groups(RecordedConfig), **own_keys(task)}))
+    return _root_rules(TASKS[task].config)
+
+
+@cache
+def _root_rules(schema: type) -> dict[str, Rule]:
+    return dict(_leaves({**_without_groups(RecordedConfig), **_without_groups(schema)}))
 
 
 def check_root(config: Mapping[Any, Any], task: str) -> None:

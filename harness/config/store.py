@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from typing import Any
 
@@ -78,6 +78,12 @@ def add_plugin(kind: str, name: str, schema: Any) -> None:
     """Make a plug-in known to Hydra as a choice of its group, at once: a file that it is composing may name
     it."""
     _plugins[f"{kind}/{name}"] = _node(schema)
+
+
+def plugin_choices() -> Mapping[str, Sequence[str]]:
+    """The plug-ins of this process, by group."""
+    places = [place.partition("/") for place in _plugins]
+    return {kind: [name for of, _, name in places if of == kind] for kind, _, _ in places}
 
 
 def _known() -> Mapping[str, Any]:
