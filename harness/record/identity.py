@@ -102,10 +102,9 @@ def _use_former_names(settings: dict[str, Any]) -> None:
         (group, old_field), new_field = old.split("."), new.partition(".")[2]
         if new_field in settings.get(group, {}):
             settings[group][old_field] = settings[group].pop(new_field)
-    codec = settings.get("codec", {})
-    former = {new: old for old, new in RENAMED.items()}
-    if codec.get("name") in former:
-        codec["name"] = former[codec["name"]]
+    for old, new in RENAMED.items():
+        if settings.get("codec", {}).get("name") == new:
+            settings["codec"]["name"] = old
 
 
 def data_fingerprint(path: Path, *, every_file: bool = False, whole: bool = False) -> str:
