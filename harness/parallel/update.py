@@ -11,9 +11,8 @@ from torch import Tensor, nn
 
 @dataclass(frozen=True)
 class OptimizerSettings:
-    """AdamW and global-norm clipping; matrices decay, vectors do not."""
+    """AdamW and global-norm clipping; matrices decay, vectors do not. Each step brings its rate."""
 
-    lr: float
     weight_decay: float
     beta1: float
     beta2: float
@@ -36,7 +35,7 @@ class Updater:
         ]
         self.optimizer = torch.optim.AdamW(
             [group for group in groups if group["params"]],
-            lr=settings.lr,
+            lr=0.0,  # `apply` sets each step's
             betas=(settings.beta1, settings.beta2),
             eps=settings.adam_epsilon,
             fused=True,

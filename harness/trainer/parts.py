@@ -27,7 +27,7 @@ from gradwire.harness.parallel.update import OptimizerSettings
 from gradwire.harness.timing.simulate.build import make_clock
 from gradwire.harness.trainer.settings import RunConfig, WorldConfig
 
-OPTIMIZER_FIELDS = ("lr", "weight_decay", "beta1", "beta2", "adam_epsilon", "clip_norm")
+OPTIMIZER_FIELDS = ("weight_decay", "beta1", "beta2", "adam_epsilon", "clip_norm")
 
 
 @dataclass(frozen=True)
