@@ -38,20 +38,20 @@ def check_network(config: WorldConfig) -> NetworkConfig:
     The number of workers may still be open. Raises ConfigError.
     """
     network = config.network
-    if config.cluster.name == "virtual":
-        _check_engine(network)
     if isinstance(network, ShapedConfig):
         check(SHAPED, config)
         _check_shaped_here()
-    if not isinstance(network, SimulatedConfig):
-        return network
-    if config.cluster.name != "virtual":
-        cluster = f"cluster={config.cluster.name}"
-        raise ConfigError(
-            f"network={_choice(network)} is the clock of cluster=virtual and cannot be used with "
-            f"{cluster}; leave {cluster} out, or use network=paced or network=shaped"
-        )
-    return check_simulated(network)
+    if isinstance(network, SimulatedConfig):
+        if config.cluster.name != "virtual":
+            cluster = f"cluster={config.cluster.name}"
+            raise ConfigError(
+                f"network={_choice(network)} is the clock of cluster=virtual and cannot be used with "
+                f"{cluster}; leave {cluster} out, or use network=paced or network=shaped"
+            )
+        network = check_simulated(network)
+    if config.cluster.name == "virtual":
+        _check_engine(network)
+    return network
 
 
 def _check_engine(network: NetworkConfig) -> None:

@@ -79,8 +79,8 @@ def _check(key: str, value: Any, config: DictConfig, given: Mapping[str, Any]) -
         )
     if rule is None:
         raise unknown_key(key, None, config)
-    if key == "codec.name":
-        _check_codec_name(value, config)
+    if key in ("codec.name", "task.name"):
+        _check_choice(key, value, config)
     if value == MISSING:  # to be given on the command line
         return
     try:
@@ -134,11 +134,12 @@ def _fixed_keys(node: DictConfig) -> dict[str, Any]:
     return {str(key): value for key, value in fixed.items()}
 
 
-def _check_codec_name(name: Any, config: DictConfig) -> None:
-    """A codec's name says which class it is; several of a class are told apart by it."""
-    chosen, classes = plain(config, "codec.name"), codec_classes()
+def _check_choice(key: str, name: Any, config: DictConfig) -> None:
+    """The names of a codec and of a task say which keys there are; codecs of one class have the same."""
+    chosen, classes = plain(config, key), codec_classes() if key == "codec.name" else {}
     alike = isinstance(name, str) and name in classes and classes[name] is classes.get(str(chosen))
     if name != chosen and not alike:
         raise ConfigError(
-            f"codec.name={shortened(name)} contradicts defaults, which choose {chosen}; leave it out"
+            f"{key}={shortened(name)} contradicts defaults, which choose {chosen}; leave it out, or "
+            f"choose {shortened(name)} there"
         )

@@ -29,10 +29,15 @@ def _without_groups(schema: type) -> Rules:
     return {name: rule for name, rule in rules_of(schema).items() if name not in group_schemas()}
 
 
+def _schema(task: str | None) -> type:
+    """What a task reads; of a task that does not exist, which is refused elsewhere, the keys of every run."""
+    return TASKS[task].config if task in TASKS else RecordedConfig
+
+
 def own_keys(task: str) -> Rules:
     """The keys that a task adds to the root."""
     usual = rules_of(RecordedConfig)
-    return {name: rule for name, rule in _without_groups(TASKS[task].config).items() if name not in usual}
+    return {name: rule for name, rule in _without_groups(_schema(task)).items() if name not in usual}
 
 
 def usual_defaults() -> dict[str, Any]:
@@ -42,7 +47,7 @@ def usual_defaults() -> dict[str, Any]:
 
 def own_defaults(task: str) -> dict[str, Any]:
     """The keys that a task adds to the root, with their defaults; `REQUIRED` where there is none."""
-    return _defaults(TASKS[task].config, own_keys(task))
+    return _defaults(_schema(task), own_keys(task))
 
 
 def _defaults(owner: type, rules: Rules) -> dict[str, Any]:
@@ -57,9 +62,9 @@ def _defaults(owner: type, rules: Rules) -> dict[str, Any]:
     return found
 
 
-def root_rules(task: str) -> dict[str, Rule]:
+def root_rules(task: str | None) -> dict[str, Rule]:
     """The rule of every key of the root, and of those below it, with this task: `replay.rounds`."""
-    return _root_rules(TASKS[task].config)
+    return _root_rules(_schema(task))
 
 
 @cache
@@ -69,7 +74,7 @@ def _root_rules(schema: type) -> dict[str, Rule]:
 
 def check_root(config: Mapping[Any, Any], task: str) -> None:
     """Raise ConfigError for the first key of the root, groups aside, whose value is not allowed."""
-    for schema in (RecordedConfig, TASKS[task].config):
+    for schema in (RecordedConfig, _schema(task)):
         names = _without_groups(schema)
         check_fields(schema, {name: config[name] for name in names if name in config}, "")
 

@@ -206,6 +206,7 @@ BROKEN = [
     ("codec/x.yaml", "defaults: [dynamiq]\nbits: 99\nwidths: [4]", "codec.bits=99: choose 4.625, or null"),
     ("codec/x.yaml", "defaults: [dynamiq]\nwidths: 4\n", "codec.widths=4: choose one or more of 1, 2"),
     ("codec/x.yaml", "defaults: [dynamiq]\nname: bf16\n", "codec.name=bf16 contradicts defaults"),
+    ("experiment/x.yaml", "# @package _global_\ntask: {name: bench}\n", "task.name=bench contradicts"),
     ("codec/x.yaml", "defaults: [dynamik]\n", "defaults: codec=dynamik is unknown; did you mean dynamiq"),
     ("codec/x.yaml", "defaults: [$]\n", "its defaults list leads back to itself"),
     ("codec/x.yaml", "defaults: dynamiq\n", "defaults=dynamiq: choose a list"),
@@ -248,6 +249,11 @@ BROKEN = [
     *[("experiment/x.yaml", f"# @package _global_\ndefaults: [{entry}]\n", said) for entry, said in ENTRIES],
     *[("sweeps/x.yaml", "# @package _global_\n" + SWEEP.format(cases), said) for cases, said in CASES],
 ]
+
+
+def test_a_task_of_ones_own_is_built_on_one() -> None:
+    write({"task/bare.yaml": "# @package _global_\ntask: {name: replay}\n"})
+    assert "task: unknown key task" in refusal("task=bare")
 
 
 def test_a_broken_file_is_refused_where_it_is_chosen() -> None:
