@@ -19,7 +19,7 @@ from gradwire.harness.network.settings import (
     SimulatedConfig,
     background_jobs,
 )
-from gradwire.harness.runtime.errors import ConfigError, did_you_mean
+from gradwire.harness.runtime.errors import ConfigError, did_you_mean, refused_as_config_error
 from gradwire.harness.trainer.settings import WorldConfig
 
 BENCH_FILE = "bench.json"
@@ -167,10 +167,7 @@ def check_codec_times(network: NetworkConfig, codec: Mapping[str, Any], workers:
     from gradwire.codecs.registry import make_codec
     from gradwire.harness.timing.simulate.codec_times import read_bench_times
 
-    try:
-        read_bench_times(network.codec_times, make_codec(**codec), workers)
-    except ValueError as error:
-        raise ConfigError(str(error)) from None
+    refused_as_config_error(read_bench_times, network.codec_times, make_codec(**codec), workers)
 
 
 def _check_shaped_here() -> None:
@@ -238,7 +235,7 @@ def _bench_file(given: str) -> Path:
 
 def _choice(network: SimulatedConfig) -> str:
     """The simulated network as the command line names it."""
-    return "simulated" if network.preset == "custom" else str(network.preset)
+    return "simulated" if network.preset == "custom" else network.preset
 
 
 def _text(value: float | None) -> str:

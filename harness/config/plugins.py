@@ -23,7 +23,7 @@ from gradwire.harness.comm.settings import TopologyConfig
 from gradwire.harness.comm.topology.registry import TOPOLOGIES, topology
 from gradwire.harness.config.store import add_plugin
 from gradwire.harness.parallel.settings import OutsideParallelConfig
-from gradwire.harness.runtime.errors import ConfigError
+from gradwire.harness.runtime.errors import refused_as_config_error
 
 
 def allow_plugins(overrides: Sequence[Override]) -> None:
@@ -44,11 +44,7 @@ def register_plugins(overrides: Sequence[Override]) -> None:
 
 def register_plugin(kind: str, name: str) -> None:
     """Import a plug-in that the user has named and make it known to Hydra. Raises ConfigError in one line."""
-    try:
-        node = _node(kind, name)
-    except ValueError as error:
-        raise ConfigError(str(error)) from None
-    add_plugin(kind, name, node)
+    add_plugin(kind, name, refused_as_config_error(_node, kind, name))
 
 
 def _chosen(overrides: Sequence[Override]) -> Iterator[tuple[str, str]]:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import typing
-from collections.abc import Callable, Mapping
-from typing import Any, TypeVar, cast
+from collections.abc import Mapping
+from typing import Any, cast
 
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import MissingMandatoryValue, OmegaConfBaseException
@@ -18,10 +18,8 @@ from gradwire.harness.config.store import group_schemas
 from gradwire.harness.config.tasks import TASKS, Task
 from gradwire.harness.models.families import FAMILIES
 from gradwire.harness.record.settings import Configuration
-from gradwire.harness.runtime.errors import ConfigError, shortened
+from gradwire.harness.runtime.errors import ConfigError, refused_as_config_error, shortened
 from gradwire.harness.runtime.fields import check_fields
-
-Result = TypeVar("Result")
 
 
 def task_of(config: DictConfig) -> Task:
@@ -60,14 +58,6 @@ def typed(config: DictConfig) -> Configuration:
         refused_as_config_error(make_codec, **_plain(resolved.codec))
     hints = typing.get_type_hints(schema)
     return schema(**{name: _value(resolved[name], hints[name]) for name in names})
-
-
-def refused_as_config_error(function: Callable[..., Result], *args: Any, **kwargs: Any) -> Result:
-    """`function`'s result; its ValueError, which is already one line, as ConfigError."""
-    try:
-        return function(*args, **kwargs)
-    except ValueError as error:
-        raise ConfigError(str(error)) from None
 
 
 def _check_family(config: DictConfig) -> None:

@@ -28,7 +28,7 @@ from gradwire.harness.config.overrides import said
 from gradwire.harness.config.rules import LENGTH, TOGETHER, check
 from gradwire.harness.config.store import group_schemas
 from gradwire.harness.config.tasks import Task
-from gradwire.harness.config.typed import refused_as_config_error, task_of, typed
+from gradwire.harness.config.typed import task_of, typed
 from gradwire.harness.data.available import dataset_available
 from gradwire.harness.data.settings import at_most_evaluated, resolve_dataset
 from gradwire.harness.data.text import TextCorpus
@@ -37,7 +37,7 @@ from gradwire.harness.models.weights import tokenizer_available, weights_availab
 from gradwire.harness.network.settings import SimulatedConfig
 from gradwire.harness.record.settings import Configuration
 from gradwire.harness.runtime.conf import conf_directory
-from gradwire.harness.runtime.errors import ConfigError
+from gradwire.harness.runtime.errors import ConfigError, refused_as_config_error
 from gradwire.harness.tracking.login import check_tracking
 from gradwire.harness.trainer.saved_gradients import check_saved_steps
 from gradwire.harness.trainer.settings import KernelsConfig, RunConfig

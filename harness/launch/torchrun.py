@@ -22,7 +22,7 @@ from gradwire.harness.launch.verdict import blamed_peer, describe
 from gradwire.harness.launch.watchdog import watchdog
 from gradwire.harness.launch.worker import join_process_group, prepare_process, train
 from gradwire.harness.record.directory import FAILED, DirectoryLock, DivergedError, is_done, mark_failed
-from gradwire.harness.runtime.errors import ConfigError
+from gradwire.harness.runtime.errors import ConfigError, refused_as_config_error
 from gradwire.harness.tracking import tracked
 from gradwire.harness.trainer.parts import prepare
 from gradwire.harness.trainer.settings import RunConfig
@@ -46,11 +46,9 @@ def run_torchrun_rank(config: RunConfig, directory: Path) -> None:
     if config.cluster.name == "virtual":  # a world of one
         run_here(config, directory)
         return
-    try:
-        with stop_requests(at_once=True):
-            prepare(config, verified=os.environ.get("LOCAL_RANK", "0") != "0")  # one of a node looks
-    except ValueError as error:
-        raise ConfigError(str(error)) from None
+    with stop_requests(at_once=True):
+        others = os.environ.get("LOCAL_RANK", "0") != "0"  # one of a node looks
+        refused_as_config_error(prepare, config, verified=others)
     rank = int(os.environ["RANK"])
     device = prepare_process(config.cluster, int(os.environ.get("LOCAL_RANK", "0")))
     join_process_group(config.cluster)

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import NoReturn
+from collections.abc import Callable
+from typing import NoReturn, ParamSpec, TypeVar
 
 from gradwire.codecs.wording import closest, did_you_mean, shortened
 
-__all__ = ["ConfigError", "closest", "did_you_mean", "refuse", "shortened"]
+__all__ = ["ConfigError", "closest", "did_you_mean", "refuse", "refused_as_config_error", "shortened"]
+
+Arguments = ParamSpec("Arguments")
+Result = TypeVar("Result")
 
 LONGEST = 300
 """Most characters of a refusal."""
@@ -27,6 +31,16 @@ def fitted(message: str) -> str:
         if len(message) > LONGEST:
             message = " ".join(shortened(word, most) for word in message.split(" "))
     return shortened(message, LONGEST)
+
+
+def refused_as_config_error(
+    function: Callable[Arguments, Result], *args: Arguments.args, **kwargs: Arguments.kwargs
+) -> Result:
+    """`function`'s result; its ValueError, which is already one line, as ConfigError."""
+    try:
+        return function(*args, **kwargs)
+    except ValueError as error:
+        raise ConfigError(str(error)) from None
 
 
 def refuse(error: ConfigError | str, code: int = 2) -> NoReturn:

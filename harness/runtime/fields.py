@@ -22,7 +22,7 @@ from gradwire.codecs.fields import (
     plain_name,
     rules_of,
 )
-from gradwire.harness.runtime.errors import ConfigError, did_you_mean
+from gradwire.harness.runtime.errors import ConfigError, did_you_mean, refused_as_config_error
 
 __all__ = [
     "Rule",
@@ -45,18 +45,12 @@ def check_fields(schema: type, values: Mapping[str, Any], prefix: str) -> None:
 
     `prefix` is the group's key, so that the message names the field as typed on the command line.
     """
-    try:
-        core.check_fields(schema, values, prefix)
-    except ValueError as error:
-        raise ConfigError(str(error)) from None
+    refused_as_config_error(core.check_fields, schema, values, prefix)
 
 
 def check_value(key: str, value: Any, rule: Rule) -> None:
     """Raises ConfigError unless `rule` allows `value`, which users write as `key`."""
-    try:
-        core.check_value(key, value, rule)
-    except ValueError as error:
-        raise ConfigError(str(error)) from None
+    refused_as_config_error(core.check_value, key, value, rule)
 
 
 def check_arguments(

@@ -23,13 +23,13 @@ from gradwire.harness.config.overrides import parse
 from gradwire.harness.config.own_files import use_folder
 from gradwire.harness.config.own_form import FLAG
 from gradwire.harness.config.tasks import TASKS
-from gradwire.harness.config.typed import refused_as_config_error, task_of
+from gradwire.harness.config.typed import task_of
 from gradwire.harness.config.validate import check_read, validate_any
 from gradwire.harness.launch.slurm import adopt_slurm_ranks
 from gradwire.harness.record.directory import make_directory
 from gradwire.harness.record.settings import Configuration
 from gradwire.harness.runtime.conf import CONFIG_NAME, conf_directory
-from gradwire.harness.runtime.errors import ConfigError, refuse, shortened
+from gradwire.harness.runtime.errors import ConfigError, refuse, refused_as_config_error, shortened
 from gradwire.harness.runtime.program import program
 
 

@@ -32,9 +32,8 @@ class GradwireSweeper(Sweeper):
 
     def sweep(self, arguments: list[str]) -> None:
         """Exits with code 2 when a cell cannot run (before any starts), with 1 when one failed."""
-        from gradwire.harness.config.typed import refused_as_config_error
         from gradwire.harness.record.directory import make_directory
-        from gradwire.harness.runtime.errors import ConfigError, refuse
+        from gradwire.harness.runtime.errors import ConfigError, refuse, refused_as_config_error
         from gradwire.harness.tasks.main import is_expected, one_line
         from gradwire.harness.tasks.sweep import plan_sweep, run_sweep
 
