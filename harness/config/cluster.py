@@ -10,7 +10,6 @@ import torch
 
 from gradwire.harness.comm.settings import ClusterConfig
 from gradwire.harness.config.network_checks import check_network, check_size, resolve_nodes, workers_of
-from gradwire.harness.config.rules import RANKS, check
 from gradwire.harness.network.settings import NetworkConfig
 from gradwire.harness.runtime.errors import ConfigError, shortened
 from gradwire.harness.runtime.program import program
@@ -30,7 +29,6 @@ def resolve_cluster(run: RunConfig) -> RunConfig:
     workers cannot have.
     """
     run = replace(run, network=check_network(run))
-    check(RANKS, run)
     gpus, cluster = torch.cuda.device_count(), run.cluster
     if cluster.device == "auto":
         cluster = replace(cluster, device="cuda" if _gpus_serve(run, gpus) else "cpu")
@@ -119,7 +117,7 @@ def _backend(cluster: ClusterConfig, network: NetworkConfig, gpus: int) -> str:
     """nccl between GPUs, gloo between CPUs; in the virtual cluster nothing is sent."""
     on_gpus = cluster.device == "cuda"
     if cluster.name == "virtual":
-        return "gloo" if cluster.backend == "auto" else str(cluster.backend)
+        return "gloo" if cluster.backend == "auto" else cluster.backend
     enough = on_gpus and gpus >= _local_workers(cluster, gpus)
     if cluster.backend == "nccl" and not enough:
         raise ConfigError(

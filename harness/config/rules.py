@@ -1,28 +1,30 @@
-"""What cannot be combined, as a list: each entry says when a run is refused and what the user reads."""
+"""What cannot be combined, as lists of rules: each says when a run is refused, and what the user reads."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Generic, TypeVar
 
 from gradwire.codecs.registry import codec_class
 from gradwire.harness.record.settings import Configuration
 from gradwire.harness.runtime.errors import ConfigError
 from gradwire.harness.runtime.program import program
-from gradwire.harness.trainer.settings import RunConfig
+from gradwire.harness.trainer.settings import RunConfig, WorldConfig
+
+Checked = TypeVar("Checked", bound=Configuration)
 
 
 @dataclass(frozen=True)
-class Refusal:
-    """Refuses a configuration `when` says so; `says`, a format string, may name its settings in braces."""
+class Refusal(Generic[Checked]):
+    """One rule. `says` is the message, a format string that names settings of the configuration in braces."""
 
     says: str
-    when: Callable[[Any], object]
+    when: Callable[[Checked], bool]
 
 
-def check(rules: Sequence[Refusal], config: Configuration) -> None:
+def check(rules: Sequence[Refusal[Checked]], config: Checked) -> None:
     """Raises ConfigError for the first rule that refuses `config`."""
     for rule in rules:
         if rule.when(config):
@@ -43,7 +45,7 @@ def _ignored_length(run: RunConfig, kind: str, of_recipe: float | None) -> bool:
     return steps is not None and epochs is not None and epochs != of_recipe
 
 
-LENGTH = (
+GIVEN: tuple[Refusal[RunConfig], ...] = (
     Refusal(
         "train.steps=null and train.epochs=null: a run needs a length; set train.steps=<steps>",
         lambda run: run.train.steps is None and run.train.epochs is None,
@@ -58,10 +60,15 @@ LENGTH = (
         "train.schedule_steps={train.schedule_steps}; add train.schedule_steps=null, or leave it out",
         lambda run: _ignored_length(run, "schedule_", run.model.recipe.schedule_epochs),
     ),
+    Refusal(
+        "cluster.restarts={cluster.restarts} has no effect under torchrun, which starts the ranks; use "
+        "torchrun --max-restarts {cluster.restarts}",
+        lambda run: run.cluster.restarts > 0 and run.cluster.name == "local" and "RANK" in os.environ,
+    ),
 )
-"""Steps against epochs: one of them says how long, and none is ignored silently."""
+"""What contradicts itself as given: of steps and epochs one says how long, and no key is ignored silently."""
 
-SHAPED = (
+SHAPED: tuple[Refusal[WorldConfig], ...] = (
     Refusal(
         "network=shaped needs a process for each worker and cluster=virtual has one for all; use "
         "network=simulated, or cluster=local",
@@ -85,15 +92,7 @@ SHAPED = (
 )
 """Links that the kernel shapes, for real workers of this command alone."""
 
-RANKS = (
-    Refusal(
-        "cluster.restarts={cluster.restarts} has no effect under torchrun, which starts the ranks; use "
-        "torchrun --max-restarts {cluster.restarts}",
-        lambda run: run.cluster.restarts and run.cluster.name == "local" and "RANK" in os.environ,
-    ),
-)
-
-TOGETHER = (
+TOGETHER: tuple[Refusal[RunConfig], ...] = (
     Refusal(
         "codec={codec[name]} needs a process group and cluster=virtual has none; use codec=fp32",
         lambda run: (
@@ -130,4 +129,4 @@ TOGETHER = (
         ),
     ),
 )
-"""Choices that are fine alone but cannot be combined."""
+"""Choices that are fine alone but cannot be combined, once every `auto` has been replaced."""

@@ -25,7 +25,7 @@ from gradwire.harness.config.kernels import resolve_kernels
 from gradwire.harness.config.memory import check_memory
 from gradwire.harness.config.network_checks import check_codec_times, check_simulated
 from gradwire.harness.config.overrides import said
-from gradwire.harness.config.rules import LENGTH, TOGETHER, check
+from gradwire.harness.config.rules import GIVEN, TOGETHER, check
 from gradwire.harness.config.store import group_schemas
 from gradwire.harness.config.tasks import Task
 from gradwire.harness.config.typed import task_of, typed
@@ -60,7 +60,9 @@ def validate(config: DictConfig) -> RunConfig:
     reason = weights_available(run.model) or tokenizer_available(run.model)
     if reason is not None:
         raise ConfigError(reason)
-    _check_length(run)
+    check(GIVEN, run)
+    if run.train.steps is not None:
+        refused_as_config_error(check_saved_steps, run.measure.save_gradients_at, run.train.steps)
     run = resolve_cluster(run)
     check_codec_times(run.network, run.codec, run.cluster.size)
     run = replace(run, kernels=_kernels(run.kernels, run.cluster, task_of(config)))
@@ -147,13 +149,6 @@ def _with_dataset(run: RunConfig) -> RunConfig:
         paper = f"dataset=auto: model={run.model.name} at size={run.size.name} trains on {dataset.name}; "
         raise ConfigError((paper if run.dataset.name == "auto" else "") + reason)
     return replace(run, dataset=dataset)
-
-
-def _check_length(run: RunConfig) -> None:
-    check(LENGTH[:1], run)
-    if run.train.steps is not None:
-        refused_as_config_error(check_saved_steps, run.measure.save_gradients_at, run.train.steps)
-    check(LENGTH[1:], run)
 
 
 def _with_accumulation(run: RunConfig) -> RunConfig:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from omegaconf import DictConfig
 
 from gradwire.harness.config.compose import compose
+from gradwire.harness.config.rules import GIVEN, SHAPED, TOGETHER, Refusal, check
 from gradwire.harness.config.validate import validate
 from gradwire.harness.runtime.errors import ConfigError
 
@@ -112,6 +115,17 @@ def test_restarts_are_the_launchers(with_values: WithValues, monkeypatch: pytest
         validate(with_values("cluster.restarts=3"))
     assert_refused(refused.value, ["cluster.restarts=3", "use torchrun --max-restarts 3"])
     assert validate(with_values("cluster.restarts=3", "cluster=virtual")).cluster.restarts == 3
+
+
+def test_every_rule_names_settings_that_there_are(with_values: WithValues) -> None:
+    """A misspelled setting in a message would otherwise fail when its rule first refuses."""
+    run = validate(with_values("codec=bf16"))
+    rules: list[Refusal[Any]] = [*GIVEN, *SHAPED, *TOGETHER]
+    for rule in rules:
+        with pytest.raises(ConfigError) as refused:
+            check([replace(rule, when=lambda _: True)], run)
+        assert_refused(refused.value, ["; "])
+        assert "{" not in str(refused.value)
 
 
 def test_a_folder_without_text_is_refused(tmp_path: Path, with_values: WithValues) -> None:
