@@ -97,7 +97,8 @@ def _value(node: Any, hint: Any) -> Any:
 
 
 def _is_mapping(hint: Any) -> bool:
-    """The codec: a schema is made of its class and the common options, and no worker could import it."""
+    """Whether a field keeps plain values. The codec's does: its schema is made at run time from its class and
+    the common options, and no worker could import it."""
     return typing.get_origin(hint) is dict
 
 

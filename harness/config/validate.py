@@ -82,7 +82,7 @@ def validate_task(config: DictConfig) -> Configuration:
     """
     task, found = task_of(config), typed(config)
     settled: dict[str, Any] = {}
-    for group in task.reads:
+    for group in task.reads:  # in the order of the fields: kernels, after the cluster that names their device
         settings = getattr(found, group)
         if isinstance(settings, ClusterConfig):
             settled[group] = resolve_device(settings)
