@@ -14,6 +14,9 @@ Settings = dict[str, Any]
 NOT_COMPARED = (*WITHOUT_EFFECT, "hydra", "resume", "experiment", "sweeps")
 """Groups and keys that change how a run is started, recorded or shown, not its result."""
 
+RETIMED_AXES = ("codec", "topology", "network", "cluster", "overlap")
+"""Settings, besides the axes of a sweep, in which retimed runs shown together may differ."""
+
 ABSENT = "absent"
 MACHINE = "machine"
 SEED = "seed"

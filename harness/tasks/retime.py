@@ -23,6 +23,7 @@ from gradwire.harness.record.runs import Run, load_run
 from gradwire.harness.record.summary import REMEDY
 from gradwire.harness.record.timed_steps import recorded, traced_run
 from gradwire.harness.record.writer import CONFIG, EVALUATIONS, STEPS, SUMMARY, as_yaml
+from gradwire.harness.report.configs import RETIMED_AXES
 from gradwire.harness.tasks.once import run_once
 from gradwire.harness.timing.simulate.engine import require_engine
 from gradwire.harness.timing.trace.files import FOLDER, Recorded, rank_file, read_traces
@@ -39,9 +40,6 @@ part of the run."""
 
 ONE = 1
 """Buckets in flight on NCCL, whatever was configured: it matches messages by their order."""
-
-RUN_AXES = ("codec", "topology", "network", "cluster", "overlap")
-"""Settings, besides the axes of a sweep, in which runs shown together on one clock may differ."""
 
 
 def resolve(config: RetimeTask) -> RetimeTask:
@@ -117,7 +115,7 @@ def compare(folders: Sequence[Path], output: Path, axes: Sequence[str]) -> Compa
     """Makes a sweep's tables and plots, with runs and networks side by side."""
     from gradwire.harness.report import compare as report
 
-    return report.compare(folders, output, axes=list(dict.fromkeys([*axes, *RUN_AXES])))
+    return report.compare(folders, output, axes=list(dict.fromkeys([*axes, *RETIMED_AXES])))
 
 
 def _source(config: RetimeTask) -> Run:

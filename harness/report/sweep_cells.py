@@ -1,0 +1,172 @@
+"""Makes the record of a sweep from its cells' run directories."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from gradwire.harness.files.finite_json import restored
+from gradwire.harness.files.reading import UnusableFileError
+from gradwire.harness.files.structured import read_json, read_yaml
+from gradwire.harness.record.directory import FAILED, failure_in, is_done
+from gradwire.harness.record.identity import settings_id
+from gradwire.harness.record.summary import REMEDY
+from gradwire.harness.record.writer import CONFIG, SUMMARY
+from gradwire.harness.report.configs import (
+    ABSENT,
+    MACHINE,
+    RETIMED_AXES,
+    SEED,
+    Settings,
+    changes_result,
+    covered,
+    differing_keys,
+    flatten,
+)
+from gradwire.harness.report.frame import STUDIES, Value, values_in
+from gradwire.harness.report.sweep_record import CellRecord, Status, SweepRecord, save_sweep_record
+from gradwire.harness.timing.measure.metrics import Kind, kind_of
+
+_FOLDERS = re.compile(r"(?<![\w./…])~?/(?:[^\s/,:'\"\[\]{}=]+/)+")
+"""The folders of an absolute path, or of one below the home directory."""
+
+
+class SweptCell(NamedTuple):
+    """A cell as it was planned."""
+
+    label: str
+    directory: Path  # may not exist yet
+    config: Mapping[str, Any]  # its validated configuration as plain values
+
+    @property
+    def task(self) -> str:
+        return str(self.config["task"]["name"])
+
+
+class Outcome(NamedTuple):
+    """What a run directory says of itself; all but the first two if it is finished."""
+
+    status: Status
+    reason: str = ""
+    values: Sequence[Value] = ()
+    recorded: Settings = {}
+    summary: Mapping[str, Any] = {}
+
+    @property
+    def provenance(self) -> Mapping[str, Any]:
+        found: Mapping[str, Any] = self.summary.get("provenance", self.summary)
+        return found
+
+
+def write_sweep_record(
+    output: str | Path,
+    cells: Sequence[SweptCell],
+    *,
+    name: str,
+    size: str,
+    command: str,
+    axes: Sequence[str],
+    paper: str | None = None,
+    text: str | None = None,
+) -> list[Path]:
+    """Writes `sweep.json` and `values.csv` of a sweep to `output`; returns the files.
+
+    Cells that did not run yet, failed or have a damaged record are in it with the reason, so it can be
+    written at any time. `axes` are dotted keys; `command`, labels and values lose this machine's folders.
+    """
+    retimed = any(cell.task == "retime" for cell in cells)
+    axes = list(dict.fromkeys([*axes, *(RETIMED_AXES if retimed else ())]))
+    outcomes = [outcome_in(cell.directory, cell.task) for cell in cells]
+    off_axes = _off_axes(cells, outcomes, axes)
+    pairs = zip(cells, outcomes, off_axes, strict=True)
+    records = [_cell_record(cell, found, axes, off) for cell, found, off in pairs]
+    values = [
+        value._replace(run=record.label)
+        for record, found in zip(records, outcomes, strict=True)
+        for value in found.values
+    ]
+    command = without_folders(command)
+    record = SweepRecord(name, size, paper, command, axes, text, records, "", tuple(values))
+    return save_sweep_record(Path(output), record)
+
+
+def outcome_in(directory: Path, task: str) -> Outcome:
+    """What became of the cell in `directory`, and its figures; a record that cannot be read is `damaged`."""
+    if not (directory / CONFIG).is_file():
+        return Outcome("unfinished", "not started")
+    try:
+        if is_done(directory):
+            file, _ = STUDIES.get(task, (SUMMARY, None))
+            values = list(values_in(directory))
+            config = read_yaml(directory / CONFIG, remedy=REMEDY, inside=directory)
+            summary = restored(read_json(directory / file, remedy=REMEDY, inside=directory))
+            return Outcome("done", "", values, flatten(config), summary)
+        if (directory / FAILED).is_file():
+            return Outcome("failed", failure_in(directory))
+        return Outcome("unfinished", "not finished")
+    except UnusableFileError as error:
+        return Outcome("damaged", f"{error.path.name} {error.problem}")
+
+
+def without_folders(text: str) -> str:
+    """`text` with the last part alone of each path that begins at the root or the home directory."""
+    return _FOLDERS.sub("…/", text)
+
+
+def _off_axes(cells: Sequence[SweptCell], outcomes: Sequence[Outcome], axes: Sequence[str]) -> list[Settings]:
+    """For each cell the settings, and the parts of its machine, in which finished cells of its task differ
+    though these are no axes."""
+    allowed = (*axes, SEED)
+    settings = [
+        {
+            key: value
+            for key, value in (found.recorded | flatten(cell.config)).items()
+            if changes_result(key) and not covered(key, allowed)
+        }
+        | flatten({MACHINE: found.provenance.get("machine") or {}})
+        for cell, found in zip(cells, outcomes, strict=True)
+    ]
+    result: list[Settings] = [{} for _ in cells]
+    done = [index for index, found in enumerate(outcomes) if found.status == "done"]
+    for task in {cells[index].task for index in done}:
+        alike = [index for index in done if cells[index].task == task]
+        for key in differing_keys([settings[index] for index in alike]):
+            for index in alike:
+                result[index][key] = _portable(settings[index].get(key, ABSENT))
+    return result
+
+
+def _cell_record(cell: SweptCell, found: Outcome, axes: Sequence[str], off_axes: Settings) -> CellRecord:
+    flat = found.recorded | flatten(cell.config)
+    done, about = found.status == "done", found.provenance
+    return CellRecord(
+        label=without_folders(cell.label),
+        task=cell.task,
+        axes={axis: _portable(flat.get(f"{axis}.name", flat.get(axis))) for axis in axes},
+        seed=found.recorded.get(SEED, cell.config.get(SEED)),  # of a retimed run its own
+        run=cell.directory.name,
+        id=settings_id(cell.config),
+        status=found.status,
+        reason=without_folders(found.reason),
+        off_axes=off_axes,
+        wall_time_s=found.summary.get("wall_time_s"),
+        kind=_kind(cell.task, flat) if done else None,
+        code_hash=about.get("code_hash"),
+        commit=about.get("commit"),
+        dirty=about.get("dirty"),
+        machine=about.get("machine"),
+    )
+
+
+def _kind(task: str, settings: Settings) -> Kind:
+    """What its times are; tasks that know no links measure on one machine."""
+    if task == "retime":
+        return "modelled"
+    timed = task in ("train", "allreduce")
+    return kind_of(settings.get("cluster.name"), settings.get("network.name")) if timed else "measured"
+
+
+def _portable(value: Any) -> Any:
+    return without_folders(value) if isinstance(value, str) else value

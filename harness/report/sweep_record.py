@@ -1,0 +1,197 @@
+"""The record of a sweep: which cells it has, what became of them, and their figures.
+
+Two files in the sweep's folder, written from its cells' own records: `sweep.json` says what was swept,
+`values.csv` has the lines of `frame` for the finished cells: figures of whole runs and evaluations, not single
+steps. Tables, claims and the report need nothing else, so that run directories need not be kept. Equal records
+give equal bytes.
+"""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+import io
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, get_args
+
+from gradwire.harness.files.reading import UnusableFileError, printable, read_text
+from gradwire.harness.files.writing import write_atomically
+from gradwire.harness.record.directory import DIVERGED
+from gradwire.harness.record.summary import Stored
+from gradwire.harness.report.configs import covered
+from gradwire.harness.report.frame import Value, table
+from gradwire.harness.timing.measure.metrics import METRICS, Kind
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
+
+FILE, VALUES = "sweep.json", "values.csv"
+COLUMNS = ("cell", "metric", "value", "unit", "case", "kind", "seed", "step")
+REMEDY = "run the sweep again, which writes it anew from its cells' records"
+
+Status = Literal["done", "failed", "unfinished", "damaged"]
+"""`damaged`: the cell's own record could not be read."""
+
+
+@dataclass(frozen=True)
+class CellRecord:
+    """One cell; `machine` and what follows are null unless it is done."""
+
+    label: str  # its swept values in words, no two cells alike
+    task: str
+    axes: dict[
+        str, Any
+    ]  # the swept values by dotted key, and those that follow from them; null: has no such key
+    seed: int | None
+    run: str  # the name of its run directory
+    id: str  # the run's id
+    status: Status
+    reason: str  # why it is not done
+    off_axes: dict[str, Any]  # settings in which it differs from cells of its task though they are no axes
+    wall_time_s: float | None
+    kind: Kind | None  # of its times
+    code_hash: str | None
+    commit: str | None
+    dirty: bool | None
+    machine: dict[str, Any] | None
+
+    @property
+    def done(self) -> bool:
+        return self.status == "done"
+
+    @property
+    def diverged(self) -> bool:
+        """Whether training itself ended the run."""
+        return self.status == "failed" and self.reason.startswith(f"{DIVERGED} ")
+
+
+@dataclass(frozen=True)
+class SweepRecord(Stored):
+    """A sweep as its two files tell it."""
+
+    name: str  # as in `sweeps=<name>`
+    size: str
+    paper: str | None  # the item that it reproduces: "DynamiQ Table 4"
+    command: str  # without this machine's folders
+    axes: list[str]  # dotted keys; the seed is none of them
+    text: str | None  # what models were trained on: "embedded", or the name of the folder with real text
+    cells: list[CellRecord]
+    values_sha256: str  # of values.csv
+    values: tuple[Value, ...] = ()  # `run` is the cell's label
+
+    @property
+    def complete(self) -> bool:
+        """Whether every cell has been tried."""
+        return all(cell.status in ("done", "failed") for cell in self.cells)
+
+    @property
+    def seeds(self) -> list[int]:
+        return sorted({cell.seed for cell in self.cells if cell.seed is not None})
+
+    @property
+    def code_hashes(self) -> list[str]:
+        """Versions of the sources that finished cells ran, the most frequent one first."""
+        found = [cell.code_hash for cell in self.cells if cell.code_hash is not None]
+        return sorted(set(found), key=lambda each: (-found.count(each), each))
+
+    @property
+    def left_out(self) -> list[str]:
+        """A line for each cell without figures."""
+        return [f"{cell.label}: {cell.status}: {cell.reason}" for cell in self.cells if not cell.done]
+
+    def frame(self) -> DataFrame:
+        """The figures as `harness.report.frame` has them; `run` is the cell's label."""
+        return table(self.values)
+
+    def content(self) -> dict[str, Any]:
+        return {key: value for key, value in super().content().items() if key != "values"}
+
+    def impossible(self) -> str | None:
+        labels = [cell.label for cell in self.cells]
+        double = next((label for label in labels if labels.count(label) > 1), None)
+        if double is not None:
+            return f"has the cell {printable(double, 80)} twice"
+        for cell in self.cells:
+            strange = next((key for key in cell.axes if not covered(key, self.axes)), None)
+            if strange is not None:
+                return f"has a value of {strange}, which is no axis, in the cell {printable(cell.label, 80)}"
+            if cell.done and (cell.kind is None or cell.code_hash is None):
+                return f"does not say what the cell {printable(cell.label, 80)} ran"
+        return None
+
+
+def save_sweep_record(output: Path, record: SweepRecord) -> list[Path]:
+    """Writes both files of `record` to the folder `output`, which is made where it is not there."""
+    output.mkdir(parents=True, exist_ok=True)
+    values = values_text(record.values)
+    whole = replace(record, values_sha256=hashlib.sha256(values.encode()).hexdigest())
+    files = [output / VALUES, output / FILE]
+    write_atomically(files[0], values)
+    write_atomically(files[1], whole.to_json())
+    return files
+
+
+def read_sweep_record(folder: str | Path) -> SweepRecord:
+    """Reads the record in `folder` back.
+
+    Raises UnusableFileError if it is damaged: not of this form, or with figures other than those that were
+    written.
+    """
+    folder = Path(folder)
+    text = read_text(folder / FILE, remedy=REMEDY, inside=folder)
+    record = SweepRecord.from_json(text, folder / FILE)
+    path = folder / VALUES
+    values = read_text(path, remedy=REMEDY, inside=folder)
+    if hashlib.sha256(values.encode()).hexdigest() != record.values_sha256:
+        raise UnusableFileError(path, f"differs from its digest in {FILE}", REMEDY)
+    tasks = {cell.label: cell.task for cell in record.cells if cell.done}
+    return replace(record, values=tuple(_parsed(values, tasks, path)))
+
+
+def find_sweep_records(root: str | Path) -> list[Path]:
+    """The folders at or below `root` that have the record of a sweep, in order."""
+    return sorted(path.parent for path in Path(root).rglob(FILE))
+
+
+def check_off_axes(record: SweepRecord) -> None:
+    """Raises ValueError in one line if the cells differ in more than the axes and the seed."""
+    keys = sorted({key for cell in record.cells for key in cell.off_axes})
+    if keys:
+        values = {
+            str(cell.off_axes[keys[0]]): cell.label for cell in record.cells if keys[0] in cell.off_axes
+        }
+        shown = "; ".join(f"{value} in {label}" for value, label in list(values.items())[:3])
+        raise ValueError(
+            f"the cells of {record.name} differ in {', '.join(keys)}, which is no axis "
+            f"({keys[0]}: {shown}); {REMEDY}"
+        )
+
+
+def values_text(values: Iterable[Value]) -> str:
+    """The text of `values.csv`."""
+    buffer = io.StringIO()
+    writer = csv.writer(buffer, lineterminator="\n")
+    writer.writerow(COLUMNS)
+    for each in values:
+        unit = METRICS[each.metric].unit if each.metric in METRICS else ""
+        whole = ["" if number is None else number for number in (each.seed, each.step)]
+        writer.writerow([each.run, each.metric, float(each.value), unit, each.case, each.kind, *whole])
+    return buffer.getvalue()
+
+
+def _parsed(text: str, tasks: Mapping[str, str], path: Path) -> Iterable[Value]:
+    """The lines of `values.csv`; `tasks` by the labels of the cells that may have some."""
+    rows: Sequence[Sequence[str]] = list(csv.reader(io.StringIO(text)))
+    if not rows or tuple(rows[0]) != COLUMNS:
+        raise UnusableFileError(path, f"does not begin with the columns {','.join(COLUMNS)}", REMEDY)
+    for number, row in enumerate(rows[1:], start=2):
+        try:
+            cell, metric, value, _, case, kind, seed, step = row
+            if kind not in get_args(Kind) or cell not in tasks or not metric:
+                raise ValueError("no such cell, metric or kind")
+            whole = (int(seed) if seed else None, int(step) if step else None)
+            yield Value(cell, tasks[cell], metric, float(value), case, kind, *whole)  # type: ignore[arg-type]
+        except ValueError as error:
+            raise UnusableFileError(path, f"line {number} is no figure ({error})", REMEDY) from None

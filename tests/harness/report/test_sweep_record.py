@@ -1,0 +1,160 @@
+"""`sweep.json` and `values.csv`: written from cells' records, read back with all checks."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import yaml
+
+from gradwire.harness.report.sweep_cells import SweptCell, without_folders, write_sweep_record
+from gradwire.harness.report.sweep_record import (
+    FILE,
+    VALUES,
+    check_off_axes,
+    find_sweep_records,
+    read_sweep_record,
+    save_sweep_record,
+)
+
+AXES = ("codec", "codec.bits")
+
+
+def swept(folder: Path, **changes: object) -> SweptCell:
+    """The cell whose run `runs.write` has written, as a plan has it."""
+    config = yaml.safe_load((folder / "config.yaml").read_text()) | {"task": {"name": "train"}} | changes
+    return SweptCell(f"codec={config['codec']['name']} seed={config['seed']}", folder, config)
+
+
+def written(output: Path, cells: list[SweptCell], axes: tuple[str, ...] = AXES) -> Path:
+    about = {"name": "made_up", "size": "tiny", "paper": "A Paper Table 1", "text": "embedded"}
+    write_sweep_record(output, cells, command="run.py sweeps=made_up", axes=axes, **about)  # type: ignore[arg-type]
+    return output
+
+
+@pytest.fixture
+def cells(runs) -> list[SweptCell]:  # type: ignore[no-untyped-def]
+    return [swept(runs.write(codec, seed=seed)) for codec in ("bf16", "dynamiq") for seed in (0, 1)]
+
+
+def test_it_tells_all_cells_and_their_figures(cells: list[SweptCell], tmp_path: Path) -> None:
+    record = read_sweep_record(written(tmp_path / "out", cells))
+    assert record.complete and record.seeds == [0, 1] and record.left_out == []
+    assert [cell.axes for cell in record.cells][1:3] == [
+        {"codec": "bf16", "codec.bits": None},
+        {"codec": "dynamiq", "codec.bits": 5},
+    ]
+    first = record.cells[0]
+    assert (first.run, first.kind, first.code_hash, first.commit) == (
+        "bf16-seed0",
+        "emulated",
+        "0123abcd",
+        "89abcdef",
+    )
+    summary = json.loads((cells[0].directory / "summary.json").read_text())
+    rows = [json.loads(line) for line in (cells[0].directory / "evals.jsonl").read_text().splitlines()]
+    own = [value for value in record.values if value.run == first.label]
+    whole = {value.metric: value.value for value in own if not value.case and value.step is None}
+    assert whole["final_metric"] == summary["final_metric"]
+    assert whole["vnmse"] == summary["vnmse_mean"]
+    assert [value.value for value in own if value.metric == "perplexity"] == [
+        row["perplexity"] for row in rows
+    ]
+    assert set(record.frame().run) == {cell.label for cell in record.cells}
+
+
+def test_equal_records_give_equal_bytes(cells: list[SweptCell], tmp_path: Path) -> None:
+    first, second = written(tmp_path / "a", cells), written(tmp_path / "b", cells)
+    for name in (FILE, VALUES):
+        assert (first / name).read_bytes() == (second / name).read_bytes()
+    record = read_sweep_record(first)
+    save_sweep_record(tmp_path / "c", record)
+    assert read_sweep_record(tmp_path / "c") == record
+    assert find_sweep_records(tmp_path) == [tmp_path / "a", tmp_path / "b", tmp_path / "c"]
+
+
+def test_a_cell_without_figures_is_in_it_with_the_reason(runs, cells, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    diverged = swept(runs.fail(runs.write("mxfp4"), "diverged at step 3: the loss is nan"))
+    damaged = swept(runs.write("thc"))
+    (damaged.directory / "summary.json").write_text("{")
+    missing = SweptCell("codec=mxfp8 seed=0", tmp_path / "none", cells[0].config)
+    record = read_sweep_record(written(tmp_path / "out", [*cells, diverged, damaged, missing]))
+    assert not record.complete
+    found = {cell.label: cell for cell in record.cells}
+    assert found["codec=mxfp4 seed=0"].diverged
+    assert found["codec=thc seed=0"].status == "damaged"
+    assert found["codec=mxfp8 seed=0"].status == "unfinished"
+    assert [line.partition(":")[0] for line in record.left_out] == [
+        "codec=mxfp4 seed=0",
+        "codec=thc seed=0",
+        "codec=mxfp8 seed=0",
+    ]
+    assert {value.run for value in record.values} == {cell.label for cell in record.cells if cell.done}
+
+
+def test_cells_that_differ_off_the_axes_are_named(runs, cells, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    check_off_axes(read_sweep_record(written(tmp_path / "good", cells)))
+    other = swept(runs.write("dynamiq", seed=2, train={"steps": 200, "lr": 5e-3}))
+    record = read_sweep_record(written(tmp_path / "out", [*cells, other]))
+    with pytest.raises(
+        ValueError, match=r"differ in train.lr, which is no axis .*0.005 in codec=dynamiq seed=2"
+    ):
+        check_off_axes(record)
+    runs.change_summary(cells[0].directory, machine={"processor": "8 cores", "gpus": []})
+    with pytest.raises(ValueError, match="differ in machine.processor"):
+        check_off_axes(read_sweep_record(written(tmp_path / "machines", cells)))
+
+
+def test_it_names_no_folder_of_this_machine(cells: list[SweptCell], tmp_path: Path) -> None:
+    config = cells[0].config | {"gradients": "/home/me/runs/a.npz"}
+    cell = SweptCell(
+        "gradients=/home/me/runs/a.npz", cells[0].directory, {**config, "task": {"name": "train"}}
+    )
+    output = written(tmp_path / "out", [cell], axes=("gradients",))
+    assert read_sweep_record(output).cells[0].axes == {"gradients": "…/a.npz"}
+    assert "/home" not in (output / FILE).read_text() and str(tmp_path) not in (output / FILE).read_text()
+    assert without_folders("python run.py sweep.data=/a/b size=small x=[~/c/d,e/f]") == (
+        "python run.py sweep.data=…/b size=small x=[…/d,e/f]"
+    )
+
+
+def test_a_damaged_record_is_named(cells: list[SweptCell], tmp_path: Path) -> None:
+    output = written(tmp_path / "out", cells)
+    sound = {name: (output / name).read_text() for name in (FILE, VALUES)}
+    content = json.loads(sound[FILE])
+    damages = {
+        f"{VALUES}: differs from its digest": (
+            VALUES,
+            sound[VALUES].replace("perplexity,3", "perplexity,2", 1),
+        ),
+        f"{FILE}: is not JSON": (FILE, sound[FILE][:-20]),
+        f"{FILE}: lacks cells": (FILE, json.dumps({**content, "cells": None} | {}).replace('"cells"', '"x"')),
+        f"{FILE}: cells is": (FILE, json.dumps(content | {"cells": 3})),
+        "which is no axis": (FILE, json.dumps(content | {"axes": ["codec.bits"]})),
+        "twice": (FILE, json.dumps(content | {"cells": content["cells"][:1] * 2})),
+        "does not say what": (
+            FILE,
+            json.dumps(content | {"cells": [content["cells"][0] | {"code_hash": None}]}),
+        ),
+    }
+    for problem, (name, text) in damages.items():
+        (output / name).write_text(text)
+        with pytest.raises(ValueError, match=problem.replace("(", r"\(")):
+            read_sweep_record(output)
+        (output / name).write_text(sound[name])
+    record = read_sweep_record(output)
+    for wrong in ({"run": "none"}, {"kind": "guessed"}, {"metric": ""}):
+        values = (record.values[0]._replace(**wrong),)  # type: ignore[arg-type]
+        save_sweep_record(tmp_path / "wrong", replace(record, values=values))
+        with pytest.raises(ValueError, match="values.csv: line 2 is no figure"):
+            read_sweep_record(tmp_path / "wrong")
+
+
+def test_figures_that_are_not_finite_come_back(cells: list[SweptCell], tmp_path: Path) -> None:
+    record = read_sweep_record(written(tmp_path / "out", cells))
+    odd = tuple(record.values[0]._replace(value=value) for value in (math.inf, -math.inf, 1e-300, 0.1 + 0.2))
+    save_sweep_record(tmp_path / "odd", replace(record, values=odd))
+    assert read_sweep_record(tmp_path / "odd").values == odd
