@@ -49,6 +49,13 @@ class Ring:
 
 RINGS = (
     Ring(
+        "bf16",
+        "BF16",
+        always=("bf16.copy", "bf16.decode", "bf16.mean"),
+        first=("bf16.encode",),
+        hops=("bf16.add",),
+    ),
+    Ring(
         "dynamiq (codes of 5 bits on average)",
         "DynamiQ",
         always=(
