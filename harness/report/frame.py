@@ -168,6 +168,8 @@ def _allreduce(found: Mapping[str, Any]) -> Iterator[Value]:
         for case, seconds in (found[key] or {}).items():
             yield from _value(metric, seconds, case=case, kind=kind)
     yield from _value("wire_bits_per_coordinate", found["wire_bits_per_coordinate"])
+    of_shown_time = "modelled" if found["measured"] is None else real
+    yield from _value("bus_bandwidth", found.get("bus_bandwidth"), kind=of_shown_time)
 
 
 def _bench(found: Mapping[str, Any]) -> Iterator[Value]:

@@ -18,8 +18,11 @@ NOTES = (
     "Times: median (lowest–highest) over the rounds, of the slowest rank.",
     "Modelled: the simulated clock, codec work measured one rank at a time; a shaped network's links at the "
     "rate that one stream was found to carry before the run.",
-    "Codec work, to BF16 and saved: of the times in the title. To BF16: over BF16's on the same network. "
-    "By bits: the wire bits over BF16's, what the wire alone would give. Saved: BF16's time less this one.",
+    "Bus bandwidth: bytes of the float32 vector over the time, times 2(n − 1)/n, whatever the codec sends; a "
+    "codec of b bits can reach 32/b times what the links carry.",
+    "Bus bandwidth, codec work, to BF16 and saved: of the times in the title. To BF16: over BF16's on the "
+    "same network. By bits: the wire bits over BF16's, what the wire alone would give. Saved: BF16's time "
+    "less this one.",
 )
 
 FIGURES = {
@@ -35,7 +38,7 @@ COLUMNS = (
     "wire_bits_per_coordinate",
     Column("allreduce_s", "measured", "measured"),
     Column("allreduce_s", "modelled", "modelled"),
-    *("measured_over_modelled", "codec_s", "to_bf16", "by_bits", "saved_s"),
+    *("measured_over_modelled", "bus_bandwidth", "codec_s", "to_bf16", "by_bits", "saved_s"),
 )
 
 ABOUT = (
@@ -81,6 +84,7 @@ class Run:
             "wire_bits_per_coordinate": getattr(own["wire_bits_per_coordinate"], "median", None),
             **times,
             "measured_over_modelled": own["measured_over_modelled"],
+            "bus_bandwidth": own["bus_bandwidth"],
             **work,
             **{key: own.get(key) for key in ("to_bf16", "by_bits", "over_bits", "saved_s")},
         }
@@ -120,6 +124,7 @@ def _beside(run: Run, runs: Sequence[Run]) -> dict[str, Any]:
     """What follows from a run's summary, and from that of BF16 under the same settings if there is one."""
     one = run.about
     found = {"measured_over_modelled": one.ratio}
+    found["bus_bandwidth"] = one.bus_bandwidth
     found["codec_s"] = (one.measured_codec_s or one.modelled_codec_s).median
     alike = [each.about for each in runs if each.subject == run.subject and each.about.codec == BASELINE]
     base = next(iter([other for other in alike if other.pieces == one.pieces] or alike), None)

@@ -7,6 +7,7 @@ from typing import Any
 
 from gradwire.harness.record.summary import Stored
 from gradwire.harness.timing.measure.metrics import Spread
+from gradwire.harness.timing.measure.step_figures import bus_bandwidth
 
 
 @dataclass(frozen=True)
@@ -44,8 +45,14 @@ class AllReduceSummary(Stored):
         """Measured if it was, else modelled."""
         return (self.measured or self.modelled).median
 
+    @property
+    def bus_bandwidth(self) -> float | None:
+        """Bytes per second, of the float32 vector whatever the codec sends; None for one worker."""
+        return bus_bandwidth(4 * self.coordinates, self.seconds, self.workers)
+
     def content(self) -> dict[str, Any]:
-        return super().content() | {"measured_over_modelled": self.ratio}
+        derived = {"measured_over_modelled": self.ratio, "bus_bandwidth": self.bus_bandwidth}
+        return super().content() | derived
 
     def impossible(self) -> str | None:
         return None if self.modelled.median > 0 and self.seconds > 0 else "has a time that is not above 0"

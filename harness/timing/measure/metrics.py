@@ -279,6 +279,11 @@ _STUDIES = (
         *(SUMMARY, None, "lower"),
         shown=FULL_MILLISECONDS,
     ),
+    Metric(
+        *("bus_bandwidth", "bus bandwidth", "B/s", "float32 bytes over the all-reduce, times 2(n − 1)/n"),
+        *(SUMMARY, None, "higher"),
+        shown=Shown("MB/s", 1e-6, digits=3),
+    ),
     Metric("measured_over_modelled", "measured / modelled", "", "all-reduce", SUMMARY, shown=SHORT),
     Metric("to_bf16", "to BF16", "", "all-reduce, over BF16's", better="lower", shown=SHORT),
     Metric("by_bits", "by bits", "", "wire bits, over BF16's", better="lower", shown=SHORT),

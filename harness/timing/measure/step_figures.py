@@ -93,6 +93,14 @@ def utilization(num_bytes: float, bits_per_second: float, seconds: float) -> flo
     return 8 * num_bytes / (bits_per_second * seconds)
 
 
+def bus_bandwidth(num_bytes: int, seconds: float, workers: int) -> float | None:
+    """Bytes per second that each link carries if `num_bytes` are all-reduced uncompressed in `seconds`.
+
+    `S/t · 2(n − 1)/n`, as nccl-tests define it; None for one worker, which sends nothing.
+    """
+    return num_bytes / seconds * 2 * (workers - 1) / workers if workers > 1 else None
+
+
 def wire_bits(num_bytes: int, gradients_sent: float, num_coordinates: int) -> float | None:
     """Bits on the wire per coordinate, which a bit budget is compared with: a synchronization sends
     `gradients_sent` encoded gradients.

@@ -42,6 +42,7 @@ def test_the_clock_takes_what_the_bytes_take(tmp_path: Path) -> None:
     assert found.modelled.median == pytest.approx(4 * 20000 / 3 * 2 / 1e6, rel=1e-3)
     assert found.wire_bits_per_coordinate == pytest.approx(16)
     assert found.bytes_sent == 4 * 20000 * 2
+    assert found.bus_bandwidth == pytest.approx(2 * 1e6, rel=1e-3), "BF16 sends half of the float32 bytes"
     slower = run(tmp_path / "late", "codec=bf16", *simulated, "network.latency_s=0.01")
     assert slower.modelled.median == pytest.approx(found.modelled.median + 4 * 0.01)
 
@@ -121,6 +122,7 @@ def test_codecs_are_compared_with_bf16_under_the_same_settings_only(tmp_path: Pa
     assert second["saved_s"] == pytest.approx(5.0)
     assert [row["to_bf16"] for row in rows[4:]] == [None, None]
     assert first["measured_over_modelled"] == pytest.approx(2)
+    assert first["bus_bandwidth"] == pytest.approx(4 * 1000 / 0.75 * 2 * 3 / 4)
 
 
 def test_pieces_are_compared_with_bf16_in_as_many(tmp_path: Path) -> None:
