@@ -1,0 +1,182 @@
+"""Figures against a numeric axis of a sweep: workers, bit budget, background jobs; a line for each codec.
+
+DynamiQ's Figures 10 and 11 show the error and the final metric against the number of workers.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import median
+from typing import TYPE_CHECKING
+
+from gradwire.harness.record.runs import Run
+from gradwire.harness.report.configs import Settings, covered, differing_keys, labels
+from gradwire.harness.report.figures import Plot
+from gradwire.harness.report.groups import BASELINE, Group, title
+from gradwire.harness.report.style import Form, line_styles
+from gradwire.harness.report.views import log_axis
+from gradwire.harness.timing.measure.metrics import METRICS
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+FEWEST = 3
+"""Values that an axis needs to be drawn; two are as well read off a table."""
+
+Figure = Callable[[Run, Run | None], float | None]
+"""A run's figure; the second run is BF16's at the same place of the axis and of the same seed, if any."""
+
+
+@dataclass(frozen=True)
+class Panel:
+    """One figure against the axis."""
+
+    label: str
+    figure: Figure
+    logarithmic: bool = False
+
+
+@dataclass(frozen=True)
+class NumericAxis:
+    """A setting that is a number, and what is shown against it."""
+
+    key: str
+    label: str
+    panels: tuple[Panel, ...]
+    doubling: bool = False  # 2, 4, 8: equally far apart
+
+    @property
+    def name(self) -> str:
+        return f"over-{self.key.rpartition('.')[2].replace('_', '-')}"
+
+
+def _metric(key: str, *, logarithmic: bool = False) -> Panel:
+    """A figure of the summary, in the unit that tables show."""
+    metric = METRICS[key]
+
+    def figure(run: Run, baseline: Run | None) -> float | None:
+        found = run.done.values().get(key)
+        return None if found is None else metric.shown.factor * found
+
+    return Panel(metric.heading, figure, logarithmic)
+
+
+def _over_baseline(run: Run, baseline: Run | None) -> float | None:
+    if baseline is None or not baseline.done.final_metric:
+        return None
+    return run.done.final_metric / baseline.done.final_metric
+
+
+ERROR = _metric("vnmse", logarithmic=True)
+TO_BASELINE = Panel("final metric over BF16's", _over_baseline)
+STEP, EXPOSED = _metric("step_time_s"), _metric("exposed_comm_s")
+
+AXES = (
+    NumericAxis("cluster.workers", "workers", (ERROR, TO_BASELINE), doubling=True),
+    NumericAxis("codec.bits", "bit budget per coordinate", (ERROR, TO_BASELINE, STEP)),
+    NumericAxis("network.background_jobs", "background jobs", (STEP, EXPOSED)),
+)
+
+
+def axis_plots(groups: Sequence[Group], suffix: str = "") -> list[Plot]:
+    """A plot for each numeric axis along which some series has at least three groups."""
+    plots = (axis_plot(axis, groups, suffix) for axis in AXES)
+    return [plot for plot in plots if plot is not None]
+
+
+def axis_plot(axis: NumericAxis, groups: Sequence[Group], suffix: str = "") -> Plot | None:
+    """The axis's panels, a line for each series; None where no series has enough groups."""
+    along = [group for group in groups if group.runs and axis.key in group.settings]
+    series = {name: own for name, own in _series(along, axis.key).items() if len(own) >= FEWEST}
+    if not series:
+        return None
+    drawn = [group for own in series.values() for group in own.values()]
+    curves = {
+        panel: {name: _curve(own, groups, panel.figure) for name, own in series.items()}
+        for panel in axis.panels
+    }
+    shown = [panel for panel in axis.panels if any(curves[panel].values())]
+    styles = dict(zip(series, line_styles([_first(own).codec for own in series.values()]), strict=True))
+
+    def draw(panels: Sequence[Axes], form: Form) -> None:
+        for axes, panel in zip(panels, shown, strict=True):
+            for name, curve in curves[panel].items():
+                if curve:
+                    x, low, middle, high = zip(*curve, strict=True)
+                    if low != high:
+                        color = form.colors[styles[name].hue]
+                        axes.fill_between(x, low, high, color=color, alpha=0.2, linewidth=0)
+                    axes.plot(x, middle, **styles[name].drawn(form), label=name)
+            if panel.logarithmic:
+                log_axis(axes)
+            axes.set_ylabel(panel.label)
+            _numbers_along(axes, axis, sorted({value for own in series.values() for value in own}))
+        panels[-1].set_xlabel(axis.label)
+
+    return Plot(f"{axis.name}{suffix}", title(drawn, "median and range"), draw, (1.9,) * len(shown))
+
+
+Series = Mapping[float, Group]
+"""Groups by their value of the axis, in order."""
+
+
+def _series(groups: Sequence[Group], key: str) -> dict[str, Series]:
+    """Groups that differ along the axis only, by a label that tells them from the others."""
+    kept = _telling_keys([group.settings for group in groups], key)
+    own = [{each: group.settings.get(each) for each in (*kept, "codec.name")} for group in groups]
+    found = dict[str, dict[float, Group]]()
+    for name, group in zip(labels(own), groups, strict=True):
+        found.setdefault(name, {})[float(group.settings[key])] = group
+    return {name: dict(sorted(members.items())) for name, members in found.items()}
+
+
+def _telling_keys(settings: Sequence[Settings], key: str) -> list[str]:
+    """The fewest settings beside the axis that tell all groups apart: others follow from these.
+
+    For example, THC's number of bits follows from the number of workers. Names are kept rather than fields.
+    """
+    kept = [each for each in differing_keys(settings) if not covered(each, (key,))]
+    for each in sorted(kept, key=lambda each: each.endswith(".name")):
+        fewer = [other for other in kept if other != each]
+        places = {repr([own.get(other) for other in (key, *fewer)]) for own in settings}
+        if len(places) == len(settings):
+            kept = fewer
+    return kept
+
+
+def _curve(own: Series, groups: Sequence[Group], figure: Figure) -> list[tuple[float, float, float, float]]:
+    """(value of the axis, lowest, median, highest) where the figure is known and finite."""
+    curve = []
+    for value, group in own.items():
+        baseline = _baseline_runs(group, groups)
+        found = [figure(run, baseline.get(run.seed)) for run in group.runs]
+        known = [each for each in found if each is not None and math.isfinite(each)]
+        if known and any(known):
+            curve.append((value, min(known), median(known), max(known)))
+    return curve
+
+
+def _baseline_runs(group: Group, groups: Sequence[Group]) -> dict[int | None, Run]:
+    """BF16's runs by seed, at the same place of every other axis."""
+
+    def elsewhere(settings: Settings) -> Settings:
+        return {key: value for key, value in settings.items() if not covered(key, ("codec",))}
+
+    for other in groups:
+        if other.codec == BASELINE and elsewhere(other.settings) == elsewhere(group.settings):
+            return {run.seed: run for run in other.runs}
+    return {}
+
+
+def _numbers_along(axes: Axes, axis: NumericAxis, values: Sequence[float]) -> None:
+    """A tick at each value that was run, no others."""
+    if axis.doubling:
+        axes.set_xscale("log", base=2)
+    axes.set_xticks(values, [f"{value:g}" for value in values])
+    axes.minorticks_off()
+
+
+def _first(own: Series) -> Group:
+    return next(iter(own.values()))
