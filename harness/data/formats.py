@@ -7,7 +7,8 @@ import io
 import json
 import sys
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any, TextIO
@@ -46,12 +47,52 @@ def read_pieces(path: Path, text_field: str, chat: ChatFormat) -> Iterator[str]:
     if kind is None:
         raise UnreadableFileError(f"unknown format; use one of {formats_in_words()}")
     is_empty = True
-    try:
+    with _one_error():
         for piece in READERS[kind](path, text_field, chat):
             if "\0" in piece:
                 raise UnreadableFileError("is binary (has zero bytes); use a text file")
             is_empty = is_empty and not piece.strip()
             yield piece
+    if is_empty:
+        raise UnreadableFileError("has no text; use another file")
+
+
+def read_rows(path: Path) -> Iterator[list[str]]:
+    """Yields the rows of a .csv or .tsv file, a header included. Raises UnreadableFileError."""
+    with _one_error(), open_text(path) as handle:
+        try:
+            yield from _csv_rows(_csv_reader(path, handle))
+        except csv.Error as error:
+            raise _no_table(error) from error
+
+
+def read_records(path: Path, fields: Sequence[str]) -> Iterator[Mapping[str, Any]]:
+    """Yields the records of a .json, .jsonl or .parquet file, of which `fields` are needed.
+
+    Raises UnreadableFileError.
+    """
+    kind = format_of(path)
+    with _one_error():
+        if kind == ".parquet":
+            yield from _parquet_records(path, lambda names: [name for name in fields if name in names])
+        elif kind in (".json", ".jsonl"):
+            with open_text(path) as handle:
+                for record in _json_lines(handle) if kind == ".jsonl" else _json_records(handle):
+                    if not isinstance(record, Mapping):
+                        raise UnreadableFileError("has a line that is no record; repair it")
+                    yield record
+        else:
+            raise UnreadableFileError(f"has no records; use one of {', '.join(RECORD_FORMATS)}")
+
+
+RECORD_FORMATS = (".json", ".jsonl", ".parquet")
+
+
+@contextmanager
+def _one_error() -> Iterator[None]:
+    """Turns what reading a damaged file raises into UnreadableFileError."""
+    try:
+        yield
     except UnusableFileError as error:
         raise UnreadableFileError(f"{error.problem}; {error.remedy}") from error
     except UnicodeDecodeError as error:
@@ -59,8 +100,6 @@ def read_pieces(path: Path, text_field: str, chat: ChatFormat) -> Iterator[str]:
         raise UnreadableFileError(f"not UTF-8 text ({where}); convert it first") from error
     except CORRUPT as error:
         raise UnreadableFileError(f"cannot be read ({error}); check the file and its suffix") from error
-    if is_empty:
-        raise UnreadableFileError("has no text; use another file")
 
 
 def formats_in_words() -> str:
@@ -105,10 +144,8 @@ def _csv_rows(reader: Iterator[list[str]]) -> Iterator[list[str]]:
 
 def _read_table(path: Path, text_field: str, chat: ChatFormat) -> Iterator[str]:
     """csv or tsv with a header line; tabs separate without any quoting."""
-    tabs = format_of(path) == ".tsv"
-    options: dict[str, Any] = {"delimiter": "\t", "quoting": csv.QUOTE_NONE} if tabs else {}
     with open_text(path) as handle:
-        rows = _csv_rows(csv.reader(handle, **options))
+        rows = _csv_rows(_csv_reader(path, handle))
         try:
             header = next(rows, [])
             if text_field not in header:
@@ -116,22 +153,41 @@ def _read_table(path: Path, text_field: str, chat: ChatFormat) -> Iterator[str]:
             column = header.index(text_field)
             yield from (row[column] for row in rows if len(row) > column)
         except csv.Error as error:
-            raise UnreadableFileError(f"is not a table ({error}); check the file and its suffix") from error
+            raise _no_table(error) from error
+
+
+def _csv_reader(path: Path, handle: TextIO) -> Iterator[list[str]]:
+    tabs = format_of(path) == ".tsv"
+    options: dict[str, Any] = {"delimiter": "\t", "quoting": csv.QUOTE_NONE} if tabs else {}
+    return csv.reader(handle, **options)
+
+
+def _no_table(error: csv.Error) -> UnreadableFileError:
+    return UnreadableFileError(f"is not a table ({error}); check the file and its suffix")
 
 
 def _read_parquet(path: Path, text_field: str, chat: ChatFormat) -> Iterator[str]:
+    def chosen(names: Sequence[str]) -> list[str]:
+        wanted = field_of_text(names, text_field)
+        if wanted is None:
+            raise no_text_field(names, text_field)
+        return [wanted]
+
+    yield from (record_text(record, text_field, chat) for record in _parquet_records(path, chosen))
+
+
+def _parquet_records(path: Path, chosen: Callable[[Sequence[str]], list[str]]) -> Iterator[Mapping[str, Any]]:
+    """The records of a file with the columns that `chosen` takes of all its columns."""
     import pyarrow
     import pyarrow.parquet
 
     try:
         with pyarrow.parquet.ParquetFile(path) as file:
-            names = file.schema_arrow.names
-            wanted = field_of_text(names, text_field)
-            if wanted is None:
-                raise no_text_field(names, text_field)
-            _check_unfolding(file.metadata, wanted)
-            for batch in file.iter_batches(ROWS_AT_ONCE, columns=[wanted]):
-                yield from (record_text(record, text_field, chat) for record in batch.to_pylist())
+            columns = chosen(file.schema_arrow.names)
+            for column in columns:
+                _check_unfolding(file.metadata, column)
+            for batch in file.iter_batches(ROWS_AT_ONCE, columns=columns):
+                yield from batch.to_pylist()
     except pyarrow.ArrowException as error:
         raise UnreadableFileError(
             f"is not a parquet file ({error}); check the file and its suffix"

@@ -86,6 +86,24 @@ def _openwebtext(repository):
         write_parquet(repository / "plain_text" / f"train-{shard:05d}-of-00002.parquet", rows)
 
 
+def _openwebtext2(repository):
+    for shard in range(2):
+        rows = [{"title": "A page", "text": text} for text in sentences(f"web2 {shard}", 200)]
+        write_parquet(repository / f"webtext2-{shard:05d}-of-00002.parquet", rows)
+
+
+def _wikipedia(repository):
+    names = ("20231101.en", "20231101.simple")
+    _card(repository, {name: {"train": f"{name}/train-*"} for name in names})
+    for name in names:
+        for shard in range(2):
+            rows = [
+                {"id": str(index), "url": "https://example.org/", "title": "A page", "text": text}
+                for index, text in enumerate(sentences(f"{name} {shard}", 200))
+            ]
+            write_parquet(repository / name / f"train-{shard:05d}-of-00002.parquet", rows)
+
+
 def _pile(repository):
     for file, number in (("train/00", 60), ("train/01", 60), ("val", 20), ("test", 20)):
         rows = [
@@ -113,6 +131,8 @@ REPOSITORIES = {
     "wikitext2": ("Salesforce/wikitext", _wikitext),
     "ultrachat": ("HuggingFaceH4/ultrachat_200k", _ultrachat),
     "openwebtext": ("Skylion007/openwebtext", _openwebtext),
+    "openwebtext2": ("Geralt-Targaryen/openwebtext2", _openwebtext2),
+    "wikipedia": ("wikimedia/wikipedia", _wikipedia),
     "pile": ("monology/pile-uncopyrighted", _pile),
     "c4": ("allenai/c4", _c4),
 }

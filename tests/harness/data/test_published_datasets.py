@@ -30,6 +30,8 @@ FILES = {
     "wikitext2": "wikitext-2-raw-v1",
     "ultrachat": "data",
     "openwebtext": "plain_text",
+    "openwebtext2": ".",
+    "wikipedia": "20231101.en",
     "pile": ".",
     "c4": "en",
 }

@@ -1,0 +1,59 @@
+"""Examples: questions with choices and labelled sentences, as a data set's rows rather than running text."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Generic, Literal, Protocol, TypeVar
+
+Kind = Literal["documents", "questions", "sentences"]
+"""What a data set holds: running text, multiple-choice questions, or sentences with a label."""
+
+
+@dataclass(frozen=True)
+class Question:
+    """A multiple-choice question; `answer` is the index of the right choice."""
+
+    question: str
+    choices: tuple[str, ...]
+    answer: int
+    subject: str = ""
+
+
+@dataclass(frozen=True)
+class LabelledText:
+    """One sentence or a pair of them; `label` is an index into the data set's labels."""
+
+    first: str
+    second: str | None
+    label: int
+
+
+Example = TypeVar("Example", Question, LabelledText)
+
+
+@dataclass(frozen=True)
+class Examples(Generic[Example]):
+    """The examples of a data set in a fixed order, which allows several passes."""
+
+    name: str
+    train: Iterable[Example]
+    held_out: Iterable[Example]
+    split: str
+    """Which files or splits these are, for the record."""
+    metric: str
+    """The metric that the data set is judged by: a key of METRICS."""
+    labels: tuple[str, ...] = field(default=())
+    """The names of the labels of sentences; questions have none."""
+
+
+class ExampleSource(Protocol):
+    """Where examples come from. It is asked for them only when no prepared data is cached."""
+
+    def fingerprint(self) -> str:
+        """A value that changes when the examples may have changed; quick to compute."""
+        ...
+
+    def load(self) -> Examples[Question] | Examples[LabelledText]:
+        """Finds the examples. Raises ValueError, in one line, if they cannot be used."""
+        ...
