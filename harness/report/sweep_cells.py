@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -31,6 +32,13 @@ from gradwire.harness.timing.measure.metrics import Kind, kind_of
 
 _FOLDERS = re.compile(r"(?<![\w./…])~?/(?:[^\s/,:'\"\[\]{}=]+/)+")
 """The folders of an absolute path, or of one below the home directory."""
+
+
+TRAINED = ("train", "retime")
+"""Tasks whose records are those of training runs."""
+
+MOST_MEASURED = 200
+"""Most steps of a run whose vNMSE is kept."""
 
 
 class SweptCell(NamedTuple):
@@ -88,7 +96,8 @@ def write_sweep_record(
         for value in found.values
     ]
     command = without_folders(command)
-    record = SweepRecord(name, size, paper, command, axes, text, records, "", tuple(values))
+    settings = _common(cells, outcomes, axes)
+    record = SweepRecord(name, size, paper, command, axes, text, settings, records, "", tuple(values))
     return save_sweep_record(Path(output), record)
 
 
@@ -99,7 +108,7 @@ def outcome_in(directory: Path, task: str) -> Outcome:
     try:
         if is_done(directory):
             file, _ = STUDIES.get(task, (SUMMARY, None))
-            values = list(values_in(directory))
+            values = [*values_in(directory), *_measured_errors(directory, task)]
             config = read_yaml(directory / CONFIG, remedy=REMEDY, inside=directory)
             summary = restored(read_json(directory / file, remedy=REMEDY, inside=directory))
             return Outcome("done", "", values, flatten(config), summary)
@@ -115,17 +124,20 @@ def without_folders(text: str) -> str:
     return _FOLDERS.sub("…/", text)
 
 
+def _measured_errors(directory: Path, task: str) -> list[Value]:
+    """The curve of vNMSE over a run, thinned to `MOST_MEASURED` steps."""
+    if task not in TRAINED:
+        return []
+    values = [value for value in values_in(directory, steps=True) if value.metric == "vnmse"]
+    by_step = [value for value in values if value.step is not None]
+    return by_step[:: math.ceil(len(by_step) / MOST_MEASURED) or 1]
+
+
 def _off_axes(cells: Sequence[SweptCell], outcomes: Sequence[Outcome], axes: Sequence[str]) -> list[Settings]:
     """For each cell the settings, and the parts of its machine, in which finished cells of its task differ
     though these are no axes."""
-    allowed = (*axes, SEED)
     settings = [
-        {
-            key: value
-            for key, value in (found.recorded | flatten(cell.config)).items()
-            if changes_result(key) and not covered(key, allowed)
-        }
-        | flatten({MACHINE: found.provenance.get("machine") or {}})
+        _changing(cell, found, axes) | flatten({MACHINE: found.provenance.get("machine") or {}})
         for cell, found in zip(cells, outcomes, strict=True)
     ]
     result: list[Settings] = [{} for _ in cells]
@@ -136,6 +148,27 @@ def _off_axes(cells: Sequence[SweptCell], outcomes: Sequence[Outcome], axes: Seq
             for index in alike:
                 result[index][key] = _portable(settings[index].get(key, ABSENT))
     return result
+
+
+def _common(
+    cells: Sequence[SweptCell], outcomes: Sequence[Outcome], axes: Sequence[str]
+) -> dict[str, Settings]:
+    """The settings that all cells of a task have in common, by task."""
+    by_task: dict[str, list[Settings]] = {}
+    for cell, found in zip(cells, outcomes, strict=True):
+        by_task.setdefault(cell.task, []).append(_changing(cell, found, axes))
+    result = {}
+    for task, settings in by_task.items():
+        differing = set(differing_keys(settings))
+        first = settings[0].items()
+        result[task] = {key: _portable(value) for key, value in first if key not in differing}
+    return result
+
+
+def _changing(cell: SweptCell, found: Outcome, axes: Sequence[str]) -> Settings:
+    """What changes a cell's result, axes and seed aside."""
+    settings = (found.recorded | flatten(cell.config)).items()
+    return {key: value for key, value in settings if changes_result(key) and not covered(key, (*axes, SEED))}
 
 
 def _cell_record(cell: SweptCell, found: Outcome, axes: Sequence[str], off_axes: Settings) -> CellRecord:
@@ -152,6 +185,7 @@ def _cell_record(cell: SweptCell, found: Outcome, axes: Sequence[str], off_axes:
         reason=without_folders(found.reason),
         off_axes=off_axes,
         wall_time_s=found.summary.get("wall_time_s"),
+        metric=found.summary.get("metric") if cell.task in TRAINED else None,
         kind=_kind(cell.task, flat) if done else None,
         code_hash=about.get("code_hash"),
         commit=about.get("commit"),

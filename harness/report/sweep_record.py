@@ -1,9 +1,9 @@
 """The record of a sweep: which cells it has, what became of them, and their figures.
 
 Two files in the sweep's folder, written from its cells' own records: `sweep.json` says what was swept,
-`values.csv` has the lines of `frame` for the finished cells: figures of whole runs and evaluations, not single
-steps. Tables, claims and the report need nothing else, so that run directories need not be kept. Equal records
-give equal bytes.
+`values.csv` has the lines of `frame` for the finished cells: figures of whole runs, evaluations, and vNMSE by
+step. Tables, claims and the report need nothing else, so run directories need not be kept. Equal records give
+equal bytes.
 """
 
 from __future__ import annotations
@@ -51,6 +51,7 @@ class CellRecord:
     reason: str  # why it is not done
     off_axes: dict[str, Any]  # settings in which it differs from cells of its task though they are no axes
     wall_time_s: float | None
+    metric: str | None  # what its evaluations are judged by; null without evaluations
     kind: Kind | None  # of its times
     code_hash: str | None
     commit: str | None
@@ -77,6 +78,7 @@ class SweepRecord(Stored):
     command: str  # without this machine's folders
     axes: list[str]  # dotted keys; the seed is none of them
     text: str | None  # what models were trained on: "embedded", or the name of the folder with real text
+    settings: dict[str, dict[str, Any]]  # task -> what all its cells have in common, by dotted key
     cells: list[CellRecord]
     values_sha256: str  # of values.csv
     values: tuple[Value, ...] = ()  # `run` is the cell's label
@@ -100,6 +102,13 @@ class SweepRecord(Stored):
     def left_out(self) -> list[str]:
         """A line for each cell without figures."""
         return [f"{cell.label}: {cell.status}: {cell.reason}" for cell in self.cells if not cell.done]
+
+    def setting(self, cell: CellRecord, key: str) -> Any:
+        """The value of a dotted key, or of a group's name, in a cell; None where it has no such key."""
+        if key in cell.axes:
+            return cell.axes[key]
+        common = self.settings.get(cell.task, {})
+        return common.get(f"{key}.name", common.get(key))
 
     def frame(self) -> DataFrame:
         """The figures as `harness.report.frame` has them; `run` is the cell's label."""
