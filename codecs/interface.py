@@ -287,6 +287,16 @@ class HopCodec(Codec):
 
 
 @runtime_checkable
+class ChoosesWidths(Protocol):
+    """A codec that gives each super-group of 256 coordinates a number of bits."""
+
+    @abstractmethod
+    async def super_group_widths(self, x: Tensor, this_round: Round, comm: Collectives) -> Tensor:
+        """Bits per coordinate that `synchronize` gives the super-groups of `x`: (super-groups,) int64."""
+        ...
+
+
+@runtime_checkable
 class ReportsLosses(Protocol):
     """What error feedback needs of the codec that it is put around, beside being a codec."""
 

@@ -48,6 +48,15 @@ class Arrangement:
             start += size.super_groups
         return tuple(slices)
 
+    def widths(self) -> Tensor:
+        """Bits per coordinate of every super-group, in the bucket's order: (super-groups,) int64."""
+        found = torch.empty_like(self.order)
+        for rows, counts in zip(self.rows, self.counts, strict=True):
+            descending = sorted(counts, reverse=True)
+            runs = torch.tensor([counts[width] for width in descending])
+            found[self.order[rows]] = torch.tensor(descending).repeat_interleave(runs).to(found.device)
+        return found
+
     def message_bytes(self, chunk: int) -> int:
         """Length of one chunk's message: its capacity, or the bytes used if sizes are exact."""
         if self.exact_size:

@@ -37,7 +37,7 @@ from gradwire.codecs.dynamiq.statistics import super_group_statistics
 from gradwire.codecs.dynamiq.values import WIDTHS, ValueKind, Values
 from gradwire.codecs.dynamiq.width_errors import lost_share
 from gradwire.codecs.fields import NUMBER, Rule, at_least, between, check_fields, list_of, one_of
-from gradwire.codecs.interface import Layout, LossyHopCodec, Op, Round, refused_dtype
+from gradwire.codecs.interface import Collectives, Layout, LossyHopCodec, Op, Round, refused_dtype
 from gradwire.codecs.traits import About, Traits
 from gradwire.codecs.wrappers.feedback import feedback_diverges
 
@@ -196,6 +196,9 @@ class DynamiQ(LossyHopCodec):
             self.exact_size,
         )
         return DynamiQHops(x, this_round.size, arrangement, self._coder(x, this_round))
+
+    async def super_group_widths(self, x: Tensor, this_round: Round, comm: Collectives) -> Tensor:
+        return cast(DynamiQHops, await self._planned(x, this_round, comm)).arrangement.widths()
 
     def _increments(self) -> WidthIncrements:
         if self.errors == "measured":

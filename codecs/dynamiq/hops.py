@@ -63,7 +63,7 @@ class DynamiQHops(LossyHops):
         """`x` is this worker's bucket, (numel,) of a floating dtype; it is not written to."""
         self._dtype = x.dtype
         self._x = readable(x)
-        self._arrangement = arrangement
+        self.arrangement = self._arrangement = arrangement
         self._sums: Tensor | None = None
         self._result = torch.empty_like(self._x)
         self._summed: set[int] = set()

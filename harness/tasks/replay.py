@@ -98,7 +98,9 @@ def _replay(config: ReplayTask) -> ReplaySummary:
         for index in range(config.replay.repeats):
             seed = config.seed + index
             repeats.append(replay.repeat(make, seed, config.replay.rounds, check_hashes=index == 0))
-    return summarize_replay(config, gradients, values, len(layouts), repeats)
+        widths = replay.widths(make(), config.seed)
+    buckets = [layout.numel for layout in layouts]
+    return summarize_replay(config, gradients, values, buckets, repeats, widths)
 
 
 def _plot(summary: ReplaySummary, config: ReplayTask, directory: Path) -> None:

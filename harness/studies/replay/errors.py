@@ -24,7 +24,7 @@ import torch
 from torch import Tensor
 
 from gradwire.codecs.dynamiq.format import SUPER_GROUP
-from gradwire.harness.studies.distribution import group_counts, group_energies
+from gradwire.harness.studies.distribution import bucket_energies, group_counts, group_energies
 
 
 def exact_mean(values: Tensor) -> Tensor:
@@ -53,6 +53,22 @@ def relative_errors(estimates: Sequence[Tensor], mean: Tensor) -> Tensor:
         total += group_energies(estimate.double() - mean, SUPER_GROUP)
     alive = energy > 0
     return total[alive] / len(estimates) / energy[alive]
+
+
+def errors_by_width(
+    estimates: Sequence[Tensor], mean: Tensor, buckets: Sequence[int], widths: Tensor
+) -> dict[int, Tensor]:
+    """`relative_errors` apart for the super-groups of each width; super-groups end where buckets do.
+
+    `buckets` holds each bucket's number of coordinates, `widths` (super-groups,) the bits of each.
+    """
+    energy = bucket_energies(mean, buckets, SUPER_GROUP)
+    total = torch.zeros_like(energy)
+    for estimate in estimates:
+        total += bucket_energies(estimate.double() - mean, buckets, SUPER_GROUP)
+    alive = energy > 0
+    shares = total / len(estimates) / energy
+    return {width: shares[alive & (widths == width)] for width in widths.unique().tolist()}
 
 
 GROUP = 256

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gradwire.harness.report.figures import Plot, write_plots
-from gradwire.harness.report.style import Form, line_styles
+from gradwire.harness.report.style import Form, LineStyle, line_styles
 from gradwire.harness.report.views import log_axis
 from gradwire.harness.studies.replay.summary import ReplaySummary
 from gradwire.harness.timing.measure.metrics import METRICS
@@ -46,6 +46,8 @@ def plot_comparison(by_subject: Mapping[str, list[Replayed]], folder: Path) -> l
         plots.append(frontier_plot(f"frontier{suffix}", subject, replays))
         curves = {replay.codec: replay.summary.super_group_errors for replay in replays}
         plots.append(errors_plot(f"super-groups{suffix}", subject, curves))
+        by_width = {replay.codec: replay.summary.errors_by_width for replay in replays}
+        plots.append(widths_plot(f"widths{suffix}", subject, by_width))
     return write_plots([plot for plot in plots if plot is not None], folder, pdf=True)
 
 
@@ -98,14 +100,36 @@ def errors_plot(name: str, title: str, curves: Curves) -> Plot | None:
     styles = dict(zip(shown, line_styles(list(shown)), strict=True))
 
     def draw(panels: Sequence[Axes], form: Form) -> None:
-        (axes,) = panels
-        for label, values in shown.items():
-            share = [index / (len(values) - 1) for index in range(len(values))]
-            limited = [max(value, SMALLEST_SHOWN) for value in values]
-            look = styles[label].drawn(form) | {"markevery": styles[label].markers(len(limited) // MARKERS)}
-            axes.plot(limited, share, **look, label=label)
-        axes.set_xscale("log")
-        axes.set_xlabel("squared error / energy of the super-group")
-        axes.set_ylabel("share of super-groups")
+        _draw_cdfs(panels[0], shown, styles, form)
+        panels[0].set_xlabel("squared error / energy of the super-group")
+        panels[0].set_ylabel("share of super-groups")
 
     return Plot(name, title, draw, (2.4,))
+
+
+def widths_plot(name: str, title: str, by_width: Mapping[str, Curves]) -> Plot | None:
+    """`errors_plot` apart for each width that super-groups get (DynamiQ Figure 12), codecs with several."""
+    several = {codec: curves for codec, curves in by_width.items() if len(curves) > 1}
+    widths = sorted({int(width) for curves in several.values() for width in curves})
+    if not widths:
+        return None
+    styles = dict(zip(several, line_styles(list(several)), strict=True))
+
+    def draw(panels: Sequence[Axes], form: Form) -> None:
+        for axes, width in zip(panels, widths, strict=True):
+            own = {codec: curves[str(width)] for codec, curves in several.items() if str(width) in curves}
+            _draw_cdfs(axes, own, styles, form)
+            axes.set_ylabel("share of super-groups")
+            axes.set_title(f"{width} bit{'s' * (width > 1)} per coordinate")
+        panels[-1].set_xlabel("squared error / energy of the super-group")
+
+    return Plot(name, title, draw, (1.7,) * len(widths))
+
+
+def _draw_cdfs(axes: Axes, curves: Curves, styles: Mapping[str, LineStyle], form: Form) -> None:
+    for label, values in curves.items():
+        share = [index / (len(values) - 1) for index in range(len(values))]
+        limited = [max(value, SMALLEST_SHOWN) for value in values]
+        look = styles[label].drawn(form) | {"markevery": styles[label].markers(len(limited) // MARKERS)}
+        axes.plot(limited, share, **look, label=label)
+    axes.set_xscale("log")

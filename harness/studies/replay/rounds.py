@@ -8,7 +8,8 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from gradwire.codecs.interface import Codec, Layout, Round
+from gradwire.codecs.interface import ChoosesWidths, Codec, Layout, Round
+from gradwire.harness.comm.world.interface import Collective
 from gradwire.harness.comm.world.virtual import TimedCollective, VirtualWorld
 from gradwire.harness.parallel.synchronize import synchronization
 
@@ -55,6 +56,21 @@ class Replay:
             logged = [codec.end_step(step) for codec in codecs.values()][0]
         sent = tuple(dict(self._world.traffic[rank].by_phase) for rank in self._world.ranks)
         return Repeat(seed, torch.cat(means).cpu(), sent, self._codec_seconds(), logged)
+
+    def widths(self, codec: Codec, seed: int) -> Tensor | None:
+        """Bits per coordinate of each super-group, bucket after bucket: (super-groups,) int64; None for a
+        codec that does not choose them."""
+        if not isinstance(codec, ChoosesWidths):
+            return None
+        found = []
+        for bucket in range(len(self._layouts)):
+            runs = {rank: self._choice(codec, rank, seed, bucket) for rank in self._world.ranks}
+            found.append(self._world.run(runs)[0].cpu())
+        return torch.cat(found)
+
+    def _choice(self, codec: ChoosesWidths, rank: int, seed: int, bucket: int) -> Collective[Tensor]:
+        this_round = Round(0, self._layouts[bucket], rank, self._world.size, seed, bucket)
+        return lambda comm: codec.super_group_widths(self._buckets[rank][bucket], this_round, comm)
 
     def _forget(self) -> None:
         for rank in self._world.ranks:

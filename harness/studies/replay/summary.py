@@ -5,7 +5,7 @@ from __future__ import annotations
 import statistics
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,13 @@ from gradwire.harness.record.identity import data_fingerprint, run_id
 from gradwire.harness.record.provenance import provenance
 from gradwire.harness.record.summary import Stored
 from gradwire.harness.studies.distribution import quantiles
-from gradwire.harness.studies.replay.errors import RateDistortionCurve, exact_mean, relative_errors, vnmse
+from gradwire.harness.studies.replay.errors import (
+    RateDistortionCurve,
+    errors_by_width,
+    exact_mean,
+    relative_errors,
+    vnmse,
+)
 from gradwire.harness.studies.replay.rounds import Repeat
 from gradwire.harness.studies.replay.settings import ReplayTask
 from gradwire.harness.timing.measure.step_figures import wire_bits
@@ -34,6 +40,8 @@ class ReplaySummary(Stored):
     vnmse_max: float | None
     vnmse: list[float | None]  # one per repeat, in the order of their seeds
     super_group_errors: list[float]  # quantiles 0, 1, …, 100 % over super-groups: squared error / energy
+    errors_by_width: dict[str, list[float]] = field(default_factory=dict, kw_only=True)
+    """The same, apart for the super-groups of each width in bits; empty for codecs that choose none."""
 
     # Bytes, as counted by the transport, in one synchronization.
     wire_bits_per_coordinate: float | None  # bits; null if nothing is counted
@@ -81,9 +89,18 @@ CURVE_BITS = 16
 
 
 def summarize_replay(
-    config: ReplayTask, gradients: SavedGradients, values: Tensor, num_buckets: int, repeats: Sequence[Repeat]
+    config: ReplayTask,
+    gradients: SavedGradients,
+    values: Tensor,
+    buckets: Sequence[int],
+    repeats: Sequence[Repeat],
+    widths: Tensor | None,
 ) -> ReplaySummary:
-    """The documented keys of `summary.json`; `values` are the workers' gradients that took part."""
+    """The documented keys of `summary.json`.
+
+    `values` are the workers' gradients that took part, `buckets` the coordinates of each bucket, `widths` the
+    bits of each super-group if the codec chooses them.
+    """
     mean = exact_mean(values)
     errors = [vnmse(repeat.mean, mean) for repeat in repeats]
     spread = _spread(errors)
@@ -93,6 +110,7 @@ def summarize_replay(
         **spread,
         vnmse=errors,
         super_group_errors=_distribution(repeats, mean),
+        errors_by_width={} if widths is None else _by_width(repeats, mean, buckets, widths),
         wire_bits_per_coordinate=sum(bits.values()) or None,
         wire_bits_by_phase=bits,
         bytes_sent_per_rank=[sum(sent.values()) for sent in repeats[-1].bytes_by_rank],
@@ -104,7 +122,7 @@ def summarize_replay(
         seed=config.seed,
         workers=values.shape[0],
         num_coordinates=values.shape[1],
-        num_buckets=num_buckets,
+        num_buckets=len(buckets),
         logged=dict(repeats[-1].logged),
         gradients=_described(Path(config.gradients), gradients),
         kernel_backend=config.kernels.name,
@@ -118,6 +136,15 @@ def _distribution(repeats: Sequence[Repeat], mean: Tensor) -> list[float]:
     energy."""
     errors = relative_errors([repeat.mean for repeat in repeats], mean)
     return quantiles(errors) if errors.numel() and bool(errors.isfinite().all()) else []
+
+
+def _by_width(
+    repeats: Sequence[Repeat], mean: Tensor, buckets: Sequence[int], widths: Tensor
+) -> dict[str, list[float]]:
+    """Quantiles for each width that some super-group has; those that are not finite are left out."""
+    found = errors_by_width([repeat.mean for repeat in repeats], mean, buckets, widths)
+    usable = {width: own for width, own in found.items() if own.numel() and bool(own.isfinite().all())}
+    return {str(width): quantiles(own) for width, own in usable.items()}
 
 
 def _spread(errors: Sequence[float | None]) -> dict[str, Any]:

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from gradwire.codecs.dynamiq.allocation import paper_increments
-from gradwire.codecs.dynamiq.arrangement import Arrangement, arrange
+from gradwire.codecs.dynamiq.arrangement import arrange
 from gradwire.codecs.dynamiq.format import Format, budget_limits, chunk_size
 from gradwire.codecs.dynamiq.statistics import TRAVEL_EXPONENT, super_group_statistics
 from gradwire.harness.comm.collective.collectives import Fabric, ScheduledCollectives
@@ -97,16 +97,6 @@ def check_budgets(field: str, budgets: Sequence[float]) -> None:
             )
 
 
-def super_group_widths(arrangement: Arrangement) -> Tensor:
-    """Bits per coordinate of every super-group, in the bucket's order: (super-groups,) int64."""
-    found = torch.empty_like(arrangement.order)
-    for rows, counts in zip(arrangement.rows, arrangement.counts, strict=True):
-        descending = sorted(counts, reverse=True)
-        runs = torch.tensor([counts[width] for width in descending])
-        found[arrangement.order[rows]] = torch.tensor(descending).repeat_interleave(runs)
-    return found
-
-
 def _bucket(values: Tensor, world: VirtualWorld, budgets: Sequence[float]) -> _Bucket:
     """The width allocation for one bucket, (workers, coordinates)."""
     workers, numel = values.shape
@@ -114,7 +104,7 @@ def _bucket(values: Tensor, world: VirtualWorld, budgets: Sequence[float]) -> _B
     chunks, increments, found = make_schedule("ring", workers).num_chunks, paper_increments(FORMAT.widths), []
     for bits in budgets:
         sizes = tuple(chunk_size(numel, chunks, chunk, bits, FORMAT) for chunk in range(chunks))
-        found.append(super_group_widths(arrange(mean, norm, workers, sizes, increments, FORMAT)))
+        found.append(arrange(mean, norm, workers, sizes, increments, FORMAT).widths())
     return _Bucket((norm.double() * 2.0**TRAVEL_EXPONENT).square(), found, chunks)
 
 

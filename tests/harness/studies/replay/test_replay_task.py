@@ -87,10 +87,20 @@ def test_the_summary_says_what_a_synchronization_gives(run: Run, file: Path, tmp
     assert sum(summary["wire_bits_by_phase"].values()) == pytest.approx(summary["wire_bits_per_coordinate"])
     assert set(summary["wire_bits_by_phase"]) == {"metadata", "reduce_scatter", "all_gather"}
     assert len(summary["super_group_errors"]) == 101
+    apart = summary["errors_by_width"].values()
+    assert set(summary["errors_by_width"]) <= {"2", "4", "8"} and len(apart) > 1
+    ends = min(own[0] for own in apart), max(own[-1] for own in apart)
+    assert ends == (summary["super_group_errors"][0], summary["super_group_errors"][-1])
     assert summary["codec_s"] > 0
     assert summary["db_above_yardstick"] > 0
     assert (tmp_path / "out" / "DONE").exists()
     assert (tmp_path / "out" / "plots" / "super-groups-print.png").exists()
+
+
+def test_errors_by_width_are_the_errors_of_all_if_there_is_one_width(run: Run) -> None:
+    summary = run("codec=uniform", "codec.widths=[4]", "replay.repeats=2")
+    assert summary["errors_by_width"] == {"4": summary["super_group_errors"]}
+    assert run("codec=mxfp8", "replay.repeats=1", folder="other")["errors_by_width"] == {}
 
 
 def test_all_workers_of_the_file_take_part_unless_told_otherwise(run: Run) -> None:
