@@ -16,7 +16,7 @@ from gradwire.harness.report.configs import Settings, covered, differing_keys, l
 from gradwire.harness.report.figures import Plot
 from gradwire.harness.report.groups import BASELINE, Group, title
 from gradwire.harness.report.style import Form, line_styles
-from gradwire.harness.report.views import log_axis
+from gradwire.harness.report.views import log_axis, ticks_at
 from gradwire.harness.timing.measure.metrics import METRICS
 
 if TYPE_CHECKING:
@@ -97,6 +97,7 @@ def axis_plot(axis: NumericAxis, groups: Sequence[Group], suffix: str = "") -> P
         panel: {name: _curve(own, groups, panel.figure) for name, own in series.items()}
         for panel in axis.panels
     }
+    values = sorted({value for own in series.values() for value in own})
     shown = [panel for panel in axis.panels if any(curves[panel].values())]
     styles = dict(zip(series, line_styles([_first(own).codec for own in series.values()]), strict=True))
 
@@ -112,7 +113,7 @@ def axis_plot(axis: NumericAxis, groups: Sequence[Group], suffix: str = "") -> P
             if panel.logarithmic:
                 log_axis(axes)
             axes.set_ylabel(panel.label)
-            _numbers_along(axes, axis, sorted({value for own in series.values() for value in own}))
+            ticks_at(axes, values, doubling=axis.doubling)
         panels[-1].set_xlabel(axis.label)
 
     return Plot(f"{axis.name}{suffix}", title(drawn, "median and range"), draw, (1.9,) * len(shown))
@@ -168,14 +169,6 @@ def _baseline_runs(group: Group, groups: Sequence[Group]) -> dict[int | None, Ru
         if other.codec == BASELINE and elsewhere(other.settings) == elsewhere(group.settings):
             return {run.seed: run for run in other.runs}
     return {}
-
-
-def _numbers_along(axes: Axes, axis: NumericAxis, values: Sequence[float]) -> None:
-    """A tick at each value that was run, no others."""
-    if axis.doubling:
-        axes.set_xscale("log", base=2)
-    axes.set_xticks(values, [f"{value:g}" for value in values])
-    axes.minorticks_off()
 
 
 def _first(own: Series) -> Group:

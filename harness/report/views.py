@@ -104,6 +104,14 @@ def log_axis(axes: Axes) -> None:
     axes.yaxis.set_minor_formatter(NullFormatter())
 
 
+def ticks_at(axes: Axes, values: Sequence[float], *, doubling: bool = False) -> None:
+    """A tick at each of the values, no others; with `doubling` 2, 4 and 8 are equally far apart."""
+    if doubling:
+        axes.set_xscale("log", base=2)
+    axes.set_xticks(values, [f"{value:g}" for value in values])
+    axes.xaxis.minorticks_off()
+
+
 def scientific(value: float) -> str:
     """A tick of a logarithmic axis: 10⁻³, 2×10⁻³ (characters cost less than typeset formulas)."""
     factor, exponent = f"{value:.0e}".split("e")

@@ -64,6 +64,8 @@ class Replayed:
 
     codec: str
     subject: str
+    series: str
+    """The subject without the number of workers."""
     family: str
     """The codec without its bits; replays that share it are on one line of a plot."""
     summary: ReplaySummary
@@ -119,10 +121,13 @@ def _load(folders: Sequence[Path], axes: Sequence[str]) -> list[Replayed]:
         settings["gradients"] = files[str(settings["gradients"])]
     codecs = labels([_part(settings, subject=False) for settings in flat], axes)
     families = labels([_without_bits(settings) for settings in flat], axes)
-    subjects = _subjects([_part(settings, subject=True) for settings in flat])
+    parts = [_part(settings, subject=True) for settings in flat]
+    series = [f"{part['gradients']}, {part['topology.name']}" for part in parts]
+    subjects = [f"{name} of {part['cluster.workers']}" for name, part in zip(series, parts, strict=True)]
     summaries = [ReplaySummary.read(folder / SUMMARY) for folder in folders]
     found = [figures[str(folder)] for folder in folders]
-    return [Replayed(*each) for each in zip(codecs, subjects, families, summaries, found, strict=True)]
+    columns = (codecs, subjects, series, families, summaries, found)
+    return [Replayed(*each) for each in zip(*columns, strict=True)]
 
 
 def figures_of(found: DataFrame) -> dict[str, dict[str, float | None]]:
@@ -171,11 +176,6 @@ def _without_bits(settings: Settings) -> Settings:
     own = _part(settings, subject=False)
     fixed = len(own.get("codec.widths", [])) == 1
     return {key: value for key, value in own.items() if key not in SIZES[: 4 if fixed else 3]}
-
-
-def _subjects(parts: Sequence[Settings]) -> list[str]:
-    """`<file>, <topology> of <workers>`."""
-    return [f"{part['gradients']}, {part['topology.name']} of {part['cluster.workers']}" for part in parts]
 
 
 def _side_by_side(replays: Sequence[Replayed], subjects: Sequence[str]) -> list[Table]:

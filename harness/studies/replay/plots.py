@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from gradwire.harness.report.figures import Plot, write_plots
 from gradwire.harness.report.style import Form, LineStyle, line_styles
-from gradwire.harness.report.views import log_axis
+from gradwire.harness.report.views import log_axis, ticks_at
 from gradwire.harness.studies.replay.summary import ReplaySummary
 from gradwire.harness.timing.measure.metrics import METRICS
 
@@ -26,6 +26,9 @@ SMALLEST_SHOWN = 1e-9
 
 BELOW = 30.0
 """How far below the smallest error the rate–distortion bound is shown."""
+
+FEWEST = 3
+"""Numbers of workers that make a line."""
 
 MARKERS = 5
 """Markers along the curve of a codec's errors."""
@@ -48,7 +51,44 @@ def plot_comparison(by_subject: Mapping[str, list[Replayed]], folder: Path) -> l
         plots.append(errors_plot(f"super-groups{suffix}", subject, curves))
         by_width = {replay.codec: replay.summary.errors_by_width for replay in replays}
         plots.append(widths_plot(f"widths{suffix}", subject, by_width))
+    plots += _over_workers([replay for replays in by_subject.values() for replay in replays])
     return write_plots([plot for plot in plots if plot is not None], folder, pdf=True)
+
+
+def _over_workers(replays: Sequence[Replayed]) -> list[Plot]:
+    """The error against the number of workers for each file and topology that has at least three of them."""
+    by_series = dict[str, list[Replayed]]()
+    for replay in replays:
+        by_series.setdefault(replay.series, []).append(replay)
+    plotted = {name: own for name, own in by_series.items() if len(_workers(own)) >= FEWEST}
+    return [
+        workers_plot(f"over-workers{f'-{slug(name)}' if len(plotted) > 1 else ''}", name, own)
+        for name, own in plotted.items()
+    ]
+
+
+def _workers(replays: Sequence[Replayed]) -> list[int]:
+    return sorted({replay.summary.workers for replay in replays})
+
+
+def workers_plot(name: str, title: str, replays: Sequence[Replayed]) -> Plot:
+    """vNMSE against the number of workers, a line for each codec (DynamiQ Figures 10 and 11)."""
+    series = dict[str, list[tuple[int, float]]]()
+    for replay in replays:
+        if error := replay.figures["vnmse"]:
+            series.setdefault(replay.codec, []).append((replay.summary.workers, error))
+    styles = dict(zip(series, line_styles(list(series)), strict=True))
+
+    def draw(panels: Sequence[Axes], form: Form) -> None:
+        (axes,) = panels
+        for codec, points in series.items():
+            axes.plot(*zip(*sorted(points), strict=True), **styles[codec].drawn(form), label=codec)
+        log_axis(axes)
+        axes.set_ylabel(METRICS["vnmse"].heading)
+        axes.set_xlabel("workers")
+        ticks_at(axes, _workers(replays), doubling=True)
+
+    return Plot(name, title, draw, (2.6,))
 
 
 def slug(text: str) -> str:

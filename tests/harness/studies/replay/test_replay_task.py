@@ -24,7 +24,7 @@ from gradwire.harness.config.validate import validate_any
 from gradwire.harness.parallel.synchronize import synchronization
 from gradwire.harness.record.identity import run_id
 from gradwire.harness.runtime.errors import ConfigError
-from gradwire.harness.studies.replay.compare import file_names
+from gradwire.harness.studies.replay.compare import compare_replays, file_names
 from gradwire.harness.studies.replay.errors import exact_mean, relative_errors, vnmse
 from gradwire.harness.tasks import replay
 from gradwire.harness.tasks.sweep import plan_sweep
@@ -229,6 +229,28 @@ def test_a_sweep_makes_the_comparison_table(file: Path, tmp_path: Path) -> None:
     again = run_command(tmp_path, *command)
     assert again.returncode == 0, again.stderr
     assert "4 runs, 4 of them finished before" in again.stdout
+
+
+def test_the_error_is_drawn_over_the_workers(run: Run, tmp_path: Path) -> None:
+    """Three numbers of workers make a line for each codec; two make none."""
+    folders = []
+    for codec in ("dynamiq", "uniform"):
+        for workers in (2, 3, 6):
+            name = f"{codec}-{workers}"
+            choice = (
+                f"codec={codec}",
+                f"cluster.workers={workers}",
+                "replay.repeats=1",
+                "replay.plots=false",
+            )
+            run(*choice, folder=name)
+            folders.append(tmp_path / name)
+    compare_replays(folders[:2], tmp_path / "two", ["codec", "cluster.workers"])
+    assert not list((tmp_path / "two").glob("over-workers*"))
+    compare_replays(folders, tmp_path / "table", ["codec", "cluster.workers"])
+    assert (tmp_path / "table" / "over-workers-print.svg").is_file()
+    rows = json.loads((tmp_path / "table" / "table.json").read_text())["rows"]
+    assert {row["series"] for row in rows} == {"own, ring"}
 
 
 def test_large_files_of_one_name_and_size_are_not_one(tmp_path: Path) -> None:
