@@ -68,7 +68,7 @@ def errors_by_width(
         total += bucket_energies(estimate.double() - mean, buckets, SUPER_GROUP)
     alive = energy > 0
     shares = total / len(estimates) / energy
-    return {width: shares[alive & (widths == width)] for width in widths.unique().tolist()}
+    return {width: shares[alive & (widths == width)] for width in sorted(set(widths.tolist()))}
 
 
 GROUP = 256

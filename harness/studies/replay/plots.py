@@ -57,7 +57,7 @@ def plot_comparison(by_subject: Mapping[str, list[Replayed]], folder: Path) -> l
 
 def _over_workers(replays: Sequence[Replayed]) -> list[Plot]:
     """The error against the number of workers for each file and topology that has at least three of them."""
-    by_series = dict[str, list[Replayed]]()
+    by_series: dict[str, list[Replayed]] = {}
     for replay in replays:
         by_series.setdefault(replay.series, []).append(replay)
     plotted = {name: own for name, own in by_series.items() if len(_workers(own)) >= FEWEST}

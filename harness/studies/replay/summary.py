@@ -41,7 +41,7 @@ class ReplaySummary(Stored):
     vnmse: list[float | None]  # one per repeat, in the order of their seeds
     super_group_errors: list[float]  # quantiles 0, 1, …, 100 % over super-groups: squared error / energy
     errors_by_width: dict[str, list[float]] = field(default_factory=dict, kw_only=True)
-    """The same, apart for the super-groups of each width in bits; empty for codecs that choose none."""
+    """Quantiles apart for the super-groups of each width in bits; empty for codecs that choose none."""
 
     # Bytes, as counted by the transport, in one synchronization.
     wire_bits_per_coordinate: float | None  # bits; null if nothing is counted
