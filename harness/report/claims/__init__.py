@@ -1,0 +1,1 @@
+"""Claims of the papers as predicates over sweeps' records, and the verdicts on them."""

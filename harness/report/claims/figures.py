@@ -1,0 +1,257 @@
+"""Figures of a sweep as predicates select them: a value for each seed, of exactly one group of cells."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import fmean, median
+from typing import Any
+
+from gradwire.harness.report.claims.grammar import ClaimError
+from gradwire.harness.report.configs import SEED, covered
+from gradwire.harness.report.frame import Value
+from gradwire.harness.report.groups import BASELINE
+from gradwire.harness.report.sweep_record import CellRecord, SweepRecord
+from gradwire.harness.timing.measure.accuracy import Evaluation, Mode, metric_mode, time_to_accuracy
+from gradwire.harness.timing.measure.metrics import METRICS, Kind
+
+Selection = Mapping[str, Any]
+"""Axes, by any name that `axis_named` understands, to values."""
+
+CASE, TASK = "case", "task"
+"""What a selection may name besides axes."""
+
+KINDS: tuple[Kind, ...] = ("measured", "emulated", "modelled")
+"""From what is real to what is calculated: a figure made of several kinds is of the last one."""
+
+
+class MissingError(Exception):
+    """What a predicate asks for is not in this record, but may be in one of another size."""
+
+
+class UnfinishedError(Exception):
+    """The sweep has the cell, but it has not run."""
+
+
+@dataclass(frozen=True)
+class Figure:
+    """One value for each seed; the median stands for all of them."""
+
+    by_seed: Mapping[int | None, float]
+    kind: Kind | None = None
+    cells: tuple[CellRecord, ...] = ()
+
+    @property
+    def median(self) -> float:
+        return median(math.inf if math.isnan(value) else value for value in self.by_seed.values())
+
+    @property
+    def low(self) -> float:
+        return min(self.by_seed.values())
+
+    @property
+    def high(self) -> float:
+        return max(self.by_seed.values())
+
+    def combined(self, other: Figure | float, operation: Callable[[float, float], float]) -> Figure:
+        """The operation seed by seed: with the same seed's value, or with a number."""
+        if not isinstance(other, Figure):
+            return Figure({seed: operation(value, other) for seed, value in self.by_seed.items()})
+        pairs = self.paired(other)
+        return Figure({seed: operation(own, their) for seed, (own, their) in pairs.items()})
+
+    def paired(self, other: Figure) -> dict[int | None, tuple[float, float]]:
+        """Both values of each seed that both have."""
+        shared = [seed for seed in self.by_seed if seed in other.by_seed]
+        if not shared:
+            raise MissingError("the figures have no seed in common")
+        return {seed: (self.by_seed[seed], other.by_seed[seed]) for seed in shared}
+
+
+def axis_named(record: SweepRecord, name: str) -> str:
+    """The dotted key that a short name means: `bits` or `codec_bits` is `codec.bits`.
+
+    Axes come before settings that all cells share. Raises ClaimError if there is none, or several.
+    """
+    return matching_key(name, record.axes, {key for found in record.settings.values() for key in found})
+
+
+def matching_key(name: str, axes: Iterable[str], others: Iterable[str] = ()) -> str:
+    """The key among `axes`, else among `others`, that a short name means; raises ClaimError."""
+    known = list(axes)
+    for keys in (known, sorted({key.removesuffix(".name") for key in others})):
+        for matches in (
+            [key for key in keys if name in (key, key.replace(".", "_"))],
+            [key for key in keys if key.rsplit(".", 1)[-1] == name],
+        ):
+            if len(matches) == 1:
+                return matches[0]
+            if matches:
+                raise ClaimError(
+                    f"{name} may be {' or '.join(matches)}; write e.g. {matches[0].replace('.', '_')}"
+                )
+    raise ClaimError(f"{name} is no axis; there are {', '.join(known) or 'none'}")
+
+
+def values_of_axes(record: SweepRecord, keys: Sequence[str], selection: Selection) -> list[tuple[Any, ...]]:
+    """The values, or combinations of values, that selected cells have; numbers in ascending order."""
+    cells = _selected(record, selection)
+    found = dict.fromkeys(tuple(record.setting(cell, key) for key in keys) for cell in cells)
+    known = [values for values in found if None not in values]
+    numeric = all(isinstance(value, int | float) for values in known for value in values)
+    return sorted(known) if numeric else known
+
+
+def one_figure(record: SweepRecord, metric: str, selection: Selection) -> Figure:
+    """The metric of the one group that is selected: of whole runs, else the median over rounds.
+
+    A failed seed has the worst final metric, and no other figure.
+    """
+    cells, case = _group(record, metric, selection), str(selection.get(CASE, ""))
+    found = [value for value in _values(record, cells, metric) if value.case == case]
+    whole = [value for value in found if value.step is None] or found
+    by_seed: dict[int | None, list[float]] = {}
+    for value in whole:
+        by_seed.setdefault(value.seed, []).append(value.value)
+    figures = {seed: median(values) for seed, values in by_seed.items()}
+    if metric == "final_metric":
+        worst = math.inf if _mode(cells) == "min" else -math.inf
+        figures |= {cell.seed: worst for cell in cells if cell.status == "failed"}
+    return _made(figures, whole, cells)
+
+
+def last(record: SweepRecord, metric: str, selection: Selection) -> Figure:
+    """The metric at the last evaluation or measured step."""
+    return _over_steps(record, metric, selection, lambda points: points[-1][1])
+
+
+def during(record: SweepRecord, metric: str, begin: float, end: float, selection: Selection) -> Figure:
+    """The mean of a metric over a part of the run, as shares of its steps: 0 to 0.25 is the first quarter."""
+
+    def mean(points: Sequence[tuple[int, float]]) -> float:
+        most = max(points[-1][0], 1)
+        inside = [value for step, value in points if begin <= step / most <= end]
+        if not inside:
+            raise MissingError(f"{metric} has no step between {begin:g} and {end:g} of the run")
+        return fmean(inside)
+
+    return _over_steps(record, metric, selection, mean)
+
+
+def tta(record: SweepRecord, factor: float, selection: Selection) -> Figure:
+    """Seconds to `factor` times the median final metric of the BF16 cells that differ in the codec alone;
+    infinite for a seed that misses it or failed."""
+    cells = _group(record, "final_metric", selection)
+    target = factor * one_figure(record, "final_metric", _baseline(record, cells)).median
+    mode, times, used = _mode(cells), dict[int | None, float](), list[Value]()
+    for cell in cells:
+        values = [value for value in record.values if value.run == cell.label and value.step is not None]
+        clock = {value.step: value.value for value in values if value.metric == "train_time_s"}
+        own = [value for value in values if value.metric == cell.metric and value.step in clock]
+        curve = [Evaluation(value.step or 0, clock[value.step], value.value) for value in own]
+        curve.sort(key=lambda point: point.step)
+        times[cell.seed] = time_to_accuracy(curve, target, mode).train_time_s
+        used += [value for value in values if value.metric == "train_time_s"]
+    return _made(times, used, cells)
+
+
+def _baseline(record: SweepRecord, cells: Sequence[CellRecord]) -> Selection:
+    """The selection of BF16's cells that are like `cells`: in all but the codec, else in model and data."""
+    axes = {axis: cells[0].axes.get(axis) for axis in record.axes if not covered(axis, ("codec",))}
+    alike = {axis: value for axis, value in axes.items() if covered(axis, ("model", "dataset"))}
+    task = {TASK: cells[0].task}
+    for chosen in (axes, alike):
+        selection = {"codec": BASELINE, **chosen, **task}
+        if _matching(record, selection):
+            return selection
+    raise MissingError(f"no {BASELINE} cell sets the targets of {cells[0].label}")
+
+
+def _over_steps(
+    record: SweepRecord,
+    metric: str,
+    selection: Selection,
+    figure: Callable[[Sequence[tuple[int, float]]], float],
+) -> Figure:
+    cells = _group(record, metric, selection)
+    found = [value for value in _values(record, cells, metric) if value.step is not None]
+    points: dict[int | None, list[tuple[int, float]]] = {}
+    for value in found:
+        points.setdefault(value.seed, []).append((value.step or 0, value.value))
+    return _made({seed: figure(sorted(own)) for seed, own in points.items()}, found, cells)
+
+
+def _made(
+    figures: Mapping[int | None, float], values: Sequence[Value], cells: Sequence[CellRecord]
+) -> Figure:
+    if not figures:
+        raise MissingError(f"{cells[0].label} has no such figure")
+    kinds: list[Kind] = sorted({value.kind for value in values}, key=KINDS.index)
+    return Figure(figures, kinds[-1] if kinds else None, tuple(cells))
+
+
+def _values(record: SweepRecord, cells: Sequence[CellRecord], metric: str) -> list[Value]:
+    labels = {cell.label for cell in cells}
+    return [value for value in record.values if value.run in labels and value.metric == metric]
+
+
+def _group(record: SweepRecord, metric: str, selection: Selection) -> list[CellRecord]:
+    """The cells of the one group that is selected, those of other tasks than have the metric left out."""
+    known = {value.metric for value in record.values}
+    if metric not in known and metric not in METRICS:
+        raise ClaimError(f"{metric} is no metric of {record.name}")
+    cells = _selected(record, selection)
+    having = {value.run for value in record.values if value.metric == metric}
+    tasks = {cell.task for cell in cells if cell.label in having}
+    if not tasks:
+        if any(cell.status in ("unfinished", "damaged") for cell in cells):
+            raise UnfinishedError(f"{_words(selection)} of {record.name} has not run")
+        raise MissingError(f"{_words(selection)} of {record.name} has no {metric}")
+    cells = [cell for cell in cells if cell.task in tasks]
+    groups = {repr((cell.task, sorted(cell.axes.items(), key=str))): cell for cell in cells}
+    if len(groups) > 1:
+        first, second, *_ = groups.values()
+        open_ = [axis for axis in record.axes if first.axes.get(axis) != second.axes.get(axis)] or [TASK]
+        raise ClaimError(
+            f"{metric}({_words(selection)}) leaves {open_[0]} open: name a value, or use a `for`"
+        )
+    return cells
+
+
+def _selected(record: SweepRecord, selection: Selection) -> list[CellRecord]:
+    found = _matching(record, selection)
+    if not found:
+        raise MissingError(f"{record.name} has no cell with {_words(selection)} at size={record.size}")
+    return found
+
+
+def _matching(record: SweepRecord, selection: Selection) -> list[CellRecord]:
+    wanted = [
+        (TASK if name == TASK else axis_named(record, name), value)
+        for name, value in selection.items()
+        if name not in (CASE, SEED)
+    ]
+    return [
+        cell
+        for cell in record.cells
+        if all(same(cell.task if key == TASK else record.setting(cell, key), value) for key, value in wanted)
+    ]
+
+
+def same(found: Any, wanted: Any) -> bool:
+    """Whether a setting has the value that a claim names: numbers by value, all else by its text."""
+    if isinstance(found, bool) or isinstance(wanted, bool):
+        return found is wanted
+    if isinstance(found, int | float) and isinstance(wanted, int | float):
+        return found == wanted
+    return str(found) == str(wanted)
+
+
+def _mode(cells: Sequence[CellRecord]) -> Mode:
+    metric = next((cell.metric for cell in cells if cell.metric is not None), "loss")
+    return metric_mode(metric)
+
+
+def _words(selection: Selection) -> str:
+    return ", ".join(f"{key}={value}" for key, value in selection.items()) or "any value"

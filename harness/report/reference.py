@@ -1,0 +1,71 @@
+"""What the papers print: the rows of `results/reference/<paper>/<item>.csv`."""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+from gradwire.harness.files.reading import UnusableFileError, read_text
+
+COLUMNS = ("paper", "item", "model", "dataset", "method", "setting", "metric", "value", "unit", "note")
+REMEDY = "take it from the repository again"
+NUMBER = re.compile(r"[-+]?\d+(?:\.\d+)?(?:[eE][-+]?\d+)?")
+
+Row = Mapping[str, str]
+
+
+class Reference:
+    """The printed figures below one folder, read as they are asked for."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._items: dict[str, list[Row]] = {}
+
+    def rows(self, item: str) -> list[Row]:
+        """The rows of `dynamiq/table4`; raises ValueError in one line if there is no such item."""
+        if item not in self._items:
+            known = sorted(f"{path.parent.name}/{path.stem}" for path in self.folder.glob("*/*.csv"))
+            if item not in known:
+                raise ValueError(f"{item} is not in {self.folder}, which has {', '.join(known) or 'nothing'}")
+            self._items[item] = _read(self.folder / f"{item}.csv")
+        return self._items[item]
+
+    def find(self, item: str, **chosen: str) -> list[Row]:
+        """The rows of an item whose columns have the chosen values; ValueError for what no row has."""
+        found = self.rows(item)
+        for column, value in chosen.items():
+            if column not in COLUMNS:
+                raise ValueError(f"{item} has no column {column}; it has {', '.join(COLUMNS)}")
+            values = list(dict.fromkeys(row[column] for row in found))
+            found = [row for row in found if row[column] == value]
+            if not found:
+                raise ValueError(f"{item} has no {column}={value}; it has {', '.join(values)}")
+        return found
+
+    def number(self, item: str, **chosen: str) -> float:
+        """The one printed figure with these columns; raises ValueError if none or several have them."""
+        rows = self.find(item, **chosen)
+        if len(rows) > 1:
+            raise ValueError(f"{item} has {len(rows)} figures with {chosen}; name more columns")
+        found = value_of(rows[0])
+        if found is None:
+            raise ValueError(f"{item} prints {rows[0]['value']!r} there, which is no number")
+        return found
+
+
+def value_of(row: Row) -> float | None:
+    """The printed value as a number; None for a range, a bound or words."""
+    return float(row["value"]) if NUMBER.fullmatch(row["value"]) else None
+
+
+def _read(path: Path) -> list[Row]:
+    lines = list(csv.reader(io.StringIO(read_text(path, remedy=REMEDY))))
+    if not lines or tuple(lines[0]) != COLUMNS:
+        raise UnusableFileError(path, f"does not begin with the columns {','.join(COLUMNS)}", REMEDY)
+    wrong = next((number for number, line in enumerate(lines, 1) if len(line) != len(COLUMNS)), None)
+    if wrong is not None:
+        raise UnusableFileError(path, f"line {wrong} has not {len(COLUMNS)} columns", REMEDY)
+    return [dict(zip(COLUMNS, line, strict=True)) for line in lines[1:]]
