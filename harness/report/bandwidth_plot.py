@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from gradwire.harness.network.configured import link_rate
@@ -10,9 +11,10 @@ from gradwire.harness.network.settings import recorded_network
 from gradwire.harness.record.runs import Run
 from gradwire.harness.record.timed_steps import recorded, steps_of
 from gradwire.harness.report.figures import Plot
+from gradwire.harness.report.groups import Group, title
 from gradwire.harness.report.style import Form
 from gradwire.harness.report.tables import number
-from gradwire.harness.timing.trace.bandwidth import bandwidth_over
+from gradwire.harness.timing.trace.bandwidth import Bandwidth, bandwidth_over
 from gradwire.harness.timing.trace.files import Recorded
 from gradwire.harness.timing.trace.writer import sampling
 
@@ -23,6 +25,9 @@ if TYPE_CHECKING:
 
 STEPS = 3
 """As many steps follow one another in a view, unless asked for otherwise."""
+
+COMPARED, MOST_PANELS = 2, 8
+"""Steps of each run in a comparison, and the most groups that are shown below one another."""
 
 TIME_UNITS = {"s": 1.0, "ms": 1e3, "µs": 1e6}
 RATE_UNITS = {"GB/s": 1e-9, "MB/s": 1e-6, "kB/s": 1e-3}
@@ -44,41 +49,118 @@ def bandwidth_plot(run: Run, heading: str) -> Plot | None:
 
 def bandwidth_of(run: Run, heading: str, numbers: Sequence[int], steps: Sequence[StepTrace]) -> Plot | None:
     """Timed steps of these numbers, shown one after another; None where nothing was sent."""
-    sent = bandwidth_over(steps)
-    if not any(sent.mean):
+    shown = Shown.of(run, steps)
+    if shown is None:
         return None
-    link = link_rate(recorded_network(run.config["network"]), len(steps[0]))
-    time_unit = _unit(TIME_UNITS, sent.end, at_least=2.0)
-    rate_unit = _unit(RATE_UNITS, max([*sent.first, (link or 0.0) / BITS]), at_least=1.0)
-    seconds, rate = TIME_UNITS[time_unit], RATE_UNITS[rate_unit]
-    edges = [seconds * edge for edge in sent.edges]
+    units = Units.of([shown])
 
     def draw(panels: Sequence[Axes], form: Form) -> None:
-        axes, ink = panels[0], form.colors["ink"]
-        label = "rank 0 computes"
-        for start, end in sent.computing:
-            look: dict[str, Any] = {"facecolor": form.colors["sky"], "alpha": 0.3, "lw": 0}
-            axes.axvspan(seconds * start, seconds * end, **look, label=label)
-            label = "_"
-        label = "next step"
-        for start in sent.starts[1:]:
-            axes.axvline(seconds * start, color=form.colors["grey"], lw=0.7, label=label)
-            label = "_"
-        mean = [rate * value for value in sent.mean]
-        look = {"facecolor": form.colors["orange"], "edgecolor": form.ground, "lw": 0.0, "hatch": ""}
-        axes.stairs(mean, edges, fill=True, **look, label=f"mean of {len(steps[0])} ranks")
-        axes.stairs([rate * value for value in sent.first], edges, color=ink, lw=0.9, label="rank 0")
-        if link is not None:
-            style: dict[str, Any] = {"color": form.colors["vermilion"], "lw": 0.9, "ls": "--"}
-            axes.axhline(rate * link / BITS, **style, label=f"link, {number(link / 1e6, 3)} Mbit/s")
-        axes.grid(visible=False, axis="x")
-        axes.set_xlim(0, edges[-1])
-        axes.set_ylim(bottom=0)
-        axes.set_ylabel(f"sent [{rate_unit}]")
-        width = f"{sent.bin_s * 1e3:g} ms"
-        axes.set_xlabel(f"time in {steps_in_words(numbers)} [{time_unit}]; bins of {width}")
+        _draw(panels[0], shown, units, form)
+        width = f"{shown.sent.bin_s * 1e3:g} ms"
+        panels[0].set_xlabel(f"time in {steps_in_words(numbers)} [{units.time}]; bins of {width}")
 
     return Plot("bandwidth", heading, draw)
+
+
+def bandwidth_comparison(groups: Sequence[Group], name: str) -> Plot | None:
+    """A panel for each group's first run on the same axes; None without two that have limited links."""
+    found = {group.label: shown for group in groups if (shown := _shown(group.runs[0])) is not None}
+    if not 2 <= len(found) <= MOST_PANELS:
+        return None
+    units = Units.of(list(found.values()))
+
+    def draw(panels: Sequence[Axes], form: Form) -> None:
+        highest = max(units.rate * value for shown in found.values() for value in shown.highest)
+        for axes, (label, shown) in zip(panels, found.items(), strict=True):
+            _draw(axes, shown, units, form)
+            axes.set_title(label)
+            axes.set_xlim(0, units.seconds * max(each.sent.end for each in found.values()))
+            axes.set_ylim(top=1.05 * highest)
+        panels[-1].set_xlabel(f"time in {COMPARED} steps [{units.time}]")
+
+    heading = title(groups, "the first seed's run")
+    return Plot(name, heading, draw, (1.1,) * len(found))
+
+
+def _shown(run: Run) -> Shown | None:
+    """What a comparison shows of a run; None if its links are not limited or no trace can be read."""
+    try:
+        steps = [trace for _, trace in steps_of(run, chosen_steps(run, COMPARED))]
+        shown = Shown.of(run, steps)
+    except (ValueError, LookupError, RuntimeError, OSError):
+        return None
+    return None if shown is None or shown.link is None else shown
+
+
+@dataclass(frozen=True)
+class Shown:
+    """What the ranks of a run sent in some steps, and what a link carries in bytes per second, if limited."""
+
+    sent: Bandwidth
+    link: float | None
+    ranks: int
+
+    @classmethod
+    def of(cls, run: Run, steps: Sequence[StepTrace]) -> Shown | None:
+        """None where nothing was sent."""
+        sent = bandwidth_over(steps)
+        if not any(sent.mean):
+            return None
+        rate = link_rate(recorded_network(run.config["network"]), len(steps[0]))
+        return cls(sent, None if rate is None else rate / BITS, len(steps[0]))
+
+    @property
+    def highest(self) -> tuple[float, ...]:
+        """The most bytes per second that are drawn."""
+        return max(self.sent.first), self.link or 0.0
+
+
+@dataclass(frozen=True)
+class Units:
+    """Units in which the largest values are neither tiny nor huge."""
+
+    time: str
+    bytes: str
+
+    @classmethod
+    def of(cls, all_shown: Sequence[Shown]) -> Units:
+        longest = max(shown.sent.end for shown in all_shown)
+        highest = max(value for shown in all_shown for value in shown.highest)
+        return cls(_unit(TIME_UNITS, longest, at_least=2.0), _unit(RATE_UNITS, highest, at_least=1.0))
+
+    @property
+    def seconds(self) -> float:
+        return TIME_UNITS[self.time]
+
+    @property
+    def rate(self) -> float:
+        return RATE_UNITS[self.bytes]
+
+
+def _draw(axes: Axes, shown: Shown, units: Units, form: Form) -> None:
+    """When rank 0 computes, what it and all ranks on average send, where steps begin, what a link carries."""
+    seconds, rate, sent = units.seconds, units.rate, shown.sent
+    label = "rank 0 computes"
+    for start, end in sent.computing:
+        look: dict[str, Any] = {"facecolor": form.colors["sky"], "alpha": 0.3, "lw": 0}
+        axes.axvspan(seconds * start, seconds * end, **look, label=label)
+        label = "_"
+    label = "next step"
+    for start in sent.starts[1:]:
+        axes.axvline(seconds * start, color=form.colors["grey"], lw=0.7, label=label)
+        label = "_"
+    edges, mean = [seconds * edge for edge in sent.edges], [rate * value for value in sent.mean]
+    look = {"facecolor": form.colors["orange"], "edgecolor": form.ground, "lw": 0.0, "hatch": ""}
+    axes.stairs(mean, edges, fill=True, **look, label=f"mean of {shown.ranks} ranks")
+    first = [rate * value for value in sent.first]
+    axes.stairs(first, edges, color=form.colors["ink"], lw=0.9, label="rank 0")
+    if shown.link is not None:
+        style: dict[str, Any] = {"color": form.colors["vermilion"], "lw": 0.9, "ls": "--"}
+        axes.axhline(rate * shown.link, **style, label=f"link, {number(shown.link * BITS / 1e6, 3)} Mbit/s")
+    axes.grid(visible=False, axis="x")
+    axes.set_xlim(0, edges[-1])
+    axes.set_ylim(bottom=0)
+    axes.set_ylabel(f"sent [{units.bytes}]")
 
 
 def steps_in_words(numbers: Sequence[int]) -> str:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from gradwire.harness.record.summary import Summary
 from gradwire.harness.report.axis_plots import axis_plots
+from gradwire.harness.report.bandwidth_plot import bandwidth_comparison
 from gradwire.harness.report.bar_rows import AXIS_HEIGHT, Stack, draw_range, draw_stack, group_rows
 from gradwire.harness.report.curve_plots import metric_plots, vnmse_curve, vnmse_plot
 from gradwire.harness.report.figures import Plot, write_plots
@@ -40,6 +41,7 @@ def group_plots(groups: Sequence[Group]) -> list[Plot]:
         plots += metric_plots(members, styles, suffix)
         plots.append(tta_plot(members, styles, f"tta{suffix}"))
         plots.append(breakdown_plot(members, f"breakdown{suffix}"))
+        plots.append(bandwidth_comparison(members, f"bandwidth{suffix}"))
         plots += axis_plots(members, suffix)
     if any(vnmse_curve(run) for group in groups for run in group.runs):
         plots.append(vnmse_plot(groups, styles))

@@ -11,8 +11,9 @@ from traced_runs import SIMULATED, virtual_run
 from gradwire.harness.record.row_file import read_rows
 from gradwire.harness.record.runs import load_run
 from gradwire.harness.record.timed_steps import timed_steps
-from gradwire.harness.report.bandwidth_plot import bandwidth_plot
+from gradwire.harness.report.bandwidth_plot import bandwidth_comparison, bandwidth_plot
 from gradwire.harness.report.figures import Plot, render
+from gradwire.harness.report.groups import group_runs
 from gradwire.harness.report.style import FORMS, PRINT
 from gradwire.harness.timing.trace.bandwidth import bandwidth_over, bin_width
 from gradwire.harness.timing.trace.step import Post, RankTrace, StepTrace, TaskTrace, Wait
@@ -94,6 +95,18 @@ def test_links_without_a_rate_are_not_shown(tmp_path: Path) -> None:
     assert plot is not None
     entries = [text.get_text() for text in render(plot, PRINT).legends[0].get_texts()]
     assert entries == ["rank 0 computes", "next step", "mean of 2 ranks", "rank 0"]
+
+
+def test_a_comparison_has_a_panel_for_each_group_on_the_same_axes(simulated: Path, tmp_path: Path) -> None:
+    other = virtual_run(tmp_path / "other", 4, *SIMULATED, "codec=bf16")
+    unlimited = virtual_run(tmp_path / "unlimited", 4, "codec=fp32")
+    groups = group_runs([load_run(each) for each in (simulated, other, unlimited)], ["codec", "network"])
+    plot = bandwidth_comparison(groups, "bandwidth")
+    assert plot is not None
+    first, second = render(plot, PRINT).axes
+    assert [axes.get_title(loc="left").split(",")[0] for axes in (first, second)] == ["bf16", "dynamiq"]
+    assert first.get_xlim() == second.get_xlim() and first.get_ylim() == second.get_ylim()
+    assert bandwidth_comparison(groups[:1], "alone") is None
 
 
 def test_no_plot_without_bytes_or_trace(tmp_path: Path) -> None:
