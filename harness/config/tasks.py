@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from gradwire.codecs.fields import NOTHING
 from gradwire.harness.network.settings import NetworkConfig
 from gradwire.harness.record.settings import Configuration, RecordedConfig
+from gradwire.harness.report.settings import ReportTask
 from gradwire.harness.runtime.fields import at_least, checked, one_of
 from gradwire.harness.studies.allreduce.settings import AllReduceTask
 from gradwire.harness.studies.bench.settings import BenchTask
@@ -114,6 +115,7 @@ TASKS: dict[str, Task] = {
     "allreduce": Task("gradwire.harness.tasks.allreduce", AllReduceTask, times=True),
     "retime": Task("gradwire.harness.tasks.retime", RetimeTask),
     "overhead": Task("gradwire.harness.tasks.overhead", OverheadTask, times=True),
+    "report": Task("gradwire.harness.tasks.report", ReportTask),
     "sync": Task("gradwire.harness.tasks.sync", SyncTask),
     "timeline": Task("gradwire.harness.tasks.timeline", TimelineTask),
     "doctor": Task("gradwire.harness.tasks.doctor", DoctorTask),

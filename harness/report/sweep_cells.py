@@ -47,6 +47,7 @@ class SweptCell(NamedTuple):
     label: str
     directory: Path  # may not exist yet
     config: Mapping[str, Any]  # its validated configuration as plain values
+    more: Mapping[str, Any] = {}  # values of axes that are not in it: those of the cell that it takes from
 
     @property
     def task(self) -> str:
@@ -177,7 +178,7 @@ def _cell_record(cell: SweptCell, found: Outcome, axes: Sequence[str], off_axes:
     return CellRecord(
         label=without_folders(cell.label),
         task=cell.task,
-        axes={axis: _portable(flat.get(f"{axis}.name", flat.get(axis))) for axis in axes},
+        axes={axis: _portable(_value_of(axis, flat, cell.more)) for axis in axes},
         seed=found.recorded.get(SEED, cell.config.get(SEED)),  # of a retimed run its own
         run=cell.directory.name,
         id=settings_id(cell.config),
@@ -192,6 +193,12 @@ def _cell_record(cell: SweptCell, found: Outcome, axes: Sequence[str], off_axes:
         dirty=about.get("dirty"),
         machine=about.get("machine"),
     )
+
+
+def _value_of(axis: str, settings: Settings, more: Mapping[str, Any]) -> Any:
+    """A cell's value of an axis: of a group its name; None where it has no such key."""
+    found = settings.get(f"{axis}.name", settings.get(axis))
+    return more.get(axis) if found is None else found
 
 
 def _kind(task: str, settings: Settings) -> Kind:

@@ -37,12 +37,25 @@ class KnownSweep:
                 self.shared.setdefault(key.removesuffix(".name"), []).append(value)
         self.metrics |= {value.metric for value in record.values}
 
+    def copy(self) -> KnownSweep:
+        axes, shared = (
+            {key: [*values] for key, values in found.items()} for found in (self.axes, self.shared)
+        )
+        return KnownSweep(axes, shared, set(self.metrics))
+
     def key(self, name: str) -> str:
         """The dotted key that a short name means; raises ClaimError if there is none."""
         return matching_key(name, self.axes, self.shared)
 
     def values(self, key: str) -> list[Any]:
         return [*self.axes.get(key, ()), *self.shared.get(key, ())]
+
+    def check_value(self, sweep: str, key: str, value: Any) -> None:
+        """Raises ClaimError if no cell of the sweep has this value of an axis, whatever the size."""
+        found = self.values(key)
+        if not any(same(each, value) for each in found):
+            known = ", ".join(dict.fromkeys(str(each) for each in found))
+            raise ClaimError(f"{sweep} has no {key}={value}; it has {known}")
 
 
 Known = Mapping[str, KnownSweep]
@@ -94,7 +107,9 @@ class _Check:
             found.key(str(axis))
         for key, values in named.items():
             if key not in (CASE, TASK):
-                _check_values(found.key(key), values, found, str(sweep))
+                for value in values or ():
+                    found.check_value(str(sweep), found.key(key), value)
+                found.key(key)
 
     def _metric(self, name: str, call: ast.Call, found: KnownSweep, sweep: str) -> None:
         if name in ("axis", "tta"):
@@ -143,10 +158,3 @@ def _possible(node: ast.expr, bound: Mapping[str, list[Any] | None]) -> list[Any
     if isinstance(node, ast.Constant):
         return [node.value]
     return bound.get(node.id) if isinstance(node, ast.Name) else None
-
-
-def _check_values(key: str, values: Sequence[Any] | None, found: KnownSweep, sweep: str) -> None:
-    for value in values or ():
-        if not any(same(each, value) for each in found.values(key)):
-            known = ", ".join(dict.fromkeys(str(each) for each in found.values(key)))
-            raise ClaimError(f"{sweep} has no {key}={value}; it has {known}")

@@ -1,0 +1,183 @@
+"""What the report shows: each paper's claims, tables, figures and systems, from the records in one folder."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatch
+from pathlib import Path
+
+from gradwire.harness.report.claims.check import Known, KnownSweep
+from gradwire.harness.report.claims.claims import FILE as CLAIMS
+from gradwire.harness.report.claims.claims import Verdict, check_claims, judge, rank, read_claims
+from gradwire.harness.report.paper_tables import PaperTable, fill
+from gradwire.harness.report.papers import Item, Paper, check_papers, read_papers
+from gradwire.harness.report.reference import Reference
+from gradwire.harness.report.sweep_record import (
+    SweepRecord,
+    check_off_axes,
+    find_sweep_records,
+    read_sweep_record,
+)
+
+REFERENCE = "reference"
+PRINT, DARK = "-print", "-dark"
+"""How the names of a plot's two forms end."""
+
+
+@dataclass(frozen=True)
+class Recorded:
+    """A record and where it lies, relative to the folder of the results."""
+
+    folder: Path
+    record: SweepRecord
+
+
+@dataclass(frozen=True)
+class Picture:
+    """A plot for paper, and for a dark page where there is one."""
+
+    name: str
+    light: Path
+    dark: Path | None
+
+
+@dataclass(frozen=True)
+class Shown:
+    """An item of a paper, with what the records have for it."""
+
+    item: Item
+    source: Recorded | None
+    table: PaperTable | None
+    pictures: list[Picture]
+
+    @property
+    def reasons(self) -> list[str]:
+        """Why the item is not, or not wholly, there."""
+        found = [self.item.why] if self.item.why else []
+        sweep = self.item.sweep
+        if sweep is not None and self.source is None:
+            found.append(f"not run: python run.py sweeps={sweep} size=small")
+        elif self.table is not None and not self.table.seen:
+            found.append(
+                f"{sweep} at size={self.source.record.size} has none of these cells" if self.source else ""
+            )
+        elif self.item.plots and not self.pictures:
+            found.append(f"{sweep} has left no plot {', '.join(self.item.plots)}")
+        return found
+
+
+@dataclass(frozen=True)
+class Section:
+    """One paper."""
+
+    paper: Paper
+    verdicts: list[Verdict]
+    shown: list[Shown]
+
+    def of_kind(self, kind: str) -> list[Shown]:
+        return [each for each in self.shown if each.item.kind == kind]
+
+    @property
+    def missing(self) -> list[tuple[str, str]]:
+        """(name, reason) of what has not run or cannot be told: items, then claims."""
+        items = [(each.item.name, "; ".join(each.reasons)) for each in self.shown if each.reasons]
+        untold = ("not run", "not testable at this size")
+        claims = [verdict for verdict in self.verdicts if verdict.ruling in untold]
+        return items + [
+            (f"Claim {verdict.claim.id}", f"{verdict.ruling}: {verdict.reason}") for verdict in claims
+        ]
+
+
+@dataclass(frozen=True)
+class Evaluations:
+    """All of it; `left_out` has a line for each record that is damaged or refused."""
+
+    sections: list[Section]
+    records: list[Recorded]
+    left_out: list[str]
+
+
+def collect(folder: Path, sweeps: Mapping[str, KnownSweep]) -> Evaluations:
+    """Reads the records, claims, papers and printed figures below `folder`; `sweeps` are those that can run.
+
+    Raises ValueError in one line for a claim or a paper's item that is malformed or speaks of what does not
+    exist. A damaged record, or one whose cells differ off the axes, is named and left out.
+    """
+    records, left_out = _records(folder)
+    known = _known(sweeps, records)
+    reference = Reference(folder / REFERENCE)
+    claims = read_claims(folder / CLAIMS) if (folder / CLAIMS).is_file() else []
+    trees = check_claims(claims, known, reference)
+    papers = read_papers(folder)
+    check_papers(papers, known, reference)
+    strange = sorted({claim.paper for claim in claims} - {paper.name for paper in papers})
+    if strange:
+        raise ValueError(f"{folder / CLAIMS}: no file of {folder / 'papers'} is about {strange[0]}")
+    by_sweep: dict[str, list[Recorded]] = {}
+    for each in records:
+        by_sweep.setdefault(each.record.name, []).append(each)
+    plain = {name: [each.record for each in found] for name, found in by_sweep.items()}
+    sections = []
+    for paper in papers:
+        verdicts = [
+            judge(claim, trees.get(claim.id), plain, reference)
+            for claim in claims
+            if claim.paper == paper.name
+        ]
+        shown = [_shown(item, by_sweep, folder, reference) for item in paper.items]
+        sections.append(Section(paper, verdicts, shown))
+    return Evaluations(sections, records, left_out)
+
+
+def _records(folder: Path) -> tuple[list[Recorded], list[str]]:
+    found, left_out = [], []
+    for path in find_sweep_records(folder):
+        below = path.relative_to(folder)
+        try:
+            record = read_sweep_record(path)
+            check_off_axes(record)
+        except ValueError as error:
+            left_out.append(f"{below}: {_below(error, folder)}")
+            continue
+        found.append(Recorded(below, record))
+    return found, left_out
+
+
+def _below(error: ValueError, folder: Path) -> str:
+    """An error's text without the folder of the results, which differs from machine to machine."""
+    return str(error).replace(f"{folder}/", "")
+
+
+def _known(sweeps: Mapping[str, KnownSweep], records: Sequence[Recorded]) -> Known:
+    known = {name: sweep.copy() for name, sweep in sweeps.items()}
+    for each in records:
+        known.setdefault(each.record.name, KnownSweep()).add_record(each.record)
+    return known
+
+
+def _shown(
+    item: Item, by_sweep: Mapping[str, Sequence[Recorded]], folder: Path, reference: Reference
+) -> Shown:
+    found = sorted(by_sweep.get(item.sweep or "", ()), key=lambda each: rank(each.record.size))
+    source = found[-1] if found else None
+    table = None
+    if item.table is not None:
+        table = fill(item.table, source.record if source is not None else None, reference)
+    return Shown(item, source, table, _pictures(item, folder, source))
+
+
+def _pictures(item: Item, folder: Path, source: Recorded | None) -> list[Picture]:
+    """The item's plots: for print as SVG or else as PNG."""
+    if source is None:
+        return []
+    place = folder / source.folder
+    files = {path.name: path for path in sorted(place.iterdir()) if path.suffix in (".svg", ".png")}
+    names = dict.fromkeys(name.rpartition(PRINT)[0] for name in files if PRINT in name)
+    pictures: list[Picture] = []
+    for wanted in item.plots:
+        for name in names:
+            light = files.get(f"{name}{PRINT}.svg") or files.get(f"{name}{PRINT}.png")
+            if fnmatch(name, wanted) and light is not None and name not in [each.name for each in pictures]:
+                pictures.append(Picture(name, light, files.get(f"{name}{DARK}.png")))
+    return pictures

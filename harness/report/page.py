@@ -1,0 +1,171 @@
+"""The report as pages: a part of `README.md`, and one HTML file that needs nothing else."""
+
+from __future__ import annotations
+
+import base64
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from gradwire.harness.files.reading import read_bytes, read_text
+from gradwire.harness.files.writing import write_atomically
+from gradwire.harness.report.claims.claims import Verdict, counted
+from gradwire.harness.report.claims.evaluate import Used
+from gradwire.harness.report.claims.figures import Figure
+from gradwire.harness.report.evaluations import Evaluations, Recorded, Shown
+from gradwire.harness.report.paper_tables import CHANGED_SOURCES, OTHER_SOURCES
+from gradwire.harness.report.sweep_record import SweepRecord
+from gradwire.harness.report.tables import escaped, figure, number, plain
+from gradwire.harness.timing.measure.metrics import Shown as Digits
+from gradwire.harness.timing.measure.metrics import Spread
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
+
+README, PAGE = "README.md", "report.html"
+BEGIN, END = "<!-- evaluations, made by task=report -->", "<!-- end of evaluations -->"
+MOST_FIGURES = 8
+"""Most figures of a claim that stand beside its verdict; the page shows all of them when unfolded."""
+
+DIGITS = 3
+"""Significant digits of a claim's figures."""
+
+REMEDY = "restore it, or remove it"
+
+ANCHORS = {" ": "-", ",": "", ".": "", "(": "", ")": "", "+": "", "/": "-", ":": ""}
+MEDIA = {".svg": "image/svg+xml", ".png": "image/png"}
+
+
+def write_pages(found: Evaluations, output: Path) -> list[Path]:
+    """Writes both pages to `output`, which is made where it is not there; returns them.
+
+    What a README there says outside of its part for evaluations stays. Raises ValueError in one line if a
+    README has no such part.
+    """
+    output.mkdir(parents=True, exist_ok=True)
+    files = [output / README, output / PAGE]
+    write_atomically(files[0], with_evaluations(files[0], markdown(found)))
+    write_atomically(files[1], html(found))
+    return files
+
+
+def with_evaluations(path: Path, part: str) -> str:
+    """The text of the README at `path` with `part` in its place, or a new README."""
+    if not path.exists():
+        return f"# Results\n\n{BEGIN}\n{part}\n{END}\n"
+    before, begin, rest = read_text(path, remedy=REMEDY).partition(BEGIN)
+    _, end, after = rest.partition(END)
+    if not begin or not end:
+        raise ValueError(
+            f"{path} has no lines {BEGIN} and {END}; add them where the evaluations belong, or choose "
+            "another folder with report.output="
+        )
+    return f"{before}{BEGIN}\n{part}\n{END}{after}"
+
+
+def markdown(found: Evaluations) -> str:
+    """The part of the README."""
+    return _environment().get_template("evaluations.md.j2").render(**_content(found)).strip()
+
+
+def html(found: Evaluations) -> str:
+    """The page: plots inlined, no scripts, no links to files."""
+    return _environment().get_template("report.html.j2").render(**_content(found))
+
+
+def _content(found: Evaluations) -> dict[str, Any]:
+    return {
+        "evaluations": found,
+        "counts": [counted(section.verdicts) for section in found.sections],
+        "other_sources": OTHER_SOURCES,
+        "changed_sources": CHANGED_SOURCES,
+    }
+
+
+def _environment() -> Environment:
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+    made = Environment(
+        loader=FileSystemLoader(Path(__file__).with_name("templates")),
+        autoescape=lambda name: name is not None and name.endswith(".html.j2"),
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+    made.filters |= {
+        "anchor": anchor,
+        "data": data,
+        "md": escaped,
+        "plain": plain,
+        "machines": machines,
+        "commits": commits,
+        "used": used,
+        "source": source,
+        "summary": summary,
+    }
+    return made
+
+
+def anchor(*words: str) -> str:
+    """A name for a place in the page, as links write it."""
+    text = "-".join(words).lower()
+    return "".join(ANCHORS.get(letter, letter) for letter in text)
+
+
+def data(path: Path) -> str:
+    """A file as an address that holds all of it."""
+    content = base64.b64encode(read_bytes(path, remedy=REMEDY)).decode()
+    return f"data:{MEDIA[path.suffix]};base64,{content}"
+
+
+def used(each: Used) -> str:
+    """A figure that a verdict rests on: `vnmse(codec="thc") = 0.02 (0.019–0.021)`."""
+    found = each.figure
+    if not isinstance(found, Figure):
+        return f"{each.text} = {number(found, DIGITS)}"
+    values = [math.inf if math.isnan(value) else value for value in found.by_seed.values()]
+    return f"{each.text} = {figure(Spread.of(values), Digits(digits=DIGITS))}"
+
+
+def summary(verdict: Verdict) -> str:
+    """The first figures of a verdict in one line."""
+    shown = [used(each) for each in verdict.used[:MOST_FIGURES]]
+    rest = len(verdict.used) - len(shown)
+    return "; ".join([*shown, *([f"and {rest} more"] if rest > 0 else [])])
+
+
+def source(shown: Shown | Recorded | None) -> str:
+    """Where an item's figures come from, in words; of one without a record nothing."""
+    found = shown.source if isinstance(shown, Shown) else shown
+    if found is None:
+        return ""
+    record = found.record
+    seeds = f"{len(record.seeds)} seed{'s' * (len(record.seeds) != 1)}"
+    done = sum(cell.done for cell in record.cells)
+    parts = [record.name, f"size={record.size}", seeds, f"{done} of {len(record.cells)} cells"]
+    return ", ".join([*parts, *([f"text: {record.text}"] if record.text else [])])
+
+
+def machines(record: SweepRecord) -> str:
+    """What its cells ran on, in words."""
+    found = [_machine(cell.machine) for cell in record.cells if cell.machine]
+    return "; ".join(dict.fromkeys(found)) or "unknown"
+
+
+def commits(record: SweepRecord) -> str:
+    """The commits that its cells ran, short; `+` where the sources had been changed."""
+    found = [
+        f"{(cell.commit or 'unknown')[:7]}{CHANGED_SOURCES * bool(cell.dirty)}"
+        for cell in record.cells
+        if cell.done
+    ]
+    return ", ".join(dict.fromkeys(found)) or "none"
+
+
+def _machine(about: dict[str, Any]) -> str:
+    gpus: Sequence[str] = about.get("gpus") or []
+    count = {name: gpus.count(name) for name in dict.fromkeys(gpus)}
+    parts = [str(about.get("processor", "a processor")), f"{about.get('cores', '?')} cores"]
+    return ", ".join([*parts, *(f"{times} × {name}" for name, times in count.items())])

@@ -1,0 +1,119 @@
+"""A paper's table filled from the record of a sweep: our figures beside the printed ones."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from gradwire.harness.report.claims.figures import (
+    Figure,
+    MissingError,
+    UnfinishedError,
+    one_figure,
+    tta,
+)
+from gradwire.harness.report.papers import Layout, Line
+from gradwire.harness.report.reference import Reference, Row
+from gradwire.harness.report.sections import NOT_REACHED
+from gradwire.harness.report.sweep_record import SweepRecord
+from gradwire.harness.report.tables import figure
+from gradwire.harness.timing.measure.metrics import METRICS, PLAIN, Kind, Shown, Spread
+
+NOTHING = "–"
+OTHER_SOURCES, CHANGED_SOURCES = "†", "+"
+"""Marks of figures: from another code_hash than most of the record's; from uncommitted changes."""
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One figure of ours, as text with its marks, and the printed one."""
+
+    ours: str
+    printed: str
+    kind: Kind | None = None
+
+
+@dataclass(frozen=True)
+class PaperTable:
+    """A table as rows of cells; `kinds` has for each column what our figures are, if they are all alike."""
+
+    columns: list[str]
+    rows: list[tuple[str, list[Cell]]]
+    has_printed: bool
+
+    @property
+    def kinds(self) -> list[Kind | None]:
+        found = []
+        for index in range(len(self.columns)):
+            kinds = {cells[index].kind for _, cells in self.rows} - {None}
+            found.append(kinds.pop() if len(kinds) == 1 else None)
+        return found
+
+    @property
+    def seen(self) -> bool:
+        """Whether one of the figures is ours."""
+        return any(cell.kind is not None for _, cells in self.rows for cell in cells)
+
+    @property
+    def marks(self) -> set[str]:
+        """The marks that occur."""
+        texts = [cell.ours for _, cells in self.rows for cell in cells]
+        return {mark for mark in (OTHER_SOURCES, CHANGED_SOURCES) if any(mark in text for text in texts)}
+
+
+def fill(layout: Layout, record: SweepRecord | None, reference: Reference) -> PaperTable:
+    """The table of a layout; without a record, the printed figures alone.
+
+    Raises ValueError in one line if a cell selects several groups of runs.
+    """
+    printed = reference.rows(layout.reference) if layout.reference is not None else []
+    rows = []
+    for name, row in layout.rows.items():
+        cells = [_cell(layout, row, column, record, printed) for column in layout.columns.values()]
+        rows.append((name, cells))
+    return PaperTable(list(layout.columns), rows, bool(printed))
+
+
+def _cell(layout: Layout, row: Line, column: Line, record: SweepRecord | None, printed: list[Row]) -> Cell:
+    theirs = _printed({**row.printed, **column.printed}, printed)
+    if record is None:
+        return Cell(NOTHING, theirs)
+    metric = column.metric or row.metric or layout.metric or "final_metric"
+    factor = column.tta if column.tta is not None else row.tta
+    try:
+        found = _figure(record, metric, factor, {**row.ours, **column.ours})
+    except (MissingError, UnfinishedError):
+        return Cell(NOTHING, theirs)
+    times = column.times or row.times or 1.0
+    text = _written(found, metric, factor is not None, times)
+    return Cell(text + marks_of(found, record), theirs, found.kind)
+
+
+def _figure(record: SweepRecord, metric: str, factor: float | None, selection: Mapping[str, Any]) -> Figure:
+    return one_figure(record, metric, selection) if factor is None else tta(record, factor, selection)
+
+
+def _written(found: Figure, metric: str, is_time: bool, times: float) -> str:
+    spread = Spread(found.median, found.low, found.high)
+    if is_time:
+        return NOT_REACHED if spread.median == float("inf") else f"{figure(spread, Shown(digits=3))} s"
+    shown = METRICS[metric].shown if metric in METRICS else PLAIN
+    text = figure(spread, replace(shown, factor=shown.factor * times))
+    return f"{text} {shown.unit}" if shown.unit else text
+
+
+def marks_of(found: Figure, record: SweepRecord) -> str:
+    """The marks of a figure whose cells ran other sources than most, or changed ones."""
+    usual = record.code_hashes[:1]
+    other = any(cell.done and cell.code_hash not in usual for cell in found.cells)
+    changed = any(cell.dirty for cell in found.cells)
+    return OTHER_SOURCES * other + CHANGED_SOURCES * changed
+
+
+def _printed(chosen: Mapping[str, str], rows: list[Row]) -> str:
+    """The printed figure of a cell; nothing where the paper has none, or the cell names no columns."""
+    found = [row for row in rows if all(row[key] == value for key, value in chosen.items())]
+    if not chosen or len(found) != 1:
+        return NOTHING
+    return found[0]["value"]

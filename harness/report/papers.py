@@ -1,0 +1,137 @@
+"""Papers as data: `results/papers/<paper>.yaml` says where the report shows each of their parts, or why not.
+
+An item is a table, a figure or a system of the paper. It names the sweep that reproduces it, and either the
+plots or the layout of a table: which rows and columns it has, what these select in the sweep's record, and
+which printed figures stand beside.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any, Literal
+
+from gradwire.harness.files.structured import read_yaml
+from gradwire.harness.files.typed import made
+from gradwire.harness.report.claims.check import Known
+from gradwire.harness.report.reference import Reference
+from gradwire.harness.timing.measure.metrics import METRICS
+
+FOLDER = "papers"
+REMEDY = "correct it there; docs/report.md says what it may hold"
+
+
+@dataclass(frozen=True)
+class Line:
+    """A row or a column of a table."""
+
+    ours: dict[str, Any] = field(default_factory=dict)  # axes to values, as claims select
+    printed: dict[str, str] = field(default_factory=dict)  # columns of the reference to values
+    metric: str | None = None  # null: the table's
+    tta: float | None = None  # instead of a metric: the time to this factor of BF16's final metric
+    times: float | None = None  # what our figures are multiplied by, e.g. 100 for a percentage
+
+
+@dataclass(frozen=True)
+class Layout:
+    """A table in the paper's shape: a cell selects what its row and its column do together."""
+
+    rows: dict[str, Line]
+    columns: dict[str, Line]
+    metric: str | None = None
+    reference: str | None = None  # "dynamiq/table3"; null: nothing is printed
+
+
+@dataclass(frozen=True)
+class Item:
+    """A part of a paper, by its name there."""
+
+    name: str
+    kind: Literal["system", "table", "figure"]
+    says: str = ""  # what it is, in a few words
+    sweep: str | None = None
+    table: Layout | None = None
+    plots: list[str] = field(default_factory=list)  # names of plots in the sweep's folder, `*` for any part
+    where: str = ""  # what there is of it elsewhere: a page, a test, a command
+    why: str = ""  # what is missing, and why
+
+
+@dataclass(frozen=True)
+class Paper:
+    """One paper; its claims are those in claims.yaml that name it."""
+
+    name: str
+    title: str
+    items: list[Item]
+
+
+def read_papers(folder: Path) -> list[Paper]:
+    """The papers in `folder`, by name of file; raises ValueError in one line for an item of another form."""
+    papers = []
+    for path in sorted((folder / FOLDER).glob("*.yaml")):
+        content = read_yaml(path, remedy=REMEDY)
+        entries = content.get("items", {})
+        if not isinstance(entries, Mapping):
+            raise ValueError(f"{path}: items is no mapping of names to items; {REMEDY}")
+        items = [_item(str(name), entry, path) for name, entry in entries.items()]
+        papers.append(made(Paper, {**content, "items": [vars(item) for item in items]}, path, remedy=REMEDY))
+        papers[-1] = Paper(papers[-1].name, papers[-1].title, items)
+    return papers
+
+
+def check_papers(papers: Sequence[Paper], known: Known, reference: Reference) -> None:
+    """Raises ValueError in one line for sweeps, metrics, axes, values and printed figures that do not
+    exist."""
+    for paper in papers:
+        for item in paper.items:
+            try:
+                _check_item(item, known, reference)
+            except ValueError as error:
+                raise ValueError(f"{paper.name} {item.name}: {error}; {REMEDY}") from None
+
+
+def _item(name: str, entry: Any, path: Path) -> Item:
+    where = f"{path}: {name}"
+    if not isinstance(entry, Mapping):
+        raise ValueError(f"{where} is no item; {REMEDY}")
+    for part, schema in ((entry, Item), (entry.get("table") or {}, Layout), *_lines(entry)):
+        strange = (
+            sorted(part.keys() - {each.name for each in fields(schema)}) if isinstance(part, Mapping) else []
+        )
+        if strange:
+            raise ValueError(f"{where} has {strange[0]}, which no {schema.__name__.lower()} has; {REMEDY}")
+    item = made(Item, {"name": name, **entry}, where, remedy=REMEDY)
+    if not (item.table or item.plots or item.where or item.why):
+        raise ValueError(f"{where} needs a table, plots, where it is shown, or why it is not; {REMEDY}")
+    if (item.table or item.plots) and item.sweep is None:
+        raise ValueError(f"{where} needs the sweep of its table or plots; {REMEDY}")
+    return item
+
+
+def _lines(entry: Mapping[str, Any]) -> list[tuple[Any, type]]:
+    layout = entry.get("table")
+    if not isinstance(layout, Mapping):
+        return []
+    groups = [layout.get(key) for key in ("rows", "columns")]
+    return [(line, Line) for group in groups if isinstance(group, Mapping) for line in group.values()]
+
+
+def _check_item(item: Item, known: Known, reference: Reference) -> None:
+    if item.sweep is None:
+        return
+    if item.sweep not in known:
+        raise ValueError(f"{item.sweep} is no sweep; there are {', '.join(sorted(known)) or 'none'}")
+    if item.table is None:
+        return
+    sweep, layout = known[item.sweep], item.table
+    for line in (*layout.rows.values(), *layout.columns.values()):
+        for name, value in line.ours.items():
+            sweep.check_value(item.sweep, sweep.key(name), value)
+        if layout.reference is not None:
+            reference.find(layout.reference, **line.printed)  # not every row has a figure in every column
+    lines = [*layout.rows.values(), *layout.columns.values()]
+    metrics = [layout.metric, *(line.metric for line in lines)]
+    strange = [metric for metric in metrics if metric and metric not in {*METRICS, *sweep.metrics}]
+    if strange:
+        raise ValueError(f"{strange[0]} is no metric of {item.sweep}")

@@ -1,0 +1,22 @@
+"""The settings of `task=report`: `report.*`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from gradwire.harness.record.settings import Configuration
+
+
+@dataclass(frozen=True)
+class ReportConfig:
+    """Which records are shown, and where the pages go."""
+
+    folder: str = "results"  # records of sweeps at any depth, claims.yaml, papers/ and reference/
+    output: str | None = None  # the folder of README.md and report.html; null: the one above
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReportTask(Configuration):
+    """The report from records."""
+
+    report: ReportConfig

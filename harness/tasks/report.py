@@ -1,0 +1,81 @@
+"""`task=report`: the papers' claims, tables and figures beside our records, on two pages."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from gradwire.harness.files.structured import read_yaml
+from gradwire.harness.report.claims.check import KnownSweep
+from gradwire.harness.report.claims.claims import counted
+from gradwire.harness.report.configs import flatten
+from gradwire.harness.report.evaluations import collect
+from gradwire.harness.report.page import write_pages
+from gradwire.harness.report.settings import ReportTask
+from gradwire.harness.runtime.conf import conf_directory
+
+REMEDY = "take it from the repository again"
+OVERRIDE = "override /"
+
+
+def run(config: ReportTask) -> int:
+    """Writes both pages from the records; returns 1 if a record was left out, having named it."""
+    folder = Path(config.report.folder).expanduser()
+    if not folder.is_dir():
+        raise ValueError(f"report.folder={config.report.folder} is no folder; use the one with the records")
+    output = Path(config.report.output).expanduser() if config.report.output is not None else folder
+    found = collect(folder, known_sweeps(conf_directory() / "sweeps"))
+    files = write_pages(found, output)
+    for line in found.left_out:
+        print(f"left out: {line}")
+    for section in found.sections:
+        counts = ", ".join(f"{number} {ruling}" for ruling, number in counted(section.verdicts).items())
+        print(f"{section.paper.name}: {len(section.verdicts)} claims: {counts}")
+    print(f"{len(found.records)} records of sweeps -> {' and '.join(map(str, files))}")
+    return int(bool(found.left_out))
+
+
+def known_sweeps(folder: Path) -> dict[str, KnownSweep]:
+    """What the sweeps that can run have, by name, as their files say: axes and values, at any size."""
+    files = {path.stem: read_yaml(path, remedy=REMEDY) for path in sorted(folder.glob("*.yaml"))}
+    known = {name: _known(content) for name, content in files.items()}
+    for name, content in files.items():
+        for needed in _sweeper(content).get("needs", {}).values():
+            # The axes of the cells that it takes from tell its own cells apart, too.
+            for key, values in known[needed].axes.items() if needed in known else ():
+                known[name].add_axis(key, values)
+    return known
+
+
+def _known(content: Mapping[str, Any]) -> KnownSweep:
+    known = KnownSweep()
+    for group, choice in _choices(content):
+        known.shared.setdefault(group, []).append(choice)
+    for key, value in flatten(
+        {key: value for key, value in content.items() if key not in NO_SETTINGS}
+    ).items():
+        known.shared.setdefault(key, []).append(value)
+    sweeper = _sweeper(content)
+    for case in [case for cases in sweeper.get("cases", {}).values() for case in cases]:
+        for key, value in case.items():
+            known.add_axis(str(key), value if isinstance(value, list) else [value])
+    for common in sweeper.get("common", {}).values():
+        for key, value in common.items():
+            known.shared.setdefault(str(key), []).append(value)
+    return known
+
+
+NO_SETTINGS = ("defaults", "hydra")
+
+
+def _sweeper(content: Mapping[str, Any]) -> Mapping[str, Any]:
+    found: Mapping[str, Any] = content.get("hydra", {}).get("sweeper", {})
+    return found
+
+
+def _choices(content: Mapping[str, Any]) -> list[tuple[str, Any]]:
+    """The choices of groups that a file's defaults list makes."""
+    entries = [entry for entry in content.get("defaults", []) if isinstance(entry, Mapping)]
+    pairs = [pair for entry in entries for pair in entry.items()]
+    return [(key.removeprefix(OVERRIDE), value) for key, value in pairs if key.startswith(OVERRIDE)]

@@ -1,0 +1,281 @@
+"""`task=report`: two pages from records alone, whole, the same each time, and refused in one line."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+from dataclasses import replace
+from pathlib import Path
+
+import matplotlib
+import pytest
+from sweep_records import cell, record
+
+from gradwire.harness.record.settings import TaskConfig
+from gradwire.harness.report.claims.grammar import ClaimError
+from gradwire.harness.report.reference import COLUMNS
+from gradwire.harness.report.settings import ReportConfig, ReportTask
+from gradwire.harness.report.sweep_record import VALUES, SweepRecord, save_sweep_record
+from gradwire.harness.tasks.report import known_sweeps, run
+
+CLAIMS = """
+P1:
+  paper: A Paper
+  printed: Table 1
+  says: Fewer bits give a larger error.
+  value: 0.02 > 0.005
+  sweep: made_up
+  holds: falls(vnmse(codec="dynamiq", bits=b) for b in (4, 5))
+P2:
+  paper: A Paper
+  printed: Section 2
+  says: DynamiQ has a tenth of <MXFP8>'s error.
+  value: 10 ×
+  sweep: made_up
+  holds: vnmse(codec="dynamiq", bits=5) < vnmse(codec="mxfp8") / 10
+P3:
+  paper: A Paper
+  printed: Section 3
+  says: It needs a GPU.
+  sweep: []
+  why: no GPU here
+P4:
+  paper: A Paper
+  printed: Table 1
+  says: The printed error falls.
+  sweep: []
+  holds: paper("paper/table1", method="4b", metric="vNMSE") > paper("paper/table1", method="5b")
+"""
+
+PAPER = """
+name: A Paper
+title: "A Paper: how to be reproduced"
+items:
+  Table 1:
+    kind: table
+    says: error and speed
+    sweep: made_up
+    table:
+      reference: paper/table1
+      rows:
+        4 bits: {ours: {codec: dynamiq, bits: 4}, printed: {method: 4b}}
+        5 bits: {ours: {codec: dynamiq, bits: 5}, printed: {method: 5b}}
+        MXFP8: {ours: {codec: mxfp8}, printed: {method: MXFP8}}
+      columns:
+        vNMSE: {metric: vnmse, printed: {metric: vNMSE}}
+        rounds/s: {metric: rounds_per_second, printed: {metric: throughput}}
+  Figure 1: {kind: figure, says: curves, sweep: made_up, plots: [tta, metric*]}
+  Figure 2: {kind: figure, says: a diagram, why: a diagram}
+  a codec: {kind: system, where: codecs/}
+"""
+
+PRINTED = "\n".join(
+    [
+        ",".join(COLUMNS),
+        *("paper,Table 1,,,4b,,vNMSE,0.02,,", "paper,Table 1,,,5b,,vNMSE,0.005,,"),
+        *("paper,Table 1,,,4b,,throughput,2.8,,", "paper,Table 1,,,MXFP8,,vNMSE,<0.01,,"),
+    ]
+)
+
+
+def made_up() -> SweepRecord:
+    rows = []
+    for seed in (0, 1, 2):
+        for codec, bits, error in (("dynamiq", 4, 0.03), ("dynamiq", 5, 0.006), ("mxfp8", None, 0.004)):
+            figures = {"vnmse": error * (1 + seed / 10), "rounds_per_second": 2.0 + seed}
+            rows.append(({"codec": codec, "codec.bits": bits}, seed, figures))
+    failed = cell({"codec": "thc", "codec.bits": None}, status="failed", reason="diverged at step <3>")
+    found = record(("codec", "codec.bits"), rows, more=[failed])
+    other = replace(found.cells[2], code_hash="bbbb", dirty=True)
+    return replace(found, cells=[*found.cells[:2], other, *found.cells[3:]])
+
+
+@pytest.fixture
+def results(tmp_path: Path) -> Path:
+    folder = tmp_path / "results"
+    place = folder / "made_up" / "small"
+    save_sweep_record(place, made_up())
+    (folder / "reference" / "paper").mkdir(parents=True)
+    (folder / "reference" / "paper" / "table1.csv").write_text(PRINTED + "\n")
+    (folder / "papers").mkdir()
+    (folder / "papers" / "paper.yaml").write_text(PAPER)
+    (folder / "claims.yaml").write_text(CLAIMS)
+    example = Path(matplotlib.get_data_path()) / "images" / "matplotlib.png"
+    for name in ("tta-print.svg", "metric-end-print.svg", "bits-print.svg"):
+        (place / name).write_text('<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 4 3"/>')
+    shutil.copy(example, place / "tta-dark.png")
+    (folder / "README.md").write_text(
+        "# Mine\n\nOther results.\n\n<!-- evaluations, made by task=report -->\nold\n"
+        "<!-- end of evaluations -->\nEnd.\n"
+    )
+    return folder
+
+
+def report(folder: Path, output: Path | None = None) -> int:
+    settings = ReportConfig(folder=str(folder), output=None if output is None else str(output))
+    return run(ReportTask(task=TaskConfig("report"), report=settings))
+
+
+def test_both_pages_have_it_all(results: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert report(results) == 0
+    assert "A Paper: 4 claims: 2 reproduced, 1 not reproduced, 0 not testable at this size, 1 not run" in (
+        capsys.readouterr().out
+    )
+    readme, page = (results / "README.md").read_text(), (results / "report.html").read_text()
+    assert (
+        readme.startswith("# Mine\n\nOther results.")
+        and readme.endswith("End.\n")
+        and "\nold\n" not in readme
+    )
+    assert "| 4 bits | 0.0330 (0.0300–0.0360) | 0.02 | 3 (2–4) | 2.8 |" in readme
+    assert "| MXFP8 | 0.00440 (0.00400–0.00480)†+ | &lt;0.01 |" in readme
+    assert "ours, measured" in readme and "not reproduced" in readme and "no GPU here" in readme
+    assert "diverged at step &lt;3&gt;" in readme and "&lt;MXFP8&gt;" in page
+    assert "cells of several versions of the sources (aaaa, bbbb)" in readme
+    assert "python run.py sweeps=made_up" not in page.split("What has not run")[1].split("</section>")[0]
+    for part in ("Table 1", "Figure 1", "Figure 2", "a codec", "P1", "P4", "1234567", "A processor, 2 cores"):
+        assert part in readme and part in page
+    assert page.count('src="data:image/svg+xml;base64,') == 2  # tta and metric-end, not bits
+    assert page.count('srcset="data:image/png;base64,') == 1
+
+
+def test_the_page_is_self_contained_and_the_same_each_time(results: Path, tmp_path: Path) -> None:
+    report(results)
+    page, readme = (results / "report.html").read_bytes(), (results / "README.md").read_bytes()
+    report(results)
+    assert ((results / "report.html").read_bytes(), (results / "README.md").read_bytes()) == (page, readme)
+    moved = results.rename(tmp_path / "elsewhere")
+    report(moved, tmp_path / "out")
+    assert (tmp_path / "out" / "report.html").read_bytes() == page
+    assert (tmp_path / "out" / "README.md").read_text().startswith("# Results\n")
+    text = page.decode()
+    assert "<script" not in text and "@import" not in text and "url(" not in text
+    addresses = re.findall(r'(?:src|srcset|href)="([^"]*)"', text)
+    assert addresses and all(address.startswith(("data:", "#")) for address in addresses)
+    anchors = set(re.findall(r'id="([^"]*)"', text))
+    assert {address[1:] for address in addresses if address.startswith("#")} <= anchors
+
+
+def test_a_damaged_record_is_named_and_left_out(results: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    good = results / "made_up" / "small"
+    shutil.copytree(good, results / "made_up" / "gpu")
+    damaged = results / "made_up" / "gpu" / VALUES
+    damaged.write_text(damaged.read_text().replace("0.03", "0.01"))
+    mixed = made_up()
+    odd = [replace(each, off_axes={"train.lr": index}) for index, each in enumerate(mixed.cells[:2])]
+    save_sweep_record(results / "mixed", replace(mixed, name="mixed", cells=[*odd, *mixed.cells[2:]]))
+    assert report(results) == 1
+    said = capsys.readouterr().out
+    assert f"left out: made_up/gpu: made_up/gpu/{VALUES}: differs from its digest in sweep.json" in said
+    assert "left out: mixed: the cells of mixed differ in train.lr, which is no axis" in said
+    readme = (results / "README.md").read_text()
+    assert "Left out: made_up/gpu" in readme and "Left out: mixed" in readme and "0.0330" in readme
+
+
+@pytest.mark.parametrize(
+    ("name", "old", "new", "said"),
+    [
+        (
+            "claims.yaml",
+            "sweep: made_up",
+            "sweep: made_down",
+            "claim P1: made_down is no sweep; there are .*made_up",
+        ),
+        ("claims.yaml", "bits=5) <", "bits=7) <", "claim P2: made_up has no codec.bits=7; it has 4, 5, None"),
+        (
+            "claims.yaml",
+            "falls(vnmse",
+            "falls(vmnse",
+            "claim P1: vmnse is no metric of made_up and no function",
+        ),
+        ("claims.yaml", "paper: A Paper", "paper: No Paper", "no file of .*papers is about No Paper"),
+        ("papers/paper.yaml", "codec: mxfp8", "codec: mxfp9", "A Paper Table 1: made_up has no codec=mxfp9"),
+        (
+            "papers/paper.yaml",
+            "metric: vnmse",
+            "metric: vmnse",
+            "A Paper Table 1: vmnse is no metric of made_up",
+        ),
+        ("papers/paper.yaml", "sweep: made_up", "sweep: made_down", "A Paper Table 1: made_down is no sweep"),
+        ("papers/paper.yaml", "{method: 5b}", "{method: 9b}", "has no method=9b"),
+        ("papers/paper.yaml", "paper/table1", "paper/table2", "paper/table2 is not in"),
+        ("papers/paper.yaml", "why: a diagram", "where: ''", "Figure 2 needs a table, plots, where"),
+        ("papers/paper.yaml", "where: codecs/", "place: codecs/", "a codec has place, which no item has"),
+        ("papers/paper.yaml", "columns:", "columnes:", "Table 1 has columnes, which no layout has"),
+        ("README.md", "<!-- end of evaluations -->", "", "README.md has no lines"),
+        ("reference/paper/table1.csv", "paper,item", "item,paper", "does not begin with the columns"),
+    ],
+)
+def test_what_does_not_exist_is_refused_in_one_line(
+    results: Path, name: str, old: str, new: str, said: str
+) -> None:
+    path = results / name
+    path.write_text(path.read_text().replace(old, new, 1))
+    with pytest.raises(ValueError, match=said) as refused:
+        report(results)
+    assert "\n" not in str(refused.value) and not (results / "report.html").exists()
+
+
+def test_a_folder_that_is_not_there_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="report.folder=.*none is no folder"):
+        report(tmp_path / "none")
+
+
+def test_sweeps_that_can_run_are_known_by_their_files(tmp_path: Path) -> None:
+    (tmp_path / "first.yaml").write_text(
+        "defaults: [{override /topology: ring}]\ntrain: {steps: 3}\n"
+        "hydra: {sweeper: {cases: {tiny: [{codec: [bf16, thc], codec.bits: 5}], small: [{codec: mxfp8}]}}}\n"
+    )
+    (tmp_path / "second.yaml").write_text(
+        "hydra: {sweeper: {needs: {warm: first}, cases: {any: [{gradients: {from: warm}, seed: [0, 1]}]}}}\n"
+    )
+    known = known_sweeps(tmp_path)
+    assert known["first"].axes == {"codec": ["bf16", "thc", "mxfp8"], "codec.bits": [5]}
+    assert known["first"].shared == {"topology": ["ring"], "train.steps": [3]}
+    assert known["second"].axes["codec"] == ["bf16", "thc", "mxfp8"]
+    with pytest.raises(ClaimError, match="first has no codec=powersgd"):
+        known["first"].check_value("first", "codec", "powersgd")
+
+
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+
+
+@pytest.mark.skipif(CHROMIUM is None, reason="no Chromium is installed")
+def test_a_browser_shows_it_at_every_width(results: Path, tmp_path: Path) -> None:
+    from matplotlib.image import imread
+
+    report(results)
+    for width in (1280, 390):
+        picture = tmp_path / f"{width}.png"
+        options = [
+            "--headless",
+            "--no-sandbox",
+            "--disable-gpu",
+            "--hide-scrollbars",
+            f"--screenshot={picture}",
+        ]
+        page = (results / "report.html").as_uri()
+        subprocess.run(
+            [
+                str(CHROMIUM),
+                *options,
+                f"--user-data-dir={tmp_path / 'profile'}",
+                f"--window-size={width},900",
+                page,
+            ],
+            capture_output=True,
+            timeout=120,
+            check=True,
+        )
+        seen = imread(picture)
+        ink = (abs(seen[..., :3] - seen[0, 0, :3]).max(axis=-1) > 0.3).mean()
+        assert 0.01 < ink < 0.4, f"{width}: {ink:.3f} of the picture is not background"
+
+
+def test_the_committed_results_can_be_reported(tmp_path: Path) -> None:
+    """The claims, papers and printed figures of this repository are sound, whatever has been recorded."""
+    here = Path(__file__).resolve().parents[3] / "results"
+    assert report(here, tmp_path / "out") == 0
+    assert json.dumps((tmp_path / "out" / "README.md").read_text())
