@@ -17,6 +17,7 @@ from gradwire.harness.studies.allreduce.settings import AllReduceTask
 from gradwire.harness.studies.bench.settings import BenchTask
 from gradwire.harness.studies.overhead.settings import OverheadTask
 from gradwire.harness.studies.replay.settings import ReplayTask
+from gradwire.harness.studies.score.settings import ScoreTask
 from gradwire.harness.studies.statistics.settings import StatisticsTask
 from gradwire.harness.tracking.settings import TrackingConfig
 from gradwire.harness.trainer.settings import LONGEST_RUN, RunConfig
@@ -111,6 +112,7 @@ TASKS: dict[str, Task] = {
     "train": Task("gradwire.harness.tasks.train", RunConfig),
     "replay": Task("gradwire.harness.tasks.replay", ReplayTask),
     "statistics": Task("gradwire.harness.tasks.statistics", StatisticsTask),
+    "score": Task("gradwire.harness.tasks.score", ScoreTask),
     "bench": Task("gradwire.harness.tasks.bench", BenchTask, times=True),
     "allreduce": Task("gradwire.harness.tasks.allreduce", AllReduceTask, times=True),
     "retime": Task("gradwire.harness.tasks.retime", RetimeTask),

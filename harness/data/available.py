@@ -18,27 +18,36 @@ def dataset_available(dataset: DatasetConfig, model: ModelConfig) -> str | None:
     Looks at prepared data and the Hugging Face cache first. Asks the hub (one request of at most five
     seconds) only if neither has the data set, and never when told to stay offline.
     """
-    if dataset.hub is None or Path(dataset.hub).is_dir() or _in_cache(dataset, dataset.hub):
+    if dataset.hub is None or Path(dataset.hub).is_dir() or is_prepared(dataset, model):
         return None
-    if is_prepared(dataset, model):
+    pattern = f"{dataset.configuration or 'default'}{'-*' if dataset.files else ''}"
+    reason = repository_available(dataset.hub, pattern, dataset.revision)
+    return reason and f"dataset={dataset.name} ({dataset.hub}): {reason}; {WAYS_OUT}"
+
+
+def repository_available(hub: str, configuration: str = "*", revision: str | None = None) -> str | None:
+    """Returns None, or says why a repository's data can be had neither from the cache nor from the hub.
+
+    `configuration` is a pattern of the names that the cache gives to prepared configurations. Asks as
+    `dataset_available` does.
+    """
+    if _in_cache(hub, configuration, revision):
         return None
-    where = f"dataset={dataset.name} ({dataset.hub}): not in the Hugging Face cache"
+    where = "not in the Hugging Face cache"
     if is_offline():
-        return f"{where} and HF_HUB_OFFLINE is set; {WAYS_OUT}"
-    refused = _refused_by_hub(dataset.hub, dataset.revision)
-    return refused and f"{where} and {refused}; {WAYS_OUT}"
+        return f"{where} and HF_HUB_OFFLINE is set"
+    refused = _refused_by_hub(hub, revision)
+    return refused and f"{where} and {refused}"
 
 
-def _in_cache(dataset: DatasetConfig, hub: str) -> bool:
+def _in_cache(hub: str, configuration: str, revision: str | None) -> bool:
     """Whether `datasets` has prepared this configuration before, so that no hub is needed.
 
     Its folders are <cache>/<owner>___<name>/<configuration>/<version>/<commit>. Files chosen by a pattern add
     a hash to the configuration. A revision identifies a folder only if it is a full commit hash.
     """
-    configuration = f"{dataset.configuration or 'default'}{'-*' if dataset.files else ''}"
     folder = _cache_folder() / hub.replace("/", "___")
-    pattern = f"{configuration}/*/{dataset.revision or '*'}/dataset_info.json"
-    return any(folder.glob(pattern))
+    return any(folder.glob(f"{configuration}/*/{revision or '*'}/dataset_info.json"))
 
 
 def _cache_folder() -> Path:

@@ -41,7 +41,7 @@ def weights_available(config: ModelConfig) -> str | None:
     if config.path is not None:
         return _missing_from_folder(Path(config.path).expanduser())
     where = f"model.pretrained={config.pretrained}"
-    reason = _not_to_be_had(config.pretrained, "config.json", WEIGHT_FILES)
+    reason = not_to_be_had(config.pretrained, "config.json", WEIGHT_FILES)
     return reason and f"{where}: {reason}; {WAYS_OUT}"
 
 
@@ -54,20 +54,20 @@ def tokenizer_available(config: ModelConfig) -> str | None:
     if config.tokenizer is None:
         return None
     where = f"model.tokenizer={config.tokenizer}"
-    if _is_folder(config.tokenizer):
+    if folder_named(config.tokenizer):
         folder = Path(config.tokenizer).expanduser()
         reason = None if (folder / TOKENIZER_FILE).is_file() else f"no such folder with a {TOKENIZER_FILE}"
     else:
-        reason = _not_to_be_had(config.tokenizer, TOKENIZER_FILE)
+        reason = not_to_be_had(config.tokenizer, TOKENIZER_FILE)
     return reason and f"{where}: {reason}; {TOKENIZER_WAYS_OUT}"
 
 
-def _is_folder(name: str) -> bool:
+def folder_named(name: str) -> bool:
     """Whether a name means a folder: names on the hub have at most one slash, and not at an end."""
     return name.startswith((".", "/", "~")) or name.count("/") > 1 or Path(name).is_dir()
 
 
-def _not_to_be_had(name: str, filename: str, one_of: tuple[str, ...] = ()) -> str | None:
+def not_to_be_had(name: str, filename: str, one_of: tuple[str, ...] = ()) -> str | None:
     """Returns None if `filename` (and one of `one_of`) is in the cache or the hub would hand it out, else the
     reason."""
     if _in_cache(name, filename, one_of):

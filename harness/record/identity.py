@@ -34,6 +34,8 @@ WITHOUT_EFFECT = (
     "measure.trace_mb",
     "replay.plots",
     "run",  # retime.digest says which
+    "checkpoint",  # score.digest says which ...
+    "score.data",  # ... and on what
 )
 """Groups and keys that change no result. (The id contains every value that a size sets.)"""
 

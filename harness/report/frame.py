@@ -197,6 +197,18 @@ def _statistics(found: Mapping[str, Any]) -> Iterator[Value]:
         yield from _value(key, value, seed=seed)
 
 
+def _scores(found: Mapping[str, Any]) -> Iterator[Value]:
+    """A case for each task."""
+    for task, scored in found["tasks"].items():
+        about = {"case": task, "seed": found["seed"]}
+        for metric, figure in scored["metrics"].items():
+            yield from _value(metric, figure["value"], **about)
+            yield from _value(f"{metric}_stderr", figure["stderr"], **about)
+        yield from _value("documents", scored["documents"], **about)
+        if scored["requests"]:
+            yield from _value("cut_requests", scored["cut"], **about)
+
+
 CODEC_TIMES = ("codec_s", "codec_ns_per_coordinate")
 
 STUDIES: Mapping[str, tuple[str, Read]] = {
@@ -205,5 +217,6 @@ STUDIES: Mapping[str, tuple[str, Read]] = {
     "bench": ("bench.json", _bench),
     "overhead": ("overhead.json", _overhead),
     "statistics": ("statistics.json", _statistics),
+    "score": ("scores.json", _scores),
 }
 """What measurements beside training leave, by task: the file, and how its figures become lines."""

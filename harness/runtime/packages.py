@@ -15,8 +15,18 @@ INSTALL = 'pip install "gradwire[harness]"'
 
 HARNESS = frozenset(
     {
-        *("accelerate", "datasets", "filelock", "huggingface_hub", "hydra", "matplotlib", "omegaconf"),
-        *("psutil", "pyarrow", "safetensors", "tokenizers", "tqdm", "transformers", "wandb", "yaml"),
+        *("accelerate", "datasets", "filelock", "huggingface_hub", "hydra", "lm_eval", "matplotlib"),
+        *(
+            "omegaconf",
+            "psutil",
+            "pyarrow",
+            "safetensors",
+            "tokenizers",
+            "tqdm",
+            "transformers",
+            "wandb",
+            "yaml",
+        ),
     }
 )
 """Modules that come with `gradwire[harness]`, by the name they are imported by."""

@@ -47,6 +47,7 @@ REPLACED = {
     "outputs/<run>": "run",
     "my.npz": "gradients",
     "my_text/": "text",
+    "benchmarks/": "benchmarks",
 }
 """Placeholders for the reader's files, and the files of ours that replace them."""
 

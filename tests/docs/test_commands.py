@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from benchmark_files import hub_records, write_files
 from commands import Files, commands, commands_of, fault, replaced
 from pages import EXAMPLES, PAGES, name
 from tiny import TINY_MODEL
@@ -15,24 +16,31 @@ from tiny import TINY_MODEL
 from gradwire.harness.config.compose import compose
 from gradwire.harness.config.tasks import TASKS
 from gradwire.harness.config.validate import validate, validate_any
+from gradwire.harness.studies.score.benchmarks import BENCHMARKS
 
 SHORT = (*TINY_MODEL, "model=llama1b", "cluster=virtual", "cluster.workers=4", "train.steps=2")
 
 
 @pytest.fixture(scope="module")
 def files(tmp_path_factory: pytest.TempPathFactory) -> Files:
-    """A reader's files: a finished run of four workers, its gradients, a folder of text."""
+    """A reader's files: a finished run of four workers, its gradients, folders of text and benchmarks."""
     from gradwire.harness.launch.launch import run_here
 
     folder = tmp_path_factory.mktemp("reader")
     run, text = folder / "run", folder / "text"
     text.mkdir()
     (text / "words.txt").write_text("some words\n\nmore words\n" * 20)
+    write_files(folder / "benchmarks", {name: hub_records(name, 2) for name in BENCHMARKS})
     numbers = np.random.default_rng(0).standard_normal((8, 4096), dtype=np.float32)
     np.savez(folder / "my.npz", gradients=numbers)
     run_here(validate(compose([*SHORT, "eval.max_sequences=4"])), run)
     assert (run / "DONE").is_file()
-    return {"run": run, "text": text, "gradients": folder / "my.npz"}
+    return {
+        "run": run,
+        "text": text,
+        "gradients": folder / "my.npz",
+        "benchmarks": folder / "benchmarks",
+    }
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name)

@@ -13,7 +13,8 @@ from statistics import median
 from typing import Any, Literal
 
 Place = Literal["step", "evaluation", "summary"]
-"""`steps.jsonl`, `evals.jsonl`, and a record's `summary.json`, `allreduce.json` or `bench.json`."""
+"""`steps.jsonl`, `evals.jsonl`, and a record's `summary.json`, `allreduce.json`, `bench.json` or
+`scores.json`."""
 
 Ranks = Literal["mean", "max", "min", "sum", "slowest"]
 """How the figures of all ranks become the step's; `slowest`: that of the rank whose step is longest."""
@@ -250,6 +251,11 @@ def _gradients(key: str, label: str, unit: str, meaning: str, shown: Shown = PLA
     return Metric(key, label, unit, meaning, SUMMARY, section="gradients", shown=shown)
 
 
+def _score(key: str, label: str, meaning: str, better: Better | None = None) -> Metric:
+    """A share that lm-eval gives for one of its tasks."""
+    return Metric(key, label, "", meaning, SUMMARY, None, better, shown=Shown("%", 100, decimals=2))
+
+
 _STUDIES = (
     Metric(
         *("time_to_accuracy_s", "time to accuracy", "s", "inf when missed"),
@@ -295,6 +301,12 @@ _STUDIES = (
         shown=Shown("ms", 1e3, decimals=2),
     ),
     Metric("to_bare", "bare = 1", "", "over the bare loop's", better="lower", shown=Shown(decimals=3)),
+    _score("acc", "accuracy", "share of documents whose right ending is the likeliest", "higher"),
+    _score("acc_norm", "accuracy by length", "as acc, with likelihoods per character", "higher"),
+    _score("acc_stderr", "accuracy ±", "standard error of acc over the documents"),
+    _score("acc_norm_stderr", "accuracy by length ±", "standard error of acc_norm over the documents"),
+    _score("cut_requests", "cut requests", "share of requests cut to the context", "lower"),
+    Metric("documents", "documents", "", "that were scored", SUMMARY),
     _speed("ns_per_coordinate", "ns/coordinate", "ns", "shortest time", "lower"),
     _speed("values_gb_per_s", "GB/s of values", "GB/s", "of the bucket's coordinates", "higher"),
     _speed("bytes_per_coordinate", "bytes/coordinate", "B", "of memory, read and written", None),

@@ -25,6 +25,7 @@ REQUIRED = {
     "timeline": ["run=somewhere"],
     "replay": ["gradients=somewhere.npz"],
     "statistics": ["gradients=somewhere.npz"],
+    "score": ["checkpoint=somewhere"],
 }
 """What a task cannot do without."""
 

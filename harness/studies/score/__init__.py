@@ -1,0 +1,1 @@
+"""Finished checkpoints, and what they score on published benchmarks."""

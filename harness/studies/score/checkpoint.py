@@ -1,0 +1,158 @@
+"""The checkpoint that is scored: where it lies, what it can do, and how it was trained."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from gradwire.harness.files.reading import UnusableFileError, printable
+from gradwire.harness.files.structured import read_json
+from gradwire.harness.models.weights import TOKENIZER_FILE, folder_named, not_to_be_had
+from gradwire.harness.record.identity import data_fingerprint
+from gradwire.harness.record.runs import load_run
+from gradwire.harness.record.writer import CONFIG, WEIGHTS
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+Kind = Literal["causal", "masked", "classification"]
+
+SAFE = ("model.safetensors", "model.safetensors.index.json")
+"""Weights as tensors and nothing else; others, which may hold code, are not loaded."""
+
+REMEDY = "use checkpoint=outputs/<run>, a Hugging Face folder or a name on the hub"
+
+HEADS: Mapping[str, Kind] = {
+    "LMHeadModel": "causal",
+    "ForCausalLM": "causal",
+    "ForMaskedLM": "masked",
+    "ForPreTraining": "masked",
+    "ForSequenceClassification": "classification",
+}
+"""What a model does, by how the name of its architecture ends."""
+
+CANNOT = {
+    "masked": "is a masked model: it restores hidden tokens and gives no likelihood of an ending",
+    "classification": "is a classifier: it gives classes and no likelihood of an ending",
+}
+"""Why only causal models get scores on multiple choice."""
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """A checkpoint that can be loaded."""
+
+    asked: str  # as the user gave it
+    place: str  # the Hugging Face folder, or the name on the hub
+    name: str  # of the run, the folder or the repository
+    architecture: str  # of transformers
+    trained: Mapping[str, Any] | None  # the configuration of the run; None where no run of ours is known
+
+    @property
+    def kind(self) -> Kind:
+        return next(kind for ending, kind in HEADS.items() if self.architecture.endswith(ending))
+
+    @property
+    def folder(self) -> Path | None:
+        """None for a name on the hub."""
+        return Path(self.place) if Path(self.place).is_dir() else None
+
+    def digest(self) -> str:
+        """Identifies weights, tokenizer and the settings beside them; on the hub only the name does."""
+        return data_fingerprint(self.folder, every_file=True, whole=True) if self.folder else self.place
+
+    def model(self) -> PreTrainedModel:
+        """The model as it was saved, in its own precision, on the CPU.
+
+        Raises UnusableFileError for weights that cannot be loaded.
+        """
+        import transformers
+        from safetensors import SafetensorError
+
+        auto = {
+            "causal": transformers.AutoModelForCausalLM,
+            "masked": transformers.AutoModelForMaskedLM,
+            "classification": transformers.AutoModelForSequenceClassification,
+        }[self.kind]
+        try:
+            found: PreTrainedModel = auto.from_pretrained(
+                self.place, dtype="auto", use_safetensors=True, trust_remote_code=False
+            )
+        except (SafetensorError, EOFError, OSError, ValueError, RuntimeError) as error:
+            reason = str(error).strip().partition("\n")[0]
+            raise UnusableFileError(
+                self.place, f"has weights that cannot be loaded ({reason})", REMEDY
+            ) from None
+        return found
+
+    def tokenizer(self) -> PreTrainedTokenizerBase:
+        """Raises UnusableFileError for a tokenizer that cannot be loaded."""
+        from transformers import AutoTokenizer
+
+        try:
+            found: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(
+                self.place, trust_remote_code=False
+            )
+        except (OSError, ValueError, RuntimeError) as error:
+            reason = str(error).strip().partition("\n")[0]
+            raise UnusableFileError(
+                self.place, f"has a tokenizer that cannot be loaded ({reason})", REMEDY
+            ) from None
+        return found
+
+
+def find_checkpoint(asked: str) -> Checkpoint:
+    """What `checkpoint=` names; raises ValueError in one line where it cannot be scored."""
+    folder = Path(asked).expanduser()
+    if (folder / CONFIG).is_file():
+        return _of_run(asked, folder)
+    if folder.is_dir() or folder_named(asked):
+        return _of_folder(asked, folder, folder.resolve().name, None)
+    return _of_hub(asked)
+
+
+def _of_run(asked: str, folder: Path) -> Checkpoint:
+    found = load_run(folder)
+    if found.choice("task") not in (None, "train"):
+        raise ValueError(f"checkpoint={asked} is the directory of task={found.choice('task')}; {REMEDY}")
+    if found.status != "done":
+        raise ValueError(f"checkpoint={asked} is {found.status}; task=score needs a finished run")
+    return _of_folder(asked, folder / WEIGHTS, folder.resolve().name, found.config)
+
+
+def _of_folder(asked: str, folder: Path, name: str, trained: Mapping[str, Any] | None) -> Checkpoint:
+    where = f"checkpoint={asked}"
+    if not folder.is_dir():
+        problem = f"has no {WEIGHTS}/ with weights" if trained is not None else "no such folder"
+        raise ValueError(f"{where}: {problem}; {REMEDY}")
+    if not (folder / "config.json").is_file():
+        raise ValueError(f"{where}: has no config.json; {REMEDY}")
+    if not any((folder / file).is_file() for file in SAFE):
+        raise ValueError(f"{where}: has none of the weights {', '.join(SAFE)}; {REMEDY}")
+    if not (folder / TOKENIZER_FILE).is_file():
+        raise ValueError(f"{where}: has no {TOKENIZER_FILE}; save the tokenizer beside the weights")
+    config = read_json(folder / "config.json", remedy=REMEDY)
+    return Checkpoint(asked, str(folder), name, _architecture(where, config), trained)
+
+
+def _of_hub(asked: str) -> Checkpoint:
+    where = f"checkpoint={asked}"
+    for file, one_of in (("config.json", SAFE), (TOKENIZER_FILE, ())):
+        reason = not_to_be_had(asked, file, one_of)
+        if reason is not None:
+            raise ValueError(f"{where}: no such folder, and {file} is {reason}; {REMEDY}")
+    from huggingface_hub import hf_hub_download
+
+    config = read_json(hf_hub_download(asked, "config.json"), remedy=REMEDY)
+    return Checkpoint(asked, asked, asked.rpartition("/")[2], _architecture(where, config), None)
+
+
+def _architecture(where: str, config: Mapping[str, Any]) -> str:
+    named = config.get("architectures")
+    found = str(named[0]) if isinstance(named, list) and named else "none"
+    if not found.endswith(tuple(HEADS)):
+        known = ", ".join(HEADS)
+        raise ValueError(f"{where}: its architecture is {printable(found, 60)}; use one that ends in {known}")
+    return found

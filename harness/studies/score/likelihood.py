@@ -1,0 +1,202 @@
+"""Scores on multiple choice: lm-eval's own tasks, prompts, model and metrics, on documents from here.
+
+Imports lm-eval, which takes seconds: only scoring itself imports this module.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import datasets
+import lm_eval.tasks
+from datasets.table import InMemoryTable
+from lm_eval.defaults import DEFAULT_OTHER_SEED
+from lm_eval.evaluator import evaluate
+from lm_eval.models.huggingface import HFLM
+from lm_eval.tasks import TaskManager
+from lm_eval.tasks._yaml_loader import load_yaml
+
+from gradwire.harness.studies.score.benchmarks import Benchmark
+from gradwire.harness.studies.score.records import Record
+from gradwire.harness.studies.score.summary import Scored, Value
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+STOCK = Path(lm_eval.tasks.__file__).parent
+"""lm-eval's own tasks."""
+
+FILTER = "none"
+"""lm-eval names each figure `<metric>,<filter>`; none of these tasks filters what the model says."""
+
+SPLITS = ("training_split", "validation_split", "test_split")
+
+
+class _Divided(HFLM):  # type: ignore[misc]
+    """lm-eval's model up to where it has divided the requests into tokens; returns how many there are of
+    context and ending."""
+
+    def _loglikelihood_tokens(self, requests: Any, **_: Any) -> Any:
+        return [(len(context), len(ending)) for _, context, ending in requests]
+
+
+@dataclass
+class _Documents:
+    """The scored split of one of lm-eval's tasks."""
+
+    available: int
+    left_out: int = 0
+    requests: int = 0
+    cut: int = 0
+
+
+def score(
+    model: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase,
+    benchmarks: Sequence[Benchmark],
+    *,
+    data: Path | None,
+    limit: int | None,
+    batch: int,
+) -> dict[str, Scored]:
+    """Scores `model`, on its device, on the first `limit` documents of each benchmark; by benchmark.
+
+    `data` is the folder with their files, None the hub. Of a benchmark of several tasks each one gets its
+    share of the limit. Raises ValueError in one line for files that cannot be used, and where no document of
+    a task fits into the model's context.
+    """
+    loaded, documents = load_tasks(benchmarks, data, limit)
+    divided = _Divided(pretrained=model, tokenizer=tokenizer)
+    for name, task in loaded["tasks"].items():
+        task.set_config(key="num_fewshot", value=0)  # as lm-eval's command does where nobody asks for more
+        task.set_fewshot_seed(seed=DEFAULT_OTHER_SEED)
+        _fit(task, documents[name], divided)
+    lm = HFLM(pretrained=model, tokenizer=tokenizer, batch_size=batch)
+    found = evaluate(lm=lm, task_dict=loaded, log_samples=False)
+    return {
+        each.name: _scored(each, found, [documents[task] for task in each.splits], data)
+        for each in benchmarks
+    }
+
+
+def load_tasks(
+    benchmarks: Sequence[Benchmark], data: Path | None, limit: int | None
+) -> tuple[Any, dict[str, _Documents]]:
+    """lm-eval's tasks with the documents that are asked for, and how many there are of each."""
+    manager = TaskManager(
+        include_defaults=False,
+        include_path=[STOCK / folder for folder in dict.fromkeys(each.stock for each in benchmarks)],
+    )
+    counts = dict[str, _Documents]()
+    for each in benchmarks:
+        most = None if limit is None else math.ceil(limit / len(each.splits))
+        local = dict(each.records(data)) if data is not None else None
+        for task, split in each.scored.items():
+            entry = manager.task_index[task]
+            stock = load_yaml(entry.yaml_path, resolve_func=True)
+            splits = _tables(local[task]) if local is not None else _fetched(stock)
+            counts[task] = _Documents(available=len(splits[split]))
+            splits[split] = _first(splits[split], most)
+            manager.task_index[task] = replace(entry, yaml_path=None, cfg=_with(stock, splits))
+    return manager.load([each.name for each in benchmarks]), counts
+
+
+def _with(stock: Mapping[str, Any], splits: Mapping[str, Any]) -> dict[str, Any]:
+    """A stock task's settings, with documents given instead of fetched."""
+    lacking = {key: None for key in SPLITS if stock.get(key) not in splits}
+    # lm-eval calls it with what the task says of its data set.
+    return {**stock, **lacking, "custom_dataset": lambda **_: splits}
+
+
+def _tables(splits: Mapping[str, Sequence[Record]]) -> dict[str, Any]:
+    """Records as the library of data sets has them; the fingerprints are of no use, for nothing is cached."""
+    return {
+        name: datasets.Dataset(InMemoryTable.from_pylist(list(records)), fingerprint=os.urandom(8).hex())
+        for name, records in splits.items()
+    }
+
+
+def _fetched(stock: Mapping[str, Any]) -> dict[str, Any]:
+    """The stock task's own splits from the hub, or from its cache."""
+    path, name = stock["dataset_path"], stock.get("dataset_name")
+    try:
+        return dict(datasets.load_dataset(path, name, **(stock.get("dataset_kwargs") or {})))
+    except Exception as error:  # HTTP clients', file systems' and parsers' own types
+        reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        raise ValueError(
+            f"{path} cannot be read ({reason}); use score.data=<folder with its files>"
+        ) from error
+
+
+def _first(dataset: Any, most: int | None) -> Any:
+    return dataset if most is None or most >= len(dataset) else _chosen(dataset, range(most))
+
+
+def _chosen(dataset: Any, numbers: Sequence[int]) -> Any:
+    return dataset.select(numbers, new_fingerprint=os.urandom(8).hex())
+
+
+def _fit(task: Any, documents: _Documents, divided: HFLM) -> None:
+    """Leaves out documents with an ending that is longer than the model's context; counts requests that are
+    cut to it.
+
+    lm-eval cuts the beginning of what is too long. It cannot score an ending that leaves no room for a
+    beginning: it stops there.
+    """
+    split = task.config.test_split or task.config.validation_split
+    task.build_all_requests()
+    lengths = divided.loglikelihood(task.instances, disable_tqdm=True)
+    longest = divided.max_length
+    too_long = {
+        instance.doc_id
+        for instance, (_, ending) in zip(task.instances, lengths, strict=True)
+        if ending > longest
+    }
+    asked = len(task.dataset[split])
+    if len(too_long) == asked:
+        raise ValueError(
+            f"tasks={task.task_name}: each document has an ending that is longer than the model's context of "
+            f"{longest} tokens; leave this task out, or score a model with a longer context"
+        )
+    if too_long:
+        kept = [number for number in range(asked) if number not in too_long]
+        task.dataset[split] = _chosen(task.dataset[split], kept)
+    kept_lengths = [
+        each
+        for instance, each in zip(task.instances, lengths, strict=True)
+        if instance.doc_id not in too_long
+    ]
+    documents.left_out, documents.requests = len(too_long), len(kept_lengths)
+    # The last token of a request is predicted, not read.
+    documents.cut = sum(context + ending - 1 > longest for context, ending in kept_lengths)
+
+
+def _scored(
+    benchmark: Benchmark, found: Mapping[str, Any], documents: Sequence[_Documents], data: Path | None
+) -> Scored:
+    figures = found["results"][benchmark.name]
+    names = [key.partition(",")[0] for key in figures if key.endswith(f",{FILTER}") and "_stderr" not in key]
+    requests = sum(each.requests for each in documents)
+    return Scored(
+        metrics={name: _value(figures, name) for name in names},
+        documents=sum(found["n-samples"][task]["effective"] for task in benchmark.splits),
+        available=sum(each.available for each in documents),
+        left_out=sum(each.left_out for each in documents),
+        requests=requests,
+        cut=sum(each.cut for each in documents) / requests,
+        version=str(found["versions"][benchmark.name]),
+        shots=max(found["n-shot"][task] for task in benchmark.splits),
+        source=benchmark.hub if data is None else benchmark.name,
+    )
+
+
+def _value(figures: Mapping[str, Any], name: str) -> Value:
+    """A figure; of a single document lm-eval gives no standard error."""
+    stderr = figures.get(f"{name}_stderr,{FILTER}")
+    known = float(stderr) if isinstance(stderr, int | float) and math.isfinite(stderr) else None
+    return Value(float(figures[f"{name},{FILTER}"]), known)

@@ -1,0 +1,69 @@
+"""What scoring changes in its process, and puts back: random states, threads, what the libraries print."""
+
+from __future__ import annotations
+
+import logging
+import os
+import random
+import warnings
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, redirect_stderr
+
+import numpy as np
+import torch
+
+LIBRARIES = ("lm_eval", "datasets", "transformers")
+
+
+@contextmanager
+def as_if_alone(threads: int) -> Iterator[None]:
+    """Scoring in this block leaves no trace in the process.
+
+    PyTorch has `threads` threads of the CPU; other numbers give other last bits.
+    """
+    with ExitStack() as changes:
+        for change in (_random_states_kept(), _threads(threads), _quiet()):
+            changes.enter_context(change)
+        yield
+
+
+@contextmanager
+def _random_states_kept() -> Iterator[None]:
+    """lm-eval and what it loads draw from the global generators, or seed them."""
+    python, numpy, on_cpu = random.getstate(), np.random.get_state(), torch.get_rng_state()
+    in_use = torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
+    on_gpus = torch.cuda.get_rng_state_all() if in_use else []
+    try:
+        yield
+    finally:
+        random.setstate(python)
+        np.random.set_state(numpy)
+        torch.set_rng_state(on_cpu)
+        if on_gpus:
+            torch.cuda.set_rng_state_all(on_gpus)
+
+
+@contextmanager
+def _threads(count: int) -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(count)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Keeps back remarks of the libraries, which are about what is done on purpose, and their many bars."""
+    loggers = [logging.getLogger(name) for name in LIBRARIES]
+    levels = [logger.level for logger in loggers]
+    for logger in loggers:
+        logger.setLevel(logging.ERROR)
+    try:
+        with open(os.devnull, "w") as nowhere, redirect_stderr(nowhere), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        for logger, level in zip(loggers, levels, strict=True):
+            logger.setLevel(level)

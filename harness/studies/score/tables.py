@@ -1,0 +1,142 @@
+"""The table of scores: checkpoints by tasks, as EDGC's Table IV has it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from gradwire.harness.report.configs import ABSENT, Settings, changes_result, flatten, labels
+from gradwire.harness.report.tables import Page, Table, finished
+from gradwire.harness.studies.score.benchmarks import BENCHMARKS
+from gradwire.harness.studies.score.summary import SCORES, Scores, Value
+from gradwire.harness.timing.measure.metrics import METRICS
+
+NOTES = (
+    "Each figure with its standard error over the documents. acc: the ending of the highest likelihood is "
+    "right; acc_norm: that of the highest likelihood per character. A model whose predictions are all but "
+    "alike chooses the ending with the fewest tokens, so that it does not score what chance would.",
+)
+
+PLUS_MINUS = " ± "
+
+
+def compare_scores(folders: Sequence[Path], output: Path, axes: Sequence[str] = ()) -> Page:
+    """Compares the scores in `folders`; writes table.md, table.csv and table.json to `output`.
+
+    Raises ValueError when none is done.
+    """
+    done, left_out = finished(folders, "score")
+    scores = [Scores.read(folder / SCORES) for folder in done]
+    page = scores_page(scores, axes, left_out)
+    names = row_names(scores, axes)
+    lines = [
+        {"checkpoint": name, **line} for name, each in zip(names, scores, strict=True) for line in rows(each)
+    ]
+    page.write(output, lines, {"rows": lines, "left_out": left_out})
+    return page
+
+
+def rows(scores: Scores) -> list[dict[str, Any]]:
+    """A line for each task and metric: figures and what they were taken over."""
+    return [
+        {
+            "task": task,
+            "metric": metric,
+            "value": value.value,
+            "stderr": value.stderr,
+            "documents": found.documents,
+            "available": found.available,
+            "left_out": found.left_out,
+            "cut": found.cut,
+            "version": found.version,
+            "lm_eval": scores.versions.get("lm-eval"),
+        }
+        for task, found in scores.tasks.items()
+        for metric, value in found.metrics.items()
+    ]
+
+
+def scores_page(scores: Sequence[Scores], axes: Sequence[str] = (), left_out: Sequence[str] = ()) -> Page:
+    """A table for each metric, with a row for each checkpoint, and what a reader must know."""
+    names = row_names(scores, axes)
+    metrics = dict.fromkeys(
+        metric for each in scores for found in each.tasks.values() for metric in found.metrics
+    )
+    tables = [_table(metric, names, scores) for metric in metrics]
+    likelihood = NOTES if any(found.requests for each in scores for found in each.tasks.values()) else ()
+    return Page(tables, [*likelihood, *_remarks(names, scores), *left_out])
+
+
+def _table(metric: str, names: Sequence[str], scores: Sequence[Scores]) -> Table:
+    with_it = {task for each in scores for task, found in each.tasks.items() if metric in found.metrics}
+    tasks = [task for task in (*BENCHMARKS, *sorted(with_it - {*BENCHMARKS})) if task in with_it]
+    header = [BENCHMARKS[task].label if task in BENCHMARKS else task for task in tasks]
+    cells = [
+        [
+            _cell(metric, each.tasks[task].metrics.get(metric) if task in each.tasks else None)
+            for task in tasks
+        ]
+        for each in scores
+    ]
+    shown = [(name, row) for name, row in zip(names, cells, strict=True) if any(cell != "–" for cell in row)]
+    title = f"{METRICS[metric].heading} ({metric})"
+    return Table(title, ["checkpoint", *header], [[name, *row] for name, row in shown])
+
+
+def _cell(metric: str, value: Value | None) -> str:
+    """`41.75 ± 0.98`: two digits behind the point, as the papers have them; losses and correlations four."""
+    if value is None:
+        return "–"
+    shown = METRICS[metric].shown
+    digits = 2 if shown.unit == "%" else 4
+    parts = [value.value] if value.stderr is None else [value.value, value.stderr]
+    return PLUS_MINUS.join(f"{part * shown.factor:.{digits}f}" for part in parts)
+
+
+def _remarks(names: Sequence[str], scores: Sequence[Scores]) -> list[str]:
+    """What was scored on fewer documents, or cut, and why nothing else was scored."""
+    remarks = list(dict.fromkeys(each.note for each in scores if each.note))
+    for task in dict.fromkeys(task for each in scores for task in each.tasks):
+        found = [
+            (name, each.tasks[task]) for name, each in zip(names, scores, strict=True) if task in each.tasks
+        ]
+        counts = Counter((one.documents, one.available) for _, one in found)
+        if any(documents != available for documents, available in counts):
+            told = ", ".join(f"{documents} of {available}" for documents, available in counts)
+            remarks.append(f"{task}: {told} documents.")
+        for name, one in found:
+            if one.left_out:
+                remarks.append(
+                    f"{task}, {name}: {one.left_out} documents are left out: an ending alone is longer than "
+                    "the model's context, and lm-eval cannot score it."
+                )
+            if one.cut:
+                remarks.append(
+                    f"{task}, {name}: the beginnings of {100 * one.cut:.1f} % of the requests are cut off to "
+                    "fit into the model's context."
+                )
+    return remarks
+
+
+def row_names(scores: Sequence[Scores], axes: Sequence[str] = ()) -> list[str]:
+    """A name for each checkpoint that tells it from the others: by what it was trained with, where that is
+    known."""
+    known = [_trained(each.trained) for each in scores if each.trained]
+    told = iter(labels(known, [axis for axis in axes if axis != "checkpoint"]))
+    names = [next(told) if each.trained else each.checkpoint for each in scores]
+    if len({each.get("model.name", ABSENT) for each in known}) == 1:
+        names = [
+            f"{each.trained['model']['name']}, {name}" if each.trained else name
+            for name, each in zip(names, scores, strict=True)
+        ]
+    twice = {name for name, count in Counter(names).items() if count > 1}
+    return [
+        f"{name} ({each.checkpoint})" if name in twice else name
+        for name, each in zip(names, scores, strict=True)
+    ]
+
+
+def _trained(config: Mapping[str, Any]) -> Settings:
+    return {key: value for key, value in flatten(config).items() if changes_result(key)}

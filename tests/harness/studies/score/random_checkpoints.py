@@ -1,0 +1,51 @@
+"""Small checkpoints with random weights."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from benchmark_files import WORDS
+
+from gradwire.harness.data.tokenizer import train_bpe
+from gradwire.harness.models.save import save_model
+from gradwire.harness.models.settings import END, MASK, PAD
+
+
+def save_random(folder: Path, kind: str = "causal", context: int = 256) -> Path:
+    """A model of one layer with random weights, and a tokenizer trained on the benchmarks' words."""
+    import torch
+    from transformers import (
+        BertConfig,
+        BertForMaskedLM,
+        GPT2Config,
+        GPT2LMHeadModel,
+        PreTrainedTokenizerFast,
+    )
+
+    (folder.parent / "bpe.json").write_text(train_bpe([" ".join(WORDS)] * 2, 300))
+    tokenizer = PreTrainedTokenizerFast(
+        tokenizer_file=str(folder.parent / "bpe.json"),
+        pad_token=PAD,
+        bos_token=END,
+        eos_token=END,
+        mask_token=MASK,
+    )
+    size: dict[str, Any] = {"vocab_size": len(tokenizer)}
+    torch.manual_seed(0)
+    model = (
+        GPT2LMHeadModel(GPT2Config(**size, n_positions=context, n_embd=32, n_layer=1, n_head=2))
+        if kind == "causal"
+        else BertForMaskedLM(
+            BertConfig(
+                **size,
+                max_position_embeddings=context,
+                hidden_size=32,
+                num_hidden_layers=1,
+                num_attention_heads=2,
+                intermediate_size=64,
+            )
+        )
+    )
+    save_model(model, tokenizer, folder)
+    return folder
