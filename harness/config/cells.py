@@ -1,24 +1,30 @@
 """A sweep's cells: unions of products, as data.
 
-`hydra.sweeper.cases.<size>` is a list of cases; a case maps keys to a value or a list of values and
-means their product; the sweep is the union of its cases. Sweeps on the command line multiply it, and
-what the command line sets wins over the cases.
+`hydra.sweeper.cases.<size>` is a list of cases; a case maps keys to a value or a list of values and means
+their product; the sweep is the union of its cases. `hydra.sweeper.common.<size>` has values that all cells of
+a size share unless their case sets them. Sweeps on the command line multiply the sweep, and what the command
+line sets wins over cases and common values. A value may be taken from another sweep's cells
+(config/needs.py).
 """
 
 from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, cast
 
 from hydra.core.override_parser.overrides_parser import OverridesParser
+from omegaconf import OmegaConf
 
 from gradwire.harness.config.compose import compose
-from gradwire.harness.config.explain import rule_of
+from gradwire.harness.config.explain import plain, rule_of
+from gradwire.harness.config.needs import SEED, Source, Taking, check_needs, taking
 from gradwire.harness.config.overrides import parse
+from gradwire.harness.config.root_keys import root_rules
 from gradwire.harness.config.store import choices_with_field, group_schemas
+from gradwire.harness.config.tasks import TASKS
 from gradwire.harness.runtime.errors import ConfigError
 
 ANY_SIZE = "any"
@@ -26,8 +32,19 @@ ANY_SIZE = "any"
 
 MOST_CELLS = 10_000
 
+TASK = "task"
+
 Values = Mapping[str, str]
 """Key to value, as text of Hydra's override grammar."""
+
+
+@dataclass(frozen=True)
+class Declared:
+    """A sweep as its file declares it, sizes by name; `needs` maps names to sweeps."""
+
+    cases: Mapping[str, Any] = field(default_factory=dict)
+    common: Mapping[str, Any] = field(default_factory=dict)
+    needs: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -37,35 +54,86 @@ class Cell:
     overrides: tuple[str, ...]
     """All overrides, as `python run.py` would take them."""
     swept: Mapping[str, str]
-    """Those that come from the cases or from a sweep on the command line."""
+    """Those that come from the cases or from a sweep on the command line, and the needed cells' axes; a value
+    that is taken in words instead of as a path."""
+    sources: tuple[Source, ...] = ()
+    """The needed cells that it takes from."""
 
     @property
     def label(self) -> str:
         return " ".join(f"{key}={value}" for key, value in self.swept.items()) or "one run"
 
 
-def expand(cases: Mapping[str, Any], size: str, arguments: Sequence[str]) -> list[Cell]:
+@dataclass(frozen=True)
+class _Case:
+    """One case: the values of its keys, those that are taken apart, and the common ones."""
+
+    values: Mapping[str, list[str]]
+    taken: Mapping[str, Taking]
+    common: Values
+
+    @property
+    def task(self) -> list[str]:
+        return self.values.get(TASK, [])
+
+
+def declared_in(hydra: Any) -> Declared:
+    """The sweep that Hydra's own node declares. Raises ConfigError."""
+    found = cast(dict[str, Any], OmegaConf.to_container(hydra.sweeper))
+    return Declared(found["cases"], found["common"], check_needs(found["needs"], "hydra.sweeper.needs"))
+
+
+def expand(
+    declared: Declared,
+    size: str,
+    arguments: Sequence[str],
+    sources: Mapping[str, Sequence[Source]] | None = None,
+) -> list[Cell]:
     """The cells of a sweep in order, without repetitions.
 
-    `cases` maps sizes, or `any`, to lists of cases, `size` is the chosen one, `arguments` are the command
-    line's overrides. Raises ConfigError when the sweep has no cases for this size or a case is malformed.
+    `size` is the chosen one, `arguments` are the command line's overrides, `sources` the cells of the needed
+    sweeps by their names in `needs`. Raises ConfigError when the sweep has no cases for this size or a case
+    is malformed.
     """
     fixed, swept = _command_line(arguments)
-    cells: dict[tuple[str, ...], Cell] = {}
-    all_cases = _cases_of(cases, size)
-    most = sum(math.prod(len(values) for values in [*case.values(), *swept.values()]) for case in all_cases)
+    cases = _cases_of(declared, size)
+    tasks = tasks_of(declared, size, arguments)
+    most = sum(
+        math.prod(len(values) for values in [*case.values.values(), *swept.values()]) for case in cases
+    )
     if most > MOST_CELLS:
         raise ConfigError(f"the sweep has {most} runs; choose at most {MOST_CELLS}, e.g. in several sweeps")
-    for case in all_cases:
-        for line in _product(swept):
-            set_by_user = {**fixed, **line}
-            kept = {key: values for key, values in case.items() if not _shadowed(key, case, set_by_user)}
-            for values in _product(kept):
-                chosen = {**values, **line}
-                texts = (*_fixed_lines(arguments), *(f"{key}={value}" for key, value in chosen.items()))
+    cells: dict[tuple[str, ...], Cell] = {}
+    for case, line in itertools.product(cases, _product(swept)):
+        user = {**fixed, **line}
+        given = {**case.values, **{key: [] for key in case.taken}}
+        kept = {key: values for key, values in case.values.items() if not _shadowed(key, given, user)}
+        taken = {key: each for key, each in case.taken.items() if not _shadowed(key, given, user)}
+        common = {
+            key: value
+            for key, value in case.common.items()
+            if not _shadowed(key, {key: [value], **given}, user)
+        }
+        for values in _product(kept):
+            task = values.get(TASK, tasks[0])
+            for found in _with_taken(values, taken, user, sources or {}, TASKS[task].reads):
+                texts = (
+                    *_fixed_lines(arguments),
+                    *(f"{key}={value}" for key, value in {**common, **found.overrides, **line}.items()),
+                )
+                chosen = {**found.words, **line}
                 texts, chosen = _fitting(texts, chosen, swept)
-                cells.setdefault(tuple(sorted(texts)), Cell(texts, chosen))
+                texts = tuple(text for text in texts if _suits(_key_of(text), task, tasks))
+                cells.setdefault(tuple(sorted(texts)), Cell(texts, chosen, found.sources))
     return list(cells.values())
+
+
+def tasks_of(declared: Declared, size: str, arguments: Sequence[str]) -> list[str]:
+    """The tasks of a sweep: first that of cases that name none, then those that cases name."""
+    choices = [text for text in _fixed_lines(arguments) if "." not in _key_of(text)]
+    usual = str(plain(compose(choices, named_by_user=False), "task.name"))
+    named = (task for case in _cases_of(declared, size) for task in case.task)
+    return list(dict.fromkeys([usual, *named]))
 
 
 def swept_keys(cells: Sequence[Cell]) -> list[str]:
@@ -98,23 +166,90 @@ def _is_plain(text: str) -> bool:
     return bool(text) and not override.is_sweep_override() and override.value() == text
 
 
-def _cases_of(cases: Mapping[str, Any], size: str) -> list[dict[str, list[str]]]:
+def _cases_of(declared: Declared, size: str) -> list[_Case]:
+    cases = declared.cases
     if not cases:
-        return [{}]
-    size = ANY_SIZE if ANY_SIZE in cases else size
-    if size not in cases:
+        return [_Case({}, {}, {})]
+    found_size = ANY_SIZE if ANY_SIZE in cases else size
+    if found_size not in cases:
         sizes = " or ".join(f"size={known}" for known in cases)
         raise ConfigError(f"size={size}: this sweep has no cases for it; choose {sizes}")
-    found = cases[size]
+    found, shared = cases[found_size], declared.common.get(size, declared.common.get(ANY_SIZE, {}))
     if not isinstance(found, list) or not found or not all(isinstance(case, Mapping) for case in found):
         raise ConfigError(
-            f"hydra.sweeper.cases.{size} must be a list of mappings, e.g. [{{codec: bf16, seed: [0, 1]}}]"
+            f"hydra.sweeper.cases.{found_size} must be a list of mappings, e.g. "
+            "[{codec: bf16, seed: [0, 1]}]"
         )
-    return [{str(key): _texts(value) for key, value in case.items()} for case in found]
+    if not isinstance(shared, Mapping) or any(isinstance(each, Mapping) for each in shared.values()):
+        raise ConfigError(
+            f"hydra.sweeper.common.{size} must be a mapping of keys to values, e.g. {{train.steps: 3}}"
+        )
+    return [_case(case, shared, declared.needs) for case in found]
+
+
+def _case(case: Mapping[str, Any], shared: Mapping[str, Any], needs: Mapping[str, str]) -> _Case:
+    return _Case(
+        {str(key): _texts(value) for key, value in case.items() if not isinstance(value, Mapping)},
+        {str(key): taking(key, value, needs) for key, value in case.items() if isinstance(value, Mapping)},
+        {str(key): override_text(value) for key, value in shared.items() if key not in case},
+    )
 
 
 def _texts(value: Any) -> list[str]:
     return [override_text(item) for item in (value if isinstance(value, list) else [value])]
+
+
+@dataclass(frozen=True)
+class _Found:
+    """The values of a cell, and how its label says them."""
+
+    overrides: dict[str, str]
+    words: dict[str, str]
+    sources: tuple[Source, ...] = ()
+
+
+def _with_taken(
+    values: Values,
+    taken: Mapping[str, Taking],
+    user: Values,
+    sources: Mapping[str, Sequence[Source]],
+    reads: Sequence[str],
+) -> Iterator[_Found]:
+    """A cell's own values with each combination of values that it takes from needed cells that agree with it.
+
+    Its task `reads` these groups and keys.
+    """
+    candidates = [list(each.values(key, sources[each.need])) for key, each in taken.items()]
+    for combination in itertools.product(*candidates):
+        found: _Found | None = _Found(dict(values), dict(values))
+        for (key, each), (source, path, words) in zip(taken.items(), combination, strict=True):
+            found = found and _paired(found, each.need, source, {**user, **_seed_of(values)}, reads)
+            if found is None:
+                break
+            found.overrides[key], found.words[key] = override_text(path), words
+        if found is not None:
+            yield found
+
+
+def _seed_of(values: Values) -> Values:
+    return {SEED: values[SEED]} if SEED in values else {}
+
+
+def _paired(found: _Found, need: str, source: Source, fixed: Values, reads: Sequence[str]) -> _Found | None:
+    """Adds a needed cell's axes; None where one of them contradicts the seed, another needed cell's, or the
+    command line."""
+    overrides, words = dict(found.overrides), dict(found.words)
+    adopted = {key: value for other in found.sources for key, value in other.axes.items()}
+    for key, value in source.axes.items():
+        if (key in fixed and fixed[key] != value) or adopted.get(key, value) != value:
+            return None
+        if key in overrides and key not in adopted and key != SEED:
+            words[f"{need}.{key}"] = value  # the case has one of its own, which is about something else
+        else:
+            words[key] = value
+            if key.partition(".")[0] in reads:
+                overrides[key] = value
+    return _Found(overrides, words, (*found.sources, source))
 
 
 def _command_line(arguments: Sequence[str]) -> tuple[dict[str, str], dict[str, list[str]]]:
@@ -136,6 +271,18 @@ def _fixed_lines(arguments: Sequence[str]) -> list[str]:
     return [str(override.input_line) for override in parse(arguments) if not override.is_sweep_override()]
 
 
+def _key_of(text: str) -> str:
+    return text.lstrip("+").partition("=")[0]
+
+
+def _suits(key: str, task: str, tasks: Sequence[str]) -> bool:
+    """Whether a cell of `task` takes a key of the root; one that no other task of the sweep takes is left to
+    be refused."""
+    if "." not in key or key in root_rules(task):
+        return True
+    return not any(key in root_rules(other) for other in tasks)
+
+
 def _fitting(
     texts: tuple[str, ...], chosen: Values, swept: Mapping[str, Sequence[str]]
 ) -> tuple[tuple[str, ...], dict[str, str]]:
@@ -153,7 +300,7 @@ def _fitting(
         return chosen.get(group) in owners or not owners
 
     return (
-        tuple(text for text in texts if fits(text.lstrip("+").partition("=")[0])),
+        tuple(text for text in texts if fits(_key_of(text))),
         {key: value for key, value in chosen.items() if fits(key)},
     )
 

@@ -31,13 +31,13 @@ from gradwire.harness.config.own_files import own_folder
 from gradwire.harness.config.root_keys import root_rules
 from gradwire.harness.config.store import choices_with_field, group_schemas, plugin_choices
 from gradwire.harness.config.tasks import TASKS
-from gradwire.harness.record.identity import FORMER_KEYS
+from gradwire.harness.record.identity import FORMER_KEYS, MOVED_KEYS
 from gradwire.harness.runtime.conf import conf_directory
 from gradwire.harness.runtime.errors import ConfigError, closest, did_you_mean, shortened
 from gradwire.harness.runtime.fields import Rule, rules_of
 from gradwire.harness.runtime.program import program
 
-ROOT_KEYS = ("hydra", "seed", "resume")
+ROOT_KEYS = ("hydra", "seed", "resume", "plots", "sweep")
 """Keys of the root beside the groups, whatever the task."""
 
 MOST_LISTED = 160
@@ -166,8 +166,9 @@ def plain(config: DictConfig, key: str) -> Any:
 def unknown_key(key: str, override: Override | None, config: DictConfig) -> ConfigError:
     """The refusal of a key that does not exist in `config`."""
     given = said(override) if override is not None else shortened(key)
-    if key in FORMER_KEYS:
-        return ConfigError(f"{given}: {key} has a new name: use {FORMER_KEYS[key]}=")
+    new_name = {**FORMER_KEYS, **MOVED_KEYS}.get(key)
+    if new_name is not None:
+        return ConfigError(f"{given}: {key} has a new name: use {new_name}=")
     keys = [name for name in all_keys(config) if name.partition(".")[0] != "hydra"]
     group, _, field = key.partition(".")
     if key in keys:  # a group, or another key that has keys

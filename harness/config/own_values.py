@@ -12,13 +12,15 @@ from omegaconf import DictConfig, OmegaConf
 from gradwire.codecs.fields import is_plain_name
 from gradwire.codecs.registry import codec_classes
 from gradwire.harness.config.explain import narrowed_rule, plain, rule_of, unknown_key
+from gradwire.harness.config.needs import check_needs, taking
 from gradwire.harness.config.overrides import HYDRA_KEYS, MISSING, check_as_read, check_hydra_value
 from gradwire.harness.config.own_form import GLOBAL, OwnFile
 from gradwire.harness.config.store import group_schemas
 from gradwire.harness.runtime.errors import ConfigError, shortened
 
-CASES = "hydra.sweeper.cases"
-"""The key of Hydra's that only files set: `tiny: [{codec: [bf16, thc], seed: 0}]`."""
+CASES, COMMON, NEEDS = "hydra.sweeper.cases", "hydra.sweeper.common", "hydra.sweeper.needs"
+SWEEP = (CASES, COMMON, NEEDS)
+"""The keys of Hydra's that only files set: `tiny: [{codec: [bf16, thc], seed: 0}]`."""
 
 _FILLED = ("overrides", "runtime", "job.name", "job.config_name", "job.override_dirname")
 """Keys of Hydra's node that Hydra fills in, from the command line and the process."""
@@ -57,9 +59,9 @@ def _leaves(values: Mapping[str, Any], prefix: str, config: DictConfig) -> Itera
         if "." in name:  # one key to Hydra, another to the rules
             nested = f"{name.replace('.', ': {')}: {shortened(value)}{'}' * name.count('.')}"
             raise ConfigError(f"{shortened(key)}: a file has keys within keys; write {shortened(nested)}")
-        hydras = key.partition(".")[0] == "hydra" and key != CASES
+        hydras = key.partition(".")[0] == "hydra" and key not in SWEEP
         ours = rule_of(config, key) is None and isinstance(plain(config, key), DictConfig)
-        if isinstance(value, Mapping) and (hydras or (ours and key != CASES)):
+        if isinstance(value, Mapping) and (hydras or (ours and key not in SWEEP)):
             yield from _leaves(value, key, config)
         else:
             yield key, value
@@ -67,8 +69,8 @@ def _leaves(values: Mapping[str, Any], prefix: str, config: DictConfig) -> Itera
 
 def _check(key: str, value: Any, config: DictConfig, given: Mapping[str, Any]) -> None:
     if key.partition(".")[0] == "hydra":
-        if key == CASES:
-            _check_cases(value)
+        if key in SWEEP:
+            _check_sweep(key, value, given)
         else:
             check_hydra_value(key, value, f"{key}={shortened(value)}")
         return
@@ -90,8 +92,28 @@ def _check(key: str, value: Any, config: DictConfig, given: Mapping[str, Any]) -
         raise
 
 
-def _check_cases(cases: Any) -> None:
+def _check_sweep(key: str, value: Any, given: Mapping[str, Any]) -> None:
     """Refuse what is no data of a sweep before Hydra's sweeper is made of it."""
+    if key == NEEDS:
+        check_needs(value, NEEDS)
+    elif key == COMMON:
+        _check_common(value)
+    else:
+        needs = given.get(NEEDS, {})
+        _check_cases(value, check_needs(needs, NEEDS) if isinstance(needs, Mapping) else {})
+
+
+def _check_common(common: Any) -> None:
+    if not isinstance(common, Mapping) or not all(isinstance(each, Mapping) for each in common.values()):
+        raise ConfigError(
+            f"{COMMON}={shortened(common)}: choose a mapping, e.g. {{tiny: {{train.steps: 3}}}}"
+        )
+    for size, values in common.items():
+        for name, value in values.items():
+            _check_swept(f"{COMMON}.{shortened(size)}", str(name), value)
+
+
+def _check_cases(cases: Any, needs: Mapping[str, str]) -> None:
     if not isinstance(cases, Mapping):
         raise ConfigError(f"{CASES}={shortened(cases)}: choose a mapping, e.g. {{any: [{{seed: [0, 1]}}]}}")
     for size, found in cases.items():
@@ -103,10 +125,17 @@ def _check_cases(cases: Any) -> None:
                 f"{key}={shortened(found)}: choose a list of mappings, e.g. [{{codec: bf16, seed: [0, 1]}}]"
             )
         for name, value in (pair for case in found for pair in case.items()):
-            if name.lstrip("+~").startswith(("_", "hydra")):
-                raise ConfigError(f"{key}: {shortened(name)} cannot be swept; choose a key of --help")
-            if _holds_mapping(value):
-                raise ConfigError(f"{key}: {name}={shortened(value)}: choose a value or a list of values")
+            if isinstance(value, Mapping) and "from" in value:
+                taking(f"{key}: {name}", value, needs)
+                value = None
+            _check_swept(key, str(name), value)
+
+
+def _check_swept(key: str, name: str, value: Any) -> None:
+    if name.lstrip("+~").startswith(("_", "hydra")):
+        raise ConfigError(f"{key}: {shortened(name)} cannot be swept; choose a key of --help")
+    if _holds_mapping(value):
+        raise ConfigError(f"{key}: {name}={shortened(value)}: choose a value or a list of values")
 
 
 def _holds_mapping(value: Any) -> bool:
@@ -128,7 +157,7 @@ def _fixed_keys(node: DictConfig) -> dict[str, Any]:
     """Hydra's keys, but for those that files may set or that Hydra fills in."""
     fixed = OmegaConf.to_container(node, resolve=False)
     assert isinstance(fixed, dict)
-    for key in (*_FILLED, *(name.removeprefix("hydra.") for name in (*HYDRA_KEYS, CASES))):
+    for key in (*_FILLED, *(name.removeprefix("hydra.") for name in (*HYDRA_KEYS, *SWEEP))):
         *above, name = key.split(".")
         functools.reduce(lambda holder, part: holder[part], above, fixed).pop(name, None)
     return {str(key): value for key, value in fixed.items()}

@@ -1,4 +1,5 @@
-"""The keys of the configuration's root that are no groups: those of every run, and those that a task adds.
+"""The keys of the configuration's root that are no groups: those of every run or sweep, and those that a task
+adds.
 
 The root itself is not typed, so that each task can add keys. They are the fields of the task's settings.
 Their defaults reach the configuration through `conf/task/<task>.yaml`, and their rules hold for whatever a
@@ -14,8 +15,8 @@ from typing import Any
 
 from gradwire.codecs.fields import default_of
 from gradwire.harness.config.store import group_schemas
+from gradwire.harness.config.sweep_settings import Root
 from gradwire.harness.config.tasks import TASKS
-from gradwire.harness.record.settings import RecordedConfig
 from gradwire.harness.runtime.fields import Rule, check_fields, rules_of
 
 REQUIRED = "???"
@@ -31,18 +32,18 @@ def _without_groups(schema: type) -> Rules:
 
 def _schema(task: str | None) -> type:
     """What a task reads; of a task that does not exist, which is refused elsewhere, the keys of every run."""
-    return TASKS[task].config if task in TASKS else RecordedConfig
+    return TASKS[task].config if task in TASKS else Root
 
 
 def own_keys(task: str) -> Rules:
     """The keys that a task adds to the root."""
-    usual = rules_of(RecordedConfig)
+    usual = rules_of(Root)
     return {name: rule for name, rule in _without_groups(_schema(task)).items() if name not in usual}
 
 
 def usual_defaults() -> dict[str, Any]:
     """The keys of every root, with their defaults."""
-    return _defaults(RecordedConfig, _without_groups(RecordedConfig))
+    return _defaults(Root, _without_groups(Root))
 
 
 def own_defaults(task: str) -> dict[str, Any]:
@@ -69,12 +70,12 @@ def root_rules(task: str | None) -> dict[str, Rule]:
 
 @cache
 def _root_rules(schema: type) -> dict[str, Rule]:
-    return dict(_leaves({**_without_groups(RecordedConfig), **_without_groups(schema)}))
+    return dict(_leaves({**_without_groups(Root), **_without_groups(schema)}))
 
 
 def check_root(config: Mapping[Any, Any], task: str) -> None:
     """Raise ConfigError for the first key of the root, groups aside, whose value is not allowed."""
-    for schema in (RecordedConfig, _schema(task)):
+    for schema in (Root, _schema(task)):
         names = _without_groups(schema)
         check_fields(schema, {name: config[name] for name in names if name in config}, "")
 

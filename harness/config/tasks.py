@@ -66,6 +66,11 @@ class SyncTask(Configuration):
 
 
 @dataclass(frozen=True, kw_only=True)
+class PlanTask(Configuration):
+    """A sweep's cells and how long they will take."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class DoctorTask(Configuration):
     """What this machine has."""
 
@@ -118,6 +123,7 @@ TASKS: dict[str, Task] = {
     "retime": Task("gradwire.harness.tasks.retime", RetimeTask),
     "overhead": Task("gradwire.harness.tasks.overhead", OverheadTask, times=True),
     "report": Task("gradwire.harness.tasks.report", ReportTask),
+    "plan": Task("gradwire.harness.tasks.plan", PlanTask),
     "sync": Task("gradwire.harness.tasks.sync", SyncTask),
     "timeline": Task("gradwire.harness.tasks.timeline", TimelineTask),
     "doctor": Task("gradwire.harness.tasks.doctor", DoctorTask),

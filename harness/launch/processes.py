@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from multiprocessing import get_context, resource_tracker
 from multiprocessing.connection import wait
+from multiprocessing.context import SpawnContext
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any, Protocol
@@ -86,7 +87,7 @@ def run_processes(
     Once rank 0 has said that everything is complete, nothing is a failure any more: processes that do not end
     are killed. Returns what went wrong with which rank after that, empty if nothing did.
     """
-    context = get_context("spawn")
+    context = new_processes()
     beats, launched = share_beats(folder / BEATS, size), time.monotonic()
     workers: list[BaseProcess] = [
         context.Process(
@@ -95,7 +96,7 @@ def run_processes(
         for rank in range(size)
     ]
     try:
-        with _signals_held_back():
+        with signals_held_back():
             for worker in workers:
                 worker.start()
             if stop is not None:
@@ -113,6 +114,11 @@ def run_processes(
             worker.join()
 
 
+def new_processes() -> SpawnContext:
+    """How processes are started: from nothing, because threads and CUDA do not survive a fork."""
+    return get_context("spawn")
+
+
 def _child(
     target: Callable[..., None],
     arguments: Sequence[Any],
@@ -121,7 +127,7 @@ def _child(
     parent: int,
     launched: float,
 ) -> None:
-    _die_with_parent(parent)
+    die_with_parent(parent)
     beat_in(Path(folder) / BEATS, rank, launched)
     stacks.answer_requests(Path(folder), rank)
     try:
@@ -135,7 +141,7 @@ def _child(
         os._exit(1)  # threads may be stuck in a lost connection
 
 
-def _die_with_parent(parent: int) -> None:
+def die_with_parent(parent: int) -> None:
     """Asks Linux to kill this process when its parent is gone for whatever reason."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
@@ -144,7 +150,7 @@ def _die_with_parent(parent: int) -> None:
 
 
 @contextlib.contextmanager
-def _signals_held_back() -> Iterator[None]:
+def signals_held_back() -> Iterator[None]:
     """Blocks SIGINT and all requests in this thread and in the processes it starts.
 
     A terminal sends Ctrl-C to all of them, but only the parent handles it: a child would print a traceback of

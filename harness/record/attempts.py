@@ -61,6 +61,8 @@ class _Attempt:
     torch: str
     ended: Ended | None = None
     """None for the attempt that finished or still runs, and in records of older versions."""
+    wall_time_s: float | None = None
+    """How long an attempt that measured in one go took until it finished; null for others."""
 
 
 @dataclass
@@ -118,6 +120,13 @@ class Attempts:
         ended = [*before.started_over, *before.attempts]
         return cls(config_hash, started_over=ended[-MOST_STARTED_OVER:])
 
+    @classmethod
+    def wall_time_in(cls, directory: Path) -> float | None:
+        """How long the finished attempt in `directory` took; None where it was not noted."""
+        found = cls.read(directory)
+        seconds = None if found is None else found.attempts[-1].get("wall_time_s")
+        return None if seconds is None else float(seconds)
+
     def add(self, directory: Path, from_step: int) -> None:
         """Records that an attempt begins after `from_step` steps, and how the one before it ended."""
         before = [*self.started_over, *self.attempts]
@@ -139,6 +148,14 @@ class Attempts:
 
     def _write(self, directory: Path) -> None:
         write_atomically(directory / FILE, json.dumps(asdict(self), indent=1) + "\n")
+
+
+def note_wall_time(directory: Path, seconds: float) -> None:
+    """Records how long the last attempt took, which is about to finish."""
+    found = Attempts.read(directory)
+    if found is not None:
+        found.attempts[-1]["wall_time_s"] = round(seconds, 3)
+        found._write(directory)
 
 
 def note_end(directory: Path, reason: str, after_step: int | None, ranks: Sequence[RankEnd]) -> None:

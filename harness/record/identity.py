@@ -20,6 +20,7 @@ WITHOUT_EFFECT = (
     "tracking",
     "size",
     "resume",
+    "plots",
     "cluster.timeout_s",
     "cluster.hang_s",
     "cluster.restarts",
@@ -56,6 +57,9 @@ FORMER_KEYS = {
 }
 """Keys by the names that they had before, to their new ones. Ids are made from the former names, as those of
 renamed codecs: what was begun under them is still the same run."""
+
+MOVED_KEYS = {"replay.plots": "plots"}
+"""Keys without an effect on ids by the names that they had before, to their new ones."""
 
 WHOLE_FILE_BYTES = 64 * 2**20
 """Files of at least this size count by name and size, smaller ones by their bytes too."""

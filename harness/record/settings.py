@@ -34,3 +34,4 @@ class RecordedConfig(Configuration):
     seed: int = at_least(0, 0, 2**31 - 1)  # weights, data order, dropout, stochastic rounding
     # an unfinished run: auto resumes it if the code is the same, force resumes it anyway, never starts over
     resume: str = one_of("auto", "force", "never")
+    plots: bool = True  # of this run, over a second of work; a sweep's own are made anyway

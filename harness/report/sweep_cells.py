@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 from gradwire.harness.files.finite_json import restored
 from gradwire.harness.files.reading import UnusableFileError
 from gradwire.harness.files.structured import read_json, read_yaml
+from gradwire.harness.record.attempts import Attempts
 from gradwire.harness.record.directory import FAILED, failure_in, is_done
 from gradwire.harness.record.identity import settings_id
 from gradwire.harness.record.summary import REMEDY
@@ -62,6 +63,7 @@ class Outcome(NamedTuple):
     values: Sequence[Value] = ()
     recorded: Settings = {}
     summary: Mapping[str, Any] = {}
+    wall_time_s: float | None = None
 
     @property
     def provenance(self) -> Mapping[str, Any]:
@@ -112,7 +114,8 @@ def outcome_in(directory: Path, task: str) -> Outcome:
             values = [*values_in(directory), *_measured_errors(directory, task)]
             config = read_yaml(directory / CONFIG, remedy=REMEDY, inside=directory)
             summary = restored(read_json(directory / file, remedy=REMEDY, inside=directory))
-            return Outcome("done", "", values, flatten(config), summary)
+            wall_time_s = summary.get("wall_time_s", Attempts.wall_time_in(directory))
+            return Outcome("done", "", values, flatten(config), summary, wall_time_s)
         if (directory / FAILED).is_file():
             return Outcome("failed", failure_in(directory))
         return Outcome("unfinished", "not finished")
@@ -185,7 +188,7 @@ def _cell_record(cell: SweptCell, found: Outcome, axes: Sequence[str], off_axes:
         status=found.status,
         reason=without_folders(found.reason),
         off_axes=off_axes,
-        wall_time_s=found.summary.get("wall_time_s"),
+        wall_time_s=found.wall_time_s,
         metric=found.summary.get("metric") if cell.task in TRAINED else None,
         kind=_kind(cell.task, flat) if done else None,
         code_hash=about.get("code_hash"),

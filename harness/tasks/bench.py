@@ -75,7 +75,8 @@ def _write(config: BenchTask, directory: Path) -> None:
     heading = _heading(found)
     tables = text(rows, config.cluster.size)
     write_atomically(directory / TABLES, f"{heading}\n\n{tables}\n")
-    write_plots(plots(rows, heading), directory / PLOTS)
+    if config.plots:
+        write_plots(plots(rows, heading), directory / PLOTS)
 
 
 def _settings(config: BenchTask) -> Settings:

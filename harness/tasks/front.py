@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import os
 import shlex
 import sys
@@ -11,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import hydra
+from hydra.core.override_parser.types import Override
 from hydra.types import RunMode
 from omegaconf import OmegaConf
 
@@ -19,7 +21,7 @@ from gradwire.harness.config.compose import VERSION_BASE, compose, composed_hydr
 from gradwire.harness.config.explain import plain
 from gradwire.harness.config.flags import for_hydra, read_flags, version_text
 from gradwire.harness.config.manual import manual_page, task_page
-from gradwire.harness.config.overrides import parse
+from gradwire.harness.config.overrides import parse, said
 from gradwire.harness.config.own_files import use_folder
 from gradwire.harness.config.own_form import FLAG
 from gradwire.harness.config.tasks import TASKS
@@ -31,6 +33,8 @@ from gradwire.harness.record.settings import Configuration
 from gradwire.harness.runtime.conf import CONFIG_NAME, conf_directory
 from gradwire.harness.runtime.errors import ConfigError, refuse, refused_as_config_error, shortened
 from gradwire.harness.runtime.program import program
+
+PLAN = "task=plan"
 
 
 def start() -> None:
@@ -66,8 +70,15 @@ def arranged(arguments: Sequence[str]) -> list[str]:
     ConfigError."""
     flags = read_flags(arguments)
     flags.overrides = meant(flags.overrides)
+    if PLAN in flags.overrides and _is_of_sweep(flags) and not flags.help:
+        flags.overrides = ["sweep.plan=true" if text == PLAN else text for text in flags.overrides]
     own = [] if flags.config_dir is None else [f"{FLAG}={flags.config_dir}"]
     return [*own, *(["--version"] if flags.version else []), *for_hydra(flags)]
+
+
+def _is_of_sweep(flags: argparse.Namespace) -> bool:
+    """Whether `task=plan` asks for the plan of a sweep, whose file then chooses the task."""
+    return bool(flags.multirun) or any(text.startswith("sweeps=") for text in flags.overrides)
 
 
 def can_be_completed(line: str) -> bool:
@@ -130,6 +141,7 @@ def check_command_line(arguments: Sequence[str]) -> Configuration | None:
         raise ConfigError(f"--package={shortened(flags.package)}: unknown key; choose one of {known}")
     if flags.cfg or flags.info:
         return None
+    _check_not_of_sweep(overrides)
     if not task_of(config).trains:
         if "RANK" in os.environ:
             command = f"{program()} {shlex.join(arguments)}"
@@ -142,3 +154,13 @@ def check_command_line(arguments: Sequence[str]) -> Configuration | None:
     if asked != "." and rank_0:  # Hydra makes it next, and would show a traceback
         refused_as_config_error(make_directory, Path(asked))
     return checked
+
+
+def _check_not_of_sweep(overrides: Sequence[Override]) -> None:
+    """Refuses keys of sweeps for a single run."""
+    for override in overrides:
+        if override.key_or_group.startswith("sweep."):
+            raise ConfigError(
+                f"{said(override)} has no effect on a single run; add sweeps=<name> or --multirun, or leave "
+                "it out"
+            )

@@ -17,6 +17,7 @@ from omegaconf import DictConfig
 from gradwire.harness.config.run_name import run_directory
 from gradwire.harness.config.tasks import TASKS
 from gradwire.harness.config.validate import validate_any
+from gradwire.harness.launch.cell_process import Ended
 from gradwire.harness.record.settings import Configuration, RecordedConfig
 from gradwire.harness.runtime.errors import refuse
 
@@ -38,7 +39,7 @@ def run_task(config: DictConfig, checked: Configuration | None = None) -> int:
         _let_rank_0_speak()
         refuse(one_line(error), code=2 if isinstance(error, ValueError) else 1)
     except KeyboardInterrupt as interrupt:
-        refuse(str(interrupt) or "interrupted", code=_interrupt_code(interrupt))
+        refuse(str(interrupt) or "interrupted", code=interrupt_code(interrupt))
     if alone and code:
         sys.exit(code)
     return code
@@ -50,7 +51,8 @@ def _let_rank_0_speak() -> None:
         time.sleep(5)
 
 
-def _interrupt_code(interrupt: KeyboardInterrupt) -> int:
+def interrupt_code(interrupt: KeyboardInterrupt) -> int:
+    """The exit code after Ctrl-C or a signal that asked to stop."""
     from gradwire.harness.launch.stop import Terminated
 
     return 128 + (interrupt.number if isinstance(interrupt, Terminated) else signal.SIGINT)
@@ -78,6 +80,17 @@ def asked_directory() -> Path | None:
         return Path(hydra.sweep.dir) / hydra.sweep.subdir
     given = any(override.lstrip("+").startswith("hydra.run.dir=") for override in hydra.overrides.hydra)
     return Path(hydra.run.dir) if given or hydra.run.dir != "." else None
+
+
+def run_cell(config: RecordedConfig, directory: Path) -> Ended:
+    """Runs a cell of a sweep in this process, which other cells share; errors that say everything in one
+    line."""
+    try:
+        return Ended(_run(TASKS[config.task.name].module, config, directory))
+    except Exception as error:
+        if not is_expected(error):
+            raise
+        return Ended(1, one_line(error))
 
 
 def _perform(config: Configuration) -> int:

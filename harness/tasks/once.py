@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from pathlib import Path
 
 from gradwire.harness.checkpoint.resume import check_directory, is_finished
 from gradwire.harness.files.reading import read_text
+from gradwire.harness.record.attempts import note_wall_time
 from gradwire.harness.record.directory import DirectoryLock, mark_failed
 from gradwire.harness.record.seal import REMEDY, check_done, mark_done
 from gradwire.harness.record.settings import RecordedConfig
@@ -29,7 +31,9 @@ def run_once(config: RecordedConfig, directory: Path, measure: Callable[[], None
     lock = DirectoryLock(directory)
     try:
         begin_record(directory, config)
+        began = time.perf_counter()
         measure()
+        note_wall_time(directory, time.perf_counter() - began)
         mark_done(directory)
     except Exception as error:
         mark_failed(directory, f"{type(error).__name__}: {error}")

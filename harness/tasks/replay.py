@@ -80,7 +80,7 @@ def compare(folders: Sequence[Path], output: Path, axes: Sequence[str]) -> Page:
 def _write(config: ReplayTask, directory: Path) -> None:
     summary = _replay(config)
     write_atomically(directory / SUMMARY, summary.to_json())
-    if config.replay.plots:
+    if config.plots:
         _plot(summary, config, directory)
 
 

@@ -90,7 +90,8 @@ def run(config: RetimeTask, directory: Path) -> int:
 
     source = _source(config)
     if run_once(config, directory, partial(_retime, config, source, directory)):
-        plot_run(load_run(directory), directory / "plots")
+        if config.plots:
+            plot_run(load_run(directory), directory / "plots")
         before, after = source.done, load_run(directory).done
         lent = sum("trace_step" in row for row in load_run(directory).steps)
         if lent:

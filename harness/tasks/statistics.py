@@ -48,7 +48,8 @@ def _write(config: StatisticsTask, directory: Path) -> None:
     heading = _heading(config, gradients)
     write_atomically(directory / JSON, found.to_json(_about(config, gradients)))
     write_atomically(directory / TABLES, text(found, heading) + "\n")
-    write_plots(plots(found, heading), directory / PLOTS)
+    if config.plots:
+        write_plots(plots(found, heading), directory / PLOTS)
 
 
 def _collect(config: StatisticsTask, gradients: SavedGradients) -> Statistics:

@@ -1,4 +1,4 @@
-"""A sweep: plan all cells, run the unfinished ones, compare the finished ones.
+"""A sweep: run what it needs, then its unfinished cells, and compare the finished ones.
 
 Nothing starts before every cell has been composed and validated. A cell whose run directory is done
 is skipped, so that the same command resumes an interrupted sweep; a failed cell does not stop it.
@@ -6,165 +6,205 @@ is skipped, so that the same command resumes an interrupted sweep; a failed cell
 
 from __future__ import annotations
 
-import hashlib
 import importlib
+import sys
+import time
 import traceback
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from contextlib import ExitStack
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, cast
 
-from hydra.conf import HydraConf
 from hydra.core.utils import JobReturn, JobStatus
-from omegaconf import OmegaConf
 
-from gradwire.harness.checkpoint.resume import check_directory, is_finished
-from gradwire.harness.config.cells import Cell, expand, override_text, swept_keys
-from gradwire.harness.config.compose import compose
-from gradwire.harness.config.overrides import parse
-from gradwire.harness.config.plugins import allow_plugins
-from gradwire.harness.config.run_name import run_directory, run_name
 from gradwire.harness.config.tasks import TASKS
-from gradwire.harness.config.typed import task_of
-from gradwire.harness.config.validate import validate_any
+from gradwire.harness.launch.cell_process import CellProcess
 from gradwire.harness.record.settings import RecordedConfig
-from gradwire.harness.report.configs import covered, flatten
 from gradwire.harness.runtime.errors import ConfigError
-from gradwire.harness.runtime.program import program
-from gradwire.harness.tasks.main import is_expected, one_line
-from gradwire.harness.tracking.settings import WandbConfig
+from gradwire.harness.tasks.main import is_expected, one_line, run_cell
+from gradwire.harness.tasks.predict import Predictions
+from gradwire.harness.tasks.sweep_plan import Plan, PlannedCell, settled
 
 Launch = Callable[[list[list[str]], int], Sequence[JobReturn]]
 """Hydra's launcher: takes the overrides of some cells and the number of the first, returns their results."""
 
+STOPPED = 75
+"""The exit code of a sweep that `sweep.minutes` has stopped: EX_TEMPFAIL of sysexits.h, "try again later"."""
 
-@dataclass(frozen=True)
-class PlannedCell:
-    """A cell that is known to be runnable, and its directory."""
+NOT_KNOWN_YET = Path("not-known-yet")
+"""Stands in a record for the directory of a cell that waits for a needed one."""
 
-    cell: Cell
-    config: RecordedConfig
-    directory: Path
+
+@dataclass
+class Budget:
+    """The minutes that a sweep and what it needs may run cells for; None: no limit."""
+
+    minutes: float | None
+    predicted: Callable[[PlannedCell], float | None] = lambda cell: None
+    """The minutes that a cell will take, None if nobody knows."""
+    _began: float = field(default_factory=time.monotonic)
+    _cells: int = 0
+
+    def allows(self, cell: PlannedCell) -> bool:
+        """Whether a cell may start: in time, and predicted to end in time. The first may always, or no budget
+        that is too small for it would ever get anywhere."""
+        self._cells += 1
+        if self.minutes is None or self._cells == 1:
+            return True
+        left = self.minutes - (time.monotonic() - self._began) / 60
+        return left > 0 and (self.predicted(cell) or 0.0) <= left
+
+
+@dataclass
+class Outcome:
+    """What became of a sweep's cells, those of the sweeps that it needs included."""
+
+    failed: list[PlannedCell] = field(default_factory=list)
+    left: list[PlannedCell] = field(default_factory=list)
+    """Those that the budget did not let start, and those that wait for them."""
 
     @property
-    def done(self) -> bool:
-        return is_finished(self.config, self.directory)
-
-    def launch_overrides(self, sweep: str) -> list[str]:
-        """The cell's overrides, the sweep's name as its group and the directory, for Hydra's launchers."""
-        parent, name = override_text(str(self.directory.parent)), override_text(self.directory.name)
-        tracking = getattr(self.config, "tracking", None)
-        nameless = isinstance(tracking, WandbConfig) and tracking.group is None
-        group = [f"tracking.group={override_text(sweep)}"] if nameless else []
-        return [*self.cell.overrides, *group, f"hydra.sweep.dir={parent}", f"hydra.sweep.subdir={name}"]
+    def code(self) -> int:
+        """The exit code of the sweep."""
+        return STOPPED if self.left else int(bool(self.failed))
 
 
-@dataclass(frozen=True)
-class Plan:
-    """A sweep before it starts; all its cells have the same task."""
+class Launching:
+    """How cells are started: by Hydra's launcher, or in a process that all cells without workers share."""
 
-    name: str
-    task: str
-    cells: list[PlannedCell]
-    axes: list[str]
-    output: Path
+    def __init__(self, launch: Launch, *, sequential: bool, cells: CellProcess) -> None:
+        self._launch, self._sequential, self._cells = launch, sequential, cells
+        self._number = 0
+
+    @property
+    def at_once(self) -> bool:
+        """Whether the launcher takes all cells together."""
+        return not self._sequential
+
+    def run(self, cells: Sequence[PlannedCell], sweep: str) -> list[bool]:
+        """Runs cells; whether each has succeeded."""
+        if self._sequential and all(_needs_no_workers(cell.config) for cell in cells):
+            return [self._here(cell, sweep) for cell in cells]
+        results = self._launch([cell.launch_overrides(sweep) for cell in cells], self._number)
+        self._number += len(cells)
+        return [_succeeded(result) for result in results]
+
+    def _here(self, cell: PlannedCell, sweep: str) -> bool:
+        assert cell.directory is not None
+        ended = self._cells.run(cell.tracked_in(sweep), cell.directory)
+        if ended.traceback:
+            print(ended.traceback, file=sys.stderr, end="", flush=True)
+        elif ended.error:
+            print(f"error: {ended.error}", flush=True)
+        return ended.code == 0
 
 
-def plan_sweep(hydra: HydraConf, arguments: Sequence[str]) -> Plan:
-    """Plans all cells of the sweep that Hydra's own node and the command line describe.
+def run_sweep(plan: Plan, launch: Launch, *, sequential: bool) -> int:
+    """Runs a sweep and what it needs; returns the exit code.
 
-    Raises ConfigError, naming the cell, if one of them cannot run.
+    A launcher that is not `sequential` gets all cells of a sweep at once.
     """
-    if hydra.run.dir != ".":
+    minutes = plan.settings.minutes
+    if minutes is not None and not sequential:
         raise ConfigError(
-            f"hydra.run.dir={hydra.run.dir} would be shared by all runs of a sweep; use "
-            f"hydra.sweep.dir={hydra.run.dir}"
+            f"sweep.minutes={minutes:g} has no effect with a launcher that starts all cells at once; use the "
+            "launcher's own limit, hydra.launcher.timeout_min"
         )
-    allow_plugins(parse(arguments))
-    choices = hydra.runtime.choices
-    cases = cast(dict[str, Any], OmegaConf.to_container(cast(Any, hydra.sweeper).cases))
-    asked = None if hydra.sweep.dir == "." else Path(hydra.sweep.dir)
-    cells = [_planned(cell, asked) for cell in expand(cases, choices["size"], arguments)]
-    cells = list({cell.directory: cell for cell in cells}.values())
-    name = f"{choices['sweeps']}-{choices['size']}" if choices.get("sweeps") else _digest(cells)
-    output = asked or Path("outputs") / "sweeps" / name
-    return Plan(name, _only_task(cells), cells, sweep_axes(cells), output)
+    outcome = Outcome()
+    with ExitStack() as stack:
+        cells = stack.enter_context(CellProcess(run_cell))
+        launching = Launching(launch, sequential=sequential, cells=cells)
+        budget = Budget(minutes, Predictions(plan).minutes)
+        for each in plan.with_needs[:-1]:
+            _carry_out(settled(each), launching, budget, outcome)
+        _carry_out(settled(plan), launching, budget, outcome)
+    for cell in outcome.failed:
+        print(f"failed: {cell.cell.label} ({cell.directory or 'a cell that it needs did not finish'})")
+    if outcome.left:
+        assert minutes is not None
+        print(
+            f"stopped after sweep.minutes={minutes:g}: {len(outcome.left)} runs are left; the same command "
+            f"goes on with them (exit code {STOPPED})"
+        )
+    return outcome.code
 
 
-def _only_task(cells: Sequence[PlannedCell]) -> str:
-    tasks = list(dict.fromkeys(cell.config.task.name for cell in cells))
-    if len(tasks) > 1:
-        raise ConfigError(f"task={','.join(tasks)}: a sweep has one task; run one sweep for each")
-    return tasks[0]
-
-
-def sweep_axes(cells: Sequence[PlannedCell]) -> list[str]:
-    """The dotted keys in which the cells differ: the swept ones, then those that follow from them.
-
-    For example, a swept `model` brings its own learning rate. The seed is no axis.
-    """
-    swept = [key for key in swept_keys([cell.cell for cell in cells]) if key != "seed"]
-    flat = [flatten(cell.config.mapping()) for cell in cells]
-    keys = sorted({key for settings in flat for key in settings})
-    differing = [key for key in keys if len({repr(settings.get(key)) for settings in flat}) > 1]
-    return [*swept, *(key for key in differing if key != "seed" and not covered(key, swept))]
-
-
-def run_sweep(plan: Plan, launch: Launch, batch: int) -> list[PlannedCell]:
-    """Runs the unfinished cells, `batch` per call of `launch`, and compares; returns the failed ones."""
+def _carry_out(plan: Plan, launching: Launching, budget: Budget, outcome: Outcome) -> None:
+    """Runs the unfinished cells of one plan and compares; adds to the outcome."""
     waiting = [cell for cell in plan.cells if not cell.done]
     print(
         f"sweep {plan.name}: {len(plan.cells)} runs, {len(plan.cells) - len(waiting)} of them finished before"
     )
-    failed: list[PlannedCell] = []
-    for first in range(0, len(waiting), batch):
-        cells = waiting[first : first + batch]
+    able = [cell for cell in waiting if cell.directory is not None]
+    stopped = bool(outcome.left)
+    (outcome.left if stopped else outcome.failed).extend(cell for cell in waiting if cell.directory is None)
+    batch = len(able) if launching.at_once else 1
+    for first in range(0, len(able), batch or 1):
+        cells = able[first : first + batch]
+        if stopped or not all(map(budget.allows, cells)):
+            stopped = True
+            outcome.left += cells
+            continue
         for index, cell in enumerate(cells, first + 1):
-            print(f"[{index}/{len(waiting)}] {cell.cell.label} -> {cell.directory}", flush=True)
-        results = launch([cell.launch_overrides(plan.name) for cell in cells], first)
-        failed += [cell for cell, result in zip(cells, results, strict=True) if not _succeeded(result)]
+            print(f"[{index}/{len(able)}] {cell.cell.label} -> {cell.directory}", flush=True)
+        succeeded = launching.run(cells, plan.name)
+        outcome.failed += [cell for cell, well in zip(cells, succeeded, strict=True) if not well]
     finish_sweep(plan)
-    for cell in failed:
-        print(f"failed: {cell.cell.label} ({cell.directory})")
-    return failed
 
 
 def finish_sweep(plan: Plan) -> None:
-    """Compares the sweep's runs as their task does: tables, which are also printed, and plots in its
-    folder."""
-    task = importlib.import_module(TASKS[plan.task].module)
-    if not hasattr(task, "compare"):
+    """Compares the sweep's runs, each task's in its own way, and writes the sweep's record.
+
+    Tables, which are also printed, and plots go to the sweep's folder; where it mixes tasks, to a folder in
+    it for each.
+    """
+    tasks = plan.tasks
+    for task in tasks:
+        output = plan.output if len(tasks) == 1 else plan.output / task
+        _compare(plan, task, output)
+    _record(plan)
+
+
+def _compare(plan: Plan, task: str, output: Path) -> None:
+    module = importlib.import_module(TASKS[task].module)
+    cells = plan.of_task(task)
+    folders = [cell.directory for cell in cells if cell.directory is not None]
+    if not hasattr(module, "compare") or not any(cell.done for cell in cells):
         return
+    from gradwire.harness.tasks.sweep_plan import sweep_axes
+
     try:
-        comparison = task.compare([cell.directory for cell in plan.cells], plan.output, axes=plan.axes)
+        comparison = module.compare(folders, output, axes=sweep_axes(cells))
     except ValueError as error:
         print(f"sweep {plan.name}: no comparison: {error}")
         return
-    print(f"\n{comparison.text}\n\nsweep {plan.name}: tables and plots in {plan.output}")
+    print(f"\n{comparison.text}\n\nsweep {plan.name}: tables and plots in {output}")
 
 
-def _planned(cell: Cell, asked: Path | None) -> PlannedCell:
-    try:
-        composed = compose(cell.overrides, named_by_user=False)
-        if not task_of(composed).has_directory:
-            command = f"{program()} task={composed.task.name}"
-            raise ValueError(
-                f"task={composed.task.name} keeps nothing and cannot be part of a sweep; use: {command}"
-            )
-        config = validate_any(composed)
-        assert isinstance(config, RecordedConfig)
-        directory = run_directory(config, asked and asked / run_name(config))
-        check_directory(config, directory)
-    except ValueError as error:
-        raise ConfigError(f"{_where(cell, str(error))}{error}") from None
-    return PlannedCell(cell, config, directory)
+def _record(plan: Plan) -> None:
+    """Writes `sweep.json` and `values.csv`, which hold what tables, claims and reports need."""
+    from gradwire.harness.report.sweep_cells import SweptCell, write_sweep_record
+
+    texts = list(dict.fromkeys(cell.text for cell in plan.cells if cell.text is not None))
+    write_sweep_record(
+        plan.output,
+        [
+            SweptCell(cell.cell.label, cell.directory or NOT_KNOWN_YET, cell.config.mapping(), cell.needed)
+            for cell in plan.cells
+        ],
+        name=plan.sweep,
+        size=plan.size,
+        command=plan.command,
+        axes=plan.axes,
+        paper=plan.settings.paper,
+        text=", ".join(texts) or None,
+    )
 
 
-def _where(cell: Cell, refusal: str) -> str:
-    """`cell seed=0: `: the part of a cell's name that its refusal does not contain."""
-    texts = {f"{key}={value}": f"{key}={value}".replace("\\", "") for key, value in cell.swept.items()}
-    unsaid = [text for text, plain in texts.items() if plain not in refusal]
-    return f"cell {' '.join(unsaid)}: " if unsaid else ""
+def _needs_no_workers(config: RecordedConfig) -> bool:
+    """Whether the cell starts no processes of its own."""
+    cluster = getattr(config, "cluster", None)
+    return cluster is None or cluster.name == "virtual"
 
 
 def _succeeded(result: JobReturn) -> bool:
@@ -176,8 +216,3 @@ def _succeeded(result: JobReturn) -> bool:
     else:
         traceback.print_exception(outcome)
     return False
-
-
-def _digest(cells: Sequence[PlannedCell]) -> str:
-    names = sorted(cell.directory.name for cell in cells)
-    return hashlib.sha256("\n".join(names).encode()).hexdigest()[:12]

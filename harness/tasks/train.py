@@ -42,7 +42,7 @@ def run(config: RunConfig, directory: Path) -> int:
     elif not finished:
         run_here(config, directory)
     if visible:
-        _finish(directory, plot=not finished or not (directory / "plots").is_dir())
+        _finish(directory, plot=config.plots and (not finished or not (directory / "plots").is_dir()))
     return 0
 
 

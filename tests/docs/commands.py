@@ -10,19 +10,18 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any, cast
 from unittest import mock
 
-from omegaconf import OmegaConf
 from pages import ROOT, SHELL, blocks, prose, spans
 
 from gradwire.harness.config import validate
-from gradwire.harness.config.cells import expand
+from gradwire.harness.config.cells import declared_in, expand
 from gradwire.harness.config.compose import compose, prepare
 from gradwire.harness.config.flags import read_flags
 from gradwire.harness.network.shaped import check as shaped
 from gradwire.harness.runtime.errors import ConfigError
 from gradwire.harness.tasks.front import check_command_line
+from gradwire.harness.tasks.sweep_plan import plan_sweep
 
 LEFT_ALONE = {
     "git": "needs a repository to clone from",
@@ -186,8 +185,11 @@ def _check_arguments(arguments: tuple[str, ...], ranks: int | None) -> None:
 def _check_sweep(overrides: list[str]) -> None:
     single = [word for word in overrides if not re.search(r",|\(", word.partition("=")[2])]
     hydra = compose(single, with_hydra=True).hydra
-    cases = cast(dict[str, Any], OmegaConf.to_container(hydra.sweeper.cases))
-    cells = expand(cases, hydra.runtime.choices["size"], overrides)
+    declared = declared_in(hydra)
+    if declared.needs:
+        assert len(plan_sweep(hydra, overrides).cells) > 1, "a sweep of one run"
+        return
+    cells = expand(declared, hydra.runtime.choices["size"], overrides)
     assert len(cells) > 1, "a sweep of one run"
     for cell in (cells[0], cells[-1]):
         validate.validate_any(compose(cell.overrides))

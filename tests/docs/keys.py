@@ -44,7 +44,16 @@ SUFFIXES = {
 }
 SUFFIXES |= {"cpp", "cu", "svg", "png", "pdf", "sh", "gz"}
 
-HYDRA = {"run.dir", "sweep.dir", "sweeper.cases", "mode", "launcher", "searchpath"}
+HYDRA = {
+    "run.dir",
+    "sweep.dir",
+    "sweeper.cases",
+    "sweeper.common",
+    "sweeper.needs",
+    "mode",
+    "launcher",
+    "searchpath",
+}
 """Hydra's own keys that our pages may speak of."""
 
 

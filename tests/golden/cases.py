@@ -26,6 +26,7 @@ RENAMED = {
     "network.background_jobs": "network.rivals",
     "network.background_mb": "network.rival_mb",
     "overlap.segments": "overlap.pieces",
+    "plots=false": "replay.plots=false",
 }
 """The beginning of an override, and how older commits spell it."""
 
@@ -103,7 +104,7 @@ CASES: dict[str, Case] = {
     "dynamiq replayed": virtual(
         *("codec=fp32", "measure.save_gradients_at=[1]"),
         then=(
-            *("task=replay", "gradients={run}/gradients/step1.safetensors", "replay.plots=false"),
+            *("task=replay", "gradients={run}/gradients/step1.safetensors", "plots=false"),
             *("codec=dynamiq", "topology=butterfly", "replay.repeats=2", "replay.rounds=3"),
         ),
     ),

@@ -27,7 +27,7 @@ SUBJECT = ("gradients", "topology", "cluster")
 
 UNTOLD = (
     *("task", "resume", "kernels", "cluster.name", "cluster.timeout_s", "cluster.backend"),
-    *("replay.plots", "replay.repeats"),
+    *("plots", "replay.plots", "replay.repeats"),
 )
 """Settings that have no place in a name."""
 

@@ -19,7 +19,6 @@ class ReplayConfig:
 
     repeats: int = at_least(1, 5, 10_000)  # synchronizations of the same gradients, other random numbers each
     rounds: int = at_least(1, 1, 100_000)  # in each repeat; the last counts: codecs that adapt need some
-    plots: bool = True  # of this replay; a sweep's are made anyway
     # MiB of float32 synchronized together, where the file does not say which buckets there are
     bucket_mb: int | float = at_least(SMALLEST_BUCKET_MB, 25.0, LARGEST_BUCKET_MB)
 

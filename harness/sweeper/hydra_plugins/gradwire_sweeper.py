@@ -20,7 +20,7 @@ class GradwireSweeper(Sweeper):
 
     launcher: Launcher | None = None
 
-    def __init__(self, cases: Any) -> None:
+    def __init__(self, cases: Any, common: Any, needs: Any) -> None:
         """Hydra passes `hydra.sweeper`'s fields; the plan reads them from the configuration."""
 
     def setup(self, *, hydra_context: HydraContext, task_function: TaskFunction, config: Any) -> None:
@@ -31,27 +31,36 @@ class GradwireSweeper(Sweeper):
         )
 
     def sweep(self, arguments: list[str]) -> None:
-        """Exits with code 2 when a cell cannot run (before any starts), with 1 when one failed."""
+        """Exits with code 2 when a cell cannot run (before any starts), with 1 when one failed, with 75 when
+        the time that it was given is over; after Ctrl-C and signals as a single run does."""
+        from gradwire.harness.launch.stop import stop_requests
         from gradwire.harness.record.directory import make_directory
         from gradwire.harness.runtime.errors import ConfigError, refuse, refused_as_config_error
-        from gradwire.harness.tasks.main import is_expected, one_line
-        from gradwire.harness.tasks.sweep import plan_sweep, run_sweep
+        from gradwire.harness.tasks.main import interrupt_code, is_expected, one_line
+        from gradwire.harness.tasks.plan import plan_page
+        from gradwire.harness.tasks.sweep import run_sweep
+        from gradwire.harness.tasks.sweep_plan import plan_sweep
 
         assert self.launcher is not None
         assert self.config is not None
-        try:
-            plan = plan_sweep(self.config.hydra, arguments)
-            refused_as_config_error(make_directory, plan.output)
-        except ConfigError as error:
-            refuse(error)
         # Hydra's own launcher is sequential: one cell a call lets each be reported as it ends.
         sequential = self.config.hydra.runtime.choices["hydra/launcher"] == "basic"
-        batch = 1 if sequential else len(plan.cells)
         try:
-            failed = run_sweep(plan, self.launcher.launch, batch)
+            with stop_requests(at_once=True):
+                plan = plan_sweep(self.config.hydra, arguments)
+                if plan.settings.plan:
+                    print(plan_page(plan))
+                    return
+                for each in plan.with_needs:
+                    refused_as_config_error(make_directory, each.output)
+                code = run_sweep(plan, self.launcher.launch, sequential=sequential)
+        except ConfigError as error:
+            refuse(error)
         except OSError as error:  # as it writes the tables: those of runs have been reported
             if not is_expected(error):
                 raise
             refuse(one_line(error), code=1)
-        if failed:
-            sys.exit(1)
+        except KeyboardInterrupt as interrupt:
+            refuse(str(interrupt) or "interrupted", code=interrupt_code(interrupt))
+        if code:
+            sys.exit(code)

@@ -15,6 +15,8 @@ from omegaconf import DictConfig, OmegaConf
 
 from gradwire.harness.config.compose import compose, parse
 from gradwire.harness.config.tasks import TASKS, Task
+from gradwire.harness.launch.cell_process import Ended
+from gradwire.harness.record.settings import RecordedConfig
 from gradwire.harness.record.writer import begin_record
 from gradwire.harness.runtime.conf import conf_directory
 from gradwire.harness.tasks.front import start
@@ -38,6 +40,19 @@ def set_values(*overrides: str) -> DictConfig:
         if "." in override.key_or_group:
             OmegaConf.update(config, override.key_or_group, override.value())
     return config
+
+
+class HereInstead:
+    """Runs the cells that would share a process in this one."""
+
+    def __init__(self, target: Callable[[RecordedConfig, Path], Ended]) -> None:
+        self.run = target
+
+    def __enter__(self) -> HereInstead:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
 
 
 class FakeTask(types.ModuleType):
@@ -69,6 +84,7 @@ def with_values() -> Callable[..., DictConfig]:
 def task(monkeypatch: pytest.MonkeyPatch) -> FakeTask:
     fake = FakeTask()
     monkeypatch.setitem(sys.modules, "fake_task", fake)
+    monkeypatch.setattr("gradwire.harness.tasks.sweep.CellProcess", HereInstead)  # it is known here alone
     monkeypatch.setitem(TASKS, "train", Task("fake_task", RunConfig))
     return fake
 

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import pytest
 
-from gradwire.harness.config.cells import Cell, expand, override_text, swept_keys
+from gradwire.harness.config.cells import Cell, Declared, expand, override_text, swept_keys
 from gradwire.harness.config.compose import parse
 from gradwire.harness.runtime.errors import ConfigError
 
-CASES = {
-    "tiny": [
-        {"codec": "bf16", "seed": [0, 1, 2]},
-        {"codec": "dynamiq", "codec.bits": [3, 4], "seed": [0, 1, 2]},
-    ],
-    "small": [{"codec": "fp32"}],
-}
+CASES = Declared(
+    {
+        "tiny": [
+            {"codec": "bf16", "seed": [0, 1, 2]},
+            {"codec": "dynamiq", "codec.bits": [3, 4], "seed": [0, 1, 2]},
+        ],
+        "small": [{"codec": "fp32"}],
+    }
+)
 
 
 def values(cells: list[Cell]) -> list[tuple[str | None, ...]]:
@@ -32,7 +34,7 @@ def test_a_union_of_products() -> None:
 
 def test_products_of_the_command_line() -> None:
     cells = expand(
-        {}, "tiny", ["codec=bf16,dynamiq", "topology=ring,butterfly", "seed=range(0,3)", "size=tiny"]
+        Declared(), "tiny", ["codec=bf16,dynamiq", "topology=ring,butterfly", "seed=range(0,3)", "size=tiny"]
     )
     assert len({cell.overrides for cell in cells}) == 2 * 2 * 3
     assert cells[0].overrides == ("size=tiny", "codec=bf16", "topology=ring", "seed=0")
@@ -61,7 +63,9 @@ def test_sweeps_on_the_command_line_multiply_the_cases() -> None:
 
 
 def test_a_key_that_a_choice_does_not_have_is_dropped_there() -> None:
-    cells = expand({}, "tiny", ["size=tiny", "codec=bf16,dynamiq,mxfp4", "codec.bits=3,4", "codec.ef=true"])
+    cells = expand(
+        Declared(), "tiny", ["size=tiny", "codec=bf16,dynamiq,mxfp4", "codec.bits=3,4", "codec.ef=true"]
+    )
     assert [cell.swept for cell in cells] == [
         {"codec": "bf16"},
         {"codec": "dynamiq", "codec.bits": "3"},
@@ -69,9 +73,9 @@ def test_a_key_that_a_choice_does_not_have_is_dropped_there() -> None:
         {"codec": "mxfp4"},
     ]
     assert all("codec.ef=true" in cell.overrides for cell in cells)
-    fixed = expand({}, "tiny", ["codec=bf16,dynamiq", "codec.bits=3"])
+    fixed = expand(Declared(), "tiny", ["codec=bf16,dynamiq", "codec.bits=3"])
     assert [cell.overrides for cell in fixed] == [("codec=bf16",), ("codec.bits=3", "codec=dynamiq")]
-    nowhere = expand({}, "tiny", ["codec=bf16,fp32", "codec.bits=3,4"])
+    nowhere = expand(Declared(), "tiny", ["codec=bf16,fp32", "codec.bits=3,4"])
     assert len(nowhere) == 4, "is refused when it is composed"
 
 
@@ -83,7 +87,7 @@ def test_a_size_without_cases_names_the_others() -> None:
 @pytest.mark.parametrize("malformed", [{"codec": "bf16"}, [], ["codec=bf16"], None])
 def test_malformed_cases_are_refused(malformed: object) -> None:
     with pytest.raises(ConfigError, match=r"hydra.sweeper.cases.tiny must be a list"):
-        expand({"tiny": malformed}, "tiny", [])
+        expand(Declared({"tiny": malformed}), "tiny", [])
 
 
 @pytest.mark.parametrize(

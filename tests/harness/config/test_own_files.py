@@ -13,7 +13,7 @@ import pytest
 from omegaconf import OmegaConf
 
 from gradwire.codecs.plugins import ALLOWED
-from gradwire.harness.config.cells import expand
+from gradwire.harness.config.cells import Declared, expand
 from gradwire.harness.config.compose import compose
 from gradwire.harness.config.overrides import parse
 from gradwire.harness.config.own_files import MOST_FILES, own_folder, use_folder
@@ -25,7 +25,7 @@ from gradwire.harness.record.identity import run_id
 from gradwire.harness.runtime.conf import conf_directory
 from gradwire.harness.runtime.errors import ConfigError
 from gradwire.harness.tasks.front import arranged, asked_page, can_be_completed, check_command_line
-from gradwire.harness.tasks.sweep import plan_sweep
+from gradwire.harness.tasks.sweep_plan import plan_sweep
 
 OWN = {
     "codec/mine.yaml": "# DynamiQ at 4 bits\ndefaults: [dynamiq, _self_]\nbits: 4\n",
@@ -86,7 +86,7 @@ def test_own_files_are_choices_like_others() -> None:
 def test_keys_that_a_swept_choice_lacks_are_dropped() -> None:
     write(OWN)
     use_folder("own", conf_directory())
-    cells = expand({}, "tiny", ["codec=mine,bf16", "codec.bits=3,4"])
+    cells = expand(Declared(), "tiny", ["codec=mine,bf16", "codec.bits=3,4"])
     assert [cell.label for cell in cells] == [
         "codec=mine codec.bits=3",
         "codec=mine codec.bits=4",
@@ -293,7 +293,7 @@ def test_hydra_calls_nothing_that_a_file_names(
             "experiment/moves.yaml": "# @package _global_\ndefaults: [/sweeps/calls@hydra.callbacks]\n",
         }
     )
-    monkeypatch.setattr("gradwire.harness.config.own_values._check_cases", lambda cases: None)
+    monkeypatch.setattr("gradwire.harness.config.own_values._check_cases", lambda *_: None)
     monkeypatch.setattr("gradwire.harness.config.own_files.parts", lambda file: iter(()))
     for choice in ("sweeps=calls", "experiment=hides", "experiment=moves"):
         assert run_py("--config-dir", "own", "size=tiny", "hydra.sweep.dir=here", choice) == 2

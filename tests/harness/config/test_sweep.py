@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from gradwire.harness.tasks.sweep import Plan
+from gradwire.harness.tasks.sweep_plan import Plan
 
 Finished = list[tuple[str, list[Path], list[str], Path]]
 

@@ -16,7 +16,7 @@ from gradwire.harness.runtime.errors import ConfigError
 from gradwire.harness.studies.allreduce.compare import FILE, compare
 from gradwire.harness.studies.allreduce.summary import AllReduceSummary
 from gradwire.harness.tasks import allreduce
-from gradwire.harness.tasks.sweep import plan_sweep
+from gradwire.harness.tasks.sweep_plan import plan_sweep
 from gradwire.harness.timing.measure.metrics import Spread
 
 SMALL = ("allreduce.coordinates=20000", "allreduce.repeats=2", "kernels=default", "cluster.workers=3")

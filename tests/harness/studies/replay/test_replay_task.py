@@ -27,7 +27,7 @@ from gradwire.harness.runtime.errors import ConfigError
 from gradwire.harness.studies.replay.compare import compare_replays, file_names
 from gradwire.harness.studies.replay.errors import exact_mean, relative_errors, vnmse
 from gradwire.harness.tasks import replay
-from gradwire.harness.tasks.sweep import plan_sweep
+from gradwire.harness.tasks.sweep_plan import plan_sweep
 
 ROOT = Path(__file__).parents[4]
 NUMEL = 5000
@@ -241,7 +241,7 @@ def test_the_error_is_drawn_over_the_workers(run: Run, tmp_path: Path) -> None:
                 f"codec={codec}",
                 f"cluster.workers={workers}",
                 "replay.repeats=1",
-                "replay.plots=false",
+                "plots=false",
             )
             run(*choice, folder=name)
             folders.append(tmp_path / name)
@@ -284,7 +284,7 @@ def test_every_sweep_of_replays_can_run(sweep: str, file: Path) -> None:
     arguments = [f"sweeps={sweep}", f"gradients={file}", "cluster.workers=3"]
     config = compose(arguments, with_hydra=True)
     plan = plan_sweep(config.hydra, arguments)
-    assert plan.task == "replay"
+    assert plan.tasks == ["replay"]
     assert len({cell.directory for cell in plan.cells}) == len(plan.cells) >= 5
 
 

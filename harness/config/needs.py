@@ -1,0 +1,133 @@
+"""What the cells of a sweep take from those of another.
+
+    needs: {warm: dynamiq_gradients}   # a name, and the sweep that it stands for
+    cases:
+      small:
+        - {task: replay, gradients: {from: warm, take: gradients, step: 60}, codec: [bf16, thc]}
+        - {task: retime, run: {from: warm, take: run, where: {codec: bf16}}, network.rate_mbit: [100, 1000]}
+
+Every needed cell that fits gives a value. What the needed cells differ in, their axes, tells the cells of
+this sweep apart, too; the seed is paired: a cell with seed 1 takes from a cell with seed 1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from gradwire.harness.record.settings import RecordedConfig
+from gradwire.harness.runtime.errors import ConfigError, did_you_mean, shortened
+from gradwire.harness.trainer.saved_gradients import saved_path
+
+FORM = "{from: <a name in needs>, take: gradients, step: 60}"
+KEYS = ("from", "take", "step", "where")
+WHAT = ("gradients", "run", "checkpoint")
+"""What a cell can take: the gradients of a step, the run's directory, the checkpoint that it ended with."""
+
+CHECKPOINT = "checkpoint"
+NOT_THERE_YET = "not-there-yet"
+"""Stands for the directory of a needed cell that itself waits for another one."""
+
+SEED = "seed"
+
+
+@dataclass(frozen=True)
+class Source:
+    """A cell of a needed sweep, as those see it that take from it."""
+
+    label: str
+    axes: Mapping[str, str]
+    """In what it differs from the other cells, the seed included, as text of Hydra's override grammar."""
+    settings: Mapping[str, Any]
+    """Its configuration by dotted key."""
+    directory: Path | None
+    """Where its files are or will be; None as long as that depends on files still to be made."""
+    config: RecordedConfig | None = None
+
+    def fits(self, where: Mapping[str, Sequence[Any]]) -> bool:
+        """Whether it has one of the values that `where` allows for each of its keys."""
+        return all(
+            self.settings.get(f"{key}.name", self.settings.get(key)) in allowed
+            for key, allowed in where.items()
+        )
+
+
+@dataclass(frozen=True)
+class Taking:
+    """One value that a case takes."""
+
+    need: str
+    what: str
+    steps: tuple[int, ...] = ()
+    where: Mapping[str, Sequence[Any]] = field(default_factory=dict)
+
+    def values(self, key: str, sources: Sequence[Source]) -> Iterator[tuple[Source, str, str]]:
+        """(needed cell, path, its words in a label) for each value. Raises ConfigError where there is
+        none."""
+        fitting = [source for source in sources if source.fits(self.where)]
+        if not fitting:
+            conditions = ", ".join(f"{name}={shortened(allowed)}" for name, allowed in self.where.items())
+            raise ConfigError(f"{key}: no cell of {self.need} fits {conditions}; correct the case's where")
+        for source in fitting:
+            folder = source.directory or Path(NOT_THERE_YET)
+            if self.what == "gradients":
+                for step in self.steps:
+                    self._check_kept(key, source, step)
+                    yield source, str(saved_path(folder, step)), f"{self.need}:step{step}"
+            else:
+                path = folder / CHECKPOINT if self.what == CHECKPOINT else folder
+                yield source, str(path), f"{self.need}:{self.what}"
+
+    def _check_kept(self, key: str, source: Source, step: int) -> None:
+        kept = source.settings.get("measure.save_gradients_at")
+        if kept is not None and step not in kept:
+            steps = ", ".join(map(str, kept)) or "none"
+            raise ConfigError(
+                f"{key}: step {step} of {self.need} is not kept, its steps kept are {steps}; choose one, or "
+                f"add it to that sweep's measure.save_gradients_at ({source.label})"
+            )
+
+
+def taking(key: str, value: Mapping[Any, Any], needs: Mapping[str, str]) -> Taking:
+    """What a mapping as the value of a case's `key` takes. Raises ConfigError for one of another form."""
+    strange = next((str(name) for name in value if name not in KEYS), None)
+    if strange is not None:
+        hint = did_you_mean(strange, KEYS)
+        raise ConfigError(
+            f"{key}: {shortened(strange)} is unknown in {shortened(dict(value))}; write {FORM}{hint}"
+        )
+    need, what, where = value.get("from"), value.get("take"), value.get("where", {})
+    if need not in needs:
+        known = f"needs has {', '.join(needs)}" if needs else "the sweep has no needs"
+        raise ConfigError(f"{key}: from: {shortened(need)} is no name in needs; {known}: write {FORM}")
+    if what not in WHAT:
+        raise ConfigError(f"{key}: take: {shortened(what)}: choose {', '.join(WHAT)}")
+    steps = tuple(_listed(value["step"])) if "step" in value else ()
+    if (what == "gradients") != bool(steps) or not all(type(step) is int and step >= 0 for step in steps):
+        needed = (
+            "choose the step, or a list of steps"
+            if what == "gradients"
+            else f"leave it out with take: {what}"
+        )
+        raise ConfigError(f"{key}: step: {shortened(value.get('step'))}: {needed}")
+    if not isinstance(where, Mapping):
+        raise ConfigError(f"{key}: where: {shortened(where)}: choose a mapping, e.g. {{codec: bf16}}")
+    return Taking(str(need), str(what), steps, {str(name): _listed(each) for name, each in where.items()})
+
+
+def check_needs(needs: Any, key: str) -> dict[str, str]:
+    """`needs` as it stands in a file, checked. Raises ConfigError."""
+    words = isinstance(needs, Mapping) and all(
+        isinstance(word, str) for pair in needs.items() for word in pair
+    )
+    if not words or not all(name.isidentifier() for name in needs):
+        raise ConfigError(
+            f"{key}={shortened(needs)}: choose a mapping of names to sweeps, e.g. {{warm: demo}}"
+        )
+    return {str(name): str(sweep) for name, sweep in needs.items()}
+
+
+def _listed(value: Any) -> list[Any]:
+    return list(value) if isinstance(value, list | tuple) else [value]

@@ -1,0 +1,87 @@
+"""Which text the cells of a sweep from `sweeps/` train on: real text in a folder, else the embedded one.
+
+A sweep at a small size would otherwise need the data sets of the paper from the hub. What the command line
+says of `dataset` wins. At size=paper a cell has the paper's own data unless `sweep.data` names another copy
+of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import cache
+from pathlib import Path
+from typing import NamedTuple
+
+from omegaconf import DictConfig
+
+from gradwire.harness.config.cells import override_text
+from gradwire.harness.config.explain import plain
+from gradwire.harness.files.structured import read_yaml
+from gradwire.harness.record.identity import data_fingerprint
+from gradwire.harness.runtime.conf import conf_directory
+from gradwire.harness.runtime.errors import ConfigError
+
+EMBEDDED, AUTO = "embedded", "auto"
+PAPER = "paper"
+GROUP = "dataset"
+PLACES = "local_data.yaml"
+
+
+class Text(NamedTuple):
+    """What a cell trains on: the overrides that choose it, and its name in records, which has no folder of
+    this machine."""
+
+    overrides: Sequence[str]
+    name: str | None = None
+
+
+@cache
+def places() -> Mapping[str, str]:
+    """Data set to its place in the folder `sweep.data`."""
+    found = read_yaml(conf_directory() / PLACES, remedy="install gradwire again")
+    return {str(name): str(place) for name, place in found.items()}
+
+
+def text_of(overrides: Sequence[str], config: DictConfig, given: Sequence[str], data: str | None) -> Text:
+    """The text of a cell that trains: `config` is composed from its `overrides`, of which the command line
+    has set the keys `given`.
+
+    Raises ConfigError where `data` does not have the data set.
+    """
+    if any(key.partition(".")[0] == GROUP and key.partition(".")[2] in ("", "path", "hub") for key in given):
+        return Text(overrides)
+    name, size = str(plain(config, "dataset.name")), str(plain(config, "size.name"))
+    if name == EMBEDDED or plain(config, "dataset.path") is not None or (data is None and size == PAPER):
+        return Text(overrides, EMBEDDED if name == EMBEDDED else None)
+    if data is None:
+        others = [text for text in overrides if text.lstrip("+").partition("=")[0] != GROUP]
+        return Text([*others, f"{GROUP}={EMBEDDED}"], EMBEDDED)
+    name = str(plain(config, "model.paper_dataset")) if name == AUTO else name
+    path, place = _path(name, data), places()[name]
+    chosen = [f"{GROUP}={name}"] if f"{GROUP}={name}" not in overrides else []
+    return Text(
+        [*overrides, *chosen, f"{GROUP}.path={override_text(str(path))}"], f"{place} ({_digest(path)})"
+    )
+
+
+def _path(name: str, data: str) -> Path:
+    folder = Path(data).expanduser()
+    if not folder.is_dir():
+        raise ConfigError(
+            f"sweep.data={data}: no such folder; choose one with a sub-folder for each data set"
+        )
+    if name not in places():
+        raise ConfigError(
+            f"sweep.data={data}: conf/{PLACES} has no place for dataset={name}; add a line, or set dataset="
+        )
+    path = folder / places()[name]
+    if not path.exists():
+        raise ConfigError(
+            f"sweep.data={data}: has no {places()[name]}, the text of dataset={name}; add it, or choose "
+            "the text with dataset="
+        )
+    return path.absolute()
+
+
+def _digest(path: Path) -> str:
+    return f"sha256 {data_fingerprint(path)[:12]}"

@@ -1,0 +1,199 @@
+"""One process for all cells of a sweep that start none of their own: virtual clusters, replays, retimed runs.
+
+Imports, which take seconds, are paid once. A cell that takes its process down fails alone: the next cell
+starts another process. So does a cell that leaves too much memory behind.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import traceback
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from multiprocessing.connection import Connection, wait
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+
+from gradwire.harness.launch.processes import die_with_parent, new_processes, signals_held_back
+from gradwire.harness.launch.stop import SIGNALS, StopRequest, Terminated, stop_requests
+from gradwire.harness.launch.verdict import describe
+from gradwire.harness.record.directory import mark_failed
+from gradwire.harness.record.settings import RecordedConfig
+
+MOST_LEFT_BEHIND = 1 << 30
+"""Bytes by which the process may be larger after a cell than before its first one."""
+
+INTERRUPT = getattr(signal, "SIGRTMIN", signal.SIGINT)
+"""What the sweep sends its process on Ctrl-C. A terminal sends SIGINT to both, and a second interrupt would
+break off the clean-up."""
+
+
+@dataclass(frozen=True)
+class Ended:
+    """How a cell ended: its exit code, or the error in one line and, if it is no expected one, a
+    traceback."""
+
+    code: int = 0
+    error: str = ""
+    traceback: str = ""
+    interrupted: bool = False
+    left_behind: int = 0
+    """Bytes by which its process is larger than before its first cell."""
+
+
+Run = Callable[[RecordedConfig, Path], Ended]
+"""Runs a cell in its directory."""
+
+
+class CellProcess:
+    """Runs cells one after another in a process, which is started when it is needed; a context manager.
+
+    `target` has to be importable by its name.
+    """
+
+    def __init__(self, target: Run) -> None:
+        self._target = target
+        self._process: BaseProcess | None = None
+        self._connection: Connection | None = None
+
+    def __enter__(self) -> CellProcess:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._end()
+
+    def run(self, config: RecordedConfig, directory: Path) -> Ended:
+        """Runs a cell to its end. Raises KeyboardInterrupt, or Terminated where a signal has asked to stop,
+        once the process has cleaned up."""
+        with stop_requests() as stop:
+            connection = self._started(stop)
+            with _interrupts_passed_on(self._pid):
+                with contextlib.suppress(BrokenPipeError):
+                    connection.send((config, directory))
+                ended = self._outcome(connection, directory)
+        if stop.number is not None:
+            self._end()
+            raise Terminated(stop.number, ended.error or f"stopped by {signal.Signals(stop.number).name}")
+        if ended.interrupted:
+            self._end()
+            raise KeyboardInterrupt(ended.error)
+        if ended.left_behind > MOST_LEFT_BEHIND:
+            self._end()
+        return ended
+
+    def _started(self, stop: StopRequest) -> Connection:
+        if self._process is not None and not self._process.is_alive():
+            self._end()
+        if self._process is None:
+            context = new_processes()
+            self._connection, other = context.Pipe()
+            arguments = (self._target, other, os.getpid())
+            self._process = context.Process(target=_serve, args=arguments, name="cells of a sweep")
+            with signals_held_back():
+                self._process.start()
+            other.close()
+        assert self._connection is not None
+        stop.pass_on = self._signal
+        return self._connection
+
+    def _outcome(self, connection: Connection, directory: Path) -> Ended:
+        assert self._process is not None
+        wait([connection, self._process.sentinel])
+        with contextlib.suppress(EOFError, ConnectionResetError):
+            if connection.poll():
+                found: Ended = connection.recv()
+                return found
+        self._process.join()
+        code = self._process.exitcode or 0
+        how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
+        self._end()
+        reason = f"its process {how}"
+        mark_failed(directory, reason)
+        return Ended(1, reason)
+
+    def _pid(self) -> int | None:
+        return None if self._process is None else self._process.pid
+
+    def _signal(self, number: int) -> None:
+        pid = self._pid()
+        if pid is not None:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, number)
+
+    def _end(self) -> None:
+        """Ends the process, which has nothing left to do."""
+        process, connection = self._process, self._connection
+        self._process = self._connection = None
+        if connection is not None:
+            connection.close()
+        if process is not None:
+            process.kill()
+            process.join()
+
+
+@contextlib.contextmanager
+def _interrupts_passed_on(pid: Callable[[], int | None]) -> Iterator[None]:
+    """In this block the first Ctrl-C interrupts the cell, which then says so; a second one ends the wait."""
+
+    def pass_on(number: int, frame: object) -> None:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        target = pid()
+        if target is not None:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(target, INTERRUPT)
+
+    try:
+        before = signal.signal(signal.SIGINT, pass_on)
+    except ValueError:  # not in the main thread
+        yield
+        return
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def _serve(target: Run, connection: Connection, parent: int) -> None:
+    """What the process does: takes cells until the sweep has no more."""
+    die_with_parent(parent)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(INTERRUPT, signal.default_int_handler)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT, INTERRUPT, *SIGNALS})
+    before, threads = _size(), _threads()
+    with contextlib.suppress(EOFError):  # the sweep has ended
+        while True:
+            config, directory = connection.recv()
+            ended = _ended(target, config, directory)
+            _use_threads(threads)
+            connection.send(replace(ended, left_behind=_size() - before))
+
+
+def _ended(target: Run, config: RecordedConfig, directory: Path) -> Ended:
+    try:
+        return target(config, directory)
+    except KeyboardInterrupt as interrupt:
+        return Ended(1, str(interrupt) or "interrupted", interrupted=True)
+    except Exception as error:
+        return Ended(1, describe(error), "".join(traceback.format_exception(error)))
+
+
+def _size() -> int:
+    import psutil
+
+    return int(psutil.Process().memory_info().rss)
+
+
+def _threads() -> int:
+    import torch
+
+    return torch.get_num_threads()
+
+
+def _use_threads(number: int) -> None:
+    """A cell may have chosen another number, on which the last bits of the next one's figures would
+    depend."""
+    import torch
+
+    torch.set_num_threads(number)

@@ -1,0 +1,324 @@
+"""A sweep before it starts: all its cells composed and checked, those of the sweeps that it needs included.
+
+What depends on files that needed cells have still to make, as the id of a replay does, is checked as far as
+it can be; `settled` checks the rest once they are there.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any, cast
+
+from hydra.conf import HydraConf
+from omegaconf import OmegaConf
+
+from gradwire.harness.checkpoint.resume import check_directory, is_finished
+from gradwire.harness.config.cells import (
+    Cell,
+    Declared,
+    declared_in,
+    expand,
+    override_text,
+    swept_keys,
+    tasks_of,
+)
+from gradwire.harness.config.compose import choices_of_groups, compose, composed_hydra
+from gradwire.harness.config.needs import SEED, Source
+from gradwire.harness.config.overrides import parse
+from gradwire.harness.config.own_files import own_folder
+from gradwire.harness.config.plugins import allow_plugins
+from gradwire.harness.config.root_keys import root_rules
+from gradwire.harness.config.run_name import run_directory, run_name
+from gradwire.harness.config.sweep_settings import SweepConfig
+from gradwire.harness.config.sweep_text import text_of
+from gradwire.harness.config.tasks import TASKS
+from gradwire.harness.config.typed import task_of, typed
+from gradwire.harness.config.validate import validate_any
+from gradwire.harness.record.settings import RecordedConfig
+from gradwire.harness.report.configs import covered, flatten
+from gradwire.harness.runtime.errors import ConfigError, did_you_mean
+from gradwire.harness.runtime.fields import check_fields
+from gradwire.harness.runtime.program import program
+from gradwire.harness.tracking.settings import WandbConfig
+
+
+@dataclass(frozen=True)
+class PlannedCell:
+    """A cell that can run, and its directory; None as long as that depends on files still to be made."""
+
+    cell: Cell
+    config: RecordedConfig
+    directory: Path | None
+    text: str | None = None
+    """What it trains on, by a name without folders of this machine."""
+
+    @property
+    def done(self) -> bool:
+        return self.directory is not None and is_finished(self.config, self.directory)
+
+    @property
+    def task(self) -> str:
+        return self.config.task.name
+
+    @property
+    def needed(self) -> dict[str, Any]:
+        """Its values of the needed cells' axes, which its own configuration need not have."""
+        swept = self.cell.swept.items() if self.cell.sources else ()
+        return {key: parse([f"value={text}"])[0].value() for key, text in swept}
+
+    def tracked_in(self, sweep: str) -> RecordedConfig:
+        """Its configuration with the sweep's name as the group of its wandb run, unless it has another."""
+        tracking = getattr(self.config, "tracking", None)
+        if not isinstance(tracking, WandbConfig) or tracking.group is not None:
+            return self.config
+        return replace(self.config, tracking=replace(tracking, group=sweep))  # type: ignore[call-arg]
+
+    def launch_overrides(self, sweep: str) -> list[str]:
+        """Its overrides, the group of its wandb run and the directory, for Hydra's launchers."""
+        assert self.directory is not None
+        parent, name = override_text(str(self.directory.parent)), override_text(self.directory.name)
+        group = [f"tracking.group={override_text(sweep)}"] if self.tracked_in(sweep) != self.config else []
+        return [*self.cell.overrides, *group, f"hydra.sweep.dir={parent}", f"hydra.sweep.subdir={name}"]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A sweep before it starts."""
+
+    sweep: str
+    """The name in `sweeps=`; a digest where the command line alone describes it."""
+    name: str
+    """With the size: what its folder and its runs' group in wandb are called."""
+    size: str
+    settings: SweepConfig
+    cells: Sequence[PlannedCell]
+    output: Path
+    needs: Sequence[Plan]
+    command: str
+    """What runs it, without what changes no result."""
+    again: Callable[[], Plan]
+    """Plans the same sweep anew."""
+
+    @property
+    def tasks(self) -> list[str]:
+        return list(dict.fromkeys(cell.task for cell in self.cells))
+
+    @property
+    def axes(self) -> list[str]:
+        """Those of all its tasks."""
+        return list(dict.fromkeys(axis for task in self.tasks for axis in sweep_axes(self.of_task(task))))
+
+    @property
+    def with_needs(self) -> list[Plan]:
+        """The plans of what it needs, in the order in which they run, and itself."""
+        plans = [plan for need in self.needs for plan in need.with_needs]
+        return list({plan.output: plan for plan in [*plans, self]}.values())
+
+    def of_task(self, task: str) -> list[PlannedCell]:
+        return [cell for cell in self.cells if cell.task == task]
+
+
+def plan_sweep(hydra: HydraConf, arguments: Sequence[str]) -> Plan:
+    """Plans all cells of the sweep that Hydra's own node and the command line describe.
+
+    Raises ConfigError, naming the cell, if one of them cannot run, and for needs that lead in a circle.
+    """
+    if hydra.run.dir != ".":
+        raise ConfigError(
+            f"hydra.run.dir={hydra.run.dir} would be shared by all runs of a sweep; use "
+            f"hydra.sweep.dir={hydra.run.dir}"
+        )
+    allow_plugins(parse(arguments))
+    settings = _settings(arguments)
+    own = [text for text in arguments if not text.lstrip("+").startswith("sweep.")]
+    asked = None if hydra.sweep.dir == "." else Path(hydra.sweep.dir)
+    choices = hydra.runtime.choices
+    return _planned_sweep(choices.get("sweeps"), choices["size"], hydra, own, settings, asked, ())
+
+
+def settled(plan: Plan) -> Plan:
+    """The plan as it is once needed cells have run: more of its cells can be checked and named.
+
+    Raises ConfigError for a cell that turns out not to be able to run.
+    """
+    return plan if all(cell.directory for cell in plan.cells) else plan.again()
+
+
+def sweep_axes(cells: Sequence[PlannedCell]) -> list[str]:
+    """The dotted keys in which the cells differ: the swept ones, then those that follow from them.
+
+    For example, a swept `model` brings its own learning rate. The seed is no axis.
+    """
+    swept = [key for key in swept_keys([cell.cell for cell in cells]) if key != SEED]
+    flat = [flatten(cell.config.mapping()) for cell in cells]
+    keys = sorted({key for settings in flat for key in settings})
+    differing = [key for key in keys if len({repr(settings.get(key)) for settings in flat}) > 1]
+    return [*swept, *(key for key in differing if key != SEED and not covered(key, swept))]
+
+
+def _settings(arguments: Sequence[str]) -> SweepConfig:
+    """`sweep.*`, as the sweep's file and the command line set it."""
+    lines = [str(each.input_line) for each in parse(arguments) if not each.is_sweep_override()]
+    chosen = [text for text in lines if "." not in text.partition("=")[0] or text.startswith("sweep.")]
+    found = compose(chosen, named_by_user=False).sweep
+    values = {str(key): value for key, value in cast(dict[str, Any], OmegaConf.to_container(found)).items()}
+    check_fields(SweepConfig, values, "sweep")
+    return SweepConfig(**values)
+
+
+def _planned_sweep(
+    name: str | None,
+    size: str,
+    hydra: HydraConf,
+    arguments: Sequence[str],
+    settings: SweepConfig,
+    asked: Path | None,
+    above: tuple[str, ...],
+) -> Plan:
+    """The plan of a sweep; `above` are the sweeps that need it."""
+    declared = declared_in(hydra)
+    chain = (*above, name or "this sweep")
+    needs = {
+        alias: _needed(alias, sweep, size, declared, arguments, settings, asked, chain)
+        for alias, sweep in declared.needs.items()
+    }
+    sources = {alias: _sources(plan) for alias, plan in needs.items()}
+    given = [override.get_key_element() for override in parse(arguments)]
+    try:
+        expanded = expand(declared, size, arguments, sources)
+    except ConfigError as error:
+        raise ConfigError(f"{above[-1]} needs {name}: {error}" if above else str(error)) from None
+    fixed = given if name is not None or settings.data is not None else [*given, "dataset"]
+    cells = _once([_planned(cell, asked, settings, fixed) for cell in expanded])
+    found_name = f"{name}-{size}" if name else _digest(cells)
+    output = asked or Path("outputs") / "sweeps" / found_name
+    return Plan(
+        sweep=name or found_name,
+        name=found_name,
+        size=size,
+        settings=settings,
+        cells=cells,
+        output=output,
+        needs=tuple(needs.values()),
+        command=" ".join([program(), *arguments]),
+        again=partial(_planned_sweep, name, size, hydra, arguments, settings, asked, above),
+    )
+
+
+def _needed(
+    alias: str,
+    sweep: str,
+    size: str,
+    asking: Declared,
+    arguments: Sequence[str],
+    settings: SweepConfig,
+    asked: Path | None,
+    above: tuple[str, ...],
+) -> Plan:
+    """The plan of a needed sweep: at the same size, with what the command line says as far as it is about
+    it."""
+    known = choices_of_groups(own_folder())["sweeps"]
+    if sweep not in known:
+        raise ConfigError(
+            f"sweeps={above[-1]}: needs {alias}: {sweep}, which is no sweep; choose one of "
+            f"{', '.join(known)}{did_you_mean(sweep, known)}"
+        )
+    if sweep in above:
+        circle = " -> ".join([*above[above.index(sweep) :], sweep])
+        raise ConfigError(f"sweeps={above[0]}: its needs lead in a circle, {circle}; remove one of them")
+    own = [f"sweeps={sweep}", f"size={size}"]
+    node = composed_hydra(own)
+    declared = declared_in(node)
+    passed = _passed_on(arguments, asking, size, tasks_of(declared, size, own))
+    mine = SweepConfig(data=settings.data, paper=_settings(own).paper)
+    folder = None if asked is None else asked / sweep
+    return _planned_sweep(sweep, size, cast(HydraConf, node), [*own, *passed], mine, folder, above)
+
+
+def _passed_on(arguments: Sequence[str], asking: Declared, size: str, tasks: Sequence[str]) -> list[str]:
+    """The command line's overrides that reach a needed sweep of these `tasks`: all but those about keys that
+    the asking sweep's own cases set, and those of other tasks."""
+    cases = asking.cases.get("any", asking.cases.get(size, []))
+    heads = {
+        str(key).partition(".")[0] for case in cases for key in case if not isinstance(case[key], Mapping)
+    }
+    passed = []
+    for override in parse(arguments):
+        key = override.get_key_element()
+        foreign = any(key in root_rules(task) for task in TASKS) and not any(
+            key in root_rules(task) for task in tasks
+        )
+        about_asking = key.partition(".")[0] in heads - {SEED}
+        if key not in ("sweeps", "size", "task") and not about_asking and not foreign:
+            passed.append(str(override.input_line))
+    return passed
+
+
+def _sources(plan: Plan) -> list[Source]:
+    """The plan's cells as others take from them."""
+    keys = swept_keys([cell.cell for cell in plan.cells])
+    sources = []
+    for cell in plan.cells:
+        axes = {key: value for key in keys if (value := cell.cell.swept.get(key)) is not None}
+        axes = {key: value for key, value in axes.items() if f"{key}={value}" in cell.cell.overrides}
+        axes[SEED] = str(cell.config.seed)
+        flat = flatten(cell.config.mapping())
+        sources.append(Source(cell.cell.label, axes, flat, cell.directory, cell.config))
+    return sources
+
+
+def _is_there(source: Source) -> bool:
+    return (
+        source.directory is not None
+        and source.config is not None
+        and is_finished(source.config, source.directory)
+    )
+
+
+def _planned(cell: Cell, asked: Path | None, settings: SweepConfig, given: Sequence[str]) -> PlannedCell:
+    try:
+        composed = compose(cell.overrides, named_by_user=False)
+        task, text = task_of(composed), None
+        if not task.has_directory:
+            command = f"{program()} task={composed.task.name}"
+            raise ValueError(
+                f"task={composed.task.name} keeps nothing and cannot be part of a sweep; use: {command}"
+            )
+        if task.trains:
+            chosen = text_of(cell.overrides, composed, given, settings.data)
+            if tuple(chosen.overrides) != cell.overrides:
+                cell = replace(cell, overrides=tuple(chosen.overrides))
+                composed = compose(cell.overrides, named_by_user=False)
+            text = chosen.name
+        if not all(map(_is_there, cell.sources)):
+            config = typed(composed)
+            assert isinstance(config, RecordedConfig)
+            return PlannedCell(cell, config, None, text)
+        config = validate_any(composed)
+        assert isinstance(config, RecordedConfig)
+        directory = run_directory(config, asked and asked / run_name(config))
+        check_directory(config, directory)
+    except ValueError as error:
+        raise ConfigError(f"{_where(cell, str(error))}{error}") from None
+    return PlannedCell(cell, config, directory, text)
+
+
+def _where(cell: Cell, refusal: str) -> str:
+    """`cell seed=0: `: the part of a cell's name that its refusal does not contain."""
+    texts = {f"{key}={value}": f"{key}={value}".replace("\\", "") for key, value in cell.swept.items()}
+    unsaid = [text for text, plain in texts.items() if plain not in refusal]
+    return f"cell {' '.join(unsaid)}: " if unsaid else ""
+
+
+def _once(cells: Sequence[PlannedCell]) -> list[PlannedCell]:
+    """Each run once, the first of those that are the same."""
+    return list({cell.directory or cell.cell.overrides: cell for cell in cells}.values())
+
+
+def _digest(cells: Sequence[PlannedCell]) -> str:
+    names = sorted(cell.cell.label if cell.directory is None else cell.directory.name for cell in cells)
+    return hashlib.sha256("\n".join(names).encode()).hexdigest()[:12]
