@@ -9,7 +9,6 @@ from __future__ import annotations
 import importlib
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any, cast
 
 from hydra.core.override_parser.types import Override
@@ -30,11 +29,12 @@ from gradwire.harness.config.store import group_schemas
 from gradwire.harness.config.tasks import Task
 from gradwire.harness.config.typed import task_of, typed
 from gradwire.harness.data.available import dataset_available
+from gradwire.harness.data.prepare import data_source
 from gradwire.harness.data.settings import at_most_evaluated, resolve_dataset
-from gradwire.harness.data.text import TextCorpus
 from gradwire.harness.models.settings import check as check_model
 from gradwire.harness.models.weights import tokenizer_available, weights_available
 from gradwire.harness.network.settings import SimulatedConfig
+from gradwire.harness.objectives.registry import OBJECTIVES
 from gradwire.harness.record.settings import Configuration
 from gradwire.harness.runtime.conf import conf_directory
 from gradwire.harness.runtime.errors import ConfigError, refused_as_config_error
@@ -137,12 +137,17 @@ def _kernels(kernels: KernelsConfig, cluster: ClusterConfig, task: Task) -> Kern
 
 
 def _with_dataset(run: RunConfig) -> RunConfig:
-    """Checks the text, which must exist, without reading all of it."""
+    """Checks the data, which must exist, without reading all of it."""
     dataset = refused_as_config_error(
-        resolve_dataset, run.dataset, run.model, run.size.name, conf_directory() / "dataset"
+        resolve_dataset,
+        run.dataset,
+        run.model,
+        run.size.name,
+        conf_directory() / "dataset",
+        OBJECTIVES[run.model.objective].kind,
     )
     if dataset.path is not None:
-        refused_as_config_error(TextCorpus(Path(dataset.path).expanduser()).fingerprint)
+        refused_as_config_error(data_source(dataset).fingerprint)
     dataset = at_most_evaluated(dataset, run.eval.max_sequences)
     reason = dataset_available(dataset, run.model)
     if reason is not None:

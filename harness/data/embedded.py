@@ -39,7 +39,7 @@ class EmbeddedCorpus:
 
     @collector_paused()  # syntax trees are large and hold no circles
     def load(self) -> Corpus:
-        documents = (*_topics(), *_docstring_documents())
+        documents = (*topics(), *_docstring_documents())
         num_bytes = sum(len(document.encode()) for document in documents)
         if num_bytes < LEAST_BYTES:
             raise ValueError(
@@ -50,10 +50,11 @@ class EmbeddedCorpus:
         return Corpus("embedded", train, held_out, split)
 
 
-def _topics() -> list[str]:
-    from pydoc_data.topics import topics
+def topics() -> list[str]:
+    """The topics of `help()`, which are the language reference, one document each."""
+    from pydoc_data.topics import topics as found
 
-    return [topics[name].strip() for name in sorted(topics)]
+    return [found[name].strip() for name in sorted(found)]
 
 
 def _library() -> Path:

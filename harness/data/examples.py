@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Generic, Literal, Protocol, TypeVar
 
 Kind = Literal["documents", "questions", "sentences"]
 """What a data set holds: running text, multiple-choice questions, or sentences with a label."""
+
+LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
+"""The names of choices, in their order."""
 
 
 @dataclass(frozen=True)
@@ -57,3 +60,31 @@ class ExampleSource(Protocol):
     def load(self) -> Examples[Question] | Examples[LabelledText]:
         """Finds the examples. Raises ValueError, in one line, if they cannot be used."""
         ...
+
+
+@dataclass(frozen=True)
+class Passes(Generic[Example]):
+    """Examples that are read again on every pass, so that nobody keeps them in memory."""
+
+    read: Callable[[], Iterable[Example]]
+
+    def __iter__(self) -> Iterator[Example]:
+        return iter(self.read())
+
+
+def prompt_of(question: Question) -> str:
+    """The question as it is put to a model; the answer follows after a space: see `answer_of`."""
+    choices = [f"{LETTERS[index]}. {choice.strip()}" for index, choice in enumerate(question.choices)]
+    return "\n".join([question.question.strip(), *choices, "Answer:"])
+
+
+def answer_of(index: int) -> str:
+    """What follows a prompt when the choice at `index` is right."""
+    return f" {LETTERS[index]}"
+
+
+def as_text(example: Question | LabelledText) -> str:
+    """The whole example as text: what a tokenizer is trained on and what copies are found by."""
+    if isinstance(example, Question):
+        return prompt_of(example) + answer_of(example.answer)
+    return "\n".join(filter(None, (example.first, example.second)))

@@ -58,6 +58,11 @@ class HubCorpus:
             raise ValueError(f"dataset.hub={self.hub}: {unsearchable(error)}") from None
         return hashlib.sha256(repr((settings, local)).encode()).hexdigest()
 
+    def records(self) -> tuple[str, Callable[[str], Iterator[Mapping[str, Any]]]]:
+        """Returns the data's name with its commit, and a function from a split to its records."""
+        builder = self._builder()
+        return self._name(builder), partial(self._records, builder)
+
     def load(self) -> Corpus:
         builder = self._builder()
         documents = Documents(partial(self._documents, builder, self.train_split))
@@ -69,9 +74,11 @@ class HubCorpus:
             train, held_out, split = split_documents(
                 documents, self.held_out_fraction, one_by_one=self.streaming
             )
+        return Corpus(self._name(builder), train, held_out, split, self.streaming)
+
+    def _name(self, builder: Any) -> str:
         commit = f"at {builder.hash[:12]}" if COMMIT.fullmatch(builder.hash or "") else None
-        name = " ".join(part for part in (self.hub, self.configuration, commit) if part)
-        return Corpus(name, train, held_out, split, self.streaming)
+        return " ".join(part for part in (self.hub, self.configuration, commit) if part)
 
     def _builder(self) -> Any:
         """The object with which `datasets` reads the repository; only the card has been fetched so far."""
@@ -96,10 +103,20 @@ class HubCorpus:
         except UnreadableFileError as error:
             raise ValueError(f"{self._where()}, split {split}: {error}") from error
 
-    def _rows(self, builder: Any, split: str) -> Iterator[str]:
-        """The text of every row of a split, with 1000 rows in memory at a time."""
+    def _records(self, builder: Any, split: str) -> Iterator[Mapping[str, Any]]:
+        """Every row of a split."""
+        for batch in self._batches(builder, split):
+            yield from (dict(zip(batch, row, strict=True)) for row in zip(*batch.values(), strict=True))
+
+    def _batches(self, builder: Any, split: str) -> Iterator[Mapping[str, Any]]:
+        """The columns of a split, 1000 rows at a time."""
         batches = self._tried(lambda: self._dataset(builder, split).iter(ROWS_AT_ONCE))
         while (batch := self._tried(lambda: next(batches, None))) is not None:
+            yield batch
+
+    def _rows(self, builder: Any, split: str) -> Iterator[str]:
+        """The text of every row of a split."""
+        for batch in self._batches(builder, split):
             wanted = field_of_text(batch, self.text_field)
             if wanted is None:
                 raise no_text_field(batch, self.text_field)

@@ -13,12 +13,11 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from gradwire.harness.data.examples import Question
+from gradwire.harness.data.examples import LETTERS, Question
 from gradwire.harness.data.formats import format_of, read_records, read_rows
 from gradwire.harness.data.records import UnreadableFileError, encodable
 from gradwire.harness.data.text import files_below
 
-LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 FIELDS = ("question", "choices", "answer")
 CALLED: Mapping[str, str] = {
     "auxiliary_train": "auxiliary_train",

@@ -8,47 +8,21 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Container, Iterable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from gradwire.harness.data.corpus import Corpus, Tally, digest_of, hash_value
-from gradwire.harness.data.digests import REMEDY
 from gradwire.harness.data.row_writer import RowWriter
-from gradwire.harness.data.tokenizer import load_tokenizer, separator_id
-from gradwire.harness.files.reading import UnusableFileError
-from gradwire.harness.files.structured import read_json
+from gradwire.harness.data.tokenizer import separator_id
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast
 
 DOCUMENTS_AT_ONCE = 1000
 CHARACTERS_AT_ONCE = 2**23
-
-
-@dataclass(frozen=True)
-class TokenData:
-    """The tokens a run is trained and evaluated on.
-
-    `train` and `held_out` have shape (num_sequences, sequence_length) and dtype int32. They are mapped from
-    disk, and nobody writes to them. `description` is JSON for the record.
-    """
-
-    train: Tensor
-    held_out: Tensor
-    tokenizer: PreTrainedTokenizerFast
-    description: dict[str, Any]
-    mask_probability: float = 0.15
-
-    @property
-    def vocab_size(self) -> int:
-        """The number of the tokenizer's entries, which a model with random weights needs."""
-        return len(self.tokenizer)
 
 
 def pack(
@@ -118,7 +92,7 @@ def write_packed(
     max_held_out_sequences: int | None,
     max_train_tokens: int | None = None,
 ) -> None:
-    """Writes to `folder` what `read_packed` reads, with one batch of documents in memory at a time.
+    """Writes to `folder` what `read_data` reads, with one batch of documents in memory at a time.
 
     Held-out documents are never trained on. Raises ValueError if a split does not fill one sequence.
     """
@@ -169,32 +143,6 @@ def _check_filled(corpus: Corpus, train: RowWriter, held_out: RowWriter) -> None
                 f"dataset: the {split} documents of {corpus.name} fill no sequence of {rows.row_length} "
                 "tokens; use more text (dataset.path=) or a smaller dataset.sequence_length="
             )
-
-
-def read_packed(folder: Path, mask_probability: float) -> TokenData:
-    """Returns the contents of `folder`; the tokens are mapped, not read.
-
-    The caller must already have checked the digests. Raises UnusableFileError if the files have been damaged
-    since.
-    """
-    return TokenData(
-        train=_mapped(folder / "train.npy"),
-        held_out=_mapped(folder / "held_out.npy"),
-        tokenizer=load_tokenizer(folder / "tokenizer"),
-        description=read_json(folder / "description.json", inside=folder, remedy=REMEDY),
-        mask_probability=mask_probability,
-    )
-
-
-def _mapped(file: Path) -> Tensor:
-    try:
-        # Copy-on-write rather than read-only, which torch has no notion of and warns about.
-        tokens = np.load(file, mmap_mode="c", allow_pickle=False)
-    except (OSError, ValueError) as error:
-        raise UnusableFileError(file, f"cannot be mapped ({error})", REMEDY) from None
-    if tokens.ndim != 2 or tokens.dtype != np.int32 or not tokens.size:
-        raise UnusableFileError(file, f"holds {tokens.dtype} of shape {tokens.shape}, not tokens", REMEDY)
-    return torch.from_numpy(tokens)
 
 
 EVERY_S = 10.0

@@ -4,16 +4,21 @@ from __future__ import annotations
 
 from importlib import metadata
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from gradwire.harness.data.cache import cache_folder, cache_key, cached_folder
 from gradwire.harness.data.chat import ChatFormat, chosen_template, make_chat_format, plain_chat
 from gradwire.harness.data.corpus import CorpusSource
 from gradwire.harness.data.embedded import EmbeddedCorpus
+from gradwire.harness.data.embedded_examples import EmbeddedQuestions, EmbeddedSentences
+from gradwire.harness.data.example_rows import write_examples
+from gradwire.harness.data.example_sources import MMLU, FileExamples, HubExamples, Shape, glue_shape
+from gradwire.harness.data.examples import ExampleSource, as_text
 from gradwire.harness.data.hub import HubCorpus
-from gradwire.harness.data.packing import TokenData, read_packed, write_packed
+from gradwire.harness.data.packing import write_packed
 from gradwire.harness.data.settings import DatasetConfig
 from gradwire.harness.data.text import TextCorpus
+from gradwire.harness.data.token_data import TokenData, read_data
 from gradwire.harness.data.tokenizer import own_tokenizer, trained_tokenizer
 from gradwire.harness.models.settings import SPECIAL_TOKENS, ModelConfig
 
@@ -35,6 +40,31 @@ def corpus_source(dataset: DatasetConfig, chat: ChatFormat = plain_chat) -> Corp
             streaming=dataset.streaming,
             published_splits=splits,
         )
+    return _repository(dataset, chat)
+
+
+def example_source(dataset: DatasetConfig) -> ExampleSource:
+    """Where the examples of a resolved `dataset`, which holds no documents, come from."""
+    if dataset.name == "embedded":
+        text = EmbeddedCorpus(dataset.held_out_fraction)
+        return EmbeddedQuestions(text) if dataset.kind == "questions" else EmbeddedSentences(text)
+    shape: Shape[Any] = MMLU
+    if dataset.kind == "sentences":
+        assert dataset.configuration is not None, "resolve_dataset comes first"
+        shape = glue_shape(dataset.configuration)
+    if dataset.path is not None:
+        assert dataset.held_out_split is not None, "resolve_dataset comes first"
+        path = Path(dataset.path).expanduser()
+        return FileExamples(path, shape, dataset.train_split, dataset.held_out_split)
+    return HubExamples(_repository(dataset), shape)
+
+
+def data_source(dataset: DatasetConfig) -> CorpusSource | ExampleSource:
+    """Where the data of a resolved `dataset` comes from, whatever it holds."""
+    return corpus_source(dataset) if dataset.kind == "documents" else example_source(dataset)
+
+
+def _repository(dataset: DatasetConfig, chat: ChatFormat = plain_chat) -> HubCorpus:
     assert dataset.hub is not None, "resolve_dataset comes first"
     return HubCorpus(
         name=dataset.name,
@@ -52,31 +82,35 @@ def corpus_source(dataset: DatasetConfig, chat: ChatFormat = plain_chat) -> Corp
 
 
 def prepare_data(dataset: DatasetConfig, model: ModelConfig, cache: Path | None = None) -> TokenData:
-    """Returns the packed tokens of a resolved `dataset` for `model`, from `cache` if they were made before.
+    """Returns the tokens of a resolved `dataset` for `model`, from `cache` if they were made before.
 
     See `prepared_folder`, which holds them.
     """
-    return read_packed(prepared_folder(dataset, model, cache), dataset.mask_probability)
+    return read_data(prepared_folder(dataset, model, cache), dataset.mask_probability)
 
 
 def prepared_folder(
     dataset: DatasetConfig, model: ModelConfig, cache: Path | None = None, *, verified: bool = False
 ) -> Path:
-    """Returns the folder with the packed tokens of a resolved `dataset` for `model`; makes it if it is
-    missing.
+    """Returns the folder with the tokens of a resolved `dataset` for `model`; makes it if it is missing.
 
     `cache` defaults to `cache_folder()`. Any number of processes may call this at once: one prepares, the
     others wait. Existing data is compared with its digests, unless it has been `verified` for this run, and
-    is prepared again if it is damaged. Raises ValueError, in one line, if the text cannot be used.
+    is prepared again if it is damaged. Raises ValueError, in one line, if the data cannot be used.
     """
     cache, own = cache or cache_folder(), own_tokenizer(model)
 
     def fill(folder: Path) -> None:
-        corpus = corpus_source(dataset, make_chat_format(dataset.chat_format, own)).load()
-        tokenizer = own or trained_tokenizer(corpus, model.vocab_size, cache)
         length, most = dataset.sequence_length, dataset.max_held_out_sequences
         assert length is not None, "resolve_dataset comes first"
-        write_packed(folder, corpus, tokenizer, length, most, dataset.max_train_tokens)
+        if dataset.kind == "documents":
+            corpus = corpus_source(dataset, make_chat_format(dataset.chat_format, own)).load()
+            tokenizer = own or trained_tokenizer(corpus.train, model.vocab_size, cache)
+            write_packed(folder, corpus, tokenizer, length, most, dataset.max_train_tokens)
+        else:
+            examples = example_source(dataset).load()
+            tokenizer = own or trained_tokenizer(map(as_text, examples.train), model.vocab_size, cache)
+            write_examples(folder, examples, tokenizer, length, most, dataset.max_train_tokens)
 
     return cached_folder(_packed_folder(dataset, model, cache, own), fill, verified=verified)
 
@@ -99,7 +133,7 @@ def _packed_folder(
     corpus."""
     key = cache_key(
         "packed",
-        corpus_source(dataset).fingerprint(),
+        data_source(dataset).fingerprint(),
         chosen_template(dataset.chat_format, own),
         _tokenizer_key(own, model),
         dataset.sequence_length,

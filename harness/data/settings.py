@@ -9,6 +9,8 @@ from typing import Any
 
 from gradwire.codecs.fields import at_least, between, check_fields, one_of, plain_name
 from gradwire.codecs.wording import shortened
+from gradwire.harness.data.examples import Kind
+from gradwire.harness.data.glue import TASKS
 from gradwire.harness.data.published import published_settings
 from gradwire.harness.models.settings import ModelConfig
 
@@ -20,8 +22,19 @@ UNUSED_BY_EMBEDDED = (
     "train_split",
     "held_out_split",
     "text_field",
+    "loss_on",
 )
 """Fields that say where the text lies in a repository or in files. The embedded text has none of them."""
+
+UNUSED_BY_EXAMPLES = ("streaming", "text_field", "chat_format", "loss_on", "mask_probability")
+"""Fields about documents."""
+
+FITS = {
+    "documents": ("text", "model.objective=causal or masked", "dataset=text"),
+    "questions": ("questions", "model.objective=choice", "dataset=mmlu"),
+    "sentences": ("labelled sentences", "model.objective=classification", "dataset=glue"),
+}
+"""What each kind of data is called, the objective for it, and a data set of it."""
 
 
 @dataclass(frozen=True)
@@ -37,8 +50,11 @@ class DatasetConfig:
     data set, these are its own files, and nothing is fetched."""
     hub: str | None = None
     """Hugging Face name of a published data set."""
+    kind: str = one_of("documents", "questions", "sentences")
+    """What the data is: `documents` (text, packed into rows), `questions` (multiple choice, in MMLU's shape)
+    or `sentences` (with labels, in GLUE's shape). Any of them can be made of the embedded text."""
     configuration: str | None = None
-    """The repository's configuration; null if it has only one."""
+    """The repository's configuration; null if it has only one. Of GLUE it is the task, also of its files."""
     revision: str | None = None
     """Commit, tag or branch of the repository; null is the state of main when it is first prepared."""
     files: dict[str, str] = field(default_factory=dict)
@@ -55,32 +71,40 @@ class DatasetConfig:
     chat_format: str = one_of("auto", "plain", "template")
     """How `messages` become text: `plain` ("role: content"), `template` (the tokenizer's own), or `auto`: the
     tokenizer's template if it has one. Chat models have one, base models do not."""
+    loss_on: str = one_of("all", "assistant")
+    """Which tokens of `messages` the loss is on: `all`, or only what the `assistant` says."""
     sequence_length: int | None = at_least(2, None, 1 << 24)
-    """Tokens per sequence; null takes `model.recipe.sequence_length`."""
+    """Tokens per sequence; null takes `model.recipe.sequence_length`. Longer questions lose their beginning,
+    longer sentences their end; the record counts them."""
     max_train_tokens: int | None = at_least(1, None, 10**15)
     """Train on at most this many tokens, the first ones; null takes all."""
     held_out_fraction: float = between(0, 1, 0.05, low_included=False, high_included=False)
     """Share of the documents kept for evaluation, when the data is not split already."""
     max_held_out_sequences: int | None = at_least(1, None, 10**12)
-    """Evaluate on at most this many sequences; null takes all."""
+    """Evaluate on at most this many sequences; null takes all. Of examples, one in every so many is taken."""
     mask_probability: float = between(0, 1, 0.15, low_included=False, high_included=False)
     """Share of the tokens that masked language modelling hides (BERT §3.1)."""
 
 
 def resolve_dataset(
-    dataset: DatasetConfig, model: ModelConfig, size_name: str, folder: Path
+    dataset: DatasetConfig, model: ModelConfig, size_name: str, folder: Path, kind: Kind = "documents"
 ) -> DatasetConfig:
     """Returns `dataset`, checked, with `auto` and null replaced by what they stand for.
 
-    `folder` holds the settings of the published data sets, one YAML each. If `path` replaces a repository,
-    the result no longer names the repository. Raises ValueError in one line.
+    `folder` holds the settings of the published data sets, one YAML each; `kind` is what the model's
+    objective trains on. If `path` replaces a repository, the result no longer names the repository. Raises
+    ValueError in one line.
     """
-    name = _resolve_name(dataset, model, size_name)
+    name = _resolve_name(dataset, model, size_name, kind)
     if dataset.name == "auto" and name not in ("embedded", "text"):
         dataset = _with_defaults(dataset, published_settings(name, folder, model.name))
+    if name == "embedded":
+        dataset = replace(dataset, kind=kind)
     _check_source(replace(dataset, name=name))
+    _check_kind(replace(dataset, name=name), model, kind)
     if dataset.path is not None:
-        unused = ("hub", "configuration", "files")
+        # The configuration of labelled sentences is their task, which decides how files are read.
+        unused = ("hub", "files", *(() if kind == "sentences" else ("configuration",)))
         dataset = replace(dataset, **{field: _defaults()[field] for field in unused})
     length = dataset.sequence_length or model.recipe.sequence_length
     resolved = replace(dataset, name=name, sequence_length=length)
@@ -94,11 +118,11 @@ def at_most_evaluated(dataset: DatasetConfig, most: int | None) -> DatasetConfig
     return replace(dataset, max_held_out_sequences=min(limits, default=None))
 
 
-def _resolve_name(dataset: DatasetConfig, model: ModelConfig, size_name: str) -> str:
+def _resolve_name(dataset: DatasetConfig, model: ModelConfig, size_name: str, kind: Kind) -> str:
     if dataset.name != "auto":
         return dataset.name
     if dataset.path is not None:
-        return "text"
+        return "text" if kind == "documents" else model.paper_dataset
     return "embedded" if size_name == "tiny" else model.paper_dataset
 
 
@@ -145,6 +169,51 @@ def _check_embedded(dataset: DatasetConfig) -> None:
                 f"dataset.{name}={shortened(value)} has no effect with the embedded text; leave it out, or "
                 "choose other text by dataset.path= or dataset=<a published data set>"
             )
+
+
+def _check_kind(dataset: DatasetConfig, model: ModelConfig, kind: Kind) -> None:
+    """Refuses data that the objective cannot train on, and settings that such data does not have."""
+    if dataset.kind != kind:
+        held, objective, _ = FITS[dataset.kind]
+        wanted, _, other = FITS[kind]
+        raise ValueError(
+            f"dataset={dataset.name} holds {held}, and model.objective={model.objective} trains on {wanted}; "
+            f"use {objective}, or data such as {other}"
+        )
+    if kind == "documents":
+        _check_chats(dataset, model)
+        return
+    for name in UNUSED_BY_EXAMPLES:
+        value, usual = getattr(dataset, name), _defaults()[name]
+        if value != usual:
+            raise ValueError(
+                f"dataset.{name}={shortened(value)} has no effect on {FITS[kind][0]}; leave it out, or use "
+                "data such as dataset=text"
+            )
+    if dataset.name != "embedded" and dataset.held_out_split is None:
+        raise ValueError(
+            f"dataset.held_out_split=null: {FITS[kind][0]} are split already; set it to the split to "
+            "evaluate on"
+        )
+    if kind == "sentences" and dataset.name != "embedded" and dataset.configuration not in TASKS:
+        raise ValueError(
+            f"dataset.configuration={dataset.configuration}: must be one of GLUE's tasks {', '.join(TASKS)}"
+        )
+
+
+def _check_chats(dataset: DatasetConfig, model: ModelConfig) -> None:
+    if dataset.loss_on == "all":
+        return
+    if model.objective != "causal":
+        raise ValueError(
+            f"dataset.loss_on={dataset.loss_on} cannot be used with model.objective={model.objective}, which "
+            "hides tokens anywhere; use dataset.loss_on=all"
+        )
+    if dataset.hub is not None and dataset.text_field != "messages":
+        raise ValueError(
+            f"dataset.loss_on={dataset.loss_on}: dataset={dataset.name} holds text, not chats; use "
+            "dataset.loss_on=all or dataset=ultrachat"
+        )
 
 
 def _check(dataset: DatasetConfig, model: ModelConfig) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gradwire.harness.data.cache import cache_key, cached_folder
-from gradwire.harness.data.corpus import Corpus, hash_value
+from gradwire.harness.data.corpus import hash_value
 from gradwire.harness.models.settings import END, MASK, PAD, SPECIAL_TOKENS, ModelConfig
 from gradwire.harness.models.weights import TOKENIZER_WAYS_OUT, WAYS_OUT, is_offline
 
@@ -46,12 +46,12 @@ def train_bpe(documents: Sequence[str], vocab_size: int) -> str:
     return text
 
 
-def trained_tokenizer(corpus: Corpus, vocab_size: int, cache: Path) -> PreTrainedTokenizerFast:
-    """Returns BPE trained on the beginning of the corpus's training split, kept in `cache`."""
+def trained_tokenizer(texts: Iterable[str], vocab_size: int, cache: Path) -> PreTrainedTokenizerFast:
+    """Returns BPE trained on the beginning of `texts`, a training split, kept in `cache`."""
     import tokenizers
     from transformers import PreTrainedTokenizerFast
 
-    documents = _beginning(corpus.train)
+    documents = _beginning(texts)
     key = cache_key("tokenizer", list(map(hash_value, documents)), vocab_size, tokenizers.__version__)
 
     def fill(folder: Path) -> None:

@@ -5,13 +5,15 @@ from __future__ import annotations
 import os
 import pickle
 import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import torch
 from safetensors import SafetensorError
 
 from gradwire.harness.files.reading import UnusableFileError
-from gradwire.harness.models.families import FAMILIES
+from gradwire.harness.models.families import FAMILIES, HEADS
 from gradwire.harness.models.settings import END_ID, PAD_ID, ModelConfig, check
 from gradwire.harness.models.weights import WAYS_OUT, is_offline, weights_available
 from gradwire.harness.runtime.seeding import derive_seed
@@ -25,20 +27,52 @@ GPUs under `torch.use_deterministic_algorithms`. Its memory grows with the seque
 square as eager attention's does."""
 
 
-def build_model(config: ModelConfig, vocab_size: int | None = None, *, seed: int) -> PreTrainedModel:
-    """Returns the model in float32 on the CPU, in training mode.
+def build_model(
+    config: ModelConfig, vocab_size: int | None = None, *, seed: int, labels: Sequence[str] = ()
+) -> PreTrainedModel:
+    """Returns the model in float32 on the CPU, in training mode, with the head for its objective.
 
     With `weights=random` its parameters are a pure function of (config, vocab_size, seed), and the caller's
     random state is unchanged; `vocab_size` defaults to `config.vocab_size`. With `weights=pretrained` the
     weights decide its shape: `vocab_size` is not used, and a warning names the fields of `config` that
-    differ. No code from the hub is run.
+    differ; a head that the weights lack is a pure function of the seed. `labels` are those that a
+    classification tells apart. No code from the hub is run.
 
     Raises ValueError if a field of `config` cannot work or the weights cannot be had.
     """
     check(config)
-    model = _pretrained(config) if config.weights == "pretrained" else _random(config, vocab_size, seed)
+    named = _named(labels) if config.objective == "classification" else {}
+    with _seeded(derive_seed(seed, "model")):
+        if config.weights == "pretrained":
+            model = _pretrained(config, named)
+        else:
+            described = transformers_config(config, vocab_size or config.vocab_size)
+            described.update(named)
+            model = _auto_class(config).from_config(
+                described, attn_implementation=ATTENTION, dtype=torch.float32
+            )
     model.train()
     return model
+
+
+def _named(labels: Sequence[str]) -> dict[str, Any]:
+    """How transformers wants to be told the labels; without any it has two of its own."""
+    by_index = dict(enumerate(labels or ("LABEL_0", "LABEL_1")))
+    return {"id2label": by_index, "label2id": {name: index for index, name in by_index.items()}}
+
+
+@contextmanager
+def _seeded(seed: int) -> Iterator[None]:
+    """Random numbers of the CPU follow from `seed` in this block, and from what they were before after it.
+
+    Only the CPU's generator is touched: torch.manual_seed would reseed the GPUs' as well.
+    """
+    before = torch.default_generator.get_state()
+    torch.default_generator.manual_seed(seed)
+    try:
+        yield
+    finally:
+        torch.default_generator.set_state(before)
 
 
 def transformers_config(config: ModelConfig, vocab_size: int) -> PretrainedConfig:
@@ -58,26 +92,12 @@ def transformers_config(config: ModelConfig, vocab_size: int) -> PretrainedConfi
 
 
 def _auto_class(config: ModelConfig) -> Any:
-    from transformers import AutoModelForCausalLM, AutoModelForMaskedLM
+    import transformers
 
-    return AutoModelForCausalLM if config.objective == "causal" else AutoModelForMaskedLM
-
-
-def _random(config: ModelConfig, vocab_size: int | None, seed: int) -> PreTrainedModel:
-    described = transformers_config(config, vocab_size or config.vocab_size)
-    # Only the CPU generator is touched: torch.manual_seed would reseed the GPUs' as well.
-    before = torch.default_generator.get_state()
-    torch.default_generator.manual_seed(derive_seed(seed, "model"))
-    try:
-        model: PreTrainedModel = _auto_class(config).from_config(
-            described, attn_implementation=ATTENTION, dtype=torch.float32
-        )
-    finally:
-        torch.default_generator.set_state(before)
-    return model
+    return getattr(transformers, HEADS[config.objective])
 
 
-def _pretrained(config: ModelConfig) -> PreTrainedModel:
+def _pretrained(config: ModelConfig, named: Mapping[str, Any]) -> PreTrainedModel:
     reason = weights_available(config)
     if reason is not None:
         raise ValueError(reason)
@@ -91,6 +111,7 @@ def _pretrained(config: ModelConfig) -> PreTrainedModel:
             local_files_only=is_offline(),
             use_cache=False,
             **dict.fromkeys(FAMILIES[config.family].dropout_fields, config.dropout),
+            **named,
         )
     # Weights that are no tensors, such as pickled objects, which are never unpickled; cut or damaged files.
     except (pickle.UnpicklingError, SafetensorError, EOFError, OSError, ValueError) as error:

@@ -10,6 +10,16 @@ if TYPE_CHECKING:
     from gradwire.harness.models.settings import ModelConfig
 
 
+HEADS: Mapping[str, str] = {
+    "causal": "AutoModelForCausalLM",
+    "masked": "AutoModelForMaskedLM",
+    "choice": "AutoModelForCausalLM",
+    "classification": "AutoModelForSequenceClassification",
+}
+"""The class of transformers that gives a model the head for an objective; `harness/objectives` has the rest
+of what an objective is."""
+
+
 @dataclass(frozen=True)
 class Family:
     """How a `ModelConfig` becomes the config of one family of transformers."""
@@ -18,6 +28,7 @@ class Family:
     """Name of the config class in transformers. It is not imported here: importing transformers takes
     seconds."""
     objectives: tuple[str, ...]
+    """Entries of `HEADS`."""
     fields: Mapping[str, str]
     """Our field to theirs, for every field that shapes the weights."""
     dropout_fields: tuple[str, ...]
@@ -88,14 +99,14 @@ def _head_dim(config: ModelConfig) -> int:
 def _with_grouped_heads(config_class: str, extras: Callable[[ModelConfig], dict[str, Any]]) -> Family:
     """A decoder with rotary positions, whose key/value heads may be fewer and as wide as asked."""
     fields = {**USUAL_FIELDS, "num_kv_heads": "num_key_value_heads"}
-    return Family(config_class, ("causal",), fields, ("attention_dropout",), True, True, extras)
+    return Family(config_class, ("causal", "choice"), fields, ("attention_dropout",), True, True, extras)
 
 
 FAMILIES: Mapping[str, Family] = {
     # Bidirectional, trained to restore masked tokens.
     "bert": Family(
         config_class="BertConfig",
-        objectives=("masked",),
+        objectives=("masked", "classification"),
         fields=USUAL_FIELDS,
         dropout_fields=("hidden_dropout_prob", "attention_probs_dropout_prob"),
     ),
@@ -104,7 +115,7 @@ FAMILIES: Mapping[str, Family] = {
     # Learned positions, layer norm, GELU.
     "gpt2": Family(
         config_class="GPT2Config",
-        objectives=("causal",),
+        objectives=("causal", "choice"),
         fields={
             "num_layers": "n_layer",
             "hidden_size": "n_embd",

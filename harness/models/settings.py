@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from gradwire.codecs.fields import at_least, between, check_fields, one_of, plain_name
-from gradwire.harness.models.families import FAMILIES
+from gradwire.harness.models.families import FAMILIES, HEADS
 
 PAD, END, MASK = "<|pad|>", "<|end|>", "<|mask|>"
 SPECIAL_TOKENS = (PAD, END, MASK)
@@ -54,8 +54,9 @@ class ModelConfig:
     name: str = plain_name("gpt2")
     family: str = one_of(*FAMILIES, default="gpt2")
     """Which family builds it: an entry of FAMILIES in `families.py`."""
-    objective: str = one_of("causal", "masked")
-    """`causal` (next token) or `masked` (BERT's masked language modelling)."""
+    objective: str = one_of(*HEADS)
+    """`causal` (next token), `masked` (BERT's masked language modelling), `choice` (the answers of
+    multiple-choice questions) or `classification` (labels of sentences)."""
     num_layers: int = at_least(1, 12, 1024)
     hidden_size: int = at_least(1, 768, 1 << 20)
     num_heads: int = at_least(1, 12, 1 << 14)

@@ -51,6 +51,10 @@ FILES = (
 """Settings that name files, by group and field (or root key). The value says whether every file of a folder
 counts or only those of known formats; None means that only a folder is a path and anything else is a name."""
 
+LATER_KEYS = {"dataset.kind": "documents", "dataset.loss_on": "all"}
+"""Keys that came later than the first runs, and the value that means what was done before. Ids leave them out
+where they have it: what was begun without them is still the same run."""
+
 FORMER_KEYS = {
     **{f"network.{old}": f"network.{new}" for old, new in FORMER_NAMES.items()},
     "overlap.pieces": "overlap.segments",
@@ -98,6 +102,10 @@ def settings_id(found: Mapping[str, Any]) -> str:
     chosen = {kind: settings.get(kind, {}).get("name") for kind in ENTRY_POINTS}
     for kind, name in plugins_of(chosen).items():  # as data does: another source is another run
         settings[kind]["name"] = [name, source_digest(kind, name)]
+    for key, before in LATER_KEYS.items():
+        group, _, field = key.partition(".")
+        if settings.get(group, {}).get(field) == before:
+            settings[group].pop(field)
     _use_former_names(settings)
     text = json.dumps(settings, sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:12]

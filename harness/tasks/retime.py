@@ -225,6 +225,7 @@ def _summary(
     before, settings = source.done, _without_places(config)
     return summarize(
         settings,
+        metric=before.metric,
         config_hash=settings_id(settings),
         steps=steps,
         evaluations=evaluations,

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gradwire.harness.checkpoint.resume import check_directory, is_finished
+from gradwire.harness.data.settings import FITS
 from gradwire.harness.network.configured import network_text
 from gradwire.harness.record.runs import Run, load_run
 from gradwire.harness.record.summary import Summary
@@ -54,7 +55,7 @@ def compare(folders: Sequence[Path], output: Path, axes: Sequence[str]) -> Compa
 
 
 def _first_line(config: RunConfig) -> str:
-    source = config.dataset.path or f"{config.dataset.name} text"
+    source = config.dataset.path or f"{config.dataset.name} {FITS[config.dataset.kind][0]}"
     return (
         f"{config.model.name} (size {config.size.name}) on {source}: codec {config.codec['name']}, "
         f"topology {config.topology.name}, {config.cluster.workers} {config.cluster.name} workers, "

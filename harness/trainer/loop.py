@@ -11,7 +11,7 @@ import torch
 
 from gradwire.harness.checkpoint.folder import CheckpointReader
 from gradwire.harness.comm.topology.registry import make_schedule
-from gradwire.harness.data.batches import make_batch, sample_indices
+from gradwire.harness.data.order import sample_indices
 from gradwire.harness.parallel.buckets import layout_hash
 from gradwire.harness.parallel.interface import MicroBatches, StepOutcome
 from gradwire.harness.record.attempts import Attempts
@@ -22,14 +22,14 @@ from gradwire.harness.timing.trace.step import PHASES
 from gradwire.harness.timing.trace.writer import TraceWriter
 from gradwire.harness.trainer.checkpoints import Checkpointer, bytes_by_phase
 from gradwire.harness.trainer.early_end import Divergence, StopBarrier, skipped_at_the_end
-from gradwire.harness.trainer.evaluate import evaluate, perplexity
+from gradwire.harness.trainer.evaluate import evaluate
 from gradwire.harness.trainer.parts import Parts
 from gradwire.harness.trainer.progress import Progress
 from gradwire.harness.trainer.saved_gradients import check_saved_steps, save_gradients
 from gradwire.harness.trainer.schedule import learning_rate, num_steps
 from gradwire.harness.trainer.settings import RunConfig
 from gradwire.harness.trainer.steplog import PendingStep, StepLog
-from gradwire.harness.trainer.summarize import METRIC, summarize
+from gradwire.harness.trainer.summarize import summarize
 
 STOP_S = 5.0
 """Most seconds (or one step) until a request to stop is noticed: ranks then agree at a barrier."""
@@ -60,7 +60,7 @@ class Trainer:
         self._eval = config.eval
         self._vnmse_every, self._seed = config.measure.vnmse_every, config.seed
         self._save_at = config.measure.save_gradients_at
-        self._objective = config.model.objective
+        self._objective = parts.objective
         self._accumulation = train.accumulation or 1
         per_step = self._world.size * train.micro_batch * self._accumulation
         sequences = len(self._data.train)
@@ -189,7 +189,7 @@ class Trainer:
             micro_batch=self._train.micro_batch,
             accumulation=self._accumulation,
         )
-        batch = make_batch(self._data, indices, self._objective, generator_key=(self._seed, step))
+        batch = self._objective.batch(indices, key=(self._seed, step))
         return {name: value.to(device, non_blocking=True) for name, value in batch.items()}
 
     def _step(self, step: int) -> PendingStep:
@@ -248,20 +248,17 @@ class Trainer:
             self._writer.add_steps(rows)
 
     def _evaluate(self, step: int) -> None:
-        loss = evaluate(
-            self._parallelism.model, self._data, self._objective, self._world, self._eval.micro_batch
-        )
+        metrics = evaluate(self._parallelism.model, self._objective, self._world, self._eval.micro_batch)
         seconds = [self._clock.seconds for _ in self._world.ranks]
         clocks = self._world.gather(dict(zip(self._world.ranks, ([s] for s in seconds), strict=True)))
         row = {
             "step": step,
             "train_time_s": max(clock for (clock,) in clocks),
             "wall_time_s": time.perf_counter() - self._started,
-            "loss": loss,
-            "perplexity": perplexity(loss),
+            **metrics,
         }
-        self._progress.evaluation(row)
-        self._divergence.see_evaluation(step, row, METRIC)
+        self._progress.evaluation(row, self._objective.metric)
+        self._divergence.see_evaluation(step, row, self._objective.metric)
         if self._writer is not None:
             self._writer.add_evaluation(row)
 
@@ -279,6 +276,7 @@ class Trainer:
         layouts = self._parallelism.layout()
         summary = summarize(
             self._config.mapping(),
+            metric=self._objective.metric,
             config_hash=self._checkpoints.run,
             steps=self._writer.steps(),
             evaluations=self._writer.evaluations(),

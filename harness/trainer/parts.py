@@ -16,11 +16,13 @@ from gradwire.harness.comm.transport.pacer import PacedLink
 from gradwire.harness.comm.world.interface import World
 from gradwire.harness.comm.world.process import ProcessWorld
 from gradwire.harness.comm.world.virtual import VirtualWorld
-from gradwire.harness.data.packing import TokenData, read_packed
 from gradwire.harness.data.prepare import prepared_folder
+from gradwire.harness.data.token_data import TokenData, read_data
 from gradwire.harness.models.build import build_model
 from gradwire.harness.network.links import bytes_per_second
 from gradwire.harness.network.settings import PacedConfig
+from gradwire.harness.objectives.interface import Objective
+from gradwire.harness.objectives.registry import make_objective
 from gradwire.harness.parallel.interface import Parallelism, ParallelSetup
 from gradwire.harness.parallel.registry import parallel_kind
 from gradwire.harness.parallel.update import OptimizerSettings
@@ -37,16 +39,17 @@ class Parts:
     world: World
     parallelism: Parallelism
     data: TokenData
+    objective: Objective
 
 
 def load_data(config: RunConfig) -> TokenData:
-    """The packed text of the run, from the cache if it is there: whoever started this rank has compared it
+    """The data of the run, from the cache if it is there: whoever started this rank has compared it
     with its digests, once for all ranks."""
-    return read_packed(prepare(config, verified=True), config.dataset.mask_probability)
+    return read_data(prepare(config, verified=True), config.dataset.mask_probability)
 
 
 def prepare(config: RunConfig, *, verified: bool = False) -> Path:
-    """Returns the folder of the run's packed text in the cache, without loading anything.
+    """Returns the folder of the run's data in the cache, without loading anything.
 
     Unless it was `verified`, it is compared with its digests and made again if it is damaged.
     `eval.max_sequences` bounds the held-out split if the dataset itself does not.
@@ -62,11 +65,12 @@ def build(config: RunConfig, device: torch.device) -> Parts:
     `cluster=virtual`)."""
     _quiet_transformers()
     data = load_data(config)
-    model = build_model(config.model, data.vocab_size, seed=config.seed)
+    model = build_model(config.model, data.vocab_size, seed=config.seed, labels=data.labels)
     accelerator = _accelerator(config, device)
     world = build_world(config, device)
     kind = parallel_kind(config.parallel.name)
-    return Parts(world, kind.build(parallel_setup(config), model, accelerator, world), data)
+    parallelism = kind.build(parallel_setup(config), model, accelerator, world)
+    return Parts(world, parallelism, data, make_objective(config.model.objective, data))
 
 
 def parallel_setup(config: RunConfig) -> ParallelSetup:

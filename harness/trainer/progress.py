@@ -39,18 +39,19 @@ class Progress:
             line = f"{self._title}: step {steps[-1] + 1}/{self._steps} skipped{number}, gradients not finite"
             tqdm.write(line, file=sys.stderr) if self._bar is not None else print(line, flush=True)
 
-    def evaluation(self, row: dict[str, Any]) -> None:
-        """Rows of `evals.jsonl`."""
+    def evaluation(self, row: dict[str, Any], metric: str) -> None:
+        """Rows of `evals.jsonl`; `metric` is the one to show."""
         if not self._visible:
             return
+        value = f"{row[metric]:{'.2f' if metric == 'perplexity' else '.4f'}}"
         line = (
-            f"{self._title}: step {row['step']}/{self._steps}, perplexity {row['perplexity']:.2f}, "
+            f"{self._title}: step {row['step']}/{self._steps}, {metric} {value}, "
             f"{row['train_time_s']:.1f} s on the training clock"
         )
         if self._bar is None:
             print(line, flush=True)
         else:
-            self._bar.set_postfix(perplexity=f"{row['perplexity']:.2f}")
+            self._bar.set_postfix({metric: value})
 
     def close(self) -> None:
         if self._bar is not None:

@@ -96,6 +96,7 @@ class SizeConfig:
 
     name: str = plain_name("paper")
     families: dict[str, Any] = field(default_factory=dict)  # fields whose value depends on model.family
+    objectives: dict[str, Any] = field(default_factory=dict)  # fields that depend on model.objective
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -14,12 +14,11 @@ from gradwire.harness.timing.measure.accuracy import Evaluation, metric_mode, ti
 from gradwire.harness.timing.measure.metrics import METRICS, kind_of
 from gradwire.harness.timing.measure.step_figures import row_of, utilization, wire_bits
 
-METRIC = "perplexity"
-
 
 def summarize(
     settings: Mapping[str, Any],
     *,
+    metric: str,
     config_hash: str,
     steps: Sequence[Mapping[str, Any]],
     evaluations: Sequence[Mapping[str, Any]],
@@ -35,20 +34,20 @@ def summarize(
 ) -> Summary:
     """The documented keys of `summary.json`; times per step leave out measured steps.
 
-    `settings` are those of the run as `config.yaml` keeps them.
+    `settings` are those of the run as `config.yaml` keeps them; `metric` is the one that it is judged by.
     """
     size, network = settings["cluster"]["workers"], recorded_network(settings["network"])
     timed = [row for row in steps if not row["measured"]] or list(steps)
     errors = [row["vnmse"] for row in steps if row.get("vnmse") is not None]
-    curve = [Evaluation(row["step"], row["train_time_s"], row[METRIC]) for row in evaluations]
+    curve = [Evaluation(row["step"], row["train_time_s"], row[metric]) for row in evaluations]
     mean_step_s = _mean([row["step_time_s"] for row in timed])
     sent = wire_bits(sum(bytes_by_rank), gradients_sent, num_coordinates * len(steps))
     rate = link_rate(network, size) if sent else None
     used = None if rate is None else utilization(max(bytes_by_rank) / len(steps), rate, mean_step_s)
     return Summary(
-        metric=METRIC,
-        final_metric=evaluations[-1][METRIC],
-        tta={f"{target:g}": _tta(curve, target) for target in settings["measure"]["targets"]},
+        metric=metric,
+        final_metric=evaluations[-1][metric],
+        tta={f"{target:g}": _tta(curve, target, metric) for target in settings["measure"]["targets"]},
         vnmse_mean=_mean(errors) if errors else None,
         clock=clock,
         kind=kind_of(settings["cluster"]["name"], network.name),
@@ -86,8 +85,8 @@ def _figures(rows: Sequence[Mapping[str, Any]], size: int) -> dict[str, float | 
     return found
 
 
-def _tta(curve: Sequence[Evaluation], target: float) -> dict[str, Any]:
-    found = time_to_accuracy(curve, target, metric_mode(METRIC))
+def _tta(curve: Sequence[Evaluation], target: float, metric: str) -> dict[str, Any]:
+    found = time_to_accuracy(curve, target, metric_mode(metric))
     return {"train_time_s": found.train_time_s, "step": found.step, "stays": found.stays}
 
 

@@ -12,10 +12,10 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from gradwire.codecs.native.choice import using_kernels
-from gradwire.harness.data.packing import TokenData
 from gradwire.harness.files.writing import write_atomically
 from gradwire.harness.launch.worker import joined_process_group
 from gradwire.harness.models.build import build_model
+from gradwire.harness.objectives.interface import Objective
 from gradwire.harness.runtime.heartbeat import beat
 from gradwire.harness.studies.overhead.compare import alternate, as_lists
 from gradwire.harness.studies.overhead.settings import OverheadTask
@@ -30,7 +30,7 @@ class BareLoop:
     all-reduce."""
 
     def __init__(
-        self, config: RunConfig, model: nn.Module, data: TokenData, rank: int, device: torch.device
+        self, config: RunConfig, model: nn.Module, objective: Objective, rank: int, device: torch.device
     ) -> None:
         train = config.train
         self._model = DistributedDataParallel(
@@ -47,24 +47,24 @@ class BareLoop:
         ]
         self._optimizer = torch.optim.AdamW(groups, lr=train.lr, fused=True)
         self._clip = float("inf") if train.clip_norm is None else train.clip_norm
-        self._data, self._micro_batch, self._device = data, train.micro_batch, device
+        self._objective, self._micro_batch, self._device = objective, train.micro_batch, device
         self._generator = torch.Generator().manual_seed(rank)
 
     def run(self, steps: int) -> float:
         """Takes so many optimizer steps; returns the last loss."""
         loss = torch.zeros(())
         for _ in range(steps):
-            input_ids = self._batch()
-            loss = self._model(input_ids=input_ids, labels=input_ids).loss
+            loss = self._model(**self._batch()).loss
             loss.backward()
             torch.nn.utils.clip_grad_norm_(self._parameters, self._clip)
             self._optimizer.step()
             self._optimizer.zero_grad(set_to_none=True)
         return float(loss.detach())
 
-    def _batch(self) -> Tensor:
-        rows = torch.randint(len(self._data.train), (self._micro_batch,), generator=self._generator)
-        return self._data.train[rows].to(self._device, torch.int64)
+    def _batch(self) -> dict[str, Tensor]:
+        objective = self._objective
+        rows = torch.randint(len(objective.data.train), (self._micro_batch,), generator=self._generator)
+        return {name: value.to(self._device) for name, value in objective.batch(rows).items()}
 
 
 BARE, HARNESS, WITHOUT_SPANS = "bare", "harness", "harness without recording"
@@ -78,11 +78,11 @@ def benchmark_rank(config: OverheadTask, directory: Path, rendezvous: Path, rank
     ):
         with_spans = Stepper(config, device, directory / HARNESS, spans=True)
         without = Stepper(config, device, directory / WITHOUT_SPANS, spans=False)
-        data = with_spans.parts.data
-        model = build_model(config.model, data.vocab_size, seed=config.seed)
+        data, objective = with_spans.parts.data, with_spans.parts.objective
+        model = build_model(config.model, data.vocab_size, seed=config.seed, labels=data.labels)
         model.train()
         contestants = {
-            BARE: BareLoop(config, model, data, rank, device).run,
+            BARE: BareLoop(config, model, objective, rank, device).run,
             HARNESS: with_spans.run,
             WITHOUT_SPANS: without.run,
         }

@@ -59,10 +59,11 @@ def relative_targets(baseline: Sequence[float], mode: Mode = "min") -> dict[floa
     """The targets of a comparison by factor, the loosest first: factor × median of `baseline`.
 
     `baseline` holds the final metric of each seed's uncompressed run. Raises ValueError when their
-    median is not finite, because nothing can be compared with runs that diverged.
+    median is not finite, because nothing can be compared with runs that diverged, or not above zero (a
+    Matthews correlation may be), because a multiple of it is no target.
     """
     middle = median_with_misses(baseline, mode)
-    if not math.isfinite(middle):
+    if not 0 < middle < math.inf:
         raise ValueError(f"the baseline's median final metric is {middle}: no targets can be derived from it")
     factors = PERPLEXITY_FACTORS if mode == "min" else ACCURACY_FACTORS
     return {factor: factor * middle for factor in factors}

@@ -119,12 +119,19 @@ SUMMARY: tuple[Place, ...] = ("summary",)
 
 _TRAINING = (
     Metric(
-        *("loss", "loss", "nats", "cross-entropy per predicted token, mean over the ranks' batches"),
+        *("loss", "loss", "nats", "cross-entropy per predicted token or label, mean over the ranks' batches"),
         places=STEP + EVALUATION,
         ranks="mean",
         better="lower",
     ),
     Metric("perplexity", "perplexity", "", "exp of the held-out loss", EVALUATION, better="lower"),
+    Metric(
+        "accuracy", "accuracy", "", "share of held-out examples that are right", EVALUATION, better="higher"
+    ),
+    Metric(
+        *("matthews", "Matthews correlation", "", "of predicted and true labels, −1 to 1", EVALUATION),
+        better="higher",
+    ),
     Metric(
         "final_metric", "final metric", "", "the metric at the last evaluation", SUMMARY, section="result"
     ),

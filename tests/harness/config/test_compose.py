@@ -21,6 +21,17 @@ CONF = conf_directory()
 CHOICES = [(path.parent.name, path.stem) for path in sorted(CONF.glob("[!h]*/*.yaml"))]
 GROUPS = {group: [name for of, name in CHOICES if of == group] for group, _ in CHOICES}
 
+MODELS = {"mmlu": "llama1b_mmlu", "glue": "tinybert_glue"}
+"""Data sets that hold no text, and the models that train on them alone."""
+
+FILES = {
+    "text.txt": "some words\n\nmore words\n",
+    "test/a_test.csv": "What?,1,2,3,4,A\n",
+    "val/a_val.csv": "Who?,1,2,3,4,B\n",
+    "SST-2/train.tsv": "sentence\tlabel\ngood\t1\n",
+    "SST-2/dev.tsv": "sentence\tlabel\nbad\t0\n",
+}
+
 
 def test_every_choice_says_what_it_is_and_which_command_uses_it() -> None:
     for group, choice in CHOICES:
@@ -37,7 +48,12 @@ def test_every_choice_of_every_group_is_runnable(turn: int, tmp_path: Path) -> N
     Networks that want workers of a kind have more tests in test_network_configs.py.
     """
     chosen = {group: choices[turn % len(choices)] for group, choices in GROUPS.items()}
-    (tmp_path / "text.txt").write_text("some words\n\nmore words\n")
+    own = {model: dataset for dataset, model in MODELS.items()}
+    if chosen["dataset"] in MODELS or chosen["model"] in own:  # that model's turn is its data set's
+        chosen["model"] = MODELS.get(chosen["dataset"], "gpt2")
+    for name, content in FILES.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(content)
     extra = [] if chosen["dataset"] == "embedded" else [f"dataset.path={tmp_path}"]
     chosen["task"] = "train"  # others have configurations of their own: test_task_configs.py
     if chosen["sweeps"].startswith("replay"):  # of another task: test_replay_task.py

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from gradwire.harness.data.corpus import Corpus
-from gradwire.harness.data.packing import TokenData, read_packed, write_packed
+from gradwire.harness.data.packing import write_packed
+from gradwire.harness.data.token_data import TokenData, read_data
 from gradwire.harness.data.tokenizer import trained_tokenizer
 
 WORDS = [
@@ -37,9 +38,9 @@ def corpus() -> Corpus:
 @pytest.fixture(scope="session")
 def data(corpus, tmp_path_factory) -> TokenData:
     folder = tmp_path_factory.mktemp("packed")
-    tokenizer = trained_tokenizer(corpus, 300, tmp_path_factory.mktemp("cache"))
+    tokenizer = trained_tokenizer(corpus.train, 300, tmp_path_factory.mktemp("cache"))
     write_packed(folder, corpus, tokenizer, LENGTH, None)
-    return read_packed(folder, mask_probability=0.15)
+    return read_data(folder, mask_probability=0.15)
 
 
 @pytest.fixture(scope="session")

@@ -14,7 +14,7 @@ from damages import DAMAGES, one_line
 
 from gradwire.harness.data import digests
 from gradwire.harness.data.cache import cached_folder
-from gradwire.harness.data.packing import read_packed
+from gradwire.harness.data.token_data import read_data
 
 
 def fill(folder: Path) -> None:
@@ -163,10 +163,10 @@ def test_a_file_of_many_parts_has_one_digest(tmp_path: Path, monkeypatch: pytest
 def test_arrays_that_are_no_tokens_are_refused(tokens: np.ndarray, tmp_path: Path) -> None:
     np.save(tmp_path / "train.npy", tokens)
     with pytest.raises(ValueError, match=r"train.npy: holds .*, not tokens; remove the folder"):
-        read_packed(tmp_path, 0.15)
+        read_data(tmp_path, 0.15)
 
 
 def test_pickled_tokens_are_never_loaded(tmp_path: Path) -> None:
     np.save(tmp_path / "train.npy", np.array([json.loads], dtype=object), allow_pickle=True)
     with pytest.raises(ValueError, match=r"train.npy: cannot be mapped .*; remove the folder"):
-        read_packed(tmp_path, 0.15)
+        read_data(tmp_path, 0.15)

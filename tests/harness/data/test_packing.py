@@ -11,11 +11,11 @@ from gradwire.harness.data.corpus import Corpus, Documents, Tally, digest_of
 from gradwire.harness.data.packing import (
     PreparationProgress,
     pack,
-    read_packed,
     unigram_perplexity,
     write_packed,
 )
 from gradwire.harness.data.row_writer import RowWriter
+from gradwire.harness.data.token_data import read_data
 from gradwire.harness.models.settings import END
 
 
@@ -75,7 +75,7 @@ def _tally(documents):
 
 def test_evaluation_can_be_cut_short(corpus, data, tmp_path):
     write_packed(tmp_path, corpus, data.tokenizer, 32, 3)
-    short = read_packed(tmp_path, 0.15)
+    short = read_data(tmp_path, 0.15)
     assert torch.equal(short.held_out, data.held_out[:3])
     unchanged = ("sha256", "bytes", "train_documents", "held_out_documents", "train_tokens")
     assert all(short.description[key] == data.description[key] for key in unchanged)
@@ -83,7 +83,7 @@ def test_evaluation_can_be_cut_short(corpus, data, tmp_path):
 
 def test_training_can_be_cut_short(corpus, data, tmp_path):
     write_packed(tmp_path, corpus, data.tokenizer, 32, None, max_train_tokens=5 * 32 + 31)
-    short = read_packed(tmp_path, 0.15)
+    short = read_data(tmp_path, 0.15)
     assert torch.equal(short.train, data.train[:5]) and torch.equal(short.held_out, data.held_out)
     number = short.description["train_documents"]
     lengths = [len(data.tokenizer(text)["input_ids"]) + 1 for text in corpus.train]
@@ -101,7 +101,7 @@ def test_a_stream_is_read_no_further_than_needed(data, tmp_path):
 
     splits = [Documents(lambda split=split: endless(split)) for split in read]
     write_packed(tmp_path, Corpus("endless", *splits, "", streaming=True), data.tokenizer, 32, 40, 10_000)
-    packed = read_packed(tmp_path, 0.15)
+    packed = read_data(tmp_path, 0.15)
     assert len(packed.held_out) == 40 and len(packed.train) == 10_000 // 32
     for split, number in read.items():
         assert packed.description[f"{split}_documents"] <= number <= 3000
@@ -114,7 +114,7 @@ def test_copies_of_held_out_documents_are_not_trained_on(data, tmp_path):
     for name, documents in (("clean", train), ("mixed", mixed)):
         (tmp_path / name).mkdir()
         write_packed(tmp_path / name, Corpus("c", documents, held_out, ""), data.tokenizer, 32, None)
-    clean, mixed = (read_packed(tmp_path / name, 0.15) for name in ("clean", "mixed"))
+    clean, mixed = (read_data(tmp_path / name, 0.15) for name in ("clean", "mixed"))
     assert torch.equal(clean.train, mixed.train) and clean.description == mixed.description
 
 

@@ -34,11 +34,11 @@ def test_special_tokens_have_the_ids_that_models_are_built_for(data):
 
 
 def test_the_vocabulary_is_filled_and_learned_from_the_training_split(corpus, tmp_path):
-    tokenizer = trained_tokenizer(corpus, 280, tmp_path)
+    tokenizer = trained_tokenizer(corpus.train, 280, tmp_path)
     assert len(tokenizer) == 280
     assert len(tokenizer(corpus.train[0])["input_ids"]) < 0.7 * len(corpus.train[0].encode())
     other_held_out = replace(corpus, held_out=("zzzz " * 1000,))
-    assert trained_tokenizer(other_held_out, 280, tmp_path).get_vocab() == tokenizer.get_vocab()
+    assert trained_tokenizer(other_held_out.train, 280, tmp_path).get_vocab() == tokenizer.get_vocab()
 
 
 def test_it_is_the_same_in_every_process(corpus):

@@ -14,10 +14,12 @@ from functools import cache
 
 import pytest
 import torch
+import transformers
 from omegaconf import DictConfig, OmegaConf
 
 from gradwire.harness.config.compose import compose
 from gradwire.harness.models.build import ATTENTION, build_model, transformers_config
+from gradwire.harness.models.families import HEADS
 from gradwire.harness.models.papers import PRESETS
 from gradwire.harness.models.settings import ModelConfig, RecipeConfig, check
 from gradwire.harness.runtime.conf import conf_directory
@@ -81,11 +83,12 @@ def parameters_after_a_step(shape: ModelConfig) -> int:
     """The model's parameters, after a real step that lowered the loss on its batch."""
     model = build_model(shape, seed=0).eval()  # no dropout: two losses of one batch can be compared
     tokens = torch.arange(2 * 16).reshape(2, 16) % (shape.vocab_size - 3) + 3
+    labels = torch.tensor([0, 1]) if shape.objective == "classification" else tokens
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
-    before = model(input_ids=tokens, labels=tokens).loss
+    before = model(input_ids=tokens, labels=labels).loss
     before.backward()
     optimizer.step()
-    assert model(input_ids=tokens, labels=tokens).loss < before
+    assert model(input_ids=tokens, labels=labels).loss < before
     return sum(parameter.numel() for parameter in model.parameters())
 
 
@@ -95,9 +98,7 @@ def parameters_after_a_meta_step(shape: ModelConfig) -> int:
 
     Without memory and values, of at most `MOST_LAYERS` layers.
     """
-    from transformers import AutoModelForCausalLM, AutoModelForMaskedLM
-
-    auto = AutoModelForCausalLM if shape.objective == "causal" else AutoModelForMaskedLM
+    auto = getattr(transformers, HEADS[shape.objective])
     shallow = replace(shape, num_layers=min(shape.num_layers, MOST_LAYERS))
     length = shape.recipe.sequence_length
     with torch.device("meta"):
@@ -106,8 +107,11 @@ def parameters_after_a_meta_step(shape: ModelConfig) -> int:
         ).train()
         tokens = torch.zeros(1, length, dtype=torch.long)
         mask = torch.ones(1, 1, length, length, dtype=torch.bool)  # making one reads values
-    output = model(input_ids=tokens, labels=tokens, attention_mask=mask)
-    assert output.logits.shape == (1, length, shape.vocab_size) and output.loss.shape == ()
+    labels_one = shape.objective == "classification"
+    labels = torch.zeros(1, dtype=torch.long, device="meta") if labels_one else tokens
+    output = model(input_ids=tokens, labels=labels, attention_mask=mask)
+    logits = (1, 2) if labels_one else (1, length, shape.vocab_size)
+    assert output.logits.shape == logits and output.loss.shape == ()
     output.loss.backward()
     assert all(parameter.grad.shape == parameter.shape for parameter in model.parameters())
     return sum(parameter.numel() for parameter in model.parameters())

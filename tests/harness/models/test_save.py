@@ -24,7 +24,7 @@ TEXT = "def step(loss): the gradient of the loss is sent to all workers — naï
 @pytest.fixture(scope="module")
 def tokenizer(tmp_path_factory):
     corpus = Corpus("sample", (TEXT, TEXT.upper()), (TEXT,), "")
-    return trained_tokenizer(corpus, 300, tmp_path_factory.mktemp("cache"))
+    return trained_tokenizer(corpus.train, 300, tmp_path_factory.mktemp("cache"))
 
 
 @pytest.fixture(autouse=True)

@@ -22,7 +22,7 @@ from gradwire.codecs.interface import Codec, Collectives, Round
 from gradwire.codecs.registry import codec_classes, register_codec
 from gradwire.codecs.traits import Traits
 from gradwire.harness.checkpoint.folder import checkpoints
-from gradwire.harness.data.packing import TokenData
+from gradwire.harness.data.token_data import TokenData
 from gradwire.harness.launch.worker import train_virtual
 from gradwire.harness.trainer import parts as build_module
 from gradwire.harness.trainer.settings import RunConfig

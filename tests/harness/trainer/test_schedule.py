@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
+from gradwire.harness.objectives.interface import perplexity
 from gradwire.harness.timing.measure.step_figures import wire_bits
-from gradwire.harness.trainer.evaluate import perplexity
 from gradwire.harness.trainer.schedule import learning_rate, num_steps
 
 

@@ -1,0 +1,163 @@
+"""Writes examples as padded rows of tokens, one row each, and counts what was cut or left out."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Container, Iterable, Iterator, Sequence
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from gradwire.harness.data.corpus import Tally, digest_of, hash_value
+from gradwire.harness.data.encoding import (
+    Encode,
+    EncodedExample,
+    QuestionEncoder,
+    SentenceEncoder,
+    answer_tokens,
+)
+from gradwire.harness.data.examples import Example, Examples, LabelledText, Question, as_text
+from gradwire.harness.data.packing import PreparationProgress
+from gradwire.harness.data.row_writer import RowWriter
+from gradwire.harness.data.token_data import Split, column_file
+from gradwire.harness.data.tokenizer import separator_id
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerFast
+
+EXAMPLES_AT_ONCE = 1000
+SHORTEST = 8
+"""Tokens that a row needs for something of an example to be in it."""
+
+
+def write_examples(
+    folder: Path,
+    examples: Examples[Any],
+    tokenizer: PreTrainedTokenizerFast,
+    sequence_length: int,
+    max_held_out: int | None,
+    max_train_tokens: int | None = None,
+) -> None:
+    """Writes to `folder` what `read_data` reads.
+
+    `max_held_out` takes examples from all over the held-out split, because files are often sorted by
+    subject; `max_train_tokens` counts no padding and takes the first examples. Examples of the held-out split
+    are never trained on, copies included. Raises ValueError, in one line, if a split is empty.
+    """
+    if sequence_length < SHORTEST:
+        raise ValueError(
+            f"dataset.sequence_length={sequence_length}: rows of examples need at least {SHORTEST} tokens"
+        )
+    known, all_held_out = dict[str, Any](), list(examples.held_out)
+    if examples.labels:
+        known["labels"] = list(examples.labels)
+        encode: Encode[Any] = SentenceEncoder(tokenizer, sequence_length)
+    else:
+        answers = answer_tokens(tokenizer, max((len(asked.choices) for asked in all_held_out), default=2))
+        known["answer_tokens"] = answers.letters
+        encode = QuestionEncoder(tokenizer, sequence_length, answers)
+    held_out = SplitWriter(folder, "held_out", tokenizer, sequence_length)
+    held_out.write(_spread(all_held_out, max_held_out), encode, examples.name)
+    train = SplitWriter(folder, "train", tokenizer, sequence_length, max_train_tokens)
+    never = {hash_value(as_text(example)) for example in all_held_out}
+    train.write(examples.train, encode, examples.name, never=never)
+    for split in (train, held_out):
+        if not split.tally.num_documents:
+            raise ValueError(
+                f"dataset: {examples.name} has no examples for the {split.split} split; use more data"
+            )
+    tokenizer.save_pretrained(folder / "tokenizer")
+    description = {
+        "corpus": examples.name,
+        "sha256": digest_of(train=train.tally, held_out=held_out.tally),
+        "bytes": train.tally.num_bytes + held_out.tally.num_bytes,
+        "split": examples.split,
+        **train.described(),
+        **held_out.described(),
+        "left_out_of_train": train.left_out,
+        "majority_accuracy": held_out.largest_share(),
+        "metric": examples.metric,
+        "vocab_size": len(tokenizer),
+        "sequence_length": sequence_length,
+        **known,
+    }
+    (folder / "description.json").write_text(json.dumps(description, indent=1), encoding="utf-8")
+
+
+class SplitWriter:
+    """Writes one split of examples: its rows, padded on the right, and their columns."""
+
+    def __init__(
+        self,
+        folder: Path,
+        split: Split,
+        tokenizer: PreTrainedTokenizerFast,
+        row_length: int,
+        most_tokens: int | None = None,
+    ) -> None:
+        self.split, self._folder, self._row_length = split, folder, row_length
+        self._most_tokens = most_tokens
+        own = tokenizer.pad_token_id
+        self._pad = own if isinstance(own, int) else separator_id(tokenizer)
+        self.tally, self.left_out = Tally(), 0
+        self._num_cut = self._num_tokens = 0
+        self._columns: dict[str, list[int]] = {}
+        self._answers = Counter[int]()
+
+    def write(
+        self, examples: Iterable[Example], encode: Encode[Example], name: str, never: Container[int] = ()
+    ) -> None:
+        """Writes all examples but those whose text has its hash in `never`, up to the most tokens."""
+        progress = PreparationProgress(f"{name}, {self.split} split", self._most_tokens)
+        with RowWriter(self._folder / f"{self.split}.npy", self._row_length) as rows:
+            for batch in _batches(self._allowed(examples, never)):
+                for example, encoded in zip(batch, encode(batch), strict=True):
+                    if self._most_tokens is not None and self._num_tokens >= self._most_tokens:
+                        break
+                    self._add(example, encoded, rows)
+                progress.show(self.tally.num_documents, self._num_tokens)
+        for column, values in self._columns.items():
+            np.save(column_file(self._folder, self.split, column), np.array(values, dtype=np.int32))
+
+    def _allowed(self, examples: Iterable[Example], never: Container[int]) -> Iterator[Example]:
+        for example in examples:
+            if hash_value(as_text(example)) in never:
+                self.left_out += 1
+            else:
+                yield example
+
+    def _add(self, example: Question | LabelledText, encoded: EncodedExample, rows: RowWriter) -> None:
+        rows.append([*encoded.tokens, *[self._pad] * (self._row_length - len(encoded.tokens))])
+        for name, value in encoded.columns.items():
+            self._columns.setdefault(name, []).append(value)
+        self._num_cut += encoded.cut
+        self._num_tokens += len(encoded.tokens)
+        self._answers[example.answer if isinstance(example, Question) else example.label] += 1
+        self.tally.add(as_text(example))
+
+    def described(self) -> dict[str, int]:
+        """How many examples and tokens there are, and how many examples were too long for a row."""
+        return {
+            f"{self.split}_examples": self.tally.num_documents,
+            f"{self.split}_tokens": self._num_tokens,
+            f"{self.split}_cut": self._num_cut,
+        }
+
+    def largest_share(self) -> float:
+        """The accuracy of always giving the most frequent answer."""
+        return max(self._answers.values()) / self._answers.total()
+
+
+def _spread(examples: Sequence[Example], most: int | None) -> Sequence[Example]:
+    """At most so many examples, at equal distances."""
+    if most is None or len(examples) <= most:
+        return examples
+    return [examples[index * len(examples) // most] for index in range(most)]
+
+
+def _batches(examples: Iterator[Example]) -> Iterator[list[Example]]:
+    while batch := list(islice(examples, EXAMPLES_AT_ONCE)):
+        yield batch

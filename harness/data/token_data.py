@@ -1,0 +1,111 @@
+"""Prepared data as training reads it: rows of tokens, and what is known of each row."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from gradwire.harness.data.digests import REMEDY
+from gradwire.harness.data.tokenizer import load_tokenizer
+from gradwire.harness.files.reading import UnusableFileError
+from gradwire.harness.files.structured import read_json
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerFast
+
+Split = Literal["train", "held_out"]
+
+COLUMN_DTYPES = (np.dtype(np.int32), np.dtype(np.bool_))
+
+
+@dataclass(frozen=True)
+class TokenData:
+    """The tokens a run is trained and evaluated on.
+
+    `train` and `held_out` have shape (num_rows, sequence_length) and dtype int32. They are mapped from
+    disk, and nobody writes to them. Rows of text are full; those of examples end in padding. `columns` holds
+    what else is known of the rows, by split and name, with a row for each of theirs: `counted` (which tokens
+    the loss is on, bool), or of examples `length` (tokens without padding), `label`, `second` (where the
+    second sentence begins), `choices` (how many there are), all int32. `description` is JSON for the record.
+    """
+
+    train: Tensor
+    held_out: Tensor
+    tokenizer: PreTrainedTokenizerFast
+    description: dict[str, Any]
+    mask_probability: float = 0.15
+    columns: Mapping[Split, Mapping[str, Tensor]] = field(default_factory=dict)
+
+    @property
+    def vocab_size(self) -> int:
+        """The number of the tokenizer's entries, which a model with random weights needs."""
+        return len(self.tokenizer)
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """The names of the labels of examples; empty for other data."""
+        return tuple(self.description.get("labels", ()))
+
+    def rows(self, split: Split) -> Tensor:
+        """The tokens of a split."""
+        return self.train if split == "train" else self.held_out
+
+    def column(self, split: Split, name: str) -> Tensor | None:
+        """What is known of each row of a split, or None if this data does not have it."""
+        return self.columns.get(split, {}).get(name)
+
+
+def column_file(folder: Path, split: Split, name: str) -> Path:
+    """Where a column of the data in `folder` is kept."""
+    return folder / f"{split}.{name}.npy"
+
+
+def read_data(folder: Path, mask_probability: float) -> TokenData:
+    """Returns the contents of `folder`; the tokens are mapped, not read.
+
+    The caller must already have checked the digests. Raises UnusableFileError if the files have been damaged
+    since.
+    """
+    train, held_out = (_tokens(folder / f"{split}.npy") for split in ("train", "held_out"))
+    return TokenData(
+        train=train,
+        held_out=held_out,
+        tokenizer=load_tokenizer(folder / "tokenizer"),
+        description=read_json(folder / "description.json", inside=folder, remedy=REMEDY),
+        mask_probability=mask_probability,
+        columns={
+            "train": _columns(folder, "train", len(train)),
+            "held_out": _columns(folder, "held_out", len(held_out)),
+        },
+    )
+
+
+def _columns(folder: Path, split: Split, num_rows: int) -> dict[str, Tensor]:
+    found = {}
+    for file in sorted(folder.glob(column_file(folder, split, "*").name)):
+        values = _mapped(file)
+        if values.dtype not in COLUMN_DTYPES or not values.ndim or len(values) != num_rows:
+            raise UnusableFileError(file, f"holds {values.dtype} of shape {values.shape}, no column", REMEDY)
+        found[file.name.split(".")[1]] = torch.from_numpy(values)
+    return found
+
+
+def _tokens(file: Path) -> Tensor:
+    tokens = _mapped(file)
+    if tokens.ndim != 2 or tokens.dtype != np.int32 or not tokens.size:
+        raise UnusableFileError(file, f"holds {tokens.dtype} of shape {tokens.shape}, not tokens", REMEDY)
+    return torch.from_numpy(tokens)
+
+
+def _mapped(file: Path) -> Any:
+    try:
+        # Copy-on-write rather than read-only, which torch has no notion of and warns about.
+        return np.load(file, mmap_mode="c", allow_pickle=False)
+    except (OSError, ValueError) as error:
+        raise UnusableFileError(file, f"cannot be mapped ({error})", REMEDY) from None

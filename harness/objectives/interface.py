@@ -1,0 +1,105 @@
+"""What the trainer needs from an objective."""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from gradwire.harness.data.examples import Kind
+from gradwire.harness.data.token_data import Split, TokenData
+
+IGNORED = -100
+"""The label that the losses of transformers ignore."""
+
+Batch = dict[str, Tensor]
+"""The arguments of a model of transformers, `labels` among them, so that its output has the loss."""
+
+Key = tuple[int | str, ...]
+
+
+class Objective(ABC):
+    """What a model is trained and judged by, on the rows of `data`.
+
+    The head that the model gets is an entry of `HEADS` in `models/families.py`.
+    """
+
+    kind: ClassVar[Kind]
+    """What the data set must hold."""
+
+    def __init__(self, data: TokenData) -> None:
+        self.data = data
+
+    @property
+    @abstractmethod
+    def metric(self) -> str:
+        """The metric that times to accuracy are about: a key of METRICS and of what `metrics` returns."""
+
+    @property
+    @abstractmethod
+    def num_sums(self) -> int:
+        """How many numbers `sums` returns."""
+
+    @abstractmethod
+    def batch(self, indices: Tensor, *, split: Split = "train", key: Key = ()) -> Batch:
+        """The batch of the rows at `indices` (int64), a pure function of its arguments.
+
+        `key` is what random choices depend on besides the row: with (seed, step), a row has the same ones on
+        every rank and new ones at every step. The held-out split ignores it: its batches never change.
+        """
+
+    @abstractmethod
+    def sums(self, output: Any, batch: Batch, indices: Tensor) -> tuple[float, ...]:
+        """What the held-out rows at `indices` add to the evaluation, from the model's `output` for `batch`.
+
+        The sums of all batches, in float64 and in their order, decide the metrics.
+        """
+
+    @abstractmethod
+    def metrics(self, sums: Sequence[float]) -> dict[str, float]:
+        """The metrics of an evaluation by their keys in METRICS, the loss (nats) first."""
+
+    @torch.no_grad()
+    def evaluate(self, model: nn.Module, indices: Tensor, device: torch.device) -> tuple[float, ...]:
+        """`sums` of the held-out rows at `indices`. The model must be in evaluation mode."""
+        batch = self.batch(indices, split="held_out")
+        output = model(**{name: value.to(device) for name, value in batch.items()})
+        return self.sums(output, batch, indices)
+
+
+class TextObjective(Objective):
+    """One that predicts tokens of packed text: rows are full, so that no attention mask is needed.
+
+    Its two sums are those of the negative log-likelihoods (nats) and of the predicted tokens.
+    """
+
+    kind = "documents"
+
+    @property
+    def metric(self) -> str:
+        return "perplexity"
+
+    @property
+    def num_sums(self) -> int:
+        return 2
+
+    def metrics(self, sums: Sequence[float]) -> dict[str, float]:
+        loss = mean_loss(sums)
+        return {"loss": loss, "perplexity": perplexity(loss)}
+
+
+def mean_loss(sums: Sequence[float]) -> float:
+    """The mean of the losses whose sum and number are the first two of `sums`."""
+    return float(sums[0] / sums[1])
+
+
+def perplexity(loss: float) -> float:
+    """exp(loss), infinite where that overflows."""
+    try:
+        return math.exp(loss)
+    except OverflowError:
+        return math.inf

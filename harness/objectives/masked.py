@@ -1,0 +1,62 @@
+"""BERT's masked language modelling on packed text."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from gradwire.harness.data.token_data import Split, TokenData
+from gradwire.harness.objectives.interface import IGNORED, Batch, Key, TextObjective
+from gradwire.harness.runtime.seeding import derive_seed
+
+
+class Masked(TextObjective):
+    """A share of the tokens is hidden and must be restored: see `mask_tokens`."""
+
+    def batch(self, indices: Tensor, *, split: Split = "train", key: Key = ()) -> Batch:
+        input_ids = self.data.rows(split)[indices].long()
+        chosen = key if split == "train" else ("held_out",)
+        masked = [
+            mask_tokens(row, self.data, torch.Generator().manual_seed(derive_seed("masking", *chosen, index)))
+            for row, index in zip(input_ids, indices.tolist(), strict=True)
+        ]
+        inputs, labels = zip(*masked, strict=True)
+        return {"input_ids": torch.stack(inputs), "labels": torch.stack(labels)}
+
+    def sums(self, output: Any, batch: Batch, indices: Tensor) -> tuple[float, ...]:
+        count = int((batch["labels"] != IGNORED).sum())
+        return float(output.loss.double()) * count, float(count)
+
+
+def mask_tokens(tokens: Tensor, data: TokenData, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+    """Returns (inputs, labels) of one sequence, both of shape (length,), int64 (BERT §3.1).
+
+    A share of `mask_probability` of the tokens must be restored, rounded to at least one token because a loss
+    over none would be NaN. Special tokens are never chosen. 80 % of the chosen tokens are replaced by the
+    mask token, 10 % by a random token, and 10 % stay. All other labels are -100.
+    """
+    special = torch.tensor(data.tokenizer.all_special_ids)
+    candidates = torch.nonzero(~torch.isin(tokens, special)).flatten()
+    num_chosen = min(len(candidates), max(1, round(data.mask_probability * len(candidates))))
+    chosen = candidates[torch.randperm(len(candidates), generator=generator)[:num_chosen]]
+    labels = torch.full_like(tokens, IGNORED)
+    labels[chosen] = tokens[chosen]
+
+    fate = torch.rand(num_chosen, generator=generator)
+    random_tokens = torch.randint(data.vocab_size, (num_chosen,), generator=generator)
+    mask = torch.full_like(random_tokens, _mask_id(data))
+    inputs = tokens.clone()
+    inputs[chosen] = torch.where(fate < 0.8, mask, torch.where(fate < 0.9, random_tokens, tokens[chosen]))
+    return inputs, labels
+
+
+def _mask_id(data: TokenData) -> int:
+    mask_id = data.tokenizer.mask_token_id
+    if not isinstance(mask_id, int):
+        raise ValueError(
+            f"model.objective=masked: the tokenizer {data.tokenizer.name_or_path} has no mask token; "
+            "use model.objective=causal or model.weights=random"
+        )
+    return mask_id

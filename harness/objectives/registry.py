@@ -1,0 +1,25 @@
+"""All objectives by name. A new one is a file beside this one and an entry here."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from gradwire.harness.data.token_data import TokenData
+from gradwire.harness.objectives.causal import Causal
+from gradwire.harness.objectives.choice import Choice
+from gradwire.harness.objectives.classification import Classification
+from gradwire.harness.objectives.interface import Objective
+from gradwire.harness.objectives.masked import Masked
+
+OBJECTIVES: Mapping[str, type[Objective]] = {
+    "causal": Causal,
+    "masked": Masked,
+    "choice": Choice,
+    "classification": Classification,
+}
+"""The values of `model.objective`."""
+
+
+def make_objective(name: str, data: TokenData) -> Objective:
+    """The objective `name` on `data`, which must hold what it needs."""
+    return OBJECTIVES[name](data)
