@@ -16,7 +16,7 @@ from gradwire.harness.report.claims.figures import Figure
 from gradwire.harness.report.evaluations import Evaluations, Recorded, Shown
 from gradwire.harness.report.paper_tables import CHANGED_SOURCES, OTHER_SOURCES
 from gradwire.harness.report.sweep_record import SweepRecord
-from gradwire.harness.report.tables import escaped, figure, number, plain
+from gradwire.harness.report.tables import escaped, figure, plain
 from gradwire.harness.timing.measure.metrics import Shown as Digits
 from gradwire.harness.timing.measure.metrics import Spread
 
@@ -124,7 +124,7 @@ def used(each: Used) -> str:
     """A figure that a verdict rests on: `vnmse(codec="thc") = 0.02 (0.019–0.021)`."""
     found = each.figure
     if not isinstance(found, Figure):
-        return f"{each.text} = {number(found, DIGITS)}"
+        return f"{each.text} = {found:g}"
     values = [math.inf if math.isnan(value) else value for value in found.by_seed.values()]
     return f"{each.text} = {figure(Spread.of(values), Digits(digits=DIGITS))}"
 

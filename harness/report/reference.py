@@ -33,7 +33,7 @@ class Reference:
             self._items[item] = _read(self.folder / f"{item}.csv")
         return self._items[item]
 
-    def find(self, item: str, **chosen: str) -> list[Row]:
+    def find(self, item: str, /, **chosen: str) -> list[Row]:
         """The rows of an item whose columns have the chosen values; ValueError for what no row has."""
         found = self.rows(item)
         for column, value in chosen.items():
@@ -45,7 +45,7 @@ class Reference:
                 raise ValueError(f"{item} has no {column}={value}; it has {', '.join(values)}")
         return found
 
-    def number(self, item: str, **chosen: str) -> float:
+    def number(self, item: str, /, **chosen: str) -> float:
         """The one printed figure with these columns; raises ValueError if none or several have them."""
         rows = self.find(item, **chosen)
         if len(rows) > 1:

@@ -13,6 +13,7 @@ from gradwire.harness.record.directory import DirectoryLock, mark_failed
 from gradwire.harness.record.seal import REMEDY, check_done, mark_done
 from gradwire.harness.record.settings import RecordedConfig
 from gradwire.harness.record.writer import begin_record
+from gradwire.harness.tasks.tracked_tables import show_finished
 
 TABLES = "tables.txt"
 
@@ -40,6 +41,7 @@ def run_once(config: RecordedConfig, directory: Path, measure: Callable[[], None
         raise
     finally:
         lock.release()
+    show_finished(config, directory)
     return True
 
 

@@ -10,9 +10,14 @@ from pathlib import Path
 from typing import Any
 
 from gradwire.harness.config.tasks import SyncTask
+from gradwire.harness.files.structured import read_yaml
 from gradwire.harness.record.directory import DirectoryLock
-from gradwire.harness.record.runs import Run, find_runs, load_run
+from gradwire.harness.record.runs import find_runs, load_run
 from gradwire.harness.record.seal import refuse_links_in
+from gradwire.harness.record.summary import REMEDY
+from gradwire.harness.record.writer import CONFIG
+from gradwire.harness.report.sweep_record import find_sweep_records
+from gradwire.harness.tasks.tracked_tables import has_tables, show_record
 from gradwire.harness.tracking.follow import replay
 from gradwire.harness.tracking.login import choose_mode
 from gradwire.harness.tracking.settings import WandbConfig
@@ -29,10 +34,13 @@ def _show(config: SyncTask, directory: Path) -> bool:
         lock = DirectoryLock(directory)  # a run that goes on is shown by its own process
         try:
             refuse_links_in(directory)
+            if has_tables(directory):
+                print(f"{directory}: tables", flush=True)
+                return show_record(settings(config, recorded_config(directory)), directory)
             found = load_run(directory)
             rows = f"{len(found.steps)} steps, {len(found.evals)} evaluations"
             print(f"{directory}: {rows}, {found.status}", flush=True)
-            return replay(settings(config, found), directory)
+            return replay(settings(config, found.config), directory)
         finally:
             lock.release()
     except ValueError as error:
@@ -43,23 +51,33 @@ def _show(config: SyncTask, directory: Path) -> bool:
 def records(asked: str | list[str]) -> list[Path]:
     """The run directories that `run=` means: a folder, a pattern (`outputs/*-s0-*`), or a list of them.
 
-    A folder means all runs below it. Raises ValueError in one line if there is none.
+    A folder means all runs, and all records of sweeps, below it. Raises ValueError in one line if there is
+    none.
     """
     wanted = [asked] if isinstance(asked, str) else asked
     found: dict[Path, None] = {}
     for pattern in wanted:
         folders = [Path(path) for path in sorted(glob.glob(str(Path(pattern).expanduser())))]
         runs = [path for path in find_runs(folders) if (path / "config.yaml").is_file()]
-        if not runs:
+        sweeps = [path for folder in folders for path in find_sweep_records(folder)]
+        if not runs and not sweeps:
             raise ValueError(f"run={pattern}: no run directory is there; use run=outputs/<run>")
         # wandb keeps a config.yaml of its own inside.
         found |= dict.fromkeys(path for path in runs if not set(path.parents) & set(runs))
+        found |= dict.fromkeys(sweeps)
     return list(found)
 
 
-def settings(config: SyncTask, found: Run) -> Mapping[str, Any]:
-    """How to show a record: the command line decides, else the record itself, else the defaults."""
-    recorded = found.config.get("tracking") or {}
+def recorded_config(directory: Path) -> Mapping[str, Any]:
+    """The configuration of a study's record; a sweep's has none of its own."""
+    path = directory / CONFIG
+    return read_yaml(path, remedy=REMEDY, inside=directory) if path.is_file() else {}
+
+
+def settings(config: SyncTask, found: Mapping[str, Any]) -> Mapping[str, Any]:
+    """How to show a record of configuration `found`: the command line decides, else the record itself, else
+    the defaults."""
+    recorded = found.get("tracking") or {}
     tracking = asdict(WandbConfig())
     if isinstance(config.tracking, WandbConfig):
         group = recorded.get("group")  # the sweep's name, unless the command line has another

@@ -12,8 +12,17 @@ from typing import Any
 
 from gradwire.harness.record.runs import load_run
 from gradwire.harness.tracking.login import choose_mode
-from gradwire.harness.tracking.messages import ending, environment, last_id, new_id, opening, way_out
+from gradwire.harness.tracking.messages import (
+    ending,
+    environment,
+    last_id,
+    new_id,
+    opening,
+    way_out,
+    without_home,
+)
 from gradwire.harness.tracking.settings import TrackingConfig, WandbConfig
+from gradwire.harness.tracking.tables import Table
 
 VIEW = Path(__file__).with_name("view.py")
 
@@ -48,11 +57,30 @@ def replay(tracking: Mapping[str, Any], directory: Path) -> bool:
     return Follower(message, directory).end(None)
 
 
-class Follower:
-    """The `view.py` process of one run."""
+def show_tables(
+    tracking: Mapping[str, Any],
+    config: Mapping[str, Any],
+    directory: Path,
+    tables: Mapping[str, Table],
+    summary: Mapping[str, Any],
+) -> bool:
+    """Shows `tables` of what is recorded in `directory`, but no training run, in wandb, replacing what is
+    there.
 
-    def __init__(self, message: Mapping[str, Any], directory: Path) -> None:
-        self._directory = directory
+    Returns whether that succeeded; if not, a line has said why.
+    """
+    message = opening(config, tracking, directory, last_id(directory), 0.0)
+    told = {"exit_code": 0, "tables": dict(tables), "summary": without_home(dict(summary))}
+    return Follower(message, directory, told).end(None)
+
+
+class Follower:
+    """The `view.py` process of one run, or of what `told` says."""
+
+    def __init__(
+        self, message: Mapping[str, Any], directory: Path, told: Mapping[str, Any] | None = None
+    ) -> None:
+        self._directory, self._told = directory, told
         self._process = subprocess.Popen(
             [sys.executable, "-P", str(VIEW)],
             stdin=subprocess.PIPE,
@@ -68,7 +96,8 @@ class Follower:
         """Tells the process how the run has ended and waits; returns whether all of it could be shown."""
         code = None
         try:
-            self._process.communicate(json.dumps(ending(self._directory)) + "\n", timeout=timeout_s)
+            told = self._told or ending(self._directory)
+            self._process.communicate(json.dumps(told) + "\n", timeout=timeout_s)
             code = self._process.returncode
         except subprocess.TimeoutExpired:
             _warn(f"no answer within {timeout_s:g} s", self._directory)

@@ -43,6 +43,10 @@ QUIET = {
 """wandb's settings: no output, no code, nothing about the machine or its user. The record says what ran."""
 
 
+IDENTIFYING = ("config.yaml", "sweep.json")
+"""The files that tell records apart: of a run, and of a sweep."""
+
+
 def opening(
     config: Mapping[str, Any], tracking: Mapping[str, Any], directory: Path, wandb_id: str, finish_s: float
 ) -> dict[str, Any]:
@@ -131,4 +135,5 @@ def _attempt(directory: Path) -> str:
     known = Attempts.read(directory)
     if known is not None:
         return f"{known.config_hash}-{len(known.attempts)}"
-    return f"{hashlib.sha256((directory / 'config.yaml').read_bytes()).hexdigest()[:12]}-1"
+    (file, *_) = [directory / name for name in IDENTIFYING if (directory / name).is_file()]
+    return f"{hashlib.sha256(file.read_bytes()).hexdigest()[:12]}-1"

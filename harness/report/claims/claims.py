@@ -70,9 +70,10 @@ class Verdict:
 
     @property
     def kinds(self) -> list[str]:
-        """What the figures are: measured, emulated, modelled, printed."""
+        """What the figures are: measured, emulated, modelled, printed; `arithmetic` where there are none."""
         found = [each.figure.kind if isinstance(each.figure, Figure) else "printed" for each in self.used]
-        return list(dict.fromkeys(kind for kind in found if kind is not None))
+        judged = self.ruling in ("reproduced", "not reproduced")
+        return list(dict.fromkeys(kind for kind in found if kind is not None)) or ["arithmetic"] * judged
 
     @property
     def seeds(self) -> list[int]:

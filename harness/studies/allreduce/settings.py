@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from gradwire.harness.runtime.fields import at_least
+from gradwire.harness.tracking.settings import TrackingConfig
 from gradwire.harness.trainer.settings import WorldConfig
 
 
@@ -21,3 +22,4 @@ class AllReduceTask(WorldConfig):
     """One all-reduce between real workers, and on the simulated clock."""
 
     allreduce: AllReduceConfig
+    tracking: TrackingConfig

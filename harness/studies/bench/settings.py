@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from gradwire.harness.comm.settings import ClusterConfig
 from gradwire.harness.record.settings import RecordedConfig
 from gradwire.harness.runtime.fields import at_least, list_of
+from gradwire.harness.tracking.settings import TrackingConfig
 from gradwire.harness.trainer.settings import KernelsConfig
 
 
@@ -29,3 +30,4 @@ class BenchTask(RecordedConfig):
     bench: BenchConfig
     cluster: ClusterConfig
     kernels: KernelsConfig
+    tracking: TrackingConfig

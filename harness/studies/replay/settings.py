@@ -8,6 +8,7 @@ from typing import Any
 from gradwire.harness.comm.settings import ClusterConfig, TopologyConfig
 from gradwire.harness.record.settings import RecordedConfig
 from gradwire.harness.runtime.fields import at_least
+from gradwire.harness.tracking.settings import TrackingConfig
 from gradwire.harness.trainer.settings import KernelsConfig
 
 SMALLEST_BUCKET_MB, LARGEST_BUCKET_MB = 1e-3, 65_536
@@ -33,3 +34,4 @@ class ReplayTask(RecordedConfig):
     topology: TopologyConfig
     cluster: ClusterConfig
     kernels: KernelsConfig
+    tracking: TrackingConfig

@@ -9,6 +9,7 @@ from gradwire.codecs.fields import NUMBER
 from gradwire.harness.record.settings import RecordedConfig
 from gradwire.harness.runtime.fields import at_least, list_of
 from gradwire.harness.studies.replay.settings import LARGEST_BUCKET_MB, SMALLEST_BUCKET_MB
+from gradwire.harness.tracking.settings import TrackingConfig
 
 
 @dataclass(frozen=True)
@@ -27,3 +28,4 @@ class StatisticsTask(RecordedConfig):
 
     gradients: str  # .npz or .safetensors with an array `gradients` (workers, coordinates)
     statistics: StatisticsConfig
+    tracking: TrackingConfig

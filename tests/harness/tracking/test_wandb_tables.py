@@ -1,0 +1,141 @@
+"""What wandb holds of studies and sweeps is what their records hold."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Iterator
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from wandb_file import WandbRun, read_wandb, wandb_folders
+
+from gradwire.harness.config.compose import compose
+from gradwire.harness.config.tasks import SyncTask
+from gradwire.harness.config.validate import validate_any
+from gradwire.harness.files.finite_json import restored
+from gradwire.harness.record.settings import RecordedConfig, TaskConfig
+from gradwire.harness.report.frame import values_in
+from gradwire.harness.report.sweep_cells import SweptCell, write_sweep_record
+from gradwire.harness.report.sweep_record import COLUMNS, VALUES, read_sweep_record
+from gradwire.harness.report.wandb_tables import study_tables
+from gradwire.harness.tasks import bench, replay, sync
+from gradwire.harness.tracking.settings import UntrackedConfig, WandbConfig
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A home of its own, without a login."""
+    for name in ("WANDB_API_KEY", "WANDB_MODE", "WANDB_BASE_URL", "NETRC", "WANDB_SERVICE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    yield
+
+
+def study(*overrides: str) -> RecordedConfig:
+    config = validate_any(compose(list(overrides)))
+    assert isinstance(config, RecordedConfig)
+    return config
+
+
+def view(directory: Path) -> WandbRun:
+    (folder,) = wandb_folders(directory)
+    return read_wandb(folder)
+
+
+def figures(directory: Path) -> list[list[Any]]:
+    """The lines of a record, without its name."""
+    return [
+        [value.metric, value.value, value.case, value.kind, value.seed, value.step]
+        for value in values_in(directory)
+    ]
+
+
+def shown_figures(table: dict[str, Any]) -> list[list[Any]]:
+    wanted = [table["columns"].index(name) for name in ("metric", "value", "case", "kind", "seed", "step")]
+    return [[row[index] for index in wanted] for row in table["data"]]
+
+
+@pytest.fixture(scope="module")
+def replays(tmp_path_factory: pytest.TempPathFactory) -> list[SweptCell]:
+    """A replay of each of two codecs on made-up gradients."""
+    folder = tmp_path_factory.mktemp("replays")
+    values = np.random.default_rng(0).standard_normal((2, 2000), dtype=np.float32)
+    np.savez(folder / "made_up.npz", gradients=values)
+    cells = []
+    for codec in ("bf16", "mxfp8"):
+        words = ("task=replay", f"gradients={folder / 'made_up.npz'}", f"codec={codec}", "replay.plots=false")
+        config = study(*words, "replay.repeats=2")
+        replay.run(config, folder / codec)  # type: ignore[arg-type]
+        cells.append(SweptCell(f"codec={codec}", folder / codec, config.mapping()))
+    return cells
+
+
+def test_a_benchmark_is_shown_as_it_ends(tmp_path: Path) -> None:
+    words = ("task=bench", "bench.operations=[dynamiq.statistics]", "bench.sizes=[4096]", "bench.seconds=0")
+    config = study(
+        *words, "cluster.device=cpu", "bench.dtypes=[float32]", "tracking=wandb", "tracking.mode=offline"
+    )
+    directory = tmp_path / "bench"
+    bench.run(config, directory)  # type: ignore[arg-type]
+    found = view(directory)
+    assert (found.run.job_type, found.exit_codes, found.summary["status"]) == ("bench", [0], "done")
+    rows = restored(json.loads((directory / "bench.json").read_text()))["rows"]
+    table = found.tables()["operations"]
+    assert [dict(zip(table["columns"], row, strict=True)) for row in table["data"]] == rows
+    assert shown_figures(found.tables()["figures"]) == figures(directory)
+
+
+def test_a_sweep_and_its_comparison_are_shown(
+    replays: list[SweptCell], tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    output = tmp_path / "sweep"
+    write_sweep_record(output, replays, name="made_up", size="tiny", command="run.py", axes=["codec"])
+    replay.compare([cell.directory for cell in replays], output, ["codec"])
+    tracking = WandbConfig(name="wandb", mode="offline")
+    assert sync.run(SyncTask(task=TaskConfig("sync"), run=str(output), tracking=tracking)) == 0
+    found = view(output)
+    assert (found.run.job_type, found.config["sweep"]["name"]) == ("comparison", "made_up")
+    record, tables = read_sweep_record(output), found.tables()
+    lines = list(csv.reader((output / VALUES).open()))
+    assert tables["figures"]["columns"] == list(COLUMNS) == lines[0]
+    assert [[str(each) for each in row[:2]] for row in tables["figures"]["data"]] == [
+        row[:2] for row in lines[1:]
+    ]
+    assert [row[2] for row in tables["figures"]["data"]] == [value.value for value in record.values]
+    cells = [dict(zip(tables["cells"]["columns"], row, strict=True)) for row in tables["cells"]["data"]]
+    assert [cell["axes.codec"] for cell in cells] == ["bf16", "mxfp8"]
+    assert [cell["code_hash"] for cell in cells] == [cell.code_hash for cell in record.cells]
+    header, *rows = csv.reader((output / "table.csv").open())
+    assert tables["comparison"]["columns"] == header
+    for shown, row in zip(tables["comparison"]["data"], rows, strict=True):
+        assert [str(float(text)) if _is_number(text) else text for text in row] == [
+            "" if each is None else str(each) for each in shown
+        ]
+
+
+def test_a_replays_figures_become_a_table(replays: list[SweptCell]) -> None:
+    (directory, *_) = [cell.directory for cell in replays]
+    table = study_tables(directory, "replay")["figures"]
+    assert shown_figures({"columns": table["columns"], "data": table["rows"]}) == figures(directory)
+    assert {"vnmse", "wire_bits_per_coordinate"} <= {row[0] for row in table["rows"]}
+
+
+def test_what_has_no_figures_is_not_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "begun").mkdir()
+    (tmp_path / "begun" / "config.yaml").write_text("task: {name: replay}\n")
+    tracking = UntrackedConfig()
+    assert sync.run(SyncTask(task=TaskConfig("sync"), run=str(tmp_path / "begun"), tracking=tracking)) == 1
+    assert "begun has no figures: it is not finished" in capsys.readouterr().err
+    assert asdict(tracking) == {"name": "none"}
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
