@@ -67,7 +67,7 @@ def replays(tmp_path_factory: pytest.TempPathFactory) -> list[SweptCell]:
     np.savez(folder / "made_up.npz", gradients=values)
     cells = []
     for codec in ("bf16", "mxfp8"):
-        words = ("task=replay", f"gradients={folder / 'made_up.npz'}", f"codec={codec}", "replay.plots=false")
+        words = ("task=replay", f"gradients={folder / 'made_up.npz'}", f"codec={codec}", "plots=false")
         config = study(*words, "replay.repeats=2")
         replay.run(config, folder / codec)  # type: ignore[arg-type]
         cells.append(SweptCell(f"codec={codec}", folder / codec, config.mapping()))
