@@ -24,6 +24,9 @@ REFERENCE = "reference"
 PRINT, DARK = "-print", "-dark"
 """How the names of a plot's two forms end."""
 
+SUFFIXES = (".svg", ".png")
+"""The files of a plot for print, the better one first."""
+
 
 @dataclass(frozen=True)
 class Recorded:
@@ -93,6 +96,7 @@ class Section:
 class Evaluations:
     """All of it; `left_out` has a line for each record that is damaged or refused."""
 
+    folder: Path
     sections: list[Section]
     records: list[Recorded]
     left_out: list[str]
@@ -127,7 +131,7 @@ def collect(folder: Path, sweeps: Mapping[str, KnownSweep]) -> Evaluations:
         ]
         shown = [_shown(item, by_sweep, folder, reference) for item in paper.items]
         sections.append(Section(paper, verdicts, shown))
-    return Evaluations(sections, records, left_out)
+    return Evaluations(folder, sections, records, left_out)
 
 
 def _records(folder: Path) -> tuple[list[Recorded], list[str]]:
@@ -172,12 +176,14 @@ def _pictures(item: Item, folder: Path, source: Recorded | None) -> list[Picture
     if source is None:
         return []
     place = folder / source.folder
-    files = {path.name: path for path in sorted(place.iterdir()) if path.suffix in (".svg", ".png")}
-    names = dict.fromkeys(name.rpartition(PRINT)[0] for name in files if PRINT in name)
-    pictures: list[Picture] = []
+    pictures: dict[Path, Picture] = {}
     for wanted in item.plots:
-        for name in names:
-            light = files.get(f"{name}{PRINT}.svg") or files.get(f"{name}{PRINT}.png")
-            if fnmatch(name, wanted) and light is not None and name not in [each.name for each in pictures]:
-                pictures.append(Picture(name, light, files.get(f"{name}{DARK}.png")))
-    return pictures
+        for path in sorted(place.rglob(f"*{PRINT}.*")):  # where a sweep mixes tasks, each has a folder
+            name, plot = path.name.rpartition(PRINT)[0], path.with_name(path.name.rpartition(PRINT)[0])
+            if path.suffix not in SUFFIXES or not fnmatch(name, wanted) or plot in pictures:
+                continue
+            forms = [plot.with_name(f"{name}{PRINT}{suffix}") for suffix in SUFFIXES]
+            dark = plot.with_name(f"{name}{DARK}.png")
+            light = next(form for form in forms if form.is_file())
+            pictures[plot] = Picture(name, light, dark if dark.is_file() else None)
+    return list(pictures.values())

@@ -77,6 +77,7 @@ def html(found: Evaluations) -> str:
 def _content(found: Evaluations) -> dict[str, Any]:
     return {
         "evaluations": found,
+        "folder": found.folder,
         "counts": [counted(section.verdicts) for section in found.sections],
         "other_sources": OTHER_SOURCES,
         "changed_sources": CHANGED_SOURCES,

@@ -53,10 +53,10 @@ def sweep_tables(folder: Path) -> dict[str, Table]:
         for cell in record.cells
     ]
     found = {"cells": curve(rows), "figures": _lines(record.values)}
-    if (folder / COMPARISON).is_file():
-        text = read_text(folder / COMPARISON, remedy=REMEDY, inside=folder)
-        header, *lines = csv.reader(io.StringIO(text))
-        found["comparison"] = {"columns": header, "rows": [list(map(_number, line)) for line in lines]}
+    for path in [folder / COMPARISON, *sorted(folder.glob(f"*/{COMPARISON}"))]:
+        if path.is_file():  # where a sweep mixes tasks, each has a folder
+            words = ["comparison", *path.parent.relative_to(folder).parts]
+            found["_".join(words)] = _comparison(path, folder)
     return found
 
 
@@ -77,6 +77,11 @@ def _lines(values: Iterable[Value]) -> Table:
         line = {**value._asdict(), "cell": value.run, "unit": unit}
         rows.append([line[name] for name in columns])
     return {"columns": list(columns), "rows": rows}
+
+
+def _comparison(path: Path, folder: Path) -> Table:
+    header, *lines = csv.reader(io.StringIO(read_text(path, remedy=REMEDY, inside=folder)))
+    return {"columns": header, "rows": [list(map(_number, line)) for line in lines]}
 
 
 def _number(text: str) -> Any:

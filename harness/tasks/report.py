@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from gradwire.harness.files.structured import read_yaml
+from omegaconf import OmegaConf
+
 from gradwire.harness.report.claims.check import KnownSweep
 from gradwire.harness.report.claims.claims import counted
 from gradwire.harness.report.configs import flatten
@@ -15,7 +16,6 @@ from gradwire.harness.report.page import write_pages
 from gradwire.harness.report.settings import ReportTask
 from gradwire.harness.runtime.conf import conf_directory
 
-REMEDY = "take it from the repository again"
 OVERRIDE = "override /"
 
 
@@ -38,7 +38,7 @@ def run(config: ReportTask) -> int:
 
 def known_sweeps(folder: Path) -> dict[str, KnownSweep]:
     """What the sweeps that can run have, by name, as their files say: axes and values, at any size."""
-    files = {path.stem: read_yaml(path, remedy=REMEDY) for path in sorted(folder.glob("*.yaml"))}
+    files = {path.stem: _content(path) for path in sorted(folder.glob("*.yaml"))}
     known = {name: _known(content) for name, content in files.items()}
     for name, content in files.items():
         for needed in _sweeper(content).get("needs", {}).values():
@@ -46,6 +46,12 @@ def known_sweeps(folder: Path) -> dict[str, KnownSweep]:
             for key, values in known[needed].axes.items() if needed in known else ():
                 known[name].add_axis(key, values)
     return known
+
+
+def _content(path: Path) -> Mapping[str, Any]:
+    found = OmegaConf.to_container(OmegaConf.load(path))
+    assert isinstance(found, dict)
+    return {str(key): value for key, value in found.items()}
 
 
 def _known(content: Mapping[str, Any]) -> KnownSweep:

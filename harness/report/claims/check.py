@@ -112,7 +112,7 @@ class _Check:
                 found.key(key)
 
     def _metric(self, name: str, call: ast.Call, found: KnownSweep, sweep: str) -> None:
-        if name in ("axis", "tta"):
+        if name in ("axis", "tta", "stays"):
             return
         metric = name
         if name in SELECTING:

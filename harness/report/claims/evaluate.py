@@ -160,6 +160,8 @@ class Evaluation:
                 return figures.during(record, metric, begin, end, selection)
             case "tta", int() | float() as factor:
                 return figures.tta(record, factor, selection)
+            case "stays", int() | float() as factor:
+                return figures.stays(record, factor, selection)
             case (metric,) if metric not in SELECTING:
                 return figures.one_figure(record, metric, selection)
         raise ClaimError(f"{name} does not take {', '.join(map(str, arguments)) or 'nothing'}")

@@ -13,7 +13,13 @@ from gradwire.harness.report.configs import SEED, covered
 from gradwire.harness.report.frame import Value
 from gradwire.harness.report.groups import BASELINE
 from gradwire.harness.report.sweep_record import CellRecord, SweepRecord
-from gradwire.harness.timing.measure.accuracy import Evaluation, Mode, metric_mode, time_to_accuracy
+from gradwire.harness.timing.measure.accuracy import (
+    Evaluation,
+    Mode,
+    TimeToAccuracy,
+    metric_mode,
+    time_to_accuracy,
+)
 from gradwire.harness.timing.measure.metrics import METRICS, Kind
 
 Selection = Mapping[str, Any]
@@ -142,18 +148,30 @@ def during(record: SweepRecord, metric: str, begin: float, end: float, selection
 def tta(record: SweepRecord, factor: float, selection: Selection) -> Figure:
     """Seconds to `factor` times the median final metric of the BF16 cells that differ in the codec alone;
     infinite for a seed that misses it or failed."""
+    return _at_target(record, factor, selection, lambda found: found.train_time_s)
+
+
+def stays(record: SweepRecord, factor: float, selection: Selection) -> Figure:
+    """1 for a seed that no later evaluation takes back from that target, 0 for one that falls back, or never
+    gets there."""
+    return _at_target(record, factor, selection, lambda found: float(bool(found.stays)))
+
+
+def _at_target(
+    record: SweepRecord, factor: float, selection: Selection, figure: Callable[[TimeToAccuracy], float]
+) -> Figure:
     cells = _group(record, "final_metric", selection)
     target = factor * one_figure(record, "final_metric", _baseline(record, cells)).median
-    mode, times, used = _mode(cells), dict[int | None, float](), list[Value]()
+    mode, figures, used = _mode(cells), dict[int | None, float](), list[Value]()
     for cell in cells:
         values = [value for value in record.values if value.run == cell.label and value.step is not None]
         clock = {value.step: value.value for value in values if value.metric == "train_time_s"}
         own = [value for value in values if value.metric == cell.metric and value.step in clock]
         curve = [Evaluation(value.step or 0, clock[value.step], value.value) for value in own]
         curve.sort(key=lambda point: point.step)
-        times[cell.seed] = time_to_accuracy(curve, target, mode).train_time_s
+        figures[cell.seed] = figure(time_to_accuracy(curve, target, mode))
         used += [value for value in values if value.metric == "train_time_s"]
-    return _made(times, used, cells)
+    return _made(figures, used, cells)
 
 
 def _baseline(record: SweepRecord, cells: Sequence[CellRecord]) -> Selection:

@@ -27,7 +27,7 @@ OPERATORS = (
     *(ast.Lt, ast.LtE, ast.Gt, ast.GtE, ast.Eq, ast.NotEq),
 )
 
-SELECTING = ("figure", "tta", "last", "during", "axis")
+SELECTING = ("figure", "tta", "stays", "last", "during", "axis")
 """Functions that select figures or values of a sweep by axes, as every metric's name does."""
 
 REDUCING = (

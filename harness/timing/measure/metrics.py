@@ -323,6 +323,17 @@ _STUDIES = (
     ),
     _speed("speedup", "× default", "", "over the definition on one thread", "higher"),
     _gradients("workers.energy_of_mean", "energy of the mean / mean energy", "", "of the workers' gradients"),
+    *(
+        Metric(
+            f"norms.below_{share}th",
+            f"norms below 1/{share}",
+            "",
+            f"share of groups of that size whose norm is below a {share}th of the median",
+            SUMMARY,
+            shown=FULL_PERCENT,
+        )
+        for share in (10, 100)
+    ),
     _gradients(
         *("workers.top_1_percent", "energy in the top 1 % of super-groups", "", "of the workers' energy"),
         FULL_PERCENT,

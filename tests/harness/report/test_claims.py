@@ -98,6 +98,7 @@ def claim(predicate: str, **about: object) -> Claim:
         ('tta(1.05, codec="mxfp8") == 3 and tta(1.05, codec="bf16") == 5', True),
         ('tta(1.05, codec="dynamiq", bits=3) == inf', True),
         ('tta(1.05, codec="mxfp8") / tta(1.05, codec="dynamiq", bits=3) == 0', True),
+        ('stays(1.05, codec="mxfp8") == 1 and stays(1.05, codec="dynamiq", bits=3) == 0', True),
         ('last("perplexity", codec="mxfp8") == 10', True),
         ('during("perplexity", 0, 0.5, codec="mxfp8") == 15.2', True),
         ('figure("vnmse", codec="mxfp8") > high(vnmse(codec="dynamiq", bits=5))', True),
