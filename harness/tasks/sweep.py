@@ -24,6 +24,7 @@ from gradwire.harness.runtime.errors import ConfigError
 from gradwire.harness.tasks.main import is_expected, one_line, run_cell
 from gradwire.harness.tasks.predict import Predictions
 from gradwire.harness.tasks.sweep_plan import Plan, PlannedCell, settled
+from gradwire.harness.tasks.tracked_tables import show_finished
 
 Launch = Callable[[list[list[str]], int], Sequence[JobReturn]]
 """Hydra's launcher: takes the overrides of some cells and the number of the first, returns their results."""
@@ -163,6 +164,7 @@ def finish_sweep(plan: Plan) -> None:
         output = plan.output if len(tasks) == 1 else plan.output / task
         _compare(plan, task, output)
     _record(plan)
+    show_finished(plan.cells[0].config, plan.output)
 
 
 def _compare(plan: Plan, task: str, output: Path) -> None:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from gradwire.harness.files.structured import read_yaml
-from gradwire.harness.record.settings import RecordedConfig
+from gradwire.harness.record.settings import Configuration
 from gradwire.harness.record.summary import REMEDY
 from gradwire.harness.record.writer import CONFIG
 from gradwire.harness.report.frame import STUDIES
@@ -28,21 +29,33 @@ def show_record(tracking: Mapping[str, Any], directory: Path) -> bool:
 
     Raises ValueError in one line if the record is damaged or not finished.
     """
+    attempt = None
     if is_sweep(directory):
         config, tables = sweep_config(directory), sweep_tables(directory)
+        name = "-".join(str(config["sweep"][key]) for key in ("name", "size"))
+        tracking = {**tracking, "group": tracking["group"] or name}  # that of its cells
+        attempt = f"{hashlib.sha256(name.encode()).hexdigest()[:12]}-1"
     else:
         config = read_yaml(directory / CONFIG, remedy=REMEDY, inside=directory)
         tables = study_tables(directory, str(_task(directory)))
-    if not any(table["rows"] for table in tables.values()):
+    if not any(table["rows"] for name, table in tables.items() if name != "cells"):
         raise ValueError(f"{directory} has no figures: it is not finished")
-    return show_tables(tracking, config, directory, tables, {"status": "done"})
+    return show_tables(tracking, config, directory, tables, {"status": "done"}, attempt)
 
 
-def show_finished(config: RecordedConfig, directory: Path) -> None:
-    """Shows a record that has just been finished if its configuration says so."""
+def show_finished(config: Configuration, directory: Path) -> None:
+    """Shows what has just been recorded if `config`, its own or that of a sweep's cell, says so.
+
+    The record is there already: what cannot be shown is a line, no error.
+    """
     tracking = getattr(config, "tracking", None)
-    if isinstance(tracking, WandbConfig) and choose_mode(tracking.mode) != "disabled":
-        show_record(asdict(tracking), directory)
+    if not isinstance(tracking, WandbConfig) or choose_mode(tracking.mode) == "disabled":
+        return
+    if has_tables(directory):
+        try:
+            show_record(asdict(tracking), directory)
+        except ValueError as error:
+            print(f"warning: not shown in wandb: {error}")
 
 
 def _task(directory: Path) -> str | None:

@@ -63,13 +63,14 @@ def show_tables(
     directory: Path,
     tables: Mapping[str, Table],
     summary: Mapping[str, Any],
+    attempt: str | None = None,
 ) -> bool:
     """Shows `tables` of what is recorded in `directory`, but no training run, in wandb, replacing what is
-    there.
+    there under an id that begins with `attempt` (None: the run's).
 
     Returns whether that succeeded; if not, a line has said why.
     """
-    message = opening(config, tracking, directory, last_id(directory), 0.0)
+    message = opening(config, tracking, directory, last_id(directory, attempt), 0.0)
     told = {"exit_code": 0, "tables": dict(tables), "summary": without_home(dict(summary))}
     return Follower(message, directory, told).end(None)
 

@@ -43,10 +43,6 @@ QUIET = {
 """wandb's settings: no output, no code, nothing about the machine or its user. The record says what ran."""
 
 
-IDENTIFYING = ("config.yaml", "sweep.json")
-"""The files that tell records apart: of a run, and of a sweep."""
-
-
 def opening(
     config: Mapping[str, Any], tracking: Mapping[str, Any], directory: Path, wandb_id: str, finish_s: float
 ) -> dict[str, Any]:
@@ -113,12 +109,16 @@ def new_id(directory: Path) -> str:
     return f"{_attempt(directory)}-{secrets.token_hex(2)}"
 
 
-def last_id(directory: Path) -> str:
-    """The id under which the last attempt is already shown, so that it is replaced; else a new one."""
-    shown = re.compile(rf"(?:offline-)?run-(\d+_\d+)-({_attempt(directory)}-[0-9a-f]{{4}})(?:-\d+)?")
+def last_id(directory: Path, attempt: str | None = None) -> str:
+    """The id under which the last attempt is already shown, so that it is replaced; else a new one.
+
+    `attempt` is what it begins with, where `directory` is no run's.
+    """
+    attempt = attempt or _attempt(directory)
+    shown = re.compile(rf"(?:offline-)?run-(\d+_\d+)-({attempt}-[0-9a-f]{{4}})(?:-\d+)?")
     found = [shown.fullmatch(path.name) for path in (directory / "wandb").glob("*run-*")]
     latest = max((match.groups() for match in found if match), default=None)
-    return latest[1] if latest else new_id(directory)
+    return latest[1] if latest else f"{attempt}-{secrets.token_hex(2)}"
 
 
 def without_home(value: Any) -> Any:
@@ -135,5 +135,4 @@ def _attempt(directory: Path) -> str:
     known = Attempts.read(directory)
     if known is not None:
         return f"{known.config_hash}-{len(known.attempts)}"
-    (file, *_) = [directory / name for name in IDENTIFYING if (directory / name).is_file()]
-    return f"{hashlib.sha256(file.read_bytes()).hexdigest()[:12]}-1"
+    return f"{hashlib.sha256((directory / 'config.yaml').read_bytes()).hexdigest()[:12]}-1"

@@ -137,19 +137,23 @@ def judge(
             return Verdict(claim, "not run", reason=f"{sweep} has no record")
         chosen[sweep] = found[-1]
     size = min((record.size for record in chosen.values()), key=rank, default="")
-    evaluation = Evaluation(chosen, reference)
+    evaluation, small = Evaluation(chosen, reference), bool(chosen) and rank(size) < rank(claim.size)
     try:
         holds = evaluation.holds(tree)
     except MissingError as error:
-        return Verdict(claim, "not testable at this size", size, str(error), tuple(evaluation.used))
+        reason = _needs(claim) if small else str(error)
+        return Verdict(claim, "not testable at this size", size, reason, tuple(evaluation.used))
     except UnfinishedError as error:
         return Verdict(claim, "not run", size, str(error), tuple(evaluation.used))
     except ClaimError as error:
         raise ClaimError(f"claim {claim.id}: {error}; {REMEDY}") from None
-    if chosen and rank(size) < rank(claim.size):
-        reason = f"needs size={claim.size}"
-        return Verdict(claim, "not testable at this size", size, reason, tuple(evaluation.used))
+    if small:
+        return Verdict(claim, "not testable at this size", size, _needs(claim), tuple(evaluation.used))
     return Verdict(claim, "reproduced" if holds else "not reproduced", size, "", tuple(evaluation.used))
+
+
+def _needs(claim: Claim) -> str:
+    return f"needs size={claim.size}"
 
 
 def rank(size: str) -> int:

@@ -98,7 +98,8 @@ def test_a_sweep_and_its_comparison_are_shown(
     tracking = WandbConfig(name="wandb", mode="offline")
     assert sync.run(SyncTask(task=TaskConfig("sync"), run=str(output), tracking=tracking)) == 0
     found = view(output)
-    assert (found.run.job_type, found.config["sweep"]["name"]) == ("comparison", "made_up")
+    assert (found.run.job_type, found.run.run_group) == ("comparison", "made_up-tiny")
+    assert found.config["sweep"]["name"] == "made_up"
     record, tables = read_sweep_record(output), found.tables()
     lines = list(csv.reader((output / VALUES).open()))
     assert tables["figures"]["columns"] == list(COLUMNS) == lines[0]
