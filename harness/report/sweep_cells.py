@@ -48,7 +48,7 @@ class SweptCell(NamedTuple):
     label: str
     directory: Path  # may not exist yet
     config: Mapping[str, Any]  # its validated configuration as plain values
-    more: Mapping[str, Any] = {}  # values of axes that are not in it: those of the cell that it takes from
+    more: Mapping[str, Any] = {}  # values of axes that are not in it: of what it takes from another cell
 
     @property
     def task(self) -> str:
@@ -199,9 +199,9 @@ def _cell_record(cell: SweptCell, found: Outcome, axes: Sequence[str], off_axes:
 
 
 def _value_of(axis: str, settings: Settings, more: Mapping[str, Any]) -> Any:
-    """A cell's value of an axis: of a group its name; None where it has no such key."""
-    found = settings.get(f"{axis}.name", settings.get(axis))
-    return more.get(axis) if found is None else found
+    """A cell's value of an axis: of a group its name; None where it has no such key. What it takes from
+    another cell is called as the plan calls it, not by its path."""
+    return more[axis] if axis in more else settings.get(f"{axis}.name", settings.get(axis))
 
 
 def _kind(task: str, settings: Settings) -> Kind:

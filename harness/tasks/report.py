@@ -65,11 +65,22 @@ def _known(content: Mapping[str, Any]) -> KnownSweep:
     sweeper = _sweeper(content)
     for case in [case for cases in sweeper.get("cases", {}).values() for case in cases]:
         for key, value in case.items():
-            known.add_axis(str(key), value if isinstance(value, list) else [value])
+            values = value if isinstance(value, list) else [value]
+            known.add_axis(str(key), [word for each in values for word in _words(each)])
     for common in sweeper.get("common", {}).values():
         for key, value in common.items():
             known.shared.setdefault(str(key), []).append(value)
     return known
+
+
+def _words(value: Any) -> list[Any]:
+    """A value of a case; what is taken from another sweep's cells in the words of labels."""
+    if not isinstance(value, Mapping):
+        return [value]
+    what = value.get("take")
+    steps = value.get("step", [])
+    found = [f"step{step}" for step in (steps if isinstance(steps, list) else [steps])] or [what]
+    return [f"{value.get('from')}:{each}" for each in found]
 
 
 NO_SETTINGS = ("defaults", "hydra")

@@ -103,8 +103,8 @@ def matching_key(name: str, axes: Iterable[str], others: Iterable[str] = ()) -> 
 def values_of_axes(record: SweepRecord, keys: Sequence[str], selection: Selection) -> list[tuple[Any, ...]]:
     """The values, or combinations of values, that selected cells have; numbers in ascending order."""
     cells = _selected(record, selection)
-    found = dict.fromkeys(tuple(record.setting(cell, key) for key in keys) for cell in cells)
-    known = [values for values in found if None not in values]
+    rows = [tuple(record.setting(cell, key) for key in keys) for cell in cells]
+    known = list({repr(values): values for values in rows if None not in values}.values())
     numeric = all(isinstance(value, int | float) for values in known for value in values)
     return sorted(known) if numeric else known
 
@@ -118,8 +118,9 @@ def one_figure(record: SweepRecord, metric: str, selection: Selection) -> Figure
     found = [value for value in _values(record, cells, metric) if value.case == case]
     whole = [value for value in found if value.step is None] or found
     by_seed: dict[int | None, list[float]] = {}
-    for value in whole:
-        by_seed.setdefault(value.seed, []).append(value.value)
+    seeds = {cell.label: cell.seed for cell in cells}
+    for value in whole:  # a single replay's repeats have seeds of their own
+        by_seed.setdefault(value.seed if len(cells) == 1 else seeds[value.run], []).append(value.value)
     figures = {seed: median(values) for seed, values in by_seed.items()}
     if metric == "final_metric":
         worst = math.inf if _mode(cells) == "min" else -math.inf

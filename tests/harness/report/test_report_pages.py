@@ -229,12 +229,14 @@ def test_sweeps_that_can_run_are_known_by_their_files(tmp_path: Path) -> None:
         "hydra: {sweeper: {cases: {tiny: [{codec: [bf16, thc], codec.bits: 5}], small: [{codec: mxfp8}]}}}\n"
     )
     (tmp_path / "second.yaml").write_text(
-        "hydra: {sweeper: {needs: {warm: first}, cases: {any: [{gradients: {from: warm}, seed: [0, 1]}]}}}\n"
+        "hydra: {sweeper: {needs: {warm: first}, cases: {any: "
+        "[{gradients: {from: warm, take: gradients, step: [2, 9]}, seed: [0, 1]}]}}}\n"
     )
     known = known_sweeps(tmp_path)
     assert known["first"].axes == {"codec": ["bf16", "thc", "mxfp8"], "codec.bits": [5]}
     assert known["first"].shared == {"topology": ["ring"], "train.steps": [3]}
     assert known["second"].axes["codec"] == ["bf16", "thc", "mxfp8"]
+    assert known["second"].axes["gradients"] == ["warm:step2", "warm:step9"]
     with pytest.raises(ClaimError, match="first has no codec=powersgd"):
         known["first"].check_value("first", "codec", "powersgd")
 
