@@ -15,6 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from gradwire.harness.data.compression import CORRUPT, open_text
+from gradwire.harness.data.mmlu import read_questions
+from gradwire.harness.data.records import UnreadableFileError
 from gradwire.harness.files.reading import UnusableFileError
 from gradwire.harness.files.structured import parse_json
 
@@ -125,13 +127,12 @@ def winogrande(path: Path) -> Iterator[Record]:
 
 
 def mmlu(path: Path) -> Iterator[Record]:
-    """MMLU: question, four choices, the answer's letter; no header."""
-    for number, row in enumerate(csv.reader(io.StringIO(_text(path), newline="")), start=1):
-        with _Shape(path, number):
-            question, *choices, answer = row
-            if len(choices) != len(LETTERS) - 1:
-                raise ValueError(f"{len(row)} columns instead of 6")
-            yield {"question": question, "choices": choices, "answer": LETTERS.index(answer)}
+    """MMLU's questions of one subject."""
+    try:
+        for found in read_questions(path):
+            yield {"question": found.question, "choices": list(found.choices), "answer": found.answer}
+    except UnreadableFileError as error:
+        raise UnusableFileError(path, str(error), REMEDY) from None
 
 
 class _Shape:

@@ -96,7 +96,7 @@ DAMAGES = {
     "openbookqa": ("test.tsv", "ID\tStem\n1\tx\n", "line 2 is no record"),
     "piqa": ("valid-labels.lst", "1\n", "another number of lines than valid.jsonl"),
     "winogrande": ("dev.jsonl", '{"sentence": "no blank", "answer": "1"}\n', "line 1 is no record"),
-    "mmlu": ("test/virology_test.csv", "question,a,b,c\n", "line 1 is no record"),
+    "mmlu": ("test/virology_test.csv", "What?,a,b,c\n", "line 1 is no question"),
 }
 
 
