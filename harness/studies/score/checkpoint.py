@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from gradwire.harness.files.reading import UnusableFileError, printable
 from gradwire.harness.files.structured import read_json
+from gradwire.harness.models.families import HEADS
 from gradwire.harness.models.weights import TOKENIZER_FILE, folder_named, not_to_be_had
 from gradwire.harness.record.identity import data_fingerprint
 from gradwire.harness.record.runs import load_run
@@ -22,22 +23,26 @@ Kind = Literal["causal", "masked", "classification"]
 SAFE = ("model.safetensors", "model.safetensors.index.json")
 """Weights as tensors and nothing else; others, which may hold code, are not loaded."""
 
+LENGTHS = ("n_positions", "max_position_embeddings", "n_ctx")
+"""What the settings of models call their context."""
+
 REMEDY = "use checkpoint=outputs/<run>, a Hugging Face folder or a name on the hub"
 
-HEADS: Mapping[str, Kind] = {
+ENDINGS: Mapping[str, Kind] = {
     "LMHeadModel": "causal",
     "ForCausalLM": "causal",
     "ForMaskedLM": "masked",
     "ForPreTraining": "masked",
     "ForSequenceClassification": "classification",
 }
-"""What a model does, by how the name of its architecture ends."""
+"""The objective that a model serves, by how the name of its architecture ends."""
 
-CANNOT = {
+ABOUT: Mapping[Kind, str] = {
+    "causal": "is a causal model: it predicts what follows",
     "masked": "is a masked model: it restores hidden tokens and gives no likelihood of an ending",
-    "classification": "is a classifier: it gives classes and no likelihood of an ending",
+    "classification": "is a classifier: it gives labels and no likelihood of an ending",
 }
-"""Why only causal models get scores on multiple choice."""
+"""What each kind of model can do, and why only causal ones get scores on multiple choice."""
 
 
 @dataclass(frozen=True)
@@ -48,11 +53,12 @@ class Checkpoint:
     place: str  # the Hugging Face folder, or the name on the hub
     name: str  # of the run, the folder or the repository
     architecture: str  # of transformers
+    context: int | None  # tokens; None where its settings do not say
     trained: Mapping[str, Any] | None  # the configuration of the run; None where no run of ours is known
 
     @property
     def kind(self) -> Kind:
-        return next(kind for ending, kind in HEADS.items() if self.architecture.endswith(ending))
+        return next(kind for ending, kind in ENDINGS.items() if self.architecture.endswith(ending))
 
     @property
     def folder(self) -> Path | None:
@@ -71,11 +77,7 @@ class Checkpoint:
         import transformers
         from safetensors import SafetensorError
 
-        auto = {
-            "causal": transformers.AutoModelForCausalLM,
-            "masked": transformers.AutoModelForMaskedLM,
-            "classification": transformers.AutoModelForSequenceClassification,
-        }[self.kind]
+        auto = getattr(transformers, HEADS[self.kind])
         try:
             found: PreTrainedModel = auto.from_pretrained(
                 self.place, dtype="auto", use_safetensors=True, trust_remote_code=False
@@ -134,7 +136,7 @@ def _of_folder(asked: str, folder: Path, name: str, trained: Mapping[str, Any] |
     if not (folder / TOKENIZER_FILE).is_file():
         raise ValueError(f"{where}: has no {TOKENIZER_FILE}; save the tokenizer beside the weights")
     config = read_json(folder / "config.json", remedy=REMEDY)
-    return Checkpoint(asked, str(folder), name, _architecture(where, config), trained)
+    return Checkpoint(asked, str(folder), name, _architecture(where, config), _context(config), trained)
 
 
 def _of_hub(asked: str) -> Checkpoint:
@@ -146,13 +148,20 @@ def _of_hub(asked: str) -> Checkpoint:
     from huggingface_hub import hf_hub_download
 
     config = read_json(hf_hub_download(asked, "config.json"), remedy=REMEDY)
-    return Checkpoint(asked, asked, asked.rpartition("/")[2], _architecture(where, config), None)
+    name = asked.rpartition("/")[2]
+    return Checkpoint(asked, asked, name, _architecture(where, config), _context(config), None)
 
 
 def _architecture(where: str, config: Mapping[str, Any]) -> str:
     named = config.get("architectures")
     found = str(named[0]) if isinstance(named, list) and named else "none"
-    if not found.endswith(tuple(HEADS)):
-        known = ", ".join(HEADS)
+    if not found.endswith(tuple(ENDINGS)):
+        known = ", ".join(ENDINGS)
         raise ValueError(f"{where}: its architecture is {printable(found, 60)}; use one that ends in {known}")
     return found
+
+
+def _context(config: Mapping[str, Any]) -> int | None:
+    of_text = config.get("text_config")
+    settings = {**config, **(of_text if isinstance(of_text, Mapping) else {})}
+    return next((settings[name] for name in LENGTHS if isinstance(settings.get(name), int)), None)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from gradwire.codecs.fields import NOTHING
 from gradwire.harness.record.settings import RecordedConfig
 from gradwire.harness.runtime.fields import at_least, checked, one_of
+from gradwire.harness.tracking.settings import TrackingConfig
 
 
 @dataclass(frozen=True)
@@ -30,3 +31,4 @@ class ScoreTask(RecordedConfig):
     # arc_easy, arc_challenge, hellaswag, openbookqa, piqa, winogrande, mmlu; null: all of them
     tasks: list[str] | None = checked(dataclasses.MISSING, fewest=1, unique=True)
     score: ScoreConfig
+    tracking: TrackingConfig

@@ -41,7 +41,7 @@ class Scores(Stored):
     checkpoint: str  # the run's, the folder's or the repository's name
     architecture: str
     parameters: int
-    context: int  # tokens
+    context: int | None  # tokens
     dtype: str
     note: str | None  # why nothing else was scored
     trained: dict[str, Any]  # the configuration of the run; empty where none is known

@@ -9,7 +9,7 @@ from typing import Any
 
 from gradwire.harness.report.configs import ABSENT, Settings, changes_result, flatten, labels
 from gradwire.harness.report.tables import Page, Table, finished
-from gradwire.harness.studies.score.benchmarks import BENCHMARKS
+from gradwire.harness.studies.score.choose import LABELS
 from gradwire.harness.studies.score.summary import SCORES, Scores, Value
 from gradwire.harness.timing.measure.metrics import METRICS
 
@@ -71,8 +71,8 @@ def scores_page(scores: Sequence[Scores], axes: Sequence[str] = (), left_out: Se
 
 def _table(metric: str, names: Sequence[str], scores: Sequence[Scores]) -> Table:
     with_it = {task for each in scores for task, found in each.tasks.items() if metric in found.metrics}
-    tasks = [task for task in (*BENCHMARKS, *sorted(with_it - {*BENCHMARKS})) if task in with_it]
-    header = [BENCHMARKS[task].label if task in BENCHMARKS else task for task in tasks]
+    tasks = [task for task in (*LABELS, *sorted(with_it - {*LABELS})) if task in with_it]
+    header = [LABELS.get(task, task) for task in tasks]
     cells = [
         [
             _cell(metric, each.tasks[task].metrics.get(metric) if task in each.tasks else None)
@@ -81,7 +81,8 @@ def _table(metric: str, names: Sequence[str], scores: Sequence[Scores]) -> Table
         for each in scores
     ]
     shown = [(name, row) for name, row in zip(names, cells, strict=True) if any(cell != "–" for cell in row)]
-    title = f"{METRICS[metric].heading} ({metric})"
+    named = METRICS[metric]
+    title = named.heading if named.label == metric else f"{named.heading} ({metric})"
     return Table(title, ["checkpoint", *header], [[name, *row] for name, row in shown])
 
 
@@ -105,7 +106,8 @@ def _remarks(names: Sequence[str], scores: Sequence[Scores]) -> list[str]:
         counts = Counter((one.documents, one.available) for _, one in found)
         if any(documents != available for documents, available in counts):
             told = ", ".join(f"{documents} of {available}" for documents, available in counts)
-            remarks.append(f"{task}: {told} documents.")
+            what = "documents" if any(one.requests for _, one in found) else "rows"
+            remarks.append(f"{task}: {told} {what}.")
         for name, one in found:
             if one.left_out:
                 remarks.append(

@@ -1,0 +1,168 @@
+"""Scores of models that give no likelihood of an ending: held-out losses and metrics, as in training.
+
+A masked model gets its masked-LM loss on text, and one with a classification head the metrics of a task of
+GLUE. Neither needs lm-eval.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from gradwire.harness.data.available import dataset_available
+from gradwire.harness.data.glue import TASKS as GLUE
+from gradwire.harness.data.prepare import data_source, prepare_data
+from gradwire.harness.data.settings import DatasetConfig
+from gradwire.harness.models.settings import ModelConfig
+from gradwire.harness.objectives.registry import make_objective
+from gradwire.harness.studies.score.checkpoint import Checkpoint, Kind
+from gradwire.harness.studies.score.summary import Scored, Value
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+
+LONGEST_ROW = 512
+"""Tokens of a row, where no run says how many and the model's context allows it."""
+
+SHARES = ("accuracy",)
+"""Metrics that are the share of rows which are right."""
+
+
+@dataclass(frozen=True)
+class HeldOut:
+    """A task on held-out data. `folders` are those below `score.data` that may hold it."""
+
+    name: str
+    label: str
+    kind: Kind
+    folders: tuple[str, ...]
+    dataset: DatasetConfig
+    shape: str
+
+    def dataset_for(self, checkpoint: Checkpoint, data: Path | None) -> DatasetConfig:
+        """The data: that below the folder `data`, else what the run held out, else the hub's.
+
+        Raises ValueError in one line where it cannot be had.
+        """
+        of_run = self._of_run(checkpoint)
+        asked = of_run.sequence_length if of_run is not None else None
+        length = min(checkpoint.context or LONGEST_ROW, asked or LONGEST_ROW)
+        chosen = self._below(data) if data is not None else of_run or self.dataset
+        # Nothing is trained on, so that the tokens of the training split need not be made.
+        chosen = replace(chosen, sequence_length=length, max_train_tokens=length)
+        if chosen.name == "text" and chosen.path is None:
+            raise ValueError(f"tasks=[{self.name}]: needs text; use score.data=<folder with text/>")
+        reason = dataset_available(chosen, tokenized_by(checkpoint))
+        if reason is not None:
+            raise ValueError(f"tasks=[{self.name}]: {reason.partition(';')[0]}; use score.data=<folder>")
+        return chosen
+
+    def _of_run(self, checkpoint: Checkpoint) -> DatasetConfig | None:
+        """The run's data, if it is what this task takes."""
+        if checkpoint.trained is None:
+            return None
+        known = {each.name for each in fields(DatasetConfig)}
+        given = checkpoint.trained.get("dataset") or {}
+        found = DatasetConfig(**{key: value for key, value in given.items() if key in known})
+        if self.kind == "classification" and found.configuration != self.name:
+            head = found.configuration or f"the sentences of dataset={found.name}"
+            raise ValueError(f"tasks=[{self.name}]: the head of checkpoint={checkpoint.asked} is for {head}")
+        return found
+
+    def _below(self, data: Path) -> DatasetConfig:
+        for folder in self.folders:
+            if (data / folder).is_dir():
+                return replace(self.dataset, hub=None, path=str(data / folder))
+        raise ValueError(
+            f"score.data={data}: tasks={self.name} needs {' or '.join(self.folders)}, {self.shape}"
+        )
+
+
+HELD_OUT: Mapping[str, HeldOut] = {
+    each.name: each
+    for each in (
+        HeldOut(
+            *("masked_lm", "masked LM", "masked", ("text", "wikitext-2"), DatasetConfig(name="text")),
+            "a folder of text",
+        ),
+        *(
+            HeldOut(
+                *(name, task.folder, "classification", ("glue",)),
+                DatasetConfig(
+                    name="glue",
+                    hub="nyu-mll/glue",
+                    kind="sentences",
+                    configuration=name,
+                    held_out_split="validation",
+                ),
+                f"a folder with {task.folder}/train.tsv and {task.folder}/dev.tsv",
+            )
+            for name, task in GLUE.items()
+        ),
+    )
+}
+"""By name: what masked models and classifiers can be scored on."""
+
+
+def tokenized_by(checkpoint: Checkpoint) -> ModelConfig:
+    """Settings of a model that say whose tokenizer to use, for what prepares data."""
+    path = checkpoint.place if checkpoint.folder else None
+    return ModelConfig(weights="pretrained", pretrained=checkpoint.place, path=path)
+
+
+def data_digest(dataset: DatasetConfig) -> str:
+    """Identifies the data; raises ValueError in one line where files cannot be used."""
+    return data_source(dataset).fingerprint()
+
+
+def score_held_out(
+    task: HeldOut,
+    model: PreTrainedModel,
+    checkpoint: Checkpoint,
+    dataset: DatasetConfig,
+    *,
+    limit: int | None,
+    batch: int,
+) -> Scored:
+    """Scores `model`, on its device, on the first `limit` held-out rows. Raises ValueError in one line."""
+    data = prepare_data(dataset, tokenized_by(checkpoint))
+    if task.kind == "classification" and len(data.labels) != model.config.num_labels:
+        raise ValueError(
+            f"tasks=[{task.name}] has {len(data.labels)} labels, and the head of "
+            f"checkpoint={checkpoint.asked} has {model.config.num_labels}; leave this task out"
+        )
+    objective = make_objective(task.kind, data)
+    rows = len(data.held_out) if limit is None else min(limit, len(data.held_out))
+    model.train(False)
+    sums = [
+        objective.evaluate(model, torch.arange(start, min(start + batch, rows)), model.device)
+        for start in range(0, rows, batch)
+    ]
+    metrics = objective.metrics([sum(column) for column in zip(*sums, strict=True)])
+    wanted = GLUE[task.name].metric if task.kind == "classification" else None
+    return Scored(
+        metrics={
+            key: Value(value, _stderr(key, value, rows))
+            for key, value in metrics.items()
+            if wanted is None or key in ("loss", wanted)
+        },
+        documents=rows,
+        available=len(data.held_out),
+        source=_source(data.description, dataset),
+    )
+
+
+def _stderr(metric: str, value: float, rows: int) -> float | None:
+    """That of a share, as lm-eval has it; losses and correlations have none here."""
+    if metric not in SHARES or rows < 2:
+        return None
+    return math.sqrt(value * (1 - value) / (rows - 1))
+
+
+def _source(description: Mapping[str, Any], dataset: DatasetConfig) -> str:
+    return str(description.get("corpus") or description.get("name") or dataset.name)
