@@ -201,16 +201,26 @@ def _statistics(found: Mapping[str, Any]) -> Iterator[Value]:
             yield from _value(f"norms.{key}", norms[key], case=case, seed=seed)
 
 
+def score_rows(found: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """A row for each task and metric of `scores.json`: the figure, and what it was taken over."""
+    over = ("documents", "available", "left_out", "cut", "version")
+    return [
+        {"task": task, "metric": metric, **figure, **{key: scored[key] for key in over}}
+        for task, scored in found["tasks"].items()
+        for metric, figure in scored["metrics"].items()
+    ]
+
+
 def _scores(found: Mapping[str, Any]) -> Iterator[Value]:
     """A case for each task."""
+    for row in score_rows(found):
+        about = {"case": row["task"], "seed": found["seed"]}
+        yield from _value(row["metric"], row["value"], **about)
+        yield from _value(f"{row['metric']}_stderr", row["stderr"], **about)
     for task, scored in found["tasks"].items():
-        about = {"case": task, "seed": found["seed"]}
-        for metric, figure in scored["metrics"].items():
-            yield from _value(metric, figure["value"], **about)
-            yield from _value(f"{metric}_stderr", figure["stderr"], **about)
-        yield from _value("documents", scored["documents"], **about)
+        yield from _value("documents", scored["documents"], case=task, seed=found["seed"])
         if scored["requests"]:
-            yield from _value("cut_requests", scored["cut"], **about)
+            yield from _value("cut_requests", scored["cut"], case=task, seed=found["seed"])
 
 
 CODEC_TIMES = ("codec_s", "codec_ns_per_coordinate")

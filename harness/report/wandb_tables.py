@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -13,13 +13,20 @@ from gradwire.harness.files.finite_json import restored
 from gradwire.harness.files.reading import read_text
 from gradwire.harness.files.structured import read_json
 from gradwire.harness.record.summary import REMEDY
-from gradwire.harness.report.frame import STUDIES, Value, values_in
+from gradwire.harness.report.frame import STUDIES, Value, score_rows, values_in
 from gradwire.harness.report.sweep_record import COLUMNS, FILE, read_sweep_record
 from gradwire.harness.timing.measure.metrics import METRICS
 from gradwire.harness.tracking.tables import Table, curve
 
 COMPARISON = "table.csv"
-BENCH = "bench"
+
+Rows = Callable[[Mapping[str, Any]], Sequence[Mapping[str, Any]]]
+
+ROWS: Mapping[str, tuple[str, Rows]] = {
+    "bench": ("operations", lambda content: content["rows"]),
+    "score": ("scores", score_rows),
+}
+"""What else wandb shows of a study, by task: the table's name, and its rows from the record's content."""
 
 _NESTED = ("axes", "off_axes", "machine")
 """Fields of a cell that are no single values."""
@@ -31,15 +38,17 @@ def is_sweep(folder: Path) -> bool:
 
 
 def study_tables(directory: Path, task: str) -> dict[str, Table]:
-    """The figures of a finished study, a row each; of a benchmark also a row for each operation.
+    """The figures of a finished study, a row each; also a row for each operation of a benchmark, and for each
+    task and metric of a checkpoint's scores.
 
     Raises ValueError in one line if the record is damaged.
     """
     found = {"figures": _lines(values_in(directory))}
-    if task == BENCH:
+    if task in ROWS:
         file, _ = STUDIES[task]
         content = restored(read_json(directory / file, remedy=REMEDY, inside=directory))
-        found["operations"] = curve(content["rows"])
+        name, rows_of = ROWS[task]
+        found[name] = curve(rows_of(content))
     return found
 
 

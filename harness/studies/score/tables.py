@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from gradwire.harness.report.configs import ABSENT, Settings, changes_result, flatten, labels
+from gradwire.harness.report.frame import score_rows
 from gradwire.harness.report.tables import Page, Table, finished
 from gradwire.harness.studies.score.choose import LABELS
 from gradwire.harness.studies.score.summary import SCORES, Scores, Value
@@ -32,30 +33,12 @@ def compare_scores(folders: Sequence[Path], output: Path, axes: Sequence[str] = 
     page = scores_page(scores, axes, left_out)
     names = row_names(scores, axes)
     lines = [
-        {"checkpoint": name, **line} for name, each in zip(names, scores, strict=True) for line in rows(each)
+        {"checkpoint": name, **row, "lm_eval": each.versions.get("lm-eval")}
+        for name, each in zip(names, scores, strict=True)
+        for row in score_rows(each.content())
     ]
     page.write(output, lines, {"rows": lines, "left_out": left_out})
     return page
-
-
-def rows(scores: Scores) -> list[dict[str, Any]]:
-    """A line for each task and metric: figures and what they were taken over."""
-    return [
-        {
-            "task": task,
-            "metric": metric,
-            "value": value.value,
-            "stderr": value.stderr,
-            "documents": found.documents,
-            "available": found.available,
-            "left_out": found.left_out,
-            "cut": found.cut,
-            "version": found.version,
-            "lm_eval": scores.versions.get("lm-eval"),
-        }
-        for task, found in scores.tasks.items()
-        for metric, value in found.metrics.items()
-    ]
 
 
 def scores_page(scores: Sequence[Scores], axes: Sequence[str] = (), left_out: Sequence[str] = ()) -> Page:

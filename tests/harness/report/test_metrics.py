@@ -128,6 +128,8 @@ ALLREDUCE = {"network_settings": {"name": "paced"}, "rounds_s": [1.0, 3.0], "wir
 ALLREDUCE |= {"measured": SPREAD, "measured_codec_s": None, "modelled": SPREAD, "modelled_codec_s": SPREAD}
 BENCH = {"operation": "bitpack.pack", "dtype": "float32", "numel": 64, "implementation": "cpu", "threads": 1}
 BENCH |= {"ns_per_coordinate": 2.0, "values_gb_per_s": 2.0, "bytes_per_coordinate": 5.0, "share_of_copy": 0.5}
+SCORED = {"metrics": {"acc": {"value": 0.5, "stderr": 0.25}}, "documents": 4, "available": 9}
+SCORED |= {"left_out": 0, "requests": 16, "cut": 0.0, "version": "1.0"}
 STUDIES: list[tuple[str, str, dict[str, Any], set[tuple[Any, ...]]]] = [
     (
         *("replay", "summary.json", REPLAY),
@@ -148,6 +150,10 @@ STUDIES: list[tuple[str, str, dict[str, Any], set[tuple[Any, ...]]]] = [
     (
         *("statistics", "statistics.json", {"seed": 0, "workers": {"kurtosis": 3.5, "norms": [1.0]}}),
         {("workers.kurtosis", "", 3.5, 0)},
+    ),
+    (
+        *("score", "scores.json", {"seed": 2, "tasks": {"piqa": SCORED}}),
+        {("acc", "piqa", 0.5, 2), ("acc_stderr", "piqa", 0.25, 2), ("documents", "piqa", 4.0, 2)},
     ),
 ]
 

@@ -11,6 +11,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from benchmark_files import hub_records, write_files
+from random_checkpoints import save_random
 from wandb_file import WandbRun, read_wandb, wandb_folders
 
 from gradwire.harness.config.compose import compose
@@ -22,7 +24,7 @@ from gradwire.harness.report.frame import values_in
 from gradwire.harness.report.sweep_cells import SweptCell, write_sweep_record
 from gradwire.harness.report.sweep_record import COLUMNS, VALUES, read_sweep_record
 from gradwire.harness.report.wandb_tables import study_tables
-from gradwire.harness.tasks import bench, replay, sync
+from gradwire.harness.tasks import bench, replay, score, sync
 from gradwire.harness.tracking.settings import UntrackedConfig, WandbConfig
 
 
@@ -86,6 +88,28 @@ def test_a_benchmark_is_shown_as_it_ends(tmp_path: Path) -> None:
     rows = restored(json.loads((directory / "bench.json").read_text()))["rows"]
     table = found.tables()["operations"]
     assert [dict(zip(table["columns"], row, strict=True)) for row in table["data"]] == rows
+    assert shown_figures(found.tables()["figures"]) == figures(directory)
+
+
+def test_scores_are_shown_as_they_end(tmp_path: Path) -> None:
+    data, directory = tmp_path / "data", tmp_path / "score"
+    write_files(data, {"piqa": hub_records("piqa", 3), "winogrande": hub_records("winogrande", 3)})
+    checkpoint = save_random(tmp_path / "checkpoint")
+    words = (f"checkpoint={checkpoint}", "tasks=[piqa,winogrande]", f"score.data={data}")
+    config = study("task=score", *words, "tracking=wandb", "tracking.mode=offline")
+    score.run(config, directory)  # type: ignore[arg-type]
+    found = view(directory)
+    assert (found.run.job_type, found.exit_codes, found.summary["status"]) == ("score", [0], "done")
+    recorded = json.loads((directory / "scores.json").read_text())["tasks"]
+    table = found.tables()["scores"]
+    rows = [dict(zip(table["columns"], row, strict=True)) for row in table["data"]]
+    assert {(row["task"], row["metric"]) for row in rows} == {
+        *(("piqa", "acc"), ("piqa", "acc_norm"), ("winogrande", "acc"))
+    }
+    for row in rows:
+        task = recorded[row["task"]]
+        assert {key: row[key] for key in ("value", "stderr")} == task["metrics"][row["metric"]]
+        assert row["documents"] == task["documents"] == 3
     assert shown_figures(found.tables()["figures"]) == figures(directory)
 
 
