@@ -220,6 +220,7 @@ def _with_taken(
     Its task `reads` these groups and keys.
     """
     candidates = [list(each.values(key, sources[each.need])) for key, each in taken.items()]
+    number = 0
     for combination in itertools.product(*candidates):
         found: _Found | None = _Found(dict(values), dict(values))
         for (key, each), (source, path, words) in zip(taken.items(), combination, strict=True):
@@ -228,7 +229,14 @@ def _with_taken(
                 break
             found.overrides[key], found.words[key] = override_text(path), words
         if found is not None:
+            number += 1
             yield found
+    if not number:
+        own = " ".join(f"{key}={value}" for key, value in {**values, **_seed_of(user)}.items())
+        raise ConfigError(
+            f"{', '.join(taken)}: no cell of {', '.join({each.need: None for each in taken.values()})} goes "
+            f"with {own}; seeds are paired, and what the command line sets has to be the same"
+        )
 
 
 def _seed_of(values: Values) -> Values:
@@ -276,11 +284,12 @@ def _key_of(text: str) -> str:
 
 
 def _suits(key: str, task: str, tasks: Sequence[str]) -> bool:
-    """Whether a cell of `task` takes a key of the root; one that no other task of the sweep takes is left to
-    be refused."""
-    if "." not in key or key in root_rules(task):
+    """Whether a cell of `task` reads a key of the root or of a group; one that no other task of the sweep
+    reads is left to be refused."""
+    group = key.partition(".")[0]
+    if "." not in key or key in root_rules(task) or group in TASKS[task].reads:
         return True
-    return not any(key in root_rules(other) for other in tasks)
+    return not any(key in root_rules(other) or group in TASKS[other].reads for other in tasks)
 
 
 def _fitting(

@@ -39,6 +39,32 @@ HYDRA_KEYS = ("hydra.run.dir", "hydra.sweep.dir", "hydra.mode")
 QUOTES = "put the value in quotes where it holds spaces, commas, brackets or equal signs: 'key=\"a value\"'"
 
 
+_kept: list[str] = []
+
+
+def keep_for_sweep(overrides: Sequence[str]) -> list[str]:
+    """Keeps what the command line gives a sweep; returns what Hydra needs of it.
+
+    Hydra composes the sweep before its cells and would refuse a key that only some of them have.
+    """
+    _kept[:] = overrides
+    return choices_of(overrides)
+
+
+def kept_for_sweep(arguments: Sequence[str]) -> list[str]:
+    """What the command line gives the sweep to which Hydra hands `arguments`."""
+    return list(_kept) if list(arguments) == _without_hydras(choices_of(_kept)) else list(arguments)
+
+
+def choices_of(overrides: Sequence[str]) -> list[str]:
+    """The choices of groups, and Hydra's own keys, among overrides."""
+    return [text for text in overrides if "." not in text.partition("=")[0] or text.startswith("hydra.")]
+
+
+def _without_hydras(overrides: Sequence[str]) -> list[str]:
+    return [text for text in overrides if not text.lstrip("+").startswith("hydra")]
+
+
 @lru_cache(maxsize=1)
 def _parser() -> OverridesParser:
     return OverridesParser.create()

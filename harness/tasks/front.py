@@ -21,7 +21,7 @@ from gradwire.harness.config.compose import VERSION_BASE, compose, composed_hydr
 from gradwire.harness.config.explain import plain
 from gradwire.harness.config.flags import for_hydra, read_flags, version_text
 from gradwire.harness.config.manual import manual_page, task_page
-from gradwire.harness.config.overrides import parse, said
+from gradwire.harness.config.overrides import choices_of, keep_for_sweep, parse, said
 from gradwire.harness.config.own_files import use_folder
 from gradwire.harness.config.own_form import FLAG
 from gradwire.harness.config.tasks import TASKS
@@ -46,7 +46,10 @@ def start() -> None:
         arguments = arranged(sys.argv[1:])
         page = asked_page(arguments)
         checked = check_command_line(arguments) if page is None else None
-        sys.argv[1:] = for_hydra(read_flags(arguments))
+        flags = read_flags(arguments)
+        if page is None and checked is None and _runs_sweep(flags):
+            flags.multirun, flags.overrides = True, keep_for_sweep(flags.overrides)
+        sys.argv[1:] = for_hydra(flags)
     except ConfigError as error:
         refuse(error)
     if page is not None:
@@ -124,9 +127,8 @@ def check_command_line(arguments: Sequence[str]) -> Configuration | None:
         return None
     overrides = parse(flags.overrides)
     single = [str(override.input_line) for override in overrides if not override.is_sweep_override()]
-    if flags.multirun or len(single) < len(overrides):
-        choices = [text for text in single if "." not in text.partition("=")[0] or text.startswith("hydra.")]
-        single = choices  # a value may belong to some of the sweep's choices only
+    if flags.multirun or len(single) < len(overrides) or _runs_sweep(flags):
+        single = choices_of(single)  # a value may belong to some of the sweep's choices or tasks only
     config, node = compose(single), composed_hydra(single)
     if flags.multirun or node.mode == RunMode.MULTIRUN:
         if "RANK" in os.environ:
@@ -154,6 +156,15 @@ def check_command_line(arguments: Sequence[str]) -> Configuration | None:
     if asked != "." and rank_0:  # Hydra makes it next, and would show a traceback
         refused_as_config_error(make_directory, Path(asked))
     return checked
+
+
+def _runs_sweep(flags: argparse.Namespace) -> bool:
+    """Whether a file of `sweeps/` makes the command a sweep, without `--multirun`."""
+    if flags.cfg or flags.info or not any(text.startswith("sweeps=") for text in flags.overrides):
+        return False
+    overrides = parse(flags.overrides)
+    single = [str(override.input_line) for override in overrides if not override.is_sweep_override()]
+    return bool(composed_hydra(choices_of(single)).mode == RunMode.MULTIRUN)
 
 
 def _check_not_of_sweep(overrides: Sequence[Override]) -> None:

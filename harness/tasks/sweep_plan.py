@@ -233,7 +233,11 @@ def _needed(
     own = [f"sweeps={sweep}", f"size={size}"]
     node = composed_hydra(own)
     declared = declared_in(node)
-    passed = _passed_on(arguments, asking, size, tasks_of(declared, size, own))
+    try:
+        tasks = tasks_of(declared, size, own)
+    except ConfigError as error:
+        raise ConfigError(f"{above[-1]} needs {sweep}: {error}") from None
+    passed = _passed_on(arguments, asking, size, tasks)
     mine = SweepConfig(data=settings.data, paper=_settings(own).paper)
     folder = None if asked is None else asked / sweep
     return _planned_sweep(sweep, size, cast(HydraConf, node), [*own, *passed], mine, folder, above)

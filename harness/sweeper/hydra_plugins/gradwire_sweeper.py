@@ -33,6 +33,7 @@ class GradwireSweeper(Sweeper):
     def sweep(self, arguments: list[str]) -> None:
         """Exits with code 2 when a cell cannot run (before any starts), with 1 when one failed, with 75 when
         the time that it was given is over; after Ctrl-C and signals as a single run does."""
+        from gradwire.harness.config.overrides import kept_for_sweep
         from gradwire.harness.launch.stop import stop_requests
         from gradwire.harness.record.directory import make_directory
         from gradwire.harness.runtime.errors import ConfigError, refuse, refused_as_config_error
@@ -47,7 +48,7 @@ class GradwireSweeper(Sweeper):
         sequential = self.config.hydra.runtime.choices["hydra/launcher"] == "basic"
         try:
             with stop_requests(at_once=True):
-                plan = plan_sweep(self.config.hydra, arguments)
+                plan = plan_sweep(self.config.hydra, kept_for_sweep(arguments))
                 if plan.settings.plan:
                     print(plan_page(plan))
                     return

@@ -46,7 +46,13 @@ class HereInstead:
     """Runs the cells that would share a process in this one."""
 
     def __init__(self, target: Callable[[RecordedConfig, Path], Ended]) -> None:
-        self.run = target
+        self._target = target
+
+    def run(self, config: RecordedConfig, directory: Path) -> Ended:
+        try:
+            return self._target(config, directory)
+        except Exception as error:
+            return Ended(1, str(error))
 
     def __enter__(self) -> HereInstead:
         return self
@@ -81,12 +87,18 @@ def with_values() -> Callable[..., DictConfig]:
 
 
 @pytest.fixture
-def task(monkeypatch: pytest.MonkeyPatch) -> FakeTask:
+def task(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> FakeTask:
     fake = FakeTask()
     monkeypatch.setitem(sys.modules, "fake_task", fake)
-    monkeypatch.setattr("gradwire.harness.tasks.sweep.CellProcess", HereInstead)  # it is known here alone
     monkeypatch.setitem(TASKS, "train", Task("fake_task", RunConfig))
+    request.getfixturevalue("in_this_process")  # no other one knows it
     return fake
+
+
+@pytest.fixture
+def in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Cells that would share a process run in this one."""
+    monkeypatch.setattr("gradwire.harness.tasks.sweep.CellProcess", HereInstead)
 
 
 @pytest.fixture
