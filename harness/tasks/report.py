@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import dataclasses
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from omegaconf import OmegaConf
 
+from gradwire.codecs.fields import default_of
+from gradwire.harness.config.store import group_schemas
 from gradwire.harness.report.claims.check import KnownSweep
 from gradwire.harness.report.claims.claims import counted
 from gradwire.harness.report.configs import flatten
@@ -63,10 +66,12 @@ def _known(content: Mapping[str, Any]) -> KnownSweep:
     ).items():
         known.shared.setdefault(key, []).append(value)
     sweeper = _sweeper(content)
-    for case in [case for cases in sweeper.get("cases", {}).values() for case in cases]:
+    cases = [case for found in sweeper.get("cases", {}).values() for case in found]
+    for case in cases:
         for key, value in case.items():
-            values = value if isinstance(value, list) else [value]
-            known.add_axis(str(key), [word for each in values for word in _words(each)])
+            known.add_axis(str(key), [word for each in _listed(value) for word in _words(each)])
+    for key in list(known.axes):
+        known.add_axis(key, [value for case in cases if key not in case for value in _defaults(key, case)])
     for common in sweeper.get("common", {}).values():
         for key, value in common.items():
             known.shared.setdefault(str(key), []).append(value)
@@ -78,9 +83,25 @@ def _words(value: Any) -> list[Any]:
     if not isinstance(value, Mapping):
         return [value]
     what = value.get("take")
-    steps = value.get("step", [])
-    found = [f"step{step}" for step in (steps if isinstance(steps, list) else [steps])] or [what]
+    found = [f"step{step}" for step in _listed(value.get("step", []))] or [what]
     return [f"{value.get('from')}:{each}" for each in found]
+
+
+def _defaults(key: str, case: Mapping[str, Any]) -> Iterator[Any]:
+    """The values that a case leaves a field of the groups' choices that it makes: `codec.group`."""
+    group, _, name = key.partition(".")
+    for choice in _listed(case.get(group, [])):
+        schema = group_schemas().get(group, {}).get(choice)
+        if schema is not None and not isinstance(schema, type):
+            yield getattr(schema, name, None)  # a preset
+            continue
+        for field in dataclasses.fields(schema) if schema is not None else ():
+            if field.name == name:
+                yield default_of(field)
+
+
+def _listed(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else [value]
 
 
 NO_SETTINGS = ("defaults", "hydra")
