@@ -82,7 +82,7 @@ def _words(value: Any) -> list[Any]:
     """A value of a case; what is taken from another sweep's cells in the words of labels."""
     if not isinstance(value, Mapping):
         return [value]
-    what = value.get("take")
+    what = str(value.get("take"))
     found = [f"step{step}" for step in _listed(value.get("step", []))] or [what]
     return [f"{value.get('from')}:{each}" for each in found]
 
