@@ -11,11 +11,16 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from gradwire.harness.data.marks import marked, marked_at, without_marks
+
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast
 
 Messages = Sequence[Mapping[str, str]]
 ChatFormat = Callable[[Messages], str]
+
+ASSISTANT = "assistant"
+"""The role whose words `dataset.loss_on=assistant` counts."""
 
 TEMPLATE_DATE = "26 Jul 2024"
 """Templates that print today's date would yield different tokens tomorrow. (This is Llama 3.2's own
@@ -25,6 +30,16 @@ default.)"""
 def plain_chat(messages: Messages) -> str:
     """Writes every message as "role: content", with a blank line between two messages."""
     return "\n\n".join(f"{message['role']}: {message['content']}" for message in messages)
+
+
+def plain_chat_of_assistant(messages: Messages) -> str:
+    """`plain_chat` with marks around what the assistant says: see `marks`."""
+    parts = []
+    for message in messages:
+        content = without_marks(message["content"])
+        is_assistants = message["role"] == ASSISTANT
+        parts.append(f"{message['role']}: {marked(content) if is_assistants else content}")
+    return "\n\n".join(parts)
 
 
 def chosen_template(name: str, tokenizer: PreTrainedTokenizerFast | None) -> str | None:
@@ -45,21 +60,56 @@ def chosen_template(name: str, tokenizer: PreTrainedTokenizerFast | None) -> str
     return None if name == "plain" or not template else str(template)
 
 
-def make_chat_format(name: str, tokenizer: PreTrainedTokenizerFast | None) -> ChatFormat:
-    """Returns a function from a conversation to a document. Raises what `chosen_template` raises."""
+def make_chat_format(
+    name: str, tokenizer: PreTrainedTokenizerFast | None, *, loss_on: str = "all"
+) -> ChatFormat:
+    """Returns a function from a conversation to a document. Raises what `chosen_template` raises.
+
+    With `loss_on=assistant`, marks stand around what the assistant says: see `marks`.
+    """
     template = chosen_template(name, tokenizer)
     if template is None or tokenizer is None:
-        return plain_chat
-    return partial(_apply_template, tokenizer, template)
+        return plain_chat if loss_on == "all" else plain_chat_of_assistant
+    apply = _apply_template if loss_on == "all" else _apply_template_of_assistant
+    return partial(apply, tokenizer, template)
 
 
-def _apply_template(tokenizer: PreTrainedTokenizerFast, template: str, messages: Messages) -> str:
+def _apply_template_of_assistant(
+    tokenizer: PreTrainedTokenizerFast, template: str, messages: Messages
+) -> str:
+    """Finds the assistant's parts by applying the template to the first so many messages.
+
+    A part begins after what the template puts before an answer and has the end of the turn, which is learned.
+    """
+    conversation = [{**message, "content": without_marks(message["content"])} for message in messages]
+    whole, spans = _apply_template(tokenizer, template, conversation), []
+    for index, message in enumerate(conversation):
+        if message["role"] == ASSISTANT:
+            before = _apply_template(tokenizer, template, conversation[:index], asks=True)
+            after = _apply_template(tokenizer, template, conversation[: index + 1])
+            if not whole.startswith(before) or not whole.startswith(after):
+                raise ValueError(
+                    f"dataset.loss_on=assistant: the chat template of {tokenizer.name_or_path} does not "
+                    "write messages one after another; use dataset.chat_format=plain or dataset.loss_on=all"
+                )
+            spans.append((len(before), len(after)))
+    return marked_at(whole, spans)
+
+
+def _apply_template(
+    tokenizer: PreTrainedTokenizerFast, template: str, messages: Messages, *, asks: bool = False
+) -> str:
+    """The conversation as text; with `asks`, up to where the assistant is to answer."""
     from jinja2 import TemplateError
 
     conversation = [dict(message) for message in messages]
     try:
         text = tokenizer.apply_chat_template(
-            conversation, chat_template=template, tokenize=False, date_string=TEMPLATE_DATE
+            conversation,
+            chat_template=template,
+            tokenize=False,
+            add_generation_prompt=asks,
+            date_string=TEMPLATE_DATE,
         )
     except TemplateError as error:
         raise ValueError(

@@ -11,6 +11,8 @@ from typing import Protocol
 
 import numpy as np
 
+from gradwire.harness.data.marks import without_marks
+
 
 @dataclass(frozen=True)
 class Documents:
@@ -49,8 +51,8 @@ class CorpusSource(Protocol):
 
 
 def hash_value(document: str) -> int:
-    """The first 8 bytes of the document's sha256: uniform on 0 ... 2^64 - 1."""
-    return int.from_bytes(hashlib.sha256(document.encode()).digest()[:8])
+    """The first 8 bytes of the document's sha256, without marks: uniform on 0 ... 2^64 - 1."""
+    return int.from_bytes(hashlib.sha256(without_marks(document).encode()).digest()[:8])
 
 
 class Tally:

@@ -56,8 +56,8 @@ def split_files(path: Path, task: GlueTask, name: str, split: str) -> list[Path]
     folder = own[0] if own else path
     words = "|".join(FOLDERS.get(split, (split,)))
     wanted = re.compile(rf"({words})(\.|-\d+-of-\d+)")
-    found = files_below(folder)
-    return [file for file in found if format_of(file) and wanted.match(file.name.lower())]
+    own_files = [file for file in files_below(folder) if file.parent == folder]
+    return [file for file in own_files if format_of(file) and wanted.match(file.name.lower())]
 
 
 def read_texts(file: Path, task: GlueTask) -> Iterator[LabelledText]:

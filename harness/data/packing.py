@@ -7,15 +7,17 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Container, Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from gradwire.harness.data.corpus import Corpus, Tally, digest_of, hash_value
-from gradwire.harness.data.row_writer import RowWriter
+from gradwire.harness.data.marks import counted_tokens, spans_of
+from gradwire.harness.data.row_writer import CountedRowWriter, RowWriter
+from gradwire.harness.data.token_data import Split, column_file
 from gradwire.harness.data.tokenizer import separator_id
 
 if TYPE_CHECKING:
@@ -28,7 +30,7 @@ CHARACTERS_AT_ONCE = 2**23
 def pack(
     documents: Iterable[str],
     tokenizer: PreTrainedTokenizerFast,
-    rows: RowWriter,
+    rows: RowWriter | CountedRowWriter,
     *,
     read_all: bool,
     progress: PreparationProgress,
@@ -39,13 +41,21 @@ def pack(
     """
     separator, tally = separator_id(tokenizer), Tally()
     for batch in _batches(documents):
-        encoded = [[]] * len(batch) if rows.is_full else _encode(tokenizer, batch)
-        for document, tokens in zip(batch, encoded, strict=True):
-            if not rows.is_full:
-                rows.append([*tokens, separator])
-            elif not read_all:
-                return tally
-            tally.add(document)
+        read = [spans_of(document) for document in batch]
+        texts = [text for text, _ in read]
+        encoded = None if rows.is_full else _encode(tokenizer, texts, isinstance(rows, CountedRowWriter))
+        for index, (text, spans) in enumerate(read):
+            if rows.is_full or encoded is None:
+                if not read_all:
+                    return tally
+            elif isinstance(rows, CountedRowWriter):
+                counted = counted_tokens(encoded["offset_mapping"][index], spans)
+                # Where the assistant has the last word, it also learns to stop.
+                stops = bool(spans) and spans[-1][1] == len(text)
+                rows.append([*encoded["input_ids"][index], separator], [*counted, stops])
+            else:
+                rows.append([*encoded["input_ids"][index], separator])
+            tally.add(text)
         progress.show(tally.num_documents, rows.num_tokens)
     return tally
 
@@ -63,14 +73,16 @@ def _batches(documents: Iterable[str]) -> Iterator[list[str]]:
         yield batch
 
 
-def _encode(tokenizer: PreTrainedTokenizerFast, documents: list[str]) -> list[list[int]]:
-    encoded: list[list[int]] = tokenizer(
+def _encode(tokenizer: PreTrainedTokenizerFast, documents: list[str], offsets: bool) -> Mapping[str, Any]:
+    """`input_ids` and, if asked, `offset_mapping` of each document."""
+    encoded: Mapping[str, Any] = tokenizer(
         documents,
         add_special_tokens=False,
         return_attention_mask=False,
         return_token_type_ids=False,
+        return_offsets_mapping=offsets,
         verbose=False,  # documents longer than the model's context are what packing is for
-    )["input_ids"]
+    )
     return encoded
 
 
@@ -91,20 +103,23 @@ def write_packed(
     sequence_length: int,
     max_held_out_sequences: int | None,
     max_train_tokens: int | None = None,
+    *,
+    marked: bool = False,
 ) -> None:
     """Writes to `folder` what `read_data` reads, with one batch of documents in memory at a time.
 
-    Held-out documents are never trained on. Raises ValueError if a split does not fill one sequence.
+    Held-out documents are never trained on. With `marked`, the loss is on what stands between marks. Raises
+    ValueError if a split does not fill one sequence.
     """
     seen: set[int] = set()
-    with RowWriter(folder / "held_out.npy", sequence_length, max_held_out_sequences) as held_out:
+    with _writer(folder, "held_out", sequence_length, max_held_out_sequences, marked) as held_out:
         progress = PreparationProgress(f"{corpus.name}, held-out split", None)
         documents = _remembered(corpus.held_out, seen)
         held_out_tally = pack(
             documents, tokenizer, held_out, read_all=not corpus.streaming, progress=progress
         )
     most = None if max_train_tokens is None else max_train_tokens // sequence_length
-    with RowWriter(folder / "train.npy", sequence_length, most) as train:
+    with _writer(folder, "train", sequence_length, most, marked) as train:
         progress = PreparationProgress(f"{corpus.name}, training split", max_train_tokens)
         documents = _unseen(corpus.train, seen)
         train_tally = pack(documents, tokenizer, train, read_all=False, progress=progress)
@@ -122,8 +137,26 @@ def write_packed(
         "vocab_size": len(tokenizer),
         "sequence_length": sequence_length,
         "unigram_perplexity": unigram_perplexity(np.load(folder / "held_out.npy", mmap_mode="r")),
+        **_described("train", train),
+        **_described("held_out", held_out),
     }
     (folder / "description.json").write_text(json.dumps(description, indent=1), encoding="utf-8")
+
+
+def _writer(
+    folder: Path, split: Split, length: int, most_rows: int | None, marked: bool
+) -> RowWriter | CountedRowWriter:
+    file = folder / f"{split}.npy"
+    if not marked:
+        return RowWriter(file, length, most_rows)
+    return CountedRowWriter(file, column_file(folder, split, "counted"), length, most_rows)
+
+
+def _described(split: Split, rows: RowWriter | CountedRowWriter) -> dict[str, int]:
+    """How many tokens the loss is on, and how many rows had none."""
+    if isinstance(rows, RowWriter):
+        return {}
+    return {f"{split}_counted_tokens": rows.num_counted, f"{split}_rows_left_out": rows.num_left_out}
 
 
 def _remembered(documents: Iterable[str], seen: set[int]) -> Iterator[str]:
@@ -136,8 +169,15 @@ def _unseen(documents: Iterable[str], seen: Container[int]) -> Iterator[str]:
     return (document for document in documents if hash_value(document) not in seen)
 
 
-def _check_filled(corpus: Corpus, train: RowWriter, held_out: RowWriter) -> None:
+def _check_filled(
+    corpus: Corpus, train: RowWriter | CountedRowWriter, held_out: RowWriter | CountedRowWriter
+) -> None:
     for split, rows in (("training", train), ("held-out", held_out)):
+        if not rows.num_rows and isinstance(rows, CountedRowWriter) and rows.num_left_out:
+            raise ValueError(
+                f"dataset.loss_on=assistant: the {split} documents of {corpus.name} have no messages of an "
+                "assistant; use dataset.loss_on=all"
+            )
         if not rows.num_rows:
             raise ValueError(
                 f"dataset: the {split} documents of {corpus.name} fill no sequence of {rows.row_length} "

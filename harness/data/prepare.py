@@ -15,6 +15,7 @@ from gradwire.harness.data.example_rows import write_examples
 from gradwire.harness.data.example_sources import MMLU, FileExamples, HubExamples, Shape, glue_shape
 from gradwire.harness.data.examples import ExampleSource, as_text
 from gradwire.harness.data.hub import HubCorpus
+from gradwire.harness.data.marks import without_marks
 from gradwire.harness.data.packing import write_packed
 from gradwire.harness.data.settings import DatasetConfig
 from gradwire.harness.data.text import TextCorpus
@@ -104,9 +105,12 @@ def prepared_folder(
         length, most = dataset.sequence_length, dataset.max_held_out_sequences
         assert length is not None, "resolve_dataset comes first"
         if dataset.kind == "documents":
-            corpus = corpus_source(dataset, make_chat_format(dataset.chat_format, own)).load()
-            tokenizer = own or trained_tokenizer(corpus.train, model.vocab_size, cache)
-            write_packed(folder, corpus, tokenizer, length, most, dataset.max_train_tokens)
+            chat = make_chat_format(dataset.chat_format, own, loss_on=dataset.loss_on)
+            corpus = corpus_source(dataset, chat).load()
+            texts = map(without_marks, corpus.train)
+            tokenizer = own or trained_tokenizer(texts, model.vocab_size, cache)
+            most_tokens, marked = dataset.max_train_tokens, dataset.loss_on != "all"
+            write_packed(folder, corpus, tokenizer, length, most, most_tokens, marked=marked)
         else:
             examples = example_source(dataset).load()
             tokenizer = own or trained_tokenizer(map(as_text, examples.train), model.vocab_size, cache)
@@ -135,6 +139,7 @@ def _packed_folder(
         "packed",
         data_source(dataset).fingerprint(),
         chosen_template(dataset.chat_format, own),
+        dataset.loss_on,
         _tokenizer_key(own, model),
         dataset.sequence_length,
         dataset.max_held_out_sequences,

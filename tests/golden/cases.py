@@ -78,6 +78,12 @@ CASES: dict[str, Case] = {
     "dynamiq llama": virtual("codec=dynamiq", "model=llama1b"),
     "dynamiq gemma butterfly": virtual("codec=dynamiq", "model=gemma1b", "topology=butterfly"),
     "dynamiq bert": virtual("codec=dynamiq", "model=tinybert"),
+    "dynamiq choice": virtual("codec=dynamiq", "model=llama1b_mmlu", "train.micro_batch=3"),
+    "dynamiq choice butterfly real": real(2, "codec=dynamiq", "model=llama1b_mmlu", "topology=butterfly"),
+    "bf16 classification resumed": virtual(
+        *("codec=bf16", "model=tinybert_glue", "train.checkpoint_every=2", "train.log_every=1"), stops=(2, 2)
+    ),
+    "mxfp8 classification real": real(2, "codec=mxfp8", "model=tinybert_glue", "train.accumulation=2"),
     "dynamiq exclude": virtual("codec=dynamiq", "codec.exclude=[*wte*]"),
     "dynamiq resumed": virtual(
         *("codec=dynamiq", "train.checkpoint_every=2", "train.log_every=1"), stops=(2, 2)

@@ -21,7 +21,7 @@ Figures = dict[str, Any]
 """Figures by name, such as "step 3 loss"."""
 
 STEP = ("loss", "lr", "grad_norm", "skipped", "vnmse", "bytes_sent")
-EVALUATION = ("step", "loss", "perplexity")
+EVALUATION = ("step", "loss", "perplexity", "accuracy", "matthews")
 SUMMARY = ("final_metric", "vnmse_mean", "bytes_sent_per_rank", "bytes_by_phase", "layout_hash", "steps")
 REPLAY = ("vnmse", "bytes_sent_per_rank", "wire_bits_by_phase", "super_group_errors", "logged")
 

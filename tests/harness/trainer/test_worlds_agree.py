@@ -20,6 +20,7 @@ from gradwire.harness.trainer.parts import build
 
 SAME = (
     *("step", "loss", "lr", "grad_norm", "skipped", "measured", "vnmse", "bytes_sent", "perplexity"),
+    *("accuracy", "matthews"),
     *("codec/mu", "codec/overflow"),
 )
 
@@ -57,6 +58,8 @@ CASES = [
     (3, "ring", "mxfp8", FIRST_BUCKET_EXCLUDED),
     (3, "butterfly", "powersgd", ()),
     (3, "broadcast", "omnireduce", ("codec.ef=true",)),
+    (3, "ring", "dynamiq", ("model=llama1b_mmlu",)),
+    (2, "butterfly", "dynamiq", ("model=tinybert_glue", "train.accumulation=2")),
 ]
 
 

@@ -1,0 +1,99 @@
+"""What holds for every objective: its head, its metrics, padding, and evaluations of any number of ranks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import pytest
+import torch
+from objective_data import model_for
+
+from gradwire.harness.data.token_data import TokenData
+from gradwire.harness.models.families import FAMILIES, HEADS
+from gradwire.harness.objectives.interface import IGNORED
+from gradwire.harness.objectives.registry import OBJECTIVES, make_objective
+from gradwire.harness.timing.measure.metrics import METRICS
+from gradwire.harness.trainer.evaluate import evaluate
+
+CPU = torch.device("cpu")
+FAMILY = {"causal": "llama", "masked": "bert", "choice": "gemma", "classification": "bert"}
+
+
+@pytest.fixture
+def data_for(
+    text_data: TokenData, choice_data: TokenData, labelled_data: TokenData
+) -> Callable[[str], TokenData]:
+    kinds = {"documents": text_data, "questions": choice_data, "sentences": labelled_data}
+    return lambda name: kinds[OBJECTIVES[name].kind]
+
+
+def test_every_objective_has_a_head_and_a_family() -> None:
+    assert set(OBJECTIVES) == set(HEADS)
+    assert {name for family in FAMILIES.values() for name in family.objectives} == set(OBJECTIVES)
+
+
+@pytest.mark.parametrize("name", OBJECTIVES)
+def test_metrics_are_those_of_the_table(name: str, data_for: Callable[[str], TokenData]) -> None:
+    objective = make_objective(name, data_for(name))
+    sums = objective.evaluate(model_for(FAMILY[name], name, objective.data), torch.arange(4), CPU)
+    assert len(sums) == objective.num_sums and all(isinstance(value, float) for value in sums)
+    metrics = objective.metrics(sums)
+    assert next(iter(metrics)) == "loss" and objective.metric in metrics
+    assert all("evaluation" in METRICS[key].places and METRICS[key].better for key in metrics)
+
+
+class Ranks:
+    """As much of a world as an evaluation needs."""
+
+    def __init__(self, size: int) -> None:
+        self.size, self.ranks, self.device = size, range(size), CPU
+
+    def gather(self, rows: Mapping[int, list[float]]) -> list[list[float]]:
+        return [rows[rank] for rank in self.ranks]
+
+
+@pytest.mark.parametrize("name", OBJECTIVES)
+def test_any_number_of_ranks_gives_the_same_bits(name: str, data_for: Callable[[str], TokenData]) -> None:
+    objective = make_objective(name, data_for(name))
+    model = model_for(FAMILY[name], name, objective.data).train()
+    found = [evaluate(model, objective, Ranks(size), 3) for size in (1, 2, 5, 40)]
+    assert all(metrics == found[0] for metrics in found) and model.training
+
+
+@pytest.mark.parametrize("name", ["choice", "classification"])
+@pytest.mark.parametrize("family", FAMILIES)
+def test_padding_changes_no_loss_and_no_gradient(
+    name: str, family: str, data_for: Callable[[str], TokenData]
+) -> None:
+    """The same rows with more padding, of any token: only the order of sums of zeros differs."""
+    if name not in FAMILIES[family].objectives:
+        pytest.skip(f"{family} has no {name}")
+    objective = make_objective(name, data_for(name))
+    model = model_for(family, name, objective.data)
+    batch = objective.batch(torch.arange(6))
+    more = {"input_ids": 7, "attention_mask": 0, "token_type_ids": 0, "labels": IGNORED}
+    wider = {
+        key: value if value.dim() == 1 else torch.cat([value, torch.full((6, 9), more[key])], dim=1)
+        for key, value in batch.items()
+    }
+    found = []
+    for inputs in (batch, wider):
+        model.zero_grad()
+        loss = model(**inputs).loss
+        loss.backward()
+        gradients = [parameter.grad.flatten() for parameter in model.parameters()]
+        found.append((float(loss.detach()), torch.cat(gradients)))
+    (loss, gradient), (wider_loss, wider_gradient) = found
+    assert wider_loss == pytest.approx(loss, rel=1e-6)
+    assert (wider_gradient - gradient).norm() < 1e-5 * gradient.norm()
+
+
+@pytest.mark.parametrize("name", ["choice", "classification"])
+def test_a_row_has_the_same_loss_in_any_batch(name: str, data_for: Callable[[str], TokenData]) -> None:
+    """Rows of a batch have nothing to do with one another, though the longest decides the padding."""
+    objective = make_objective(name, data_for(name))
+    model = model_for(FAMILY[name], name, objective.data)
+    together = objective.evaluate(model, torch.arange(8), CPU)
+    alone = [objective.evaluate(model, torch.tensor([row]), CPU) for row in range(8)]
+    summed = [sum(column) for column in zip(*alone, strict=True)]
+    assert together[0] == pytest.approx(summed[0], rel=1e-5) and list(together[1:]) == summed[1:]
