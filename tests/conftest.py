@@ -8,6 +8,7 @@ import signal
 import sys
 import tempfile
 from collections.abc import Iterator
+from pathlib import Path
 
 os.environ["OMP_NUM_THREADS"] = "1"
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
@@ -73,3 +74,13 @@ def _pool() -> Iterator[WorkerPool]:
 def workers(_pool: WorkerPool) -> Workers:
     """`workers(n)(function, *arguments)`: run a module-level function on n gloo ranks, results by rank."""
     return Workers(_pool)
+
+
+@pytest.fixture(scope="session")
+def real_data() -> Path:
+    """The folder of real samples; tests that need it are skipped where it is absent."""
+    default = Path(__file__).resolve().parents[1].parent / "shared" / "data"
+    folder = Path(os.environ.get("GRADWIRE_DATA", default))
+    if not folder.is_dir():
+        pytest.skip(f"no real data in {folder}; set GRADWIRE_DATA=<folder>")
+    return folder

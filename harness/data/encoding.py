@@ -84,16 +84,11 @@ class QuestionEncoder:
         return [tokens[:-1] for tokens in _encode(self._tokenizer, [text + answer_of(0) for text in prompts])]
 
     def _row(self, tokens: list[int], question: Question) -> EncodedExample:
-        letters, room = self._answers.letters, self._length - 1
-        if len(question.choices) > len(letters):
-            raise ValueError(
-                f"a question to train on has {len(question.choices)} choices, those to evaluate on at most "
-                f"{len(letters)}: {question.question[:60]!r}; leave it out"
-            )
+        room = self._length - 1
         cut = len(tokens) > room
         if cut:
             tokens = self._front + tokens[len(tokens) - room + len(self._front) :]
-        row = [*tokens, letters[question.answer]]
+        row = [*tokens, self._answers.letters[question.answer]]
         return EncodedExample(row, {"length": len(row), "choices": len(question.choices)}, cut)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Container, Iterable, Iterator, Sequence
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -56,7 +56,8 @@ def write_examples(
         known["labels"] = list(examples.labels)
         encode: Encode[Any] = SentenceEncoder(tokenizer, sequence_length)
     else:
-        answers = answer_tokens(tokenizer, max((len(asked.choices) for asked in all_held_out), default=2))
+        most_choices = max((len(asked.choices) for asked in chain(all_held_out, examples.train)), default=2)
+        answers = answer_tokens(tokenizer, most_choices)
         known["answer_tokens"] = answers.letters
         encode = QuestionEncoder(tokenizer, sequence_length, answers)
     held_out = SplitWriter(folder, "held_out", tokenizer, sequence_length)

@@ -1,8 +1,6 @@
 """A small corpus, its tokens, and where real data may lie."""
 
-import os
 import random
-from pathlib import Path
 
 import pytest
 
@@ -41,13 +39,3 @@ def data(corpus, tmp_path_factory) -> TokenData:
     tokenizer = trained_tokenizer(corpus.train, 300, tmp_path_factory.mktemp("cache"))
     write_packed(folder, corpus, tokenizer, LENGTH, None)
     return read_data(folder, mask_probability=0.15)
-
-
-@pytest.fixture(scope="session")
-def real_data() -> Path:
-    """The folder of real samples; tests that need it are skipped where it is absent."""
-    default = Path(__file__).resolve().parents[3].parent / "shared" / "data"
-    folder = Path(os.environ.get("GRADWIRE_DATA", default))
-    if not folder.is_dir():
-        pytest.skip(f"no real data in {folder}; set GRADWIRE_DATA=<folder>")
-    return folder
