@@ -47,6 +47,8 @@ REPLACED = {
     "my.npz": "gradients",
     "my_text/": "text",
     "benchmarks/": "benchmarks",
+    "mmlu/": "mmlu",
+    "glue/": "glue",
 }
 """Placeholders for the reader's files, and the files of ours that replace them."""
 

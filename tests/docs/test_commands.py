@@ -31,6 +31,9 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Files:
     text.mkdir()
     (text / "words.txt").write_text("some words\n\nmore words\n" * 20)
     write_files(folder / "benchmarks", {name: hub_records(name, 2) for name in BENCHMARKS})
+    for place in ("mmlu/test/a.csv", "mmlu/val/a.csv", "glue/RTE/train.tsv", "glue/RTE/dev.tsv"):
+        (folder / place).parent.mkdir(parents=True, exist_ok=True)
+        (folder / place).touch()
     numbers = np.random.default_rng(0).standard_normal((8, 4096), dtype=np.float32)
     np.savez(folder / "my.npz", gradients=numbers)
     run_here(validate(compose([*SHORT, "eval.max_sequences=4"])), run)
@@ -39,7 +42,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Files:
         "run": run,
         "text": text,
         "gradients": folder / "my.npz",
-        "benchmarks": folder / "benchmarks",
+        **{name: folder / name for name in ("benchmarks", "mmlu", "glue")},
     }
 
 

@@ -2,6 +2,7 @@
 
 import random
 
+import datasets
 import pytest
 
 from gradwire.harness.data.corpus import Corpus
@@ -39,3 +40,14 @@ def data(corpus, tmp_path_factory) -> TokenData:
     tokenizer = trained_tokenizer(corpus.train, 300, tmp_path_factory.mktemp("cache"))
     write_packed(folder, corpus, tokenizer, LENGTH, None)
     return read_data(folder, mask_probability=0.15)
+
+
+@pytest.fixture
+def home(tmp_path, monkeypatch):
+    """A working directory for repositories, and a Hugging Face cache of its own."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", str(tmp_path / "hf"))
+    monkeypatch.setenv("HF_DATASETS_CACHE", str(tmp_path / "hf"))
+    monkeypatch.setenv("GRADWIRE_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    return tmp_path

@@ -12,7 +12,7 @@ WORDS = ["the", "gradient", "of", "a", "worker", "travels", "in", "ring", "and",
 
 def make_repository(name, folder):
     """The repository of the data set `name`, below `folder` under its own name; returns its own folder."""
-    hub, make = REPOSITORIES[name]
+    hub, make = (REPOSITORIES | EXAMPLES)[name]
     repository = folder / hub
     repository.mkdir(parents=True, exist_ok=True)
     make(repository)
@@ -126,6 +126,31 @@ def _c4(repository):
             file.write_bytes(gzip.compress("".join(json.dumps(row) + "\n" for row in rows).encode()))
 
 
+def _mmlu(repository):
+    splits = ("test", "validation", "dev", "auxiliary_train")
+    _card(repository, {"all": {split: f"all/{split}-*" for split in splits}})
+    for split in splits:
+        rows = [
+            {"question": text, "subject": "rings", "choices": list(WORDS[:4]), "answer": index % 4}
+            for index, text in enumerate(sentences(split, 30))
+        ]
+        write_parquet(repository / "all" / f"{split}-00000-of-00001.parquet", rows)
+
+
+def _glue(repository):
+    fields = {"sst2": ("sentence",), "rte": ("sentence1", "sentence2"), "cola": ("sentence",)}
+    splits = ("train", "validation", "test")
+    _card(repository, {task: {split: f"{task}/{split}-*" for split in splits} for task in fields})
+    for task, names in fields.items():
+        for split in splits:
+            rows = [
+                {name: f"{text} {name}" for name in names}
+                | {"label": -1 if split == "test" else index % 2, "idx": index}
+                for index, text in enumerate(sentences(f"{task} {split}", 30))
+            ]
+            write_parquet(repository / task / f"{split}-00000-of-00001.parquet", rows)
+
+
 REPOSITORIES = {
     "wikitext103": ("Salesforce/wikitext", _wikitext),
     "wikitext2": ("Salesforce/wikitext", _wikitext),
@@ -136,3 +161,6 @@ REPOSITORIES = {
     "pile": ("monology/pile-uncopyrighted", _pile),
     "c4": ("allenai/c4", _c4),
 }
+
+EXAMPLES = {"mmlu": ("cais/mmlu", _mmlu), "glue": ("nyu-mll/glue", _glue)}
+"""Those of questions and labelled sentences."""

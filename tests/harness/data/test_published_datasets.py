@@ -6,7 +6,6 @@ import json
 import shutil
 from dataclasses import replace
 
-import datasets
 import pytest
 import torch
 from repositories import REPOSITORIES, make_repository, sentences
@@ -36,17 +35,6 @@ FILES = {
     "c4": "en",
 }
 COMMIT, OTHER = "1" * 40, "2" * 40
-
-
-@pytest.fixture
-def home(tmp_path, monkeypatch):
-    """A working directory for repositories, and a Hugging Face cache of its own."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", str(tmp_path / "hf"))
-    monkeypatch.setenv("HF_DATASETS_CACHE", str(tmp_path / "hf"))
-    monkeypatch.setenv("GRADWIRE_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-    return tmp_path
 
 
 def settings(name, **changes):

@@ -65,7 +65,7 @@ def test_any_number_of_ranks_gives_the_same_bits(name: str, data_for: Callable[[
 def test_padding_changes_no_loss_and_no_gradient(
     name: str, family: str, data_for: Callable[[str], TokenData]
 ) -> None:
-    """The same rows with more padding, of any token: only the order of sums of zeros differs."""
+    """More padding, of any token, behind the rows of a batch: only the order of sums differs."""
     if name not in FAMILIES[family].objectives:
         pytest.skip(f"{family} has no {name}")
     objective = make_objective(name, data_for(name))
