@@ -31,7 +31,6 @@ REASONS = {
     "record/identity.py": "a digest of the user's own file of codec times, which is checked before",
     "record/provenance.py": "our own sources, and what the kernel says",
     "report/catalogue.py": "our own documentation",
-    "tasks/report.py": "our own configuration",
     "tracking/messages.py": "JSON made a line before, and a digest",
     "tracking/view.py": "a process of its own that imports nothing of gradwire and cannot end the run",
 }

@@ -13,12 +13,14 @@ import matplotlib
 import pytest
 from sweep_records import cell, record
 
+from gradwire.harness.config.cells import Declared
+from gradwire.harness.config.known_sweeps import known_sweep, known_sweeps
 from gradwire.harness.record.settings import TaskConfig
 from gradwire.harness.report.claims.grammar import ClaimError
 from gradwire.harness.report.reference import COLUMNS
 from gradwire.harness.report.settings import ReportConfig, ReportTask
 from gradwire.harness.report.sweep_record import VALUES, SweepRecord, save_sweep_record
-from gradwire.harness.tasks.report import known_sweeps, run
+from gradwire.harness.tasks.report import run
 
 CLAIMS = """
 P1:
@@ -223,22 +225,24 @@ def test_a_folder_that_is_not_there_is_refused(tmp_path: Path) -> None:
         report(tmp_path / "none")
 
 
-def test_sweeps_that_can_run_are_known_by_their_files(tmp_path: Path) -> None:
-    (tmp_path / "first.yaml").write_text(
-        "defaults: [{override /topology: ring}]\ntrain: {steps: 3}\n"
-        "hydra: {sweeper: {cases: {tiny: [{codec: [bf16, thc], codec.bits: 5}], small: [{codec: mxfp8}]}}}\n"
-    )
-    (tmp_path / "second.yaml").write_text(
-        "hydra: {sweeper: {needs: {warm: first}, cases: {any: "
-        "[{gradients: {from: warm, take: gradients, step: [2, 9]}, seed: [0, 1]}]}}}\n"
-    )
-    known = known_sweeps(tmp_path)
-    assert known["first"].axes == {"codec": ["bf16", "thc", "mxfp8"], "codec.bits": [5]}
-    assert known["first"].shared == {"topology": ["ring"], "train.steps": [3]}
-    assert known["second"].axes["codec"] == ["bf16", "thc", "mxfp8"]
-    assert known["second"].axes["gradients"] == ["warm:step2", "warm:step9"]
-    with pytest.raises(ClaimError, match="first has no codec=powersgd"):
-        known["first"].check_value("first", "codec", "powersgd")
+def test_sweeps_that_can_run_are_known_by_their_files() -> None:
+    known = known_sweeps()
+    budgets = known["dynamiq_table4"]
+    assert {3, 4, 5, 6} <= set(budgets.axes["codec.bits"])
+    assert {"gemma1b", "llama1b_mmlu"} <= set(budgets.axes["model"])
+    assert budgets.key("rate_mbit") == "network.rate_mbit" and budgets.shared["topology"] == ["ring"]
+    budgets.check_value("dynamiq_table4", "codec.bits", 5)
+    with pytest.raises(ClaimError, match="dynamiq_table4 has no codec=powersgd; it has bf16, mxfp8, dynamiq"):
+        budgets.check_value("dynamiq_table4", "codec", "powersgd")
+
+
+def test_a_case_that_sets_no_field_leaves_its_default() -> None:
+    taken = {"from": "warm", "take": "gradients", "step": [2, 9]}
+    cases = [{"codec": "dynamiq", "gradients": taken}, {"codec": "dynamiq", "codec.group": 32}]
+    known = known_sweep(Declared({"any": cases}), {"topology": "ring"})
+    assert known.axes["codec.group"] == [32, 16]
+    assert known.axes["gradients"] == ["warm:step2", "warm:step9"]
+    assert known.shared == {"topology": ["ring"]}
 
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")

@@ -1,0 +1,72 @@
+"""What sweeps can be asked for before they have run: axes with their values, as their files declare them."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from gradwire.codecs.fields import default_of
+from gradwire.harness.config.cells import Declared, declared_in
+from gradwire.harness.config.compose import choices_of_groups, composed_hydra
+from gradwire.harness.config.own_files import own_folder
+from gradwire.harness.config.store import group_schemas
+from gradwire.harness.report.claims.check import KnownSweep
+
+SWEEPS = "sweeps"
+
+
+def known_sweeps() -> dict[str, KnownSweep]:
+    """Every sweep by name, the user's own among them: axes at any size, and the choices that cells share."""
+    declared: dict[str, Declared] = {}
+    known: dict[str, KnownSweep] = {}
+    for name in choices_of_groups(own_folder())[SWEEPS]:
+        hydra = composed_hydra([f"{SWEEPS}={name}"])
+        declared[name] = declared_in(hydra)
+        known[name] = known_sweep(declared[name], hydra.runtime.choices)
+    for name, each in declared.items():
+        for needed in each.needs.values():
+            # The axes of the cells that it takes from tell its own cells apart, too.
+            for key, values in known[needed].axes.items() if needed in known else ():
+                known[name].add_axis(key, values)
+    return known
+
+
+def known_sweep(declared: Declared, choices: Mapping[str, Any]) -> KnownSweep:
+    """What one sweep declares; `choices` of groups are what its cells share unless they set them."""
+    known = KnownSweep()
+    cases = [case for found in declared.cases.values() for case in found]
+    for case in cases:
+        for key, value in case.items():
+            known.add_axis(str(key), [word for each in _listed(value) for word in _words(each)])
+    for key in list(known.axes):
+        known.add_axis(key, [value for case in cases if key not in case for value in _defaults(key, case)])
+    commons = [common for common in declared.common.values() for common in common.items()]
+    for key, value in [*choices.items(), *commons]:
+        known.shared.setdefault(str(key), []).append(value)
+    return known
+
+
+def _words(value: Any) -> list[Any]:
+    """A value of a case; what is taken from another sweep's cells in the words of labels."""
+    if not isinstance(value, Mapping):
+        return [value]
+    steps = [f"step{step}" for step in _listed(value.get("step", []))]
+    return [f"{value.get('from')}:{each}" for each in steps or [str(value.get("take"))]]
+
+
+def _defaults(key: str, case: Mapping[str, Any]) -> Iterator[Any]:
+    """The values that a case leaves a field of the groups' choices that it makes: `codec.group`."""
+    group, _, name = key.partition(".")
+    for choice in _listed(case.get(group, [])):
+        schema = group_schemas().get(group, {}).get(choice)
+        if schema is not None and not isinstance(schema, type):
+            yield getattr(schema, name, None)  # a preset
+            continue
+        for field in dataclasses.fields(schema) if schema is not None else ():
+            if field.name == name:
+                yield default_of(field)
+
+
+def _listed(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else [value]
