@@ -1,6 +1,8 @@
 # make demo: set up and run the main job.  make test: set up and run the tests.
 # make gate: nvcc's code for the hot kernels against the figures on record, minutes where nvcc is.
 # make sanitize: the tests of compiled code under sanitizers.  make wheel: build a wheel and try it.
+# make results SWEEPS="dynamiq_table4" MINUTES=20: run sweeps within the minutes, SIZE=small unless another is given,
+#   DATA=<folder> for real text, and put their records, tables and plots in results/; the same command goes on.
 # make growth: 10,000 steps of a library user's script, whose memory must stay flat, some minutes.
 # make fuzz: 20,000 overrides of a new seed, FUZZ= and FUZZ_SEED= choose others, some 10 minutes.
 # make golden REASON="...": record anew what the golden cases give, half a minute.
@@ -21,7 +23,7 @@ INSTALLED := $(VENV)/.installed-$(GRADWIRE_CUDA)
 SOURCES := pyproject.toml CMakeLists.txt $(shell find csrc -type f)
 EDITABLE := build/editable-$(GRADWIRE_CUDA)
 
-.PHONY: install demo test golden gate sanitize wheel fuzz faults growth gpu lint types clean
+.PHONY: install demo results test golden gate sanitize wheel fuzz faults growth gpu lint types clean
 
 install: $(INSTALLED)
 
@@ -59,6 +61,15 @@ $(INSTALLED): requirements.lock $(SOURCES)
 
 demo: $(INSTALLED)
 	$(RUN) run.py sweeps=demo size=tiny
+
+SWEEPS ?=
+MINUTES ?=
+SIZE ?= small
+DATA ?=
+results: $(INSTALLED)
+	@test -n "$(SWEEPS)" || { echo 'error: SWEEPS= is empty; use make results SWEEPS="<name> <name>" MINUTES=20'; exit 2; }
+	$(RUN) -m gradwire.harness.tasks.results $(SWEEPS) --size $(SIZE) $(if $(MINUTES),--minutes $(MINUTES)) \
+	  $(if $(DATA),--override sweep.data=$(DATA))
 
 # Two processes, each with workers of its own: TEST_PROCESSES=1 on a machine with little memory. Files in their
 # own order: xdist's, by number of tests, would leave those that start whole runs to the end, all at once.

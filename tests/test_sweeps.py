@@ -1,11 +1,16 @@
-"""Every sweep of `sweeps/` runs in its tiny form, and composes in all of its others."""
+"""Every sweep of `sweeps/` runs in its tiny form; one that is stopped anywhere gives the same tables."""
 
 from __future__ import annotations
 
 import json
+import os
 import re
+import signal
+import subprocess
 import sys
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +18,7 @@ import numpy as np
 import pytest
 from hydra.core.plugins import Plugins
 from tiny import TINY_MODEL
+from warm import RUN, run_command, warm_or_cold
 
 from gradwire.harness.config.cells import declared_in, tasks_of
 from gradwire.harness.config.compose import composed_hydra
@@ -51,26 +57,36 @@ class InThisProcess:
         return run_cell(config, directory)
 
 
+Command = Callable[..., int]
+
+
 @pytest.fixture
-def command(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., int]:
-    """Runs a sweep in this process, without drawing its plots; returns the exit code."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("gradwire.harness.tasks.sweep.CellProcess", InThisProcess)
-    monkeypatch.setattr("gradwire.harness.report.figures._write", lambda *_: iter(()))
-    monkeypatch.setattr(sys, "path", [*sys.path, str(conf_directory().parent / "harness" / "sweeper")])
-    from hydra_plugins.gradwire_sweeper import GradwireSweeper
+def command(tmp_path: Path) -> Iterator[Command]:
+    with commands_in(tmp_path) as found:
+        yield found
 
-    Plugins.instance().register(GradwireSweeper)
 
-    def call(*arguments: str) -> int:
-        monkeypatch.setattr(sys, "argv", ["run.py", *arguments])
-        try:
-            start()
-        except SystemExit as ended:
-            return int(ended.code or 0)
-        return 0
+@contextmanager
+def commands_in(folder: Path) -> Iterator[Command]:
+    """Runs sweeps in this process and this folder, without drawing plots; returns the exit code."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        patch.setattr("gradwire.harness.tasks.sweep.CellProcess", InThisProcess)
+        patch.setattr("gradwire.harness.report.figures._write", lambda *_: iter(()))
+        patch.setattr(sys, "path", [*sys.path, str(conf_directory().parent / "harness" / "sweeper")])
+        from hydra_plugins.gradwire_sweeper import GradwireSweeper
 
-    return call
+        Plugins.instance().register(GradwireSweeper)
+
+        def call(*arguments: str) -> int:
+            patch.setattr(sys, "argv", ["run.py", *arguments])
+            try:
+                start()
+            except SystemExit as ended:
+                return int(ended.code or 0)
+            return 0
+
+        yield call
 
 
 def quick(sweep: str, folder: Path) -> list[str]:
@@ -106,7 +122,7 @@ def _gradients(folder: Path) -> Path:
 
 
 @pytest.mark.parametrize("sweep", SWEEPS)
-def test_its_tiny_form_runs(sweep: str, command: Callable[..., int], tmp_path: Path) -> None:
+def test_its_tiny_form_runs(sweep: str, command: Command, tmp_path: Path) -> None:
     overrides = quick(sweep, tmp_path)
     assert command(f"sweeps={sweep}", "size=tiny", *overrides) == 0
     record = read_sweep_record(Path("outputs/sweeps") / f"{sweep}-tiny")
@@ -125,3 +141,74 @@ def test_a_sweep_of_a_paper_says_which_item() -> None:
     for sweep in SWEEPS:
         text = (conf_directory() / "sweeps" / f"{sweep}.yaml").read_text()
         assert not re.match(r"(dynamiq|sdp4bit|edgc|aqgb)_", sweep) or "\n  paper: " in text, sweep
+
+
+SHORT = (*TRAINED, "train.steps=20", "train.checkpoint_every=5", "eval.every=10", "size=tiny", "plots=false")
+STOPPED = ("--multirun", *SHORT, "codec=bf16,dynamiq")
+
+
+def tables(folder: Path) -> dict[str, bytes]:
+    """All that a sweep writes, but for how long its cells took, and for the record, which says so, too."""
+    (output,) = (folder / "outputs/sweeps").iterdir()
+    found = {file.name: file.read_bytes() for file in output.iterdir() if file.name != "sweep.json"}
+    lines = found["values.csv"].splitlines()
+    return {**found, "values.csv": b"\n".join(line for line in lines if b",wall_time_s," not in line)}
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a sweep that nothing has stopped."""
+    folder = tmp_path_factory.mktemp("undisturbed")
+    with commands_in(folder) as command:
+        assert command(*STOPPED) == 0
+    assert {"table.md", "table.csv", "table.json", "values.csv"} <= tables(folder).keys()
+    return folder
+
+
+def test_minutes_stop_between_cells_and_the_command_goes_on(
+    command: Command, undisturbed: Path, tmp_path: Path, capsys: Any
+) -> None:
+    """The first cell always starts; each call gets one further."""
+    assert command(*STOPPED, "sweep.minutes=0.00001") == 75
+    said = capsys.readouterr().out
+    assert "stopped after sweep.minutes=1e-05: 1 runs are left; the same command goes on" in said
+    assert tables(tmp_path)["table.md"] != tables(undisturbed)["table.md"]
+    assert command(*STOPPED, "sweep.minutes=0.00001") == 0
+    assert "2 runs, 1 of them finished before" in capsys.readouterr().out
+    assert tables(tmp_path) == tables(undisturbed)
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
+def test_a_stopped_sweep_gives_the_same_tables(
+    number: signal.Signals, undisturbed: Path, command: Command, tmp_path: Path
+) -> None:
+    """Stopped in its second cell, which has a checkpoint, and started again."""
+    process = warm_or_cold(
+        [sys.executable, str(RUN), *STOPPED],
+        env=os.environ,
+        cwd=tmp_path,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    deadline = time.monotonic() + 120
+    while not (list(tmp_path.glob("outputs/*/DONE")) and list(tmp_path.glob("outputs/*/checkpoints/step*"))):
+        assert time.monotonic() < deadline and process.poll() is None, process.communicate()
+        time.sleep(0.002)
+    os.kill(process.pid, number)
+    out, _ = process.communicate(timeout=60)
+    assert process.returncode == (-number if number == signal.SIGKILL else 128 + number), out
+    assert len(list(tmp_path.glob("outputs/*/DONE"))) == 1
+    assert command(*STOPPED) == 0
+    assert tables(tmp_path) == tables(undisturbed)
+
+
+def test_cells_that_share_a_process_compute_what_they_do_alone(undisturbed: Path, tmp_path: Path) -> None:
+    """The second of two cells, after another one and as a command of its own."""
+    assert run_command(tmp_path, *SHORT, "codec=dynamiq").returncode == 0
+    (alone,) = tmp_path.glob("outputs/*/steps.jsonl")
+    shared = undisturbed / "outputs" / alone.parent.name / "steps.jsonl"
+    losses = [
+        [json.loads(line)["loss"] for line in path.read_text().splitlines()] for path in (alone, shared)
+    ]
+    assert losses[0] == losses[1] and len(losses[0]) == 20

@@ -1,0 +1,101 @@
+"""`make results`: runs sweeps one after another within some minutes and puts what they recorded in
+`results/`.
+
+    python -m gradwire.harness.tasks.results dynamiq_table4 dynamiq_fig8 --minutes 20 --size small
+
+Each sweep is a command of its own, `run.py sweeps=<name> size=<size> sweep.minutes=<what is left>`, which
+skips what has finished before. Its record, tables and plots go to `results/<sweep>/<size>/`, also when it is
+not complete; then `task=report` writes the report anew.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from gradwire.harness.report.sweep_record import FILE
+from gradwire.harness.runtime.conf import conf_directory
+from gradwire.harness.tasks.sweep import STOPPED
+
+KEPT = (".json", ".csv", ".md", ".svg", ".png")
+"""How the names of files end that are put there: the record, tables, and plots for pages."""
+
+INTERRUPTED = tuple(128 + number for number in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR2))
+"""The exit codes of a command that was asked to stop."""
+
+ROOT = conf_directory().parent
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Returns 0 when all sweeps are complete, 75 when the time is over, else the first failure's exit
+    code."""
+    asked = _parser().parse_args(arguments)
+    began, codes = time.monotonic(), list[int]()
+    for sweep in asked.sweeps:
+        left = None if asked.minutes is None else asked.minutes - (time.monotonic() - began) / 60
+        if left is not None and left <= 0:
+            print(f"results: no time is left for {sweep}; the same command goes on with it")
+            codes.append(STOPPED)
+            continue
+        limit = [] if left is None else [f"sweep.minutes={left:.2f}"]
+        codes.append(_command(f"sweeps={sweep}", f"size={asked.size}", *limit, *asked.overrides))
+        if codes[-1] in INTERRUPTED:
+            return codes[-1]
+        publish(Path("outputs/sweeps") / f"{sweep}-{asked.size}", ROOT / "results" / sweep / asked.size)
+    codes.append(_command("task=report"))
+    return next((code for code in codes if code not in (0, STOPPED)), STOPPED if STOPPED in codes else 0)
+
+
+def publish(output: Path, target: Path) -> list[Path]:
+    """Puts a sweep's record, tables and plots in the place of those that are there; returns the new files."""
+    if not (output / FILE).is_file():
+        print(f"results: {output} has no record")
+        return []
+    found = [path for path in sorted(output.rglob("*")) if path.is_file() and path.suffix in KEPT]
+    new = target.with_name(f".{target.name}.new")
+    shutil.rmtree(new, ignore_errors=True)
+    for path in found:
+        file = new / path.relative_to(output)
+        file.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(path, file)
+    shutil.rmtree(target, ignore_errors=True)
+    new.rename(target)
+    files = [target / path.relative_to(output) for path in found]
+    print(f"results: {len(files)} files in {target}")
+    return files
+
+
+def _command(*overrides: str) -> int:
+    print(f"results: run.py {' '.join(overrides)}", flush=True)
+    with subprocess.Popen([sys.executable, str(ROOT / "run.py"), *overrides]) as process:
+        while True:
+            try:
+                return process.wait()
+            except KeyboardInterrupt:  # the terminal has told the command, too, which cleans up
+                continue
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="make results", description=__doc__)
+    parser.add_argument("sweeps", nargs="+", metavar="sweep", help="a name in sweeps/")
+    parser.add_argument("--minutes", type=float, help="of running cells, in all")
+    parser.add_argument("--size", default="small")
+    parser.add_argument(
+        "--override",
+        dest="overrides",
+        action="append",
+        default=[],
+        metavar="key=value",
+        help="for all sweeps",
+    )
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())
