@@ -66,6 +66,7 @@ def compare(folders: Sequence[Path], output: Path, axes: Sequence[str]) -> Page:
 
 def _write(config: ScoreTask, directory: Path) -> None:
     checkpoint = find_checkpoint(config.checkpoint)
+    print(f"scoring {checkpoint.name} on {', '.join(config.tasks or ())}", flush=True)
     with as_if_alone(config.score.threads):
         model = checkpoint.model()
         model.to(config.score.device)  # type: ignore[arg-type]

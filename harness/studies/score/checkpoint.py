@@ -108,6 +108,8 @@ class Checkpoint:
 def find_checkpoint(asked: str) -> Checkpoint:
     """What `checkpoint=` names; raises ValueError in one line where it cannot be scored."""
     folder = Path(asked).expanduser()
+    if folder.name == WEIGHTS and (folder.parent / CONFIG).is_file():
+        folder = folder.parent  # a run's weights are still the run's
     if (folder / CONFIG).is_file():
         return _of_run(asked, folder)
     if folder.is_dir() or folder_named(asked):

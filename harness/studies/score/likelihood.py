@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import math
 import os
+import sys
 from collections.abc import Mapping, Sequence
+from contextlib import redirect_stderr
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -45,6 +47,15 @@ class _Divided(HFLM):  # type: ignore[misc]
         return [(len(context), len(ending)) for _, context, ending in requests]
 
 
+class _Shown(HFLM):  # type: ignore[misc]
+    """lm-eval's model; on a terminal its bar is shown, whatever else is kept back."""
+
+    def _loglikelihood_tokens(self, *args: Any, **options: Any) -> Any:
+        terminal = sys.__stderr__ if sys.__stderr__ is not None and sys.__stderr__.isatty() else sys.stderr
+        with redirect_stderr(terminal):
+            return super()._loglikelihood_tokens(*args, **options)
+
+
 @dataclass
 class _Documents:
     """The scored split of one of lm-eval's tasks."""
@@ -76,7 +87,7 @@ def score(
         task.set_config(key="num_fewshot", value=0)  # as lm-eval's command does where nobody asks for more
         task.set_fewshot_seed(seed=DEFAULT_OTHER_SEED)
         _fit(task, documents[name], divided)
-    lm = HFLM(pretrained=model, tokenizer=tokenizer, batch_size=batch)
+    lm = _Shown(pretrained=model, tokenizer=tokenizer, batch_size=batch)
     found = evaluate(lm=lm, task_dict=loaded, log_samples=False)
     return {
         each.name: _scored(each, found, [documents[task] for task in each.splits], data)

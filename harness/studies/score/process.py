@@ -8,9 +8,11 @@ import random
 import warnings
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, redirect_stderr
+from threading import RLock
 
 import numpy as np
 import torch
+from tqdm import tqdm
 
 LIBRARIES = ("lm_eval", "datasets", "transformers")
 
@@ -55,7 +57,11 @@ def _threads(count: int) -> Iterator[None]:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Keeps back remarks of the libraries, which are about what is done on purpose, and their many bars."""
+    """Keeps back remarks of the libraries, which are about what is done on purpose, and their many bars.
+
+    The bars would make a semaphore for other processes' bars, which outlives a process that is killed.
+    """
+    tqdm.set_lock(RLock())
     loggers = [logging.getLogger(name) for name in LIBRARIES]
     levels = [logger.level for logger in loggers]
     for logger in loggers:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +42,15 @@ def scored(checkpoint: Path, folder: Path, *overrides: str) -> dict[str, Any]:
     return found
 
 
+def write_text(folder: Path) -> Path:
+    """Paragraphs of nonsense."""
+    author = random.Random(1)
+    folder.mkdir()
+    paragraphs = [" ".join(author.choices(WORDS, k=60)) for _ in range(200)]
+    (folder / "words.txt").write_text("\n\n".join(paragraphs))
+    return folder
+
+
 def write_glue(folder: Path) -> Path:
     """Sentences of our own in the shape of SST-2."""
     author = random.Random(0)
@@ -52,7 +62,8 @@ def write_glue(folder: Path) -> Path:
 
 
 def test_a_masked_models_loss_is_that_of_its_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    last = trained(tmp_path / "run", "model=tinybert")
+    text = write_text(tmp_path / "text")
+    last = trained(tmp_path / "run", "model=tinybert", f"dataset.path={text}")
     capsys.readouterr()
     found = scored(tmp_path / "run", tmp_path / "out", "score.batch=4")
     (task,) = found["tasks"].items()
@@ -83,10 +94,7 @@ def test_a_masked_folder_needs_text(tmp_path: Path) -> None:
     (tmp_path / "data").mkdir()
     with pytest.raises(ConfigError, match="tasks=masked_lm needs text or wikitext-2, a folder of text"):
         scored(folder, tmp_path / "out", f"score.data={tmp_path / 'data'}")
-    (tmp_path / "data" / "text").mkdir()
-    words = random.Random(1)
-    paragraphs = [" ".join(words.choices(WORDS, k=60)) for _ in range(200)]
-    (tmp_path / "data" / "text" / "words.txt").write_text("\n\n".join(paragraphs))
+    write_text(tmp_path / "data" / "text")
     found = scored(folder, tmp_path / "out", f"score.data={tmp_path / 'data'}")["tasks"]["masked_lm"]
     assert 4 < found["metrics"]["loss"]["value"] < 7, "random weights: about log 300"
     assert found["documents"] > 1
@@ -110,7 +118,8 @@ def test_a_classifier_has_the_metrics_of_its_task(tmp_path: Path) -> None:
     for asked in ("[rte]", "[masked_lm]", "[arc_easy]"):
         with pytest.raises(ConfigError, match="is a classifier: it gives labels.*; use sst2"):
             scored(tmp_path / "run", tmp_path / "none", f"tasks={asked}")
-    alone = tmp_path / "run" / "checkpoint"
+    alone = tmp_path / "alone"
+    shutil.copytree(tmp_path / "run" / "checkpoint", alone)
     with pytest.raises(ConfigError, match="tasks=null: .* name it by tasks=, one of sst2, rte, cola"):
         scored(alone, tmp_path / "none", f"score.data={tmp_path / 'data'}")
     named = scored(alone, tmp_path / "named", "tasks=[sst2]", f"score.data={tmp_path / 'data'}")

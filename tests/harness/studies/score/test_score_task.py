@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from benchmark_files import DOCUMENTS
+from benchmark_files import DOCUMENTS, Records
 from random_checkpoints import save_random
 from tiny import TINY_MODEL
 
@@ -106,7 +106,9 @@ def test_unusable_requests_are_refused(checkpoint: Path, data: Path, tmp_path: P
         assert "\n" not in str(error.value)
 
 
-def test_the_id_follows_from_bytes_not_places(checkpoint: Path, data: Path, tmp_path: Path) -> None:
+def test_the_id_follows_from_bytes_not_places(
+    checkpoint: Path, trained: Path, data: Path, tmp_path: Path
+) -> None:
     def name(checkpoint: Path, data: Path, *overrides: str, tasks: str = "[piqa,arc_easy]") -> str:
         return run_id(config_of(checkpoint, f"tasks={tasks}", f"score.data={data}", *overrides))
 
@@ -121,6 +123,7 @@ def test_the_id_follows_from_bytes_not_places(checkpoint: Path, data: Path, tmp_
     labels.write_text("".join("10"[int(line)] + "\n" for line in labels.read_text().split()))
     assert usual != name(checkpoint, tmp_path / "data")
     assert run_name(config_of(checkpoint, f"score.data={data}")).startswith("score-small-")
+    assert run_name(config_of(trained / "checkpoint", f"score.data={data}")).startswith("score-the-run-")
 
 
 def test_scores_are_shown_recorded_and_not_repeated(
@@ -148,11 +151,42 @@ def test_scores_are_shown_recorded_and_not_repeated(
     before = (tmp_path / "out" / "scores.json").stat().st_mtime_ns
     assert scored(*asked) == found
     again = capsys.readouterr().out
-    assert "already finished" in again and printed in again
+    assert "already finished" in again and printed.partition("\n")[2] in again
     assert (tmp_path / "out" / "scores.json").stat().st_mtime_ns == before
     (tmp_path / "out" / "scores.json").write_text("{}")
     with pytest.raises(ValueError, match=r"scores\.json: differs from its digest"):
         scored(*asked)
+
+
+def test_documents_of_the_hub_are_scored_alike(
+    scored: Score, records: dict[str, Records], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The hub is asked for what the stock tasks name, and only the split that is scored is needed."""
+    import datasets
+    from datasets.table import InMemoryTable
+
+    asked = []
+
+    def fetched(path: str, name: str | None) -> dict[str, Any]:
+        asked.append((path, name))
+        task = {"allenai/ai2_arc": "arc_easy", "baber/piqa": "piqa"}[path]
+        table = InMemoryTable.from_pylist(records[task])
+        return {"test" if name else "validation": datasets.Dataset(table, fingerprint=task)}
+
+    monkeypatch.setattr("gradwire.harness.studies.score.choose.repository_available", lambda hub: None)
+    monkeypatch.setattr(datasets, "load_dataset", fetched)
+    tasks = "tasks=[arc_easy,piqa]"
+    found = scored(tasks, "score.data=null", "score.limit=7", folder="hub")["tasks"]
+    local = scored(tasks, "score.limit=7", folder="local")["tasks"]
+    assert asked == [("allenai/ai2_arc", "ARC-Easy"), ("baber/piqa", None)]
+    assert (found["piqa"]["source"], local["piqa"]["source"]) == ("baber/piqa", "piqa")
+    for task in found.values():
+        del task["source"]
+    assert found == {name: {k: v for k, v in task.items() if k != "source"} for name, task in local.items()}
+    assert found["piqa"]["documents"] == 7
+    monkeypatch.setattr(datasets, "load_dataset", lambda *_: {}["hub"])
+    with pytest.raises(ValueError, match="allenai/ai2_arc cannot be read"):
+        scored(tasks, "score.data=null", "score.limit=6", folder="gone")
 
 
 def test_a_sweep_makes_the_table(
