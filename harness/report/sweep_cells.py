@@ -171,7 +171,7 @@ def _common(
 
 def _changing(cell: SweptCell, found: Outcome, axes: Sequence[str]) -> Settings:
     """What changes a cell's result, axes and seed aside."""
-    settings = (found.recorded | flatten(cell.config)).items()
+    settings = (found.recorded | flatten(cell.config) | dict(cell.more)).items()
     return {key: value for key, value in settings if changes_result(key) and not covered(key, (*axes, SEED))}
 
 

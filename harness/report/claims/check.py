@@ -45,7 +45,10 @@ class KnownSweep:
 
     def key(self, name: str) -> str:
         """The dotted key that a short name means; raises ClaimError if there is none."""
-        return matching_key(name, self.axes, self.shared)
+        found = matching_key(name, self.axes, self.shared)
+        if found is None:
+            raise ClaimError(f"{name} is no axis; there are {', '.join(self.axes) or 'none'}")
+        return found
 
     def values(self, key: str) -> list[Any]:
         return [*self.axes.get(key, ()), *self.shared.get(key, ())]

@@ -78,13 +78,21 @@ class Figure:
 def axis_named(record: SweepRecord, name: str) -> str:
     """The dotted key that a short name means: `bits` or `codec_bits` is `codec.bits`.
 
-    Axes come before settings that all cells share. Raises ClaimError if there is none, or several.
+    Axes come before settings that all cells share. Raises MissingError if this record has none, ClaimError
+    if the name may mean several.
     """
-    return matching_key(name, record.axes, {key for found in record.settings.values() for key in found})
+    shared = {key for found in record.settings.values() for key in found}
+    found = matching_key(name, record.axes, shared)
+    if found is None:
+        raise MissingError(f"{record.name} does not tell its cells' {name} at size={record.size}")
+    return found
 
 
-def matching_key(name: str, axes: Iterable[str], others: Iterable[str] = ()) -> str:
-    """The key among `axes`, else among `others`, that a short name means; raises ClaimError."""
+def matching_key(name: str, axes: Iterable[str], others: Iterable[str] = ()) -> str | None:
+    """The key among `axes`, else among `others`, that a short name means; None if there is none.
+
+    Raises ClaimError if there are several.
+    """
     known = list(axes)
     for keys in (known, sorted({key.removesuffix(".name") for key in others})):
         for matches in (
@@ -97,7 +105,7 @@ def matching_key(name: str, axes: Iterable[str], others: Iterable[str] = ()) -> 
                 raise ClaimError(
                     f"{name} may be {' or '.join(matches)}; write e.g. {matches[0].replace('.', '_')}"
                 )
-    raise ClaimError(f"{name} is no axis; there are {', '.join(known) or 'none'}")
+    return None
 
 
 def values_of_axes(record: SweepRecord, keys: Sequence[str], selection: Selection) -> list[tuple[Any, ...]]:

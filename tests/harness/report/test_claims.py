@@ -203,6 +203,15 @@ def test_what_a_record_lacks_is_not_testable_and_what_has_not_run_is_not_run(pri
     assert verdict(claim(other), printed, begun).ruling == "not run"
 
 
+def test_an_axis_that_one_size_does_not_have_is_not_testable_there(printed: Reference) -> None:
+    text = 'vnmse(model="llama1b", codec="dynamiq", bits=3, step=20) > 0'
+    tree = parse(text)
+    found = judge(claim(text), tree, {"budgets": [bits()]}, printed)
+    assert found.reason == "budgets does not tell its cells' step at size=small"
+    several = verdict(claim('vnmse(codec="dynamiq") > 0', size="gpu"), printed, bits())
+    assert (several.ruling, several.reason) == ("not testable at this size", "needs size=gpu")
+
+
 def test_a_failed_seed_is_a_miss(printed: Reference) -> None:
     some = bits(seeds=(0, 1))
     failed = cell(

@@ -121,6 +121,24 @@ def test_it_names_no_folder_of_this_machine(cells: list[SweptCell], tmp_path: Pa
     )
 
 
+def test_what_is_taken_from_another_cell_has_its_words(cells: list[SweptCell], tmp_path: Path) -> None:
+    changed = {"gradients": "/home/me/a.npz", "task": {"name": "train"}}
+    taking = [
+        SweptCell(
+            cell.label,
+            cell.directory,
+            {**cell.config, **changed},
+            {"gradients": "warm:step2", "model": "gpt2"},
+        )
+        for cell in cells
+    ]
+    record = read_sweep_record(written(tmp_path / "axis", taking, axes=(*AXES, "gradients")))
+    assert {cell.axes["gradients"] for cell in record.cells} == {"warm:step2"}
+    shared = read_sweep_record(written(tmp_path / "shared", taking))
+    first = shared.cells[0]
+    assert (shared.setting(first, "gradients"), shared.setting(first, "model")) == ("warm:step2", "gpt2")
+
+
 def test_a_damaged_record_is_named(cells: list[SweptCell], tmp_path: Path) -> None:
     output = written(tmp_path / "out", cells)
     sound = {name: (output / name).read_text() for name in (FILE, VALUES)}
