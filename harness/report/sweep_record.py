@@ -160,8 +160,9 @@ def read_sweep_record(folder: str | Path) -> SweepRecord:
 
 
 def find_sweep_records(root: str | Path) -> list[Path]:
-    """The folders at or below `root` that have the record of a sweep, in order."""
-    return sorted(path.parent for path in Path(root).rglob(FILE))
+    """The folders at or below `root` that have the record of a sweep, in order; hidden ones are skipped."""
+    found = sorted(path.parent for path in Path(root).rglob(FILE))
+    return [path for path in found if not any(part[0] == "." for part in path.relative_to(root).parts)]
 
 
 def check_off_axes(record: SweepRecord) -> None:

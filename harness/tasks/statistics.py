@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from gradwire.harness.files.writing import write_atomically
 from gradwire.harness.record.gradients import SavedGradients, cached_gradients, check_finite
 from gradwire.harness.record.provenance import code_hash, git_state
 from gradwire.harness.report.figures import write_plots
 from gradwire.harness.studies.statistics.collect import Statistics, collect
+from gradwire.harness.studies.statistics.compare import JSON, PLOTS, compare_statistics
 from gradwire.harness.studies.statistics.plots import plots
 from gradwire.harness.studies.statistics.settings import StatisticsTask
 from gradwire.harness.studies.statistics.tables import text
 from gradwire.harness.studies.statistics.widths import check_budgets
 from gradwire.harness.tasks.once import TABLES, show_tables
 
-JSON, PLOTS = "statistics.json", "plots"
+if TYPE_CHECKING:
+    from gradwire.harness.report.tables import Page
 
 
 def resolve(config: StatisticsTask) -> StatisticsTask:
@@ -39,6 +42,11 @@ def run(config: StatisticsTask, directory: Path) -> int:
     Existing statistics are shown again.
     """
     return show_tables(config, directory, partial(_write, config, directory))
+
+
+def compare(folders: Sequence[Path], output: Path, axes: Sequence[str]) -> Page:
+    """Makes a sweep's table, and collects its plots."""
+    return compare_statistics(folders, output)
 
 
 def _write(config: StatisticsTask, directory: Path) -> None:

@@ -238,3 +238,22 @@ def test_tables_without_matrices(found: Statistics) -> None:
 
 def test_percentages_of_headings() -> None:
     assert [percent(part) for part in (0, 0.001, 0.5, 0.999, 1)] == ["0", "<1", "50", ">99", "100"]
+
+
+def test_a_sweeps_table_has_a_row_for_each_file(file: Path, tmp_path: Path) -> None:
+    """The seeds of one file are one row, whose plots are the first one's."""
+    folders = []
+    for seed in (0, 1):
+        config = replace(settings(file), seed=seed, plots=seed == 0)
+        folders.append(tmp_path / f"seed{seed}")
+        statistics.run(config, folders[-1])
+    page = statistics.compare([*folders, tmp_path / "none"], tmp_path / "out", [])
+    (table,) = page.tables
+    assert len(table.rows) == 1 and "none: not finished, left out" in page.remarks
+    found = json.loads((folders[0] / "statistics.json").read_text())
+    (row,) = json.loads((tmp_path / "out" / "table.json").read_text())["rows"]
+    norms = {(each["size"], each["shuffled"]): each["below_10th"] for each in found["norms"]}
+    assert row["256 as they are"] == norms[256, False] and row["seeds"] == 2
+    assert row["workers.kurtosis"] == found["workers"]["kurtosis"]
+    (plot,) = (tmp_path / "out").glob("norms-*-print.svg")
+    assert plot.read_bytes() == (folders[0] / "plots" / "norms-print.svg").read_bytes()

@@ -1,0 +1,85 @@
+"""Compares what several files of gradients look like: a row each, and the plots of each one's first seed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from gradwire.harness.files.finite_json import restored
+from gradwire.harness.files.reading import read_bytes
+from gradwire.harness.files.structured import read_json
+from gradwire.harness.files.writing import write_atomically
+from gradwire.harness.record.seal import REMEDY
+from gradwire.harness.report.frame import spreads, table, values_in
+from gradwire.harness.report.tables import Column, Page, figures_table, finished
+from gradwire.harness.timing.measure.metrics import Spread, keys
+
+JSON, PLOTS = "statistics.json", "plots"
+FORMS = ("-print", "-dark")
+
+SMALL_NORMS = {
+    "256 as they are": "norms of super-groups below a tenth of the median",
+    "256 shuffled": "the same, coordinates shuffled",
+}
+"""The cases of DynamiQ's Figure 1, and their columns."""
+
+NOTE = "Figures are the median over seeds, with the range from the lowest to the highest."
+
+
+def compare_statistics(folders: Sequence[Path], output: Path) -> Page:
+    """Compares the statistics in `folders`; writes table.md, table.csv, table.json and plots to `output`.
+
+    Gradients of the same model and step are one subject, whatever their seed. Raises ValueError when none is
+    done.
+    """
+    done, left_out = finished(folders, "task=statistics")
+    subjects: dict[str, list[Path]] = {}
+    for folder in done:
+        subjects.setdefault(_subject(folder), []).append(folder)
+    found = {name: _figures(own) for name, own in subjects.items()}
+    columns = [
+        *(Column("norms.below_10th", at=case, label=label) for case, label in SMALL_NORMS.items()),
+        *map(Column, keys(lambda metric: metric.section == "gradients")),
+    ]
+    lines = [([name], figures) for name, figures in found.items()]
+    page = Page([figures_table("Gradients", ["gradients"], lines, columns)], [NOTE, *left_out])
+    rows = [
+        {
+            "gradients": name,
+            "seeds": len(subjects[name]),
+            **{key: each.median for key, each in figures.items()},
+        }
+        for name, figures in found.items()
+    ]
+    page.write(output, rows, {"rows": rows, "left_out": left_out})
+    for name, own in subjects.items():
+        _copy_plots(own[0], output, name)
+    return page
+
+
+def _subject(folder: Path) -> str:
+    """`gemma1b-step20`, or the file's name where that is not known."""
+    found = restored(read_json(folder / JSON, remedy=REMEDY, inside=folder))
+    about: Mapping[str, Any] = found.get("about") or {}
+    if about.get("model") is None or about.get("step") is None:
+        return Path(str(found["gradients"])).stem
+    return f"{about['model']}-step{about['step']}"
+
+
+def _figures(folders: Sequence[Path]) -> dict[str, Spread]:
+    """Metrics by key, those of small norms by case, over the seeds."""
+    values = table(value for folder in folders for value in values_in(folder))
+    whole = spreads(values[values.case == ""], "metric")
+    small = values[(values.metric == "norms.below_10th") & values.case.isin(list(SMALL_NORMS))]
+    return whole | spreads(small, "case")
+
+
+def _copy_plots(folder: Path, output: Path, name: str) -> None:
+    """Puts a cell's plots beside the table, as `<plot>-<name>-print.svg`."""
+    for path in sorted((folder / PLOTS).glob("*")):
+        for form in FORMS:
+            plot, found, suffix = path.name.partition(f"{form}.")
+            if found:
+                content = read_bytes(path, remedy=REMEDY, inside=folder)
+                write_atomically(output / f"{plot}-{name}{form}.{suffix}", content)
