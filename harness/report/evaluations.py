@@ -21,6 +21,9 @@ from gradwire.harness.report.sweep_record import (
 )
 
 REFERENCE = "reference"
+USUAL_SIZE = "small"
+"""The size whose records are kept here: minutes on two cores."""
+
 PRINT, DARK = "-print", "-dark"
 """How the names of a plot's two forms end."""
 
@@ -55,12 +58,18 @@ class Shown:
     pictures: list[Picture]
 
     @property
+    def command(self) -> str:
+        """What makes it; empty where no sweep does."""
+        size = self.source.record.size if self.source is not None else USUAL_SIZE
+        return f"python run.py sweeps={self.item.sweep} size={size}" if self.item.sweep is not None else ""
+
+    @property
     def reasons(self) -> list[str]:
         """Why the item is not, or not wholly, there."""
         found = [self.item.why] if self.item.why else []
         sweep = self.item.sweep
         if sweep is not None and self.source is None:
-            found.append(f"not run: python run.py sweeps={sweep} size=small")
+            found.append("not run")
         elif self.table is not None and not self.table.seen:
             found.append(
                 f"{sweep} at size={self.source.record.size} has none of these cells" if self.source else ""

@@ -136,7 +136,8 @@ def test_both_pages_have_it_all(results: Path, capsys: pytest.CaptureFixture[str
     assert "ours, measured" in readme and "not reproduced" in readme and "no GPU here" in readme
     assert "diverged at step &lt;3&gt;" in readme and "&lt;MXFP8&gt;" in page
     assert "cells of several versions of the sources (aaaa, bbbb)" in readme
-    assert "python run.py sweeps=made_up" not in page.split("What has not run")[1].split("</section>")[0]
+    assert "<code>python run.py sweeps=made_up size=small</code>" in readme
+    assert "made_up" not in page.split("What has not run")[1].split("</section>")[0]
     for part in ("Table 1", "Figure 1", "Figure 2", "a codec", "P1", "P4", "1234567", "A processor, 2 cores"):
         assert part in readme and part in page
     assert page.count('src="data:image/svg+xml;base64,') == 2  # tta and metric-end, not bits
