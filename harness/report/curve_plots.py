@@ -12,7 +12,7 @@ from gradwire.harness.report.figures import Plot
 from gradwire.harness.report.groups import Group, in_legend, title
 from gradwire.harness.report.style import Form, LineStyle
 from gradwire.harness.report.views import highest_shown, limit_view, log_axis, step_axis, zoom_view
-from gradwire.harness.timing.measure.metrics import METRICS
+from gradwire.harness.timing.measure.metrics import METRICS, in_words
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -119,7 +119,7 @@ def vnmse_curve(run: Run) -> list[tuple[float, float]]:
 
 def metric_label(metric: str) -> str:
     unit = METRICS[metric].unit if metric in METRICS else ""
-    return f"evaluation {metric}{unit and f' [{unit}]'}"
+    return f"evaluation {in_words(metric)}{unit and f' [{unit}]'}"
 
 
 def clock_label(clock: str | None) -> str:

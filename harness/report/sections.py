@@ -7,7 +7,14 @@ from collections.abc import Sequence
 
 from gradwire.harness.report.group_rows import Row, TargetRow
 from gradwire.harness.report.tables import Table, figure, figures_table, number
-from gradwire.harness.timing.measure.metrics import FULL_MILLISECONDS, METRICS, Section, Spread, keys
+from gradwire.harness.timing.measure.metrics import (
+    FULL_MILLISECONDS,
+    METRICS,
+    Section,
+    Spread,
+    in_words,
+    keys,
+)
 
 Common = tuple[str, str, list[Row]]
 """Clock, metric and the rows they are common to."""
@@ -44,7 +51,7 @@ def result_table(section: Common) -> Table:
     clock, metric, rows = section
     factors = list(dict.fromkeys(target.factor for row in rows for target in row.targets))
     skips = any(skipped.high for row in rows if (skipped := row.figures["skipped_steps"]) is not None)
-    header = ["run", "seeds", f"final {metric}", *(["steps skipped"] if skips else [])]
+    header = ["run", "seeds", f"final {in_words(metric)}", *(["steps skipped"] if skips else [])]
     header += [f"TTA [s] ×{factor:g}" for factor in factors]
     body = []
     for row in rows:
@@ -82,20 +89,29 @@ def bytes_table(section: Common) -> Table:
 def split_table(section: Common) -> Table:
     """TTA = steps to target × time per step."""
     clock, metric, rows = section
-    header = ["run", f"{metric} target", "reached", "TTA [s]", "steps", "step [ms]", "stays", "p (faster)"]
+    header = [
+        "run",
+        f"{in_words(metric)} target",
+        "reached",
+        "TTA [s]",
+        "steps",
+        "step [ms]",
+        "stays",
+        "p (faster)",
+    ]
     body = [
         [
             row.label,
-            f"{number(target.target)} (×{target.factor:g})",
-            f"{target.reached}/{row.num_seeds}",
-            miss_or(target.train_time_s),
-            miss_or(target.steps),
-            figure(target.step_time_s, FULL_MILLISECONDS),
-            {True: "yes", False: "no", None: "–"}[target.stays],
-            number(target.p_faster, 3),
+            f"{number(fared.target)} (×{fared.factor:g})",
+            f"{fared.reached}/{row.num_seeds}",
+            miss_or(fared.train_time_s),
+            miss_or(fared.steps),
+            figure(fared.step_time_s, FULL_MILLISECONDS),
+            {True: "yes", False: "no", None: "–"}[fared.stays],
+            number(fared.p_faster, 3),
         ]
         for row in rows
-        for target in row.targets
+        for fared in row.targets
     ]
     return Table(f"Time to accuracy = steps to target × time per step ({CLOCK_MEANING[clock]})", header, body)
 

@@ -14,7 +14,7 @@ from gradwire.harness.report.groups import Group, baseline_of, title
 from gradwire.harness.report.sections import NOT_REACHED
 from gradwire.harness.report.style import Form, LineStyle
 from gradwire.harness.report.tables import number
-from gradwire.harness.timing.measure.metrics import Spread
+from gradwire.harness.timing.measure.metrics import Spread, in_words
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -71,7 +71,7 @@ def _reached(fared: TargetRow, group: Group) -> str:
 
 def _heading(rows: Sequence[TargetRow], groups: Sequence[Group]) -> str:
     """The target; its value where it is the same for all groups."""
-    metric, factor = groups[0].done_metric, f"×{rows[0].factor:g}"
+    metric, factor = in_words(groups[0].done_metric), f"×{rows[0].factor:g}"
     if len({row.target for row in rows}) > 1:
         return f"{factor} the baseline's {metric}"
     sign = "≤" if groups[0].mode == "min" else "≥"

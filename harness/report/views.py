@@ -51,7 +51,7 @@ def zoom_view(axes: Axes, groups: Sequence[Group], form: Form) -> None:
         return
     heading, targets = _targets(groups)
     best, worst = min(finals + list(targets.values())), max(finals + list(targets.values()))
-    margin = 0.15 * (worst - best) or 0.05 * abs(best)
+    margin = 0.15 * (worst - best) or 0.05 * abs(best) or 0.05
     axes.set_ylim(best - margin, worst + margin)
     inside = [p.train_time_s for curve in curves for p in curve if best <= p.metric <= worst]
     if inside:

@@ -12,7 +12,7 @@ from gradwire.harness.data.settings import FITS
 from gradwire.harness.network.configured import network_text
 from gradwire.harness.record.runs import Run, load_run
 from gradwire.harness.record.summary import Summary
-from gradwire.harness.timing.measure.metrics import METRICS, PARTS
+from gradwire.harness.timing.measure.metrics import METRICS, PARTS, in_words
 from gradwire.harness.trainer.settings import RunConfig
 
 if TYPE_CHECKING:
@@ -81,7 +81,8 @@ def show_run(finished: Run) -> None:
     if summary.vnmse_mean is not None:
         error = f", vNMSE {summary.vnmse_mean:.3g}"
     skipped = f" ({summary.skipped_steps} skipped)" if summary.skipped_steps else ""
-    print(f"{summary.metric} {summary.final_metric:.3f} after {summary.steps} steps{skipped}{error}{wire}")
+    name = in_words(summary.metric)
+    print(f"{name} {summary.final_metric:.3f} after {summary.steps} steps{skipped}{error}{wire}")
     print(f"{summary.train_time_s:.1f} s on the training clock ({summary.clock}){_parts(summary)}")
     if summary.earlier_ends:
         times = len(summary.earlier_ends)

@@ -8,6 +8,8 @@ from typing import Any
 
 from tqdm import tqdm
 
+from gradwire.harness.timing.measure.metrics import in_words
+
 
 class Progress:
     """Rank 0's progress; silent on the others."""
@@ -45,13 +47,13 @@ class Progress:
             return
         value = f"{row[metric]:{'.2f' if metric == 'perplexity' else '.4f'}}"
         line = (
-            f"{self._title}: step {row['step']}/{self._steps}, {metric} {value}, "
+            f"{self._title}: step {row['step']}/{self._steps}, {in_words(metric)} {value}, "
             f"{row['train_time_s']:.1f} s on the training clock"
         )
         if self._bar is None:
             print(line, flush=True)
         else:
-            self._bar.set_postfix({metric: value})
+            self._bar.set_postfix({in_words(metric): value})
 
     def close(self) -> None:
         if self._bar is not None:

@@ -360,6 +360,11 @@ METRICS: Mapping[str, Metric] = {metric.key: metric for metric in (*_TRAINING, *
 """All of them by key, in the order in which records and tables show them."""
 
 
+def in_words(metric: str) -> str:
+    """What a run's metric is called in tables, plots and lines."""
+    return METRICS[metric].words if metric in METRICS else metric
+
+
 def keys(chosen: Callable[[Metric], object]) -> tuple[str, ...]:
     """The keys of the metrics for which `chosen` holds, in the table's order."""
     return tuple(key for key, metric in METRICS.items() if chosen(metric))
