@@ -15,13 +15,7 @@ from gradwire.harness.models.settings import END, MASK, PAD
 def save_random(folder: Path, kind: str = "causal", context: int = 256) -> Path:
     """A model of one layer with random weights, and a tokenizer trained on the benchmarks' words."""
     import torch
-    from transformers import (
-        BertConfig,
-        BertForMaskedLM,
-        GPT2Config,
-        GPT2LMHeadModel,
-        PreTrainedTokenizerFast,
-    )
+    from transformers import PreTrainedTokenizerFast
 
     (folder.parent / "bpe.json").write_text(train_bpe([" ".join(WORDS)] * 2, 300))
     tokenizer = PreTrainedTokenizerFast(
@@ -31,21 +25,23 @@ def save_random(folder: Path, kind: str = "causal", context: int = 256) -> Path:
         eos_token=END,
         mask_token=MASK,
     )
-    size: dict[str, Any] = {"vocab_size": len(tokenizer)}
     torch.manual_seed(0)
-    model = (
-        GPT2LMHeadModel(GPT2Config(**size, n_positions=context, n_embd=32, n_layer=1, n_head=2))
-        if kind == "causal"
-        else BertForMaskedLM(
-            BertConfig(
-                **size,
-                max_position_embeddings=context,
-                hidden_size=32,
-                num_hidden_layers=1,
-                num_attention_heads=2,
-                intermediate_size=64,
-            )
-        )
-    )
-    save_model(model, tokenizer, folder)
+    save_model(_MADE[kind](len(tokenizer), context), tokenizer, folder)
     return folder
+
+
+def _gpt2(vocab_size: int, context: int) -> Any:
+    from transformers import GPT2Config, GPT2LMHeadModel
+
+    size = {"n_embd": 32, "n_layer": 1, "n_head": 2}
+    return GPT2LMHeadModel(GPT2Config(vocab_size=vocab_size, n_positions=context, **size))
+
+
+def _bert(vocab_size: int, context: int) -> Any:
+    from transformers import BertConfig, BertForMaskedLM
+
+    size = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 64}
+    return BertForMaskedLM(BertConfig(vocab_size=vocab_size, max_position_embeddings=context, **size))
+
+
+_MADE = {"causal": _gpt2, "masked": _bert}

@@ -110,7 +110,7 @@ def load_tasks(
         for task, split in each.scored.items():
             entry = manager.task_index[task]
             stock = load_yaml(entry.yaml_path, resolve_func=True)
-            splits = _tables(local[task]) if local is not None else _fetched(stock)
+            splits = _tables(local[task]) if local is not None else _fetched(stock, split)
             counts[task] = _Documents(available=len(splits[split]))
             splits[split] = _first(splits[split], most)
             manager.task_index[task] = replace(entry, yaml_path=None, cfg=_with(stock, splits))
@@ -132,11 +132,13 @@ def _tables(splits: Mapping[str, Sequence[Record]]) -> dict[str, Any]:
     }
 
 
-def _fetched(stock: Mapping[str, Any]) -> dict[str, Any]:
-    """The stock task's own splits from the hub, or from its cache."""
+def _fetched(stock: Mapping[str, Any], scored: str) -> dict[str, Any]:
+    """The stock task's scored split from the hub, or from its cache, and that of its examples."""
     path, name = stock["dataset_path"], stock.get("dataset_name")
     try:
-        return dict(datasets.load_dataset(path, name, **(stock.get("dataset_kwargs") or {})))
+        found = datasets.load_dataset(path, name, **(stock.get("dataset_kwargs") or {}))
+        wanted = {scored, stock.get("fewshot_split") or scored}
+        return {split: found[split] for split in wanted}
     except Exception as error:  # HTTP clients', file systems' and parsers' own types
         reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
         raise ValueError(
@@ -177,6 +179,8 @@ def _fit(task: Any, documents: _Documents, divided: HFLM) -> None:
     if too_long:
         kept = [number for number in range(asked) if number not in too_long]
         task.dataset[split] = _chosen(task.dataset[split], kept)
+    else:  # lm-eval would build them again, and compile the templates of each document
+        task.build_all_requests = lambda **_: None
     kept_lengths = [
         each
         for instance, each in zip(task.instances, lengths, strict=True)

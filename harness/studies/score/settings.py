@@ -28,7 +28,8 @@ class ScoreTask(RecordedConfig):
     """A finished checkpoint on published benchmarks."""
 
     checkpoint: str  # a finished run's directory, a Hugging Face folder, or a name on the hub
-    # arc_easy, arc_challenge, hellaswag, openbookqa, piqa, winogrande, mmlu; null: all of them
+    # arc_easy, arc_challenge, hellaswag, openbookqa, piqa, winogrande, mmlu; of a masked model masked_lm, of
+    # a classifier sst2, rte or cola; null: all that fit
     tasks: list[str] | None = checked(dataclasses.MISSING, fewest=1, unique=True)
     score: ScoreConfig
     tracking: TrackingConfig

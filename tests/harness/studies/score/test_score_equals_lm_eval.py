@@ -188,4 +188,5 @@ def test_the_batch_does_not_change_a_score(scored: Score) -> None:
         scored("tasks=[arc_easy,piqa]", f"score.batch={batch}", folder=f"b{batch}")["tasks"]
         for batch in (1, 3, 64)
     ]
-    assert found[0] == found[1] == found[2]
+    again = scored("tasks=[arc_easy,piqa]", "score.batch=3", folder="again")["tasks"]
+    assert found[0] == found[1] == found[2] == again

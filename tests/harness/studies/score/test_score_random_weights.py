@@ -19,7 +19,7 @@ Score = Callable[..., dict[str, Any]]
 Choices = tuple[list[str], list[str], int]
 """What each ending follows, the endings, and the number of the right one."""
 
-MANY, FEW = 60, int(os.environ.get("GRADWIRE_SCORE_LIMIT", "20"))
+MANY, FEW = 40, int(os.environ.get("GRADWIRE_SCORE_LIMIT", "20"))
 """Documents of our own and real ones; 200 real ones take a minute."""
 
 
