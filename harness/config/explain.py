@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import importlib.util
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, cast
@@ -42,6 +43,11 @@ ROOT_KEYS = ("hydra", "seed", "resume", "plots", "sweep")
 
 MOST_LISTED = 160
 """Characters of the keys that a message lists."""
+
+SUBMITIT = ("hydra_plugins.hydra_submitit_launcher", "hydra-submitit-launcher", "slurm")
+JOBLIB = ("hydra_plugins.hydra_joblib_launcher", "hydra-joblib-launcher", "joblib")
+LAUNCHERS = {"slurm": SUBMITIT, "submitit_slurm": SUBMITIT, "submitit_local": SUBMITIT, "joblib": JOBLIB}
+"""Hydra's launchers from other packages: the module, the package, and the extra of ours that installs it."""
 
 OPTIONAL_GROUPS = ("experiment", "sweeps")
 """Groups without a choice by default."""
@@ -85,6 +91,27 @@ def check_groups(overrides: Sequence[Override], groups: Mapping[str, Sequence[st
         raise ConfigError(
             f"{group}={shortened(value)} is unknown; choose one of {', '.join(choices)}, e.g. {group}={fix}"
         )
+
+
+def check_launcher(name: str, srun: bool) -> None:
+    """Raise ConfigError for a launcher whose package is not installed, or SLURM's without SLURM (`srun`)."""
+    module, package, extra = LAUNCHERS.get(name, ("", "", ""))
+    if module and not _is_installed(module):
+        raise ConfigError(
+            f"hydra/launcher={name} needs the package {package}; run pip install 'gradwire[{extra}]'"
+        )
+    if package == SUBMITIT[1] and not name.endswith("local") and not srun:
+        raise ConfigError(
+            f"hydra/launcher={name} needs SLURM, and there is no srun here; run it on a node of the cluster, "
+            "or use hydra/launcher=submitit_local"
+        )
+
+
+def _is_installed(module: str) -> bool:
+    try:
+        return importlib.util.find_spec(module) is not None
+    except ModuleNotFoundError:
+        return False
 
 
 def check_choice_name(override: Override, config: DictConfig) -> None:

@@ -88,7 +88,7 @@ def axis_plots(groups: Sequence[Group], suffix: str = "") -> list[Plot]:
 
 def axis_plot(axis: NumericAxis, groups: Sequence[Group], suffix: str = "") -> Plot | None:
     """The axis's panels, a line for each series; None where no series has enough groups."""
-    along = [group for group in groups if group.runs and axis.key in group.settings]
+    along = [group for group in groups if group.runs and _is_number(group.settings.get(axis.key))]
     series = {name: own for name, own in _series(along, axis.key).items() if len(own) >= FEWEST}
     if not series:
         return None
@@ -117,6 +117,11 @@ def axis_plot(axis: NumericAxis, groups: Sequence[Group], suffix: str = "") -> P
         panels[-1].set_xlabel(axis.label)
 
     return Plot(f"{axis.name}{suffix}", title(drawn, "median and range"), draw, (1.9,) * len(shown))
+
+
+def _is_number(value: object) -> bool:
+    """Not so THC's `codec.bits=auto`."""
+    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 Series = Mapping[float, Group]

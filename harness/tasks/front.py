@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import shlex
+import shutil
 import sys
 from collections.abc import Sequence
 from functools import wraps
@@ -18,7 +19,7 @@ from omegaconf import OmegaConf
 
 from gradwire.harness.config.cluster import check_launched_ranks, started_as_rank
 from gradwire.harness.config.compose import VERSION_BASE, compose, composed_hydra, meant, prepare
-from gradwire.harness.config.explain import plain
+from gradwire.harness.config.explain import check_launcher, plain
 from gradwire.harness.config.flags import for_hydra, read_flags, version_text
 from gradwire.harness.config.manual import manual_page, task_page
 from gradwire.harness.config.overrides import choices_of, keep_for_sweep, parse, said
@@ -126,6 +127,9 @@ def check_command_line(arguments: Sequence[str]) -> Configuration | None:
     if flags.help or flags.hydra_help or flags.shell_completion or flags.version:
         return None
     overrides = parse(flags.overrides)
+    for override in overrides:
+        if override.key_or_group == "hydra/launcher":
+            check_launcher(str(override.value()), srun=shutil.which("srun") is not None)
     single = [str(override.input_line) for override in overrides if not override.is_sweep_override()]
     if flags.multirun or len(single) < len(overrides) or _runs_sweep(flags):
         single = choices_of(single)  # a value may belong to some of the sweep's choices or tasks only

@@ -39,6 +39,7 @@ def run_task(config: DictConfig, checked: Configuration | None = None) -> int:
         _let_rank_0_speak()
         refuse(one_line(error), code=2 if isinstance(error, ValueError) else 1)
     except KeyboardInterrupt as interrupt:
+        _let_the_scheduler_know(interrupt)
         refuse(str(interrupt) or "interrupted", code=interrupt_code(interrupt))
     if alone and code:
         sys.exit(code)
@@ -49,6 +50,16 @@ def _let_rank_0_speak() -> None:
     """Waits for rank 0 to print the line: torchrun ends all ranks as soon as one has ended."""
     if os.environ.get("RANK", "0") != "0":
         time.sleep(5)
+
+
+def _let_the_scheduler_know(interrupt: KeyboardInterrupt) -> None:
+    """Repeats the signal that has ended the run where somebody else handled it before: submitit, which then
+    queues the job again."""
+    from gradwire.harness.launch.stop import Terminated
+
+    if isinstance(interrupt, Terminated) and callable(signal.getsignal(interrupt.number)):
+        print(f"{interrupt}", file=sys.stderr, flush=True)
+        signal.raise_signal(interrupt.number)
 
 
 def interrupt_code(interrupt: KeyboardInterrupt) -> int:

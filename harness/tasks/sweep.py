@@ -100,6 +100,19 @@ class Launching:
         return ended.code == 0
 
 
+def check_launcher_can(plan: Plan, launcher: str) -> None:
+    """Raises ConfigError for cells whose workers the launcher's processes cannot start."""
+    if launcher != "joblib":
+        return
+    for each in plan.with_needs:
+        for cell in each.cells:
+            if not _needs_no_workers(cell.config):
+                raise ConfigError(
+                    f"hydra/launcher=joblib cannot start the workers of {cell.cell.label}; use "
+                    "cluster=virtual, or hydra/launcher=submitit_local"
+                )
+
+
 def run_sweep(plan: Plan, launch: Launch, *, sequential: bool) -> int:
     """Runs a sweep and what it needs; returns the exit code.
 

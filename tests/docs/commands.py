@@ -20,6 +20,7 @@ from gradwire.harness.config.compose import compose, prepare
 from gradwire.harness.config.flags import read_flags
 from gradwire.harness.network.shaped import check as shaped
 from gradwire.harness.runtime.errors import ConfigError
+from gradwire.harness.tasks import front
 from gradwire.harness.tasks.front import check_command_line
 from gradwire.harness.tasks.sweep_plan import plan_sweep
 
@@ -39,6 +40,7 @@ TAKEN_FOR_GRANTED = (
     (validate, "tokenizer_available", lambda model: None),
     (validate, "dataset_available", lambda dataset, model: None),
     (shaped, "why_not", lambda: None),  # root on Linux
+    (front, "check_launcher", lambda name, srun: None),  # SLURM
 )
 """What commands need and a test machine may lack: module, question, answer."""
 

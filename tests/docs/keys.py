@@ -54,6 +54,7 @@ HYDRA = {
     "launcher",
     "searchpath",
 }
+HYDRA |= {"launcher.timeout_min", "launcher.max_num_timeout", "launcher.n_jobs"}
 """Hydra's own keys that our pages may speak of."""
 
 

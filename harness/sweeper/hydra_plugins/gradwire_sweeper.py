@@ -39,19 +39,21 @@ class GradwireSweeper(Sweeper):
         from gradwire.harness.runtime.errors import ConfigError, refuse, refused_as_config_error
         from gradwire.harness.tasks.main import interrupt_code, is_expected, one_line
         from gradwire.harness.tasks.plan import plan_page
-        from gradwire.harness.tasks.sweep import run_sweep
+        from gradwire.harness.tasks.sweep import check_launcher_can, run_sweep
         from gradwire.harness.tasks.sweep_plan import plan_sweep
 
         assert self.launcher is not None
         assert self.config is not None
         # Hydra's own launcher is sequential: one cell a call lets each be reported as it ends.
-        sequential = self.config.hydra.runtime.choices["hydra/launcher"] == "basic"
+        launcher = self.config.hydra.runtime.choices["hydra/launcher"]
+        sequential = launcher == "basic"
         try:
             with stop_requests(at_once=True):
                 plan = plan_sweep(self.config.hydra, kept_for_sweep(arguments))
                 if plan.settings.plan:
                     print(plan_page(plan))
                     return
+                check_launcher_can(plan, launcher)
                 for each in plan.with_needs:
                     refused_as_config_error(make_directory, each.output)
                 code = run_sweep(plan, self.launcher.launch, sequential=sequential)

@@ -1,0 +1,119 @@
+"""What the cells of a sweep train on: real text by `sweep.data`, else the embedded one; the command line
+wins."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from gradwire.harness.config import validate
+from gradwire.harness.config.compose import compose
+from gradwire.harness.config.sweep_text import places
+from gradwire.harness.runtime.conf import conf_directory
+from gradwire.harness.runtime.errors import ConfigError
+from gradwire.harness.tasks.sweep_plan import Plan, plan_sweep
+
+SWEEP = ("sweeps=dynamiq_fig4_fig5", "codec=bf16", "seed=0", "cluster=virtual", "network=simulated")
+
+
+def planned(*arguments: str) -> Plan:
+    lines = [*SWEEP, *arguments]
+    hydra = compose([line for line in lines if "." not in line.partition("=")[0]], with_hydra=True).hydra
+    return plan_sweep(hydra, lines)
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    """A folder in the published shapes."""
+    folder = tmp_path / "texts"
+    for name in ("wikitext-103", "ultrachat", "mmlu/test", "mmlu/val"):
+        (folder / name).mkdir(parents=True)
+    paragraph = " = Title = \n\n" + "A sentence of some words . " * 40 + "\n"
+    (folder / "wikitext-103" / "train.txt").write_text(paragraph * 5)
+    chat = '{"messages": [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Hello"}]}\n'
+    (folder / "ultrachat" / "chats.jsonl").write_text(chat * 5)
+    for split in ("test", "val"):
+        (folder / "mmlu" / split / f"anatomy_{split}.csv").write_text('"What?",one,two,three,four,B\n' * 5)
+    return folder
+
+
+def test_without_a_folder_small_sizes_train_on_the_embedded_text(tmp_path: Path, monkeypatch: Any) -> None:
+    monkeypatch.chdir(tmp_path)
+    for size in ("tiny", "small", "gpu"):
+        plan = planned(f"size={size}")
+        assert {cell.config.dataset.name for cell in plan.cells} == {"embedded"}
+        assert {cell.text for cell in plan.cells} == {"embedded"}
+
+
+def test_a_folder_names_the_text_of_each_model(data: Path, tmp_path: Path, monkeypatch: Any) -> None:
+    monkeypatch.chdir(tmp_path)
+    plan = planned("size=small", f"sweep.data={data}")
+    found = {
+        cell.config.model.name: (cell.config.dataset.name, cell.config.dataset.path) for cell in plan.cells
+    }
+    assert found == {
+        "bert_large": ("wikitext103", str(data / "wikitext-103")),
+        "llama1b": ("ultrachat", str(data / "ultrachat")),
+        "gemma1b": ("ultrachat", str(data / "ultrachat")),
+        "llama1b_mmlu": ("mmlu", str(data / "mmlu")),
+    }
+    for cell in plan.cells:  # what goes to a record names no folder of this machine
+        assert cell.text is not None and re.fullmatch(r"[\w-]+ \(sha256 [0-9a-f]{12}\)", cell.text)
+    assert not any("sweep." in text for cell in plan.cells for text in cell.cell.overrides)
+
+
+def test_the_command_line_wins(data: Path, tmp_path: Path, monkeypatch: Any) -> None:
+    monkeypatch.chdir(tmp_path)
+    own = planned(
+        "size=small",
+        "model=bert_large",
+        f"sweep.data={data}",
+        "dataset=text",
+        f"dataset.path={data}/ultrachat",
+    )
+    assert {cell.config.dataset.path for cell in own.cells} == {str(data / "ultrachat")}
+    assert {cell.text for cell in own.cells} == {None}
+
+
+def test_the_papers_size_has_the_papers_data(tmp_path: Path, monkeypatch: Any) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("weights_available", "tokenizer_available"):
+        monkeypatch.setattr(validate, name, lambda model: None)
+    monkeypatch.setattr(validate, "dataset_available", lambda dataset, model: None)
+    monkeypatch.setattr(validate, "check_memory", lambda run: None)
+    plan = planned("size=paper", "network.rate_mbit=100000")
+    assert {cell.config.dataset.hub for cell in plan.cells} == {
+        *("Salesforce/wikitext", "HuggingFaceH4/ultrachat_200k", "cais/mmlu")
+    }
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (
+            ("sweep.data=nowhere",),
+            "sweep.data=nowhere: no such folder; choose one with a sub-folder for each",
+        ),
+        (("sweep.data=.",), "sweep.data=.: has no wikitext-103, the text of dataset=wikitext103; add it"),
+        (("sweep.minutes=0",), "sweep.minutes=0: choose a number above 0"),
+    ],
+)
+def test_what_is_not_there_is_refused(
+    arguments: tuple[str, ...], said: str, tmp_path: Path, monkeypatch: Any
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ConfigError, match=re.escape(said)):
+        planned("size=small", "model=bert_large", *arguments)
+
+
+def test_every_published_data_set_has_a_place() -> None:
+    published = {
+        path.stem
+        for path in (conf_directory() / "dataset").glob("*.yaml")
+        if yaml.safe_load(path.read_text()).get("hub")
+    }
+    assert published == places().keys()
