@@ -40,7 +40,7 @@ def resolve(config: ScoreTask) -> ScoreTask:
         raise ValueError("score.device=cuda: there is no GPU here; use score.device=cpu or auto")
     if device == "auto":
         device = "cuda" if torch.cuda.is_available() else "cpu"
-    digest = hashlib.sha256(f"{checkpoint.digest()} {chosen.digest()}".encode()).hexdigest()[:12]
+    digest = hashlib.sha256(f"{checkpoint.digest()} {chosen.contents()}".encode()).hexdigest()[:12]
     return replace(config, tasks=chosen.names, score=replace(config.score, device=device, digest=digest))
 
 
@@ -111,4 +111,4 @@ def _scored(config: ScoreTask, checkpoint: Checkpoint, model: PreTrainedModel) -
             limit=settings.limit,
             batch=settings.batch,
         )
-    return scored
+    return {name: replace(found, data=chosen.contents()[name]) for name, found in scored.items()}

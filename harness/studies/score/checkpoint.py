@@ -8,11 +8,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from gradwire.harness.files.reading import UnusableFileError, printable
-from gradwire.harness.files.structured import read_json
+from gradwire.harness.files.structured import read_json, read_yaml
 from gradwire.harness.models.families import HEADS
 from gradwire.harness.models.weights import TOKENIZER_FILE, folder_named, not_to_be_had
 from gradwire.harness.record.identity import data_fingerprint
 from gradwire.harness.record.runs import load_run
+from gradwire.harness.record.seal import refuse_links_in
 from gradwire.harness.record.writer import CONFIG, WEIGHTS
 
 if TYPE_CHECKING:
@@ -118,11 +119,16 @@ def find_checkpoint(asked: str) -> Checkpoint:
 
 
 def _of_run(asked: str, folder: Path) -> Checkpoint:
-    found = load_run(folder)
-    if found.choice("task") not in (None, "train"):
-        raise ValueError(f"checkpoint={asked} is the directory of task={found.choice('task')}; {REMEDY}")
-    if found.status != "done":
-        raise ValueError(f"checkpoint={asked} is {found.status}; task=score needs a finished run")
+    try:
+        task = read_yaml(folder / CONFIG, remedy=REMEDY, inside=folder).get("task") or {}
+        if task.get("name", "train") != "train":
+            raise ValueError(f"is the directory of task={task['name']}; {REMEDY}")
+        refuse_links_in(folder)
+        found = load_run(folder)
+        if found.status != "done":
+            raise ValueError(f"is {found.status}; task=score needs a finished run")
+    except ValueError as error:
+        raise ValueError(f"checkpoint={asked}: {error}") from None
     return _of_folder(asked, folder / WEIGHTS, folder.resolve().name, found.config)
 
 

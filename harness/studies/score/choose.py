@@ -38,15 +38,13 @@ class Chosen:
     def names(self) -> list[str]:
         return [*(each.name for each in self.benchmarks), *(each.name for each, _ in self.held_out)]
 
-    def digest(self) -> str:
-        """Identifies what is scored by contents; what comes from the hub by name."""
-        found = hashlib.sha256()
-        for each in self.benchmarks:
-            found.update(_contents(each, self.data).encode())
+    def contents(self) -> dict[str, str]:
+        """12 hexadecimal digits for each task that identify its data: by contents; on the hub, by name."""
+        found = {each.name: _contents(each, self.data) for each in self.benchmarks}
         for task, dataset in self.held_out:
             settings = {key: value for key, value in asdict(dataset).items() if key != "path"}
-            found.update(f"{task.name} {data_digest(dataset)} {settings}".encode())
-        return found.hexdigest()
+            found[task.name] = f"{data_digest(dataset)} {settings}"
+        return {name: hashlib.sha256(text.encode()).hexdigest()[:12] for name, text in found.items()}
 
 
 def choose(config: ScoreTask, checkpoint: Checkpoint) -> Chosen:

@@ -30,7 +30,8 @@ class Scored:
     cut: float = 0.0  # share of the requests whose beginning was cut off, so that they fit into the context
     version: str | None = None  # lm-eval's of the task
     shots: int = 0  # solved examples in the prompt
-    source: str = ""  # the files below score.data, or the repository of the hub
+    source: str = ""  # the folder below score.data, or the repository of the hub
+    data: str = ""  # identifies the data: of local files their contents, of the hub's its name
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from gradwire.harness.files.reading import UnusableFileError
+from gradwire.harness.record.seal import check_done
 from gradwire.harness.report.configs import ABSENT, Settings, changes_result, flatten, labels
 from gradwire.harness.report.frame import score_rows
 from gradwire.harness.report.tables import Page, Table, finished
@@ -26,10 +28,18 @@ PLUS_MINUS = " ± "
 def compare_scores(folders: Sequence[Path], output: Path, axes: Sequence[str] = ()) -> Page:
     """Compares the scores in `folders`; writes table.md, table.csv and table.json to `output`.
 
-    Raises ValueError when none is done.
+    Damaged records are named and left out. Raises ValueError when none is left.
     """
     done, left_out = finished(folders, "score")
-    scores = [Scores.read(folder / SCORES) for folder in done]
+    scores = []
+    for folder in done:
+        try:
+            check_done(folder)
+            scores.append(Scores.read(folder / SCORES))
+        except UnusableFileError as error:
+            left_out.append(f"{folder.name}: left out, {error}")
+    if not scores:
+        raise ValueError(f"nothing to compare: {'; '.join(left_out)}")
     page = scores_page(scores, axes, left_out)
     names = row_names(scores, axes)
     lines = [
@@ -81,7 +91,7 @@ def _cell(metric: str, value: Value | None) -> str:
 
 def _remarks(names: Sequence[str], scores: Sequence[Scores]) -> list[str]:
     """What was scored on fewer documents, or cut, and why nothing else was scored."""
-    remarks = list(dict.fromkeys(each.note for each in scores if each.note))
+    remarks = [*dict.fromkeys(each.note for each in scores if each.note), *_differences(scores)]
     for task in dict.fromkeys(task for each in scores for task in each.tasks):
         found = [
             (name, each.tasks[task]) for name, each in zip(names, scores, strict=True) if task in each.tasks
@@ -103,6 +113,22 @@ def _remarks(names: Sequence[str], scores: Sequence[Scores]) -> list[str]:
                     "fit into the model's context."
                 )
     return remarks
+
+
+def _differences(scores: Sequence[Scores]) -> list[str]:
+    """What makes rows less comparable than they look."""
+    found = []
+    for task in dict.fromkeys(task for each in scores for task in each.tasks):
+        own = [each.tasks[task] for each in scores if task in each.tasks]
+        if len({(one.data, one.version) for one in own}) > 1:
+            found.append(f"{task}: the rows are of different data, or of different versions of the task.")
+    for what, values in (
+        ("versions of lm-eval", {each.versions.get("lm-eval", "?") for each in scores}),
+        ("sources (code_hash)", {each.code_hash for each in scores}),
+    ):
+        if len(values) > 1:
+            found.append(f"The rows were made with different {what}: {', '.join(sorted(values))}.")
+    return found
 
 
 def row_names(scores: Sequence[Scores], axes: Sequence[str] = ()) -> list[str]:

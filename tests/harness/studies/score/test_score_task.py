@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from benchmark_files import DOCUMENTS, Records
+from benchmark_files import DOCUMENTS, Records, write_files
 from random_checkpoints import save_random
 from tiny import TINY_MODEL
 
@@ -56,7 +56,17 @@ def test_unusable_checkpoints_are_refused(
     other = copied("other", checkpoint)
     config = json.loads((other / "config.json").read_text())
     (other / "config.json").write_text(json.dumps(config | {"architectures": ["T5Model"]}))
+    replay = copied("replay", trained)
+    (replay / "config.yaml").write_text("task: {name: replay}\n")
+    linked = copied("linked", trained)
+    (linked / "checkpoint" / "config.json").unlink()
+    (linked / "checkpoint" / "config.json").symlink_to(checkpoint / "config.json")
+    damaged = copied("damaged", trained)
+    (damaged / "summary.json").write_text("{}")
     refused = {
+        replay: "is the directory of task=replay",
+        linked: "is a link, and none is followed out of a run directory",
+        damaged: "differs from its digest in DONE",
         tmp_path / "nowhere": "no such folder",
         Path(
             "nobody/has-this"
@@ -181,9 +191,9 @@ def test_documents_of_the_hub_are_scored_alike(
     local = scored(tasks, "score.limit=7", folder="local")["tasks"]
     assert asked == [("allenai/ai2_arc", "ARC-Easy"), ("baber/piqa", None)]
     assert (found["piqa"]["source"], local["piqa"]["source"]) == ("baber/piqa", "piqa")
-    for task in found.values():
-        del task["source"]
-    assert found == {name: {k: v for k, v in task.items() if k != "source"} for name, task in local.items()}
+    for task in (*found.values(), *local.values()):
+        del task["source"], task["data"]
+    assert found == local
     assert found["piqa"]["documents"] == 7
     monkeypatch.setattr(datasets, "load_dataset", lambda *_: {}["hub"])
     with pytest.raises(ValueError, match="allenai/ai2_arc cannot be read"):
@@ -191,7 +201,7 @@ def test_documents_of_the_hub_are_scored_alike(
 
 
 def test_a_sweep_makes_the_table(
-    scored: Score, checkpoint: Path, trained: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    scored: Score, checkpoint: Path, trained: Path, records: dict[str, Records], tmp_path: Path
 ) -> None:
     only = "tasks=[piqa,winogrande]"
     one = scored(f"checkpoint={checkpoint}", only, folder="one")["tasks"]
@@ -215,5 +225,17 @@ def test_a_sweep_makes_the_table(
     ]
     assert float(rows[3]["value"]) == other["piqa"]["metrics"]["acc"]["value"]
     assert json.loads((tmp_path / "table" / "table.json").read_text())["left_out"]
+    shutil.copytree(folders[1], tmp_path / "damaged")
+    (tmp_path / "damaged" / "scores.json").write_text("{}")
+    page = score.compare([*folders, tmp_path / "damaged"], tmp_path / "table", ["checkpoint"])
+    assert page.tables == [table, by_length]
+    assert any("damaged: left out" in line and "differs from its digest" in line for line in page.remarks)
+    with pytest.raises(ValueError, match="nothing to compare: damaged"):
+        score.compare([tmp_path / "damaged"], tmp_path / "none", [])
+    fewer = tmp_path / "fewer"
+    write_files(fewer, {name: records[name][1:] for name in ("piqa", "winogrande")})
+    scored(f"checkpoint={checkpoint}", only, f"score.data={fewer}", folder="elsewhere")
+    page = score.compare([folders[0], tmp_path / "elsewhere"], tmp_path / "both", [])
+    assert "piqa: the rows are of different data, or of different versions of the task." in page.remarks
     twice = score.compare([folders[0], folders[0]], tmp_path / "twice", []).tables[0]
     assert [row[0] for row in twice.rows] == ["small (small)", "small (small)"]
