@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import fmean, stdev
@@ -16,7 +16,7 @@ from gradwire.harness.record.writer import CONFIG, SUMMARY
 from gradwire.harness.report.configs import Settings, covered, flatten, labels
 from gradwire.harness.report.frame import frame
 from gradwire.harness.report.tables import Column, Page, Table, figure, figures_table, finished
-from gradwire.harness.studies.replay.summary import ReplaySummary
+from gradwire.harness.studies.replay.summary import ReplaySummary, pooled
 from gradwire.harness.timing.measure.metrics import PLAIN, SHORT, Shown
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ SUBJECT = ("gradients", "topology", "cluster")
 
 UNTOLD = (
     *("task", "resume", "kernels", "cluster.name", "cluster.timeout_s", "cluster.backend"),
-    *("plots", "replay.plots", "replay.repeats"),
+    *("plots", "replay.plots", "replay.repeats", "seed"),
 )
 """Settings that have no place in a name."""
 
@@ -50,6 +50,10 @@ COLUMNS = (
 )
 
 
+TELLING = ("size", "codec")
+"""What a file of gradients says of itself that is part of its name where files differ in it."""
+
+
 NAMES = ("codec", "subject")
 RECORDED = (
     *("vnmse_mean", "vnmse_std", "vnmse_min", "vnmse_max", "repeats", "wire_bits_per_coordinate"),
@@ -60,7 +64,7 @@ RECORDED = (
 
 @dataclass(frozen=True)
 class Replayed:
-    """One finished replay, with the names of its codec and its subject in this comparison."""
+    """A codec on a subject, as this comparison names them: one finished replay, or one for each seed."""
 
     codec: str
     subject: str
@@ -109,14 +113,16 @@ def compare_replays(folders: Sequence[Path], output: Path, axes: Sequence[str] =
 
 
 def _load(folders: Sequence[Path], axes: Sequence[str]) -> list[Replayed]:
-    figures = figures_of(frame(folders))
+    """One for each codec and subject, in order; replays that differ only in the seed are taken together."""
     configs = [read_yaml(folder / CONFIG, remedy=REMEDY, inside=folder) for folder in folders]
     flat = [_settings(config) for config in configs]
     for folder, settings in zip(folders, flat, strict=True):
         lacking = [key for key in NEEDED if not settings.get(key)]
         if lacking:
             raise UnusableFileError(folder / CONFIG, f"lacks {', '.join(lacking)}", REMEDY)
-    files = file_names([str(settings["gradients"]) for settings in flat])
+    summaries = [ReplaySummary.read(folder / SUMMARY) for folder in folders]
+    pairs = zip(flat, summaries, strict=True)
+    files = gradient_names({str(settings["gradients"]): one.gradients for settings, one in pairs})
     for settings in flat:
         settings["gradients"] = files[str(settings["gradients"])]
     codecs = labels([_part(settings, subject=False) for settings in flat], axes)
@@ -124,10 +130,23 @@ def _load(folders: Sequence[Path], axes: Sequence[str]) -> list[Replayed]:
     parts = [_part(settings, subject=True) for settings in flat]
     series = [f"{part['gradients']}, {part['topology.name']}" for part in parts]
     subjects = [f"{name} of {part['cluster.workers']}" for name, part in zip(series, parts, strict=True)]
-    summaries = [ReplaySummary.read(folder / SUMMARY) for folder in folders]
-    found = [figures[str(folder)] for folder in folders]
-    columns = (codecs, subjects, series, families, summaries, found)
-    return [Replayed(*each) for each in zip(*columns, strict=True)]
+    places = dict[tuple[str, str], list[int]]()
+    for index, place in enumerate(zip(codecs, subjects, strict=True)):
+        places.setdefault(place, []).append(index)
+    first = {str(folders[index]): str(folders[own[0]]) for own in places.values() for index in own}
+    found = frame(folders)
+    figures = figures_of(found.assign(run=found.run.map(first)))
+    return [
+        Replayed(
+            codecs[index],
+            subjects[index],
+            series[index],
+            families[index],
+            pooled([summaries[each] for each in own]),
+            figures[str(folders[index])],
+        )
+        for index, *own in ([own[0], *own] for own in places.values())
+    ]
 
 
 def figures_of(found: DataFrame) -> dict[str, dict[str, float | None]]:
@@ -139,7 +158,7 @@ def figures_of(found: DataFrame) -> dict[str, dict[str, float | None]]:
     wide = lines[lines.case == ""].groupby(["run", "metric"]).value.agg(fmean).unstack()
     wide = wide.assign(
         vnmse_std=errors.agg(_deviation),
-        metadata_bits=bits.value.reindex(wide.index, fill_value=0.0),
+        metadata_bits=bits.groupby("run").value.mean().reindex(wide.index, fill_value=0.0),
         most_bytes_sent=lines[lines.metric == "bytes_sent"].groupby("run").value.max(),
     )
     return {str(run): own.astype(object).where(own.notna(), None).to_dict() for run, own in wide.iterrows()}
@@ -147,6 +166,23 @@ def figures_of(found: DataFrame) -> dict[str, dict[str, float | None]]:
 
 def _deviation(errors: Series[float]) -> float:
     return stdev(errors) if len(errors) > 1 and errors.notna().all() else math.nan
+
+
+def gradient_names(about: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
+    """Names the files of gradients, by path, after what they say of themselves: `llama1b step 20`.
+
+    Files of runs that differ only in the seed share a name. Where a file says nothing, or two files of one
+    seed say the same, each has its own name: see `file_names`.
+    """
+    if not all({"model", "step", "seed"} <= own.keys() for own in about.values()):
+        return file_names(list(about))
+    told = [key for key in TELLING if len({own.get(key) for own in about.values()}) > 1]
+    names = {
+        path: " ".join([*(str(own.get(key)) for key in ("model", *told)), f"step {own['step']}"])
+        for path, own in about.items()
+    }
+    distinct = {(names[path], own["seed"]) for path, own in about.items()}
+    return names if len(distinct) == len(about) else file_names(list(about))
 
 
 def file_names(paths: Sequence[str]) -> dict[str, str]:

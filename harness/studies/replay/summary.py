@@ -5,7 +5,7 @@ from __future__ import annotations
 import statistics
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -129,6 +129,29 @@ def summarize_replay(
         config_hash=run_id(config),
         **provenance(config.mapping()),
     )
+
+
+def pooled(summaries: Sequence[ReplaySummary]) -> ReplaySummary:
+    """Replays of one codec on gradients of runs that differ only in the seed, as one.
+
+    Errors are those of all repeats, other figures means over the replays; distributions, bytes and what ran
+    are the first one's.
+    """
+    first, *others = summaries
+    if not others:
+        return first
+    errors = [error for one in summaries for error in one.vnmse]
+
+    def mean(key: str) -> float | None:
+        known = [value for one in summaries if (value := getattr(one, key)) is not None]
+        return statistics.fmean(known) if known else None
+
+    figures: dict[str, Any] = {
+        key: mean(key) for key in ("wire_bits_per_coordinate", "yardstick_vnmse", "db_above_yardstick")
+    }
+    times: dict[str, Any] = {key: mean(key) for key in ("codec_s", "codec_ns_per_coordinate")}
+    spread: dict[str, Any] = _spread(errors)
+    return replace(first, vnmse=errors, repeats=len(errors), **spread, **figures, **times)
 
 
 def _distribution(repeats: Sequence[Repeat], mean: Tensor) -> list[float]:

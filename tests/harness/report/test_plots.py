@@ -376,7 +376,7 @@ def test_error_and_metric_over_the_workers(runs: SyntheticRuns) -> None:
         for seed in (0, 1):
             folders.append(scaled(runs, "bf16", workers, seed))
             folders.append(scaled(runs, "dynamiq", workers, seed, bits=5))
-            folders.append(scaled(runs, "thc", workers, seed, bits=8 if workers < 8 else 12))
+            folders.append(scaled(runs, "thc", workers, seed, bits="auto" if workers < 8 else 12))
     plots = by_name(group_plots(group_runs([load_run(each) for each in folders], ["codec", "cluster"])))
     check_forms([plots["over-workers"]])
     error, metric = render(plots["over-workers"], PRINT).axes

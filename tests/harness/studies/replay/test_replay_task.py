@@ -22,9 +22,10 @@ from gradwire.harness.config.compose import compose
 from gradwire.harness.config.run_name import run_name
 from gradwire.harness.config.validate import validate_any
 from gradwire.harness.parallel.synchronize import synchronization
+from gradwire.harness.record.gradients import write_gradients
 from gradwire.harness.record.identity import run_id
 from gradwire.harness.runtime.errors import ConfigError
-from gradwire.harness.studies.replay.compare import compare_replays, file_names
+from gradwire.harness.studies.replay.compare import compare_replays, file_names, gradient_names
 from gradwire.harness.studies.replay.errors import exact_mean, relative_errors, vnmse
 from gradwire.harness.tasks import replay
 from gradwire.harness.tasks.sweep_plan import plan_sweep
@@ -271,6 +272,39 @@ def test_files_are_named_by_what_tells_them_apart() -> None:
     assert list(file_names(["a/b/x.npz", "a/c/x.npz", "a/b/y.npz"]).values()) == ["b/x", "c/x", "b/y"]
     assert list(file_names(["x.npz", "x.npz"]).values()) == ["x"]
     assert list(file_names(["a/x.npz", "a/x.safetensors"]).values()) == ["a/x.npz", "a/x.safetensors"]
+
+
+def test_files_that_say_what_they_are_are_named_after_it() -> None:
+    """Seeds of one run share a name, and are one subject; files of one seed that say the same are not."""
+
+    def said(seed: int, **about: Any) -> dict[str, Any]:
+        return {"model": "gpt2", "size": "tiny", "codec": "bf16", "step": 20, "seed": seed, **about}
+
+    both = gradient_names({"a/x": said(0), "b/x": said(1), "c/x": said(0, model="llama1b", step=5)})
+    assert list(both.values()) == ["gpt2 step 20", "gpt2 step 20", "llama1b step 5"]
+    told = gradient_names({"a/x": said(0), "b/x": said(0, codec="thc")})
+    assert list(told.values()) == ["gpt2 bf16 step 20", "gpt2 thc step 20"]
+    assert list(gradient_names({"a/x": said(0), "b/x": said(0)}).values()) == ["a/x", "b/x"]
+    assert list(gradient_names({"a/x": said(0), "b/y": {}}).values()) == ["x", "y"]
+
+
+def test_replays_of_several_seeds_are_one_line(file: Path, tmp_path: Path) -> None:
+    """Errors of all repeats together; the seed of the replay is paired with that of the run."""
+    folders = []
+    for seed in (0, 1):
+        own = tmp_path / f"run{seed}" / "step7.safetensors"
+        own.parent.mkdir()
+        values, about = values_of(file).float().roll(seed, dims=0), {"model": "gpt2", "step": 7, "seed": seed}
+        write_gradients(own, values, [Layout.flat(NUMEL, "w")], about)
+        asked = ["task=replay", f"gradients={own}", "codec=dynamiq", f"seed={seed}", "replay.repeats=2"]
+        folders.append(tmp_path / f"out{seed}")
+        assert replay.run(validate_any(compose([*asked, "plots=false"])), folders[-1]) == 0
+    compare_replays(folders, tmp_path / "table", ["codec"])
+    (row,) = json.loads((tmp_path / "table" / "table.json").read_text())["rows"]
+    errors = [json.loads((each / "summary.json").read_text())["vnmse"] for each in folders]
+    assert row["summary"]["vnmse"] == [*errors[0], *errors[1]]
+    assert row["summary"]["vnmse_mean"] == pytest.approx(np.mean(errors))
+    assert row["subject"] == "gpt2 step 7, ring of 6"
 
 
 SWEEPS = sorted(path.stem for path in (ROOT / "sweeps").glob("replay_*.yaml"))
