@@ -16,7 +16,6 @@ from gradwire.harness.runtime.errors import ConfigError
 from gradwire.harness.studies.allreduce.compare import FILE, compare
 from gradwire.harness.studies.allreduce.summary import AllReduceSummary
 from gradwire.harness.tasks import allreduce
-from gradwire.harness.tasks.sweep_plan import plan_sweep
 from gradwire.harness.timing.measure.metrics import Spread
 
 SMALL = ("allreduce.coordinates=20000", "allreduce.repeats=2", "kernels=default", "cluster.workers=3")
@@ -141,12 +140,3 @@ def test_what_cannot_run_is_refused_in_one_line() -> None:
     assert "codec=powersgd: it compresses matrices" in refusal("codec=powersgd")
     assert "codec=backend: the backend sends by itself" in refusal("codec=backend")
     assert "cluster.workers=3" in refusal("network=dynamiq_testbed")
-
-
-def test_the_sweep_of_shaped_links_can_run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Planned, not run: every codec alone and with background traffic at both rates, and in segments."""
-    monkeypatch.setattr("gradwire.harness.network.shaped.check.why_not", lambda: None)
-    arguments = ["sweeps=shaped_allreduce", "kernels=default", f"hydra.sweep.dir={tmp_path}"]
-    plan = plan_sweep(compose(arguments, with_hydra=True).hydra, arguments)
-    assert len(plan.cells) == 18
-    assert {cell.config.codec["name"] for cell in plan.cells} == {"bf16", "dynamiq", "mxfp8"}
