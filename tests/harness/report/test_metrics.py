@@ -130,6 +130,8 @@ BENCH = {"operation": "bitpack.pack", "dtype": "float32", "numel": 64, "implemen
 BENCH |= {"ns_per_coordinate": 2.0, "values_gb_per_s": 2.0, "bytes_per_coordinate": 5.0, "share_of_copy": 0.5}
 SCORED = {"metrics": {"acc": {"value": 0.5, "stderr": 0.25}}, "documents": 4, "available": 9}
 SCORED |= {"left_out": 0, "requests": 16, "cut": 0.0, "version": "1.0"}
+NORMS = {"size": 16, "shuffled": False, "below_10th": 0.5, "below_100th": 0.25}
+
 STUDIES: list[tuple[str, str, dict[str, Any], set[tuple[Any, ...]]]] = [
     (
         *("replay", "summary.json", REPLAY),
@@ -148,8 +150,12 @@ STUDIES: list[tuple[str, str, dict[str, Any], set[tuple[Any, ...]]]] = [
         {("cpu_step_s", "bare", 0.5, None), ("step_time_s", "bare", 0.25, None)},
     ),
     (
-        *("statistics", "statistics.json", {"seed": 0, "workers": {"kurtosis": 3.5, "norms": [1.0]}}),
-        {("workers.kurtosis", "", 3.5, 0)},
+        *("statistics", "statistics.json", {"seed": 0, "workers": {"kurtosis": 3.5}, "norms": [NORMS]}),
+        {
+            ("workers.kurtosis", "", 3.5, 0),
+            ("norms.below_10th", "16 as they are", 0.5, 0),
+            ("norms.below_100th", "16 as they are", 0.25, 0),
+        },
     ),
     (
         *("score", "scores.json", {"seed": 2, "tasks": {"piqa": SCORED}}),
