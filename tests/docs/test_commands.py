@@ -31,7 +31,8 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Files:
     text.mkdir()
     (text / "words.txt").write_text("some words\n\nmore words\n" * 20)
     write_files(folder / "benchmarks", {name: hub_records(name, 2) for name in BENCHMARKS})
-    for place in ("mmlu/test/a.csv", "mmlu/val/a.csv", "glue/RTE/train.tsv", "glue/RTE/dev.tsv"):
+    tasks = [f"glue/{task}/{split}.tsv" for task in ("RTE", "SST-2") for split in ("train", "dev")]
+    for place in ("mmlu/test/a.csv", "mmlu/val/a.csv", *tasks):
         (folder / place).parent.mkdir(parents=True, exist_ok=True)
         (folder / place).touch()
     numbers = np.random.default_rng(0).standard_normal((8, 4096), dtype=np.float32)

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import warnings
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
-from conftest import SyntheticRuns
 
 from gradwire.harness.report.compare import compare
+
+if TYPE_CHECKING:
+    from conftest import SyntheticRuns
 
 AXES = ["codec", "dataset"]
 
