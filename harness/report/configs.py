@@ -17,6 +17,9 @@ NOT_COMPARED = (*WITHOUT_EFFECT, "hydra", "resume", "experiment", "sweeps")
 RETIMED_AXES = ("codec", "topology", "network", "cluster", "overlap")
 """Settings, besides the axes of a sweep, in which retimed runs shown together may differ."""
 
+BROUGHT_ALONG = ("dataset", "train", "eval", "measure")
+"""Groups whose values may come with the model: its data, its recipe."""
+
 ABSENT = "absent"
 MACHINE = "machine"
 SEED = "seed"
@@ -102,13 +105,24 @@ def _some(names: Sequence[str], limit: int = 3) -> str:
 def labels(configs: Sequence[Settings], axes: Sequence[str] = ()) -> list[str]:
     """A short name for each config that tells it from the others: its codec, then what differs, axes first.
 
-    A group shows its `name`, and those of its other keys that differ among configs with the same name.
+    A group shows its `name`, and those of its other keys that differ among configs with the same name. What a
+    model brings along, such as its data, is not said beside the model.
     """
     heads = {"codec"} | {key.split(".", 1)[0] for key in differing_keys(configs)}
+    heads -= {head for head in BROUGHT_ALONG if "model" in heads and _follows_from_model(configs, head)}
     first = [axis.split(".", 1)[0] for axis in ("codec", *axes)]
     ordered = sorted(heads, key=lambda head: (first.index(head) if head in first else len(first), head))
     described = [[_describe(config, head, configs) for head in ordered] for config in configs]
     return [", ".join(filter(None, parts)) or "run" for parts in described]
+
+
+def _follows_from_model(configs: Sequence[Settings], head: str) -> bool:
+    """Whether configs with the same model have the same settings of another group."""
+    own: dict[str, set[str]] = {}
+    for config in configs:
+        settings = {key: value for key, value in config.items() if covered(key, (head,))}
+        own.setdefault(str(config.get("model.name")), set()).add(repr(sorted(settings.items())))
+    return len(own) > 1 and all(len(found) == 1 for found in own.values())
 
 
 def _describe(config: Settings, head: str, configs: Sequence[Settings]) -> str:

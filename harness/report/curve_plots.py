@@ -81,7 +81,7 @@ def metric_curve(group: Group, far: float, *, by_step: bool = False) -> list[Poi
     return curve
 
 
-def vnmse_plot(groups: Sequence[Group], styles: Styles) -> Plot:
+def vnmse_plot(groups: Sequence[Group], styles: Styles, name: str = "vnmse") -> Plot:
     """The compression error over steps, logarithmic; groups without any error say so in the legend."""
     curves = [vnmse_points(group) for group in groups]
 
@@ -95,7 +95,7 @@ def vnmse_plot(groups: Sequence[Group], styles: Styles) -> Plot:
         step_axis(axes)
         axes.set_ylabel("vNMSE")
 
-    return Plot("vnmse", title(groups, "median and range"), draw)
+    return Plot(name, title(groups, "median and range"), draw)
 
 
 def vnmse_points(group: Group) -> list[Point]:

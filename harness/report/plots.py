@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from statistics import median_low
 from typing import TYPE_CHECKING
@@ -14,7 +14,7 @@ from gradwire.harness.report.bar_rows import AXIS_HEIGHT, Stack, draw_range, dra
 from gradwire.harness.report.curve_plots import metric_plots, vnmse_curve, vnmse_plot
 from gradwire.harness.report.figures import Plot, write_plots
 from gradwire.harness.report.groups import BASELINE, Group, title
-from gradwire.harness.report.style import PARTS, Filling, Form, line_styles, phase_filling
+from gradwire.harness.report.style import PARTS, Filling, Form, LineStyle, line_styles, phase_filling
 from gradwire.harness.report.tables import number
 from gradwire.harness.report.tta_plots import tta_plot
 
@@ -30,23 +30,34 @@ def plot_groups(groups: Sequence[Group], folder: str | Path) -> list[Path]:
 
 
 def group_plots(groups: Sequence[Group]) -> list[Plot]:
-    """What the groups have to show; whatever depends on the clock or the metric, once for each of them."""
-    looks = line_styles([group.codec for group in groups], BASELINE)
-    styles = {group.label: style for group, style in zip(groups, looks, strict=True)}
+    """What the groups have to show, once for each model; times and metrics once for each clock and metric."""
+    models = list(dict.fromkeys(group.named("model") for group in groups))
     kinds = list(dict.fromkeys((group.clock, group.metric) for group in groups))
     plots: list[Plot | None] = []
-    for clock, metric in kinds:
-        members = [group for group in groups if (group.clock, group.metric) == (clock, metric)]
-        suffix = f"-{metric}-{clock}" if len(kinds) > 1 else ""
-        plots += metric_plots(members, styles, suffix)
-        plots.append(tta_plot(members, styles, f"tta{suffix}"))
-        plots.append(breakdown_plot(members, f"breakdown{suffix}"))
-        plots.append(bandwidth_comparison(members, f"bandwidth{suffix}"))
-        plots += axis_plots(members, suffix)
-    if any(vnmse_curve(run) for group in groups for run in group.runs):
-        plots.append(vnmse_plot(groups, styles))
-    plots.append(bits_plot(groups))
+    for model in models:
+        alike = [group for group in groups if group.named("model") == model]
+        looks = line_styles([group.codec for group in alike], BASELINE)
+        styles = {group.label: style for group, style in zip(alike, looks, strict=True)}
+        own = f"-{model}" if len(models) > 1 else ""
+        for clock, metric in kinds:
+            members = [group for group in alike if (group.clock, group.metric) == (clock, metric)]
+            suffix = f"-{metric}-{clock}{own}" if len(kinds) > 1 else own
+            plots += _timed_plots(members, styles, suffix) if members else []
+        if any(vnmse_curve(run) for group in alike for run in group.runs):
+            plots.append(vnmse_plot(alike, styles, f"vnmse{own}"))
+        plots.append(bits_plot(alike, f"bits{own}"))
     return [plot for plot in plots if plot is not None]
+
+
+def _timed_plots(
+    members: Sequence[Group], styles: Mapping[str, LineStyle], suffix: str
+) -> Iterator[Plot | None]:
+    """The plots of groups with the same model, clock and metric."""
+    yield from metric_plots(members, styles, suffix)
+    yield tta_plot(members, styles, f"tta{suffix}")
+    yield breakdown_plot(members, f"breakdown{suffix}")
+    yield bandwidth_comparison(members, f"bandwidth{suffix}")
+    yield from axis_plots(members, suffix)
 
 
 def breakdown_plot(groups: Sequence[Group], name: str) -> Plot | None:
@@ -60,7 +71,7 @@ def breakdown_plot(groups: Sequence[Group], name: str) -> Plot | None:
     return _bars(name, f"time of a step [ms], {groups[0].clock} clock", groups, stack, step_ms)
 
 
-def bits_plot(groups: Sequence[Group]) -> Plot | None:
+def bits_plot(groups: Sequence[Group], name: str = "bits") -> Plot | None:
     """Bits on the wire per coordinate, stacked by phase; None where no group's bytes were counted."""
     typical = [_typical(group, wire_bits) for group in groups]
     sent = dict.fromkeys(
@@ -69,7 +80,7 @@ def bits_plot(groups: Sequence[Group]) -> Plot | None:
     if not any(wire_bits(summary) for summary in typical):
         return None
     stack = {phase_filling(phase): [_phase_bits(summary, phase) for summary in typical] for phase in sent}
-    return _bars("bits", "bits on the wire per coordinate", groups, stack, wire_bits)
+    return _bars(name, "bits on the wire per coordinate", groups, stack, wire_bits)
 
 
 def step_ms(summary: Summary) -> float:
