@@ -104,8 +104,8 @@ def _remarks(names: Sequence[str], scores: Sequence[Scores]) -> list[str]:
         for name, one in found:
             if one.left_out:
                 remarks.append(
-                    f"{task}, {name}: {one.left_out} documents are left out: an ending alone is longer than "
-                    "the model's context, and lm-eval cannot score it."
+                    f"{task}, {name}: documents left out: {one.left_out}, with an ending that is longer "
+                    "than the whole context, which lm-eval cannot score."
                 )
             if one.cut:
                 remarks.append(
