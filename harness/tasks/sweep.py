@@ -188,6 +188,8 @@ def _compare(plan: Plan, task: str, output: Path) -> None:
         return
     from gradwire.harness.tasks.sweep_plan import sweep_axes
 
+    for plot in (*output.glob("*-print.*"), *output.glob("*-dark.png")):
+        plot.unlink()  # which plots there are depends on what has finished
     try:
         comparison = module.compare(folders, output, axes=sweep_axes(cells))
     except ValueError as error:

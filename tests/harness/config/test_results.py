@@ -1,0 +1,73 @@
+"""`make results`: sweeps within some minutes, one after another, and what they recorded in `results/`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gradwire.harness.tasks import results
+
+
+class Commands:
+    """Notes the commands, and answers with the exit codes that are left."""
+
+    def __init__(self, *codes: int) -> None:
+        self.codes, self.seen = list(codes), list[tuple[str, ...]]()
+
+    def __call__(self, *overrides: str) -> int:
+        self.seen.append(overrides)
+        return self.codes.pop(0)
+
+
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(results, "ROOT", tmp_path)
+    return tmp_path
+
+
+def record(folder: Path, sweep: str) -> Path:
+    output = folder / "outputs" / "sweeps" / f"{sweep}-small"
+    (output / "replay").mkdir(parents=True)
+    for name in ("sweep.json", "values.csv", "table.md", "tta-print.svg", "tta-print.pdf", "replay/table.md"):
+        (output / name).write_text(name)
+    return output
+
+
+def test_each_sweep_gets_what_time_is_left(place: Path, monkeypatch: Any) -> None:
+    record(place, "a")
+    commands = Commands(0, 75, 0)
+    monkeypatch.setattr(results, "_command", commands)
+    assert results.main(["a", "b", "--minutes", "20", "--override", "sweep.data=texts"]) == 75
+    first, second, report = commands.seen
+    assert first[:2] == ("sweeps=a", "size=small") and first[3] == "sweep.data=texts"
+    assert float(first[2].removeprefix("sweep.minutes=")) == pytest.approx(20, abs=0.1)
+    assert second[0] == "sweeps=b" and report == ("task=report",)
+    kept = {
+        str(path.relative_to(place / "results"))
+        for path in (place / "results").rglob("*.*")
+        if path.is_file()
+    }
+    assert kept == {
+        f"a/small/{name}"
+        for name in ("sweep.json", "values.csv", "table.md", "tta-print.svg", "replay/table.md")
+    }
+
+
+def test_what_was_there_is_replaced_as_a_whole(place: Path) -> None:
+    output, target = record(place, "a"), place / "results" / "a" / "small"
+    target.mkdir(parents=True)
+    (target / "old-print.svg").write_text("")
+    assert results.publish(output, target)
+    assert not (target / "old-print.svg").exists() and (target / "table.md").read_text() == "table.md"
+    assert not results.publish(place / "nowhere", target) and (target / "table.md").is_file()
+
+
+@pytest.mark.parametrize(("codes", "code"), [((1, 0, 0), 1), ((0, 0, 0), 0), ((130,), 130)])
+def test_the_exit_code(codes: tuple[int, ...], code: int, place: Path, monkeypatch: Any) -> None:
+    commands = Commands(*codes)
+    monkeypatch.setattr(results, "_command", commands)
+    assert results.main(["a", "b"]) == code
+    assert not commands.codes
