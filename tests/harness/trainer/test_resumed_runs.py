@@ -53,7 +53,15 @@ def test_a_virtual_run_goes_on_bit_for_bit(codec: str, tmp_path: Path) -> None:
     assert (resumed_after(tmp_path / "whole"), resumed_after(tmp_path / "parts")) == ([], [3, 8])
 
 
-@pytest.mark.parametrize("more", [(), ("codec=mxfp8", "topology=butterfly", "train.accumulation=2")])
+@pytest.mark.parametrize(
+    "more",
+    [
+        (),
+        ("codec=mxfp8", "topology=butterfly", "train.accumulation=2"),
+        ("model=llama1b_mmlu",),
+        ("model=tinybert_glue", "codec=mxfp8"),
+    ],
+)
 def test_a_real_run_goes_on_bit_for_bit(more: tuple[str, ...], tmp_path: Path, workers: Workers) -> None:
     """The last rank alone is asked to stop; all end after the same step. Equal to a virtual run as well."""
     config, run = tiny_run(*STEPS, *more), workers(SIZE)
