@@ -6,6 +6,7 @@ import ast
 import itertools
 import math
 import operator
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import median
@@ -140,13 +141,15 @@ class Evaluation:
             if named:
                 raise ClaimError(f"{name} takes no axes")
             return _reduced(name, arguments)
+        text = shown(call, bound)
         if name == PAPER:
             found: Figure | float = self.reference.number(*arguments, **named)
+            text = _printed(*arguments, *named.values())
         elif name == "axis":
             return self._axis(arguments, named)
         else:
             found = self._selected(name, arguments, named)
-        self.used.append(Used(shown(call, bound), found))
+        self.used.append(Used(text, found))
         return found
 
     def _selected(self, name: str, arguments: Sequence[Any], named: Mapping[str, Any]) -> Figure:
@@ -247,3 +250,11 @@ def _exponent(points: Sequence[tuple[float, float]]) -> float:
     if not spread:
         raise figures.MissingError("an exponent takes points at different places")
     return float(sum((x - mean_x) * (y - mean_y) for x, y in logs) / spread)
+
+
+def _printed(item: str, *columns: object) -> str:
+    """`Table 3, MXFP8, LLaMA 1B`: where a printed figure stands."""
+    place = re.sub(
+        r"^(table|figure)(\d+)$", lambda found: f"{found[1].title()} {found[2]}", item.split("/")[-1]
+    )
+    return ", ".join([place.replace("figures_text", "text"), *map(str, columns)])
