@@ -30,6 +30,9 @@ from gradwire.harness.tasks.main import run_cell
 
 SWEEPS = sorted(path.stem for path in (conf_directory() / "sweeps").glob("*.yaml"))
 
+NEEDY = "dynamiq_table6"
+"""A sweep whose cells take from those of another."""
+
 TIMES = ("network.compute_s=0.01", "network.codec_times=none")
 TRAINED = (
     *(key for key in TINY_MODEL if key != "size=tiny"),
@@ -128,6 +131,18 @@ def test_its_tiny_form_runs(sweep: str, command: Command, tmp_path: Path) -> Non
     record = read_sweep_record(Path("outputs/sweeps") / f"{sweep}-tiny")
     assert record.cells and all(cell.status == "done" for cell in record.cells), record.left_out
     assert record.name == sweep and record.text in (None, "embedded")
+
+
+def test_a_sweep_that_is_run_again_takes_from_the_runs_of_this_time(
+    command: Callable[..., int], tmp_path: Path
+) -> None:
+    """With resume=never no run counts as finished before it has run again; what needs it goes on then."""
+    overrides = [f"sweeps={NEEDY}", "size=tiny", *quick(NEEDY, tmp_path), "resume=never"]
+    assert command(*overrides) == 0
+    output = Path("outputs/sweeps") / f"{NEEDY}-tiny"
+    first = (output / "table.csv").read_text()
+    assert command(*overrides) == 0
+    assert len((output / "table.csv").read_text().splitlines()) == len(first.splitlines()) > 1
 
 
 @pytest.mark.parametrize("sweep", SWEEPS)

@@ -17,7 +17,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from gradwire.harness.record.settings import RecordedConfig
 from gradwire.harness.runtime.errors import ConfigError, did_you_mean, shortened
 from gradwire.harness.trainer.saved_gradients import saved_path
 
@@ -44,7 +43,6 @@ class Source:
     """Its configuration by dotted key."""
     directory: Path | None
     """Where its files are or will be; None as long as that depends on files still to be made."""
-    config: RecordedConfig | None = None
 
     def fits(self, where: Mapping[str, Sequence[Any]]) -> bool:
         """Whether it has one of the values that `where` allows for each of its keys."""

@@ -184,7 +184,7 @@ def _compare(plan: Plan, task: str, output: Path) -> None:
     module = importlib.import_module(TASKS[task].module)
     cells = plan.of_task(task)
     folders = [cell.directory for cell in cells if cell.directory is not None]
-    if not hasattr(module, "compare") or not any(cell.done for cell in cells):
+    if not hasattr(module, "compare") or not any(cell.finished for cell in cells):
         return
     from gradwire.harness.tasks.sweep_plan import sweep_axes
 

@@ -38,6 +38,7 @@ from gradwire.harness.config.sweep_text import text_of
 from gradwire.harness.config.tasks import TASKS
 from gradwire.harness.config.typed import task_of, typed
 from gradwire.harness.config.validate import validate_any
+from gradwire.harness.record.directory import is_done
 from gradwire.harness.record.settings import RecordedConfig
 from gradwire.harness.report.configs import covered, flatten
 from gradwire.harness.runtime.errors import ConfigError, did_you_mean
@@ -58,7 +59,13 @@ class PlannedCell:
 
     @property
     def done(self) -> bool:
+        """Whether it need not run: with `resume=never` it must, whatever is there."""
         return self.directory is not None and is_finished(self.config, self.directory)
+
+    @property
+    def finished(self) -> bool:
+        """Whether its directory holds a finished record."""
+        return self.directory is not None and is_done(self.directory)
 
     @property
     def task(self) -> str:
@@ -271,16 +278,12 @@ def _sources(plan: Plan) -> list[Source]:
         axes = {key: value for key, value in axes.items() if f"{key}={value}" in cell.cell.overrides}
         axes[SEED] = str(cell.config.seed)
         flat = flatten(cell.config.mapping())
-        sources.append(Source(cell.cell.label, axes, flat, cell.directory, cell.config))
+        sources.append(Source(cell.cell.label, axes, flat, cell.directory))
     return sources
 
 
 def _is_there(source: Source) -> bool:
-    return (
-        source.directory is not None
-        and source.config is not None
-        and is_finished(source.config, source.directory)
-    )
+    return source.directory is not None and is_done(source.directory)
 
 
 def _planned(cell: Cell, asked: Path | None, settings: SweepConfig, given: Sequence[str]) -> PlannedCell:
