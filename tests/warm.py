@@ -31,6 +31,7 @@ PRELOADED = [
     "gradwire.harness.tasks.main",
     "gradwire.harness.trainer.parts",
     "matplotlib.backends.backend_agg",
+    "tabulate",  # PyTorch would import it at exit; code executed then hides that Ctrl-C ended the process
     "torch.distributed.run",
     "transformers.models.gpt2.modeling_gpt2",
 ]
@@ -40,6 +41,7 @@ READ_LATE = {
     *("GRADWIRE_CACHE", "GRADWIRE_PLUGINS", "GRADWIRE_TEST_COMMAND", "PYTEST_CURRENT_TEST", "PYTHONPATH"),
     *("RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "GLOO_SOCKET_IFNAME"),
     "TORCH_DISABLE_SHARE_RDZV_TCP_STORE",
+    *("HF_XET_HIGH_PERFORMANCE", "HF_HUB_ENABLE_HF_TRANSFER"),  # set where lm_eval is imported
     "TORCHINDUCTOR_CACHE_DIR",  # set where torch._inductor is imported
 }
 """Variables that a command reads only as it runs. If any other one changes, it has to start cold."""

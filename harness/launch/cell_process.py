@@ -69,16 +69,18 @@ class CellProcess:
         once the process has cleaned up."""
         with stop_requests() as stop:
             connection = self._started(stop)
-            with _interrupts_passed_on(self._pid):
+            with _interrupts_passed_on(self._pid) as interrupts:
                 with contextlib.suppress(BrokenPipeError):
                     connection.send((config, directory))
                 ended = self._outcome(connection, directory)
         if stop.number is not None:
             self._end()
             raise Terminated(stop.number, ended.error or f"stopped by {signal.Signals(stop.number).name}")
-        if ended.interrupted:
+        if (
+            interrupts or ended.interrupted
+        ):  # whatever the cell made of it: an interrupt in a clean-up may turn into another error
             self._end()
-            raise KeyboardInterrupt(ended.error)
+            raise KeyboardInterrupt(ended.error or "interrupted")
         if ended.left_behind > MOST_LEFT_BEHIND:
             self._end()
         return ended
@@ -134,10 +136,15 @@ class CellProcess:
 
 
 @contextlib.contextmanager
-def _interrupts_passed_on(pid: Callable[[], int | None]) -> Iterator[None]:
-    """In this block the first Ctrl-C interrupts the cell, which then says so; a second one ends the wait."""
+def _interrupts_passed_on(pid: Callable[[], int | None]) -> Iterator[list[int]]:
+    """In this block the first Ctrl-C interrupts the cell, which then ends; a second one ends the wait.
+
+    The list that it yields has an entry once there was one.
+    """
+    received = list[int]()
 
     def pass_on(number: int, frame: object) -> None:
+        received.append(number)
         signal.signal(signal.SIGINT, signal.default_int_handler)
         target = pid()
         if target is not None:
@@ -147,10 +154,10 @@ def _interrupts_passed_on(pid: Callable[[], int | None]) -> Iterator[None]:
     try:
         before = signal.signal(signal.SIGINT, pass_on)
     except ValueError:  # not in the main thread
-        yield
+        yield received
         return
     try:
-        yield
+        yield received
     finally:
         signal.signal(signal.SIGINT, before)
 

@@ -24,7 +24,7 @@ def as_if_alone(threads: int) -> Iterator[None]:
     PyTorch has `threads` threads of the CPU; other numbers give other last bits.
     """
     with ExitStack() as changes:
-        for change in (_random_states_kept(), _threads(threads), _quiet()):
+        for change in (_random_states_kept(), _environment_kept(), _threads(threads), _quiet()):
             changes.enter_context(change)
         yield
 
@@ -43,6 +43,19 @@ def _random_states_kept() -> Iterator[None]:
         torch.set_rng_state(on_cpu)
         if on_gpus:
             torch.cuda.set_rng_state_all(on_gpus)
+
+
+@contextmanager
+def _environment_kept() -> Iterator[None]:
+    """lm-eval sets variables for the hub's downloads as it is imported, which processes started later would
+    inherit."""
+    before = dict(os.environ)
+    try:
+        yield
+    finally:
+        for name in os.environ.keys() - before.keys():
+            del os.environ[name]
+        os.environ.update(before)
 
 
 @contextmanager

@@ -35,7 +35,7 @@ def behave(config: RecordedConfig, directory: Path) -> Ended:
         case seed if seed == RAISED:
             raise RuntimeError("boom")
         case seed if seed == LARGE:
-            kept.append(bytearray(os.urandom(1)) * (MOST + (1 << 20)))
+            kept.append(bytearray(os.urandom(1)) * (4 * MOST))
         case seed if seed == THREADED:
             torch.set_num_threads(3)
         case seed if seed == WAITING:
