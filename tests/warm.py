@@ -41,7 +41,8 @@ READ_LATE = {
     *("GRADWIRE_CACHE", "GRADWIRE_PLUGINS", "GRADWIRE_TEST_COMMAND", "PYTEST_CURRENT_TEST", "PYTHONPATH"),
     *("RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "GLOO_SOCKET_IFNAME"),
     "TORCH_DISABLE_SHARE_RDZV_TCP_STORE",
-    *("HF_XET_HIGH_PERFORMANCE", "HF_HUB_ENABLE_HF_TRANSFER"),  # set where lm_eval is imported
+    *("HF_XET_HIGH_PERFORMANCE", "HF_HUB_ENABLE_HF_TRANSFER"),  # set where lm_eval is imported ...
+    *("KMP_DUPLICATE_LIB_OK", "KMP_INIT_AT_FORK"),  # ... and where it imports sklearn
     "TORCHINDUCTOR_CACHE_DIR",  # set where torch._inductor is imported
 }
 """Variables that a command reads only as it runs. If any other one changes, it has to start cold."""
