@@ -1,4 +1,5 @@
-"""Which text the cells of a sweep from `sweeps/` train on: real text in a folder, else the embedded one.
+"""Which text the cells of a sweep from `sweeps/` train on: real text in a folder, else the embedded one; and
+which benchmarks' files they score with.
 
 A sweep at a small size would otherwise need the data sets of the paper from the hub. What the command line
 says of `dataset` wins. At size=paper a cell has the paper's own data unless `sweep.data` names another copy
@@ -25,6 +26,7 @@ EMBEDDED, AUTO = "embedded", "auto"
 PAPER = "paper"
 GROUP = "dataset"
 PLACES = "local_data.yaml"
+BENCHMARKS = "score.data"
 
 
 class Text(NamedTuple):
@@ -64,12 +66,29 @@ def text_of(overrides: Sequence[str], config: DictConfig, given: Sequence[str], 
     )
 
 
-def _path(name: str, data: str) -> Path:
+def benchmarks_of(
+    overrides: Sequence[str], config: DictConfig, given: Sequence[str], data: str | None
+) -> Sequence[str]:
+    """A cell's overrides with the benchmarks' files from `data`, if it scores and names no others."""
+    asked = any(key in ("score", BENCHMARKS) for key in given)
+    if data is None or asked or not isinstance(config.get("score"), DictConfig):
+        return overrides
+    if plain(config, BENCHMARKS) is not None:
+        return overrides
+    return [*overrides, f"{BENCHMARKS}={override_text(str(_folder(data).absolute()))}"]
+
+
+def _folder(data: str) -> Path:
     folder = Path(data).expanduser()
     if not folder.is_dir():
         raise ConfigError(
             f"sweep.data={data}: no such folder; choose one with a sub-folder for each data set"
         )
+    return folder
+
+
+def _path(name: str, data: str) -> Path:
+    folder = _folder(data)
     if name not in places():
         raise ConfigError(
             f"sweep.data={data}: conf/{PLACES} has no place for dataset={name}; add a line, or set dataset="

@@ -34,7 +34,7 @@ from gradwire.harness.config.plugins import allow_plugins
 from gradwire.harness.config.root_keys import root_rules
 from gradwire.harness.config.run_name import run_directory, run_name
 from gradwire.harness.config.sweep_settings import SweepConfig
-from gradwire.harness.config.sweep_text import text_of
+from gradwire.harness.config.sweep_text import benchmarks_of, text_of
 from gradwire.harness.config.tasks import TASKS
 from gradwire.harness.config.typed import task_of, typed
 from gradwire.harness.config.validate import validate_any
@@ -295,12 +295,13 @@ def _planned(cell: Cell, asked: Path | None, settings: SweepConfig, given: Seque
             raise ValueError(
                 f"task={composed.task.name} keeps nothing and cannot be part of a sweep; use: {command}"
             )
+        chosen = benchmarks_of(cell.overrides, composed, given, settings.data)
         if task.trains:
-            chosen = text_of(cell.overrides, composed, given, settings.data)
-            if tuple(chosen.overrides) != cell.overrides:
-                cell = replace(cell, overrides=tuple(chosen.overrides))
-                composed = compose(cell.overrides, named_by_user=False)
-            text = chosen.name
+            trained_on = text_of(cell.overrides, composed, given, settings.data)
+            chosen, text = trained_on.overrides, trained_on.name
+        if tuple(chosen) != cell.overrides:
+            cell = replace(cell, overrides=tuple(chosen))
+            composed = compose(cell.overrides, named_by_user=False)
         if not all(map(_is_there, cell.sources)):
             config = typed(composed)
             assert isinstance(config, RecordedConfig)

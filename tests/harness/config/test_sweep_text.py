@@ -12,7 +12,7 @@ import yaml
 
 from gradwire.harness.config import validate
 from gradwire.harness.config.compose import compose
-from gradwire.harness.config.sweep_text import places
+from gradwire.harness.config.sweep_text import benchmarks_of, places
 from gradwire.harness.runtime.conf import conf_directory
 from gradwire.harness.runtime.errors import ConfigError
 from gradwire.harness.tasks.sweep_plan import Plan, plan_sweep
@@ -77,6 +77,16 @@ def test_the_command_line_wins(data: Path, tmp_path: Path, monkeypatch: Any) -> 
     )
     assert {cell.config.dataset.path for cell in own.cells} == {str(data / "ultrachat")}
     assert {cell.text for cell in own.cells} == {None}
+
+
+def test_what_scores_takes_the_benchmarks_from_the_folder(data: Path) -> None:
+    score, train = ["task=score", "checkpoint=some"], ["codec=bf16"]
+    own = [*score, "score.data=own"]
+    config = compose(score, named_by_user=False)
+    assert benchmarks_of(score, config, (), str(data)) == [*score, f"score.data={data}"]
+    assert benchmarks_of(score, config, (), None) == score
+    assert benchmarks_of(own, compose(own, named_by_user=False), ("score.data",), str(data)) == own
+    assert benchmarks_of(train, compose(train, named_by_user=False), (), str(data)) == train
 
 
 def test_the_papers_size_has_the_papers_data(tmp_path: Path, monkeypatch: Any) -> None:
