@@ -124,12 +124,20 @@ def _gradients(folder: Path) -> Path:
     return folder / "own.npz"
 
 
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder for all sweeps, so that runs which several of them have run once."""
+    return tmp_path_factory.mktemp("sweeps")
+
+
 @pytest.mark.parametrize("sweep", SWEEPS)
-def test_its_tiny_form_runs(sweep: str, command: Command, tmp_path: Path) -> None:
-    overrides = quick(sweep, tmp_path)
-    assert command(f"sweeps={sweep}", "size=tiny", *overrides) == 0
-    record = read_sweep_record(Path("outputs/sweeps") / f"{sweep}-tiny")
+def test_its_tiny_form_runs(sweep: str, shared: Path) -> None:
+    overrides = quick(sweep, shared)
+    with commands_in(shared) as command:
+        assert command(f"sweeps={sweep}", "size=tiny", *overrides) == 0
+    record = read_sweep_record(shared / "outputs/sweeps" / f"{sweep}-tiny")
     assert record.cells and all(cell.status == "done" for cell in record.cells), record.left_out
+    assert len({cell.run for cell in record.cells}) == len(record.cells)
     assert record.name == sweep and record.text in (None, "embedded")
 
 

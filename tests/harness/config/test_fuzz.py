@@ -22,7 +22,7 @@ from gradwire.harness.runtime.errors import ConfigError, shortened
 from gradwire.harness.tasks.front import arranged, check_command_line
 from gradwire.harness.trainer.parts import prepare
 
-OVERRIDES = int(os.environ.get("GRADWIRE_FUZZ", "2000"))
+OVERRIDES = int(os.environ.get("GRADWIRE_FUZZ", "1200"))
 SEED = int(os.environ.get("GRADWIRE_FUZZ_SEED", "0"))
 
 FOREIGN = re.compile(

@@ -24,7 +24,7 @@ pytest.importorskip("hydra_plugins.hydra_submitit_launcher", reason="gradwire[sl
 
 SWEEP = (
     *("--multirun", "hydra/launcher=submitit_local", *TINY_MODEL, "cluster=virtual", "cluster.workers=2"),
-    *("train.steps=400", "train.checkpoint_every=40", "eval.every=400", "measure.vnmse_every=400"),
+    *("train.steps=150", "train.checkpoint_every=15", "eval.every=150", "measure.vnmse_every=150"),
     *("measure.trace=false", "plots=false", "seed=0", "codec=fp32,fp32"),
 )
 
@@ -63,6 +63,6 @@ def test_a_job_whose_time_is_over_resumes_its_run(tmp_path: Path) -> None:
     (done,) = tmp_path.glob("outputs/*/DONE")
     attempts = Attempts.read(done.parent)
     assert attempts is not None and len(attempts.attempts) == 2
-    assert attempts.attempts[1]["from_step"] >= 40
+    assert attempts.attempts[1]["from_step"] >= 15
     assert "stopped by SIGUSR2, saved in" in attempts.attempts[0]["ended"]["reason"]
     assert list(tmp_path.glob("outputs/sweeps/*/table.md"))

@@ -24,13 +24,12 @@ from gradwire.harness.config.validate import validate_any
 from gradwire.harness.parallel.synchronize import synchronization
 from gradwire.harness.record.gradients import write_gradients
 from gradwire.harness.record.identity import run_id
+from gradwire.harness.report.figures import Plot
 from gradwire.harness.runtime.errors import ConfigError
 from gradwire.harness.studies.replay.compare import compare_replays, file_names, gradient_names
 from gradwire.harness.studies.replay.errors import exact_mean, relative_errors, vnmse
 from gradwire.harness.tasks import replay
-from gradwire.harness.tasks.sweep_plan import plan_sweep
 
-ROOT = Path(__file__).parents[4]
 NUMEL = 5000
 
 Run = Callable[..., dict[str, Any]]
@@ -227,15 +226,18 @@ def test_a_sweep_makes_the_comparison_table(file: Path, tmp_path: Path) -> None:
         "frontier-own-ring-of-6-print.png",
         "frontier-own-broadcast-of-6-print.png",
     }
-    again = run_command(tmp_path, *command)
-    assert again.returncode == 0, again.stderr
-    assert "4 runs, 4 of them finished before" in again.stdout
 
 
-def test_the_error_is_drawn_over_the_workers(run: Run, tmp_path: Path) -> None:
+def test_the_error_is_drawn_over_the_workers(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Three numbers of workers make a line for each codec; two make none."""
+    drawn: list[Plot] = []
+    monkeypatch.setattr(
+        "gradwire.harness.report.figures._write", lambda plot, *_: iter(drawn.append(plot) or ())
+    )
     folders = []
-    for codec in ("dynamiq", "uniform"):
+    for codec in ("bf16", "uniform"):
         for workers in (2, 3, 6):
             name = f"{codec}-{workers}"
             choice = (
@@ -247,9 +249,9 @@ def test_the_error_is_drawn_over_the_workers(run: Run, tmp_path: Path) -> None:
             run(*choice, folder=name)
             folders.append(tmp_path / name)
     compare_replays(folders[:2], tmp_path / "two", ["codec", "cluster.workers"])
-    assert not list((tmp_path / "two").glob("over-workers*"))
+    assert drawn and not any(plot.name.startswith("over-workers") for plot in drawn)
     compare_replays(folders, tmp_path / "table", ["codec", "cluster.workers"])
-    assert (tmp_path / "table" / "over-workers-print.svg").is_file()
+    assert "over-workers" in {plot.name for plot in drawn}
     rows = json.loads((tmp_path / "table" / "table.json").read_text())["rows"]
     assert {row["series"] for row in rows} == {"own, ring"}
 
@@ -305,21 +307,6 @@ def test_replays_of_several_seeds_are_one_line(file: Path, tmp_path: Path) -> No
     assert row["summary"]["vnmse"] == [*errors[0], *errors[1]]
     assert row["summary"]["vnmse_mean"] == pytest.approx(np.mean(errors))
     assert row["subject"] == "gpt2 step 7, ring of 6"
-
-
-SWEEPS = sorted(path.stem for path in (ROOT / "sweeps").glob("replay_*.yaml"))
-
-
-@pytest.mark.parametrize("sweep", SWEEPS)
-def test_every_sweep_of_replays_can_run(sweep: str, file: Path) -> None:
-    """All its cells are composed and validated, and no two of them are the same."""
-    text = json.dumps({"buckets": [{"names": ["w"], "shapes": [[50, NUMEL // 50]]}]})
-    np.savez(file, gradients=values_of(file).numpy(), layout=text)
-    arguments = [f"sweeps={sweep}", f"gradients={file}", "cluster.workers=3"]
-    config = compose(arguments, with_hydra=True)
-    plan = plan_sweep(config.hydra, arguments)
-    assert plan.tasks == ["replay"]
-    assert len({cell.directory for cell in plan.cells}) == len(plan.cells) >= 5
 
 
 def test_errors_super_group_by_super_group() -> None:
