@@ -91,13 +91,25 @@ class Section:
         return [each for each in self.shown if each.item.kind == kind]
 
     @property
+    def claims(self) -> list[tuple[str, list[Verdict]]]:
+        """(what they are about, verdicts): those on what runs, and those on printed figures alone."""
+        groups = (("Claims about runs", False), ("The paper's figures held against one another", True))
+        found = [
+            (title, [each for each in self.verdicts if each.claim.of_print == wanted])
+            for title, wanted in groups
+        ]
+        return [(title, verdicts) for title, verdicts in found if verdicts]
+
+    @property
     def missing(self) -> list[tuple[str, str]]:
         """(name, reason) of what has not run or cannot be told: items, then claims."""
         items = [(each.item.name, "; ".join(each.reasons)) for each in self.shown if each.reasons]
-        untold = ("not run", "not testable at this size")
-        claims = [verdict for verdict in self.verdicts if verdict.ruling in untold]
+        reasons: dict[str, list[str]] = {}
+        for verdict in self.verdicts:
+            if verdict.ruling in ("not run", "not testable at this size"):
+                reasons.setdefault(f"{verdict.ruling}: {verdict.reason}", []).append(verdict.claim.id)
         return items + [
-            (f"Claim {verdict.claim.id}", f"{verdict.ruling}: {verdict.reason}") for verdict in claims
+            (f"Claim{'s' * (len(ids) > 1)} {', '.join(ids)}", reason) for reason, ids in reasons.items()
         ]
 
 

@@ -78,7 +78,6 @@ def _content(found: Evaluations) -> dict[str, Any]:
     return {
         "evaluations": found,
         "folder": found.folder,
-        "counts": [counted(section.verdicts) for section in found.sections],
         "other_sources": OTHER_SOURCES,
         "changed_sources": CHANGED_SOURCES,
     }
@@ -97,6 +96,7 @@ def _environment() -> Environment:
     )
     made.filters |= {
         "anchor": anchor,
+        "counted": counted,
         "data": data,
         "md": escaped,
         "plain": plain,

@@ -23,6 +23,7 @@ SIZES = ("tiny", "small", "gpu", "paper")
 """Sizes of sweeps, the smallest first."""
 
 Ruling = Literal["reproduced", "not reproduced", "not testable at this size", "not run"]
+UNTESTABLE: Ruling = "not testable at this size"
 
 
 @dataclass(frozen=True)
@@ -42,6 +43,11 @@ class Claim:
     @property
     def sweeps(self) -> list[str]:
         return [self.sweep] if isinstance(self.sweep, str) else self.sweep
+
+    @property
+    def of_print(self) -> bool:
+        """Whether it is about printed figures and arithmetic alone."""
+        return not self.sweeps and bool(self.holds)
 
 
 @dataclass(frozen=True)
@@ -126,31 +132,46 @@ def judge(
 ) -> Verdict:
     """The verdict on a claim that `check_claims` has passed, from the records of each sweep.
 
-    The records of the largest size count. Raises ClaimError if the predicate cannot be computed on them.
+    The records of the largest size count that have the claim's cells. Raises ClaimError if the predicate
+    cannot be computed on them.
     """
     if tree is None:
         return Verdict(claim, "not run", reason=claim.why)
-    chosen: dict[str, SweepRecord] = {}
-    for sweep in claim.sweeps:
-        found = sorted(records.get(sweep, ()), key=lambda record: rank(record.size))
-        if not found:
+    found = {
+        sweep: sorted(records.get(sweep, ()), key=lambda each: rank(each.size)) for sweep in claim.sweeps
+    }
+    for sweep, own in found.items():
+        if not own:
             return Verdict(claim, "not run", reason=f"{sweep} has no record")
-        chosen[sweep] = found[-1]
+    sizes = sorted({rank(each.size) for own in found.values() for each in own}, reverse=True)
+    verdicts = []
+    for most in sizes or [0]:
+        fitting = {sweep: [each for each in own if rank(each.size) <= most] for sweep, own in found.items()}
+        if not all(fitting.values()):
+            break
+        chosen = {sweep: own[-1] for sweep, own in fitting.items()}
+        verdicts.append(_judged(claim, tree, chosen, reference))
+        if verdicts[-1].ruling != UNTESTABLE:
+            return verdicts[-1]
+    return verdicts[0]
+
+
+def _judged(claim: Claim, tree: ast.expr, chosen: Mapping[str, SweepRecord], reference: Reference) -> Verdict:
     size = min((record.size for record in chosen.values()), key=rank, default="")
     evaluation, small = Evaluation(chosen, reference), bool(chosen) and rank(size) < rank(claim.size)
     try:
         holds = evaluation.holds(tree)
     except MissingError as error:
         reason = _needs(claim) if small else str(error)
-        return Verdict(claim, "not testable at this size", size, reason, tuple(evaluation.used))
+        return Verdict(claim, UNTESTABLE, size, reason, tuple(evaluation.used))
     except UnfinishedError as error:
         return Verdict(claim, "not run", size, str(error), tuple(evaluation.used))
     except ClaimError as error:
         if small:  # where cells may differ in other axes than at the size that the claim is about
-            return Verdict(claim, "not testable at this size", size, _needs(claim), tuple(evaluation.used))
+            return Verdict(claim, UNTESTABLE, size, _needs(claim), tuple(evaluation.used))
         raise ClaimError(f"claim {claim.id}: {error}; {REMEDY}") from None
     if small:
-        return Verdict(claim, "not testable at this size", size, _needs(claim), tuple(evaluation.used))
+        return Verdict(claim, UNTESTABLE, size, _needs(claim), tuple(evaluation.used))
     return Verdict(claim, "reproduced" if holds else "not reproduced", size, "", tuple(evaluation.used))
 
 

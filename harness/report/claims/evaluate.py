@@ -230,14 +230,16 @@ def _reduced(name: str, arguments: Sequence[Any]) -> Any:
 
 
 def _paired(name: str, items: Sequence[Any]) -> bool:
-    """Whether the first figure is below (above) the second in every seed that both have, and these are two
-    or more: the least that a paired test can be made of."""
+    """Whether the first figure is below (above) the second in every seed that both have; these have to be two
+    or more, the least that a paired test can be made of."""
     if len(items) != 2 or not all(isinstance(item, Figure) for item in items):
         raise ClaimError(f"{name} takes two figures")
     first, second = items
     pairs = first.paired(second).values()
+    if len(pairs) < 2:
+        raise figures.MissingError(f"{name} takes two or more seeds")
     better = operator.lt if name == "below" else operator.gt
-    return len(pairs) > 1 and all(better(*pair) for pair in pairs)
+    return all(better(*pair) for pair in pairs)
 
 
 def _exponent(points: Sequence[tuple[float, float]]) -> float:

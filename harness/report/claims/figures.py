@@ -131,7 +131,7 @@ def one_figure(record: SweepRecord, metric: str, selection: Selection) -> Figure
         by_seed.setdefault(value.seed if len(cells) == 1 else seeds[value.run], []).append(value.value)
     figures = {seed: median(values) for seed, values in by_seed.items()}
     if metric == "final_metric":
-        worst = math.inf if _mode(cells) == "min" else -math.inf
+        worst = math.inf if _mode(record, cells) == "min" else -math.inf
         figures |= {cell.seed: worst for cell in cells if cell.status == "failed"}
     return _made(figures, whole, cells)
 
@@ -171,7 +171,7 @@ def _at_target(
 ) -> Figure:
     cells = _group(record, "final_metric", selection)
     target = factor * one_figure(record, "final_metric", _baseline(record, cells)).median
-    mode, figures, used = _mode(cells), dict[int | None, float](), list[Value]()
+    mode, figures, used = _mode(record, cells), dict[int | None, float](), list[Value]()
     for cell in cells:
         values = [value for value in record.values if value.run == cell.label and value.step is not None]
         clock = {value.step: value.value for value in values if value.metric == "train_time_s"}
@@ -186,9 +186,8 @@ def _at_target(
 def _baseline(record: SweepRecord, cells: Sequence[CellRecord]) -> Selection:
     """The selection of BF16's cells that are like `cells`: in all but the codec, else in model and data."""
     axes = {axis: cells[0].axes.get(axis) for axis in record.axes if not covered(axis, ("codec",))}
-    alike = {axis: value for axis, value in axes.items() if covered(axis, ("model", "dataset"))}
     task = {TASK: cells[0].task}
-    for chosen in (axes, alike):
+    for chosen in (axes, _model_and_data(record, cells)):
         selection = {"codec": BASELINE, **chosen, **task}
         if _matching(record, selection):
             return selection
@@ -231,9 +230,12 @@ def _group(record: SweepRecord, metric: str, selection: Selection) -> list[CellR
     cells = _selected(record, selection)
     having = {value.run for value in record.values if value.metric == metric}
     tasks = {cell.task for cell in cells if cell.label in having}
+    if not tasks and metric == "final_metric":  # all seeds have failed
+        tasks = {cell.task for cell in cells if cell.status == "failed"}
+    open_cells = [cell for cell in cells if cell.status in ("unfinished", "damaged")]
+    if any(cell.task in tasks or not tasks for cell in open_cells):
+        raise UnfinishedError(f"{_words(selection)} of {record.name} has not run with every seed")
     if not tasks:
-        if any(cell.status in ("unfinished", "damaged") for cell in cells):
-            raise UnfinishedError(f"{_words(selection)} of {record.name} has not run")
         raise MissingError(f"{_words(selection)} of {record.name} has no {metric}")
     cells = [cell for cell in cells if cell.task in tasks]
     groups = {repr((cell.task, sorted(cell.axes.items(), key=str))): cell for cell in cells}
@@ -275,9 +277,14 @@ def same(found: Any, wanted: Any) -> bool:
     return str(found) == str(wanted)
 
 
-def _mode(cells: Sequence[CellRecord]) -> Mode:
-    metric = next((cell.metric for cell in cells if cell.metric is not None), "loss")
-    return metric_mode(metric)
+def _mode(record: SweepRecord, cells: Sequence[CellRecord]) -> Mode:
+    """Where all seeds have failed, that of others with the same model and data."""
+    others = _matching(record, _model_and_data(record, cells))
+    return metric_mode(next((cell.metric for cell in (*cells, *others) if cell.metric is not None), "loss"))
+
+
+def _model_and_data(record: SweepRecord, cells: Sequence[CellRecord]) -> Selection:
+    return {axis: cells[0].axes.get(axis) for axis in record.axes if covered(axis, ("model", "dataset"))}
 
 
 def _words(selection: Selection) -> str:

@@ -12,7 +12,7 @@ from sweep_records import cell, record
 from gradwire.harness.report.claims.check import KnownSweep
 from gradwire.harness.report.claims.claims import Claim, Verdict, check_claims, judge, read_claims
 from gradwire.harness.report.claims.evaluate import Evaluation
-from gradwire.harness.report.claims.figures import Figure
+from gradwire.harness.report.claims.figures import Figure, MissingError
 from gradwire.harness.report.claims.grammar import ClaimError, parse
 from gradwire.harness.report.reference import COLUMNS, Reference
 from gradwire.harness.report.sweep_record import SweepRecord
@@ -224,6 +224,46 @@ def test_a_failed_seed_is_a_miss(printed: Reference) -> None:
     )
     assert evaluation.holds(parse('high(tta(1.05, codec="mxfp8")) == inf and vnmse(codec="mxfp8") < 1'))
     assert evaluation.used[0].figure.by_seed[2] == math.inf  # type: ignore[union-attr]
+
+
+def test_one_seed_that_has_not_run_is_no_miss(printed: Reference) -> None:
+    some = bits(seeds=(0, 1))
+    for status in ("unfinished", "damaged"):
+        open_ = cell(
+            {"model": "llama1b", "codec": "mxfp8", "codec.bits": None}, 2, status=status, metric=None
+        )
+        cut = SweepRecord(**{**vars(some), "cells": [*some.cells, open_]})
+        found = verdict(claim('tta(1.05, codec="mxfp8") < 4'), printed, cut)
+        assert (found.ruling, "has not run with every seed" in found.reason) == ("not run", True)
+        assert verdict(claim('vnmse(codec="bf16") < 1'), printed, cut).ruling == "reproduced"
+
+
+def test_one_seed_cannot_tell_what_holds_with_every_seed(printed: Reference) -> None:
+    for text in ("below", "above"):
+        asked = claim(f'{text}(vnmse(codec="dynamiq", bits=5), vnmse(codec="mxfp8"))')
+        found = verdict(asked, printed, bits(seeds=(0,)))
+        assert found.ruling == "not testable at this size" and found.reason.endswith("two or more seeds")
+
+
+@pytest.mark.parametrize(("metric", "worst"), [("perplexity", "inf"), ("accuracy", "-inf")])
+def test_a_codec_whose_seeds_all_fail_never_gets_there(metric: str, worst: str) -> None:
+    rows = [({"codec": "bf16"}, seed, {"final_metric": 0.5}) for seed in (0, 1)]
+    more = [cell({"codec": "thc"}, seed, status="failed", metric=None) for seed in (0, 1)]
+    some = record(("codec",), rows, more=more, metric=metric, name="budgets")
+    assert holds(f'final_metric(codec="thc") == {worst}'.replace("== -inf", "< -1e9"), budgets=some)
+    assert holds('tta(1.05, codec="thc") == inf', budgets=some)
+    with pytest.raises(MissingError):
+        holds('vnmse(codec="thc") < 1', budgets=some)
+
+
+def test_the_largest_record_with_the_cells_counts(printed: Reference) -> None:
+    large = bits(size="gpu")
+    fewer = SweepRecord(
+        **{**vars(large), "cells": [each for each in large.cells if "bits=6" not in each.label]}
+    )
+    asked = claim('vnmse(codec="dynamiq", bits=6) < 1')
+    assert [verdict(asked, printed, bits(), each).size for each in (large, fewer)] == ["gpu", "small"]
+    assert verdict(asked, printed, bits(), fewer).ruling == "reproduced"
 
 
 def test_several_sweeps_can_be_compared(printed: Reference) -> None:

@@ -16,10 +16,13 @@ from sweep_records import cell, record
 from gradwire.harness.config.cells import Declared
 from gradwire.harness.config.known_sweeps import known_sweep, known_sweeps
 from gradwire.harness.record.settings import TaskConfig
+from gradwire.harness.report.claims.claims import read_claims
 from gradwire.harness.report.claims.grammar import ClaimError
 from gradwire.harness.report.reference import COLUMNS
 from gradwire.harness.report.settings import ReportConfig, ReportTask
 from gradwire.harness.report.sweep_record import VALUES, SweepRecord, save_sweep_record
+from gradwire.harness.report.tables import escaped
+from gradwire.harness.runtime.conf import conf_directory
 from gradwire.harness.tasks.report import run
 
 CLAIMS = """
@@ -140,8 +143,20 @@ def test_both_pages_have_it_all(results: Path, capsys: pytest.CaptureFixture[str
     assert "made_up" not in page.split("What has not run")[1].split("</section>")[0]
     for part in ("Table 1", "Figure 1", "Figure 2", "a codec", "P1", "P4", "1234567", "A processor, 2 cores"):
         assert part in readme and part in page
+    assert "3 claims: 1 reproduced, 1 not reproduced, 0 not testable at this size, 1 not run." in readme
+    _, printed_alone = readme.split("#### The paper's figures held against one another")
+    assert "| P4 |" in printed_alone and "| P1 |" not in printed_alone
     assert page.count('src="data:image/svg+xml;base64,') == 2  # tta and metric-end, not bits
     assert page.count('srcset="data:image/png;base64,') == 1
+
+
+def test_the_committed_page_has_the_claims_as_they_are() -> None:
+    """A claim that is changed goes to the page with the next task=report."""
+    results = conf_directory().parent / "results"
+    readme = (results / "README.md").read_text()
+    claims = read_claims(results / "claims.yaml")
+    lines = [f"| {escaped(claim.id)} | {escaped(claim.says)} |" for claim in claims]
+    assert not [line for line in lines if line not in readme], "run: python run.py task=report"
 
 
 def test_the_page_is_self_contained_and_the_same_each_time(results: Path, tmp_path: Path) -> None:
