@@ -7,6 +7,7 @@ import textwrap
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from gradwire.harness.report.figures import MAX_TICKS
 from gradwire.harness.report.group_rows import group_targets
 from gradwire.harness.report.groups import BASELINE, Group
 from gradwire.harness.report.style import Form
@@ -102,6 +103,18 @@ def log_axis(axes: Axes) -> None:
     axes.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0) if few else (1.0,)))
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: scientific(value)))
     axes.yaxis.set_minor_formatter(NullFormatter())
+
+
+def log_x_axis(axes: Axes) -> None:
+    """A logarithmic x axis with few ticks, labelled in powers of ten."""
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
+
+    axes.set_xscale("log")
+    low, high = axes.get_xlim()
+    subs = (1.0, 2.0, 5.0) if high < 30 * low else (1.0,)
+    axes.xaxis.set_major_locator(LogLocator(subs=subs, numticks=MAX_TICKS + 2))
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: scientific(value)))
+    axes.xaxis.set_minor_locator(NullLocator())
 
 
 def ticks_at(axes: Axes, values: Sequence[float], *, doubling: bool = False) -> None:

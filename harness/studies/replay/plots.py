@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from gradwire.harness.report.figures import Plot, write_plots
 from gradwire.harness.report.style import Form, LineStyle, line_styles
-from gradwire.harness.report.views import log_axis, ticks_at
+from gradwire.harness.report.views import log_axis, log_x_axis, ticks_at
 from gradwire.harness.studies.replay.summary import ReplaySummary
 from gradwire.harness.timing.measure.metrics import METRICS
 
@@ -172,4 +172,4 @@ def _draw_cdfs(axes: Axes, curves: Curves, styles: Mapping[str, LineStyle], form
         limited = [max(value, SMALLEST_SHOWN) for value in values]
         look = styles[label].drawn(form) | {"markevery": styles[label].markers(len(limited) // MARKERS)}
         axes.plot(limited, share, **look, label=label)
-    axes.set_xscale("log")
+    log_x_axis(axes)

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
-from gradwire.harness.report.figures import MAX_TICKS, Plot
+from gradwire.harness.report.figures import Plot
 from gradwire.harness.report.style import Form, Hue
-from gradwire.harness.report.views import log_axis, scientific
+from gradwire.harness.report.views import log_axis, log_x_axis
 from gradwire.harness.studies.distribution import PERCENT
 from gradwire.harness.studies.statistics.collect import Statistics
 from gradwire.harness.studies.statistics.norms import SIZES, GroupNorms
@@ -102,18 +102,6 @@ def draw_cdf(axes: Axes, quantiles: Sequence[float], form: Form, look: dict[str,
     color = form.colors[look["hue"]]
     axes.plot(values, shares, color=color, ls=look["ls"], label=label)
     axes.set_ylim(-0.02, 1.02)
-
-
-def log_x_axis(axes: Axes) -> None:
-    """A logarithmic x axis with few ticks, labelled in powers of ten."""
-    from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
-
-    axes.set_xscale("log")
-    low, high = axes.get_xlim()
-    subs = (1.0, 2.0, 5.0) if high < 30 * low else (1.0,)
-    axes.xaxis.set_major_locator(LogLocator(subs=subs, numticks=MAX_TICKS + 2))
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: scientific(value)))
-    axes.xaxis.set_minor_locator(NullLocator())
 
 
 def _draw_thresholds(axes: Axes, allocation: Allocation, form: Form) -> None:
