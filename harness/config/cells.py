@@ -2,9 +2,9 @@
 
 `hydra.sweeper.cases.<size>` is a list of cases; a case maps keys to a value or a list of values and means
 their product; the sweep is the union of its cases. `hydra.sweeper.common.<size>` has values that all cells of
-a size share unless their case sets them. Sweeps on the command line multiply the sweep, and what the command
-line sets wins over cases and common values. A value may be taken from another sweep's cells
-(config/needs.py).
+a size share, unless their case sets them or chooses something that has no such key. Sweeps on the command
+line multiply the sweep, and what the command line sets wins over cases and common values. A value may be
+taken from another sweep's cells (config/needs.py).
 """
 
 from __future__ import annotations
@@ -112,7 +112,7 @@ def expand(
         common = {
             key: value
             for key, value in case.common.items()
-            if not _shadowed(key, {key: [value], **given}, user)
+            if not _shadowed(key, {key: [value], **given}, user) and _applies(key, case, cases)
         }
         for values in _product(kept):
             task = values.get(TASK, tasks[0])
@@ -323,6 +323,20 @@ def _has(group: str, choice: str, field: str) -> bool:
     except ConfigError:
         return True
     return rule_of(config, f"{group}.{field}") is not None
+
+
+def _applies(key: str, case: _Case, cases: Sequence[_Case]) -> bool:
+    """Whether a common value is about a case: not if only other cases' choices of the group have such a key.
+
+    One that no case's choice has stays, and is refused.
+    """
+    return _has_key(case, key) or not any(_has_key(other, key) for other in cases)
+
+
+def _has_key(case: _Case, key: str) -> bool:
+    group, _, field = key.partition(".")
+    choices = case.values.get(group, [])
+    return not field or not choices or any(_has(group, choice, field) for choice in choices)
 
 
 def _shadowed(key: str, case: Mapping[str, list[str]], user: Values) -> bool:

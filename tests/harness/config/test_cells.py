@@ -79,6 +79,19 @@ def test_a_key_that_a_choice_does_not_have_is_dropped_there() -> None:
     assert len(nowhere) == 4, "is refused when it is composed"
 
 
+def test_a_common_value_is_dropped_where_a_case_chooses_something_without_it() -> None:
+    """`shaped` measures its computation. A key that nothing has stays in a cell, which is refused."""
+    cases = {"tiny": [{"network": "shaped", "codec": "bf16"}, {"codec": "thc"}]}
+    common = {"tiny": {"network": "simulated", "network.compute_s": 0.02, "network.rate_mbit": 100}}
+    shaped, simulated = expand(Declared(cases, common), "tiny", [])
+    assert shaped.overrides == ("network.rate_mbit=100", "network=shaped", "codec=bf16")
+    assert {"network=simulated", "network.compute_s=0.02"} < {*simulated.overrides}
+    typing_error = {"tiny": {"network.compute": 0.02}}
+    assert any(
+        "network.compute=0.02" in each.overrides for each in expand(Declared(cases, typing_error), "tiny", [])
+    )
+
+
 def test_a_size_without_cases_names_the_others() -> None:
     with pytest.raises(ConfigError, match=r"size=paper: .* size=tiny or size=small"):
         expand(CASES, "paper", [])
