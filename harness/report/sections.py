@@ -21,7 +21,7 @@ Common = tuple[str, str, list[Row]]
 
 CLOCK_MEANING = {
     "wall": "wall clock",
-    "simulated": "simulated clock: measured computation, modelled network",
+    "simulated": "simulated clock: measured or set computation, modelled network",
 }
 NOT_REACHED = "not reached"
 

@@ -4,8 +4,8 @@
     python -m gradwire.harness.tasks.results dynamiq_table4 dynamiq_fig8 --minutes 20 --size small
 
 Each sweep is a command of its own, `run.py sweeps=<name> size=<size> sweep.minutes=<what is left>`, which
-skips what has finished before. Its record, tables and plots go to `results/<sweep>/<size>/`, also when it is
-not complete; then `task=report` writes the report anew.
+skips what has finished before. Its record, tables, and the plots that the report shows go to
+`results/<sweep>/<size>/`, also when it is not complete; then `task=report` writes the report anew.
 """
 
 from __future__ import annotations
@@ -17,14 +17,20 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
+from fnmatch import fnmatch
 from pathlib import Path
 
+from gradwire.harness.report.evaluations import DARK, PRINT
+from gradwire.harness.report.papers import read_papers
 from gradwire.harness.report.sweep_record import FILE
 from gradwire.harness.runtime.conf import conf_directory
 from gradwire.harness.tasks.sweep import STOPPED
 
-KEPT = (".json", ".csv", ".md", ".svg", ".png")
-"""How the names of files end that are put there: the record, tables, and plots for pages."""
+KEPT = (".json", ".csv", ".md")
+"""How the names of files end that are put there: the record and tables."""
+
+PICTURES = (f"{PRINT}.svg", f"{PRINT}.png", f"{DARK}.png")
+"""And of plots for pages; one for print is a PNG only where there is no SVG."""
 
 INTERRUPTED = tuple(128 + number for number in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR2))
 """The exit codes of a command that was asked to stop."""
@@ -47,17 +53,22 @@ def main(arguments: Sequence[str] | None = None) -> int:
         codes.append(_command(f"sweeps={sweep}", f"size={asked.size}", *limit, *asked.overrides))
         if codes[-1] in INTERRUPTED:
             return codes[-1]
-        publish(Path("outputs/sweeps") / f"{sweep}-{asked.size}", ROOT / "results" / sweep / asked.size)
+        output, target = (
+            Path("outputs/sweeps") / f"{sweep}-{asked.size}",
+            ROOT / "results" / sweep / asked.size,
+        )
+        publish(output, target, _plots_of(sweep))
     codes.append(_command("task=report"))
     return next((code for code in codes if code not in (0, STOPPED)), STOPPED if STOPPED in codes else 0)
 
 
-def publish(output: Path, target: Path) -> list[Path]:
-    """Puts a sweep's record, tables and plots in the place of those that are there; returns the new files."""
+def publish(output: Path, target: Path, plots: Sequence[str] = ("*",)) -> list[Path]:
+    """Puts a sweep's record, tables and `plots` (names, `*` for any part) in the place of those that are there;
+    returns the new files."""
     if not (output / FILE).is_file():
         print(f"results: {output} has no record")
         return []
-    found = [path for path in sorted(output.rglob("*")) if path.is_file() and path.suffix in KEPT]
+    found = [path for path in sorted(output.rglob("*")) if path.is_file() and _is_kept(path, plots)]
     new = target.with_name(f".{target.name}.new")
     shutil.rmtree(new, ignore_errors=True)
     for path in found:
@@ -69,6 +80,22 @@ def publish(output: Path, target: Path) -> list[Path]:
     files = [target / path.relative_to(output) for path in found]
     print(f"results: {len(files)} files in {target}")
     return files
+
+
+def _is_kept(path: Path, plots: Sequence[str]) -> bool:
+    for ending in PICTURES:
+        name = path.name.removesuffix(ending)
+        if name != path.name:
+            vector = path.with_name(f"{name}{PRINT}.svg")
+            is_best = ending != f"{PRINT}.png" or not vector.is_file()
+            return is_best and any(fnmatch(name, wanted) for wanted in plots)
+    return path.suffix in KEPT
+
+
+def _plots_of(sweep: str) -> Sequence[str]:
+    """The plots of a sweep that papers' items show; all of a sweep that no paper speaks of."""
+    items = [item for paper in read_papers(ROOT / "results") for item in paper.items if item.sweep == sweep]
+    return [name for item in items for name in item.plots] if items else ("*",)
 
 
 def _command(*overrides: str) -> int:

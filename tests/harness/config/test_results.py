@@ -31,13 +31,21 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def record(folder: Path, sweep: str) -> Path:
     output = folder / "outputs" / "sweeps" / f"{sweep}-small"
     (output / "replay").mkdir(parents=True)
-    for name in ("sweep.json", "values.csv", "table.md", "tta-print.svg", "tta-print.pdf", "replay/table.md"):
+    plots = [
+        f"{name}-{form}"
+        for name in ("tta", "bits")
+        for form in ("print.svg", "print.png", "print.pdf", "dark.png")
+    ]
+    for name in ("sweep.json", "values.csv", "table.md", "replay/table.md", "old-print.png", *plots):
         (output / name).write_text(name)
     return output
 
 
 def test_each_sweep_gets_what_time_is_left(place: Path, monkeypatch: Any) -> None:
     record(place, "a")
+    (place / "results" / "papers").mkdir(parents=True)
+    paper = 'name: P\ntitle: P\nitems: {Figure 1: {kind: figure, sweep: a, plots: ["t*", old]}}\n'
+    (place / "results" / "papers" / "p.yaml").write_text(paper)
     commands = Commands(0, 75, 0)
     monkeypatch.setattr(results, "_command", commands)
     assert results.main(["a", "b", "--minutes", "20", "--override", "sweep.data=texts"]) == 75
@@ -45,23 +53,21 @@ def test_each_sweep_gets_what_time_is_left(place: Path, monkeypatch: Any) -> Non
     assert first[:2] == ("sweeps=a", "size=small") and first[3] == "sweep.data=texts"
     assert float(first[2].removeprefix("sweep.minutes=")) == pytest.approx(20, abs=0.1)
     assert second[0] == "sweeps=b" and report == ("task=report",)
-    kept = {
-        str(path.relative_to(place / "results"))
-        for path in (place / "results").rglob("*.*")
-        if path.is_file()
-    }
+    folder = place / "results" / "a"
+    kept = {str(path.relative_to(folder)) for path in folder.rglob("*.*") if path.is_file()}
+    shown = ("tta-print.svg", "tta-dark.png", "old-print.png")  # the last one has no better form
     assert kept == {
-        f"a/small/{name}"
-        for name in ("sweep.json", "values.csv", "table.md", "tta-print.svg", "replay/table.md")
+        f"small/{name}" for name in ("sweep.json", "values.csv", "table.md", "replay/table.md", *shown)
     }
 
 
 def test_what_was_there_is_replaced_as_a_whole(place: Path) -> None:
     output, target = record(place, "a"), place / "results" / "a" / "small"
     target.mkdir(parents=True)
-    (target / "old-print.svg").write_text("")
+    (target / "older-print.svg").write_text("")
     assert results.publish(output, target)
-    assert not (target / "old-print.svg").exists() and (target / "table.md").read_text() == "table.md"
+    assert (target / "bits-print.svg").is_file()
+    assert not (target / "older-print.svg").exists() and (target / "table.md").read_text() == "table.md"
     assert not results.publish(place / "nowhere", target) and (target / "table.md").is_file()
 
 

@@ -124,7 +124,7 @@ def test_wall_and_simulated_times_have_separate_tables(runs: SyntheticRuns, tmp_
     titles = [line for line in comparison.text.splitlines() if line.startswith("Result")]
     assert titles == [
         "Result (wall clock)",
-        "Result (simulated clock: measured computation, modelled network)",
+        "Result (simulated clock: measured or set computation, modelled network)",
     ]
     assert [(row.label, row.baseline) for row in comparison.rows] == [
         ("bf16, local", "bf16, local"),
