@@ -63,8 +63,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def publish(output: Path, target: Path, plots: Sequence[str] = ("*",)) -> list[Path]:
-    """Puts a sweep's record, tables and `plots` (names, `*` for any part) in the place of those that are there;
-    returns the new files."""
+    """Puts a sweep's record, tables and `plots` (names, `*` for any part) in the place of those that are
+    there; returns the new files."""
     if not (output / FILE).is_file():
         print(f"results: {output} has no record")
         return []
