@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import threading
@@ -35,7 +36,7 @@ def behave(config: RecordedConfig, directory: Path) -> Ended:
         case seed if seed == RAISED:
             raise RuntimeError("boom")
         case seed if seed == LARGE:
-            kept.append(bytearray(os.urandom(1)) * (4 * MOST))
+            kept.append(bytearray(os.urandom(1)) * (16 * MOST))
         case seed if seed == THREADED:
             torch.set_num_threads(3)
         case seed if seed == WAITING:
@@ -56,6 +57,7 @@ MOST = 1 << 24
 def cells(monkeypatch: pytest.MonkeyPatch) -> Iterator[CellProcess]:
     monkeypatch.setattr(cell_process, "new_processes", lambda: get_context("fork"))
     monkeypatch.setattr(cell_process, "MOST_LEFT_BEHIND", MOST)
+    gc.collect()  # what a fork frees of this process's garbage would make it smaller than it began
     with CellProcess(behave) as found:
         yield found
 
