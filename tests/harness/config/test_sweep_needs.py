@@ -8,9 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hydra.core.config_store import ConfigStore
+from omegaconf import OmegaConf
 from tiny import TINY_MODEL
 
-from gradwire.harness.config.compose import compose
+from gradwire.harness.config.compose import _composed, choices_of_groups, compose
 from gradwire.harness.config.own_files import use_folder
 from gradwire.harness.report.sweep_record import read_sweep_record
 from gradwire.harness.runtime.conf import conf_directory
@@ -53,6 +55,28 @@ def sweep_file(needs: str, case: str, size: str = "tiny") -> str:
 
 
 @pytest.fixture
+def known(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., None]]:
+    """Makes sweeps known as if they were the project's. (A user's own files are composed twice.)"""
+    repo: Any = ConfigStore.instance().repo
+    monkeypatch.setitem(repo, "sweeps", {})
+    monkeypatch.setattr(
+        "gradwire.harness.config.explain.plugin_choices",
+        lambda: {"sweeps": [file.removesuffix(".yaml") for file in repo["sweeps"]]},
+    )
+    _composed.cache_clear()
+
+    def add(**files: str) -> None:
+        for name, text in files.items():
+            node = OmegaConf.create(text)
+            ConfigStore.instance().store(name, node, group="sweeps", package="_global_", provider="tests")
+        choices_of_groups.cache_clear()
+
+    yield add
+    choices_of_groups.cache_clear()
+    _composed.cache_clear()
+
+
+@pytest.fixture
 def own(tmp_path: Path) -> Iterator[Callable[..., None]]:
     """Writes sweeps of the user's own and makes them known."""
     folder = tmp_path / "own"
@@ -76,8 +100,8 @@ def labels(plan: Plan) -> list[str]:
     return [cell.cell.label for cell in plan.cells]
 
 
-def test_needed_cells_give_values_and_axes(own: Callable[..., None]) -> None:
-    own(warm=WARM, use=USE)
+def test_needed_cells_give_values_and_axes(known: Callable[..., None]) -> None:
+    known(warm=WARM, use=USE)
     plan = planned("sweeps=use")
     (warm,) = plan.needs
     assert len(warm.cells) == 4 and all(cell.directory for cell in warm.cells)
@@ -97,8 +121,8 @@ def test_needed_cells_give_values_and_axes(own: Callable[..., None]) -> None:
         assert takes[source.cell.label] == f"{source.directory}/gradients/step1.safetensors"
 
 
-def test_the_command_line_reaches_what_it_is_about(own: Callable[..., None]) -> None:
-    own(warm=WARM, use=USE)
+def test_the_command_line_reaches_what_it_is_about(known: Callable[..., None]) -> None:
+    known(warm=WARM, use=USE)
     plan = planned("sweeps=use", "seed=1", "train.steps=4", "replay.rounds=3", "network.rate_mbit=50")
     assert [cell.config.seed for cell in plan.needs[0].cells] == [1, 1]
     assert {cell.config.train.steps for cell in plan.needs[0].cells} == {4}
@@ -121,7 +145,6 @@ TRAIN = "{codec: fp32, seed: [0, 1], measure.save_gradients_at: [[2]]}"
         ),
         ({"a": sweep_file("{x: dem}", "{seed: 1}")}, "needs x: dem, which is no sweep; choose one of"),
         ({"a": sweep_file("{x: demo}", "{seed: 1}", "gpu")}, "a needs demo: size=gpu: this sweep has no"),
-        ({"a": sweep_file("[demo]", "{seed: 1}")}, "hydra.sweeper.needs=[demo]: choose a mapping of names"),
         (
             {
                 "a": sweep_file("{x: b}", "{task: replay, gradients: {from: x, take: gradients, step: 1}}"),
@@ -152,18 +175,27 @@ TRAIN = "{codec: fp32, seed: [0, 1], measure.save_gradients_at: [[2]]}"
     ],
 )
 def test_wrong_needs_are_refused_in_one_line(
-    files: dict[str, str], said: str, own: Callable[..., None], run_py: Callable[..., int], capsys: Any
+    files: dict[str, str], said: str, known: Callable[..., None], run_py: Callable[..., int], capsys: Any
 ) -> None:
-    own(**files)
+    known(**files)
     size = "gpu" if "gpu:" in files["a"] else "tiny"
-    assert run_py("--config-dir", "own", "sweeps=a", f"size={size}", "dataset=embedded") == 2
+    assert run_py("sweeps=a", f"size={size}", "dataset=embedded") == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert said in line
     assert not Path("outputs").exists()
 
 
-def test_a_cell_of_no_needed_one_is_refused(own: Callable[..., None]) -> None:
-    own(warm=WARM, use=USE.replace("{task: replay", "{seed: 7, task: replay"))
+def test_a_list_of_needs_is_refused_in_one_line(
+    own: Callable[..., None], run_py: Callable[..., int], capsys: Any
+) -> None:
+    own(a=sweep_file("[demo]", "{seed: 1}"))
+    assert run_py("--config-dir", "own", "sweeps=a", "size=tiny") == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "hydra.sweeper.needs=[demo]: choose a mapping of names" in line
+
+
+def test_a_cell_of_no_needed_one_is_refused(known: Callable[..., None]) -> None:
+    known(warm=WARM, use=USE.replace("{task: replay", "{seed: 7, task: replay"))
     with pytest.raises(ConfigError, match=r"gradients: no cell of warm goes with seed=7"):
         planned("sweeps=use")
 
@@ -175,10 +207,10 @@ def no_plots(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("no_plots", "in_this_process")
 def test_needed_cells_run_first_and_each_task_has_its_tables(
-    own: Callable[..., None], run_py: Callable[..., int], capsys: Any
+    known: Callable[..., None], run_py: Callable[..., int], capsys: Any
 ) -> None:
-    own(warm=WARM, use=USE)
-    command = ("--config-dir", "own", "sweeps=use", *TINY_MODEL, "seed=0", "network.rate_mbit=10")
+    known(warm=WARM, use=USE)
+    command = ("sweeps=use", *TINY_MODEL, "seed=0", "network.rate_mbit=10")
     assert run_py(*command) == 0
     output = Path("outputs/sweeps/use-tiny")
     rows = json.loads((output / "replay/table.json").read_text())["rows"]
