@@ -98,7 +98,7 @@ class VirtualWorld:
         """Ends the step: all buckets are synchronized and the update took `update_s`. Returns the step on the
         clock, from second 0 on; each rank's recorder gets its spans."""
         self.measured = {
-            rank: RankTrace(tuple(task.ready for task in tasks), tuple(tasks), update_s, 0.0)
+            rank: RankTrace.synchronous([task.ready for task in tasks], tasks, update_s, 0.0)
             for rank, tasks in self._tasks.items()
         }
         self._tasks = {rank: [] for rank in self.ranks}

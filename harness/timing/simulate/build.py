@@ -10,7 +10,7 @@ from gradwire.harness.network.settings import NetworkConfig, ShapedConfig, Simul
 from gradwire.harness.timing.simulate.background import BackgroundLoad
 from gradwire.harness.timing.simulate.clock import SimulatedClock
 from gradwire.harness.timing.simulate.codec_times import CodecTimes, MeasuredTimes, NoTimes, read_bench_times
-from gradwire.harness.timing.simulate.compute import Compute
+from gradwire.harness.timing.simulate.compute import ComputeTimes
 
 MIB = 2**20
 
@@ -36,7 +36,7 @@ def make_clock(
         return SimulatedClock(links, background=background, in_flight=in_flight, overlap=overlap, seed=seed)
     return SimulatedClock(
         make_links(network, size),
-        compute=Compute(
+        compute=ComputeTimes(
             network.compute_s, network.jitter, network.straggler_share, network.straggler_factor, seed
         ),
         codec_times=_codec_times(network.codec_times, codec, size),

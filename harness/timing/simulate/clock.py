@@ -9,7 +9,7 @@ from gradwire.harness.network.links import Links, unlimited
 from gradwire.harness.runtime.seeding import derive_seed
 from gradwire.harness.timing.simulate.background import BackgroundJobs, BackgroundLoad
 from gradwire.harness.timing.simulate.codec_times import CodecTimes, MeasuredTimes
-from gradwire.harness.timing.simulate.compute import Compute
+from gradwire.harness.timing.simulate.compute import ComputeTimes
 from gradwire.harness.timing.simulate.engine import run
 from gradwire.harness.timing.simulate.plan import Plan, Times, compile_plan
 from gradwire.harness.timing.trace.step import (
@@ -34,7 +34,7 @@ class SimulatedClock:
     """
 
     links: Links = field(default_factory=unlimited)
-    compute: Compute = field(default_factory=Compute)
+    compute: ComputeTimes = field(default_factory=ComputeTimes)
     codec_times: CodecTimes = field(default_factory=MeasuredTimes)
     background: BackgroundLoad = field(default_factory=BackgroundLoad)
     in_flight: int = 2
@@ -59,7 +59,7 @@ class SimulatedClock:
         ends = [task.end for tasks in found.values() for task in tasks]
         synchronized = max([0.0, *ends, *(times[-1] for times in ready.values() if times)])
         return {
-            rank: RankTrace(tuple(ready[rank]), found[rank], updates[rank], synchronized + updates[rank])
+            rank: RankTrace.synchronous(ready[rank], found[rank], updates[rank], synchronized + updates[rank])
             for rank in measured
         }
 

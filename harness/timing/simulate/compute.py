@@ -14,7 +14,7 @@ ready in proportion to their number of coordinates."""
 
 
 @dataclass(frozen=True)
-class Compute:
+class ComputeTimes:
     """`given_s` replaces what was measured: seconds of forward, backward and update of a rank alike.
 
     Every step a rank's computation is scaled by a factor from [1 − `jitter`, 1 + `jitter`], drawn evenly, and

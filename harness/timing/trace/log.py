@@ -1,4 +1,5 @@
-"""What one collective did on one rank, written down as it runs: work, posts and waits.
+"""What one rank did, written down as it runs: what it computed, started and awaited (`LaneLog`), and what one
+of its collectives did (`TaskLog`): work, posts and waits.
 
 The driver says when the coroutine is resumed and suspended, the channel what it posts; timestamps are those
 of the rank's stopwatch and become seconds once a step.
@@ -9,7 +10,20 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from gradwire.harness.timing.trace.step import Message, Operation, Part, Post, TaskTrace, Wait, Work
+from gradwire.harness.timing.trace.step import (
+    Await,
+    Barrier,
+    Compute,
+    LaneOperation,
+    Message,
+    Operation,
+    Part,
+    Post,
+    Start,
+    TaskTrace,
+    Wait,
+    Work,
+)
 
 RawPart = tuple[str, float, Any]
 """(label, share of the bucket, timestamp of its end)"""
@@ -91,3 +105,40 @@ def _resolved(operation: tuple[Any, ...], seconds: Callable[[Any], float]) -> Op
         parts.append(Part(label, share, at - last))
         last = at
     return Work(seconds(start), seconds(end), tuple(parts))
+
+
+class LaneLog:
+    """A rank's computation in one step, in its order; `resolve` gives the seconds of its timestamps."""
+
+    def __init__(self) -> None:
+        self._operations: list[LaneOperation] = []
+
+    def computed(self, label: str, start: Any, end: Any) -> None:
+        """The rank computed from `start` to `end`."""
+        self._operations.append(Compute(start, end, label))
+
+    def started(self, task: int, at: Any) -> None:
+        """The input of its `task`-th collective was there at `at`."""
+        self._operations.append(Start(at, task))
+
+    def awaited(self, task: int, start: Any, end: Any, steps_back: int = 0) -> None:
+        """It waited for the result of its `task`-th collective of this step, or of one `steps_back`."""
+        self._operations.append(Await(task, start, end, steps_back))
+
+    def met(self, start: Any, end: Any) -> None:
+        """It waited for the other ranks."""
+        self._operations.append(Barrier(start, end))
+
+    def resolve(self, seconds: Callable[[Any], float]) -> tuple[LaneOperation, ...]:
+        """The lane in seconds; on CUDA only after a synchronization."""
+        return tuple(timed(operation, seconds) for operation in self._operations)
+
+
+def timed(operation: LaneOperation, seconds: Callable[[Any], float]) -> LaneOperation:
+    """Returns the operation with its times through `seconds`."""
+    if isinstance(operation, Start):
+        return operation._replace(at=seconds(operation.at))
+    moved: Compute | Await | Barrier = operation._replace(
+        start=seconds(operation.start), end=seconds(operation.end)
+    )
+    return moved

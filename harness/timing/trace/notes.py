@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from gradwire.harness.timing.measure.spans import Span
-from gradwire.harness.timing.trace.log import TaskLog
+from gradwire.harness.timing.trace.log import LaneLog, TaskLog, timed
 from gradwire.harness.timing.trace.step import Operation, Post, RankTrace, TaskTrace, Wait, Work
 
 
@@ -47,7 +47,22 @@ class LoggedNotes:
         ready = tuple(span.end - start for span in computed[:-1])  # the last one is the update
         update_s = computed[-1].end - computed[-1].start if computed else 0.0
         tasks = tuple(shifted(log.resolve(seconds), -start) for log in self.logs)
-        return RankTrace(ready, tasks, update_s, end - start)
+        return RankTrace.synchronous(ready, tasks, update_s, end - start)
+
+
+@dataclass(frozen=True)
+class LaneNotes:
+    """The logs of a rank's computation and of its collectives, of any form of step."""
+
+    lane: LaneLog
+    tasks: Sequence[TaskLog]
+
+    def resolve(
+        self, spans: Sequence[Span], start: float, end: float, seconds: Callable[[Any], float]
+    ) -> RankTrace:
+        lane = tuple(timed(operation, lambda at: at - start) for operation in self.lane.resolve(seconds))
+        tasks = tuple(shifted(log.resolve(seconds), -start) for log in self.tasks)
+        return RankTrace(lane, tasks, end - start)
 
 
 def shifted(task: TaskTrace, by: float) -> TaskTrace:

@@ -1,11 +1,13 @@
-"""A step as data: per rank, when gradients were ready, and what each bucket's synchronization did.
+"""A step as data: what each rank computed and waited for, and what each of its collectives did.
 
-Breakdown, overlap and bandwidth are made from its `spans`.
+A rank has two lanes. Its computation is a sequence of operations that may start collectives, await their
+results and meet the other ranks. Its communication is the collectives themselves (`TaskTrace`), whose threads
+take turns. Breakdown, overlap and bandwidth are made from a trace's `spans`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from gradwire.harness.timing.measure.spans import Span
@@ -62,8 +64,8 @@ Operation = Work | Post | Wait
 
 
 class TaskTrace(NamedTuple):
-    """The synchronization of one bucket by one rank; it could begin at `ready`, `in_turn` only after the
-    bucket before it had ended."""
+    """One collective of one rank, as a rule the synchronization of a bucket; it could begin at `ready`,
+    `in_turn` only after the one before it had ended."""
 
     bucket: int
     coordinates: int
@@ -74,18 +76,118 @@ class TaskTrace(NamedTuple):
     @property
     def end(self) -> float:
         """When its last operation ended."""
-        last = self.operations[-1]
+        last = self.operations[-1] if self.operations else Post(self.ready, "", (), ())
         return last.at if isinstance(last, Post) else last.end
 
 
-class RankTrace(NamedTuple):
-    """One rank's step, in seconds from its start: forward and backward until `ready[b]`, when bucket b's
-    gradient was there, the synchronizations, and the update, `update_s` long."""
+class Compute(NamedTuple):
+    """Computation under one name.
 
-    ready: tuple[float, ...]
-    tasks: tuple[TaskTrace, ...]
-    update_s: float
+    `seconds` is the time to its end since the lane last woke, i.e. since the step began or a wait ended;
+    None means what `end` says. A difference of two times would be off in its last digit.
+    """
+
+    start: float
     end: float
+    label: str
+    seconds: float | None = None
+
+
+class Start(NamedTuple):
+    """The input of the rank's `task`-th collective is there: it may begin."""
+
+    at: float
+    task: int
+
+
+class Await(NamedTuple):
+    """Computation waits for the result of the rank's `task`-th collective of the step `steps_back` before
+    this one (0: of this one)."""
+
+    task: int
+    start: float
+    end: float
+    steps_back: int = 0
+
+
+class Barrier(NamedTuple):
+    """Computation waits until all ranks have come to this point."""
+
+    start: float
+    end: float
+
+
+LaneOperation = Compute | Start | Await | Barrier
+
+UPDATE = "update"
+"""The label of the optimizer's step."""
+
+
+class RankTrace(NamedTuple):
+    """One rank's step, in seconds from the step's start: its computation, in order, its collectives, and when
+    the computation ended."""
+
+    computation: tuple[LaneOperation, ...]
+    tasks: tuple[TaskTrace, ...]
+    end: float
+
+    @classmethod
+    def synchronous(
+        cls, ready: Sequence[float], tasks: Sequence[TaskTrace], update_s: float, end: float
+    ) -> RankTrace:
+        """The step of synchronous data parallelism: forward and backward until `ready[b]`, when bucket b's
+        gradient is there and its collective may begin; when all ranks have all gradients, the update, which
+        takes `update_s` and ends at `end`."""
+        lane, at, updates = list[LaneOperation](), 0.0, end - update_s
+        for bucket, there in enumerate(ready):
+            lane += [Compute(at, there, passes_until(bucket)), Start(there, bucket)]
+            at = there
+        for number, task in enumerate(tasks):
+            lane.append(Await(number, at, at := max(at, min(task.end, updates))))
+        lane.append(Barrier(at, max(at, updates)))
+        if update_s:
+            lane.append(Compute(updates, end, UPDATE, update_s))
+        return cls(tuple(lane), tuple(tasks), end)
+
+    @property
+    def is_synchronous(self) -> bool:
+        """Whether it has the form of `synchronous`, with that one's labels."""
+        same = RankTrace.synchronous(self.ready, self.tasks, self.update_s, self.end)
+        return lane_shape(self.computation) == lane_shape(same.computation)
+
+    @property
+    def ready(self) -> tuple[float, ...]:
+        """When the inputs of its collectives were there, in the order of computation."""
+        return tuple(operation.at for operation in self.computation if isinstance(operation, Start))
+
+    @property
+    def update_s(self) -> float:
+        """Seconds of computation after the step's last barrier, 0 if it does not end in this way."""
+        if len(self.computation) < 2:
+            return 0.0
+        barrier, last = self.computation[-2:]
+        if not isinstance(barrier, Barrier) or not isinstance(last, Compute):
+            return 0.0
+        return last.end - barrier.end if last.seconds is None else last.seconds
+
+
+def passes_until(bucket: int) -> str:
+    """The label of the computation that ends when the bucket's gradient is there."""
+    return f"{'backward' if bucket else 'forward, backward'} until bucket {bucket}"
+
+
+def lane_shape(lane: Sequence[LaneOperation]) -> tuple[tuple[object, ...], ...]:
+    """What a rank computes, starts and waits for, without the times."""
+    return tuple(
+        ("compute", operation.label)
+        if isinstance(operation, Compute)
+        else ("start", operation.task)
+        if isinstance(operation, Start)
+        else ("await", operation.task, operation.steps_back)
+        if isinstance(operation, Await)
+        else ("barrier",)
+        for operation in lane
+    )
 
 
 StepTrace = Mapping[int, RankTrace]
@@ -98,14 +200,10 @@ def spans(trace: RankTrace) -> list[Span]:
 
 
 def compute_spans(trace: RankTrace) -> Iterator[Span]:
-    """One span per bucket, up to its gradient's being ready, and the update."""
-    start = 0.0
-    for bucket, ready in enumerate(trace.ready):
-        passes = "backward" if bucket else "forward, backward"
-        yield Span("compute", start, ready, 0, f"{passes} until bucket {bucket}")
-        start = ready
-    if trace.update_s:
-        yield Span("compute", trace.end - trace.update_s, trace.end, 0, "update")
+    """One span for each piece of computation."""
+    for operation in trace.computation:
+        if isinstance(operation, Compute):
+            yield Span("compute", operation.start, operation.end, 0, operation.label)
 
 
 def task_spans(task: TaskTrace) -> Iterator[Span]:

@@ -110,7 +110,7 @@ class Rows:
         ready = tuple(at / MICROSECONDS for at in self._times(row.get("ready"), "ready"))
         update, end = self._times([row.get("update"), row.get("end")], "update and end")
         tasks = tuple(self._task(task) for task in _list(row.get("tasks"), "tasks"))
-        trace = RankTrace(ready, tasks, update / MICROSECONDS, end / MICROSECONDS)
+        trace = RankTrace.synchronous(ready, tasks, update / MICROSECONDS, end / MICROSECONDS)
         return _whole(row.get("step"), "step"), trace
 
     def _operation(self, described: Any, numbers: Numbers) -> Operation:

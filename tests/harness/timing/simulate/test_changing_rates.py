@@ -94,6 +94,6 @@ def test_a_step_knows_when_in_the_training_it_is(now_s: float, factors: tuple[fl
         0: (sending(1, 8, bucket=0), sending(1, 8, bucket=1)),
         1: (receiving(0, 8, bucket=0), receiving(0, 8, bucket=1)),
     }
-    trace = {rank: RankTrace((0.0, 2.0), own, 0.0, 9.0) for rank, own in tasks.items()}
+    trace = {rank: RankTrace.synchronous((0.0, 2.0), own, 0.0, 9.0) for rank, own in tasks.items()}
     step = SimulatedClock(links).step(7, trace, now_s)
     assert [task.end for task in step[0].tasks] == [1 / factors[0], 2 + 1 / factors[1]]

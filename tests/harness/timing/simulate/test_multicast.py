@@ -121,7 +121,7 @@ def test_steps_that_differ_in_copies_alone_take_other_times() -> None:
         tasks = {0: (task(sends, wait()),)} | {
             rank: (task(post(receives=[(0, 8)]), wait()),) for rank in (1, 2)
         }
-        trace = {rank: RankTrace((0.0,), own, 0.0, 9.0) for rank, own in tasks.items()}
+        trace = {rank: RankTrace.synchronous((0.0,), own, 0.0, 9.0) for rank, own in tasks.items()}
         return max(own.end for own in clock.step(0, trace).values())
 
     assert [step(True), step(False), step(True)] == [1.0, 2.0, 1.0]
@@ -134,7 +134,7 @@ def test_a_clock_with_multicast() -> None:
     def step(links: Links, *, multicast: bool) -> float:
         tasks = broadcasts(size, num_bytes, 1)
         ready = {rank: (1.0 if rank == 0 else 3.0,) for rank in range(size)}
-        trace = {rank: RankTrace(ready[rank], own, 0.5, 99.0) for rank, own in tasks.items()}
+        trace = {rank: RankTrace.synchronous(ready[rank], own, 0.5, 99.0) for rank, own in tasks.items()}
         found = SimulatedClock(links, multicast=multicast).step(0, trace)
         return max(own.end for own in found.values())
 

@@ -11,7 +11,7 @@ from gradwire.harness.network.links import star
 from gradwire.harness.timing.measure.breakdown import breakdown
 from gradwire.harness.timing.simulate.clock import BackgroundLoad, SimulatedClock
 from gradwire.harness.timing.simulate.codec_times import MeasuredTimes, NoTimes
-from gradwire.harness.timing.simulate.compute import Compute
+from gradwire.harness.timing.simulate.compute import ComputeTimes
 from gradwire.harness.timing.trace.step import Part, Post, RankTrace, TaskTrace, Wait, Work, spans
 
 SIZE, CHUNK, RATE, LATENCY_S = 4, 1024, 65536.0, 1 / 1024
@@ -24,7 +24,7 @@ UPDATE_S = 0.5
 def measured(ready: list[float], tasks: Tasks | None = None) -> dict[int, RankTrace]:
     """A step of ring all-reduces whose gradients are there at `ready`."""
     tasks = all_reduce("ring", SIZE, CHUNK, buckets=len(ready)) if tasks is None else tasks
-    return {rank: RankTrace(tuple(ready), own, UPDATE_S, 99.0) for rank, own in tasks.items()}
+    return {rank: RankTrace.synchronous(tuple(ready), own, UPDATE_S, 99.0) for rank, own in tasks.items()}
 
 
 def clock(**options: Any) -> SimulatedClock:
@@ -72,7 +72,7 @@ def test_without_overlap_nothing_begins_before_the_backward_pass_has_ended() -> 
 
 def test_the_slowest_rank_holds_up_all() -> None:
     step = measured([1.0, 2.0])
-    step[2] = step[2]._replace(ready=(1.0, 5.0), update_s=2.0)
+    step[2] = RankTrace.synchronous((1.0, 5.0), step[2].tasks, 2.0, 99.0)
     found = clock().step(0, step)
     assert [found[rank].end for rank in range(SIZE)] == [
         5.0 + RING_S + update for update in (0.5, 0.5, 2, 0.5)
@@ -125,7 +125,7 @@ def test_the_messages_are_those_that_were_sent() -> None:
 
 def test_a_step_depends_on_its_arguments_alone() -> None:
     options: dict[str, Any] = {
-        "compute": Compute(jitter=0.2, straggler_share=0.3, straggler_factor=2.0, seed=4),
+        "compute": ComputeTimes(jitter=0.2, straggler_share=0.3, straggler_factor=2.0, seed=4),
         "background": BackgroundLoad(2, 5000.0),
         "seed": 4,
     }
@@ -144,12 +144,14 @@ def test_background_jobs_slow_the_step_down() -> None:
 
 def test_one_rank_alone() -> None:
     step = SimulatedClock(star(1, RATE, LATENCY_S), background=BackgroundLoad(3, 100.0)).step(
-        0, {0: RankTrace((1.0,), (TaskTrace(0, 10, 0.0, (Work(0.0, 0.25),)),), UPDATE_S, 9.0)}
+        0, {0: RankTrace.synchronous((1.0,), (TaskTrace(0, 10, 0.0, (Work(0.0, 0.25),)),), UPDATE_S, 9.0)}
     )
     assert step[0].end == 1.25 + UPDATE_S
 
 
 @pytest.mark.parametrize("overlap", [True, False])
 def test_a_step_without_buckets(overlap: bool) -> None:
-    step = clock(overlap=overlap).step(0, {rank: RankTrace((), (), UPDATE_S, 9.0) for rank in range(SIZE)})
+    step = clock(overlap=overlap).step(
+        0, {rank: RankTrace.synchronous((), (), UPDATE_S, 9.0) for rank in range(SIZE)}
+    )
     assert ends(step) == {UPDATE_S}

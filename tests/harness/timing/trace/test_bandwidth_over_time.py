@@ -24,7 +24,7 @@ def one_message(num_bytes: int) -> StepTrace:
 
     def own(rank: int, end: float) -> RankTrace:
         operations = (Post(0.25, "reduce_scatter", ((1 - rank, num_bytes >> rank),), ()), Wait(0, 0.25, 0.75))
-        return RankTrace((0.25,), (TaskTrace(0, 1, 0.25, operations),), 0.1, end)
+        return RankTrace.synchronous((0.25,), (TaskTrace(0, 1, 0.25, operations),), 0.1, end)
 
     return {0: own(0, 0.9), 1: own(1, 1.0)}
 

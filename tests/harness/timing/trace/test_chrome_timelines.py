@@ -30,7 +30,7 @@ def ring_of_two(late: float = 0.0, begun: float = 0.0) -> StepTrace:
             Wait(0, at + 2.0, at + 3.0),
             Work(at + 3.0, at + 4.0, (Part("decode", 0.5, 1.0),)),
         )
-        return RankTrace((at + 1.0,), (TaskTrace(0, 8, at + 1.0, operations),), 0.5, at + 5.0)
+        return RankTrace.synchronous((at + 1.0,), (TaskTrace(0, 8, at + 1.0, operations),), 0.5, at + 5.0)
 
     return {0: own(0, begun), 1: own(1, begun - late)}
 
@@ -111,7 +111,7 @@ def test_a_delay_passes_from_rank_to_rank() -> None:
         sends = ((rank + 1, 1),) if rank < 2 else ()
         receives = ((rank - 1, 1),) if rank else ()
         operations = (Post(2.0, "metadata", sends, receives), Wait(0, 2.0, 2.0 - 1e-3 * rank))
-        return RankTrace((), (TaskTrace(0, 1, 0.0, operations),), 0.0, 3.0)
+        return RankTrace.synchronous((), (TaskTrace(0, 1, 0.0, operations),), 0.0, 3.0)
 
     assert offsets(messages({rank: own(rank) for rank in range(3)}), 3) == pytest.approx([0.0, 1e-3, 3e-3])
 
@@ -141,7 +141,7 @@ def test_messages_in_flight_together_have_rows_of_their_own() -> None:
         for operation in operations
     )
     trace = {
-        rank: RankTrace((), (TaskTrace(0, 1, 0.0, own),), 0.0, 2.0)
+        rank: RankTrace.synchronous((), (TaskTrace(0, 1, 0.0, own),), 0.0, 2.0)
         for rank, own in enumerate((operations, other))
     }
     events = check_chrome(chrome_text(trace))

@@ -23,7 +23,9 @@ def trace(start: float, num_bytes: int = 100, in_turn: bool = False, peer: int =
         Wait(0, start + 0.001, start + 0.004),
         Work(start + 0.004, start + 0.005, (Part("decode", 0.5, 0.0007),)),
     )
-    return RankTrace((start,), (TaskTrace(0, 1000, start, operations, in_turn),), 0.002, start + 0.01)
+    return RankTrace.synchronous(
+        (start,), (TaskTrace(0, 1000, start, operations, in_turn),), 0.002, start + 0.01
+    )
 
 
 def close(found: object, expected: object) -> bool:
@@ -57,7 +59,7 @@ def test_steps_come_back(tmp_path: Path) -> None:
 def test_copies_come_back_as_copies(tmp_path: Path) -> None:
     posts = [Post(0.5, "all_gather", ((1, 7), (2, 7)), (), copies) for copies in (True, False, True)]
     task = TaskTrace(0, 10, 0.0, tuple(posts))
-    TraceWriter(tmp_path).add(0, {0: RankTrace((0.0,), (task,), 0.0, 1.0)})
+    TraceWriter(tmp_path).add(0, {0: RankTrace.synchronous((0.0,), (task,), 0.0, 1.0)})
     ((_, found),) = rank_file(tmp_path, 0).steps(3)
     assert found.tasks[0].operations == tuple(posts)
 
