@@ -126,7 +126,9 @@ ARGUMENTS: list[tuple[dict[str, Any], dict[str, Any], str]] = [
     ({"segments": 1}, {"segments": 4}, "segments=4"),
     ({"timeout_s": 20.0}, {"timeout_s": 10.0}, "timeout_s=10.0"),
     ({}, {"rate_mbit": 1000.0}, "rate_mbit=1000.0"),
+    ({}, {"ranks_per_node": 1}, "ranks_per_node=1"),
     ({}, {"check_hashes": True}, "check_hashes=True"),
+    ({}, {"ranks_per_node": 4}, "refuses: ranks_per_node=4 does not divide world size="),
     ({}, {"bits": 0.1}, "refuses: codec.bits=0.1: choose"),
     ({}, {"seed": -1}, "refuses: seed=-1: choose"),
 ]

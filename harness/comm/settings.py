@@ -34,6 +34,9 @@ class ClusterConfig:
     name: str = one_of("local", "virtual")
     # null: the number of GPUs; 4 without any or in one process
     workers: int | None = at_least(1, None, MOST_WORKERS)
+    # consecutive workers on each node, real or logical; null: a two-level network's, torchrun's on each
+    # machine, else all
+    ranks_per_node: int | None = at_least(1, None, MOST_WORKERS)
     backend: str = one_of("auto", "gloo", "nccl")  # auto: nccl where every worker has a GPU, else gloo
     device: str = one_of("auto", "cpu", "cuda")  # auto: cuda where there is a GPU
     timeout_s: float = at_least(0.1, 120.0, 604_800)  # a worker silent for this long counts as lost

@@ -53,7 +53,7 @@ ALIASES = {
     "network.rate_mbit": ("bandwidth", "rate", "bandwidth_mbit", "link_rate", "mbit"),
     "network.latency_s": ("latency", "delay"),
     "network.nodes": ("num_nodes", "nnodes"),
-    "network.ranks_per_node": ("gpus_per_node", "local_size", "tasks_per_node"),
+    "cluster.ranks_per_node": ("gpus_per_node", "local_size", "tasks_per_node", "local_world_size"),
     "parallel.bucket_cap_mb": ("bucket_size", "bucket_mb", "bucket_size_mb"),
     "codec.bits": ("bit_budget", "num_bits", "bitwidth", "bit_width", "bits"),
     "codec.ef": ("error_feedback", "memory"),

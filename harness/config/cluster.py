@@ -8,10 +8,11 @@ from dataclasses import replace
 
 import torch
 
+from gradwire.harness.comm.nodes import ranks_per_node
 from gradwire.harness.comm.settings import ClusterConfig
 from gradwire.harness.config.network_checks import check_network, check_size, resolve_nodes, workers_of
 from gradwire.harness.network.settings import NetworkConfig
-from gradwire.harness.runtime.errors import ConfigError, shortened
+from gradwire.harness.runtime.errors import ConfigError, refused_as_config_error, shortened
 from gradwire.harness.runtime.program import program
 from gradwire.harness.trainer.settings import RunConfig
 
@@ -36,6 +37,7 @@ def resolve_cluster(run: RunConfig) -> RunConfig:
     cluster = replace(cluster, workers=_workers(cluster, run.network, gpus))
     network = resolve_nodes(run.network, cluster.size)
     check_size(network, cluster.size)
+    refused_as_config_error(ranks_per_node, cluster, network)
     cluster = replace(cluster, backend=_backend(cluster, network, gpus))
     train = run.train
     if train.precision == "auto":
@@ -57,7 +59,7 @@ def check_launched_ranks(environment: Mapping[str, str] = os.environ) -> None:
     """Raise ConfigError where the variables that a launcher gives its ranks hold anything but numbers."""
     if "RANK" not in environment:
         return
-    for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK"):
+    for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"):
         value = environment.get(name, "0")
         if not (value.isascii() and value.isdigit()):
             raise ConfigError(

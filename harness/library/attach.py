@@ -22,6 +22,8 @@ from gradwire.harness.library.options import (
     make_checked_codec,
     make_checked_schedule,
     make_options,
+    num_nodes,
+    with_nodes,
 )
 from gradwire.harness.library.synchronizer import Synchronizer
 from gradwire.harness.network.links import bytes_per_second
@@ -41,6 +43,7 @@ def attach(
     segments: int = 1,
     timeout_s: float = 120.0,
     rate_mbit: float | None = None,
+    ranks_per_node: int | None = None,
     check_hashes: bool = False,
     **codec_options: Any,
 ) -> Synchronizer:
@@ -54,8 +57,9 @@ def attach(
     `codec` is a name, with its options as keywords, or an instance that serves no other model; `topology` a
     name or a function from world size to schedule. `seed`, the same on all ranks, is that of all randomness.
     `overlap=False` synchronizes after the backward pass; at most `buckets` buckets are in flight, with each
-    message in so many `segments`. `rate_mbit` limits each rank's sends (gloo). `check_hashes` compares the
-    result over all ranks after every synchronization.
+    message in so many `segments`. `rate_mbit` limits each rank's sends (gloo). `ranks_per_node` consecutive
+    ranks share a node, by default those that torchrun has started on each machine, or all. `check_hashes`
+    compares the result over all ranks after every synchronization.
 
     The ranks compare their arguments before anything is sent. Raises ValueError on every rank where they
     differ, naming who has what, and where an argument, codec or model is refused on one of them; TimeoutError
@@ -69,6 +73,7 @@ def attach(
         "segments": segments,
         "timeout_s": timeout_s,
         "rate_mbit": rate_mbit,
+        "ranks_per_node": ranks_per_node,
         "check_hashes": check_hashes,
     }
     try:
@@ -81,9 +86,10 @@ def attach(
         check_model(model)
         own = make_checked_codec(codec, codec_options)
         _check_unused(own)
-        schedule = make_checked_schedule(topology, dist.get_world_size(model.process_group))
-        device = model.device
-        made = schedule(dist.get_world_size(model.process_group))
+        size, device = dist.get_world_size(model.process_group), model.device
+        options = with_nodes(options, size)
+        schedule = make_checked_schedule(topology, size)
+        made = schedule(size)
         layouts = BucketLayouts(model.module, check_runs(own, made, device, options))
         layouts.check(first_buckets(model), device)
         description = describe(model, own, made, options)
@@ -95,7 +101,7 @@ def attach(
     agreement.agree(description)
     try:
         world = ProcessWorld(
-            Fabric(schedule, segments=options.segments),
+            Fabric(schedule, num_nodes=num_nodes(options, size), segments=options.segments),
             device,
             group=model.process_group,
             link=None if rate_mbit is None else PacedLink(bytes_per_second(rate_mbit)),

@@ -9,6 +9,7 @@ from functools import lru_cache, partial
 from typing import Any
 
 import torch
+import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
 from gradwire.codecs.describe import called, describe_codec, digest
@@ -17,6 +18,7 @@ from gradwire.codecs.interface import Codec, Layout
 from gradwire.codecs.registry import codec_classes, make_codec
 from gradwire.codecs.wording import did_you_mean
 from gradwire.codecs.wrappers.wrapper import CommonOptions
+from gradwire.harness.comm.nodes import check_divides, local_world
 from gradwire.harness.comm.settings import ClusterConfig, OverlapConfig
 from gradwire.harness.comm.topology.check import check_schedule
 from gradwire.harness.comm.topology.registry import TOPOLOGIES, make_schedule
@@ -46,6 +48,8 @@ class AttachOptions:
     segments: int = _as_in(OverlapConfig, "segments")  # per message: one is encoded while another is sent
     timeout_s: float = _as_in(ClusterConfig, "timeout_s")  # a rank silent for this long counts as lost
     rate_mbit: float | None = at_least(1e-3, None, 1e9)  # Mbit/s out of each rank (gloo); None: unlimited
+    # consecutive ranks on each node; None: torchrun's on each machine, else all
+    ranks_per_node: int | None = _as_in(ClusterConfig, "ranks_per_node")
     check_hashes: bool = False  # compare the result over all ranks after every synchronization
 
 
@@ -53,6 +57,21 @@ def make_options(**values: Any) -> AttachOptions:
     """Makes the options with these values. Raises ValueError: name, value, what is allowed."""
     _check(AttachOptions, values)
     return AttachOptions(**{name: plain(value) for name, value in values.items()})
+
+
+def with_nodes(options: AttachOptions, size: int) -> AttachOptions:
+    """The options with `ranks_per_node` of `size` ranks filled in. Raises ValueError."""
+    if options.ranks_per_node is not None:
+        check_divides("ranks_per_node", options.ranks_per_node, "world size", size)
+        return options
+    whole = size == dist.get_world_size()  # a launcher knows where all ranks are, not those of a part
+    return dataclasses.replace(options, ranks_per_node=(local_world(size) if whole else None) or size)
+
+
+def num_nodes(options: AttachOptions, size: int) -> int:
+    """Over how many nodes `size` ranks are spread, by `with_nodes`."""
+    assert options.ranks_per_node is not None
+    return size // options.ranks_per_node
 
 
 def _check(schema: type, values: Mapping[str, Any], prefix: str = "") -> None:

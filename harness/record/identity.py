@@ -51,7 +51,7 @@ FILES = (
 """Settings that name files, by group and field (or root key). The value says whether every file of a folder
 counts or only those of known formats; None means that only a folder is a path and anything else is a name."""
 
-LATER_KEYS = {"dataset.kind": "documents", "dataset.loss_on": "all"}
+LATER_KEYS = {"dataset.kind": "documents", "dataset.loss_on": "all", "cluster.ranks_per_node": None}
 """Keys that came later than the first runs, and the value that means what was done before. Ids leave them out
 where they have it: what was begun without them is still the same run."""
 
@@ -105,7 +105,7 @@ def settings_id(found: Mapping[str, Any]) -> str:
     for key, before in LATER_KEYS.items():
         group, _, field = key.partition(".")
         if settings.get(group, {}).get(field) == before:
-            settings[group].pop(field)
+            settings.get(group, {}).pop(field, None)
     _use_former_names(settings)
     text = json.dumps(settings, sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:12]

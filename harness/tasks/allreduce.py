@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from gradwire.codecs.interface import Layout
 from gradwire.codecs.registry import make_codec
+from gradwire.harness.comm.nodes import ranks_per_node
 from gradwire.harness.config.cluster import WORKERS_WITHOUT_GPUS
 from gradwire.harness.config.memory import check_bytes
 from gradwire.harness.config.network_checks import (
@@ -57,6 +58,7 @@ def resolve(config: AllReduceTask) -> AllReduceTask:
     check_bytes("allreduce.coordinates", config.allreduce.coordinates, needed)
     check_size(network, workers)
     network = resolve_nodes(network, workers)
+    ranks_per_node(replace(cluster, workers=workers), network)
     check_codec_times(network, config.codec, workers)
     backend = "gloo" if cluster.backend == "auto" else cluster.backend
     codec = make_codec(**config.codec)

@@ -13,6 +13,7 @@ import torch
 from gradwire.codecs.native.choice import using_kernels
 from gradwire.codecs.registry import make_codec
 from gradwire.harness.comm.collective.collectives import Fabric
+from gradwire.harness.comm.nodes import num_nodes, ranks_per_node
 from gradwire.harness.comm.topology.registry import make_schedule
 from gradwire.harness.comm.world.virtual import VirtualWorld
 from gradwire.harness.config.run_name import codec_name
@@ -41,6 +42,8 @@ def resolve(config: ReplayTask) -> ReplayTask:
         raise ValueError(
             f"cluster.workers={workers}: {config.gradients} has the gradients of {gradients.workers} workers"
         )
+    cluster = replace(config.cluster, workers=workers)
+    ranks_per_node(cluster)
     codec = make_codec(**config.codec)
     if codec.traits.uses_backend and workers > 1:
         raise ValueError(f"codec={codec.name} needs real processes, and task=replay has none; use codec=fp32")
@@ -53,7 +56,7 @@ def resolve(config: ReplayTask) -> ReplayTask:
         reason = codec.supports(config.topology.name, workers, layout)
         if reason is not None:
             raise ValueError(f"codec={config.codec['name']}: {reason}")
-    return replace(config, cluster=replace(config.cluster, workers=workers))
+    return replace(config, cluster=cluster)
 
 
 def name(config: ReplayTask) -> str:
@@ -89,7 +92,7 @@ def _replay(config: ReplayTask) -> ReplaySummary:
     layouts, values = gradients.layouts(config.replay.bucket_mb), gradients.values[:size]
     check_finite(values, config.gradients)
     torch.set_num_threads(1)  # more give other bits, and are slower on tensors of this size
-    fabric = Fabric(partial(make_schedule, config.topology.name))
+    fabric = Fabric(partial(make_schedule, config.topology.name), num_nodes=num_nodes(config.cluster))
     world = VirtualWorld(size, fabric, torch.device(config.cluster.device))
     replay = Replay(values, layouts, world)
     make = partial(make_codec, **config.codec)

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gradwire.codecs.plugins import ENTRY_POINTS, load, plugins_of
+from gradwire.harness.comm.nodes import check_placement
 from gradwire.harness.config.network_checks import check_codec_times, resolve_nodes
 from gradwire.harness.config.tasks import RetimeConfig, RetimeTask
 from gradwire.harness.files.reading import file_digest
@@ -49,6 +50,7 @@ def resolve(config: RetimeTask) -> RetimeTask:
     found = _source(config)
     if config.network.name == "shaped":
         raise ValueError("network=shaped is measured, not worked out; use network=simulated for task=retime")
+    check_placement(found.setting("cluster", dict).get("ranks_per_node"), config.network)
     if found.codec in ("backend", "native") and found.done.workers > 1:  # its name in earlier runs
         raise ValueError(
             f"run={config.run}: codec={found.codec} leaves its messages to the backend, so that nobody "

@@ -11,6 +11,7 @@ from accelerate import Accelerator
 from accelerate.state import AcceleratorState, GradientState, PartialState
 
 from gradwire.harness.comm.collective.collectives import Fabric
+from gradwire.harness.comm.nodes import num_nodes
 from gradwire.harness.comm.topology.registry import make_schedule
 from gradwire.harness.comm.transport.pacer import PacedLink
 from gradwire.harness.comm.world.interface import World
@@ -103,7 +104,11 @@ def _quiet_transformers() -> None:
 def build_world(config: WorldConfig, device: torch.device) -> World:
     """The ranks, joined by the run's topology and network."""
     cluster, network, measure = config.cluster, config.network, config.measure
-    fabric = Fabric(partial(make_schedule, config.topology.name), segments=config.overlap.segments)
+    fabric = Fabric(
+        partial(make_schedule, config.topology.name),
+        num_nodes=num_nodes(cluster, network),
+        segments=config.overlap.segments,
+    )
     if cluster.name == "virtual":
         clock = make_clock(
             network,

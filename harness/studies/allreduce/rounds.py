@@ -8,6 +8,7 @@ import time
 from collections.abc import Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -17,6 +18,7 @@ from gradwire.codecs.interface import Codec, Layout, Round
 from gradwire.codecs.native.choice import using_kernels
 from gradwire.codecs.registry import make_codec
 from gradwire.harness.comm.collective.collectives import Fabric
+from gradwire.harness.comm.nodes import num_nodes
 from gradwire.harness.comm.topology.registry import make_schedule
 from gradwire.harness.comm.world.interface import Collective
 from gradwire.harness.comm.world.process import ProcessWorld
@@ -150,7 +152,9 @@ def model(config: AllReduceTask, clock: SimulatedClock) -> Modelled:
     keep_freed_memory()
     size, device = config.cluster.size, torch.device(config.cluster.device)
     fabric = Fabric(
-        lambda ranks: make_schedule(config.topology.name, ranks), segments=config.overlap.segments
+        partial(make_schedule, config.topology.name),
+        num_nodes=num_nodes(config.cluster, config.network),
+        segments=config.overlap.segments,
     )
     world = VirtualWorld(size, fabric, device, clock=clock)
     seconds, codec_s, sent = list[float](), list[float](), 0

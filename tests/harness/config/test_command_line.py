@@ -339,7 +339,7 @@ def test_under_torchrun_rank_0_refuses(
     assert len(capsys.readouterr().err.splitlines()) == lines
 
 
-@pytest.mark.parametrize("name", ["RANK", "WORLD_SIZE", "LOCAL_RANK"])
+@pytest.mark.parametrize("name", ["RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"])
 def test_variables_of_ranks_are_numbers(
     name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -59,6 +59,7 @@ def test_auto_is_what_it_stands_for(identify: Identify) -> None:
         "train.steps=9",
         "train.lr=0.1",
         "cluster.workers=2",
+        "cluster.ranks_per_node=2",
         "cluster=virtual",
         "network=paced",
         "network=simulated",

@@ -1,0 +1,76 @@
+"""How the ranks of a run are spread over nodes: evenly, each node holding consecutive ranks."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+
+from gradwire.harness.comm.settings import ClusterConfig
+from gradwire.harness.network.settings import NetworkConfig, SimulatedConfig
+
+
+def ranks_per_node(
+    cluster: ClusterConfig,
+    network: NetworkConfig | None = None,
+    environment: Mapping[str, str] = os.environ,
+) -> int:
+    """How many ranks a node holds: `cluster.ranks_per_node`, or what null means.
+
+    Null: as many as a node of the two-level network has, or as torchrun has started on this machine; without
+    either, all ranks are on one node. The number of workers must be known. Raises ValueError in one line if
+    the network places the ranks otherwise, or if they do not fill the nodes.
+    """
+    given, size = cluster.ranks_per_node, cluster.size
+    if given is None:
+        return _network_node(network) or _launched_here(cluster, size, environment) or size
+    check_placement(given, network)
+    check_divides("cluster.ranks_per_node", given, "cluster.workers", size)
+    return given
+
+
+def num_nodes(cluster: ClusterConfig, network: NetworkConfig | None = None) -> int:
+    """Over how many nodes the ranks of a validated configuration are spread."""
+    return cluster.size // ranks_per_node(cluster, network)
+
+
+def check_placement(given: int | None, network: NetworkConfig | None) -> None:
+    """Raises ValueError if a network's nodes hold other numbers of ranks than `given`; None fits all."""
+    placed = _network_node(network)
+    if given is not None and placed is not None and given != placed:
+        raise ValueError(
+            f"cluster.ranks_per_node={given} contradicts network.ranks_per_node={placed}; use the same value "
+            "for both"
+        )
+
+
+def local_world(size: int, environment: Mapping[str, str] = os.environ) -> int | None:
+    """How many of `size` ranks a launcher has started on each machine; None if it does not tell, or if that
+    many do not divide them (machines with different numbers of ranks)."""
+    found = environment.get("LOCAL_WORLD_SIZE", "")
+    if "RANK" not in environment or not (found.isascii() and found.isdigit()):
+        return None
+    return int(found) if int(found) and size % int(found) == 0 else None
+
+
+def check_divides(key: str, ranks: int, subject: str, size: int) -> None:
+    """Raises ValueError unless nodes of `ranks` ranks, given as `key`, are filled by `size`, the value of
+    `subject`."""
+    if size % ranks:
+        divisors = [n for n in range(1, size + 1) if size % n == 0]
+        nearest = min(divisors, key=lambda n: abs(n - ranks))
+        raise ValueError(
+            f"{key}={ranks} does not divide {subject}={size}: every node holds as many ranks; use e.g. "
+            f"{key}={nearest}"
+        )
+
+
+def _network_node(network: NetworkConfig | None) -> int | None:
+    """How many ranks share a node of a two-level network; None for a network that knows no nodes."""
+    if isinstance(network, SimulatedConfig) and network.fabric == "two_level":
+        return network.ranks_per_node
+    return None
+
+
+def _launched_here(cluster: ClusterConfig, size: int, environment: Mapping[str, str]) -> int | None:
+    """As `local_world`; a virtual cluster's ranks are all in this process, whatever started it."""
+    return None if cluster.name == "virtual" else local_world(size, environment)
