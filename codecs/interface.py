@@ -28,6 +28,9 @@ integer maximum of |x| bit patterns (NaN wins), `or` bitwise, `norm` sqrt(a² + 
 
 Level = Literal["all", "node", "local"]
 
+Decision = Mapping[str, float | Sequence[float]]
+"""What all ranks have decided for a step, by name: numbers, and lists of numbers. See `adaptation`."""
+
 
 @dataclass(frozen=True)
 class Layout:
@@ -58,7 +61,11 @@ class Layout:
 
 @dataclass(frozen=True)
 class Round:
-    """One synchronization of one bucket, the `bucket`-th of its step: a step's first one is 0."""
+    """One synchronization of one bucket, the `bucket`-th of its step: a step's first one is 0.
+
+    `decision` is what a codec that `Adapts` follows in this step: the same on all ranks and in all buckets of
+    the step, and empty for every other codec.
+    """
 
     step: int
     layout: Layout
@@ -66,6 +73,7 @@ class Round:
     size: int
     seed: int
     bucket: int = 0
+    decision: Decision = field(default_factory=dict, compare=False)
 
     @property
     def key(self) -> Key:

@@ -21,6 +21,7 @@ from gradwire.codecs.terngrad import TernGrad
 from gradwire.codecs.tfp import TFP
 from gradwire.codecs.thc import THC
 from gradwire.codecs.topk import TopK
+from gradwire.codecs.wrappers.decisions import with_decisions
 from gradwire.codecs.wrappers.exclude import Exclude, check_globs
 from gradwire.codecs.wrappers.feedback import ErrorFeedback
 from gradwire.codecs.wrappers.wrapper import CommonOptions
@@ -117,4 +118,4 @@ def make_codec(name: str, *, exclude: object = (), ef: bool = False, **fields: o
     codec: Codec = cast(Any, made)(name=name, **{field: plain(value) for field, value in fields.items()})
     if ef:
         codec = ErrorFeedback(codec)
-    return Exclude(codec, globs) if globs else codec
+    return with_decisions(Exclude(codec, globs) if globs else codec)

@@ -8,10 +8,11 @@ from typing import cast, get_args
 
 from torch import Tensor
 
+from gradwire.codecs.adaptation import Adapts, Agreed, Feedback
 from gradwire.codecs.costs import MAXIMUM, Costs, hop_costs, moved, once
 from gradwire.codecs.fields import between, check_fields, one_of
-from gradwire.codecs.interface import Layout, LossyHopCodec, Op, Round, refused_dtype
-from gradwire.codecs.mxfp.automatic_scaling import AutomaticScaling
+from gradwire.codecs.interface import Decision, Layout, LossyHopCodec, Op, Round, refused_dtype
+from gradwire.codecs.mxfp.automatic_scaling import COUNTS, FIRST_DECISION, AutomaticScaling, CastCounts
 from gradwire.codecs.mxfp.definition import block_maxima
 from gradwire.codecs.mxfp.formats import FORMATS
 from gradwire.codecs.mxfp.hops import MXFPHops
@@ -20,7 +21,7 @@ from gradwire.codecs.traits import About, Traits
 
 
 @dataclass
-class MXFP(LossyHopCodec):
+class MXFP(LossyHopCodec, Adapts):
     """Elements E4M3 (`mxfp8`), E3M2 (`mxfp6`) or E2M1 (`mxfp4`) in blocks of 32 with a common scale.
 
     A first all-reduce takes the blocks' maxima over the workers; the scales that follow hold for the round,
@@ -42,6 +43,7 @@ class MXFP(LossyHopCodec):
     """μ, which starts at the number of workers, falls no further. Below 1 single gradients saturate."""
 
     traits = Traits(stateful=True)
+    first_decision = FIRST_DECISION
 
     def __post_init__(self) -> None:
         check_fields(type(self), vars(self), "codec")
@@ -53,34 +55,37 @@ class MXFP(LossyHopCodec):
             state="μ and its counts",
         )
         self._scaling = AutomaticScaling(self.epsilon, self.gamma, self.mu_minimum)
+        self._counts = CastCounts()
+        self._logged: Mapping[str, float] = {}
 
     def supports(self, topology: str, size: int, layout: Layout) -> str | None:
         return refused_dtype(self.name, layout)
 
     def statistics(self, x: Tensor, this_round: Round) -> list[tuple[Tensor, Op]]:
-        parts: list[tuple[Tensor, Op]] = [(block_maxima(x), "max_bits")]
-        if this_round.bucket == 0:
-            parts.append((self._scaling.previous_counts(x.device), "sum"))
-        return parts
+        return [(block_maxima(x), "max_bits")]
 
     def plan(self, x: Tensor, this_round: Round, reduced: list[Tensor], num_chunks: int) -> MXFPHops:
-        if this_round.bucket == 0:
-            self._scaling.agree(reduced[1])
-        mu, rule = self._scaling.mu(this_round.size), cast(ScaleRule, self.scale_rule)
-        scales = SharedScales(reduced[0], mu, rule, this_round.size)
-        return MXFPHops(x, this_round.size, num_chunks, self._element, scales, self._scaling.count(x.device))
+        workers, rule = this_round.size, cast(ScaleRule, self.scale_rule)
+        mu = self._scaling.mu(this_round.decision, workers)
+        scales, count = SharedScales(reduced[0], mu, rule, workers), self._counts.of_round(x.device)
+        return MXFPHops(x, workers, num_chunks, self._element, scales, count)
+
+    def feedback(self) -> Feedback:
+        """This rank's saturated and all casts of the step, (2,) int64."""
+        return {COUNTS: (self._counts.total(), "sum")}
+
+    def decide(self, agreed: Agreed) -> Decision:
+        self._logged = self._scaling.logged(agreed)
+        return self._scaling.decide(agreed)
 
     def end_step(self, step: int) -> Mapping[str, float]:
-        return self._scaling.end_step()
-
-    def skip_step(self, step: int) -> Mapping[str, float]:
-        return self._scaling.skip_step()
-
-    def state_dict(self) -> dict[str, Tensor]:
-        return self._scaling.state_dict()
+        self._counts.forget()
+        logged, self._logged = self._logged, {}
+        return logged
 
     def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
-        self._scaling.load_state_dict(state)
+        super().load_state_dict(state)
+        self._counts.forget()
 
     def costs(self, workers: int) -> Costs:
         quantize, add, copy, dequantize = (

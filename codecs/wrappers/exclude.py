@@ -71,11 +71,6 @@ class Split:
 class Exclude(Wrapper):
     """`inner` for all parameters but those that match one of `globs`.
 
-    Buckets of excluded parameters only do not count: the codec's own first one is number 0 of a step. Which
-    that is follows from the layouts of the step before, so it is the same on all ranks, whichever bucket
-    starts first. A bucket that is not where it was in that step keeps its number: in the first step, and when
-    DistributedDataParallel has rebuilt its buckets.
-
     A glob that matches no parameter is told at the end of the first step, when all names have been seen.
     """
 
@@ -83,9 +78,8 @@ class Exclude(Wrapper):
         super().__init__(inner)
         self._globs, self._bf16 = tuple(globs), BF16()
         self._splits: dict[Layout, Split] = {}
-        self._this_step: dict[int, Layout] = {}
-        self._last_step: dict[int, Layout] = {}
-        self._rank = 0
+        self._names: list[str] | None = []
+        """The names seen in the first step on rank 0; None on other ranks, and once that step is over."""
 
     def options(self) -> dict[str, object]:
         return {"exclude": self._globs}
@@ -95,33 +89,27 @@ class Exclude(Wrapper):
         return None if remaining is None else self.inner.supports(topology, size, remaining.layout)
 
     async def synchronize(self, x: Tensor, this_round: Round, comm: Collectives) -> Tensor:
+        if this_round.rank:
+            self._names = None
+        if self._names is not None:
+            self._names += this_round.layout.names
         split = self._split(this_round.layout)
-        own = replace(this_round, bucket=self._number(this_round))
         if split.excluded is None:
-            return await self.inner.synchronize(x, own, comm)
+            return await self.inner.synchronize(x, this_round, comm)
         mean = torch.empty_like(x)
         for part, codec in ((split.remaining, self.inner), (split.excluded, self._bf16)):
             if part is not None:
-                partial = await codec.synchronize(part.take(x), replace(own, layout=part.layout), comm)
-                part.put(partial, mean)
+                own = replace(this_round, layout=part.layout)
+                part.put(await codec.synchronize(part.take(x), own, comm), mean)
         return mean
 
     def end_step(self, step: int) -> Mapping[str, float]:
-        self._close_step()
+        self._warn_of_globs_without_match()
         return super().end_step(step)
 
     def skip_step(self, step: int) -> Mapping[str, float]:
-        self._close_step()
+        self._warn_of_globs_without_match()
         return super().skip_step(step)
-
-    def _close_step(self) -> None:
-        if self._this_step and not self._last_step and self._rank == 0:
-            self._warn_of_globs_without_match()
-        self._last_step, self._this_step = self._this_step or self._last_step, {}
-
-    def continue_after(self, layouts: Sequence[Layout]) -> None:
-        """These were the buckets of the step before, in order: for a state that was saved after it."""
-        self._last_step, self._this_step = dict(enumerate(layouts)), {}
 
     def _split(self, layout: Layout) -> Split:
         if layout not in self._splits:
@@ -134,20 +122,15 @@ class Exclude(Wrapper):
                 self._splits[layout] = Split(Part(layout, (slice(0, layout.numel),)), None)
         return self._splits[layout]
 
-    def _number(self, this_round: Round) -> int:
-        """The round's number among the buckets of its step that have parameters for the codec."""
-        self._rank = this_round.rank
-        self._this_step[this_round.bucket] = this_round.layout
-        if self._last_step.get(this_round.bucket) != this_round.layout:
-            return this_round.bucket
-        earlier = [layout for bucket, layout in self._last_step.items() if bucket < this_round.bucket]
-        return sum(self._split(layout).remaining is not None for layout in earlier)
-
     def _warn_of_globs_without_match(self) -> None:
-        names = [name for layout in self._this_step.values() for name in layout.names]
+        if not self._names:
+            return
         for glob in self._globs:
-            if not any(fnmatchcase(name, glob) for name in names):
-                logger.warning("gradwire: exclude: no parameter's name matches %s; one is %s", glob, names[0])
+            if not any(fnmatchcase(name, glob) for name in self._names):
+                logger.warning(
+                    "gradwire: exclude: no parameter's name matches %s; one is %s", glob, self._names[0]
+                )
+        self._names = None
 
 
 def check_globs(globs: object) -> list[str]:

@@ -23,6 +23,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
+from gradwire.codecs.adaptation import Adapts
 from gradwire.codecs.interface import Codec, Collectives, Layout, ReportsLosses, Round
 from gradwire.codecs.step_memory import StepMemory
 from gradwire.codecs.wrappers.residuals import MARGIN, LatestNorms, bounded
@@ -47,7 +48,7 @@ class ErrorFeedback(Wrapper):
     def __init__(self, inner: Codec) -> None:
         """ValueError if `inner` cannot tell what it loses."""
         if not isinstance(inner, ReportsLosses):
-            own = hasattr(inner, "feedback")
+            own = hasattr(inner, "feedback") and not isinstance(inner, Adapts)
             why = "has error feedback of its own" if own else "reports no loss that could be sent later"
             raise ValueError(f"codec.ef=true: codec={inner.name} {why}; leave codec.ef out")
         super().__init__(inner)

@@ -45,3 +45,10 @@ class Wrapper(Codec):
 
     def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
         self.inner.load_state_dict(state)
+
+
+def innermost(codec: Codec) -> Codec:
+    """The codec within all wrappers."""
+    while isinstance(codec, Wrapper):
+        codec = codec.inner
+    return codec

@@ -9,6 +9,7 @@ import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
 from gradwire.codecs.interface import Codec
+from gradwire.codecs.wrappers.wrapper import innermost
 from gradwire.harness.comm.collective.collectives import Fabric
 from gradwire.harness.comm.topology.schedule import Topology
 from gradwire.harness.comm.transport.pacer import PacedLink
@@ -116,7 +117,7 @@ def attach(
     hook = BucketHook(
         world, own, layouts, seed=options.seed, overlap=options.overlap, check_hashes=options.check_hashes
     )
-    _serving[id(own)] = hook
+    _serving[id(innermost(own))] = hook
     return Synchronizer(model, hook, agreement, description)
 
 
@@ -127,8 +128,9 @@ _serving: weakref.WeakValueDictionary[int, BucketHook] = weakref.WeakValueDictio
 def _check_unused(codec: Codec) -> None:
     """Refuses a codec that serves another model: its state is keyed by parameter names, which two models
     would mix up."""
-    hook = _serving.get(id(codec))
-    if hook is not None and hook.codec is codec and not hook.world.closed:
+    bare = innermost(codec)
+    hook = _serving.get(id(bare))
+    if hook is not None and innermost(hook.codec) is bare and not hook.world.closed:
         raise ValueError("attach(): this codec instance serves another model; make one for each")
 
 

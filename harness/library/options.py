@@ -17,6 +17,7 @@ from gradwire.codecs.fields import TEXT, Rule, at_least, between, check_value, p
 from gradwire.codecs.interface import Codec, Layout
 from gradwire.codecs.registry import codec_classes, make_codec
 from gradwire.codecs.wording import did_you_mean
+from gradwire.codecs.wrappers.decisions import with_decisions
 from gradwire.codecs.wrappers.wrapper import CommonOptions
 from gradwire.harness.comm.nodes import check_divides, local_world
 from gradwire.harness.comm.settings import ClusterConfig, OverlapConfig
@@ -97,7 +98,7 @@ def make_checked_codec(codec: Any, options: Mapping[str, Any]) -> Codec:
             f"codec={shown(codec)} is not a codec; choose one of {names}, or an instance of a class derived "
             "from gradwire.Codec or gradwire.HopCodec"
         )
-    return codec
+    return with_decisions(codec)
 
 
 def _check_keywords(codec: str, options: Mapping[str, Any]) -> None:

@@ -12,7 +12,6 @@ from torch import Tensor
 from torch.nn.parallel import DistributedDataParallel
 
 from gradwire.codecs.interface import Codec, Layout
-from gradwire.codecs.wrappers.exclude import Exclude
 from gradwire.harness.comm.transport.process import PeerError
 from gradwire.harness.comm.world.process import ProcessWorld
 from gradwire.harness.library.agreement import Agreement, Statement, origin
@@ -196,8 +195,6 @@ class Synchronizer:
             self._hook.delayed = True
             self._hook.announce(self._layouts(model, saved.upcoming))
         self._upcoming, self._last = saved.upcoming, saved.last
-        if isinstance(self.codec, Exclude) and saved.last is not None:
-            self.codec.continue_after(self._layouts(model, saved.last))
 
     def _layouts(self, model: DistributedDataParallel, buckets: Buckets) -> list[Layout]:
         parameters = parameter_names(model.module)

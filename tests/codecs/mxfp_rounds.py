@@ -11,6 +11,7 @@ from torch import Tensor
 from gradwire.codecs.interface import Layout, Round
 from gradwire.codecs.mxfp import MXFP
 from gradwire.codecs.mxfp.hops import MXFPHops
+from gradwire.codecs.registry import make_codec
 from gradwire.harness.comm.collective.collectives import Fabric
 from gradwire.harness.comm.topology.registry import make_schedule
 from gradwire.harness.comm.world.virtual import VirtualWorld
@@ -24,7 +25,8 @@ class Cluster:
 
     def __init__(self, size: int, topology: str = "ring", mu: float = 0.0, **options: Any) -> None:
         """`mu` is what the codecs begin with, their own choice if 0."""
-        self.codecs = [MXFP(**options) for _ in range(size)]
+        options = {"name": "mxfp8", **options}
+        self.codecs = [make_codec(**options) for _ in range(size)]
         for codec in self.codecs:
             codec.load_state_dict(
                 {

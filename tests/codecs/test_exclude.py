@@ -157,50 +157,18 @@ def test_a_bucket_of_excluded_parameters_never_reaches_the_codec() -> None:
     assert int(codecs[0].state_dict()["seen"]) == 0
 
 
-def test_the_codec_counts_its_own_buckets_whichever_starts_first() -> None:
-    """The wrapped codec gets nothing of buckets 0 and 1, a part of 2 and all of 3, and sees these as 0
-    and 1."""
+def test_the_codec_sees_its_part_of_each_bucket_under_the_buckets_number() -> None:
     layouts = [
         layout_of({"wte.embedding": (50, 9)}),
-        layout_of({"h.1.bias": (9,), "h.1.ln.bias": (9,)}),
         layout_of({"h.1.weight": (9, 9), "h.0.bias": (9,)}),
         layout_of({"h.0.weight": (9, 9)}),
     ]
-    witnesses = [Witness() for _ in range(WORKERS)]
-    codecs = [Exclude(witness, ["*embed*", "*.bias"]) for witness in witnesses]
-    numbers = {("h.1.weight",): 0, ("h.0.weight",): 1}
-    for step in range(3):
-        for rank, codec in enumerate(codecs):
-            for witness in witnesses:
-                witness.seen.clear()
-            rounds = [Round(step, layout, rank, WORKERS, 7, bucket) for bucket, layout in enumerate(layouts)]
-            ready = [codec.synchronize(torch.zeros(r.layout.numel), r, NoNetwork()) for r in rounds]
-            order = ready if (rank + step) % 2 else ready[::-1]
-            for coroutine in order:
-                finish(coroutine)
-            seen = {names: bucket for bucket, names in witnesses[rank].seen}
-            if step:
-                assert seen == numbers
-            else:  # nothing is known yet: no bucket is taken for another
-                assert seen == {("h.1.weight",): 2, ("h.0.weight",): 3}
-        for codec in codecs:
-            assert codec.end_step(step) == {"steps": float(step)}
-
-
-def test_rebuilt_buckets_keep_their_numbers_for_a_step() -> None:
-    first = [layout_of({"a.bias": (3,)}), layout_of({"a.weight": (3, 3), "b.weight": (3, 3)})]
-    rebuilt = [layout_of({"b.weight": (3, 3), "a.bias": (3,)}), layout_of({"a.weight": (3, 3)})]
     witness = Witness()
-    codec = Exclude(witness, ["*.bias"])
-    found = []
-    for step, layouts in enumerate([first, first, rebuilt, rebuilt]):
-        witness.seen.clear()
-        for bucket, layout in enumerate(layouts):
-            this_round = Round(step, layout, 0, WORKERS, 7, bucket)
-            finish(codec.synchronize(torch.zeros(layout.numel), this_round, NoNetwork()))
-        codec.end_step(step)
-        found.append([bucket for bucket, _ in witness.seen])
-    assert found == [[1], [0], [0, 1], [0, 1]]
+    codec = Exclude(witness, ["*embed*", "*.bias"])
+    for bucket, layout in enumerate(layouts):
+        this_round = Round(0, layout, 0, WORKERS, 7, bucket)
+        finish(codec.synchronize(torch.zeros(layout.numel), this_round, NoNetwork()))
+    assert witness.seen == [(1, ("h.1.weight",)), (2, ("h.0.weight",))]
 
 
 class NoNetwork:

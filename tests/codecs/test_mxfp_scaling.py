@@ -8,7 +8,7 @@ from mxfp_reference import Ring
 from mxfp_rounds import Cluster, gradients
 from torch import Tensor
 
-from gradwire.codecs.mxfp import MXFP
+from gradwire.codecs.registry import make_codec
 
 
 def alike(numel: int, workers: int, seed: int) -> list[Tensor]:
@@ -113,8 +113,14 @@ def test_discarded_rounds_leave_no_trace() -> None:
 
 
 def test_a_codec_that_synchronized_nothing_has_nothing_to_say() -> None:
-    codec = MXFP()
-    assert codec.end_step(0) == {}
+    codec = make_codec("mxfp8")
+    assert codec.end_step(0) == codec.skip_step(0) == {}
     assert codec.traits.stateful and not codec.traits.unbiased
-    with pytest.raises(ValueError, match=r"^the state of an MXFP codec has mu and cast_counts, got \['x'\]$"):
+
+
+def test_what_is_no_state_of_mxfp_is_refused() -> None:
+    codec = make_codec("mxfp8")
+    with pytest.raises(ValueError, match=r"^the state of codec=mxfp8 has cast_counts and mu, got \['x'\]$"):
         codec.load_state_dict({"x": torch.zeros(1)})
+    with pytest.raises(ValueError, match=r"codec=mxfp8 has mu of shape \[2\], got \[3\]$"):
+        codec.load_state_dict(codec.state_dict() | {"mu": torch.ones(3)})

@@ -13,6 +13,7 @@ from gradwire.codecs.costs import NOTHING, Cost, Costs
 from gradwire.codecs.interface import Codec
 from gradwire.codecs.registry import codec_classes, make_codec
 from gradwire.codecs.wording import spelled
+from gradwire.codecs.wrappers.decisions import Decisions
 from gradwire.codecs.wrappers.wrapper import Wrapper
 from gradwire.harness.files.reading import UnusableFileError
 from gradwire.harness.files.structured import read_json
@@ -125,6 +126,8 @@ def costs_of(codec: Codec, workers: int) -> Costs:
     ValueError for codecs that say of no benchmarked operations, and for wrappers around one.
     """
     instead = "or network.codec_times=measured"
+    if isinstance(codec, Decisions):  # which costs nothing itself
+        codec = codec.inner
     if isinstance(codec, Wrapper):
         (option,) = (f"codec.{name}={spelled(value)}" for name, value in codec.options().items())
         raise ValueError(f"{option} has no benchmarked operations; leave it out, {instead}")

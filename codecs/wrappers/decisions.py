@@ -1,0 +1,129 @@
+"""What goes around a codec that adapts: its numbers reach all ranks, and its decisions their steps.
+
+It is the outermost wrapper, which sees every bucket of a step. The first one carries the numbers of the step
+before: they travel with the codec's own first metadata, in the same message. Where that bucket reduces no
+metadata, as one of excluded parameters, they travel by themselves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any, cast
+
+import torch
+from torch import Tensor
+
+from gradwire.codecs.adaptation import Adapts, Agreed
+from gradwire.codecs.interface import Codec, Collectives, Decision, Op, Round
+from gradwire.codecs.wrappers.wrapper import Wrapper, innermost
+
+
+class Decisions(Wrapper):
+    """`inner`, whose innermost codec `Adapts`. Use `with_decisions`, which knows which codecs do."""
+
+    def __init__(self, inner: Codec) -> None:
+        super().__init__(inner)
+        adapting = innermost(inner)
+        assert isinstance(adapting, Adapts)
+        self.traits = replace(inner.traits, stateful=True)
+        self._adapting = adapting
+        self._operations: dict[str, Op] = {name: op for name, (_, op) in adapting.feedback().items()}
+        self._own = {name: numbers for name, (numbers, _) in adapting.feedback().items()}
+        """This rank's numbers of the last step that counted."""
+        self._decision = adapting.first_decision
+        self._size = 0
+        self._reduced: list[Tensor] | None = None
+
+    def options(self) -> dict[str, object]:
+        return {}
+
+    async def synchronize(self, x: Tensor, this_round: Round, comm: Collectives) -> Tensor:
+        own_round = replace(this_round, decision=self._decision)
+        if this_round.bucket:
+            return await self.inner.synchronize(x, own_round, comm)
+        self._size = this_round.size
+        parts = [(self._own[name].to(x.device), op) for name, op in self._operations.items()]
+        carrier = _Carrier(comm, parts)
+        mean = await self.inner.synchronize(x, own_round, cast(Collectives, carrier))
+        self._reduced = await carrier.delivered()
+        return mean
+
+    def end_step(self, step: int) -> Mapping[str, float]:
+        if self._reduced is not None:
+            following = self._decide(step)
+            self._own = {name: numbers for name, (numbers, _) in self._adapting.feedback().items()}
+            self._decision = following
+        return super().end_step(step)
+
+    def skip_step(self, step: int) -> Mapping[str, float]:
+        if self._reduced is not None:
+            self._decide(step)
+        return super().skip_step(step)
+
+    def _decide(self, step: int) -> Decision:
+        """What was agreed on in the step leads to."""
+        assert self._reduced is not None
+        agreed = dict(zip(self._operations, (numbers.cpu() for numbers in self._reduced), strict=True))
+        self._reduced = None
+        return self._adapting.decide(Agreed(step, self._size, self._decision, agreed))
+
+    def state_dict(self) -> dict[str, Tensor]:
+        decision = {name: _as_tensor(value) for name, value in self._decision.items()}
+        return {name: own.cpu() for name, own in self._own.items()} | decision | super().state_dict()
+
+    def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
+        known = self._own | {name: _as_tensor(value) for name, value in self._decision.items()}
+        missing = sorted(known.keys() - state.keys())
+        if missing:
+            names = " and ".join(sorted(known))
+            raise ValueError(f"the state of codec={self.name} has {names}, got {sorted(state)}")
+        for name, value in known.items():
+            if value.numel() and state[name].shape != value.shape:
+                raise ValueError(
+                    f"the state of codec={self.name} has {name} of shape {list(value.shape)}, got "
+                    f"{list(state[name].shape)}"
+                )
+        super().load_state_dict({key: value for key, value in state.items() if key not in known})
+        self._own = {name: state[name].to("cpu", own.dtype, copy=True) for name, own in self._own.items()}
+        self._decision = {name: state[name].tolist() for name in self._decision}
+        self._reduced = None
+
+
+def _as_tensor(value: float | Sequence[float]) -> Tensor:
+    """A decision's numbers, int64 if all of them are integers, else float64."""
+    numbers = [value] if isinstance(value, int | float) else value
+    whole = all(isinstance(number, int) for number in numbers)
+    return torch.tensor(value, dtype=torch.int64 if whole and numbers else torch.float64)
+
+
+def with_decisions(codec: Codec) -> Codec:
+    """`codec`, which follows its decisions if it makes any."""
+    adapts = isinstance(innermost(codec), Adapts) and not isinstance(codec, Decisions)
+    return Decisions(codec) if adapts else codec
+
+
+class _Carrier:
+    """`comm`, whose first reduction takes `parts` along."""
+
+    def __init__(self, comm: Collectives, parts: Sequence[tuple[Tensor, Op]]) -> None:
+        self._comm, self._parts = comm, parts
+        self._reduced: list[Tensor] | None = None
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._comm, name)
+
+    async def reduce(self, parts: Sequence[tuple[Tensor, Op]]) -> list[Tensor]:
+        if self._reduced is not None:
+            return await self._comm.reduce(parts)
+        found = await self._comm.reduce([*parts, *self._parts])
+        self._reduced = found[len(parts) :]
+        return found[: len(parts)]
+
+    async def delivered(self) -> list[Tensor]:
+        """The parts, combined over the ranks: in a message of their own if nothing took them along."""
+        if self._reduced is None:
+            own = [numbers for numbers, _ in self._parts]
+            filled = any(numbers.numel() for numbers in own)
+            self._reduced = await self._comm.reduce(self._parts) if filled else own
+        return self._reduced

@@ -1,0 +1,232 @@
+"""Numbers that all ranks agree on, and the decisions that follow: equal on all ranks, one step late."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, cast
+
+import pytest
+import torch
+from codec_rounds import MODEL, TAIL, Cluster
+from torch import Tensor
+
+from gradwire.codecs.adaptation import Adapts, Agreed, Feedback
+from gradwire.codecs.exact import FP32
+from gradwire.codecs.interface import Codec, Collectives, Decision, Layout, Op, Round
+from gradwire.codecs.traits import Traits
+from gradwire.codecs.wrappers.decisions import Decisions, with_decisions
+from gradwire.codecs.wrappers.exclude import Exclude
+from gradwire.codecs.wrappers.feedback import ErrorFeedback
+
+LARGE = 2**53
+"""From here on float64 cannot tell neighbouring integers apart."""
+
+
+@dataclass
+class Counting(Codec, Adapts):
+    """Counts what it is told to, and decides by the sums; its result is the gradient itself."""
+
+    name: str = "counting"
+    metadata: bool = True
+    """Whether it reduces metadata of its own."""
+
+    traits = Traits(stateful=True)
+    first_decision = {"sums": (0, 0), "largest": 0.0}
+
+    def __post_init__(self) -> None:
+        self.counted = 0
+        self.seen: list[tuple[int, int, Decision]] = []
+
+    async def synchronize(self, x: Tensor, this_round: Round, comm: Collectives) -> Tensor:
+        self.counted += number(this_round.step, this_round.rank)
+        self.seen.append((this_round.step, this_round.bucket, this_round.decision))
+        if self.metadata:
+            (ones,) = await comm.reduce([(torch.ones(1), "sum")])
+            assert ones.item() == this_round.size
+        return x.clone()
+
+    def feedback(self) -> Feedback:
+        return {
+            "counts": (torch.tensor([self.counted, LARGE * bool(self.counted) + 1]), "sum"),
+            "peak": (torch.tensor([float(self.counted)]), "max_bits"),
+        }
+
+    def decide(self, agreed: Agreed) -> Decision:
+        sums = agreed.feedback["counts"].tolist()
+        return {"sums": sums, "largest": float(agreed.feedback["peak"])}
+
+    def end_step(self, step: int) -> Mapping[str, float]:
+        self.counted = 0
+        return {}
+
+
+def number(step: int, rank: int) -> int:
+    """What rank `rank` counts in a bucket of step `step`."""
+    return 1 + (7919 * step + 104729 * rank) % 1000
+
+
+def expected(step: int, size: int, buckets: int) -> Decision:
+    """What step `step` follows: the numbers of the last step but one."""
+    if step == 0:
+        return Counting.first_decision
+    if step == 1:
+        return {"sums": [0, size], "largest": 0.0}
+    counted = [buckets * number(step - 2, rank) for rank in range(size)]
+    return {"sums": [sum(counted), size * (LARGE + 1)], "largest": float(max(counted))}
+
+
+class Exchange:
+    """Collectives of one of several ranks whose coroutines `lockstep` runs."""
+
+    num_chunks = 1
+
+    def __init__(self, rank: int, size: int) -> None:
+        self.rank, self.size, self.calls = rank, size, 0
+
+    async def reduce(self, parts: Sequence[tuple[Tensor, Op]]) -> list[Tensor]:
+        self.calls += 1
+        return await _Yield(parts)
+
+
+class _Yield:
+    def __init__(self, value: Any) -> None:
+        self._value = value
+
+    def __await__(self) -> Any:
+        return (yield self._value)
+
+
+def lockstep(coroutines: Sequence[Any]) -> list[Tensor]:
+    """Runs the same coroutine of all ranks; what they reduce is combined in the order of the ranks."""
+    given: list[Any] = [None] * len(coroutines)
+    while True:
+        asked, results = [], []
+        for coroutine, values in zip(coroutines, given, strict=True):
+            try:
+                asked.append(coroutine.send(values))
+            except StopIteration as ended:
+                results.append(ended.value)
+        if results:
+            assert not asked, "ranks do different things"
+            return results
+        given = [[combined(each) for each in zip(*asked, strict=True)]] * len(coroutines)
+
+
+def combined(parts: Sequence[tuple[Tensor, Op]]) -> Tensor:
+    values, op = torch.stack([value for value, _ in parts]), parts[0][1]
+    return values.amax(0) if op == "max_bits" else values.sum(0)
+
+
+class Ranks:
+    """`size` ranks that synchronize two buckets of one coordinate a step."""
+
+    def __init__(self, size: int, **options: Any) -> None:
+        self.counting = [Counting(**options) for _ in range(size)]
+        self.codecs = [with_decisions(codec) for codec in self.counting]
+        self.step = 0
+        self.calls = 0
+
+    def run(self, *, skip: bool = False, order: Sequence[int] = (0, 1)) -> None:
+        size, x = len(self.codecs), torch.zeros(1)
+        for bucket in order:
+            comms = [Exchange(rank, size) for rank in range(size)]
+            rounds = [Round(self.step, Layout.flat(1), rank, size, 0, bucket) for rank in range(size)]
+            lockstep(
+                [
+                    codec.synchronize(x, each, cast(Collectives, comm))
+                    for codec, each, comm in zip(self.codecs, rounds, comms, strict=True)
+                ]
+            )
+            self.calls += comms[0].calls
+        for codec in self.codecs:
+            (codec.skip_step if skip else codec.end_step)(self.step)
+        self.step += 1
+
+    def followed(self) -> list[tuple[int, int, Decision]]:
+        """(step, bucket, decision) of all rounds so far, which all ranks have alike."""
+        found = [codec.seen for codec in self.counting]
+        assert all(seen == found[0] for seen in found)
+        for codec in self.counting:
+            codec.seen = []
+        return found[0]
+
+
+def plain(decision: Decision) -> dict[str, Any]:
+    return {name: list(value) if isinstance(value, Sequence) else value for name, value in decision.items()}
+
+
+def test_ten_thousand_steps_agree_on_all_ranks_one_step_late() -> None:
+    """Also after a resumption every 2,500 steps, and whichever bucket comes first."""
+    ranks = Ranks(3)
+    for step in range(10_000):
+        if step % 2500 == 1234:
+            states = [codec.state_dict() for codec in ranks.codecs]
+            resumed = Ranks(3)
+            for codec, state in zip(resumed.codecs, states, strict=True):
+                codec.load_state_dict({key: value.clone() for key, value in state.items()})
+            resumed.step, ranks = step, resumed
+        ranks.run(order=(0, 1) if step % 2 else (1, 0))
+        for number_of_step, _, decision in ranks.followed():
+            assert number_of_step == step
+            assert plain(decision) == plain(expected(step, 3, 2))
+
+
+def test_the_numbers_travel_with_the_first_metadata() -> None:
+    carried, alone = Ranks(2), Ranks(2, metadata=False)
+    for _ in range(5):
+        carried.run()
+        alone.run()
+    assert carried.calls == 5 * 2, "one reduction for each bucket, as without them"
+    assert alone.calls == 5, "one message of their own, where there is nothing to travel with"
+    assert carried.followed() == alone.followed()
+
+
+def test_a_skipped_step_is_as_if_it_had_not_been() -> None:
+    skipping, straight = Ranks(2), Ranks(2)
+    for step in range(6):
+        skipping.step = straight.step = step
+        before = [codec.state_dict() for codec in skipping.codecs]
+        for skipped in range(step % 3):
+            skipping.step = 100 + skipped
+            skipping.run(skip=True)
+            after = [codec.state_dict() for codec in skipping.codecs]
+            assert all(same(a, b) for a, b in zip(before, after, strict=True))
+        skipping.step = step
+        skipping.run()
+        straight.run()
+        assert all(
+            same(a.state_dict(), b.state_dict())
+            for a, b in zip(skipping.codecs, straight.codecs, strict=True)
+        )
+    counted = [each for each in skipping.followed() if each[0] < 100]
+    assert counted == straight.followed()
+
+
+def same(a: Mapping[str, Tensor], b: Mapping[str, Tensor]) -> bool:
+    return a.keys() == b.keys() and all(
+        value.dtype == b[key].dtype and torch.equal(value, b[key]) for key, value in a.items()
+    )
+
+
+@pytest.mark.parametrize("topology", ["ring", "butterfly", "broadcast"])
+def test_on_every_topology_beside_excluded_parameters(topology: str) -> None:
+    """The first bucket's parameters are all excluded: nothing of it reaches the codec."""
+    size, steps = 3, 6
+    cluster = Cluster(size, topology, "fp32")
+    counting = [Counting() for _ in range(size)]
+    cluster.codecs = [with_decisions(Exclude(codec, ["body.*", "head.*", "norm"])) for codec in counting]
+    for step in range(steps):
+        cluster.step((MODEL, [torch.ones(MODEL.numel)] * size), (TAIL, [torch.ones(TAIL.numel)] * size))
+        for codec in counting:
+            ((_, bucket, decision),) = codec.seen
+            assert bucket == 1 and plain(decision) == plain(expected(step, size, 1))
+            codec.seen = []
+
+
+def test_only_codecs_that_adapt_are_wrapped() -> None:
+    assert type(with_decisions(FP32())) is FP32
+    wrapped = with_decisions(Counting())
+    assert isinstance(wrapped, Decisions) and with_decisions(wrapped) is wrapped
+    with pytest.raises(ValueError, match="codec=counting reports no loss"):
+        ErrorFeedback(Counting())
