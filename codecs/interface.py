@@ -86,7 +86,8 @@ class Hops(Protocol):
 
     `chunks` is a range of base chunks (`Collectives.num_chunks` of them); a message of several
     chunks is their messages one after another in ascending order. Messages are uint8 views of the
-    harness's arena; no reference to them may be kept after the call.
+    harness's arena; no reference to them may be kept after the call. `workers` is the number of
+    contributions that a message holds, of one that is sent where another one, with `received`, came in.
     """
 
     def message_bytes(self, chunks: range, workers: int) -> int:
@@ -97,41 +98,43 @@ class Hops(Protocol):
         """
         ...
 
-    def encode(self, chunks: range, out: Tensor) -> None:
+    def encode(self, chunks: range, out: Tensor, workers: int) -> None:
         """LEAF: write the current partial sums of `chunks` to `out`."""
         ...
 
-    def accumulate(self, message: Tensor, chunks: range) -> None:
+    def accumulate(self, message: Tensor, chunks: range, workers: int) -> None:
         """PARTIAL: add a message to the partial sums."""
         ...
 
-    def accumulate_encode(self, message: Tensor, chunks: range, out: Tensor) -> None:
+    def accumulate_encode(
+        self, message: Tensor, chunks: range, out: Tensor, received: int, workers: int
+    ) -> None:
         """INNER: add a message and write the new partial sums to `out`; one operation where that pays.
 
         The sums are passed on: of these chunks this rank sees nothing more until they are decoded.
         """
-        self.accumulate(message, chunks)
-        self.encode(chunks, out)
+        self.accumulate(message, chunks, received)
+        self.encode(chunks, out, workers)
 
-    def seal(self, message: Tensor | None, chunks: range, out: Tensor) -> None:
+    def seal(self, message: Tensor | None, chunks: range, out: Tensor, received: int, workers: int) -> None:
         """SINK: add, write the final encoding to `out`, and replace the own sum by its decoding.
 
         Where encoding loses nothing the own sum is its decoding, and this will do.
         """
         if message is not None:
-            self.accumulate(message, chunks)
-        self.encode(chunks, out)
+            self.accumulate(message, chunks, received)
+        self.encode(chunks, out, workers)
 
-    def decode(self, message: Tensor, chunks: range) -> None:
+    def decode(self, message: Tensor, chunks: range, workers: int) -> None:
         """GATHER: replace the sums of `chunks` by a sealed message's decoding."""
         ...
 
     def collect(self, messages: Sequence[Tensor], chunks: range) -> None:
         """Replace the sums of `chunks` by the sum of all ranks' messages, added in the order given."""
         first, *others = messages
-        self.decode(first, chunks)
+        self.decode(first, chunks, 1)
         for message in others:
-            self.accumulate(message, chunks)
+            self.accumulate(message, chunks, 1)
 
     def finish(self) -> Tensor:
         """The mean over the workers, in layout order and the caller's dtype, shape (numel,)."""

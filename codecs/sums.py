@@ -87,33 +87,35 @@ class SumHops(LossyHops):
             start = stop
         return found
 
-    def encode(self, chunks: range, out: Tensor) -> None:
+    def encode(self, chunks: range, out: Tensor, workers: int) -> None:
         for place, message in self._slices(chunks, out):
             self._coder.encode(self._sums[place], place.start, message)
             if self._losses is not None:
                 decoded = self._coder.decode(message, place.start, place.stop - place.start)
                 torch.sub(self._sums[place], decoded, out=self._losses[place])
 
-    def accumulate(self, message: Tensor, chunks: range) -> None:
+    def accumulate(self, message: Tensor, chunks: range, workers: int) -> None:
         for place, part in self._slices(chunks, message):
             self._coder.accumulate(part, place.start, self._sums[place])
 
-    def accumulate_encode(self, message: Tensor, chunks: range, out: Tensor) -> None:
+    def accumulate_encode(
+        self, message: Tensor, chunks: range, out: Tensor, received: int, workers: int
+    ) -> None:
         if self._losses is not None:  # which are of the sums
-            super().accumulate_encode(message, chunks, out)
+            super().accumulate_encode(message, chunks, out, received, workers)
             return
         parts = zip(self._slices(chunks, message), self._slices(chunks, out), strict=True)
         for (place, received), (_, sent) in parts:
             self._coder.accumulate_encode(received, place.start, self._sums[place], sent)
 
-    def seal(self, message: Tensor | None, chunks: range, out: Tensor) -> None:
+    def seal(self, message: Tensor | None, chunks: range, out: Tensor, received: int, workers: int) -> None:
         if message is None:
-            self.encode(chunks, out)
+            self.encode(chunks, out, workers)
         else:
-            self.accumulate_encode(message, chunks, out)
-        self.decode(out, chunks)
+            self.accumulate_encode(message, chunks, out, received, workers)
+        self.decode(out, chunks, workers)
 
-    def decode(self, message: Tensor, chunks: range) -> None:
+    def decode(self, message: Tensor, chunks: range, workers: int) -> None:
         for place, part in self._slices(chunks, message):
             self._coder.decode_into(part, place.start, self._sums[place])
 

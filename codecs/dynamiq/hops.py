@@ -99,30 +99,32 @@ class DynamiQHops(LossyHops):
     def message_bytes(self, chunks: range, workers: int) -> int:
         return sum(self._arrangement.message_bytes(chunk) for chunk in chunks)
 
-    def encode(self, chunks: range, out: Tensor) -> None:
+    def encode(self, chunks: range, out: Tensor, workers: int) -> None:
         for chunk, message in self._each(chunks, out):
             self._hops[chunk].run(**self._source(chunk), outgoing=message)
             self._add_losses(chunk, message)
 
-    def accumulate(self, message: Tensor, chunks: range) -> None:
+    def accumulate(self, message: Tensor, chunks: range, workers: int) -> None:
         for chunk, part in self._each(chunks, message):
             self._hops[chunk].run(**self._source(chunk), incoming=part, new_sums=self._rows(chunk))
             self._summed.add(chunk)
 
-    def accumulate_encode(self, message: Tensor, chunks: range, out: Tensor) -> None:
+    def accumulate_encode(
+        self, message: Tensor, chunks: range, out: Tensor, received: int, workers: int
+    ) -> None:
         if self._losses is not None:  # the sum is needed once more
-            self.accumulate(message, chunks)
-            self.encode(chunks, out)
+            self.accumulate(message, chunks, received)
+            self.encode(chunks, out, workers)
             return
         incoming, outgoing = self._each(chunks, message), self._each(chunks, out)
         for (chunk, source), (_, target) in zip(incoming, outgoing, strict=True):
             self._hops[chunk].run(**self._source(chunk), incoming=source, outgoing=target)
 
-    def seal(self, message: Tensor | None, chunks: range, out: Tensor) -> None:
-        super().seal(message, chunks, out)
-        self.decode(out, chunks)
+    def seal(self, message: Tensor | None, chunks: range, out: Tensor, received: int, workers: int) -> None:
+        super().seal(message, chunks, out, received, workers)
+        self.decode(out, chunks, workers)
 
-    def decode(self, message: Tensor, chunks: range) -> None:
+    def decode(self, message: Tensor, chunks: range, workers: int) -> None:
         for chunk, part in self._each(chunks, message):
             self._hops[chunk].run(incoming=part, result=self._result)
             self._finished.add(chunk)
@@ -133,7 +135,7 @@ class DynamiQHops(LossyHops):
             self._hops[chunk].run(incoming=part, new_sums=self._rows(chunk))
             self._summed.add(chunk)
         for message in others:
-            self.accumulate(message, chunks)
+            self.accumulate(message, chunks, 1)
 
     def finish(self) -> Tensor:
         for chunk, hop in enumerate(self._hops):

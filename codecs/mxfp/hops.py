@@ -59,10 +59,10 @@ class MXFPHops(LossyHops):
     def message_bytes(self, chunks: range, workers: int) -> int:
         return self._offsets[chunks.stop] - self._offsets[chunks.start]
 
-    def encode(self, chunks: range, out: Tensor) -> None:
+    def encode(self, chunks: range, out: Tensor, workers: int) -> None:
         out.copy_(self._own(out, chunks))
 
-    def accumulate(self, message: Tensor, chunks: range) -> None:
+    def accumulate(self, message: Tensor, chunks: range, workers: int) -> None:
         own = self._own(message, chunks)
         exact = None if self._losses is None else self._losses.values(own) + self._losses.values(message)
         definition.add(own, message, self._element, self._count.saturated)
@@ -71,7 +71,7 @@ class MXFPHops(LossyHops):
         first, last = (min(self._bounds[c] * BLOCK, self._numel) for c in (chunks.start, chunks.stop))
         self._count.casts += last - first
 
-    def decode(self, message: Tensor, chunks: range) -> None:
+    def decode(self, message: Tensor, chunks: range, workers: int) -> None:
         self._own(message, chunks).copy_(message)
         if self._losses is not None:  # what is added from now on, in a broadcast, everybody adds alike
             self._losses.share = 1 / self._size

@@ -45,13 +45,13 @@ class THCHops(LossyHops):
         assert message.numel() == self.message_bytes(chunks, 1), "message length differs from message_bytes()"
         return self._sums[self._bounds[chunks.start] : self._bounds[chunks.stop]]
 
-    def encode(self, chunks: range, out: Tensor) -> None:
+    def encode(self, chunks: range, out: Tensor, workers: int) -> None:
         pack(self._own(out, chunks), self._bits, out)
 
-    def accumulate(self, message: Tensor, chunks: range) -> None:
+    def accumulate(self, message: Tensor, chunks: range, workers: int) -> None:
         unpack_add(message, self._bits, self._own(message, chunks))
 
-    def decode(self, message: Tensor, chunks: range) -> None:
+    def decode(self, message: Tensor, chunks: range, workers: int) -> None:
         self._own(message, chunks).copy_(unpack(message, self._bits))
 
     def finish(self) -> Tensor:

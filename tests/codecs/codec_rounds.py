@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from functools import partial
 from itertools import accumulate
 from typing import Any
 
@@ -48,9 +49,11 @@ def gradients(layout: Layout, size: int, step: int = 0) -> list[Tensor]:
 class Cluster:
     """`size` ranks with a codec each; `step()` synchronizes a step's buckets, two in flight at once."""
 
-    def __init__(self, size: int, topology: str, codec: str, seed: int = 0, **options: Any) -> None:
+    def __init__(
+        self, size: int, topology: str, codec: str, seed: int = 0, num_nodes: int = 1, **options: Any
+    ) -> None:
         self.codecs = [make_codec(codec, **options) for _ in range(size)]
-        self.world = VirtualWorld(size, Fabric(lambda n: make_schedule(topology, n)), CPU, debug=True)
+        self.world = VirtualWorld(size, Fabric(partial(make_schedule, topology), num_nodes), CPU, debug=True)
         self.topology, self.steps, self.seed = topology, 0, seed
 
     def supports(self, layout: Layout) -> str | None:

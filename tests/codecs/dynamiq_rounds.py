@@ -53,16 +53,16 @@ def run_ring(hops: list[DynamiQHops], num_chunks: int | None = None) -> list[Ten
         for hop in range(size):
             rank, out = (c + 1 + hop) % size, empty_message(hops[0], chunk)
             if hop == size - 1:
-                hops[rank].seal(message, chunk, out)
+                hops[rank].seal(message, chunk, out, hop, size)
             elif message is None:
-                hops[rank].encode(chunk, out)
+                hops[rank].encode(chunk, out, 1)
             else:
-                hops[rank].accumulate_encode(message, chunk, out)
+                hops[rank].accumulate_encode(message, chunk, out, hop, hop + 1)
             message = out
         assert message is not None
         for rank in range(size):
             if rank != c % size:
-                hops[rank].decode(message, chunk)
+                hops[rank].decode(message, chunk, size)
     return [each.finish() for each in hops]
 
 

@@ -70,8 +70,8 @@ def test_losses_are_sums_less_their_decoding() -> None:
         sender.keep_losses()
         for chunk in (range(1), range(1, 2)):
             message = empty_message(sender, chunk)
-            sender.encode(chunk, message)
-            receiver.decode(message, chunk)
+            sender.encode(chunk, message, 1)
+            receiver.decode(message, chunk, 2)
         losses = sender.losses()
         assert losses.shape == (1000,) and losses.dtype == torch.float32
         torch.testing.assert_close(losses, x - receiver.finish(), rtol=0, atol=1e-6 * float(x.abs().max()))

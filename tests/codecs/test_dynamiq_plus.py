@@ -104,7 +104,7 @@ def codes_and_scales(xs: list[torch.Tensor]) -> tuple[torch.Tensor, torch.Tensor
     hops = make_hops(DynamiQPlus(), xs, num_chunks=1)[0]
     counts = hops._arrangement.counts
     message = empty_message(hops, range(1))
-    hops.encode(range(1), message)
+    hops.encode(range(1), message, 1)
     total = sum(counts[0].values())
     end = sum(number * (32 * width + 8) for width, number in counts[0].items())
     return message[:end], message[end : end + 2 * total].view(torch.int16), counts

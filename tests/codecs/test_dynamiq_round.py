@@ -186,15 +186,15 @@ def test_a_message_of_several_chunks_is_their_messages() -> None:
     xs = heavy_tailed(20_000, 1)
     together, apart = make_hops(DynamiQ(), xs, num_chunks=4)[0], make_hops(DynamiQ(), xs, num_chunks=4)[0]
     message, single = empty_message(together, range(1, 4)), []
-    together.encode(range(1, 4), message)
+    together.encode(range(1, 4), message, 1)
     for c in range(1, 4):
         single.append(empty_message(apart, range(c, c + 1)))
-        apart.encode(range(c, c + 1), single[-1])
+        apart.encode(range(c, c + 1), single[-1], 1)
     assert torch.equal(message, torch.cat(single))
-    together.accumulate(message, range(1, 4))
+    together.accumulate(message, range(1, 4), 1)
     out, expected = empty_message(apart, range(1, 4)), empty_message(apart, range(1, 4))
-    together.encode(range(1, 4), expected)
-    apart.accumulate_encode(message, range(1, 4), out)
+    together.encode(range(1, 4), expected, 2)
+    apart.accumulate_encode(message, range(1, 4), out, 1, 2)
     assert torch.equal(out, expected)
 
 
@@ -202,15 +202,15 @@ def test_sealing_replaces_the_own_sum_by_what_was_sent() -> None:
     sender, receiver = (make_hops(DynamiQ(), heavy_tailed(3000, 1), num_chunks=2)[0] for _ in range(2))
     for chunk in (range(1), range(1, 2)):
         out = empty_message(sender, chunk)
-        sender.seal(None, chunk, out)
-        receiver.decode(out, chunk)
+        sender.seal(None, chunk, out, 0, 4)
+        receiver.decode(out, chunk, 4)
     assert torch.equal(sender.finish(), receiver.finish())
 
 
 def test_a_message_of_the_wrong_length_is_refused() -> None:
     hops = make_hops(DynamiQ(), heavy_tailed(3000, 1))[0]
     with pytest.raises(AssertionError, match="message length"):
-        hops.encode(range(1), torch.empty(16, dtype=torch.uint8))
+        hops.encode(range(1), torch.empty(16, dtype=torch.uint8), 1)
 
 
 def test_fewer_super_groups_than_chunks() -> None:

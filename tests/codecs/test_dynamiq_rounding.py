@@ -151,7 +151,7 @@ def test_correlated_rounding_has_less_error(width: int, workers: int) -> None:
         codec = of_width(width, rounding=rounding, scale_rounding="ceil")
         total = torch.zeros_like(xs[0])
         for hops in make_hops(codec, xs, num_chunks=1):
-            hops.seal(None, range(1), empty_message(hops, range(1)))
+            hops.seal(None, range(1), empty_message(hops, range(1)), 0, 1)
             total += hops.finish()
         return float((total - xs[0]).square().sum())
 
@@ -219,7 +219,7 @@ def group_scales(codec: DynamiQ, x: torch.Tensor, seed: int) -> torch.Tensor:
     """r_G as one worker sends them: (super-groups, 16) float32, in the order of the message."""
     hops = make_hops(codec, [x], seed=seed)[0]
     message = empty_message(hops, range(1))
-    hops.seal(None, range(1), message)
+    hops.seal(None, range(1), message, 0, 1)
     (section,) = sections(message, {min(codec.widths): -(-x.numel() // 256)}, Format())
     return section.group_scales.float()
 

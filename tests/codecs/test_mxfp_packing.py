@@ -105,8 +105,8 @@ def test_chunk_messages_are_aligned_additive_and_know_no_gradient(name: str) -> 
 def test_padding_is_zero_and_a_message_of_the_wrong_length_is_refused() -> None:
     hops = make_hops("mxfp6", gradients(33 * 32, 1)[0], 1)
     out = torch.full((hops.message_bytes(range(1), 1),), 0xAB, dtype=torch.uint8)
-    hops.encode(range(1), out)
+    hops.encode(range(1), out, 1)
     assert out.numel() == 33 * 24 + 8
     assert not out[-8:].any() and out[:-8].count_nonzero() > 500
     with pytest.raises(AssertionError, match="message length"):
-        hops.encode(range(1), out[:-16])
+        hops.encode(range(1), out[:-16], 1)

@@ -160,15 +160,15 @@ def all_operations(name: str) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     chunks = range(1, 4)
     sender = make_hops(name, other * 3, 4)
     message = torch.empty(sender.message_bytes(chunks, 1), dtype=torch.uint8)
-    sender.encode(chunks, message)
+    sender.encode(chunks, message, 1)
     fused, apart, sealed = (torch.empty_like(message) for _ in range(3))
     first, second, third = (make_hops(name, own, 4) for _ in range(3))
-    first.accumulate_encode(message, chunks, fused)
-    second.accumulate(message, chunks)
-    second.encode(chunks, apart)
-    third.seal(message, chunks, sealed)
-    sender.decode(sealed, chunks)
-    sender.encode(chunks, message)
+    first.accumulate_encode(message, chunks, fused, 1, 2)
+    second.accumulate(message, chunks, 1)
+    second.encode(chunks, apart, 2)
+    third.seal(message, chunks, sealed, 1, 2)
+    sender.decode(sealed, chunks, 2)
+    sender.encode(chunks, message, 2)
     return fused, apart, sealed, message
 
 
@@ -182,10 +182,10 @@ def test_operations_agree_with_each_other(name: str) -> None:
 def test_a_message_of_several_chunks_is_their_messages(name: str) -> None:
     hops = make_hops(name, gradients(2000, 1)[0], 4)
     together = torch.empty(hops.message_bytes(range(1, 4), 1), dtype=torch.uint8)
-    hops.encode(range(1, 4), together)
+    hops.encode(range(1, 4), together, 1)
     single = [torch.empty(hops.message_bytes(range(c, c + 1), 1), dtype=torch.uint8) for c in range(1, 4)]
     for c, message in enumerate(single, start=1):
-        hops.encode(range(c, c + 1), message)
+        hops.encode(range(c, c + 1), message, 1)
     assert torch.equal(together, torch.cat(single))
 
 

@@ -65,7 +65,7 @@ def test_one_workers_integers_do_not_depend_on_the_others() -> None:
     everything, two, three = range(1), make_hops(xs[:2]), make_hops([*xs[:2], torch.zeros(500)])
     messages = [torch.empty(512, dtype=torch.uint8) for _ in range(4)]
     for hops, message in zip([*two, *three[:2]], messages, strict=True):
-        hops.encode(everything, message)
+        hops.encode(everything, message, 1)
     assert torch.equal(messages[0], messages[2])
     assert torch.equal(messages[1], messages[3])
     assert not torch.equal(messages[0], messages[1])
@@ -77,7 +77,7 @@ def test_randomness_differs_by_step_and_rank() -> None:
     (first, second), (later, _) = make_hops([x, x]), make_hops([x, x], step=1)
     messages = [torch.empty(512, dtype=torch.uint8) for _ in range(3)]
     for hops, message in zip([first, second, later], messages, strict=True):
-        hops.encode(range(1), message)
+        hops.encode(range(1), message, 1)
     differing = [float((messages[0] != other).float().mean()) for other in messages[1:]]
     assert 0.2 < differing[0] < 0.5  # up or down, by the same signs
     assert differing[1] > 0.8  # other signs

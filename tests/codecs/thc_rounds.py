@@ -66,9 +66,9 @@ def mean_and_losses(xs: Sequence[Tensor], step: int = 0, **options: Any) -> tupl
     for own in hops:
         own.keep_losses()
         messages.append(torch.empty(own.message_bytes(everything, 1), dtype=torch.uint8))
-        own.encode(everything, messages[-1])
+        own.encode(everything, messages[-1], 1)
     for message in messages[1:]:
-        hops[0].accumulate(message, everything)
+        hops[0].accumulate(message, everything, 1)
     return hops[0].finish(), [own.losses() for own in hops]
 
 

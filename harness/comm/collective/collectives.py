@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import torch
@@ -12,7 +12,7 @@ from gradwire.codecs.interface import Hops, Level, Op
 from gradwire.harness.comm.collective.execute import Arena, Execution
 from gradwire.harness.comm.collective.metadata import MetadataHops
 from gradwire.harness.comm.topology.pipeline import pipelined
-from gradwire.harness.comm.topology.schedule import Schedule
+from gradwire.harness.comm.topology.schedule import Schedule, Topology, made_for
 from gradwire.harness.comm.transport.channel import Channel
 
 
@@ -21,19 +21,20 @@ class Fabric:
     """Which schedule serves a group of ranks, how ranks are spread over nodes, and how many segments the
     messages of an all-reduce are cut into (messages of metadata are not cut)."""
 
-    make_schedule: Callable[[int], Schedule]
+    make_schedule: Topology
     num_nodes: int = 1
     segments: int = 1
-    _made: dict[int, tuple[Schedule, Schedule]] = field(
+    _made: dict[tuple[int, int], tuple[Schedule, Schedule]] = field(
         default_factory=dict, init=False, repr=False, compare=False
     )
 
-    def schedules(self, size: int) -> tuple[Schedule, Schedule]:
-        """(metadata's, an all-reduce's) among `size` ranks, made once."""
-        if size not in self._made:
-            whole = self.make_schedule(size)
-            self._made[size] = whole, pipelined(whole, self.segments)
-        return self._made[size]
+    def schedules(self, size: int, level: Level = "all") -> tuple[Schedule, Schedule]:
+        """(metadata's, an all-reduce's) among the `size` ranks of a group, made once."""
+        num_nodes = {"all": self.num_nodes, "local": 1, "node": size}[level]
+        if (size, num_nodes) not in self._made:
+            whole = made_for(self.make_schedule, size, num_nodes)
+            self._made[size, num_nodes] = whole, pipelined(whole, self.segments)
+        return self._made[size, num_nodes]
 
     def members(self, level: Level, rank: int, size: int) -> tuple[int, ...]:
         """The ranks of `rank`'s group: all, those of its node (`local`), its counterparts on every node
@@ -60,7 +61,7 @@ class ScheduledCollectives:
         self._channel, self._fabric, self._arena, self._phase = channel, fabric, arena, phase
         self._members = fabric.members(level, channel.rank, channel.size)
         self.rank, self.size = self._members.index(channel.rank), len(self._members)
-        self._whole, self._schedule = fabric.schedules(self.size)
+        self._whole, self._schedule = fabric.schedules(self.size, level)
         self.num_chunks = self._schedule.num_chunks
 
     def group(self, level: Level) -> ScheduledCollectives:

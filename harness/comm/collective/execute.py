@@ -126,7 +126,7 @@ class Execution:
             return self._sealed_part(send.chunks)
         if send.chunks not in self._leaves:
             message = self._arena.take(self._hops.message_bytes(send.chunks, send.workers))
-            self._hops.encode(send.chunks, message)
+            self._hops.encode(send.chunks, message, send.workers)
             self._worked("encode", send.chunks)
             self._leaves[send.chunks] = message
         return self._leaves[send.chunks]
@@ -159,13 +159,15 @@ class Execution:
             stop = start + self._hops.message_bytes(chunks, receive.workers)
             message, start = buffer[start:stop], stop
             if action == "partial" or (action == "sink" and self._scatter_only):
-                self._hops.accumulate(message, chunks)
+                self._hops.accumulate(message, chunks, receive.workers)
                 self._worked("accumulate", chunks)
             elif action == "sink":
-                self._hops.seal(message, chunks, self._sealed_part(chunks))
+                sealed = self._sealed_part(chunks)
+                self._hops.seal(message, chunks, sealed, receive.workers, len(self._members))
                 self._worked("seal", chunks)
             else:
-                self._hops.accumulate_encode(message, chunks, self._inner_part(chunks))
+                passed_on, workers = self._inner_part(chunks), self._carriers[chunks.start].workers
+                self._hops.accumulate_encode(message, chunks, passed_on, receive.workers, workers)
                 self._worked("accumulate_encode", chunks)
 
     def _collect(self, incoming: Sequence[tuple[Receive, Tensor]]) -> None:
@@ -179,7 +181,7 @@ class Execution:
 
     def _decode_gathered(self) -> None:
         for receive in self._undecoded:
-            self._hops.decode(self._sealed_part(receive.chunks), receive.chunks)
+            self._hops.decode(self._sealed_part(receive.chunks), receive.chunks, receive.workers)
             self._worked("decode", receive.chunks)
         self._undecoded.clear()
 

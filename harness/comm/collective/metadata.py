@@ -87,16 +87,16 @@ class MetadataHops(Hops):
             chunk_start += self._chunk_bytes[chunk]
         return views
 
-    def encode(self, chunks: range, out: Tensor) -> None:
+    def encode(self, chunks: range, out: Tensor, workers: int) -> None:
         out.zero_()  # padding too
         for _, own, sent in self._views(out, chunks):
             sent.copy_(own)
 
-    def accumulate(self, message: Tensor, chunks: range) -> None:
+    def accumulate(self, message: Tensor, chunks: range, workers: int) -> None:
         for i, own, received in self._views(message, chunks):
             own.copy_(self._combine[i](own, received))
 
-    def decode(self, message: Tensor, chunks: range) -> None:
+    def decode(self, message: Tensor, chunks: range, workers: int) -> None:
         for _, own, received in self._views(message, chunks):
             own.copy_(received)
 

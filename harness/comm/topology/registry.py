@@ -4,23 +4,31 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import lru_cache, partial
+from typing import cast
 
 from gradwire.codecs.plugins import find
 from gradwire.harness.comm.topology.broadcast import broadcast
 from gradwire.harness.comm.topology.butterfly import butterfly
 from gradwire.harness.comm.topology.check import check_schedule
 from gradwire.harness.comm.topology.ring import ring
-from gradwire.harness.comm.topology.schedule import Schedule, Topology
+from gradwire.harness.comm.topology.schedule import Schedule, Topology, made_for
+from gradwire.harness.comm.topology.two_level import two_level
 
-TOPOLOGIES: dict[str, Topology] = {"ring": ring, "butterfly": butterfly, "broadcast": broadcast}
+TOPOLOGIES: dict[str, Topology] = {
+    "ring": ring,
+    "butterfly": butterfly,
+    "broadcast": broadcast,
+    "two_level": two_level,
+}
 
 
-def make_schedule(name: str, size: int) -> Schedule:
-    """The schedule of topology `name` over `size` ranks; ValueError if either is not allowed."""
+def make_schedule(name: str, size: int, num_nodes: int = 1) -> Schedule:
+    """The schedule of topology `name` over `size` ranks on `num_nodes` nodes; ValueError if it allows no such
+    ranks."""
     made = topology(name)
     if size < 1:
         raise ValueError(f"cluster.workers={size} must be at least 1")
-    return made(size)
+    return made_for(made, size, num_nodes)
 
 
 def topology(name: str) -> Topology:
@@ -40,11 +48,11 @@ def _checked(found: object, name: str) -> Topology:
 
 
 @lru_cache(maxsize=64)
-def _proven(function: Callable[[int], object], name: str, size: int) -> Schedule:
+def _proven(function: Callable[..., object], name: str, size: int, num_nodes: int = 1) -> Schedule:
     """Returns what `function` gives for `size` ranks. Raises ValueError unless it is a correct all-reduce."""
     given = f"topology={name} with cluster.workers={size}"
     try:
-        schedule = function(size)
+        schedule: object = made_for(cast(Topology, function), size, num_nodes)
         if not isinstance(schedule, Schedule):
             raise ValueError(f"it returned {type(schedule).__name__}, not a gradwire Schedule")
         if schedule.size != size or len(schedule.ranks) != size:

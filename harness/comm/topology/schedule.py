@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from inspect import signature
 from typing import Literal
 
 Source = Literal["leaf", "inner", "sealed"]
@@ -88,5 +89,13 @@ class Schedule:
         return tuple(chunk for action, chunks in actions if action == "sink" for chunk in chunks)
 
 
-Topology = Callable[[int], Schedule]
-"""A topology: a function from world size to schedule."""
+Topology = Callable[..., Schedule]
+"""A topology: a function from world size to schedule. One that has a parameter `num_nodes` is also told over
+how many nodes the ranks are spread: evenly, consecutive ranks on the same node."""
+
+
+def made_for(topology: Topology, size: int, num_nodes: int) -> Schedule:
+    """Returns the schedule that `topology` gives for `size` ranks on `num_nodes` nodes."""
+    if "num_nodes" in signature(topology).parameters:
+        return topology(size, num_nodes=num_nodes)
+    return topology(size)

@@ -75,7 +75,7 @@ REFUSED_VALIDATING = [
     ("model.context=8", ["sequence_length", "model.context=8"]),
     ("model.name=${nowhere}", ["model.name", "nowhere"]),
     ("kernels.name=fast", ["kernels.name=fast", "auto, default"]),
-    ("topology.name=star", ["topology=star", "broadcast, butterfly, ring"]),
+    ("topology.name=star", ["topology=star", "broadcast, butterfly, ring, two_level"]),
     ("task.name=dance", ["task.name=dance", "train"]),
     ("dataset=text", ["dataset.path"]),
     ("dataset.path=/no/such/place", ["dataset.path=/no/such/place", "no such file"]),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
+from functools import partial
 from typing import Any
 
 import torch
@@ -11,6 +12,7 @@ from torch import Tensor
 
 from gradwire.codecs.interface import Layout, Round
 from gradwire.codecs.registry import make_codec
+from gradwire.codecs.sums import exact_hops
 from gradwire.harness.comm.collective.collectives import Fabric, ScheduledCollectives
 from gradwire.harness.comm.topology.registry import make_schedule
 from gradwire.harness.comm.world.process import ProcessWorld
@@ -22,7 +24,7 @@ Make = Callable[[int], Callable[[ScheduledCollectives], Coroutine[Any, None, Any
 
 
 def fabric(topology: str, num_nodes: int = 1, segments: int = 1) -> Fabric:
-    return Fabric(lambda size: make_schedule(topology, size), num_nodes, segments)
+    return Fabric(partial(make_schedule, topology), num_nodes, segments)
 
 
 def gradients(rank: int, numel: int) -> Tensor:
@@ -134,6 +136,17 @@ async def reduce_in_groups(comm: ScheduledCollectives) -> list[Tensor]:
     inside = await comm.group("local").reduce([(own, "sum")])
     between = await comm.group("node").reduce([(own, "sum")])
     return [*inside, *between]
+
+
+async def sum_in_bfloat16(comm: ScheduledCollectives) -> Tensor:
+    """One all-reduce of 777 coordinates, rounded at every hop."""
+    return await comm.all_reduce(
+        exact_hops(gradients(comm.rank, 777), comm.size, comm.num_chunks, torch.bfloat16)
+    )
+
+
+def make_two_level_sum(rank: int) -> Callable[[ScheduledCollectives], Coroutine[Any, None, Any]]:
+    return sum_in_bfloat16
 
 
 def make_reduce(rank: int) -> Callable[[ScheduledCollectives], Coroutine[Any, None, Any]]:

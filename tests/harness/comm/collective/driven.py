@@ -129,21 +129,23 @@ class WatchedHops(SumHops):
         self.__dict__.update(hops.__dict__)
         self._events = events
 
-    def encode(self, chunks: range, out: Tensor) -> None:
+    def encode(self, chunks: range, out: Tensor, workers: int) -> None:
         self._events.append(("encode", chunks))
-        super().encode(chunks, out)
+        super().encode(chunks, out, workers)
 
-    def accumulate(self, message: Tensor, chunks: range) -> None:
+    def accumulate(self, message: Tensor, chunks: range, workers: int) -> None:
         self._events.append(("accumulate", chunks))
-        super().accumulate(message, chunks)
+        super().accumulate(message, chunks, workers)
 
-    def accumulate_encode(self, message: Tensor, chunks: range, out: Tensor) -> None:
+    def accumulate_encode(
+        self, message: Tensor, chunks: range, out: Tensor, received: int, workers: int
+    ) -> None:
         self._events.append(("accumulate_encode", chunks))
-        super().accumulate_encode(message, chunks, out)
+        super().accumulate_encode(message, chunks, out, received, workers)
 
-    def decode(self, message: Tensor, chunks: range) -> None:
+    def decode(self, message: Tensor, chunks: range, workers: int) -> None:
         self._events.append(("decode", chunks))
-        super().decode(message, chunks)
+        super().decode(message, chunks, workers)
 
 
 def integers(rank: int, numel: int) -> Tensor:

@@ -22,7 +22,7 @@ from collective_jobs import (
 from pool import Workers
 from torch import Tensor
 
-from gradwire.codecs.interface import Layout, Round
+from gradwire.codecs.interface import Hops, Layout, Round
 from gradwire.codecs.registry import make_codec
 from gradwire.codecs.sums import chunk_bounds, exact_hops
 from gradwire.harness.comm.collective.metadata import magnitude_bits
@@ -236,6 +236,47 @@ def test_reduce_scatter_leaves_each_sink_its_chunks(size: int, topology: str) ->
             torch.testing.assert_close(result[own].double(), mean[own], rtol=1e-6, atol=1e-6)
     assert sum(phases["reduce_scatter"] for phases in sent) == (size - 1) * numel * 4
     assert not any("all_gather" in phases for phases in sent)
+
+
+class Contributions(Hops):
+    """A chunk's message is the number of contributions it holds, as the hops are told at both ends."""
+
+    def __init__(self, size: int, num_chunks: int) -> None:
+        self._size, self._sums = size, [1] * num_chunks
+
+    def message_bytes(self, chunks: range, workers: int) -> int:
+        return 16 * len(chunks)
+
+    def encode(self, chunks: range, out: torch.Tensor, workers: int) -> None:
+        assert {self._sums[chunk] for chunk in chunks} == {workers}
+        out.fill_(workers)
+
+    def accumulate(self, message: torch.Tensor, chunks: range, workers: int) -> None:
+        assert bool((message == workers).all())
+        for chunk in chunks:
+            self._sums[chunk] += workers
+
+    def decode(self, message: torch.Tensor, chunks: range, workers: int) -> None:
+        assert bool((message == workers).all())
+        for chunk in chunks:
+            self._sums[chunk] = workers
+
+    def finish(self) -> torch.Tensor:
+        assert self._sums == [self._size] * len(self._sums)
+        return torch.tensor(self._sums)
+
+
+@pytest.mark.parametrize("topology", TOPOLOGY_NAMES)
+@pytest.mark.parametrize(("size", "nodes"), [(2, 1), (3, 1), (4, 2), (6, 2), (6, 3), (7, 1)])
+def test_hops_are_told_how_many_contributions_a_message_holds(size: int, nodes: int, topology: str) -> None:
+    def make(rank: int) -> Any:
+        async def run(comm: Any) -> torch.Tensor:
+            return await comm.all_reduce(Contributions(size, comm.num_chunks))
+
+        return run
+
+    results, _ = virtually(size, topology, make, nodes)
+    assert all(bool((result == size).all()) for result in results)
 
 
 def test_a_broadcast_has_no_reduce_scatter() -> None:

@@ -30,6 +30,15 @@ def test_pipelined_schedule_is_an_all_reduce(name: str, segments: int) -> None:
         assert schedule.gradients_sent == whole.gradients_sent
 
 
+@pytest.mark.parametrize("segments", SEGMENTS)
+@pytest.mark.parametrize(("nodes", "local"), [(2, 2), (2, 3), (4, 2), (3, 3), (3, 1)])
+def test_two_levels_are_cut_on_any_nodes(nodes: int, local: int, segments: int) -> None:
+    whole = make_schedule("two_level", nodes * local, nodes)
+    schedule = pipelined(whole, segments)
+    check_schedule(schedule)
+    assert chunks_sent(schedule) == [segments * count for count in chunks_sent(whole)]
+
+
 @every_topology
 def test_one_segment_is_the_schedule_itself(name: str) -> None:
     schedule = make_schedule(name, 5)

@@ -30,6 +30,40 @@ def test_load_is_balanced(name: str) -> None:
     assert {not uneven} == {schedule.balanced for schedule in schedules}, uneven
 
 
+@pytest.mark.parametrize("size", range(1, 65))
+def test_two_levels_are_an_all_reduce_on_any_nodes(size: int) -> None:
+    for nodes in (nodes for nodes in range(1, size + 1) if size % nodes == 0):
+        schedule = make_schedule("two_level", size, nodes)
+        check_schedule(schedule)
+        assert len(set(chunks_sent(schedule))) == 1
+        assert schedule.gradients_sent == 2 * (size - 1)
+        sealed = [schedule.sealed_by(rank) for rank in range(size)]
+        assert sorted(sealed) == ([(chunk,) for chunk in range(size)] if size > 1 else [()])
+
+
+@pytest.mark.parametrize(("nodes", "local"), [(2, 2), (2, 3), (4, 2), (3, 1), (1, 5), (3, 4)])
+def test_two_levels_send_little_between_nodes(nodes: int, local: int) -> None:
+    """Of an encoded gradient a rank sends 2(N − 1)/N inside its node, 2(M − 1)/(N·M) to others."""
+    schedule = make_schedule("two_level", nodes * local, nodes)
+    for rank, steps in enumerate(schedule.ranks):
+        sends = [send for step in steps for send in step.sends]
+        inside = sum(len(send.chunks) for send in sends if send.peer // local == rank // local)
+        between = sum(len(send.chunks) for send in sends) - inside
+        assert inside * local == 2 * (local - 1) * schedule.num_chunks
+        assert between * nodes * local == 2 * (nodes - 1) * schedule.num_chunks
+        counterparts = {send.peer % local for send in sends if send.peer // local != rank // local}
+        assert counterparts <= {rank % local}
+
+
+def test_two_levels_need_nodes_that_are_full() -> None:
+    with pytest.raises(ValueError, match="topology=two_level: 7 ranks do not fill 2 nodes"):
+        make_schedule("two_level", 7, 2)
+
+
+def test_a_topology_without_nodes_is_not_told_of_them() -> None:
+    assert make_schedule("ring", 6, 2) == make_schedule("ring", 6)
+
+
 def test_what_collects_is_a_broadcast() -> None:
     assert [name for name in sorted(TOPOLOGIES) if not make_schedule(name, 4).sums_on_the_way] == [
         "broadcast"
