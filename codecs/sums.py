@@ -105,8 +105,8 @@ class SumHops(LossyHops):
             super().accumulate_encode(message, chunks, out, received, workers)
             return
         parts = zip(self._slices(chunks, message), self._slices(chunks, out), strict=True)
-        for (place, received), (_, sent) in parts:
-            self._coder.accumulate_encode(received, place.start, self._sums[place], sent)
+        for (place, came), (_, sent) in parts:
+            self._coder.accumulate_encode(came, place.start, self._sums[place], sent)
 
     def seal(self, message: Tensor | None, chunks: range, out: Tensor, received: int, workers: int) -> None:
         if message is None:

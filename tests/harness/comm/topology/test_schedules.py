@@ -43,7 +43,7 @@ def test_two_levels_are_an_all_reduce_on_any_nodes(size: int) -> None:
 
 @pytest.mark.parametrize(("nodes", "local"), [(2, 2), (2, 3), (4, 2), (3, 1), (1, 5), (3, 4)])
 def test_two_levels_send_little_between_nodes(nodes: int, local: int) -> None:
-    """Of an encoded gradient a rank sends 2(N − 1)/N inside its node, 2(M − 1)/(N·M) to others."""
+    """A rank sends 2(N − 1)/N of an encoded gradient inside its node, 2(M − 1)/(N·M) to others."""
     schedule = make_schedule("two_level", nodes * local, nodes)
     for rank, steps in enumerate(schedule.ranks):
         sends = [send for step in steps for send in step.sends]
