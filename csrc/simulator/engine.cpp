@@ -10,7 +10,7 @@
 namespace gradwire_simulator {
 namespace {
 
-enum Kind : int64_t { START, WORKED, FLOWN, ARRIVED, BACKGROUND_FLOWN, BACKGROUND_ARRIVED, CHANGED };
+enum Kind : int64_t { START, WORKED, REACHED, FLOWN, ARRIVED, BACKGROUND_FLOWN, BACKGROUND_ARRIVED, CHANGED };
 
 struct Event {
   double at;
@@ -57,17 +57,28 @@ class Engine {
         next_task_(args.first_tasks, args.first_tasks + args.threads),
         at_((size_t)args.threads, -1),
         stop_((size_t)args.threads),
-        running_(args.threads) {
+        ready_(args.ready, args.ready + args.tasks),
+        is_open_((size_t)args.tasks, 1),
+        is_done_((size_t)args.tasks),
+        expected_by_((size_t)args.tasks, -1),
+        awaited_by_((size_t)args.tasks, -1),
+        lane_at_(args.first_lane_operations, args.first_lane_operations + args.lanes),
+        woken_((size_t)args.lanes),
+        running_(args.threads + args.lanes) {
     for (int64_t post = 0; post < args.posts; ++post)
       open_[(size_t)post] = sent_.count(post) + received_.count(post);
     int64_t ranks = 0;
     for (int64_t thread = 0; thread < args.threads; ++thread) ranks = std::max(ranks, args.ranks[thread] + 1);
+    for (int64_t lane = 0; lane < args.lanes; ++lane)
+      for (int64_t at = args.first_lane_operations[lane]; at < args.first_lane_operations[lane + 1]; ++at)
+        if (args.kinds[at] == GRADWIRE_START) is_open_[(size_t)args.values[at]] = 0;
     busy_.resize((size_t)ranks);
     queues_.resize((size_t)ranks);
   }
 
-  // Returns how many threads wait for ever.
+  // Returns how many threads and lanes wait for ever.
   int64_t run() {
+    for (int64_t lane = 0; lane < args_.lanes; ++lane) run_ahead(lane, 0);
     for (int64_t thread = 0; thread < args_.threads; ++thread) schedule_task(thread, 0);
     for (int64_t flow = 0; flow < background_.flows(); ++flow) start_background(flow, 0);
     for (int64_t index = 0; index < args_.changes; ++index) push(args_.change_at[index], CHANGED, index);
@@ -118,6 +129,8 @@ class Engine {
       arrived(event.index, now);
     else if (event.kind == START)
       take_turn(event.index);
+    else if (event.kind == REACHED)
+      reached(event.index, now);
     else
       worked(event.index, now);
   }
@@ -131,8 +144,63 @@ class Engine {
     const int64_t task = args_.thread_tasks[next++];
     at_[(size_t)thread] = args_.first_operations[task];
     stop_[(size_t)thread] = args_.first_operations[task + 1];
-    const double ready = args_.ready[task];
+    if (is_open_[(size_t)task])
+      start_task(task, thread, now);
+    else
+      expected_by_[(size_t)task] = thread;
+  }
+
+  void start_task(int64_t task, int64_t thread, double now) {
+    const double ready = ready_[(size_t)task];
     push_own(now > ready ? now : ready, START, thread);
+  }
+
+  // A lane computes and starts tasks up to its next wait: when, is known beforehand.
+  void run_ahead(int64_t lane, double now) {
+    int64_t& at = lane_at_[(size_t)lane];
+    double& woken = woken_[(size_t)lane];
+    double time = now;
+    for (; at < args_.first_lane_operations[lane + 1]; ++at) {
+      args_.start[at] = time;
+      if (args_.kinds[at] == GRADWIRE_BEGIN) {
+        woken = time;
+      } else if (args_.kinds[at] == GRADWIRE_COMPUTE) {
+        const double computed = woken + args_.work_s[at];
+        if (computed > time) time = computed;
+      } else if (args_.kinds[at] == GRADWIRE_START) {
+        open(args_.values[at], time, now);
+      } else {
+        return push_own(time, REACHED, lane);
+      }
+      args_.end[at] = time;
+    }
+    --running_;
+  }
+
+  void open(int64_t task, double at, double now) {
+    is_open_[(size_t)task] = 1;
+    if (at > ready_[(size_t)task]) ready_[(size_t)task] = at;
+    if (expected_by_[(size_t)task] >= 0) start_task(task, expected_by_[(size_t)task], now);
+  }
+
+  // A lane has come to a wait.
+  void reached(int64_t lane, double now) {
+    const int64_t at = lane_at_[(size_t)lane], task = args_.values[at];
+    if (args_.kinds[at] == GRADWIRE_BARRIER) {
+      if (++met_ < args_.lanes) return;
+      met_ = 0;
+      for (int64_t each = 0; each < args_.lanes; ++each) wake(each, now);
+    } else if (task < 0 || is_done_[(size_t)task]) {
+      wake(lane, now);
+    } else {
+      awaited_by_[(size_t)task] = lane;
+    }
+  }
+
+  void wake(int64_t lane, double now) {
+    args_.end[lane_at_[(size_t)lane]++] = now;
+    woken_[(size_t)lane] = now;
+    run_ahead(lane, now);
   }
 
   void take_turn(int64_t thread) {
@@ -169,7 +237,10 @@ class Engine {
       }
     }
     end_turn(thread);
+    const int64_t task = args_.thread_tasks[next_task_[(size_t)thread] - 1];
     schedule_task(thread, now);
+    is_done_[(size_t)task] = 1;
+    if (awaited_by_[(size_t)task] >= 0) wake(awaited_by_[(size_t)task], now);
   }
 
   void worked(int64_t thread, double now) {
@@ -269,6 +340,12 @@ class Engine {
   std::vector<int64_t> waiting_;  // by post: the thread
   std::vector<int64_t> next_task_;
   std::vector<int64_t> at_, stop_;  // by thread: its operation, and where its task ends
+  std::vector<double> ready_;      // by task
+  std::vector<char> is_open_, is_done_;  // by task: may begin at `ready_`; has ended
+  std::vector<int64_t> expected_by_, awaited_by_;  // by task: the thread that waits to begin it, the lane
+  std::vector<int64_t> lane_at_;  // by lane: its operation
+  std::vector<double> woken_;     // by lane: when its step began, or its last wait ended
+  int64_t met_ = 0;               // lanes at the barrier
   std::vector<char> busy_;
   std::vector<std::deque<int64_t>> queues_;  // by rank
   int64_t running_;
@@ -276,7 +353,7 @@ class Engine {
 };
 
 bool is_sound(const gradwire_simulation& args) {
-  const int64_t counts[] = {args.operations, args.tasks, args.threads, args.posts, args.messages,
+  const int64_t counts[] = {args.operations, args.tasks, args.threads, args.lanes, args.posts,   args.messages,
                             args.routes,     args.links, args.jobs,    args.size,  args.changes};
   for (const int64_t count : counts)
     if (count < 0) return false;

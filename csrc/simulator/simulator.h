@@ -5,24 +5,38 @@
 #pragma once
 #include "gradwire/abi.h"
 
-enum { GRADWIRE_WORK = 0, GRADWIRE_POST = 1, GRADWIRE_WAIT = 2 };
+// What a task does, and (from GRADWIRE_BEGIN on) what a lane does: begin a step, compute, start a task, await one,
+// meet the other lanes.
+enum {
+  GRADWIRE_WORK = 0,
+  GRADWIRE_POST = 1,
+  GRADWIRE_WAIT = 2,
+  GRADWIRE_BEGIN = 3,
+  GRADWIRE_COMPUTE = 4,
+  GRADWIRE_START = 5,
+  GRADWIRE_AWAIT = 6,
+  GRADWIRE_BARRIER = 7
+};
 
 typedef struct {
   gradwire_call call;
-  int64_t operations, tasks, threads, posts, messages;
+  int64_t operations, tasks, threads, lanes, posts, messages;
   const int64_t* kinds;             // operations: GRADWIRE_WORK, …
-  const int64_t* values;            // operations: the post that is made or waited for
+  const int64_t* values;            // operations: the post that is made or waited for, or the task that is
+                                    // started or awaited (-1: one that has ended before)
   const int64_t* first_operations;  // tasks + 1
   const int64_t* ranks;             // threads: whose processor it takes turns with
   const int64_t* first_tasks;       // threads + 1, into thread_tasks
   const int64_t* thread_tasks;      // tasks
+  const int64_t* first_lane_operations;  // lanes + 1, into operations: the computation of a rank
   const int64_t* route;             // messages: which one it takes
   const int64_t* sizes;             // messages: bytes
   const int64_t* senders;           // messages: the post that sends it
   const int64_t* first_receivers;   // messages + 1, into receivers
   const int64_t* receivers;         // the posts that receive a message, several of a multicast
-  const double* work_s;             // operations: seconds; what is not work is not read
-  const double* ready;              // tasks: when each may begin, seconds
+  const double* work_s;  // operations: seconds of work; of computation, since its lane woke: began a step, or
+                         // stopped waiting; of others not read
+  const double* ready;   // tasks: before when none may begin, seconds; nor before its lane starts it, if one does
   int64_t routes, links;
   int64_t serial;              // 1: a link carries one message after another, and a route has one link
   const int64_t* first_links;  // routes + 1, into route_links

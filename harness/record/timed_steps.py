@@ -17,8 +17,9 @@ from gradwire.harness.timing.measure.step_figures import rank_figures
 from gradwire.harness.timing.simulate.build import make_clock
 from gradwire.harness.timing.simulate.clock import SimulatedClock
 from gradwire.harness.timing.simulate.engine import require_engine
+from gradwire.harness.timing.simulate.window import StepWindow
 from gradwire.harness.timing.trace.files import FOLDER, REMEDY, Recorded, read_traces, recorded_steps
-from gradwire.harness.timing.trace.step import StepTrace, spans
+from gradwire.harness.timing.trace.step import StepTrace, spans, step_end
 
 Retime = Callable[[int, StepTrace], StepTrace]
 """A step's number and its trace as it is on disk, to the trace with the times that count."""
@@ -90,10 +91,12 @@ def clock_of(run: Run) -> Retime:
         codec=run.setting("codec", dict),
     )
 
+    window = StepWindow(clock)
+
     def on_clock(number: int, trace: StepTrace) -> StepTrace:
         if number not in begins:
             raise ValueError(f"{run.folder}: step {number} has a trace, but step {number - 1} has no row")
-        return clock.step(number, trace, begins[number])
+        return window.step(number, trace, begins[number])
 
     return on_clock
 
@@ -111,10 +114,10 @@ def retimed_steps(
     number and time. Its row then has whose trace it is as `trace_step`. ValueError if no step has a trace,
     or one does not fit together.
     """
-    found, now = list[dict[str, Any]](), 0.0
+    found, now, window = list[dict[str, Any]](), 0.0, StepWindow(clock)
     for row, (step, trace) in zip(rows, _nearest([row["step"] for row in rows], traces), strict=True):
         with fitting(folder, step):
-            figures = _timed(clock.step(row["step"], trace, now))
+            figures = _timed(window.step(row["step"], trace, now))
         now += figures["step_time_s"]
         lent = {"trace_step": step} if step != row["step"] else {}
         found.append({**row, "train_time_s": now, **figures, **lent})
@@ -123,8 +126,13 @@ def retimed_steps(
 
 def _timed(trace: StepTrace) -> dict[str, Any]:
     """What a row says of its step's time, on a clock that all ranks share."""
-    end = max(own.end for own in trace.values())
-    return of_ranks([{"step_time_s": end, **rank_figures(spans(own), 0.0, end)} for own in trace.values()])
+    end = step_end(trace)
+    return of_ranks(
+        [
+            {"step_time_s": end, **rank_figures(spans(own), *(own.window or (0.0, end)))}
+            for own in trace.values()
+        ]
+    )
 
 
 def _nearest(

@@ -23,6 +23,7 @@ from gradwire.harness.comm.world.interface import Collective, Result
 from gradwire.harness.runtime.memory import collector_paused
 from gradwire.harness.timing.measure.spans import Recorder
 from gradwire.harness.timing.simulate.clock import SimulatedClock
+from gradwire.harness.timing.simulate.window import StepWindow
 from gradwire.harness.timing.trace.log import TaskLog
 from gradwire.harness.timing.trace.notes import MeasuredNotes, StepNotes, shifted
 from gradwire.harness.timing.trace.step import RankTrace, StepTrace, TaskTrace, Work, spans
@@ -51,6 +52,7 @@ class VirtualWorld:
         self.traffic = {rank: Traffic() for rank in self.ranks}
         self.recorders = {rank: Recorder(enabled=spans) for rank in self.ranks}
         self.clock = clock
+        self._window = None if clock is None else StepWindow(clock)
         self._fabric, self._debug = fabric, debug
         self._numbers = count()
         self._arenas = {rank: Arena(device) for rank in self.ranks}
@@ -103,8 +105,8 @@ class VirtualWorld:
         }
         self._tasks = {rank: [] for rank in self.ranks}
         self.timed = self.measured
-        if self.clock is not None:
-            self.timed = self.clock.step(step, self.measured, self._now_s)
+        if self._window is not None:
+            self.timed = self._window.step(step, self.measured, self._now_s)
         for rank, own in self.timed.items():
             if self.recorders[rank].enabled:
                 for span in spans(own):

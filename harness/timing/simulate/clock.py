@@ -1,8 +1,8 @@
-"""The simulated clock: turns a recorded step into the step as it would have gone on a network."""
+"""The simulated clock: turns recorded steps into steps as they would have gone on a network."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from gradwire.harness.network.links import Links, unlimited
@@ -11,16 +11,17 @@ from gradwire.harness.timing.simulate.background import BackgroundJobs, Backgrou
 from gradwire.harness.timing.simulate.codec_times import CodecTimes, MeasuredTimes
 from gradwire.harness.timing.simulate.compute import ComputeTimes
 from gradwire.harness.timing.simulate.engine import run
-from gradwire.harness.timing.simulate.plan import Plan, Times, compile_plan
+from gradwire.harness.timing.simulate.plan import Plan, compile_steps, lane_order
+from gradwire.harness.timing.simulate.retimed import retimed
 from gradwire.harness.timing.trace.step import (
-    Operation,
-    Part,
+    Compute,
     Post,
     RankTrace,
     StepTrace,
     TaskTrace,
     Wait,
     Work,
+    lane_shape,
 )
 
 
@@ -28,9 +29,10 @@ from gradwire.harness.timing.trace.step import (
 class SimulatedClock:
     """Links, the ranks' computation and codecs, and what else there is on the links.
 
-    `in_flight` buckets of a rank are synchronized at once; without `overlap` none before the backward pass
-    has ended. With `multicast` the same bytes for several ranks leave a rank once. The result of `step`
-    depends on its arguments alone.
+    `in_flight` collectives of a rank run at once; without `overlap` none while its computation goes on: they
+    begin where it next waits, as a rule after the backward pass. With `multicast` the same bytes for several
+    ranks leave a rank once. Results depend on arguments alone; `StepWindow` knows what is in flight from one
+    step to the next.
     """
 
     links: Links = field(default_factory=unlimited)
@@ -45,46 +47,46 @@ class SimulatedClock:
 
     def step(self, number: int, measured: StepTrace, now_s: float = 0.0) -> StepTrace:
         """The step as it goes on this clock, from second 0 on: its messages, with times of their own. It
-        begins at second `now_s` of the training, which matters where links change their rates.
+        begins at second `now_s` of the training, which matters where links change their rates."""
+        return self.run([(number, measured)], now_s)[0]
 
-        All ranks start together and update when all have all gradients: what a rank may be ahead of the
-        others at the end of a step is less than a hop.
+    def run(self, steps: Sequence[tuple[int, StepTrace]], now_s: float = 0.0) -> list[StepTrace]:
+        """Steps that follow one another, all ranks beginning the first at second 0; from there on each rank
+        goes to the next when its own computation has ended. Times are from the beginning of the first on.
+
+        ValueError for messages or lanes that do not fit together, RuntimeError if some rank waits for ever.
         """
-        ready, updates = {}, {}
-        for rank, own in measured.items():
-            sizes = [task.coordinates for task in own.tasks]
-            ready[rank], updates[rank] = self.compute.times(own.ready, own.update_s, sizes, number, rank)
-        tasks = {rank: own.tasks for rank, own in measured.items()}
-        found = self._synchronize(number, tasks, ready, self.links.since(now_s))
-        ends = [task.end for tasks in found.values() for task in tasks]
-        synchronized = max([0.0, *ends, *(times[-1] for times in ready.values() if times)])
-        return {
-            rank: RankTrace.synchronous(ready[rank], found[rank], updates[rank], synchronized + updates[rank])
-            for rank in measured
-        }
-
-    def _synchronize(
-        self,
-        number: int,
-        tasks: dict[int, tuple[TaskTrace, ...]],
-        ready: dict[int, list[float]],
-        links: Links,
-    ) -> dict[int, tuple[TaskTrace, ...]]:
-        """The buckets' synchronization, each from when its gradient is `ready` on."""
-        plan = self._plan(tasks)
-        ordered = [task for rank in sorted(tasks) for task in tasks[rank]]
-        begins = [at for rank in sorted(tasks) for at in self._begins(ready[rank])]
-        work_s = [
-            self.codec_times.seconds(operation, task.coordinates) if isinstance(operation, Work) else 0.0
-            for task in ordered
-            for operation in task.operations
+        lanes = [
+            {
+                rank: own._replace(computation=self.compute.lane(own, number, rank))
+                for rank, own in step.items()
+            }
+            for number, step in steps
         ]
-        times = run(plan, links, work_s, begins, self._background(number, len(tasks)))
-        retimed = iter(_retimed(ordered, begins, times))
-        return {rank: tuple(next(retimed) for _ in tasks[rank]) for rank in sorted(tasks)}
+        times = run(
+            self._plan(lanes),
+            self.links.since(now_s),
+            list(self._seconds(lanes)),
+            [0.0] * sum(len(own.tasks) for step in lanes for own in step.values()),
+            self._background(steps[0][0], len(lanes[0])),
+        )
+        return retimed(lanes, times, self.overlap)
 
-    def _begins(self, ready: Sequence[float]) -> list[float]:
-        return list(ready) if self.overlap else [*ready[-1:]] * len(ready)
+    def _seconds(self, steps: Sequence[StepTrace]) -> Iterator[float]:
+        """Of each operation of the steps' plan."""
+        for rank in sorted(steps[0]):
+            for task in (task for step in steps for task in step[rank].tasks):
+                for operation in task.operations:
+                    if isinstance(operation, Work):
+                        yield self.codec_times.seconds(operation, task.coordinates)
+                    else:
+                        yield 0.0
+        for rank in sorted(steps[0]):
+            for lane in (step[rank].computation for step in steps):
+                yield 0.0  # the step begins
+                for index in lane_order(lane, self.overlap):
+                    computed = lane[index]
+                    yield computed.seconds or 0.0 if isinstance(computed, Compute) else 0.0
 
     def _background(self, number: int, size: int) -> BackgroundJobs | None:
         jobs = self.background.jobs
@@ -93,17 +95,23 @@ class SimulatedClock:
         seed = derive_seed(self.seed, "step", number)
         return BackgroundJobs(jobs, size, self.background.num_bytes, self.links, seed)
 
-    def _plan(self, tasks: dict[int, tuple[TaskTrace, ...]]) -> Plan:
-        key = tuple((rank, tuple(map(_structure, own))) for rank, own in sorted(tasks.items()))
+    def _plan(self, steps: Sequence[StepTrace]) -> Plan:
+        key = tuple((rank, _structure(own)) for step in steps for rank, own in sorted(step.items()))
         if key not in self._plans:
             if len(self._plans) > 16:  # sizes that change every step make a plan each
                 self._plans.clear()
-            self._plans[key] = compile_plan(tasks, self.in_flight, multicast=self.multicast)
+            self._plans[key] = compile_steps(
+                steps, self.in_flight, multicast=self.multicast, overlap=self.overlap
+            )
         return self._plans[key]
 
 
-def _structure(task: TaskTrace) -> tuple[object, ...]:
-    """What of a task a plan depends on."""
+def _structure(own: RankTrace) -> tuple[object, ...]:
+    """What of a rank's step a plan depends on."""
+    return lane_shape(own.computation), tuple(map(_task_structure, own.tasks))
+
+
+def _task_structure(task: TaskTrace) -> tuple[object, ...]:
     operations = tuple(
         (operation.phase, operation.sends, operation.receives, operation.copies)
         if isinstance(operation, Post)
@@ -111,27 +119,3 @@ def _structure(task: TaskTrace) -> tuple[object, ...]:
         for operation in task.operations
     )
     return task.bucket, task.in_turn, operations
-
-
-def _retimed(tasks: Sequence[TaskTrace], ready: Sequence[float], times: Times) -> list[TaskTrace]:
-    found, index = [], 0
-    for task, at in zip(tasks, ready, strict=True):
-        operations: list[Operation] = []
-        for operation in task.operations:
-            start, end = times.start[index], times.end[index]
-            index += 1
-            if isinstance(operation, Work):
-                operations.append(Work(start, end, _scaled(operation, end - start)))
-            elif isinstance(operation, Post):
-                operations.append(operation._replace(at=start))
-            else:
-                operations.append(operation._replace(start=start, end=end))
-        found.append(task._replace(ready=at, operations=tuple(operations)))
-    return found
-
-
-def _scaled(work: Work, seconds: float) -> tuple[Part, ...]:
-    """The parts of a piece of work that now takes `seconds`."""
-    before = work.end - work.start
-    factor = seconds / before if before > 0 else 0.0
-    return tuple(part._replace(seconds=part.seconds * factor) for part in work.parts)

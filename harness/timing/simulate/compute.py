@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from gradwire.harness.runtime.seeding import derive_seed
+from gradwire.harness.timing.trace.step import Await, Barrier, Compute, LaneOperation, RankTrace
 
 FORWARD_SHARE = 1 / 3
 """The forward pass's share of a given compute time. The backward pass takes twice as long, and gradients get
@@ -15,7 +16,9 @@ ready in proportion to their number of coordinates."""
 
 @dataclass(frozen=True)
 class ComputeTimes:
-    """`given_s` replaces what was measured: seconds of forward, backward and update of a rank alike.
+    """`given_s` replaces what was measured: seconds that a rank computes in a step of synchronous data
+    parallelism, before its last gradient is ready. Other steps compute for so long as well, each part for as
+    large a share as was measured.
 
     Every step a rank's computation is scaled by a factor from [1 − `jitter`, 1 + `jitter`], drawn evenly, and
     with probability `straggler_share` by `straggler_factor` as well.
@@ -49,3 +52,28 @@ class ComputeTimes:
             done += size
             found.append(factor * self.given_s * (FORWARD_SHARE + (1 - FORWARD_SHARE) * done / total))
         return found, 0.0
+
+    def lane(self, own: RankTrace, step: int, rank: int) -> tuple[LaneOperation, ...]:
+        """A rank's computation with the `seconds` that each part takes here; other times are as measured."""
+        if self.given_s is None:
+            return tuple(_scaled(own.computation, self.factor(step, rank)))
+        if own.is_synchronous:
+            sizes = [task.coordinates for task in own.tasks]
+            ready, update_s = self.times(own.ready, own.update_s, sizes, step, rank)
+            lane = RankTrace.synchronous(ready, own.tasks, update_s, own.end).computation
+            return tuple(_scaled(lane, 1.0))
+        measured = sum(one.end - one.start for one in own.computation if isinstance(one, Compute))
+        share = self.given_s / measured if measured > 0 else 1.0
+        return tuple(_scaled(own.computation, self.factor(step, rank) * share))
+
+
+def _scaled(lane: Sequence[LaneOperation], factor: float) -> Iterator[LaneOperation]:
+    woken = 0.0
+    for operation in lane:
+        if isinstance(operation, Compute):
+            seconds = operation.end - woken if operation.seconds is None else operation.seconds
+            yield operation._replace(seconds=factor * seconds)
+            continue
+        if isinstance(operation, Await | Barrier):
+            woken = operation.end
+        yield operation

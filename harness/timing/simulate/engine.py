@@ -7,6 +7,10 @@ when the last byte of its last message has arrived. A multicast starts when it i
 are ready or not: they keep it until they ask for it, as those of AQGB's reliable broadcast do. All events of
 one moment are handled before rates are worked out anew.
 
+A rank's computation, its lane, takes turns with nobody. It starts tasks, awaits them, and meets the other
+lanes at barriers. What it computes ends so many seconds after it last woke: began a step, or stopped waiting.
+So nothing that came before adds to its rounding, and all up to its next wait is known as it wakes.
+
 The engine is compiled, a library of its own (`csrc/simulator`). Tests compare it, bit for bit, with a
 reference in plain Python (`tests/harness/timing/simulate/reference_engine.py`).
 """
@@ -26,10 +30,10 @@ from gradwire.codecs.native import call
 from gradwire.codecs.native.loading import Library, load_library
 from gradwire.harness.network.links import Links, Route
 from gradwire.harness.timing.simulate.background import BackgroundJobs
-from gradwire.harness.timing.simulate.plan import POST, WAIT, Plan, Times, column
+from gradwire.harness.timing.simulate.plan import AWAIT, POST, WAIT, Plan, Times, column
 
 COLUMNS = (
-    *("kinds", "values", "first_operations", "ranks", "first_tasks", "thread_tasks"),
+    *("kinds", "values", "first_operations", "ranks", "first_tasks", "thread_tasks", "first_lane_operations"),
     *("route", "sizes", "senders", "first_receivers", "receivers"),
 )
 """The columns of a plan; the fields of the library's struct have the same names."""
@@ -64,7 +68,8 @@ def run(
     ready: Sequence[float],
     background: BackgroundJobs | None = None,
 ) -> Times:
-    """`work_s` per operation (what is not work is ignored), `ready` per task: when it may begin.
+    """`work_s` per operation: seconds of work, and of computation since its lane woke (of others ignored);
+    `ready` per task: when it may begin, unless its lane starts it later.
 
     ValueError for a time that is not finite, for a rate that is not above 0 and finite, and without the
     library; RuntimeError if some rank waits for ever.
@@ -88,7 +93,7 @@ def run(
     }
     call.run(engine, "simulate", CPU, **(fields | tensors))
     if unfinished[0]:
-        raise RuntimeError(f"the collective is stuck: {_waits(plan, ~np.isnan(start))}")
+        raise RuntimeError(f"the collective is stuck: {_waits(plan, ~np.isnan(start), np.isnan(end))}")
     return Times(start.tolist(), end.tolist())
 
 
@@ -97,6 +102,7 @@ def _plan_fields(plan: Plan) -> dict[str, Any]:
         "operations": len(plan.kinds),
         "tasks": len(plan.first_operations) - 1,
         "threads": len(plan.ranks),
+        "lanes": len(plan.first_lane_operations) - 1,
         "posts": plan.num_posts,
         "messages": len(plan.sizes),
     }
@@ -139,8 +145,9 @@ def _rates(rates: Sequence[float], factors: Sequence[float]) -> NDArray[np.float
     return found
 
 
-def _waits(plan: Plan, begun: NDArray[np.bool_]) -> str:
-    """Who waits for whom, given the operations that ranks got to before nothing moved any more.
+def _waits(plan: Plan, begun: NDArray[np.bool_], unfinished: NDArray[np.bool_]) -> str:
+    """Who waits for whom, given the operations that ranks got to before nothing moved any more; or if no
+    message is missing, which tasks are awaited that nobody has started.
 
     By then every message has arrived whose ends are posted, or, if it is a multicast, whose source is.
     """
@@ -155,4 +162,7 @@ def _waits(plan: Plan, begun: NDArray[np.bool_]) -> str:
         absent = [rank for post, rank in needed if post not in posted]
         here = [rank for post, rank in ends if post in waited_for]
         waits |= {f"rank {rank} for rank {other}" for rank in here for other in absent}
+    if not waits:
+        awaited = plan.values[begun & unfinished & (plan.kinds == AWAIT)].tolist()
+        waits = {f"task {task} is awaited before it is started" for task in awaited}
     return ", ".join(sorted(waits))

@@ -6,6 +6,7 @@ of them.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
@@ -15,9 +16,23 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gradwire.harness.timing.trace.messages import Matching
-from gradwire.harness.timing.trace.step import MEASURE, Post, TaskTrace, Work
+from gradwire.harness.timing.trace.step import (
+    MEASURE,
+    Await,
+    Barrier,
+    Compute,
+    LaneOperation,
+    Post,
+    Start,
+    StepTrace,
+    TaskTrace,
+    Work,
+)
 
 WORK, POST, WAIT = 0, 1, 2
+"""What a task does."""
+BEGIN, COMPUTE, START, AWAIT, BARRIER = 3, 4, 5, 6, 7
+"""What a lane does, which begins each step with BEGIN."""
 
 Column = NDArray[np.int64]
 
@@ -26,10 +41,12 @@ Column = NDArray[np.int64]
 class Plan:
     """Tables, an int64 array per column: a ring of a thousand ranks has two million messages.
 
-    `kinds[o]`, `values[o]`: what operation o is, and which post it makes or waits for. Task k has the
-    operations from `first_operations[k]` to before `first_operations[k + 1]`. Thread t of the communication
-    processors serves rank `ranks[t]`; it runs the tasks in `thread_tasks` from `first_tasks[t]` to before
-    `first_tasks[t + 1]`, one after another. Message m goes along `routes[route[m]]`, from a source to one
+    `kinds[o]`, `values[o]`: what operation o is, and which post it makes or waits for, or which task it
+    starts or awaits (-1: one that has ended before the plan begins). Task k has the operations from
+    `first_operations[k]` to before `first_operations[k + 1]`. Thread t of the communication processors serves
+    rank `ranks[t]`; it runs the tasks in `thread_tasks` from `first_tasks[t]` to before `first_tasks[t + 1]`,
+    one after another. Lane l, the computation of a rank, has the operations from `first_lane_operations[l]`
+    to before `first_lane_operations[l + 1]`. Message m goes along `routes[route[m]]`, from a source to one
     destination or, a multicast, to several, and has `sizes[m]` bytes; post `senders[m]` sends it, and the
     posts in `receivers` from `first_receivers[m]` to before `first_receivers[m + 1]` receive it, in the order
     of the destinations.
@@ -48,6 +65,7 @@ class Plan:
     senders: Column
     first_receivers: Column
     receivers: Column
+    first_lane_operations: Column = field(default_factory=lambda: column([0]))
 
 
 class Times(NamedTuple):
@@ -60,18 +78,66 @@ class Times(NamedTuple):
 def compile_plan(
     tasks: Mapping[int, Sequence[TaskTrace]], in_flight: int, *, multicast: bool = False
 ) -> Plan:
-    """The plan of a step; every rank of `tasks` has the same buckets in the same order. With `multicast`,
-    copies that are posted together are one message.
+    """The plan of a step's tasks alone, which begin by themselves; every rank has the same buckets in the
+    same order. With `multicast`, copies that are posted together are one message.
 
     ValueError for messages that one side alone knows of, or whose sizes differ.
     """
     compiler = _Compiler()
     for rank in sorted(tasks):
-        threads: list[list[int]] = [[] for _ in range(in_flight)]
-        for index, task in enumerate(tasks[rank]):
-            threads[0 if task.in_turn else index % in_flight].append(compiler.add(rank, task))
-        compiler.threads += [(rank, own) for own in threads if own]
+        compiler.add_tasks(rank, [tasks[rank]], in_flight)
     return compiler.plan(multicast)
+
+
+def compile_steps(
+    steps: Sequence[StepTrace], in_flight: int, *, multicast: bool = False, overlap: bool = True
+) -> Plan:
+    """The plan of steps that follow one another, each rank going from one to the next by itself; without
+    `overlap` no task begins before its rank's computation next waits, or ends.
+
+    Operations come in this order: the tasks of each rank, step by step, then the lanes, rank by rank, with
+    the operations of each step as `lane_order` says. ValueError, too, for lanes that do not fit their tasks
+    or one another.
+    """
+    compiler, numbers, barriers = _Compiler(), dict[int, list[list[int]]](), set[int]()
+    for rank in sorted(steps[0]):
+        own = [step[rank] for step in steps]
+        for trace in own:
+            _check_starts(rank, trace.computation, len(trace.tasks))
+        barriers.add(sum(isinstance(one, Barrier) for trace in own for one in trace.computation))
+        numbers[rank] = compiler.add_tasks(rank, [trace.tasks for trace in own], in_flight)
+    if len(barriers) > 1:
+        raise ValueError(f"some ranks have {min(barriers)} barriers, others {max(barriers)}")
+    for rank, tasks in numbers.items():
+        compiler.add_lane(rank, [step[rank].computation for step in steps], tasks, overlap)
+    return compiler.plan(multicast)
+
+
+def lane_order(lane: Sequence[LaneOperation], overlap: bool) -> list[int]:
+    """In which order a lane's operations are carried out: their own, but without `overlap` starts are put off
+    to before the next wait."""
+    if overlap:
+        return list(range(len(lane)))
+    order, put_off = list[int](), list[int]()
+    for index, operation in enumerate(lane):
+        if isinstance(operation, Start):
+            put_off.append(index)
+        elif isinstance(operation, Compute):
+            order.append(index)
+        else:
+            order += [*put_off, index]
+            put_off = []
+    return order + put_off
+
+
+def _check_starts(rank: int, lane: Sequence[LaneOperation], num_tasks: int) -> None:
+    """ValueError unless each task is started once."""
+    started = Counter(operation.task for operation in lane if isinstance(operation, Start))
+    for task in {*started, *range(num_tasks)}:
+        if started[task] != 1 or not 0 <= task < num_tasks:
+            raise ValueError(
+                f"rank {rank} has {num_tasks} tasks and starts task {task} {started[task]} times"
+            )
 
 
 class _Message(NamedTuple):
@@ -89,6 +155,7 @@ class _Compiler:
     """Numbers operations and posts as they come, and brings the ends of messages together."""
 
     threads: list[tuple[int, list[int]]] = field(default_factory=list)
+    _first_lane_operations: list[int] = field(default_factory=list)
     _kinds: list[int] = field(default_factory=list)
     _values: list[int] = field(default_factory=list)
     _first_operations: list[int] = field(default_factory=lambda: [0])
@@ -110,6 +177,38 @@ class _Compiler:
                 self._append(WAIT, first_post + operation.number)
         self._first_operations.append(len(self._kinds))
         return len(self._first_operations) - 2
+
+    def add_tasks(self, rank: int, steps: Sequence[Sequence[TaskTrace]], in_flight: int) -> list[list[int]]:
+        """Take in all tasks of a rank; returns the numbers of each step's."""
+        threads: list[list[int]] = [[] for _ in range(in_flight)]
+        numbers = [[self.add(rank, task) for task in tasks] for tasks in steps]
+        for own, tasks in zip(numbers, steps, strict=True):
+            for index, (number, task) in enumerate(zip(own, tasks, strict=True)):
+                threads[0 if task.in_turn else index % in_flight].append(number)
+        self.threads += [(rank, own) for own in threads if own]
+        return numbers
+
+    def add_lane(
+        self,
+        rank: int,
+        steps: Sequence[Sequence[LaneOperation]],
+        tasks: Sequence[Sequence[int]],
+        overlap: bool,
+    ) -> None:
+        """Take in a rank's computation, after all tasks; `tasks` are the numbers of each step's."""
+        self._first_lane_operations.append(len(self._kinds))
+        for step, lane in enumerate(steps):
+            self._append(BEGIN, 0)
+            for index in lane_order(lane, overlap):
+                operation = lane[index]
+                if isinstance(operation, Compute):
+                    self._append(COMPUTE, 0)
+                elif isinstance(operation, Start):
+                    self._append(START, tasks[step][operation.task])
+                elif isinstance(operation, Barrier):
+                    self._append(BARRIER, 0)
+                else:
+                    self._append(AWAIT, _awaited(rank, operation, step, tasks))
 
     def _append(self, kind: int, value: int) -> None:
         self._kinds.append(kind)
@@ -155,6 +254,7 @@ class _Compiler:
             senders=column([own[0].sender for own in carried]),
             first_receivers=column([*accumulate(map(len, carried), initial=0)]),
             receivers=column([one.receiver for own in carried for one in own]),
+            first_lane_operations=column([*self._first_lane_operations, len(self._kinds)]),
         )
 
     def _carried(self, multicast: bool) -> list[list[_Message]]:
@@ -167,6 +267,16 @@ class _Compiler:
             key = (message.sender, -1) if message.sender in self._copies else (message.sender, number)
             found.setdefault(key, []).append(message)
         return [sorted(own, key=lambda message: message.destination) for own in found.values()]
+
+
+def _awaited(rank: int, operation: Await, step: int, tasks: Sequence[Sequence[int]]) -> int:
+    """The number of an awaited task, -1 for one of a step before the first."""
+    task, back = operation.task, operation.steps_back
+    if back > step:
+        return -1
+    if back < 0 or not 0 <= task < len(tasks[step - back]):
+        raise ValueError(f"rank {rank} awaits task {task} of {back} steps back, which it does not have")
+    return tasks[step - back][task]
 
 
 def column(values: Sequence[int]) -> Column:

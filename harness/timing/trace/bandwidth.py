@@ -10,7 +10,7 @@ from itertools import accumulate
 from gradwire.harness.timing.measure.breakdown import bandwidth, spans_by_kind
 from gradwire.harness.timing.measure.intervals import Intervals
 from gradwire.harness.timing.measure.spans import Span
-from gradwire.harness.timing.trace.step import StepTrace, spans
+from gradwire.harness.timing.trace.step import StepTrace, own_spans, step_end
 
 BIN_S = 0.01
 """The width of a bin ..."""
@@ -37,7 +37,7 @@ class Bandwidth:
 
 def bandwidth_over(steps: Sequence[StepTrace]) -> Bandwidth:
     """Timed steps, each from where the last of the ranks has ended the one before."""
-    lengths = [max(own.end for own in step.values()) for step in steps]
+    lengths = [step_end(step) for step in steps]
     *starts, end = accumulate(lengths, initial=0.0)
     bin_s = bin_width(lengths)
     by_rank = {rank: _laid_out(rank, steps, starts) for rank in steps[0]}
@@ -66,5 +66,5 @@ def _laid_out(rank: int, steps: Sequence[StepTrace], starts: Sequence[float]) ->
     return [
         span._replace(start=span.start + start, end=span.end + start)
         for step, start in zip(steps, starts, strict=True)
-        for span in spans(step[rank])
+        for span in own_spans(step[rank])
     ]

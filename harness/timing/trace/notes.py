@@ -8,7 +8,15 @@ from typing import Any, Protocol
 
 from gradwire.harness.timing.measure.spans import Span
 from gradwire.harness.timing.trace.log import LaneLog, TaskLog, timed
-from gradwire.harness.timing.trace.step import Operation, Post, RankTrace, TaskTrace, Wait, Work
+from gradwire.harness.timing.trace.step import (
+    LaneOperation,
+    Operation,
+    Post,
+    RankTrace,
+    TaskTrace,
+    Wait,
+    Work,
+)
 
 
 class StepNotes(Protocol):
@@ -60,9 +68,14 @@ class LaneNotes:
     def resolve(
         self, spans: Sequence[Span], start: float, end: float, seconds: Callable[[Any], float]
     ) -> RankTrace:
-        lane = tuple(timed(operation, lambda at: at - start) for operation in self.lane.resolve(seconds))
+        lane = tuple(moved(operation, -start) for operation in self.lane.resolve(seconds))
         tasks = tuple(shifted(log.resolve(seconds), -start) for log in self.tasks)
         return RankTrace(lane, tasks, end - start)
+
+
+def moved(operation: LaneOperation, by: float) -> LaneOperation:
+    """Returns the operation so many seconds later."""
+    return timed(operation, lambda at: at + by)
 
 
 def shifted(task: TaskTrace, by: float) -> TaskTrace:

@@ -125,11 +125,17 @@ UPDATE = "update"
 
 class RankTrace(NamedTuple):
     """One rank's step, in seconds from the step's start: its computation, in order, its collectives, and when
-    the computation ended."""
+    the computation ended.
+
+    Where ranks go from step to step by themselves, `window` is from when to when this step counts for the
+    rank (None: from 0 to the end of the slowest), and `carried` what earlier steps' collectives did in it.
+    """
 
     computation: tuple[LaneOperation, ...]
     tasks: tuple[TaskTrace, ...]
     end: float
+    window: tuple[float, float] | None = None
+    carried: tuple[Span, ...] = ()
 
     @classmethod
     def synchronous(
@@ -194,8 +200,18 @@ StepTrace = Mapping[int, RankTrace]
 """rank → its part of the step"""
 
 
+def step_end(trace: StepTrace) -> float:
+    """When the computation of the slowest rank ended."""
+    return max(own.end for own in trace.values())
+
+
 def spans(trace: RankTrace) -> list[Span]:
-    """Computation, codec work and messages, real or simulated."""
+    """Computation, codec work and messages, real or simulated, of earlier steps' collectives, too."""
+    return [*trace.carried, *own_spans(trace)]
+
+
+def own_spans(trace: RankTrace) -> list[Span]:
+    """Those of the step's own computation and collectives, however long they go on."""
     return [*compute_spans(trace), *(span for task in trace.tasks for span in task_spans(task))]
 
 

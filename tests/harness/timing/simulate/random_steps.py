@@ -7,8 +7,21 @@ from typing import NamedTuple
 
 from gradwire.harness.network.links import Change, Links, Route
 from gradwire.harness.timing.simulate.background import BackgroundJobs
-from gradwire.harness.timing.simulate.plan import Plan, compile_plan
-from gradwire.harness.timing.trace.step import Message, Operation, Post, TaskTrace, Wait, Work
+from gradwire.harness.timing.simulate.plan import Plan, compile_plan, compile_steps
+from gradwire.harness.timing.trace.step import (
+    Await,
+    Barrier,
+    Compute,
+    LaneOperation,
+    Message,
+    Operation,
+    Post,
+    RankTrace,
+    Start,
+    TaskTrace,
+    Wait,
+    Work,
+)
 
 
 class Case(NamedTuple):
@@ -42,17 +55,18 @@ class Numbers:
 def make_case(seed: int) -> Case:
     drawn = random.Random(seed)
     size, numbers = drawn.randint(1, 6), Numbers(drawn, ties=seed % 2 == 0)
-    buckets = [_exchanges(drawn, numbers, size) for _ in range(drawn.randint(1, 4))]
-    in_turn = [drawn.random() < 0.2 for _ in buckets]
-    tasks = {
-        rank: [
-            TaskTrace(index, 1, 0.0, tuple(_operations(drawn, rank, bucket)), in_turn[index])
-            for index, bucket in enumerate(buckets)
-        ]
-        for rank in range(size)
-    }
     links = _links(drawn, numbers, size)
-    plan = compile_plan(tasks, drawn.randint(1, 3), multicast=not links.serial)
+    in_flight, multicast = drawn.randint(1, 3), not links.serial
+    if drawn.random() < 0.2:  # tasks alone, without lanes
+        plan = compile_plan(_tasks(drawn, numbers, size), in_flight, multicast=multicast)
+    else:
+        tasks = [_tasks(drawn, numbers, size) for _ in range(drawn.choice((1, 1, 2, 3)))]
+        lanes = _lanes(drawn, size, [len(step[0]) for step in tasks])
+        steps = [
+            {rank: RankTrace(lane[rank], own[rank], 0.0) for rank in range(size)}
+            for lane, own in zip(lanes, tasks, strict=True)
+        ]
+        plan = compile_steps(steps, in_flight, multicast=multicast, overlap=drawn.random() < 0.7)
     background = None
     if size > 1 and drawn.random() < 0.5:
         num_bytes = size * 2.0 if seed % 2 == 0 else size * drawn.uniform(0.5, 5.0)
@@ -62,6 +76,43 @@ def make_case(seed: int) -> Case:
     work_s = [numbers.seconds() for _ in plan.kinds]
     ready = [numbers.seconds() for _ in range(len(plan.first_operations) - 1)]
     return Case(plan, links, work_s, ready, background)
+
+
+def _tasks(drawn: random.Random, numbers: Numbers, size: int) -> dict[int, tuple[TaskTrace, ...]]:
+    """What all ranks do for the same buckets."""
+    buckets = [_exchanges(drawn, numbers, size) for _ in range(drawn.randint(1, 4))]
+    in_turn = [drawn.random() < 0.2 for _ in buckets]
+    return {
+        rank: tuple(
+            TaskTrace(index, 1, 0.0, tuple(_operations(drawn, rank, bucket)), in_turn[index])
+            for index, bucket in enumerate(buckets)
+        )
+        for rank in range(size)
+    }
+
+
+def _lanes(
+    drawn: random.Random, size: int, num_tasks: list[int]
+) -> list[dict[int, tuple[LaneOperation, ...]]]:
+    """The ranks' computation, step by step: each starts its tasks in order and awaits some that it has
+    started, in this step or before; all meet after the same tasks."""
+    found = []
+    for step, count in enumerate(num_tasks):
+        barriers = {task for task in range(count) if drawn.random() < 0.2}
+        own: dict[int, tuple[LaneOperation, ...]] = {}
+        for rank in range(size):
+            lane: list[LaneOperation] = []
+            for task in range(count):
+                lane += [Compute(0.0, 0.0, "")] * drawn.randint(0, 2) + [Start(0.0, task)]
+                while drawn.random() < 0.4:
+                    back = drawn.randint(0, step + 1)
+                    last = task + 1 if not back else num_tasks[step - back] if back <= step else 1
+                    lane.append(Await(drawn.randrange(last), 0.0, 0.0, back))
+                if task in barriers:
+                    lane.append(Barrier(0.0, 0.0))
+            own[rank] = tuple(lane)
+        found.append(own)
+    return found
 
 
 Exchange = list[tuple[int, int, int]]

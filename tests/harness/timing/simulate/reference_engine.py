@@ -16,9 +16,19 @@ from reference_flows import Flows
 
 from gradwire.harness.network.links import Links, Route
 from gradwire.harness.timing.simulate.background import BackgroundJobs
-from gradwire.harness.timing.simulate.plan import POST, WORK, Plan, Times
+from gradwire.harness.timing.simulate.plan import (
+    AWAIT,
+    BARRIER,
+    BEGIN,
+    COMPUTE,
+    POST,
+    START,
+    WORK,
+    Plan,
+    Times,
+)
 
-START, WORKED, FLOWN, ARRIVED, BACKGROUND_FLOWN, BACKGROUND_ARRIVED, CHANGED = range(7)
+STARTS, WORKED, REACHED, FLOWN, ARRIVED, BACKGROUND_FLOWN, BACKGROUND_ARRIVED, CHANGED = range(8)
 
 
 def run_reference(
@@ -50,7 +60,7 @@ class _Engine:
         self._sent = _messages_of([[post] for post in self._senders], plan.num_posts)
         self._received = _messages_of(self._receivers, plan.num_posts)
         self._routes = [links.multicast(*ends) for ends in plan.routes]
-        self._work_s, self._ready = work_s, ready
+        self._work_s, self._ready = work_s, list(ready)
         self._flows, self._serial = Flows(links), links.serial
         self._changes = links.changes
         self._background = None if background is None else BackgroundRun(background)
@@ -71,10 +81,21 @@ class _Engine:
         self._queue: list[deque[int]] = [deque() for _ in self._busy]
         self._start: list[Any] = [0] * len(self._kinds)
         self._end: list[Any] = [0] * len(self._kinds)
-        self._running = len(self._ranks)
+        self._lane_at = plan.first_lane_operations[:-1].tolist()
+        self._lane_stop = plan.first_lane_operations[1:].tolist()
+        self._woken: list[Any] = [0] * len(self._lane_at)  # when its step began, or its last wait ended
+        started = {value for kind, value in zip(self._kinds, self._values, strict=True) if kind == START}
+        self._is_open = [task not in started for task in range(len(self._ready))]
+        self._is_done = [False] * len(self._ready)
+        self._expected_by: dict[int, int] = {}  # task: the thread that waits to begin it
+        self._awaited_by: dict[int, int] = {}  # task: the lane
+        self._met = 0  # lanes at the barrier
+        self._running = len(self._ranks) + len(self._lane_at)
         self._coming = 0  # events and messages under way that are not the background jobs'
 
     def run(self) -> Times:
+        for lane in range(len(self._lane_at)):
+            self._run_ahead(lane, 0)
         for thread in range(len(self._ranks)):
             self._schedule_task(thread, 0)
         if self._background is not None:
@@ -121,8 +142,10 @@ class _Engine:
                 self._flown(index, now)
             elif kind == ARRIVED:
                 self._arrived(index, now)
-            elif kind == START:
+            elif kind == STARTS:
                 self._take_turn(index)
+            elif kind == REACHED:
+                self._reached(index, now)
             else:
                 self._worked(index, now)
 
@@ -134,8 +157,60 @@ class _Engine:
         task = self._thread_tasks[self._next_task[thread]]
         self._next_task[thread] += 1
         self._at[thread], self._stop[thread] = self._first_operations[task : task + 2]
+        if self._is_open[task]:
+            self._start_task(task, thread, now)
+        else:
+            self._expected_by[task] = thread
+
+    def _start_task(self, task: int, thread: int, now: Any) -> None:
         ready = self._ready[task]
-        self._push_own(now if now > ready else ready, START, thread)
+        self._push_own(now if now > ready else ready, STARTS, thread)
+
+    def _run_ahead(self, lane: int, now: Any) -> None:
+        """A lane computes and starts tasks up to its next wait: when, is known beforehand."""
+        time = now
+        while self._lane_at[lane] < self._lane_stop[lane]:
+            at = self._lane_at[lane]
+            kind = self._kinds[at]
+            self._start[at] = time
+            if kind == BEGIN:
+                self._woken[lane] = time
+            elif kind == COMPUTE:
+                time = max(time, self._woken[lane] + self._work_s[at])
+            elif kind == START:
+                self._open_task(self._values[at], time, now)
+            else:
+                assert kind in (AWAIT, BARRIER)
+                self._push_own(time, REACHED, lane)
+                return
+            self._end[at] = time
+            self._lane_at[lane] += 1
+        self._running -= 1
+
+    def _open_task(self, task: int, at: Any, now: Any) -> None:
+        self._is_open[task] = True
+        self._ready[task] = max(self._ready[task], at)
+        if task in self._expected_by:
+            self._start_task(task, self._expected_by[task], now)
+
+    def _reached(self, lane: int, now: Any) -> None:
+        """A lane has come to a wait."""
+        task = self._values[self._lane_at[lane]]
+        if self._kinds[self._lane_at[lane]] == BARRIER:
+            self._met += 1
+            if self._met == len(self._lane_at):
+                self._met = 0
+                for each in range(len(self._lane_at)):
+                    self._wake(each, now)
+        elif task < 0 or self._is_done[task]:
+            self._wake(lane, now)
+        else:
+            self._awaited_by[task] = lane
+
+    def _wake(self, lane: int, now: Any) -> None:
+        self._end[self._lane_at[lane]] = self._woken[lane] = now
+        self._lane_at[lane] += 1
+        self._run_ahead(lane, now)
 
     def _take_turn(self, thread: int) -> None:
         rank = self._ranks[thread]
@@ -175,7 +250,11 @@ class _Engine:
             at += 1
         self._at[thread] = at
         self._end_turn(thread)
+        task = self._thread_tasks[self._next_task[thread] - 1]
         self._schedule_task(thread, now)
+        self._is_done[task] = True
+        if task in self._awaited_by:
+            self._wake(self._awaited_by[task], now)
 
     def _worked(self, thread: int, now: Any) -> None:
         self._end[self._at[thread]] = now
@@ -256,6 +335,9 @@ class _Engine:
                 rank = self._ranks[thread]
                 for message in (*self._sent[post], *self._received[post]):
                     waits |= {f"rank {rank} for rank {other}" for other in self._absent(message)}
+        if not waits:
+            missing = (task for task in self._awaited_by if not self._is_done[task])
+            waits = {f"task {task} is awaited before it is started" for task in missing}
         return ", ".join(sorted(waits))
 
     def _absent(self, message: int) -> list[int]:
