@@ -1,118 +1,279 @@
-"""Data parallelism over real processes: Accelerate, DistributedDataParallel and our hook."""
+"""Data parallelism: every rank holds the whole model; buckets are synchronized while backward runs on.
 
-from __future__ import annotations
+Accelerate gives device and precision, DistributedDataParallel the buckets, its hook the moments at which they
+are ready, and the world the ranks: one in this process, or all of them. Replicas are identical bit for bit,
+so that ranks which share a process share a model.
+"""
 
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
+import torch
 from accelerate import Accelerator
 from torch import Tensor, nn
+from torch._C._distributed_c10d import GradBucket  # as register_comm_hook wants it annotated
 
-from gradwire.codecs.interface import Codec, Layout
-from gradwire.harness.comm.world.process import ProcessWorld
+from gradwire.codecs.interface import Codec, Layout, Round
+from gradwire.codecs.registry import make_codec
+from gradwire.harness.comm.world.interface import Computing, RankStep, Started, World
 from gradwire.harness.parallel.buckets import BucketLayouts
-from gradwire.harness.parallel.hook import BucketHook
-from gradwire.harness.parallel.interface import GradientError, MicroBatches, ReadPart, StepOutcome
+from gradwire.harness.parallel.buffers import RankBuffers
+from gradwire.harness.parallel.interface import (
+    Batch,
+    GradientError,
+    MicroBatches,
+    Parallelism,
+    ParallelSetup,
+    ReadPart,
+    StepOutcome,
+)
 from gradwire.harness.parallel.passes import forward_backward, settling_passes, wrap
 from gradwire.harness.parallel.state import Snapshot, codec_state, load_state, replicated_state
-from gradwire.harness.parallel.synchronize import MeasuredBucket, gather_raw, gradient_error
-from gradwire.harness.parallel.update import OptimizerSettings, Updater
+from gradwire.harness.parallel.synchronize import (
+    MeasuredBucket,
+    gather_raw,
+    gradient_error,
+    synchronization,
+)
+from gradwire.harness.parallel.update import Updater
 
 
-class DataParallel:
-    """One replica per process; buckets are synchronized by the codec while backward runs on."""
+class Bucket(NamedTuple):
+    """A bucket of one rank's pass, under way."""
+
+    layout: Layout
+    mean: Started[Tensor]
+
+
+class Pass:
+    """One rank's forward and backward pass: starts the synchronization of each bucket as it gets ready."""
 
     def __init__(
         self,
-        model: nn.Module,
-        accelerator: Accelerator,
-        world: ProcessWorld,
-        codec: Codec,
-        settings: OptimizerSettings,
+        rank_step: RankStep,
+        computing: Computing,
+        layouts: BucketLayouts,
+        synchronize: Callable[[Layout, int, Tensor], Any],
         *,
-        topology: str,
-        seed: int,
-        overlap: bool,
-        check_hashes: bool,
-        **ddp: Any,
+        in_turn: bool,
+        measured: bool,
     ) -> None:
-        self.model, self._accelerator, self._world, self._seed = model, accelerator, world, seed
-        self._ddp = wrap(model, accelerator, **ddp)
-        self.settling_passes = settling_passes(self._ddp)
-        self._updater = Updater(model, settings)
-        self._recorder = world.recorders[world.rank]
-        self._computing: Any = None
-        self._hook = BucketHook(
-            world,
-            codec,
-            BucketLayouts(model, partial(codec.supports, topology, world.size)),
-            seed=seed,
-            overlap=overlap,
-            check_hashes=check_hashes,
-        )
-        self._hook.on_bucket = self._gradients_ready
-        self._ddp.register_comm_hook(None, self._hook.hook)
+        self._rank_step, self._computing, self._layouts = rank_step, computing, layouts
+        self._synchronize, self._in_turn, self._measured = synchronize, in_turn, measured
+        self.buckets: list[Bucket] = []
 
-    def _gradients_ready(self) -> None:
-        """Records computation from the first forward to the last gradient, one span per bucket."""
-        now = self._recorder.timestamp()
-        self._recorder.add("compute", self._computing, now)
-        self._computing = now
+    def add(self, bucket: GradBucket) -> None:
+        layout = self._layouts.of(bucket)
+        mean: Started[Tensor] = self._rank_step.start(
+            partial(self._synchronize, layout, len(self.buckets)),
+            bucket.buffer(),
+            buffers=str(layout.uid),
+            coordinates=layout.numel,
+            in_turn=self._in_turn,
+            has_one_result=True,
+            keeps_input=self._measured,
+        )
+        self.buckets.append(Bucket(layout, mean))
+        if bucket.is_last():
+            self._computing.end()
+
+
+class RankOutcome(NamedTuple):
+    """What a rank says of its step."""
+
+    loss: Tensor
+    grad_norm: float
+    skipped: bool
+    copies: list[MeasuredBucket]
+
+
+class DataParallel:
+    """One codec for each of the world's ranks here, and one model, optimizer and set of buckets for all of
+    them."""
+
+    def __init__(
+        self, setup: ParallelSetup, model: nn.Module, accelerator: Accelerator, world: World
+    ) -> None:
+        self.model, self._accelerator, self._world = model, accelerator, world
+        self._seed, self._check_hashes = setup.seed, setup.check_hashes
+        self._codecs: dict[int, Codec] = {rank: make_codec(**setup.codec) for rank in world.ranks}
+        options = dataclasses.asdict(setup.parallel)
+        del options["name"]
+        self._ddp = wrap(model, accelerator, **options)
+        self._ddp.register_comm_hook(None, self._bucket_ready)
+        self.settling_passes = settling_passes(self._ddp)
+        self._updater, self._buffers = Updater(model, setup.optimizer), RankBuffers(model, world)
+        self._parameters = dict(model.named_parameters())
+        self._used: set[str] = set()
+        supports = next(iter(self._codecs.values())).supports
+        self._layouts = BucketLayouts(model, partial(supports, setup.topology, world.size))
+        self._frozen: tuple[Layout, ...] | None = None
+        self._pass: Pass | None = None
+        self._copies: dict[int, list[MeasuredBucket]] = {}
+
+    def _bucket_ready(self, state: object, bucket: GradBucket) -> torch.futures.Future[Tensor]:
+        """DistributedDataParallel calls this for each bucket. It is told that the bucket is synchronized, and
+        goes on; the means take the places of the gradients once they are there."""
+        if self._pass is not None:
+            self._pass.add(bucket)
+        future: torch.futures.Future[Tensor] = torch.futures.Future()
+        future.set_result(bucket.buffer())
+        return future
 
     def warm_up(self, batches: MicroBatches, passes: int) -> None:
-        codec = self._hook.codec
-        snapshot = Snapshot(self.model, {self._world.rank: codec})
+        snapshot = Snapshot(self.model, self._codecs)
         for index in range(passes):
-            self._pass(-1 - index, batches)
-            self._hook.end_step()
-            self._updater.warm_up()
-        snapshot.restore(self.model, {self._world.rank: codec})
-        self._hook.frozen = tuple(self._hook.layouts)
-        self._world.forget_buffers()
-        self._world.traffic[self._world.rank].by_phase.clear()
-        self._recorder.drain()
-        self._world.take_notes()
+            programs = {rank: partial(self._settle, -1 - index, batches[rank]) for rank in self._codecs}
+            self._world.run_step(-1 - index, programs)
+        found = self._world.run_step(
+            -1, {rank: partial(self._warm_up_rank, batches[rank]) for rank in self._codecs}
+        )
+        self._frozen = next(iter(found.results.values()))
+        self._end_codecs(-1, skipped=False)
+        self._updater.warm_up()
+        self._buffers.watch(snapshot.buffers)
+        snapshot.restore(self.model, self._codecs)
+        self._buffers.begin()
+        self._world.forget()
 
-    def _pass(self, step: int, batches: MicroBatches) -> Tensor:
-        """Forward, backward and synchronization; the codec has yet to be told how the step ends."""
-        self._hook.step = step
-        self._computing = self._recorder.timestamp()
-        rank = self._world.rank
-        try:
-            return forward_backward(self._ddp, self._accelerator, batches[rank], self._seed, step, rank)
-        except RuntimeError:
-            self._hook.raise_error()
-            raise
+    async def _settle(self, step: int, batches: Sequence[Batch], rank_step: RankStep) -> None:
+        """A pass whose gradients nobody uses: it settles the buckets, whoever makes it."""
+        rank_step.replicated(partial(self._forward_backward, step, batches, rank_step.rank))
+
+    async def _warm_up_rank(self, batches: Sequence[Batch], rank_step: RankStep) -> tuple[Layout, ...]:
+        passed, _ = self._run_pass(-1, batches, rank_step, measured=False)
+        await self._take_means(passed, rank_step)
+        return tuple(bucket.layout for bucket in passed.buckets)
+
+    def _forward_backward(self, step: int, batches: Sequence[Batch], rank: int) -> Tensor:
+        self._ddp.zero_grad(set_to_none=True)
+        return forward_backward(self._ddp, self._accelerator, batches, self._seed, step, rank)
+
+    def _run_pass(
+        self, step: int, batches: Sequence[Batch], rank_step: RankStep, *, measured: bool
+    ) -> tuple[Pass, Tensor]:
+        """A rank's pass, its buckets under way, and the mean loss of its micro-batches."""
+        rank = rank_step.rank
+        codec = self._codecs[rank]
+
+        def synchronize(layout: Layout, bucket: int, x: Tensor) -> Any:
+            this_round = Round(step, layout, rank, self._world.size, self._seed, bucket)
+            return synchronization(codec, x, this_round, self._check_hashes)
+
+        self._buffers.load(rank)
+        with rank_step.compute() as computing:
+            self._pass = passed = Pass(
+                rank_step,
+                computing,
+                self._layouts,
+                synchronize,
+                in_turn=codec.traits.uses_backend,
+                measured=measured,
+            )
+            try:
+                loss = self._forward_backward(step, batches, rank)
+            finally:
+                self._pass = None
+        self._used |= {name for name, each in self._parameters.items() if each.grad is not None}
+        return passed, loss
+
+    async def _take_means(self, passed: Pass, rank_step: RankStep) -> list[Tensor]:
+        """Waits for all buckets and puts their means into the places of the gradients."""
+        means = []
+        for layout, mean in passed.buckets:
+            means.append(await mean)
+            rank_step.replicated(partial(self._set_gradients, layout, means[-1]))
+        return means
+
+    def _set_gradients(self, layout: Layout, mean: Tensor) -> None:
+        for name, shape, offset in zip(layout.names, layout.shapes, layout.offsets, strict=True):
+            parameter = self._parameters[name]
+            if name in self._used:
+                own = mean[offset : offset + parameter.numel()].view(shape)
+                if parameter.grad is None:  # another rank has used it
+                    parameter.grad = own.clone()
+                else:
+                    parameter.grad.copy_(own)
+
+    def _end_codecs(self, step: int, skipped: bool) -> Mapping[str, float]:
+        codecs = self._codecs.values()
+        return [codec.skip_step(step) if skipped else codec.end_step(step) for codec in codecs][0]
 
     def layout(self) -> tuple[Layout, ...]:
-        assert self._hook.frozen is not None, "layout() before warm_up()"
-        return self._hook.frozen
+        assert self._frozen is not None, "layout() before warm_up()"
+        return self._frozen
 
     def step(self, step: int, batches: MicroBatches, learning_rate: float, measured: bool) -> StepOutcome:
-        self._hook.measured = measured
-        loss = self._pass(step, batches)
-        start = self._recorder.timestamp()
-        norm, skipped = self._updater.apply(learning_rate)
-        self._recorder.add("compute", start, self._recorder.timestamp())
-        logged = self._hook.end_step(skipped)
-        return StepOutcome({self._world.rank: float(loss)}, norm, skipped, None, logged)
+        self._used.clear()
+        self._copies.clear()
+        update = partial(self._updater.apply, learning_rate)
+        ended = self._world.run_step(
+            step,
+            {rank: partial(self._step_of_rank, step, batches[rank], update, measured) for rank in batches},
+        )
+        ranks = ended.results
+        first = next(iter(ranks.values()))
+        self._copies = {rank: own.copies for rank, own in ranks.items()}
+        losses = {rank: float(own.loss) for rank, own in ranks.items()}
+        logged = self._end_codecs(step, first.skipped)
+        return StepOutcome(losses, first.grad_norm, first.skipped, ended.simulated_s, logged)
+
+    async def _step_of_rank(
+        self,
+        step: int,
+        batches: Sequence[Batch],
+        update: Callable[[], tuple[float, bool]],
+        measured: bool,
+        rank_step: RankStep,
+    ) -> RankOutcome:
+        passed, loss = self._run_pass(step, batches, rank_step, measured=measured)
+        if tuple(bucket.layout for bucket in passed.buckets) != self._frozen:
+            raise RuntimeError(f"the buckets of step {step} differ from those after warm-up")
+        means = await self._take_means(passed, rank_step)
+        await rank_step.barrier()
+        with rank_step.compute():
+            norm, skipped = rank_step.replicated(update)
+        pairs = zip(passed.buckets, means, strict=True) if measured else ()
+        copies = [MeasuredBucket(bucket.mean.input, mean) for bucket, mean in pairs]
+        return RankOutcome(loss, norm, skipped, copies)
 
     def gradient_error(self) -> GradientError:
-        return gradient_error(self._world, self._copies())
+        return gradient_error(self._world, self._copies)
 
     def raw_gradients(self) -> Tensor:
-        return gather_raw(self._world, self._copies())
-
-    def _copies(self) -> dict[int, list[MeasuredBucket]]:
-        copies = self._hook.copies
-        return {self._world.rank: [copies[index] for index in sorted(copies)]}
+        return gather_raw(self._world, self._copies)
 
     def finish(self) -> None:
-        """Nothing is pending, because backward returns when every bucket is synchronized."""
+        self._buffers.take_first()
 
     def state_dict(self) -> dict[str, dict[str, Tensor]]:
-        own = codec_state({self._world.rank: self._hook.codec})
-        return own if self._world.rank else own | replicated_state(self.model, self._updater)
+        own = codec_state(self._codecs)
+        return own if 0 not in self._codecs else own | replicated_state(self.model, self._updater)
 
     def load_state_dict(self, read: ReadPart) -> None:
-        load_state(read, self.model, self._updater, {self._world.rank: self._hook.codec})
+        load_state(read, self.model, self._updater, self._codecs)
+        self._buffers.begin()
+
+
+def supports(setup: ParallelSetup) -> str | None:
+    """Returns None, or the reason why such a run is impossible, in one line with the fix."""
+    if setup.parallel.static_graph and setup.accumulation > 1:
+        return (
+            "parallel.static_graph=true cannot be combined with train.accumulation="
+            f"{setup.accumulation}: DistributedDataParallel loses gradients; use static_graph=false"
+        )
+    # The buckets are not known yet; they are asked about again after warm-up.
+    bucket = Layout.flat(1 << 20, device=setup.device)
+    reason = make_codec(**setup.codec).supports(setup.topology, setup.workers, bucket)
+    if reason is None:
+        return None
+    codec = f"codec={setup.codec['name']}"
+    said = reason if reason.startswith(codec) else f"{codec}: {reason}"
+    return f"{said}; given are cluster.workers={setup.workers} and topology={setup.topology}"
+
+
+def build(setup: ParallelSetup, model: nn.Module, accelerator: Accelerator, world: World) -> Parallelism:
+    """Builds data parallelism in `world`."""
+    return DataParallel(setup, model, accelerator, world)

@@ -67,7 +67,7 @@ class _Sink:
 
     def set_result(self, mean: Tensor) -> None:
         if self._raw is not None:
-            self._keep(MeasuredBucket(self._raw, mean.clone()))
+            self._keep(MeasuredBucket(partial(_same, self._raw), mean.clone()))
         self._future.set_result(mean)
         self._pending.settle()
 
@@ -76,6 +76,10 @@ class _Sink:
         # torch's future takes an Exception only; a thread may also have been told to exit.
         plain = error if isinstance(error, Exception) else RuntimeError(repr(error))
         self._future.set_exception(plain)  # type: ignore[arg-type]
+
+
+def _same(x: Tensor) -> Tensor:
+    return x
 
 
 def in_words(error: BaseException) -> str:

@@ -53,8 +53,7 @@ class GradientError:
 @dataclass(frozen=True)
 class ParallelSetup:
     """What a run asks of its parallelism. `codec`: its name and options, for `make_codec`. `accumulation`:
-    micro-batches of each worker in a step. `gradients`: where a virtual cluster keeps them until they are
-    synchronized."""
+    micro-batches of each worker in a step."""
 
     parallel: ParallelConfig
     codec: Mapping[str, Any]
@@ -64,9 +63,7 @@ class ParallelSetup:
     accumulation: int
     optimizer: OptimizerSettings
     seed: int
-    overlap: bool
     check_hashes: bool
-    gradients: str
 
 
 class Parallelism(Protocol):
@@ -100,7 +97,8 @@ class Parallelism(Protocol):
         ...
 
     def finish(self) -> None:
-        """Completes whatever is pending; called before evaluation and checkpoints."""
+        """Completes whatever is pending, and gives all ranks the same buffers; all processes call it before
+        evaluation and checkpoints."""
         ...
 
     def state_dict(self) -> dict[str, dict[str, Tensor]]:

@@ -10,7 +10,7 @@ from torch import nn
 
 from gradwire.codecs.plugins import find
 from gradwire.harness.comm.world.interface import World
-from gradwire.harness.parallel import ddp_setup
+from gradwire.harness.parallel import ddp
 from gradwire.harness.parallel.interface import Parallelism, ParallelSetup
 
 
@@ -22,7 +22,7 @@ class ParallelKind:
     supports: Callable[[ParallelSetup], str | None]
 
 
-PARALLELISMS = {"ddp": ParallelKind(ddp_setup.build, ddp_setup.supports)}
+PARALLELISMS = {"ddp": ParallelKind(ddp.build, ddp.supports)}
 
 
 def parallel_kind(name: str) -> ParallelKind:

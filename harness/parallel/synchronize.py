@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import Tensor
 
-from gradwire.codecs.interface import Codec, Round
+from gradwire.codecs.interface import Codec, Layout, Round
 from gradwire.harness.comm.collective.collectives import ScheduledCollectives
-from gradwire.harness.comm.world.interface import Collective, World
+from gradwire.harness.comm.world.interface import Collective, RankProgram, RankStep, World
 from gradwire.harness.parallel.interface import GradientError
 from gradwire.harness.timing.trace.step import MEASURE
 
@@ -22,9 +23,9 @@ memory, for every rank that this process hosts."""
 
 @dataclass(frozen=True)
 class MeasuredBucket:
-    """Copies kept on a measured step: one rank's raw bucket and its synchronized result."""
+    """What is kept of a measured step: one rank's raw bucket, which may have to be read, and the result."""
 
-    raw: Tensor
+    read_raw: Callable[[], Tensor]
     synchronized: Tensor
 
 
@@ -45,6 +46,41 @@ def synchronization(codec: Codec, x: Tensor, this_round: Round, check_hashes: bo
         if check_hashes:
             await _compare_hashes(mean, this_round, comm)
         return mean
+
+    return run
+
+
+def synchronize_buckets(
+    codec: Codec,
+    step: int,
+    seed: int,
+    size: int,
+    buckets: Sequence[tuple[Layout, Tensor]],
+    *,
+    check_hashes: bool,
+) -> RankProgram[list[Tensor]]:
+    """A rank's program for a step of nothing but synchronization: returns the buckets' means.
+
+    `buckets` are this rank's own, all of them ready as the step begins.
+    """
+
+    async def run(rank_step: RankStep) -> list[Tensor]:
+        def make(index: int, layout: Layout, x: Tensor) -> Collective[Tensor]:
+            this_round = Round(step, layout, rank_step.rank, size, seed, index)
+            return synchronization(codec, x, this_round, check_hashes)
+
+        started = [
+            rank_step.start(
+                partial(make, index, layout),
+                x,
+                buffers=str(layout.uid),
+                coordinates=layout.numel,
+                in_turn=codec.traits.uses_backend,
+                is_own=True,
+            )
+            for index, (layout, x) in enumerate(buckets)
+        ]
+        return [await mean for mean in started]
 
     return run
 
@@ -70,22 +106,23 @@ def gradient_error(world: World, buckets: Mapping[int, Sequence[MeasuredBucket]]
         slices = {rank: _slices(buckets[rank][index]) for rank in world.ranks}
         for number in range(len(slices[world.ranks[0]])):
             # A collective of its own each: message buffers are used again in the next one.
-            sums = world.run({rank: _squared_sums(world, slices[rank][number]) for rank in world.ranks})
+            sums = world.run({rank: _squared_sums(world, *slices[rank][number]) for rank in world.ranks})
             slice_error, slice_norm = sums[world.ranks[0]]
             error, norm = error + slice_error, norm + slice_norm
     return GradientError(error, norm)
 
 
-def _slices(bucket: MeasuredBucket) -> list[MeasuredBucket]:
-    pairs = zip(torch.split(bucket.raw, SLICE), torch.split(bucket.synchronized, SLICE), strict=True)
-    return [MeasuredBucket(raw, synchronized) for raw, synchronized in pairs]
+def _slices(bucket: MeasuredBucket) -> list[tuple[Tensor, Tensor]]:
+    """(raw, synchronized) coordinates."""
+    split = torch.split(bucket.read_raw(), SLICE), torch.split(bucket.synchronized, SLICE)
+    return list(zip(*split, strict=True))
 
 
-def _squared_sums(world: World, part: MeasuredBucket) -> Collective[tuple[float, float]]:
+def _squared_sums(world: World, raw: Tensor, synchronized: Tensor) -> Collective[tuple[float, float]]:
     async def run(comm: ScheduledCollectives) -> tuple[float, float]:
-        (total,) = await comm.in_phase(MEASURE).reduce([(part.raw.double(), "sum")])
+        (total,) = await comm.in_phase(MEASURE).reduce([(raw.double(), "sum")])
         average = total / world.size
-        difference = average - part.synchronized.double()
+        difference = average - synchronized.double()
         return float(difference.square().sum()), float(average.square().sum())
 
     return run
@@ -98,7 +135,7 @@ def gather_raw(world: World, buckets: Mapping[int, Sequence[MeasuredBucket]]) ->
     """
     gathered = []
     for index in range(len(buckets[world.ranks[0]])):
-        rows = world.run({rank: _gather(buckets[rank][index].raw) for rank in world.ranks})
+        rows = world.run({rank: _gather(buckets[rank][index].read_raw()) for rank in world.ranks})
         gathered.append(torch.stack(rows[world.ranks[0]]).cpu())
     return torch.cat(gathered, dim=1)
 

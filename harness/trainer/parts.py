@@ -86,9 +86,7 @@ def parallel_setup(config: RunConfig) -> ParallelSetup:
         accumulation=train.accumulation or 1,
         optimizer=OptimizerSettings(**{name: getattr(train, name) for name in OPTIMIZER_FIELDS}),
         seed=config.seed,
-        overlap=config.overlap.enabled,
         check_hashes=config.measure.check_hashes,
-        gradients=config.cluster.gradients,
     )
 
 
@@ -118,8 +116,15 @@ def build_world(config: WorldConfig, device: torch.device) -> World:
             seed=config.seed,
             codec=config.codec,
         )
-        debug = measure.check_hashes
-        return VirtualWorld(cluster.size, fabric, device, clock=clock, spans=measure.spans, debug=debug)
+        return VirtualWorld(
+            cluster.size,
+            fabric,
+            device,
+            clock=clock,
+            spans=measure.spans,
+            debug=measure.check_hashes,
+            inputs=cluster.gradients,
+        )
     link = None
     if isinstance(network, PacedConfig):
         link = PacedLink(bytes_per_second(network.rate_mbit), network.latency_s)
@@ -129,6 +134,7 @@ def build_world(config: WorldConfig, device: torch.device) -> World:
         link=link,
         in_flight=config.overlap.buckets,
         timeout_s=cluster.timeout_s,
+        overlap=config.overlap.enabled,
         spans=measure.spans,
         trace=measure.trace and measure.spans,
     )

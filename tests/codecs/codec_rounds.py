@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from world_steps import run_collectives
 
 from gradwire.codecs.interface import Layout, Round
 from gradwire.codecs.registry import make_codec
@@ -67,7 +68,8 @@ class Cluster:
         finite, as in training.
         """
         before = [[x.clone() for x in xs] for _, xs in buckets]
-        results = self.world.run_step({rank: self._collectives(rank, buckets) for rank in self.world.ranks})
+        collectives = {rank: self._collectives(rank, buckets) for rank in self.world.ranks}
+        results = run_collectives(self.world, collectives)
         for (_, xs), copies in zip(buckets, before, strict=True):
             for x, copy in zip(xs, copies, strict=True):
                 assert torch.equal(as_bytes(x), as_bytes(copy)), "the gradient was written to"
@@ -84,7 +86,7 @@ class Cluster:
 
     def _collectives(self, rank: int, buckets: Sequence[tuple[Layout, Sequence[Tensor]]]) -> list[Any]:
         return [
-            (0.0, self._collective(rank, layout, xs, index, check_hashes=True))
+            self._collective(rank, layout, xs, index, check_hashes=True)
             for index, (layout, xs) in enumerate(buckets)
         ]
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from world_steps import run_collectives
 
 from gradwire.codecs.interface import Layout, Round
 from gradwire.codecs.mxfp import MXFP
@@ -42,27 +43,24 @@ class Cluster:
         size = len(self.codecs)
         collectives = {
             rank: [
-                (
-                    0.0,
-                    synchronization(
-                        self.codecs[rank],
-                        bucket[rank],
-                        Round(
-                            self.steps,
-                            Layout.flat(bucket[rank].numel(), f"bucket{index}"),
-                            rank,
-                            size,
-                            0,
-                            index,
-                        ),
-                        check_hashes=True,
+                synchronization(
+                    self.codecs[rank],
+                    bucket[rank],
+                    Round(
+                        self.steps,
+                        Layout.flat(bucket[rank].numel(), f"bucket{index}"),
+                        rank,
+                        size,
+                        0,
+                        index,
                     ),
+                    check_hashes=True,
                 )
                 for index, bucket in enumerate(buckets)
             ]
             for rank in range(size)
         }
-        results = self.world.run_step(collectives)
+        results = run_collectives(self.world, collectives)
         return [[results[rank][index] for rank in range(size)] for index in range(len(buckets))]
 
     def end_step(self) -> list[dict[str, float]]:

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torch._C._distributed_c10d import GradBucket  # as register_comm_hook wants it annotated
 from torch.distributed.algorithms.ddp_comm_hooks.powerSGD_hook import PowerSGDState, powerSGD_hook
 from torch.nn.parallel import DistributedDataParallel
+from world_steps import run_collectives
 
 import gradwire
 from gradwire.codecs.interface import Layout, Round
@@ -79,12 +80,11 @@ class Cluster:
         layouts = [layout_of({name: by_rank[0][name] for name in names}) for names in parts]
         collectives = {
             rank: [
-                (0.0, self._synchronization(rank, index, layout, gradients))
-                for index, layout in enumerate(layouts)
+                self._synchronization(rank, index, layout, gradients) for index, layout in enumerate(layouts)
             ]
             for rank, gradients in enumerate(by_rank)
         }
-        results = self.world.run_step(collectives)
+        results = run_collectives(self.world, collectives)
         for codec in self.codecs:
             codec.end_step(self.steps)
         self.steps += 1

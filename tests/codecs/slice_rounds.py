@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from dynamiq_reference import philox_words
 from torch import Tensor
+from world_steps import run_collectives
 
 from gradwire.codecs.arithmetic.random import stream_key
 from gradwire.codecs.interface import Codec, Layout, LossyHopCodec, Round
@@ -17,7 +18,8 @@ from gradwire.codecs.sums import SliceCoder
 from gradwire.codecs.wrappers.feedback import ErrorFeedback
 from gradwire.harness.comm.collective.collectives import Fabric
 from gradwire.harness.comm.topology.registry import make_schedule
-from gradwire.harness.comm.world.virtual import TimedCollective, VirtualWorld
+from gradwire.harness.comm.world.interface import Collective
+from gradwire.harness.comm.world.virtual import VirtualWorld
 from gradwire.harness.parallel.synchronize import synchronization
 
 CPU = torch.device("cpu")
@@ -41,16 +43,17 @@ class Cluster:
     def step(self, xs: Sequence[Tensor]) -> Tensor:
         """The mean; all ranks have the same, bit for bit, and leave their gradients as they were."""
         copies = [x.clone() for x in xs]
-        means = list(self.world.run_step({r: [self._collective(r, x)] for r, x in enumerate(xs)}).values())
+        collectives = {rank: [self._collective(rank, x)] for rank, x in enumerate(xs)}
+        means = list(run_collectives(self.world, collectives).values())
         self.next_step += 1
         assert all(torch.equal(as_bytes(mean), as_bytes(means[0][0])) for (mean,) in means)
         assert all(torch.equal(as_bytes(x), as_bytes(copy)) for x, copy in zip(xs, copies, strict=True))
         return means[0][0]
 
-    def _collective(self, rank: int, x: Tensor) -> TimedCollective:
+    def _collective(self, rank: int, x: Tensor) -> Collective[Tensor]:
         layout = Layout.flat(x.numel(), "bucket")
         this_round = Round(self.next_step, layout, rank, len(self.codecs), self.seed)
-        return 0.0, synchronization(self.codecs[rank], x, this_round, check_hashes=True)
+        return synchronization(self.codecs[rank], x, this_round, check_hashes=True)
 
     def bytes_sent(self) -> int:
         """Bytes sent by all ranks so far, without the hashes that are compared."""

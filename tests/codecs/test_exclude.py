@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
+from world_steps import run_collectives
 
 from gradwire.codecs.interface import Codec, Collectives, Layout, Round
 from gradwire.codecs.registry import make_codec
@@ -53,10 +54,8 @@ def synchronize(
         this_round = Round(step, layouts[bucket], rank, WORKERS, 7, bucket)
         return synchronization(codecs[rank], xs[bucket][rank], this_round, check_hashes=True)
 
-    tasks = {
-        rank: [(0.0, collective(rank, bucket)) for bucket in range(len(layouts))] for rank in range(WORKERS)
-    }
-    results = world.run_step(tasks)
+    tasks = {rank: [collective(rank, bucket) for bucket in range(len(layouts))] for rank in range(WORKERS)}
+    results = run_collectives(world, tasks)
     traffic = world.traffic[0].by_phase
     return [results[rank] for rank in range(WORKERS)], sum(
         bytes_sent for phase, bytes_sent in traffic.items() if phase != "measure"

@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from world_steps import run_collectives
 
 from gradwire.codecs.interface import Layout, Round
 from gradwire.codecs.thc import THC
@@ -35,14 +36,11 @@ def synchronize(
     copies = [x.clone() for x in xs]
     collectives = {
         this_round.rank: [
-            (
-                0.0,
-                synchronization(codecs[this_round.rank], xs[this_round.rank], this_round, check_hashes=True),
-            )
+            synchronization(codecs[this_round.rank], xs[this_round.rank], this_round, check_hashes=True)
         ]
         for this_round in rounds(xs, step)
     }
-    results = world.run_step(collectives)
+    results = run_collectives(world, collectives)
     assert all(torch.equal(as_bytes(x), as_bytes(copy)) for x, copy in zip(xs, copies, strict=True))
     sent: dict[str, int] = {}
     for traffic in world.traffic.values():

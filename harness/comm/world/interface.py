@@ -1,11 +1,14 @@
-"""A world runs the same coroutine on every rank: one rank per process, or all in this one."""
+"""A world runs the same coroutines on every rank: one rank per process, or all in this one."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Mapping, Sequence
-from typing import Any, Protocol, TypeVar
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Any, Generic, Protocol, TypeVar
 
 import torch
+from torch import Tensor
 
 from gradwire.harness.comm.collective.collectives import ScheduledCollectives
 from gradwire.harness.comm.transport.channel import Traffic
@@ -13,8 +16,88 @@ from gradwire.harness.timing.measure.spans import Recorder
 from gradwire.harness.timing.trace.notes import StepNotes
 
 Result = TypeVar("Result")
+Result_co = TypeVar("Result_co", covariant=True)
 Collective = Callable[[ScheduledCollectives], Coroutine[Any, None, Result]]
 """What one rank runs: given its collectives, a coroutine."""
+
+
+class Started(Awaitable[Result_co], Protocol[Result_co]):
+    """A collective that has been started. Awaiting it gives the result, as often as it is awaited."""
+
+    def input(self) -> Tensor:
+        """What it was started with; only if it was started with `keeps_input`, until the next step."""
+        ...
+
+
+class Computing(Protocol):
+    """A stretch of a rank's computation."""
+
+    def end(self) -> None:
+        """Ends it here, before its block does."""
+        ...
+
+
+class RankStep(Protocol):
+    """One rank's part of a step: the calls by which a parallelism computes and communicates.
+
+    A parallelism writes a step as one coroutine per rank. A process drives that of its own rank; where all
+    ranks share a process their coroutines take turns, each up to its next wait, in the order of the ranks.
+    What differs between ranks (gradients, codecs, shards) a coroutine finds by `rank`. What all ranks hold
+    alike exists once per process and changes in `replicated` alone.
+    """
+
+    @property
+    def rank(self) -> int: ...
+
+    def compute(self) -> AbstractContextManager[Computing]:
+        """What runs in this block is the rank's computation. It contains no `await`."""
+        ...
+
+    def replicated(self, work: Callable[[], Result]) -> Result:
+        """Does work that is the same on all ranks, on state that all of them hold alike, and returns its
+        result. It is done once in each process, and takes all its ranks as long."""
+        ...
+
+    def start(
+        self,
+        make: Callable[[Tensor], Collective[Result]],
+        x: Tensor,
+        *,
+        buffers: str,
+        coordinates: int,
+        in_turn: bool = False,
+        is_own: bool = False,
+        has_one_result: bool = False,
+        keeps_input: bool = False,
+    ) -> Started[Result]:
+        """Starts `make(x)`, the rank's next collective, while the rank goes on.
+
+        All ranks start the same collectives in the same order. `buffers` names the message buffers, which
+        collectives that are not in flight together may share. `coordinates` is the size of what is
+        synchronized, for the trace. With `in_turn` it begins when those before it have ended. The rank does
+        not write to `x` before that; other ranks in the same process may, so that a copy is kept, unless `x`
+        `is_own`: memory of this rank alone. `has_one_result` says that the result is the same on all ranks
+        and not written to, so that a process keeps one of them.
+        """
+        ...
+
+    def barrier(self) -> Awaitable[None]:
+        """Says that ranks are together here, because each has waited for what all others have sent. Nothing
+        is sent; on a simulated clock the ranks go on at the same time."""
+        ...
+
+
+RankProgram = Callable[[RankStep], Coroutine[Any, Any, Result]]
+"""What one rank does in a step."""
+
+
+@dataclass(frozen=True)
+class StepEnd(Generic[Result]):
+    """The end of a step: what each hosted rank's coroutine returned, and the length of the step on the
+    simulated clock, in seconds; None if the wall clock counts."""
+
+    results: Mapping[int, Result]
+    simulated_s: float | None
 
 
 class World(Protocol):
@@ -36,7 +119,14 @@ class World(Protocol):
     def recorders(self) -> Mapping[int, Recorder]: ...
 
     def begin_step(self, now_s: float) -> None:
-        """Announces that a step begins at second `now_s` of the training clock."""
+        """Announces that the next step begins at second `now_s` of the training clock."""
+        ...
+
+    def run_step(self, step: int, programs: Mapping[int, RankProgram[Result]]) -> StepEnd[Result]:
+        """Runs step number `step`, on the record: given per hosted rank what that does.
+
+        Raises what a rank's program or a collective raises.
+        """
         ...
 
     def run(self, collectives: Mapping[int, Collective[Result]]) -> dict[int, Result]:
@@ -55,8 +145,9 @@ class World(Protocol):
         """Returns the logs of the last step for its trace, per hosted rank; nothing if no traces are kept."""
         ...
 
-    def forget_buffers(self) -> None:
-        """Frees the message buffers, for example those of a former bucket layout."""
+    def forget(self) -> None:
+        """Forgets what was done so far: message buffers, spans, notes and bytes sent. Called after a warm-up
+        and before the first step that counts."""
         ...
 
     def close(self) -> None:

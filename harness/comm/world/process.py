@@ -19,7 +19,8 @@ from gradwire.harness.comm.transport.channel import CollectiveTask, Traffic
 from gradwire.harness.comm.transport.pacer import PacedLink, Pacer
 from gradwire.harness.comm.transport.process import ProcessChannel
 from gradwire.harness.comm.transport.thread import CommunicationThread
-from gradwire.harness.comm.world.interface import Collective, Result
+from gradwire.harness.comm.world.interface import Collective, RankProgram, Result, StepEnd
+from gradwire.harness.comm.world.process_step import Outcomes, ProcessStep
 from gradwire.harness.timing.measure.spans import Recorder
 from gradwire.harness.timing.measure.stopwatch import make_stopwatch
 from gradwire.harness.timing.trace.log import TaskLog
@@ -47,8 +48,9 @@ class ProcessWorld:
     """This process's rank among those of `group`, with a process group and threads of its own.
 
     `link` paces what is sent (gloo only). Up to `in_flight` collectives run at once (one on NCCL, which
-    matches messages by order). `spans` records what happened when, `trace` every message. Both grow until
-    they are taken out, so whoever asks for them drains them step by step.
+    matches messages by order), without `overlap` only while the rank waits. `spans` records what happened
+    when, `trace` every message. Both grow until they are taken out, so whoever asks for them drains them step
+    by step.
     """
 
     def __init__(
@@ -60,6 +62,7 @@ class ProcessWorld:
         link: PacedLink | None = None,
         in_flight: int = 2,
         timeout_s: float = 120.0,
+        overlap: bool = True,
         spans: bool = False,
         trace: bool = False,
     ) -> None:
@@ -75,6 +78,7 @@ class ProcessWorld:
         recorder = self.recorders[rank]
         self._threads = [CommunicationThread(recorder, device, turn) for _ in range(num_threads)]
         self._numbers, self._arenas = count(), dict[str, Arena]()
+        self.outcomes, self._overlap = Outcomes(device), overlap
         self._traces, self._logs = trace, list[TaskLog]()
         self.closed = False
 
@@ -85,6 +89,10 @@ class ProcessWorld:
 
     def begin_step(self, now_s: float) -> None:
         """Does nothing: real links know the time."""
+
+    def run_step(self, step: int, programs: Mapping[int, RankProgram[Result]]) -> StepEnd[Result]:
+        rank_step = ProcessStep(self, self._overlap)
+        return StepEnd({self.rank: rank_step.drive(programs[self.rank](rank_step))}, None)
 
     def submit(
         self,
@@ -160,7 +168,14 @@ class ProcessWorld:
         return Pacer(link, timeout_s)
 
     def forget_buffers(self) -> None:
+        """Frees the message buffers, for example those of a former bucket layout."""
         self._arenas.clear()
+
+    def forget(self) -> None:
+        self.forget_buffers()
+        self.traffic[self.rank].by_phase.clear()
+        self.recorders[self.rank].drain()
+        self.take_notes()
 
     def gather(self, rows: Mapping[int, Sequence[float]]) -> list[list[float]]:
         own = torch.tensor(list(rows[self.rank]), dtype=torch.float64, device=self.device)

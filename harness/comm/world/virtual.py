@@ -1,8 +1,7 @@
 """All ranks in this process: a virtual cluster of any size on one machine, under a simulated clock.
 
-Buckets are synchronized one after another, all ranks of one together, so the memory needed is that of one
-bucket times the ranks. Their work is measured as it is done. When the step is over, the clock says when it
-would have been done, with overlap and on the given network.
+Collectives run one after another, all ranks of one together. Their work is measured as it is done. When the
+step is over, the clock says when it would have been done, with overlap and on the given network.
 """
 
 from __future__ import annotations
@@ -10,8 +9,8 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
+from functools import partial
 from itertools import count
-from typing import Any
 
 import torch
 
@@ -19,7 +18,9 @@ from gradwire.harness.comm.collective.collectives import Fabric, ScheduledCollec
 from gradwire.harness.comm.collective.execute import Arena
 from gradwire.harness.comm.transport.channel import CollectiveTask, Traffic
 from gradwire.harness.comm.transport.local import LocalChannel, Mailboxes, run_local
-from gradwire.harness.comm.world.interface import Collective, Result
+from gradwire.harness.comm.world.gradient_store import make_store
+from gradwire.harness.comm.world.interface import Collective, RankProgram, Result, StepEnd
+from gradwire.harness.comm.world.virtual_step import Shared, StartedTogether, VirtualStep, drive
 from gradwire.harness.runtime.memory import collector_paused
 from gradwire.harness.timing.measure.spans import Recorder
 from gradwire.harness.timing.simulate.clock import SimulatedClock
@@ -28,14 +29,12 @@ from gradwire.harness.timing.trace.log import TaskLog
 from gradwire.harness.timing.trace.notes import MeasuredNotes, StepNotes, shifted
 from gradwire.harness.timing.trace.step import RankTrace, StepTrace, TaskTrace, Work, spans
 
-TimedCollective = tuple[float, Collective[Any]]
-"""(ready time in seconds of the step, what to run)"""
-
 
 class VirtualWorld:
     """`size` ranks with counters and timelines of their own; `clock` turns what they did into time.
 
     Without a clock, work has the times measured here, and buckets and hops do not wait for one another.
+    `inputs` says where it keeps what collectives are started with: see `make_store`.
     """
 
     def __init__(
@@ -47,6 +46,7 @@ class VirtualWorld:
         clock: SimulatedClock | None = None,
         spans: bool = True,
         debug: bool = False,
+        inputs: str = "auto",
     ) -> None:
         self.size, self.ranks, self.device = size, tuple(range(size)), device
         self.traffic = {rank: Traffic() for rank in self.ranks}
@@ -56,7 +56,7 @@ class VirtualWorld:
         self._fabric, self._debug = fabric, debug
         self._numbers = count()
         self._arenas = {rank: Arena(device) for rank in self.ranks}
-        self._tasks: dict[int, list[TaskTrace]] = {rank: [] for rank in self.ranks}
+        self._store = make_store(inputs, device)
         self._now_s = 0.0
         self.measured: StepTrace = {}
         """The last step as it was measured here, before the clock."""
@@ -77,33 +77,43 @@ class VirtualWorld:
         self._now_s = now_s
 
     @collector_paused()
-    def run_bucket(
-        self, collectives: Mapping[int, tuple[float, Collective[Result]]], coordinates: int
-    ) -> dict[int, Result]:
-        """Synchronizes a step's next bucket on all ranks; each gives (when its gradient was ready, what to
-        run)."""
-        bucket = len(self._tasks[0])
-        logs = {
-            rank: TaskLog(self._timestamp, bucket, coordinates, ready)
-            for rank, (ready, _) in collectives.items()
+    def run_step(self, step: int, programs: Mapping[int, RankProgram[Result]]) -> StepEnd[Result]:
+        self._store.clear()
+        shared = Shared(self._store, self._timestamp)
+        steps = {rank: VirtualStep(rank, shared) for rank in self.ranks}
+        tasks: dict[int, list[TaskTrace]] = {rank: [] for rank in self.ranks}
+        results = drive(programs, steps, partial(self._run_together, tasks))
+        for together in shared.collectives:
+            if not together.has_run:  # nobody has waited for it
+                self._run_together(tasks, together)
+        self.measured = {
+            rank: RankTrace.synchronous([task.ready for task in own], own, steps[rank].updated_s, 0.0)
+            for rank, own in tasks.items()
         }
-        results = self._run({rank: run for rank, (_, run) in collectives.items()}, logs)
+        self._time(step)
+        return StepEnd(results, max(trace.end for trace in self.timed.values()))
+
+    def _run_together(self, tasks: Mapping[int, list[TaskTrace]], together: StartedTogether) -> None:
+        """Runs a collective on all ranks, and takes down what they did. Raises RuntimeError, naming the ranks
+        that have not started it."""
+        together.check_started(self.ranks)
+        logs = {
+            rank: TaskLog(
+                self._timestamp, together.number, together.coordinates, own.ready, in_turn=together.in_turn
+            )
+            for rank, own in together.inputs.items()
+        }
+        found = self._run({rank: together.collective(rank, self._store) for rank in self.ranks}, logs)
+        together.results = dict.fromkeys(self.ranks, found[0]) if together.has_one_result else found
+        together.has_run = True
         for rank, log in logs.items():
             task = log.resolve(lambda timestamp: timestamp)
             begun = task.operations[0]
             assert isinstance(begun, Work)
-            self._tasks[rank].append(shifted(task, -begun.start)._replace(ready=task.ready))
-        return results
+            tasks[rank].append(shifted(task, -begun.start)._replace(ready=task.ready))
 
-    @collector_paused()
-    def end_step(self, step: int, update_s: float = 0.0) -> StepTrace:
-        """Ends the step: all buckets are synchronized and the update took `update_s`. Returns the step on the
-        clock, from second 0 on; each rank's recorder gets its spans."""
-        self.measured = {
-            rank: RankTrace.synchronous([task.ready for task in tasks], tasks, update_s, 0.0)
-            for rank, tasks in self._tasks.items()
-        }
-        self._tasks = {rank: [] for rank in self.ranks}
+    def _time(self, step: int) -> None:
+        """Puts the step, as it was measured, on the clock; each rank's recorder gets its spans."""
         self.timed = self.measured
         if self._window is not None:
             self.timed = self._window.step(step, self.measured, self._now_s)
@@ -111,22 +121,9 @@ class VirtualWorld:
             if self.recorders[rank].enabled:
                 for span in spans(own):
                     self.recorders[rank].add(span.kind, span.start, span.end, span.bytes)
-        return self.timed
 
     def take_notes(self) -> dict[int, StepNotes]:
         return {rank: MeasuredNotes(trace) for rank, trace in self.measured.items()}
-
-    def run_step(
-        self, collectives: Mapping[int, Sequence[TimedCollective]], step: int = 0
-    ) -> dict[int, list[Any]]:
-        """Runs a step of nothing but collectives: the same number of them on each rank, in the same order."""
-        results: dict[int, list[Any]] = {rank: [] for rank in self.ranks}
-        for bucket in range(len(collectives[0])):
-            given = {rank: own[bucket] for rank, own in collectives.items()}
-            for rank, result in self.run_bucket(given, coordinates=1).items():
-                results[rank].append(result)
-        self.end_step(step)
-        return results
 
     @collector_paused()
     def run(self, collectives: Mapping[int, Collective[Result]]) -> dict[int, Result]:
@@ -149,11 +146,16 @@ class VirtualWorld:
         run_local(tasks, mailboxes, self._timestamp)
         return {rank: future.result(0) for rank, future in futures.items()}
 
-    def forget_buffers(self) -> None:
+    def forget(self) -> None:
         self._arenas = {rank: Arena(self.device) for rank in self.ranks}
+        self._store.clear()
+        for rank in self.ranks:
+            self.traffic[rank].by_phase.clear()
+            self.recorders[rank].drain()
 
     def gather(self, rows: Mapping[int, Sequence[float]]) -> list[list[float]]:
         return [list(map(float, rows[rank])) for rank in self.ranks]
 
     def close(self) -> None:
-        self.forget_buffers()
+        self._arenas.clear()
+        self._store.clear()

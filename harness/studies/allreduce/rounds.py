@@ -6,7 +6,6 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Sequence
-from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -14,20 +13,19 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from gradwire.codecs.interface import Codec, Layout, Round
+from gradwire.codecs.interface import Codec, Layout
 from gradwire.codecs.native.choice import using_kernels
 from gradwire.codecs.registry import make_codec
 from gradwire.harness.comm.collective.collectives import Fabric
 from gradwire.harness.comm.nodes import num_nodes
 from gradwire.harness.comm.topology.registry import make_schedule
-from gradwire.harness.comm.world.interface import Collective
-from gradwire.harness.comm.world.process import ProcessWorld
+from gradwire.harness.comm.world.interface import RankProgram, World
 from gradwire.harness.comm.world.virtual import VirtualWorld
 from gradwire.harness.files.writing import write_atomically
 from gradwire.harness.launch.worker import joined_process_group
 from gradwire.harness.network.settings import ShapedConfig
 from gradwire.harness.network.shaped.namespace import Entrance
-from gradwire.harness.parallel.synchronize import synchronization
+from gradwire.harness.parallel.synchronize import synchronize_buckets
 from gradwire.harness.runtime.heartbeat import COMPLETE, beat
 from gradwire.harness.runtime.memory import keep_freed_memory
 from gradwire.harness.runtime.seeding import derive_seed
@@ -59,15 +57,12 @@ class Rounds:
         self._codec: Codec = make_codec(**config.codec)
         self._x = gradient(config, rank, device)
         self._layout = Layout.flat(self._x.numel(), device=device)
-        self._rank, self._size, self._seed = rank, config.cluster.size, config.seed
+        self._size, self._seed = config.cluster.size, config.seed
 
-    @property
-    def numel(self) -> int:
-        return self._layout.numel
-
-    def synchronization(self, number: int) -> Collective[Tensor]:
-        this_round = Round(number, self._layout, self._rank, self._size, self._seed)
-        return synchronization(self._codec, self._x, this_round, check_hashes=False)
+    def program(self, number: int) -> RankProgram[list[Tensor]]:
+        """What this rank does in round `number`."""
+        buckets = [(self._layout, self._x)]
+        return synchronize_buckets(self._codec, number, self._seed, self._size, buckets, check_hashes=False)
 
     def end(self, number: int) -> None:
         self._codec.end_step(number)
@@ -87,13 +82,14 @@ def measure_rank(
         using_kernels(config.kernels.name),
     ):
         world = build_world(config, device)
-        assert isinstance(world, ProcessWorld)
         try:
             rounds = Rounds(config, rank, device)
             for number in range(WARM_UP):
-                _round(world, rounds, number)
+                _round(world, rank, rounds, number)
             world.traffic[rank].by_phase.clear()
-            found = [_round(world, rounds, WARM_UP + number) for number in range(config.allreduce.repeats)]
+            found = [
+                _round(world, rank, rounds, WARM_UP + number) for number in range(config.allreduce.repeats)
+            ]
             sent = float(world.traffic[rank].total)
             rows = world.gather({rank: [sent, *(value for pair in found for value in pair)]})
             if rank == 0:
@@ -103,17 +99,14 @@ def measure_rank(
             world.close()
 
 
-def _round(world: ProcessWorld, rounds: Rounds, number: int) -> tuple[float, float]:
+def _round(world: World, rank: int, rounds: Rounds, number: int) -> tuple[float, float]:
     """Returns the seconds from all ranks being ready until this one has the mean, and those of codec work."""
     beat("rounds")
-    recorder = world.recorders[world.rank]
-    world.gather({world.rank: [0.0]})
+    recorder = world.recorders[rank]
+    world.gather({rank: [0.0]})
     recorder.drain()
-    future: Future[Tensor] = Future()
     start = time.perf_counter()
-    numel = rounds.numel
-    world.submit(rounds.synchronization(number), "allreduce", future, coordinates=numel)
-    future.result()
+    world.run_step(number, {rank: rounds.program(number)})
     seconds = time.perf_counter() - start
     rounds.end(number)
     world.take_notes()
@@ -162,14 +155,12 @@ def model(config: AllReduceTask, clock: SimulatedClock) -> Modelled:
         rounds = {rank: Rounds(config, rank, device) for rank in world.ranks}
         for number in range(WARM_UP + config.allreduce.repeats):
             sent = sum(traffic.total for traffic in world.traffic.values()) if number == WARM_UP else sent
-            collectives = {rank: (0.0, own.synchronization(number)) for rank, own in rounds.items()}
-            world.run_bucket(collectives, rounds[0].numel)
             world.begin_step(sum(seconds))
-            timed = world.end_step(number)
+            world.run_step(number, {rank: own.program(number) for rank, own in rounds.items()})
             for own in rounds.values():
                 own.end(number)
             if number >= WARM_UP:
-                seconds.append(max(trace.end for trace in timed.values()))
+                seconds.append(max(trace.end for trace in world.timed.values()))
                 codec_s.append(max(_codec_s(world, rank) for rank in world.ranks))
             else:
                 for rank in world.ranks:

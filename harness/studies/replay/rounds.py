@@ -10,8 +10,8 @@ from torch import Tensor
 
 from gradwire.codecs.interface import ChoosesWidths, Codec, Layout, Round
 from gradwire.harness.comm.world.interface import Collective
-from gradwire.harness.comm.world.virtual import TimedCollective, VirtualWorld
-from gradwire.harness.parallel.synchronize import synchronization
+from gradwire.harness.comm.world.virtual import VirtualWorld
+from gradwire.harness.parallel.synchronize import synchronize_buckets
 
 
 @dataclass(frozen=True)
@@ -37,9 +37,12 @@ class Replay:
 
     def __init__(self, values: Tensor, layouts: Sequence[Layout], world: VirtualWorld) -> None:
         self._world = world
-        self._layouts = [replace(layout, device=world.device) for layout in layouts]
+        placed = [replace(layout, device=world.device) for layout in layouts]
         lengths = [layout.numel for layout in layouts]
-        self._buckets = {rank: torch.split(values[rank].to(world.device), lengths) for rank in world.ranks}
+        self._buckets = {
+            rank: list(zip(placed, torch.split(values[rank].to(world.device), lengths), strict=True))
+            for rank in world.ranks
+        }
 
     def repeat(self, make: Callable[[], Codec], seed: int, rounds: int, *, check_hashes: bool) -> Repeat:
         """Synchronizes `rounds` times with new codecs and returns the last round.
@@ -49,10 +52,13 @@ class Replay:
         codecs = {rank: make() for rank in self._world.ranks}
         for step in range(rounds):
             self._forget()
-            collectives = {
-                rank: self._collectives(codecs[rank], rank, seed, step, check_hashes) for rank in codecs
+            programs = {
+                rank: synchronize_buckets(
+                    codec, step, seed, self._world.size, self._buckets[rank], check_hashes=check_hashes
+                )
+                for rank, codec in codecs.items()
             }
-            means = self._world.run_step(collectives)[0]
+            means = self._world.run_step(step, programs).results[0]
             logged = [codec.end_step(step) for codec in codecs.values()][0]
         sent = tuple(dict(self._world.traffic[rank].by_phase) for rank in self._world.ranks)
         return Repeat(seed, torch.cat(means).cpu(), sent, self._codec_seconds(), logged)
@@ -63,31 +69,20 @@ class Replay:
         if not isinstance(codec, ChoosesWidths):
             return None
         found = []
-        for bucket in range(len(self._layouts)):
+        for bucket in range(len(self._buckets[0])):
             runs = {rank: self._choice(codec, rank, seed, bucket) for rank in self._world.ranks}
             found.append(self._world.run(runs)[0].cpu())
         return torch.cat(found)
 
     def _choice(self, codec: ChoosesWidths, rank: int, seed: int, bucket: int) -> Collective[Tensor]:
-        this_round = Round(0, self._layouts[bucket], rank, self._world.size, seed, bucket)
-        return lambda comm: codec.super_group_widths(self._buckets[rank][bucket], this_round, comm)
+        layout, x = self._buckets[rank][bucket]
+        this_round = Round(0, layout, rank, self._world.size, seed, bucket)
+        return lambda comm: codec.super_group_widths(x, this_round, comm)
 
     def _forget(self) -> None:
         for rank in self._world.ranks:
             self._world.traffic[rank].by_phase.clear()
             self._world.recorders[rank].drain()
-
-    def _collectives(
-        self, codec: Codec, rank: int, seed: int, step: int, check_hashes: bool
-    ) -> list[TimedCollective]:
-        rounds = [
-            Round(step, layout, rank, self._world.size, seed, bucket)
-            for bucket, layout in enumerate(self._layouts)
-        ]
-        return [
-            (0.0, synchronization(codec, x, this_round, check_hashes))
-            for this_round, x in zip(rounds, self._buckets[rank], strict=True)
-        ]
 
     def _codec_seconds(self) -> float:
         spans = {rank: self._world.recorders[rank].drain() for rank in self._world.ranks}

@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from world_steps import run_collectives
 
 from gradwire.codecs.interface import Layout, Round
 from gradwire.codecs.registry import make_codec
@@ -84,20 +85,17 @@ def synchronize_virtually(
     codecs = [make_codec(codec, **options) for _ in range(size)]
     collectives = {
         rank: [
-            (
-                0.0,
-                synchronization(
-                    codecs[rank],
-                    gradients(rank, numel),
-                    Round(3, Layout.flat(numel, name=f"bucket{numel}"), rank, size, 5, index),
-                    check_hashes=True,
-                ),
+            synchronization(
+                codecs[rank],
+                gradients(rank, numel),
+                Round(3, Layout.flat(numel, name=f"bucket{numel}"), rank, size, 5, index),
+                check_hashes=True,
             )
             for index, numel in enumerate(sizes)
         ]
         for rank in range(size)
     }
-    results = world.run_step(collectives)
+    results = run_collectives(world, collectives)
     return [results[rank] for rank in range(size)], [dict(world.traffic[r].by_phase) for r in range(size)]
 
 

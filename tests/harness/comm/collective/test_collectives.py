@@ -21,6 +21,7 @@ from collective_jobs import (
 )
 from pool import Workers
 from torch import Tensor
+from world_steps import run_collectives
 
 from gradwire.codecs.interface import Hops, Layout, Round
 from gradwire.codecs.registry import make_codec
@@ -31,6 +32,7 @@ from gradwire.harness.comm.world.virtual import VirtualWorld
 from gradwire.harness.network.links import uplinks
 from gradwire.harness.parallel.synchronize import synchronization
 from gradwire.harness.timing.simulate.clock import SimulatedClock
+from gradwire.harness.timing.simulate.compute import Compute
 
 SIZES = [1, 2, 3, 4, 5]
 TOPOLOGY_NAMES = sorted(TOPOLOGIES)
@@ -189,28 +191,27 @@ def test_more_buckets_in_flight_do_not_slow_the_simulated_clock() -> None:
     links = uplinks(size, 2 * 3 / 4 * numel * 4 / seconds, 0.0)  # one bucket takes `seconds` on the wire
     ends = {}
     for in_flight in (1, 2, 4):
-        world = VirtualWorld(size, fabric("ring"), CPU, clock=SimulatedClock(links, in_flight=in_flight))
+        # Simulated: buckets are ready after 30, 40, 50 and 60 seconds.
+        clock = SimulatedClock(links, compute=Compute(60.0), in_flight=in_flight)
+        world = VirtualWorld(size, fabric("ring"), CPU, clock=clock)
         collectives = {
             rank: [
-                (
-                    10.0 * (index + 1),  # simulated: a busy machine is no reason for seconds
-                    synchronization(
-                        make_codec("fp32"),
-                        gradients(rank, numel),
-                        Round(0, Layout.flat(numel, name=f"bucket{index}"), rank, size, 0),
-                        check_hashes=False,
-                    ),
+                synchronization(
+                    make_codec("fp32"),
+                    gradients(rank, numel),
+                    Round(0, Layout.flat(numel, name=f"bucket{index}"), rank, size, 0),
+                    check_hashes=False,
                 )
                 for index in range(4)
             ]
             for rank in range(size)
         }
-        world.run_step(collectives)
+        run_collectives(world, collectives, coordinates=numel)
         ends[in_flight] = max(own.end for own in world.timed.values())
         spans = [span for span in world.recorders[0].drain() if span.kind == "comm"]
         assert max(span.end - span.start for span in spans) < 5, "a hop waited for the next bucket"
-    assert 40 + seconds <= ends[1] < 45
-    assert max(ends.values()) < 45
+    assert 60 + seconds <= ends[1] < 65
+    assert max(ends.values()) < 65
 
 
 @pytest.mark.parametrize("topology", sorted({*TOPOLOGIES} - {"broadcast"}))

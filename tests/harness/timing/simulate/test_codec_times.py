@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import torch
+from world_steps import run_collectives
 
 from gradwire.codecs.interface import Layout, Round
 from gradwire.codecs.registry import codec_classes, make_codec
@@ -206,14 +207,13 @@ def test_all_that_a_codec_does_has_a_time(
     for rank in world.ranks:
         x = torch.randn(layout.numel, generator=generator)
         this_round = Round(0, layout, rank, size, seed=0)
-        runs[rank] = (0.0, synchronization(codecs[rank], x, this_round, check_hashes=True))
-    world.run_bucket(runs, layout.numel)
-    timed = world.end_step(0)
+        runs[rank] = [synchronization(codecs[rank], x, this_round, check_hashes=True)]
+    run_collectives(world, runs, coordinates=layout.numel)
     labels = set()
     for rank, measured in world.measured.items():
         works = [one for one in measured.tasks[0].operations if isinstance(one, Work)]
         labels |= {part.label for one in works for part in one.parts}
-        assert timed[rank].end >= sum(times.seconds(one, layout.numel) for one in works) > 0
+        assert world.timed[rank].end >= sum(times.seconds(one, layout.numel) for one in works) > 0
     assert labels >= {"plan", "encode", "finish"}
 
 

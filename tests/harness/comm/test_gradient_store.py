@@ -3,22 +3,30 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import psutil
 import pytest
 import torch
 
-from gradwire.harness.parallel import gradient_store
-from gradwire.harness.parallel.gradient_store import DiskStore, GradientStore, MemoryStore, make_store
+from gradwire.harness.comm.world import gradient_store
+from gradwire.harness.comm.world.gradient_store import (
+    DiskStore,
+    GradientStore,
+    MemoryStore,
+    SpillingStore,
+    make_store,
+)
 
 CPU = torch.device("cpu")
-STORES = (MemoryStore, DiskStore)
+STORES = (MemoryStore, DiskStore, partial(SpillingStore, CPU))
 
 
 @pytest.mark.parametrize("make", STORES)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16, torch.float64])
-def test_what_is_put_comes_back_bit_for_bit(make: type[GradientStore], dtype: torch.dtype) -> None:
+def test_what_is_put_comes_back_bit_for_bit(make: Callable[[], GradientStore], dtype: torch.dtype) -> None:
     store = make()
     kept = {
         (rank, bucket): torch.randn(7 + 1000 * bucket).to(dtype) for rank in range(3) for bucket in range(2)
@@ -33,7 +41,7 @@ def test_what_is_put_comes_back_bit_for_bit(make: type[GradientStore], dtype: to
 
 
 @pytest.mark.parametrize("make", STORES)
-def test_a_copy_is_kept(make: type[GradientStore]) -> None:
+def test_a_copy_is_kept(make: Callable[[], GradientStore]) -> None:
     store, x = make(), torch.ones(10)
     store.put(0, 0, x)
     x.zero_()
@@ -41,7 +49,7 @@ def test_a_copy_is_kept(make: type[GradientStore]) -> None:
 
 
 @pytest.mark.parametrize("make", STORES)
-def test_cleared_stores_hold_the_next_step_alone(make: type[GradientStore]) -> None:
+def test_cleared_stores_hold_the_next_step_alone(make: Callable[[], GradientStore]) -> None:
     store = make()
     store.put(0, 0, torch.ones(1000))
     store.put(0, 1, torch.ones(10))
@@ -63,9 +71,27 @@ def test_the_file_has_no_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_auto_goes_by_the_free_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Half of what is free as a step begins; what has no room there comes back from the disk."""
     free = psutil.virtual_memory()._replace(available=1000)
     monkeypatch.setattr(gradient_store.psutil, "virtual_memory", lambda: free)
-    assert isinstance(make_store("auto", 500, CPU), MemoryStore)
-    assert isinstance(make_store("auto", 501, CPU), DiskStore)
-    assert isinstance(make_store("memory", 501, CPU), MemoryStore)
-    assert isinstance(make_store("disk", 1, CPU), DiskStore)
+    on_disk = list[tuple[int, int]]()
+    put = DiskStore.put
+
+    def seen(store: DiskStore, rank: int, bucket: int, x: torch.Tensor) -> None:
+        on_disk.append((rank, bucket))
+        put(store, rank, bucket, x)
+
+    monkeypatch.setattr(DiskStore, "put", seen)
+    store = make_store("auto", CPU)
+    for _ in range(2):
+        for rank in range(3):
+            store.put(rank, 0, torch.full((50,), float(rank)))
+        assert [store.get(rank, 0).sum() for rank in range(3)] == [0, 50, 100]
+        assert on_disk == [(2, 0)]
+        store.clear()
+        on_disk.clear()
+
+
+def test_a_store_can_be_chosen() -> None:
+    assert isinstance(make_store("memory", CPU), MemoryStore)
+    assert isinstance(make_store("disk", CPU), DiskStore)

@@ -1,7 +1,8 @@
-"""Keeps the virtual workers' gradients, all of which must exist before the first bucket can be synchronized.
+"""Keeps what virtual workers start collectives with: all of them must have, before the first one can run.
 
-Gradients are kept bit for bit, in memory or in a file without a name, which is gone with the process however
-that ends. Then a step needs the memory of one bucket times the workers, not of the model.
+These tensors, most of them gradients, are kept bit for bit, in memory or in a file without a name, which is
+gone with the process however that ends. Then a step needs the memory of one bucket times the workers, not of
+the model.
 """
 
 from __future__ import annotations
@@ -86,11 +87,36 @@ def _memory(tensor: Tensor) -> memoryview:
     return memoryview(tensor.numpy())  # type: ignore[arg-type]
 
 
-def make_store(where: str, num_bytes: int, device: torch.device) -> GradientStore:
-    """Makes the store for a step's `num_bytes`. `where` is `memory`, `disk` or `auto`, which chooses the disk
-    for more than half of the device's free memory."""
+class SpillingStore:
+    """In memory as long as a step needs less than half of what is free there, the rest on disk."""
+
+    def __init__(self, device: torch.device) -> None:
+        self._device, self._left = device, 0.0
+        self._memory, self._disk = MemoryStore(), DiskStore()
+        self._stores: dict[tuple[int, int], GradientStore] = {}
+
+    def put(self, rank: int, bucket: int, x: Tensor) -> None:
+        if not self._stores:
+            self._left = _free(self._device) / 2
+        self._left -= x.nbytes
+        store: GradientStore = self._memory if self._left >= 0 else self._disk
+        self._stores[rank, bucket] = store
+        store.put(rank, bucket, x)
+
+    def get(self, rank: int, bucket: int) -> Tensor:
+        return self._stores[rank, bucket].get(rank, bucket)
+
+    def clear(self) -> None:
+        for store in (self._memory, self._disk):
+            store.clear()
+        self._stores.clear()
+
+
+def make_store(where: str, device: torch.device) -> GradientStore:
+    """Makes a store on the `disk`, in the `memory` of the device, or, for `auto`, on disk as far as the
+    device's memory has no room."""
     if where == "auto":
-        where = "disk" if num_bytes > _free(device) / 2 else "memory"
+        return SpillingStore(device)
     return DiskStore() if where == "disk" else MemoryStore()
 
 

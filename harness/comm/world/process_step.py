@@ -1,0 +1,160 @@
+"""A step of the one rank of this process: its computation runs here, its collectives on other threads."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Coroutine, Generator, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from gradwire.harness.comm.world.interface import Collective, Result, Started
+from gradwire.harness.timing.measure.spans import Recorder
+
+if TYPE_CHECKING:
+    from gradwire.harness.comm.world.process import ProcessWorld
+
+
+class Outcomes:
+    """What the collectives of a process have come to, for the thread that waits for one of them."""
+
+    def __init__(self, device: torch.device) -> None:
+        self.devices: list[int | str | torch.device] | None = [device] if device.type == "cuda" else None
+        self.changed = threading.Condition()
+        self.error: BaseException | None = None
+        """The first failure, of whichever collective: the others may then wait for a rank that is lost."""
+
+
+class ProcessStarted(Started[Result]):
+    """A collective on a communication thread, which sets its result or exception."""
+
+    def __init__(self, outcomes: Outcomes, kept: Tensor | None) -> None:
+        self._outcomes, self._kept = outcomes, kept
+        self._future: torch.futures.Future[Any] = torch.futures.Future(devices=outcomes.devices)
+        self._done = False
+
+    def input(self) -> Tensor:
+        assert self._kept is not None, "started without keeps_input"
+        return self._kept
+
+    def set_result(self, result: Result) -> None:
+        with self._outcomes.changed:
+            self._future.set_result(result)
+            self._done = True
+            self._outcomes.changed.notify_all()
+
+    def set_exception(self, error: BaseException) -> None:
+        with self._outcomes.changed:
+            self._outcomes.error = self._outcomes.error or error
+            self._outcomes.changed.notify_all()
+
+    def result(self) -> Result:
+        """Waits for the result; on CUDA it is then under way, and the current stream waits for it.
+
+        Raises the first failure of any collective, as it was raised on its thread.
+        """
+        outcomes = self._outcomes
+        with outcomes.changed:
+            outcomes.changed.wait_for(lambda: self._done or outcomes.error is not None)
+            if outcomes.error is not None:
+                raise outcomes.error
+        found: Result = self._future.wait()
+        return found
+
+    def __await__(self) -> Generator[ProcessStarted[Any], None, Result]:
+        yield self
+        return self.result()
+
+
+class _Barrier:
+    """Waiting for what nobody sends: in a process of its own a rank goes on."""
+
+    def __await__(self) -> Generator[None, None, None]:
+        return
+        yield
+
+
+class _Computing:
+    """The computation under way: from `since` on it has not been recorded yet; None once it has ended."""
+
+    def __init__(self, recorder: Recorder) -> None:
+        self._recorder = recorder
+        self._since: Any = recorder.timestamp()
+
+    def cut(self) -> None:
+        """Records what was computed so far."""
+        if self._since is not None:
+            now = self._recorder.timestamp()
+            self._recorder.add("compute", self._since, now)
+            self._since = now
+
+    def end(self) -> None:
+        self.cut()
+        self._since = None
+
+
+class ProcessStep:
+    """The step of this process's rank; `submit` starts a collective on a communication thread. Without
+    `overlap` those that were started begin when the rank waits for one of them."""
+
+    def __init__(self, world: ProcessWorld, overlap: bool) -> None:
+        self.rank = world.rank
+        self._world, self._overlap = world, overlap
+        self._recorder = world.recorders[world.rank]
+        self._computing: _Computing | None = None
+        self._held_back: list[Callable[[], None]] = []
+
+    @contextmanager
+    def compute(self) -> Iterator[_Computing]:
+        self._computing = computing = _Computing(self._recorder)
+        yield computing
+        computing.end()
+        self._computing = None
+
+    def replicated(self, work: Callable[[], Result]) -> Result:
+        return work()
+
+    def start(
+        self,
+        make: Callable[[Tensor], Collective[Result]],
+        x: Tensor,
+        *,
+        buffers: str,
+        coordinates: int,
+        in_turn: bool = False,
+        is_own: bool = False,
+        has_one_result: bool = False,
+        keeps_input: bool = False,
+    ) -> ProcessStarted[Result]:
+        started: ProcessStarted[Result] = ProcessStarted(
+            self._world.outcomes, x.clone() if keeps_input else None
+        )
+
+        def submit() -> None:
+            self._world.submit(make(x), buffers, started, one_at_a_time=in_turn, coordinates=coordinates)
+
+        if self._overlap:
+            submit()
+        else:
+            self._held_back.append(submit)
+        if self._computing is not None:
+            self._computing.cut()
+        return started
+
+    def barrier(self) -> _Barrier:
+        return _Barrier()
+
+    def drive(self, program: Coroutine[Any, Any, Result]) -> Result:
+        """Runs the rank's program to its end."""
+        try:
+            while True:
+                program.send(None)
+                while self._held_back:
+                    self._held_back.pop(0)()
+        except StopIteration as end:
+            result: Result = end.value
+            return result
+        finally:
+            program.close()

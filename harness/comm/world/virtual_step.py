@@ -1,0 +1,233 @@
+"""The steps of all ranks in one process: their coroutines take turns, each up to its next wait.
+
+A rank computes as if it were alone: its computation is measured, what the others do in between is not part of
+it. When no rank can go on, the collective that is waited for runs on all ranks together. So one collective is
+under way at a time, and the memory needed is that of one, times the ranks, beside what was started with.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Coroutine, Generator, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from torch import Tensor
+
+from gradwire.harness.comm.world.gradient_store import GradientStore
+from gradwire.harness.comm.world.interface import Collective, RankProgram, Result, Started
+from gradwire.harness.runtime.heartbeat import beat
+
+
+class Input(NamedTuple):
+    """What a rank has started a collective with: the function that makes it, and when, in seconds of the
+    rank's step."""
+
+    make: Callable[[Tensor], Collective[Any]]
+    ready: float
+    own: Tensor | None
+    """None: it is in the store."""
+
+
+@dataclass
+class StartedTogether:
+    """The `number`-th collective of a step, as far as ranks have started it."""
+
+    number: int
+    coordinates: int
+    in_turn: bool
+    has_one_result: bool
+    inputs: dict[int, Input] = field(default_factory=dict)
+    results: dict[int, Any] = field(default_factory=dict)
+    """Those that their ranks have not taken yet."""
+    has_run: bool = False
+
+    def check_started(self, ranks: Sequence[int]) -> None:
+        """Raises RuntimeError unless all ranks have started it."""
+        missing = [rank for rank in ranks if rank not in self.inputs]
+        if missing:
+            raise RuntimeError(
+                f"the step is stuck: ranks {sorted(self.inputs)} wait for collective {self.number}, which "
+                f"ranks {missing} have not started"
+            )
+
+    def collective(self, rank: int, store: GradientStore) -> Collective[Any]:
+        """What a rank runs."""
+        make, _, own = self.inputs[rank]
+        return make(store.get(rank, self.number) if own is None else own)
+
+
+class VirtualStarted(Started[Result]):
+    """One rank's end of a collective."""
+
+    def __init__(self, rank: int, together: StartedTogether, store: GradientStore) -> None:
+        self.rank, self.together, self._store = rank, together, store
+        self._taken: list[Result] = []
+
+    def input(self) -> Tensor:
+        own = self.together.inputs[self.rank].own
+        return self._store.get(self.rank, self.together.number) if own is None else own
+
+    def __await__(self) -> Generator[VirtualStarted[Any], None, Result]:
+        if not self._taken:
+            if self.rank not in self.together.results:
+                yield self
+            self._taken.append(self.together.results.pop(self.rank))
+        return self._taken[0]
+
+
+class _Barrier:
+    """Awaited, it suspends the rank's coroutine until all ranks are there."""
+
+    def __await__(self) -> Generator[_Barrier, None, None]:
+        yield self
+
+
+class _Computing:
+    """A stretch of one rank's computation; the seconds go to its step."""
+
+    def __init__(self, step: VirtualStep) -> None:
+        self._step = step
+        self._since: float | None = step.timestamp()
+
+    def cut(self) -> None:
+        if self._since is not None:
+            self._step.computed_s += self._step.timestamp() - self._since
+
+    def go_on(self) -> None:
+        """What was done since `cut` is not the rank's computation."""
+        if self._since is not None:
+            self._since = self._step.timestamp()
+
+    def end(self) -> None:
+        self.cut()
+        self._since = None
+
+
+class Shared:
+    """What the ranks of a step share: the collectives, and the results of replicated work."""
+
+    def __init__(self, store: GradientStore, timestamp: Callable[[], float]) -> None:
+        self.store, self.timestamp = store, timestamp
+        self.collectives: list[StartedTogether] = []
+        self.replicated: list[tuple[Any, float]] = []
+
+
+class VirtualStep:
+    """The step of one rank: what it has computed, and what it has started when."""
+
+    def __init__(self, rank: int, shared: Shared) -> None:
+        self.rank, self._shared, self.timestamp = rank, shared, shared.timestamp
+        self.computed_s = 0.0
+        """Seconds of computation so far."""
+        self._barrier_s: float | None = None  # those before its last barrier
+        self._computing: _Computing | None = None
+        self._started, self._replicated = 0, 0
+
+    @contextmanager
+    def compute(self) -> Iterator[_Computing]:
+        self._computing = computing = _Computing(self)
+        yield computing
+        computing.end()
+        self._computing = None
+
+    def replicated(self, work: Callable[[], Result]) -> Result:
+        shared, number = self._shared, self._replicated
+        self._replicated += 1
+        if number == len(shared.replicated):
+            start = self.timestamp()
+            result = work()
+            shared.replicated.append((result, self.timestamp() - start))
+            return result
+        found, seconds = shared.replicated[number]
+        if self._computing is not None:
+            self.computed_s += seconds
+        done: Result = found
+        return done
+
+    def start(
+        self,
+        make: Callable[[Tensor], Collective[Result]],
+        x: Tensor,
+        *,
+        buffers: str,
+        coordinates: int,
+        in_turn: bool = False,
+        is_own: bool = False,
+        has_one_result: bool = False,
+        keeps_input: bool = False,
+    ) -> VirtualStarted[Result]:
+        if self._computing is not None:
+            self._computing.cut()
+        shared, number = self._shared, self._started
+        self._started += 1
+        if number == len(shared.collectives):
+            shared.collectives.append(StartedTogether(number, coordinates, in_turn, has_one_result))
+        together = shared.collectives[number]
+        together.inputs[self.rank] = Input(make, self.computed_s, x if is_own else None)
+        if not is_own:
+            shared.store.put(self.rank, number, x)
+        if self._computing is not None:
+            self._computing.go_on()  # keeping the input is not the rank's computation
+        return VirtualStarted(self.rank, together, shared.store)
+
+    def barrier(self) -> _Barrier:
+        self._barrier_s = self.computed_s
+        return _Barrier()
+
+    @property
+    def updated_s(self) -> float:
+        """Seconds of computation since the last barrier."""
+        return 0.0 if self._barrier_s is None else self.computed_s - self._barrier_s
+
+
+Wait = VirtualStarted[Any] | _Barrier
+RunTogether = Callable[[StartedTogether], None]
+"""Runs a collective that all ranks have started, and sets its results."""
+
+
+def drive(
+    programs: Mapping[int, RankProgram[Result]],
+    steps: Mapping[int, VirtualStep],
+    run_together: RunTogether,
+) -> dict[int, Result]:
+    """Runs the ranks' programs by turns, in the order of the ranks; returns their results.
+
+    Raises what one of them raises, and RuntimeError if they wait for one another for ever.
+    """
+    running: dict[int, Coroutine[Any, Any, Result]] = {
+        rank: program(steps[rank]) for rank, program in programs.items()
+    }
+    results: dict[int, Result] = {}
+    waits: dict[int, Wait] = {}
+    ready = list(running)
+    try:
+        while ready:
+            for rank in ready:
+                beat()
+                try:
+                    waits[rank] = running[rank].send(None)
+                except StopIteration as end:
+                    del running[rank]
+                    results[rank] = end.value
+            ready = _ready(waits, running.keys(), run_together)
+    finally:
+        for program in running.values():
+            program.close()
+    return results
+
+
+def _ready(waits: dict[int, Wait], running: Collection[int], run_together: RunTogether) -> list[int]:
+    """The ranks that can go on, once what they wait for has happened; their waits are removed."""
+    awaited = {rank: wait.together for rank, wait in waits.items() if isinstance(wait, VirtualStarted)}
+    if not awaited:
+        if len(waits) < len(running):
+            raise RuntimeError(f"the step is stuck: ranks {sorted(waits)} wait for ranks that have ended")
+        waits.clear()
+        return sorted(running)
+    first = min(awaited.values(), key=lambda together: together.number)
+    run_together(first)
+    ready = [rank for rank, together in awaited.items() if together is first]
+    for rank in ready:
+        del waits[rank]
+    return sorted(ready)
