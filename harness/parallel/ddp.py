@@ -38,6 +38,7 @@ from gradwire.harness.parallel.synchronize import (
     synchronization,
 )
 from gradwire.harness.parallel.update import Updater
+from gradwire.harness.timing.trace.step import UPDATE, passes_until
 
 
 class Bucket(NamedTuple):
@@ -76,6 +77,7 @@ class Pass:
             keeps_input=self._measured,
         )
         self.buckets.append(Bucket(layout, mean))
+        self._computing.label = passes_until(len(self.buckets))
         if bucket.is_last():
             self._computing.end()
 
@@ -163,7 +165,7 @@ class DataParallel:
             return synchronization(codec, x, this_round, self._check_hashes)
 
         self._buffers.load(rank)
-        with rank_step.compute() as computing:
+        with rank_step.compute(passes_until(0)) as computing:
             self._pass = passed = Pass(
                 rank_step,
                 computing,
@@ -233,7 +235,7 @@ class DataParallel:
             raise RuntimeError(f"the buckets of step {step} differ from those after warm-up")
         means = await self._take_means(passed, rank_step)
         await rank_step.barrier()
-        with rank_step.compute():
+        with rank_step.compute(UPDATE):
             norm, skipped = rank_step.replicated(update)
         pairs = zip(passed.buckets, means, strict=True) if measured else ()
         copies = [MeasuredBucket(bucket.mean.input, mean) for bucket, mean in pairs]

@@ -30,7 +30,9 @@ class Started(Awaitable[Result_co], Protocol[Result_co]):
 
 
 class Computing(Protocol):
-    """A stretch of a rank's computation."""
+    """A stretch of a rank's computation; what is computed from now on has the name `label` in traces."""
+
+    label: str
 
     def end(self) -> None:
         """Ends it here, before its block does."""
@@ -49,7 +51,7 @@ class RankStep(Protocol):
     @property
     def rank(self) -> int: ...
 
-    def compute(self) -> AbstractContextManager[Computing]:
+    def compute(self, label: str) -> AbstractContextManager[Computing]:
         """What runs in this block is the rank's computation. It contains no `await`."""
         ...
 

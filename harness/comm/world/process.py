@@ -23,8 +23,8 @@ from gradwire.harness.comm.world.interface import Collective, RankProgram, Resul
 from gradwire.harness.comm.world.process_step import Outcomes, ProcessStep
 from gradwire.harness.timing.measure.spans import Recorder
 from gradwire.harness.timing.measure.stopwatch import make_stopwatch
-from gradwire.harness.timing.trace.log import TaskLog
-from gradwire.harness.timing.trace.notes import LoggedNotes, StepNotes
+from gradwire.harness.timing.trace.log import LaneLog, TaskLog
+from gradwire.harness.timing.trace.notes import LaneNotes, StepNotes
 from gradwire.harness.timing.trace.step import MEASURE
 
 
@@ -79,7 +79,7 @@ class ProcessWorld:
         self._threads = [CommunicationThread(recorder, device, turn) for _ in range(num_threads)]
         self._numbers, self._arenas = count(), dict[str, Arena]()
         self.outcomes, self._overlap = Outcomes(device), overlap
-        self._traces, self._logs = trace, list[TaskLog]()
+        self._traces, self._logs, self._lane = trace, list[TaskLog](), LaneLog()
         self.closed = False
 
     @property
@@ -92,6 +92,7 @@ class ProcessWorld:
 
     def run_step(self, step: int, programs: Mapping[int, RankProgram[Result]]) -> StepEnd[Result]:
         rank_step = ProcessStep(self, self._overlap)
+        self._lane = rank_step.lane
         return StepEnd({self.rank: rank_step.drive(programs[self.rank](rank_step))}, None)
 
     def submit(
@@ -145,7 +146,7 @@ class ProcessWorld:
 
     def take_notes(self) -> dict[int, StepNotes]:
         taken, self._logs = self._logs, []
-        return {self.rank: LoggedNotes(taken)} if self._traces else {}
+        return {self.rank: LaneNotes(self._lane, taken)} if self._traces else {}
 
     def run(self, collectives: Mapping[int, Collective[Result]]) -> dict[int, Result]:
         future: Future[Result] = Future()

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from gradwire.harness.comm.world.interface import Collective, Result, Started
 from gradwire.harness.timing.measure.spans import Recorder
+from gradwire.harness.timing.trace.log import LaneLog
 
 if TYPE_CHECKING:
     from gradwire.harness.comm.world.process import ProcessWorld
@@ -30,8 +31,8 @@ class Outcomes:
 class ProcessStarted(Started[Result]):
     """A collective on a communication thread, which sets its result or exception."""
 
-    def __init__(self, outcomes: Outcomes, kept: Tensor | None) -> None:
-        self._outcomes, self._kept = outcomes, kept
+    def __init__(self, number: int, outcomes: Outcomes, kept: Tensor | None) -> None:
+        self.number, self._outcomes, self._kept = number, outcomes, kept
         self._future: torch.futures.Future[Any] = torch.futures.Future(devices=outcomes.devices)
         self._done = False
 
@@ -50,7 +51,7 @@ class ProcessStarted(Started[Result]):
             self._outcomes.error = self._outcomes.error or error
             self._outcomes.changed.notify_all()
 
-    def result(self) -> Result:
+    def wait(self) -> Result:
         """Waits for the result; on CUDA it is then under way, and the current stream waits for it.
 
         Raises the first failure of any collective, as it was raised on its thread.
@@ -64,8 +65,9 @@ class ProcessStarted(Started[Result]):
         return found
 
     def __await__(self) -> Generator[ProcessStarted[Any], None, Result]:
-        yield self
-        return self.result()
+        yield self  # whoever drives the program waits
+        found: Result = self._future.value()
+        return found
 
 
 class _Barrier:
@@ -79,8 +81,8 @@ class _Barrier:
 class _Computing:
     """The computation under way: from `since` on it has not been recorded yet; None once it has ended."""
 
-    def __init__(self, recorder: Recorder) -> None:
-        self._recorder = recorder
+    def __init__(self, label: str, recorder: Recorder, lane: LaneLog) -> None:
+        self.label, self._recorder, self._lane = label, recorder, lane
         self._since: Any = recorder.timestamp()
 
     def cut(self) -> None:
@@ -88,6 +90,7 @@ class _Computing:
         if self._since is not None:
             now = self._recorder.timestamp()
             self._recorder.add("compute", self._since, now)
+            self._lane.computed(self.label, self._since, now)
             self._since = now
 
     def end(self) -> None:
@@ -103,12 +106,15 @@ class ProcessStep:
         self.rank = world.rank
         self._world, self._overlap = world, overlap
         self._recorder = world.recorders[world.rank]
+        self.lane = LaneLog()
+        """What the rank has computed, started and waited for."""
         self._computing: _Computing | None = None
+        self._started = 0
         self._held_back: list[Callable[[], None]] = []
 
     @contextmanager
-    def compute(self) -> Iterator[_Computing]:
-        self._computing = computing = _Computing(self._recorder)
+    def compute(self, label: str) -> Iterator[_Computing]:
+        self._computing = computing = _Computing(label, self._recorder, self.lane)
         yield computing
         computing.end()
         self._computing = None
@@ -128,9 +134,9 @@ class ProcessStep:
         has_one_result: bool = False,
         keeps_input: bool = False,
     ) -> ProcessStarted[Result]:
-        started: ProcessStarted[Result] = ProcessStarted(
-            self._world.outcomes, x.clone() if keeps_input else None
-        )
+        kept = x.clone() if keeps_input else None
+        started: ProcessStarted[Result] = ProcessStarted(self._started, self._world.outcomes, kept)
+        self._started += 1
 
         def submit() -> None:
             self._world.submit(make(x), buffers, started, one_at_a_time=in_turn, coordinates=coordinates)
@@ -141,20 +147,28 @@ class ProcessStep:
             self._held_back.append(submit)
         if self._computing is not None:
             self._computing.cut()
+        self.lane.started(started.number, self._recorder.timestamp())
         return started
 
     def barrier(self) -> _Barrier:
+        now = self._recorder.timestamp()
+        self.lane.met(now, now)
         return _Barrier()
 
     def drive(self, program: Coroutine[Any, Any, Result]) -> Result:
         """Runs the rank's program to its end."""
         try:
             while True:
-                program.send(None)
-                while self._held_back:
-                    self._held_back.pop(0)()
+                self._wait_for(program.send(None))
         except StopIteration as end:
             result: Result = end.value
             return result
         finally:
             program.close()
+
+    def _wait_for(self, started: ProcessStarted[Any]) -> None:
+        while self._held_back:
+            self._held_back.pop(0)()
+        start = self._recorder.timestamp()
+        started.wait()
+        self.lane.awaited(started.number, start, self._recorder.timestamp())

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from functools import partial
 from itertools import count
+from operator import attrgetter
 
 import torch
 
@@ -87,7 +88,11 @@ class VirtualWorld:
             if not together.has_run:  # nobody has waited for it
                 self._run_together(tasks, together)
         self.measured = {
-            rank: RankTrace.synchronous([task.ready for task in own], own, steps[rank].updated_s, 0.0)
+            rank: RankTrace(
+                steps[rank].lane.resolve(float),
+                tuple(sorted(own, key=attrgetter("bucket"))),
+                steps[rank].computed_s,
+            )
             for rank, own in tasks.items()
         }
         self._time(step)

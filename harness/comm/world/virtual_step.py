@@ -17,6 +17,7 @@ from torch import Tensor
 from gradwire.harness.comm.world.gradient_store import GradientStore
 from gradwire.harness.comm.world.interface import Collective, RankProgram, Result, Started
 from gradwire.harness.runtime.heartbeat import beat
+from gradwire.harness.timing.trace.log import LaneLog
 
 
 class Input(NamedTuple):
@@ -60,19 +61,21 @@ class StartedTogether:
 class VirtualStarted(Started[Result]):
     """One rank's end of a collective."""
 
-    def __init__(self, rank: int, together: StartedTogether, store: GradientStore) -> None:
-        self.rank, self.together, self._store = rank, together, store
+    def __init__(self, step: VirtualStep, together: StartedTogether, store: GradientStore) -> None:
+        self._step, self.together, self._store = step, together, store
         self._taken: list[Result] = []
 
     def input(self) -> Tensor:
-        own = self.together.inputs[self.rank].own
-        return self._store.get(self.rank, self.together.number) if own is None else own
+        rank = self._step.rank
+        own = self.together.inputs[rank].own
+        return self._store.get(rank, self.together.number) if own is None else own
 
     def __await__(self) -> Generator[VirtualStarted[Any], None, Result]:
         if not self._taken:
-            if self.rank not in self.together.results:
+            if self._step.rank not in self.together.results:
                 yield self
-            self._taken.append(self.together.results.pop(self.rank))
+            self._taken.append(self.together.results.pop(self._step.rank))
+        self._step.has_waited(self.together.number)
         return self._taken[0]
 
 
@@ -86,13 +89,18 @@ class _Barrier:
 class _Computing:
     """A stretch of one rank's computation; the seconds go to its step."""
 
-    def __init__(self, step: VirtualStep) -> None:
-        self._step = step
+    def __init__(self, label: str, step: VirtualStep) -> None:
+        self.label, self._step = label, step
         self._since: float | None = step.timestamp()
 
     def cut(self) -> None:
         if self._since is not None:
-            self._step.computed_s += self._step.timestamp() - self._since
+            self._step.has_computed(self.label, self._step.timestamp() - self._since)
+
+    def took(self, seconds: float) -> None:
+        """So many seconds were computed without being done here."""
+        if self._since is not None:
+            self._since -= seconds
 
     def go_on(self) -> None:
         """What was done since `cut` is not the rank's computation."""
@@ -118,15 +126,16 @@ class VirtualStep:
 
     def __init__(self, rank: int, shared: Shared) -> None:
         self.rank, self._shared, self.timestamp = rank, shared, shared.timestamp
+        self.lane = LaneLog()
+        """What the rank has computed, started and waited for, as if waiting took no time."""
         self.computed_s = 0.0
         """Seconds of computation so far."""
-        self._barrier_s: float | None = None  # those before its last barrier
         self._computing: _Computing | None = None
         self._started, self._replicated = 0, 0
 
     @contextmanager
-    def compute(self) -> Iterator[_Computing]:
-        self._computing = computing = _Computing(self)
+    def compute(self, label: str) -> Iterator[_Computing]:
+        self._computing = computing = _Computing(label, self)
         yield computing
         computing.end()
         self._computing = None
@@ -141,7 +150,7 @@ class VirtualStep:
             return result
         found, seconds = shared.replicated[number]
         if self._computing is not None:
-            self.computed_s += seconds
+            self._computing.took(seconds)
         done: Result = found
         return done
 
@@ -165,20 +174,24 @@ class VirtualStep:
             shared.collectives.append(StartedTogether(number, coordinates, in_turn, has_one_result))
         together = shared.collectives[number]
         together.inputs[self.rank] = Input(make, self.computed_s, x if is_own else None)
+        self.lane.started(number, self.computed_s)
         if not is_own:
             shared.store.put(self.rank, number, x)
         if self._computing is not None:
             self._computing.go_on()  # keeping the input is not the rank's computation
-        return VirtualStarted(self.rank, together, shared.store)
+        return VirtualStarted(self, together, shared.store)
 
     def barrier(self) -> _Barrier:
-        self._barrier_s = self.computed_s
+        self.lane.met(self.computed_s, self.computed_s)
         return _Barrier()
 
-    @property
-    def updated_s(self) -> float:
-        """Seconds of computation since the last barrier."""
-        return 0.0 if self._barrier_s is None else self.computed_s - self._barrier_s
+    def has_computed(self, label: str, seconds: float) -> None:
+        start, self.computed_s = self.computed_s, self.computed_s + seconds
+        self.lane.computed(label, start, self.computed_s)
+
+    def has_waited(self, number: int) -> None:
+        """The rank goes on with the result of a collective."""
+        self.lane.awaited(number, self.computed_s, self.computed_s)
 
 
 Wait = VirtualStarted[Any] | _Barrier

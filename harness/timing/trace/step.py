@@ -18,6 +18,9 @@ MEASURE = "measure"
 BACKEND = "backend"
 """The phase of what the communication library does by itself, message by message unknown to us."""
 
+CONTROL = "control"
+"""The phase of what ranks send to hold alike what is not synchronized, such as buffers."""
+
 PHASES = ("metadata", "reduce_scatter", "all_gather")
 """The phases that bytes are counted under."""
 

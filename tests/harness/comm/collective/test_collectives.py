@@ -32,7 +32,7 @@ from gradwire.harness.comm.world.virtual import VirtualWorld
 from gradwire.harness.network.links import uplinks
 from gradwire.harness.parallel.synchronize import synchronization
 from gradwire.harness.timing.simulate.clock import SimulatedClock
-from gradwire.harness.timing.simulate.compute import Compute
+from gradwire.harness.timing.simulate.compute import ComputeTimes
 
 SIZES = [1, 2, 3, 4, 5]
 TOPOLOGY_NAMES = sorted(TOPOLOGIES)
@@ -192,7 +192,7 @@ def test_more_buckets_in_flight_do_not_slow_the_simulated_clock() -> None:
     ends = {}
     for in_flight in (1, 2, 4):
         # Simulated: buckets are ready after 30, 40, 50 and 60 seconds.
-        clock = SimulatedClock(links, compute=Compute(60.0), in_flight=in_flight)
+        clock = SimulatedClock(links, compute=ComputeTimes(60.0), in_flight=in_flight)
         world = VirtualWorld(size, fabric("ring"), CPU, clock=clock)
         collectives = {
             rank: [
