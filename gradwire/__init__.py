@@ -11,7 +11,7 @@ from gradwire.codecs.registry import codec_classes, make_codec, register_codec
 from gradwire.codecs.traits import About, Traits
 from gradwire.harness.library.attach import attach
 from gradwire.harness.library.synchronizer import Synchronizer
-from gradwire.harness.parallel.hook import SynchronizationError
+from gradwire.harness.library.bucket_hook import SynchronizationError
 
 __version__ = "0.1.0"
 

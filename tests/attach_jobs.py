@@ -15,7 +15,7 @@ from torch.distributed.fsdp import FullyShardedDataParallel, fully_shard
 from torch.nn.parallel import DistributedDataParallel
 
 import gradwire
-from gradwire.harness.parallel import reducer
+from gradwire.harness.library import reducer
 
 
 @gradwire.register_codec

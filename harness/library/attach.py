@@ -15,6 +15,7 @@ from gradwire.harness.comm.topology.schedule import Topology
 from gradwire.harness.comm.transport.pacer import PacedLink
 from gradwire.harness.comm.world.process import ProcessWorld
 from gradwire.harness.library.agreement import Agreement
+from gradwire.harness.library.bucket_hook import BucketHook, SynchronizationError, in_words
 from gradwire.harness.library.options import (
     AttachOptions,
     check_model,
@@ -26,11 +27,10 @@ from gradwire.harness.library.options import (
     num_nodes,
     with_nodes,
 )
+from gradwire.harness.library.reducer import first_buckets
 from gradwire.harness.library.synchronizer import Synchronizer
 from gradwire.harness.network.links import bytes_per_second
 from gradwire.harness.parallel.buckets import BucketLayouts
-from gradwire.harness.parallel.hook import BucketHook, SynchronizationError, in_words
-from gradwire.harness.parallel.reducer import first_buckets
 
 
 def attach(

@@ -24,8 +24,8 @@ from gradwire.harness.comm.settings import ClusterConfig, OverlapConfig
 from gradwire.harness.comm.topology.check import check_schedule
 from gradwire.harness.comm.topology.registry import TOPOLOGIES, make_schedule
 from gradwire.harness.comm.topology.schedule import Schedule
+from gradwire.harness.library.reducer import synchronized
 from gradwire.harness.parallel.buckets import plain_name
-from gradwire.harness.parallel.reducer import synchronized
 from gradwire.harness.runtime.errors import ConfigError
 from gradwire.harness.runtime.fields import check_arguments, shown
 

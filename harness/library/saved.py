@@ -17,7 +17,7 @@ from gradwire.codecs.wrappers.residuals import LATEST
 from gradwire.codecs.wrappers.residuals import PREFIX as NORMS
 from gradwire.harness.library.agreement import Statement
 from gradwire.harness.library.options import RENAMED
-from gradwire.harness.parallel.reducer import Buckets
+from gradwire.harness.library.reducer import Buckets
 from gradwire.harness.runtime.fields import shown
 
 VERSION = 1

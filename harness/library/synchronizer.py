@@ -14,12 +14,12 @@ from torch.nn.parallel import DistributedDataParallel
 from gradwire.codecs.interface import Codec, Layout
 from gradwire.harness.comm.transport.process import PeerError
 from gradwire.harness.comm.world.process import ProcessWorld
+from gradwire.harness.library import reducer
 from gradwire.harness.library.agreement import Agreement, Statement, origin
+from gradwire.harness.library.bucket_hook import BucketHook, SynchronizationError, in_words
+from gradwire.harness.library.reducer import Buckets
 from gradwire.harness.library.saved import SavedState
-from gradwire.harness.parallel import reducer
 from gradwire.harness.parallel.buckets import parameter_names
-from gradwire.harness.parallel.hook import BucketHook, SynchronizationError, in_words
-from gradwire.harness.parallel.reducer import Buckets
 from gradwire.harness.parallel.synchronize import gradient_error
 
 

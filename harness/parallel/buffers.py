@@ -6,7 +6,6 @@ computes in training mode does not depend on them.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import partial
 
 import torch

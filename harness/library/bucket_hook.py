@@ -91,8 +91,7 @@ def in_words(error: BaseException) -> str:
 class BucketHook:
     """What one model's hook remembers between its calls.
 
-    A trainer sets `step`, asks for copies with `measured`, freezes the layout after its warm-up and calls
-    `end_step`; `Synchronizer` does so from `on_end`.
+    `Synchronizer` asks for copies with `measured`, and is called at the end of each pass.
     """
 
     def __init__(
@@ -110,9 +109,6 @@ class BucketHook:
         self.layouts: list[Layout] = []
         """The buckets of the latest step, in order."""
         self.copies: dict[int, MeasuredBucket] = {}
-        self.frozen: tuple[Layout, ...] | None = None
-        self.on_bucket: Callable[[], None] | None = None
-        """Called as each bucket gets ready."""
         self.on_end: Callable[[], None] | None = None
         """Called within the backward pass once all its buckets are synchronized."""
         self.explain: Callable[[BaseException], str] = in_words
@@ -183,11 +179,7 @@ class BucketHook:
             self.layouts, self.copies, self._pending = [], {}, PendingBuckets()
             self._held_back.clear()  # of a backward pass that did not end
         self.layouts.append(layout)
-        if self.frozen is not None and not self._as_frozen(is_last):
-            raise RuntimeError(f"bucket {index} of step {self.step} differs from the one after warm-up")
         future = self._start(index, bucket.buffer(), layout)
-        if self.on_bucket is not None:
-            self.on_bucket()
         if self._overlap or is_last:
             while self._held_back:
                 self._held_back.pop(0)()
@@ -199,8 +191,7 @@ class BucketHook:
         """Tells the codec that the step's buckets are all synchronized; returns what it logs.
 
         `skipped`, the same on all ranks, says that the means are not used, so the codec takes back what it
-        has learned from them. Without a trainer, the next step's first bucket ends the step as one that
-        counts.
+        has learned from them. The next step's first bucket ends the step as one that counts.
         """
         if not self.step_open:
             return {}
@@ -224,11 +215,6 @@ class BucketHook:
         if is_last:
             self.announced = []
         return index, layout, is_last
-
-    def _as_frozen(self, is_last: bool) -> bool:
-        assert self.frozen is not None
-        so_far = tuple(self.layouts)
-        return so_far == (self.frozen if is_last else self.frozen[: len(so_far)])
 
     def _start(self, index: int, x: Tensor, layout: Layout) -> torch.futures.Future[Tensor]:
         world = self.world
@@ -265,8 +251,3 @@ class BucketHook:
         self.step_open = True
         if self.on_end is not None:
             self.on_end()
-
-    def raise_error(self) -> None:
-        """Raises the error of a communication thread as it was raised there."""
-        if self.world.error is not None:
-            raise self.world.error
