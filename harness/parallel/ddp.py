@@ -18,8 +18,10 @@ from torch._C._distributed_c10d import GradBucket  # as register_comm_hook wants
 from gradwire.codecs.interface import Codec, Layout, Round
 from gradwire.codecs.registry import make_codec
 from gradwire.harness.comm.world.interface import Computing, RankStep, Started, World
+from gradwire.harness.objectives.interface import Objective
 from gradwire.harness.parallel.buckets import BucketLayouts
 from gradwire.harness.parallel.buffers import RankBuffers
+from gradwire.harness.parallel.evaluate import evaluate
 from gradwire.harness.parallel.interface import (
     Batch,
     GradientError,
@@ -98,7 +100,8 @@ class DataParallel:
     def __init__(
         self, setup: ParallelSetup, model: nn.Module, accelerator: Accelerator, world: World
     ) -> None:
-        self.model, self._accelerator, self._world = model, accelerator, world
+        self._model, self._accelerator, self._world = model, accelerator, world
+        self.replicas = world.size
         self._seed, self._check_hashes = setup.seed, setup.check_hashes
         self._codecs: dict[int, Codec] = {rank: make_codec(**setup.codec) for rank in world.ranks}
         options = dataclasses.asdict(setup.parallel)
@@ -125,7 +128,7 @@ class DataParallel:
         return future
 
     def warm_up(self, batches: MicroBatches, passes: int) -> None:
-        snapshot = Snapshot(self.model, self._codecs)
+        snapshot = Snapshot(self._model, self._codecs)
         for index in range(passes):
             programs = {rank: partial(self._settle, -1 - index, batches[rank]) for rank in self._codecs}
             self._world.run_step(-1 - index, programs)
@@ -136,7 +139,7 @@ class DataParallel:
         self._end_codecs(-1, skipped=False)
         self._updater.warm_up()
         self._buffers.watch(snapshot.buffers)
-        snapshot.restore(self.model, self._codecs)
+        snapshot.restore(self._model, self._codecs)
         self._buffers.begin()
         self._world.forget()
 
@@ -203,7 +206,13 @@ class DataParallel:
         codecs = self._codecs.values()
         return [codec.skip_step(step) if skipped else codec.end_step(step) for codec in codecs][0]
 
-    def layout(self) -> tuple[Layout, ...]:
+    def replica(self, rank: int) -> int:
+        return rank
+
+    def group(self, rank: int) -> int:
+        return 0
+
+    def layout(self, rank: int) -> tuple[Layout, ...]:
         assert self._frozen is not None, "layout() before warm_up()"
         return self._frozen
 
@@ -247,15 +256,21 @@ class DataParallel:
     def raw_gradients(self) -> Tensor:
         return gather_raw(self._world, self._copies)
 
+    def evaluate(self, objective: Objective, micro_batch: int) -> dict[str, float]:
+        return evaluate(self._model, objective, self._world, micro_batch)
+
+    def whole_model(self) -> nn.Module:
+        return self._model
+
     def finish(self) -> None:
         self._buffers.take_first()
 
     def state_dict(self) -> dict[str, dict[str, Tensor]]:
         own = codec_state(self._codecs)
-        return own if 0 not in self._codecs else own | replicated_state(self.model, self._updater)
+        return own if 0 not in self._codecs else own | replicated_state(self._model, self._updater)
 
     def load_state_dict(self, read: ReadPart) -> None:
-        load_state(read, self.model, self._updater, self._codecs)
+        load_state(read, self._model, self._updater, self._codecs)
         self._buffers.begin()
 
 

@@ -9,6 +9,7 @@ from typing import Any, Protocol
 from torch import Tensor, nn
 
 from gradwire.codecs.interface import Layout
+from gradwire.harness.objectives.interface import Objective
 from gradwire.harness.parallel.settings import ParallelConfig
 from gradwire.harness.parallel.update import OptimizerSettings
 
@@ -69,9 +70,6 @@ class ParallelSetup:
 class Parallelism(Protocol):
     """Owns the model's gradients, their synchronization and the optimizer."""
 
-    model: nn.Module
-    """The plain model, which is evaluated and saved."""
-
     settling_passes: int
     """How many passes DistributedDataParallel takes to settle its buckets."""
 
@@ -79,8 +77,20 @@ class Parallelism(Protocol):
         """Makes discarded passes, codec included, that settle the bucket layout; restores all state."""
         ...
 
-    def layout(self) -> tuple[Layout, ...]:
-        """The frozen buckets, in the order they are synchronized."""
+    replicas: int
+    """How many copies of the model are trained on data of their own."""
+
+    def replica(self, rank: int) -> int:
+        """Which of them `rank` belongs to: it gets that one's share of the data."""
+        ...
+
+    def group(self, rank: int) -> int:
+        """The number of the group of ranks that synchronize the same parameters as `rank`, from 0 on."""
+        ...
+
+    def layout(self, rank: int) -> tuple[Layout, ...]:
+        """The frozen buckets of the group of `rank`, a rank of this process, in the order in which they are
+        synchronized."""
         ...
 
     def step(self, step: int, batches: MicroBatches, learning_rate: float, measured: bool) -> StepOutcome:
@@ -94,6 +104,15 @@ class Parallelism(Protocol):
     def raw_gradients(self) -> Tensor:
         """All workers' gradients of the last step before synchronization, if it was `measured`: (workers,
         coordinates) on the CPU, in the order of `layout()`. All ranks call it, off the clock."""
+        ...
+
+    def evaluate(self, objective: Objective, micro_batch: int) -> dict[str, float]:
+        """The objective's metrics on the held-out split, by their keys in METRICS. All processes call it,
+        after `finish`."""
+        ...
+
+    def whole_model(self) -> nn.Module:
+        """The plain model with all its parameters, to be saved; in the process of rank 0, after `finish`."""
         ...
 
     def finish(self) -> None:

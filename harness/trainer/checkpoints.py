@@ -12,7 +12,6 @@ from gradwire.harness.checkpoint.folder import CheckpointReader
 from gradwire.harness.checkpoint.state import CheckpointState
 from gradwire.harness.checkpoint.write import seal, write_files
 from gradwire.harness.comm.world.interface import World
-from gradwire.harness.parallel.buckets import layout_hash
 from gradwire.harness.record.attempts import Attempts
 from gradwire.harness.record.identity import run_id
 from gradwire.harness.record.writer import RunWriter
@@ -42,10 +41,11 @@ class Checkpointer:
         description = json.dumps(parts.data.description, sort_keys=True)
         self._data_hash = hashlib.sha256(description.encode()).hexdigest()[:16]
 
-    def save(self, done: int, wall_time_s: float, *, keep_all: bool = False) -> None:
+    def save(self, done: int, layout_hash: str, wall_time_s: float, *, keep_all: bool = False) -> None:
         """Saves a checkpoint after `done` steps: all ranks write their parts, then rank 0 seals it.
 
-        It replaces the oldest one kept, unless all are to be kept.
+        `layout_hash` identifies the buckets of all ranks. The oldest checkpoint kept is replaced, unless all
+        are to be kept.
         """
         rows = {} if self._writer is None else self._writer.flush()
         num_files = write_files(self._directory, done, self._parallelism.state_dict())
@@ -57,7 +57,7 @@ class Checkpointer:
             return
         state = CheckpointState(
             step=done,
-            layout_hash=layout_hash(self._parallelism.layout()),
+            layout_hash=layout_hash,
             data_hash=self._data_hash,
             train_time_s=[seconds for seconds, _ in gathered],
             wall_time_s=wall_time_s,
@@ -68,16 +68,16 @@ class Checkpointer:
         keep = None if keep_all else self._keep
         seal(self._directory, state, int(sum(count for _, count in gathered)), keep, self._writer.copies())
 
-    def resume(self, checkpoint: CheckpointReader) -> CheckpointState:
+    def resume(self, checkpoint: CheckpointReader, layout_hash: str) -> CheckpointState:
         """Loads the state of a checkpoint, after warm-up and before the clock starts.
 
         Raises RuntimeError if the buckets differ (codec state and randomness belong to them), or the data.
         """
-        state, own = checkpoint.state, layout_hash(self._parallelism.layout())
-        if state.layout_hash != own:
+        state = checkpoint.state
+        if state.layout_hash != layout_hash:
             raise RuntimeError(
-                f"{checkpoint.path} has other buckets ({state.layout_hash}) than this run ({own}): another "
-                "PyTorch may order them differently; resume=never starts over"
+                f"{checkpoint.path} has other buckets ({state.layout_hash}) than this run ({layout_hash}): "
+                "another PyTorch may order them differently; resume=never starts over"
             )
         if state.data_hash != self._data_hash:
             raise RuntimeError(

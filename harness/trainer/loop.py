@@ -12,7 +12,6 @@ import torch
 from gradwire.harness.checkpoint.folder import CheckpointReader
 from gradwire.harness.comm.topology.registry import make_schedule
 from gradwire.harness.data.order import sample_indices
-from gradwire.harness.parallel.buckets import layout_hash
 from gradwire.harness.parallel.interface import MicroBatches, StepOutcome
 from gradwire.harness.record.attempts import Attempts
 from gradwire.harness.record.writer import RunWriter
@@ -22,7 +21,7 @@ from gradwire.harness.timing.trace.step import PHASES
 from gradwire.harness.timing.trace.writer import TraceWriter
 from gradwire.harness.trainer.checkpoints import Checkpointer, bytes_by_phase
 from gradwire.harness.trainer.early_end import Divergence, StopBarrier, skipped_at_the_end
-from gradwire.harness.trainer.evaluate import evaluate
+from gradwire.harness.trainer.layouts import agreed_layouts
 from gradwire.harness.trainer.parts import Parts
 from gradwire.harness.trainer.progress import Progress
 from gradwire.harness.trainer.saved_gradients import check_saved_steps, save_gradients
@@ -62,7 +61,7 @@ class Trainer:
         self._save_at = config.measure.save_gradients_at
         self._objective = parts.objective
         self._accumulation = train.accumulation or 1
-        per_step = self._world.size * train.micro_batch * self._accumulation
+        per_step = parts.parallelism.replicas * train.micro_batch * self._accumulation
         sequences = len(self._data.train)
         self.steps = num_steps(train.steps, train.epochs, sequences, per_step)
         check_saved_steps(self._save_at, self.steps)
@@ -95,13 +94,13 @@ class Trainer:
     def start(self, checkpoint: CheckpointReader | None = None) -> int:
         """Warms up and loads the state of `checkpoint`; returns the number of the first step."""
         self._warm_up()
-        coordinates = sum(layout.numel for layout in self._parallelism.layout())
+        self._layouts = agreed_layouts(self._world, self._parallelism)
         measure = self._config.measure
         traces = self._traces() if measure.trace and measure.spans else None
-        self._log = StepLog(self._world, coordinates, self._gradients_sent, traces)
+        self._log = StepLog(self._world, self._layouts.coordinates, self._gradients_sent, traces)
         first = 0
         if checkpoint is not None:
-            state = self._checkpoints.resume(checkpoint)
+            state = self._checkpoints.resume(checkpoint, self._layouts.hash)
             first, self._started = state.step, self._started - state.wall_time_s
             self._divergence.skipped_in_a_row = self._skipped_before()
         self._progress.start(first)
@@ -152,7 +151,8 @@ class Trainer:
             beat("checkpoint", done)
             self._parallelism.finish()
             skipping = self._divergence.skipped_in_a_row > 0
-            self._checkpoints.save(done, time.perf_counter() - self._started, keep_all=skipping)
+            wall_time_s = time.perf_counter() - self._started
+            self._checkpoints.save(done, self._layouts.hash, wall_time_s, keep_all=skipping)
             self._barrier.wait(self._world, done, False)
         return stop
 
@@ -165,11 +165,6 @@ class Trainer:
         """Makes discarded passes, at least as many as settle the buckets."""
         passes = max(self._parallelism.settling_passes, self._config.measure.warmup_steps)
         self._parallelism.warm_up(self._batches(0), passes)
-        own = int(layout_hash(self._parallelism.layout())[:12], 16)  # 48 bits: exact in a float64
-        hashes = self._world.gather({rank: [float(own)] for rank in self._world.ranks})
-        different = [rank for rank, row in enumerate(hashes) if row != hashes[0]]
-        if different:
-            raise RuntimeError(f"ranks {different} have other buckets than rank 0 after warm-up")
 
     def _batches(self, step: int) -> MicroBatches:
         device = self._world.device
@@ -184,8 +179,8 @@ class Trainer:
             self._seed,
             step,
             index,
-            rank,
-            world_size=self._world.size,
+            self._parallelism.replica(rank),
+            world_size=self._parallelism.replicas,
             micro_batch=self._train.micro_batch,
             accumulation=self._accumulation,
         )
@@ -248,7 +243,7 @@ class Trainer:
             self._writer.add_steps(rows)
 
     def _evaluate(self, step: int) -> None:
-        metrics = evaluate(self._parallelism.model, self._objective, self._world, self._eval.micro_batch)
+        metrics = self._parallelism.evaluate(self._objective, self._eval.micro_batch)
         seconds = [self._clock.seconds for _ in self._world.ranks]
         clocks = self._world.gather(dict(zip(self._world.ranks, ([s] for s in seconds), strict=True)))
         row = {
@@ -272,8 +267,7 @@ class Trainer:
         if self._writer is None:
             return
         if self._train.save_checkpoint:
-            self._writer.save_weights(self._parallelism.model, self._data.tokenizer)
-        layouts = self._parallelism.layout()
+            self._writer.save_weights(self._parallelism.whole_model(), self._data.tokenizer)
         summary = summarize(
             self._config.mapping(),
             metric=self._objective.metric,
@@ -284,9 +278,9 @@ class Trainer:
             wall_time_s=time.perf_counter() - self._started,
             bytes_by_rank=[sum(counts.values()) for counts in sent],
             bytes_by_phase={phase: sum(counts[phase] for counts in sent) for phase in PHASES},
-            num_coordinates=sum(layout.numel for layout in layouts),
+            num_coordinates=self._layouts.coordinates,
             gradients_sent=self._gradients_sent,
-            layout_hash=layout_hash(layouts),
+            layout_hash=self._layouts.hash,
             data=self._data.description,
             attempts=Attempts.read(self._directory),
         )

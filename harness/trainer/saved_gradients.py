@@ -40,4 +40,4 @@ def save_gradients(
             "size": config.size.name,
             "codec": config.codec["name"],
         }
-        write_gradients(saved_path(directory, step), gradients, parallelism.layout(), about)
+        write_gradients(saved_path(directory, step), gradients, parallelism.layout(0), about)

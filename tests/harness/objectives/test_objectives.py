@@ -12,8 +12,8 @@ from gradwire.harness.data.token_data import TokenData
 from gradwire.harness.models.families import FAMILIES, HEADS
 from gradwire.harness.objectives.interface import IGNORED
 from gradwire.harness.objectives.registry import OBJECTIVES, make_objective
+from gradwire.harness.parallel.evaluate import evaluate
 from gradwire.harness.timing.measure.metrics import METRICS
-from gradwire.harness.trainer.evaluate import evaluate
 
 CPU = torch.device("cpu")
 FAMILY = {"causal": "llama", "masked": "bert", "choice": "gemma", "classification": "bert"}
