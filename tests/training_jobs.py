@@ -6,10 +6,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import count
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from tiny import TINY_MODEL
+from torch import nn
 
 from gradwire.harness.checkpoint.resume import open_run
 from gradwire.harness.config.compose import compose
@@ -17,6 +19,7 @@ from gradwire.harness.config.validate import validate
 from gradwire.harness.launch.worker import train, train_virtual
 from gradwire.harness.parallel.update import Updater
 from gradwire.harness.record.directory import DivergedError
+from gradwire.harness.trainer import parts
 from gradwire.harness.trainer.settings import RunConfig
 
 TINY = (
@@ -101,6 +104,43 @@ def spoiled(step: int) -> Iterator[None]:
         yield
     finally:
         Updater.apply = apply  # type: ignore[method-assign]
+
+
+class _BatchNormed(nn.Module):
+    """A layer whose output is normalized over the batch."""
+
+    def __init__(self, layer: nn.Module, width: int) -> None:
+        super().__init__()
+        self.layer, self.norm = layer, nn.BatchNorm1d(width)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        found: torch.Tensor = self.layer(x)
+        normed: torch.Tensor = self.norm(found.flatten(0, -2)).view_as(found)
+        return normed
+
+
+@contextmanager
+def batch_normed() -> Iterator[None]:
+    """Models that are built in this block, GPT-2s, have buffers that training changes."""
+    build = parts.build_model
+
+    def building(*arguments: Any, **options: Any) -> Any:
+        model = build(*arguments, **options)
+        norm = model.transformer.ln_f
+        model.transformer.ln_f = _BatchNormed(norm, norm.normalized_shape[0])
+        return model
+
+    parts.build_model = building
+    try:
+        yield
+    finally:
+        parts.build_model = build
+
+
+def train_rank_batch_normed(rank: int, size: int, config: RunConfig, directory: str) -> bool:
+    """`train_rank` of a model with BatchNorm."""
+    with batch_normed():
+        return train_rank(rank, size, config, directory)
 
 
 def train_all_virtually(config: RunConfig, directory: str, stop_after: int | None = None) -> None:

@@ -16,7 +16,7 @@ from gradwire.harness.record.attempts import Attempts
 from gradwire.harness.record.identity import run_id
 from gradwire.harness.record.writer import RunWriter
 from gradwire.harness.timing.measure.clock import TrainingClock
-from gradwire.harness.timing.trace.step import PHASES
+from gradwire.harness.timing.trace.step import COUNTED_PHASES
 from gradwire.harness.trainer.parts import Parts
 from gradwire.harness.trainer.settings import RunConfig
 
@@ -98,7 +98,8 @@ class Checkpointer:
 
 def bytes_by_phase(world: World) -> list[dict[str, int]]:
     """What each rank has sent so far, in rank order, on every rank."""
-    rows = {rank: [float(world.traffic[rank].by_phase[p]) for p in PHASES] for rank in world.ranks}
+    rows = {rank: [float(world.traffic[rank].by_phase[p]) for p in COUNTED_PHASES] for rank in world.ranks}
     return [
-        {phase: int(count) for phase, count in zip(PHASES, row, strict=True)} for row in world.gather(rows)
+        {phase: int(count) for phase, count in zip(COUNTED_PHASES, row, strict=True)}
+        for row in world.gather(rows)
     ]

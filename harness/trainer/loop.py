@@ -17,7 +17,7 @@ from gradwire.harness.record.attempts import Attempts
 from gradwire.harness.record.writer import RunWriter
 from gradwire.harness.runtime.heartbeat import COMPLETE, beat
 from gradwire.harness.timing.measure.clock import TrainingClock
-from gradwire.harness.timing.trace.step import PHASES
+from gradwire.harness.timing.trace.step import COUNTED_PHASES, PHASES
 from gradwire.harness.timing.trace.writer import TraceWriter
 from gradwire.harness.trainer.checkpoints import Checkpointer, bytes_by_phase
 from gradwire.harness.trainer.early_end import Divergence, StopBarrier, skipped_at_the_end
@@ -277,7 +277,11 @@ class Trainer:
             clock=self._clock.kind,
             wall_time_s=time.perf_counter() - self._started,
             bytes_by_rank=[sum(counts.values()) for counts in sent],
-            bytes_by_phase={phase: sum(counts[phase] for counts in sent) for phase in PHASES},
+            bytes_by_phase={
+                phase: sum(counts[phase] for counts in sent)
+                for phase in COUNTED_PHASES
+                if phase in PHASES or any(counts[phase] for counts in sent)
+            },
             num_coordinates=self._layouts.coordinates,
             gradients_sent=self._gradients_sent,
             layout_hash=self._layouts.hash,

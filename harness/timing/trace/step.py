@@ -22,7 +22,10 @@ CONTROL = "control"
 """The phase of what ranks send to hold alike what is not synchronized, such as buffers."""
 
 PHASES = ("metadata", "reduce_scatter", "all_gather")
-"""The phases that bytes are counted under."""
+"""The phases of every synchronization."""
+
+COUNTED_PHASES = (*PHASES, CONTROL)
+"""All phases that bytes are counted under."""
 
 Message = tuple[int, int]
 """(peer, bytes)"""

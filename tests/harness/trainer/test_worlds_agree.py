@@ -13,7 +13,7 @@ from pool import Workers
 from recorded import loads
 from safetensors.numpy import load_file
 from torch._C._distributed_c10d import HashStore
-from training_jobs import tiny_run, train_all_virtually, train_rank
+from training_jobs import batch_normed, tiny_run, train_all_virtually, train_rank, train_rank_batch_normed
 
 from gradwire.harness.trainer.loop import Trainer
 from gradwire.harness.trainer.parts import build
@@ -83,6 +83,30 @@ def test_real_equals_virtual(
     train_all_virtually(tiny_run(*overrides, "cluster=virtual"), str(tmp_path / "virtual"))
     workers(size)(train_rank, tiny_run(*overrides), str(tmp_path / "real"))
     assert_runs_agree(tmp_path / "real", tmp_path / "virtual")
+
+
+def test_buffers_that_training_changes_are_those_of_rank_0(tmp_path: Path, workers: Workers) -> None:
+    """BatchNorm's statistics, sent before evaluations and checkpoints; a stopped run keeps them."""
+    more = ("cluster.workers=3", "eval.every=2", "train.checkpoint_every=3")
+    virtual = tiny_run(*more, "cluster=virtual")
+    with batch_normed():
+        train_all_virtually(virtual, str(tmp_path / "virtual"))
+        train_all_virtually(virtual, str(tmp_path / "stopped"), stop_after=2)
+        train_all_virtually(virtual, str(tmp_path / "stopped"))
+    workers(3)(train_rank_batch_normed, tiny_run(*more), str(tmp_path / "real"))
+    assert_runs_agree(tmp_path / "real", tmp_path / "virtual")
+    names = ("norm.running_mean", "norm.running_var", "norm.num_batches_tracked")
+    kept = {
+        name: load_file(tmp_path / name / "checkpoint" / "model.safetensors")
+        for name in ("virtual", "stopped")
+    }
+    for name in (f"transformer.ln_f.{each}" for each in names):
+        assert kept["virtual"][name].tobytes() == kept["stopped"][name].tobytes()
+    assert kept["virtual"]["transformer.ln_f.norm.num_batches_tracked"] == 4
+    statistics = sum(kept["virtual"][f"transformer.ln_f.{each}"].nbytes for each in names)
+    sent = [json.loads((tmp_path / name / "summary.json").read_text()) for name in ("real", "virtual")]
+    # Before two evaluations and a checkpoint, twice around the ring.
+    assert [each["bytes_by_phase"]["control"] for each in sent] == [3 * 2 * (3 - 1) * statistics] * 2
 
 
 def test_what_a_codec_remembers_is_the_same_in_both_worlds(tmp_path: Path, workers: Workers) -> None:
