@@ -17,25 +17,27 @@ from gradwire.harness.runtime.seeding import derive_seed
 
 
 def forward_backward(
-    model: DistributedDataParallel,
+    model: nn.Module,
     accelerator: Accelerator,
     batches: Sequence[Batch],
     seed: int,
     step: int,
     rank: int,
 ) -> Tensor:
-    """Accumulates the mean gradient of `batches`; buckets are synchronized during the last backward.
+    """Accumulates the mean gradient of `batches`; of a model in DistributedDataParallel, buckets are
+    synchronized during the last backward.
 
     Random state is set anew before each micro-batch, so that dropout depends on (seed, step, micro-batch,
     rank) alone. Returns the mean loss, a float64 scalar on the model's device: reading it here would make the
     host wait for the device before the last buckets are sent.
     """
+    without_synchronization = getattr(model, "no_sync", contextlib.nullcontext)
     total = torch.zeros((), dtype=torch.float64, device=accelerator.device)
     for index, batch in enumerate(batches):
         beat()
         _seed_dropout(derive_seed(seed, "dropout", step, index, rank), accelerator.device)
         last = index == len(batches) - 1
-        with contextlib.nullcontext() if last else model.no_sync():
+        with contextlib.nullcontext() if last else without_synchronization():
             loss = model(**batch).loss / len(batches)
             accelerator.backward(loss)
         total += loss.detach()

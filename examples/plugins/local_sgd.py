@@ -1,0 +1,218 @@
+"""A parallelism from outside: local SGD. Ranks train on by themselves, and every few steps take the mean of
+their weights, of which a codec sends what has changed.
+
+PYTHONPATH=examples/plugins python run.py size=tiny parallel=local_sgd:every_4 codec=dynamiq cluster=virtual
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
+from typing import Any, NamedTuple
+
+import torch
+from accelerate import Accelerator
+from torch import Tensor, nn
+
+from gradwire.codecs.interface import Layout, Round
+from gradwire.codecs.registry import make_codec
+from gradwire.harness.comm.world.interface import RankStep, World
+from gradwire.harness.objectives.interface import Objective
+from gradwire.harness.parallel.buckets import BucketLayouts
+from gradwire.harness.parallel.evaluate import evaluate
+from gradwire.harness.parallel.interface import (
+    Batch,
+    GradientError,
+    MicroBatches,
+    ParallelSetup,
+    ReadPart,
+    StepOutcome,
+)
+from gradwire.harness.parallel.passes import forward_backward
+from gradwire.harness.parallel.rank_tensors import RankTensors
+from gradwire.harness.parallel.registry import ParallelKind
+from gradwire.harness.parallel.synchronize import MeasuredBucket, gather_raw, gradient_error, synchronization
+from gradwire.harness.parallel.update import Updater
+
+
+class RankOutcome(NamedTuple):
+    """What a rank says of its step; `change`: of its weights since the last mean, if it was measured."""
+
+    loss: Tensor
+    grad_norm: float
+    skipped: bool
+    change: MeasuredBucket | None
+
+
+class LocalSGD:
+    """Every rank has weights and moments of its own; their mean after every `every` steps is the model."""
+
+    settling_passes = 1
+
+    def __init__(
+        self,
+        setup: ParallelSetup,
+        model: nn.Module,
+        accelerator: Accelerator,
+        world: World,
+        *,
+        every: int,
+    ) -> None:
+        self._setup, self._model, self._accelerator, self._world = setup, model, accelerator, world
+        self._every, self.replicas = every, world.size
+        self._prepared = accelerator.prepare_model(model, evaluation_mode=True)
+        self._weights = {name: p for name, p in model.named_parameters() if p.requires_grad}
+        self._codecs = {rank: make_codec(**setup.codec) for rank in world.ranks}
+        supports = next(iter(self._codecs.values())).supports
+        layouts = BucketLayouts(model, partial(supports, setup.topology, world.size))
+        self._layout = layouts.named(tuple(self._weights), torch.float32, world.device)
+        self._updater = Updater(model, setup.optimizer)
+        self._mean = self._flat()
+        self._copies: dict[int, list[MeasuredBucket]] = {}
+        self._averaged = False
+
+    def warm_up(self, batches: MicroBatches, passes: int) -> None:
+        states = {rank: codec.state_dict() for rank, codec in self._codecs.items()}
+        for index in range(passes):
+            self._forward_backward(-1 - index, batches[self._world.ranks[0]], self._world.ranks[0])
+            self._updater.warm_up()
+        self._own = RankTensors(self._local_state(), self._world.ranks)
+        self._world.run_step(-1, {rank: partial(self._take_mean, -1, False) for rank in self._codecs})
+        for rank, codec in self._codecs.items():
+            codec.end_step(-1)
+            codec.load_state_dict(states[rank])
+        self._world.forget()
+
+    def _local_state(self) -> dict[str, Tensor]:
+        """What a rank has of its own: weights, moments and counts of steps."""
+        moments = {f"optimizer/{key}": value for key, value in self._updater.state_dict().items()}
+        return {**self._weights, **moments}
+
+    def _forward_backward(self, step: int, batches: Sequence[Batch], rank: int) -> Tensor:
+        return forward_backward(self._prepared, self._accelerator, batches, self._setup.seed, step, rank)
+
+    def step(self, step: int, batches: MicroBatches, learning_rate: float, measured: bool) -> StepOutcome:
+        self._averaged = (step + 1) % self._every == 0
+        programs = {
+            rank: partial(self._step_of_rank, step, own, learning_rate, measured)
+            for rank, own in batches.items()
+        }
+        ended = self._world.run_step(step, programs)
+        found = ended.results
+        self._copies = {rank: [own.change] for rank, own in found.items() if own.change is not None}
+        rows = self._world.gather({rank: [own.grad_norm, own.skipped] for rank, own in found.items()})
+        norm, skipped = sum(row[0] for row in rows) / len(rows), any(row[1] for row in rows)
+        logged: Mapping[str, float] = {}
+        if self._averaged:
+            logged = [codec.end_step(step) for codec in self._codecs.values()][0]
+        losses = {rank: float(own.loss) for rank, own in found.items()}
+        return StepOutcome(losses, norm, skipped, ended.simulated_s, logged)
+
+    async def _step_of_rank(
+        self, step: int, batches: Sequence[Batch], rate: float, measured: bool, rank_step: RankStep
+    ) -> RankOutcome:
+        self._own.load(rank_step.rank)
+        with rank_step.compute("forward, backward, update"):
+            loss = self._forward_backward(step, batches, rank_step.rank)
+            norm, skipped = self._updater.apply(rate)
+        change = None
+        if self._averaged:
+            change = await self._take_mean(step, measured, rank_step)
+        elif measured:
+            own = self._flat() - self._mean
+            change = MeasuredBucket(partial(torch.clone, own), own)
+        return RankOutcome(loss, norm, skipped, change)
+
+    async def _take_mean(self, step: int, measured: bool, rank_step: RankStep) -> MeasuredBucket | None:
+        """Makes this rank's weights the mean of all ranks'."""
+        rank, codec = rank_step.rank, self._codecs[rank_step.rank]
+        self._own.load(rank)
+        this_round = Round(step, self._layout, rank, self._world.size, self._setup.seed)
+        started = rank_step.start(
+            lambda x: synchronization(codec, x, this_round, self._setup.check_hashes),
+            self._flat() - self._mean,
+            buffers="weights",
+            coordinates=self._layout.numel,
+            in_turn=codec.traits.uses_backend,
+            is_own=True,
+            has_one_result=True,
+            keeps_input=measured,
+        )
+        change = await started
+        self._own.load(rank)  # others may have taken their turns meanwhile
+        with rank_step.compute("take the mean"):
+            rank_step.replicated(partial(self._mean.add_, change))
+            self._set(self._mean)
+        return MeasuredBucket(started.input, change) if measured else None
+
+    def _flat(self) -> Tensor:
+        """The weights that are in place, one after another."""
+        return torch.cat([weight.detach().reshape(-1) for weight in self._weights.values()])
+
+    def _set(self, flat: Tensor) -> None:
+        sizes = [weight.numel() for weight in self._weights.values()]
+        for weight, values in zip(self._weights.values(), torch.split(flat, sizes), strict=True):
+            weight.data.copy_(values.view_as(weight))
+
+    def gradient_error(self) -> GradientError:
+        return gradient_error(self._world, self._copies) if self._averaged else GradientError(0.0, 0.0)
+
+    def raw_gradients(self) -> Tensor:
+        """What has changed since the last mean."""
+        return gather_raw(self._world, self._copies)
+
+    def replica(self, rank: int) -> int:
+        return rank
+
+    def group(self, rank: int) -> int:
+        return 0
+
+    def layout(self, rank: int) -> tuple[Layout, ...]:
+        return (self._layout,)
+
+    def finish(self) -> None:
+        """Nothing is pending: the model is the last mean."""
+
+    def evaluate(self, objective: Objective, micro_batch: int) -> dict[str, float]:
+        return evaluate(self.whole_model(), objective, self._world, micro_batch)
+
+    def whole_model(self) -> nn.Module:
+        self._own.park()
+        self._set(self._mean)
+        return self._model
+
+    def state_dict(self) -> dict[str, dict[str, Tensor]]:
+        return {name: {**own, "mean": self._mean} for name, own in self._parts()}
+
+    def _parts(self) -> Iterator[tuple[str, dict[str, Tensor]]]:
+        for rank, codec in self._codecs.items():
+            self._own.load(rank)
+            own = {f"local/{key}": value.detach().clone() for key, value in self._local_state().items()}
+            yield f"local-rank{rank}", {**own, **{f"codec/{k}": v for k, v in codec.state_dict().items()}}
+
+    def load_state_dict(self, read: ReadPart) -> None:
+        for rank, codec in self._codecs.items():
+            saved = read(f"local-rank{rank}")
+            self._own.load(rank)
+            self._mean.copy_(saved["mean"])
+            with torch.no_grad():
+                for key, value in self._local_state().items():
+                    value.copy_(saved[f"local/{key}"])
+            begin = "codec/"
+            codec.load_state_dict({k.removeprefix(begin): v for k, v in saved.items() if k.startswith(begin)})
+
+
+def supports(setup: ParallelSetup) -> str | None:
+    """Any codec will do that synchronizes one bucket of all weights."""
+    layout = Layout.flat(1 << 20, device=setup.device)
+    return make_codec(**setup.codec).supports(setup.topology, setup.workers, layout)
+
+
+def _kind(every: int) -> ParallelKind:
+    def build(setup: ParallelSetup, model: nn.Module, accelerator: Accelerator, world: World) -> Any:
+        return LocalSGD(setup, model, accelerator, world, every=every)
+
+    return ParallelKind(build, supports)
+
+
+every_2, every_4, every_16 = _kind(2), _kind(4), _kind(16)
