@@ -10,7 +10,7 @@ from gradwire.harness.parallel.buckets import layout_hash
 from gradwire.harness.parallel.interface import Parallelism
 
 HEX_DIGITS = 12
-"""Of a hash: 48 bits, exact in a float64."""
+"""How much of a hash is compared: 48 bits, exact in a float64."""
 
 
 @dataclass(frozen=True)
