@@ -193,6 +193,22 @@ class Collectives(Protocol):
         """Every rank's tensor, in rank order; `sizes` (elements per rank) when they differ."""
         ...
 
+    async def send(self, x: Tensor, to: int) -> None:
+        """Send `x` to rank `to` alone, which receives it; ends when it has arrived."""
+        ...
+
+    async def receive(self, out: Tensor, source: int) -> Tensor:
+        """Fill `out`, contiguous, with what rank `source` sends: of the same size and dtype; returns it."""
+        ...
+
+    async def send_and_receive(self, sends: Mapping[int, Tensor], receives: Mapping[int, Tensor]) -> None:
+        """Send tensors to some ranks and fill others from some, by rank, all at once.
+
+        Two ranks that send each other something at the same time must do so here: one after the other, each
+        would wait for the other on a GPU.
+        """
+        ...
+
     async def backend_sum(self, x: Tensor) -> Tensor:
         """The sum by the communication library's own all-reduce (gloo, NCCL), in place; uncounted bytes."""
         ...

@@ -91,6 +91,8 @@ class Summary(Stored):
     bytes_sent_per_rank: list[int]  # bytes each rank sent in the whole run, in rank order
     bytes_by_phase: dict[str, int]  # bytes all ranks sent, by phase: metadata, reduce_scatter, ...
     wire_bits_per_coordinate: float | None  # bits; null when nothing is sent (n = 1) or counted (backend)
+    # the same inside nodes ("local") and between them ("node"), their sum; null with one node
+    wire_bits_by_level: dict[str, float] | None = field(default=None, kw_only=True)
 
     # What ran.
     seed: int
@@ -129,6 +131,7 @@ class Summary(Stored):
         """The figures of the whole run by the keys of METRICS, those that are known, in their order."""
         parts = {} if self.has_breakdown else dict.fromkeys(PARTS)
         sent = fmean(self.bytes_sent_per_rank) / self.steps if self.has_bytes else None
+        by_level = self.wire_bits_by_level or {}
         found = {
             **asdict(self),
             **self.figures,
@@ -136,6 +139,7 @@ class Summary(Stored):
             "step_time_s": 1 / self.rounds_per_second,
             "vnmse": self.vnmse_mean,
             "bytes_per_step_per_rank": sent,
+            **{f"wire_bits_by_level.{level}": bits for level, bits in by_level.items()},
         }
         return {key: found[key] for key in METRICS if found.get(key) is not None}
 

@@ -113,7 +113,7 @@ def values_of(run: Run, *, steps: bool = False) -> Iterator[Value]:
     for phase, count in summary.bytes_by_phase.items():
         yield value("bytes_sent", count, phase)
     for row in (*run.evals, *(run.steps if steps else ())):
-        for key, found in row.items():
+        for key, found in flatten(row).items():
             if key != "step" and isinstance(found, int | float):
                 yield value(key, found, step=row["step"])
 

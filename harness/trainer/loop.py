@@ -198,7 +198,7 @@ class Trainer:
             schedule_steps=self._schedule_steps,
             schedule=train.schedule,
         )
-        before = {rank: self._world.traffic[rank].total for rank in self._world.ranks}
+        before = {rank: self._world.traffic[rank].sent for rank in self._world.ranks}
         recorder = self._world.recorders[self._world.ranks[0]]
         self._world.begin_step(self._clock.seconds)
         start = recorder.timestamp()
@@ -209,8 +209,8 @@ class Trainer:
             self._clock.advance(outcome.simulated_s)
         self._divergence.see_step(step + 1, outcome.skipped)
         shared = self._shared(step, outcome, rate, compared or saved)
-        bytes_sent = {rank: self._world.traffic[rank].total - before[rank] for rank in self._world.ranks}
-        pending = PendingStep(shared, outcome.losses, self._clock.seconds, window, bytes_sent)
+        sent = {rank: self._world.traffic[rank].sent.since(before[rank]) for rank in self._world.ranks}
+        pending = PendingStep(shared, outcome.losses, self._clock.seconds, window, sent)
         if compared or saved:
             with self._clock.paused():
                 if compared:

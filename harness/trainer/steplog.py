@@ -9,8 +9,10 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
+from gradwire.harness.comm.transport.channel import Sent
 from gradwire.harness.comm.world.interface import World
 from gradwire.harness.timing.measure.metrics import keys, of_ranks
 from gradwire.harness.timing.measure.spans import Span
@@ -33,7 +35,7 @@ class PendingStep:
     losses: Mapping[int, float]
     train_time_s: float
     window: tuple[Any, Any]
-    bytes_sent: Mapping[int, int]
+    sent: Mapping[int, Sent]
     spans: dict[int, list[Span]] = field(default_factory=dict)
     notes: Mapping[int, StepNotes] = field(default_factory=dict)
 
@@ -50,6 +52,7 @@ class StepLog:
     ) -> None:
         self._world, self._num_coordinates = world, num_coordinates
         self._gradients_sent, self._traces = gradients_sent, traces
+        self._has_nodes = world.traffic[world.ranks[0]].node is not None
         self._pending: list[PendingStep] = []
 
     def add(self, step: PendingStep, *, simulated: bool) -> None:
@@ -73,7 +76,7 @@ class StepLog:
         if self._traces is not None:
             self._write_traces(self._traces, spans)
             own = {rank: [*values, *self._traces.report(rank)] for rank, values in own.items()}
-        gathered, width = self._world.gather(own), len(_per_rank())
+        gathered, width = self._world.gather(own), len(_per_rank()) + 1
         if self._traces is not None:
             note = self._traces.agree([ranks[-REPORT:] for ranks in gathered])
             if note is not None and 0 in self._world.ranks:
@@ -98,28 +101,41 @@ class StepLog:
             traces.add(rank, found)
 
     def _values(self, step: PendingStep, rank: int, spans: list[Span]) -> list[float]:
-        """One rank's figures of a step, in the order of `_per_rank`; NaN where there are no spans."""
+        """One rank's figures of a step, in the order of `_per_rank` (NaN where there are no spans), and the
+        bytes that it sent to other nodes."""
         seconds = self._world.recorders[rank].seconds
         start, end = (seconds(timestamp) for timestamp in step.window)
         figures = {
             "loss": step.losses[rank],
             "train_time_s": step.train_time_s,
             "step_time_s": end - start,
-            "bytes_sent": float(step.bytes_sent[rank]),
+            "bytes_sent": float(step.sent[rank].total),
         }
         if self._world.recorders[rank].enabled:
             figures |= rank_figures(step.spans.get(rank, spans), start, end)
-        return [figures.get(key, math.nan) for key in _per_rank()]
+        values = [figures.get(key, math.nan) for key in _per_rank()]
+        return [*values, float(step.sent[rank].between_nodes)]
 
     def _row(self, shared: dict[str, Any], ranks: list[list[float]]) -> dict[str, Any]:
         """What the ranks differ in, put together as `Metric.ranks` says, and what they share."""
-        found: dict[str, Any] = of_ranks([dict(zip(_per_rank(), own, strict=True)) for own in ranks])
+        found: dict[str, Any] = of_ranks([dict(zip(_per_rank(), own[:-1], strict=True)) for own in ranks])
         row = {"step": shared["step"], **{key: found.pop(key) for key in FIRST}, **shared, **found}
         row["bytes_sent"] = int(row["bytes_sent"])
         row["wire_bits_per_coordinate"] = wire_bits(
             row["bytes_sent"], self._gradients_sent, self._num_coordinates
         )
+        if self._has_nodes:
+            between = int(sum(own[-1] for own in ranks))
+            row["wire_bits_by_level"] = self._by_level(row["bytes_sent"], between)
         return row
+
+    def _by_level(self, total: int, between: int) -> dict[str, float | None]:
+        """The wire bits per coordinate inside nodes and between them, which add up to those of all."""
+        levels: dict[str, int] = {"local": total - between, "node": between}
+        if not total:
+            return dict.fromkeys(levels)
+        sent = partial(wire_bits, gradients_sent=self._gradients_sent, num_coordinates=self._num_coordinates)
+        return {level: sent(count) or 0.0 for level, count in levels.items()}
 
 
 def _per_rank() -> tuple[str, ...]:

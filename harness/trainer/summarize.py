@@ -58,6 +58,7 @@ def summarize(
         bytes_sent_per_rank=bytes_by_rank,
         bytes_by_phase=bytes_by_phase,
         wire_bits_per_coordinate=sent,
+        wire_bits_by_level=_by_level(steps),
         seed=settings["seed"],
         skipped_steps=sum(row["skipped"] for row in steps),
         steps=len(steps),
@@ -71,6 +72,13 @@ def summarize(
         resumed_after=[] if attempts is None else attempts.resumed_after,
         earlier_ends=[] if attempts is None else attempts.earlier_ends,
     )
+
+
+def _by_level(rows: Sequence[Mapping[str, Any]]) -> dict[str, float] | None:
+    """Means over all steps; None with one node, and where nobody counts."""
+    found = [row.get("wire_bits_by_level") for row in rows]
+    known = [levels for levels in found if levels is not None and None not in levels.values()]
+    return {level: _mean([levels[level] for levels in known]) for level in known[0]} if known else None
 
 
 def _figures(rows: Sequence[Mapping[str, Any]], size: int) -> dict[str, float | None]:

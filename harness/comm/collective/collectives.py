@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import torch
@@ -11,74 +11,97 @@ from torch import Tensor
 from gradwire.codecs.interface import Hops, Level, Op
 from gradwire.harness.comm.collective.execute import Arena, Execution
 from gradwire.harness.comm.collective.metadata import MetadataHops
+from gradwire.harness.comm.mesh import Dimension, Mesh
 from gradwire.harness.comm.topology.pipeline import pipelined
 from gradwire.harness.comm.topology.schedule import Schedule, Topology, made_for
 from gradwire.harness.comm.transport.channel import Channel
+from gradwire.harness.timing.trace.step import ACTIVATIONS
 
 
 @dataclass(frozen=True)
 class Fabric:
-    """Which schedule serves a group of ranks, how ranks are spread over nodes, and how many segments the
-    messages of an all-reduce are cut into (messages of metadata are not cut)."""
+    """Which schedule serves a group of ranks, how ranks are spread over nodes and stages, and how many
+    segments the messages of an all-reduce are cut into (messages of metadata are not cut)."""
 
     make_schedule: Topology
     num_nodes: int = 1
     segments: int = 1
+    stages: int = 1
     _made: dict[tuple[int, int], tuple[Schedule, Schedule]] = field(
         default_factory=dict, init=False, repr=False, compare=False
     )
 
-    def schedules(self, size: int, level: Level = "all") -> tuple[Schedule, Schedule]:
-        """(metadata's, an all-reduce's) among the `size` ranks of a group, made once."""
-        num_nodes = {"all": self.num_nodes, "local": 1, "node": size}[level]
+    def mesh(self, size: int) -> Mesh:
+        """The groups of `size` ranks. Raises ValueError if these fill no nodes or stages."""
+        return Mesh(size, self.num_nodes, self.stages)
+
+    def node(self, rank: int, size: int) -> range | None:
+        """The ranks on the node of one of `size` ranks; None if all are on one."""
+        return self.mesh(size).node_of(rank) if self.num_nodes > 1 else None
+
+    def schedules(self, size: int, num_nodes: int | None = None) -> tuple[Schedule, Schedule]:
+        """(metadata's, an all-reduce's) among `size` ranks on `num_nodes` nodes (default: all), made once."""
+        num_nodes = num_nodes or self.num_nodes
         if (size, num_nodes) not in self._made:
             whole = made_for(self.make_schedule, size, num_nodes)
             self._made[size, num_nodes] = whole, pipelined(whole, self.segments)
         return self._made[size, num_nodes]
 
-    def members(self, level: Level, rank: int, size: int) -> tuple[int, ...]:
-        """The ranks of `rank`'s group: all, those of its node (`local`), its counterparts on every node
-        (`node`): the names of a two-dimensional device mesh."""
-        local = size // self.num_nodes
-        if level == "local":
-            return tuple(range(rank // local * local, (rank // local + 1) * local))
-        if level == "node":
-            return tuple(range(rank % local, size, local))
-        return tuple(range(size))
-
 
 class ScheduledCollectives:
-    """Implements `gradwire.codecs.interface.Collectives` for one coroutine of one rank."""
+    """Implements `gradwire.codecs.interface.Collectives` for one coroutine of one rank.
+
+    `whole` are the ranks that `group("all")` means: those of the world, or of the group along `replica` or
+    `stage` that a parallelism has chosen. `members` are those of these collectives, by default the same.
+    `phase`, if given, replaces the phases that bytes are counted under.
+    """
 
     def __init__(
         self,
         channel: Channel,
         fabric: Fabric,
         arena: Arena,
-        level: Level = "all",
+        whole: tuple[int, ...] = (),
+        members: tuple[int, ...] = (),
         phase: str | None = None,
     ) -> None:
         self._channel, self._fabric, self._arena, self._phase = channel, fabric, arena, phase
-        self._members = fabric.members(level, channel.rank, channel.size)
+        self._mesh = fabric.mesh(channel.size)
+        self._whole = whole or tuple(range(channel.size))
+        self._members = members or self._whole
         self.rank, self.size = self._members.index(channel.rank), len(self._members)
-        self._whole, self._schedule = fabric.schedules(self.size, level)
+        self._uncut, self._schedule = fabric.schedules(self.size, self._mesh.nodes_of(self._members))
         self.num_chunks = self._schedule.num_chunks
 
-    def group(self, level: Level) -> ScheduledCollectives:
-        return ScheduledCollectives(self._channel, self._fabric, self._arena, level, self._phase)
+    def group(self, level: Level | Dimension) -> ScheduledCollectives:
+        """The collectives of this rank's group along a dimension of the mesh.
+
+        `replica` and `stage` are groups of all ranks, for parallelisms: what is handed such collectives knows
+        no ranks but these. `all`, `node` and `local` are groups of those ranks. Raises ValueError for a group
+        that has more ranks on one node than on another.
+        """
+        if level in ("replica", "stage"):
+            whole = self._mesh.group(level, self._channel.rank)
+            return self._among(whole, whole)
+        return self._among(self._whole, self._mesh.group(level, self._channel.rank, self._whole))
 
     def in_phase(self, phase: str) -> ScheduledCollectives:
         """Returns these collectives with their bytes counted under `phase`."""
-        if self._members != tuple(range(self._channel.size)):
-            raise ValueError("in_phase() is for the collectives of all ranks")
-        return ScheduledCollectives(self._channel, self._fabric, self._arena, "all", phase)
+        return self._among(self._whole, self._members, phase)
+
+    def _among(
+        self, whole: tuple[int, ...], members: tuple[int, ...], phase: str | None = None
+    ) -> ScheduledCollectives:
+        return ScheduledCollectives(
+            self._channel, self._fabric, self._arena, whole, members, phase or self._phase
+        )
 
     async def reduce(self, parts: Sequence[tuple[Tensor, Op]]) -> list[Tensor]:
         self._channel.worked("statistics", 1.0)
-        hops = MetadataHops(parts, self._whole.num_chunks)
+        hops = MetadataHops(parts, self._uncut.num_chunks)
         if self.size > 1:
             phase = self._phase or "metadata"
-            await self._execution(hops, self._whole, phase, label="metadata").run()
+            await self._execution(hops, self._uncut, phase, label="metadata").run()
         return hops.results()
 
     async def all_reduce(self, hops: Hops) -> Tensor:
@@ -117,7 +140,27 @@ class ScheduledCollectives:
         await self._exchange([own] * self.size, gathered, self._phase or "all_gather")
         return gathered
 
+    async def send(self, x: Tensor, to: int) -> None:
+        await self.send_and_receive({to: x}, {})
+
+    async def receive(self, out: Tensor, source: int) -> Tensor:
+        await self.send_and_receive({}, {source: out})
+        return out
+
+    async def send_and_receive(self, sends: Mapping[int, Tensor], receives: Mapping[int, Tensor]) -> None:
+        self._channel.worked("prepare", 1.0)
+        assert self.rank not in {*sends, *receives}, f"rank {self.rank} sends to or receives from itself"
+        assert all(out.is_contiguous() for out in receives.values()), "messages fill contiguous tensors"
+        handle = self._channel.post(
+            [(self._members[peer], _bytes(x)) for peer, x in sends.items()],
+            [(self._members[peer], _bytes(out)) for peer, out in receives.items()],
+            self._phase or ACTIVATIONS,
+        )
+        await self._channel.completed(handle)
+
     async def backend_sum(self, x: Tensor) -> Tensor:
+        if self.size < self._channel.size:
+            raise ValueError("codec=backend sums over all ranks and knows no groups; use codec=fp32")
         await self._channel.completed(self._channel.backend_sum(x))
         return x
 

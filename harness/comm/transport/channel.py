@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Callable, Coroutine, Generator, Sequence
-from typing import Any
+from collections.abc import Callable, Collection, Coroutine, Generator, Sequence
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -33,18 +33,43 @@ class Handle:
     number: int = 0
 
 
+class Sent(NamedTuple):
+    """Bytes that a rank has sent: all of them, and those to other nodes."""
+
+    total: int
+    between_nodes: int
+
+    def since(self, before: Sent) -> Sent:
+        """What has been sent since `before`."""
+        return Sent(self.total - before.total, self.between_nodes - before.between_nodes)
+
+
 class Traffic:
-    """Bytes one rank has sent, by phase; the only source of every byte figure."""
+    """Bytes one rank has sent, by phase; the only source of every byte figure.
 
-    def __init__(self) -> None:
+    `node` are the ranks of its node: what goes to others is counted in `between_nodes`, too. None means that
+    there are no others.
+    """
+
+    def __init__(self, node: Collection[int] | None = None) -> None:
         self.by_phase: Counter[str] = Counter()
+        self.between_nodes = 0
+        self.node = node
 
-    def add(self, phase: str, num_bytes: int) -> None:
-        self.by_phase[phase] += num_bytes
+    def add(self, phase: str, messages: Sequence[tuple[int, int]]) -> None:
+        """Counts what is sent, (peer, bytes) each."""
+        self.by_phase[phase] += sum(num_bytes for _, num_bytes in messages)
+        if self.node is not None:
+            self.between_nodes += sum(num_bytes for peer, num_bytes in messages if peer not in self.node)
 
     @property
     def total(self) -> int:
         return sum(self.by_phase.values())
+
+    @property
+    def sent(self) -> Sent:
+        """What has been sent so far."""
+        return Sent(self.total, self.between_nodes)
 
 
 class Completion:
@@ -82,14 +107,14 @@ class Channel(ABC):
         """
         sends = [(peer, buffer) for peer, buffer in sends if buffer.numel()]
         receives = [(peer, buffer) for peer, buffer in receives if buffer.numel()]
-        sent_bytes = sum(buffer.numel() * buffer.element_size() for _, buffer in sends)
+        sent = _sizes(sends)
         if phase != MEASURE:
-            self._traffic.add(phase, sent_bytes)
+            self._traffic.add(phase, sent)
         number = 0
         if self._log is not None:
-            number = self._log.post(phase, _sizes(sends), _sizes(receives), copies=_are_copies(sends))
+            number = self._log.post(phase, sent, _sizes(receives), copies=_are_copies(sends))
         handle = self._post(self._tagged(sends, self._sent), self._tagged(receives, self._received), phase)
-        handle.sent_bytes, handle.number = sent_bytes, number
+        handle.sent_bytes, handle.number = sum(num_bytes for _, num_bytes in sent), number
         return handle
 
     def worked(self, label: str, share: float) -> None:

@@ -68,7 +68,7 @@ class ProcessWorld:
     ) -> None:
         rank, self.size = dist.get_rank(group), dist.get_world_size(group)
         self.rank, self.ranks, self.device = rank, (rank,), device
-        self.traffic = {rank: Traffic()}
+        self.traffic = {rank: Traffic(fabric.node(rank, self.size))}
         self.recorders = {rank: Recorder(make_stopwatch(device), enabled=spans)}
         self._fabric, self._timeout = fabric, timedelta(seconds=timeout_s)
         self._batched = device.type == "cuda"

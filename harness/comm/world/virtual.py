@@ -50,7 +50,7 @@ class VirtualWorld:
         inputs: str = "auto",
     ) -> None:
         self.size, self.ranks, self.device = size, tuple(range(size)), device
-        self.traffic = {rank: Traffic() for rank in self.ranks}
+        self.traffic = {rank: Traffic(fabric.node(rank, size)) for rank in self.ranks}
         self.recorders = {rank: Recorder(enabled=spans) for rank in self.ranks}
         self.clock = clock
         self._window = None if clock is None else StepWindow(clock)

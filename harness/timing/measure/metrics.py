@@ -237,6 +237,15 @@ _BYTES = (
         better="lower",
         section="bytes",
     ),
+    *(
+        Metric(
+            *(f"wire_bits_by_level.{level}", f"wire bits {where}", "bit", f"the part {where}, if several"),
+            places=STEP + SUMMARY,
+            better="lower",
+            section="bytes",
+        )
+        for level, where in (("local", "inside nodes"), ("node", "between nodes"))
+    ),
     Metric(
         *("bytes_per_step_per_rank", "MB sent per step and rank", "B", "mean over ranks and steps"),
         better="lower",

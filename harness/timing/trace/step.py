@@ -21,10 +21,13 @@ BACKEND = "backend"
 CONTROL = "control"
 """The phase of what ranks send to hold alike what is not synchronized, such as buffers."""
 
+ACTIVATIONS = "activations"
+"""The phase of what one rank sends to another by itself: activations, and the gradients of them."""
+
 PHASES = ("metadata", "reduce_scatter", "all_gather")
 """The phases of every synchronization."""
 
-COUNTED_PHASES = (*PHASES, CONTROL)
+COUNTED_PHASES = (*PHASES, ACTIVATIONS, CONTROL)
 """All phases that bytes are counted under."""
 
 Message = tuple[int, int]

@@ -116,5 +116,5 @@ def test_every_world_learns_of_its_nodes(tmp_path: Path, monkeypatch: pytest.Mon
 def test_nodes_hold_consecutive_ranks() -> None:
     fabric = Fabric(lambda size: None, num_nodes=num_nodes(replace(LOCAL, ranks_per_node=2)))  # type: ignore
     assert fabric.num_nodes == 4
-    assert fabric.members("local", 5, 8) == (4, 5)
-    assert fabric.members("node", 5, 8) == (1, 3, 5, 7)
+    assert fabric.mesh(8).group("local", 5) == (4, 5)
+    assert fabric.mesh(8).group("node", 5) == (1, 3, 5, 7)

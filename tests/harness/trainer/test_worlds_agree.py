@@ -20,7 +20,7 @@ from gradwire.harness.trainer.parts import build
 
 SAME = (
     *("step", "loss", "lr", "grad_norm", "skipped", "measured", "vnmse", "bytes_sent", "perplexity"),
-    *("accuracy", "matthews"),
+    *("accuracy", "matthews", "wire_bits_by_level"),
     *("codec/mu", "codec/overflow"),
 )
 
@@ -41,16 +41,19 @@ def assert_runs_agree(first: Path, second: Path) -> None:
     summaries = [json.loads((folder / "summary.json").read_text()) for folder in (first, second)]
     for key in ("final_metric", "bytes_sent_per_rank", "bytes_by_phase", "layout_hash", "vnmse_mean"):
         assert summaries[0][key] == summaries[1][key], key
+    assert summaries[0]["wire_bits_by_level"] == summaries[1]["wire_bits_by_level"]
     assert [summary["clock"] for summary in summaries] == ["wall", "simulated"]
 
 
 FIRST_BUCKET_EXCLUDED = ("codec.exclude=[transformer.ln_f*,*.h.0.*]",)
 """All of it, and a part of the second one."""
 
+NODES = "cluster.ranks_per_node=2"
+
 CASES = [
     *[(n, topology, "dynamiq", ()) for n in (1, 2, 3, 4, 5) for topology in ("ring", "butterfly")],
     (3, "ring", "dynamiq", ("overlap.enabled=false",)),
-    (4, "butterfly", "dynamiq", ("overlap.enabled=false", "train.accumulation=2")),
+    (4, "butterfly", "dynamiq", ("overlap.enabled=false", "train.accumulation=2", NODES)),
     (4, "ring", "dynamiq", ("overlap.buckets=3", "codec.rounding=independent", "model=llama1b")),
     (3, "butterfly", "bf16", ("model=bert_large",)),
     (2, "ring", "fp32", ("parallel.static_graph=true",)),
@@ -83,6 +86,20 @@ def test_real_equals_virtual(
     train_all_virtually(tiny_run(*overrides, "cluster=virtual"), str(tmp_path / "virtual"))
     workers(size)(train_rank, tiny_run(*overrides), str(tmp_path / "real"))
     assert_runs_agree(tmp_path / "real", tmp_path / "virtual")
+    assert_levels(tmp_path / "real", NODES in more)
+
+
+def assert_levels(run: Path, several_nodes: bool) -> None:
+    """Bits inside and between nodes add up, and are told only where there are several nodes. Every rank of a
+    butterfly has one partner in its node and one in the other, to which it sends twice as much, or half."""
+    told = [loads(line) for line in (run / "steps.jsonl").read_text().splitlines()]
+    told.append(json.loads((run / "summary.json").read_text()))
+    for found in told:
+        levels = found.get("wire_bits_by_level")
+        assert (levels is not None) == several_nodes
+        if levels is not None:
+            assert levels["local"] + levels["node"] == pytest.approx(found["wire_bits_per_coordinate"])
+            assert max(levels.values()) == pytest.approx(2 * min(levels.values()), rel=0.1)
 
 
 def test_buffers_that_training_changes_are_those_of_rank_0(tmp_path: Path, workers: Workers) -> None:

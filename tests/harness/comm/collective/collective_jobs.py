@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -157,3 +158,77 @@ def make_exchange(rank: int) -> Callable[[ScheduledCollectives], Coroutine[Any, 
 
 def make_groups(rank: int) -> Callable[[ScheduledCollectives], Coroutine[Any, None, Any]]:
     return reduce_in_groups
+
+
+STAGED = Fabric(partial(make_schedule, "ring"), num_nodes=4, stages=2)
+"""Eight ranks: two stages of four replicas on two nodes each."""
+
+
+async def reduce_along_dimensions(comm: ScheduledCollectives) -> dict[str, list[float]]:
+    """Digits say which ranks a sum holds; the size and the place in each group, and groups of the group."""
+    own = torch.tensor([10.0**comm.rank], dtype=torch.float64)
+    replicas = comm.group("replica")
+    groups = {
+        "stage": comm.group("stage"),
+        "replica": replicas.in_phase("control"),
+        "local": replicas.group("local"),
+        "node": replicas.group("node"),
+        "all": replicas.group("local").group("all"),
+    }
+    found = {}
+    for name, group in groups.items():
+        (total,) = await group.reduce([(own, "sum")])
+        found[name] = [total.item(), group.size, group.rank]
+    return found
+
+
+async def pass_around(comm: ScheduledCollectives) -> list[Tensor]:
+    """Rank to rank in a chain, forth and back; then neighbours on a ring at once; then within groups."""
+    last, x = comm.size - 1, torch.zeros(1000)
+    if comm.rank > 0:
+        await comm.receive(x, comm.rank - 1)
+    x = x + comm.rank + 1
+    if comm.rank < last:
+        await comm.send(x, comm.rank + 1)
+    if comm.rank < last:
+        await comm.receive(x, comm.rank + 1)
+    if comm.rank > 0:
+        await comm.send(x, comm.rank - 1)
+    right, left = (comm.rank + 1) % comm.size, (comm.rank - 1) % comm.size
+    swapped = [torch.empty(3), torch.empty(4, dtype=torch.int16)]
+    own = torch.full((3, 2), comm.rank + 0.5)[:, 0], torch.full((2, 2), comm.rank, dtype=torch.int16)
+    if comm.size > 2:
+        await comm.send_and_receive({right: own[0], left: own[1]}, {left: swapped[0], right: swapped[1]})
+    return [x, *swapped]
+
+
+async def pass_in_groups(comm: ScheduledCollectives) -> float:
+    """The first of each node's ranks sends to the second."""
+    group, x = comm.group("local"), torch.tensor([float(comm.rank)])
+    if group.rank == 0:
+        await group.send(x, 1)
+    else:
+        await group.receive(x, 0)
+    return x.item()
+
+
+def make_dimensions(rank: int) -> Callable[[ScheduledCollectives], Coroutine[Any, None, Any]]:
+    return reduce_along_dimensions
+
+
+def make_chain(rank: int) -> Callable[[ScheduledCollectives], Coroutine[Any, None, Any]]:
+    return pass_around
+
+
+def make_pairs(rank: int) -> Callable[[ScheduledCollectives], Coroutine[Any, None, Any]]:
+    return pass_in_groups
+
+
+def in_stages(rank: int, size: int) -> dict[str, list[float]]:
+    """`reduce_along_dimensions` of one rank of two stages, over gloo."""
+    world = ProcessWorld(replace(STAGED, num_nodes=2), CPU, timeout_s=30)
+    try:
+        found: dict[str, list[float]] = world.run({rank: reduce_along_dimensions})[rank]
+        return found
+    finally:
+        world.close()
