@@ -10,6 +10,7 @@ import torch
 
 from gradwire.harness.comm.nodes import ranks_per_node
 from gradwire.harness.comm.settings import ClusterConfig
+from gradwire.harness.comm.topology.registry import depends_on_nodes
 from gradwire.harness.config.network_checks import check_network, check_size, resolve_nodes, workers_of
 from gradwire.harness.network.settings import NetworkConfig
 from gradwire.harness.runtime.errors import ConfigError, refused_as_config_error, shortened
@@ -24,7 +25,8 @@ OVER_GLOO = ("paced", "shaped")
 
 def resolve_cluster(run: RunConfig) -> RunConfig:
     """`run` with `cluster.{workers,device,backend}`, a simulated network's nodes and `train.precision`
-    replaced by what they mean here.
+    replaced by what they mean here. So is `cluster.ranks_per_node` where the topology depends on it, and the
+    run's id with it.
 
     Under torchrun the number of workers is the world's. Raises ConfigError, also for a network that the
     workers cannot have.
@@ -37,7 +39,9 @@ def resolve_cluster(run: RunConfig) -> RunConfig:
     cluster = replace(cluster, workers=_workers(cluster, run.network, gpus))
     network = resolve_nodes(run.network, cluster.size)
     check_size(network, cluster.size)
-    refused_as_config_error(ranks_per_node, cluster, network)
+    local = refused_as_config_error(ranks_per_node, cluster, network)
+    if depends_on_nodes(run.topology.name):
+        cluster = replace(cluster, ranks_per_node=local)
     cluster = replace(cluster, backend=_backend(cluster, network, gpus))
     train = run.train
     if train.precision == "auto":

@@ -11,7 +11,7 @@ from torch.nn.parallel import DistributedDataParallel
 from gradwire.codecs.interface import Codec
 from gradwire.codecs.wrappers.wrapper import innermost
 from gradwire.harness.comm.collective.collectives import Fabric
-from gradwire.harness.comm.topology.schedule import Topology
+from gradwire.harness.comm.topology.schedule import Topology, made_for
 from gradwire.harness.comm.transport.pacer import PacedLink
 from gradwire.harness.comm.world.process import ProcessWorld
 from gradwire.harness.library.agreement import Agreement
@@ -89,8 +89,8 @@ def attach(
         _check_unused(own)
         size, device = dist.get_world_size(model.process_group), model.device
         options = with_nodes(options, size)
-        schedule = make_checked_schedule(topology, size)
-        made = schedule(size)
+        schedule = make_checked_schedule(topology, size, num_nodes(options, size))
+        made = made_for(schedule, size, num_nodes(options, size))
         layouts = BucketLayouts(model.module, check_runs(own, made, device, options))
         layouts.check(first_buckets(model), device)
         description = describe(model, own, made, options)

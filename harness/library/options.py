@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache, partial
-from typing import Any
+from typing import Any, cast
 
 import torch
 import torch.distributed as dist
@@ -23,7 +23,7 @@ from gradwire.harness.comm.nodes import check_divides, local_world
 from gradwire.harness.comm.settings import ClusterConfig, OverlapConfig
 from gradwire.harness.comm.topology.check import check_schedule
 from gradwire.harness.comm.topology.registry import TOPOLOGIES, make_schedule
-from gradwire.harness.comm.topology.schedule import Schedule
+from gradwire.harness.comm.topology.schedule import Schedule, Topology, made_for
 from gradwire.harness.library.reducer import synchronized
 from gradwire.harness.parallel.buckets import plain_name
 from gradwire.harness.runtime.errors import ConfigError
@@ -119,9 +119,9 @@ def _check_keywords(codec: str, options: Mapping[str, Any]) -> None:
     _check(classes[codec], {name: value for name, value in options.items() if name not in common}, "codec")
 
 
-def make_checked_schedule(topology: Any, size: int) -> Callable[[int], Schedule]:
+def make_checked_schedule(topology: Any, size: int, num_nodes: int = 1) -> Topology:
     """Returns the topology of a name, or the given function, called once per number of ranks. Raises
-    ValueError unless it is a correct all-reduce over `size` ranks."""
+    ValueError unless it is a correct all-reduce over `size` ranks on `num_nodes` nodes."""
     if isinstance(topology, str):
         check_value("topology", topology, Rule((TEXT,), choices=tuple(sorted(TOPOLOGIES))))
         return partial(make_schedule, topology)
@@ -131,8 +131,8 @@ def make_checked_schedule(topology: Any, size: int) -> Callable[[int], Schedule]
             f"topology={shown(topology)} is not a topology; choose one of {names}, or a function from world "
             "size to schedule"
         )
-    made: Callable[[int], Schedule] = lru_cache(topology)
-    schedule = made(size)
+    made = cast(Topology, lru_cache(topology))
+    schedule: object = made_for(made, size, num_nodes)
     if not isinstance(schedule, Schedule) or schedule.size != size:
         raise ValueError(f"topology={called(topology)} gives no Schedule of {size} ranks: {shown(schedule)}")
     if topology not in TOPOLOGIES.values():

@@ -11,7 +11,7 @@ from gradwire.harness.comm.topology.broadcast import broadcast
 from gradwire.harness.comm.topology.butterfly import butterfly
 from gradwire.harness.comm.topology.check import check_schedule
 from gradwire.harness.comm.topology.ring import ring
-from gradwire.harness.comm.topology.schedule import Schedule, Topology, made_for
+from gradwire.harness.comm.topology.schedule import Schedule, Topology, knows_nodes, made_for
 from gradwire.harness.comm.topology.two_level import two_level
 
 TOPOLOGIES: dict[str, Topology] = {
@@ -37,6 +37,12 @@ def topology(name: str) -> Topology:
     A plug-in's schedules are executed on sets of ranks before they are used. Raises ValueError.
     """
     return find("topology", name, TOPOLOGIES, "<module>:<function>", _checked)
+
+
+def depends_on_nodes(name: str) -> bool:
+    """Whether the schedules of topology `name` depend on the number of nodes. Raises ValueError."""
+    made = topology(name)
+    return knows_nodes(made.args[0] if isinstance(made, partial) else made)
 
 
 def _checked(found: object, name: str) -> Topology:

@@ -96,6 +96,11 @@ how many nodes the ranks are spread: evenly, consecutive ranks on the same node.
 
 def made_for(topology: Topology, size: int, num_nodes: int) -> Schedule:
     """Returns the schedule that `topology` gives for `size` ranks on `num_nodes` nodes."""
-    if "num_nodes" in signature(topology).parameters:
+    if knows_nodes(topology):
         return topology(size, num_nodes=num_nodes)
     return topology(size)
+
+
+def knows_nodes(topology: Topology) -> bool:
+    """Whether a topology's schedules depend on how many nodes there are: it has an argument for that."""
+    return "num_nodes" in signature(topology).parameters

@@ -14,6 +14,7 @@ import torch
 from gradwire.harness.comm.collective.collectives import Fabric
 from gradwire.harness.comm.nodes import local_world, num_nodes, ranks_per_node
 from gradwire.harness.comm.settings import ClusterConfig
+from gradwire.harness.comm.topology.registry import depends_on_nodes
 from gradwire.harness.config.compose import compose
 from gradwire.harness.config.validate import validate, validate_any
 from gradwire.harness.network.settings import PacedConfig, SimulatedConfig
@@ -87,6 +88,14 @@ def test_ids_of_runs_that_name_no_nodes_are_those_of_before() -> None:
     before = config.mapping()
     assert before["cluster"].pop("ranks_per_node") is None
     assert settings_id(before) == run_id(config)
+
+
+def test_null_is_recorded_as_a_number_where_the_topology_depends_on_nodes() -> None:
+    config = validate(compose(["size=tiny", "topology=two_level", *TWO_LEVEL]))
+    assert config.cluster.ranks_per_node == 2
+    given = validate(compose(["size=tiny", "topology=two_level", *TWO_LEVEL, "cluster.ranks_per_node=2"]))
+    assert run_id(given) == run_id(config)
+    assert [depends_on_nodes(name) for name in ("ring", "two_level")] == [False, True]
 
 
 def test_every_world_learns_of_its_nodes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
