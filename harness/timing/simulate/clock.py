@@ -73,7 +73,7 @@ class SimulatedClock:
         return retimed(lanes, times, self.overlap)
 
     def _seconds(self, steps: Sequence[StepTrace]) -> Iterator[float]:
-        """Of each operation of the steps' plan."""
+        """Those of the operations of the steps' plan."""
         for rank in sorted(steps[0]):
             for task in (task for step in steps for task in step[rank].tasks):
                 for operation in task.operations:

@@ -21,6 +21,7 @@ from collective_jobs import (
     virtually,
 )
 from pool import Workers
+from world_steps import run_collectives
 
 from gradwire.harness.comm.collective.collectives import ScheduledCollectives
 from gradwire.harness.comm.mesh import Mesh
@@ -124,7 +125,7 @@ def test_the_clock_takes_what_a_chain_of_messages_takes() -> None:
     """A thousand bytes at a thousand per second, three times one after another."""
     clock = SimulatedClock(star(4, 1000.0, 0.25), codec_times=NoTimes())
     world = VirtualWorld(4, fabric("ring"), CPU, clock=clock)
-    world.run_step({rank: [(0.0, hand_on)] for rank in world.ranks})
+    run_collectives(world, {rank: [hand_on] for rank in world.ranks})
     posts = [
         operation
         for rank in world.ranks
