@@ -13,7 +13,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Literal, Protocol, cast, runtime_checkable
+from typing import Literal, NamedTuple, Protocol, cast, runtime_checkable
 
 import torch
 from torch import Tensor
@@ -30,6 +30,21 @@ Level = Literal["all", "node", "local"]
 
 Decision = Mapping[str, float | Sequence[float]]
 """What all ranks have decided for a step, by name: numbers, and lists of numbers. See `adaptation`."""
+
+
+class Observation(NamedTuple):
+    """What the clock said of one rank's step: the bytes it sent in one phase of one bucket, from the phase's
+    first message to its last, in seconds since the step began.
+
+    The phases are those that bytes are counted under, and `compute`: what was computed until the bucket was
+    ready.
+    """
+
+    bucket: int
+    phase: str
+    num_bytes: int
+    start: float
+    end: float
 
 
 @dataclass(frozen=True)
@@ -247,6 +262,11 @@ class Codec(ABC):
 
         `x` has shape (numel,) and is not written to. Called only for `this_round.size > 1`.
         """
+
+    def observe(self, observations: Sequence[Observation]) -> None:
+        """What the clock, real or simulated, said of this rank's step; called before its `end_step` or
+        `skip_step`, for codecs whose traits say that they are `clock_driven`."""
+        return
 
     def end_step(self, step: int) -> Mapping[str, float]:
         """Called once all buckets of a step are synchronized; returns what is worth logging."""

@@ -6,6 +6,7 @@ import dataclasses
 from functools import lru_cache
 from typing import Any, cast
 
+from gradwire.codecs.decision_file import read_decisions
 from gradwire.codecs.dynamiq import DynamiQ, DynamiQPlus, UniformQuantization
 from gradwire.codecs.exact import BF16, FP32, Backend
 from gradwire.codecs.fields import check_fields, check_names, plain, rules_of
@@ -103,19 +104,23 @@ def _checked(found: Any, name: str) -> type[Codec]:
     return found
 
 
-def make_codec(name: str, *, exclude: object = (), ef: bool = False, **fields: object) -> Codec:
+def make_codec(
+    name: str, *, exclude: object = (), ef: bool = False, decisions: str | None = None, **fields: object
+) -> Codec:
     """The codec called `name`, configured by its dataclass fields.
 
     `exclude` is a list of globs: parameters whose names match one travel in bf16 instead. `ef` puts error
-    feedback around it. Raises ValueError naming the field, its value and what is allowed.
+    feedback around it. `decisions` is a file of decisions to follow, see `decision_file`. Raises ValueError
+    naming the field, its value and what is allowed.
     """
     made = codec_class(name)
     known = rules_of(made)
     check_names([*known, *rules_of(CommonOptions)], fields, "codec", f"codec={name}")
     check_fields(made, fields, "codec")
     globs = check_globs(exclude)
-    check_fields(CommonOptions, {"exclude": list(globs), "ef": ef}, "codec")
+    check_fields(CommonOptions, {"exclude": list(globs), "ef": ef, "decisions": decisions}, "codec")
     codec: Codec = cast(Any, made)(name=name, **{field: plain(value) for field, value in fields.items()})
     if ef:
         codec = ErrorFeedback(codec)
-    return with_decisions(Exclude(codec, globs) if globs else codec)
+    replayed = None if decisions is None else read_decisions(decisions)
+    return with_decisions(Exclude(codec, globs) if globs else codec, replayed)

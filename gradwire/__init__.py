@@ -10,8 +10,8 @@ from gradwire.codecs.interface import Codec, Collectives, HopCodec, Hops, Layout
 from gradwire.codecs.registry import codec_classes, make_codec, register_codec
 from gradwire.codecs.traits import About, Traits
 from gradwire.harness.library.attach import attach
-from gradwire.harness.library.synchronizer import Synchronizer
 from gradwire.harness.library.bucket_hook import SynchronizationError
+from gradwire.harness.library.synchronizer import Synchronizer
 
 __version__ = "0.1.0"
 

@@ -3,6 +3,8 @@
 It is the outermost wrapper, which sees every bucket of a step. The first one carries the numbers of the step
 before: they travel with the codec's own first metadata, in the same message. Where that bucket reduces no
 metadata, as one of excluded parameters, they travel by themselves.
+
+A replay follows the decisions of a run that has been, whatever its own would be. Its messages are the same.
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ import torch
 from torch import Tensor
 
 from gradwire.codecs.adaptation import Adapts, Agreed
+from gradwire.codecs.decision_file import DecisionFile
 from gradwire.codecs.interface import Codec, Collectives, Decision, Op, Round
 from gradwire.codecs.wrappers.wrapper import Wrapper, innermost
 
@@ -22,7 +25,8 @@ from gradwire.codecs.wrappers.wrapper import Wrapper, innermost
 class Decisions(Wrapper):
     """`inner`, whose innermost codec `Adapts`. Use `with_decisions`, which knows which codecs do."""
 
-    def __init__(self, inner: Codec) -> None:
+    def __init__(self, inner: Codec, replayed: DecisionFile | None = None) -> None:
+        """Raises ValueError if `replayed` holds decisions of another kind."""
         super().__init__(inner)
         adapting = innermost(inner)
         assert isinstance(adapting, Adapts)
@@ -32,11 +36,19 @@ class Decisions(Wrapper):
         self._own = {name: numbers for name, (numbers, _) in adapting.feedback().items()}
         """This rank's numbers of the last step that counted."""
         self._decision = adapting.first_decision
+        self._replayed = replayed
+        if replayed is not None:
+            replayed.check_names(self.name, self._decision)
         self._size = 0
         self._reduced: list[Tensor] | None = None
 
+    @property
+    def decision(self) -> Decision:
+        """What the coming step follows, or the one under way."""
+        return self._decision
+
     def options(self) -> dict[str, object]:
-        return {}
+        return {"decisions": None if self._replayed is None else self._replayed.digest}
 
     async def synchronize(self, x: Tensor, this_round: Round, comm: Collectives) -> Tensor:
         own_round = replace(this_round, decision=self._decision)
@@ -53,13 +65,18 @@ class Decisions(Wrapper):
         if self._reduced is not None:
             following = self._decide(step)
             self._own = {name: numbers for name, (numbers, _) in self._adapting.feedback().items()}
-            self._decision = following
+            self._decision = self._followed_after(step, following)
         return super().end_step(step)
 
     def skip_step(self, step: int) -> Mapping[str, float]:
         if self._reduced is not None:
             self._decide(step)
+            self._decision = self._followed_after(step, self._decision)
         return super().skip_step(step)
+
+    def _followed_after(self, step: int, decision: Decision) -> Decision:
+        """What the step after `step` follows: `decision`, unless another run's are replayed."""
+        return decision if self._replayed is None or step < 0 else self._replayed.decision(step + 1)
 
     def _decide(self, step: int) -> Decision:
         """What was agreed on in the step leads to."""
@@ -97,10 +114,19 @@ def _as_tensor(value: float | Sequence[float]) -> Tensor:
     return torch.tensor(value, dtype=torch.int64 if whole and numbers else torch.float64)
 
 
-def with_decisions(codec: Codec) -> Codec:
-    """`codec`, which follows its decisions if it makes any."""
-    adapts = isinstance(innermost(codec), Adapts) and not isinstance(codec, Decisions)
-    return Decisions(codec) if adapts else codec
+def with_decisions(codec: Codec, replayed: DecisionFile | None = None) -> Codec:
+    """`codec`, which follows its decisions if it makes any, or those of `replayed`. Raises ValueError if it
+    makes none and is to replay some."""
+    if isinstance(innermost(codec), Adapts) and not isinstance(codec, Decisions):
+        return Decisions(codec, replayed)
+    if replayed is not None:
+        raise ValueError(f"{replayed.option}: codec={codec.name} makes no decisions; leave it out")
+    return codec
+
+
+def decision_of(codec: Codec) -> Decision:
+    """What the coming step follows; nothing for a codec that makes no decisions."""
+    return codec.decision if isinstance(codec, Decisions) else {}
 
 
 class _Carrier:

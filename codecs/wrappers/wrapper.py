@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from torch import Tensor
 
 from gradwire.codecs.fields import list_of
-from gradwire.codecs.interface import Codec, Layout
+from gradwire.codecs.interface import Codec, Layout, Observation
 
 
 @dataclass
@@ -18,6 +18,7 @@ class CommonOptions:
 
     exclude: list[str] = list_of(hint="e.g. [*embed*]")  # globs of parameters that travel in bf16
     ef: bool = False  # error feedback: what a worker's encodings lose is added to its next gradient
+    decisions: str | None = None  # decisions.jsonl of a run that this one replays; null: it decides itself
 
 
 class Wrapper(Codec):
@@ -33,6 +34,9 @@ class Wrapper(Codec):
 
     def supports(self, topology: str, size: int, layout: Layout) -> str | None:
         return self.inner.supports(topology, size, layout)
+
+    def observe(self, observations: Sequence[Observation]) -> None:
+        self.inner.observe(observations)
 
     def end_step(self, step: int) -> Mapping[str, float]:
         return self.inner.end_step(step)

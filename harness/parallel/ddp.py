@@ -17,6 +17,7 @@ from torch._C._distributed_c10d import GradBucket  # as register_comm_hook wants
 
 from gradwire.codecs.interface import Codec, Layout, Round
 from gradwire.codecs.registry import make_codec
+from gradwire.codecs.wrappers.decisions import decision_of
 from gradwire.harness.comm.world.interface import Computing, RankStep, Started, World
 from gradwire.harness.objectives.interface import Objective
 from gradwire.harness.parallel.buckets import BucketLayouts
@@ -202,6 +203,12 @@ class DataParallel:
                 else:
                     parameter.grad.copy_(own)
 
+    def _observe(self) -> None:
+        """Tells codecs that follow the clock what it says of the step."""
+        if any(codec.traits.clock_driven for codec in self._codecs.values()):
+            for rank, observations in self._world.observations().items():
+                self._codecs[rank].observe(observations)
+
     def _end_codecs(self, step: int, skipped: bool) -> Mapping[str, float]:
         codecs = self._codecs.values()
         return [codec.skip_step(step) if skipped else codec.end_step(step) for codec in codecs][0]
@@ -228,8 +235,12 @@ class DataParallel:
         first = next(iter(ranks.values()))
         self._copies = {rank: own.copies for rank, own in ranks.items()}
         losses = {rank: float(own.loss) for rank, own in ranks.items()}
-        logged = self._end_codecs(step, first.skipped)
-        return StepOutcome(losses, first.grad_norm, first.skipped, ended.simulated_s, logged)
+        self._observe()
+        logged, decision = (
+            self._end_codecs(step, first.skipped),
+            decision_of(next(iter(self._codecs.values()))),
+        )
+        return StepOutcome(losses, first.grad_norm, first.skipped, ended.simulated_s, logged, decision)
 
     async def _step_of_rank(
         self,

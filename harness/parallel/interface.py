@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from torch import Tensor, nn
 
-from gradwire.codecs.interface import Layout
+from gradwire.codecs.interface import Decision, Layout
 from gradwire.harness.objectives.interface import Objective
 from gradwire.harness.parallel.settings import ParallelConfig
 from gradwire.harness.parallel.update import OptimizerSettings
@@ -27,7 +27,8 @@ class StepOutcome:
     """One optimizer step.
 
     `losses`: hosted rank to mean loss of its micro-batches. `simulated_s`: the step's length on the simulated
-    clock, None if the wall clock counts. `logged`: what the codec wants recorded.
+    clock, None if the wall clock counts. `logged`: what the codec wants recorded. `decision`: what it follows
+    in the next step, empty if it makes no decisions.
     """
 
     losses: Mapping[int, float]
@@ -35,6 +36,7 @@ class StepOutcome:
     skipped: bool
     simulated_s: float | None
     logged: Mapping[str, float]
+    decision: Decision = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -47,11 +47,17 @@ FILES = (
     ("model", "path", True),
     ("model", "tokenizer", None),
     (GRADIENTS, "", True),
+    ("codec", "decisions", True),
 )
 """Settings that name files, by group and field (or root key). The value says whether every file of a folder
 counts or only those of known formats; None means that only a folder is a path and anything else is a name."""
 
-LATER_KEYS = {"dataset.kind": "documents", "dataset.loss_on": "all", "cluster.ranks_per_node": None}
+LATER_KEYS = {
+    "dataset.kind": "documents",
+    "dataset.loss_on": "all",
+    "cluster.ranks_per_node": None,
+    "codec.decisions": None,
+}
 """Keys that came later than the first runs, and the value that means what was done before. Ids leave them out
 where they have it: what was begun without them is still the same run."""
 
@@ -79,6 +85,37 @@ def run_id(config: RecordedConfig) -> str:
 
 def settings_id(found: Mapping[str, Any]) -> str:
     """`run_id` of a run whose settings are plain values, as in its `config.yaml`."""
+    text = json.dumps(_identifying(found), sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:12]
+
+
+WHERE_AND_WHEN = ("cluster", "network", "overlap", "kernels", "measure", "eval")
+"""Groups that say where a run goes on and what is seen of it, not what is learned: they may differ between a
+run and the replay of its decisions. Of `cluster` the number of workers counts."""
+
+
+def decided_about(found: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings that a run's decisions are about, by dotted key: what it learns from which data by which
+    codec."""
+    settings = _identifying(found)
+    workers = settings["cluster"]["workers"]
+    for group in WHERE_AND_WHEN:
+        settings.pop(group, None)
+    settings["codec"].pop("decisions", None)
+    plain: dict[str, Any] = json.loads(json.dumps(dict(_flat(settings)) | {"cluster.workers": workers}))
+    return plain
+
+
+def _flat(settings: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    for key, value in settings.items():
+        if isinstance(value, Mapping) and value:
+            yield from _flat(value, f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}", value
+
+
+def _identifying(found: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings that change a result."""
     settings = copy.deepcopy(dict(found))
     for key in WITHOUT_EFFECT:
         group, _, field = key.partition(".")
@@ -107,8 +144,7 @@ def settings_id(found: Mapping[str, Any]) -> str:
         if settings.get(group, {}).get(field) == before:
             settings.get(group, {}).pop(field, None)
     _use_former_names(settings)
-    text = json.dumps(settings, sort_keys=True)
-    return hashlib.sha256(text.encode()).hexdigest()[:12]
+    return settings
 
 
 def _use_former_names(settings: dict[str, Any]) -> None:

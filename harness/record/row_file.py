@@ -63,6 +63,11 @@ class RowFile:
         """Appends `rows`, one line each."""
         self._count(append_rows(self.path, rows))
 
+    @property
+    def has_rows(self) -> bool:
+        """Whether any row was written."""
+        return self._size > 0
+
     def extent(self) -> Extent:
         """Returns what was written, after waiting until all of it is on disk.
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from omegaconf import OmegaConf
 
+from gradwire.codecs.decision_file import FILE as DECISIONS
 from gradwire.harness.files.reading import InaccessibleFileError, UnusableFileError
 from gradwire.harness.files.writing import write_atomically
 from gradwire.harness.record.attempts import FILE as ATTEMPTS
@@ -29,7 +30,9 @@ if TYPE_CHECKING:
 
 CONFIG, STEPS, EVALUATIONS, SUMMARY = "config.yaml", "steps.jsonl", "evals.jsonl", "summary.json"
 WEIGHTS = "checkpoint"
-RECORD_FILES = (DONE, CONFIG, STEPS, EVALUATIONS, SUMMARY, ATTEMPTS, NETWORKS)
+ROWS = (STEPS, EVALUATIONS, DECISIONS)
+"""The files of rows."""
+RECORD_FILES = (DONE, CONFIG, *ROWS, SUMMARY, ATTEMPTS, NETWORKS)
 
 
 def as_yaml(settings: Mapping[str, Any]) -> str:
@@ -64,7 +67,7 @@ def mend_rows(directory: Path, rows: Mapping[str, Extent], checkpoint: Path) -> 
     InaccessibleFileError if the files cannot be reached.
     """
     notes = []
-    for name in (STEPS, EVALUATIONS):
+    for name in ROWS:
         path, copy, extent = directory / name, checkpoint / copy_of(name), rows.get(name, NOTHING)
         try:
             check_extent(path, extent)
@@ -100,7 +103,7 @@ def continue_record(
     attempts = Attempts.read(directory) or Attempts(run_id(config))
     for name in (DONE, SUMMARY):
         (directory / name).unlink(missing_ok=True)
-    for name in (STEPS, EVALUATIONS):
+    for name in ROWS:
         cut_to(directory / name, rows.get(name, NOTHING))
     write_atomically(directory / CONFIG, as_yaml(config.mapping()))
     notes = cut_traces(directory, step, attempts.config_hash)
@@ -114,10 +117,15 @@ class RunWriter:
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
-        self._steps, self._evaluations = RowFile(directory / STEPS), RowFile(directory / EVALUATIONS)
+        self._steps, self._evaluations, self._decisions = (RowFile(directory / name) for name in ROWS)
 
     def add_steps(self, rows: Iterable[Row]) -> None:
         self._steps.append(rows)
+
+    def add_decisions(self, header: Callable[[], Row], rows: Sequence[Row]) -> None:
+        """Adds what steps follow. The file begins with `header`, and is made when there is a decision."""
+        if rows:
+            self._decisions.append(rows if self._decisions.has_rows else [header(), *rows])
 
     def add_evaluation(self, row: Row) -> None:
         self._evaluations.append([row])
@@ -132,11 +140,15 @@ class RunWriter:
 
     def flush(self) -> dict[str, Extent]:
         """Waits until all rows are on disk; returns what a checkpoint then relies on."""
-        return {file.path.name: file.extent() for file in (self._steps, self._evaluations)}
+        return {file.path.name: file.extent() for file in self._files()}
+
+    def _files(self) -> list[RowFile]:
+        own = [self._steps, self._evaluations]
+        return [*own, self._decisions] if self._decisions.has_rows else own
 
     def copies(self) -> dict[str, bytes]:
         """All rows recorded so far, for a checkpoint: its names of the files, to gzip files."""
-        return {copy_of(file.path.name): file.copy() for file in (self._steps, self._evaluations)}
+        return {copy_of(file.path.name): file.copy() for file in self._files()}
 
     def save_weights(self, model: nn.Module, tokenizer: PreTrainedTokenizerBase) -> None:
         """The weights as a Hugging Face folder, `checkpoint/`."""

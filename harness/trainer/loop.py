@@ -9,11 +9,13 @@ from typing import Any
 
 import torch
 
+from gradwire.codecs.decision_file import SETTINGS, STEP, STEPS
 from gradwire.harness.checkpoint.folder import CheckpointReader
 from gradwire.harness.comm.topology.registry import make_schedule
 from gradwire.harness.data.order import sample_indices
 from gradwire.harness.parallel.interface import MicroBatches, StepOutcome
 from gradwire.harness.record.attempts import Attempts
+from gradwire.harness.record.identity import decided_about
 from gradwire.harness.record.writer import RunWriter
 from gradwire.harness.runtime.heartbeat import COMPLETE, beat
 from gradwire.harness.timing.measure.clock import TrainingClock
@@ -74,6 +76,7 @@ class Trainer:
         self._progress = Progress(directory.name, self.steps, writes)
         self._barrier = StopBarrier(train.log_every, STOP_S)
         self._divergence = Divergence(train.max_skipped)
+        self._decisions = list[dict[str, Any]]()
         self._checkpoints = Checkpointer(config, directory, parts, self._clock, self._writer)
 
     def run(self, checkpoint: CheckpointReader | None = None) -> bool:
@@ -208,6 +211,8 @@ class Trainer:
             window = (0.0, outcome.simulated_s)
             self._clock.advance(outcome.simulated_s)
         self._divergence.see_step(step + 1, outcome.skipped)
+        if outcome.decision:
+            self._decisions.append({STEP: step + 1, **outcome.decision})
         shared = self._shared(step, outcome, rate, compared or saved)
         sent = {rank: self._world.traffic[rank].sent.since(before[rank]) for rank in self._world.ranks}
         pending = PendingStep(shared, outcome.losses, self._clock.seconds, window, sent)
@@ -241,6 +246,12 @@ class Trainer:
             self._progress.skipped([row["step"] for row in rows if row["skipped"]])
         if self._writer is not None:
             self._writer.add_steps(rows)
+            self._writer.add_decisions(self._about_decisions, self._decisions)
+        self._decisions = []
+
+    def _about_decisions(self) -> dict[str, Any]:
+        """The first line of `decisions.jsonl`: whose they are."""
+        return {STEPS: self.steps, SETTINGS: decided_about(self._config.mapping())}
 
     def _evaluate(self, step: int) -> None:
         metrics = self._parallelism.evaluate(self._objective, self._eval.micro_batch)

@@ -10,6 +10,7 @@ from typing import Any, Generic, Protocol, TypeVar
 import torch
 from torch import Tensor
 
+from gradwire.codecs.interface import Observation
 from gradwire.harness.comm.collective.collectives import ScheduledCollectives
 from gradwire.harness.comm.transport.channel import Traffic
 from gradwire.harness.timing.measure.spans import Recorder
@@ -141,6 +142,11 @@ class World(Protocol):
 
     def gather(self, rows: Mapping[int, Sequence[float]]) -> list[list[float]]:
         """Returns each rank's float64 row, in rank order, the same on every rank; not counted as traffic."""
+        ...
+
+    def observations(self) -> Mapping[int, Sequence[Observation]]:
+        """Returns what the clock says of the last step, per hosted rank, once the device is done with it;
+        nothing if no traces are kept. Called before `take_notes`."""
         ...
 
     def take_notes(self) -> Mapping[int, StepNotes]:

@@ -13,6 +13,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+from gradwire.codecs.interface import Observation
 from gradwire.harness.comm.collective.collectives import Fabric, ScheduledCollectives
 from gradwire.harness.comm.collective.execute import Arena
 from gradwire.harness.comm.transport.channel import CollectiveTask, Traffic
@@ -25,6 +26,7 @@ from gradwire.harness.timing.measure.spans import Recorder
 from gradwire.harness.timing.measure.stopwatch import make_stopwatch
 from gradwire.harness.timing.trace.log import LaneLog, TaskLog
 from gradwire.harness.timing.trace.notes import LaneNotes, StepNotes
+from gradwire.harness.timing.trace.observations import observations
 from gradwire.harness.timing.trace.step import MEASURE
 
 
@@ -143,6 +145,15 @@ class ProcessWorld:
             TaskLog(recorder.timestamp, bucket, coordinates, recorder.timestamp(), in_turn=in_turn)
         )
         return self._logs[-1]
+
+    def observations(self) -> dict[int, tuple[Observation, ...]]:
+        if not self._traces:
+            return {}
+        if self._batched:
+            torch.cuda.synchronize(self.device)
+        seconds = self.recorders[self.rank].seconds
+        trace = LaneNotes(self._lane, self._logs).resolve((), 0.0, 0.0, seconds)
+        return {self.rank: observations(trace)}
 
     def take_notes(self) -> dict[int, StepNotes]:
         taken, self._logs = self._logs, []

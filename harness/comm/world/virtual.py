@@ -15,6 +15,7 @@ from operator import attrgetter
 
 import torch
 
+from gradwire.codecs.interface import Observation
 from gradwire.harness.comm.collective.collectives import Fabric, ScheduledCollectives
 from gradwire.harness.comm.collective.execute import Arena
 from gradwire.harness.comm.transport.channel import CollectiveTask, Traffic
@@ -28,6 +29,7 @@ from gradwire.harness.timing.simulate.clock import SimulatedClock
 from gradwire.harness.timing.simulate.window import StepWindow
 from gradwire.harness.timing.trace.log import TaskLog
 from gradwire.harness.timing.trace.notes import MeasuredNotes, StepNotes, shifted
+from gradwire.harness.timing.trace.observations import observations
 from gradwire.harness.timing.trace.step import RankTrace, StepTrace, TaskTrace, Work, spans
 
 
@@ -126,6 +128,9 @@ class VirtualWorld:
             if self.recorders[rank].enabled:
                 for span in spans(own):
                     self.recorders[rank].add(span.kind, span.start, span.end, span.bytes)
+
+    def observations(self) -> dict[int, tuple[Observation, ...]]:
+        return {rank: observations(trace) for rank, trace in self.timed.items()}
 
     def take_notes(self) -> dict[int, StepNotes]:
         return {rank: MeasuredNotes(trace) for rank, trace in self.measured.items()}

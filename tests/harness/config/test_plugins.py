@@ -71,6 +71,7 @@ def test_a_codec_with_its_own_fields(module: Path) -> None:
         "name": name,
         "exclude": ["a"],
         "ef": False,
+        "decisions": None,
         "strength": 0.25,
     }
     assert f"-{module.stem}.Mine-ring-s0-" in run_name(config)

@@ -1,0 +1,44 @@
+"""A step's trace as what codecs are told that follow the clock."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from gradwire.codecs.interface import Observation
+from gradwire.harness.timing.trace.step import MEASURE, Compute, Post, RankTrace, Start, TaskTrace, Wait
+
+
+def observations(trace: RankTrace) -> tuple[Observation, ...]:
+    """What one rank saw of its step: for each bucket its computation and its phases, in order of time.
+
+    The step begins with the rank's first computation, whatever clock the trace is on.
+    """
+    found = list(_computation(trace))
+    for task in trace.tasks:
+        found += _phases(task)
+    began = min((each.start for each in trace.computation if isinstance(each, Compute)), default=0.0)
+    moved = (each._replace(start=each.start - began, end=each.end - began) for each in found)
+    return tuple(sorted(moved, key=lambda each: (each.bucket, each.start, each.end)))
+
+
+def _computation(trace: RankTrace) -> Iterator[Observation]:
+    """What was computed before each collective could begin, since the one before it."""
+    began: float | None = None
+    for operation in trace.computation:
+        if isinstance(operation, Compute) and began is None:
+            began = operation.start
+        elif isinstance(operation, Start):
+            bucket = trace.tasks[operation.task].bucket
+            yield Observation(bucket, "compute", 0, operation.at if began is None else began, operation.at)
+            began = None
+
+
+def _phases(task: TaskTrace) -> Iterator[Observation]:
+    """Each phase's bytes, from its first post until its last message had come through."""
+    posts = [operation for operation in task.operations if isinstance(operation, Post)]
+    ends = {operation.number: operation.end for operation in task.operations if isinstance(operation, Wait)}
+    for phase in dict.fromkeys(post.phase for post in posts if post.phase != MEASURE):
+        own = [number for number, post in enumerate(posts) if post.phase == phase]
+        sent = sum(num_bytes for number in own for _, num_bytes in posts[number].sends)
+        end = max(ends.get(number, posts[number].at) for number in own)
+        yield Observation(task.bucket, phase, sent, posts[own[0]].at, end)
