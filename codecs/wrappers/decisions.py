@@ -48,7 +48,7 @@ class Decisions(Wrapper):
         return self._decision
 
     def options(self) -> dict[str, object]:
-        return {"decisions": None if self._replayed is None else self._replayed.digest}
+        return {} if self._replayed is None else {"decisions": self._replayed.digest}
 
     async def synchronize(self, x: Tensor, this_round: Round, comm: Collectives) -> Tensor:
         own_round = replace(this_round, decision=self._decision)

@@ -12,8 +12,10 @@ from codec_rounds import MODEL, TAIL, Cluster
 from torch import Tensor
 
 from gradwire.codecs.adaptation import Adapts, Agreed, Feedback
+from gradwire.codecs.describe import describe_codec
 from gradwire.codecs.exact import FP32
 from gradwire.codecs.interface import Codec, Collectives, Decision, Layout, Op, Round
+from gradwire.codecs.registry import make_codec
 from gradwire.codecs.traits import Traits
 from gradwire.codecs.wrappers.decisions import Decisions, with_decisions
 from gradwire.codecs.wrappers.exclude import Exclude
@@ -222,6 +224,12 @@ def test_on_every_topology_beside_excluded_parameters(topology: str) -> None:
             ((_, bucket, decision),) = codec.seen
             assert bucket == 1 and plain(decision) == plain(expected(step, size, 1))
             codec.seen = []
+
+
+def test_a_codec_that_decides_itself_is_described_as_before() -> None:
+    """States that scripts have saved are compared with these words."""
+    described = describe_codec(make_codec("mxfp8", ef=True))
+    assert described["codec.ef"] == "True" and "codec.decisions" not in described
 
 
 def test_only_codecs_that_adapt_are_wrapped() -> None:
