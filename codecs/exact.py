@@ -12,13 +12,13 @@ import torch
 from torch import Tensor
 
 from gradwire.codecs.costs import Costs, exact_costs
-from gradwire.codecs.interface import Codec, Collectives, LossyHopCodec, Round
-from gradwire.codecs.sums import SumHops, exact_hops
+from gradwire.codecs.interface import Codec, Collectives, Round
+from gradwire.codecs.sums import Cast, SliceCodec
 from gradwire.codecs.traits import About, Traits
 
 
 @dataclass
-class FP32(LossyHopCodec):
+class FP32(SliceCodec):
     """Hop-wise sums in float32: exact up to rounding, 32 bits per coordinate."""
 
     name: str = "fp32"
@@ -26,23 +26,23 @@ class FP32(LossyHopCodec):
     traits = Traits(unbiased=True)
     about = About("hop-wise float32 sums", "32")
 
-    def plan(self, x: Tensor, this_round: Round, reduced: list[Tensor], num_chunks: int) -> SumHops:
-        return exact_hops(x, this_round.size, num_chunks, torch.float32)
+    def coder(self, this_round: Round) -> Cast:
+        return Cast(torch.float32)
 
     def costs(self, workers: int) -> Costs:
         return exact_costs(workers, wire=4)
 
 
 @dataclass
-class BF16(LossyHopCodec):
+class BF16(SliceCodec):
     """Hop-wise sums in bfloat16, rounded to nearest even at each hop: 16 bits per coordinate."""
 
     name: str = "bf16"
 
     about = About("hop-wise bfloat16 sums, the reference", "16")
 
-    def plan(self, x: Tensor, this_round: Round, reduced: list[Tensor], num_chunks: int) -> SumHops:
-        return exact_hops(x, this_round.size, num_chunks, torch.bfloat16)
+    def coder(self, this_round: Round) -> Cast:
+        return Cast(torch.bfloat16)
 
     def costs(self, workers: int) -> Costs:
         return exact_costs(workers, wire=2)

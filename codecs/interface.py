@@ -20,6 +20,7 @@ from torch import Tensor
 
 from gradwire.codecs.arithmetic.random import Key, stream_key
 from gradwire.codecs.costs import Costs
+from gradwire.codecs.shards import Shard, joined
 from gradwire.codecs.traits import About, Traits
 
 Op = Literal["sum", "max_bits", "or", "norm"]
@@ -27,6 +28,9 @@ Op = Literal["sum", "max_bits", "or", "norm"]
 integer maximum of |x| bit patterns (NaN wins), `or` bitwise, `norm` sqrt(a² + b²) without overflow."""
 
 Level = Literal["all", "node", "local"]
+
+Kept = Sequence[Sequence[int]]
+"""The chunks that each rank keeps of a reduce-scatter, ascending: every chunk is one rank's."""
 
 Decision = Mapping[str, float | Sequence[float]]
 """What all ranks have decided for a step, by name: numbers, and lists of numbers. See `adaptation`."""
@@ -155,6 +159,11 @@ class Hops(Protocol):
         """The mean over the workers, in layout order and the caller's dtype, shape (numel,)."""
         ...
 
+    def shard(self, chunks: Sequence[int]) -> Tensor:
+        """The mean over the workers of the coordinates of `chunks`, whose sums are complete but not sealed:
+        float32, chunk after chunk, as `HopCodec.chunk` lists their coordinates."""
+        raise ValueError(f"{type(self).__name__} have no shards")
+
 
 class LossyHops(Hops, Protocol):
     """Hops that can tell what this worker's own encodings have lost: what error feedback sends next time."""
@@ -179,6 +188,12 @@ class Collectives(Protocol):
     size: int
     num_chunks: int
 
+    @property
+    def kept(self) -> Kept:
+        """The chunks that `reduce_scatter` leaves with each rank. Raises ValueError on a topology that sums
+        nothing on the way."""
+        ...
+
     def group(self, level: Level) -> Collectives:
         """The collectives among all ranks, the ranks of this node (`local`), or this rank's counterparts
         on every node (`node`): the dimensions of a two-dimensional device mesh."""
@@ -197,7 +212,7 @@ class Collectives(Protocol):
         ...
 
     async def reduce_scatter(self, hops: Hops) -> Tensor:
-        """The first half of `all_reduce`: each sink keeps its own shard's sum."""
+        """The first half of `all_reduce`: returns `hops.shard` of the chunks that this rank keeps."""
         ...
 
     async def all_to_all(self, send: list[Tensor]) -> list[Tensor]:
@@ -268,6 +283,23 @@ class Codec(ABC):
         `skip_step`, for codecs whose traits say that they are `clock_driven`."""
         return
 
+    @property
+    def scatters(self) -> bool:
+        """Whether it can stop half-way, with a shard of the mean on each rank: `shards` and `scatter`."""
+        return False
+
+    def shards(self, layout: Layout, kept: Kept) -> tuple[Shard, ...]:
+        """Which coordinates of a bucket each rank gets from `scatter`, the same in every round: every
+        coordinate is one rank's. `kept` is that of the collectives, or of the run's schedule."""
+        raise ValueError(f"codec={self.name} has no scatter")
+
+    async def scatter(self, x: Tensor, this_round: Round, comm: Collectives) -> Tensor:
+        """The mean over all ranks of this rank's shard of `x`: (shard,) float32, in the order of `shards`.
+
+        It is what `synchronize` gives but for the last encoding, which a mean that stays here does not need.
+        """
+        raise ValueError(f"codec={self.name} has no scatter")
+
     def end_step(self, step: int) -> Mapping[str, float]:
         """Called once all buckets of a step are synchronized; returns what is worth logging."""
         return {}
@@ -324,13 +356,36 @@ class HopCodec(Codec):
     def plan(self, x: Tensor, this_round: Round, reduced: list[Tensor], num_chunks: int) -> Hops:
         """The hop-wise state of this round, given the reduced statistics."""
 
+    def plan_scatter(self, x: Tensor, this_round: Round, reduced: list[Tensor], num_chunks: int) -> Hops:
+        """The hop-wise state of a scatter; another than `plan`'s where that one's chunks do not hold the same
+        coordinates in every round."""
+        return self.plan(x, this_round, reduced, num_chunks)
+
+    @abstractmethod
+    def chunk(self, layout: Layout, num_chunks: int, chunk: int) -> Shard:
+        """Which coordinates of a bucket one chunk of a scatter holds, in every round."""
+
+    @property
+    def scatters(self) -> bool:
+        return True
+
+    def shards(self, layout: Layout, kept: Kept) -> tuple[Shard, ...]:
+        num_chunks = sum(len(chunks) for chunks in kept)
+        return tuple(joined(self.chunk(layout, num_chunks, chunk) for chunk in chunks) for chunks in kept)
+
     async def synchronize(self, x: Tensor, this_round: Round, comm: Collectives) -> Tensor:
         return await comm.all_reduce(await self._planned(x, this_round, comm))
 
+    async def scatter(self, x: Tensor, this_round: Round, comm: Collectives) -> Tensor:
+        reduced = await self._reduced(x, this_round, comm)
+        return await comm.reduce_scatter(self.plan_scatter(x, this_round, reduced, comm.num_chunks))
+
     async def _planned(self, x: Tensor, this_round: Round, comm: Collectives) -> Hops:
+        return self.plan(x, this_round, await self._reduced(x, this_round, comm), comm.num_chunks)
+
+    async def _reduced(self, x: Tensor, this_round: Round, comm: Collectives) -> list[Tensor]:
         parts = self.statistics(x, this_round)
-        reduced = await comm.reduce(parts) if parts else []
-        return self.plan(x, this_round, reduced, comm.num_chunks)
+        return await comm.reduce(parts) if parts else []
 
 
 @runtime_checkable
@@ -353,6 +408,12 @@ class ReportsLosses(Protocol):
     ) -> tuple[Tensor, Tensor]:
         """`synchronize`, and what this worker's encodings lost, (numel,) float32 in layout order."""
         ...
+
+    async def scatter_with_losses(
+        self, x: Tensor, this_round: Round, comm: Collectives
+    ) -> tuple[Tensor, Tensor]:
+        """`scatter`, and what this worker's encodings lost, (numel,) float32 in layout order."""
+        raise ValueError("a codec without scatter loses nothing in it")
 
     def refuses_feedback(self, largest_sum: int, layout: Layout) -> str | None:
         """None, or why error feedback diverges around this codec, as it is set, in a bucket of which a worker
@@ -378,3 +439,11 @@ class LossyHopCodec(HopCodec, ReportsLosses):
         hops = cast(LossyHops, await self._planned(x, this_round, comm))
         hops.keep_losses()
         return await comm.all_reduce(hops), hops.losses()
+
+    async def scatter_with_losses(
+        self, x: Tensor, this_round: Round, comm: Collectives
+    ) -> tuple[Tensor, Tensor]:
+        reduced = await self._reduced(x, this_round, comm)
+        hops = cast(LossyHops, self.plan_scatter(x, this_round, reduced, comm.num_chunks))
+        hops.keep_losses()
+        return await comm.reduce_scatter(hops), hops.losses()

@@ -18,10 +18,10 @@ from gradwire.codecs.arithmetic.floats import (
 from gradwire.codecs.costs import Costs, coder_costs
 from gradwire.codecs.fields import check_fields, one_of
 from gradwire.codecs.groups import GROUP_SIZES, GroupCoder
-from gradwire.codecs.interface import LossyHopCodec, Round
+from gradwire.codecs.interface import Round
 from gradwire.codecs.native.call import readable, run
 from gradwire.codecs.native.loading import Library
-from gradwire.codecs.sums import SumHops
+from gradwire.codecs.sums import SliceCodec
 from gradwire.codecs.traits import About
 
 
@@ -85,7 +85,7 @@ class SignCoder(GroupCoder):
 
 
 @dataclass
-class OneBit(LossyHopCodec):
+class OneBit(SliceCodec):
     """Each coordinate becomes the mean of its block's coordinates of the same sign, zeros among the positive
     ones; anew at every hop. Meant to be used with `codec.ef=true`, as 1-bit SGD does.
 
@@ -110,8 +110,8 @@ class OneBit(LossyHopCodec):
     def largest_residual(self, this_round: Round) -> float:
         return 100.0
 
-    def plan(self, x: Tensor, this_round: Round, reduced: list[Tensor], num_chunks: int) -> SumHops:
-        return SumHops(x, this_round.size, num_chunks, SignCoder(self.block, bits=1))
+    def coder(self, this_round: Round) -> SignCoder:
+        return SignCoder(self.block, bits=1)
 
     def costs(self, workers: int) -> Costs:
         return coder_costs(workers, "signs.1")

@@ -20,10 +20,10 @@ from gradwire.codecs.arithmetic.random import CoordinateBits
 from gradwire.codecs.costs import Costs, coder_costs, nearest
 from gradwire.codecs.fields import between, check_fields, one_of
 from gradwire.codecs.groups import GROUP_SIZES, GroupCoder
-from gradwire.codecs.interface import Layout, LossyHopCodec, Round
+from gradwire.codecs.interface import Layout, Round
 from gradwire.codecs.native.call import readable, run
 from gradwire.codecs.native.loading import Library
-from gradwire.codecs.sums import SumHops
+from gradwire.codecs.sums import SliceCodec
 from gradwire.codecs.traits import About, Traits
 from gradwire.codecs.wrappers.feedback import feedback_diverges
 
@@ -145,7 +145,7 @@ def lost_share(group: int, levels: int, norm: Norm) -> float:
 
 
 @dataclass
-class QSGD(LossyHopCodec):
+class QSGD(SliceCodec):
     """Groups scaled by a norm of their own and quantized anew at every hop; sent once by everybody with
     `topology=broadcast`, as AQGB does.
 
@@ -180,11 +180,9 @@ class QSGD(LossyHopCodec):
             f"choose more bits{' or codec.norm=max' if self.norm == 'l2' else ''}"
         )
 
-    def plan(self, x: Tensor, this_round: Round, reduced: list[Tensor], num_chunks: int) -> SumHops:
-        coder = LevelCoder(
-            self.group, self.bits, cast(Norm, self.norm), CoordinateBits(this_round.key, this_round.rank)
-        )
-        return SumHops(x, this_round.size, num_chunks, coder)
+    def coder(self, this_round: Round) -> LevelCoder:
+        random = CoordinateBits(this_round.key, this_round.rank)
+        return LevelCoder(self.group, self.bits, cast(Norm, self.norm), random)
 
     def costs(self, workers: int) -> Costs:
         """An l2 norm costs more than any number of bits does, and the receiver nothing."""

@@ -7,7 +7,9 @@ which wants error feedback; multiplied by d/k they are right on average and have
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import cast
 
 import torch
 from torch import Tensor
@@ -15,7 +17,8 @@ from torch import Tensor
 from gradwire.codecs.arithmetic.random import Key, mix32
 from gradwire.codecs.fields import between, check_fields, one_of
 from gradwire.codecs.interface import Layout, LossyHopCodec, Round, refused_dtype
-from gradwire.codecs.sums import SelectedHops
+from gradwire.codecs.shards import Shard
+from gradwire.codecs.sums import SelectedHops, chunk_bounds, chunk_slice
 from gradwire.codecs.topk import WIRE_DTYPES, selected_count
 from gradwire.codecs.traits import About, Traits
 from gradwire.codecs.wrappers.residuals import of_contraction
@@ -54,6 +57,10 @@ class Coordinates:
     def put(self, values: Tensor, into: Tensor) -> None:
         into[self._index] = values
         into.masked_fill_(values.isnan().any(), torch.nan)
+
+    def before(self, bounds: Sequence[int]) -> list[int]:
+        found = torch.searchsorted(self._index, torch.tensor(bounds, device=self._index.device))
+        return cast(list[int], found.tolist())
 
 
 @dataclass
@@ -103,7 +110,21 @@ class RandomK(LossyHopCodec):
         return max(super().largest_residual(this_round), of_contraction(share))
 
     def plan(self, x: Tensor, this_round: Round, reduced: list[Tensor], num_chunks: int) -> SelectedHops:
+        return self._hops(x, this_round, num_chunks)
+
+    def plan_scatter(
+        self, x: Tensor, this_round: Round, reduced: list[Tensor], num_chunks: int
+    ) -> SelectedHops:
+        return self._hops(x, this_round, num_chunks, chunk_bounds(x.numel(), num_chunks))
+
+    def chunk(self, layout: Layout, num_chunks: int, chunk: int) -> Shard:
+        return chunk_slice(layout.numel, num_chunks, chunk)
+
+    def _hops(
+        self, x: Tensor, this_round: Round, num_chunks: int, bounds: Sequence[int] | None = None
+    ) -> SelectedHops:
         count = selected_count(self.fraction, x.numel())
         coordinates = Coordinates(drawn_coordinates(x.numel(), count, this_round.key, x.device))
         factor = x.numel() / count if self.unbiased_scaling else 1.0
-        return SelectedHops(x, this_round.size, num_chunks, coordinates, WIRE_DTYPES[self.values], factor)
+        dtype = WIRE_DTYPES[self.values]
+        return SelectedHops(x, this_round.size, num_chunks, coordinates, dtype, factor, bounds)

@@ -6,6 +6,8 @@ coordinates of a bucket, the same on all workers; the others are not sent.
 
 from __future__ import annotations
 
+from abc import abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -13,7 +15,8 @@ import torch
 from torch import Tensor
 
 from gradwire.codecs.arithmetic.floats import constant
-from gradwire.codecs.interface import LossyHops
+from gradwire.codecs.interface import Layout, LossyHopCodec, LossyHops, Round
+from gradwire.codecs.shards import Shard
 
 
 class SliceCoder(Protocol):
@@ -57,6 +60,11 @@ def chunk_bounds(numel: int, num_chunks: int, unit: int = 8) -> list[int]:
     empty."""
     per_chunk = -(-numel // (num_chunks * unit)) * unit
     return [min(i * per_chunk, numel) for i in range(num_chunks + 1)]
+
+
+def chunk_slice(numel: int, num_chunks: int, chunk: int, unit: int = 8) -> Shard:
+    """The coordinates of one chunk where chunks are slices with `chunk_bounds`."""
+    return Shard.between(*chunk_bounds(numel, num_chunks, unit)[chunk : chunk + 2])
 
 
 class SumHops(LossyHops):
@@ -122,12 +130,31 @@ class SumHops(LossyHops):
     def finish(self) -> Tensor:
         return self._sums.div_(constant(self._size, self._sums)).to(self._dtype)
 
+    def shard(self, chunks: Sequence[int]) -> Tensor:
+        own = torch.cat([self._sums[:0], *(self._sums[slice(*self._bounds[c : c + 2])] for c in chunks)])
+        return own.div_(constant(self._size, own))
+
     def keep_losses(self) -> None:
         self._losses = torch.zeros_like(self._sums)
 
     def losses(self) -> Tensor:
         assert self._losses is not None, "losses() without keep_losses()"
         return self._losses
+
+
+class SliceCodec(LossyHopCodec):
+    """A codec that is no more than a `SliceCoder` for each round: a base class."""
+
+    @abstractmethod
+    def coder(self, this_round: Round) -> SliceCoder:
+        """The coder of one worker in one round; the same `unit` in all of them."""
+
+    def plan(self, x: Tensor, this_round: Round, reduced: list[Tensor], num_chunks: int) -> SumHops:
+        return SumHops(x, this_round.size, num_chunks, self.coder(this_round))
+
+    def chunk(self, layout: Layout, num_chunks: int, chunk: int) -> Shard:
+        any_round = Round(step=0, layout=layout, rank=0, size=1, seed=0)
+        return chunk_slice(layout.numel, num_chunks, chunk, self.coder(any_round).unit)
 
 
 @dataclass(frozen=True)
@@ -164,6 +191,10 @@ class Selection(Protocol):
         """Write (selected,) values to their places in `into`, (numel,) of the same dtype."""
         ...
 
+    def before(self, bounds: Sequence[int]) -> list[int]:
+        """How many selected coordinates lie before each of `bounds`, ascending from 0 to `numel`."""
+        ...
+
 
 class SelectedHops(SumHops):
     """Hops of the selected coordinates, which travel as `wire_dtype`; in the mean the others are 0."""
@@ -176,11 +207,15 @@ class SelectedHops(SumHops):
         selection: Selection,
         wire_dtype: torch.dtype,
         factor: float = 1.0,
+        bounds: Sequence[int] | None = None,
     ) -> None:
         """`x` is this worker's bucket, (numel,) of a floating dtype, not written to; selected coordinates
-        are multiplied by `factor`."""
-        self._x, self._selection, self._factor = x, selection, factor
+        are multiplied by `factor`. Chunks hold equally many selected coordinates, or those between the
+        `bounds`."""
+        self._x, self._selection, self._factor, self._places = x, selection, factor, bounds
         super().__init__(selection.take(x), size, num_chunks, Cast(wire_dtype))
+        if bounds is not None:
+            self._bounds = selection.before(bounds)
         if factor != 1.0:
             self._sums.mul_(constant(factor, x))
 
@@ -188,6 +223,12 @@ class SelectedHops(SumHops):
         mean = torch.zeros_like(self._x)
         self._selection.put(super().finish(), mean)
         return mean
+
+    def shard(self, chunks: Sequence[int]) -> Tensor:
+        assert self._places is not None, "shard() of chunks that hold other coordinates in every round"
+        mean = torch.zeros(self._x.numel(), dtype=torch.float32, device=self._x.device)
+        self._selection.put(self._sums / constant(self._size, self._sums), mean)
+        return torch.cat([mean[:0], *(mean[slice(*self._places[c : c + 2])] for c in chunks)])
 
     def losses(self) -> Tensor:
         """All of the coordinates that are not sent; of the others what the factor and rounding change."""

@@ -4,21 +4,19 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from torch import Tensor
-
 from gradwire.codecs.arithmetic.random import CoordinateBits
 from gradwire.codecs.costs import Costs, coder_costs
 from gradwire.codecs.fields import check_fields, one_of
 from gradwire.codecs.groups import GROUP_SIZES
-from gradwire.codecs.interface import Layout, LossyHopCodec, Round
+from gradwire.codecs.interface import Layout, Round
 from gradwire.codecs.qsgd import LevelCoder, lost_share
-from gradwire.codecs.sums import SumHops
+from gradwire.codecs.sums import SliceCodec
 from gradwire.codecs.traits import About, Traits
 from gradwire.codecs.wrappers.feedback import feedback_diverges
 
 
 @dataclass
-class TernGrad(LossyHopCodec):
+class TernGrad(SliceCodec):
     """Each coordinate becomes 0 or ± its block's largest magnitude, with the probability that makes it
     unbiased; anew at every hop. It is QSGD with one level and the maximum for a norm.
 
@@ -46,9 +44,8 @@ class TernGrad(LossyHopCodec):
             f"for sums of {largest_sum} gradients; choose a smaller block, or codec=onebit"
         )
 
-    def plan(self, x: Tensor, this_round: Round, reduced: list[Tensor], num_chunks: int) -> SumHops:
-        coder = LevelCoder(self.block, 2, "max", CoordinateBits(this_round.key, this_round.rank))
-        return SumHops(x, this_round.size, num_chunks, coder)
+    def coder(self, this_round: Round) -> LevelCoder:
+        return LevelCoder(self.block, 2, "max", CoordinateBits(this_round.key, this_round.rank))
 
     def costs(self, workers: int) -> Costs:
         return coder_costs(workers, "levels.2")

@@ -27,6 +27,7 @@ from gradwire.codecs.dynamiq.format import (
     ScaleKind,
     budget_limits,
     chunk_coordinates,
+    chunk_shard,
     chunk_size,
     num_super_groups,
 )
@@ -38,6 +39,7 @@ from gradwire.codecs.dynamiq.values import WIDTHS, ValueKind, Values
 from gradwire.codecs.dynamiq.width_errors import lost_share
 from gradwire.codecs.fields import NUMBER, Rule, at_least, between, check_fields, list_of, one_of
 from gradwire.codecs.interface import Collectives, Layout, LossyHopCodec, Op, Round, refused_dtype
+from gradwire.codecs.shards import Shard
 from gradwire.codecs.traits import About, Traits
 from gradwire.codecs.wrappers.feedback import feedback_diverges
 
@@ -196,6 +198,9 @@ class DynamiQ(LossyHopCodec):
             self.exact_size,
         )
         return DynamiQHops(x, this_round.size, arrangement, self._coder(x, this_round))
+
+    def chunk(self, layout: Layout, num_chunks: int, chunk: int) -> Shard:
+        return chunk_shard(layout.numel, num_chunks, chunk)
 
     async def super_group_widths(self, x: Tensor, this_round: Round, comm: Collectives) -> Tensor:
         return cast(DynamiQHops, await self._planned(x, this_round, comm)).arrangement.widths()

@@ -21,6 +21,7 @@ import torch
 from torch import Tensor
 
 from gradwire.codecs.interface import ALIGNMENT, align
+from gradwire.codecs.shards import Run, Shard
 
 SUPER_GROUP = 256
 """Coordinates that share a bit width and a mean."""
@@ -123,6 +124,16 @@ def chunk_coordinates(numel: int, num_chunks: int, chunk: int) -> int:
     total = num_super_groups(numel)
     coordinates = len(range(chunk, total, num_chunks)) * SUPER_GROUP
     return coordinates - (total * SUPER_GROUP - numel if (total - 1) % num_chunks == chunk else 0)
+
+
+def chunk_shard(numel: int, num_chunks: int, chunk: int) -> Shard:
+    """Which of a bucket's `numel` coordinates chunk `chunk` holds: every `num_chunks`-th super-group."""
+    stride, whole = num_chunks * SUPER_GROUP, numel // SUPER_GROUP
+    count = len(range(chunk, whole, num_chunks))
+    runs = (Run(chunk * SUPER_GROUP, SUPER_GROUP, stride, count),) if count else ()
+    rest = numel - whole * SUPER_GROUP
+    last = (Run(whole * SUPER_GROUP, rest),) if rest and whole % num_chunks == chunk else ()
+    return Shard((*runs, *last))
 
 
 def chunk_size(numel: int, num_chunks: int, chunk: int, bits: float, message_format: Format) -> ChunkSize:

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from gradwire.codecs.dynamiq.arrangement import Arrangement
 from gradwire.codecs.dynamiq.definition import Coder, ReferenceHop
-from gradwire.codecs.dynamiq.format import SUPER_GROUP
+from gradwire.codecs.dynamiq.format import SUPER_GROUP, chunk_coordinates
 from gradwire.codecs.dynamiq.native import NativeHop
 from gradwire.codecs.interface import LossyHops
 from gradwire.codecs.native.call import readable
@@ -69,6 +69,7 @@ class DynamiQHops(LossyHops):
         self._summed: set[int] = set()
         self._finished: set[int] = set()
         self._losses: Tensor | None = None
+        self._coder = coder
         self._hops = [self._hop(chunk, coder) for chunk in range(len(arrangement.sizes))]
 
     def _hop(self, chunk: int, coder: Coder) -> Hop:
@@ -142,6 +143,23 @@ class DynamiQHops(LossyHops):
             if self._arrangement.sizes[chunk].super_groups and chunk not in self._finished:
                 hop.run(**self._source(chunk), result=self._result)
         return self._result.to(self._dtype)
+
+    def shard(self, chunks: Sequence[int]) -> Tensor:
+        return torch.cat([self._result[:0].float(), *(self._mean_of(chunk) for chunk in chunks)])
+
+    def _mean_of(self, chunk: int) -> Tensor:
+        """The mean of a chunk, (coordinates,) float32: its super-groups as a bucket of their own."""
+        plan, rows = self._arrangement, self._arrangement.rows[chunk]
+        if chunk not in self._summed and plan.sizes[chunk].super_groups:
+            self._hops[chunk].run(x=self._x, new_sums=self._rows(chunk))
+        num_chunks = len(plan.sizes)
+        numel = chunk_coordinates(self._x.numel(), num_chunks, chunk)
+        mean = torch.empty(numel, dtype=torch.float32, device=self._x.device)
+        if numel:
+            order = plan.order[rows] // num_chunks
+            hop = make_hop(numel, mean.dtype, order, plan.mean[rows], plan.counts[chunk], self._coder)
+            hop.run(sums=self._rows(chunk), result=mean)
+        return mean
 
     def _add_losses(self, chunk: int, message: Tensor) -> None:
         if self._losses is None:

@@ -13,10 +13,11 @@ from gradwire.codecs.costs import MAXIMUM, Costs, hop_costs, moved, once
 from gradwire.codecs.fields import between, check_fields, one_of
 from gradwire.codecs.interface import Decision, Layout, LossyHopCodec, Op, Round, refused_dtype
 from gradwire.codecs.mxfp.automatic_scaling import COUNTS, FIRST_DECISION, AutomaticScaling, CastCounts
-from gradwire.codecs.mxfp.definition import block_maxima
+from gradwire.codecs.mxfp.definition import BLOCK, block_maxima
 from gradwire.codecs.mxfp.formats import FORMATS
-from gradwire.codecs.mxfp.hops import MXFPHops
+from gradwire.codecs.mxfp.hops import MXFPHops, chunk_bounds
 from gradwire.codecs.mxfp.scales import ScaleRule, SharedScales
+from gradwire.codecs.shards import Shard
 from gradwire.codecs.traits import About, Traits
 
 
@@ -77,6 +78,10 @@ class MXFP(LossyHopCodec, Adapts):
     def decide(self, agreed: Agreed) -> Decision:
         self._logged = self._scaling.logged(agreed)
         return self._scaling.decide(agreed)
+
+    def chunk(self, layout: Layout, num_chunks: int, chunk: int) -> Shard:
+        bounds = chunk_bounds(layout.numel, num_chunks)[chunk : chunk + 2]
+        return Shard.between(*(min(bound * BLOCK, layout.numel) for bound in bounds))
 
     def end_step(self, step: int) -> Mapping[str, float]:
         self._counts.forget()

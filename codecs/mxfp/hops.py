@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
+
 import torch
 from torch import Tensor
 
@@ -80,6 +83,19 @@ class MXFPHops(LossyHops):
         mean = torch.empty(self._numel, dtype=self._dtype, device=self._sums.device)
         definition.dequantize(self._sums, self._scales, self._element, mean)
         return mean
+
+    def shard(self, chunks: Sequence[int]) -> Tensor:
+        found = [torch.empty(0, dtype=torch.float32, device=self._sums.device)]
+        for chunk in chunks:
+            blocks = slice(*self._bounds[chunk : chunk + 2])
+            first, last = (min(bound * BLOCK, self._numel) for bound in (blocks.start, blocks.stop))
+            mean = torch.empty(last - first, dtype=torch.float32, device=self._sums.device)
+            if first < last:
+                own = self._sums[self._offsets[chunk] : self._offsets[chunk + 1]]
+                scales = replace(self._scales, maxima=self._scales.maxima[blocks])
+                definition.dequantize(own, scales, self._element, mean)
+            found.append(mean)
+        return torch.cat(found)
 
     def keep_losses(self) -> None:
         self._losses = CastLosses(self._x, self._sums, self._scales, self._element, self._size)

@@ -7,7 +7,7 @@ then sum these blocks in bfloat16.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -24,8 +24,9 @@ from gradwire.codecs.omnireduce.definition import (
     pack_mask,
     unpack_mask,
 )
+from gradwire.codecs.shards import Shard
 from gradwire.codecs.step_memory import StepMemory
-from gradwire.codecs.sums import SelectedHops
+from gradwire.codecs.sums import SelectedHops, chunk_bounds, chunk_slice
 from gradwire.codecs.traits import About, Traits
 from gradwire.codecs.wrappers.residuals import of_contraction
 
@@ -89,11 +90,30 @@ class OmniReduce(LossyHopCodec):
         return [(pack_mask(largest_blocks(energies, count)), "or")]
 
     def plan(self, x: Tensor, this_round: Round, reduced: list[Tensor], num_chunks: int) -> SelectedHops:
+        return self._hops(x, this_round, reduced, num_chunks)
+
+    def plan_scatter(
+        self, x: Tensor, this_round: Round, reduced: list[Tensor], num_chunks: int
+    ) -> SelectedHops:
+        bounds = chunk_bounds(x.numel(), num_chunks, self.block)
+        return self._hops(x, this_round, reduced, num_chunks, bounds)
+
+    def chunk(self, layout: Layout, num_chunks: int, chunk: int) -> Shard:
+        return chunk_slice(layout.numel, num_chunks, chunk, self.block)
+
+    def _hops(
+        self,
+        x: Tensor,
+        this_round: Round,
+        reduced: list[Tensor],
+        num_chunks: int,
+        bounds: Sequence[int] | None = None,
+    ) -> SelectedHops:
         total = num_blocks(x.numel(), self.block)
         union = unpack_mask(reduced[0].cpu(), total)
         self._local.follow(this_round.layout.names[0], this_round.size, int(union.sum()), total)
         blocks = SomeBlocks(union, x.numel(), self.block, x.device)
-        return SelectedHops(x, this_round.size, num_chunks, blocks, torch.bfloat16)
+        return SelectedHops(x, this_round.size, num_chunks, blocks, torch.bfloat16, bounds=bounds)
 
     def end_step(self, step: int) -> Mapping[str, float]:
         """The union, and k of a worker, of all buckets of the step, as shares of their blocks."""

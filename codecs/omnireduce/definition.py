@@ -4,6 +4,8 @@ travel."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 
@@ -110,6 +112,7 @@ class SomeBlocks:
         self._rows = chosen[: self._whole].nonzero()[:, 0].to(device)
         has_partial = bool(chosen[self._whole :].any())
         self._partial = slice(self._whole * block, numel if has_partial else self._whole * block)
+        self._before = [0, *(block * chosen[: self._whole].cumsum(0)).tolist()]
 
     def _whole_blocks(self, x: Tensor) -> Tensor:
         return x[: self._whole * self._block].view(self._whole, self._block)
@@ -123,3 +126,9 @@ class SomeBlocks:
         whole, partial = values[: rows * self._block], values[rows * self._block :]
         self._whole_blocks(into).index_copy_(0, self._rows, whole.view(rows, self._block))
         into[self._partial] = partial
+
+    def before(self, bounds: Sequence[int]) -> list[int]:
+        """`bounds` are multiples of the block, but for those that end the bucket."""
+        sent = self._before[-1] + self._partial.stop - self._partial.start
+        whole = self._whole * self._block
+        return [self._before[bound // self._block] if bound <= whole else sent for bound in bounds]

@@ -5,13 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, cast, get_args
 
-from torch import Tensor
-
 from gradwire.codecs.arithmetic.random import CoordinateBits
 from gradwire.codecs.costs import Costs, coder_costs, nearest
 from gradwire.codecs.fields import between, check_fields, one_of
-from gradwire.codecs.interface import Layout, LossyHopCodec, Round
-from gradwire.codecs.sums import SumHops
+from gradwire.codecs.interface import Layout, Round
+from gradwire.codecs.sums import SliceCodec
 from gradwire.codecs.tfp.coder import TruncationCoder
 from gradwire.codecs.tfp.definition import BLOCK, WIDEST_SCALED
 from gradwire.codecs.tfp.formats import truncated_format
@@ -35,7 +33,7 @@ every round they settled at 16 times with 2 bits, at 2 times with 3.
 
 
 @dataclass
-class TFP(LossyHopCodec):
+class TFP(SliceCodec):
     """The first `bits` of fp32 (from 10 on), fp16 (7 to 9), E4M3 (5, 6) or E2M1 (2 to 4), rounded anew at
     every hop; sent once by everybody with `topology=broadcast`, which is AQGB's setting.
 
@@ -79,10 +77,9 @@ class TFP(LossyHopCodec):
             f"sums of {largest_sum} gradients; choose more bits, or codec.rounding=truncate"
         )
 
-    def plan(self, x: Tensor, this_round: Round, reduced: list[Tensor], num_chunks: int) -> SumHops:
+    def coder(self, this_round: Round) -> TruncationCoder:
         random = CoordinateBits(this_round.key, this_round.rank) if self.rounding == "stochastic" else None
-        coder = TruncationCoder(BLOCK, self.bits, self._format, self._scaled, random)
-        return SumHops(x, this_round.size, num_chunks, coder)
+        return TruncationCoder(BLOCK, self.bits, self._format, self._scaled, random)
 
     def costs(self, workers: int) -> Costs:
         bits = nearest((4, 6) if self._scaled else (8, 12), self.bits)

@@ -53,6 +53,17 @@ class Blocks:
         return sum(segment.count for segment in self.segments)
 
 
+def whole_blocks(blocks: Blocks, num_chunks: int) -> list[int]:
+    """`num_chunks + 1` boundaries of chunks of whole blocks, nearly equal where blocks are small."""
+    bounds = [0]
+    for chunk in range(1, num_chunks + 1):
+        wanted = -(-blocks.total * chunk // num_chunks)
+        found = next(s for s in blocks.segments if s.coordinates.stop >= wanted)
+        unit = max(found.block, UNIT)
+        bounds.append(found.start + -(-(wanted - found.start) // unit) * unit)
+    return bounds
+
+
 @lru_cache(maxsize=1024)
 def cut(numel: int, block: int) -> Blocks:
     """The blocks of a bucket of `numel` > 0 coordinates; `block` is a power of two, or 0 for the largest that

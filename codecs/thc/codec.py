@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,7 +12,8 @@ from gradwire.codecs.arithmetic.hadamard import LARGEST
 from gradwire.codecs.costs import COPY, MAXIMUM, NOTHING, Costs, hop_costs, moved, nearest, once
 from gradwire.codecs.fields import WHOLE, Rule, between, check_fields, one_of
 from gradwire.codecs.interface import Layout, LossyHopCodec, Op, Round, refused_dtype
-from gradwire.codecs.thc.blocks import cut
+from gradwire.codecs.shards import Shard
+from gradwire.codecs.thc.blocks import cut, whole_blocks
 from gradwire.codecs.thc.definition import Randomness
 from gradwire.codecs.thc.hops import THCHops
 from gradwire.codecs.thc.ranges import Ranges, block_root_mean_squares, bucket_root_mean_square
@@ -115,11 +116,30 @@ class THC(LossyHopCodec):
         return [(root_mean_squares, "max_bits")]
 
     def plan(self, x: Tensor, this_round: Round, reduced: list[Tensor], num_chunks: int) -> THCHops:
+        return self._hops(x, this_round, reduced, num_chunks)
+
+    def plan_scatter(self, x: Tensor, this_round: Round, reduced: list[Tensor], num_chunks: int) -> THCHops:
+        """Chunks are whole blocks, which are rotated back as such: small blocks make shards equally long."""
+        bounds = whole_blocks(cut(x.numel(), self.block), num_chunks)
+        return self._hops(x, this_round, reduced, num_chunks, bounds)
+
+    def chunk(self, layout: Layout, num_chunks: int, chunk: int) -> Shard:
+        bounds = whole_blocks(cut(layout.numel, self.block), num_chunks)
+        return Shard.between(*(min(bound, layout.numel) for bound in bounds[chunk : chunk + 2]))
+
+    def _hops(
+        self,
+        x: Tensor,
+        this_round: Round,
+        reduced: list[Tensor],
+        num_chunks: int,
+        bounds: Sequence[int] | None = None,
+    ) -> THCHops:
         blocks = cut(x.numel(), self.block)
         ranges = Ranges(reduced[0].expand(blocks.count).contiguous(), self.t_p)
         randomness = Randomness(this_round.key, this_round.rank)
         bits = self.sum_bits(this_round.size)
-        return THCHops(x, this_round.size, num_chunks, bits, blocks, ranges, self._table, randomness)
+        return THCHops(x, this_round.size, num_chunks, bits, blocks, ranges, self._table, randomness, bounds)
 
     def refuses_feedback(self, largest_sum: int, layout: Layout) -> str | None:
         """A worker loses of its own gradient alone, however large the sums; it must not lose all of it."""

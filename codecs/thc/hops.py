@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 
@@ -28,12 +30,14 @@ class THCHops(LossyHops):
         ranges: Ranges,
         table: QuantizationTable,
         randomness: Randomness,
+        bounds: Sequence[int] | None = None,
     ) -> None:
-        """`x` is this worker's bucket, (numel,) of a floating dtype; it is not written to."""
+        """`x` is this worker's bucket, (numel,) of a floating dtype; it is not written to. Chunks lie between
+        the `bounds`, or are equally long."""
         assert table.granularity * size < 1 << bits, f"{bits} bits do not hold sums of {size} workers"
         self._x, self._size, self._bits = x, size, bits
         self._blocks, self._ranges, self._table, self._randomness = blocks, ranges, table, randomness
-        self._bounds = chunk_bounds(blocks.total, num_chunks, UNIT)
+        self._bounds = bounds or chunk_bounds(blocks.total, num_chunks, UNIT)
         self._sums = definition.quantize(x, blocks, ranges, table, randomness)
         self._losses: Tensor | None = None
 
@@ -56,6 +60,10 @@ class THCHops(LossyHops):
 
     def finish(self) -> Tensor:
         return self._mean(self._size, self._x.dtype)
+
+    def shard(self, chunks: Sequence[int]) -> Tensor:
+        mean = self._mean(self._size, torch.float32)
+        return torch.cat([mean[:0], *(mean[slice(*self._bounds[c : c + 2])] for c in chunks)])
 
     def keep_losses(self) -> None:
         """All that is lost is lost before the first hop, where the sums are this worker's own integers."""

@@ -9,7 +9,7 @@ A replay follows the decisions of a run that has been, whatever its own would be
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, cast
 
@@ -20,6 +20,8 @@ from gradwire.codecs.adaptation import Adapts, Agreed
 from gradwire.codecs.decision_file import DecisionFile
 from gradwire.codecs.interface import Codec, Collectives, Decision, Op, Round
 from gradwire.codecs.wrappers.wrapper import Wrapper, innermost
+
+_Collective = Callable[[Tensor, Round, Collectives], Awaitable[Tensor]]
 
 
 class Decisions(Wrapper):
@@ -51,13 +53,19 @@ class Decisions(Wrapper):
         return {} if self._replayed is None else {"decisions": self._replayed.digest}
 
     async def synchronize(self, x: Tensor, this_round: Round, comm: Collectives) -> Tensor:
+        return await self._carried(self.inner.synchronize, x, this_round, comm)
+
+    async def scatter(self, x: Tensor, this_round: Round, comm: Collectives) -> Tensor:
+        return await self._carried(self.inner.scatter, x, this_round, comm)
+
+    async def _carried(self, run: _Collective, x: Tensor, this_round: Round, comm: Collectives) -> Tensor:
         own_round = replace(this_round, decision=self._decision)
         if this_round.bucket:
-            return await self.inner.synchronize(x, own_round, comm)
+            return await run(x, own_round, comm)
         self._size = this_round.size
         parts = [(self._own[name].to(x.device), op) for name, op in self._operations.items()]
         carrier = _Carrier(comm, parts)
-        mean = await self.inner.synchronize(x, own_round, cast(Collectives, carrier))
+        mean = await run(x, own_round, cast(Collectives, carrier))
         self._reduced = await carrier.delivered()
         return mean
 

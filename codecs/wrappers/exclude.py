@@ -18,7 +18,8 @@ import torch
 from torch import Tensor
 
 from gradwire.codecs.exact import BF16
-from gradwire.codecs.interface import Codec, Collectives, Layout, Round
+from gradwire.codecs.interface import Codec, Collectives, Kept, Layout, Round
+from gradwire.codecs.shards import Shard, joined
 from gradwire.codecs.wrappers.wrapper import Wrapper
 
 logger = logging.getLogger(__name__)
@@ -89,10 +90,7 @@ class Exclude(Wrapper):
         return None if remaining is None else self.inner.supports(topology, size, remaining.layout)
 
     async def synchronize(self, x: Tensor, this_round: Round, comm: Collectives) -> Tensor:
-        if this_round.rank:
-            self._names = None
-        if self._names is not None:
-            self._names += this_round.layout.names
+        self._see(this_round)
         split = self._split(this_round.layout)
         if split.excluded is None:
             return await self.inner.synchronize(x, this_round, comm)
@@ -103,6 +101,25 @@ class Exclude(Wrapper):
                 part.put(await codec.synchronize(part.take(x), own, comm), mean)
         return mean
 
+    def shards(self, layout: Layout, kept: Kept) -> tuple[Shard, ...]:
+        """Each rank's shard of the codec's parameters, then that of the excluded ones."""
+        split = self._split(layout)
+        parts = [
+            [shard.moved(part.places) for shard in codec.shards(part.layout, kept)]
+            for part, codec in ((split.remaining, self.inner), (split.excluded, self._bf16))
+            if part is not None
+        ]
+        return tuple(joined(own) for own in zip(*parts, strict=True))
+
+    async def scatter(self, x: Tensor, this_round: Round, comm: Collectives) -> Tensor:
+        self._see(this_round)
+        split, found = self._split(this_round.layout), []
+        for part, codec in ((split.remaining, self.inner), (split.excluded, self._bf16)):
+            if part is not None:
+                own = replace(this_round, layout=part.layout)
+                found.append(await codec.scatter(part.take(x), own, comm))
+        return torch.cat(found)
+
     def end_step(self, step: int) -> Mapping[str, float]:
         self._warn_of_globs_without_match()
         return super().end_step(step)
@@ -110,6 +127,13 @@ class Exclude(Wrapper):
     def skip_step(self, step: int) -> Mapping[str, float]:
         self._warn_of_globs_without_match()
         return super().skip_step(step)
+
+    def _see(self, this_round: Round) -> None:
+        """Notes names in the first step, on rank 0."""
+        if this_round.rank:
+            self._names = None
+        if self._names is not None:
+            self._names += this_round.layout.names
 
     def _split(self, layout: Layout) -> Split:
         if layout not in self._splits:

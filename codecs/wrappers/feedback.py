@@ -66,20 +66,36 @@ class ErrorFeedback(Wrapper):
         return super().supports(topology, size, layout)
 
     async def synchronize(self, x: Tensor, this_round: Round, comm: Collectives) -> Tensor:
+        before, corrected, wide = self._corrected(x, this_round)
+        mean, losses = await self._lossy.synchronize_with_losses(corrected, wide, comm)
+        delivered = mean.to(x.dtype)
+        losses = losses + (mean - delivered.to(torch.float32))  # of n·mean each worker takes a share
+        self._keep(this_round.layout, before, losses, mean)
+        return delivered
+
+    async def scatter(self, x: Tensor, this_round: Round, comm: Collectives) -> Tensor:
+        """As `synchronize`, but a rank sees only its own shard: it leaves the bucket's residuals as they were
+        if that is not finite, and where another rank's is not, it is the skipped step that does."""
+        before, corrected, wide = self._corrected(x, this_round)
+        mean, losses = await self._lossy.scatter_with_losses(corrected, wide, comm)
+        self._keep(this_round.layout, before, losses, mean)
+        return mean
+
+    def _corrected(self, x: Tensor, this_round: Round) -> tuple[Tensor, Tensor, Round]:
+        """What was kept of a bucket, the gradient with it, both (numel,) float32, and the round for that."""
         gradient = x.to(torch.float32)
         norm = self._norms.median(this_round.layout.names[0], gradient)
         times = MARGIN * self._lossy.largest_residual(this_round)
         before = bounded(self._gather(this_round.layout, x.device), norm, times)
-        corrected = gradient + before
         wide = replace(this_round, layout=replace(this_round.layout, dtype=torch.float32))
-        mean, losses = await self._lossy.synchronize_with_losses(corrected, wide, comm)
-        delivered = mean.to(x.dtype)
-        losses = losses + (mean - delivered.to(torch.float32))  # of n·mean each worker takes a share
+        return before, gradient + before, wide
+
+    def _keep(self, layout: Layout, before: Tensor, losses: Tensor, mean: Tensor) -> None:
+        """Keeps the losses of a bucket, or what was kept `before` where these or the mean are not finite."""
         sound = losses.isfinite() & mean.isfinite().all()
         kept = torch.where(sound, losses, before)
-        for name, place in _places(this_round.layout):
+        for name, place in _places(layout):
             self._residuals[name] = kept[place].clone()
-        return delivered
 
     def _gather(self, layout: Layout, device: torch.device) -> Tensor:
         """The residuals of a bucket, (numel,) float32; zeros where there are none yet."""

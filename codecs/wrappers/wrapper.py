@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from gradwire.codecs.fields import list_of
-from gradwire.codecs.interface import Codec, Layout, Observation
+from gradwire.codecs.interface import Codec, Collectives, Kept, Layout, Observation, Round
+from gradwire.codecs.shards import Shard
 
 
 @dataclass
@@ -37,6 +38,16 @@ class Wrapper(Codec):
 
     def observe(self, observations: Sequence[Observation]) -> None:
         self.inner.observe(observations)
+
+    @property
+    def scatters(self) -> bool:
+        return self.inner.scatters
+
+    def shards(self, layout: Layout, kept: Kept) -> tuple[Shard, ...]:
+        return self.inner.shards(layout, kept)
+
+    @abstractmethod
+    async def scatter(self, x: Tensor, this_round: Round, comm: Collectives) -> Tensor: ...
 
     def end_step(self, step: int) -> Mapping[str, float]:
         return self.inner.end_step(step)

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 import gradwire
-from gradwire.codecs.sums import SliceCoder, SumHops
+from gradwire.codecs.sums import SliceCodec, SliceCoder
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class Coder(SliceCoder):
 
 
 @dataclass
-class Int8(gradwire.HopCodec):
+class Int8(SliceCodec):
     """Rounds every partial sum to `2 levels + 1` equal steps."""
 
     name: str = "int8"
@@ -44,5 +44,5 @@ class Int8(gradwire.HopCodec):
 
     about = gradwire.About(source="an example", wire_bits="8")
 
-    def plan(self, x: Tensor, this_round: gradwire.Round, reduced: list[Tensor], num_chunks: int) -> SumHops:
-        return SumHops(x, this_round.size, num_chunks, Coder(self.levels))
+    def coder(self, this_round: gradwire.Round) -> Coder:
+        return Coder(self.levels)

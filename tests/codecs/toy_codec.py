@@ -7,9 +7,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from gradwire.codecs.interface import LossyHopCodec, Round
+from gradwire.codecs.interface import Round
 from gradwire.codecs.registry import codec_classes, register_codec
-from gradwire.codecs.sums import SliceCoder, SumHops
+from gradwire.codecs.sums import SliceCodec, SliceCoder
 from gradwire.codecs.traits import About, Traits
 
 
@@ -34,7 +34,7 @@ class EveryFourth(SliceCoder):
 
 
 @dataclass
-class Toy(LossyHopCodec):
+class Toy(SliceCodec):
     """Sends a quarter of the coordinates, another one every step."""
 
     name: str = "toy"
@@ -44,8 +44,8 @@ class Toy(LossyHopCodec):
     about = About(source="a test", wire_bits="8")
     traits = Traits(shows_nonfinite=False)
 
-    def plan(self, x: Tensor, this_round: Round, reduced: list[Tensor], num_chunks: int) -> SumHops:
-        return SumHops(x, this_round.size, num_chunks, EveryFourth((this_round.step + self.phase) % 4))
+    def coder(self, this_round: Round) -> EveryFourth:
+        return EveryFourth((this_round.step + self.phase) % 4)
 
 
 if "toy" not in codec_classes():

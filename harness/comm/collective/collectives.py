@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from gradwire.codecs.interface import Hops, Level, Op
+from gradwire.codecs.interface import Hops, Kept, Level, Op
 from gradwire.harness.comm.collective.execute import Arena, Execution
 from gradwire.harness.comm.collective.metadata import MetadataHops
 from gradwire.harness.comm.mesh import Dimension, Mesh
@@ -104,19 +104,24 @@ class ScheduledCollectives:
             await self._execution(hops, self._uncut, phase, label="metadata").run()
         return hops.results()
 
+    @property
+    def kept(self) -> Kept:
+        return self._schedule.kept
+
     async def all_reduce(self, hops: Hops) -> Tensor:
-        return await self._execute(hops, scatter_only=False)
-
-    async def reduce_scatter(self, hops: Hops) -> Tensor:
-        return await self._execute(hops, scatter_only=True)
-
-    async def _execute(self, hops: Hops, *, scatter_only: bool) -> Tensor:
         self._channel.worked("plan", 1.0)
-        execution = self._execution(hops, self._schedule, self._phase)
-        await execution.run(scatter_only=scatter_only)
+        await self._execution(hops, self._schedule, self._phase).run()
         result = hops.finish()
         self._channel.worked("finish", 1.0)
         return result
+
+    async def reduce_scatter(self, hops: Hops) -> Tensor:
+        own = self.kept[self.rank]
+        self._channel.worked("plan", 1.0)
+        await self._execution(hops, self._schedule, self._phase).run(scatter_only=True)
+        shard = hops.shard(own)
+        self._channel.worked("finish", len(own) / self.num_chunks)
+        return shard
 
     def _execution(
         self, hops: Hops, schedule: Schedule, phase: str | None, label: str | None = None

@@ -87,13 +87,10 @@ class Execution:
         """Executes the steps; with `scatter_only` stops when every sink holds its full sum, unsealed.
 
         As many steps are in flight as the schedule has segments, or fewer if a step's messages need data that
-        is still on its way. They are awaited in the order posted, which is the same in every world. Raises
-        ValueError for `scatter_only` on a topology without sinks.
+        is still on its way. They are awaited in the order posted, which is the same in every world.
         """
         steps, self._scatter_only = self._steps, scatter_only
         if scatter_only:
-            if any(_collects(step) for step in steps):
-                raise ValueError("topology=broadcast sums nothing on the way and has no reduce-scatter")
             steps = tuple(takewhile(lambda step: step.phase != "all_gather", steps))
         in_flight = deque[_InFlight]()
         for index, needed in enumerate(last_needed(steps)):

@@ -82,6 +82,15 @@ class Schedule:
         receives = [receive for steps in self.ranks for step in steps for receive in step.receives]
         return not any(action == "collect" for receive in receives for action, _ in receive.actions)
 
+    @property
+    def kept(self) -> tuple[tuple[int, ...], ...]:
+        """The chunks that each rank keeps of a reduce-scatter. Raises ValueError where nothing is summed."""
+        if self.size == 1:
+            return (tuple(range(self.num_chunks)),)
+        if not self.sums_on_the_way:
+            raise ValueError(f"topology={self.name} sums nothing on the way and has no reduce-scatter")
+        return tuple(tuple(sorted(self.sealed_by(rank))) for rank in range(self.size))
+
     def sealed_by(self, rank: int) -> tuple[int, ...]:
         """The chunks whose sum is complete at `rank`, and only there, after the reduce-scatter."""
         receives = [receive for step in self.ranks[rank] for receive in step.receives]
