@@ -70,6 +70,8 @@ class Pass:
 
     def add(self, bucket: GradBucket) -> None:
         layout = self._layouts.of(bucket)
+        if bucket.is_last():
+            self._computing.end()
         mean: Started[Tensor] = self._rank_step.start(
             partial(self._synchronize, layout, len(self.buckets)),
             bucket.buffer(),
@@ -81,8 +83,6 @@ class Pass:
         )
         self.buckets.append(Bucket(layout, mean))
         self._computing.label = passes_until(len(self.buckets))
-        if bucket.is_last():
-            self._computing.end()
 
 
 class RankOutcome(NamedTuple):

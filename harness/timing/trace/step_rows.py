@@ -3,7 +3,8 @@
 Who sends what to whom repeats from step to step and is written once per block, as a program; a step's row
 names its programs and holds the times alone, as whole ticks of 10 ns in the order of the operations: each
 counted from the time before it, but for the seconds of parts. Rows of older files (`absolute`) hold
-microseconds from the step's start instead. Both come to the same floats.
+microseconds from the step's start instead. Both come to the same floats. A step that is not one of
+synchronous data parallelism also has its computation in its row: `lane_rows`.
 """
 
 from __future__ import annotations
@@ -17,7 +18,9 @@ from typing import Any
 
 from gradwire.harness.files.reading import UnusableFileError
 from gradwire.harness.files.structured import parse_json
+from gradwire.harness.timing.trace.lane_rows import lane_row, read_lane
 from gradwire.harness.timing.trace.step import (
+    LaneOperation,
     Message,
     Operation,
     Part,
@@ -58,7 +61,7 @@ def step_row(step: int, trace: RankTrace, programs: Sequence[int]) -> dict[str, 
         [task.bucket, task.coordinates, int(task.in_turn), _ticks(task.ready), program, _differences(task)]
         for task, program in zip(trace.tasks, programs, strict=True)
     ]
-    return {
+    row = {
         "step": step,
         "programs": sorted(set(programs)),
         "ready": [_ticks(at) for at in trace.ready],
@@ -66,6 +69,9 @@ def step_row(step: int, trace: RankTrace, programs: Sequence[int]) -> dict[str, 
         "end": _ticks(trace.end),
         "tasks": tasks,
     }
+    if not trace.is_synchronous:
+        row["lane"] = lane_row(trace.computation, _ticks)
+    return row
 
 
 def line_of(row: Row) -> bytes:
@@ -110,8 +116,20 @@ class Rows:
         ready = tuple(at / MICROSECONDS for at in self._times(row.get("ready"), "ready"))
         update, end = self._times([row.get("update"), row.get("end")], "update and end")
         tasks = tuple(self._task(task) for task in _list(row.get("tasks"), "tasks"))
-        trace = RankTrace.synchronous(ready, tasks, update / MICROSECONDS, end / MICROSECONDS)
+        if "lane" in row:
+            trace = RankTrace(self._lane(row["lane"], len(tasks)), tasks, end / MICROSECONDS)
+        else:
+            trace = RankTrace.synchronous(ready, tasks, update / MICROSECONDS, end / MICROSECONDS)
         return _whole(row.get("step"), "step"), trace
+
+    def _lane(self, row: Any, num_tasks: int) -> tuple[LaneOperation, ...]:
+        def seconds(ticks: Sequence[Any]) -> list[float]:
+            return [at / MICROSECONDS for at in self._times(list(ticks), "a lane's times")]
+
+        try:
+            return read_lane(row, num_tasks, seconds)
+        except ValueError as error:
+            raise BadRowError(str(error)) from None
 
     def _operation(self, described: Any, numbers: Numbers) -> Operation:
         """An operation without its times."""
