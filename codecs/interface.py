@@ -72,6 +72,11 @@ class Layout:
         digest = hashlib.sha256("\n".join(self.names).encode()).digest()
         return int.from_bytes(digest[:4], "little") & 0x7FFF_FFFF
 
+    @property
+    def key(self) -> str:
+        """The name of this bucket where a codec keeps state that belongs to a bucket, not to a parameter."""
+        return f"bucket-{self.uid:08x}"
+
     @classmethod
     def flat(cls, numel: int, name: str = "flat", device: torch.device | str = "cpu") -> Layout:
         """The layout of one anonymous vector: what tests, replay and benchmarks synchronize."""
@@ -313,7 +318,7 @@ class Codec(ABC):
         return self.end_step(step)
 
     def state_dict(self) -> dict[str, Tensor]:
-        """This rank's state between two steps, keyed by parameter name."""
+        """This rank's state between two steps, keyed by parameter name, or by `Layout.key` of a bucket."""
         return {}
 
     def load_state_dict(self, state: Mapping[str, Tensor]) -> None:

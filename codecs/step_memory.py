@@ -10,7 +10,7 @@ Value = TypeVar("Value")
 
 
 class StepMemory(UserDict[str, Value]):
-    """Values by name, usually of a parameter, which a step sets and a skipped step leaves as they were.
+    """Values by name, of a parameter or (`Layout.key`) a bucket, which a step sets and a skipped one leaves.
 
     From the first time that a step sets a value until the step ends, the one before is kept beside it. The
     owner calls `end_step` or `skip_step` once a step, and sets values, but never writes into them.
