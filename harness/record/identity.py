@@ -52,11 +52,12 @@ FILES = (
 """Settings that name files, by group and field (or root key). The value says whether every file of a folder
 counts or only those of known formats; None means that only a folder is a path and anything else is a name."""
 
-LATER_KEYS = {
+LATER_KEYS: Mapping[str, Any] = {
     "dataset.kind": "documents",
     "dataset.loss_on": "all",
     "cluster.ranks_per_node": None,
     "codec.decisions": None,
+    "allreduce.matrices": [],
 }
 """Keys that came later than the first runs, and the value that means what was done before. Ids leave them out
 where they have it: what was begun without them is still the same run."""

@@ -9,7 +9,6 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gradwire.codecs.interface import Layout
 from gradwire.codecs.registry import make_codec
 from gradwire.harness.comm.nodes import ranks_per_node
 from gradwire.harness.config.cluster import WORKERS_WITHOUT_GPUS
@@ -29,7 +28,7 @@ from gradwire.harness.network.settings import background_jobs
 from gradwire.harness.record.networks import read_networks
 from gradwire.harness.record.provenance import provenance
 from gradwire.harness.studies.allreduce.compare import FILE
-from gradwire.harness.studies.allreduce.settings import AllReduceTask
+from gradwire.harness.studies.allreduce.settings import AllReduceTask, layout, with_coordinates
 from gradwire.harness.studies.allreduce.summary import AllReduceSummary
 from gradwire.harness.tasks.once import run_once
 from gradwire.harness.timing.measure.metrics import Spread
@@ -52,6 +51,7 @@ def resolve(config: AllReduceTask) -> AllReduceTask:
             "task=allreduce measures between processes on CPUs; use cluster.device=cpu, or cluster=virtual"
         )
     require_engine("task=allreduce")
+    config = replace(config, allreduce=with_coordinates(config.allreduce))
     network = check_network(config)
     workers = cluster.workers or workers_of(network) or WORKERS_WITHOUT_GPUS
     needed = BYTES_PER_COORDINATE * config.allreduce.coordinates * workers
@@ -62,9 +62,12 @@ def resolve(config: AllReduceTask) -> AllReduceTask:
     check_codec_times(network, config.codec, workers)
     backend = "gloo" if cluster.backend == "auto" else cluster.backend
     codec = make_codec(**config.codec)
-    reason = codec.supports(config.topology.name, workers, Layout.flat(config.allreduce.coordinates))
-    if reason is None and codec.traits.needs_matrices:
-        reason = "it compresses matrices, and there is one vector here; use task=replay"
+    reason = codec.supports(config.topology.name, workers, layout(config.allreduce))
+    if reason is None and codec.traits.needs_matrices and not config.allreduce.matrices:
+        reason = (
+            "it compresses matrices, and there is one vector here; add their shapes, e.g. "
+            "allreduce.matrices=[[768,3072],[768]], or use task=replay"
+        )
     if reason is None and codec.traits.uses_backend and workers > 1:
         reason = "the backend sends by itself, which no clock knows; use codec=fp32 or bf16"
     if reason is not None:

@@ -13,7 +13,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from gradwire.codecs.interface import Codec, Layout
+from gradwire.codecs.interface import Codec
 from gradwire.codecs.native.choice import using_kernels
 from gradwire.codecs.registry import make_codec
 from gradwire.harness.comm.collective.collectives import Fabric
@@ -29,7 +29,7 @@ from gradwire.harness.parallel.synchronize import synchronize_buckets
 from gradwire.harness.runtime.heartbeat import COMPLETE, beat
 from gradwire.harness.runtime.memory import keep_freed_memory
 from gradwire.harness.runtime.seeding import derive_seed
-from gradwire.harness.studies.allreduce.settings import AllReduceTask
+from gradwire.harness.studies.allreduce.settings import AllReduceTask, layout
 from gradwire.harness.timing.simulate.build import make_clock
 from gradwire.harness.timing.simulate.clock import SimulatedClock
 from gradwire.harness.trainer.parts import build_world
@@ -56,7 +56,7 @@ class Rounds:
     def __init__(self, config: AllReduceTask, rank: int, device: torch.device) -> None:
         self._codec: Codec = make_codec(**config.codec)
         self._x = gradient(config, rank, device)
-        self._layout = Layout.flat(self._x.numel(), device=device)
+        self._layout = layout(config.allreduce, str(device))
         self._size, self._seed = config.cluster.size, config.seed
 
     def program(self, number: int) -> RankProgram[list[Tensor]]:

@@ -2,18 +2,30 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from dataclasses import dataclass, replace
+from itertools import accumulate
+from typing import Any
 
-from gradwire.harness.runtime.fields import at_least
+import torch
+
+from gradwire.codecs.fields import LIST
+from gradwire.codecs.interface import Layout
+from gradwire.harness.runtime.fields import at_least, list_of
 from gradwire.harness.tracking.settings import TrackingConfig
 from gradwire.harness.trainer.settings import WorldConfig
+
+COORDINATES = 1 << 23
+"""The usual size of the bucket."""
 
 
 @dataclass(frozen=True)
 class AllReduceConfig:
     """One all-reduce, measured and modelled."""
 
-    coordinates: int = at_least(1, 1 << 23, 1 << 33)  # of each worker's gradient, one bucket
+    coordinates: int = at_least(1, COORDINATES, 1 << 33)  # of each worker's gradient, one bucket
+    # shapes of the bucket's parameters, for codecs that compress matrices; `coordinates` follows from them
+    matrices: list[Any] = list_of(kinds=(LIST,), hint="e.g. [[768,3072],[768]]: a matrix and a vector")
     repeats: int = at_least(1, 10, 100_000)  # rounds that count, after some that do not
 
 
@@ -23,3 +35,32 @@ class AllReduceTask(WorldConfig):
 
     allreduce: AllReduceConfig
     tracking: TrackingConfig
+
+
+def with_coordinates(config: AllReduceConfig) -> AllReduceConfig:
+    """The settings with `coordinates` as the matrices have them. Raises ValueError for what is no shape, and
+    for a number of coordinates that contradicts the shapes."""
+    if not config.matrices:
+        return config
+    said = f"allreduce.matrices={config.matrices}".replace(" ", "")
+    for shape in config.matrices:
+        if not shape or not all(isinstance(n, int) and not isinstance(n, bool) and n > 0 for n in shape):
+            raise ValueError(
+                f"{said} has {shape}, which is no shape; use whole numbers from 1, e.g. [[768,3072],[768]]"
+            )
+    numel = sum(map(math.prod, config.matrices))
+    if config.coordinates not in (COORDINATES, numel):
+        raise ValueError(
+            f"allreduce.coordinates={config.coordinates} contradicts {said}, which are {numel}; leave it out"
+        )
+    return replace(config, coordinates=numel)
+
+
+def layout(config: AllReduceConfig, device: str = "cpu") -> Layout:
+    """The bucket: the matrices one after another, or one vector."""
+    if not config.matrices:
+        return Layout.flat(config.coordinates, device=device)
+    shapes = tuple(tuple(shape) for shape in config.matrices)
+    ends = tuple(accumulate(map(math.prod, shapes)))
+    names = tuple(f"matrix{number}" for number in range(len(shapes)))
+    return Layout(names, shapes, (0, *ends[:-1]), ends[-1], device=torch.device(device))

@@ -12,6 +12,7 @@ import pytest
 from gradwire.harness.config.compose import compose
 from gradwire.harness.config.validate import validate_any
 from gradwire.harness.record.directory import DONE
+from gradwire.harness.record.identity import run_id
 from gradwire.harness.runtime.errors import ConfigError
 from gradwire.harness.studies.allreduce.compare import FILE, compare
 from gradwire.harness.studies.allreduce.summary import AllReduceSummary
@@ -140,3 +141,29 @@ def test_what_cannot_run_is_refused_in_one_line() -> None:
     assert "codec=powersgd: it compresses matrices" in refusal("codec=powersgd")
     assert "codec=backend: the backend sends by itself" in refusal("codec=backend")
     assert "cluster.workers=3" in refusal("network=dynamiq_testbed")
+
+
+MATRICES = "allreduce.matrices=[[40,30],[30],[20,5,8]]"
+
+
+def of_matrices(*overrides: str) -> Any:
+    return validate_any(compose(["task=allreduce", *SMALL[1:], MATRICES, *overrides]))
+
+
+def test_a_bucket_of_matrices(tmp_path: Path) -> None:
+    """PowerSGD of rank 4 sends P and Q of each matrix, and vectors as they are, in float32."""
+    config = of_matrices("codec=powersgd", "codec.rank=4", "network=simulated", "network.rate_mbit=8")
+    assert config.allreduce.coordinates == 1200 + 30 + 800
+    assert allreduce.run(config, tmp_path) == 0
+    found = AllReduceSummary.read(tmp_path / FILE)
+    assert found.coordinates == 2030
+    numbers = 4 * (40 + 30) + 30 + 4 * (20 + 5 * 8)
+    assert found.bytes_sent == 2 * (3 - 1) * 4 * numbers, "a ring of three"
+    assert run_id(of_matrices()) != run_id(validate_any(compose(["task=allreduce", *SMALL])))
+
+
+def test_shapes_that_are_none_are_refused() -> None:
+    assert "allreduce.matrices=[[768,3072],[768]]" in refusal("codec=powersgd")
+    for shapes in ("[[0,3]]", "[[]]", "[[2.5]]", "[[true]]"):
+        assert "which is no shape" in refusal(f"allreduce.matrices={shapes}", "allreduce.coordinates=8388608")
+    assert "contradicts" in refusal("allreduce.matrices=[[2,3]]")
