@@ -6,7 +6,7 @@ PYTHONPATH=examples/plugins python run.py size=tiny parallel=local_sgd:every_4 c
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -19,6 +19,7 @@ from gradwire.codecs.registry import make_codec
 from gradwire.harness.comm.world.interface import RankStep, World
 from gradwire.harness.objectives.interface import Objective
 from gradwire.harness.parallel.buckets import BucketLayouts
+from gradwire.harness.parallel.codec_steps import end_codecs
 from gradwire.harness.parallel.evaluate import evaluate
 from gradwire.harness.parallel.interface import (
     Batch,
@@ -78,8 +79,8 @@ class LocalSGD:
             self._updater.warm_up()
         self._own = RankTensors(self._local_state(), self._world.ranks)
         self._world.run_step(-1, {rank: partial(self._take_mean, -1, False) for rank in self._codecs})
+        end_codecs(self._world, self._codecs, -1)
         for rank, codec in self._codecs.items():
-            codec.end_step(-1)
             codec.load_state_dict(states[rank])
         self._world.forget()
 
@@ -102,11 +103,11 @@ class LocalSGD:
         self._copies = {rank: [own.change] for rank, own in found.items() if own.change is not None}
         rows = self._world.gather({rank: [own.grad_norm, own.skipped] for rank, own in found.items()})
         norm, skipped = sum(row[0] for row in rows) / len(rows), any(row[1] for row in rows)
-        logged: Mapping[str, float] = {}
-        if self._averaged:
-            logged = [codec.end_step(step) for codec in self._codecs.values()][0]
         losses = {rank: float(own.loss) for rank, own in found.items()}
-        return StepOutcome(losses, norm, skipped, ended.simulated_s, logged)
+        if not self._averaged:
+            return StepOutcome(losses, norm, skipped, ended.simulated_s, {})
+        logged, decision = end_codecs(self._world, self._codecs, step)
+        return StepOutcome(losses, norm, skipped, ended.simulated_s, logged, decision)
 
     async def _step_of_rank(
         self, step: int, batches: Sequence[Batch], rate: float, measured: bool, rank_step: RankStep

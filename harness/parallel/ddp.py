@@ -6,7 +6,7 @@ so that ranks which share a process share a model.
 """
 
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -17,11 +17,11 @@ from torch._C._distributed_c10d import GradBucket  # as register_comm_hook wants
 
 from gradwire.codecs.interface import Codec, Layout, Round
 from gradwire.codecs.registry import make_codec
-from gradwire.codecs.wrappers.decisions import decision_of
 from gradwire.harness.comm.world.interface import Computing, RankStep, Started, World
 from gradwire.harness.objectives.interface import Objective
 from gradwire.harness.parallel.buckets import BucketLayouts
 from gradwire.harness.parallel.buffers import RankBuffers
+from gradwire.harness.parallel.codec_steps import end_codecs
 from gradwire.harness.parallel.evaluate import evaluate
 from gradwire.harness.parallel.interface import (
     Batch,
@@ -137,7 +137,7 @@ class DataParallel:
             -1, {rank: partial(self._warm_up_rank, batches[rank]) for rank in self._codecs}
         )
         self._frozen = next(iter(found.results.values()))
-        self._end_codecs(-1, skipped=False)
+        end_codecs(self._world, self._codecs, -1)
         self._updater.warm_up()
         self._buffers.watch(snapshot.buffers)
         snapshot.restore(self._model, self._codecs)
@@ -203,16 +203,6 @@ class DataParallel:
                 else:
                     parameter.grad.copy_(own)
 
-    def _observe(self) -> None:
-        """Tells codecs that follow the clock what it says of the step."""
-        if any(codec.traits.clock_driven for codec in self._codecs.values()):
-            for rank, observations in self._world.observations().items():
-                self._codecs[rank].observe(observations)
-
-    def _end_codecs(self, step: int, skipped: bool) -> Mapping[str, float]:
-        codecs = self._codecs.values()
-        return [codec.skip_step(step) if skipped else codec.end_step(step) for codec in codecs][0]
-
     def replica(self, rank: int) -> int:
         return rank
 
@@ -235,11 +225,7 @@ class DataParallel:
         first = next(iter(ranks.values()))
         self._copies = {rank: own.copies for rank, own in ranks.items()}
         losses = {rank: float(own.loss) for rank, own in ranks.items()}
-        self._observe()
-        logged, decision = (
-            self._end_codecs(step, first.skipped),
-            decision_of(next(iter(self._codecs.values()))),
-        )
+        logged, decision = end_codecs(self._world, self._codecs, step, skipped=first.skipped)
         return StepOutcome(losses, first.grad_norm, first.skipped, ended.simulated_s, logged, decision)
 
     async def _step_of_rank(
