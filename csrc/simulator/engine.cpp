@@ -275,7 +275,7 @@ class Engine {
     const Numbers links = links_of(route);
     if (links.count && args_.sizes[message]) {
       ++coming_;
-      flows_.start(message, lane(route, links), links, (double)args_.sizes[message], now);
+      flows_.start(message, lane(route, links), links, (double)args_.sizes[message], urgency(message), now);
     } else {
       flown(message, now);
     }
@@ -301,7 +301,7 @@ class Engine {
   void start_background(int64_t flow, double now) {
     const Numbers links = links_of(background_.route(flow));
     flows_.start(args_.messages + flow, lane(args_.routes + flow, links), links, background_.bytes(flow),
-                 now);
+                 Urgency(), now);
   }
 
   void background_flown(const Event& event, double now) {
@@ -317,6 +317,11 @@ class Engine {
   // Messages between the same ranks share a connection; where links are serial, all that take a link share it
   // in turns.
   int64_t lane(int64_t connection, Numbers links) const { return args_.serial ? links.first[0] : connection; }
+
+  Urgency urgency(int64_t message) const {
+    if (!args_.urgent) return Urgency();
+    return {args_.levels[message], args_.newest_first[message], args_.boundaries[message]};
+  }
 
   Numbers receivers_of(int64_t message) const {
     const int64_t first = args_.first_receivers[message];
@@ -339,13 +344,13 @@ class Engine {
   std::vector<char> posted_;
   std::vector<int64_t> waiting_;  // by post: the thread
   std::vector<int64_t> next_task_;
-  std::vector<int64_t> at_, stop_;  // by thread: its operation, and where its task ends
-  std::vector<double> ready_;      // by task
-  std::vector<char> is_open_, is_done_;  // by task: may begin at `ready_`; has ended
+  std::vector<int64_t> at_, stop_;                 // by thread: its operation, and where its task ends
+  std::vector<double> ready_;                      // by task
+  std::vector<char> is_open_, is_done_;            // by task: may begin at `ready_`; has ended
   std::vector<int64_t> expected_by_, awaited_by_;  // by task: the thread that waits to begin it, the lane
-  std::vector<int64_t> lane_at_;  // by lane: its operation
-  std::vector<double> woken_;     // by lane: when its step began, or its last wait ended
-  int64_t met_ = 0;               // lanes at the barrier
+  std::vector<int64_t> lane_at_;                   // by lane: its operation
+  std::vector<double> woken_;                      // by lane: when its step began, or its last wait ended
+  int64_t met_ = 0;                                // lanes at the barrier
   std::vector<char> busy_;
   std::vector<std::deque<int64_t>> queues_;  // by rank
   int64_t running_;
@@ -353,7 +358,7 @@ class Engine {
 };
 
 bool is_sound(const gradwire_simulation& args) {
-  const int64_t counts[] = {args.operations, args.tasks, args.threads, args.lanes, args.posts,   args.messages,
+  const int64_t counts[] = {args.operations, args.tasks, args.threads, args.lanes, args.posts,  args.messages,
                             args.routes,     args.links, args.jobs,    args.size,  args.changes};
   for (const int64_t count : counts)
     if (count < 0) return false;

@@ -1,7 +1,9 @@
 // Messages under way as fluid flows: each has its max-min fair rate, which changes as others begin and end. A
-// lane carries one flow at a time, as a connection does; others wait in the order they came.
+// lane carries one flow at a time, as a connection does; others wait in the order they came. Flows may be
+// more or less urgent: lower levels have links to themselves, higher ones share what is left.
 #pragma once
 #include <algorithm>
+#include <cmath>
 #include <deque>
 #include <vector>
 
@@ -16,6 +18,16 @@ struct Finish {
   int64_t version;
 };
 
+// Which flows go first; `boundary` bytes, or 0, is where one under way gives way.
+struct Urgency {
+  int64_t level = 0;
+  int64_t newest_first = 0;
+  int64_t boundary = 0;
+};
+
+// A flow that is within so small a part of a boundary is there: seconds times rates are rounded.
+constexpr double slack = 1e-9;
+
 class Flows {
  public:
   Flows(int64_t flows, int64_t lanes, int64_t links, const double* rates)
@@ -24,19 +36,18 @@ class Flows {
         states_((size_t)flows),
         users_((size_t)links),
         queues_((size_t)lanes),
-        is_taken_((size_t)lanes),
+        current_((size_t)lanes, -1),
         is_changed_((size_t)links),
         link_seen_((size_t)links),
         max_min_(links) {}
 
-  void start(int64_t flow, int64_t lane, Numbers route, double bytes, double now) {
+  void start(int64_t flow, int64_t lane, Numbers route, double bytes, Urgency urgency, double now) {
     states_[(size_t)flow].lane = lane;
-    if (is_taken_[(size_t)lane]) {
-      queues_[(size_t)lane].push_back({flow, route, bytes});
-    } else {
-      is_taken_[(size_t)lane] = 1;
-      begin(flow, route, bytes, now);
-    }
+    const Queued queued = {flow, route, bytes, urgency, ++orders_};
+    if (urgency.level) has_levels_ = true;
+    if (current_[(size_t)lane] < 0) return begin(queued, now);
+    enqueue(queued, lane);
+    give_way(current_[(size_t)lane], queued, now);
   }
 
   // From this moment on every link has `factor` times its rate.
@@ -47,6 +58,7 @@ class Flows {
     }
   }
 
+  // Whether the flow has ended; one that has come to where it gives way waits for its lane again.
   bool finish(int64_t flow, int64_t version, double now) {
     State& state = states_[(size_t)flow];
     if (!state.active || state.version != version) return false;
@@ -56,8 +68,10 @@ class Flows {
       users.erase(std::find(users.begin(), users.end(), flow));
       if (!users.empty()) change(link);
     }
+    const bool is_whole = state.rest == 0;
+    if (!is_whole) enqueue({flow, state.route, state.rest, state.urgency, state.order}, state.lane);
     end_lane(state.lane, now);
-    return true;
+    return is_whole;
   }
 
   // Share the links anew after the changes at `now`; valid until the next call.
@@ -81,12 +95,48 @@ class Flows {
     int64_t seen;  // the round in which it was settled last
     bool active;
     int64_t lane;
+    Urgency urgency;
+    int64_t order;  // in which they came
+    double bytes;
+    double rest;  // what it will carry after it has given way
+    bool is_cut;  // its end is to be foretold anew
   };
   struct Queued {
     int64_t flow;
     Numbers route;
     double bytes;
+    Urgency urgency;
+    int64_t order;
   };
+
+  static bool goes_before(const Urgency& a, int64_t a_order, const Urgency& b, int64_t b_order) {
+    if (a.level != b.level) return a.level < b.level;
+    return (a.newest_first ? -a_order : a_order) < (b.newest_first ? -b_order : b_order);
+  }
+
+  void enqueue(const Queued& queued, int64_t lane) {
+    auto& queue = queues_[(size_t)lane];
+    auto place = queue.end();
+    while (place != queue.begin() &&
+           goes_before(queued.urgency, queued.order, (place - 1)->urgency, (place - 1)->order))
+      --place;
+    queue.insert(place, queued);
+  }
+
+  // A flow under way stops at its next boundary if what has come is more urgent.
+  void give_way(int64_t flow, const Queued& queued, double now) {
+    State& state = states_[(size_t)flow];
+    const double boundary = (double)state.urgency.boundary;
+    if (!(boundary > 0) || state.rest != 0) return;
+    if (!goes_before(queued.urgency, queued.order, state.urgency, state.order)) return;
+    const double sent = state.bytes - (state.left - state.rate * (now - state.since));
+    const double stop = std::ceil(sent / boundary - slack) * boundary;
+    if (stop >= state.bytes) return;
+    state.rest = state.bytes - stop;
+    state.left -= state.rest;
+    state.is_cut = true;
+    for (const int64_t link : state.route) change(link);
+  }
 
   void change(int64_t link) {
     if (is_changed_[(size_t)link]) return;
@@ -94,11 +144,13 @@ class Flows {
     changed_.push_back(link);
   }
 
-  void begin(int64_t flow, Numbers route, double bytes, double now) {
-    State& state = states_[(size_t)flow];
-    state = {route, bytes, 0, now, 0, state.seen, true, state.lane};
-    for (const int64_t link : route) {
-      users_[(size_t)link].push_back(flow);
+  void begin(const Queued& queued, double now) {
+    State& state = states_[(size_t)queued.flow];
+    current_[(size_t)state.lane] = queued.flow;
+    state = {queued.route, queued.bytes, 0, now,  0, state.seen, true, state.lane, queued.urgency,
+             queued.order, queued.bytes, 0, false};
+    for (const int64_t link : queued.route) {
+      users_[(size_t)link].push_back(queued.flow);
       change(link);
     }
   }
@@ -106,12 +158,12 @@ class Flows {
   void end_lane(int64_t lane, double now) {
     auto& queue = queues_[(size_t)lane];
     if (queue.empty()) {
-      is_taken_[(size_t)lane] = 0;
+      current_[(size_t)lane] = -1;
       return;
     }
     const Queued next = queue.front();
     queue.pop_front();
-    begin(next.flow, next.route, next.bytes, now);
+    begin(next, now);
   }
 
   void settle_around(int64_t flow, double now) {
@@ -121,10 +173,35 @@ class Flows {
       return;
     }
     gather(flow);
+    if (has_levels_) return settle_by_level(now);
     routes_.clear();
     for (const int64_t one : together_) routes_.push_back(states_[(size_t)one].route);
     max_min_.share(routes_, links_, rates_.data(), given_);
     for (size_t i = 0; i < together_.size(); ++i) set_rate(together_[i], given_[i], now);
+  }
+
+  // Max-min within a level; the next one shares what that leaves.
+  void settle_by_level(double now) {
+    std::vector<int64_t> levels;
+    for (const int64_t one : together_) levels.push_back(states_[(size_t)one].urgency.level);
+    std::sort(levels.begin(), levels.end());
+    levels.erase(std::unique(levels.begin(), levels.end()), levels.end());
+    std::vector<double> left = rates_, rates(together_.size());
+    for (const int64_t level : levels) {
+      routes_.clear();
+      for (const int64_t one : together_)
+        if (states_[(size_t)one].urgency.level == level) routes_.push_back(states_[(size_t)one].route);
+      max_min_.share(routes_, links_, left.data(), given_);
+      size_t next = 0;
+      for (size_t i = 0; i < together_.size(); ++i) {
+        if (states_[(size_t)together_[i]].urgency.level != level) continue;
+        rates[i] = given_[next];
+        for (const int64_t link : routes_[next])
+          left[(size_t)link] = std::max(0.0, left[(size_t)link] - given_[next]);
+        ++next;
+      }
+    }
+    for (size_t i = 0; i < together_.size(); ++i) set_rate(together_[i], rates[i], now);
   }
 
   bool is_alone(int64_t flow) const {
@@ -164,12 +241,16 @@ class Flows {
 
   void set_rate(int64_t flow, double rate, double now) {
     State& state = states_[(size_t)flow];
-    if (state.rate == rate) return;
+    if (state.rate == rate && !state.is_cut) return;
+    state.is_cut = false;
     state.left -= state.rate * (now - state.since);
     state.rate = rate;
     state.since = now;
     state.version = ++versions_;
-    found_.push_back({now + (state.left > 0 ? state.left : 0) / rate, flow, state.version});
+    if (!(state.left > 0))
+      found_.push_back({now, flow, state.version});
+    else if (rate > 0)  // else its end is foretold when it gets a rate again
+      found_.push_back({now + state.left / rate, flow, state.version});
   }
 
   const double* base_;
@@ -177,7 +258,9 @@ class Flows {
   std::vector<State> states_;
   std::vector<std::vector<int64_t>> users_;  // of each link, in the order in which they came
   std::vector<std::deque<Queued>> queues_;   // of each lane
-  std::vector<char> is_taken_;
+  std::vector<int64_t> current_;             // of each lane: the flow that it carries, or -1
+  int64_t orders_ = 0;
+  bool has_levels_ = false;
   std::vector<char> is_changed_;
   std::vector<int64_t> changed_;
   std::vector<int64_t> link_seen_;

@@ -5,8 +5,8 @@
 #pragma once
 #include "gradwire/abi.h"
 
-// What a task does, and (from GRADWIRE_BEGIN on) what a lane does: begin a step, compute, start a task, await one,
-// meet the other lanes.
+// What a task does, and (from GRADWIRE_BEGIN on) what a lane does: begin a step, compute, start a task, await
+// one, meet the other lanes.
 enum {
   GRADWIRE_WORK = 0,
   GRADWIRE_POST = 1,
@@ -29,14 +29,20 @@ typedef struct {
   const int64_t* first_tasks;       // threads + 1, into thread_tasks
   const int64_t* thread_tasks;      // tasks
   const int64_t* first_lane_operations;  // lanes + 1, into operations: the computation of a rank
-  const int64_t* route;             // messages: which one it takes
-  const int64_t* sizes;             // messages: bytes
-  const int64_t* senders;           // messages: the post that sends it
-  const int64_t* first_receivers;   // messages + 1, into receivers
-  const int64_t* receivers;         // the posts that receive a message, several of a multicast
+  const int64_t* route;                  // messages: which one it takes
+  const int64_t* sizes;                  // messages: bytes
+  const int64_t* senders;                // messages: the post that sends it
+  const int64_t* first_receivers;        // messages + 1, into receivers
+  const int64_t* receivers;              // the posts that receive a message, several of a multicast
+  int64_t urgent;                        // 1: the next three say which messages go first; else none does
+  const int64_t* levels;        // messages: the lowest has links to itself and goes first on its connection
+  const int64_t* newest_first;  // messages: 1: before those of its level that were there earlier
+  const int64_t*
+      boundaries;        // messages: gives way to a more urgent one after multiples of so many bytes; 0: not
   const double* work_s;  // operations: seconds of work; of computation, since its lane woke: began a step, or
                          // stopped waiting; of others not read
-  const double* ready;   // tasks: before when none may begin, seconds; nor before its lane starts it, if one does
+  const double*
+      ready;  // tasks: before when none may begin, seconds; nor before its lane starts it, if one does
   int64_t routes, links;
   int64_t serial;              // 1: a link carries one message after another, and a route has one link
   const int64_t* first_links;  // routes + 1, into route_links

@@ -113,7 +113,7 @@ def _structure(own: RankTrace) -> tuple[object, ...]:
 
 def _task_structure(task: TaskTrace) -> tuple[object, ...]:
     operations = tuple(
-        (operation.phase, operation.sends, operation.receives, operation.copies)
+        (operation.phase, operation.sends, operation.receives, operation.copies, operation.urgency)
         if isinstance(operation, Post)
         else (operation.number if isinstance(operation, Wait) else -1)
         for operation in task.operations

@@ -7,6 +7,10 @@ when the last byte of its last message has arrived. A multicast starts when it i
 are ready or not: they keep it until they ask for it, as those of AQGB's reliable broadcast do. All events of
 one moment are handled before rates are worked out anew.
 
+Messages may be more or less urgent (`trace.step.Urgency`). Those of a lower level share links as if there
+were no others, higher levels what they leave. On a connection the most urgent one waiting is next, and one
+under way gives way at its next boundary.
+
 A rank's computation, its lane, takes turns with nobody. It starts tasks, awaits them, and meets the other
 lanes at barriers. What it computes ends so many seconds after it last woke: began a step, or stopped waiting.
 So nothing that came before adds to its rounding, and all up to its next wait is known as it wakes.
@@ -37,6 +41,9 @@ COLUMNS = (
     *("route", "sizes", "senders", "first_receivers", "receivers"),
 )
 """The columns of a plan; the fields of the library's struct have the same names."""
+
+URGENCY = ("levels", "newest_first", "boundaries")
+"""The columns of a plan whose messages differ in urgency."""
 
 CPU = torch.device("cpu")
 
@@ -71,14 +78,17 @@ def run(
     """`work_s` per operation: seconds of work, and of computation since its lane woke (of others ignored);
     `ready` per task: when it may begin, unless its lane starts it later.
 
-    ValueError for a time that is not finite, for a rate that is not above 0 and finite, and without the
-    library; RuntimeError if some rank waits for ever.
+    ValueError for a time that is not finite, for a rate that is not above 0 and finite, for background
+    traffic beside levels, which would hold one of them up for ever, and without the library; RuntimeError if
+    some rank waits for ever.
     """
     engine = require_engine("a step")
     routes = [links.multicast(*ends) for ends in plan.routes]
     fields = _plan_fields(plan)
     fields |= {"work_s": _times(work_s, len(plan.kinds)), "ready": _times(ready, fields["tasks"])}
     if background is not None:
+        if plan.levels is not None and plan.levels.any():
+            raise ValueError("background traffic and messages of several levels cannot be simulated together")
         routes += background.routes
         fields |= {"jobs": len(background.first), "size": background.size, "chunk": background.chunk}
         fields["first_chunks"] = np.array(background.first, np.float64)
@@ -98,7 +108,9 @@ def run(
 
 
 def _plan_fields(plan: Plan) -> dict[str, Any]:
-    return {name: getattr(plan, name) for name in COLUMNS} | {
+    columns = COLUMNS if plan.levels is None else (*COLUMNS, *URGENCY)
+    return {name: getattr(plan, name) for name in columns} | {
+        "urgent": plan.levels is not None,
         "operations": len(plan.kinds),
         "tasks": len(plan.first_operations) - 1,
         "threads": len(plan.ranks),

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from gradwire.harness.timing.trace.messages import Matching
 from gradwire.harness.timing.trace.step import (
     MEASURE,
+    ORDINARY,
     Await,
     Barrier,
     Compute,
@@ -26,6 +27,7 @@ from gradwire.harness.timing.trace.step import (
     Start,
     StepTrace,
     TaskTrace,
+    Urgency,
     Work,
 )
 
@@ -49,7 +51,7 @@ class Plan:
     to before `first_lane_operations[l + 1]`. Message m goes along `routes[route[m]]`, from a source to one
     destination or, a multicast, to several, and has `sizes[m]` bytes; post `senders[m]` sends it, and the
     posts in `receivers` from `first_receivers[m]` to before `first_receivers[m + 1]` receive it, in the order
-    of the destinations.
+    of the destinations. Its urgency is `levels[m]`, `newest_first[m]`, `boundaries[m]`, unless all are alike.
     """
 
     kinds: Column
@@ -66,6 +68,9 @@ class Plan:
     first_receivers: Column
     receivers: Column
     first_lane_operations: Column = field(default_factory=lambda: column([0]))
+    levels: Column | None = None
+    newest_first: Column | None = None
+    boundaries: Column | None = None
 
 
 class Times(NamedTuple):
@@ -161,6 +166,7 @@ class _Compiler:
     _first_operations: list[int] = field(default_factory=lambda: [0])
     _num_posts: int = 0
     _copies: set[int] = field(default_factory=set)  # posts
+    _urgency: dict[int, Urgency] = field(default_factory=dict)  # by post
     _messages: list[_Message] = field(default_factory=list)
     _ends: Matching[tuple[int, int]] = field(default_factory=Matching)  # (bytes, post)
 
@@ -219,6 +225,8 @@ class _Compiler:
         self._num_posts += 1
         if post.copies:
             self._copies.add(own)
+        if post.urgency != ORDINARY:
+            self._urgency[own] = post.urgency
         for sent, messages in ((False, post.receives), (True, post.sends)):
             for peer, num_bytes in messages:
                 both = self._ends.add(rank, peer, bucket, sent, (0 if free else num_bytes, own))
@@ -255,7 +263,19 @@ class _Compiler:
             first_receivers=column([*accumulate(map(len, carried), initial=0)]),
             receivers=column([one.receiver for own in carried for one in own]),
             first_lane_operations=column([*self._first_lane_operations, len(self._kinds)]),
+            **self._urgency_columns([own[0].sender for own in carried]),
         )
+
+    def _urgency_columns(self, senders: Sequence[int]) -> dict[str, Column]:
+        """By message, given the post that sends it; none where all are alike."""
+        if not self._urgency:
+            return {}
+        own = [self._urgency.get(post, ORDINARY) for post in senders]
+        return {
+            "levels": column([one.level for one in own]),
+            "newest_first": column([one.newest_first for one in own]),
+            "boundaries": column([one.boundary for one in own]),
+        }
 
     def _carried(self, multicast: bool) -> list[list[_Message]]:
         """What the network carries at once: a message, or with `multicast` all copies of a post, in the order

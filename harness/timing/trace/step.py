@@ -50,15 +50,32 @@ class Work(NamedTuple):
     parts: tuple[Part, ...] = ()
 
 
+class Urgency(NamedTuple):
+    """Which messages go first: those of a lower `level`, which have links to themselves and are next on their
+    connection; within a level those posted earlier or, if `newest_first`, later.
+
+    One under way gives way to a more urgent one on its connection where a multiple of `boundary` bytes of it
+    has been carried; 0: never.
+    """
+
+    level: int = 0
+    newest_first: bool = False
+    boundary: int = 0
+
+
+ORDINARY = Urgency()
+
+
 class Post(NamedTuple):
     """Messages given to the transport together; `copies` if several peers are sent the same bytes and nobody
-    anything else, which a network with multicast carries as one."""
+    anything else, which a network with multicast carries as one. `urgency` is that of those sent."""
 
     at: float
     phase: str
     sends: tuple[Message, ...]
     receives: tuple[Message, ...]
     copies: bool = False
+    urgency: Urgency = ORDINARY
 
 
 class Wait(NamedTuple):

@@ -20,6 +20,7 @@ from gradwire.harness.files.reading import UnusableFileError
 from gradwire.harness.files.structured import parse_json
 from gradwire.harness.timing.trace.lane_rows import lane_row, read_lane
 from gradwire.harness.timing.trace.step import (
+    ORDINARY,
     LaneOperation,
     Message,
     Operation,
@@ -27,6 +28,7 @@ from gradwire.harness.timing.trace.step import (
     Post,
     RankTrace,
     TaskTrace,
+    Urgency,
     Wait,
     Work,
 )
@@ -40,8 +42,9 @@ LARGEST = 2**53
 """A larger number of bytes, coordinates or things is damage, too."""
 
 Program = Sequence[Any]
-"""One entry per operation: `["work", [[label, share], …]]`, `["post", phase, sends, receives]`, which ends in
-`true` if it sends copies, or `["wait", number]`."""
+"""One entry per operation: `["work", [[label, share], …]]`, `["post", phase, sends, receives]`, which goes on
+with `true` if it sends copies and with its urgency, if any, `[level, newest_first, boundary]`, or
+`["wait", number]`."""
 
 Row = Mapping[str, Any]
 
@@ -140,10 +143,13 @@ class Rows:
                 if not isinstance(label, str) or type(share) not in (int, float) or not abs(share) < LARGEST:
                     raise BadRowError(f"a part is {str([label, share])[:40]}")
             return Work(0.0, 0.0, tuple(Part(label, share, 0.0) for label, share in parts))
-        if kind == "post" and len(fields) in (3, 4) and isinstance(fields[0], str):
+        if kind == "post" and len(fields) in (3, 4, 5) and isinstance(fields[0], str):
             numbers.posts += 1
-            phase, sends, receives, *copies = fields
-            return Post(0.0, phase, self._messages(sends), self._messages(receives), bool(copies))
+            phase, sends, receives, *more = fields
+            urgency = _urgency(more.pop()) if more and isinstance(more[-1], list) else ORDINARY
+            if len(more) > 1:
+                raise BadRowError(f"an operation is {str(described)[:40]}")
+            return Post(0.0, phase, self._messages(sends), self._messages(receives), bool(more), urgency)
         if kind == "wait" and len(fields) == 1:
             number = _whole(fields[0], "wait")
             if number >= numbers.posts:
@@ -216,8 +222,15 @@ def _described(operation: Operation) -> list[Any]:
         return ["work", [[part.label, part.share] for part in operation.parts]]
     if isinstance(operation, Post):
         sends, receives = [list(m) for m in operation.sends], [list(m) for m in operation.receives]
-        return ["post", operation.phase, sends, receives, *([True] if operation.copies else [])]
+        more = [True] if operation.copies else []
+        urgency = [] if operation.urgency == ORDINARY else [list(map(int, operation.urgency))]
+        return ["post", operation.phase, sends, receives, *more, *urgency]
     return ["wait", operation.number]
+
+
+def _urgency(described: list[Any]) -> Urgency:
+    level, newest_first, boundary = (_whole(each, "urgency") for each in _list(described, "urgency", 3))
+    return Urgency(level, bool(newest_first), boundary)
 
 
 def _ticks(seconds: float) -> int:

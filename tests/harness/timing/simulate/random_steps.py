@@ -9,6 +9,7 @@ from gradwire.harness.network.links import Change, Links, Route
 from gradwire.harness.timing.simulate.background import BackgroundJobs
 from gradwire.harness.timing.simulate.plan import Plan, compile_plan, compile_steps
 from gradwire.harness.timing.trace.step import (
+    ORDINARY,
     Await,
     Barrier,
     Compute,
@@ -19,6 +20,7 @@ from gradwire.harness.timing.trace.step import (
     RankTrace,
     Start,
     TaskTrace,
+    Urgency,
     Wait,
     Work,
 )
@@ -39,6 +41,7 @@ class Numbers:
 
     def __init__(self, drawn: random.Random, ties: bool) -> None:
         self._drawn, self._ties = drawn, ties
+        self._urgent = drawn.random() < 0.5
 
     def seconds(self) -> float:
         drawn = self._drawn
@@ -46,6 +49,13 @@ class Numbers:
 
     def rate(self) -> float:
         return self._drawn.choice((1.0, 2.0)) if self._ties else self._drawn.uniform(0.1, 3.0)
+
+    def urgency(self) -> Urgency:
+        """In half of the steps messages differ."""
+        drawn = self._drawn
+        if not self._urgent or drawn.random() < 0.4:
+            return ORDINARY
+        return Urgency(drawn.choice((0, 1, 1, 2)), drawn.random() < 0.5, drawn.choice((0, 1, 2, 3)))
 
     def bytes(self) -> int:
         drawn = self._drawn
@@ -68,7 +78,7 @@ def make_case(seed: int) -> Case:
         ]
         plan = compile_steps(steps, in_flight, multicast=multicast, overlap=drawn.random() < 0.7)
     background = None
-    if size > 1 and drawn.random() < 0.5:
+    if size > 1 and drawn.random() < 0.5 and (plan.levels is None or not plan.levels.any()):
         num_bytes = size * 2.0 if seed % 2 == 0 else size * drawn.uniform(0.5, 5.0)
         background = BackgroundJobs(drawn.randint(1, 3), size, num_bytes, links, seed)
         if seed % 4 == 0:  # whole chunks, all jobs at once
@@ -84,7 +94,7 @@ def _tasks(drawn: random.Random, numbers: Numbers, size: int) -> dict[int, tuple
     in_turn = [drawn.random() < 0.2 for _ in buckets]
     return {
         rank: tuple(
-            TaskTrace(index, 1, 0.0, tuple(_operations(drawn, rank, bucket)), in_turn[index])
+            TaskTrace(index, 1, 0.0, tuple(_operations(drawn, numbers, rank, bucket)), in_turn[index])
             for index, bucket in enumerate(buckets)
         )
         for rank in range(size)
@@ -139,7 +149,7 @@ def _copies(drawn: random.Random, numbers: Numbers, size: int) -> Exchange:
     return [(source, target, num_bytes) for target in targets]
 
 
-def _operations(drawn: random.Random, rank: int, bucket: list[Exchange]) -> list[Operation]:
+def _operations(drawn: random.Random, numbers: Numbers, rank: int, bucket: list[Exchange]) -> list[Operation]:
     """What `rank` has of the exchanges, posted in order and waited for at once, or some exchanges later."""
     found: list[Operation] = []
     posted = waited = 0
@@ -150,7 +160,7 @@ def _operations(drawn: random.Random, rank: int, bucket: list[Exchange]) -> list
         if sends or receives or drawn.random() < 0.2:
             targets, sizes = {target for target, _ in sends}, {num_bytes for _, num_bytes in sends}
             copies = len(sends) == len(exchange) == len(targets) > 1 and len(sizes) == 1
-            found.append(Post(0.0, "metadata", tuple(sends), tuple(receives), copies))
+            found.append(Post(0.0, "metadata", tuple(sends), tuple(receives), copies, numbers.urgency()))
             posted += 1
         while waited < posted and drawn.random() < 0.7:
             found.append(Wait(waited, 0.0, 0.0))

@@ -27,6 +27,7 @@ from gradwire.harness.timing.simulate.plan import (
     Plan,
     Times,
 )
+from gradwire.harness.timing.trace.step import ORDINARY, Urgency
 
 STARTS, WORKED, REACHED, FLOWN, ARRIVED, BACKGROUND_FLOWN, BACKGROUND_ARRIVED, CHANGED = range(8)
 
@@ -59,6 +60,7 @@ class _Engine:
         self._route, self._sizes = plan.route.tolist(), plan.sizes.tolist()
         self._sent = _messages_of([[post] for post in self._senders], plan.num_posts)
         self._received = _messages_of(self._receivers, plan.num_posts)
+        self._urgency = _urgency(plan)
         self._routes = [links.multicast(*ends) for ends in plan.routes]
         self._work_s, self._ready = work_s, list(ready)
         self._flows, self._serial = Flows(links), links.serial
@@ -290,7 +292,8 @@ class _Engine:
         links = self._routes[route].links
         if links and self._sizes[message]:
             self._coming += 1
-            self._flows.start(message, self._lane(route, links), links, self._sizes[message], now)
+            lane, urgency = self._lane(route, links), self._urgency[message]
+            self._flows.start(message, lane, links, self._sizes[message], now, urgency)
         else:
             self._flown(message, now)
 
@@ -353,6 +356,13 @@ def _receivers(plan: Plan) -> list[list[int]]:
     """The posts that receive each message."""
     receivers, first = plan.receivers.tolist(), plan.first_receivers.tolist()
     return [receivers[begin:end] for begin, end in pairwise(first)]
+
+
+def _urgency(plan: Plan) -> list[Urgency]:
+    if plan.levels is None or plan.newest_first is None or plan.boundaries is None:
+        return [ORDINARY] * len(plan.sizes)
+    columns = (plan.levels, plan.newest_first, plan.boundaries)
+    return [Urgency(*each) for each in zip(*(column.tolist() for column in columns), strict=True)]
 
 
 def _messages_of(ends: Sequence[Sequence[int]], num_posts: int) -> list[list[int]]:

@@ -7,14 +7,34 @@ smallest share fixes their rates; the remaining capacity is then shared in the s
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Mapping, Sequence
-from typing import Any
+from math import ceil
+from typing import Any, NamedTuple
 
 from gradwire.harness.network.links import Links
+from gradwire.harness.timing.trace.step import ORDINARY, Urgency
 
 Finish = tuple[float, int, int]
 """(when, flow, version): the flow's last byte leaves then, unless its version has changed by that time."""
+
+
+SLACK = 1e-9
+"""A flow that is within so small a part of a boundary is there: seconds times rates are rounded."""
+
+
+class Queued(NamedTuple):
+    """A flow, or the rest of one, that waits for its lane."""
+
+    flow: int
+    route: tuple[int, ...]
+    bytes: Any
+    urgency: Urgency
+    order: int  # in which they came
+
+    @property
+    def key(self) -> tuple[int, int]:
+        """What goes first has the smaller one."""
+        return self.urgency.level, -self.order if self.urgency.newest_first else self.order
 
 
 class Flows:
@@ -22,7 +42,8 @@ class Flows:
 
     After the changes of one moment `settle` returns the new times of completion. Earlier ones of flows whose
     rate has changed are void, as `finish` says. A flow that has ended may begin again under its number. A
-    lane carries one flow at a time, as a connection does; others wait in the order they came.
+    lane carries one flow at a time, as a connection does; others wait in the order they came. Flows of lower
+    levels have links to themselves; higher ones share what is left.
     """
 
     def __init__(self, links: Links) -> None:
@@ -32,23 +53,58 @@ class Flows:
         self._state: dict[int, list[Any]] = {}  # flow: [bytes left, rate, since when, version]
         self._changed: dict[int, None] = {}
         self._lanes: dict[int, int] = {}  # flow: its lane
-        self._taken: set[int] = set()
-        self._queues: dict[int, deque[tuple[int, tuple[int, ...], float]]] = {}
+        self._current: dict[int, Queued] = {}  # lane: what it carries
+        self._rest: dict[int, Any] = {}  # flow: bytes that it will carry after it has given way
+        self._cut: set[int] = set()  # flows whose ends are to be foretold anew
+        self._orders = 0
+        self._queues: dict[int, list[Queued]] = {}
         self._versions = 0  # over all flows: a number may be used again
 
-    def start(self, flow: int, lane: int, route: tuple[int, ...], num_bytes: float, now: float) -> None:
+    def start(
+        self,
+        flow: int,
+        lane: int,
+        route: tuple[int, ...],
+        num_bytes: float,
+        now: float,
+        urgency: Urgency = ORDINARY,
+    ) -> None:
         """Begins a flow that takes the links of `route`, which is not empty, as soon as its lane is free."""
         self._lanes[flow] = lane
-        if lane in self._taken:
-            self._queues.setdefault(lane, deque()).append((flow, route, num_bytes))
+        self._orders += 1
+        queued = Queued(flow, route, num_bytes, urgency, self._orders)
+        if lane in self._current:
+            self._enqueue(queued, lane)
+            self._give_way(self._current[lane], queued, now)
         else:
-            self._taken.add(lane)
-            self._begin(flow, route, num_bytes, now)
+            self._begin(queued, lane, now)
 
-    def _begin(self, flow: int, route: tuple[int, ...], num_bytes: float, now: float) -> None:
-        self._routes[flow] = route
-        self._state[flow] = [num_bytes, 0, now, 0]
-        for link in route:
+    def _enqueue(self, queued: Queued, lane: int) -> None:
+        queue = self._queues.setdefault(lane, [])
+        queue.append(queued)
+        queue.sort(key=lambda one: one.key)
+
+    def _give_way(self, carried: Queued, queued: Queued, now: float) -> None:
+        """A flow under way stops at its next boundary if what has come is more urgent."""
+        flow, boundary = carried.flow, carried.urgency.boundary
+        if boundary == 0 or flow in self._rest or carried.key < queued.key:
+            return
+        left, rate, since, _ = self._state[flow]
+        sent = carried.bytes - (left - rate * (now - since))
+        stop = ceil(sent / boundary - SLACK) * boundary
+        if stop < carried.bytes:
+            self._rest[flow] = carried.bytes - stop
+            self._state[flow][0] -= self._rest[flow]
+            self._cut.add(flow)
+            for link in carried.route:
+                self._changed[link] = None
+
+    def _begin(self, queued: Queued, lane: int, now: float) -> None:
+        flow = queued.flow
+        self._current[lane] = queued
+        self._routes[flow] = queued.route
+        self._state[flow] = [queued.bytes, 0, now, 0]
+        for link in queued.route:
             self._users[link][flow] = None
             self._changed[link] = None
 
@@ -60,7 +116,8 @@ class Flows:
                 self._changed[link] = None
 
     def finish(self, flow: int, version: int, now: float) -> bool:
-        """Whether a predicted end still holds; if so, the flow has ended."""
+        """Whether a predicted end still holds and the flow has ended; one that has come to where it gives way
+        waits for its lane again."""
         state = self._state.get(flow)
         if state is None or state[3] != version:
             return False
@@ -70,12 +127,13 @@ class Flows:
             del users[flow]
             if users:
                 self._changed[link] = None
-        lane = self._lanes.pop(flow)
+        lane = self._lanes[flow]
+        ended, rest = self._current.pop(lane), self._rest.pop(flow, None)
+        if rest is not None:
+            self._enqueue(ended._replace(bytes=rest), lane)
         if self._queues.get(lane):
-            self._begin(*self._queues[lane].popleft(), now)
-        else:
-            self._taken.remove(lane)
-        return True
+            self._begin(self._queues[lane].pop(0), lane, now)
+        return rest is None
 
     def settle(self, now: float) -> list[Finish]:
         """Shares the links anew after the changes at `now`; returns the ends of the flows whose rate has
@@ -102,22 +160,32 @@ class Flows:
                     flows.update(fresh)
                     stack += fresh
         ordered = sorted(flows)
-        rates = max_min(
-            {one: self._routes[one] for one in ordered}, {link: self._rates[link] for link in links}
-        )
+        rates, left = dict[int, Any](), {link: self._rates[link] for link in links}
+        level_of = {one: self._current[self._lanes[one]].urgency.level for one in ordered}
+        for level in sorted(set(level_of.values())):
+            own = {one: self._routes[one] for one in ordered if level_of[one] == level}
+            given = max_min(own, left)
+            for one in own:
+                for link in own[one]:
+                    left[link] = max(0 * left[link], left[link] - given[one])
+            rates |= given
         for one in ordered:
             self._set_rate(one, rates[one], now, found)
         settled |= flows
 
     def _set_rate(self, flow: int, rate: float, now: float, found: list[Finish]) -> None:
         state = self._state[flow]
-        if state[1] == rate:
+        if state[1] == rate and flow not in self._cut:
             return
+        self._cut.discard(flow)
         state[0] -= state[1] * (now - state[2])
         state[1], state[2] = rate, now
         self._versions += 1
         state[3] = self._versions
-        found.append((now + max(state[0], 0) / rate, flow, state[3]))
+        if not state[0] > 0:
+            found.append((now, flow, state[3]))
+        elif rate > 0:  # else its end is foretold when it gets a rate again
+            found.append((now + state[0] / rate, flow, state[3]))
 
 
 def max_min(routes: Mapping[int, Sequence[int]], rates: Mapping[int, float]) -> dict[int, float]:
