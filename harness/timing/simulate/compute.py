@@ -57,7 +57,7 @@ class ComputeTimes:
         """A rank's computation with the `seconds` that each part takes here; other times are as measured."""
         if self.given_s is None:
             return tuple(_scaled(own.computation, self.factor(step, rank)))
-        if own.is_synchronous:
+        if own.is_data_parallel:
             sizes = [task.coordinates for task in own.tasks]
             ready, update_s = self.times(own.ready, own.update_s, sizes, step, rank)
             lane = RankTrace.synchronous(ready, own.tasks, update_s, own.end).computation

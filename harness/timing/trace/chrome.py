@@ -1,8 +1,9 @@
 """A step's timeline in the Chrome trace event format, for chrome://tracing and Perfetto.
 
-One process per rank; rows for computation, for codec work under its labels, and for messages going out and
-coming in, as many as there are things at the same time, so that no two overlap on a row. An arrow leads from
-each message's sending to its receipt. Times are microseconds from the first rank's start of the step.
+One process per rank; rows for computation and what it waits for, for codec work under its labels, and for
+messages going out and coming in, as many as there are things at the same time, so that no two overlap on a
+row. An arrow leads from each message's sending to its receipt. Times are microseconds from the first rank's
+start of the step.
 """
 
 from __future__ import annotations
@@ -13,12 +14,21 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from gradwire.harness.timing.trace.messages import Interval, Sent, messages, offsets, posts
-from gradwire.harness.timing.trace.step import BACKEND, RankTrace, StepTrace, TaskTrace, Work, compute_spans
+from gradwire.harness.timing.trace.step import (
+    BACKEND,
+    Await,
+    Barrier,
+    RankTrace,
+    StepTrace,
+    TaskTrace,
+    Work,
+    compute_spans,
+)
 
 Event = dict[str, Any]
 
-COMPUTE, CODEC, OUT, IN = "compute", "codec", "network out", "network in"
-KINDS = (COMPUTE, CODEC, OUT, IN)
+COMPUTE, WAIT, CODEC, OUT, IN = "compute", "wait", "codec", "network out", "network in"
+KINDS = (COMPUTE, WAIT, CODEC, OUT, IN)
 """What there are rows for, from top to bottom."""
 
 UNLABELLED = "python"
@@ -82,12 +92,26 @@ def chrome_events(trace: StepTrace) -> list[Event]:
 def _add_work(rank: _Rank, own: RankTrace) -> None:
     for span in compute_spans(own):
         rank.add(COMPUTE, span.label, (span.start, span.end))
+    for name, interval, args in _waits(own):
+        rank.add(WAIT, name, interval, **args)
     for task in own.tasks:
         for label, interval, args in _labelled(task):
             rank.add(CODEC, label, interval, bucket=task.bucket, coordinates=task.coordinates, **args)
         for post, interval in posts(task):
             if post.phase == BACKEND:
                 rank.add(OUT, "all-reduce of the backend", interval, bucket=task.bucket, phase=BACKEND)
+
+
+def _waits(own: RankTrace) -> Iterator[tuple[str, Interval, dict[str, Any]]]:
+    """What the computation waits for, as long as that takes."""
+    for one in own.computation:
+        if isinstance(one, Await | Barrier) and one.end - one.start > 1 / NANOSECONDS:
+            if isinstance(one, Barrier):
+                yield "all ranks", (one.start, one.end), {}
+            else:
+                before = f" of {one.steps_back} steps before" if one.steps_back else ""
+                args = {"task": one.task, "steps_back": one.steps_back}
+                yield f"result of task {one.task}{before}", (one.start, one.end), args
 
 
 def _labelled(task: TaskTrace) -> Iterator[tuple[str, Interval, dict[str, Any]]]:

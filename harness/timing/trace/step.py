@@ -188,6 +188,22 @@ class RankTrace(NamedTuple):
         return lane_shape(self.computation) == lane_shape(same.computation)
 
     @property
+    def is_data_parallel(self) -> bool:
+        """Whether it computes and starts all its collectives in order, waits for them and for all ranks, and
+        then only computes: synchronous data parallelism, under whatever labels."""
+        waits = [index for index, one in enumerate(self.computation) if isinstance(one, Await | Barrier)]
+        if not waits or not isinstance(self.computation[waits[-1]], Barrier):
+            return False
+        first, last = waits[0], waits[-1]
+        starts = [one.task for one in self.computation[:first] if isinstance(one, Start)]
+        after = self.computation[last + 1 :]
+        return (
+            starts == list(range(len(self.tasks)))
+            and len(waits) == last + 1 - first
+            and all(isinstance(one, Compute) for one in after)
+        )
+
+    @property
     def ready(self) -> tuple[float, ...]:
         """When the inputs of its collectives were there, in the order of computation."""
         return tuple(operation.at for operation in self.computation if isinstance(operation, Start))

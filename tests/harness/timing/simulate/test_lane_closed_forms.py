@@ -198,6 +198,17 @@ def test_given_computation_keeps_its_proportions() -> None:
     ]
 
 
+def test_given_computation_is_the_same_under_any_labels() -> None:
+    """Data parallelism computes up to its last gradient, whatever else is measured."""
+    said: list[Said] = [1.0, starts(0), 2.0, starts(1), 0.5, (0, 0), (1, 0), BARRIER, 7.0]
+    own = rank(said, *(task(SOME_WORK, bucket=bucket) for bucket in range(2)))
+    assert own.is_data_parallel and not own.is_synchronous
+    timed = SimulatedClock(unlimited(), compute=ComputeTimes(given_s=3.0)).step(0, {0: own})
+    assert timed[0].ready == (2.0, 3.0) and timed[0].end == 3.0
+    for other in (said[:-2], [*said, starts(2)], [*said[:1], *said[5:], *said[1:5]]):
+        assert not rank(other, *own.tasks).is_data_parallel
+
+
 @pytest.mark.parametrize(
     ("said", "problem"),
     [

@@ -79,6 +79,7 @@ def test_a_step_by_hand() -> None:
             bars[event["cat"]].append((event["name"], event["ts"], event["dur"]))
     assert bars == {
         "compute": [("forward, backward until bucket 0", 0, 1e6), ("update", 4.5e6, 0.5e6)],
+        "wait": [("result of task 0", 1e6, 3e6), ("all ranks", 4e6, 0.5e6)],
         "codec": [("encode", 1e6, 0.75e6), ("python", 1.75e6, 0.25e6), ("decode", 3e6, 1e6)],
         "network out": [("reduce_scatter 0→1 100 B", 2e6, 1e6)],
         "network in": [("reduce_scatter 1→0 100 B", 2e6, 1e6)],
@@ -88,7 +89,7 @@ def test_a_step_by_hand() -> None:
     encode = next(event for event in events if event["name"] == "encode")
     assert encode["args"] == {"bucket": 0, "coordinates": 8, "share": 1.0}
     names = [event["args"]["name"] for event in events if event["name"] == "thread_name"]
-    assert names == ["compute", "codec", "network out", "network in"] * 2
+    assert names == ["compute", "wait", "codec", "network out", "network in"] * 2
 
 
 @pytest.mark.parametrize("late", [1.5, -1.5])
@@ -146,7 +147,7 @@ def test_messages_in_flight_together_have_rows_of_their_own() -> None:
     }
     events = check_chrome(chrome_text(trace))
     rows = Counter(event["args"]["name"] for event in events if event["name"] == "thread_name")
-    assert rows == {"network out": 1, "network out 2": 1, "network in": 1, "network in 2": 1}
+    assert rows == {"wait": 2, "network out": 1, "network out 2": 1, "network in": 1, "network in 2": 1}
 
 
 def test_the_backends_own_messages_have_no_arrows(tmp_path: Path, workers: Workers) -> None:

@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
+import pytest
+from chrome_checks import check_chrome
+
+from gradwire.harness.timing.trace.chrome import chrome_text
 from gradwire.harness.timing.trace.log import LaneLog, TaskLog
 from gradwire.harness.timing.trace.notes import LaneNotes
 from gradwire.harness.timing.trace.step import (
+    ORDINARY,
     Await,
     Barrier,
     Compute,
+    Post,
     RankTrace,
     Start,
     TaskTrace,
+    Urgency,
     Work,
     compute_spans,
 )
+from gradwire.harness.timing.trace.step_rows import BadRowError, Rows, line_of, program_of, row_of, step_row
 
 
 def task(bucket: int, ready: float, end: float) -> TaskTrace:
@@ -85,3 +93,50 @@ def test_a_lane_is_logged_with_timestamps_and_resolved_to_seconds_of_the_step() 
         8.0,
     )
     assert not trace.is_synchronous
+
+
+LANE = RankTrace(
+    (
+        Await(0, 0.0, 0.5, 1),
+        Compute(0.5, 1.0, "forward of block 0"),
+        Start(1.0, 0),
+        Compute(1.25, 2.0, "backward"),
+        Barrier(2.0, 2.5),
+    ),
+    (TaskTrace(0, 8, 1.0, (Work(1.0, 3.0),)),),
+    2.5,
+)
+
+
+def read_back(trace: RankTrace, **changed: object) -> RankTrace:
+    rows = Rows(0, 2)
+    rows.add_program({"program": 0, "operations": program_of(trace.tasks[0])})
+    return rows.step(row_of(line_of(step_row(3, trace, [0]) | changed)))[1]
+
+
+def test_a_lane_of_any_form_is_written_and_read_back() -> None:
+    assert read_back(LANE) == LANE
+    assert "lane" not in step_row(0, synchronous(), [0, 0])
+
+
+def test_messages_keep_their_urgency() -> None:
+    urgent = Post(0.0, "refinement", ((1, 8),), (), False, Urgency(1, True, 4096))
+    copies = urgent._replace(copies=True)
+    for operations in ((urgent,), (copies,), (copies._replace(urgency=ORDINARY),)):
+        trace = LANE._replace(tasks=(LANE.tasks[0]._replace(operations=operations),))
+        assert read_back(trace) == trace
+    rows = Rows(0, 2)
+    for urgency in ([1, 0], [-1, 0, 0], [1, 0, "4"]):
+        with pytest.raises(BadRowError, match="urgency"):
+            rows.add_program({"program": 0, "operations": [["post", "refinement", [], [], True, urgency]]})
+    with pytest.raises(BadRowError, match="an operation is"):
+        rows.add_program({"program": 0, "operations": [["post", "refinement", [], [], True, True]]})
+
+
+def test_a_timeline_shows_what_computation_waits_for() -> None:
+    events = check_chrome(chrome_text({0: LANE, 1: LANE}))
+    bars = [event for event in events if event["ph"] == "X" and event["pid"] == 1]
+    waits = [(bar["name"], bar["ts"], bar["dur"]) for bar in bars if bar["cat"] == "wait"]
+    assert waits == [("result of task 0 of 1 steps before", 0.0, 5e5), ("all ranks", 2e6, 5e5)]
+    computed = [(bar["name"], bar["ts"], bar["dur"]) for bar in bars if bar["cat"] == "compute"]
+    assert computed == [("forward of block 0", 5e5, 5e5), ("backward", 1.25e6, 7.5e5)]
