@@ -50,7 +50,7 @@ class Engine {
         received_(args.messages, args.posts, [&](int64_t message) { return receivers_of(message); }),
         background_(args),
         flows_(args.messages + background_.flows(), std::max(args.links, args.routes + background_.flows()),
-               args.links, args.rates),
+               args.links, args.rates, args.urgent != 0),
         open_((size_t)args.posts),
         posted_((size_t)args.posts),
         waiting_((size_t)args.posts, -1),

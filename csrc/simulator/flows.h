@@ -30,10 +30,11 @@ constexpr double slack = 1e-9;
 
 class Flows {
  public:
-  Flows(int64_t flows, int64_t lanes, int64_t links, const double* rates)
+  Flows(int64_t flows, int64_t lanes, int64_t links, const double* rates, bool urgent)
       : base_(rates),
         rates_(rates, rates + links),
         states_((size_t)flows),
+        urgent_(urgent ? (size_t)flows : 0),
         users_((size_t)links),
         queues_((size_t)lanes),
         current_((size_t)lanes, -1),
@@ -43,11 +44,11 @@ class Flows {
 
   void start(int64_t flow, int64_t lane, Numbers route, double bytes, Urgency urgency, double now) {
     states_[(size_t)flow].lane = lane;
-    const Queued queued = {flow, route, bytes, urgency, ++orders_};
-    if (urgency.level) has_levels_ = true;
+    const Queued queued = {flow, route, bytes};
+    if (!urgent_.empty()) urgent_[(size_t)flow] = {urgency, ++orders_, bytes, 0, false};
     if (current_[(size_t)lane] < 0) return begin(queued, now);
     enqueue(queued, lane);
-    give_way(current_[(size_t)lane], queued, now);
+    give_way(current_[(size_t)lane], flow, now);
   }
 
   // From this moment on every link has `factor` times its rate.
@@ -68,10 +69,14 @@ class Flows {
       users.erase(std::find(users.begin(), users.end(), flow));
       if (!users.empty()) change(link);
     }
-    const bool is_whole = state.rest == 0;
-    if (!is_whole) enqueue({flow, state.route, state.rest, state.urgency, state.order}, state.lane);
+    const double rest = urgent_.empty() ? 0 : urgent_[(size_t)flow].rest;
+    if (rest != 0) {
+      urgent_[(size_t)flow].bytes = rest;
+      urgent_[(size_t)flow].rest = 0;
+      enqueue({flow, state.route, rest}, state.lane);
+    }
     end_lane(state.lane, now);
-    return is_whole;
+    return rest == 0;
   }
 
   // Share the links anew after the changes at `now`; valid until the next call.
@@ -95,46 +100,47 @@ class Flows {
     int64_t seen;  // the round in which it was settled last
     bool active;
     int64_t lane;
+  };
+  struct Queued {
+    int64_t flow;
+    Numbers route;
+    double bytes;
+  };
+
+  struct Urgent {
     Urgency urgency;
     int64_t order;  // in which they came
     double bytes;
     double rest;  // what it will carry after it has given way
     bool is_cut;  // its end is to be foretold anew
   };
-  struct Queued {
-    int64_t flow;
-    Numbers route;
-    double bytes;
-    Urgency urgency;
-    int64_t order;
-  };
 
-  static bool goes_before(const Urgency& a, int64_t a_order, const Urgency& b, int64_t b_order) {
-    if (a.level != b.level) return a.level < b.level;
-    return (a.newest_first ? -a_order : a_order) < (b.newest_first ? -b_order : b_order);
+  bool goes_before(int64_t flow, int64_t other) const {
+    const Urgent &a = urgent_[(size_t)flow], &b = urgent_[(size_t)other];
+    if (a.urgency.level != b.urgency.level) return a.urgency.level < b.urgency.level;
+    return (a.urgency.newest_first ? -a.order : a.order) < (b.urgency.newest_first ? -b.order : b.order);
   }
 
   void enqueue(const Queued& queued, int64_t lane) {
     auto& queue = queues_[(size_t)lane];
     auto place = queue.end();
-    while (place != queue.begin() &&
-           goes_before(queued.urgency, queued.order, (place - 1)->urgency, (place - 1)->order))
-      --place;
+    while (!urgent_.empty() && place != queue.begin() && goes_before(queued.flow, (place - 1)->flow)) --place;
     queue.insert(place, queued);
   }
 
   // A flow under way stops at its next boundary if what has come is more urgent.
-  void give_way(int64_t flow, const Queued& queued, double now) {
+  void give_way(int64_t flow, int64_t comes, double now) {
+    if (urgent_.empty() || !goes_before(comes, flow)) return;
     State& state = states_[(size_t)flow];
-    const double boundary = (double)state.urgency.boundary;
-    if (!(boundary > 0) || state.rest != 0) return;
-    if (!goes_before(queued.urgency, queued.order, state.urgency, state.order)) return;
-    const double sent = state.bytes - (state.left - state.rate * (now - state.since));
+    Urgent& own = urgent_[(size_t)flow];
+    const double boundary = (double)own.urgency.boundary;
+    if (!(boundary > 0) || own.rest != 0) return;
+    const double sent = own.bytes - (state.left - state.rate * (now - state.since));
     const double stop = std::ceil(sent / boundary - slack) * boundary;
-    if (stop >= state.bytes) return;
-    state.rest = state.bytes - stop;
-    state.left -= state.rest;
-    state.is_cut = true;
+    if (stop >= own.bytes) return;
+    own.rest = own.bytes - stop;
+    state.left -= own.rest;
+    own.is_cut = true;
     for (const int64_t link : state.route) change(link);
   }
 
@@ -147,8 +153,7 @@ class Flows {
   void begin(const Queued& queued, double now) {
     State& state = states_[(size_t)queued.flow];
     current_[(size_t)state.lane] = queued.flow;
-    state = {queued.route, queued.bytes, 0, now,  0, state.seen, true, state.lane, queued.urgency,
-             queued.order, queued.bytes, 0, false};
+    state = {queued.route, queued.bytes, 0, now, 0, state.seen, true, state.lane};
     for (const int64_t link : queued.route) {
       users_[(size_t)link].push_back(queued.flow);
       change(link);
@@ -173,7 +178,7 @@ class Flows {
       return;
     }
     gather(flow);
-    if (has_levels_) return settle_by_level(now);
+    if (!urgent_.empty()) return settle_by_level(now);
     routes_.clear();
     for (const int64_t one : together_) routes_.push_back(states_[(size_t)one].route);
     max_min_.share(routes_, links_, rates_.data(), given_);
@@ -183,18 +188,18 @@ class Flows {
   // Max-min within a level; the next one shares what that leaves.
   void settle_by_level(double now) {
     std::vector<int64_t> levels;
-    for (const int64_t one : together_) levels.push_back(states_[(size_t)one].urgency.level);
+    for (const int64_t one : together_) levels.push_back(urgent_[(size_t)one].urgency.level);
     std::sort(levels.begin(), levels.end());
     levels.erase(std::unique(levels.begin(), levels.end()), levels.end());
     std::vector<double> left = rates_, rates(together_.size());
     for (const int64_t level : levels) {
       routes_.clear();
       for (const int64_t one : together_)
-        if (states_[(size_t)one].urgency.level == level) routes_.push_back(states_[(size_t)one].route);
+        if (urgent_[(size_t)one].urgency.level == level) routes_.push_back(states_[(size_t)one].route);
       max_min_.share(routes_, links_, left.data(), given_);
       size_t next = 0;
       for (size_t i = 0; i < together_.size(); ++i) {
-        if (states_[(size_t)together_[i]].urgency.level != level) continue;
+        if (urgent_[(size_t)together_[i]].urgency.level != level) continue;
         rates[i] = given_[next];
         for (const int64_t link : routes_[next])
           left[(size_t)link] = std::max(0.0, left[(size_t)link] - given_[next]);
@@ -241,8 +246,9 @@ class Flows {
 
   void set_rate(int64_t flow, double rate, double now) {
     State& state = states_[(size_t)flow];
-    if (state.rate == rate && !state.is_cut) return;
-    state.is_cut = false;
+    const bool is_cut = !urgent_.empty() && urgent_[(size_t)flow].is_cut;
+    if (state.rate == rate && !is_cut) return;
+    if (is_cut) urgent_[(size_t)flow].is_cut = false;
     state.left -= state.rate * (now - state.since);
     state.rate = rate;
     state.since = now;
@@ -256,11 +262,11 @@ class Flows {
   const double* base_;
   std::vector<double> rates_;
   std::vector<State> states_;
+  std::vector<Urgent> urgent_;               // empty where all flows are alike
   std::vector<std::vector<int64_t>> users_;  // of each link, in the order in which they came
   std::vector<std::deque<Queued>> queues_;   // of each lane
   std::vector<int64_t> current_;             // of each lane: the flow that it carries, or -1
   int64_t orders_ = 0;
-  bool has_levels_ = false;
   std::vector<char> is_changed_;
   std::vector<int64_t> changed_;
   std::vector<int64_t> link_seen_;
