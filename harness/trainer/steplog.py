@@ -23,6 +23,9 @@ from gradwire.harness.timing.trace.writer import REPORT, TraceWriter
 FIRST = ("loss", "train_time_s", "step_time_s")
 """The metrics that a row begins with."""
 
+LEVELS = ("wire_bits_by_level.local", "wire_bits_by_level.node")
+"""The metrics of a row where ranks are on several nodes."""
+
 
 @dataclass
 class PendingStep:
@@ -126,12 +129,12 @@ class StepLog:
         )
         if self._has_nodes:
             between = int(sum(own[-1] for own in ranks))
-            row["wire_bits_by_level"] = self._by_level(row["bytes_sent"], between)
+            row |= self._by_level(row["bytes_sent"], between)
         return row
 
     def _by_level(self, total: int, between: int) -> dict[str, float | None]:
         """The wire bits per coordinate inside nodes and between them, which add up to those of all."""
-        levels: dict[str, int] = {"local": total - between, "node": between}
+        levels = dict(zip(LEVELS, (total - between, between), strict=True))
         if not total:
             return dict.fromkeys(levels)
         sent = partial(wire_bits, gradients_sent=self._gradients_sent, num_coordinates=self._num_coordinates)

@@ -13,6 +13,7 @@ from gradwire.harness.record.summary import Summary
 from gradwire.harness.timing.measure.accuracy import Evaluation, metric_mode, time_to_accuracy
 from gradwire.harness.timing.measure.metrics import METRICS, kind_of
 from gradwire.harness.timing.measure.step_figures import row_of, utilization, wire_bits
+from gradwire.harness.trainer.steplog import LEVELS
 
 
 def summarize(
@@ -76,9 +77,10 @@ def summarize(
 
 def _by_level(rows: Sequence[Mapping[str, Any]]) -> dict[str, float] | None:
     """Means over all steps; None with one node, and where nobody counts."""
-    found = [row.get("wire_bits_by_level") for row in rows]
-    known = [levels for levels in found if levels is not None and None not in levels.values()]
-    return {level: _mean([levels[level] for levels in known]) for level in known[0]} if known else None
+    known = [row for row in rows if all(row.get(level) is not None for level in LEVELS)]
+    if not known:
+        return None
+    return {level.rpartition(".")[2]: _mean([row[level] for row in known]) for level in LEVELS}
 
 
 def _figures(rows: Sequence[Mapping[str, Any]], size: int) -> dict[str, float | None]:

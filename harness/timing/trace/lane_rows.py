@@ -49,11 +49,13 @@ def _read(described: Sequence[Any], num_tasks: int, seconds: Seconds) -> LaneOpe
         start, end, *apart = seconds(fields[1:])
         return Compute(start, end, fields[0][:LONGEST_LABEL], apart[0] if apart else None)
     if kind == "start" and len(fields) == 2:
-        return Start(*seconds(fields[1:]), task=_number(fields[0], num_tasks))
+        (at,) = seconds(fields[1:])
+        return Start(at, _number(fields[0], num_tasks))
     if kind == "await" and len(fields) == 4:
         steps_back = _number(fields[1], None)
         task = _number(fields[0], None if steps_back else num_tasks)
-        return Await(task, *seconds(fields[2:]), steps_back=steps_back)
+        start, end = seconds(fields[2:])
+        return Await(task, start, end, steps_back)
     if kind == "barrier" and len(fields) == 2:
         return Barrier(*seconds(fields))
     raise ValueError(f"an operation of a lane is {str(described)[:40]}")

@@ -15,12 +15,14 @@ from safetensors.numpy import load_file
 from torch._C._distributed_c10d import HashStore
 from training_jobs import batch_normed, tiny_run, train_all_virtually, train_rank, train_rank_batch_normed
 
+from gradwire.harness.record.runs import load_run
 from gradwire.harness.trainer.loop import Trainer
 from gradwire.harness.trainer.parts import build
+from gradwire.harness.trainer.steplog import LEVELS
 
 SAME = (
     *("step", "loss", "lr", "grad_norm", "skipped", "measured", "vnmse", "bytes_sent", "perplexity"),
-    *("accuracy", "matthews", "wire_bits_by_level"),
+    *("accuracy", "matthews", "wire_bits_by_level.local", "wire_bits_by_level.node"),
     *("codec/mu", "codec/overflow"),
 )
 
@@ -92,14 +94,18 @@ def test_real_equals_virtual(
 def assert_levels(run: Path, several_nodes: bool) -> None:
     """Bits inside and between nodes add up, and are told only where there are several nodes. Every rank of a
     butterfly has one partner in its node and one in the other, to which it sends twice as much, or half."""
-    told = [loads(line) for line in (run / "steps.jsonl").read_text().splitlines()]
-    told.append(json.loads((run / "summary.json").read_text()))
-    for found in told:
-        levels = found.get("wire_bits_by_level")
-        assert (levels is not None) == several_nodes
-        if levels is not None:
-            assert levels["local"] + levels["node"] == pytest.approx(found["wire_bits_per_coordinate"])
-            assert max(levels.values()) == pytest.approx(2 * min(levels.values()), rel=0.1)
+    record = load_run(run)
+    told = [[row[level] for level in LEVELS if level in row] for row in record.steps]
+    told.append(list((record.done.wire_bits_by_level or {}).values()))
+    totals = [
+        *(row["wire_bits_per_coordinate"] for row in record.steps),
+        record.done.wire_bits_per_coordinate,
+    ]
+    for levels, total in zip(told, totals, strict=True):
+        assert len(levels) == (2 if several_nodes else 0)
+        if several_nodes:
+            assert sum(levels) == pytest.approx(total)
+            assert max(levels) == pytest.approx(2 * min(levels), rel=0.1)
 
 
 def test_buffers_that_training_changes_are_those_of_rank_0(tmp_path: Path, workers: Workers) -> None:
