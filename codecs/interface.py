@@ -13,14 +13,14 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Literal, NamedTuple, Protocol, cast, runtime_checkable
+from typing import Literal, NamedTuple, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
 
 from gradwire.codecs.arithmetic.random import Key, stream_key
 from gradwire.codecs.costs import Costs
-from gradwire.codecs.shards import Shard, joined
+from gradwire.codecs.shards import Shard
 from gradwire.codecs.traits import About, Traits
 
 Op = Literal["sum", "max_bits", "or", "norm"]
@@ -168,22 +168,6 @@ class Hops(Protocol):
         """The mean over the workers of the coordinates of `chunks`, whose sums are complete but not sealed:
         float32, chunk after chunk, as `HopCodec.chunk` lists their coordinates."""
         raise ValueError(f"{type(self).__name__} have no shards")
-
-
-class LossyHops(Hops, Protocol):
-    """Hops that can tell what this worker's own encodings have lost: what error feedback sends next time."""
-
-    def keep_losses(self) -> None:
-        """From now on add up the losses; called before the first hop, costs a decoding per encoding."""
-        ...
-
-    def losses(self) -> Tensor:
-        """(numel,) float32, layout order: over all encodings of this worker in the round, what was to be
-        encoded (its part of a sum of gradients) less its decoding.
-
-        Summed over the ranks it is n times the exact mean less n times the result.
-        """
-        ...
 
 
 class Collectives(Protocol):
@@ -350,49 +334,6 @@ def refused_dtype(codec: str, layout: Layout) -> str | None:
     return f"codec={codec} compresses float32, bfloat16 and float16 gradients, got {layout.dtype}"
 
 
-class HopCodec(Codec):
-    """A codec that quantizes hop by hop: statistics, their reduction, a plan, one all-reduce."""
-
-    def statistics(self, x: Tensor, this_round: Round) -> list[tuple[Tensor, Op]]:
-        """Metadata the plan needs from all ranks; none by default."""
-        return []
-
-    @abstractmethod
-    def plan(self, x: Tensor, this_round: Round, reduced: list[Tensor], num_chunks: int) -> Hops:
-        """The hop-wise state of this round, given the reduced statistics."""
-
-    def plan_scatter(self, x: Tensor, this_round: Round, reduced: list[Tensor], num_chunks: int) -> Hops:
-        """The hop-wise state of a scatter; another than `plan`'s where that one's chunks do not hold the same
-        coordinates in every round."""
-        return self.plan(x, this_round, reduced, num_chunks)
-
-    @abstractmethod
-    def chunk(self, layout: Layout, num_chunks: int, chunk: int) -> Shard:
-        """Which coordinates of a bucket one chunk of a scatter holds, in every round."""
-
-    @property
-    def scatters(self) -> bool:
-        return True
-
-    def shards(self, layout: Layout, kept: Kept) -> tuple[Shard, ...]:
-        num_chunks = sum(len(chunks) for chunks in kept)
-        return tuple(joined(self.chunk(layout, num_chunks, chunk) for chunk in chunks) for chunks in kept)
-
-    async def synchronize(self, x: Tensor, this_round: Round, comm: Collectives) -> Tensor:
-        return await comm.all_reduce(await self._planned(x, this_round, comm))
-
-    async def scatter(self, x: Tensor, this_round: Round, comm: Collectives) -> Tensor:
-        reduced = await self._reduced(x, this_round, comm)
-        return await comm.reduce_scatter(self.plan_scatter(x, this_round, reduced, comm.num_chunks))
-
-    async def _planned(self, x: Tensor, this_round: Round, comm: Collectives) -> Hops:
-        return self.plan(x, this_round, await self._reduced(x, this_round, comm), comm.num_chunks)
-
-    async def _reduced(self, x: Tensor, this_round: Round, comm: Collectives) -> list[Tensor]:
-        parts = self.statistics(x, this_round)
-        return await comm.reduce(parts) if parts else []
-
-
 @runtime_checkable
 class ChoosesWidths(Protocol):
     """A codec that gives each super-group of 256 coordinates a number of bits."""
@@ -401,54 +342,3 @@ class ChoosesWidths(Protocol):
     async def super_group_widths(self, x: Tensor, this_round: Round, comm: Collectives) -> Tensor:
         """Bits per coordinate that `synchronize` gives the super-groups of `x`: (super-groups,) int64."""
         ...
-
-
-@runtime_checkable
-class ReportsLosses(Protocol):
-    """What error feedback needs of the codec that it is put around, beside being a codec."""
-
-    @abstractmethod
-    async def synchronize_with_losses(
-        self, x: Tensor, this_round: Round, comm: Collectives
-    ) -> tuple[Tensor, Tensor]:
-        """`synchronize`, and what this worker's encodings lost, (numel,) float32 in layout order."""
-        ...
-
-    async def scatter_with_losses(
-        self, x: Tensor, this_round: Round, comm: Collectives
-    ) -> tuple[Tensor, Tensor]:
-        """`scatter`, and what this worker's encodings lost, (numel,) float32 in layout order."""
-        raise ValueError("a codec without scatter loses nothing in it")
-
-    def refuses_feedback(self, largest_sum: int, layout: Layout) -> str | None:
-        """None, or why error feedback diverges around this codec, as it is set, in a bucket of which a worker
-        encodes sums of 1 to `largest_sum` gradients, each with what was lost of it before: see `feedback`.
-        """
-        return None
-
-    def largest_residual(self, this_round: Round) -> float:
-        """Up to how many times the norm of a worker's gradients the norm of its residual may settle at, in
-        the bucket of `this_round`, where error feedback is not refused: see `residuals`.
-
-        The default is that of quantizers: 130 times the energy was the most that they were seen to keep.
-        """
-        return 12.0
-
-
-class LossyHopCodec(HopCodec, ReportsLosses):
-    """A hop-wise codec whose `plan()` gives `LossyHops`: error feedback can be put around it."""
-
-    async def synchronize_with_losses(
-        self, x: Tensor, this_round: Round, comm: Collectives
-    ) -> tuple[Tensor, Tensor]:
-        hops = cast(LossyHops, await self._planned(x, this_round, comm))
-        hops.keep_losses()
-        return await comm.all_reduce(hops), hops.losses()
-
-    async def scatter_with_losses(
-        self, x: Tensor, this_round: Round, comm: Collectives
-    ) -> tuple[Tensor, Tensor]:
-        reduced = await self._reduced(x, this_round, comm)
-        hops = cast(LossyHops, self.plan_scatter(x, this_round, reduced, comm.num_chunks))
-        hops.keep_losses()
-        return await comm.reduce_scatter(hops), hops.losses()

@@ -16,7 +16,8 @@ from torch import Tensor
 
 from gradwire.codecs.arithmetic.random import Key, mix32
 from gradwire.codecs.fields import between, check_fields, one_of
-from gradwire.codecs.interface import Layout, LossyHopCodec, Round, refused_dtype
+from gradwire.codecs.hop_codec import LossyHopCodec
+from gradwire.codecs.interface import Layout, Round, refused_dtype
 from gradwire.codecs.shards import Shard
 from gradwire.codecs.sums import SelectedHops, chunk_bounds, chunk_slice
 from gradwire.codecs.topk import WIRE_DTYPES, selected_count

@@ -15,7 +15,8 @@ import torch
 from torch import Tensor
 
 from gradwire.codecs.arithmetic.floats import constant
-from gradwire.codecs.interface import Layout, LossyHopCodec, LossyHops, Round
+from gradwire.codecs.hop_codec import LossyHopCodec, LossyHops
+from gradwire.codecs.interface import Layout, Round
 from gradwire.codecs.shards import Shard
 
 

@@ -14,7 +14,8 @@ from torch import Tensor
 
 from gradwire.codecs.arithmetic.floats import constant
 from gradwire.codecs.fields import between, check_fields, one_of
-from gradwire.codecs.interface import Codec, Collectives, Layout, ReportsLosses, Round, refused_dtype
+from gradwire.codecs.hop_codec import ReportsLosses
+from gradwire.codecs.interface import Codec, Collectives, Layout, Round, refused_dtype
 from gradwire.codecs.traits import About
 from gradwire.codecs.wrappers.residuals import of_contraction
 

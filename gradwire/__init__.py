@@ -6,7 +6,8 @@ your own implements the types. Everything else is in `gradwire.codecs` and `grad
 
 from __future__ import annotations
 
-from gradwire.codecs.interface import Codec, Collectives, HopCodec, Hops, Layout, Round
+from gradwire.codecs.hop_codec import HopCodec
+from gradwire.codecs.interface import Codec, Collectives, Hops, Layout, Round
 from gradwire.codecs.registry import codec_classes, make_codec, register_codec
 from gradwire.codecs.traits import About, Traits
 from gradwire.harness.library.attach import attach

@@ -38,7 +38,8 @@ from gradwire.codecs.dynamiq.statistics import super_group_statistics
 from gradwire.codecs.dynamiq.values import WIDTHS, ValueKind, Values
 from gradwire.codecs.dynamiq.width_errors import lost_share
 from gradwire.codecs.fields import NUMBER, Rule, at_least, between, check_fields, list_of, one_of
-from gradwire.codecs.interface import Collectives, Layout, LossyHopCodec, Op, Round, refused_dtype
+from gradwire.codecs.hop_codec import LossyHopCodec
+from gradwire.codecs.interface import Collectives, Layout, Op, Round, refused_dtype
 from gradwire.codecs.shards import Shard
 from gradwire.codecs.traits import About, Traits
 from gradwire.codecs.wrappers.feedback import feedback_diverges

@@ -13,7 +13,7 @@ from gradwire.codecs.dynamiq.arrangement import Arrangement
 from gradwire.codecs.dynamiq.definition import Coder, ReferenceHop
 from gradwire.codecs.dynamiq.format import SUPER_GROUP, chunk_coordinates
 from gradwire.codecs.dynamiq.native import NativeHop
-from gradwire.codecs.interface import LossyHops
+from gradwire.codecs.hop_codec import LossyHops
 from gradwire.codecs.native.call import readable
 from gradwire.codecs.native.choice import library_for
 

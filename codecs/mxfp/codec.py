@@ -11,7 +11,8 @@ from torch import Tensor
 from gradwire.codecs.adaptation import Adapts, Agreed, Feedback
 from gradwire.codecs.costs import MAXIMUM, Costs, hop_costs, moved, once
 from gradwire.codecs.fields import between, check_fields, one_of
-from gradwire.codecs.interface import Decision, Layout, LossyHopCodec, Op, Round, refused_dtype
+from gradwire.codecs.hop_codec import LossyHopCodec
+from gradwire.codecs.interface import Decision, Layout, Op, Round, refused_dtype
 from gradwire.codecs.mxfp.automatic_scaling import COUNTS, FIRST_DECISION, AutomaticScaling, CastCounts
 from gradwire.codecs.mxfp.definition import BLOCK, block_maxima
 from gradwire.codecs.mxfp.formats import FORMATS

@@ -10,7 +10,8 @@ from torch import Tensor
 
 from gradwire.codecs.arithmetic.bitpack import unpack
 from gradwire.codecs.arithmetic.floats import constant
-from gradwire.codecs.interface import LossyHops, align
+from gradwire.codecs.hop_codec import LossyHops
+from gradwire.codecs.interface import align
 from gradwire.codecs.mxfp import definition
 from gradwire.codecs.mxfp.automatic_scaling import CastCount
 from gradwire.codecs.mxfp.definition import BLOCK, num_blocks

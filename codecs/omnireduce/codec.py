@@ -15,7 +15,8 @@ from torch import Tensor
 
 from gradwire.codecs.costs import COPY, UNION, Costs, exact_costs, moved, once
 from gradwire.codecs.fields import between, check_fields
-from gradwire.codecs.interface import Layout, LossyHopCodec, Op, Round, refused_dtype
+from gradwire.codecs.hop_codec import LossyHopCodec
+from gradwire.codecs.interface import Layout, Op, Round, refused_dtype
 from gradwire.codecs.omnireduce.definition import (
     SomeBlocks,
     block_energies,

@@ -11,7 +11,8 @@ from torch import Tensor
 from gradwire.codecs.arithmetic.hadamard import LARGEST
 from gradwire.codecs.costs import COPY, MAXIMUM, NOTHING, Costs, hop_costs, moved, nearest, once
 from gradwire.codecs.fields import WHOLE, Rule, between, check_fields, one_of
-from gradwire.codecs.interface import Layout, LossyHopCodec, Op, Round, refused_dtype
+from gradwire.codecs.hop_codec import LossyHopCodec
+from gradwire.codecs.interface import Layout, Op, Round, refused_dtype
 from gradwire.codecs.shards import Shard
 from gradwire.codecs.thc.blocks import cut, whole_blocks
 from gradwire.codecs.thc.definition import Randomness

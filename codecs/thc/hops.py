@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from gradwire.codecs.arithmetic.bitpack import pack, unpack, unpack_add
-from gradwire.codecs.interface import LossyHops
+from gradwire.codecs.hop_codec import LossyHops
 from gradwire.codecs.sums import chunk_bounds
 from gradwire.codecs.thc import definition
 from gradwire.codecs.thc.blocks import UNIT, Blocks

@@ -24,7 +24,8 @@ import torch
 from torch import Tensor
 
 from gradwire.codecs.adaptation import Adapts
-from gradwire.codecs.interface import Codec, Collectives, Layout, ReportsLosses, Round
+from gradwire.codecs.hop_codec import ReportsLosses
+from gradwire.codecs.interface import Codec, Collectives, Layout, Round
 from gradwire.codecs.step_memory import StepMemory
 from gradwire.codecs.wrappers.residuals import MARGIN, LatestNorms, bounded
 from gradwire.codecs.wrappers.residuals import PREFIX as NORMS

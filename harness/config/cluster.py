@@ -41,6 +41,7 @@ def resolve_cluster(run: RunConfig) -> RunConfig:
     check_size(network, cluster.size)
     local = refused_as_config_error(ranks_per_node, cluster, network)
     if depends_on_nodes(run.topology.name):
+        _check_several_nodes(run, cluster, local)
         cluster = replace(cluster, ranks_per_node=local)
     cluster = replace(cluster, backend=_backend(cluster, network, gpus))
     train = run.train
@@ -48,6 +49,15 @@ def resolve_cluster(run: RunConfig) -> RunConfig:
         capable = cluster.device == "cuda" and torch.cuda.is_bf16_supported()
         train = replace(train, precision="bf16" if capable else "fp32")
     return replace(run, cluster=cluster, network=network, train=train)
+
+
+def _check_several_nodes(run: RunConfig, cluster: ClusterConfig, local: int) -> None:
+    """Refuses a topology between nodes where nothing says that there are several: it would be another one."""
+    if local == cluster.size > 1 and run.cluster.ranks_per_node is None:
+        raise ConfigError(
+            f"topology={run.topology.name}: all cluster.workers={cluster.size} are on one node; say how many "
+            "share a node, cluster.ranks_per_node=, or use topology=ring"
+        )
 
 
 def resolve_device(cluster: ClusterConfig) -> ClusterConfig:

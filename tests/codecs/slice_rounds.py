@@ -13,7 +13,8 @@ from torch import Tensor
 from world_steps import run_collectives
 
 from gradwire.codecs.arithmetic.random import stream_key
-from gradwire.codecs.interface import Codec, Layout, LossyHopCodec, Round
+from gradwire.codecs.hop_codec import LossyHopCodec
+from gradwire.codecs.interface import Codec, Layout, Round
 from gradwire.codecs.sums import SliceCoder
 from gradwire.codecs.wrappers.feedback import ErrorFeedback
 from gradwire.harness.comm.collective.collectives import Fabric

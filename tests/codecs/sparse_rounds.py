@@ -10,7 +10,8 @@ import torch
 from codec_rounds import CPU, Cluster
 from torch import Tensor
 
-from gradwire.codecs.interface import Codec, Layout, ReportsLosses, Round
+from gradwire.codecs.hop_codec import ReportsLosses
+from gradwire.codecs.interface import Codec, Layout, Round
 from gradwire.harness.comm.collective.collectives import Fabric, ScheduledCollectives
 from gradwire.harness.comm.topology.registry import make_schedule
 from gradwire.harness.comm.world.interface import Collective

@@ -12,7 +12,8 @@ from torch import Tensor
 
 from gradwire.codecs.dynamiq import DynamiQ, UniformQuantization
 from gradwire.codecs.dynamiq.width_errors import LOST_SHARES, lost_share
-from gradwire.codecs.interface import Layout, LossyHopCodec
+from gradwire.codecs.hop_codec import LossyHopCodec
+from gradwire.codecs.interface import Layout
 from gradwire.codecs.wrappers.feedback import ErrorFeedback
 
 LARGE = Layout.flat(1 << 20)

@@ -15,7 +15,8 @@ from pool import Workers
 from real_rounds import train_rank_for_real
 from torch import Tensor
 
-from gradwire.codecs.interface import Codec, ReportsLosses
+from gradwire.codecs.hop_codec import ReportsLosses
+from gradwire.codecs.interface import Codec
 from gradwire.codecs.plugins import allowed, load
 from gradwire.codecs.registry import codec_classes, make_codec
 from gradwire.codecs.traits import Traits

@@ -10,7 +10,8 @@ from slice_rounds import Cluster, heavy_tailed, mean_of, remaining_error, sent
 
 from gradwire.codecs.arithmetic.random import CoordinateBits
 from gradwire.codecs.groups import GroupCoder
-from gradwire.codecs.interface import Layout, LossyHopCodec, Round
+from gradwire.codecs.hop_codec import LossyHopCodec
+from gradwire.codecs.interface import Layout, Round
 from gradwire.codecs.onebit import OneBit, SignCoder
 from gradwire.codecs.qsgd import QSGD, LevelCoder
 from gradwire.codecs.terngrad import TernGrad

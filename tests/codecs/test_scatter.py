@@ -15,7 +15,8 @@ from scatter_jobs import scatter_for_real, scattered
 from test_every_codec import CASES
 from torch import Tensor
 
-from gradwire.codecs.interface import Hops, ReportsLosses, Round
+from gradwire.codecs.hop_codec import ReportsLosses
+from gradwire.codecs.interface import Hops, Round
 from gradwire.codecs.registry import make_codec
 from gradwire.codecs.shards import Run, Shard
 from gradwire.harness.comm.collective.collectives import Fabric, ScheduledCollectives

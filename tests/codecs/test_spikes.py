@@ -10,7 +10,8 @@ import torch
 from codec_rounds import MODEL, Cluster, gradients, layout_of, mean_of
 from torch import Tensor
 
-from gradwire.codecs.interface import Layout, ReportsLosses, Round
+from gradwire.codecs.hop_codec import ReportsLosses
+from gradwire.codecs.interface import Layout, Round
 from gradwire.codecs.registry import codec_classes, make_codec
 from gradwire.codecs.wrappers.residuals import LATEST, MARGIN, LatestNorms, bounded, without_excess
 

@@ -70,7 +70,9 @@ CASES: dict[str, Case] = {
     "backend real": real(2, "codec=backend", real_only=True),
     "dynamiq ring": virtual("codec=dynamiq"),
     "dynamiq butterfly real": real(4, "codec=dynamiq", "topology=butterfly", "measure.check_hashes=true"),
-    "dynamiq two_level": virtual("codec=dynamiq", "topology=two_level", "cluster.workers=4"),
+    "dynamiq two_level": virtual(
+        "codec=dynamiq", "topology=two_level", "cluster.workers=4", "cluster.ranks_per_node=2"
+    ),
     "dynamiq broadcast": virtual("codec=dynamiq", "codec.bits=3", "topology=broadcast"),
     "dynamiq feedback": virtual("codec=dynamiq", "codec.ef=true", "topology=broadcast"),
     "dynamiq pieces real": real(2, "codec=dynamiq", "overlap.segments=3"),

@@ -12,7 +12,8 @@ from collective_jobs import fabric, gradients
 from driven import DrivenChannel, drive
 from torch import Tensor
 
-from gradwire.codecs.interface import Layout, ReportsLosses, Round
+from gradwire.codecs.hop_codec import ReportsLosses
+from gradwire.codecs.interface import Layout, Round
 from gradwire.codecs.registry import codec_classes, make_codec
 from gradwire.codecs.wrappers.wrapper import innermost
 from gradwire.harness.comm.collective.collectives import ScheduledCollectives

@@ -1,0 +1,121 @@
+"""Codecs that quantize hop by hop: the base class of most codecs, and what error feedback asks of them."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from typing import Protocol, cast, runtime_checkable
+
+from torch import Tensor
+
+from gradwire.codecs.interface import Codec, Collectives, Hops, Kept, Layout, Op, Round
+from gradwire.codecs.shards import Shard, joined
+
+
+class LossyHops(Hops, Protocol):
+    """Hops that can tell what this worker's own encodings have lost: what error feedback sends next time."""
+
+    def keep_losses(self) -> None:
+        """From now on add up the losses; called before the first hop, costs a decoding per encoding."""
+        ...
+
+    def losses(self) -> Tensor:
+        """(numel,) float32, layout order: over all encodings of this worker in the round, what was to be
+        encoded (its part of a sum of gradients) less its decoding.
+
+        Summed over the ranks it is n times the exact mean less n times the result.
+        """
+        ...
+
+
+class HopCodec(Codec):
+    """A codec that quantizes hop by hop: statistics, their reduction, a plan, one all-reduce."""
+
+    def statistics(self, x: Tensor, this_round: Round) -> list[tuple[Tensor, Op]]:
+        """Metadata the plan needs from all ranks; none by default."""
+        return []
+
+    @abstractmethod
+    def plan(self, x: Tensor, this_round: Round, reduced: list[Tensor], num_chunks: int) -> Hops:
+        """The hop-wise state of this round, given the reduced statistics."""
+
+    def plan_scatter(self, x: Tensor, this_round: Round, reduced: list[Tensor], num_chunks: int) -> Hops:
+        """The hop-wise state of a scatter; another than `plan`'s where that one's chunks do not hold the same
+        coordinates in every round."""
+        return self.plan(x, this_round, reduced, num_chunks)
+
+    @abstractmethod
+    def chunk(self, layout: Layout, num_chunks: int, chunk: int) -> Shard:
+        """Which coordinates of a bucket one chunk of a scatter holds, in every round."""
+
+    @property
+    def scatters(self) -> bool:
+        return True
+
+    def shards(self, layout: Layout, kept: Kept) -> tuple[Shard, ...]:
+        num_chunks = sum(len(chunks) for chunks in kept)
+        return tuple(joined(self.chunk(layout, num_chunks, chunk) for chunk in chunks) for chunks in kept)
+
+    async def synchronize(self, x: Tensor, this_round: Round, comm: Collectives) -> Tensor:
+        return await comm.all_reduce(await self._planned(x, this_round, comm))
+
+    async def scatter(self, x: Tensor, this_round: Round, comm: Collectives) -> Tensor:
+        reduced = await self._reduced(x, this_round, comm)
+        return await comm.reduce_scatter(self.plan_scatter(x, this_round, reduced, comm.num_chunks))
+
+    async def _planned(self, x: Tensor, this_round: Round, comm: Collectives) -> Hops:
+        return self.plan(x, this_round, await self._reduced(x, this_round, comm), comm.num_chunks)
+
+    async def _reduced(self, x: Tensor, this_round: Round, comm: Collectives) -> list[Tensor]:
+        parts = self.statistics(x, this_round)
+        return await comm.reduce(parts) if parts else []
+
+
+@runtime_checkable
+class ReportsLosses(Protocol):
+    """What error feedback needs of the codec that it is put around, beside being a codec."""
+
+    @abstractmethod
+    async def synchronize_with_losses(
+        self, x: Tensor, this_round: Round, comm: Collectives
+    ) -> tuple[Tensor, Tensor]:
+        """`synchronize`, and what this worker's encodings lost, (numel,) float32 in layout order."""
+        ...
+
+    async def scatter_with_losses(
+        self, x: Tensor, this_round: Round, comm: Collectives
+    ) -> tuple[Tensor, Tensor]:
+        """`scatter`, and what this worker's encodings lost, (numel,) float32 in layout order."""
+        raise ValueError("a codec without scatter loses nothing in it")
+
+    def refuses_feedback(self, largest_sum: int, layout: Layout) -> str | None:
+        """None, or why error feedback diverges around this codec, as it is set, in a bucket of which a worker
+        encodes sums of 1 to `largest_sum` gradients, each with what was lost of it before: see `feedback`.
+        """
+        return None
+
+    def largest_residual(self, this_round: Round) -> float:
+        """Up to how many times the norm of a worker's gradients the norm of its residual may settle at, in
+        the bucket of `this_round`, where error feedback is not refused: see `residuals`.
+
+        The default is that of quantizers: 130 times the energy was the most that they were seen to keep.
+        """
+        return 12.0
+
+
+class LossyHopCodec(HopCodec, ReportsLosses):
+    """A hop-wise codec whose `plan()` gives `LossyHops`: error feedback can be put around it."""
+
+    async def synchronize_with_losses(
+        self, x: Tensor, this_round: Round, comm: Collectives
+    ) -> tuple[Tensor, Tensor]:
+        hops = cast(LossyHops, await self._planned(x, this_round, comm))
+        hops.keep_losses()
+        return await comm.all_reduce(hops), hops.losses()
+
+    async def scatter_with_losses(
+        self, x: Tensor, this_round: Round, comm: Collectives
+    ) -> tuple[Tensor, Tensor]:
+        reduced = await self._reduced(x, this_round, comm)
+        hops = cast(LossyHops, self.plan_scatter(x, this_round, reduced, comm.num_chunks))
+        hops.keep_losses()
+        return await comm.reduce_scatter(hops), hops.losses()
