@@ -13,6 +13,7 @@ import torch
 from tiny import TINY_MODEL
 from torch import nn
 
+from gradwire.codecs.plugins import allow, is_plugin
 from gradwire.harness.checkpoint.resume import open_run
 from gradwire.harness.config.compose import compose
 from gradwire.harness.config.validate import validate
@@ -68,6 +69,8 @@ def train_rank(
 
     Without a checkpoint rank 0 begins a new record.
     """
+    if is_plugin("parallel", config.parallel.name):
+        allow(config.parallel.name)  # the pool's workers may have started before the test named it
     if rank == 0 and checkpoint is None:
         opened(config, Path(directory))
     stop = StopAfter(stop_after if rank == size - 1 else None)

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from gradwire.codecs.adaptation import Adapts, Agreed
+from gradwire.codecs.costs import Costs
 from gradwire.codecs.decision_file import DecisionFile
 from gradwire.codecs.interface import Codec, Collectives, Decision, Op, Round
 from gradwire.codecs.wrappers.wrapper import Wrapper, innermost
@@ -51,6 +52,9 @@ class Decisions(Wrapper):
 
     def options(self) -> dict[str, object]:
         return {} if self._replayed is None else {"decisions": self._replayed.digest}
+
+    def costs(self, workers: int) -> Costs | None:
+        return self.inner.costs(workers)  # a few numbers beside them cost nothing
 
     async def synchronize(self, x: Tensor, this_round: Round, comm: Collectives) -> Tensor:
         return await self._carried(self.inner.synchronize, x, this_round, comm)

@@ -21,9 +21,9 @@ from gradwire.harness.objectives.interface import Objective
 from gradwire.harness.parallel.buckets import BucketLayouts
 from gradwire.harness.parallel.codec_steps import end_codecs
 from gradwire.harness.parallel.evaluate import evaluate
+from gradwire.harness.parallel.gradient_error import GradientError, MeasuredBucket, gather_raw, gradient_error
 from gradwire.harness.parallel.interface import (
     Batch,
-    GradientError,
     MicroBatches,
     ParallelSetup,
     ReadPart,
@@ -32,7 +32,7 @@ from gradwire.harness.parallel.interface import (
 from gradwire.harness.parallel.passes import forward_backward
 from gradwire.harness.parallel.rank_tensors import RankTensors
 from gradwire.harness.parallel.registry import ParallelKind
-from gradwire.harness.parallel.synchronize import MeasuredBucket, gather_raw, gradient_error, synchronization
+from gradwire.harness.parallel.synchronize import synchronization
 from gradwire.harness.parallel.update import Updater
 
 

@@ -12,7 +12,8 @@ from torch._C._distributed_c10d import GradBucket  # as register_comm_hook wants
 from gradwire.codecs.interface import Codec, Layout, Round
 from gradwire.harness.comm.world.process import ProcessWorld
 from gradwire.harness.parallel.buckets import BucketLayouts
-from gradwire.harness.parallel.synchronize import MeasuredBucket, synchronization
+from gradwire.harness.parallel.gradient_error import MeasuredBucket
+from gradwire.harness.parallel.synchronize import synchronization
 
 
 class SynchronizationError(RuntimeError):

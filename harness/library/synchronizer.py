@@ -20,7 +20,7 @@ from gradwire.harness.library.bucket_hook import BucketHook, SynchronizationErro
 from gradwire.harness.library.reducer import Buckets
 from gradwire.harness.library.saved import SavedState
 from gradwire.harness.parallel.buckets import parameter_names
-from gradwire.harness.parallel.synchronize import gradient_error
+from gradwire.harness.parallel.gradient_error import gradient_error
 
 
 class Synchronizer:

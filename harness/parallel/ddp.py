@@ -23,9 +23,9 @@ from gradwire.harness.parallel.buckets import BucketLayouts
 from gradwire.harness.parallel.buffers import RankBuffers
 from gradwire.harness.parallel.codec_steps import end_codecs
 from gradwire.harness.parallel.evaluate import evaluate
+from gradwire.harness.parallel.gradient_error import GradientError, MeasuredBucket, gather_raw, gradient_error
 from gradwire.harness.parallel.interface import (
     Batch,
-    GradientError,
     MicroBatches,
     Parallelism,
     ParallelSetup,
@@ -34,12 +34,7 @@ from gradwire.harness.parallel.interface import (
 )
 from gradwire.harness.parallel.passes import forward_backward, settling_passes, wrap
 from gradwire.harness.parallel.state import Snapshot, codec_state, load_state, replicated_state
-from gradwire.harness.parallel.synchronize import (
-    MeasuredBucket,
-    gather_raw,
-    gradient_error,
-    synchronization,
-)
+from gradwire.harness.parallel.synchronize import synchronization
 from gradwire.harness.parallel.update import Updater
 from gradwire.harness.timing.trace.step import UPDATE, passes_until
 

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from gradwire.codecs.interface import Decision, Layout
 from gradwire.harness.objectives.interface import Objective
+from gradwire.harness.parallel.gradient_error import GradientError
 from gradwire.harness.parallel.settings import ParallelConfig
 from gradwire.harness.parallel.update import OptimizerSettings
 
@@ -37,20 +38,6 @@ class StepOutcome:
     simulated_s: float | None
     logged: Mapping[str, float]
     decision: Decision = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class GradientError:
-    """vNMSE's two sums over all synchronized coordinates: ‖x̄ − x̂‖² and ‖x̄‖²."""
-
-    squared_error: float
-    squared_norm: float
-
-    @property
-    def vnmse(self) -> float | None:
-        """vNMSE, or None if it has no value: the average gradient is zero or not finite."""
-        ratio = self.squared_error / self.squared_norm if self.squared_norm > 0 else float("nan")
-        return ratio if ratio == ratio and ratio != float("inf") else None
 
 
 @dataclass(frozen=True)

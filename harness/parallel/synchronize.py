@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from functools import partial
 
 import torch
@@ -12,21 +11,8 @@ from torch import Tensor
 
 from gradwire.codecs.interface import Codec, Layout, Round
 from gradwire.harness.comm.collective.collectives import ScheduledCollectives
-from gradwire.harness.comm.world.interface import Collective, RankProgram, RankStep, World
-from gradwire.harness.parallel.interface import GradientError
+from gradwire.harness.comm.world.interface import Collective, RankProgram, RankStep
 from gradwire.harness.timing.trace.step import MEASURE
-
-SLICE = 1 << 22
-"""Coordinates whose exact average is formed at once. In float64 a whole bucket would need several times its
-memory, for every rank that this process hosts."""
-
-
-@dataclass(frozen=True)
-class MeasuredBucket:
-    """What is kept of a measured step: one rank's raw bucket, which may have to be read, and the result."""
-
-    read_raw: Callable[[], Tensor]
-    synchronized: Tensor
 
 
 def synchronization(codec: Codec, x: Tensor, this_round: Round, check_hashes: bool) -> Collective[Tensor]:
@@ -94,54 +80,3 @@ async def _compare_hashes(mean: Tensor, this_round: Round, comm: ScheduledCollec
         raise RuntimeError(
             f"step {this_round.step}: ranks {different} hold other gradients than rank 0 after the round"
         )
-
-
-def gradient_error(world: World, buckets: Mapping[int, Sequence[MeasuredBucket]]) -> GradientError:
-    """vNMSE's sums over all buckets, the same on every rank; `buckets` per hosted rank.
-
-    The exact average is the sum in float64 partial sums over the run's own topology, uncounted.
-    """
-    error = norm = 0.0
-    for index in range(len(buckets[world.ranks[0]])):
-        slices = {rank: _slices(buckets[rank][index]) for rank in world.ranks}
-        for number in range(len(slices[world.ranks[0]])):
-            # A collective of its own each: message buffers are used again in the next one.
-            sums = world.run({rank: _squared_sums(world, *slices[rank][number]) for rank in world.ranks})
-            slice_error, slice_norm = sums[world.ranks[0]]
-            error, norm = error + slice_error, norm + slice_norm
-    return GradientError(error, norm)
-
-
-def _slices(bucket: MeasuredBucket) -> list[tuple[Tensor, Tensor]]:
-    """(raw, synchronized) coordinates."""
-    split = torch.split(bucket.read_raw(), SLICE), torch.split(bucket.synchronized, SLICE)
-    return list(zip(*split, strict=True))
-
-
-def _squared_sums(world: World, raw: Tensor, synchronized: Tensor) -> Collective[tuple[float, float]]:
-    async def run(comm: ScheduledCollectives) -> tuple[float, float]:
-        (total,) = await comm.in_phase(MEASURE).reduce([(raw.double(), "sum")])
-        average = total / world.size
-        difference = average - synchronized.double()
-        return float(difference.square().sum()), float(average.square().sum())
-
-    return run
-
-
-def gather_raw(world: World, buckets: Mapping[int, Sequence[MeasuredBucket]]) -> Tensor:
-    """All ranks' raw gradients, (ranks, coordinates) on the CPU, bucket after bucket; bytes are not counted.
-
-    `buckets` per hosted rank. The result is the same on every rank.
-    """
-    gathered = []
-    for index in range(len(buckets[world.ranks[0]])):
-        rows = world.run({rank: _gather(buckets[rank][index].read_raw()) for rank in world.ranks})
-        gathered.append(torch.stack(rows[world.ranks[0]]).cpu())
-    return torch.cat(gathered, dim=1)
-
-
-def _gather(raw: Tensor) -> Collective[list[Tensor]]:
-    async def run(comm: ScheduledCollectives) -> list[Tensor]:
-        return await comm.in_phase(MEASURE).all_gather(raw)
-
-    return run

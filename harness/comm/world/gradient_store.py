@@ -11,7 +11,6 @@ import os
 import tempfile
 from typing import Protocol
 
-import psutil
 import torch
 from torch import Tensor
 
@@ -125,5 +124,7 @@ def _free(device: torch.device) -> int:
     if device.type == "cuda":
         free: int = torch.cuda.mem_get_info(device)[0]
         return free
+    import psutil  # the library does without it
+
     available: int = psutil.virtual_memory().available
     return available

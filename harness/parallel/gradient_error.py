@@ -1,0 +1,90 @@
+"""How far a step's synchronized gradient is from the exact average, for which raw buckets are kept."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from gradwire.harness.comm.collective.collectives import ScheduledCollectives
+from gradwire.harness.comm.world.interface import Collective, World
+from gradwire.harness.timing.trace.step import MEASURE
+
+SLICE = 1 << 22
+"""Coordinates whose exact average is formed at once. In float64 a whole bucket would need several times its
+memory, for every rank that this process hosts."""
+
+
+@dataclass(frozen=True)
+class MeasuredBucket:
+    """What is kept of a measured step: one rank's raw bucket, which may have to be read, and the result."""
+
+    read_raw: Callable[[], Tensor]
+    synchronized: Tensor
+
+
+@dataclass(frozen=True)
+class GradientError:
+    """vNMSE's two sums over all synchronized coordinates: ‖x̄ − x̂‖² and ‖x̄‖²."""
+
+    squared_error: float
+    squared_norm: float
+
+    @property
+    def vnmse(self) -> float | None:
+        """vNMSE, or None if it has no value: the average gradient is zero or not finite."""
+        ratio = self.squared_error / self.squared_norm if self.squared_norm > 0 else float("nan")
+        return ratio if ratio == ratio and ratio != float("inf") else None
+
+
+def gradient_error(world: World, buckets: Mapping[int, Sequence[MeasuredBucket]]) -> GradientError:
+    """vNMSE's sums over all buckets, the same on every rank; `buckets` per hosted rank.
+
+    The exact average is the sum in float64 partial sums over the run's own topology, uncounted.
+    """
+    error = norm = 0.0
+    for index in range(len(buckets[world.ranks[0]])):
+        slices = {rank: _slices(buckets[rank][index]) for rank in world.ranks}
+        for number in range(len(slices[world.ranks[0]])):
+            # A collective of its own each: message buffers are used again in the next one.
+            sums = world.run({rank: _squared_sums(world, *slices[rank][number]) for rank in world.ranks})
+            slice_error, slice_norm = sums[world.ranks[0]]
+            error, norm = error + slice_error, norm + slice_norm
+    return GradientError(error, norm)
+
+
+def _slices(bucket: MeasuredBucket) -> list[tuple[Tensor, Tensor]]:
+    """(raw, synchronized) coordinates."""
+    split = torch.split(bucket.read_raw(), SLICE), torch.split(bucket.synchronized, SLICE)
+    return list(zip(*split, strict=True))
+
+
+def _squared_sums(world: World, raw: Tensor, synchronized: Tensor) -> Collective[tuple[float, float]]:
+    async def run(comm: ScheduledCollectives) -> tuple[float, float]:
+        (total,) = await comm.in_phase(MEASURE).reduce([(raw.double(), "sum")])
+        average = total / world.size
+        difference = average - synchronized.double()
+        return float(difference.square().sum()), float(average.square().sum())
+
+    return run
+
+
+def gather_raw(world: World, buckets: Mapping[int, Sequence[MeasuredBucket]]) -> Tensor:
+    """All ranks' raw gradients, (ranks, coordinates) on the CPU, bucket after bucket; bytes are not counted.
+
+    `buckets` per hosted rank. The result is the same on every rank.
+    """
+    gathered = []
+    for index in range(len(buckets[world.ranks[0]])):
+        rows = world.run({rank: _gather(buckets[rank][index].read_raw()) for rank in world.ranks})
+        gathered.append(torch.stack(rows[world.ranks[0]]).cpu())
+    return torch.cat(gathered, dim=1)
+
+
+def _gather(raw: Tensor) -> Collective[list[Tensor]]:
+    async def run(comm: ScheduledCollectives) -> list[Tensor]:
+        return await comm.in_phase(MEASURE).all_gather(raw)
+
+    return run
