@@ -102,8 +102,8 @@ def joined_process_group(
     _enter_network(cluster, network, entrance)
     size = cluster.size
     os.environ |= {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(size)}
-    # Accelerate asks for these; the file is used.
-    os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "0"}
+    # Accelerate asks for an address, though the file is used, and would take each rank for a node of its own.
+    os.environ |= {"LOCAL_WORLD_SIZE": str(size), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "0"}
     device = prepare_process(cluster, rank)
     store = FileStore(str(rendezvous), size)
     store.set(f"up{rank}", "")

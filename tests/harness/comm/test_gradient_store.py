@@ -11,7 +11,6 @@ import psutil
 import pytest
 import torch
 
-from gradwire.harness.comm.world import gradient_store
 from gradwire.harness.comm.world.gradient_store import (
     DiskStore,
     GradientStore,
@@ -73,7 +72,7 @@ def test_the_file_has_no_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 def test_auto_goes_by_the_free_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     """Half of what is free as a step begins; what has no room there comes back from the disk."""
     free = psutil.virtual_memory()._replace(available=1000)
-    monkeypatch.setattr(gradient_store.psutil, "virtual_memory", lambda: free)
+    monkeypatch.setattr(psutil, "virtual_memory", lambda: free)
     on_disk = list[tuple[int, int]]()
     put = DiskStore.put
 

@@ -66,7 +66,11 @@ def test_every_choice_of_every_group_is_runnable(turn: int, tmp_path: Path) -> N
         chosen["network"] = "none"
     if chosen["network"] not in ("none", "paced"):
         chosen["cluster"] = "virtual"
-        extra.append("cluster.workers=8")  # whole nodes of every testbed, also where a preset has fewer
+        # Whole nodes of every testbed, also where a preset has fewer; `two_level` needs two of them.
+        needs_two = chosen["topology"] == "two_level" and chosen["network"] == "sdp4bit_h800"
+        extra.append(f"cluster.workers={16 if needs_two else 8}")
+    elif chosen["topology"] == "two_level":
+        extra.append("cluster.ranks_per_node=1")
     composed = compose([f"{group}={choice}" for group, choice in chosen.items()] + extra)
     composed.model.weights, composed.model.tokenizer = "random", None  # size=paper wants the real ones
     config = validate(composed).mapping()
