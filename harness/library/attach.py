@@ -108,15 +108,14 @@ def attach(
             link=None if rate_mbit is None else PacedLink(bytes_per_second(rate_mbit)),
             in_flight=options.buckets,
             timeout_s=options.timeout_s,
+            overlap=options.overlap,
         )
     except RuntimeError as error:  # torch's words name neither the rank nor what it was waiting for
         raise SynchronizationError(
             f"rank {agreement.rank}: attach(): the ranks agree, but cannot be connected within "
             f"{options.timeout_s:g} s: {in_words(error).splitlines()[0]}; has one of them ended?"
         ) from error
-    hook = BucketHook(
-        world, own, layouts, seed=options.seed, overlap=options.overlap, check_hashes=options.check_hashes
-    )
+    hook = BucketHook(world, own, layouts, seed=options.seed, check_hashes=options.check_hashes)
     _serving[id(innermost(own))] = hook
     return Synchronizer(model, hook, agreement, description)
 

@@ -257,9 +257,7 @@ class Synchronizer:
         hook = self._hook
         if hook.measured:
             hook.measured = False
-            copies = [hook.copies[index] for index in sorted(hook.copies)]
-            self._vnmse = gradient_error(self.world, {self.world.rank: copies}).vnmse
-            hook.copies.clear()
+            self._vnmse = gradient_error(self.world, {self.world.rank: hook.copies()}).vnmse
         if self._seen != hook.layouts:  # DDP has settled its buckets: nobody asks for the old ones' buffers
             self._seen = list(hook.layouts)
             self.world.forget_buffers()

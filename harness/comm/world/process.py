@@ -93,9 +93,14 @@ class ProcessWorld:
         """Does nothing: real links know the time."""
 
     def run_step(self, step: int, programs: Mapping[int, RankProgram[Result]]) -> StepEnd[Result]:
-        rank_step = ProcessStep(self, self._overlap)
-        self._lane = rank_step.lane
+        rank_step = self.open_step()
         return StepEnd({self.rank: rank_step.drive(programs[self.rank](rank_step))}, None)
+
+    def open_step(self) -> ProcessStep:
+        """Begins a step that no program describes: a script's, which calls what it returns."""
+        rank_step = ProcessStep(self, self._overlap)
+        self._lane, self._logs = rank_step.lane, []
+        return rank_step
 
     def submit(
         self,
@@ -137,13 +142,10 @@ class ProcessWorld:
         thread.submit(CollectiveTask(coroutine, future.set_result, future.set_exception, log))
 
     def _log(self, coordinates: int, in_turn: bool) -> TaskLog | None:
-        recorder = self.recorders[self.rank]
-        if not self._traces or not recorder.enabled:
+        if not self._traces:
             return None
-        bucket = len(self._logs)
-        self._logs.append(
-            TaskLog(recorder.timestamp, bucket, coordinates, recorder.timestamp(), in_turn=in_turn)
-        )
+        timestamp = self.recorders[self.rank].timestamp
+        self._logs.append(TaskLog(timestamp, len(self._logs), coordinates, timestamp(), in_turn=in_turn))
         return self._logs[-1]
 
     def observations(self) -> dict[int, tuple[Observation, ...]]:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Coroutine, Generator, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Coroutine, Generator
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -33,7 +32,8 @@ class ProcessStarted(Started[Result]):
 
     def __init__(self, number: int, outcomes: Outcomes, kept: Tensor | None) -> None:
         self.number, self._outcomes, self._kept = number, outcomes, kept
-        self._future: torch.futures.Future[Any] = torch.futures.Future(devices=outcomes.devices)
+        self.future: torch.futures.Future[Any] = torch.futures.Future(devices=outcomes.devices)
+        """Gets the result, and nothing if the collective fails: `wait` says why."""
         self._done = False
 
     def input(self) -> Tensor:
@@ -42,7 +42,7 @@ class ProcessStarted(Started[Result]):
 
     def set_result(self, result: Result) -> None:
         with self._outcomes.changed:
-            self._future.set_result(result)
+            self.future.set_result(result)
             self._done = True
             self._outcomes.changed.notify_all()
 
@@ -51,22 +51,22 @@ class ProcessStarted(Started[Result]):
             self._outcomes.error = self._outcomes.error or error
             self._outcomes.changed.notify_all()
 
-    def wait(self) -> Result:
+    def wait(self) -> BaseException | None:
         """Waits for the result; on CUDA it is then under way, and the current stream waits for it.
 
-        Raises the first failure of any collective, as it was raised on its thread.
+        Returns the first failure of any collective. Raised here, it would hold the frames of all callers.
         """
         outcomes = self._outcomes
         with outcomes.changed:
             outcomes.changed.wait_for(lambda: self._done or outcomes.error is not None)
             if outcomes.error is not None:
-                raise outcomes.error
-        found: Result = self._future.wait()
-        return found
+                return outcomes.error
+        self.future.wait()
+        return None
 
     def __await__(self) -> Generator[ProcessStarted[Any], None, Result]:
         yield self  # whoever drives the program waits
-        found: Result = self._future.value()
+        found: Result = self.future.value()
         return found
 
 
@@ -78,7 +78,7 @@ class _Barrier:
         yield
 
 
-class _Computing:
+class ProcessComputing:
     """The computation under way: from `since` on it has not been recorded yet; None once it has ended."""
 
     def __init__(self, label: str, recorder: Recorder, lane: LaneLog) -> None:
@@ -97,10 +97,19 @@ class _Computing:
         self.cut()
         self._since = None
 
+    def __enter__(self) -> ProcessComputing:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.end()
+
 
 class ProcessStep:
-    """The step of this process's rank; `submit` starts a collective on a communication thread. Without
-    `overlap` those that were started begin when the rank waits for one of them."""
+    """The step of this process's rank, whose collectives run on communication threads. Without `overlap`
+    those that were started begin when the rank waits for one of them.
+
+    A coroutine has it driven; a script that calls `start` by itself calls `wait_for` in the end.
+    """
 
     def __init__(self, world: ProcessWorld, overlap: bool) -> None:
         self.rank = world.rank
@@ -108,16 +117,13 @@ class ProcessStep:
         self._recorder = world.recorders[world.rank]
         self.lane = LaneLog()
         """What the rank has computed, started and waited for."""
-        self._computing: _Computing | None = None
+        self._computing: ProcessComputing | None = None
         self._started = 0
         self._held_back: list[Callable[[], None]] = []
 
-    @contextmanager
-    def compute(self, label: str) -> Iterator[_Computing]:
-        self._computing = computing = _Computing(label, self._recorder, self.lane)
-        yield computing
-        computing.end()
-        self._computing = None
+    def compute(self, label: str) -> ProcessComputing:
+        self._computing = ProcessComputing(label, self._recorder, self.lane)
+        return self._computing
 
     def replicated(self, work: Callable[[], Result]) -> Result:
         return work()
@@ -156,19 +162,23 @@ class ProcessStep:
         return _Barrier()
 
     def drive(self, program: Coroutine[Any, Any, Result]) -> Result:
-        """Runs the rank's program to its end."""
+        """Runs the rank's program to its end; raises the first failure of any collective."""
         try:
             while True:
-                self._wait_for(program.send(None))
+                error = self.wait_for(program.send(None))
+                if error is not None:
+                    raise error
         except StopIteration as end:
             result: Result = end.value
             return result
         finally:
             program.close()
 
-    def _wait_for(self, started: ProcessStarted[Any]) -> None:
+    def wait_for(self, started: ProcessStarted[Any]) -> BaseException | None:
+        """Waits for a collective: see `ProcessStarted.wait`."""
         while self._held_back:
             self._held_back.pop(0)()
         start = self._recorder.timestamp()
-        started.wait()
+        error = started.wait()
         self.lane.awaited(started.number, start, self._recorder.timestamp())
+        return error
