@@ -1,9 +1,9 @@
 """`decisions.jsonl`: what a run decided, step by step, for another run to replay.
 
 The first line says whose decisions they are: `{"steps": 100, "settings": {"seed": 0, …}}`, the number of
-steps of the run and the settings that its decisions are about. Every other line is the decision that one step
-follows, `{"step": 1, "mu": [4.0, 4.0]}`, from step 1 on, without a gap; the last one would hold for the step
-after the run's end. The first step, 0, follows the codec's first decision.
+steps of the run (null if nobody knew it) and the settings that its decisions are about. Every other line is
+the decision that one step follows, `{"step": 1, "mu": [4.0, 4.0]}`, from step 1 on, without a gap; the last
+one would hold for the step after the run's end. The first step, 0, follows the codec's first decision.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class DecisionFile:
     """The decisions of a finished run: `followed[s]` is what step s + 1 followed."""
 
     option: str
-    """How it was asked for: `codec.decisions=<path>`."""
+    """How it was asked for, as `codec.decisions=<path>`."""
     digest: str
     settings: Mapping[str, Any]
     followed: tuple[Decision, ...]
@@ -67,9 +67,10 @@ class DecisionFile:
                 )
 
 
-def read_decisions(path: str) -> DecisionFile:
-    """The decisions in a file. Raises ValueError for anything else, in one line."""
-    option = f"codec.decisions={path}"
+def read_decisions(path: str, option: str | None = None) -> DecisionFile:
+    """The decisions in a file, which `option` has asked for: `codec.decisions=<path>`, unless it is given.
+    Raises ValueError for anything else, in one line."""
+    option = option or f"codec.decisions={path}"
     try:
         status = Path(path).expanduser().stat()
         if status.st_size > MOST_BYTES:
@@ -87,14 +88,14 @@ def _read(path: str, option: str, version: tuple[int, int]) -> DecisionFile:
     content = Path(path).expanduser().read_bytes()
     rows = [_row(option, number, line) for number, line in enumerate(content.splitlines(), start=1)]
     header = rows[0] if rows else {}
-    steps, settings = header.get(STEPS), header.get(SETTINGS)
-    if type(steps) is not int or not isinstance(settings, dict):
+    steps, settings = header.get(STEPS, ""), header.get(SETTINGS)
+    if type(steps) not in (int, type(None)) or not isinstance(settings, dict):
         raise ValueError(
             f"{option} is no file of decisions: its first line does not say whose they are; give the {FILE} "
             "of a run's directory"
         )
     followed = tuple(_decision(option, number, row) for number, row in enumerate(rows[1:], start=1))
-    if len(followed) < steps:
+    if len(followed) < (steps or 0):
         raise ValueError(
             f"{option} ends after {len(followed)} of {steps} steps: the run has not come to its end; resume "
             "it first"

@@ -39,7 +39,8 @@ class Decisions(Wrapper):
         self._own = {name: numbers for name, (numbers, _) in adapting.feedback().items()}
         """This rank's numbers of the last step that counted."""
         self._decision = adapting.first_decision
-        self._replayed = replayed
+        self.replayed = replayed
+        """The decisions that it follows in place of its own, if any."""
         if replayed is not None:
             replayed.check_names(self.name, self._decision)
         self._size = 0
@@ -51,7 +52,7 @@ class Decisions(Wrapper):
         return self._decision
 
     def options(self) -> dict[str, object]:
-        return {} if self._replayed is None else {"decisions": self._replayed.digest}
+        return {} if self.replayed is None else {"decisions": self.replayed.digest}
 
     def costs(self, workers: int) -> Costs | None:
         return self.inner.costs(workers)  # a few numbers beside them cost nothing
@@ -88,7 +89,7 @@ class Decisions(Wrapper):
 
     def _followed_after(self, step: int, decision: Decision) -> Decision:
         """What the step after `step` follows: `decision`, unless another run's are replayed."""
-        return decision if self._replayed is None or step < 0 else self._replayed.decision(step + 1)
+        return decision if self.replayed is None or step < 0 else self.replayed.decision(step + 1)
 
     def _decide(self, step: int) -> Decision:
         """What was agreed on in the step leads to."""

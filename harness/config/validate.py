@@ -14,13 +14,12 @@ from typing import Any, cast
 from hydra.core.override_parser.types import Override
 from omegaconf import DictConfig
 
-from gradwire.codecs.decision_file import read_decisions
 from gradwire.codecs.plugins import ENTRY_POINTS, is_plugin
-from gradwire.codecs.registry import make_codec
 from gradwire.harness.comm.settings import ClusterConfig
 from gradwire.harness.comm.topology.registry import TOPOLOGIES, make_schedule
 from gradwire.harness.config.cluster import resolve_cluster, resolve_device
 from gradwire.harness.config.compose import compose
+from gradwire.harness.config.decisions import check_decisions
 from gradwire.harness.config.explain import OPTIONAL_GROUPS, ROOT_KEYS, plain
 from gradwire.harness.config.kernels import resolve_kernels
 from gradwire.harness.config.memory import check_memory
@@ -37,7 +36,6 @@ from gradwire.harness.models.settings import check as check_model
 from gradwire.harness.models.weights import tokenizer_available, weights_available
 from gradwire.harness.network.settings import SimulatedConfig
 from gradwire.harness.objectives.registry import OBJECTIVES
-from gradwire.harness.record.identity import decided_about
 from gradwire.harness.record.settings import Configuration
 from gradwire.harness.runtime.conf import conf_directory
 from gradwire.harness.runtime.errors import ConfigError, refused_as_config_error
@@ -72,7 +70,7 @@ def validate(config: DictConfig) -> RunConfig:
     check_tracking(run.tracking)
     run = _with_accumulation(run)
     check(TOGETHER, run)
-    _check_decisions(run)
+    check_decisions(run)
     _check_parallel(run)
     check_memory(run)
     return run
@@ -164,22 +162,6 @@ def _with_dataset(run: RunConfig) -> RunConfig:
         paper = f"dataset=auto: model={run.model.name} at size={run.size.name} trains on {dataset.name}; "
         raise ConfigError((paper if run.dataset.name == "auto" else "") + reason)
     return replace(run, dataset=dataset)
-
-
-def _check_decisions(run: RunConfig) -> None:
-    """Refuses decisions to replay that are another run's, and to decide by a clock that nobody reads."""
-    given = run.codec.get("decisions")
-    if given is not None:
-        replayed = refused_as_config_error(read_decisions, given)
-        refused_as_config_error(replayed.check_settings, decided_about(run.mapping()))
-        refused_as_config_error(make_codec, **run.codec)
-    measure, unseen = run.measure, run.cluster.name != "virtual" and given is None
-    if unseen and not (measure.trace and measure.spans) and make_codec(**run.codec).traits.clock_driven:
-        raise ConfigError(
-            f"measure.{'trace' if measure.spans else 'spans'}=false cannot be used with "
-            f"codec={run.codec['name']}, whose decisions follow from the times of messages; leave it out, or "
-            "add codec.decisions=<file of another run>"
-        )
 
 
 def _with_accumulation(run: RunConfig) -> RunConfig:

@@ -16,6 +16,7 @@ from gradwire.harness.comm.transport.pacer import PacedLink
 from gradwire.harness.comm.world.process import ProcessWorld
 from gradwire.harness.library.agreement import Agreement
 from gradwire.harness.library.bucket_hook import BucketHook, SynchronizationError, in_words
+from gradwire.harness.library.decisions import check_replayed
 from gradwire.harness.library.options import (
     AttachOptions,
     check_model,
@@ -94,6 +95,7 @@ def attach(
         layouts = BucketLayouts(model.module, check_runs(own, made, device, options))
         layouts.check(first_buckets(model), device)
         description = describe(model, own, made, options)
+        check_replayed(own, description)
     except Exception as error:
         if agreement is not None:
             agreement.refuse(str(error) or type(error).__name__)
@@ -109,6 +111,7 @@ def attach(
             in_flight=options.buckets,
             timeout_s=options.timeout_s,
             overlap=options.overlap,
+            trace=own.traits.clock_driven,
         )
     except RuntimeError as error:  # torch's words name neither the rank nor what it was waiting for
         raise SynchronizationError(

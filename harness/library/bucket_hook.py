@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 from torch._C._distributed_c10d import GradBucket  # as register_comm_hook wants it annotated
 
-from gradwire.codecs.interface import Codec, Layout, Round
+from gradwire.codecs.interface import Codec, Decision, Layout, Round
 from gradwire.harness.comm.world.process import ProcessWorld
 from gradwire.harness.comm.world.process_step import ProcessStarted
 from gradwire.harness.parallel.buckets import BucketLayouts
@@ -57,6 +57,8 @@ class BucketHook:
         self.on_failure: Callable[[SynchronizationError], None] | None = None
         """Called within a backward pass that fails, with what that raises. None: what the hook itself refuses
         is raised as it is."""
+        self.on_decision: Callable[[int, Decision], None] | None = None
+        """Called as a step ends with the number of the next one and what that follows."""
         self.delayed = False
         """Whether the next pass is the first of a static graph, after which DDP hands over all buckets at
         once."""
@@ -141,8 +143,13 @@ class BucketHook:
         """
         if self.step_open:
             self.step_open = False
-            end_codecs(self.world, {self.world.rank: self.codec}, self.step, skipped=skipped)
+            world = self.world
+            _, decision = end_codecs(world, {world.rank: self.codec}, self.step, skipped=skipped)
+            if self.codec.traits.clock_driven:  # its times are known: the next step's need no longer range
+                world.recorders[world.rank].restart()
             self.step += 1
+            if self.on_decision is not None:
+                self.on_decision(self.step, decision)
 
     def _identify(self, bucket: GradBucket) -> tuple[int, Layout, bool]:
         """A bucket's number, its layout, and whether it is the pass's last."""

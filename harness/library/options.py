@@ -86,11 +86,6 @@ def make_checked_codec(codec: Any, options: Mapping[str, Any]) -> Codec:
     """Returns the codec of a name and its options, or the given instance. Raises ValueError."""
     if isinstance(codec, str):
         _check_keywords(codec, options)
-        if options.get("decisions") is not None:
-            raise ValueError(
-                f"decisions={shown(options['decisions'])}: run.py replays decisions, attach() does not; "
-                "leave it out"
-            )
         return make_codec(codec, **options)
     if options:
         raise ValueError(f"codec options {sorted(options)} have no effect on a codec instance")

@@ -5,18 +5,22 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable, Mapping
 from functools import partial
+from os import PathLike
+from pathlib import Path
 from types import TracebackType
 
 import torch
 from torch import Tensor
 from torch.nn.parallel import DistributedDataParallel
 
-from gradwire.codecs.interface import Codec, Layout
+from gradwire.codecs.interface import Codec, Decision, Layout
+from gradwire.codecs.wrappers.decisions import Decisions, decision_of
 from gradwire.harness.comm.transport.process import PeerError
 from gradwire.harness.comm.world.process import ProcessWorld
 from gradwire.harness.library import reducer
 from gradwire.harness.library.agreement import Agreement, Statement, origin
 from gradwire.harness.library.bucket_hook import BucketHook, SynchronizationError, in_words
+from gradwire.harness.library.decisions import DecisionRecord
 from gradwire.harness.library.reducer import Buckets
 from gradwire.harness.library.saved import SavedState
 from gradwire.harness.parallel.buckets import parameter_names
@@ -53,6 +57,7 @@ class Synchronizer:
         self._seen: list[Layout] = []
         self._vnmse: float | None = None
         self._failure: SynchronizationError | None = None
+        self._record: DecisionRecord | None = None
         self._detached = False
         hook.on_end, hook.on_failure, hook.explain = self._pass_ended, self._pass_failed, self._explain
         self._register(model)
@@ -78,6 +83,12 @@ class Synchronizer:
         return self.world.traffic[self.world.rank].total
 
     @property
+    def decision(self) -> Decision:
+        """What the codec has decided for the latest step, the same on all ranks: numbers, and lists of them,
+        by name. Before the first step it is what that will follow. Empty for a codec that decides nothing."""
+        return decision_of(self.codec)
+
+    @property
     def vnmse(self) -> float | None:
         """The error of the latest step that was measured: ‖mean − result‖² / ‖mean‖² over all coordinates.
         None before the first one, and for gradients that are zero or not finite."""
@@ -86,7 +97,7 @@ class Synchronizer:
     def measure_vnmse(self) -> None:
         """Measures the next synchronized step: `vnmse` holds its error once its backward pass is over.
 
-        Call it on all ranks; it checks that. The step needs memory for two more gradients, and an all-reduce
+        Call it on all ranks; it checks that. The step needs memory for one more gradient, and an all-reduce
         in float64 whose bytes are not counted.
         """
         self._attached_model()
@@ -111,6 +122,29 @@ class Synchronizer:
             self._hook.fail(error)
             raise
         self._hook.end_step(skipped=True)
+
+    def record_decisions(self, path: str | PathLike[str]) -> None:
+        """Has rank 0 write what the codec decides to `path`, one line for each step, from now on until
+        `detach()`. `attach(…, decisions=path)` replays it.
+
+        Call it on all ranks, with a file that does not exist before the first step, and with the same file
+        after `load_state_dict` where a run is resumed. Raises ValueError on every rank if the codec decides
+        nothing, or the file lacks decisions of earlier steps or has those of a run with other settings.
+        """
+        self._attached_model()
+        self._hook.end_step()
+        record = None
+        try:
+            if not isinstance(self.codec, Decisions):
+                raise ValueError(f"codec={self.codec.name} makes no decisions; leave it out")
+            if self.world.rank == 0:
+                record = DecisionRecord(Path(path), self._description, self.step)
+        except (ValueError, OSError) as error:
+            self._agreement.refuse(str(error))
+            raise ValueError(f"record_decisions(): {error}") from error
+        self._agreement.agree({"step": str(self.step)}, "record_decisions()")
+        if record is not None:
+            self._record, self._hook.on_decision = record, record.add
 
     def state_dict(self) -> dict[str, Tensor]:
         """Returns everything this rank needs to resume exactly: CPU tensors for `torch.save` or safetensors,
@@ -156,6 +190,8 @@ class Synchronizer:
             given = state() if callable(state) else state
             saved = SavedState.unpack(given, self.world.rank, self._description, strict)
             saved.check_shapes(parameter_names(model.module))
+            if self._record is not None:
+                self._record.check(saved.step)
             self._load_codec(saved.codec, before)
         except Exception as error:  # whatever it is: the others wait to be told
             words = str(error) if isinstance(error, ValueError) else f"{type(error).__name__}: {error}"
@@ -219,10 +255,14 @@ class Synchronizer:
         if self._detached:
             return
         self._detached = True
-        self.world.close()
-        model = self._model()
-        if model is not None and torch.distributed.is_initialized():
-            reducer.renew(model)
+        try:
+            if self._record is not None and self._failure is None:
+                self._hook.end_step()  # what it decides is part of the record
+        finally:
+            self.world.close()
+            model = self._model()
+            if model is not None and torch.distributed.is_initialized():
+                reducer.renew(model)
 
     close = detach
 

@@ -47,6 +47,11 @@ def resolve(config: ReplayTask) -> ReplayTask:
     codec = make_codec(**config.codec)
     if codec.traits.uses_backend and workers > 1:
         raise ValueError(f"codec={codec.name} needs real processes, and task=replay has none; use codec=fp32")
+    if codec.traits.clock_driven:
+        raise ValueError(
+            f"codec={codec.name} decides by the times of messages, which task=replay does not send over a "
+            "network; use task=allreduce, or a training run"
+        )
     if codec.traits.needs_matrices and not gradients.buckets:
         raise ValueError(
             f"codec={codec.name} compresses matrices, and {config.gradients} does not say which there are: "

@@ -25,6 +25,7 @@ from gradwire.harness.files.writing import write_atomically
 from gradwire.harness.launch.worker import joined_process_group
 from gradwire.harness.network.settings import ShapedConfig
 from gradwire.harness.network.shaped.namespace import Entrance
+from gradwire.harness.parallel.codec_steps import end_codecs
 from gradwire.harness.parallel.synchronize import synchronize_buckets
 from gradwire.harness.runtime.heartbeat import COMPLETE, beat
 from gradwire.harness.runtime.memory import keep_freed_memory
@@ -54,7 +55,7 @@ class Rounds:
     """One rank's codec, which synchronizes one round after another."""
 
     def __init__(self, config: AllReduceTask, rank: int, device: torch.device) -> None:
-        self._codec: Codec = make_codec(**config.codec)
+        self.codec: Codec = make_codec(**config.codec)
         self._x = gradient(config, rank, device)
         self._layout = layout(config.allreduce, str(device))
         self._size, self._seed = config.cluster.size, config.seed
@@ -62,10 +63,7 @@ class Rounds:
     def program(self, number: int) -> RankProgram[list[Tensor]]:
         """What this rank does in round `number`."""
         buckets = [(self._layout, self._x)]
-        return synchronize_buckets(self._codec, number, self._seed, self._size, buckets, check_hashes=False)
-
-    def end(self, number: int) -> None:
-        self._codec.end_step(number)
+        return synchronize_buckets(self.codec, number, self._seed, self._size, buckets, check_hashes=False)
 
 
 FILE = "measured.json"
@@ -108,7 +106,7 @@ def _round(world: World, rank: int, rounds: Rounds, number: int) -> tuple[float,
     start = time.perf_counter()
     world.run_step(number, {rank: rounds.program(number)})
     seconds = time.perf_counter() - start
-    rounds.end(number)
+    end_codecs(world, {rank: rounds.codec}, number)
     world.take_notes()
     codec = sum(span.end - span.start for span in recorder.drain() if span.kind == "codec")
     return seconds, codec
@@ -157,8 +155,7 @@ def model(config: AllReduceTask, clock: SimulatedClock) -> Modelled:
             sent = sum(traffic.total for traffic in world.traffic.values()) if number == WARM_UP else sent
             world.begin_step(sum(seconds))
             world.run_step(number, {rank: own.program(number) for rank, own in rounds.items()})
-            for own in rounds.values():
-                own.end(number)
+            end_codecs(world, {rank: own.codec for rank, own in rounds.items()}, number)
             if number >= WARM_UP:
                 seconds.append(max(trace.end for trace in world.timed.values()))
                 codec_s.append(max(_codec_s(world, rank) for rank in world.ranks))

@@ -11,12 +11,13 @@ from gradwire.harness.timing.trace.step import MEASURE, Compute, Post, RankTrace
 def observations(trace: RankTrace) -> tuple[Observation, ...]:
     """What one rank saw of its step: for each bucket its computation and its phases, in order of time.
 
-    The step begins with the rank's first computation, whatever clock the trace is on.
+    The step begins with what the rank did first, whatever clock the trace is on.
     """
     found = list(_computation(trace))
     for task in trace.tasks:
         found += _phases(task)
-    began = min((each.start for each in trace.computation if isinstance(each, Compute)), default=0.0)
+    lane = trace.computation
+    began = min((each.at if isinstance(each, Start) else each.start for each in lane), default=0.0)
     moved = (each._replace(start=each.start - began, end=each.end - began) for each in found)
     return tuple(sorted(moved, key=lambda each: (each.bucket, each.start, each.end)))
 

@@ -5,12 +5,14 @@ from __future__ import annotations
 import csv
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from clock_codec import ClockDriven
 from warm import run_command
 
 from gradwire.codecs.interface import Layout, Round
@@ -192,6 +194,12 @@ def test_wrong_input_is_refused_in_one_line(overrides: tuple[str, ...], parts: l
         validate_any(compose(["task=replay", f"gradients={file}", *overrides]))
     assert all(part in str(refused.value) for part in parts), refused.value
     assert "\n" not in str(refused.value)
+
+
+def test_decisions_by_a_clock_are_refused(file: Path) -> None:
+    config = validate_any(compose(["task=replay", f"gradients={file}"]))
+    with pytest.raises(ValueError, match="codec=clock_driven decides by the times of messages, which task="):
+        replay.resolve(replace(config, codec={"name": ClockDriven.name}))
 
 
 def test_a_missing_file_is_refused() -> None:

@@ -1,0 +1,84 @@
+"""The decisions of a codec on record: `decisions.jsonl` as a synchronizer writes and replays it."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from pathlib import Path
+
+from gradwire.codecs.decision_file import SETTINGS, STEP, STEPS, read_decisions
+from gradwire.codecs.interface import Codec, Decision
+from gradwire.codecs.wrappers.decisions import Decisions
+from gradwire.harness.files.finite_json import dumps
+from gradwire.harness.files.writing import write_atomically, writing
+from gradwire.harness.library.agreement import Statement
+from gradwire.harness.library.options import AttachOptions
+
+WHERE_AND_WHEN = {
+    *(field.name for field in dataclasses.fields(AttachOptions) if field.name != "seed"),
+    *("gradwire", "torch", "device", "codec.decisions"),
+}
+"""The settings that say where a synchronizer works and what is seen of it, not what is synchronized: they may
+differ between a script's run and the replay of its decisions."""
+
+
+def decided_about(description: Statement) -> dict[str, str]:
+    """The settings that decisions are about, of those that all ranks share."""
+    found = {key: value for key, value in description.items() if key not in WHERE_AND_WHEN}
+    found["topology"] += f" {found.pop('schedule')}"  # a name first: two schedules may share it
+    return found
+
+
+def check_replayed(codec: Codec, description: Statement) -> None:
+    """Raises ValueError if the codec replays decisions that were made with other settings."""
+    if isinstance(codec, Decisions) and codec.replayed is not None:
+        codec.replayed.check_settings(decided_about(description))
+
+
+class DecisionRecord:
+    """A file that rank 0 writes decisions to, each when the step before it ends.
+
+    Raises ValueError if `step`, the number of the coming step, cannot be recorded there: the first one needs
+    a new file, a later one needs the decisions up to its own.
+    """
+
+    def __init__(self, path: Path, description: Statement, step: int) -> None:
+        self._path = path
+        self._header: Mapping[str, object] = {STEPS: None, SETTINGS: decided_about(description)}
+        self._last = 0
+        """The last step whose decision is in the file."""
+        if step:
+            found = read_decisions(str(path), str(path))
+            found.check_settings(decided_about(description))
+            self._last = len(found.followed)
+            self.check(step)
+        elif path.exists():
+            raise ValueError(f"{path} exists already; give another file, or remove it")
+        else:
+            self._append(self._header)
+
+    def check(self, step: int) -> None:
+        """Raises ValueError unless `step` can be the coming step."""
+        if step > self._last:
+            raise ValueError(
+                f"{self._path} has decisions for {self._last} steps, and step {step} comes next; record them "
+                "from the first step on"
+            )
+
+    def add(self, step: int, decision: Decision) -> None:
+        """Writes what `step` follows, in place of what is there for it and later steps, where a run was taken
+        back to an earlier state. Raises OSError."""
+        if step <= self._last:
+            kept = read_decisions(str(self._path), str(self._path)).followed[: step - 1]
+            rows = [self._header, *({STEP: number, **each} for number, each in enumerate(kept, start=1))]
+            write_atomically(self._path, "".join(map(_line, rows)))
+        self._append({STEP: step, **decision})
+        self._last = step
+
+    def _append(self, row: Mapping[str, object]) -> None:
+        with writing(self._path), self._path.open("a") as file:
+            file.write(_line(row))
+
+
+def _line(row: Mapping[str, object]) -> str:
+    return dumps(row) + "\n"
