@@ -1,12 +1,14 @@
 """A parallelism from outside: local SGD. Ranks train on by themselves, and every few steps take the mean of
-their weights, of which a codec sends what has changed.
+their weights, of which a codec sends what has changed: at once, or while the next step computes.
 
 PYTHONPATH=examples/plugins python run.py size=tiny parallel=local_sgd:every_4 codec=dynamiq cluster=virtual
+PYTHONPATH=examples/plugins python run.py size=tiny parallel=local_sgd:delayed_4 codec=dynamiq cluster=virtual
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import json
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -14,9 +16,9 @@ import torch
 from accelerate import Accelerator
 from torch import Tensor, nn
 
-from gradwire.codecs.interface import Layout, Round
+from gradwire.codecs.interface import Decision, Layout, Round
 from gradwire.codecs.registry import make_codec
-from gradwire.harness.comm.world.interface import RankStep, World
+from gradwire.harness.comm.world.interface import Place, RankStep, Started, World
 from gradwire.harness.objectives.interface import Objective
 from gradwire.harness.parallel.buckets import BucketLayouts
 from gradwire.harness.parallel.codec_steps import end_codecs
@@ -45,8 +47,19 @@ class RankOutcome(NamedTuple):
     change: MeasuredBucket | None
 
 
+class Sent(NamedTuple):
+    """What a rank has changed since the last mean; the mean of all ranks' changes, which is on its way."""
+
+    change: Tensor
+    mean: Started[Tensor]
+
+
 class LocalSGD:
-    """Every rank has weights and moments of its own; their mean after every `every` steps is the model."""
+    """Every rank has weights and moments of its own; their mean after every `every` steps is the model.
+
+    It is taken in the step that `delay` later, 0 or 1 (fewer than `every`), on top of which a rank keeps what
+    it has changed since it sent.
+    """
 
     settling_passes = 1
 
@@ -58,9 +71,10 @@ class LocalSGD:
         world: World,
         *,
         every: int,
+        delay: int,
     ) -> None:
         self._setup, self._model, self._accelerator, self._world = setup, model, accelerator, world
-        self._every, self.replicas = every, world.size
+        self._every, self._delay, self.replicas = every, delay, world.size
         self._prepared = accelerator.prepare_model(model, evaluation_mode=True)
         self._weights = {name: p for name, p in model.named_parameters() if p.requires_grad}
         self._codecs = {rank: make_codec(**setup.codec) for rank in world.ranks}
@@ -69,8 +83,10 @@ class LocalSGD:
         self._layout = layouts.named(tuple(self._weights), torch.float32, world.device)
         self._updater = Updater(model, setup.optimizer)
         self._mean = self._flat()
+        self._sent: dict[int, Sent] = {}
+        self._ended: tuple[Mapping[str, float], Decision] | None = None
         self._copies: dict[int, list[MeasuredBucket]] = {}
-        self._averaged = False
+        self._takes_mean = False
 
     def warm_up(self, batches: MicroBatches, passes: int) -> None:
         states = {rank: codec.state_dict() for rank, codec in self._codecs.items()}
@@ -78,11 +94,15 @@ class LocalSGD:
             self._forward_backward(-1 - index, batches[self._world.ranks[0]], self._world.ranks[0])
             self._updater.warm_up()
         self._own = RankTensors(self._local_state(), self._world.ranks)
-        self._world.run_step(-1, {rank: partial(self._take_mean, -1, False) for rank in self._codecs})
+        self._world.run_step(-1, dict.fromkeys(self._codecs, self._warm_up_mean))
         end_codecs(self._world, self._codecs, -1)
         for rank, codec in self._codecs.items():
             codec.load_state_dict(states[rank])
         self._world.forget()
+
+    async def _warm_up_mean(self, rank_step: RankStep) -> None:
+        self._send(-1, rank_step)
+        await self._take_mean(rank_step, False)
 
     def _local_state(self) -> dict[str, Tensor]:
         """What a rank has of its own: weights, moments and counts of steps."""
@@ -93,7 +113,7 @@ class LocalSGD:
         return forward_backward(self._prepared, self._accelerator, batches, self._setup.seed, step, rank)
 
     def step(self, step: int, batches: MicroBatches, learning_rate: float, measured: bool) -> StepOutcome:
-        self._averaged = (step + 1) % self._every == 0
+        self._takes_mean = self._sends(step - self._delay)
         programs = {
             rank: partial(self._step_of_rank, step, own, learning_rate, measured)
             for rank, own in batches.items()
@@ -104,10 +124,19 @@ class LocalSGD:
         rows = self._world.gather({rank: [own.grad_norm, own.skipped] for rank, own in found.items()})
         norm, skipped = sum(row[0] for row in rows) / len(rows), any(row[1] for row in rows)
         losses = {rank: float(own.loss) for rank, own in found.items()}
-        if not self._averaged:
+        if not self._takes_mean:
             return StepOutcome(losses, norm, skipped, ended.simulated_s, {})
-        logged, decision = end_codecs(self._world, self._codecs, step)
+        logged, decision = self._end_codecs(step - self._delay)
+        self._ended = None
         return StepOutcome(losses, norm, skipped, ended.simulated_s, logged, decision)
+
+    def _end_codecs(self, step: int) -> tuple[Mapping[str, float], Decision]:
+        """Ends the codecs' step, in which all of the mean has arrived, unless a checkpoint has done so."""
+        self._ended = self._ended or end_codecs(self._world, self._codecs, step)
+        return self._ended
+
+    def _sends(self, step: int) -> bool:
+        return step >= 0 and (step + 1) % self._every == 0
 
     async def _step_of_rank(
         self, step: int, batches: Sequence[Batch], rate: float, measured: bool, rank_step: RankStep
@@ -117,34 +146,43 @@ class LocalSGD:
             loss = self._forward_backward(step, batches, rank_step.rank)
             norm, skipped = self._updater.apply(rate)
         change = None
-        if self._averaged:
-            change = await self._take_mean(step, measured, rank_step)
+        if self._sends(step):
+            self._send(step, rank_step)
+        if self._takes_mean:
+            change = await self._take_mean(rank_step, measured)
         elif measured:
             own = self._flat() - self._mean
             change = MeasuredBucket(partial(torch.clone, own), own)
         return RankOutcome(loss, norm, skipped, change)
 
-    async def _take_mean(self, step: int, measured: bool, rank_step: RankStep) -> MeasuredBucket | None:
-        """Makes this rank's weights the mean of all ranks'."""
+    def _send(self, step: int, rank_step: RankStep) -> None:
+        """Starts to take the mean of what the ranks have changed."""
         rank, codec = rank_step.rank, self._codecs[rank_step.rank]
         self._own.load(rank)
         this_round = Round(step, self._layout, rank, self._world.size, self._setup.seed)
-        started = rank_step.start(
+        change = self._flat() - self._mean
+        mean: Started[Tensor] = rank_step.start(
             lambda x: synchronization(codec, x, this_round, self._setup.check_hashes),
-            self._flat() - self._mean,
+            change.clone(),
             buffers="weights",
             coordinates=self._layout.numel,
             in_turn=codec.traits.uses_backend,
             is_own=True,
             has_one_result=True,
-            keeps_input=measured,
         )
-        change = await started
+        self._sent[rank] = Sent(change, mean)
+
+    async def _take_mean(self, rank_step: RankStep, measured: bool) -> MeasuredBucket | None:
+        """Makes this rank's weights the mean of all ranks', and what it has changed since it sent its own."""
+        rank = rank_step.rank
+        sent = self._sent.pop(rank)
+        since = self._flat() - self._mean - sent.change
+        mean = await sent.mean
         self._own.load(rank)  # others may have taken their turns meanwhile
         with rank_step.compute("take the mean"):
-            rank_step.replicated(partial(self._mean.add_, change))
-            self._set(self._mean)
-        return MeasuredBucket(started.input, change) if measured else None
+            rank_step.replicated(partial(self._mean.add_, mean))
+            self._set(self._mean + since)
+        return MeasuredBucket(partial(torch.clone, sent.change), mean) if measured else None
 
     def _flat(self) -> Tensor:
         """The weights that are in place, one after another."""
@@ -156,7 +194,7 @@ class LocalSGD:
             weight.data.copy_(values.view_as(weight))
 
     def gradient_error(self) -> GradientError:
-        return gradient_error(self._world, self._copies) if self._averaged else GradientError(0.0, 0.0)
+        return gradient_error(self._world, self._copies) if self._takes_mean else GradientError(0.0, 0.0)
 
     def raw_gradients(self) -> Tensor:
         """What has changed since the last mean."""
@@ -172,7 +210,7 @@ class LocalSGD:
         return (self._layout,)
 
     def finish(self) -> None:
-        """Nothing is pending: the model is the last mean."""
+        """The model is the last mean that was taken; one on its way stays so, also in checkpoints."""
 
     def evaluate(self, objective: Objective, micro_batch: int) -> dict[str, float]:
         return evaluate(self.whole_model(), objective, self._world, micro_batch)
@@ -186,10 +224,18 @@ class LocalSGD:
         return {name: {**own, "mean": self._mean} for name, own in self._parts()}
 
     def _parts(self) -> Iterator[tuple[str, dict[str, Tensor]]]:
+        means = {rank: sent.mean.result() for rank, sent in self._sent.items()}  # it may be on its way
         for rank, codec in self._codecs.items():
+            if rank in self._sent:  # a codec's state is whole when its step has ended
+                ended = json.dumps(self._end_codecs(self._sent[rank].mean.place.step)).encode()
             self._own.load(rank)
             own = {f"local/{key}": value.detach().clone() for key, value in self._local_state().items()}
-            yield f"local-rank{rank}", {**own, **{f"codec/{k}": v for k, v in codec.state_dict().items()}}
+            own |= {f"codec/{key}": value for key, value in codec.state_dict().items()}
+            if rank in self._sent:
+                own |= {"sent/step": torch.tensor(self._sent[rank].mean.place.step)}
+                own |= {"sent/change": self._sent[rank].change, "sent/mean": means[rank]}
+                own |= {"sent/ended": torch.tensor(list(ended), dtype=torch.uint8)}
+            yield f"local-rank{rank}", own
 
     def load_state_dict(self, read: ReadPart) -> None:
         for rank, codec in self._codecs.items():
@@ -201,6 +247,11 @@ class LocalSGD:
                     value.copy_(saved[f"local/{key}"])
             begin = "codec/"
             codec.load_state_dict({k.removeprefix(begin): v for k, v in saved.items() if k.startswith(begin)})
+            if "sent/step" in saved:
+                place = Place(int(saved["sent/step"]), 0)
+                mean = self._world.resumed(rank, place, saved["sent/mean"])
+                self._sent[rank] = Sent(saved["sent/change"], mean)
+                self._ended = json.loads(bytes(saved["sent/ended"].tolist()))
 
 
 def supports(setup: ParallelSetup) -> str | None:
@@ -209,11 +260,12 @@ def supports(setup: ParallelSetup) -> str | None:
     return make_codec(**setup.codec).supports(setup.topology, setup.workers, layout)
 
 
-def _kind(every: int) -> ParallelKind:
+def _kind(every: int, delay: int = 0) -> ParallelKind:
     def build(setup: ParallelSetup, model: nn.Module, accelerator: Accelerator, world: World) -> Any:
-        return LocalSGD(setup, model, accelerator, world, every=every)
+        return LocalSGD(setup, model, accelerator, world, every=every, delay=delay)
 
     return ParallelKind(build, supports)
 
 
 every_2, every_4, every_16 = _kind(2), _kind(4), _kind(16)
+delayed_2, delayed_4, delayed_16 = _kind(2, 1), _kind(4, 1), _kind(16, 1)

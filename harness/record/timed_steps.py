@@ -16,7 +16,7 @@ from gradwire.harness.timing.measure.metrics import of_ranks
 from gradwire.harness.timing.measure.step_figures import rank_figures
 from gradwire.harness.timing.simulate.build import make_clock
 from gradwire.harness.timing.simulate.clock import SimulatedClock
-from gradwire.harness.timing.simulate.engine import require_engine
+from gradwire.harness.timing.simulate.engine import UnfitNetworkError, require_engine
 from gradwire.harness.timing.simulate.window import StepWindow
 from gradwire.harness.timing.trace.files import FOLDER, REMEDY, Recorded, read_traces, recorded_steps
 from gradwire.harness.timing.trace.step import StepTrace, spans, step_end
@@ -67,6 +67,8 @@ def fitting(trace: Path, step: int) -> Iterator[None]:
     with one end, a rank that waits for ever."""
     try:
         yield
+    except UnfitNetworkError:  # the trace is as good as any other
+        raise
     except (ValueError, LookupError, ArithmeticError, RuntimeError) as error:
         raise UnusableFileError(trace, f"step {step} does not fit together ({error})", REMEDY) from None
 

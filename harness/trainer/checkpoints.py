@@ -1,5 +1,5 @@
-"""What a checkpoint of a run holds, written and read back: the parallelism's parts, clocks and byte
-counters."""
+"""What a checkpoint of a run holds, written and read back: the parallelism's parts, clocks and what is in
+flight on them, and byte counters."""
 
 from __future__ import annotations
 
@@ -48,7 +48,8 @@ class Checkpointer:
         are to be kept.
         """
         rows = {} if self._writer is None else self._writer.flush()
-        num_files = write_files(self._directory, done, self._parallelism.state_dict())
+        parts = {**self._parallelism.state_dict(), **self._world.state_dict()}
+        num_files = write_files(self._directory, done, parts)
         # A process counts its files once, with the first of its ranks.
         counts = {rank: num_files if rank == self._world.ranks[0] else 0 for rank in self._world.ranks}
         gathered = self._world.gather({rank: [self._clock.seconds, counts[rank]] for rank in counts})
@@ -89,7 +90,9 @@ class Checkpointer:
                 f"{checkpoint.path} is of {len(state.train_time_s)} ranks, this run has {self._world.size}; "
                 "resume=never starts over"
             )
-        self._parallelism.load_state_dict(partial(checkpoint.part, device=self._world.device))
+        read = partial(checkpoint.part, device=self._world.device)
+        self._parallelism.load_state_dict(read)
+        self._world.load_state_dict(read)
         self._clock.resume(state.train_time_s[self._world.ranks[0]])
         for rank in self._world.ranks:
             self._world.traffic[rank].by_phase.update(state.bytes_by_phase[rank])

@@ -129,7 +129,7 @@ class Trainer:
         self._clock.start()
         for done in range(first + 1, stop + 1):
             beat("training", done - 1)
-            self._log.add(self._step(done - 1), simulated=self._clock.kind == "simulated")
+            self._log.add(self._step(done - 1))
             self._progress.step()
             last = done == self.steps
             evaluates = last or done % self._eval.every == 0
@@ -201,21 +201,20 @@ class Trainer:
             schedule_steps=self._schedule_steps,
             schedule=train.schedule,
         )
-        before = {rank: self._world.traffic[rank].sent for rank in self._world.ranks}
+        self._world.take_traffic()  # what was sent since the last step is no step's
         recorder = self._world.recorders[self._world.ranks[0]]
         self._world.begin_step(self._clock.seconds)
         start = recorder.timestamp()
         outcome = self._parallelism.step(step, self._batches(step), rate, compared or saved)
-        window = (start, recorder.timestamp())
+        windows = self._world.windows() or {rank: (start, recorder.timestamp()) for rank in self._world.ranks}
         if outcome.simulated_s is not None:
-            window = (0.0, outcome.simulated_s)
             self._clock.advance(outcome.simulated_s)
         self._divergence.see_step(step + 1, outcome.skipped)
         if outcome.decision:
             self._decisions.append({STEP: step + 1, **outcome.decision})
         shared = self._shared(step, outcome, rate, compared or saved)
-        sent = {rank: self._world.traffic[rank].sent.since(before[rank]) for rank in self._world.ranks}
-        pending = PendingStep(shared, outcome.losses, self._clock.seconds, window, sent)
+        sent, seconds = self._world.take_traffic(), self._clock.seconds
+        pending = PendingStep(shared, outcome.losses, seconds, windows, outcome.simulated_s, sent)
         if compared or saved:
             with self._clock.paused():
                 if compared:

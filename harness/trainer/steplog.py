@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from gradwire.harness.comm.transport.channel import Sent
+from gradwire.harness.comm.transport.channel import Traffic
 from gradwire.harness.comm.world.interface import World
 from gradwire.harness.timing.measure.metrics import keys, of_ranks
 from gradwire.harness.timing.measure.spans import Span
@@ -31,14 +31,17 @@ LEVELS = ("wire_bits_by_level.local", "wire_bits_by_level.node")
 class PendingStep:
     """One step before its flush: `shared` is equal on all ranks, the rest per hosted rank.
 
-    `window`: start and end timestamps of the step on each rank's recorder (seconds on a simulated clock).
+    `windows`: from when to when the step counts, timestamps of the rank's recorder (seconds on a simulated
+    clock). `simulated_s`: its length on the simulated clock, None if the wall clock counts. `sent` counts
+    what the step has started, also what goes on after it.
     """
 
     shared: dict[str, Any]
     losses: Mapping[int, float]
     train_time_s: float
-    window: tuple[Any, Any]
-    sent: Mapping[int, Sent]
+    windows: Mapping[int, tuple[Any, Any]]
+    simulated_s: float | None
+    sent: Mapping[int, Traffic]
     spans: dict[int, list[Span]] = field(default_factory=dict)
     notes: Mapping[int, StepNotes] = field(default_factory=dict)
 
@@ -58,9 +61,9 @@ class StepLog:
         self._has_nodes = world.traffic[world.ranks[0]].node is not None
         self._pending: list[PendingStep] = []
 
-    def add(self, step: PendingStep, *, simulated: bool) -> None:
+    def add(self, step: PendingStep) -> None:
         """Keep a step; spans on a simulated clock start at zero every step and are taken at once."""
-        if simulated:
+        if step.simulated_s is not None:
             step.spans = {rank: self._world.recorders[rank].drain() for rank in self._world.ranks}
         notes = self._world.take_notes()
         if self._traces is not None and self._traces.takes(step.shared["step"]):
@@ -68,9 +71,13 @@ class StepLog:
         self._pending.append(step)
 
     def flush(self) -> list[dict[str, Any]]:
-        """The rows of the pending steps, the same on every rank; the device must be synchronized."""
+        """The rows of the pending steps, the same on every rank; the device must be synchronized.
+
+        What they have left in flight comes to its end before.
+        """
         if not self._pending:
             return []
+        self._world.settle()
         spans = {rank: self._world.recorders[rank].drain() for rank in self._world.ranks}
         own = {
             rank: [value for step in self._pending for value in self._values(step, rank, spans[rank])]
@@ -97,7 +104,7 @@ class StepLog:
         for rank in self._world.ranks:
             seconds, found = self._world.recorders[rank].seconds, {}
             for step in self._pending:
-                start, end = (seconds(timestamp) for timestamp in step.window)
+                start, end = (seconds(timestamp) for timestamp in step.windows[rank])
                 if rank in step.notes:
                     trace = step.notes[rank].resolve(spans[rank], start, end, seconds)
                     found[step.shared["step"]] = trace
@@ -107,11 +114,11 @@ class StepLog:
         """One rank's figures of a step, in the order of `_per_rank` (NaN where there are no spans), and the
         bytes that it sent to other nodes."""
         seconds = self._world.recorders[rank].seconds
-        start, end = (seconds(timestamp) for timestamp in step.window)
+        start, end = (seconds(timestamp) for timestamp in step.windows[rank])
         figures = {
             "loss": step.losses[rank],
             "train_time_s": step.train_time_s,
-            "step_time_s": end - start,
+            "step_time_s": end - start if step.simulated_s is None else step.simulated_s,
             "bytes_sent": float(step.sent[rank].total),
         }
         if self._world.recorders[rank].enabled:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Collection, Coroutine, Generator, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -33,43 +33,33 @@ class Handle:
     number: int = 0
 
 
-class Sent(NamedTuple):
-    """Bytes that a rank has sent: all of them, and those to other nodes."""
-
-    total: int
-    between_nodes: int
-
-    def since(self, before: Sent) -> Sent:
-        """What has been sent since `before`."""
-        return Sent(self.total - before.total, self.between_nodes - before.between_nodes)
-
-
 class Traffic:
     """Bytes one rank has sent, by phase; the only source of every byte figure.
 
     `node` are the ranks of its node: what goes to others is counted in `between_nodes`, too. None means that
-    there are no others.
+    there are no others. What a part counts, the `whole` counts, too.
     """
 
-    def __init__(self, node: Collection[int] | None = None) -> None:
+    def __init__(self, node: Collection[int] | None = None, whole: Traffic | None = None) -> None:
         self.by_phase: Counter[str] = Counter()
         self.between_nodes = 0
-        self.node = node
+        self.node, self._whole = node, whole
+
+    def part(self) -> Traffic:
+        """Counters of their own for some of this rank's bytes, from 0 on."""
+        return Traffic(self.node, self)
 
     def add(self, phase: str, messages: Sequence[tuple[int, int]]) -> None:
         """Counts what is sent, (peer, bytes) each."""
         self.by_phase[phase] += sum(num_bytes for _, num_bytes in messages)
         if self.node is not None:
             self.between_nodes += sum(num_bytes for peer, num_bytes in messages if peer not in self.node)
+        if self._whole is not None:
+            self._whole.add(phase, messages)
 
     @property
     def total(self) -> int:
         return sum(self.by_phase.values())
-
-    @property
-    def sent(self) -> Sent:
-        """What has been sent so far."""
-        return Sent(self.total, self.between_nodes)
 
 
 class Completion:
@@ -163,8 +153,12 @@ class CollectiveTask:
         finish: Callable[[Any], None],
         fail: Callable[[BaseException], None],
         log: TaskLog | None = None,
+        *,
+        recorded: bool = True,
     ) -> None:
         self._coroutine, self._finish, self._fail, self.log = coroutine, finish, fail, log
+        self.recorded = recorded
+        """Whether it leaves spans."""
         self.handle: Handle | None = None
         """What the coroutine waits for; None before the start and after the end."""
         self.ready: torch.cuda.Event | None = None

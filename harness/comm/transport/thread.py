@@ -76,7 +76,8 @@ class CommunicationThread:
             start = None if task.log is None else recorder.timestamp()
             handle.block()
             end = recorder.timestamp()
-            recorder.add("comm", handle.posted, end, handle.sent_bytes)
+            if task.recorded:
+                recorder.add("comm", handle.posted, end, handle.sent_bytes)
             if task.log is not None:
                 task.log.waited(handle.number, start, end)
 
@@ -89,7 +90,8 @@ class CommunicationThread:
                 task.log.resume(start)
             more = task.advance()
             end = self._recorder.timestamp()
-            self._recorder.add("codec", start, end)
+            if task.recorded:
+                self._recorder.add("codec", start, end)
             if task.log is not None and more:
                 task.log.suspend(end)
             return more

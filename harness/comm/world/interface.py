@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 import torch
 from torch import Tensor
@@ -15,6 +15,7 @@ from gradwire.harness.comm.collective.collectives import ScheduledCollectives
 from gradwire.harness.comm.transport.channel import Traffic
 from gradwire.harness.timing.measure.spans import Recorder
 from gradwire.harness.timing.trace.notes import StepNotes
+from gradwire.harness.timing.trace.step import ORDINARY, Urgency
 
 Result = TypeVar("Result")
 Result_co = TypeVar("Result_co", covariant=True)
@@ -22,8 +23,23 @@ Collective = Callable[[ScheduledCollectives], Coroutine[Any, None, Result]]
 """What one rank runs: given its collectives, a coroutine."""
 
 
+class Place(NamedTuple):
+    """Which collective it is: the `number`-th, from 0 on, that its rank started in step `step`."""
+
+    step: int
+    number: int
+
+
 class Started(Awaitable[Result_co], Protocol[Result_co]):
-    """A collective that has been started. Awaiting it gives the result, as often as it is awaited."""
+    """A collective that has been started. Awaiting it, in this step or a later one, gives the result, as
+    often as it is awaited."""
+
+    place: Place
+
+    def result(self) -> Result_co:
+        """Returns the result between two steps, off the record: what a checkpoint keeps of a collective that
+        a later step awaits (`World.resumed`). It waits for it without any clock noticing."""
+        ...
 
     def input(self) -> Tensor:
         """What it was started with; only if it was started with `keeps_input`, until the next step."""
@@ -72,6 +88,7 @@ class RankStep(Protocol):
         is_own: bool = False,
         has_one_result: bool = False,
         keeps_input: bool = False,
+        urgency: Urgency = ORDINARY,
     ) -> Started[Result]:
         """Starts `make(x)`, the rank's next collective, while the rank goes on.
 
@@ -80,7 +97,9 @@ class RankStep(Protocol):
         synchronized, for the trace. With `in_turn` it begins when those before it have ended. The rank does
         not write to `x` before that; other ranks in the same process may, so that a copy is kept, unless `x`
         `is_own`: memory of this rank alone. `has_one_result` says that the result is the same on all ranks
-        and not written to, so that a process keeps one of them.
+        and not written to, so that a process keeps one of them. `urgency` is that of all its messages: it
+        goes into the trace, and on a simulated clock those of a lower level go first. Real transports carry
+        messages as they come.
         """
         ...
 
@@ -144,6 +163,25 @@ class World(Protocol):
         """Returns each rank's float64 row, in rank order, the same on every rank; not counted as traffic."""
         ...
 
+    def resumed(self, rank: int, place: Place, result: Result) -> Started[Result]:
+        """Returns a collective that a hosted rank had started before an interruption, to be awaited by the
+        rank like the one it was; `result` is what it came to."""
+        ...
+
+    def windows(self) -> Mapping[int, tuple[float, float]]:
+        """Returns from when to when the last step counts for each hosted rank on the simulated clock, in
+        seconds of its spans; nothing where the wall clock counts."""
+        ...
+
+    def settle(self) -> None:
+        """Waits until all that has been started has come to its end; whoever awaits it still finds it."""
+        ...
+
+    def take_traffic(self) -> Mapping[int, Traffic]:
+        """Returns the counters, per hosted rank, of all that was started since the last call. What of it is
+        still in flight goes on counting in them."""
+        ...
+
     def observations(self) -> Mapping[int, Sequence[Observation]]:
         """Returns what the clock says of the last step, per hosted rank, once the device is done with it;
         nothing if no traces are kept. Called before `take_notes`."""
@@ -156,6 +194,15 @@ class World(Protocol):
     def forget(self) -> None:
         """Forgets what was done so far: message buffers, spans, notes and bytes sent. Called after a warm-up
         and before the first step that counts."""
+        ...
+
+    def state_dict(self) -> dict[str, dict[str, Tensor]]:
+        """Returns the parts of a checkpoint that hold what is in flight on the simulated clock, none where
+        nothing is; what it has come to is the parallelism's to keep."""
+        ...
+
+    def load_state_dict(self, read: Callable[[str], dict[str, Tensor]]) -> None:
+        """Loads what `state_dict` gave; called after `forget`."""
         ...
 
     def close(self) -> None:

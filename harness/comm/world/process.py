@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from datetime import timedelta
 from itertools import count
@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+from torch import Tensor
 
 from gradwire.codecs.interface import Observation
 from gradwire.harness.comm.collective.collectives import Fabric, ScheduledCollectives
@@ -20,14 +21,14 @@ from gradwire.harness.comm.transport.channel import CollectiveTask, Traffic
 from gradwire.harness.comm.transport.pacer import PacedLink, Pacer
 from gradwire.harness.comm.transport.process import ProcessChannel
 from gradwire.harness.comm.transport.thread import CommunicationThread
-from gradwire.harness.comm.world.interface import Collective, RankProgram, Result, StepEnd
-from gradwire.harness.comm.world.process_step import Outcomes, ProcessStep
+from gradwire.harness.comm.world.interface import Collective, Place, RankProgram, Result, StepEnd
+from gradwire.harness.comm.world.process_step import Outcomes, ProcessStarted, ProcessStep
 from gradwire.harness.timing.measure.spans import Recorder
 from gradwire.harness.timing.measure.stopwatch import make_stopwatch
 from gradwire.harness.timing.trace.log import LaneLog, TaskLog
 from gradwire.harness.timing.trace.notes import LaneNotes, StepNotes
 from gradwire.harness.timing.trace.observations import observations
-from gradwire.harness.timing.trace.step import MEASURE
+from gradwire.harness.timing.trace.step import MEASURE, ORDINARY, Urgency
 
 
 def _private_group(group: dist.ProcessGroup | None, backend: str, timeout: timedelta) -> dist.ProcessGroup:
@@ -71,14 +72,18 @@ class ProcessWorld:
         rank, self.size = dist.get_rank(group), dist.get_world_size(group)
         self.rank, self.ranks, self.device = rank, (rank,), device
         self.traffic = {rank: Traffic(fabric.node(rank, self.size))}
+        self._counted = self.traffic[rank].part()
         self.recorders = {rank: Recorder(make_stopwatch(device), enabled=spans)}
         self._fabric, self._timeout = fabric, timedelta(seconds=timeout_s)
         self._batched = device.type == "cuda"
         self._group = _private_group(group, "nccl" if self._batched else "gloo", self._timeout)
         self._pacer = self._make_pacer(link, timeout_s)
-        turn, num_threads = threading.Lock(), 1 if self._batched else in_flight
+        self._turn, num_threads = threading.Lock(), 1 if self._batched else in_flight
         recorder = self.recorders[rank]
-        self._threads = [CommunicationThread(recorder, device, turn) for _ in range(num_threads)]
+        self._threads = [CommunicationThread(recorder, device, self._turn) for _ in range(num_threads)]
+        self._control = self._threads[0]
+        if not self._batched:  # what a step leaves in flight does not hold up what is run between steps
+            self._control = CommunicationThread(recorder, device, self._turn)
         self._numbers, self._arenas = count(), dict[str, Arena]()
         self.outcomes, self._overlap = Outcomes(device), overlap
         self._traces, self._logs, self._lane = trace, list[TaskLog](), LaneLog()
@@ -87,18 +92,19 @@ class ProcessWorld:
     @property
     def error(self) -> BaseException | None:
         """What went wrong on a communication thread, if anything."""
-        return next((thread.error for thread in self._threads if thread.error is not None), None)
+        threads = (*self._threads, self._control)
+        return next((thread.error for thread in threads if thread.error is not None), None)
 
     def begin_step(self, now_s: float) -> None:
         """Does nothing: real links know the time."""
 
     def run_step(self, step: int, programs: Mapping[int, RankProgram[Result]]) -> StepEnd[Result]:
-        rank_step = self.open_step()
+        rank_step = self.open_step(step)
         return StepEnd({self.rank: rank_step.drive(programs[self.rank](rank_step))}, None)
 
-    def open_step(self) -> ProcessStep:
+    def open_step(self, step: int = 0) -> ProcessStep:
         """Begins a step that no program describes: a script's, which calls what it returns."""
-        rank_step = ProcessStep(self, self._overlap)
+        rank_step = ProcessStep(self, step, self._overlap)
         self._lane, self._logs = rank_step.lane, []
         return rank_step
 
@@ -110,27 +116,42 @@ class ProcessWorld:
         *,
         one_at_a_time: bool = False,
         coordinates: int | None = None,
+        urgency: Urgency = ORDINARY,
     ) -> None:
-        """Starts a collective on a communication thread; `future` gets its result or exception.
+        """Starts a step's collective on a communication thread; `future` gets its result or exception.
 
         `future` has `set_result` and `set_exception`, as torch's and concurrent's futures do. After the first
         failure on any thread all later collectives fail with it. With `one_at_a_time` it begins when those
         submitted before it have ended. If the world keeps traces, it logs the synchronization of a bucket
         with this many `coordinates`.
         """
+        number = next(self._numbers)
+        thread = self._threads[0 if one_at_a_time else number % len(self._threads)]
+        log = None if coordinates is None else self._log(coordinates, one_at_a_time, urgency)
+        self._give(collective, number, thread, arena, future, log)
+
+    def _give(
+        self,
+        collective: Collective[Result],
+        number: int,
+        thread: CommunicationThread,
+        arena: str,
+        future: Any,
+        log: TaskLog | None = None,
+        *,
+        recorded: bool = True,
+    ) -> None:
         if self.closed:
             raise RuntimeError("these ranks' connections have been closed")
         if self.error is not None:  # the other ranks will not take part any more
             future.set_exception(self.error)
             return
-        log = None if coordinates is None else self._log(coordinates, one_at_a_time)
         buffers = self._arenas.setdefault(arena, Arena(self.device))
         buffers.begin_round()
-        number = next(self._numbers)
         channel = ProcessChannel(
             self._group,
             number,
-            self.traffic[self.rank],
+            self._counted,
             self._timeout,
             self.recorders[self.rank].timestamp,
             batched=self._batched,
@@ -138,15 +159,38 @@ class ProcessWorld:
             log=log,
         )
         coroutine = collective(ScheduledCollectives(channel, self._fabric, buffers))
-        thread = self._threads[0 if one_at_a_time else number % len(self._threads)]
-        thread.submit(CollectiveTask(coroutine, future.set_result, future.set_exception, log))
+        thread.submit(
+            CollectiveTask(coroutine, future.set_result, future.set_exception, log, recorded=recorded)
+        )
 
-    def _log(self, coordinates: int, in_turn: bool) -> TaskLog | None:
+    def _log(self, coordinates: int, in_turn: bool, urgency: Urgency) -> TaskLog | None:
         if not self._traces:
             return None
-        timestamp = self.recorders[self.rank].timestamp
-        self._logs.append(TaskLog(timestamp, len(self._logs), coordinates, timestamp(), in_turn=in_turn))
+        bucket, timestamp = len(self._logs), self.recorders[self.rank].timestamp
+        self._logs.append(
+            TaskLog(timestamp, bucket, coordinates, timestamp(), in_turn=in_turn, urgency=urgency)
+        )
         return self._logs[-1]
+
+    def resumed(self, rank: int, place: Place, result: Result) -> ProcessStarted[Result]:
+        started: ProcessStarted[Result] = ProcessStarted(place, self.outcomes)
+        self.outcomes.begin()
+        started.set_result(result)
+        return started
+
+    def windows(self) -> dict[int, tuple[float, float]]:
+        return {}
+
+    def settle(self) -> None:
+        self.outcomes.settle()
+        with self._turn:  # the thread that has set the last result is about to record what it did
+            pass
+        if self._batched:
+            torch.cuda.synchronize(self.device)
+
+    def take_traffic(self) -> dict[int, Traffic]:
+        taken, self._counted = self._counted, self.traffic[self.rank].part()
+        return {self.rank: taken}
 
     def observations(self) -> dict[int, tuple[Observation, ...]]:
         if not self._traces:
@@ -163,16 +207,12 @@ class ProcessWorld:
 
     def run(self, collectives: Mapping[int, Collective[Result]]) -> dict[int, Result]:
         future: Future[Result] = Future()
-        recorder = self.recorders[self.rank]
-        spans = recorder.suspend()
-        try:
-            self.submit(collectives[self.rank], "run", future)
-            result = {self.rank: future.result()}
-            if self._batched:  # the result was made on the communication stream
-                torch.cuda.synchronize(self.device)
-            return result
-        finally:
-            recorder.resume(spans)
+        number = next(self._numbers)
+        self._give(collectives[self.rank], number, self._control, "run", future, recorded=False)
+        result = {self.rank: future.result()}
+        if self._batched:  # the result was made on the communication stream
+            torch.cuda.synchronize(self.device)
+        return result
 
     def _make_pacer(self, link: PacedLink | None, timeout_s: float) -> Pacer | None:
         if link is None or link.bytes_per_second == float("inf"):
@@ -196,6 +236,12 @@ class ProcessWorld:
         gathered = self.run({self.rank: lambda comm: comm.in_phase(MEASURE).all_gather(own)})
         return [row.tolist() for row in gathered[self.rank]]
 
+    def state_dict(self) -> dict[str, dict[str, Tensor]]:
+        return {}
+
+    def load_state_dict(self, read: Callable[[str], dict[str, Tensor]]) -> None:
+        """Does nothing: nothing is in flight when a process begins."""
+
     def close(self) -> None:
         """Ends the threads and leaves the group. Does nothing a second time, or if the script has already
         destroyed all process groups."""
@@ -204,7 +250,7 @@ class ProcessWorld:
         self.closed = True
         if self._pacer is not None:  # first: what it still holds back nobody will receive
             self._pacer.close()
-        for thread in self._threads:
+        for thread in {*self._threads, self._control}:
             thread.close()
         self._arenas.clear()
         if dist.is_initialized():

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from gradwire.harness.comm.world.interface import Collective, Result, Started
+from gradwire.harness.comm.world.interface import Collective, Place, Result, Started
 from gradwire.harness.timing.measure.spans import Recorder
 from gradwire.harness.timing.trace.log import LaneLog
+from gradwire.harness.timing.trace.step import ORDINARY, Urgency
 
 if TYPE_CHECKING:
     from gradwire.harness.comm.world.process import ProcessWorld
@@ -25,13 +26,31 @@ class Outcomes:
         self.changed = threading.Condition()
         self.error: BaseException | None = None
         """The first failure, of whichever collective: the others may then wait for a rank that is lost."""
+        self._in_flight = 0
+
+    def begin(self) -> None:
+        """One more is in flight, until its `set_result`."""
+        with self.changed:
+            self._in_flight += 1
+
+    def end(self) -> None:
+        """One has its result; called with `changed` held."""
+        self._in_flight -= 1
+        self.changed.notify_all()
+
+    def settle(self) -> None:
+        """Waits until nothing is in flight. Raises the first failure."""
+        with self.changed:
+            self.changed.wait_for(lambda: not self._in_flight or self.error is not None)
+            if self.error is not None:
+                raise self.error
 
 
 class ProcessStarted(Started[Result]):
     """A collective on a communication thread, which sets its result or exception."""
 
-    def __init__(self, number: int, outcomes: Outcomes, kept: Tensor | None) -> None:
-        self.number, self._outcomes, self._kept = number, outcomes, kept
+    def __init__(self, place: Place, outcomes: Outcomes, kept: Tensor | None = None) -> None:
+        self.place, self._outcomes, self._kept = place, outcomes, kept
         self.future: torch.futures.Future[Any] = torch.futures.Future(devices=outcomes.devices)
         """Gets the result, and nothing if the collective fails: `wait` says why."""
         self._done = False
@@ -44,12 +63,19 @@ class ProcessStarted(Started[Result]):
         with self._outcomes.changed:
             self.future.set_result(result)
             self._done = True
-            self._outcomes.changed.notify_all()
+            self._outcomes.end()
 
     def set_exception(self, error: BaseException) -> None:
         with self._outcomes.changed:
             self._outcomes.error = self._outcomes.error or error
             self._outcomes.changed.notify_all()
+
+    def result(self) -> Result:
+        error = self.wait()
+        if error is not None:
+            raise error
+        found: Result = self.future.value()
+        return found
 
     def wait(self) -> BaseException | None:
         """Waits for the result; on CUDA it is then under way, and the current stream waits for it.
@@ -111,8 +137,8 @@ class ProcessStep:
     A coroutine has it driven; a script that calls `start` by itself calls `wait_for` in the end.
     """
 
-    def __init__(self, world: ProcessWorld, overlap: bool) -> None:
-        self.rank = world.rank
+    def __init__(self, world: ProcessWorld, number: int, overlap: bool) -> None:
+        self.rank, self._number = world.rank, number
         self._world, self._overlap = world, overlap
         self._recorder = world.recorders[world.rank]
         self.lane = LaneLog()
@@ -139,13 +165,17 @@ class ProcessStep:
         is_own: bool = False,
         has_one_result: bool = False,
         keeps_input: bool = False,
+        urgency: Urgency = ORDINARY,
     ) -> ProcessStarted[Result]:
-        kept = x.clone() if keeps_input else None
-        started: ProcessStarted[Result] = ProcessStarted(self._started, self._world.outcomes, kept)
+        kept, place = x.clone() if keeps_input else None, Place(self._number, self._started)
+        started: ProcessStarted[Result] = ProcessStarted(place, self._world.outcomes, kept)
         self._started += 1
 
         def submit() -> None:
-            self._world.submit(make(x), buffers, started, one_at_a_time=in_turn, coordinates=coordinates)
+            self._world.outcomes.begin()
+            self._world.submit(
+                make(x), buffers, started, coordinates=coordinates, one_at_a_time=in_turn, urgency=urgency
+            )
 
         if self._overlap:
             submit()
@@ -153,7 +183,7 @@ class ProcessStep:
             self._held_back.append(submit)
         if self._computing is not None:
             self._computing.cut()
-        self.lane.started(started.number, self._recorder.timestamp())
+        self.lane.started(place.number, self._recorder.timestamp())
         return started
 
     def barrier(self) -> _Barrier:
@@ -162,13 +192,15 @@ class ProcessStep:
         return _Barrier()
 
     def drive(self, program: Coroutine[Any, Any, Result]) -> Result:
-        """Runs the rank's program to its end; raises the first failure of any collective."""
+        """Runs the rank's program to its end; what it has started and not awaited goes on after it. Raises
+        the first failure of any collective."""
         try:
             while True:
                 error = self.wait_for(program.send(None))
                 if error is not None:
                     raise error
         except StopIteration as end:
+            self._start_held_back()
             result: Result = end.value
             return result
         finally:
@@ -176,9 +208,13 @@ class ProcessStep:
 
     def wait_for(self, started: ProcessStarted[Any]) -> BaseException | None:
         """Waits for a collective: see `ProcessStarted.wait`."""
-        while self._held_back:
-            self._held_back.pop(0)()
+        self._start_held_back()
         start = self._recorder.timestamp()
         error = started.wait()
-        self.lane.awaited(started.number, start, self._recorder.timestamp())
+        steps_back = self._number - started.place.step
+        self.lane.awaited(started.place.number, start, self._recorder.timestamp(), steps_back)
         return error
+
+    def _start_held_back(self) -> None:
+        while self._held_back:
+            self._held_back.pop(0)()

@@ -7,13 +7,14 @@ step is over, the clock says when it would have been done, with overlap and on t
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from functools import partial
 from itertools import count
 from operator import attrgetter
 
 import torch
+from torch import Tensor
 
 from gradwire.codecs.interface import Observation
 from gradwire.harness.comm.collective.collectives import Fabric, ScheduledCollectives
@@ -21,16 +22,26 @@ from gradwire.harness.comm.collective.execute import Arena
 from gradwire.harness.comm.transport.channel import CollectiveTask, Traffic
 from gradwire.harness.comm.transport.local import LocalChannel, Mailboxes, run_local
 from gradwire.harness.comm.world.gradient_store import make_store
-from gradwire.harness.comm.world.interface import Collective, RankProgram, Result, StepEnd
-from gradwire.harness.comm.world.virtual_step import Shared, StartedTogether, VirtualStep, drive
+from gradwire.harness.comm.world.interface import Collective, Place, RankProgram, Result, StepEnd
+from gradwire.harness.comm.world.virtual_step import (
+    Shared,
+    StartedTogether,
+    VirtualStarted,
+    VirtualStep,
+    drive,
+)
 from gradwire.harness.runtime.memory import collector_paused
 from gradwire.harness.timing.measure.spans import Recorder
 from gradwire.harness.timing.simulate.clock import SimulatedClock
 from gradwire.harness.timing.simulate.window import StepWindow
+from gradwire.harness.timing.simulate.window_state import load_window, window_tensors
 from gradwire.harness.timing.trace.log import TaskLog
 from gradwire.harness.timing.trace.notes import MeasuredNotes, StepNotes, shifted
 from gradwire.harness.timing.trace.observations import observations
-from gradwire.harness.timing.trace.step import RankTrace, StepTrace, TaskTrace, Work, spans
+from gradwire.harness.timing.trace.step import RankTrace, StepTrace, TaskTrace, Work, spans, step_end
+
+CLOCK = "clock"
+"""The part of a checkpoint that holds what is in flight on the simulated clock."""
 
 
 class VirtualWorld:
@@ -53,6 +64,7 @@ class VirtualWorld:
     ) -> None:
         self.size, self.ranks, self.device = size, tuple(range(size)), device
         self.traffic = {rank: Traffic(fabric.node(rank, size)) for rank in self.ranks}
+        self._counted = {rank: own.part() for rank, own in self.traffic.items()}
         self.recorders = {rank: Recorder(enabled=spans) for rank in self.ranks}
         self.clock = clock
         self._window = None if clock is None else StepWindow(clock)
@@ -61,6 +73,7 @@ class VirtualWorld:
         self._arenas = {rank: Arena(device) for rank in self.ranks}
         self._store = make_store(inputs, device)
         self._now_s = 0.0
+        self._steps: dict[int, VirtualStep] = {}  # that each rank is in
         self.measured: StepTrace = {}
         """The last step as it was measured here, before the clock."""
         self.timed: StepTrace = {}
@@ -82,12 +95,12 @@ class VirtualWorld:
     @collector_paused()
     def run_step(self, step: int, programs: Mapping[int, RankProgram[Result]]) -> StepEnd[Result]:
         self._store.clear()
-        shared = Shared(self._store, self._timestamp)
-        steps = {rank: VirtualStep(rank, shared) for rank in self.ranks}
+        shared, steps = Shared(step, self._store, self._timestamp, self._steps), self._steps
+        steps.update({rank: VirtualStep(rank, shared) for rank in self.ranks})
         tasks: dict[int, list[TaskTrace]] = {rank: [] for rank in self.ranks}
         results = drive(programs, steps, partial(self._run_together, tasks))
         for together in shared.collectives:
-            if not together.has_run:  # nobody has waited for it
+            if not together.has_run:  # it is awaited in a later step, or never
                 self._run_together(tasks, together)
         self.measured = {
             rank: RankTrace(
@@ -98,7 +111,7 @@ class VirtualWorld:
             for rank, own in tasks.items()
         }
         self._time(step)
-        return StepEnd(results, max(trace.end for trace in self.timed.values()))
+        return StepEnd(results, step_end(self.timed))
 
     def _run_together(self, tasks: Mapping[int, list[TaskTrace]], together: StartedTogether) -> None:
         """Runs a collective on all ranks, and takes down what they did. Raises RuntimeError, naming the ranks
@@ -106,7 +119,12 @@ class VirtualWorld:
         together.check_started(self.ranks)
         logs = {
             rank: TaskLog(
-                self._timestamp, together.number, together.coordinates, own.ready, in_turn=together.in_turn
+                self._timestamp,
+                together.number,
+                together.coordinates,
+                own.ready,
+                in_turn=together.in_turn,
+                urgency=own.urgency,
             )
             for rank, own in together.inputs.items()
         }
@@ -129,6 +147,21 @@ class VirtualWorld:
                 for span in spans(own):
                     self.recorders[rank].add(span.kind, span.start, span.end, span.bytes)
 
+    def resumed(self, rank: int, place: Place, result: Result) -> VirtualStarted[Result]:
+        together = StartedTogether(place.number, 0, False, False, results={rank: result}, has_run=True)
+        return VirtualStarted(rank, place, together, self._steps, self._store)
+
+    def windows(self) -> dict[int, tuple[float, float]]:
+        end = step_end(self.timed)
+        return {rank: own.window or (0.0, end) for rank, own in self.timed.items()}
+
+    def settle(self) -> None:
+        """Does nothing: all that a step starts has run when it is over."""
+
+    def take_traffic(self) -> dict[int, Traffic]:
+        taken, self._counted = self._counted, {rank: own.part() for rank, own in self.traffic.items()}
+        return taken
+
     def observations(self) -> dict[int, tuple[Observation, ...]]:
         return {rank: observations(trace) for rank, trace in self.timed.items()}
 
@@ -148,7 +181,7 @@ class VirtualWorld:
         for rank in self.ranks:
             arena, log = self._arenas[rank], logs.get(rank)
             arena.begin_round()
-            channel = LocalChannel(rank, self.size, number, self.traffic[rank], mailboxes, log)
+            channel = LocalChannel(rank, self.size, number, self._counted[rank], mailboxes, log)
             coroutine = collectives[rank](ScheduledCollectives(channel, self._fabric, arena))
             tasks.append(
                 CollectiveTask(coroutine, futures[rank].set_result, futures[rank].set_exception, log)
@@ -162,6 +195,15 @@ class VirtualWorld:
         for rank in self.ranks:
             self.traffic[rank].by_phase.clear()
             self.recorders[rank].drain()
+        if self._window is not None:
+            self._window.forget()
+
+    def state_dict(self) -> dict[str, dict[str, Tensor]]:
+        return {} if self._window is None else {CLOCK: window_tensors(self._window)}
+
+    def load_state_dict(self, read: Callable[[str], dict[str, Tensor]]) -> None:
+        if self._window is not None:
+            load_window(self._window, read(CLOCK))
 
     def gather(self, rows: Mapping[int, Sequence[float]]) -> list[list[float]]:
         return [list(map(float, rows[rank])) for rank in self.ranks]

@@ -15,19 +15,21 @@ from typing import Any, NamedTuple
 from torch import Tensor
 
 from gradwire.harness.comm.world.gradient_store import GradientStore
-from gradwire.harness.comm.world.interface import Collective, RankProgram, Result, Started
+from gradwire.harness.comm.world.interface import Collective, Place, RankProgram, Result, Started
 from gradwire.harness.runtime.heartbeat import beat
 from gradwire.harness.timing.trace.log import LaneLog
+from gradwire.harness.timing.trace.step import ORDINARY, Urgency
 
 
 class Input(NamedTuple):
-    """What a rank has started a collective with: the function that makes it, and when, in seconds of the
-    rank's step."""
+    """What a rank has started a collective with: the function that makes it, when, in seconds of the rank's
+    step, and how urgent its messages are."""
 
     make: Callable[[Tensor], Collective[Any]]
     ready: float
     own: Tensor | None
     """None: it is in the store."""
+    urgency: Urgency = ORDINARY
 
 
 @dataclass
@@ -54,29 +56,41 @@ class StartedTogether:
 
     def collective(self, rank: int, store: GradientStore) -> Collective[Any]:
         """What a rank runs."""
-        make, _, own = self.inputs[rank]
-        return make(store.get(rank, self.number) if own is None else own)
+        given = self.inputs[rank]
+        return given.make(store.get(rank, self.number) if given.own is None else given.own)
 
 
 class VirtualStarted(Started[Result]):
-    """One rank's end of a collective."""
+    """One rank's end of a collective of some step; `steps` has the step that each rank is in."""
 
-    def __init__(self, step: VirtualStep, together: StartedTogether, store: GradientStore) -> None:
-        self._step, self.together, self._store = step, together, store
+    def __init__(
+        self,
+        rank: int,
+        place: Place,
+        together: StartedTogether,
+        steps: Mapping[int, VirtualStep],
+        store: GradientStore,
+    ) -> None:
+        self._rank, self.place, self.together = rank, place, together
+        self._steps, self._store = steps, store
         self._taken: list[Result] = []
 
     def input(self) -> Tensor:
-        rank = self._step.rank
-        own = self.together.inputs[rank].own
-        return self._store.get(rank, self.together.number) if own is None else own
+        own = self.together.inputs[self._rank].own
+        return self._store.get(self._rank, self.together.number) if own is None else own
+
+    def result(self) -> Result:
+        assert self.together.has_run, "result() inside a step"
+        if not self._taken:
+            self._taken.append(self.together.results.pop(self._rank))
+        return self._taken[0]
 
     def __await__(self) -> Generator[VirtualStarted[Any], None, Result]:
         if not self._taken:
-            if self._step.rank not in self.together.results:
-                yield self
-            self._taken.append(self.together.results.pop(self._step.rank))
-        self._step.has_waited(self.together.number)
-        return self._taken[0]
+            yield self
+        result = self.result()
+        self._steps[self._rank].has_waited(self.place)
+        return result
 
 
 class _Barrier:
@@ -113,10 +127,17 @@ class _Computing:
 
 
 class Shared:
-    """What the ranks of a step share: the collectives, and the results of replicated work."""
+    """What the ranks of step `number` share: the collectives, and the results of replicated work. `steps` has
+    the step that each rank is in, now and when a later one has begun."""
 
-    def __init__(self, store: GradientStore, timestamp: Callable[[], float]) -> None:
-        self.store, self.timestamp = store, timestamp
+    def __init__(
+        self,
+        number: int,
+        store: GradientStore,
+        timestamp: Callable[[], float],
+        steps: Mapping[int, VirtualStep],
+    ) -> None:
+        self.number, self.store, self.timestamp, self.steps = number, store, timestamp, steps
         self.collectives: list[StartedTogether] = []
         self.replicated: list[tuple[Any, float]] = []
 
@@ -165,6 +186,7 @@ class VirtualStep:
         is_own: bool = False,
         has_one_result: bool = False,
         keeps_input: bool = False,
+        urgency: Urgency = ORDINARY,
     ) -> VirtualStarted[Result]:
         if self._computing is not None:
             self._computing.cut()
@@ -173,13 +195,14 @@ class VirtualStep:
         if number == len(shared.collectives):
             shared.collectives.append(StartedTogether(number, coordinates, in_turn, has_one_result))
         together = shared.collectives[number]
-        together.inputs[self.rank] = Input(make, self.computed_s, x if is_own else None)
+        together.inputs[self.rank] = Input(make, self.computed_s, x if is_own else None, urgency)
         self.lane.started(number, self.computed_s)
         if not is_own:
             shared.store.put(self.rank, number, x)
         if self._computing is not None:
             self._computing.go_on()  # keeping the input is not the rank's computation
-        return VirtualStarted(self, together, shared.store)
+        place = Place(shared.number, number)
+        return VirtualStarted(self.rank, place, together, shared.steps, shared.store)
 
     def barrier(self) -> _Barrier:
         self.lane.met(self.computed_s, self.computed_s)
@@ -189,9 +212,10 @@ class VirtualStep:
         start, self.computed_s = self.computed_s, self.computed_s + seconds
         self.lane.computed(label, start, self.computed_s)
 
-    def has_waited(self, number: int) -> None:
-        """The rank goes on with the result of a collective."""
-        self.lane.awaited(number, self.computed_s, self.computed_s)
+    def has_waited(self, place: Place) -> None:
+        """The rank goes on with the result of a collective of this step, or of one before."""
+        steps_back = self._shared.number - place.step
+        self.lane.awaited(place.number, self.computed_s, self.computed_s, steps_back)
 
 
 Wait = VirtualStarted[Any] | _Barrier
@@ -238,8 +262,9 @@ def _ready(waits: dict[int, Wait], running: Collection[int], run_together: RunTo
             raise RuntimeError(f"the step is stuck: ranks {sorted(waits)} wait for ranks that have ended")
         waits.clear()
         return sorted(running)
-    first = min(awaited.values(), key=lambda together: together.number)
-    run_together(first)
+    first = min(awaited.values(), key=lambda together: (not together.has_run, together.number))
+    if not first.has_run:
+        run_together(first)
     ready = [rank for rank, together in awaited.items() if together is first]
     for rank in ready:
         del waits[rank]

@@ -57,15 +57,6 @@ class Recorder:
         """Forgets earlier timestamps; called now and then, when all of them have been resolved."""
         self._stopwatch.restart()
 
-    def suspend(self) -> bool:
-        """Stops recording; returns what to pass to `resume`."""
-        was_enabled, self.enabled = self.enabled, False
-        return was_enabled
-
-    def resume(self, was_enabled: bool) -> None:
-        """Records again, if it did before `suspend`."""
-        self.enabled = was_enabled
-
     def drain(self) -> list[Span]:
         """Takes out the spans so far, in seconds and in the order of recording; on CUDA only after a
         synchronization.

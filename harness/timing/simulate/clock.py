@@ -11,7 +11,7 @@ from gradwire.harness.timing.simulate.background import BackgroundJobs, Backgrou
 from gradwire.harness.timing.simulate.codec_times import CodecTimes, MeasuredTimes
 from gradwire.harness.timing.simulate.compute import ComputeTimes
 from gradwire.harness.timing.simulate.engine import run
-from gradwire.harness.timing.simulate.plan import Plan, compile_steps, lane_order
+from gradwire.harness.timing.simulate.plan import Before, Plan, compile_steps, lane_order
 from gradwire.harness.timing.simulate.retimed import retimed
 from gradwire.harness.timing.trace.step import (
     Compute,
@@ -50,9 +50,12 @@ class SimulatedClock:
         begins at second `now_s` of the training, which matters where links change their rates."""
         return self.run([(number, measured)], now_s)[0]
 
-    def run(self, steps: Sequence[tuple[int, StepTrace]], now_s: float = 0.0) -> list[StepTrace]:
-        """Steps that follow one another, all ranks beginning the first at second 0; from there on each rank
-        goes to the next when its own computation has ended. Times are from the beginning of the first on.
+    def run(
+        self, steps: Sequence[tuple[int, StepTrace]], now_s: float = 0.0, before: Before | None = None
+    ) -> list[StepTrace]:
+        """Steps that follow one another, all ranks beginning the first at second 0, or where `before` says;
+        from there on each rank goes to the next when its own computation has ended. Second 0 is second
+        `now_s` of the training.
 
         ValueError for messages or lanes that do not fit together, RuntimeError if some rank waits for ever.
         """
@@ -64,15 +67,15 @@ class SimulatedClock:
             for number, step in steps
         ]
         times = run(
-            self._plan(lanes),
+            self._plan(lanes, before),
             self.links.since(now_s),
-            list(self._seconds(lanes)),
-            [0.0] * sum(len(own.tasks) for step in lanes for own in step.values()),
+            list(self._seconds(lanes, before)),
+            list(_ready(lanes, before)),
             self._background(steps[0][0], len(lanes[0])),
         )
-        return retimed(lanes, times, self.overlap)
+        return retimed(lanes, times, self.overlap, begins_later=before is not None)
 
-    def _seconds(self, steps: Sequence[StepTrace]) -> Iterator[float]:
+    def _seconds(self, steps: Sequence[StepTrace], before: Before | None) -> Iterator[float]:
         """Those of the operations of the steps' plan."""
         for rank in sorted(steps[0]):
             for task in (task for step in steps for task in step[rank].tasks):
@@ -82,6 +85,8 @@ class SimulatedClock:
                     else:
                         yield 0.0
         for rank in sorted(steps[0]):
+            if before is not None:
+                yield before.begins[rank]
             for lane in (step[rank].computation for step in steps):
                 yield 0.0  # the step begins
                 for index in lane_order(lane, self.overlap):
@@ -95,15 +100,28 @@ class SimulatedClock:
         seed = derive_seed(self.seed, "step", number)
         return BackgroundJobs(jobs, size, self.background.num_bytes, self.links, seed)
 
-    def _plan(self, steps: Sequence[StepTrace]) -> Plan:
-        key = tuple((rank, _structure(own)) for step in steps for rank, own in sorted(step.items()))
+    def _plan(self, steps: Sequence[StepTrace], before: Before | None) -> Plan:
+        ended = None if before is None else [[len(own[rank]) for rank in sorted(own)] for own in before.ended]
+        key = (
+            *((rank, _structure(own)) for step in steps for rank, own in sorted(step.items())),
+            repr(ended),
+        )
         if key not in self._plans:
             if len(self._plans) > 16:  # sizes that change every step make a plan each
                 self._plans.clear()
             self._plans[key] = compile_steps(
-                steps, self.in_flight, multicast=self.multicast, overlap=self.overlap
+                steps, self.in_flight, multicast=self.multicast, overlap=self.overlap, before=before
             )
         return self._plans[key]
+
+
+def _ready(steps: Sequence[StepTrace], before: Before | None) -> Iterator[float]:
+    """When the tasks of the steps' plan may begin, as far as no lane says: those that ended before have then
+    come to their end."""
+    for rank in sorted(steps[0]):
+        for ended in () if before is None else before.ended:
+            yield from ended[rank]
+        yield from (0.0 for step in steps for _ in step[rank].tasks)
 
 
 def _structure(own: RankTrace) -> tuple[object, ...]:

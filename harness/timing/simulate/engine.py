@@ -48,6 +48,10 @@ URGENCY = ("levels", "newest_first", "boundaries")
 CPU = torch.device("cpu")
 
 
+class UnfitNetworkError(ValueError):
+    """A network that these messages cannot be simulated on; the text is one line."""
+
+
 @cache
 def library() -> Library | None:
     """The engine's library, None if it was not built. Raises ImportError for one of other sources."""
@@ -78,9 +82,9 @@ def run(
     """`work_s` per operation: seconds of work, and of computation since its lane woke (of others ignored);
     `ready` per task: when it may begin, unless its lane starts it later.
 
-    ValueError for a time that is not finite, for a rate that is not above 0 and finite, for background
-    traffic beside levels, which would hold one of them up for ever, and without the library; RuntimeError if
-    some rank waits for ever.
+    ValueError for a time that is not finite, for a rate that is not above 0 and finite, and without the
+    library; UnfitNetworkError for background traffic beside levels, which would hold one of them up for ever;
+    RuntimeError if some rank waits for ever.
     """
     engine = require_engine("a step")
     routes = [links.multicast(*ends) for ends in plan.routes]
@@ -88,7 +92,11 @@ def run(
     fields |= {"work_s": _times(work_s, len(plan.kinds)), "ready": _times(ready, fields["tasks"])}
     if background is not None:
         if plan.levels is not None and plan.levels.any():
-            raise ValueError("background traffic and messages of several levels cannot be simulated together")
+            raise UnfitNetworkError(
+                f"network.background_jobs={len(background.first)} and messages of level {plan.levels.max()} "
+                "cannot be simulated together: one would hold up the other for ever; set "
+                "network.background_jobs=0, or start all collectives at level 0"
+            )
         routes += background.routes
         fields |= {"jobs": len(background.first), "size": background.size, "chunk": background.chunk}
         fields["first_chunks"] = np.array(background.first, np.float64)

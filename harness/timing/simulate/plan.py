@@ -36,6 +36,9 @@ WORK, POST, WAIT = 0, 1, 2
 BEGIN, COMPUTE, START, AWAIT, BARRIER = 3, 4, 5, 6, 7
 """What a lane does, which begins each step with BEGIN."""
 
+ENDED = TaskTrace(0, 0, 0.0, ())
+"""What is left of a task that has ended."""
+
 Column = NDArray[np.int64]
 
 
@@ -73,6 +76,14 @@ class Plan:
     boundaries: Column | None = None
 
 
+class Before(NamedTuple):
+    """What is left of steps that ended before those of a plan: when each rank `begins` the plan's first one,
+    and when their tasks `ended`, by rank, of the oldest step that any of the plan's awaits, and on."""
+
+    begins: Mapping[int, float]
+    ended: Sequence[Mapping[int, Sequence[float]]] = ()
+
+
 class Times(NamedTuple):
     """Seconds at which each operation of a plan began and ended; a post's are equal."""
 
@@ -95,14 +106,21 @@ def compile_plan(
 
 
 def compile_steps(
-    steps: Sequence[StepTrace], in_flight: int, *, multicast: bool = False, overlap: bool = True
+    steps: Sequence[StepTrace],
+    in_flight: int,
+    *,
+    multicast: bool = False,
+    overlap: bool = True,
+    before: Before | None = None,
 ) -> Plan:
     """The plan of steps that follow one another, each rank going from one to the next by itself; without
-    `overlap` no task begins before its rank's computation next waits, or ends.
+    `overlap` no task begins before its rank's computation next waits, or ends. All ranks begin the first step
+    together, unless `before` says when.
 
-    Operations come in this order: the tasks of each rank, step by step, then the lanes, rank by rank, with
-    the operations of each step as `lane_order` says. ValueError, too, for lanes that do not fit their tasks
-    or one another.
+    Tasks come in this order: for each rank those that ended `before`, which do nothing, then its own, step by
+    step. Operations come in this order: those of the tasks, then the lanes, rank by rank, each with the time
+    `before` its first step, if any, and the operations of each step as `lane_order` says. ValueError, too,
+    for lanes that do not fit their tasks or one another.
     """
     compiler, numbers, barriers = _Compiler(), dict[int, list[list[int]]](), set[int]()
     for rank in sorted(steps[0]):
@@ -110,11 +128,13 @@ def compile_steps(
         for trace in own:
             _check_starts(rank, trace.computation, len(trace.tasks))
         barriers.add(sum(isinstance(one, Barrier) for trace in own for one in trace.computation))
-        numbers[rank] = compiler.add_tasks(rank, [trace.tasks for trace in own], in_flight)
+        ended = [] if before is None else [compiler.add_ended(rank, len(own[rank])) for own in before.ended]
+        numbers[rank] = ended + compiler.add_tasks(rank, [trace.tasks for trace in own], in_flight)
     if len(barriers) > 1:
         raise ValueError(f"some ranks have {min(barriers)} barriers, others {max(barriers)}")
     for rank, tasks in numbers.items():
-        compiler.add_lane(rank, [step[rank].computation for step in steps], tasks, overlap)
+        lanes = [step[rank].computation for step in steps]
+        compiler.add_lane(rank, lanes, tasks, overlap, begins_later=before is not None)
     return compiler.plan(multicast)
 
 
@@ -194,16 +214,27 @@ class _Compiler:
         self.threads += [(rank, own) for own in threads if own]
         return numbers
 
+    def add_ended(self, rank: int, count: int) -> list[int]:
+        """Take in so many tasks of a rank that do nothing any more but end; returns their numbers."""
+        numbers = [self.add(rank, ENDED) for _ in range(count)]
+        self.threads += [(rank, [number]) for number in numbers]
+        return numbers
+
     def add_lane(
         self,
         rank: int,
         steps: Sequence[Sequence[LaneOperation]],
         tasks: Sequence[Sequence[int]],
         overlap: bool,
+        *,
+        begins_later: bool,
     ) -> None:
-        """Take in a rank's computation, after all tasks; `tasks` are the numbers of each step's."""
+        """Take in a rank's computation, after all tasks; `tasks` are the numbers of each step's and of those
+        of steps before the first."""
         self._first_lane_operations.append(len(self._kinds))
-        for step, lane in enumerate(steps):
+        if begins_later:
+            self._append(COMPUTE, 0)
+        for step, lane in enumerate(steps, start=len(tasks) - len(steps)):
             self._append(BEGIN, 0)
             for index in lane_order(lane, overlap):
                 operation = lane[index]

@@ -21,8 +21,11 @@ from gradwire.harness.timing.trace.step import (
 Interval = tuple[float, float]
 
 
-def retimed(steps: Sequence[StepTrace], times: Times, overlap: bool) -> list[StepTrace]:
-    """The steps that `compile_steps` made a plan of, with its times; each Compute has its `seconds`."""
+def retimed(
+    steps: Sequence[StepTrace], times: Times, overlap: bool, *, begins_later: bool = False
+) -> list[StepTrace]:
+    """The steps that `compile_steps` made a plan of, with its times; each Compute has its `seconds`.
+    `begins_later`: lanes have a time before their first step."""
     intervals = iter(zip(times.start, times.end, strict=True))
     tasks = {
         rank: [[_task(task, intervals) for task in step[rank].tasks] for step in steps]
@@ -30,6 +33,8 @@ def retimed(steps: Sequence[StepTrace], times: Times, overlap: bool) -> list[Ste
     }
     found: list[dict[int, RankTrace]] = [{} for _ in steps]
     for rank in sorted(steps[0]):
+        if begins_later:
+            next(intervals)
         for number, step in enumerate(steps):
             lane = step[rank].computation
             begun, _ = next(intervals)

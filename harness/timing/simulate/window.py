@@ -7,57 +7,146 @@ from dataclasses import dataclass, field
 
 from gradwire.harness.timing.measure.spans import Span
 from gradwire.harness.timing.simulate.clock import SimulatedClock
+from gradwire.harness.timing.simulate.plan import Before
 from gradwire.harness.timing.trace.notes import moved, shifted
-from gradwire.harness.timing.trace.step import RankTrace, StepTrace, step_end, task_spans
+from gradwire.harness.timing.trace.step import (
+    Await,
+    Barrier,
+    RankTrace,
+    StepTrace,
+    TaskTrace,
+    step_end,
+    task_spans,
+)
+
+
+@dataclass
+class InFlight:
+    """What a step needs of those before it, in seconds from where nothing was last in flight: second `now_s`
+    of the training.
+
+    `steps` are the number and the measured trace of those that it is simulated together with, and `before`
+    what is left of still earlier ones. They seemed to end after `begun` seconds, those of each rank after
+    `ended`.
+    """
+
+    now_s: float
+    steps: list[tuple[int, StepTrace]] = field(default_factory=list)
+    before: Before | None = None
+    begun: float = 0.0
+    ended: Mapping[int, float] = field(default_factory=dict)
 
 
 @dataclass
 class StepWindow:
-    """The steps since nothing was last in flight, which `clock` simulates together.
+    """The steps since nothing was last in flight, as `clock` simulates them.
 
     Where a step leaves nothing in flight, all ranks begin the next one together, and it is simulated by
     itself. A step whose collectives go on after it has a provisional length: the next step's messages may
     hold them up, and with them computation that had seemed to end earlier. What that changes is added to the
     next step's length, so that the lengths of all steps add up to the time of all simulated together.
+
+    Steps whose collectives have all ended before those of later steps begin are not simulated again.
     """
 
     clock: SimulatedClock
-    _steps: list[tuple[int, StepTrace]] = field(default_factory=list)
-    _now_s: float = 0.0
-    _begun: float = 0.0  # where the step that comes next begins, in seconds of the window
-    _ended: Mapping[int, float] = field(default_factory=dict)  # by rank, the last step
+    in_flight: InFlight | None = None
+    """None: nothing is."""
+
+    def forget(self) -> None:
+        """Nothing is in flight any more."""
+        self.in_flight = None
 
     def step(self, number: int, measured: StepTrace, now_s: float = 0.0) -> StepTrace:
         """The step on the clock, from second 0 on, which is second `now_s` of the training. A step that does
         not follow the one before forgets what that left in flight."""
-        if self._steps and number != self._steps[-1][0] + 1:
-            self._steps.clear()
-        if not self._steps:
-            self._now_s, self._begun, self._ended = now_s, 0.0, {}
-        self._steps.append((number, measured))
-        timed = self.clock.run(self._steps, self._now_s)
+        window = self.in_flight
+        if window is None or number != window.steps[-1][0] + 1:
+            window = InFlight(now_s)
+        window.steps.append((number, measured))
+        timed = self.clock.run(window.steps, window.now_s, window.before)
         end, last = step_end(timed[-1]), timed[-1]
-        quiet = all(task.end <= end for step in timed for own in step.values() for task in own.tasks)
-        if not quiet or len(timed) > 1:
-            last = {rank: self._cut(timed, rank, end if quiet else timed[-1][rank].end) for rank in timed[-1]}
-        self._begun, self._ended = end, {rank: own.end for rank, own in timed[-1].items()}
-        if quiet:
-            self._steps.clear()
+        quiet = all(task.end <= end for task in _tasks(timed))
+        if not quiet or window.ended:
+            last = {rank: _cut(window, timed, rank, end if quiet else own.end) for rank, own in last.items()}
+        self.in_flight = None
+        if not quiet:
+            window.begun, window.ended = end, {rank: own.end for rank, own in timed[-1].items()}
+            if not self.clock.background.jobs:  # they do not begin anew where the ranks' messages do
+                drop_ended(window, timed)
+            self.in_flight = window
         return last
 
-    def _cut(self, timed: Sequence[StepTrace], rank: int, until: float) -> RankTrace:
-        """The last of these steps of a rank, which counts `until` then, in seconds from its begin."""
-        own, begin = timed[-1][rank], self._ended.get(rank, 0.0)
-        return RankTrace(
-            tuple(moved(operation, -self._begun) for operation in own.computation),
-            tuple(shifted(task, -self._begun) for task in own.tasks),
-            own.end - self._begun,
-            (begin - self._begun, until - self._begun),
-            tuple(self._carried([step[rank] for step in timed[:-1]], begin)),
-        )
 
-    def _carried(self, before: Sequence[RankTrace], begin: float) -> Iterator[Span]:
-        for task in (task for own in before for task in own.tasks if task.end > begin):
-            for span in task_spans(task):
-                if span.end > begin:
-                    yield span._replace(start=span.start - self._begun, end=span.end - self._begun)
+def _cut(window: InFlight, timed: Sequence[StepTrace], rank: int, until: float) -> RankTrace:
+    """The last of these steps of a rank, which counts `until` then, in seconds from its begin."""
+    own, begun, begin = timed[-1][rank], window.begun, window.ended.get(rank, 0.0)
+    return RankTrace(
+        tuple(moved(operation, -begun) for operation in own.computation),
+        tuple(shifted(task, -begun) for task in own.tasks),
+        own.end - begun,
+        (begin - begun, until - begun),
+        tuple(
+            span._replace(start=span.start - begun, end=span.end - begun)
+            for span in _carried([step[rank] for step in timed[:-1]], begin)
+        ),
+    )
+
+
+def _carried(before: Sequence[RankTrace], begin: float) -> Iterator[Span]:
+    """What earlier steps' collectives do after `begin`."""
+    for task in (task for own in before for task in own.tasks if task.end > begin):
+        yield from (span for span in task_spans(task) if span.end > begin)
+
+
+def drop_ended(window: InFlight, timed: Sequence[StepTrace]) -> None:
+    """Drops the window's first steps, as many as no later one can change any more, whatever is to come.
+
+    Their collectives have ended before any of a later step begins, so that they have shared neither links nor
+    threads with those. What later steps need of them is when each rank was through, and when the collectives
+    had ended that they still await.
+    """
+    count = _num_ended(timed)
+    if not count:
+        return
+    ended = [] if window.before is None else list(window.before.ended)
+    ended += [
+        {rank: [task.end for task in own.tasks] for rank, own in step.items()} for step in timed[:count]
+    ]
+    window.steps = window.steps[count:]
+    needed = max(
+        one.steps_back - index
+        for index, (_, step) in enumerate(window.steps)
+        for own in step.values()
+        for one in (*own.computation, NO_WAIT)
+        if isinstance(one, Await)
+    )
+    begins = {rank: own.end for rank, own in timed[count - 1].items()}
+    window.before = Before(begins, tuple(ended[-needed:]) if needed > 0 else ())
+
+
+NO_WAIT = Await(0, 0.0, 0.0)
+
+
+def _num_ended(timed: Sequence[StepTrace]) -> int:
+    """How many of the steps, from the first on, have ended for good. The last one never has: it is what makes
+    the step before end in time."""
+    begun = min(own.end for own in timed[-1].values())  # what is to come begins no earlier
+    for count in range(len(timed) - 1, 0, -1):
+        begun = min([begun, *(task.ready for task in _tasks(timed[count : count + 1]))])
+        ended = max((task.end for task in _tasks(timed[:count])), default=0.0)
+        if ended < begun and _have_met(timed[:count]):
+            return count
+    return 0
+
+
+def _have_met(steps: Sequence[StepTrace]) -> bool:
+    """Whether no rank has been at a barrier in these steps that another comes to later."""
+    counts = {
+        sum(isinstance(one, Barrier) for step in steps for one in step[rank].computation) for rank in steps[0]
+    }
+    return len(counts) == 1
+
+
+def _tasks(steps: Sequence[StepTrace]) -> Iterator[TaskTrace]:
+    return (task for step in steps for own in step.values() for task in own.tasks)

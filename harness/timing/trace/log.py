@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from gradwire.harness.timing.trace.step import (
+    ORDINARY,
     Await,
     Barrier,
     Compute,
@@ -21,6 +22,7 @@ from gradwire.harness.timing.trace.step import (
     Post,
     Start,
     TaskTrace,
+    Urgency,
     Wait,
     Work,
 )
@@ -33,7 +35,7 @@ class TaskLog:
     """One coroutine's operations in order; `timestamp` is the clock they are stamped with.
 
     `ready` is the timestamp from which the coroutine could start, `in_turn` whether it had to follow the
-    bucket before.
+    bucket before, `urgency` that of all it sends.
     """
 
     def __init__(
@@ -44,9 +46,10 @@ class TaskLog:
         ready: Any,
         *,
         in_turn: bool = False,
+        urgency: Urgency = ORDINARY,
     ) -> None:
         self.bucket, self.coordinates, self.ready, self.in_turn = bucket, coordinates, ready, in_turn
-        self.timestamp = timestamp
+        self.timestamp, self._urgency = timestamp, urgency
         self._work_start: Any = None
         self._parts: list[RawPart] = []
         self._operations: list[tuple[Any, ...]] = []
@@ -68,7 +71,7 @@ class TaskLog:
         post's number in this coroutine."""
         now = self.timestamp()
         self._end_work(now)
-        self._operations.append(("post", now, phase, tuple(sends), tuple(receives), copies))
+        self._operations.append(("post", now, phase, tuple(sends), tuple(receives), copies, self._urgency))
         self._work_start, self._parts = now, []
         self.num_posts += 1
         return self.num_posts - 1

@@ -189,10 +189,13 @@ class RankTrace(NamedTuple):
 
     @property
     def is_data_parallel(self) -> bool:
-        """Whether it computes and starts all its collectives in order, waits for them and for all ranks, and
-        then only computes: synchronous data parallelism, under whatever labels."""
+        """Whether it computes and starts all its collectives in order, waits for them, not for those of other
+        steps, and for all ranks, and then only computes: synchronous data parallelism, under whatever
+        labels."""
         waits = [index for index, one in enumerate(self.computation) if isinstance(one, Await | Barrier)]
         if not waits or not isinstance(self.computation[waits[-1]], Barrier):
+            return False
+        if any(isinstance(one, Await) and one.steps_back for one in self.computation):
             return False
         first, last = waits[0], waits[-1]
         starts = [one.task for one in self.computation[:first] if isinstance(one, Start)]

@@ -31,8 +31,8 @@ def outcome(directory: Path) -> tuple[object, ...]:
     return steps, [row["perplexity"] for row in run.evals], run.done.bytes_by_phase, bits
 
 
-def at_network(run: Path, directory: Path, rate_mbit: float) -> Run:
-    config = validate_any(compose(["task=retime", f"run={run}", f"network.rate_mbit={rate_mbit}"]))
+def at_network(run: Path, directory: Path, rate_mbit: float, *more: str) -> Run:
+    config = validate_any(compose(["task=retime", f"run={run}", f"network.rate_mbit={rate_mbit}", *more]))
     assert retime.run(config, directory) == 0
     return load_run(directory)
 
