@@ -14,6 +14,8 @@ from gradwire.harness.files.reading import UnusableFileError
 from gradwire.harness.files.structured import read_json
 from gradwire.harness.network.settings import (
     CODEC_TIMES,
+    FASTEST,
+    SLOWEST,
     NetworkConfig,
     ShapedConfig,
     SimulatedConfig,
@@ -26,7 +28,7 @@ BENCH_FILE = "bench.json"
 """What `task=bench` leaves in its directory."""
 
 FACTORS = (1e-3, 1e3)
-"""The least and the most that the rates of a simulated network may be changed by."""
+"""The least and the most that the rates of a network may be changed by."""
 
 WITHIN_NODES = ("ranks_per_node", "nics", "intra_rate_mbit", "intra_latency_s", "oversubscription")
 """Fields of a simulated network that mean nothing on a star."""
@@ -40,6 +42,8 @@ def check_network(config: WorldConfig) -> NetworkConfig:
     network = config.network
     if isinstance(network, ShapedConfig):
         check(SHAPED, config)
+        _check_changes(network)
+        _check_changed_rates(network)
         _check_shaped_here()
     if isinstance(network, SimulatedConfig):
         if config.cluster.name != "virtual":
@@ -192,7 +196,7 @@ def _check_star(network: SimulatedConfig) -> None:
             )
 
 
-def _check_changes(network: SimulatedConfig) -> None:
+def _check_changes(network: ShapedConfig | SimulatedConfig) -> None:
     found = network.rate_changes
     said = f"network.rate_changes={found}".replace(" ", "")
     use = "use e.g. network.rate_changes=[[60,0.5],[120,1]]: half the rate from second 60 to 120"
@@ -208,6 +212,19 @@ def _check_changes(network: SimulatedConfig) -> None:
     seconds = [second for second, _ in found]
     if any(later <= earlier for earlier, later in pairwise(seconds)):
         raise ConfigError(f"{said}: seconds must be in ascending order; {use}")
+
+
+def _check_changed_rates(network: ShapedConfig) -> None:
+    """Refuse changes to rates that the kernel cannot shape."""
+    for second, factor in network.rate_changes:
+        rate = network.rate_mbit * factor
+        if not SLOWEST <= rate <= FASTEST:
+            lowest, highest = (f"{limit / network.rate_mbit:g}" for limit in (SLOWEST, FASTEST))
+            raise ConfigError(
+                f"network.rate_changes: factor {factor:g} from second {second:g} on makes {rate:g} Mbit/s of "
+                f"network.rate_mbit={network.rate_mbit:g}, and links have {SLOWEST:g} to {FASTEST:g} Mbit/s; "
+                f"use factors from {lowest} to {highest}"
+            )
 
 
 def _is_number(value: object) -> bool:

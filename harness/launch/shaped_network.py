@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 from gradwire.harness.models.build import build_model
 from gradwire.harness.models.settings import ModelConfig
+from gradwire.harness.network.configured import rate_changes
 from gradwire.harness.network.settings import NetworkConfig, ShapedConfig
 from gradwire.harness.network.shaped.network import ShapedNetwork
 from gradwire.harness.network.shaped.star import LinkLimits
@@ -24,9 +27,9 @@ def shaped_network(network: NetworkConfig, size: int, directory: Path) -> Iterat
     """Provides the links of `network=shaped`, with background traffic, while the block lasts; None on other
     networks.
 
-    Measures what an idle link carries and records it in `directory` beside the figures of earlier attempts;
-    at the end it records what the background traffic carried. Raises ValueError if the network cannot be
-    made.
+    Measures what an idle link carries and records it in `directory` beside the figures of earlier attempts,
+    and every change of the rates as it is made; at the end it records what the background traffic carried.
+    Raises ValueError if the network cannot be made.
     """
     if not isinstance(network, ShapedConfig):
         yield None
@@ -34,27 +37,42 @@ def shaped_network(network: NetworkConfig, size: int, directory: Path) -> Iterat
     earlier, attempt = read_networks(directory), Attempts.read(directory)
     limits = LinkLimits(network.rate_mbit, network.queue_kb)
     with ShapedNetwork(size, limits) as links:
-        found = {
+        found: dict[str, Any] = {
             "from_step": attempt.from_step if attempt else 0,
             "rate_mbit": limits.rate_mbit,
             "queue_kb": limits.queue_kb,
             "goodput_mbit": links.measure_goodput(),
             "congestion_control": links.congestion_control,
             "rivals": network.background_jobs,
+            "rival_goodput_mbit": list[float](),
         }
 
-        def record(rival_goodput_mbit: Sequence[float]) -> None:
-            write_networks(directory, [*earlier, {**found, "rival_goodput_mbit": list(rival_goodput_mbit)}])
+        def record(**figures: Any) -> None:
+            found.update(figures)
+            write_networks(directory, [*earlier, found])
 
-        record([])
-        with _without_hub(), _background(network, links, record):
+        record()
+        with _without_hub(), _background(network, links, record), _rate_changes(network, links, record):
             yield links
 
 
 @contextmanager
-def _background(
-    network: ShapedConfig, links: ShapedNetwork, record: Callable[[Sequence[float]], None]
-) -> Iterator[None]:
+def _rate_changes(network: ShapedConfig, links: ShapedNetwork, record: Callable[..., None]) -> Iterator[None]:
+    if not network.rate_changes:
+        yield
+        return
+    record(rate_changes=[])
+    links.start_rate_changes(
+        rate_changes(network), lambda made: record(rate_changes=[asdict(change) for change in made])
+    )
+    try:
+        yield
+    finally:
+        links.stop_rate_changes()
+
+
+@contextmanager
+def _background(network: ShapedConfig, links: ShapedNetwork, record: Callable[..., None]) -> Iterator[None]:
     if not network.background_jobs:
         yield
         return
@@ -63,7 +81,7 @@ def _background(
         yield
     finally:
         with contextlib.suppress(OSError):  # a full disk may be what ended the run
-            record(links.stop_background())
+            record(rival_goodput_mbit=links.stop_background())
 
 
 def fetch_weights(model: ModelConfig, seed: int) -> None:

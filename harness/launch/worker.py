@@ -21,6 +21,7 @@ from gradwire.harness.launch.patience import START_S
 from gradwire.harness.launch.stop import stop_requests_of_rank
 from gradwire.harness.network.settings import NetworkConfig
 from gradwire.harness.network.shaped.namespace import Entrance
+from gradwire.harness.network.shaped.rate_changes import Tell, clock_teller, tell_nobody
 from gradwire.harness.runtime.heartbeat import beat, since_launch
 from gradwire.harness.runtime.memory import keep_freed_memory
 from gradwire.harness.trainer.loop import Trainer
@@ -53,19 +54,20 @@ def train(
     writes: bool,
     checkpoint: Path | None = None,
     stop: Callable[[], bool] = lambda: False,
+    tell: Tell = tell_nobody,
 ) -> bool:
     """Builds and trains in an initialized process group; returns whether it reached the end (see
     `Trainer.run`).
 
     `directory` has been opened for this attempt, which resumes from `checkpoint`. `writes` is set on the rank
-    that keeps the record.
+    that keeps the record. `tell` is told of the training clock.
     """
     started = time.perf_counter()
     with using_kernels(config.kernels.name):
         parts = build(config, device)
         beat("warm-up")
         try:
-            trainer = Trainer(config, parts, directory, writes=writes, started=started, stop=stop)
+            trainer = Trainer(config, parts, directory, writes=writes, started=started, stop=stop, tell=tell)
             return trainer.run(None if checkpoint is None else CheckpointReader(checkpoint))
         finally:
             parts.world.close()
@@ -83,7 +85,7 @@ def train_local_rank(
     stop = stop_requests_of_rank()
     entrance = None if entrances is None else entrances[rank]
     with joined_process_group(config.cluster, config.network, rank, rendezvous, entrance) as device:
-        train(config, directory, device, rank == 0, checkpoint, stop)
+        train(config, directory, device, rank == 0, checkpoint, stop, clock_teller(entrance))
 
 
 @contextmanager

@@ -34,10 +34,14 @@ def make_links(network: NetworkConfig, size: int) -> Links:
     if isinstance(network, PacedConfig):
         return uplinks(size, rate, network.latency_s)
     if isinstance(network, ShapedConfig):
-        return star(size, rate, 0.0)
-    rate *= network.efficiency
-    links = _star_or_nodes(network, size, rate)
-    return replace(links, changes=tuple(Change(at_s, factor) for at_s, factor in network.rate_changes))
+        return replace(star(size, rate, 0.0), changes=rate_changes(network))
+    links = _star_or_nodes(network, size, rate * network.efficiency)
+    return replace(links, changes=rate_changes(network))
+
+
+def rate_changes(network: ShapedConfig | SimulatedConfig) -> tuple[Change, ...]:
+    """The changes of a validated network's rates, the earlier ones first."""
+    return tuple(Change(at_s, factor) for at_s, factor in network.rate_changes)
 
 
 def _star_or_nodes(network: SimulatedConfig, size: int, rate: float) -> Links:
@@ -63,9 +67,10 @@ def link_rate(network: NetworkConfig, size: int) -> float | None:
     None if nothing limits it, or if there is no single rate: several ranks of a node share one, or it
     changes.
     """
-    if isinstance(network, SimulatedConfig) and (network.fabric != "star" or network.rate_changes):
+    if isinstance(network, SimulatedConfig) and network.fabric != "star":
         return None
-    rates = set(make_links(network, size).rates)
+    links = make_links(network, size)
+    rates = set() if links.changes else set(links.rates)
     return 8 * rates.pop() if len(rates) == 1 else None
 
 
@@ -77,7 +82,7 @@ def network_text(network: NetworkConfig) -> str:
         preset = "" if network.preset == "custom" else f" {network.preset}"
         name = f"simulated{preset}: {_links_text(network)}{_more_text(network)}"
     else:
-        name = f"{network.name} at {rate_text(network.rate_mbit)}"
+        name = f"{network.name} at {rate_text(network.rate_mbit)}{_changing_text(network)}"
     return name + _background_text(background_jobs(network))
 
 
@@ -99,7 +104,11 @@ def _links_text(network: SimulatedConfig) -> str:
 
 def _more_text(network: SimulatedConfig) -> str:
     multicast = ", multicast" if network.multicast else ""
-    return multicast + (", changing" if network.rate_changes else "")
+    return multicast + _changing_text(network)
+
+
+def _changing_text(network: PacedConfig | ShapedConfig | SimulatedConfig) -> str:
+    return ", changing" if getattr(network, "rate_changes", ()) else ""
 
 
 def _background_text(count: int) -> str:

@@ -23,6 +23,10 @@ FORMER_NAMES = {"rivals": "background_jobs", "rival_mb": "background_mb"}
 
 MOST_BACKGROUND_JOBS = 64
 
+RATE_CHANGES = "e.g. [[60,0.5],[120,1]]: half the rate from second 60 to 120"
+"""What changes of rates look like. Each factor is of the rate that the network has at first, and holds until
+the next change."""
+
 MOST_RANKS = 1024
 """Numbers of nodes, ranks and NICs of a simulated network."""
 
@@ -62,6 +66,8 @@ class ShapedConfig:
     background_jobs: int = at_least(0, 0, MOST_BACKGROUND_JOBS)
     # MiB of float32 that each background job reduces, repeatedly
     background_mb: float = at_least(1e-3, 25.0, 65_536)
+    # [[s, factor], ...]: from second s of the training clock on, rates are multiplied by factor
+    rate_changes: list[Any] = list_of(kinds=(LIST,), hint=RATE_CHANGES)
 
 
 @dataclass(frozen=True)
@@ -87,10 +93,8 @@ class SimulatedConfig:
     oversubscription: float = at_least(1, 1.0, 1e6)
     # a message to several workers leaves its sender once and the switch copies it
     multicast: bool = False
-    # [[s, factor], ...]: from second s on, rates are multiplied by factor
-    rate_changes: list[Any] = list_of(
-        kinds=(LIST,), hint="e.g. [[60,0.5],[120,1]]: half the rate from second 60 to 120"
-    )
+    # [[s, factor], ...]: from second s of the training clock on, rates are multiplied by factor
+    rate_changes: list[Any] = list_of(kinds=(LIST,), hint=RATE_CHANGES)
     # competing ring all-reduce jobs on the same links (DynamiQ §5.2)
     background_jobs: int = at_least(0, 0, MOST_BACKGROUND_JOBS)
     # MiB of float32 that each background job reduces, repeatedly

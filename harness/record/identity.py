@@ -58,9 +58,11 @@ LATER_KEYS: Mapping[str, Any] = {
     "cluster.ranks_per_node": None,
     "codec.decisions": None,
     "allreduce.matrices": [],
+    "network=shaped.rate_changes": [],
 }
 """Keys that came later than the first runs, and the value that means what was done before. Ids leave them out
-where they have it: what was begun without them is still the same run."""
+where they have it: what was begun without them is still the same run. `group=name.field`: the field is new
+for this choice of the group alone."""
 
 FORMER_KEYS = {
     **{f"network.{old}": f"network.{new}" for old, new in FORMER_NAMES.items()},
@@ -142,8 +144,10 @@ def _identifying(found: Mapping[str, Any]) -> dict[str, Any]:
         settings[kind]["name"] = [name, source_digest(kind, name)]
     for key, before in LATER_KEYS.items():
         group, _, field = key.partition(".")
-        if settings.get(group, {}).get(field) == before:
-            settings.get(group, {}).pop(field, None)
+        group, _, name = group.partition("=")
+        own = settings.get(group, {})
+        if own.get(field) == before and name in ("", own.get("name")):
+            own.pop(field, None)
     _use_former_names(settings)
     return settings
 

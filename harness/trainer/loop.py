@@ -13,6 +13,7 @@ from gradwire.codecs.decision_file import SETTINGS, STEP, STEPS
 from gradwire.harness.checkpoint.folder import CheckpointReader
 from gradwire.harness.comm.topology.registry import make_schedule
 from gradwire.harness.data.order import sample_indices
+from gradwire.harness.network.shaped.rate_changes import Tell, tell_nobody
 from gradwire.harness.parallel.interface import MicroBatches, StepOutcome
 from gradwire.harness.record.attempts import Attempts
 from gradwire.harness.record.identity import decided_about
@@ -40,7 +41,8 @@ class Trainer:
     """Trains one run to its end, or to a request to stop.
 
     `writes` is set on rank 0, which keeps the record in `directory`. `started` is when the attempt began, by
-    perf_counter. `stop` says whether this process has been asked to save and end.
+    perf_counter. `stop` says whether this process has been asked to save and end. `tell` is told of the
+    training clock.
     """
 
     def __init__(
@@ -52,6 +54,7 @@ class Trainer:
         writes: bool = False,
         started: float | None = None,
         stop: Callable[[], bool] = lambda: False,
+        tell: Tell = tell_nobody,
     ) -> None:
         self._config, self._directory, self._stop = config, directory, stop
         self._started = time.perf_counter() if started is None else started
@@ -72,7 +75,7 @@ class Trainer:
             self._schedule_steps = num_steps(train.schedule_steps, train.schedule_epochs, sequences, per_step)
         self._gradients_sent = make_schedule(config.topology.name, self._world.size).gradients_sent
         simulated = config.cluster.name == "virtual"
-        self._clock = TrainingClock("simulated" if simulated else "wall", self._world.device)
+        self._clock = TrainingClock("simulated" if simulated else "wall", self._world.device, tell)
         self._progress = Progress(directory.name, self.steps, writes)
         self._barrier = StopBarrier(train.log_every, STOP_S)
         self._divergence = Divergence(train.max_skipped)

@@ -6,14 +6,23 @@ The kernel says in which namespace something has changed; looking at the links t
 from __future__ import annotations
 
 import contextlib
+import re
 import socket
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from gradwire.harness.network.shaped.commands import ShapingError, batch, listed
 from gradwire.harness.network.shaped.namespace import Namespace
 from gradwire.harness.network.shaped.star import SWITCH, UPLINK, address, downlink
+
+PRINTED_RATE = re.compile(r" rate (\d+)([KMGT]?)bit ")
+UNITS = {"": 1e-6, "K": 1e-3, "M": 1.0, "G": 1e3, "T": 1e6}
+"""How `tc` prints rates, and its units in 10⁶ bit/s."""
+
+TOLERANCE = 0.01
+"""`tc` prints the rate in whole units and the kernel keeps it in whole bytes per second: at 1000 bit/s they
+are off by 0.2 %."""
 
 LINK, QUEUE, ADDRESS = 0x1, 0x8, 0x10
 """Groups of route netlink: `RTMGRP_LINK`, `RTMGRP_TC`, `RTMGRP_IPV4_IFADDR`."""
@@ -37,6 +46,18 @@ class End:
         """Whether everything that leaves here goes through htb's one class into a queue."""
         through_htb = len(self.queues) == 2 and self.queues[0] == "htb"
         return through_htb and self.limit.startswith("class htb 1:1")
+
+    def reshaped(self, rate_mbit: float, before: str, after: str) -> End:
+        """This end as it is since its rate was changed on purpose, from what `tc` printed before and after.
+
+        Where it was not as made before, it is returned unchanged, and the difference is found as any other.
+        Raises ShapingError if it does not have the rate.
+        """
+        found = PRINTED_RATE.search(after)
+        rate = int(found[1]) * UNITS[found[2]] if found else 0.0
+        if abs(rate - rate_mbit) > TOLERANCE * rate_mbit:
+            raise ShapingError(f"after a change to {rate_mbit:g} Mbit/s tc says {after}")
+        return replace(self, limit=after) if before == self.limit else self
 
 
 @dataclass(frozen=True)

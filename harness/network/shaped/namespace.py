@@ -48,10 +48,14 @@ class Namespace:
 
 @dataclass(frozen=True)
 class Entrance:
-    """How another process enters a namespace, and its interface there. Can be pickled."""
+    """How another process enters a namespace, and its interface there. Can be pickled.
+
+    `clock` is where the process tells of its training clock; None if nobody follows it.
+    """
 
     path: str
     interface: str
+    clock: str | None = None
 
     def enter(self) -> None:
         """Moves this thread, and threads it starts later, into the namespace. Raises OSError."""

@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from functools import partial
 from types import TracebackType
 
+from gradwire.harness.network.links import Change
 from gradwire.harness.network.shaped import diagnose
 from gradwire.harness.network.shaped.background import BackgroundProcesses
 from gradwire.harness.network.shaped.commands import ShapingError, batch
 from gradwire.harness.network.shaped.goodput import measure_goodput
 from gradwire.harness.network.shaped.namespace import SETTINGS, Entrance, Namespace, path_of
+from gradwire.harness.network.shaped.rate_changes import MadeChange, RateChanges
 from gradwire.harness.network.shaped.star import (
     MOST_RANKS,
     UPLINK,
     LinkLimits,
     downlink,
     rank_interfaces,
+    reshaping,
     shaping,
     switch_interfaces,
 )
@@ -37,6 +43,8 @@ class ShapedNetwork:
         self._ranks, self._limits = ranks, limits
         self._namespaces: list[Namespace] = []
         self._background: BackgroundProcesses | None = None
+        self._changes: RateChanges | None = None
+        self._changing = threading.Lock()
         self._held = ExitStack()
 
     def __enter__(self) -> ShapedNetwork:
@@ -82,8 +90,12 @@ class ShapedNetwork:
         batch("tc", shaping(UPLINK, self._limits))
 
     def entrance(self, rank: int) -> Entrance:
-        """The entrance for the process of a rank, which must enter before it opens a connection."""
-        return Entrance(path_of(self._namespaces[rank]), UPLINK)
+        """The entrance for the process of a rank, which must enter before it opens a connection.
+
+        Rates that change follow the training clock of rank 0, which keeps the record.
+        """
+        clock = self._changes.clock if self._changes is not None and rank == 0 else None
+        return Entrance(path_of(self._namespaces[rank]), UPLINK, clock)
 
     def measure_goodput(self) -> float | None:
         """Payload that a stream from rank 0 to rank 1 carries now, in 10⁶ bit/s; None if there is no rank 1.
@@ -100,6 +112,43 @@ class ShapedNetwork:
             )
         return found
 
+    def start_rate_changes(
+        self, changes: Sequence[Change], record: Callable[[Sequence[MadeChange]], None]
+    ) -> None:
+        """Changes the rate of all links at these seconds of the training clock of rank 0 until stopped;
+        `record` is called with all changes made so far after each of them."""
+        self._changes = RateChanges(changes, self._limits.rate_mbit, self.set_rate, record)
+        self._held.callback(self.stop_rate_changes)
+
+    def stop_rate_changes(self) -> None:
+        """Makes no more changes; one under way comes to its end."""
+        changes, self._changes = self._changes, None
+        if changes is not None:
+            changes.stop()
+
+    def set_rate(self, rate_mbit: float) -> dict[int, str]:
+        """Gives all links another rate, each way, which is no trouble to `diagnose`.
+
+        Returns whose links could not be changed, and why. What was wrong with a link before remains for
+        `diagnose` to find.
+        """
+        refused = dict[int, str]()
+        with self._changing:
+            for link in self._made:
+                try:
+                    self._made[link.rank] = self._reshaped(link, rate_mbit)
+                except (ShapingError, OSError) as error:
+                    refused[link.rank] = f"the rate of its link cannot be changed: {error}"
+        return refused
+
+    def _reshaped(self, link: diagnose.LinkState, rate_mbit: float) -> diagnose.LinkState:
+        assert link.uplink is not None
+        assert link.downlink is not None
+        change = partial(_reshape, rate_mbit=rate_mbit)
+        uplink = self._namespaces[link.rank].run(partial(change, link.uplink, UPLINK))
+        downlink_end = self._switch.run(partial(change, link.downlink, downlink(link.rank)))
+        return replace(link, uplink=uplink, downlink=downlink_end)
+
     def start_background(self, jobs: int, megabytes: float) -> None:
         """Starts `jobs` background ring all-reduces of `megabytes` MiB over these links; they run until
         stopped."""
@@ -115,12 +164,24 @@ class ShapedNetwork:
     def sentinels(self) -> list[int]:
         """Descriptors that become readable when `diagnose` may find something."""
         background = [] if self._background is None else self._background.sentinels
-        return [*(listener.fileno() for listener in self._listeners), *background]
+        changes = [] if self._changes is None else [self._changes.sentinel]
+        return [*(listener.fileno() for listener in self._listeners), *background, *changes]
 
     def diagnose(self) -> dict[int, str]:
-        """What is wrong now, by rank: links that are gone, cut or not shaped, background jobs that have
-        ended."""
-        for listener in self._listeners:
-            diagnose.forget(listener)
-        found = diagnose.troubles(diagnose.links(self._switch, self._namespaces), self._made)
-        return found or ({} if self._background is None else self._background.diagnose())
+        """What is wrong now, by rank: links that are gone, cut, not shaped or kept their rate when it was to
+        change, background jobs that have ended."""
+        with self._changing:
+            for listener in self._listeners:
+                diagnose.forget(listener)
+            found = diagnose.troubles(diagnose.links(self._switch, self._namespaces), self._made)
+        for others in (self._changes, self._background):
+            found = found or ({} if others is None else others.diagnose())
+        return found
+
+
+def _reshape(end: diagnose.End, interface: str, rate_mbit: float) -> diagnose.End:
+    """Changes the rate of one end, in its namespace. Raises ShapingError."""
+    printed = batch("tc", reshaping(interface, rate_mbit)).strip().splitlines()
+    if len(printed) != 2:
+        raise ShapingError(f"tc finds no class at {interface}")
+    return end.reshaped(rate_mbit, *(line.strip() for line in printed))

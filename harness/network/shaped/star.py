@@ -66,11 +66,21 @@ def shaping(interface: str, limits: LinkLimits) -> list[str]:
 
     The queue is named even if it is the kernel's default, so that it can be listed.
     """
-    bits = round(limits.rate_mbit * 1e6)
-    limit = f"rate {bits}bit burst {BURST_BYTES} quantum {QUANTUM_BYTES}"
     queue = "pfifo" if limits.queue_kb is None else f"bfifo limit {limits.queue_kb * 1024}"
     return [
         f"qdisc add dev {interface} root handle 1: htb default 1 r2q 1000",
-        f"class add dev {interface} parent 1: classid 1:1 htb {limit}",
+        f"class add dev {interface} parent 1: classid 1:1 htb {_limit(limits.rate_mbit)}",
         f"qdisc add dev {interface} parent 1:1 {queue}",
     ]
+
+
+def reshaping(interface: str, rate_mbit: float) -> list[str]:
+    """`tc` commands that give what leaves through a shaped `interface` another rate, and print its limit
+    before and after. What waits in the queue stays there."""
+    limit = _limit(rate_mbit)
+    show = f"class show dev {interface}"
+    return [show, f"class change dev {interface} parent 1: classid 1:1 htb {limit}", show]
+
+
+def _limit(rate_mbit: float) -> str:
+    return f"rate {round(rate_mbit * 1e6)}bit burst {BURST_BYTES} quantum {QUANTUM_BYTES}"

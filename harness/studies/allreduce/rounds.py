@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -25,6 +25,7 @@ from gradwire.harness.files.writing import write_atomically
 from gradwire.harness.launch.worker import joined_process_group
 from gradwire.harness.network.settings import ShapedConfig
 from gradwire.harness.network.shaped.namespace import Entrance
+from gradwire.harness.network.shaped.rate_changes import clock_teller
 from gradwire.harness.parallel.codec_steps import end_codecs
 from gradwire.harness.parallel.synchronize import synchronize_buckets
 from gradwire.harness.runtime.heartbeat import COMPLETE, beat
@@ -85,9 +86,11 @@ def measure_rank(
             for number in range(WARM_UP):
                 _round(world, rank, rounds, number)
             world.traffic[rank].by_phase.clear()
-            found = [
-                _round(world, rank, rounds, WARM_UP + number) for number in range(config.allreduce.repeats)
-            ]
+            tell, clock, found = clock_teller(entrance), 0.0, list[tuple[float, float]]()
+            for number in range(config.allreduce.repeats):
+                found.append(_round(world, rank, rounds, WARM_UP + number, partial(tell, clock, True)))
+                clock += found[-1][0]
+                tell(clock, False)
             sent = float(world.traffic[rank].total)
             rows = world.gather({rank: [sent, *(value for pair in found for value in pair)]})
             if rank == 0:
@@ -97,12 +100,18 @@ def measure_rank(
             world.close()
 
 
-def _round(world: World, rank: int, rounds: Rounds, number: int) -> tuple[float, float]:
-    """Returns the seconds from all ranks being ready until this one has the mean, and those of codec work."""
+def _round(
+    world: World, rank: int, rounds: Rounds, number: int, begin: Callable[[], None] = lambda: None
+) -> tuple[float, float]:
+    """Returns the seconds from all ranks being ready until this one has the mean, and those of codec work.
+
+    `begin` is called when they begin.
+    """
     beat("rounds")
     recorder = world.recorders[rank]
     world.gather({rank: [0.0]})
     recorder.drain()
+    begin()
     start = time.perf_counter()
     world.run_step(number, {rank: rounds.program(number)})
     seconds = time.perf_counter() - start

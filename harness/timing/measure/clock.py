@@ -15,10 +15,18 @@ import torch
 
 
 class TrainingClock:
-    """`wall`: real seconds between `start` and pauses. `simulated`: what `advance` adds up."""
+    """`wall`: real seconds between `start` and pauses. `simulated`: what `advance` adds up.
 
-    def __init__(self, kind: Literal["wall", "simulated"], device: torch.device) -> None:
-        self.kind = kind
+    `tell`, if given, is called with the seconds, and whether they run on, when they start, stop or resume.
+    """
+
+    def __init__(
+        self,
+        kind: Literal["wall", "simulated"],
+        device: torch.device,
+        tell: Callable[[float, bool], None] = lambda seconds, running: None,
+    ) -> None:
+        self.kind, self._tell = kind, tell
         self._synchronize: Callable[[], None] = (
             (lambda: torch.cuda.synchronize(device)) if device.type == "cuda" else lambda: None
         )
@@ -29,11 +37,13 @@ class TrainingClock:
         """Start after warm-up."""
         self._synchronize()
         self._running_since = time.perf_counter()
+        self._tell(self._accumulated, True)
 
     def resume(self, seconds: float) -> None:
         """Continues from the training seconds of earlier attempts; call it before `start`."""
         assert self._running_since is None, "resume() before start()"
         self._accumulated = seconds
+        self._tell(seconds, False)
 
     def advance(self, seconds: float) -> None:
         """Add a simulated step."""
@@ -53,6 +63,7 @@ class TrainingClock:
         self._synchronize()
         self._accumulated = self.seconds
         self._running_since = None
+        self._tell(self._accumulated, False)
         try:
             yield
         finally:

@@ -15,7 +15,7 @@ from omegaconf import DictConfig
 from gradwire.harness.config.compose import compose
 from gradwire.harness.config.validate import validate, validate_any
 from gradwire.harness.network.configured import network_text
-from gradwire.harness.record.identity import run_id
+from gradwire.harness.record.identity import run_id, settings_id
 from gradwire.harness.runtime.conf import conf_directory
 from gradwire.harness.runtime.errors import ConfigError
 
@@ -226,6 +226,19 @@ def test_a_name_and_where_gradients_wait_change_no_result() -> None:
 
 
 @pytest.mark.usefixtures("links_can_be_shaped")
+def test_ids_of_shaped_runs_whose_rates_stay_are_those_of_before() -> None:
+    config = settled("network=shaped")
+    before = config.mapping()
+    assert before["network"].pop("rate_changes") == []
+    assert settings_id(before) == run_id(config)
+    assert run_id(settled("network=shaped", "network.rate_changes=[[1,2]]")) != run_id(config)
+    simulated = settled("network=simulated")
+    without = simulated.mapping()
+    assert without["network"].pop("rate_changes") == []
+    assert settings_id(without) != run_id(simulated), "it has had the key from the first"
+
+
+@pytest.mark.usefixtures("links_can_be_shaped")
 def test_shaped_links_join_processes_on_cpus(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("torch.cuda.device_count", lambda: 8)
     cluster = settled("network=shaped", "codec=backend").cluster
@@ -242,12 +255,19 @@ def test_shaped_links_join_processes_on_cpus(monkeypatch: pytest.MonkeyPatch) ->
         ("network.queue_kb=8", ["network.queue_kb=8", "from 64 to"]),
         ("network.background_mb=0", ["network.background_mb=0", "from 0.001 to"]),
         ("network.rate_mbit=0", ["network.rate_mbit=0", "from 0.001 to"]),
+        ("network.rate_changes=[[5,0.5],7]", ["rate_changes=[[5, 0.5], 7]: choose a list, each a list"]),
+        ("network.rate_changes=[[5,-1]]", ["has [5, -1]", "factors at least 0.001 and at most 1000"]),
+        ("network.rate_changes=[[5,2],[5,3]]", ["rate_changes=[[5,2],[5,3]]", "ascending order"]),
+        (
+            "network.rate_mbit=0.1 network.rate_changes=[[5,0.005]]",
+            ["factor 0.005 from second 5 on makes 0.0005 Mbit/s", "use factors from 0.01 to 1e+10"],
+        ),
     ],
 )
 @pytest.mark.usefixtures("links_can_be_shaped")
 def test_shaped_refused_in_one_line(given: str, parts: list[str]) -> None:
     with pytest.raises(ConfigError) as refused:
-        settled("network=shaped", given)
+        settled("network=shaped", *given.split(" "))
     assert [part for part in parts if part not in str(refused.value)] == [], refused.value
 
 
@@ -278,6 +298,7 @@ def test_shaped_is_runnable_where_links_can_be_shaped() -> None:
         ("network=none", "none"),
         ("network=paced network.rate_mbit=12.5", "paced at 12.5 Mbit/s"),
         ("network=shaped network.background_jobs=3", "shaped at 200 Mbit/s with 3 background jobs"),
+        ("network=shaped network.rate_changes=[[1,2]]", "shaped at 200 Mbit/s, changing"),
         (
             "network=simulated network.background_jobs=1",
             "simulated: star at 200 Mbit/s with 1 background job",

@@ -6,7 +6,7 @@ from fractions import Fraction
 
 import pytest
 
-from gradwire.harness.network.configured import make_links
+from gradwire.harness.network.configured import link_rate, make_links
 from gradwire.harness.network.links import Links, Route, star, two_level, unlimited, uplinks
 from gradwire.harness.network.settings import recorded_network
 
@@ -102,5 +102,9 @@ def test_a_rate_in_mbit_counts_payload() -> None:
     )
     assert make_links(network, 2).rates == (5e6,) * 4
     assert make_links(network, 2).changes == ((3, 0.5), (4.5, 2))
+    shaped = {"name": "shaped", "rate_mbit": 80.0, "rate_changes": [[3, 0.5]]}
+    assert make_links(recorded_network(shaped), 2).changes == ((3, 0.5),)
+    assert link_rate(recorded_network(shaped), 2) is None
+    assert link_rate(recorded_network(shaped | {"rate_changes": []}), 2) == 80e6
     paced = recorded_network({"name": "paced", "rate_mbit": 80.0, "latency_s": 0.25})
     assert make_links(paced, 2).rates == (10e6,) * 2

@@ -1,0 +1,160 @@
+"""Changes the rates of shaped links during a run, at given seconds of the training clock.
+
+Rank 0 has the clock and the launcher has the links. So rank 0 tells through a pipe whenever its clock starts
+or stops, and a thread of the launcher changes the rates when it is time. On resuming the clock continues from
+the checkpoint's seconds, and the links get the rate of that moment at once.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import os
+import signal
+import struct
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from multiprocessing.connection import wait
+from typing import NamedTuple
+
+from gradwire.harness.network.links import Change
+from gradwire.harness.network.shaped.namespace import Entrance
+
+Tell = Callable[[float, bool], None]
+"""Tells how many seconds the training clock shows, and whether it runs on from there."""
+
+MESSAGE = struct.Struct("=dd")
+"""Training seconds, and since when they run on by the monotonic clock, which all processes of a machine
+share: not a number while the clock stands still. A pipe passes so few bytes on whole."""
+
+END = MESSAGE.pack(math.nan, math.nan)
+"""The launcher's own message: nothing is to be changed any more."""
+
+
+def tell_nobody(seconds: float, running: bool) -> None:
+    """Where rates do not follow the training clock."""
+
+
+def clock_teller(entrance: Entrance | None) -> Tell:
+    """Tells the launcher that made `entrance` of this process's training clock, if it follows it."""
+    if entrance is None or entrance.clock is None:
+        return tell_nobody
+    descriptor = os.open(entrance.clock, os.O_WRONLY | os.O_CLOEXEC)
+
+    def tell(seconds: float, running: bool) -> None:
+        with contextlib.suppress(BrokenPipeError):  # the launcher has ended, and this process is about to
+            os.write(descriptor, MESSAGE.pack(seconds, time.monotonic() if running else math.nan))
+
+    return tell
+
+
+class Reading(NamedTuple):
+    """What the training clock showed, and since when it runs on (not a number: it stands still)."""
+
+    seconds: float
+    since: float
+
+    def now(self) -> float:
+        """Training seconds now."""
+        return self.seconds if math.isnan(self.since) else self.seconds + time.monotonic() - self.since
+
+    def until(self, seconds: float) -> float | None:
+        """How long it takes until the clock shows so much; None while it stands still."""
+        return None if math.isnan(self.since) else max(0.0, seconds - self.now())
+
+
+@dataclass(frozen=True)
+class MadeChange:
+    """A change as it was made: `made_s` is on the training clock when the last link had its new rate, and the
+    links took `took_s` seconds one after another. `rate_mbit` is what they have since then."""
+
+    planned_s: float
+    made_s: float
+    took_s: float
+    factor: float
+    rate_mbit: float
+
+
+class RateChanges:
+    """Makes `changes` of links of `rate_mbit` until `stop`, beginning with those of second 0.
+
+    `set_rate` sets a rate in 10⁶ bit/s on all links and returns, by rank, why a link could not be changed.
+    `record` is called with all changes made so far after each of them.
+    """
+
+    def __init__(
+        self,
+        changes: Sequence[Change],
+        rate_mbit: float,
+        set_rate: Callable[[float], Mapping[int, str]],
+        record: Callable[[Sequence[MadeChange]], None],
+    ) -> None:
+        self._coming, self._rate_mbit = list(changes), rate_mbit
+        self._set_rate, self._record = set_rate, record
+        self._made = list[MadeChange]()
+        self._failed: Mapping[int, str] = {}
+        self._failure = os.eventfd(0, os.EFD_CLOEXEC)
+        self._messages, self._told = os.pipe()
+        self._thread = threading.Thread(target=self._run, name="rate changes", daemon=True)
+        self._thread.start()
+
+    @property
+    def clock(self) -> str:
+        """Where rank 0 tells of its clock, as a path."""
+        return f"/proc/{os.getpid()}/fd/{self._told}"
+
+    @property
+    def sentinel(self) -> int:
+        """A descriptor that becomes readable when a change could not be made."""
+        return self._failure
+
+    def diagnose(self) -> dict[int, str]:
+        """Whose links could not be changed, and why."""
+        return dict(self._failed)
+
+    def stop(self) -> None:
+        """Lets a change that is under way come to its end, and makes no other."""
+        os.write(self._told, END)
+        self._thread.join()
+        for descriptor in (self._messages, self._told, self._failure):
+            os.close(descriptor)
+
+    def _run(self) -> None:
+        # Signals are the main thread's, and a Ctrl-C must not end a program that is just changing a link.
+        signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+        try:
+            self._follow()
+        except Exception as error:  # whatever it is: rates that do not change would go unnoticed
+            self._failed = {0: f"the rates of the links cannot be changed any more: {error!r}"}
+        if self._failed:
+            os.eventfd_write(self._failure, 1)
+
+    def _follow(self) -> None:
+        """Returns when nothing is to be changed any more, or a change has failed."""
+        clock = Reading(0.0, math.nan)
+        while True:
+            self._make_due(clock)
+            if self._failed:
+                return
+            if wait([self._messages], clock.until(self._coming[0].at_s) if self._coming else None):
+                message = os.read(self._messages, MESSAGE.size)
+                if message == END:
+                    return
+                clock = Reading(*MESSAGE.unpack(message))
+
+    def _make_due(self, clock: Reading) -> None:
+        """Makes the last of the changes whose time has come; on resuming it may be a later one than the
+        first."""
+        due = [change for change in self._coming if change.at_s <= clock.now()]
+        if not due:
+            return
+        del self._coming[: len(due)]
+        at_s, factor = due[-1]
+        rate, start = self._rate_mbit * factor, time.monotonic()
+        self._failed = self._set_rate(rate)
+        if not self._failed:
+            self._made.append(MadeChange(at_s, clock.now(), time.monotonic() - start, factor, rate))
+            with contextlib.suppress(OSError):  # a full disk; the next record has this change, too
+                self._record(self._made)
