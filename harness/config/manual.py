@@ -128,7 +128,9 @@ def _all_key_lines(conf: Path, name: str, task: Task) -> Iterator[str]:
     if name == "train":
         for group in GROUPS_OF_TRAINING:
             preset = _default_choice(conf, group)
-            yield from _key_lines(group_schemas()[group]["base"], f"{group}.", {"name"}, preset)
+            schemas = group_schemas()[group]
+            schema = schemas["base"] if "base" in schemas else schemas[preset["name"]]
+            yield from _key_lines(schema, f"{group}.", {"name"}, preset)
 
 
 def _default_choice(conf: Path, group: str) -> Mapping[str, Any]:

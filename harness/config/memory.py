@@ -8,11 +8,15 @@ import psutil
 import torch
 
 from gradwire.harness.models.settings import ModelConfig
+from gradwire.harness.parallel.settings import ShardedConfig
 from gradwire.harness.runtime.errors import ConfigError
 from gradwire.harness.trainer.settings import RunConfig
 
 PARAMETER_BYTES = 16
 """Float32 parameter, gradient and AdamW's two means."""
+
+MOMENT_BYTES, MAIN_BYTES, GRADIENT_BYTES = 8, 4, 4
+"""What sharded training keeps: AdamW's two means, main weight and gradient, in float32."""
 
 PROCESS_BYTES = 150 << 20
 """A worker process with PyTorch loaded."""
@@ -31,7 +35,7 @@ def check_memory(run: RunConfig) -> None:
     if on_gpu and not torch.cuda.is_available():
         return
     replicas = 1 if cluster.name == "virtual" or on_gpu else _workers_here(run)
-    state = PARAMETER_BYTES * num_parameters(run.model)
+    state = _parameter_bytes(run) * num_parameters(run.model)
     field, activations = max(
         (f"train.micro_batch={run.train.micro_batch}", _training_pass_bytes(run)),
         (f"eval.micro_batch={run.eval.micro_batch}", _evaluation_pass_bytes(run)),
@@ -56,6 +60,15 @@ def check_memory(run: RunConfig) -> None:
         f"{what}: training{copies} takes at least {needed / GIB:.3g} GiB, and this {where} has "
         f"{there / GIB:.3g}; {fix}"
     )
+
+
+def _parameter_bytes(run: RunConfig) -> float:
+    """Bytes of a parameter in each process: the weight, its gradient, and what the optimizer keeps."""
+    if not isinstance(run.parallel, ShardedConfig):
+        return PARAMETER_BYTES
+    shards = MOMENT_BYTES + (MAIN_BYTES if run.parallel.main == "algorithm2" else 0)
+    own = shards if run.cluster.name == "virtual" else shards / run.cluster.size
+    return (4 if run.parallel.model_dtype == "float32" else 2) + GRADIENT_BYTES + own
 
 
 def check_bytes(field: str, value: object, needed: float) -> None:

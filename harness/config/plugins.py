@@ -22,7 +22,7 @@ from gradwire.codecs.wrappers.wrapper import CommonOptions
 from gradwire.harness.comm.settings import TopologyConfig
 from gradwire.harness.comm.topology.registry import TOPOLOGIES, topology
 from gradwire.harness.config.store import add_plugin
-from gradwire.harness.parallel.settings import OutsideParallelConfig
+from gradwire.harness.parallel.settings import PARALLEL_SETTINGS, OutsideParallelConfig
 from gradwire.harness.runtime.errors import refused_as_config_error
 
 
@@ -65,7 +65,11 @@ def _chosen(overrides: Sequence[Override]) -> Iterator[tuple[str, str]]:
 
 def _own(kind: str) -> Sequence[str]:
     """The names of this package's own, which no other package replaces."""
-    return {"codec": list(codec_classes()), "topology": list(TOPOLOGIES), "parallel": ["ddp"]}[kind]
+    return {
+        "codec": list(codec_classes()),
+        "topology": list(TOPOLOGIES),
+        "parallel": list(PARALLEL_SETTINGS),
+    }[kind]
 
 
 @cache

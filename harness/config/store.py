@@ -25,7 +25,7 @@ from gradwire.harness.comm.settings import ClusterConfig, OverlapConfig, Topolog
 from gradwire.harness.data.settings import DatasetConfig
 from gradwire.harness.models.papers import PRESETS
 from gradwire.harness.network.settings import NETWORKS
-from gradwire.harness.parallel.settings import ParallelConfig
+from gradwire.harness.parallel.settings import PARALLEL_SETTINGS
 from gradwire.harness.record.settings import TaskConfig
 from gradwire.harness.tracking.settings import UntrackedConfig, WandbConfig
 from gradwire.harness.trainer.settings import (
@@ -52,7 +52,7 @@ def group_schemas() -> dict[str, dict[str, Any]]:
         "dataset": {"base": DatasetConfig},
         "codec": {name: _with_common_options(codec) for name, codec in codec_classes().items()},
         "topology": {"base": TopologyConfig},
-        "parallel": {"base": ParallelConfig},
+        "parallel": dict(PARALLEL_SETTINGS),
         "cluster": {"base": ClusterConfig},
         "network": dict(NETWORKS),
         "train": {"base": TrainConfig},

@@ -33,6 +33,7 @@ from gradwire.harness.parallel.interface import (
     StepOutcome,
 )
 from gradwire.harness.parallel.passes import forward_backward, settling_passes, wrap
+from gradwire.harness.parallel.settings import DataParallelConfig
 from gradwire.harness.parallel.state import Snapshot, codec_state, load_state, replicated_state
 from gradwire.harness.parallel.synchronize import synchronization
 from gradwire.harness.parallel.update import Updater
@@ -268,6 +269,7 @@ class DataParallel:
 
 def supports(setup: ParallelSetup) -> str | None:
     """Returns None, or the reason why such a run is impossible, in one line with the fix."""
+    assert isinstance(setup.parallel, DataParallelConfig)
     if setup.parallel.static_graph and setup.accumulation > 1:
         return (
             "parallel.static_graph=true cannot be combined with train.accumulation="

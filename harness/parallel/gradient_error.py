@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from operator import add
 
 import torch
 from torch import Tensor
@@ -27,10 +28,17 @@ class MeasuredBucket:
 
 @dataclass(frozen=True)
 class GradientError:
-    """vNMSE's two sums over all synchronized coordinates: ‖x̄ − x̂‖² and ‖x̄‖²."""
+    """vNMSE's two sums over all synchronized coordinates: ‖x̄ − x̂‖² and ‖x̄‖².
+
+    `nonzero` counts the coordinates of which x̄ is not 0, `lost` those of them of which x̂ is. `figures` are a
+    parallelism's own of the step, by their keys in METRICS.
+    """
 
     squared_error: float
     squared_norm: float
+    nonzero: float = 0.0
+    lost: float = 0.0
+    figures: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def vnmse(self) -> float | None:
@@ -38,21 +46,25 @@ class GradientError:
         ratio = self.squared_error / self.squared_norm if self.squared_norm > 0 else float("nan")
         return ratio if ratio == ratio and ratio != float("inf") else None
 
+    @property
+    def zeroed(self) -> float | None:
+        """The share of coordinates not 0 in the exact mean that the codec turned to 0; None if all are."""
+        return self.lost / self.nonzero if self.nonzero else None
+
 
 def gradient_error(world: World, buckets: Mapping[int, Sequence[MeasuredBucket]]) -> GradientError:
-    """vNMSE's sums over all buckets, the same on every rank; `buckets` per hosted rank.
+    """The sums over all buckets, the same on every rank; `buckets` per hosted rank.
 
     The exact average is the sum in float64 partial sums over the run's own topology, uncounted.
     """
-    error = norm = 0.0
+    total = (0.0,) * 4
     for index in range(len(buckets[world.ranks[0]])):
         slices = {rank: _slices(buckets[rank][index]) for rank in world.ranks}
         for number in range(len(slices[world.ranks[0]])):
             # A collective of its own each: message buffers are used again in the next one.
             sums = world.run({rank: _squared_sums(world, *slices[rank][number]) for rank in world.ranks})
-            slice_error, slice_norm = sums[world.ranks[0]]
-            error, norm = error + slice_error, norm + slice_norm
-    return GradientError(error, norm)
+            total = tuple(map(add, total, sums[world.ranks[0]]))
+    return GradientError(*total)
 
 
 def _slices(bucket: MeasuredBucket) -> list[tuple[Tensor, Tensor]]:
@@ -61,12 +73,14 @@ def _slices(bucket: MeasuredBucket) -> list[tuple[Tensor, Tensor]]:
     return list(zip(*split, strict=True))
 
 
-def _squared_sums(world: World, raw: Tensor, synchronized: Tensor) -> Collective[tuple[float, float]]:
-    async def run(comm: ScheduledCollectives) -> tuple[float, float]:
+def _squared_sums(world: World, raw: Tensor, synchronized: Tensor) -> Collective[tuple[float, ...]]:
+    async def run(comm: ScheduledCollectives) -> tuple[float, ...]:
         (total,) = await comm.in_phase(MEASURE).reduce([(raw.double(), "sum")])
         average = total / world.size
         difference = average - synchronized.double()
-        return float(difference.square().sum()), float(average.square().sum())
+        there, lost = average != 0, synchronized == 0
+        counts = float(there.sum()), float((there & lost).sum())
+        return float(difference.square().sum()), float(average.square().sum()), *counts
 
     return run
 

@@ -12,6 +12,7 @@ from gradwire.codecs.plugins import find
 from gradwire.harness.comm.world.interface import World
 from gradwire.harness.parallel import ddp
 from gradwire.harness.parallel.interface import Parallelism, ParallelSetup
+from gradwire.harness.parallel.sharded import parallelism as sharded
 
 
 @dataclass(frozen=True)
@@ -22,7 +23,10 @@ class ParallelKind:
     supports: Callable[[ParallelSetup], str | None]
 
 
-PARALLELISMS = {"ddp": ParallelKind(ddp.build, ddp.supports)}
+PARALLELISMS = {
+    "ddp": ParallelKind(ddp.build, ddp.supports),
+    "sharded": ParallelKind(sharded.build, sharded.supports),
+}
 
 
 def parallel_kind(name: str) -> ParallelKind:

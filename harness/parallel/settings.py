@@ -2,24 +2,53 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
+from gradwire.codecs.linear.message import BITS, GROUPS
 from gradwire.harness.runtime.fields import at_least, one_of
 
 
 @dataclass(frozen=True)
 class ParallelConfig:
-    """How the model is spread over the workers; bucket fields are DistributedDataParallel's own."""
+    """How the model is spread over the workers."""
+
+    name: str
+    bucket_cap_mb: float = at_least(1e-3, 25.0, 65_536)  # MiB of gradients that are synchronized together
+
+
+@dataclass(frozen=True)
+class DataParallelConfig(ParallelConfig):
+    """Every worker holds the whole model; the fields are DistributedDataParallel's own."""
 
     name: str = one_of("ddp")  # ddp: every worker holds the whole model
-    bucket_cap_mb: float = at_least(1e-3, 25.0, 65_536)  # MiB of gradients that are synchronized together
     static_graph: bool = False  # the same parameters get gradients in every step
     find_unused_parameters: bool = False  # some parameters may get no gradient in a step
     gradient_as_bucket_view: bool = False  # gradients alias the buckets: saves memory
 
 
 @dataclass(frozen=True)
-class OutsideParallelConfig(ParallelConfig):
+class ShardedConfig(ParallelConfig):
+    """Every worker holds the model's weights, and a shard of the main weights and moments."""
+
+    name: str = one_of("sharded")  # sharded: every worker updates a shard of the weights
+    model_dtype: str = one_of("float32", "bfloat16")  # of the weights that forward and backward use
+    # what workers send one another after an update: `exact` weights in the model's dtype, `qw` quantized
+    # weights, `qwd` the quantized differences between main weights and model weights
+    weights: str = one_of("exact", "qw", "qwd")
+    weight_bits: int = one_of(*BITS, default=4)  # of a quantized weight or difference
+    weight_group: int = one_of(*GROUPS, default=2048)  # of them that share a scale
+    # algorithm2: main weights keep what quantization has lost; algorithm4: there are none, and an update
+    # begins with the model's weights
+    main: str = one_of("algorithm2", "algorithm4")
+
+
+PARALLEL_SETTINGS: Mapping[str, type[ParallelConfig]] = {"ddp": DataParallelConfig, "sharded": ShardedConfig}
+"""Those of this package by name."""
+
+
+@dataclass(frozen=True)
+class OutsideParallelConfig(DataParallelConfig):
     """A parallelism from outside: `parallel=my_module:name`."""
 
     name: str = ""

@@ -39,7 +39,7 @@ def codec_part(rank: int) -> str:
 
 def replicated_state(model: nn.Module, updater: Updater) -> dict[str, dict[str, Tensor]]:
     """What all replicas hold alike; one of them writes it."""
-    return {MODEL: _model_tensors(model), OPTIMIZER: updater.state_dict()}
+    return {MODEL: model_tensors(model), OPTIMIZER: updater.state_dict()}
 
 
 def codec_state(codecs: Mapping[int, Codec]) -> dict[str, dict[str, Tensor]]:
@@ -50,7 +50,15 @@ def codec_state(codecs: Mapping[int, Codec]) -> dict[str, dict[str, Tensor]]:
 def load_state(read: ReadPart, model: nn.Module, updater: Updater, codecs: Mapping[int, Codec]) -> None:
     """Loads what `replicated_state` and `codec_state` returned. Raises ValueError if it belongs to another
     model."""
-    own, saved = _model_tensors(model), read(MODEL)
+    load_model(read, model)
+    updater.load_state_dict(read(OPTIMIZER))
+    for rank, codec in codecs.items():
+        codec.load_state_dict(read(codec_part(rank)))
+
+
+def load_model(read: ReadPart, model: nn.Module) -> None:
+    """Loads parameters and buffers. Raises ValueError if they are another model's."""
+    own, saved = model_tensors(model), read(MODEL)
     if own.keys() != saved.keys():
         odd = sorted(own.keys() ^ saved.keys())
         raise ValueError(f"the checkpoint is another model's: only one of them has {', '.join(odd[:3])}")
@@ -61,15 +69,12 @@ def load_state(read: ReadPart, model: nn.Module, updater: Updater, codecs: Mappi
     with torch.no_grad():
         for name, tensor in own.items():
             tensor.copy_(saved[name])
-    updater.load_state_dict(read(OPTIMIZER))
-    for rank, codec in codecs.items():
-        codec.load_state_dict(read(codec_part(rank)))
 
 
 def _form(tensor: Tensor) -> str:
     return f"{tensor.dtype}{list(tensor.shape)}"
 
 
-def _model_tensors(model: nn.Module) -> dict[str, Tensor]:
+def model_tensors(model: nn.Module) -> dict[str, Tensor]:
     """Parameters and buffers, tied ones once."""
     return dict(model.named_parameters()) | dict(model.named_buffers())

@@ -30,7 +30,7 @@ def synchronization(codec: Codec, x: Tensor, this_round: Round, check_hashes: bo
         if mean.shape != x.shape or mean.dtype != x.dtype:
             raise RuntimeError(f"codec returned {mean.dtype}{list(mean.shape)} for {x.dtype}{list(x.shape)}")
         if check_hashes:
-            await _compare_hashes(mean, this_round, comm)
+            await compare_hashes(mean, f"step {this_round.step}", "gradients", comm)
         return mean
 
     return run
@@ -71,12 +71,11 @@ def synchronize_buckets(
     return run
 
 
-async def _compare_hashes(mean: Tensor, this_round: Round, comm: ScheduledCollectives) -> None:
-    digest = hashlib.blake2b(mean.cpu().view(torch.uint8).numpy().tobytes(), digest_size=16).digest()
-    own = torch.frombuffer(bytearray(digest), dtype=torch.uint8).to(mean.device)
+async def compare_hashes(x: Tensor, when: str, what: str, comm: ScheduledCollectives) -> None:
+    """Raises RuntimeError, which says `when` and `what`, unless all ranks hold the same bytes in `x`."""
+    digest = hashlib.blake2b(x.cpu().view(torch.uint8).numpy().tobytes(), digest_size=16).digest()
+    own = torch.frombuffer(bytearray(digest), dtype=torch.uint8).to(x.device)
     hashes = await comm.in_phase(MEASURE).all_gather(own)
     different = [rank for rank, other in enumerate(hashes) if not torch.equal(other, hashes[0])]
     if different:
-        raise RuntimeError(
-            f"step {this_round.step}: ranks {different} hold other gradients than rank 0 after the round"
-        )
+        raise RuntimeError(f"{when}: ranks {different} hold other {what} than rank 0 after the round")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -20,6 +20,35 @@ class OptimizerSettings:
     clip_norm: float | None
 
 
+def decays(weight: Tensor) -> bool:
+    """Whether a parameter's weights decay: matrices do, vectors do not."""
+    return weight.dim() >= 2
+
+
+def adamw(
+    decaying: Sequence[Tensor], others: Sequence[Tensor], settings: OptimizerSettings
+) -> torch.optim.AdamW:
+    """The optimizer of all parallelisms, weight decay for some parameters only; each step sets its rate."""
+    groups = [
+        {"params": list(decaying), "weight_decay": settings.weight_decay},
+        {"params": list(others), "weight_decay": 0.0},
+    ]
+    return torch.optim.AdamW(
+        [group for group in groups if group["params"]],
+        lr=0.0,
+        betas=(settings.beta1, settings.beta2),
+        eps=settings.adam_epsilon,
+        fused=True,
+    )
+
+
+def forget_moments(optimizer: torch.optim.Optimizer) -> None:
+    """Sets the state, whose memory stays, to that before the first step."""
+    for state in optimizer.state.values():
+        for value in state.values():
+            value.zero_()
+
+
 class Updater:
     """AdamW on the synchronized gradients, after clipping by their global norm.
 
@@ -29,16 +58,8 @@ class Updater:
 
     def __init__(self, model: nn.Module, settings: OptimizerSettings) -> None:
         parameters = [p for p in model.parameters() if p.requires_grad]
-        groups = [
-            {"params": [p for p in parameters if p.dim() >= 2], "weight_decay": settings.weight_decay},
-            {"params": [p for p in parameters if p.dim() < 2], "weight_decay": 0.0},
-        ]
-        self.optimizer = torch.optim.AdamW(
-            [group for group in groups if group["params"]],
-            lr=0.0,  # `apply` sets each step's
-            betas=(settings.beta1, settings.beta2),
-            eps=settings.adam_epsilon,
-            fused=True,
+        self.optimizer = adamw(
+            [p for p in parameters if decays(p)], [p for p in parameters if not decays(p)], settings
         )
         self._parameters, self._clip_norm = parameters, settings.clip_norm
         self._names: dict[Tensor, str] = {parameter: name for name, parameter in model.named_parameters()}
@@ -51,9 +72,7 @@ class Updater:
             group["lr"] = 0.0
         if all(bool(p.grad.isfinite().all()) for p in self._parameters if p.grad is not None):
             self.optimizer.step()
-        for state in self.optimizer.state.values():
-            for value in state.values():
-                value.zero_()
+        forget_moments(self.optimizer)
         self.optimizer.zero_grad(set_to_none=True)
 
     def apply(self, learning_rate: float) -> tuple[float, bool]:

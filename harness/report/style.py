@@ -119,6 +119,7 @@ PHASES = {
     "reduce_scatter": Filling("reduce-scatter", "blue", ""),
     "all_gather": Filling("all-gather", "sky", "////"),
     "metadata": Filling("metadata", "vermilion", "xxxx"),
+    "weights": Filling("weights", "green", "...."),
 }
 """The phases bytes are counted in, by their key in summaries."""
 

@@ -16,12 +16,14 @@ from gradwire.harness.record.provenance import provenance
 from gradwire.harness.report.tables import Column, figures_table, render_markdown
 from gradwire.harness.runtime.errors import ConfigError
 from gradwire.harness.studies.overhead.compare import over_ranks, summarize
-from gradwire.harness.studies.overhead.rank import BARE, HARNESS, WITHOUT_SPANS, benchmark_rank
+from gradwire.harness.studies.overhead.rank import BARE, HARNESS, WITH_DDP, WITHOUT_SPANS, benchmark_rank
 from gradwire.harness.studies.overhead.settings import OverheadTask
 from gradwire.harness.timing.measure.metrics import METRICS, Spread
 from gradwire.harness.trainer.parts import prepare
 
 FILE = "overhead.json"
+
+CONTESTANTS = (BARE, HARNESS, WITHOUT_SPANS, WITH_DDP)
 
 COLUMNS = (
     "cpu_step_s",
@@ -49,6 +51,7 @@ def run(config: OverheadTask, directory: Path) -> int:
         "model": config.model.name,
         "size": config.size.name,
         "codec": config.codec["name"],
+        "parallel": config.parallel.name,
         "kernel_backend": config.kernels.name,
         "workers": config.cluster.workers,
         "micro_batch": config.train.micro_batch,
@@ -67,10 +70,12 @@ def run(config: OverheadTask, directory: Path) -> int:
 def table(found: dict[str, Any]) -> str:
     """The figures as Markdown: medians over blocks; all workers' CPU time, the slowest one's wall time."""
     title = (
-        f"{found['model']} (size {found['size']}), codec {found['codec']}, {found['workers']} workers, "
+        f"{found['model']} (size {found['size']}), codec {found['codec']}, parallel {found['parallel']}, "
+        f"{found['workers']} workers, "
         f"{found['blocks_each']} alternating blocks of {found['steps_per_block']} steps each"
     )
-    lines = [([name], _figures(found, name)) for name in (BARE, HARNESS, WITHOUT_SPANS)]
+    names = [name for name in CONTESTANTS if name in found["seconds_per_step"]]
+    lines = [([name], _figures(found, name)) for name in names]
     spans, span_s = found["recording"]["spans_per_step"], found["recording"]["span_s"]
     share = spans * span_s / found["seconds_per_step"][HARNESS]["wall"]
     return (

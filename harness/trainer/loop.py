@@ -221,7 +221,8 @@ class Trainer:
         if compared or saved:
             with self._clock.paused():
                 if compared:
-                    shared["vnmse"] = self._parallelism.gradient_error().vnmse
+                    error = self._parallelism.gradient_error()
+                    shared |= {"vnmse": error.vnmse, **error.figures}
                 if saved:
                     self._save_gradients(step)
         return pending

@@ -16,6 +16,7 @@ from gradwire.harness.files.writing import write_atomically
 from gradwire.harness.launch.worker import joined_process_group
 from gradwire.harness.models.build import build_model
 from gradwire.harness.objectives.interface import Objective
+from gradwire.harness.parallel.settings import DataParallelConfig
 from gradwire.harness.runtime.heartbeat import beat
 from gradwire.harness.studies.overhead.compare import alternate, as_lists
 from gradwire.harness.studies.overhead.settings import OverheadTask
@@ -25,6 +26,12 @@ from gradwire.harness.trainer.parts import Parts, build
 from gradwire.harness.trainer.settings import RunConfig
 
 
+def data_parallel(config: RunConfig) -> DataParallelConfig:
+    """The run's own settings of data parallelism, or those with buckets of the same size."""
+    own = config.parallel
+    return own if isinstance(own, DataParallelConfig) else DataParallelConfig(bucket_cap_mb=own.bucket_cap_mb)
+
+
 class BareLoop:
     """Trains `model` as the trainer does with `codec=backend`: same batches and optimizer, DDP's
     all-reduce."""
@@ -32,13 +39,13 @@ class BareLoop:
     def __init__(
         self, config: RunConfig, model: nn.Module, objective: Objective, rank: int, device: torch.device
     ) -> None:
-        train = config.train
+        train, parallel = config.train, data_parallel(config)
         self._model = DistributedDataParallel(
             model.to(device),
-            bucket_cap_mb=config.parallel.bucket_cap_mb,
-            static_graph=config.parallel.static_graph,
-            find_unused_parameters=config.parallel.find_unused_parameters,
-            gradient_as_bucket_view=config.parallel.gradient_as_bucket_view,
+            bucket_cap_mb=parallel.bucket_cap_mb,
+            static_graph=parallel.static_graph,
+            find_unused_parameters=parallel.find_unused_parameters,
+            gradient_as_bucket_view=parallel.gradient_as_bucket_view,
         )
         self._parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
         groups = [
@@ -68,6 +75,8 @@ class BareLoop:
 
 
 BARE, HARNESS, WITHOUT_SPANS = "bare", "harness", "harness without recording"
+WITH_DDP = "harness with parallel=ddp"
+"""Measured beside another parallelism."""
 
 
 def benchmark_rank(config: OverheadTask, directory: Path, rendezvous: Path, rank: int) -> None:
@@ -86,10 +95,15 @@ def benchmark_rank(config: OverheadTask, directory: Path, rendezvous: Path, rank
             HARNESS: with_spans.run,
             WITHOUT_SPANS: without.run,
         }
+        steppers = [with_spans, without]
+        if config.parallel.name != "ddp":
+            replicated = replace(config, parallel=data_parallel(config))
+            steppers.append(Stepper(replicated, device, directory / WITH_DDP, spans=True))
+            contestants[WITH_DDP] = steppers[-1].run
         blocks = alternate(contestants, config.overhead.blocks, config.overhead.steps, _meet)
         found = {"blocks": as_lists(blocks), "recording": with_spans.recording()}
         write_atomically(directory / f"rank{rank}.json", json.dumps(found))
-        for stepper in (with_spans, without):
+        for stepper in steppers:
             stepper.parts.world.close()
 
 

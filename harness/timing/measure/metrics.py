@@ -230,6 +230,23 @@ _BYTES = (
         section="bytes",
         shown=SHORT,
     ),
+    Metric(
+        *(
+            "zeroed_share",
+            "turned to 0",
+            "",
+            "of the exact mean's coordinates that are not 0 (parallel=sharded)",
+        ),
+        places=STEP,
+        better="lower",
+        shown=PERCENT,
+    ),
+    Metric(
+        *("weight_error", "weight error", "", "norm of main less model weights over that of the main ones"),
+        places=STEP,
+        better="lower",
+        shown=SHORT,
+    ),
     Metric("bytes_sent", "sent", "B", "by all ranks together", STEP, "sum", "lower"),
     Metric(
         *("wire_bits_per_coordinate", "wire bits per coordinate", "bit", "of an encoded gradient"),

@@ -24,10 +24,13 @@ CONTROL = "control"
 ACTIVATIONS = "activations"
 """The phase of what one rank sends to another by itself: activations, and the gradients of them."""
 
+WEIGHTS = "weights"
+"""The phase of weights, or differences of weights, that ranks send one another after an update."""
+
 PHASES = ("metadata", "reduce_scatter", "all_gather")
 """The phases of every synchronization."""
 
-COUNTED_PHASES = (*PHASES, ACTIVATIONS, CONTROL)
+COUNTED_PHASES = (*PHASES, WEIGHTS, ACTIVATIONS, CONTROL)
 """All phases that bytes are counted under."""
 
 Message = tuple[int, int]

@@ -13,7 +13,7 @@ HARNESS = conf_directory().parent / "harness"
 KINDS = re.compile(r"\b(ProcessWorld|VirtualWorld)\b")
 
 
-@pytest.mark.parametrize("file", sorted((HARNESS / "parallel").glob("*.py")), ids=lambda file: file.name)
+@pytest.mark.parametrize("file", sorted((HARNESS / "parallel").rglob("*.py")), ids=lambda file: file.name)
 def test_a_parallelism_knows_no_kind_of_world(file: Path) -> None:
     assert not KINDS.search(file.read_text())
 

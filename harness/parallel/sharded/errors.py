@@ -1,0 +1,82 @@
+"""What a measured step has lost: of the mean gradient, and of the main weights."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from gradwire.harness.comm.collective.collectives import ScheduledCollectives
+from gradwire.harness.comm.world.interface import Collective, World
+from gradwire.harness.parallel.gradient_error import GradientError, MeasuredBucket, gradient_error
+from gradwire.harness.parallel.sharded.buckets import FlatBucket
+from gradwire.harness.parallel.sharded.optimizer import ShardOptimizer
+from gradwire.harness.timing.trace.step import MEASURE
+
+
+@dataclass(frozen=True)
+class MeasuredShard:
+    """What is kept of a bucket of a measured step: one rank's raw bucket, and its shard of the mean."""
+
+    read_raw: Callable[[], Tensor]
+    mean: Tensor
+
+
+Copies = Mapping[int, Sequence[MeasuredShard]]
+"""What the hosted ranks have kept, by rank and bucket."""
+
+
+def sharded_error(
+    world: World, buckets: Sequence[FlatBucket], copies: Copies, optimizers: Mapping[int, ShardOptimizer]
+) -> GradientError:
+    """The error of the scattered mean, and as further figures of the step how much of it was turned to zero
+    and, where there are `optimizers` with main weights, how far the model is from these."""
+    found = gradient_error(world, whole_buckets(world, buckets, copies))
+    figures = {} if found.zeroed is None else {"zeroed_share": found.zeroed}
+    if optimizers:
+        figures["weight_error"] = weight_error(world, buckets, optimizers)
+    return replace(found, figures=figures)
+
+
+def whole_buckets(
+    world: World, buckets: Sequence[FlatBucket], copies: Copies
+) -> dict[int, list[MeasuredBucket]]:
+    """The buckets of the mean, put together from all ranks' shards, for each of the ranks here."""
+    found: dict[int, list[MeasuredBucket]] = {rank: [] for rank in world.ranks}
+    for number, bucket in enumerate(buckets):
+        means = world.run({rank: _gather(copies[rank][number].mean, bucket.sizes) for rank in world.ranks})
+        whole = torch.empty_like(bucket.gradient)
+        for shard, mean in zip(bucket.shards, means[world.ranks[0]], strict=True):
+            shard.put(mean, whole)
+        for rank in world.ranks:
+            found[rank].append(MeasuredBucket(copies[rank][number].read_raw, whole))
+    return found
+
+
+def _gather(mean: Tensor, sizes: Sequence[int]) -> Collective[list[Tensor]]:
+    async def run(comm: ScheduledCollectives) -> list[Tensor]:
+        return await comm.in_phase(MEASURE).all_gather(mean, sizes)
+
+    return run
+
+
+def weight_error(
+    world: World, buckets: Sequence[FlatBucket], optimizers: Mapping[int, ShardOptimizer]
+) -> float:
+    """|main − model| / |main| over all weights, the same on every rank."""
+    rows = world.gather({rank: _squares(buckets, optimizer) for rank, optimizer in optimizers.items()})
+    differences, mains = (sum(column) for column in zip(*rows, strict=True))
+    return math.sqrt(differences / mains) if mains else 0.0
+
+
+def _squares(buckets: Sequence[FlatBucket], optimizer: ShardOptimizer) -> tuple[float, float]:
+    """The sums of the squares of main − model and of main in a rank's shards, in float64."""
+    difference = main_squares = 0.0
+    for main, bucket in zip(optimizer.shards, buckets, strict=True):
+        model = bucket.shards[optimizer.rank].take(bucket.weights)
+        difference += float(torch.linalg.vector_norm(main - model, dtype=torch.float64)) ** 2
+        main_squares += float(torch.linalg.vector_norm(main, dtype=torch.float64)) ** 2
+    return difference, main_squares

@@ -1,0 +1,111 @@
+"""Gradients, accumulated in float32 in flat buckets, whose scatters start while backward runs on."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+
+import torch
+from torch import Tensor, nn
+
+from gradwire.harness.comm.world.interface import Collective, Computing, RankStep, Started
+from gradwire.harness.parallel.sharded.buckets import FlatBucket
+from gradwire.harness.timing.trace.step import passes_until
+
+Receive = Callable[[str, Tensor], None]
+"""Takes the gradient of one micro-batch of the parameter of this name."""
+
+MakeScatter = Callable[[FlatBucket, int, Tensor], Collective[Tensor]]
+"""The scatter of a bucket, the step's so-many-eth, given its gradient."""
+
+
+class Hooks:
+    """Hands each parameter's gradient to `receive`, once per backward pass, as soon as it is there.
+
+    The gradient is not kept: what autograd makes is of one parameter at a time.
+    """
+
+    def __init__(self, parameters: Mapping[str, nn.Parameter]) -> None:
+        self.receive: Receive | None = None
+        for name, parameter in parameters.items():
+            hook = partial(self._made, name)
+            parameter.register_post_accumulate_grad_hook(hook)  # type: ignore[no-untyped-call]
+
+    def _made(self, name: str, parameter: Tensor) -> None:
+        gradient, parameter.grad = parameter.grad, None
+        if self.receive is not None and gradient is not None:
+            self.receive(name, gradient)
+
+
+class Pass:
+    """One rank's forward and backward passes of a step: starts the scatter of each bucket as it gets ready.
+
+    All ranks start the buckets in their order, whatever order their gradients come in.
+    """
+
+    def __init__(
+        self,
+        rank_step: RankStep,
+        computing: Computing,
+        buckets: Sequence[FlatBucket],
+        make_scatter: MakeScatter,
+        *,
+        micro_batches: int,
+        measured: bool,
+    ) -> None:
+        self._rank_step, self._computing, self._buckets = rank_step, computing, buckets
+        self._make_scatter, self._micro_batches, self._measured = make_scatter, micro_batches, measured
+        self._places = {
+            name: (number, view)
+            for number, bucket in enumerate(buckets)
+            for name, view in bucket.views(bucket.gradient)
+        }
+        self._missing = [len(bucket.layout.names) for bucket in buckets]
+        self._times = Counter[str]()
+        self.started: list[Started[Tensor]] = []
+
+    def receive(self, name: str, gradient: Tensor) -> None:
+        """Adds the gradient of one micro-batch. Raises RuntimeError if there are more of them."""
+        number, view = self._places[name]
+        self._times[name] += 1
+        times = self._times[name]
+        if times > self._micro_batches:
+            raise RuntimeError(f"{name} gets more than one gradient in a backward pass")
+        if times == 1:
+            view.copy_(gradient)
+        else:
+            view.add_(gradient)
+        if times == self._micro_batches:
+            self._missing[number] -= 1
+            while len(self.started) < len(self._buckets) and not self._missing[len(self.started)]:
+                self._start()
+
+    def finish(self) -> None:
+        """Starts the buckets that are left, with zeros for the parameters that have got no gradient."""
+        for name, (number, view) in self._places.items():
+            if number >= len(self.started) and not self._times[name]:
+                view.zero_()
+        while len(self.started) < len(self._buckets):
+            self._start()
+
+    def _start(self) -> None:
+        number = len(self.started)
+        bucket = self._buckets[number]
+        if number == len(self._buckets) - 1:
+            self._computing.end()
+        started: Started[Tensor] = self._rank_step.start(
+            partial(self._make_scatter, bucket, number),
+            bucket.gradient,
+            buffers=str(bucket.layout.uid),
+            coordinates=bucket.layout.numel,
+            keeps_input=self._measured,
+        )
+        self.started.append(started)
+        self._computing.label = passes_until(len(self.started))
+
+
+def squared_norm(values: Sequence[Tensor], device: torch.device) -> Tensor:
+    """The sum of the squares of all `values`, (1,) float64."""
+    squares = [torch.linalg.vector_norm(each, dtype=torch.float64).square() for each in values]
+    return torch.stack([torch.zeros((), dtype=torch.float64, device=device), *squares]).sum().view(1)

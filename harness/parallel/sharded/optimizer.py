@@ -1,0 +1,127 @@
+"""A rank's own shard of all weights: main weights and AdamW's moments, in float32."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from gradwire.harness.parallel.sharded.buckets import FlatBucket
+from gradwire.harness.parallel.sharded.pieces import Piece, pieces
+from gradwire.harness.parallel.update import OptimizerSettings, adamw, decays, forget_moments
+
+MOMENTS = ("exp_avg", "exp_avg_sq")
+STEP = "step"
+
+
+@dataclass(frozen=True)
+class Segment:
+    """Consecutive values of the `bucket`-th shard that all decay, or all do not: a parameter of AdamW."""
+
+    bucket: int
+    place: slice
+    decays: bool
+    weights: nn.Parameter
+
+
+class ShardOptimizer:
+    """The main weights of the shards of `rank`, and their moments; nothing here has a full model's size.
+
+    `shards` are the main weights by bucket, (shard,) float32 each, views of one buffer. AdamW works
+    coordinate by coordinate, so that it does not matter which coordinates a shard has; only weight decay
+    knows parameters.
+    """
+
+    def __init__(self, buckets: Sequence[FlatBucket], rank: int, settings: OptimizerSettings) -> None:
+        self.rank, self._buckets, self._clip_norm = rank, buckets, settings.clip_norm
+        sizes = [bucket.sizes[rank] for bucket in buckets]
+        self._main = torch.empty(sum(sizes), dtype=torch.float32, device=buckets[0].weights.device)
+        self.shards: Sequence[Tensor] = torch.split(self._main, sizes)
+        self._segments = list(self._make_segments())
+        self._optimizer = adamw(
+            [segment.weights for segment in self._segments if segment.decays],
+            [segment.weights for segment in self._segments if not segment.decays],
+            settings,
+        )
+
+    def pieces(self) -> Iterator[tuple[int, Piece]]:
+        """What this rank has of each parameter, by bucket."""
+        for number, bucket in enumerate(self._buckets):
+            for piece in pieces(bucket.layout, bucket.shards[self.rank]):
+                yield number, piece
+
+    def _make_segments(self) -> Iterator[Segment]:
+        for number, bucket in enumerate(self._buckets):
+            decaying = {name: decays(view) for name, view in bucket.views(bucket.weights)}
+            stretches: list[tuple[int, int, bool]] = []
+            for name, _, place in pieces(bucket.layout, bucket.shards[self.rank]):
+                start = place.start
+                if stretches and stretches[-1][2] == decaying[name]:
+                    start = stretches.pop()[0]
+                stretches.append((start, place.stop, decaying[name]))
+            for start, stop, decaying_too in stretches or [(0, 0, False)]:
+                place = slice(start, stop)
+                weights = nn.Parameter(self.shards[number][place], requires_grad=False)
+                yield Segment(number, place, decaying_too, weights)
+
+    def warm_up(self, gradients: Sequence[Tensor]) -> None:
+        """Makes a step that changes nothing and is forgotten, so that the moments' memory exists."""
+        if all(bool(gradient.isfinite().all()) for gradient in gradients):
+            self._step(gradients, 0.0)
+        forget_moments(self._optimizer)
+
+    def update(self, gradients: Sequence[Tensor], norm: float, learning_rate: float) -> None:
+        """Clips `gradients`, the means of this rank's shards by bucket, which it may overwrite, by the `norm`
+        of all ranks', and updates the main weights."""
+        if self._clip_norm is not None:
+            factor = min(1.0, self._clip_norm / (norm + 1e-6))  # as torch's clip_grad_norm_ has it
+            for gradient in gradients:
+                gradient.mul_(factor)
+        self._step(gradients, learning_rate)
+
+    def _step(self, gradients: Sequence[Tensor], learning_rate: float) -> None:
+        for segment in self._segments:
+            segment.weights.grad = gradients[segment.bucket][segment.place]
+        for group in self._optimizer.param_groups:
+            group["lr"] = learning_rate
+        self._optimizer.step()
+        self._optimizer.zero_grad(set_to_none=True)
+
+    def take(self, whole: Sequence[Tensor]) -> None:
+        """Sets the main weights to this rank's shards of `whole` buckets, (numel,) of any dtype each."""
+        for main, bucket, values in zip(self.shards, self._buckets, whole, strict=True):
+            main.copy_(bucket.shards[self.rank].take(values))
+
+    def release(self) -> None:
+        """Gives the memory of the main weights back until `hold`, which brings it, but not the values."""
+        self._main.untyped_storage().resize_(0)
+
+    def hold(self) -> None:
+        self._main.untyped_storage().resize_(4 * self._main.numel())
+
+    @property
+    def num_steps(self) -> int:
+        """Updates so far."""
+        state = self._optimizer.state.get(self._segments[0].weights, {})
+        return int(state[STEP]) if state else 0
+
+    def moments(self, number: int) -> dict[str, Tensor]:
+        """The moments of the `number`-th shard, (shard,) float32 each, as new tensors."""
+        own = [segment.weights for segment in self._segments if segment.bucket == number]
+        states = [self._optimizer.state.get(weights, {}) for weights in own]
+        found = {}
+        for field in MOMENTS:
+            values = [state.get(field, torch.zeros_like(of)) for state, of in zip(states, own, strict=True)]
+            found[field] = torch.cat(values)
+        return found
+
+    def load_moments(self, number: int, moments: dict[str, Tensor], num_steps: int) -> None:
+        """Sets what `moments` and `num_steps` have given, of the `number`-th shard."""
+        for segment in self._segments:
+            if segment.bucket == number:
+                state = self._optimizer.state[segment.weights]
+                for field in MOMENTS:
+                    state[field] = moments[field][segment.place].clone()
+                state[STEP] = torch.tensor(float(num_steps), device=segment.weights.device)

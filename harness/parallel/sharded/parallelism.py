@@ -1,0 +1,343 @@
+"""Sharded data parallelism: gradients are scattered during backward, weights gathered after the update."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from functools import partial
+from typing import Any, NamedTuple
+
+import torch
+from accelerate import Accelerator
+from torch import Tensor, nn
+
+from gradwire.codecs.interface import Codec, Kept, Layout, Round
+from gradwire.codecs.registry import codec_classes, make_codec
+from gradwire.harness.comm.collective.collectives import ScheduledCollectives
+from gradwire.harness.comm.topology.registry import TOPOLOGIES, make_schedule
+from gradwire.harness.comm.world.interface import Collective, RankStep, World
+from gradwire.harness.objectives.interface import Objective
+from gradwire.harness.parallel.buckets import BucketLayouts, parameter_names
+from gradwire.harness.parallel.buffers import RankBuffers
+from gradwire.harness.parallel.codec_steps import end_codecs
+from gradwire.harness.parallel.evaluate import evaluate
+from gradwire.harness.parallel.gradient_error import GradientError, gather_raw
+from gradwire.harness.parallel.interface import (
+    Batch,
+    MicroBatches,
+    Parallelism,
+    ParallelSetup,
+    ReadPart,
+    StepOutcome,
+)
+from gradwire.harness.parallel.passes import forward_backward
+from gradwire.harness.parallel.settings import ShardedConfig
+from gradwire.harness.parallel.sharded.buckets import FlatBucket, bucketed, flattened
+from gradwire.harness.parallel.sharded.errors import MeasuredShard, sharded_error, whole_buckets
+from gradwire.harness.parallel.sharded.gradients import Hooks, Pass, squared_norm
+from gradwire.harness.parallel.sharded.optimizer import ShardOptimizer
+from gradwire.harness.parallel.sharded.state import load_sharded, sharded_state
+from gradwire.harness.parallel.sharded.weights import gathering, weight_messages
+from gradwire.harness.parallel.state import Snapshot
+from gradwire.harness.parallel.synchronize import compare_hashes
+from gradwire.harness.timing.trace.step import CONTROL, UPDATE, passes_until
+
+NORM, GATHERED = "norm", "weights"
+"""Labels of computation beside those of data parallelism."""
+
+
+class RankOutcome(NamedTuple):
+    """What a rank says of its step."""
+
+    loss: Tensor
+    grad_norm: float
+    copies: list[MeasuredShard]
+
+
+class Sharded:
+    """One codec and one shard of main weights and moments for each of the world's ranks here; the model and
+    the buffer of gradients once for all of them."""
+
+    settling_passes = 1
+
+    def __init__(
+        self, setup: ParallelSetup, model: nn.Module, accelerator: Accelerator, world: World
+    ) -> None:
+        assert isinstance(setup.parallel, ShardedConfig)
+        self._setup, self._config = setup, setup.parallel
+        self._model, self._accelerator, self._world = model, accelerator, world
+        self.replicas = world.size
+        self._codecs: dict[int, Codec] = {rank: make_codec(**setup.codec) for rank in world.ranks}
+        self._prepared = accelerator.prepare_model(model, evaluation_mode=True)
+        self._parameters = {name: p for name, p in parameter_names(model).items() if p.requires_grad}
+        self._hooks, self._buffers = Hooks(self._parameters), RankBuffers(model, world)
+        self._messages = weight_messages(self._config)
+        self._has_main = self._config.main == "algorithm2"
+        self._buckets: list[FlatBucket] = []
+        self._optimizers: dict[int, ShardOptimizer] = {}
+        self._copies: dict[int, list[MeasuredShard]] = {}
+
+    def warm_up(self, batches: MicroBatches, passes: int) -> None:
+        snapshot, first = Snapshot(self._model, self._codecs), self._world.ranks[0]
+        ready = dict[str, None]()
+        self._hooks.receive = lambda name, gradient: ready.update({name: None})
+        for index in range(passes):
+            self._forward_backward(-1 - index, batches[first], first)
+        if not self._buckets:
+            self._make_buckets(tuple(ready))
+        self._world.run_step(-1, {rank: partial(self._warm_up_rank, batches[rank]) for rank in self._codecs})
+        end_codecs(self._world, self._codecs, -1)
+        self._buffers.watch(snapshot.buffers)
+        snapshot.restore(self._model, self._codecs)
+        self._buffers.begin()
+        self._world.forget()
+
+    def _make_buckets(self, ready: Sequence[str]) -> None:
+        """Moves parameters into buckets, in the order in which rank 0's gradients were `ready`; those without
+        gradients come last."""
+        numbers = {name: float(number) for number, name in enumerate(self._parameters)}
+        order = [*ready, *(name for name in self._parameters if name not in set(ready))]
+        rows = self._world.gather(dict.fromkeys(self._world.ranks, [numbers[name] for name in order]))
+        names = list(self._parameters)
+        order = [names[int(number)] for number in rows[0]]
+        sizes = {name: parameter.numel() for name, parameter in self._parameters.items()}
+        codec, kept = next(iter(self._codecs.values())), self._kept()
+        supports = partial(codec.supports, self._setup.topology, self._world.size)
+        layouts = BucketLayouts(self._model, supports)
+        dtype = getattr(torch, self._config.model_dtype)
+        begun = []
+        for bucket_names in bucketed(order, sizes, self._config.bucket_cap_mb):
+            layout = layouts.named(bucket_names, torch.float32, self._world.device)
+            bucket, whole = flattened(layout, codec.shards(layout, kept), self._parameters, dtype)
+            self._buckets.append(bucket)
+            begun.append(whole)
+        optimizer = self._setup.optimizer
+        self._optimizers = {rank: ShardOptimizer(self._buckets, rank, optimizer) for rank in self._codecs}
+        for own in self._optimizers.values():
+            own.take(begun)
+        for bucket, whole in zip(self._buckets, begun, strict=True):
+            self._messages.begin(whole, bucket)
+
+    def _kept(self) -> Kept:
+        """The chunks that each rank keeps of a reduce-scatter."""
+
+        async def ask(comm: ScheduledCollectives) -> Kept:
+            return comm.kept
+
+        return self._world.run(dict.fromkeys(self._world.ranks, ask))[self._world.ranks[0]]
+
+    async def _warm_up_rank(self, batches: Sequence[Batch], rank_step: RankStep) -> None:
+        """A step that changes nothing: what it gathers is not used."""
+        own = self._optimizers[rank_step.rank]
+        passed, _ = self._run_pass(-1, batches, rank_step, measured=False)
+        gradients = [await gradient for gradient in passed.started]
+        await self._norm(gradients, rank_step)
+        own.warm_up(gradients)
+        for number in range(len(self._buckets)):
+            await self._start_gathering(number, rank_step)
+
+    def _forward_backward(self, step: int, batches: Sequence[Batch], rank: int) -> Tensor:
+        seed = self._setup.seed
+        return forward_backward(self._prepared, self._accelerator, batches, seed, step, rank)
+
+    def _run_pass(
+        self, step: int, batches: Sequence[Batch], rank_step: RankStep, *, measured: bool
+    ) -> tuple[Pass, Tensor]:
+        """A rank's pass, its buckets under way, and the mean loss of its micro-batches."""
+        rank = rank_step.rank
+
+        def scatter(bucket: FlatBucket, number: int, x: Tensor) -> Collective[Tensor]:
+            this_round = Round(step, bucket.layout, rank, self._world.size, self._setup.seed, number)
+            return _scattering(self._codecs[rank], x, this_round, bucket)
+
+        self._buffers.load(rank)
+        with rank_step.compute(passes_until(0)) as computing:
+            passed = Pass(
+                rank_step,
+                computing,
+                self._buckets,
+                scatter,
+                micro_batches=len(batches),
+                measured=measured,
+            )
+            self._hooks.receive = passed.receive
+            try:
+                loss = self._forward_backward(step, batches, rank)
+                passed.finish()
+            finally:
+                self._hooks.receive = None
+        return passed, loss
+
+    def step(self, step: int, batches: MicroBatches, learning_rate: float, measured: bool) -> StepOutcome:
+        self._copies.clear()
+        programs = {
+            rank: partial(self._step_of_rank, step, own, learning_rate, measured)
+            for rank, own in batches.items()
+        }
+        ended = self._world.run_step(step, programs)
+        ranks = ended.results
+        self._copies = {rank: own.copies for rank, own in ranks.items()}
+        norm = next(iter(ranks.values())).grad_norm
+        skipped = not math.isfinite(norm)
+        if self._setup.check_hashes:
+            self._compare_models(step)
+        losses = {rank: float(own.loss) for rank, own in ranks.items()}
+        logged, decision = end_codecs(self._world, self._codecs, step, skipped=skipped)
+        return StepOutcome(losses, norm, skipped, ended.simulated_s, logged, decision)
+
+    async def _step_of_rank(
+        self, step: int, batches: Sequence[Batch], rate: float, measured: bool, rank_step: RankStep
+    ) -> RankOutcome:
+        passed, loss = self._run_pass(step, batches, rank_step, measured=measured)
+        gradients = [await gradient for gradient in passed.started]
+        norm = await self._norm(gradients, rank_step)
+        found = zip(passed.started, gradients, strict=True) if measured else ()
+        copies = [MeasuredShard(started.input, gradient.clone()) for started, gradient in found]
+        if math.isfinite(norm):
+            with rank_step.compute(UPDATE):
+                self._update(gradients, norm, rate, rank_step.rank)
+            await self._gather_weights(rank_step)
+        return RankOutcome(loss, norm, copies)
+
+    async def _norm(self, gradients: Sequence[Tensor], rank_step: RankStep) -> float:
+        """The norm of the mean gradient, from all ranks' shards: squares are added in the order of ranks."""
+        with rank_step.compute(NORM):
+            own = squared_norm(gradients, self._world.device)
+        squares = await rank_step.start(
+            _gathering_squares, own, buffers=NORM, coordinates=1, is_own=True, has_one_result=True
+        )
+        return math.sqrt(sum(float(square) for square in squares))
+
+    def _update(self, gradients: Sequence[Tensor], norm: float, rate: float, rank: int) -> None:
+        own = self._optimizers[rank]
+        if not self._has_main:
+            own.hold()
+            own.take([bucket.weights for bucket in self._buckets])
+        own.update(gradients, norm, rate)
+
+    async def _gather_weights(self, rank_step: RankStep) -> None:
+        """Brings the model's weights up to date with all ranks' main weights."""
+        under_way = [self._start_gathering(number, rank_step) for number in range(len(self._buckets))]
+        for bucket, started in zip(self._buckets, under_way, strict=True):
+            messages = await started
+            with rank_step.compute(GATHERED):
+                rank_step.replicated(partial(self._decode, bucket, messages))
+        if not self._has_main:
+            self._optimizers[rank_step.rank].release()
+
+    def _start_gathering(self, number: int, rank_step: RankStep) -> Any:
+        bucket, rank = self._buckets[number], rank_step.rank
+        return rank_step.start(
+            partial(gathering, self._messages, bucket, rank),
+            self._optimizers[rank].shards[number],
+            buffers=f"{GATHERED} {bucket.layout.uid}",
+            coordinates=bucket.layout.numel,
+            is_own=True,
+            has_one_result=True,
+        )
+
+    def _decode(self, bucket: FlatBucket, messages: Sequence[Tensor]) -> None:
+        for rank, message in enumerate(messages):
+            self._messages.decode(message, bucket, rank)
+
+    def _compare_models(self, step: int) -> None:
+        """Raises RuntimeError unless all ranks hold the same model."""
+        for bucket in self._buckets:
+            compare = partial(compare_hashes, bucket.weights, f"step {step}", "weights")
+            self._world.run(dict.fromkeys(self._world.ranks, compare))
+
+    def gradient_error(self) -> GradientError:
+        optimizers = self._optimizers if self._has_main else {}
+        return sharded_error(self._world, self._buckets, self._copies, optimizers)
+
+    def raw_gradients(self) -> Tensor:
+        return gather_raw(self._world, whole_buckets(self._world, self._buckets, self._copies))
+
+    def replica(self, rank: int) -> int:
+        return rank
+
+    def group(self, rank: int) -> int:
+        return 0
+
+    def layout(self, rank: int) -> tuple[Layout, ...]:
+        assert self._buckets, "layout() before warm_up()"
+        return tuple(bucket.layout for bucket in self._buckets)
+
+    def evaluate(self, objective: Objective, micro_batch: int) -> dict[str, float]:
+        return evaluate(self._model, objective, self._world, micro_batch)
+
+    def whole_model(self) -> nn.Module:
+        return self._model
+
+    def finish(self) -> None:
+        self._buffers.take_first()
+
+    def state_dict(self) -> dict[str, dict[str, Tensor]]:
+        return sharded_state(self._model, self._optimizers, self._codecs, has_main=self._has_main)
+
+    def load_state_dict(self, read: ReadPart) -> None:
+        load_sharded(
+            read, self._model, self._optimizers, self._codecs, self._world.size, has_main=self._has_main
+        )
+        self._buffers.begin()
+
+
+def _scattering(codec: Codec, x: Tensor, this_round: Round, bucket: FlatBucket) -> Collective[Tensor]:
+    """The coroutine that turns bucket `x` of `this_round.rank` into its shard of the mean over all ranks.
+
+    RuntimeError when the codec's result does not fit the shard.
+    """
+    shard = bucket.shards[this_round.rank]
+
+    async def run(comm: ScheduledCollectives) -> Tensor:
+        if this_round.size == 1:
+            return shard.take(x)
+        mean = await codec.scatter(x, this_round, comm)
+        if mean.shape != (shard.numel,) or mean.dtype != torch.float32:
+            raise RuntimeError(f"codec returned {mean.dtype}{list(mean.shape)} for a shard of {shard.numel}")
+        return mean
+
+    return run
+
+
+def _gathering_squares(own: Tensor) -> Collective[list[Tensor]]:
+    async def run(comm: ScheduledCollectives) -> list[Tensor]:
+        return await comm.in_phase(CONTROL).all_gather(own)
+
+    return run
+
+
+def supports(setup: ParallelSetup) -> str | None:
+    """Returns None, or the reason why such a run is impossible, in one line with the fix."""
+    config = setup.parallel
+    assert isinstance(config, ShardedConfig)
+    if config.main == "algorithm4" and config.weights == "exact":
+        return (
+            "parallel.main=algorithm4 is for quantized weights, and parallel.weights=exact are not; use "
+            "parallel.weights=qwd or qw, or leave parallel.main out"
+        )
+    codec = make_codec(**setup.codec)
+    if not codec.scatters:
+        names = ", ".join(name for name in codec_classes() if make_codec(name).scatters)
+        return (
+            f"codec={codec.name} has no scatter, which parallel=sharded needs; choose one of {names}, or use "
+            "parallel=ddp"
+        )
+    if setup.workers > 1 and not make_schedule(setup.topology, setup.workers).sums_on_the_way:
+        names = ", ".join(name for name in TOPOLOGIES if make_schedule(name, setup.workers).sums_on_the_way)
+        return (
+            f"topology={setup.topology} sums nothing on the way and has no reduce-scatter, which "
+            f"parallel=sharded needs; choose one of {names}"
+        )
+    bucket = Layout.flat(1 << 20, device=setup.device)
+    reason = codec.supports(setup.topology, setup.workers, bucket)
+    if reason is None:
+        return None
+    given = f"given are cluster.workers={setup.workers} and topology={setup.topology}"
+    named = f"codec={codec.name}"
+    return f"{reason if reason.startswith(named) else f'{named}: {reason}'}; {given}"
+
+
+def build(setup: ParallelSetup, model: nn.Module, accelerator: Accelerator, world: World) -> Parallelism:
+    """Builds sharded data parallelism in `world`."""
+    return Sharded(setup, model, accelerator, world)

@@ -1,0 +1,141 @@
+"""Checkpoints by parameter: what one number of ranks has written, another one loads."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import astuple
+
+import torch
+from torch import Tensor, nn
+
+from gradwire.codecs.interface import Codec
+from gradwire.codecs.shards import Run
+from gradwire.harness.parallel.interface import ReadPart
+from gradwire.harness.parallel.sharded.optimizer import MOMENTS, STEP, ShardOptimizer
+from gradwire.harness.parallel.sharded.pieces import Piece
+from gradwire.harness.parallel.state import MODEL, codec_part, codec_state, load_model, model_tensors
+
+MAIN = "main"
+
+
+def shard_part(rank: int) -> str:
+    """The name of the part with the main weights and moments of `rank`."""
+    return f"shard-rank{rank}"
+
+
+def sharded_state(
+    model: nn.Module, optimizers: Mapping[int, ShardOptimizer], codecs: Mapping[int, Codec], *, has_main: bool
+) -> dict[str, dict[str, Tensor]]:
+    """This process's parts: the model once, each rank's shard by parameter, what its codec remembers.
+
+    A piece of a parameter is called `<field>/<parameter>/<start>:<length>:<stride>:<count>`: the coordinates
+    of the parameter that its values belong to.
+    """
+    parts = codec_state(codecs)
+    for rank, own in optimizers.items():
+        parts[shard_part(rank)] = dict(_tensors(own, has_main=has_main))
+    return parts if 0 not in codecs else parts | {MODEL: model_tensors(model)}
+
+
+def _tensors(own: ShardOptimizer, *, has_main: bool) -> Iterator[tuple[str, Tensor]]:
+    yield STEP, torch.tensor([own.num_steps])
+    for number in range(len(own.shards)):
+        fields = own.moments(number) | ({MAIN: own.shards[number]} if has_main else {})
+        for of, piece in own.pieces():
+            if of == number:
+                for field, values in fields.items():
+                    yield _key(field, piece), values[piece.place].clone()
+
+
+def _key(field: str, piece: Piece) -> str:
+    return f"{field}/{piece.name}/{':'.join(map(str, astuple(piece.run)))}"
+
+
+def load_sharded(
+    read: ReadPart,
+    model: nn.Module,
+    optimizers: Mapping[int, ShardOptimizer],
+    codecs: Mapping[int, Codec],
+    size: int,
+    *,
+    has_main: bool,
+) -> None:
+    """Loads what `sharded_state` gave in all processes, of `size` ranks or another number. Raises ValueError
+    if it belongs to another model, or to another number of ranks with codecs that remember something."""
+    load_model(read, model)
+    fields = (*MOMENTS, MAIN) if has_main else MOMENTS
+    loads = {rank: _Load(own, fields) for rank, own in optimizers.items()}
+    written = 0
+    while saved := read(shard_part(written)):
+        for load in loads.values():
+            load.add(saved)
+        written += 1
+    for load in loads.values():
+        load.finish()
+    if written != size:
+        remembering = [rank for rank in range(written) if read(codec_part(rank))]
+        if remembering:
+            raise ValueError(
+                f"the checkpoint is of {written} ranks whose codecs remember something of their own, which "
+                f"{size} ranks cannot share; use cluster.workers={written}"
+            )
+        return
+    for rank, codec in codecs.items():
+        codec.load_state_dict(read(codec_part(rank)))
+
+
+class _Load:
+    """One rank's shard, put together from the pieces of all shards that were saved."""
+
+    def __init__(self, own: ShardOptimizer, fields: Sequence[str]) -> None:
+        self._own = own
+        self._values = [{field: torch.empty_like(shard) for field in fields} for shard in own.shards]
+        self._missing = [torch.ones_like(shard, dtype=torch.bool) for shard in own.shards]
+        self._num_steps = 0
+
+    def add(self, saved: Mapping[str, Tensor]) -> None:
+        """Takes what one rank has saved."""
+        self._num_steps = int(saved[STEP])
+        there = dict[str, list[Run]]()
+        for key in saved:
+            field, _, rest = key.partition("/")
+            if field == MOMENTS[0]:
+                name, _, numbers = rest.rpartition("/")
+                there.setdefault(name, []).append(Run(*map(int, numbers.split(":"))))
+        for number, piece in self._own.pieces():
+            if piece.name not in there:
+                continue
+            if piece.run in there[piece.name]:
+                self._take(number, piece.place, {f: saved[_key(f, piece)] for f in self._values[number]})
+            else:
+                self._assemble(number, piece, there[piece.name], saved)
+
+    def _take(self, number: int, place: slice, found: Mapping[str, Tensor]) -> None:
+        for field, values in found.items():
+            self._values[number][field][place] = values
+        self._missing[number][place] = False
+
+    def _assemble(self, number: int, piece: Piece, runs: Sequence[Run], saved: Mapping[str, Tensor]) -> None:
+        """Takes the coordinates of a piece that are among those of `runs`."""
+        numel = max(run.start + (run.count - 1) * run.stride + run.length for run in (piece.run, *runs))
+        place, missing = piece.place, self._missing[number]
+        for field, values in self._values[number].items():
+            whole = torch.zeros(numel, device=values.device)
+            covered = torch.zeros(numel, dtype=torch.bool, device=values.device)
+            for run in runs:
+                of_run = saved[_key(field, piece._replace(run=run))]
+                run.stretches(whole).copy_(of_run.view(run.count, run.length))
+                run.stretches(covered).fill_(True)
+            wanted = piece.run.stretches(covered).reshape(-1)
+            values[place] = torch.where(wanted, piece.run.stretches(whole).reshape(-1), values[place])
+        missing[place] &= ~wanted
+
+    def finish(self) -> None:
+        """Hands everything to the optimizer. Raises ValueError if something is missing."""
+        rank = self._own.rank
+        if any(bool(missing.any()) for missing in self._missing):
+            raise ValueError(f"the checkpoint is another model's: it lacks some weights of rank {rank}")
+        for number, values in enumerate(self._values):
+            if MAIN in values:
+                self._own.shards[number].copy_(values.pop(MAIN))
+            self._own.load_moments(number, values, self._num_steps)

@@ -1,0 +1,138 @@
+"""What ranks send one another after an update: weights, or what has changed of them, exact or quantized."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from gradwire.codecs.linear import LinearQuantizer
+from gradwire.codecs.shards import Shard
+from gradwire.harness.comm.collective.collectives import ScheduledCollectives
+from gradwire.harness.comm.world.interface import Collective
+from gradwire.harness.parallel.settings import ShardedConfig
+from gradwire.harness.parallel.sharded.buckets import FlatBucket
+from gradwire.harness.timing.trace.step import WEIGHTS
+
+
+class WeightMessages(Protocol):
+    """How a rank's shard of a bucket becomes a message, and the messages of all ranks the model's weights.
+
+    All ranks, that of the shard too, decode the same bytes, so that they hold the same model bit for bit.
+    """
+
+    def encode(self, main: Tensor, bucket: FlatBucket, rank: int) -> Tensor:
+        """The message with the main weights of a shard, (shard,) float32, of `rank`."""
+        ...
+
+    def size(self, numel: int) -> int:
+        """Elements of the message of a shard of `numel` coordinates."""
+        ...
+
+    def decode(self, message: Tensor, bucket: FlatBucket, rank: int) -> None:
+        """Brings the shard of `rank` in the model's weights up to date."""
+        ...
+
+    def begin(self, whole: Tensor, bucket: FlatBucket) -> None:
+        """Sets the model's weights as they are before the first step, from (numel,) float32 main weights."""
+        ...
+
+
+class Exact:
+    """The main weights in the model's dtype."""
+
+    def encode(self, main: Tensor, bucket: FlatBucket, rank: int) -> Tensor:
+        return main.to(bucket.weights.dtype)
+
+    def size(self, numel: int) -> int:
+        return numel
+
+    def decode(self, message: Tensor, bucket: FlatBucket, rank: int) -> None:
+        bucket.shards[rank].put(message, bucket.weights)
+
+    def begin(self, whole: Tensor, bucket: FlatBucket) -> None:
+        bucket.weights.copy_(whole)
+
+
+@dataclass(frozen=True)
+class Quantized:
+    """qW (ZeRO++): the main weights themselves, quantized in groups of a shard's consecutive values."""
+
+    quantizer: LinearQuantizer
+
+    def encode(self, main: Tensor, bucket: FlatBucket, rank: int) -> Tensor:
+        message = torch.empty(self.size(main.numel()), dtype=torch.uint8, device=main.device)
+        if main.numel():
+            self.quantizer.quantize(main, message)
+        return message
+
+    def size(self, numel: int) -> int:
+        return self.quantizer.message_bytes(numel)
+
+    def decode(self, message: Tensor, bucket: FlatBucket, rank: int) -> None:
+        own = _Window(bucket.shards[rank], bucket.weights)
+        if own.values.numel():
+            self.quantizer.dequantize(message, own.values)
+            own.close()
+
+    def begin(self, whole: Tensor, bucket: FlatBucket) -> None:
+        for rank, shard in enumerate(bucket.shards):
+            self.decode(self.encode(shard.take(whole), bucket, rank), bucket, rank)
+
+
+@dataclass(frozen=True)
+class QuantizedDifferences(Quantized):
+    """qWD (SDP4Bit §3.1): main weights less the model's, quantized, and added to the model's in float32.
+
+    What the quantization loses stays in the difference, and travels in the next step. The weights of before
+    are those that the model has: no buffer of its size is needed.
+    """
+
+    def encode(self, main: Tensor, bucket: FlatBucket, rank: int) -> Tensor:
+        return super().encode(main - bucket.shards[rank].take(bucket.weights), bucket, rank)
+
+    def decode(self, message: Tensor, bucket: FlatBucket, rank: int) -> None:
+        own = _Window(bucket.shards[rank], bucket.weights)
+        if own.values.numel():
+            self.quantizer.add(message, own.values)
+            own.close()
+
+    def begin(self, whole: Tensor, bucket: FlatBucket) -> None:
+        bucket.weights.copy_(whole)
+
+
+class _Window:
+    """A shard's `values` to be written: in their places if these are consecutive, else elsewhere until
+    `close`."""
+
+    def __init__(self, shard: Shard, flat: Tensor) -> None:
+        self._shard, self._flat = shard, flat
+        in_place = len(shard.runs) == 1 and shard.runs[0].count == 1
+        self.values = shard.runs[0].stretches(flat).view(-1) if in_place else shard.take(flat)
+        self._in_place = in_place
+
+    def close(self) -> None:
+        if not self._in_place:
+            self._shard.put(self.values, self._flat)
+
+
+def weight_messages(settings: ShardedConfig) -> WeightMessages:
+    """What `parallel.weights` asks for."""
+    if settings.weights == "exact":
+        return Exact()
+    quantizer = LinearQuantizer(settings.weight_bits, settings.weight_group)
+    return QuantizedDifferences(quantizer) if settings.weights == "qwd" else Quantized(quantizer)
+
+
+def gathering(
+    messages: WeightMessages, bucket: FlatBucket, rank: int, main: Tensor
+) -> Collective[list[Tensor]]:
+    """The coroutine that sends all others the main weights of a rank's shard; returns all ranks' messages."""
+
+    async def run(comm: ScheduledCollectives) -> list[Tensor]:
+        own = messages.encode(main, bucket, rank)
+        return await comm.in_phase(WEIGHTS).all_gather(own, [messages.size(numel) for numel in bucket.sizes])
+
+    return run
