@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from gradwire.codecs.native.choice import available_kernels, choose_kernels
-from gradwire.codecs.registry import codec_classes
+from gradwire.codecs.registry import codec_classes, make_codec
 from gradwire.harness.comm.topology.registry import TOPOLOGIES
 from gradwire.harness.config.compose import compose
 from gradwire.harness.config.manual import describe
@@ -62,6 +62,10 @@ def test_every_choice_of_every_group_is_runnable(turn: int, tmp_path: Path) -> N
         chosen["kernels"] = "default"
     if chosen["codec"] == "backend":
         chosen |= {"network": "none", "cluster": "local"}
+    if not make_codec(chosen["codec"]).scatters or chosen["topology"] == "broadcast":
+        chosen["parallel"] = "ddp"
+    if chosen["parallel"] == "sharded":  # needs more memory in one process, as cluster=virtual has it
+        extra += ["parallel.model_dtype=bfloat16"]
     if chosen["network"] == "shaped":  # needs root
         chosen["network"] = "none"
     if chosen["network"] not in ("none", "paced"):
