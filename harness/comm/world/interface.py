@@ -103,6 +103,17 @@ class RankStep(Protocol):
         """
         ...
 
+    def send(self, x: Tensor, to: int, *, is_own: bool = False, urgency: Urgency = ORDINARY) -> Started[None]:
+        """Starts to send `x` to one other rank, phase `activations`; nobody else knows of it. What a rank
+        sends another arrives in the order in which that one receives it, whatever both send or start beside.
+        The rank does not write to `x` before it is gone: see `start`."""
+        ...
+
+    def receive(self, out: Tensor, source: int) -> Started[Tensor]:
+        """Starts to receive what a rank sends this one, into `out`, contiguous memory of this rank alone,
+        which the result is. It may be started long before it is sent."""
+        ...
+
     def barrier(self) -> Awaitable[None]:
         """Says that ranks are together here, because each has waited for what all others have sent. Nothing
         is sent; on a simulated clock the ranks go on at the same time."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from datetime import timedelta
 from itertools import count
@@ -28,7 +28,10 @@ from gradwire.harness.timing.measure.stopwatch import make_stopwatch
 from gradwire.harness.timing.trace.log import LaneLog, TaskLog
 from gradwire.harness.timing.trace.notes import LaneNotes, StepNotes
 from gradwire.harness.timing.trace.observations import observations
-from gradwire.harness.timing.trace.step import MEASURE, ORDINARY, Urgency
+from gradwire.harness.timing.trace.step import MEASURE, ORDINARY, TRANSFERS, Urgency
+
+Line = tuple[str, int]
+"""(`to` or `from`, another rank)"""
 
 
 def _private_group(group: dist.ProcessGroup | None, backend: str, timeout: timedelta) -> dist.ProcessGroup:
@@ -84,16 +87,20 @@ class ProcessWorld:
         self._control = self._threads[0]
         if not self._batched:  # what a step leaves in flight does not hold up what is run between steps
             self._control = CommunicationThread(recorder, device, self._turn)
-        self._numbers, self._arenas = count(), dict[str, Arena]()
+        self._lines: dict[Line, tuple[CommunicationThread, Iterator[int]]] = {}
+        self._numbers, self._arenas = count(), dict[str, Arena]()  # twice a number, and odd ones on lines
         self.outcomes, self._overlap = Outcomes(device), overlap
         self._traces, self._logs, self._lane = trace, list[TaskLog](), LaneLog()
+        self._buckets = 0  # of this step so far
         self.closed = False
 
     @property
     def error(self) -> BaseException | None:
         """What went wrong on a communication thread, if anything."""
-        threads = (*self._threads, self._control)
-        return next((thread.error for thread in threads if thread.error is not None), None)
+        return next((thread.error for thread in self._all_threads() if thread.error is not None), None)
+
+    def _all_threads(self) -> set[CommunicationThread]:
+        return {*self._threads, self._control, *(thread for thread, _ in self._lines.values())}
 
     def begin_step(self, now_s: float) -> None:
         """Does nothing: real links know the time."""
@@ -105,7 +112,7 @@ class ProcessWorld:
     def open_step(self, step: int = 0) -> ProcessStep:
         """Begins a step that no program describes: a script's, which calls what it returns."""
         rank_step = ProcessStep(self, step, self._overlap)
-        self._lane, self._logs = rank_step.lane, []
+        self._lane, self._logs, self._buckets = rank_step.lane, [], 0
         return rank_step
 
     def submit(
@@ -127,8 +134,33 @@ class ProcessWorld:
         """
         number = next(self._numbers)
         thread = self._threads[0 if one_at_a_time else number % len(self._threads)]
-        log = None if coordinates is None else self._log(coordinates, one_at_a_time, urgency)
-        self._give(collective, number, thread, arena, future, log)
+        log = None
+        if coordinates is not None:
+            log = self._log(self._buckets, coordinates, one_at_a_time, urgency)
+            self._buckets += 1
+        self._give(collective, 2 * number, thread, arena, future, log)
+
+    def transfer(
+        self,
+        collective: Collective[Result],
+        line: Line,
+        coordinates: int,
+        urgency: Urgency,
+        future: Any,
+    ) -> None:
+        """Starts to send something to a rank, or to receive it, as `submit` does: `line` says to or from
+        which rank. Each line has a thread, so that none waits for what another is to send."""
+        if self._batched:
+            raise ValueError(
+                "ranks on GPUs send and receive inside of collectives alone, because NCCL matches messages "
+                "by order: start one on all ranks and call comm.send_and_receive there"
+            )
+        if line not in self._lines:
+            thread = CommunicationThread(self.recorders[self.rank], self.device, self._turn)
+            self._lines[line] = thread, count()
+        thread, numbers = self._lines[line]
+        log = self._log(TRANSFERS, coordinates, False, urgency)
+        self._give(collective, 2 * next(numbers) + 1, thread, str(line), future, log)
 
     def _give(
         self,
@@ -163,10 +195,10 @@ class ProcessWorld:
             CollectiveTask(coroutine, future.set_result, future.set_exception, log, recorded=recorded)
         )
 
-    def _log(self, coordinates: int, in_turn: bool, urgency: Urgency) -> TaskLog | None:
+    def _log(self, bucket: int, coordinates: int, in_turn: bool, urgency: Urgency) -> TaskLog | None:
         if not self._traces:
             return None
-        bucket, timestamp = len(self._logs), self.recorders[self.rank].timestamp
+        timestamp = self.recorders[self.rank].timestamp
         self._logs.append(
             TaskLog(timestamp, bucket, coordinates, timestamp(), in_turn=in_turn, urgency=urgency)
         )
@@ -207,7 +239,7 @@ class ProcessWorld:
 
     def run(self, collectives: Mapping[int, Collective[Result]]) -> dict[int, Result]:
         future: Future[Result] = Future()
-        number = next(self._numbers)
+        number = 2 * next(self._numbers)
         self._give(collectives[self.rank], number, self._control, "run", future, recorded=False)
         result = {self.rank: future.result()}
         if self._batched:  # the result was made on the communication stream
@@ -250,7 +282,7 @@ class ProcessWorld:
         self.closed = True
         if self._pacer is not None:  # first: what it still holds back nobody will receive
             self._pacer.close()
-        for thread in {*self._threads, self._control}:
+        for thread in self._all_threads():
             thread.close()
         self._arenas.clear()
         if dist.is_initialized():

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Coroutine, Generator
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
+from gradwire.harness.comm.collective.collectives import ScheduledCollectives
 from gradwire.harness.comm.world.interface import Collective, Place, Result, Started
 from gradwire.harness.timing.measure.spans import Recorder
 from gradwire.harness.timing.trace.log import LaneLog
@@ -167,20 +169,39 @@ class ProcessStep:
         keeps_input: bool = False,
         urgency: Urgency = ORDINARY,
     ) -> ProcessStarted[Result]:
-        kept, place = x.clone() if keeps_input else None, Place(self._number, self._started)
-        started: ProcessStarted[Result] = ProcessStarted(place, self._world.outcomes, kept)
-        self._started += 1
-
-        def submit() -> None:
-            self._world.outcomes.begin()
+        def submit(started: ProcessStarted[Result]) -> None:
             self._world.submit(
                 make(x), buffers, started, coordinates=coordinates, one_at_a_time=in_turn, urgency=urgency
             )
 
+        return self._start(submit, x.clone() if keeps_input else None)
+
+    def send(
+        self, x: Tensor, to: int, *, is_own: bool = False, urgency: Urgency = ORDINARY
+    ) -> ProcessStarted[None]:
+        transfer, line = partial(ScheduledCollectives.send, x=x, to=to), ("to", to)
+        return self._start(partial(self._world.transfer, transfer, line, x.numel(), urgency))
+
+    def receive(self, out: Tensor, source: int) -> ProcessStarted[Tensor]:
+        transfer, line = partial(ScheduledCollectives.receive, out=out, source=source), ("from", source)
+        return self._start(partial(self._world.transfer, transfer, line, out.numel(), ORDINARY))
+
+    def _start(
+        self, submit: Callable[[ProcessStarted[Result]], None], kept: Tensor | None = None
+    ) -> ProcessStarted[Result]:
+        """Starts what `submit` gives to a communication thread."""
+        place = Place(self._number, self._started)
+        started: ProcessStarted[Result] = ProcessStarted(place, self._world.outcomes, kept)
+        self._started += 1
+
+        def begin() -> None:
+            self._world.outcomes.begin()
+            submit(started)
+
         if self._overlap:
-            submit()
+            begin()
         else:
-            self._held_back.append(submit)
+            self._held_back.append(begin)
         if self._computing is not None:
             self._computing.cut()
         self.lane.started(place.number, self._recorder.timestamp())

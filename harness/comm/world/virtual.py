@@ -10,8 +10,8 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from functools import partial
-from itertools import count
-from operator import attrgetter
+from itertools import chain, count
+from operator import itemgetter
 
 import torch
 from torch import Tensor
@@ -97,15 +97,15 @@ class VirtualWorld:
         self._store.clear()
         shared, steps = Shared(step, self._store, self._timestamp, self._steps), self._steps
         steps.update({rank: VirtualStep(rank, shared) for rank in self.ranks})
-        tasks: dict[int, list[TaskTrace]] = {rank: [] for rank in self.ranks}
+        tasks: dict[int, list[tuple[int, TaskTrace]]] = {rank: [] for rank in self.ranks}
         results = drive(programs, steps, partial(self._run_together, tasks))
-        for together in shared.collectives:
+        for together in chain(shared.collectives, *shared.transfers.values()):
             if not together.has_run:  # it is awaited in a later step, or never
                 self._run_together(tasks, together)
         self.measured = {
             rank: RankTrace(
                 steps[rank].lane.resolve(float),
-                tuple(sorted(own, key=attrgetter("bucket"))),
+                tuple(task for _, task in sorted(own, key=itemgetter(0))),
                 steps[rank].computed_s,
             )
             for rank, own in tasks.items()
@@ -113,14 +113,16 @@ class VirtualWorld:
         self._time(step)
         return StepEnd(results, step_end(self.timed))
 
-    def _run_together(self, tasks: Mapping[int, list[TaskTrace]], together: StartedTogether) -> None:
-        """Runs a collective on all ranks, and takes down what they did. Raises RuntimeError, naming the ranks
-        that have not started it."""
-        together.check_started(self.ranks)
+    def _run_together(
+        self, tasks: Mapping[int, list[tuple[int, TaskTrace]]], together: StartedTogether
+    ) -> None:
+        """Runs a collective on all its ranks, and takes down what they did, as their how manieth. Raises
+        RuntimeError, naming the ranks that have not started it."""
+        together.check_started()
         logs = {
             rank: TaskLog(
                 self._timestamp,
-                together.number,
+                together.bucket,
                 together.coordinates,
                 own.ready,
                 in_turn=together.in_turn,
@@ -128,14 +130,15 @@ class VirtualWorld:
             )
             for rank, own in together.inputs.items()
         }
-        found = self._run({rank: together.collective(rank, self._store) for rank in self.ranks}, logs)
+        found = self._run({rank: together.collective(rank, self._store) for rank in together.ranks}, logs)
         together.results = dict.fromkeys(self.ranks, found[0]) if together.has_one_result else found
         together.has_run = True
         for rank, log in logs.items():
             task = log.resolve(lambda timestamp: timestamp)
             begun = task.operations[0]
             assert isinstance(begun, Work)
-            tasks[rank].append(shifted(task, -begun.start)._replace(ready=task.ready))
+            own = shifted(task, -begun.start)._replace(ready=task.ready)
+            tasks[rank].append((together.inputs[rank].number, own))
 
     def _time(self, step: int) -> None:
         """Puts the step, as it was measured, on the clock; each rank's recorder gets its spans."""
@@ -148,7 +151,7 @@ class VirtualWorld:
                     self.recorders[rank].add(span.kind, span.start, span.end, span.bytes)
 
     def resumed(self, rank: int, place: Place, result: Result) -> VirtualStarted[Result]:
-        together = StartedTogether(place.number, 0, False, False, results={rank: result}, has_run=True)
+        together = StartedTogether("", (rank,), 0, 0, results={rank: result}, has_run=True)
         return VirtualStarted(rank, place, together, self._steps, self._store)
 
     def windows(self) -> dict[int, tuple[float, float]]:
@@ -176,9 +179,9 @@ class VirtualWorld:
         self, collectives: Mapping[int, Collective[Result]], logs: Mapping[int, TaskLog]
     ) -> dict[int, Result]:
         mailboxes, number = Mailboxes(self._debug), next(self._numbers)
-        futures: dict[int, Future[Result]] = {rank: Future() for rank in self.ranks}
+        futures: dict[int, Future[Result]] = {rank: Future() for rank in sorted(collectives)}
         tasks = []
-        for rank in self.ranks:
+        for rank in futures:
             arena, log = self._arenas[rank], logs.get(rank)
             arena.begin_round()
             channel = LocalChannel(rank, self.size, number, self._counted[rank], mailboxes, log)

@@ -7,6 +7,7 @@ under way at a time, and the memory needed is that of one, times the ranks, besi
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Collection, Coroutine, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -18,13 +19,14 @@ from gradwire.harness.comm.world.gradient_store import GradientStore
 from gradwire.harness.comm.world.interface import Collective, Place, RankProgram, Result, Started
 from gradwire.harness.runtime.heartbeat import beat
 from gradwire.harness.timing.trace.log import LaneLog
-from gradwire.harness.timing.trace.step import ORDINARY, Urgency
+from gradwire.harness.timing.trace.step import ORDINARY, TRANSFERS, Urgency
 
 
 class Input(NamedTuple):
-    """What a rank has started a collective with: the function that makes it, when, in seconds of the rank's
-    step, and how urgent its messages are."""
+    """What a rank has started a collective with, as its `number`-th: the function that makes it, when, in
+    seconds of the rank's step, and how urgent its messages are."""
 
+    number: int
     make: Callable[[Tensor], Collective[Any]]
     ready: float
     own: Tensor | None
@@ -34,30 +36,38 @@ class Input(NamedTuple):
 
 @dataclass
 class StartedTogether:
-    """The `number`-th collective of a step, as far as ranks have started it."""
+    """A collective of a step among `ranks`, as far as they have started it. `name` says which it is, and
+    `order` when it runs of those that can."""
 
-    number: int
+    name: str
+    ranks: Sequence[int]
+    bucket: int
     coordinates: int
-    in_turn: bool
-    has_one_result: bool
+    order: int = 0
+    in_turn: bool = False
+    has_one_result: bool = False
     inputs: dict[int, Input] = field(default_factory=dict)
     results: dict[int, Any] = field(default_factory=dict)
     """Those that their ranks have not taken yet."""
     has_run: bool = False
 
-    def check_started(self, ranks: Sequence[int]) -> None:
-        """Raises RuntimeError unless all ranks have started it."""
-        missing = [rank for rank in ranks if rank not in self.inputs]
-        if missing:
+    @property
+    def missing(self) -> list[int]:
+        """The ranks that have not started it."""
+        return [rank for rank in self.ranks if rank not in self.inputs]
+
+    def check_started(self) -> None:
+        """Raises RuntimeError unless all its ranks have started it."""
+        if self.missing:
             raise RuntimeError(
-                f"the step is stuck: ranks {sorted(self.inputs)} wait for collective {self.number}, which "
-                f"ranks {missing} have not started"
+                f"the step is stuck: ranks {sorted(self.inputs)} wait for {self.name}, which ranks "
+                f"{self.missing} have not started"
             )
 
     def collective(self, rank: int, store: GradientStore) -> Collective[Any]:
         """What a rank runs."""
         given = self.inputs[rank]
-        return given.make(store.get(rank, self.number) if given.own is None else given.own)
+        return given.make(store.get(rank, given.number) if given.own is None else given.own)
 
 
 class VirtualStarted(Started[Result]):
@@ -76,8 +86,8 @@ class VirtualStarted(Started[Result]):
         self._taken: list[Result] = []
 
     def input(self) -> Tensor:
-        own = self.together.inputs[self._rank].own
-        return self._store.get(self._rank, self.together.number) if own is None else own
+        given = self.together.inputs[self._rank]
+        return self._store.get(self._rank, given.number) if given.own is None else given.own
 
     def result(self) -> Result:
         assert self.together.has_run, "result() inside a step"
@@ -127,8 +137,9 @@ class _Computing:
 
 
 class Shared:
-    """What the ranks of step `number` share: the collectives, and the results of replicated work. `steps` has
-    the step that each rank is in, now and when a later one has begun."""
+    """What the ranks of step `number` share: the collectives, those of all ranks and those by which one rank
+    sends another something, and the results of replicated work. `steps` has the step that each rank is in,
+    now and when a later one has begun."""
 
     def __init__(
         self,
@@ -139,6 +150,7 @@ class Shared:
     ) -> None:
         self.number, self.store, self.timestamp, self.steps = number, store, timestamp, steps
         self.collectives: list[StartedTogether] = []
+        self.transfers: dict[tuple[int, int], list[StartedTogether]] = {}
         self.replicated: list[tuple[Any, float]] = []
 
 
@@ -152,7 +164,8 @@ class VirtualStep:
         self.computed_s = 0.0
         """Seconds of computation so far."""
         self._computing: _Computing | None = None
-        self._started, self._replicated = 0, 0
+        self._started, self._replicated, self._collectives = 0, 0, 0
+        self._transfers: Counter[tuple[int, int]] = Counter()
 
     @contextmanager
     def compute(self, label: str) -> Iterator[_Computing]:
@@ -188,14 +201,48 @@ class VirtualStep:
         keeps_input: bool = False,
         urgency: Urgency = ORDINARY,
     ) -> VirtualStarted[Result]:
+        known, number = self._shared.collectives, self._collectives
+        self._collectives += 1
+        if number == len(known):
+            ranks, name = sorted(self._shared.steps), f"collective {number}"
+            known.append(StartedTogether(name, ranks, number, coordinates, number, in_turn, has_one_result))
+        return self._start(known[number], make, x, is_own, urgency)
+
+    def send(
+        self, x: Tensor, to: int, *, is_own: bool = False, urgency: Urgency = ORDINARY
+    ) -> VirtualStarted[None]:
+        together = self._transfer(self.rank, to, x.numel())
+        return self._start(together, lambda x: lambda comm: comm.send(x, to), x, is_own, urgency)
+
+    def receive(self, out: Tensor, source: int) -> VirtualStarted[Tensor]:
+        together = self._transfer(source, self.rank, out.numel())
+        return self._start(together, lambda out: lambda comm: comm.receive(out, source), out, True, ORDINARY)
+
+    def _transfer(self, source: int, destination: int, coordinates: int) -> StartedTogether:
+        """The next one from `source` to `destination` that this rank takes part in."""
+        known, number = (
+            self._shared.transfers.setdefault((source, destination), []),
+            self._transfers[source, destination],
+        )
+        self._transfers[source, destination] += 1
+        if number == len(known):
+            name = f"message {number} from rank {source} to rank {destination}"
+            known.append(StartedTogether(name, (source, destination), TRANSFERS, coordinates))
+        return known[number]
+
+    def _start(
+        self,
+        together: StartedTogether,
+        make: Callable[[Tensor], Collective[Result]],
+        x: Tensor,
+        is_own: bool,
+        urgency: Urgency,
+    ) -> VirtualStarted[Result]:
         if self._computing is not None:
             self._computing.cut()
         shared, number = self._shared, self._started
         self._started += 1
-        if number == len(shared.collectives):
-            shared.collectives.append(StartedTogether(number, coordinates, in_turn, has_one_result))
-        together = shared.collectives[number]
-        together.inputs[self.rank] = Input(make, self.computed_s, x if is_own else None, urgency)
+        together.inputs[self.rank] = Input(number, make, self.computed_s, x if is_own else None, urgency)
         self.lane.started(number, self.computed_s)
         if not is_own:
             shared.store.put(self.rank, number, x)
@@ -251,7 +298,7 @@ def drive(
     finally:
         for program in running.values():
             program.close()
-    return results
+    return {rank: results[rank] for rank in programs}
 
 
 def _ready(waits: dict[int, Wait], running: Collection[int], run_together: RunTogether) -> list[int]:
@@ -262,7 +309,7 @@ def _ready(waits: dict[int, Wait], running: Collection[int], run_together: RunTo
             raise RuntimeError(f"the step is stuck: ranks {sorted(waits)} wait for ranks that have ended")
         waits.clear()
         return sorted(running)
-    first = min(awaited.values(), key=lambda together: (not together.has_run, together.number))
+    first = min(awaited.values(), key=lambda each: (not each.has_run, bool(each.missing), each.order))
     if not first.has_run:
         run_together(first)
     ready = [rank for rank, together in awaited.items() if together is first]

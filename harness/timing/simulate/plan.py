@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import accumulate
+from itertools import accumulate, count
 from typing import NamedTuple
 
 import numpy as np
@@ -19,6 +19,7 @@ from gradwire.harness.timing.trace.messages import Matching
 from gradwire.harness.timing.trace.step import (
     MEASURE,
     ORDINARY,
+    TRANSFERS,
     Await,
     Barrier,
     Compute,
@@ -206,12 +207,17 @@ class _Compiler:
 
     def add_tasks(self, rank: int, steps: Sequence[Sequence[TaskTrace]], in_flight: int) -> list[list[int]]:
         """Take in all tasks of a rank; returns the numbers of each step's."""
-        threads: list[list[int]] = [[] for _ in range(in_flight)]
+        threads: dict[object, list[int]] = {thread: [] for thread in range(in_flight)}
         numbers = [[self.add(rank, task) for task in tasks] for tasks in steps]
         for own, tasks in zip(numbers, steps, strict=True):
-            for index, (number, task) in enumerate(zip(own, tasks, strict=True)):
-                threads[0 if task.in_turn else index % in_flight].append(number)
-        self.threads += [(rank, own) for own in threads if own]
+            turns = count()
+            for number, task in zip(own, tasks, strict=True):
+                if task.bucket == TRANSFERS:
+                    threads.setdefault(_line(task), []).append(number)
+                else:
+                    turn = next(turns)
+                    threads[0 if task.in_turn else turn % in_flight].append(number)
+        self.threads += [(rank, own) for own in threads.values() if own]
         return numbers
 
     def add_ended(self, rank: int, count: int) -> list[int]:
@@ -318,6 +324,15 @@ class _Compiler:
             key = (message.sender, -1) if message.sender in self._copies else (message.sender, number)
             found.setdefault(key, []).append(message)
         return [sorted(own, key=lambda message: message.destination) for own in found.values()]
+
+
+def _line(task: TaskTrace) -> tuple[str, int] | None:
+    """To or from which rank a transfer goes: each line has a thread of its own. None: it has no bytes."""
+    for post in task.operations:
+        if isinstance(post, Post):
+            ends = [("to", peer) for peer, _ in post.sends] + [("from", peer) for peer, _ in post.receives]
+            return ends[0] if ends else None
+    return None
 
 
 def _awaited(rank: int, operation: Await, step: int, tasks: Sequence[Sequence[int]]) -> int:

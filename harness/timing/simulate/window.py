@@ -104,7 +104,8 @@ def drop_ended(window: InFlight, timed: Sequence[StepTrace]) -> None:
 
     Their collectives have ended before any of a later step begins, so that they have shared neither links nor
     threads with those. What later steps need of them is when each rank was through, and when the collectives
-    had ended that they still await.
+    had ended that they still await. No time changes, except where several tasks could begin in the very same
+    moment and the order in which they do is arbitrary.
     """
     count = _num_ended(timed)
     if not count:

@@ -33,6 +33,10 @@ PHASES = ("metadata", "reduce_scatter", "all_gather")
 COUNTED_PHASES = (*PHASES, WEIGHTS, ACTIVATIONS, CONTROL)
 """All phases that bytes are counted under."""
 
+TRANSFERS = 1 << 20
+"""The bucket of all that one rank sends another by itself: whatever else both take part in, its k-th message
+is the k-th that the other receives from it."""
+
 Message = tuple[int, int]
 """(peer, bytes)"""
 

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from gradwire.harness.network.links import Change, Links, Route
 from gradwire.harness.timing.simulate.background import BackgroundJobs
+from gradwire.harness.timing.simulate.clock import SimulatedClock
 from gradwire.harness.timing.simulate.plan import Plan, compile_plan, compile_steps
 from gradwire.harness.timing.trace.step import (
     ORDINARY,
@@ -19,6 +20,7 @@ from gradwire.harness.timing.trace.step import (
     Post,
     RankTrace,
     Start,
+    StepTrace,
     TaskTrace,
     Urgency,
     Wait,
@@ -86,6 +88,35 @@ def make_case(seed: int) -> Case:
     work_s = [numbers.seconds() for _ in plan.kinds]
     ready = [numbers.seconds() for _ in range(len(plan.first_operations) - 1)]
     return Case(plan, links, work_s, ready, background)
+
+
+def make_steps(seed: int, count: int) -> tuple[SimulatedClock, list[StepTrace]]:
+    """A clock, and steps that follow one another, whose tasks may go on after them; each begins with enough
+    computation for most of these to end."""
+    drawn = random.Random(seed)
+    size, numbers = drawn.randint(2, 4), Numbers(drawn, ties=seed % 2 == 0)
+    links = _links(drawn, numbers, size)
+    tasks = [_tasks(drawn, numbers, size) for _ in range(count)]
+    pause = drawn.choice((5.0, 30.0, 60.0))
+
+    def timed(operation: LaneOperation) -> LaneOperation:
+        return operation._replace(seconds=numbers.seconds()) if isinstance(operation, Compute) else operation
+
+    steps: list[StepTrace] = [
+        {
+            rank: RankTrace(
+                (Compute(0.0, 0.0, "", pause), *map(timed, lane[rank])),
+                own[rank],
+                0.0,
+            )
+            for rank in range(size)
+        }
+        for lane, own in zip(_lanes(drawn, size, [len(step[0]) for step in tasks]), tasks, strict=True)
+    ]
+    clock = SimulatedClock(
+        links, in_flight=drawn.randint(1, 3), overlap=drawn.random() < 0.7, multicast=not links.serial
+    )
+    return clock, steps
 
 
 def _tasks(drawn: random.Random, numbers: Numbers, size: int) -> dict[int, tuple[TaskTrace, ...]]:

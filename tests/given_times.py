@@ -1,0 +1,35 @@
+"""Virtual worlds on a simulated clock where computation takes times that a test gives."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from gradwire.harness.comm.collective.collectives import Fabric
+from gradwire.harness.comm.world.virtual import VirtualWorld
+from gradwire.harness.network.links import Links
+from gradwire.harness.timing.simulate.clock import SimulatedClock
+from gradwire.harness.timing.simulate.codec_times import NoTimes
+
+
+class Passing:
+    """A wall clock that moves only where it is told to."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+    def passes(self, seconds: float) -> None:
+        self.now += seconds
+
+
+def given_world(size: int, fabric: Fabric, links: Links, **clock: Any) -> tuple[VirtualWorld, Passing]:
+    """A world in which only what is said to pass takes time, and the links."""
+    passing = Passing()
+    simulated = SimulatedClock(links, codec_times=NoTimes(), **clock)
+    world = VirtualWorld(size, fabric, torch.device("cpu"), clock=simulated, debug=True)
+    world._timestamp = passing  # type: ignore[method-assign]
+    return world, passing
