@@ -171,7 +171,7 @@ class Hops(Protocol):
 
 
 class Collectives(Protocol):
-    """The collectives a codec may use; every method is a coroutine run by all ranks alike."""
+    """The collectives a codec may use: coroutines run by all ranks alike, but for `group` and `worked`."""
 
     rank: int
     size: int
@@ -204,8 +204,8 @@ class Collectives(Protocol):
         """The first half of `all_reduce`: returns `hops.shard` of the chunks that this rank keeps."""
         ...
 
-    async def all_to_all(self, send: list[Tensor]) -> list[Tensor]:
-        """Rank r's i-th tensor goes to rank i; all tensors of equal size and dtype."""
+    async def all_to_all(self, send: Tensor) -> Tensor:
+        """Row i of `send`, (size, ...), goes to rank i; row i of the result, contiguous, comes from it."""
         ...
 
     async def all_gather(self, own: Tensor, sizes: Sequence[int] | None = None) -> list[Tensor]:
@@ -226,6 +226,11 @@ class Collectives(Protocol):
         Two ranks that send each other something at the same time must do so here: one after the other, each
         would wait for the other on a GPU.
         """
+        ...
+
+    def worked(self, label: str, share: float) -> None:
+        """Labels what was computed since the last label, message or wait, for this share of the bucket's
+        coordinates: a codec that does not work by `Hops` says so itself what its `costs` are of."""
         ...
 
     async def backend_sum(self, x: Tensor) -> Tensor:

@@ -128,12 +128,16 @@ class ScheduledCollectives:
     ) -> Execution:
         return Execution(hops, self._channel, self._members, self._arena, schedule, phase, label)
 
-    async def all_to_all(self, send: list[Tensor]) -> list[Tensor]:
+    def worked(self, label: str, share: float) -> None:
+        self._channel.worked(label, share)
+
+    async def all_to_all(self, send: Tensor) -> Tensor:
         self._channel.worked("prepare", 1.0)
-        assert len(send) == self.size, f"{len(send)} tensors for {self.size} ranks"
-        received = [self._like(tensor) for tensor in send]
+        assert len(send) == self.size, f"{len(send)} rows for {self.size} ranks"
+        send = send.contiguous()
+        received = torch.empty_like(send)
         received[self.rank].copy_(send[self.rank])
-        await self._exchange(send, received, self._phase or "reduce_scatter")
+        await self._exchange(send.unbind(), received.unbind(), self._phase or "reduce_scatter")
         return received
 
     async def all_gather(self, own: Tensor, sizes: Sequence[int] | None = None) -> list[Tensor]:
@@ -168,10 +172,6 @@ class ScheduledCollectives:
             raise ValueError("codec=backend sums over all ranks and knows no groups; use codec=fp32")
         await self._channel.completed(self._channel.backend_sum(x))
         return x
-
-    @staticmethod
-    def _like(tensor: Tensor) -> Tensor:
-        return torch.empty_like(tensor, memory_format=torch.contiguous_format)
 
     async def _exchange(self, sends: Sequence[Tensor], receives: Sequence[Tensor], phase: str) -> None:
         """Exchanges with every other rank at once: the i-th send goes to rank i, the i-th receive comes from

@@ -125,7 +125,7 @@ async def exchange_everything(comm: ScheduledCollectives) -> list[Tensor]:
     sizes = [rank + 1 for rank in range(comm.size)]
     equal = await comm.all_gather(own)
     unequal = await comm.all_gather(torch.full((comm.rank + 1,), comm.rank), sizes)
-    swapped = await comm.all_to_all([torch.tensor([10 * comm.rank + peer]) for peer in range(comm.size)])
+    swapped = await comm.all_to_all(10 * comm.rank + torch.arange(comm.size)[:, None])
     return [*equal, *unequal, *swapped]
 
 
