@@ -6,11 +6,13 @@ import dataclasses
 from functools import lru_cache
 from typing import Any, cast
 
+from gradwire.codecs.all_to_all import AllToAll
 from gradwire.codecs.decision_file import read_decisions
 from gradwire.codecs.dynamiq import DynamiQ, DynamiQPlus, UniformQuantization
 from gradwire.codecs.exact import BF16, FP32, Backend
 from gradwire.codecs.fields import check_fields, check_names, plain, rules_of
 from gradwire.codecs.interface import Codec
+from gradwire.codecs.linear import Linear
 from gradwire.codecs.mxfp import MXFP
 from gradwire.codecs.omnireduce import OmniReduce
 from gradwire.codecs.onebit import OneBit
@@ -46,6 +48,8 @@ _CODECS: dict[str, type[Codec]] = {
     "onebit": OneBit,
     "topk": TopK,
     "randomk": RandomK,
+    "linear": Linear,
+    "all_to_all": AllToAll,
 }
 
 

@@ -46,6 +46,8 @@ OPTIONS: dict[str, list[dict[str, Any]]] = {
     "powersgd": [{"rank": 1, "feedback": False}],
     "topk": [{"values": "bf16", "fraction": 0.1}],
     "randomk": [{"values": "bf16", "fraction": 0.1}, {"unbiased_scaling": True, "fraction": 0.6}],
+    "linear": [{"rounding": "stochastic", "scales": "bfloat16"}, {"bits": 8, "hadamard": "fused"}],
+    "all_to_all": [{"rounding": "stochastic", "bits_local": 4, "group": 64}, {"hadamard": "apart"}],
 }
 """Settings beside the default ones."""
 

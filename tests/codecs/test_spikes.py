@@ -35,6 +35,8 @@ CASES: list[tuple[str, str, dict[str, Any], Layout]] = [
     ("onebit", "ring", {"block": 8}, SMALL),
     ("topk", "ring", {"fraction": 0.2, "values": "bf16"}, SMALL),
     ("randomk", "ring", {"fraction": 0.5}, SMALL),
+    ("linear", "ring", {}, SMALL),
+    ("linear", "butterfly", {"hadamard": "fused", "rounding": "stochastic"}, SMALL),
     ("powersgd", "ring", {}, SMALL),
     ("powersgd", "butterfly", {"rank": 6, "warm_start": False}, SMALL),
 ]

@@ -110,6 +110,8 @@ CASES: dict[str, Case] = {
     "onebit feedback": virtual("codec=onebit", "codec.ef=true", "topology=broadcast"),
     "topk feedback": virtual("codec=topk", "codec.ef=true", "codec.fraction=0.1", "codec.exclude=[*ln*]"),
     "randomk ring": virtual("codec=randomk"),
+    "linear feedback real": real(2, "codec=linear", "codec.hadamard=fused", "codec.ef=true"),
+    "all_to_all": virtual("codec=all_to_all", "cluster.workers=4", "cluster.ranks_per_node=2"),
     "dynamiq replayed": virtual(
         *("codec=fp32", "measure.save_gradients_at=[1]"),
         then=(

@@ -60,6 +60,8 @@ def test_every_choice_of_every_group_is_runnable(turn: int, tmp_path: Path) -> N
         del chosen["sweeps"]
     if chosen["kernels"] not in ("auto", *available_kernels()):
         chosen["kernels"] = "default"
+    if chosen["codec"] == "all_to_all" and chosen["topology"] != "two_level":
+        chosen["topology"] = "ring"
     if chosen["codec"] == "backend":
         chosen |= {"network": "none", "cluster": "local"}
     if not make_codec(chosen["codec"]).scatters or chosen["topology"] == "broadcast":
@@ -73,7 +75,7 @@ def test_every_choice_of_every_group_is_runnable(turn: int, tmp_path: Path) -> N
         # Whole nodes of every testbed, also where a preset has fewer; `two_level` needs two of them.
         needs_two = chosen["topology"] == "two_level" and chosen["network"] == "sdp4bit_h800"
         extra.append(f"cluster.workers={16 if needs_two else 8}")
-    elif chosen["topology"] == "two_level":
+    if chosen["topology"] == "two_level" and chosen["network"] in ("none", "paced", "simulated"):
         extra.append("cluster.ranks_per_node=1")
     composed = compose([f"{group}={choice}" for group, choice in chosen.items()] + extra)
     composed.model.weights, composed.model.tokenizer = "random", None  # size=paper wants the real ones

@@ -9,11 +9,12 @@ from functools import partial
 import torch
 from torch import Tensor
 
+from gradwire.codecs.linear.costs import MESSAGES
 from gradwire.codecs.linear.quantizer import LinearQuantizer, RoundingNoise
 from gradwire.harness.studies.bench.operation import Case, Operation
 from gradwire.harness.studies.bench.peers import deepspeed_quantizer
 
-GROUP, LARGE_GROUP, MESSAGES = 128, 2048, 4
+GROUP, LARGE_GROUP = 128, 2048
 
 NOISE = RoundingNoise((0x1234_5678, 0x9ABC_DEF0), 0)
 

@@ -1,0 +1,226 @@
+"""Two all-to-alls, one inside every node and one between nodes: how SDP4Bit and ZeRO++ reduce gradients
+(SDP4Bit §3.2 and Algorithm 3).
+
+A bucket, padded with zeros to whole groups, has one slice for each of the P ranks on M nodes; slice r is rank
+r's shard. However many ranks there are, a gradient is quantized twice:
+
+    local     a rank sends to each rank of its node the M slices of all ranks with the receiver's local index;
+              the receiver sums what its node has sent
+    node      a rank sends to each of its counterparts on the M nodes its node's sum of that one's slice; the
+              receiver sums its shard
+
+Sums are float32, in the order of the ranks. A rank's own slices are quantized and dequantized like all
+others: keeping them exact would be another method, with a fraction of the error.
+
+The smoother transforms every 32 coordinates once, before the first quantization, and once more after the last
+sum. Everything between works on transformed values; the transforms there would cancel out (SDP4Bit §3.3).
+
+A level of one rank sends nothing, so it is left out and loses nothing: on a single node gradients are
+quantized once, with `bits_local`; with one rank on each node once, with `bits_node`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, cast, get_args
+
+import torch
+from torch import Tensor
+
+from gradwire.codecs.arithmetic.floats import constant
+from gradwire.codecs.arithmetic.hadamard import hadamard_
+from gradwire.codecs.costs import COPY, NOTHING, Costs, once
+from gradwire.codecs.fields import check_fields, one_of
+from gradwire.codecs.interface import Codec, Collectives, Kept, Layout, Round, refused_dtype
+from gradwire.codecs.linear.costs import quantizing, reducing
+from gradwire.codecs.linear.message import BITS, BLOCK, GROUPS, SCALES, ScaleType
+from gradwire.codecs.linear.quantizer import LinearQuantizer, LinearRounding, RoundingNoise
+from gradwire.codecs.shards import Shard
+from gradwire.codecs.traits import About, Traits
+
+LevelName = Literal["local", "node"]
+
+DRAWS: dict[LevelName, int] = {"local": 0, "node": 1}
+"""The levels in their order; the numbers tell their random draws apart."""
+
+TOPOLOGIES = ("ring", "two_level")
+"""It follows none. The default one is let through, and the one that has these two levels."""
+
+
+@dataclass(frozen=True)
+class Level:
+    """One all-to-all of a round, among the ranks of `comm`; its messages hold `share` of the bucket."""
+
+    name: LevelName
+    comm: Collectives
+    quantizer: LinearQuantizer
+    noise: RoundingNoise | None
+    inverts: bool
+    share: float
+
+    async def summed(self, rows: Tensor) -> Tensor:
+        """The sum over the ranks of the row that each has for this one: (numel,) float32, transformed if the
+        level `inverts` what the first one did. `rows`, (ranks, numel) float32, are quantized."""
+        ranks, numel = rows.shape
+        num_bytes = self.quantizer.message_bytes(numel)
+        messages = torch.empty((ranks, num_bytes), dtype=torch.uint8, device=rows.device)
+        for index, (row, message) in enumerate(zip(rows, messages, strict=True)):
+            self.quantizer.quantize(row, message, self.noise, first=index * numel)
+        self.comm.worked(label("encode", self.name, self.quantizer.hadamard), self.share)
+        received = await self.comm.all_to_all(messages)
+        sums = torch.empty(numel, dtype=torch.float32, device=rows.device)
+        self.quantizer.reduce(received, sums, hadamard=self.inverts)
+        self.comm.worked(label("collect", self.name, self.inverts), self.share)
+        return sums
+
+
+@dataclass
+class AllToAll(Codec):
+    """int8 inside nodes and int4 between them, smoothed: SDP4Bit's TLq-HS at the default settings.
+
+    TLq is `hadamard="none"`, and ULq, which is ZeRO++'s, `hadamard="none"` with `bits_local=4`. Raises
+    ValueError for settings that are not offered.
+    """
+
+    name: str = "all_to_all"
+
+    bits_local: int = one_of(*BITS, default=8)
+    """Bits of a code inside nodes: 4 or 8."""
+
+    bits_node: int = one_of(*BITS, default=4)
+    """Bits of a code between nodes: 4 or 8."""
+
+    group: int = one_of(*GROUPS, default=128)
+    """Coordinates that share a scale, a power of two."""
+
+    scales: str = one_of(*SCALES)
+    """The type of a scale: `float32`, or `bfloat16`, rounded up."""
+
+    hadamard: str = one_of("fused", "apart", "none")
+    """The smoother: `fused` with quantization; `apart`, in passes of its own, with the same result but for
+    rounding; or `none`."""
+
+    rounding: str = one_of(*get_args(LinearRounding))
+    """`nearest`, as in SDP4Bit, or `stochastic`, which is unbiased."""
+
+    about = About(
+        source="SDP4Bit §3.2, Algorithm 3 (TLq-HS); ZeRO++",
+        wire_bits="`codec.bits_local` inside nodes, `codec.bits_node` between, each + 32/`codec.group`; the "
+        "mean uncompressed",
+        unbiased_if="codec.rounding=stochastic",
+    )
+
+    def __post_init__(self) -> None:
+        check_fields(type(self), vars(self), "codec")
+        self.traits = Traits(unbiased=self.rounding == "stochastic")
+
+    def supports(self, topology: str, size: int, layout: Layout) -> str | None:
+        if topology not in TOPOLOGIES:
+            return (
+                f"codec={self.name} does not use topology={topology}: it has an all-to-all inside nodes and "
+                "one between; leave topology out, or choose topology=two_level"
+            )
+        return refused_dtype(self.name, layout)
+
+    @property
+    def scatters(self) -> bool:
+        return True
+
+    def shards(self, layout: Layout, kept: Kept) -> tuple[Shard, ...]:
+        """Slice r is rank r's, whatever chunks a topology would leave with it."""
+        numel = layout.numel
+        length = self._slice_length(numel, len(kept))
+        starts = [min(rank * length, numel) for rank in range(len(kept))]
+        return tuple(Shard.between(start, min(start + length, numel)) for start in starts)
+
+    def _slice_length(self, numel: int, ranks: int) -> int:
+        """Coordinates of a slice: whole groups, which are whole blocks of the smoother."""
+        return -(-numel // (ranks * self.group)) * self.group
+
+    async def synchronize(self, x: Tensor, this_round: Round, comm: Collectives) -> Tensor:
+        """What `scatter` leaves with the ranks, gathered in the bucket's dtype."""
+        shard = await self.scatter(x, this_round, comm)
+        ranks = [[rank] for rank in range(comm.size)]
+        sizes = [each.numel for each in self.shards(this_round.layout, ranks)]
+        mean = torch.cat(await comm.all_gather(shard.to(x.dtype), sizes))
+        comm.worked("gather", 1.0)
+        return mean
+
+    async def scatter(self, x: Tensor, this_round: Round, comm: Collectives) -> Tensor:
+        if comm.size == 1:
+            return x.to(torch.float32, copy=True)
+        inside, between = comm.group("local"), comm.group("node")
+        length = self._slice_length(x.numel(), comm.size)
+        sums = by_local_index(x, length, inside.size, between.size)
+        self._smooth_apart(sums)
+        comm.worked("plan", 1.0)
+        for level in self._levels(inside, between, this_round):
+            sums = await level.summed(sums.view(level.comm.size, -1))
+        self._smooth_apart(sums)
+        own = max(0, min(length, x.numel() - comm.rank * length))
+        mean = sums[:own].div_(constant(comm.size, sums))
+        comm.worked("finish", 1 / comm.size)
+        return mean
+
+    def _smooth_apart(self, values: Tensor) -> None:
+        """Transforms every 32 of `values`, float32, in place, if that is to be done in passes of its own."""
+        if self.hadamard == "apart":
+            hadamard_(values.view(-1, BLOCK))
+
+    def _levels(self, inside: Collectives, between: Collectives, this_round: Round) -> list[Level]:
+        """The levels of more than one rank, in their order."""
+        groups: list[tuple[LevelName, Collectives]] = [("local", inside), ("node", between)]
+        groups = [(name, comm) for name, comm in groups if comm.size > 1]
+        fused = self.hadamard == "fused"
+        return [
+            Level(
+                name,
+                comm,
+                self._quantizer(name, hadamard=fused and name == groups[0][0]),
+                self._noise(name, this_round),
+                inverts=fused and name == groups[-1][0],
+                share=1.0 if name == "local" else 1 / inside.size,
+            )
+            for name, comm in groups
+        ]
+
+    def _quantizer(self, level: LevelName, hadamard: bool) -> LinearQuantizer:
+        bits = self.bits_local if level == "local" else self.bits_node
+        scales, rounding = cast(ScaleType, self.scales), cast(LinearRounding, self.rounding)
+        return LinearQuantizer(bits, self.group, scales, hadamard, rounding)
+
+    def _noise(self, level: LevelName, this_round: Round) -> RoundingNoise | None:
+        if self.rounding == "nearest":
+            return None
+        return RoundingNoise(this_round.key, this_round.rank, DRAWS[level])
+
+    def costs(self, workers: int) -> Costs:
+        smoothing = once("hadamard.transform.1024") if self.hadamard == "apart" else NOTHING
+        costs = {"plan": COPY + smoothing, "finish": COPY + smoothing, "gather": COPY}
+        for level in DRAWS:
+            for hadamard in (False, True):
+                quantizer = self._quantizer(level, hadamard)
+                costs[label("encode", level, hadamard)] = quantizing(quantizer)
+                costs[label("collect", level, hadamard)] = reducing(quantizer.bits, hadamard)
+        return costs
+
+
+def label(step: str, level: LevelName, hadamard: bool) -> str:
+    """What a level's work is called in traces and `costs`: `encode.local`, `collect.node.hadamard`."""
+    return f"{step}.{level}{'.hadamard' if hadamard else ''}"
+
+
+def by_local_index(x: Tensor, length: int, num_local: int, num_nodes: int) -> Tensor:
+    """A copy of a bucket, (numel,), as slices of `length` coordinates in the order in which they leave: those
+    of the ranks with the first local index, node by node, then those with the second; zeros after its end.
+
+    Returns (num_local · num_nodes · length,) float32.
+    """
+    sliced = torch.empty((num_local, num_nodes, length), dtype=torch.float32, device=x.device)
+    of_node = num_local * length
+    for node in range(num_nodes):
+        own = x[node * of_node : (node + 1) * of_node]
+        if own.numel() < of_node:
+            own = torch.nn.functional.pad(own, (0, of_node - own.numel()))
+        sliced[:, node] = own.view(num_local, length)
+    return sliced.view(-1)

@@ -1,0 +1,127 @@
+"""Linear quantization hop by hop: int4 or int8 codes and scales of groups, anew at every hop of any schedule.
+
+On a ring this is how QSDP reduces gradients; its errors add up over P − 1 hops (SDP4Bit §2.3). QSDP's own
+quantizer, which shifts its levels at random, is left out: `rounding="stochastic"` is unbiased, too.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import cast, get_args
+
+import torch
+from torch import Tensor
+
+from gradwire.codecs.costs import COPY, Costs, sum_costs
+from gradwire.codecs.fields import check_fields, one_of
+from gradwire.codecs.interface import Layout, Round, refused_dtype
+from gradwire.codecs.linear.costs import adding, dequantizing, quantizing
+from gradwire.codecs.linear.message import BITS, GROUPS, SCALES, ScaleType
+from gradwire.codecs.linear.quantizer import LinearQuantizer, LinearRounding, RoundingNoise
+from gradwire.codecs.sums import SliceCodec, SliceCoder
+from gradwire.codecs.traits import About, Traits
+from gradwire.codecs.wrappers.feedback import feedback_diverges
+
+
+@dataclass(frozen=True)
+class LinearCoder(SliceCoder):
+    """Slices as messages of a `LinearQuantizer`; they begin with whole groups."""
+
+    quantizer: LinearQuantizer
+    noise: RoundingNoise | None
+
+    @property
+    def unit(self) -> int:
+        """Any message takes a multiple of 16 bytes."""
+        return self.quantizer.group
+
+    def num_bytes(self, numel: int) -> int:
+        return self.quantizer.message_bytes(numel)
+
+    def encode(self, values: Tensor, first: int, out: Tensor) -> None:
+        self.quantizer.quantize(values, out, self.noise, first)
+
+    def decode(self, message: Tensor, first: int, numel: int) -> Tensor:
+        values = torch.empty(numel, dtype=torch.float32, device=message.device)
+        self.quantizer.dequantize(message, values)
+        return values
+
+    def decode_into(self, message: Tensor, first: int, values: Tensor) -> None:
+        self.quantizer.dequantize(message, values)
+
+    def accumulate(self, message: Tensor, first: int, sums: Tensor) -> None:
+        self.quantizer.add(message, sums)
+
+    def accumulate_encode(self, message: Tensor, first: int, sums: Tensor, out: Tensor) -> None:
+        total = sums.clone()
+        self.quantizer.add(message, total)
+        self.encode(total, first, out)
+
+
+@dataclass
+class Linear(SliceCodec):
+    """int4 or int8 codes relative to the largest magnitude of every `group` coordinates, quantized anew at
+    every hop; sent once by everybody with `topology=broadcast`.
+
+    A value that is not finite makes its group NaN. Raises ValueError for settings that are not offered.
+    """
+
+    name: str = "linear"
+
+    bits: int = one_of(*BITS)
+    """Bits of a code: 4 or 8."""
+
+    group: int = one_of(*GROUPS, default=128)
+    """Coordinates that share a scale, a power of two."""
+
+    scales: str = one_of(*SCALES)
+    """The type of a scale: `float32`, or `bfloat16`, rounded up."""
+
+    hadamard: str = one_of("none", "fused")
+    """`fused`: what is quantized is the Hadamard transform of every 32 coordinates (SDP4Bit §3.2.2)."""
+
+    rounding: str = one_of(*get_args(LinearRounding))
+    """`nearest`, or `stochastic`, which is unbiased."""
+
+    about = About(
+        source="SDP4Bit §2.2; on a ring QSDP's way",
+        wire_bits="`codec.bits` + 32/`codec.group`",
+        unbiased_if="codec.rounding=stochastic",
+    )
+
+    def __post_init__(self) -> None:
+        check_fields(type(self), vars(self), "codec")
+        self.traits = Traits(unbiased=self.rounding == "stochastic")
+
+    def supports(self, topology: str, size: int, layout: Layout) -> str | None:
+        return refused_dtype(self.name, layout)
+
+    def refuses_feedback(self, largest_sum: int, layout: Layout) -> str | None:
+        share = lost_share(self.bits, self.rounding == "stochastic")
+        if not feedback_diverges(share, largest_sum):
+            return None
+        return (
+            f"with codec.bits={self.bits} an encoding loses {share:.2g} times the energy it encodes, too "
+            f"much for sums of {largest_sum} gradients; choose codec.bits=8"
+        )
+
+    @property
+    def quantizer(self) -> LinearQuantizer:
+        scales, rounding = cast(ScaleType, self.scales), cast(LinearRounding, self.rounding)
+        return LinearQuantizer(self.bits, self.group, scales, self.hadamard == "fused", rounding)
+
+    def coder(self, this_round: Round) -> LinearCoder:
+        random = RoundingNoise(this_round.key, this_round.rank)
+        return LinearCoder(self.quantizer, random if self.rounding == "stochastic" else None)
+
+    def costs(self, workers: int) -> Costs:
+        quantizer = self.quantizer
+        encode, add = quantizing(quantizer), adding(quantizer)
+        return sum_costs(workers, encode, add, dequantizing(quantizer), COPY + add + encode)
+
+
+def lost_share(bits: int, stochastic: bool) -> float:
+    """The energy that an encoding loses, relative to what it encodes, where residuals are encoded: that of
+    `qsgd.lost_share` for the same levels, rounded to nearest half of it.
+    """
+    return (2 if stochastic else 1) / ((1 << (bits - 1)) - 1) ** 2
