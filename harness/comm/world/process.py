@@ -111,9 +111,8 @@ class ProcessWorld:
 
     def open_step(self, step: int = 0) -> ProcessStep:
         """Begins a step that no program describes: a script's, which calls what it returns."""
-        rank_step = ProcessStep(self, step, self._overlap)
-        self._lane, self._logs, self._buckets = rank_step.lane, [], 0
-        return rank_step
+        self._lane, self._logs, self._buckets = LaneLog(self._traces), [], 0
+        return ProcessStep(self, step, self._lane, self._overlap)
 
     def submit(
         self,

@@ -133,24 +133,22 @@ class ProcessComputing:
 
 
 class ProcessStep:
-    """The step of this process's rank, whose collectives run on communication threads. Without `overlap`
-    those that were started begin when the rank waits for one of them.
+    """The step of this process's rank, whose collectives run on communication threads. `lane` is told what
+    the rank does. Without `overlap` collectives begin when the rank waits for one of them.
 
     A coroutine has it driven; a script that calls `start` by itself calls `wait_for` in the end.
     """
 
-    def __init__(self, world: ProcessWorld, number: int, overlap: bool) -> None:
+    def __init__(self, world: ProcessWorld, number: int, lane: LaneLog, overlap: bool) -> None:
         self.rank, self._number = world.rank, number
-        self._world, self._overlap = world, overlap
+        self._world, self._lane, self._overlap = world, lane, overlap
         self._recorder = world.recorders[world.rank]
-        self.lane = LaneLog()
-        """What the rank has computed, started and waited for."""
         self._computing: ProcessComputing | None = None
         self._started = 0
         self._held_back: list[Callable[[], None]] = []
 
     def compute(self, label: str) -> ProcessComputing:
-        self._computing = ProcessComputing(label, self._recorder, self.lane)
+        self._computing = ProcessComputing(label, self._recorder, self._lane)
         return self._computing
 
     def replicated(self, work: Callable[[], Result]) -> Result:
@@ -204,12 +202,12 @@ class ProcessStep:
             self._held_back.append(begin)
         if self._computing is not None:
             self._computing.cut()
-        self.lane.started(place.number, self._recorder.timestamp())
+        self._lane.started(place.number, self._recorder.timestamp())
         return started
 
     def barrier(self) -> _Barrier:
         now = self._recorder.timestamp()
-        self.lane.met(now, now)
+        self._lane.met(now, now)
         return _Barrier()
 
     def drive(self, program: Coroutine[Any, Any, Result]) -> Result:
@@ -233,7 +231,7 @@ class ProcessStep:
         start = self._recorder.timestamp()
         error = started.wait()
         steps_back = self._number - started.place.step
-        self.lane.awaited(started.place.number, start, self._recorder.timestamp(), steps_back)
+        self._lane.awaited(started.place.number, start, self._recorder.timestamp(), steps_back)
         return error
 
     def _start_held_back(self) -> None:

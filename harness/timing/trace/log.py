@@ -111,26 +111,33 @@ def _resolved(operation: tuple[Any, ...], seconds: Callable[[Any], float]) -> Op
 
 
 class LaneLog:
-    """A rank's computation in one step, in its order; `resolve` gives the seconds of its timestamps."""
+    """A rank's computation in one step, in its order; `resolve` gives the seconds of its timestamps.
 
-    def __init__(self) -> None:
-        self._operations: list[LaneOperation] = []
+    `LaneLog(enabled=False)` keeps nothing.
+    """
+
+    def __init__(self, enabled: bool = True) -> None:
+        self._enabled, self._operations = enabled, list[LaneOperation]()
 
     def computed(self, label: str, start: Any, end: Any) -> None:
         """The rank computed from `start` to `end`."""
-        self._operations.append(Compute(start, end, label))
+        if self._enabled:
+            self._operations.append(Compute(start, end, label))
 
     def started(self, task: int, at: Any) -> None:
         """The input of its `task`-th collective was there at `at`."""
-        self._operations.append(Start(at, task))
+        if self._enabled:
+            self._operations.append(Start(at, task))
 
     def awaited(self, task: int, start: Any, end: Any, steps_back: int = 0) -> None:
         """It waited for the result of its `task`-th collective of this step, or of one `steps_back`."""
-        self._operations.append(Await(task, start, end, steps_back))
+        if self._enabled:
+            self._operations.append(Await(task, start, end, steps_back))
 
     def met(self, start: Any, end: Any) -> None:
         """It waited for the other ranks."""
-        self._operations.append(Barrier(start, end))
+        if self._enabled:
+            self._operations.append(Barrier(start, end))
 
     def resolve(self, seconds: Callable[[Any], float]) -> tuple[LaneOperation, ...]:
         """The lane in seconds; on CUDA only after a synchronization."""
