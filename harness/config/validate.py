@@ -26,6 +26,7 @@ from gradwire.harness.config.memory import check_memory
 from gradwire.harness.config.network_checks import check_codec_times, check_simulated
 from gradwire.harness.config.overrides import said
 from gradwire.harness.config.rules import GIVEN, TOGETHER, check
+from gradwire.harness.config.start import check_start
 from gradwire.harness.config.store import group_schemas
 from gradwire.harness.config.tasks import Task
 from gradwire.harness.config.typed import task_of, typed
@@ -71,6 +72,7 @@ def validate(config: DictConfig) -> RunConfig:
     run = _with_accumulation(run)
     check(TOGETHER, run)
     check_decisions(run)
+    check_start(run)
     _check_parallel(run)
     check_memory(run)
     return run

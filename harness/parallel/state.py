@@ -32,9 +32,12 @@ class Snapshot:
 MODEL, OPTIMIZER = "model", "optimizer"
 
 
+CODEC_PART = "codec-rank"
+
+
 def codec_part(rank: int) -> str:
     """The name of the part that holds the codec state of `rank`."""
-    return f"codec-rank{rank}"
+    return f"{CODEC_PART}{rank}"
 
 
 def replicated_state(model: nn.Module, updater: Updater) -> dict[str, dict[str, Tensor]]:

@@ -48,6 +48,7 @@ FILES = (
     ("model", "tokenizer", None),
     (GRADIENTS, "", True),
     ("codec", "decisions", True),
+    ("train", "start_from", True),
 )
 """Settings that name files, by group and field (or root key). The value says whether every file of a folder
 counts or only those of known formats; None means that only a folder is a path and anything else is a name."""
@@ -57,6 +58,7 @@ LATER_KEYS: Mapping[str, Any] = {
     "dataset.loss_on": "all",
     "cluster.ranks_per_node": None,
     "codec.decisions": None,
+    "train.start_from": None,
     "allreduce.matrices": [],
     "network=shaped.rate_changes": [],
 }

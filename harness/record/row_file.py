@@ -187,11 +187,21 @@ def whole_rows(
     return rows, None
 
 
-def step_of_run(index: int, row: Row) -> str | None:
-    """What is wrong with row `index` of `steps.jsonl`."""
-    if row.get("step") != index or isinstance(row["step"], bool):
-        return f"is not that of step {index}"
-    return _lacking(row, ("loss", "train_time_s", "step_time_s"))
+def steps_of_run(*, from_zero: bool) -> Callable[[int, Row], str | None]:
+    """Says what is wrong with a row of `steps.jsonl`, given its index; the first one is step 0's, unless the
+    run has begun where another one was."""
+    first = 0
+
+    def fits(index: int, row: Row) -> str | None:
+        nonlocal first
+        step = row.get("step")
+        if index == 0 and not from_zero and isinstance(step, int) and step > 0:
+            first = step
+        if step != first + index or isinstance(step, bool):
+            return f"is not that of step {first + index}"
+        return _lacking(row, ("loss", "train_time_s", "step_time_s"))
+
+    return fits
 
 
 def evaluation_of_run(index: int, row: Row) -> str | None:

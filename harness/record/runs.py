@@ -16,7 +16,7 @@ from typing import Any, Literal, TypeVar
 from gradwire.harness.files.reading import UnusableFileError, printable
 from gradwire.harness.files.structured import read_yaml
 from gradwire.harness.record.directory import DIVERGED, DONE, FAILED, failure_in
-from gradwire.harness.record.row_file import evaluation_of_run, step_of_run, whole_rows
+from gradwire.harness.record.row_file import evaluation_of_run, steps_of_run, whole_rows
 from gradwire.harness.record.seal import check_done
 from gradwire.harness.record.summary import REMEDY, Clock, Summary
 from gradwire.harness.record.writer import CONFIG, EVALUATIONS, STEPS, SUMMARY
@@ -128,7 +128,9 @@ def load_run(folder: str | Path) -> Run:
     if done:
         check_done(folder)
     config = read_yaml(folder / CONFIG, remedy=REMEDY, inside=folder)
-    steps, lost_steps = whole_rows(folder / STEPS, step_of_run, remedy=REMEDY)
+    train = config.get("train")
+    from_zero = not isinstance(train, dict) or train.get("start_from") is None
+    steps, lost_steps = whole_rows(folder / STEPS, steps_of_run(from_zero=from_zero), remedy=REMEDY)
     evals, lost_evals = whole_rows(folder / EVALUATIONS, evaluation_of_run, remedy=REMEDY)
     damage = lost_steps or lost_evals
     if done:

@@ -156,4 +156,5 @@ def _nearest(
 
 def retimed_evaluations(rows: Sequence[Row], steps: Sequence[Row]) -> list[dict[str, Any]]:
     """The rows of `evals.jsonl` at the times of their steps: an evaluation after k steps, when k are done."""
-    return [{**row, "train_time_s": steps[row["step"] - 1]["train_time_s"]} for row in rows]
+    first = steps[0]["step"] if steps else 0
+    return [{**row, "train_time_s": steps[row["step"] - 1 - first]["train_time_s"]} for row in rows]

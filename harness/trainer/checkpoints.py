@@ -74,17 +74,7 @@ class Checkpointer:
 
         Raises RuntimeError if the buckets differ (codec state and randomness belong to them), or the data.
         """
-        state = checkpoint.state
-        if state.layout_hash != layout_hash:
-            raise RuntimeError(
-                f"{checkpoint.path} has other buckets ({state.layout_hash}) than this run ({layout_hash}): "
-                "another PyTorch may order them differently; resume=never starts over"
-            )
-        if state.data_hash != self._data_hash:
-            raise RuntimeError(
-                f"{checkpoint.path} was written while training on other data under the same name; bring it "
-                "back (dataset.revision=, dataset.path=), or start over with resume=never"
-            )
+        state = self._fitting(checkpoint, layout_hash)
         if len(state.train_time_s) != self._world.size:
             raise RuntimeError(
                 f"{checkpoint.path} is of {len(state.train_time_s)} ranks, this run has {self._world.size}; "
@@ -96,6 +86,32 @@ class Checkpointer:
         self._clock.resume(state.train_time_s[self._world.ranks[0]])
         for rank in self._world.ranks:
             self._world.traffic[rank].by_phase.update(state.bytes_by_phase[rank])
+        return state
+
+    def start_from(self, path: Path, layout_hash: str) -> int:
+        """Loads what another run, with any number of ranks, has trained; returns how many steps it had done.
+
+        Its clocks, bytes and rows stay its own. Raises RuntimeError as `resume` does, and ValueError for a
+        checkpoint that this number of ranks cannot load.
+        """
+        checkpoint = CheckpointReader(path.expanduser())
+        step = self._fitting(checkpoint, layout_hash).step
+        self._parallelism.load_state_dict(partial(checkpoint.part, device=self._world.device))
+        return step
+
+    def _fitting(self, checkpoint: CheckpointReader, layout_hash: str) -> CheckpointState:
+        """The state of a checkpoint of the same buckets and data."""
+        state = checkpoint.state
+        if state.layout_hash != layout_hash:
+            raise RuntimeError(
+                f"{checkpoint.path} has other buckets ({state.layout_hash}) than this run ({layout_hash}): "
+                "another PyTorch may order them differently; resume=never starts over"
+            )
+        if state.data_hash != self._data_hash:
+            raise RuntimeError(
+                f"{checkpoint.path} was written while training on other data under the same name; bring it "
+                "back (dataset.revision=, dataset.path=), or start over with resume=never"
+            )
         return state
 
 

@@ -109,6 +109,8 @@ class Trainer:
             state = self._checkpoints.resume(checkpoint, self._layouts.hash)
             first, self._started = state.step, self._started - state.wall_time_s
             self._divergence.skipped_in_a_row = self._skipped_before()
+        elif self._train.start_from is not None:
+            first = self._checkpoints.start_from(Path(self._train.start_from), self._layouts.hash)
         self._progress.start(first)
         return first
 

@@ -52,6 +52,8 @@ class TrainConfig:
     save_checkpoint: bool = True  # keep the final weights in the run directory
     # optimizer steps between checkpoints; null: only when the run is stopped (SIGTERM)
     checkpoint_every: int | None = at_least(1, 500, LONGEST_RUN)
+    # a checkpoint of a run with any number of workers, to go on from in a run of its own; null: step 0
+    start_from: str | None = None
     keep_checkpoints: int = at_least(1, 2, 10_000)  # newest checkpoints kept while the run is not finished
 
 

@@ -29,10 +29,12 @@ from training_jobs import (
 from gradwire.codecs.interface import Layout
 from gradwire.codecs.registry import codec_classes
 from gradwire.codecs.shards import Run, Shard
+from gradwire.harness.checkpoint.folder import checkpoints
 from gradwire.harness.config.compose import compose
 from gradwire.harness.config.validate import validate, validate_any
 from gradwire.harness.parallel.sharded.parallelism import Sharded
 from gradwire.harness.parallel.sharded.pieces import pieces
+from gradwire.harness.record.identity import run_id
 from gradwire.harness.record.runs import Run as Record
 from gradwire.harness.record.runs import load_run
 from gradwire.harness.runtime.errors import ConfigError
@@ -215,6 +217,26 @@ def test_checkpoints_pass_between_numbers_of_ranks_without_a_loss() -> None:
     for name, tensors in begun.items():
         assert tensors.keys() == parts[name].keys()
         assert all(torch.equal(parts[name][key], value) for key, value in tensors.items())
+
+
+def test_a_run_goes_on_with_another_number_of_workers(tmp_path: Path) -> None:
+    given = (SHARDED, "cluster=virtual", "codec=fp32", "train.log_every=1", "measure.trace=false")
+    train_all_virtually(tiny_run(*given, "cluster.workers=4"), str(tmp_path / "four"), 2)
+    (checkpoint,) = checkpoints(tmp_path / "four")
+    begun = f"train.start_from={checkpoint}"
+    config = tiny_run(*given, "cluster.workers=2", begun)
+    assert run_id(config) != run_id(tiny_run(*given, "cluster.workers=2"))
+    train_all_virtually(config, str(tmp_path / "two"), 1)
+    train_all_virtually(config, str(tmp_path / "two"))
+    steps = load_run(tmp_path / "two").steps
+    assert [row["step"] for row in steps] == [2, 3]
+    for more, error in (
+        (["cluster.workers=4", begun], "train.start_from=.* needs parallel=sharded"),
+        ([SHARDED, begun, "train.steps=2"], "is of step 2, and train.steps=2 ends no later"),
+        ([SHARDED, f"train.start_from={tmp_path}/none"], "no such folder; use outputs"),
+    ):
+        with pytest.raises(ConfigError, match=error):
+            tiny_run("cluster=virtual", "codec=fp32", *more)
 
 
 def test_a_checkpoint_of_codecs_that_remember_stays_with_its_ranks() -> None:
