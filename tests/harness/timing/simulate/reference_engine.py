@@ -9,12 +9,13 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 from heapq import heappop, heappush
-from itertools import pairwise
 from typing import Any
 
+from reference_background import BackgroundRun
 from reference_flows import Flows
+from reference_messages import Messages
 
-from gradwire.harness.network.links import Links, Route
+from gradwire.harness.network.links import Links
 from gradwire.harness.timing.simulate.background import BackgroundJobs
 from gradwire.harness.timing.simulate.plan import (
     AWAIT,
@@ -27,7 +28,6 @@ from gradwire.harness.timing.simulate.plan import (
     Plan,
     Times,
 )
-from gradwire.harness.timing.trace.step import ORDINARY, Urgency
 
 STARTS, WORKED, REACHED, FLOWN, ARRIVED, BACKGROUND_FLOWN, BACKGROUND_ARRIVED, CHANGED = range(8)
 
@@ -52,15 +52,11 @@ class _Engine:
         ready: Sequence[float],
         background: BackgroundJobs | None,
     ) -> None:
-        self._ends = plan.routes
         self._kinds, self._values = plan.kinds.tolist(), plan.values.tolist()
         self._first_operations = plan.first_operations.tolist()
         self._ranks, self._thread_tasks = plan.ranks.tolist(), plan.thread_tasks.tolist()
-        self._senders, self._receivers = plan.senders.tolist(), _receivers(plan)
+        self._messages = Messages(plan)
         self._route, self._sizes = plan.route.tolist(), plan.sizes.tolist()
-        self._sent = _messages_of([[post] for post in self._senders], plan.num_posts)
-        self._received = _messages_of(self._receivers, plan.num_posts)
-        self._urgency = _urgency(plan)
         self._routes = [links.multicast(*ends) for ends in plan.routes]
         self._work_s, self._ready = work_s, list(ready)
         self._flows, self._serial = Flows(links), links.serial
@@ -70,11 +66,6 @@ class _Engine:
         self._heap: list[tuple[Any, int, int, int, int]] = []
         self._count = 0
         self._turns: deque[int] = deque()  # threads that go on in this moment
-        self._open = [
-            len(sent) + len(received) for sent, received in zip(self._sent, self._received, strict=True)
-        ]
-        self._posted = [False] * plan.num_posts
-        self._waiting = [-1] * plan.num_posts
         self._next_task = plan.first_tasks[:-1].tolist()
         self._last_task = plan.first_tasks[1:].tolist()
         self._at = [-1] * len(self._ranks)  # the operation a thread is at; -1 before its first task
@@ -264,9 +255,7 @@ class _Engine:
         self._proceed(thread, now)
 
     def _wait(self, thread: int, post: int, now: Any) -> None:
-        if self._open[post]:
-            self._waiting[post] = thread
-        else:
+        if not self._messages.wait(post, thread):
             self._through(thread, now)
 
     def _through(self, thread: int, now: Any) -> None:
@@ -276,15 +265,8 @@ class _Engine:
         self._take_turn(thread)
 
     def _post(self, post: int, now: Any) -> None:
-        posted = self._posted
-        posted[post] = True
-        for message in self._received[post]:
-            if posted[self._senders[message]] and len(self._receivers[message]) == 1:
-                self._begin(message, now)
-        for message in self._sent[post]:
-            receiver, *others = self._receivers[message]
-            if others or posted[receiver]:
-                self._begin(message, now)
+        for message in self._messages.post(post):
+            self._begin(message, now)
 
     def _begin(self, message: int, now: Any) -> None:
         """A message may start. One without bytes, as on a network without links, is through."""
@@ -292,7 +274,7 @@ class _Engine:
         links = self._routes[route].links
         if links and self._sizes[message]:
             self._coming += 1
-            lane, urgency = self._lane(route, links), self._urgency[message]
+            lane, urgency = self._lane(route, links), self._messages.urgency[message]
             self._flows.start(message, lane, links, self._sizes[message], now, urgency)
         else:
             self._flown(message, now)
@@ -305,10 +287,8 @@ class _Engine:
             self._arrived(message, now)
 
     def _arrived(self, message: int, now: Any) -> None:
-        for post in (self._senders[message], *self._receivers[message]):
-            self._open[post] -= 1
-            if not self._open[post] and self._waiting[post] >= 0:
-                self._through(self._waiting[post], now)
+        for thread in self._messages.arrived(message):
+            self._through(thread, now)
 
     def _start_background(self, flow: int, now: Any) -> None:
         assert self._background is not None
@@ -332,82 +312,8 @@ class _Engine:
             self._start_background(following, now)
 
     def _stuck(self) -> str:
-        waits = set()
-        for post, thread in enumerate(self._waiting):
-            if thread >= 0 and self._open[post]:
-                rank = self._ranks[thread]
-                for message in (*self._sent[post], *self._received[post]):
-                    waits |= {f"rank {rank} for rank {other}" for other in self._absent(message)}
+        waits = {f"rank {self._ranks[thread]} for rank {other}" for thread, other in self._messages.missing()}
         if not waits:
             missing = (task for task in self._awaited_by if not self._is_done[task])
             waits = {f"task {task} is awaited before it is started" for task in missing}
         return ", ".join(sorted(waits))
-
-    def _absent(self, message: int) -> list[int]:
-        """The ranks that have not posted their end of a message, if it needs that to start."""
-        source, destinations = self._ends[self._route[message]]
-        ends = [(source, self._senders[message])]
-        if len(destinations) == 1:
-            ends.append((destinations[0], self._receivers[message][0]))
-        return [rank for rank, post in ends if not self._posted[post]]
-
-
-def _receivers(plan: Plan) -> list[list[int]]:
-    """The posts that receive each message."""
-    receivers, first = plan.receivers.tolist(), plan.first_receivers.tolist()
-    return [receivers[begin:end] for begin, end in pairwise(first)]
-
-
-def _urgency(plan: Plan) -> list[Urgency]:
-    if plan.levels is None or plan.newest_first is None or plan.boundaries is None:
-        return [ORDINARY] * len(plan.sizes)
-    columns = (plan.levels, plan.newest_first, plan.boundaries)
-    return [Urgency(*each) for each in zip(*(column.tolist() for column in columns), strict=True)]
-
-
-def _messages_of(ends: Sequence[Sequence[int]], num_posts: int) -> list[list[int]]:
-    """The messages of which each post is this end, in order."""
-    found: list[list[int]] = [[] for _ in range(num_posts)]
-    for message, posts in enumerate(ends):
-        for post in posts:
-            found[post].append(message)
-    return found
-
-
-class BackgroundRun:
-    """The background jobs as the clock runs. Flow j·size + r is what rank r's process of job j sends."""
-
-    def __init__(self, background: BackgroundJobs) -> None:
-        self._background, self._size = background, background.size
-        self.flows = range(len(background.first) * background.size)
-        """Those that are under way when the clock starts."""
-        self._steps = [0] * len(self.flows)
-        self._open = [2] * len(self.flows)
-
-    def route(self, flow: int) -> Route:
-        return self._background.routes[flow % self._size]
-
-    def bytes(self, flow: int) -> Any:
-        """What the flow has to carry from now on."""
-        return self._background.chunk if self._steps[flow] else self._background.first[flow // self._size]
-
-    def arrived(self, flow: int) -> list[int]:
-        """A chunk has come through: the flows that begin with that."""
-        job, rank = divmod(flow, self._size)
-        started: list[int] = []
-        for end in (rank, (rank + 1) % self._size):
-            process = job * self._size + end
-            self._open[process] -= 1
-            if self._open[process] == 0:
-                started += self._next_step(job, end)
-        return started
-
-    def _next_step(self, job: int, rank: int) -> list[int]:
-        """A process posts its next step; flows start that both ends have posted."""
-        base, size = job * self._size, self._size
-        left, right = base + (rank - 1) % size, base + (rank + 1) % size
-        own = base + rank
-        self._steps[own] += 1
-        self._open[own] = 2
-        found = [own] if self._steps[right] == self._steps[own] else []
-        return found + ([left] if self._steps[left] == self._steps[own] else [])

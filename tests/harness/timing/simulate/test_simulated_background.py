@@ -6,7 +6,8 @@ from fractions import Fraction
 from typing import Any
 
 import pytest
-from reference_engine import BackgroundRun, run_reference
+from reference_background import BackgroundRun
+from reference_engine import run_reference
 from simulated_steps import SOME_WORK, all_reduce, ends, exact_ends, post, receiving, sending, task, wait
 
 from gradwire.harness.network.links import Links, star, two_level, uplinks
