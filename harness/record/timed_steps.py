@@ -41,10 +41,25 @@ def steps_of(run: Run, steps: Collection[int] | None = None) -> Iterator[tuple[i
     What a trace says and no clock can work with is a ValueError with the step, too.
     """
     retime = clock_of(run)
-    for number, trace in read_traces(run.folder, run.workers, steps, run=traced_run(run)):
+    for number, trace in read_traces(run.folder, run.workers, _needed(run, steps), run=traced_run(run)):
         with fitting(run.folder / FOLDER, number):
             timed = retime(number, trace)
-        yield number, timed
+        if steps is None or number in steps:
+            yield number, timed
+
+
+def _needed(run: Run, steps: Collection[int] | None) -> Collection[int] | None:
+    """The steps whose traces it takes to time these ones: also all before them, where what a step leaves in
+    flight counts in the next."""
+    if not steps or not is_simulated(run):
+        return steps
+    near = {number - back for number in steps for back in (0, 1)}
+    found = read_traces(run.folder, run.workers, near, run=traced_run(run))
+    return steps if all(_stands_alone(trace) for _, trace in found) else range(max(steps) + 1)
+
+
+def _stands_alone(trace: StepTrace) -> bool:
+    return all(own.stands_alone for own in trace.values())
 
 
 def recorded(run: Run) -> Recorded:
@@ -114,10 +129,19 @@ def retimed_steps(
     `traces` has the traced steps in their order, of the trace in `folder`. A step without one takes that of
     the step nearest to it, of two the earlier one; rates, jitter and background traffic are those of its own
     number and time. Its row then has whose trace it is as `trace_step`. ValueError if no step has a trace,
-    or one does not fit together.
+    one does not fit together, or some have none where steps leave messages in flight.
     """
     found, now, window = list[dict[str, Any]](), 0.0, StepWindow(clock)
+    without: int | None = None
+    stand_alone = True
     for row, (step, trace) in zip(rows, _nearest([row["step"] for row in rows], traces), strict=True):
+        without = row["step"] if without is None and step != row["step"] else without
+        stand_alone = stand_alone and _stands_alone(trace)
+        if without is not None and not stand_alone:
+            raise ValueError(
+                f"{folder} has no step {without}, and steps of this run leave messages in flight, so that "
+                "each needs a trace of its own; train with measure.trace_every=1"
+            )
         with fitting(folder, step):
             figures = _timed(window.step(row["step"], trace, now))
         now += figures["step_time_s"]

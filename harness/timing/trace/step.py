@@ -214,6 +214,12 @@ class RankTrace(NamedTuple):
         )
 
     @property
+    def stands_alone(self) -> bool:
+        """Whether it awaits all that it starts, and nothing else."""
+        waits = {(one.task, one.steps_back) for one in self.computation if isinstance(one, Await)}
+        return waits == {(one.task, 0) for one in self.computation if isinstance(one, Start)}
+
+    @property
     def ready(self) -> tuple[float, ...]:
         """When the inputs of its collectives were there, in the order of computation."""
         return tuple(operation.at for operation in self.computation if isinstance(operation, Start))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator
 from itertools import count
 from pathlib import Path
@@ -15,7 +16,9 @@ from training_jobs import opened, tiny_run, train_all_virtually, train_rank
 from gradwire.harness.comm.world.virtual import VirtualWorld
 from gradwire.harness.record.runs import load_run
 from gradwire.harness.record.timed_steps import timed_steps
+from gradwire.harness.timing.trace.files import trace_file
 from gradwire.harness.timing.trace.step import Await
+from gradwire.harness.timing.trace.writer import cut_file
 
 SIZE = 3
 DELAYED = ("parallel=local_sgd:delayed_2", f"cluster.workers={SIZE}", "codec=mxfp8", "train.steps=6")
@@ -92,3 +95,19 @@ def test_it_is_retimed_as_it_went(virtual: Path, tmp_path: Path) -> None:
     for row, before in zip(same.steps, rows(virtual), strict=True):
         for key in ("train_time_s", "step_time_s", "compute_s", "exposed_comm_s", "wait_s", "comm_s"):
             assert row[key] == pytest.approx(before[key], abs=1e-6), key
+
+
+def test_a_step_is_drawn_with_what_was_in_flight(virtual: Path) -> None:
+    (_, alone), whole = next(timed_steps(virtual, [2])), dict(timed_steps(virtual))
+    assert alone[0].carried and alone == whole[2] != whole[4]
+
+
+def test_without_the_traces_of_all_steps_it_is_refused(virtual: Path, tmp_path: Path) -> None:
+    run = shutil.copytree(virtual, tmp_path / "run")
+    for rank in range(SIZE):
+        cut_file(trace_file(run, rank), lambda step: step != 3)
+    problem = (
+        r"^\S+ has no step 3, and steps of this run leave messages in flight[^\n]* measure.trace_every=1$"
+    )
+    with pytest.raises(ValueError, match=problem):
+        at_network(run, tmp_path / "retimed", 10)
