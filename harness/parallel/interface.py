@@ -113,7 +113,8 @@ class Parallelism(Protocol):
         """This process's parts of a checkpoint: part to tensors by parameter name.
 
         They hold all that a step changes: model, optimizer, codecs. One rank's part holds what is the same on
-        all ranks. What belongs to a rank is a part named after it, which is the same in every world.
+        all ranks. What belongs to a rank is a part named after it, which is the same in every world. Of a
+        collective that a later step awaits they hold its place and its result (`World.resumed`).
         """
         ...
 

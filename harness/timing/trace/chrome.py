@@ -2,8 +2,8 @@
 
 One process per rank; rows for computation and what it waits for, for codec work under its labels, and for
 messages going out and coming in, as many as there are things at the same time, so that no two overlap on a
-row. An arrow leads from each message's sending to its receipt. Times are microseconds from the first rank's
-start of the step.
+row. An arrow leads from each message's sending to its receipt. What earlier steps' collectives do in the step
+is shown without arrows. Times are microseconds from the first rank's start of the step.
 """
 
 from __future__ import annotations
@@ -76,7 +76,9 @@ def chrome_text(trace: StepTrace, **about: Any) -> str:
 def chrome_events(trace: StepTrace) -> list[Event]:
     """Metadata, bars (complete events) and arrows (flow events) of all ranks of a step."""
     found = messages(trace)
-    ranks = {rank: _Rank(delay, trace[rank].end) for rank, delay in enumerate(offsets(found, len(trace)))}
+    first = min(_begin(own) for own in trace.values())
+    delays = enumerate(offsets(found, len(trace)))
+    ranks = {rank: _Rank(delay - first, trace[rank].end) for rank, delay in delays}
     for rank, own in trace.items():
         _add_work(ranks[rank], own)
     ends = [_add_message(ranks, message) for message in found]
@@ -89,7 +91,16 @@ def chrome_events(trace: StepTrace) -> list[Event]:
     return events
 
 
+def _begin(own: RankTrace) -> float:
+    """When the rank's step begins, where ranks go from step to step by themselves."""
+    return 0.0 if own.window is None else own.window[0]
+
+
 def _add_work(rank: _Rank, own: RankTrace) -> None:
+    for span in own.carried:
+        kind = OUT if span.kind == "comm" else CODEC
+        interval = max(span.start, _begin(own)), span.end
+        rank.add(kind, f"{span.label} of an earlier step", interval, bytes=span.bytes)
     for span in compute_spans(own):
         rank.add(COMPUTE, span.label, (span.start, span.end))
     for name, interval, args in _waits(own):

@@ -16,6 +16,7 @@ from training_jobs import opened, tiny_run, train_all_virtually, train_rank
 from gradwire.harness.comm.world.virtual import VirtualWorld
 from gradwire.harness.record.runs import load_run
 from gradwire.harness.record.timed_steps import timed_steps
+from gradwire.harness.timing.trace.chrome import chrome_events
 from gradwire.harness.timing.trace.files import trace_file
 from gradwire.harness.timing.trace.step import Await
 from gradwire.harness.timing.trace.writer import cut_file
@@ -70,13 +71,17 @@ def test_lengths_add_up(virtual: Path) -> None:
 def test_real_equals_virtual_though_interrupted_in_flight(
     virtual: Path, tmp_path: Path, workers: Workers
 ) -> None:
-    config, run, directory = tiny_run(*DELAYED, *OFTEN), workers(SIZE), tmp_path / "real"
+    """The second attempt records its steps 3 by 3, so that one mean crosses from a step to the next."""
+    paced = (*DELAYED, *OFTEN, "network=paced", "network.rate_mbit=5")
+    config, run, directory = tiny_run(*paced), workers(SIZE), tmp_path / "real"
     assert run(train_rank, config, str(directory), None, SENT_AFTER) == [False] * SIZE
+    config = tiny_run(*paced, "train.log_every=3")
     checkpoint = opened(config, directory)
     assert run(train_rank, config, str(directory), checkpoint) == [True] * SIZE
     assert load_run(directory).done.resumed_after == [SENT_AFTER]
     assert "bytes_sent" in SAME and outcome(directory) == outcome(virtual)
-    assert [row["comm_s"] > 0 for row in rows(directory)[1::2]] == [True] * 3
+    assert [row["comm_s"] > 0 for row in rows(directory)] == [False, True, False, True, True, True]
+    assert rows(directory)[4]["exposed_comm_s"] > 0.01
     for number, trace in timed_steps(directory):
         awaited = [one.steps_back for one in trace[0].computation if isinstance(one, Await)]
         assert awaited == ([1] if number in (2, 4) else [])
@@ -100,6 +105,9 @@ def test_it_is_retimed_as_it_went(virtual: Path, tmp_path: Path) -> None:
 def test_a_step_is_drawn_with_what_was_in_flight(virtual: Path) -> None:
     (_, alone), whole = next(timed_steps(virtual, [2])), dict(timed_steps(virtual))
     assert alone[0].carried and alone == whole[2] != whole[4]
+    bars = [event for event in chrome_events(alone) if event["ph"] == "X"]
+    earlier = [bar for bar in bars if bar["name"].endswith("of an earlier step")]
+    assert {bar["pid"] for bar in earlier} == {1, 2, 3} and min(bar["ts"] for bar in bars) >= 0
 
 
 def test_without_the_traces_of_all_steps_it_is_refused(virtual: Path, tmp_path: Path) -> None:

@@ -32,7 +32,8 @@ def outcome(directory: Path) -> tuple[object, ...]:
 
 
 def at_network(run: Path, directory: Path, rate_mbit: float, *more: str) -> Run:
-    config = validate_any(compose(["task=retime", f"run={run}", f"network.rate_mbit={rate_mbit}", *more]))
+    task = ("task=retime", f"run={run}", "plots=false")
+    config = validate_any(compose([*task, f"network.rate_mbit={rate_mbit}", *more]))
     assert retime.run(config, directory) == 0
     return load_run(directory)
 
