@@ -218,8 +218,8 @@ class Sharded:
     async def _gather_weights(self, rank_step: RankStep) -> None:
         """Brings the model's weights up to date with all ranks' main weights."""
         under_way = [self._start_gathering(number, rank_step) for number in range(len(self._buckets))]
-        for bucket, started in zip(self._buckets, under_way, strict=True):
-            messages = await started
+        for bucket in self._buckets:
+            messages = await under_way.pop(0)  # and forgets it: messages are kept no longer than needed
             with rank_step.compute(GATHERED):
                 rank_step.replicated(partial(self._decode, bucket, messages))
         if not self._has_main:

@@ -91,7 +91,8 @@ class QuantizedDifferences(Quantized):
     """
 
     def encode(self, main: Tensor, bucket: FlatBucket, rank: int) -> Tensor:
-        return super().encode(main - bucket.shards[rank].take(bucket.weights), bucket, rank)
+        own = _Window(bucket.shards[rank], bucket.weights)
+        return super().encode(main - own.values, bucket, rank)
 
     def decode(self, message: Tensor, bucket: FlatBucket, rank: int) -> None:
         own = _Window(bucket.shards[rank], bucket.weights)
@@ -104,7 +105,7 @@ class QuantizedDifferences(Quantized):
 
 
 class _Window:
-    """A shard's `values` to be written: in their places if these are consecutive, else elsewhere until
+    """A shard's `values` of a bucket: in their places if these are consecutive, else a copy, written back by
     `close`."""
 
     def __init__(self, shard: Shard, flat: Tensor) -> None:
