@@ -209,7 +209,8 @@ class World(Protocol):
 
     def state_dict(self) -> dict[str, dict[str, Tensor]]:
         """Returns the parts of a checkpoint that hold what is in flight on the simulated clock, none where
-        nothing is; what it has come to is the parallelism's to keep."""
+        nothing is; what it has come to is the parallelism's to keep. Raises RuntimeError, one line, if that
+        has not taken it by `result` before."""
         ...
 
     def load_state_dict(self, read: Callable[[str], dict[str, Tensor]]) -> None:

@@ -21,6 +21,7 @@ from gradwire.harness.comm.transport.channel import CollectiveTask, Traffic
 from gradwire.harness.comm.transport.pacer import PacedLink, Pacer
 from gradwire.harness.comm.transport.process import ProcessChannel
 from gradwire.harness.comm.transport.thread import CommunicationThread
+from gradwire.harness.comm.world.claims import Unclaimed
 from gradwire.harness.comm.world.interface import Collective, Place, RankProgram, Result, StepEnd
 from gradwire.harness.comm.world.process_step import Outcomes, ProcessStarted, ProcessStep
 from gradwire.harness.timing.measure.spans import Recorder
@@ -90,6 +91,7 @@ class ProcessWorld:
         self._lines: dict[Line, tuple[CommunicationThread, Iterator[int]]] = {}
         self._numbers, self._arenas = count(), dict[str, Arena]()  # twice a number, and odd ones on lines
         self.outcomes, self._overlap = Outcomes(device), overlap
+        self.unclaimed = Unclaimed()
         self._traces, self._logs, self._lane = trace, list[TaskLog](), LaneLog()
         self._buckets = 0  # of this step so far
         self.closed = False
@@ -207,6 +209,7 @@ class ProcessWorld:
         started: ProcessStarted[Result] = ProcessStarted(place, self.outcomes)
         self.outcomes.begin()
         started.set_result(result)
+        self.unclaimed.add(started)
         return started
 
     def windows(self) -> dict[int, tuple[float, float]]:
@@ -261,6 +264,7 @@ class ProcessWorld:
         self.traffic[self.rank].by_phase.clear()
         self.recorders[self.rank].drain()
         self.take_notes()
+        self.unclaimed.forget()
 
     def gather(self, rows: Mapping[int, Sequence[float]]) -> list[list[float]]:
         own = torch.tensor(list(rows[self.rank]), dtype=torch.float64, device=self.device)
@@ -268,6 +272,7 @@ class ProcessWorld:
         return [row.tolist() for row in gathered[self.rank]]
 
     def state_dict(self) -> dict[str, dict[str, Tensor]]:
+        self.unclaimed.check()
         return {}
 
     def load_state_dict(self, read: Callable[[str], dict[str, Tensor]]) -> None:

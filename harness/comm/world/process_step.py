@@ -55,7 +55,11 @@ class ProcessStarted(Started[Result]):
         self.place, self._outcomes, self._kept = place, outcomes, kept
         self.future: torch.futures.Future[Any] = torch.futures.Future(devices=outcomes.devices)
         """Gets the result, and nothing if the collective fails: `wait` says why."""
-        self._done = False
+        self._done = self._is_taken = False
+
+    @property
+    def is_claimed(self) -> bool:
+        return self._is_taken or (self._done and self.future.value() is None)
 
     def input(self) -> Tensor:
         assert self._kept is not None, "started without keeps_input"
@@ -76,6 +80,10 @@ class ProcessStarted(Started[Result]):
         error = self.wait()
         if error is not None:
             raise error
+        return self._take()
+
+    def _take(self) -> Result:
+        self._is_taken = True
         found: Result = self.future.value()
         return found
 
@@ -94,8 +102,7 @@ class ProcessStarted(Started[Result]):
 
     def __await__(self) -> Generator[ProcessStarted[Any], None, Result]:
         yield self  # whoever drives the program waits
-        found: Result = self.future.value()
-        return found
+        return self._take()
 
 
 class _Barrier:
@@ -191,6 +198,7 @@ class ProcessStep:
         place = Place(self._number, self._started)
         started: ProcessStarted[Result] = ProcessStarted(place, self._world.outcomes, kept)
         self._started += 1
+        self._world.unclaimed.add(started)
 
         def begin() -> None:
             self._world.outcomes.begin()

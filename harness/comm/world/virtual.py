@@ -21,6 +21,7 @@ from gradwire.harness.comm.collective.collectives import Fabric, ScheduledCollec
 from gradwire.harness.comm.collective.execute import Arena
 from gradwire.harness.comm.transport.channel import CollectiveTask, Traffic
 from gradwire.harness.comm.transport.local import LocalChannel, Mailboxes, run_local
+from gradwire.harness.comm.world.claims import Unclaimed
 from gradwire.harness.comm.world.gradient_store import make_store
 from gradwire.harness.comm.world.interface import Collective, Place, RankProgram, Result, StepEnd
 from gradwire.harness.comm.world.virtual_step import (
@@ -74,6 +75,7 @@ class VirtualWorld:
         self._store = make_store(inputs, device)
         self._now_s = 0.0
         self._steps: dict[int, VirtualStep] = {}  # that each rank is in
+        self._unclaimed = Unclaimed()
         self.measured: StepTrace = {}
         """The last step as it was measured here, before the clock."""
         self.timed: StepTrace = {}
@@ -95,7 +97,7 @@ class VirtualWorld:
     @collector_paused()
     def run_step(self, step: int, programs: Mapping[int, RankProgram[Result]]) -> StepEnd[Result]:
         self._store.clear()
-        shared, steps = Shared(step, self._store, self._timestamp, self._steps), self._steps
+        shared, steps = Shared(step, self._store, self._timestamp, self._steps, self._unclaimed), self._steps
         steps.update({rank: VirtualStep(rank, shared) for rank in self.ranks})
         tasks: dict[int, list[tuple[int, TaskTrace]]] = {rank: [] for rank in self.ranks}
         results = drive(programs, steps, partial(self._run_together, tasks))
@@ -152,7 +154,9 @@ class VirtualWorld:
 
     def resumed(self, rank: int, place: Place, result: Result) -> VirtualStarted[Result]:
         together = StartedTogether("", (rank,), 0, 0, results={rank: result}, has_run=True)
-        return VirtualStarted(rank, place, together, self._steps, self._store)
+        started: VirtualStarted[Result] = VirtualStarted(rank, place, together, self._steps, self._store)
+        self._unclaimed.add(started)
+        return started
 
     def windows(self) -> dict[int, tuple[float, float]]:
         end = step_end(self.timed)
@@ -198,10 +202,12 @@ class VirtualWorld:
         for rank in self.ranks:
             self.traffic[rank].by_phase.clear()
             self.recorders[rank].drain()
+        self._unclaimed.forget()
         if self._window is not None:
             self._window.forget()
 
     def state_dict(self) -> dict[str, dict[str, Tensor]]:
+        self._unclaimed.check()
         return {} if self._window is None else {CLOCK: window_tensors(self._window)}
 
     def load_state_dict(self, read: Callable[[str], dict[str, Tensor]]) -> None:

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 from torch import Tensor
 
+from gradwire.harness.comm.world.claims import Unclaimed
 from gradwire.harness.comm.world.gradient_store import GradientStore
 from gradwire.harness.comm.world.interface import Collective, Place, RankProgram, Result, Started
 from gradwire.harness.runtime.heartbeat import beat
@@ -85,6 +86,10 @@ class VirtualStarted(Started[Result]):
         self._steps, self._store = steps, store
         self._taken: list[Result] = []
 
+    @property
+    def is_claimed(self) -> bool:
+        return bool(self._taken) or self.together.results.get(self._rank) is None
+
     def input(self) -> Tensor:
         given = self.together.inputs[self._rank]
         return self._store.get(self._rank, given.number) if given.own is None else given.own
@@ -139,7 +144,7 @@ class _Computing:
 class Shared:
     """What the ranks of step `number` share: the collectives, those of all ranks and those by which one rank
     sends another something, and the results of replicated work. `steps` has the step that each rank is in,
-    now and when a later one has begun."""
+    now and when a later one has begun, `unclaimed` what may still be awaited then."""
 
     def __init__(
         self,
@@ -147,8 +152,10 @@ class Shared:
         store: GradientStore,
         timestamp: Callable[[], float],
         steps: Mapping[int, VirtualStep],
+        unclaimed: Unclaimed,
     ) -> None:
         self.number, self.store, self.timestamp, self.steps = number, store, timestamp, steps
+        self.unclaimed = unclaimed
         self.collectives: list[StartedTogether] = []
         self.transfers: dict[tuple[int, int], list[StartedTogether]] = {}
         self.replicated: list[tuple[Any, float]] = []
@@ -249,7 +256,11 @@ class VirtualStep:
         if self._computing is not None:
             self._computing.go_on()  # keeping the input is not the rank's computation
         place = Place(shared.number, number)
-        return VirtualStarted(self.rank, place, together, shared.steps, shared.store)
+        started: VirtualStarted[Result] = VirtualStarted(
+            self.rank, place, together, shared.steps, shared.store
+        )
+        shared.unclaimed.add(started)
+        return started
 
     def barrier(self) -> _Barrier:
         self.lane.met(self.computed_s, self.computed_s)
