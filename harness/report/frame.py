@@ -141,6 +141,12 @@ def _value(metric: str, found: Any, **about: Any) -> Iterator[Value]:
         yield Value("", "", metric, found, **about)
 
 
+def _by_level(found: Mapping[str, Any], **about: Any) -> Iterator[Value]:
+    """Wire bits inside nodes and between them; none of a record with one node, or of an older one."""
+    for level, bits in (found.get("wire_bits_by_level") or {}).items():
+        yield from _value(f"wire_bits_by_level.{level}", bits, **about)
+
+
 def _replay(found: Mapping[str, Any]) -> Iterator[Value]:
     """A line for each repeat's error, which has a seed of its own; NaN where it has no value."""
     seed = found["seed"]
@@ -148,6 +154,7 @@ def _replay(found: Mapping[str, Any]) -> Iterator[Value]:
         yield from _value("vnmse", math.nan if error is None else error, seed=seed + index)
     for key in ("wire_bits_per_coordinate", "yardstick_vnmse", "db_above_yardstick", *CODEC_TIMES):
         yield from _value(key, found[key], seed=seed)
+    yield from _by_level(found, seed=seed)
     for phase, bits in found["wire_bits_by_phase"].items():
         yield from _value("wire_bits_per_coordinate", bits, case=phase, seed=seed)
     for rank, count in enumerate(found["bytes_sent_per_rank"]):
@@ -168,6 +175,7 @@ def _allreduce(found: Mapping[str, Any]) -> Iterator[Value]:
         for case, seconds in (found[key] or {}).items():
             yield from _value(metric, seconds, case=case, kind=kind)
     yield from _value("wire_bits_per_coordinate", found["wire_bits_per_coordinate"])
+    yield from _by_level(found)
     of_shown_time = "modelled" if found["measured"] is None else real
     yield from _value("bus_bandwidth", found.get("bus_bandwidth"), kind=of_shown_time)
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gradwire.codecs.registry import make_codec
-from gradwire.harness.comm.nodes import ranks_per_node
+from gradwire.harness.comm.nodes import num_nodes, ranks_per_node
 from gradwire.harness.config.cluster import WORKERS_WITHOUT_GPUS
 from gradwire.harness.config.decisions import check_clock
 from gradwire.harness.config.memory import check_bytes
@@ -33,7 +33,7 @@ from gradwire.harness.studies.allreduce.settings import AllReduceTask, layout, w
 from gradwire.harness.studies.allreduce.summary import AllReduceSummary
 from gradwire.harness.tasks.once import run_once
 from gradwire.harness.timing.measure.metrics import Spread
-from gradwire.harness.timing.measure.step_figures import wire_bits
+from gradwire.harness.timing.measure.step_figures import wire_bits, wire_bits_by_level
 from gradwire.harness.timing.simulate.engine import require_engine
 
 if TYPE_CHECKING:
@@ -110,11 +110,19 @@ def _measure(config: AllReduceTask, directory: Path) -> AllReduceSummary:
         rows, goodput = _real(config, directory)
     modelled = model(config, clock_for(config, goodput))
     size, repeats = config.cluster.size, config.allreduce.repeats
-    gradients = _gradients_sent(config)
-    seconds, codec_s, sent = _over_ranks(rows) if rows is not None else (None, None, modelled.bytes_sent)
+    seconds, codec_s = (None, None) if rows is None else _over_ranks(rows)
+    on_clock = (modelled.bytes_sent, modelled.bytes_between_nodes)
+    sent, between = on_clock if rows is None else _bytes_sent(rows)
     follows_clock = make_codec(**config.codec).traits.clock_driven  # then each world decides by its own
-    if sent != modelled.bytes_sent and not follows_clock:
-        raise RuntimeError(f"real workers sent {sent} bytes, the clock's {modelled.bytes_sent}")
+    if (sent, between) != on_clock and not follows_clock:
+        raise RuntimeError(
+            f"real workers sent {sent} bytes, {between} to other nodes; those of the clock {on_clock[0]} and "
+            f"{on_clock[1]}"
+        )
+    gradients, coordinates = _gradients_sent(config), config.allreduce.coordinates * repeats
+    by_level = None
+    if num_nodes(config.cluster, config.network) > 1:
+        by_level = wire_bits_by_level(sent, between, gradients, coordinates)
     return AllReduceSummary(
         codec=codec_name(config.codec),
         topology=config.topology.name,
@@ -132,7 +140,8 @@ def _measure(config: AllReduceTask, directory: Path) -> AllReduceSummary:
         modelled=Spread.of(modelled.seconds),
         modelled_codec_s=Spread.of(modelled.codec_s),
         bytes_sent=sent // repeats,
-        wire_bits_per_coordinate=wire_bits(sent, gradients, config.allreduce.coordinates * repeats),
+        wire_bits_per_coordinate=wire_bits(sent, gradients, coordinates),
+        wire_bits_by_level=by_level,
         kernel_backend=config.kernels.name,
         rounds_s=seconds or [],
         provenance=provenance(config.mapping()),
@@ -161,8 +170,13 @@ def _real(config: AllReduceTask, directory: Path) -> tuple[list[list[float]], fl
     return rows, goodput
 
 
-def _over_ranks(rows: Sequence[Sequence[float]]) -> tuple[list[float], list[float], int]:
-    """Per round, the slowest rank's seconds and the longest codec work; and all bytes sent."""
-    seconds = [max(ranks) for ranks in zip(*(row[1::2] for row in rows), strict=True)]
-    codec_s = [max(ranks) for ranks in zip(*(row[2::2] for row in rows), strict=True)]
-    return seconds, codec_s, int(sum(row[0] for row in rows))
+def _over_ranks(rows: Sequence[Sequence[float]]) -> tuple[list[float], list[float]]:
+    """Per round, the slowest rank's seconds and the longest codec work."""
+    seconds = [max(ranks) for ranks in zip(*(row[2::2] for row in rows), strict=True)]
+    codec_s = [max(ranks) for ranks in zip(*(row[3::2] for row in rows), strict=True)]
+    return seconds, codec_s
+
+
+def _bytes_sent(rows: Sequence[Sequence[float]]) -> tuple[int, int]:
+    """What all ranks sent in all rounds, and how much of it to other nodes."""
+    return int(sum(row[0] for row in rows)), int(sum(row[1] for row in rows))

@@ -9,21 +9,21 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any
 
 from gradwire.harness.comm.transport.channel import Traffic
 from gradwire.harness.comm.world.interface import World
+from gradwire.harness.timing.measure import step_figures
 from gradwire.harness.timing.measure.metrics import keys, of_ranks
 from gradwire.harness.timing.measure.spans import Span
-from gradwire.harness.timing.measure.step_figures import rank_figures, wire_bits
+from gradwire.harness.timing.measure.step_figures import rank_figures, wire_bits, wire_bits_by_level
 from gradwire.harness.timing.trace.notes import StepNotes
 from gradwire.harness.timing.trace.writer import REPORT, TraceWriter
 
 FIRST = ("loss", "train_time_s", "step_time_s")
 """The metrics that a row begins with."""
 
-LEVELS = ("wire_bits_by_level.local", "wire_bits_by_level.node")
+LEVELS = tuple(f"wire_bits_by_level.{level}" for level in step_figures.LEVELS)
 """The metrics of a row where ranks are on several nodes."""
 
 
@@ -140,12 +140,9 @@ class StepLog:
         return row
 
     def _by_level(self, total: int, between: int) -> dict[str, float | None]:
-        """The wire bits per coordinate inside nodes and between them, which add up to those of all."""
-        levels = dict(zip(LEVELS, (total - between, between), strict=True))
-        if not total:
-            return dict.fromkeys(levels)
-        sent = partial(wire_bits, gradients_sent=self._gradients_sent, num_coordinates=self._num_coordinates)
-        return {level: sent(count) or 0.0 for level, count in levels.items()}
+        """The metrics of `LEVELS`; None where nothing is sent or counted."""
+        bits = wire_bits_by_level(total, between, self._gradients_sent, self._num_coordinates)
+        return dict(zip(LEVELS, bits.values(), strict=True)) if bits else dict.fromkeys(LEVELS)
 
 
 def _per_rank() -> tuple[str, ...]:

@@ -57,6 +57,11 @@ class Traffic:
         if self._whole is not None:
             self._whole.add(phase, messages)
 
+    def clear(self) -> None:
+        """Counts from 0 again."""
+        self.by_phase.clear()
+        self.between_nodes = 0
+
     @property
     def total(self) -> int:
         return sum(self.by_phase.values())

@@ -261,7 +261,7 @@ class ProcessWorld:
 
     def forget(self) -> None:
         self.forget_buffers()
-        self.traffic[self.rank].by_phase.clear()
+        self.traffic[self.rank].clear()
         self.recorders[self.rank].drain()
         self.take_notes()
         self.unclaimed.forget()

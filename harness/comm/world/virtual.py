@@ -200,7 +200,7 @@ class VirtualWorld:
         self._arenas = {rank: Arena(self.device) for rank in self.ranks}
         self._store.clear()
         for rank in self.ranks:
-            self.traffic[rank].by_phase.clear()
+            self.traffic[rank].clear()
             self.recorders[rank].drain()
         self._unclaimed.forget()
         if self._window is not None:

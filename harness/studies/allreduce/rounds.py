@@ -73,8 +73,8 @@ FILE = "measured.json"
 def measure_rank(
     config: AllReduceTask, folder: Path, rendezvous: Path, entrances: Sequence[Entrance] | None, rank: int
 ) -> None:
-    """Rank 0 writes `measured.json` to `folder`: per round and rank, the seconds, those of codec work, and
-    the bytes sent, by phase."""
+    """Rank 0 writes `measured.json` to `folder`: for each rank the bytes sent in all rounds, those to other
+    nodes, and for each round the seconds and those of codec work."""
     entrance = None if entrances is None else entrances[rank]
     with (
         joined_process_group(config.cluster, config.network, rank, rendezvous, entrance) as device,
@@ -85,14 +85,14 @@ def measure_rank(
             rounds = Rounds(config, rank, device)
             for number in range(WARM_UP):
                 _round(world, rank, rounds, number)
-            world.traffic[rank].by_phase.clear()
+            world.traffic[rank].clear()
             tell, clock, found = clock_teller(entrance), 0.0, list[tuple[float, float]]()
             for number in range(config.allreduce.repeats):
                 found.append(_round(world, rank, rounds, WARM_UP + number, partial(tell, clock, True)))
                 clock += found[-1][0]
                 tell(clock, False)
-            sent = float(world.traffic[rank].total)
-            rows = world.gather({rank: [sent, *(value for pair in found for value in pair)]})
+            sent = (float(world.traffic[rank].total), float(world.traffic[rank].between_nodes))
+            rows = world.gather({rank: [*sent, *(value for pair in found for value in pair)]})
             if rank == 0:
                 write_atomically(folder / FILE, json.dumps(rows))
                 beat(COMPLETE)
@@ -123,12 +123,13 @@ def _round(
 
 @dataclass(frozen=True)
 class Modelled:
-    """Per round: seconds on the clock, seconds of codec work on the busiest rank, and bytes sent by all
-    ranks."""
+    """Per round: seconds on the clock, and of codec work on the busiest rank; the bytes that all ranks sent
+    in all rounds, and those of them to other nodes."""
 
     seconds: list[float]
     codec_s: list[float]
     bytes_sent: int
+    bytes_between_nodes: int
 
 
 def clock_for(config: AllReduceTask, rate_mbit: float | None) -> SimulatedClock:
@@ -157,11 +158,13 @@ def model(config: AllReduceTask, clock: SimulatedClock) -> Modelled:
         segments=config.overlap.segments,
     )
     world = VirtualWorld(size, fabric, device, clock=clock)
-    seconds, codec_s, sent = list[float](), list[float](), 0
+    seconds, codec_s = list[float](), list[float]()
     with using_kernels(config.kernels.name):
         rounds = {rank: Rounds(config, rank, device) for rank in world.ranks}
         for number in range(WARM_UP + config.allreduce.repeats):
-            sent = sum(traffic.total for traffic in world.traffic.values()) if number == WARM_UP else sent
+            if number == WARM_UP:
+                for traffic in world.traffic.values():
+                    traffic.clear()
             world.begin_step(sum(seconds))
             world.run_step(number, {rank: own.program(number) for rank, own in rounds.items()})
             end_codecs(world, {rank: own.codec for rank, own in rounds.items()}, number)
@@ -171,8 +174,8 @@ def model(config: AllReduceTask, clock: SimulatedClock) -> Modelled:
             else:
                 for rank in world.ranks:
                     world.recorders[rank].drain()
-    total = sum(traffic.total for traffic in world.traffic.values())
-    return Modelled(seconds, codec_s, total - sent)
+    sent = sum(traffic.total for traffic in world.traffic.values())
+    return Modelled(seconds, codec_s, sent, sum(traffic.between_nodes for traffic in world.traffic.values()))
 
 
 def _codec_s(world: VirtualWorld, rank: int) -> float:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from gradwire.harness.record.summary import Stored
@@ -31,6 +31,8 @@ class AllReduceSummary(Stored):
     modelled_codec_s: Spread  # codec work as measured in one process, one rank at a time
     bytes_sent: int  # sent by all ranks in one round
     wire_bits_per_coordinate: float | None
+    # the same inside nodes ("local") and between them ("node"), their sum; null with one node
+    wire_bits_by_level: dict[str, float] | None = field(default=None, kw_only=True)
     kernel_backend: str
     rounds_s: list[float]  # measured, one per round
     provenance: dict[str, Any]

@@ -18,13 +18,15 @@ from gradwire.harness.parallel.synchronize import synchronize_buckets
 class Repeat:
     """One synchronization: its result, what it sent, and how long its codec worked.
 
-    `mean` is (coordinates,) on the CPU; `bytes_by_rank` are the bytes each rank sent, by phase; `codec_s` is
-    the codec's work on the busiest rank, in seconds; `logged` is what the codec logs.
+    `mean` is (coordinates,) on the CPU; `bytes_by_rank` are the bytes each rank sent, by phase, and
+    `bytes_between_nodes` those that all ranks sent to other nodes; `codec_s` is the codec's work on the
+    busiest rank, in seconds; `logged` is what the codec logs.
     """
 
     seed: int
     mean: Tensor
     bytes_by_rank: tuple[Mapping[str, int], ...]
+    bytes_between_nodes: int
     codec_s: float
     logged: Mapping[str, float]
 
@@ -61,7 +63,8 @@ class Replay:
             means = self._world.run_step(step, programs).results[0]
             logged = [codec.end_step(step) for codec in codecs.values()][0]
         sent = tuple(dict(self._world.traffic[rank].by_phase) for rank in self._world.ranks)
-        return Repeat(seed, torch.cat(means).cpu(), sent, self._codec_seconds(), logged)
+        between = sum(self._world.traffic[rank].between_nodes for rank in self._world.ranks)
+        return Repeat(seed, torch.cat(means).cpu(), sent, between, self._codec_seconds(), logged)
 
     def widths(self, codec: Codec, seed: int) -> Tensor | None:
         """Bits per coordinate of each super-group, bucket after bucket: (super-groups,) int64; None for a
@@ -81,7 +84,7 @@ class Replay:
 
     def _forget(self) -> None:
         for rank in self._world.ranks:
-            self._world.traffic[rank].by_phase.clear()
+            self._world.traffic[rank].clear()
             self._world.recorders[rank].drain()
 
     def _codec_seconds(self) -> float:

@@ -11,6 +11,7 @@ from typing import Any
 
 from torch import Tensor
 
+from gradwire.harness.comm.nodes import num_nodes
 from gradwire.harness.comm.topology.registry import make_schedule
 from gradwire.harness.record.gradients import SavedGradients
 from gradwire.harness.record.identity import data_fingerprint, run_id
@@ -26,7 +27,7 @@ from gradwire.harness.studies.replay.errors import (
 )
 from gradwire.harness.studies.replay.rounds import Repeat
 from gradwire.harness.studies.replay.settings import ReplayTask
-from gradwire.harness.timing.measure.step_figures import wire_bits
+from gradwire.harness.timing.measure.step_figures import wire_bits, wire_bits_by_level
 
 
 @dataclass(frozen=True)
@@ -46,6 +47,8 @@ class ReplaySummary(Stored):
     # Bytes, as counted by the transport, in one synchronization.
     wire_bits_per_coordinate: float | None  # bits; null if nothing is counted
     wire_bits_by_phase: dict[str, float]  # the same split: metadata, reduce_scatter, all_gather
+    # the same inside nodes ("local") and between them ("node"), their sum; null with one node
+    wire_bits_by_level: dict[str, float] | None = field(default=None, kw_only=True)
     bytes_sent_per_rank: list[int]
 
     # Against reverse water-filling over the variances of super-groups.
@@ -113,6 +116,7 @@ def summarize_replay(
         errors_by_width={} if widths is None else _by_width(repeats, mean, buckets, widths),
         wire_bits_per_coordinate=sum(bits.values()) or None,
         wire_bits_by_phase=bits,
+        wire_bits_by_level=_by_level(config, repeats[-1], values.shape[1]),
         bytes_sent_per_rank=[sum(sent.values()) for sent in repeats[-1].bytes_by_rank],
         **_against_bound(mean, sum(bits.values()), spread["vnmse_mean"]),
         codec_s=codec_s,
@@ -192,6 +196,14 @@ def _bits(config: ReplayTask, repeat: Repeat, numel: int) -> dict[str, float]:
     gradients_sent = make_schedule(config.topology.name, config.cluster.size).gradients_sent
     bits = {phase: wire_bits(count, gradients_sent, numel) for phase, count in sorted(sent.items())}
     return {phase: value for phase, value in bits.items() if value is not None}
+
+
+def _by_level(config: ReplayTask, repeat: Repeat, numel: int) -> dict[str, float] | None:
+    if num_nodes(config.cluster) == 1:
+        return None
+    total = sum(sum(sent.values()) for sent in repeat.bytes_by_rank)
+    gradients_sent = make_schedule(config.topology.name, config.cluster.size).gradients_sent
+    return wire_bits_by_level(total, repeat.bytes_between_nodes, gradients_sent, numel)
 
 
 def _against_bound(mean: Tensor, bits: float, error: float | None) -> dict[str, Any]:

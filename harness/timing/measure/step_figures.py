@@ -14,6 +14,9 @@ from gradwire.harness.timing.measure.intervals import Intervals, clip, intersect
 from gradwire.harness.timing.measure.metrics import METRICS
 from gradwire.harness.timing.measure.spans import Span
 
+LEVELS = ("local", "node")
+"""Where bytes go: to ranks of the same node, and to those of others."""
+
 
 @dataclass(frozen=True, slots=True)
 class Overlap:
@@ -110,3 +113,15 @@ def wire_bits(num_bytes: int, gradients_sent: float, num_coordinates: int) -> fl
     if gradients_sent == 0 or num_bytes == 0:
         return None
     return 8 * num_bytes / (gradients_sent * num_coordinates)
+
+
+def wire_bits_by_level(
+    num_bytes: int, between_nodes: int, gradients_sent: float, num_coordinates: int
+) -> dict[str, float] | None:
+    """The wire bits per coordinate of `num_bytes` by where they go: inside nodes (`local`), and those of
+    `between_nodes` from one to another (`node`). They add up to `wire_bits`; None where that is None."""
+    if wire_bits(num_bytes, gradients_sent, num_coordinates) is None:
+        return None
+    counts = (num_bytes - between_nodes, between_nodes)
+    bits = [wire_bits(count, gradients_sent, num_coordinates) or 0.0 for count in counts]
+    return dict(zip(LEVELS, bits, strict=True))

@@ -13,6 +13,7 @@ from gradwire.harness.config.compose import compose
 from gradwire.harness.config.validate import validate_any
 from gradwire.harness.record.directory import DONE
 from gradwire.harness.record.identity import run_id
+from gradwire.harness.report.frame import frame
 from gradwire.harness.runtime.errors import ConfigError
 from gradwire.harness.studies.allreduce.compare import FILE, compare
 from gradwire.harness.studies.allreduce.summary import AllReduceSummary
@@ -38,6 +39,7 @@ def test_the_clock_takes_what_the_bytes_take(tmp_path: Path) -> None:
     """Free codecs: 2(n − 1) hops of a third of 20,000 coordinates in 16 bits."""
     simulated = ["network=simulated", "network.rate_mbit=8", "network.codec_times=none"]
     found = run(tmp_path / "bf16", "codec=bf16", *simulated)
+    assert found.wire_bits_by_level is None, "all are on one node"
     assert found.measured is None and found.ratio is None and found.rounds_s == []
     assert found.modelled.median == pytest.approx(4 * 20000 / 3 * 2 / 1e6, rel=1e-3)
     assert found.wire_bits_per_coordinate == pytest.approx(16)
@@ -47,9 +49,27 @@ def test_the_clock_takes_what_the_bytes_take(tmp_path: Path) -> None:
     assert slower.modelled.median == pytest.approx(found.modelled.median + 4 * 0.01)
 
 
+LEVELS = {"ring": {"local": 8, "node": 8}, "two_level": {"local": 16 * 4 / 6, "node": 16 * 2 / 6}}
+"""Wire bits of BF16 on two nodes of two. On a ring every other rank sends to the other node. By levels each
+of the four ranks sends half of its gradient twice inside its node and a quarter twice to the other one: six
+gradients in all."""
+
+
+@pytest.mark.parametrize("topology", LEVELS)
+def test_wire_bits_by_level_are_those_of_the_formula(topology: str, tmp_path: Path) -> None:
+    nodes = ("network=simulated", "cluster.workers=4", "cluster.ranks_per_node=2", f"topology={topology}")
+    found = run(tmp_path / "run", "codec=bf16", *nodes)
+    assert found.wire_bits_by_level == pytest.approx(LEVELS[topology])
+    assert found.wire_bits_per_coordinate == 16
+    lines = frame([tmp_path / "run"]).set_index("metric").value
+    for level, bits in LEVELS[topology].items():
+        assert lines[f"wire_bits_by_level.{level}"] == pytest.approx(bits)
+
+
 def test_real_workers_and_the_clock_send_the_same(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Over paced links and in segments, bytes are equal, and the time is at least what the link needs."""
     paced = ["network=paced", "network.rate_mbit=20", "overlap.segments=2", "cluster.workers=2"]
+    paced.append("cluster.ranks_per_node=1")
     found = run(tmp_path / "run", "codec=dynamiq", *paced)
     assert found.measured is not None and found.ratio is not None
     least = found.bytes_sent / 2 * 8 / 20e6
@@ -57,6 +77,7 @@ def test_real_workers_and_the_clock_send_the_same(tmp_path: Path, capsys: pytest
     assert found.measured.low >= 0.99 * least
     assert len(found.rounds_s) == 2
     assert found.pieces == 2
+    assert found.wire_bits_by_level == {"local": 0.0, "node": found.wire_bits_per_coordinate}
     shown = capsys.readouterr().out
     assert "dynamiq-5, 2 segments" in shown and "measured /" in shown
     again = (tmp_path / "run" / FILE).read_text()

@@ -27,6 +27,7 @@ from gradwire.harness.parallel.synchronize import synchronization
 from gradwire.harness.record.gradients import write_gradients
 from gradwire.harness.record.identity import run_id
 from gradwire.harness.report.figures import Plot
+from gradwire.harness.report.frame import frame
 from gradwire.harness.runtime.errors import ConfigError
 from gradwire.harness.studies.replay.compare import compare_replays, file_names, gradient_names
 from gradwire.harness.studies.replay.errors import exact_mean, relative_errors, vnmse
@@ -62,6 +63,17 @@ def run(file: Path, tmp_path: Path) -> Run:
 
 def values_of(file: Path) -> torch.Tensor:
     return torch.from_numpy(np.load(file)["gradients"])
+
+
+def test_wire_bits_by_level_are_those_of_the_formula(run: Run, tmp_path: Path) -> None:
+    """On a ring every other rank of two nodes of two sends to the other node."""
+    summary = run("codec=bf16", "cluster.workers=4", "cluster.ranks_per_node=2", "replay.repeats=2")
+    assert summary["wire_bits_per_coordinate"] == 16
+    assert summary["wire_bits_by_level"] == {"local": 8.0, "node": 8.0}
+    lines = frame([tmp_path / "out"]).set_index("metric").value
+    assert lines["wire_bits_by_level.local"] == lines["wire_bits_by_level.node"] == 8
+    whole = run("codec=bf16", "cluster.workers=4", "replay.repeats=1", folder="whole")
+    assert whole["wire_bits_by_level"] is None
 
 
 def test_the_summary_says_what_a_synchronization_gives(run: Run, file: Path, tmp_path: Path) -> None:
