@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from gradwire.harness.comm.settings import ClusterConfig
 from gradwire.harness.network.settings import NetworkConfig, SimulatedConfig
@@ -50,6 +50,42 @@ def local_world(size: int, environment: Mapping[str, str] = os.environ) -> int |
     if "RANK" not in environment or not (found.isascii() and found.isdigit()):
         return None
     return int(found) if int(found) and size % int(found) == 0 else None
+
+
+def one_node_refusal(topology: str, size: int) -> str:
+    """Why a topology between nodes cannot be used where all ranks are on one."""
+    return (
+        f"topology={topology}: all cluster.workers={size} are on one node; say how many share a node, "
+        "cluster.ranks_per_node=, or use topology=ring"
+    )
+
+
+Told = tuple[int | None, str]
+"""What a rank of a launcher knows of its node: `cluster.ranks_per_node` and `LOCAL_WORLD_SIZE`, empty if
+unset."""
+
+
+def told_by_launcher(cluster: ClusterConfig, environment: Mapping[str, str] = os.environ) -> Told:
+    """What this rank knows."""
+    return cluster.ranks_per_node, environment.get("LOCAL_WORLD_SIZE", "")
+
+
+def check_launched_nodes(told: Sequence[Told], between: str | None) -> None:
+    """Raises ValueError in one line, the same on all ranks, if the ranks of a launcher, in their order, count
+    nodes differently, or the topology `between` nodes, if it is one, finds a single node."""
+    numbers = {number for number, _ in told}
+    if numbers == {None} and len({local for _, local in told}) == 1:
+        if between is not None and len(told) > 1:
+            raise ValueError(one_node_refusal(between, len(told)))
+    elif len(numbers) > 1 or None in numbers:
+        ranks = dict[str, list[int]]()
+        for rank, (_, local) in enumerate(told):
+            ranks.setdefault(local or "unset", []).append(rank)
+        found = ", ".join(f"{local} (rank {', '.join(map(str, own))})" for local, own in ranks.items())
+        raise ValueError(
+            f"LOCAL_WORLD_SIZE differs between the ranks: {found}; start as many ranks on every machine, or "
+            f"say how many share a node, e.g. cluster.ranks_per_node={len(told)}: all of them"
+        )
 
 
 def check_divides(key: str, ranks: int, subject: str, size: int) -> None:

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import torch
 
-from gradwire.harness.comm.nodes import ranks_per_node
+from gradwire.harness.comm.nodes import one_node_refusal, ranks_per_node
 from gradwire.harness.comm.settings import ClusterConfig
 from gradwire.harness.comm.topology.registry import depends_on_nodes
 from gradwire.harness.config.network_checks import check_network, check_size, resolve_nodes, workers_of
@@ -40,8 +40,7 @@ def resolve_cluster(run: RunConfig) -> RunConfig:
     network = resolve_nodes(run.network, cluster.size)
     check_size(network, cluster.size)
     local = refused_as_config_error(ranks_per_node, cluster, network)
-    if depends_on_nodes(run.topology.name):
-        _check_several_nodes(run, cluster, local)
+    if depends_on_nodes(run.topology.name) and not _on_one_node(run, cluster, local):
         cluster = replace(cluster, ranks_per_node=local)
     cluster = replace(cluster, backend=_backend(cluster, network, gpus))
     train = run.train
@@ -51,13 +50,17 @@ def resolve_cluster(run: RunConfig) -> RunConfig:
     return replace(run, cluster=cluster, network=network, train=train)
 
 
-def _check_several_nodes(run: RunConfig, cluster: ClusterConfig, local: int) -> None:
-    """Refuses a topology between nodes where nothing says that there are several: it would be another one."""
-    if local == cluster.size > 1 and run.cluster.ranks_per_node is None:
-        raise ConfigError(
-            f"topology={run.topology.name}: all cluster.workers={cluster.size} are on one node; say how many "
-            "share a node, cluster.ranks_per_node=, or use topology=ring"
-        )
+def _on_one_node(run: RunConfig, cluster: ClusterConfig, local: int) -> bool:
+    """Whether nothing says that there are several nodes, which a topology between nodes needs: without them
+    it would be another one.
+
+    Raises ConfigError then, but for ranks of a launcher: they ask one another first, see
+    `check_launched_nodes`, since each knows of its own machine alone.
+    """
+    found = local == cluster.size > 1 and run.cluster.ranks_per_node is None
+    if found and not ("RANK" in os.environ and cluster.name == "local"):
+        raise ConfigError(one_node_refusal(run.topology.name, cluster.size))
+    return found
 
 
 def resolve_device(cluster: ClusterConfig) -> ClusterConfig:

@@ -7,10 +7,13 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch.distributed as dist
 
 from gradwire.harness.checkpoint.resume import is_finished, open_run
+from gradwire.harness.comm.nodes import check_launched_nodes, told_by_launcher
+from gradwire.harness.comm.topology.registry import depends_on_nodes
 from gradwire.harness.launch.launch import (
     clean_up,
     print_notes,
@@ -53,6 +56,7 @@ def run_torchrun_rank(config: RunConfig, directory: Path) -> None:
     device = prepare_process(config.cluster, int(os.environ.get("LOCAL_RANK", "0")))
     join_process_group(config.cluster)
     try:
+        _check_nodes(config)
         with stop_requests() as stop, _claimed_by_rank_0(config, directory, rank) as claim:
             if claim.done:
                 return
@@ -63,6 +67,14 @@ def run_torchrun_rank(config: RunConfig, directory: Path) -> None:
                 raise_if_stopped(shared, stop, finished)
     finally:
         dist.destroy_process_group()
+
+
+def _check_nodes(config: RunConfig) -> None:
+    """Raises ConfigError on all ranks if the launcher has told them different things of their nodes."""
+    told: list[Any] = [None] * dist.get_world_size()
+    dist.all_gather_object(told, told_by_launcher(config.cluster))
+    topology = config.topology.name
+    refused_as_config_error(check_launched_nodes, told, topology if depends_on_nodes(topology) else None)
 
 
 @dataclass(frozen=True)

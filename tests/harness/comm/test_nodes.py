@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from gradwire.harness.comm.collective.collectives import Fabric
-from gradwire.harness.comm.nodes import local_world, num_nodes, ranks_per_node
+from gradwire.harness.comm.nodes import check_launched_nodes, local_world, num_nodes, ranks_per_node
 from gradwire.harness.comm.settings import ClusterConfig
 from gradwire.harness.comm.topology.registry import depends_on_nodes
 from gradwire.harness.config.compose import compose
@@ -63,6 +63,25 @@ def test_a_launcher_that_does_not_tell_is_not_asked() -> None:
         None
     ] * 4
     assert (local_world(6, launched("2")), local_world(6, launched("4"))) == (2, None)
+
+
+def test_ranks_that_were_told_different_things_are_refused() -> None:
+    for told, topology in (
+        ([(None, "2"), (None, "2")], None),
+        ([(None, ""), (None, "")], None),
+        ([(2, "4"), (2, "1"), (2, "")], None),
+        ([(1, "1"), (1, "1")], "two_level"),
+        ([(None, "1")], "two_level"),
+    ):
+        check_launched_nodes(told, topology)
+    with pytest.raises(ValueError, match=r"ranks: 2 \(rank 0, 1\), 1 \(rank 2\); start as .*per_node=3: all"):
+        check_launched_nodes([(None, "2"), (None, "2"), (None, "1")], None)
+    with pytest.raises(ValueError, match=r"ranks: 2 \(rank 0\), unset \(rank 1\); start"):
+        check_launched_nodes([(None, "2"), (None, "")], None)
+    with pytest.raises(ValueError, match=r"ranks: 1 \(rank 0\), 2 \(rank 1\); start"):
+        check_launched_nodes([(1, "1"), (None, "2")], "two_level")
+    with pytest.raises(ValueError, match="topology=two_level: all cluster.workers=2 are on one node"):
+        check_launched_nodes([(None, "2"), (None, "2")], "two_level")
 
 
 def refusal(*overrides: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 from pathlib import Path
 from subprocess import CompletedProcess
 from typing import Any
@@ -124,3 +125,19 @@ def test_under_torchrun_one_rank_tells(tmp_path: Path) -> None:
     assert ended.returncode == 1
     assert len(errors(ended.stderr)) == 1
     assert not list(work.iterdir())
+
+
+def test_ranks_on_machines_of_different_sizes_are_refused_on_all_of_them(tmp_path: Path) -> None:
+    """One rank alone on its machine, the other one of two: they would make different schedules, and hang."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        place = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(server.getsockname()[1]), "WORLD_SIZE": "2"}
+    command = (RUN, *TINY, "topology=two_level")
+    ranks = [
+        started(tmp_path, *command, RANK=rank, LOCAL_RANK="0", LOCAL_WORLD_SIZE=local, **place)
+        for rank, local in (("0", "1"), ("1", "2"))
+    ]
+    ended = [finished(rank, 120) for rank in ranks]
+    assert [each.returncode for each in ended] == [2, 2], ended
+    (line,) = errors("".join(each.stderr for each in ended))
+    assert line.startswith("error: LOCAL_WORLD_SIZE differs between the ranks: 1 (rank 0), 2 (rank 1); ")
+    assert not list(tmp_path.glob("outputs/*/*"))

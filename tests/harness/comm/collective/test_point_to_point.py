@@ -46,7 +46,7 @@ def took(outcomes: list[Outcome]) -> float:
 
 
 def check(real: list[Outcome], virtual: list[Outcome]) -> None:
-    """The same results, bytes and messages; and what the trace says of the links."""
+    """Compares results, bytes and messages, and checks what the trace says of the links."""
     for rank, (own, other) in enumerate(zip(real, virtual, strict=True)):
         assert all(torch.equal(*pair) for pair in zip(own.results, other.results, strict=True))
         assert own.sent == other.sent and set(own.sent) == {ACTIVATIONS}
