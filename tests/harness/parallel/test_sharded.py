@@ -220,7 +220,7 @@ def test_checkpoints_pass_between_numbers_of_ranks_without_a_loss() -> None:
 
 
 def test_a_run_goes_on_with_another_number_of_workers(tmp_path: Path) -> None:
-    given = (SHARDED, "cluster=virtual", "codec=fp32", "train.log_every=1", "measure.trace=false")
+    given = (SHARDED, "cluster=virtual", "codec=fp32", "train.log_every=1", "measure.spans=false")
     train_all_virtually(tiny_run(*given, "cluster.workers=4"), str(tmp_path / "four"), 2)
     (checkpoint,) = checkpoints(tmp_path / "four")
     begun = f"train.start_from={checkpoint}"
@@ -289,7 +289,6 @@ def at_network(run: Path, directory: Path, rate_mbit: float) -> Record:
 def test_its_trace_is_retimed_and_drawn(virtual: Path, tmp_path: Path) -> None:
     before, after = load_run(virtual), at_network(virtual, tmp_path / "retimed", 10)
     assert after.done.train_time_s == pytest.approx(before.done.train_time_s, rel=1e-4)
-    assert at_network(virtual, tmp_path / "slow", 1).done.train_time_s > before.done.train_time_s
     assert before.done.bytes_by_phase["weights"] > 0
     config = validate_any(compose(["task=timeline", f"run={virtual}", "timeline.step=3"]))
     assert timeline.run(config) == 0
