@@ -39,6 +39,17 @@ class Decisions(Wrapper):
         self._own = {name: numbers for name, (numbers, _) in adapting.feedback().items()}
         """This rank's numbers of the last step that counted."""
         self._decision = adapting.first_decision
+        first = self._own | {name: _as_tensor(value) for name, value in self._decision.items()}
+        self._shapes = {name: value.shape for name, value in first.items()}
+        """Those of the numbers in checkpoints; one that is empty here may have any length there."""
+        shared = sorted(
+            (self._own.keys() & self._decision.keys()) | (first.keys() & inner.state_dict().keys())
+        )
+        if shared:
+            raise ValueError(
+                f"codec={self.name}: {shared[0]} names two things; feedback, decisions and the codec's own "
+                "state are kept together in checkpoints, and need different names"
+            )
         self.replayed = replayed
         """The decisions that it follows in place of its own, if any."""
         if replayed is not None:
@@ -103,18 +114,17 @@ class Decisions(Wrapper):
         return {name: own.cpu() for name, own in self._own.items()} | decision | super().state_dict()
 
     def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
-        known = self._own | {name: _as_tensor(value) for name, value in self._decision.items()}
-        missing = sorted(known.keys() - state.keys())
+        missing = sorted(self._shapes.keys() - state.keys())
         if missing:
-            names = " and ".join(sorted(known))
+            names = " and ".join(sorted(self._shapes))
             raise ValueError(f"the state of codec={self.name} has {names}, got {sorted(state)}")
-        for name, value in known.items():
-            if value.numel() and state[name].shape != value.shape:
+        for name, shape in self._shapes.items():
+            if shape.numel() and state[name].shape != shape:
                 raise ValueError(
-                    f"the state of codec={self.name} has {name} of shape {list(value.shape)}, got "
+                    f"the state of codec={self.name} has {name} of shape {list(shape)}, got "
                     f"{list(state[name].shape)}"
                 )
-        super().load_state_dict({key: value for key, value in state.items() if key not in known})
+        super().load_state_dict({key: value for key, value in state.items() if key not in self._shapes})
         self._own = {name: state[name].to("cpu", own.dtype, copy=True) for name, own in self._own.items()}
         self._decision = {name: state[name].tolist() for name in self._decision}
         self._reduced = None

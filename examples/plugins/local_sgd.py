@@ -18,6 +18,7 @@ from torch import Tensor, nn
 
 from gradwire.codecs.interface import Decision, Layout, Round
 from gradwire.codecs.registry import make_codec
+from gradwire.codecs.wrappers.decisions import decision_of
 from gradwire.harness.comm.world.interface import Place, RankStep, Started, World
 from gradwire.harness.objectives.interface import Objective
 from gradwire.harness.parallel.buckets import BucketLayouts
@@ -34,6 +35,7 @@ from gradwire.harness.parallel.interface import (
 from gradwire.harness.parallel.passes import forward_backward
 from gradwire.harness.parallel.rank_tensors import RankTensors
 from gradwire.harness.parallel.registry import ParallelKind
+from gradwire.harness.parallel.state import Snapshot
 from gradwire.harness.parallel.synchronize import synchronization
 from gradwire.harness.parallel.update import Updater
 
@@ -89,15 +91,19 @@ class LocalSGD:
         self._takes_mean = False
 
     def warm_up(self, batches: MicroBatches, passes: int) -> None:
-        states = {rank: codec.state_dict() for rank, codec in self._codecs.items()}
+        before = Snapshot(self._model, self._codecs)
+        weights = self._flat()
         for index in range(passes):
             self._forward_backward(-1 - index, batches[self._world.ranks[0]], self._world.ranks[0])
             self._updater.warm_up()
         self._own = RankTensors(self._local_state(), self._world.ranks)
         self._world.run_step(-1, dict.fromkeys(self._codecs, self._warm_up_mean))
         end_codecs(self._world, self._codecs, -1)
-        for rank, codec in self._codecs.items():
-            codec.load_state_dict(states[rank])
+        self._mean.copy_(weights)  # a codec may turn zeros into something
+        for rank in self._codecs:
+            self._own.load(rank)
+            self._set(weights)
+        before.restore(self._model, self._codecs)
         self._world.forget()
 
     async def _warm_up_mean(self, rank_step: RankStep) -> None:
@@ -125,14 +131,16 @@ class LocalSGD:
         norm, skipped = sum(row[0] for row in rows) / len(rows), any(row[1] for row in rows)
         losses = {rank: float(own.loss) for rank, own in found.items()}
         if not self._takes_mean:
-            return StepOutcome(losses, norm, skipped, ended.simulated_s, {})
+            decision = decision_of(next(iter(self._codecs.values())))
+            return StepOutcome(losses, norm, skipped, ended.simulated_s, {}, decision)
         logged, decision = self._end_codecs(step - self._delay)
         self._ended = None
         return StepOutcome(losses, norm, skipped, ended.simulated_s, logged, decision)
 
     def _end_codecs(self, step: int) -> tuple[Mapping[str, float], Decision]:
-        """Ends the codecs' step, in which all of the mean has arrived, unless a checkpoint has done so."""
-        self._ended = self._ended or end_codecs(self._world, self._codecs, step)
+        """Ends the codecs' step, begun in `step`, unless a checkpoint has done so: all of the mean has
+        arrived. What they decide is known when the mean is taken."""
+        self._ended = self._ended or end_codecs(self._world, self._codecs, step + self._delay)
         return self._ended
 
     def _sends(self, step: int) -> bool:

@@ -8,9 +8,8 @@ from dataclasses import replace
 
 import torch
 
-from gradwire.harness.comm.nodes import one_node_refusal, ranks_per_node
 from gradwire.harness.comm.settings import ClusterConfig
-from gradwire.harness.comm.topology.registry import depends_on_nodes
+from gradwire.harness.comm.topology.placement import placed
 from gradwire.harness.config.network_checks import check_network, check_size, resolve_nodes, workers_of
 from gradwire.harness.network.settings import NetworkConfig
 from gradwire.harness.runtime.errors import ConfigError, refused_as_config_error, shortened
@@ -39,28 +38,13 @@ def resolve_cluster(run: RunConfig) -> RunConfig:
     cluster = replace(cluster, workers=_workers(cluster, run.network, gpus))
     network = resolve_nodes(run.network, cluster.size)
     check_size(network, cluster.size)
-    local = refused_as_config_error(ranks_per_node, cluster, network)
-    if depends_on_nodes(run.topology.name) and not _on_one_node(run, cluster, local):
-        cluster = replace(cluster, ranks_per_node=local)
+    cluster = refused_as_config_error(placed, cluster, network, run.topology.name)
     cluster = replace(cluster, backend=_backend(cluster, network, gpus))
     train = run.train
     if train.precision == "auto":
         capable = cluster.device == "cuda" and torch.cuda.is_bf16_supported()
         train = replace(train, precision="bf16" if capable else "fp32")
     return replace(run, cluster=cluster, network=network, train=train)
-
-
-def _on_one_node(run: RunConfig, cluster: ClusterConfig, local: int) -> bool:
-    """Whether nothing says that there are several nodes, which a topology between nodes needs: without them
-    it would be another one.
-
-    Raises ConfigError then, but for ranks of a launcher: they ask one another first, see
-    `check_launched_nodes`, since each knows of its own machine alone.
-    """
-    found = local == cluster.size > 1 and run.cluster.ranks_per_node is None
-    if found and not ("RANK" in os.environ and cluster.name == "local"):
-        raise ConfigError(one_node_refusal(run.topology.name, cluster.size))
-    return found
 
 
 def resolve_device(cluster: ClusterConfig) -> ClusterConfig:

@@ -12,6 +12,7 @@ from typing import Any
 
 from gradwire.codecs.plugins import ENTRY_POINTS, plugins_of, source_digest
 from gradwire.codecs.registry import RENAMED
+from gradwire.harness.comm.topology.registry import depends_on_nodes
 from gradwire.harness.data.formats import format_of
 from gradwire.harness.network.settings import CODEC_TIMES, FORMER_NAMES
 from gradwire.harness.record.settings import RecordedConfig
@@ -96,18 +97,22 @@ def settings_id(found: Mapping[str, Any]) -> str:
 
 WHERE_AND_WHEN = ("cluster", "network", "overlap", "kernels", "measure", "eval")
 """Groups that say where a run goes on and what is seen of it, not what is learned: they may differ between a
-run and the replay of its decisions. Of `cluster` the number of workers counts."""
+run and the replay of its decisions. Of `cluster` the number of workers counts, and their nodes where the
+topology depends on them."""
 
 
 def decided_about(found: Mapping[str, Any]) -> dict[str, Any]:
     """The settings that a run's decisions are about, by dotted key: what it learns from which data by which
     codec."""
     settings = _identifying(found)
-    workers = settings["cluster"]["workers"]
+    cluster = settings["cluster"]
+    placed = {"cluster.workers": cluster["workers"]}
+    if depends_on_nodes(found["topology"]["name"]):
+        placed["cluster.ranks_per_node"] = cluster.get("ranks_per_node")
     for group in WHERE_AND_WHEN:
         settings.pop(group, None)
     settings["codec"].pop("decisions", None)
-    plain: dict[str, Any] = json.loads(json.dumps(dict(_flat(settings)) | {"cluster.workers": workers}))
+    plain: dict[str, Any] = json.loads(json.dumps(dict(_flat(settings)) | placed))
     return plain
 
 

@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gradwire.codecs.registry import make_codec
-from gradwire.harness.comm.nodes import num_nodes, ranks_per_node
+from gradwire.harness.comm.nodes import num_nodes
+from gradwire.harness.comm.topology.placement import placed
 from gradwire.harness.config.cluster import WORKERS_WITHOUT_GPUS
 from gradwire.harness.config.decisions import check_clock
 from gradwire.harness.config.memory import check_bytes
@@ -59,7 +60,7 @@ def resolve(config: AllReduceTask) -> AllReduceTask:
     check_bytes("allreduce.coordinates", config.allreduce.coordinates, needed)
     check_size(network, workers)
     network = resolve_nodes(network, workers)
-    ranks_per_node(replace(cluster, workers=workers), network)
+    cluster = placed(replace(cluster, workers=workers), network, config.topology.name)
     check_codec_times(network, config.codec, workers)
     backend = "gloo" if cluster.backend == "auto" else cluster.backend
     codec = make_codec(**config.codec)
@@ -74,7 +75,7 @@ def resolve(config: AllReduceTask) -> AllReduceTask:
     if reason is not None:
         raise ValueError(f"codec={codec.name}: {reason}")
     check_clock(config)
-    return replace(config, network=network, cluster=replace(cluster, workers=workers, backend=backend))
+    return replace(config, network=network, cluster=replace(cluster, backend=backend))
 
 
 def name(config: AllReduceTask) -> str:
@@ -151,7 +152,8 @@ def _measure(config: AllReduceTask, directory: Path) -> AllReduceSummary:
 def _gradients_sent(config: AllReduceTask) -> float:
     from gradwire.harness.comm.topology.registry import make_schedule
 
-    return make_schedule(config.topology.name, config.cluster.size).gradients_sent
+    nodes = num_nodes(config.cluster, config.network)
+    return make_schedule(config.topology.name, config.cluster.size, nodes).gradients_sent
 
 
 def _real(config: AllReduceTask, directory: Path) -> tuple[list[list[float]], float | None]:

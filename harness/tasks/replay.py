@@ -13,7 +13,8 @@ import torch
 from gradwire.codecs.native.choice import using_kernels
 from gradwire.codecs.registry import make_codec
 from gradwire.harness.comm.collective.collectives import Fabric
-from gradwire.harness.comm.nodes import num_nodes, ranks_per_node
+from gradwire.harness.comm.nodes import num_nodes
+from gradwire.harness.comm.topology.placement import placed
 from gradwire.harness.comm.topology.registry import make_schedule
 from gradwire.harness.comm.world.virtual import VirtualWorld
 from gradwire.harness.config.run_name import codec_name
@@ -42,8 +43,7 @@ def resolve(config: ReplayTask) -> ReplayTask:
         raise ValueError(
             f"cluster.workers={workers}: {config.gradients} has the gradients of {gradients.workers} workers"
         )
-    cluster = replace(config.cluster, workers=workers)
-    ranks_per_node(cluster)
+    cluster = placed(replace(config.cluster, workers=workers), None, config.topology.name)
     codec = make_codec(**config.codec)
     if codec.traits.uses_backend and workers > 1:
         raise ValueError(f"codec={codec.name} needs real processes, and task=replay has none; use codec=fp32")

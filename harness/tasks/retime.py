@@ -225,6 +225,7 @@ def _summary(
     from gradwire.harness.trainer.summarize import summarize
 
     before, settings = source.done, _without_places(config)
+    nodes = before.workers // (config["cluster"].get("ranks_per_node") or before.workers)
     return summarize(
         settings,
         metric=before.metric,
@@ -236,7 +237,7 @@ def _summary(
         bytes_by_rank=before.bytes_sent_per_rank,
         bytes_by_phase=before.bytes_by_phase,
         num_coordinates=before.num_coordinates,
-        gradients_sent=make_schedule(config["topology"]["name"], before.workers).gradients_sent,
+        gradients_sent=make_schedule(config["topology"]["name"], before.workers, nodes).gradients_sent,
         layout_hash=before.layout_hash,
         data=before.data,
     )

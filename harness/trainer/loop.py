@@ -11,6 +11,7 @@ import torch
 
 from gradwire.codecs.decision_file import SETTINGS, STEP, STEPS
 from gradwire.harness.checkpoint.folder import CheckpointReader
+from gradwire.harness.comm.nodes import num_nodes
 from gradwire.harness.comm.topology.registry import make_schedule
 from gradwire.harness.data.order import sample_indices
 from gradwire.harness.network.shaped.rate_changes import Tell, tell_nobody
@@ -73,7 +74,8 @@ class Trainer:
         self._schedule_steps = self.steps
         if train.schedule_steps is not None or train.schedule_epochs is not None:
             self._schedule_steps = num_steps(train.schedule_steps, train.schedule_epochs, sequences, per_step)
-        self._gradients_sent = make_schedule(config.topology.name, self._world.size).gradients_sent
+        nodes = num_nodes(config.cluster, config.network)
+        self._gradients_sent = make_schedule(config.topology.name, self._world.size, nodes).gradients_sent
         simulated = config.cluster.name == "virtual"
         self._clock = TrainingClock("simulated" if simulated else "wall", self._world.device, tell)
         self._progress = Progress(directory.name, self.steps, writes)

@@ -238,3 +238,43 @@ def test_only_codecs_that_adapt_are_wrapped() -> None:
     assert isinstance(wrapped, Decisions) and with_decisions(wrapped) is wrapped
     with pytest.raises(ValueError, match="codec=counting reports no loss"):
         ErrorFeedback(Counting())
+
+
+@dataclass
+class Growing(Counting):
+    """Its numbers are as many as it finds out, none in a new codec."""
+
+    name: str = "growing"
+    first_decision = {"limits": ()}
+
+    def feedback(self) -> Feedback:
+        return {
+            "counts": (torch.tensor([self.counted] * 3 if self.counted else [], dtype=torch.int64), "sum")
+        }
+
+    def decide(self, agreed: Agreed) -> Decision:
+        return {"limits": agreed.feedback["counts"].tolist()}
+
+
+def test_numbers_that_are_none_at_first_may_become_any() -> None:
+    """A warm-up has used the codec when a new one's state is restored."""
+    codec = with_decisions(Growing())
+    new = codec.state_dict()
+    assert [value.numel() for value in new.values()] == [0, 0]
+    for step in range(3):
+        comm = cast(Collectives, Exchange(0, 1))
+        lockstep([codec.synchronize(torch.zeros(1), Round(step, Layout.flat(1), 0, 1, 0), comm)])
+        codec.end_step(step)
+    grown = codec.state_dict()
+    assert [value.numel() for value in grown.values()] == [3, 3]
+    for state in (new, grown):
+        codec.load_state_dict(state)
+        assert same(codec.state_dict(), state)
+
+
+def test_names_that_mean_two_things_are_refused() -> None:
+    class Clashing(Counting):
+        first_decision = {"counts": (0,)}
+
+    with pytest.raises(ValueError, match="codec=counting: counts names two things"):
+        with_decisions(Clashing())

@@ -67,8 +67,8 @@ class Sealing:
 
 
 def sizes_for(size: int) -> int:
-    """A number of coordinates for each number of ranks: tiny, odd, whole groups, several super-groups."""
-    return (1, 7, 255, 4096, 3092, 2049, 130, 5000, 1000, 777)[size]
+    """A number of coordinates for each number of ranks: fewer than ranks, odd, whole groups, super-groups."""
+    return {2: 255, 3: 1, 4: 3092, 5: 4096, 6: 130, 7: 7, 8: 1000, 9: 5000}[size]
 
 
 @every_codec

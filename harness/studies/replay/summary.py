@@ -193,7 +193,8 @@ def _bits(config: ReplayTask, repeat: Repeat, numel: int) -> dict[str, float]:
     sent: Counter[str] = Counter()
     for by_phase in repeat.bytes_by_rank:
         sent.update(by_phase)
-    gradients_sent = make_schedule(config.topology.name, config.cluster.size).gradients_sent
+    nodes = num_nodes(config.cluster)
+    gradients_sent = make_schedule(config.topology.name, config.cluster.size, nodes).gradients_sent
     bits = {phase: wire_bits(count, gradients_sent, numel) for phase, count in sorted(sent.items())}
     return {phase: value for phase, value in bits.items() if value is not None}
 

@@ -16,7 +16,7 @@ from gradwire.harness.record.runs import Run, load_run
 from gradwire.harness.tasks import retime, timeline
 
 SIZE = 3
-LOCAL = ("parallel=local_sgd:every_2", f"cluster.workers={SIZE}", "codec=mxfp8", "train.steps=6")
+LOCAL = ("parallel=local_sgd:every_2", f"cluster.workers={SIZE}", "codec=mxfp4", "train.steps=6")
 OFTEN = ("eval.every=3", "train.log_every=1", "measure.trace=true", "measure.vnmse_every=1")
 SIMULATED = ("cluster=virtual", "network=simulated", "network.rate_mbit=10")
 SAME = ("step", "loss", "grad_norm", "skipped", "vnmse", "bytes_sent", "codec/mu")
@@ -28,7 +28,8 @@ def outcome(directory: Path) -> tuple[object, ...]:
     steps = [[row.get(key) for key in SAME] for row in run.steps]
     weights = load_file(directory / "checkpoint" / "model.safetensors")
     bits = {name: value.tobytes() for name, value in weights.items()}
-    return steps, [row["perplexity"] for row in run.evals], run.done.bytes_by_phase, bits
+    decisions = (directory / "decisions.jsonl").read_text().splitlines()[1:]
+    return steps, [row["perplexity"] for row in run.evals], run.done.bytes_by_phase, bits, decisions
 
 
 def at_network(run: Path, directory: Path, rate_mbit: float, *more: str) -> Run:
@@ -63,6 +64,12 @@ def test_real_equals_virtual_and_resumed_equals_undisturbed(
     assert run(train_rank, config, str(directory), checkpoint) == [True] * SIZE
     assert load_run(directory).done.resumed_after == [3]
     assert outcome(directory) == outcome(virtual)
+
+
+def test_its_decisions_are_replayed(virtual: Path, tmp_path: Path) -> None:
+    replayed = tiny_run(*LOCAL, *OFTEN, *SIMULATED, f"codec.decisions={virtual / 'decisions.jsonl'}")
+    train_all_virtually(replayed, str(tmp_path / "replayed"))
+    assert outcome(tmp_path / "replayed") == outcome(virtual)
 
 
 def test_its_trace_is_retimed_and_drawn(virtual: Path, tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from training_jobs import tiny_run, train_all_virtually, train_rank
 
 from gradwire.harness.config.compose import compose
 from gradwire.harness.config.validate import validate_any
-from gradwire.harness.record.identity import run_id
+from gradwire.harness.record.identity import decided_about, run_id
 from gradwire.harness.runtime.errors import ConfigError
 from gradwire.harness.trainer.settings import RunConfig
 
@@ -162,3 +162,12 @@ def test_who_decides_nothing_replays_nothing(recorded: Path, overrides: Sequence
         validate_any(compose([*overrides, "size=tiny", "cluster.workers=3", f"codec.decisions={recorded}"]))
     assert str(refused.value).startswith(f"codec.decisions={recorded}")
     assert str(refused.value).endswith(said)
+
+
+def test_other_nodes_are_another_run_where_the_topology_depends_on_them() -> None:
+    def about(topology: str, local: int) -> dict[str, Any]:
+        placed = f"topology={topology}", "cluster.workers=4", f"cluster.ranks_per_node={local}"
+        return decided_about(tiny_run("codec=mxfp4", "cluster=virtual", *placed).mapping())
+
+    assert about("two_level", 1) != about("two_level", 2)
+    assert about("ring", 1) == about("ring", 2)

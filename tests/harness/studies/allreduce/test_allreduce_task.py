@@ -162,6 +162,7 @@ def test_what_cannot_run_is_refused_in_one_line() -> None:
     assert "codec=powersgd: it compresses matrices" in refusal("codec=powersgd")
     assert "codec=backend: the backend sends by itself" in refusal("codec=backend")
     assert "cluster.workers=3" in refusal("network=dynamiq_testbed")
+    assert "cluster.ranks_per_node=" in refusal("topology=two_level")
 
 
 MATRICES = "allreduce.matrices=[[40,30],[30],[20,5,8]]"
