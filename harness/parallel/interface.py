@@ -60,7 +60,7 @@ class Parallelism(Protocol):
     """Owns the model's gradients, their synchronization and the optimizer."""
 
     settling_passes: int
-    """How many passes DistributedDataParallel takes to settle its buckets."""
+    """How many passes there are before `layout` is final."""
 
     def warm_up(self, batches: MicroBatches, passes: int) -> None:
         """Makes discarded passes, codec included, that settle the bucket layout; restores all state."""

@@ -76,8 +76,8 @@ def wrap(
             static_graph=static_graph,
             find_unused_parameters=find_unused_parameters,
             gradient_as_bucket_view=gradient_as_bucket_view,
-            # Else each forward begins with a broadcast by the backend that nobody counts or paces; the
-            # models here have no buffers that training changes.
+            # Else each forward begins with a broadcast by the backend that nobody counts or paces; buffers
+            # that training changes are each rank's own until evaluation, see `buffers`.
             broadcast_buffers=False,
         )
 

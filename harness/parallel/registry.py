@@ -12,15 +12,22 @@ from gradwire.codecs.plugins import find
 from gradwire.harness.comm.world.interface import World
 from gradwire.harness.parallel import ddp
 from gradwire.harness.parallel.interface import Parallelism, ParallelSetup
+from gradwire.harness.parallel.settings import ParallelConfig
 from gradwire.harness.parallel.sharded import parallelism as sharded
+
+
+def _one(settings: ParallelConfig) -> int:
+    return 1
 
 
 @dataclass(frozen=True)
 class ParallelKind:
-    """How to make a parallelism, and why a run cannot have it (None: it can)."""
+    """How to make a parallelism, why a run cannot have it (None: it can), and in how many stages the ranks
+    are."""
 
     build: Callable[[ParallelSetup, nn.Module, Accelerator, World], Parallelism]
     supports: Callable[[ParallelSetup], str | None]
+    stages: Callable[[ParallelConfig], int] = _one
 
 
 PARALLELISMS = {

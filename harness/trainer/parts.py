@@ -68,8 +68,8 @@ def build(config: RunConfig, device: torch.device) -> Parts:
     data = load_data(config)
     model = build_model(config.model, data.vocab_size, seed=config.seed, labels=data.labels)
     accelerator = _accelerator(config, device)
-    world = build_world(config, device)
     kind = parallel_kind(config.parallel.name)
+    world = build_world(config, device, kind.stages(config.parallel))
     parallelism = kind.build(parallel_setup(config), model, accelerator, world)
     return Parts(world, parallelism, data, make_objective(config.model.objective, data))
 
@@ -99,13 +99,14 @@ def _quiet_transformers() -> None:
     logging.disable_progress_bar()  # type: ignore[no-untyped-call]
 
 
-def build_world(config: WorldConfig, device: torch.device) -> World:
-    """The ranks, joined by the run's topology and network."""
+def build_world(config: WorldConfig, device: torch.device, stages: int = 1) -> World:
+    """The ranks, in so many stages, joined by the run's topology and network."""
     cluster, network, measure = config.cluster, config.network, config.measure
     fabric = Fabric(
         partial(make_schedule, config.topology.name),
         num_nodes=num_nodes(cluster, network),
         segments=config.overlap.segments,
+        stages=stages,
     )
     if cluster.name == "virtual":
         clock = make_clock(

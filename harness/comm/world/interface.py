@@ -72,9 +72,13 @@ class RankStep(Protocol):
         """What runs in this block is the rank's computation. It contains no `await`."""
         ...
 
-    def replicated(self, work: Callable[[], Result]) -> Result:
-        """Does work that is the same on all ranks, on state that all of them hold alike, and returns its
-        result. It is done once in each process, and takes all its ranks as long."""
+    def replicated(self, work: Callable[[], Result], group: int = 0) -> Result:
+        """Does work that is the same on all ranks of a group, on state that all of them hold alike, and
+        returns its result. It is done once in each process, and takes all these ranks as long.
+
+        `group` is the number of the group, if there are several (`Parallelism.group`): the ranks of each call
+        this as often as one another, for the same work in the same order.
+        """
         ...
 
     def start(

@@ -158,7 +158,7 @@ class ProcessStep:
         self._computing = ProcessComputing(label, self._recorder, self._lane)
         return self._computing
 
-    def replicated(self, work: Callable[[], Result]) -> Result:
+    def replicated(self, work: Callable[[], Result], group: int = 0) -> Result:
         return work()
 
     def start(

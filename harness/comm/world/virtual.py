@@ -125,9 +125,9 @@ class VirtualWorld:
             rank: TaskLog(
                 self._timestamp,
                 together.bucket,
-                together.coordinates,
+                own.coordinates,
                 own.ready,
-                in_turn=together.in_turn,
+                in_turn=own.in_turn,
                 urgency=own.urgency,
             )
             for rank, own in together.inputs.items()

@@ -8,7 +8,7 @@ under way at a time, and the memory needed is that of one, times the ranks, besi
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Coroutine, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -25,13 +25,15 @@ from gradwire.harness.timing.trace.step import ORDINARY, TRANSFERS, Urgency
 
 class Input(NamedTuple):
     """What a rank has started a collective with, as its `number`-th: the function that makes it, when, in
-    seconds of the rank's step, and how urgent its messages are."""
+    seconds of the rank's step, how many coordinates it has there, and how urgent its messages are."""
 
     number: int
     make: Callable[[Tensor], Collective[Any]]
     ready: float
     own: Tensor | None
     """None: it is in the store."""
+    coordinates: int
+    in_turn: bool = False
     urgency: Urgency = ORDINARY
 
 
@@ -43,9 +45,7 @@ class StartedTogether:
     name: str
     ranks: Sequence[int]
     bucket: int
-    coordinates: int
     order: int = 0
-    in_turn: bool = False
     has_one_result: bool = False
     inputs: dict[int, Input] = field(default_factory=dict)
     results: dict[int, Any] = field(default_factory=dict)
@@ -158,7 +158,7 @@ class Shared:
         self.unclaimed = unclaimed
         self.collectives: list[StartedTogether] = []
         self.transfers: dict[tuple[int, int], list[StartedTogether]] = {}
-        self.replicated: list[tuple[Any, float]] = []
+        self.replicated: dict[int, list[tuple[Any, float]]] = {}  # by group
 
 
 class VirtualStep:
@@ -171,7 +171,8 @@ class VirtualStep:
         self.computed_s = 0.0
         """Seconds of computation so far."""
         self._computing: _Computing | None = None
-        self._started, self._replicated, self._collectives = 0, 0, 0
+        self._started, self._collectives = 0, 0
+        self._replicated: Counter[int] = Counter()
         self._transfers: Counter[tuple[int, int]] = Counter()
 
     @contextmanager
@@ -181,15 +182,15 @@ class VirtualStep:
         computing.end()
         self._computing = None
 
-    def replicated(self, work: Callable[[], Result]) -> Result:
-        shared, number = self._shared, self._replicated
-        self._replicated += 1
-        if number == len(shared.replicated):
+    def replicated(self, work: Callable[[], Result], group: int = 0) -> Result:
+        known, number = self._shared.replicated.setdefault(group, []), self._replicated[group]
+        self._replicated[group] += 1
+        if number == len(known):
             start = self.timestamp()
             result = work()
-            shared.replicated.append((result, self.timestamp() - start))
+            known.append((result, self.timestamp() - start))
             return result
-        found, seconds = shared.replicated[number]
+        found, seconds = known[number]
         if self._computing is not None:
             self._computing.took(seconds)
         done: Result = found
@@ -212,20 +213,24 @@ class VirtualStep:
         self._collectives += 1
         if number == len(known):
             ranks, name = sorted(self._shared.steps), f"collective {number}"
-            known.append(StartedTogether(name, ranks, number, coordinates, number, in_turn, has_one_result))
-        return self._start(known[number], make, x, is_own, urgency)
+            known.append(StartedTogether(name, ranks, number, number, has_one_result))
+        return self._start(known[number], make, x, coordinates, is_own, in_turn=in_turn, urgency=urgency)
 
     def send(
         self, x: Tensor, to: int, *, is_own: bool = False, urgency: Urgency = ORDINARY
     ) -> VirtualStarted[None]:
-        together = self._transfer(self.rank, to, x.numel())
-        return self._start(together, lambda x: lambda comm: comm.send(x, to), x, is_own, urgency)
+        together = self._transfer(self.rank, to)
+        return self._start(
+            together, lambda x: lambda comm: comm.send(x, to), x, x.numel(), is_own, urgency=urgency
+        )
 
     def receive(self, out: Tensor, source: int) -> VirtualStarted[Tensor]:
-        together = self._transfer(source, self.rank, out.numel())
-        return self._start(together, lambda out: lambda comm: comm.receive(out, source), out, True, ORDINARY)
+        together = self._transfer(source, self.rank)
+        return self._start(
+            together, lambda out: lambda comm: comm.receive(out, source), out, out.numel(), True
+        )
 
-    def _transfer(self, source: int, destination: int, coordinates: int) -> StartedTogether:
+    def _transfer(self, source: int, destination: int) -> StartedTogether:
         """The next one from `source` to `destination` that this rank takes part in."""
         known, number = (
             self._shared.transfers.setdefault((source, destination), []),
@@ -234,7 +239,7 @@ class VirtualStep:
         self._transfers[source, destination] += 1
         if number == len(known):
             name = f"message {number} from rank {source} to rank {destination}"
-            known.append(StartedTogether(name, (source, destination), TRANSFERS, coordinates))
+            known.append(StartedTogether(name, (source, destination), TRANSFERS))
         return known[number]
 
     def _start(
@@ -242,14 +247,18 @@ class VirtualStep:
         together: StartedTogether,
         make: Callable[[Tensor], Collective[Result]],
         x: Tensor,
+        coordinates: int,
         is_own: bool,
-        urgency: Urgency,
+        *,
+        in_turn: bool = False,
+        urgency: Urgency = ORDINARY,
     ) -> VirtualStarted[Result]:
         if self._computing is not None:
             self._computing.cut()
         shared, number = self._shared, self._started
         self._started += 1
-        together.inputs[self.rank] = Input(number, make, self.computed_s, x if is_own else None, urgency)
+        kept = x if is_own else None
+        together.inputs[self.rank] = Input(number, make, self.computed_s, kept, coordinates, in_turn, urgency)
         self.lane.started(number, self.computed_s)
         if not is_own:
             shared.store.put(self.rank, number, x)
@@ -305,21 +314,22 @@ def drive(
                 except StopIteration as end:
                     del running[rank]
                     results[rank] = end.value
-            ready = _ready(waits, running.keys(), run_together)
+            ready = _ready(waits, len(programs), run_together)
     finally:
         for program in running.values():
             program.close()
     return {rank: results[rank] for rank in programs}
 
 
-def _ready(waits: dict[int, Wait], running: Collection[int], run_together: RunTogether) -> list[int]:
-    """The ranks that can go on, once what they wait for has happened; their waits are removed."""
+def _ready(waits: dict[int, Wait], size: int, run_together: RunTogether) -> list[int]:
+    """The ranks, of `size`, that can go on, once what they wait for has happened; their waits are removed."""
     awaited = {rank: wait.together for rank, wait in waits.items() if isinstance(wait, VirtualStarted)}
     if not awaited:
-        if len(waits) < len(running):
+        if waits and len(waits) < size:
             raise RuntimeError(f"the step is stuck: ranks {sorted(waits)} wait for ranks that have ended")
+        together = sorted(waits)
         waits.clear()
-        return sorted(running)
+        return together
     first = min(awaited.values(), key=lambda each: (not each.has_run, bool(each.missing), each.order))
     if not first.has_run:
         run_together(first)
