@@ -94,6 +94,7 @@ class Trainer:
         try:
             finished = self.advance(first, self.steps)
         finally:
+            self._clock.stop()
             self._progress.close()
         if finished:
             self._end()

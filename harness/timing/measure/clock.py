@@ -39,6 +39,12 @@ class TrainingClock:
         self._running_since = time.perf_counter()
         self._tell(self._accumulated, True)
 
+    def stop(self) -> None:
+        """Stop: what comes is no training any more."""
+        self._accumulated = self.seconds
+        self._running_since = None
+        self._tell(self._accumulated, False)
+
     def resume(self, seconds: float) -> None:
         """Continues from the training seconds of earlier attempts; call it before `start`."""
         assert self._running_since is None, "resume() before start()"
@@ -61,9 +67,7 @@ class TrainingClock:
     def paused(self) -> Iterator[None]:
         """Off the clock: evaluation, checkpoints, error measurement, bookkeeping."""
         self._synchronize()
-        self._accumulated = self.seconds
-        self._running_since = None
-        self._tell(self._accumulated, False)
+        self.stop()
         try:
             yield
         finally:

@@ -116,6 +116,9 @@ def test_a_clock_that_stands_still_changes_nothing(network: ShapedNetwork, told:
         assert clock.seconds < 1
         assert begun[1].wait_for(1) == [(0, 0.5, 50)]
         assert rates(network) == {"50Mbit"}
+    clock.stop()
+    time.sleep(0.7)
+    assert rates(network) == {"50Mbit"}
 
 
 def test_a_resumed_clock_gets_the_rate_of_its_moment_at_once(network: ShapedNetwork, told: Any) -> None:
