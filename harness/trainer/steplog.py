@@ -106,7 +106,7 @@ class StepLog:
             for step in self._pending:
                 start, end = (seconds(timestamp) for timestamp in step.windows[rank])
                 if rank in step.notes:
-                    trace = step.notes[rank].resolve(spans[rank], start, end, seconds)
+                    trace = step.notes[rank].resolve(start, end, seconds)
                     found[step.shared["step"]] = trace
             traces.add(rank, found)
 

@@ -119,8 +119,8 @@ class RankStep(Protocol):
         ...
 
     def barrier(self) -> Awaitable[None]:
-        """Says that ranks are together here, because each has waited for what all others have sent. Nothing
-        is sent; on a simulated clock the ranks go on at the same time."""
+        """States that ranks are together here, because each has waited for what all others have sent. Nothing
+        is sent, and a process does not wait; on a simulated clock the ranks go on at the same time."""
         ...
 
 

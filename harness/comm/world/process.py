@@ -232,7 +232,7 @@ class ProcessWorld:
         if self._batched:
             torch.cuda.synchronize(self.device)
         seconds = self.recorders[self.rank].seconds
-        trace = LaneNotes(self._lane, self._logs).resolve((), 0.0, 0.0, seconds)
+        trace = LaneNotes(self._lane, self._logs).resolve(0.0, 0.0, seconds)
         return {self.rank: observations(trace)}
 
     def take_notes(self) -> dict[int, StepNotes]:

@@ -6,7 +6,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from gradwire.harness.timing.measure.spans import Span
 from gradwire.harness.timing.trace.log import LaneLog, TaskLog, timed
 from gradwire.harness.timing.trace.step import (
     LaneOperation,
@@ -22,11 +21,9 @@ from gradwire.harness.timing.trace.step import (
 class StepNotes(Protocol):
     """What is kept of a rank's step until it is looked at."""
 
-    def resolve(
-        self, spans: Sequence[Span], start: float, end: float, seconds: Callable[[Any], float]
-    ) -> RankTrace:
-        """The trace of the step from `start` to `end`, with times from its start on; `spans` are the rank's,
-        `seconds` what its timestamps mean."""
+    def resolve(self, start: float, end: float, seconds: Callable[[Any], float]) -> RankTrace:
+        """The trace of the step from `start` to `end`, with times from its start on; `seconds` is what its
+        timestamps mean."""
         ...
 
 
@@ -36,26 +33,8 @@ class MeasuredNotes:
 
     trace: RankTrace
 
-    def resolve(
-        self, spans: Sequence[Span], start: float, end: float, seconds: Callable[[Any], float]
-    ) -> RankTrace:
+    def resolve(self, start: float, end: float, seconds: Callable[[Any], float]) -> RankTrace:
         return self.trace
-
-
-@dataclass(frozen=True)
-class LoggedNotes:
-    """The logs of a real step's collectives; what was computed when is in the spans."""
-
-    logs: Sequence[TaskLog]
-
-    def resolve(
-        self, spans: Sequence[Span], start: float, end: float, seconds: Callable[[Any], float]
-    ) -> RankTrace:
-        computed = [span for span in spans if span.kind == "compute" and start <= span.start < end]
-        ready = tuple(span.end - start for span in computed[:-1])  # the last one is the update
-        update_s = computed[-1].end - computed[-1].start if computed else 0.0
-        tasks = tuple(shifted(log.resolve(seconds), -start) for log in self.logs)
-        return RankTrace.synchronous(ready, tasks, update_s, end - start)
 
 
 @dataclass(frozen=True)
@@ -65,9 +44,7 @@ class LaneNotes:
     lane: LaneLog
     tasks: Sequence[TaskLog]
 
-    def resolve(
-        self, spans: Sequence[Span], start: float, end: float, seconds: Callable[[Any], float]
-    ) -> RankTrace:
+    def resolve(self, start: float, end: float, seconds: Callable[[Any], float]) -> RankTrace:
         lane = tuple(moved(operation, -start) for operation in self.lane.resolve(seconds))
         tasks = tuple(shifted(log.resolve(seconds), -start) for log in self.tasks)
         return RankTrace(lane, tasks, end - start)

@@ -58,9 +58,10 @@ class Work(NamedTuple):
 
 
 class Urgency(NamedTuple):
-    """Which messages go first: those of a lower `level`, which have links to themselves and are next on their
-    connection; within a level those posted earlier or, if `newest_first`, later.
+    """Which messages go first: those of a lower `level`.
 
+    On a link they have all of it that they can use, and the others the rest. On a connection, which carries
+    one message at a time, they are next; within a level those posted earlier or, if `newest_first`, later.
     One under way gives way to a more urgent one on its connection where a multiple of `boundary` bytes of it
     has been carried; 0: never.
     """

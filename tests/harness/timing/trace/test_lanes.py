@@ -80,7 +80,7 @@ def test_a_lane_is_logged_with_timestamps_and_resolved_to_seconds_of_the_step() 
     lane.met(1060, 1070)
     log.resume(1020)
     log.suspend(1040)
-    trace = LaneNotes(lane, [log]).resolve([], 100.0, 108.0, lambda timestamp: timestamp / 10)
+    trace = LaneNotes(lane, [log]).resolve(100.0, 108.0, lambda timestamp: timestamp / 10)
     assert trace == RankTrace(
         (
             Compute(0.0, 1.0, "forward"),
