@@ -110,7 +110,7 @@ def pipeline_rank(rank: int, size: int, order: str, batches: int) -> tuple[float
             ended = world.run_step(step, {rank: made})
         world.settle()
         notes, recorder = world.take_notes()[rank], world.recorders[rank]
-        trace = notes.resolve((), 0.0, 0.0, recorder.seconds)
+        trace = notes.resolve(0.0, 0.0, recorder.seconds)
         return ended.results[rank], dict(world.traffic[rank].by_phase), trace
     finally:
         world.close()

@@ -96,7 +96,7 @@ def really(rank: int, size: int, link: PacedLink | None = None) -> Outcome:
         (results,) = run_collectives(world, {rank: [hand_on]})[rank]
         ended, end = time.monotonic(), recorder.timestamp()
         at = recorder.seconds
-        trace = world.take_notes()[rank].resolve(recorder.drain(), at(start), at(end), at)
+        trace = world.take_notes()[rank].resolve(at(start), at(end), at)
         return Outcome(results, dict(world.traffic[rank].by_phase), trace, began, ended)
     finally:
         world.close()

@@ -56,7 +56,7 @@ def urgent_rank(rank: int, size: int, later: Urgency) -> list[set[Urgency]]:
         world.run_step(0, {rank: program(later, lambda seconds: None)})
         world.settle()
         world.state_dict()  # all has been awaited
-        trace = world.take_notes()[rank].resolve((), 0.0, 0.0, world.recorders[rank].seconds)
+        trace = world.take_notes()[rank].resolve(0.0, 0.0, world.recorders[rank].seconds)
         return [{one.urgency for one in task.operations if hasattr(one, "urgency")} for task in trace.tasks]
     finally:
         world.close()
