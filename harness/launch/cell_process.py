@@ -189,7 +189,9 @@ def _ended(target: Run, config: RecordedConfig, directory: Path) -> Ended:
 def _size() -> int:
     import psutil
 
-    return int(psutil.Process().memory_info().rss)
+    found = psutil.Process().memory_info()
+    # What is mapped from files comes and goes with the whole machine's memory; only Linux tells it apart.
+    return int(found.rss - getattr(found, "shared", 0))
 
 
 def _threads() -> int:
