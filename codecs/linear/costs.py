@@ -12,7 +12,7 @@ _GROUPS = (128, 2048)
 
 
 def quantizing(quantizer: LinearQuantizer) -> Cost:
-    """The cost of a coordinate that is written to a message. Random bits cost more than the number of bits or
+    """The cost per coordinate that is written to a message. Random bits cost more than the number of bits or
     the transform do: the benchmark has them at 4 bits, without it."""
     if quantizer.rounding == "stochastic":
         return once("linear.quantize_stochastic.4")
@@ -20,17 +20,17 @@ def quantizing(quantizer: LinearQuantizer) -> Cost:
 
 
 def dequantizing(quantizer: LinearQuantizer) -> Cost:
-    """The cost of a coordinate of a message."""
+    """The cost per coordinate of a message that is decoded."""
     return once(_named("dequantize", quantizer))
 
 
 def adding(quantizer: LinearQuantizer) -> Cost:
-    """The cost of a coordinate of a message; the benchmark has it without the transform."""
+    """The cost per coordinate of a message that is added; the benchmark has it without the transform."""
     return once(f"linear.add.{quantizer.bits}")
 
 
 def reducing(bits: int, transformed: bool) -> Cost:
-    """The cost of a coordinate of each of several messages that are summed."""
+    """The cost per coordinate of each of several messages that are summed."""
     return once(f"linear.reduce{'_hadamard' if transformed else ''}.{bits}") * (1 / MESSAGES)
 
 
