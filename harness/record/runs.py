@@ -21,7 +21,8 @@ from gradwire.harness.record.seal import check_done
 from gradwire.harness.record.summary import REMEDY, Clock, Summary
 from gradwire.harness.record.writer import CONFIG, EVALUATIONS, STEPS, SUMMARY
 from gradwire.harness.timing.measure.accuracy import Evaluation
-from gradwire.harness.timing.measure.metrics import Kind, kind_of
+from gradwire.harness.timing.measure.metric import Kind
+from gradwire.harness.timing.measure.metrics import kind_of
 
 Status = Literal["done", "failed", "unfinished"]
 

@@ -12,7 +12,8 @@ from gradwire.harness.files.finite_json import dumps, restored
 from gradwire.harness.files.reading import UnusableFileError, read_text
 from gradwire.harness.files.structured import parse_json
 from gradwire.harness.files.typed import made
-from gradwire.harness.timing.measure.metrics import METRICS, PARTS, Kind
+from gradwire.harness.timing.measure.metric import Kind
+from gradwire.harness.timing.measure.metrics import METRICS, PARTS
 
 REMEDY = "resume=never runs it again"
 """What to do about a damaged record."""

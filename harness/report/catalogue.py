@@ -12,7 +12,8 @@ from gradwire.codecs.interface import Codec, Layout
 from gradwire.codecs.registry import codec_classes, make_codec
 from gradwire.harness.comm.topology.registry import TOPOLOGIES
 from gradwire.harness.files.writing import write_atomically
-from gradwire.harness.timing.measure.metrics import METRICS, Metric
+from gradwire.harness.timing.measure.metric import Metric
+from gradwire.harness.timing.measure.metrics import METRICS
 
 MADE_BY = "gradwire.harness.report.catalogue"
 

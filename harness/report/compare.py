@@ -15,7 +15,7 @@ from gradwire.harness.report.groups import Group, baseline_of, group_runs
 from gradwire.harness.report.notes import notes
 from gradwire.harness.report.sections import sections, tables_of
 from gradwire.harness.report.tables import Page
-from gradwire.harness.timing.measure.metrics import Spread
+from gradwire.harness.timing.measure.metric import Spread
 
 
 @dataclass(frozen=True)

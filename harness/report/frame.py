@@ -23,7 +23,8 @@ from gradwire.harness.record.seal import check_done
 from gradwire.harness.record.summary import REMEDY
 from gradwire.harness.record.writer import CONFIG, SUMMARY
 from gradwire.harness.report.configs import flatten
-from gradwire.harness.timing.measure.metrics import METRICS, OPERATION, Kind, Spread, kind_of
+from gradwire.harness.timing.measure.metric import Kind, Spread
+from gradwire.harness.timing.measure.metrics import METRICS, OPERATION, kind_of
 
 if TYPE_CHECKING:
     from pandas import DataFrame

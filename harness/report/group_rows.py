@@ -18,7 +18,8 @@ from gradwire.harness.timing.measure.accuracy import (
     relative_targets,
     time_to_accuracy,
 )
-from gradwire.harness.timing.measure.metrics import RUN_SECTIONS, Spread, keys
+from gradwire.harness.timing.measure.metric import RUN_SECTIONS, Spread
+from gradwire.harness.timing.measure.metrics import keys
 
 if TYPE_CHECKING:
     from pandas import DataFrame

@@ -17,8 +17,8 @@ from gradwire.harness.report.evaluations import Evaluations, Recorded, Shown
 from gradwire.harness.report.paper_tables import CHANGED_SOURCES, OTHER_SOURCES
 from gradwire.harness.report.sweep_record import SweepRecord
 from gradwire.harness.report.tables import escaped, figure, plain
-from gradwire.harness.timing.measure.metrics import Shown as Digits
-from gradwire.harness.timing.measure.metrics import Spread
+from gradwire.harness.timing.measure.metric import Shown as Digits
+from gradwire.harness.timing.measure.metric import Spread
 
 if TYPE_CHECKING:
     from jinja2 import Environment

@@ -18,7 +18,8 @@ from gradwire.harness.report.reference import Reference, Row
 from gradwire.harness.report.sections import NOT_REACHED
 from gradwire.harness.report.sweep_record import SweepRecord
 from gradwire.harness.report.tables import figure
-from gradwire.harness.timing.measure.metrics import METRICS, PLAIN, Kind, Shown, Spread
+from gradwire.harness.timing.measure.metric import PLAIN, Kind, Shown, Spread
+from gradwire.harness.timing.measure.metrics import METRICS
 
 NOTHING = "–"
 OTHER_SOURCES, CHANGED_SOURCES = "†", "+"

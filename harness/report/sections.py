@@ -7,14 +7,8 @@ from collections.abc import Sequence
 
 from gradwire.harness.report.group_rows import Row, TargetRow
 from gradwire.harness.report.tables import Table, figure, figures_table, number
-from gradwire.harness.timing.measure.metrics import (
-    FULL_MILLISECONDS,
-    METRICS,
-    Section,
-    Spread,
-    in_words,
-    keys,
-)
+from gradwire.harness.timing.measure.metric import FULL_MILLISECONDS, Section, Spread
+from gradwire.harness.timing.measure.metrics import METRICS, in_words, keys
 
 Common = tuple[str, str, list[Row]]
 """Clock, metric and the rows they are common to."""

@@ -29,7 +29,8 @@ from gradwire.harness.report.configs import (
 )
 from gradwire.harness.report.frame import STUDIES, Value, values_in
 from gradwire.harness.report.sweep_record import CellRecord, Status, SweepRecord, save_sweep_record
-from gradwire.harness.timing.measure.metrics import Kind, kind_of
+from gradwire.harness.timing.measure.metric import Kind
+from gradwire.harness.timing.measure.metrics import kind_of
 
 _FOLDERS = re.compile(r"(?<![\w./…])~?/(?:[^\s/,:'\"\[\]{}=]+/)+")
 """The folders of an absolute path, or of one below the home directory."""

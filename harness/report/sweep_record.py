@@ -22,7 +22,8 @@ from gradwire.harness.record.directory import DIVERGED
 from gradwire.harness.record.summary import Stored
 from gradwire.harness.report.configs import covered
 from gradwire.harness.report.frame import Value, table
-from gradwire.harness.timing.measure.metrics import METRICS, Kind
+from gradwire.harness.timing.measure.metric import Kind
+from gradwire.harness.timing.measure.metrics import METRICS
 
 if TYPE_CHECKING:
     from pandas import DataFrame

@@ -15,7 +15,8 @@ from typing import Any
 from gradwire.harness.files.finite_json import dumps
 from gradwire.harness.files.reading import printable
 from gradwire.harness.record.directory import is_done
-from gradwire.harness.timing.measure.metrics import METRICS, PLAIN, Shown, Spread
+from gradwire.harness.timing.measure.metric import PLAIN, Shown, Spread
+from gradwire.harness.timing.measure.metrics import METRICS
 
 TEXT_WIDTH = 140
 _GAP = "  "

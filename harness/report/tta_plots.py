@@ -14,7 +14,8 @@ from gradwire.harness.report.groups import Group, baseline_of, title
 from gradwire.harness.report.sections import NOT_REACHED
 from gradwire.harness.report.style import Form, LineStyle
 from gradwire.harness.report.tables import number
-from gradwire.harness.timing.measure.metrics import Spread, in_words
+from gradwire.harness.timing.measure.metric import Spread
+from gradwire.harness.timing.measure.metrics import in_words
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -33,7 +33,7 @@ from gradwire.harness.studies.allreduce.compare import FILE
 from gradwire.harness.studies.allreduce.settings import AllReduceTask, layout, with_coordinates
 from gradwire.harness.studies.allreduce.summary import AllReduceSummary
 from gradwire.harness.tasks.once import run_once
-from gradwire.harness.timing.measure.metrics import Spread
+from gradwire.harness.timing.measure.metric import Spread
 from gradwire.harness.timing.measure.step_figures import wire_bits, wire_bits_by_level
 from gradwire.harness.timing.simulate.engine import require_engine
 

@@ -18,7 +18,8 @@ from gradwire.harness.runtime.errors import ConfigError
 from gradwire.harness.studies.overhead.compare import over_ranks, summarize
 from gradwire.harness.studies.overhead.rank import BARE, HARNESS, WITH_DDP, WITHOUT_SPANS, benchmark_rank
 from gradwire.harness.studies.overhead.settings import OverheadTask
-from gradwire.harness.timing.measure.metrics import METRICS, Spread
+from gradwire.harness.timing.measure.metric import Spread
+from gradwire.harness.timing.measure.metrics import METRICS
 from gradwire.harness.trainer.parts import prepare
 
 FILE = "overhead.json"

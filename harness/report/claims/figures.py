@@ -20,7 +20,8 @@ from gradwire.harness.timing.measure.accuracy import (
     metric_mode,
     time_to_accuracy,
 )
-from gradwire.harness.timing.measure.metrics import METRICS, Kind
+from gradwire.harness.timing.measure.metric import Kind
+from gradwire.harness.timing.measure.metrics import METRICS
 
 Selection = Mapping[str, Any]
 """Axes, by any name that `axis_named` understands, to values."""

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from gradwire.harness.record.summary import Stored
-from gradwire.harness.timing.measure.metrics import Spread
+from gradwire.harness.timing.measure.metric import Spread
 from gradwire.harness.timing.measure.step_figures import bus_bandwidth
 
 

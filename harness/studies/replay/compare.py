@@ -17,7 +17,7 @@ from gradwire.harness.report.configs import Settings, covered, flatten, labels
 from gradwire.harness.report.frame import frame
 from gradwire.harness.report.tables import Column, Page, Table, figure, figures_table, finished
 from gradwire.harness.studies.replay.summary import ReplaySummary, pooled
-from gradwire.harness.timing.measure.metrics import PLAIN, SHORT, Shown
+from gradwire.harness.timing.measure.metric import PLAIN, SHORT, Shown
 
 if TYPE_CHECKING:
     from pandas import DataFrame, Series

@@ -13,7 +13,8 @@ from gradwire.harness.files.writing import write_atomically
 from gradwire.harness.record.seal import REMEDY
 from gradwire.harness.report.frame import spreads, table, values_in
 from gradwire.harness.report.tables import Column, Page, figures_table, finished
-from gradwire.harness.timing.measure.metrics import Spread, keys
+from gradwire.harness.timing.measure.metric import Spread
+from gradwire.harness.timing.measure.metrics import keys
 
 JSON, PLOTS = "statistics.json", "plots"
 FORMS = ("-print", "-dark")

@@ -13,7 +13,8 @@ import pytest
 from gradwire.harness.report import plots
 from gradwire.harness.report.compare import Comparison, compare
 from gradwire.harness.report.group_rows import Row
-from gradwire.harness.timing.measure.metrics import PARTS, Spread
+from gradwire.harness.timing.measure.metric import Spread
+from gradwire.harness.timing.measure.metrics import PARTS
 
 if TYPE_CHECKING:
     from conftest import SyntheticRuns

@@ -16,7 +16,8 @@ from gradwire.harness.report.figures import render
 from gradwire.harness.report.frame import frame, settings
 from gradwire.harness.report.run_plots import training_plot
 from gradwire.harness.report.style import PRINT
-from gradwire.harness.timing.measure.metrics import METRICS, PERCENT, Kind, Metric, kind_of, of_ranks
+from gradwire.harness.timing.measure.metric import PERCENT, Kind, Metric
+from gradwire.harness.timing.measure.metrics import METRICS, kind_of, of_ranks
 from gradwire.harness.tracking.tables import tables
 from gradwire.harness.trainer.steplog import _per_rank
 from gradwire.harness.trainer.summarize import _figures

@@ -7,7 +7,7 @@ import math
 import pytest
 
 from gradwire.harness.report.tables import Page, Table, escaped, figure, number, render_markdown, render_text
-from gradwire.harness.timing.measure.metrics import Shown, Spread
+from gradwire.harness.timing.measure.metric import Shown, Spread
 
 
 @pytest.mark.parametrize(

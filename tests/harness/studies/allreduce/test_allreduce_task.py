@@ -18,7 +18,7 @@ from gradwire.harness.runtime.errors import ConfigError
 from gradwire.harness.studies.allreduce.compare import FILE, compare
 from gradwire.harness.studies.allreduce.summary import AllReduceSummary
 from gradwire.harness.tasks import allreduce
-from gradwire.harness.timing.measure.metrics import Spread
+from gradwire.harness.timing.measure.metric import Spread
 
 SMALL = ("allreduce.coordinates=20000", "allreduce.repeats=2", "kernels=default", "cluster.workers=3")
 

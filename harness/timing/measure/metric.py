@@ -1,0 +1,96 @@
+"""A metric: what a figure of a record is, how it comes about, and how it is shown."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import median
+from typing import Literal
+
+Place = Literal["step", "evaluation", "summary"]
+"""`steps.jsonl`, `evals.jsonl`, and a record's `summary.json`, `allreduce.json`, `bench.json` or
+`scores.json`."""
+
+Ranks = Literal["mean", "max", "min", "sum", "slowest"]
+"""How the figures of all ranks become the step's; `slowest`: that of the rank whose step is longest."""
+
+Better = Literal["lower", "higher"]
+
+Kind = Literal["measured", "emulated", "modelled"]
+"""Real processes and links; real processes on links that are slowed down; the simulated clock."""
+
+Section = Literal["result", "step", "overlap", "bytes", "operation", "gradients"]
+"""A table: of a comparison of runs, of the benchmark, or of what gradients look like."""
+
+RUN_SECTIONS: tuple[Section, ...] = ("result", "step", "overlap", "bytes")
+
+
+@dataclass(frozen=True)
+class Spread:
+    """One figure over seeds, rounds or blocks."""
+
+    median: float
+    low: float
+    high: float
+
+    @classmethod
+    def of(cls, values: Sequence[float]) -> Spread:
+        return cls(median(values), min(values), max(values))
+
+
+@dataclass(frozen=True)
+class Shown:
+    """How tables and plots write a figure: its unit there, the factor to it, significant digits.
+
+    With `decimals` it has so many digits after the point instead.
+    """
+
+    unit: str = ""
+    factor: float = 1.0
+    digits: int = 4
+    decimals: int | None = None
+
+
+PLAIN, SHORT, PERCENT = Shown(), Shown(digits=3), Shown("%", 100, 3)
+MILLISECONDS, MEGABYTES = Shown("ms", 1e3, 3), Shown("", 1e-6)
+FULL_MILLISECONDS, FULL_PERCENT, NATS = Shown("ms", 1e3), Shown("%", 100), Shown("nats")
+
+
+@dataclass(frozen=True)
+class Metric:
+    """One metric; `unit` is that of the record, empty where there is none."""
+
+    key: str  # in rows, summaries and the results frame
+    label: str  # in tables and plots; wandb shows the key
+    unit: str
+    meaning: str
+    places: tuple[Place, ...] = ()
+    ranks: Ranks | None = None  # None: all ranks have the same value, or it is the run's
+    better: Better | None = None
+    timed: bool = False  # read off the training clock: modelled where that is simulated
+    spans: bool = False  # from `rank_figures`: null where spans are not recorded
+    mean: bool = False  # the summary has the mean over steps, those of measured errors left out
+    peers: bool = False  # the summary has it where there are several workers
+    section: Section | None = None
+    plot: Literal["training", "parts"] | None = None  # a panel over steps; a part of the stacked step
+    shown: Shown = PLAIN
+    in_words: str = ""  # in sentences, where that is not the label
+
+    @property
+    def heading(self) -> str:
+        """The head of its column, the unit included."""
+        return f"{self.label} [{self.shown.unit}]" if self.shown.unit else self.label
+
+    @property
+    def words(self) -> str:
+        """Its name in a sentence."""
+        return self.in_words or self.label
+
+    def kind(self, run: Kind) -> Kind:
+        """What its value is in a run of kind `run`: losses, errors and bytes do not depend on the clock."""
+        return run if self.timed else "measured"
+
+
+STEP: tuple[Place, ...] = ("step",)
+EVALUATION: tuple[Place, ...] = ("evaluation",)
+SUMMARY: tuple[Place, ...] = ("summary",)

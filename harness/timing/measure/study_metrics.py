@@ -1,0 +1,129 @@
+"""The metrics of studies: all-reduces, operations, saved gradients, scores."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from gradwire.harness.timing.measure.metric import (
+    FULL_MILLISECONDS,
+    FULL_PERCENT,
+    MILLISECONDS,
+    NATS,
+    PLAIN,
+    SHORT,
+    SUMMARY,
+    Better,
+    Metric,
+    Shown,
+)
+
+
+def _speed(key: str, label: str, unit: str, meaning: str, better: Better | None, **about: Any) -> Metric:
+    """A figure of one benchmarked operation."""
+    return Metric(
+        key, label, unit, meaning, SUMMARY, None, better, section="operation", **{"shown": SHORT} | about
+    )
+
+
+def _gradients(key: str, label: str, unit: str, meaning: str, shown: Shown = PLAIN) -> Metric:
+    """What saved gradients look like, by the dotted key of `statistics.json`."""
+    return Metric(key, label, unit, meaning, SUMMARY, section="gradients", shown=shown)
+
+
+def _score(key: str, label: str, meaning: str, better: Better | None = None) -> Metric:
+    """A share that lm-eval gives for one of its tasks."""
+    return Metric(key, label, "", meaning, SUMMARY, None, better, shown=Shown("%", 100, decimals=2))
+
+
+STUDIES = (
+    Metric(
+        *("time_to_accuracy_s", "time to accuracy", "s", "inf when missed"),
+        *(SUMMARY, None, "lower"),
+        timed=True,
+    ),
+    Metric("bytes_ratio", "bytes, BF16 = 1", "", "bytes per step over BF16's", better="lower"),
+    Metric("vnmse_std", "±", "", "standard deviation of the vNMSE over repeats", shown=Shown(digits=2)),
+    Metric(
+        *("codec_s", "codec work", "s", "of the busiest rank in one synchronization"),
+        *(SUMMARY, None, "lower"),
+        shown=MILLISECONDS,
+    ),
+    Metric(
+        *("codec_ns_per_coordinate", "codec ns", "ns", "codec work per coordinate"),
+        *(SUMMARY, None, "lower"),
+        shown=SHORT,
+    ),
+    Metric("yardstick_vnmse", "rate–distortion bound", "", "the vNMSE that the wire bits allow", SUMMARY),
+    Metric(
+        *("db_above_yardstick", "dB above bound", "dB", "the vNMSE over that bound"),
+        *(SUMMARY, None, "lower"),
+        shown=Shown(decimals=1),
+    ),
+    Metric(
+        *("allreduce_s", "all-reduce", "s", "of the slowest rank in one round"),
+        *(SUMMARY, None, "lower"),
+        shown=FULL_MILLISECONDS,
+    ),
+    Metric(
+        *("bus_bandwidth", "bus bandwidth", "B/s", "float32 bytes over the all-reduce, times 2(n − 1)/n"),
+        *(SUMMARY, None, "higher"),
+        shown=Shown("MB/s", 1e-6, digits=3),
+    ),
+    Metric("measured_over_modelled", "measured / modelled", "", "all-reduce", SUMMARY, shown=SHORT),
+    Metric("to_bf16", "to BF16", "", "all-reduce, over BF16's", better="lower", shown=SHORT),
+    Metric("by_bits", "by bits", "", "wire bits, over BF16's", better="lower", shown=SHORT),
+    Metric("over_bits", "to BF16 over by bits", "", "what bits do not explain", better="lower", shown=SHORT),
+    Metric("saved_s", "saved", "s", "BF16's all-reduce less this", better="higher", shown=FULL_MILLISECONDS),
+    Metric(
+        *("cpu_step_s", "CPU time of a step", "s", "of all workers together"),
+        *(SUMMARY, None, "lower"),
+        shown=Shown("ms", 1e3, decimals=2),
+    ),
+    Metric("to_bare", "bare = 1", "", "over the bare loop's", better="lower", shown=Shown(decimals=3)),
+    _score("acc", "accuracy", "share of documents whose right ending is the likeliest", "higher"),
+    _score("acc_norm", "accuracy by length", "as acc, with likelihoods per character", "higher"),
+    _score("acc_stderr", "accuracy ±", "standard error of acc over the documents"),
+    _score("acc_norm_stderr", "accuracy by length ±", "standard error of acc_norm over the documents"),
+    _score("cut_requests", "cut requests", "share of requests cut to the context", "lower"),
+    Metric("documents", "documents", "", "that were scored", SUMMARY),
+    _speed("ns_per_coordinate", "ns/coordinate", "ns", "shortest time", "lower"),
+    _speed("values_gb_per_s", "GB/s of values", "GB/s", "of the bucket's coordinates", "higher"),
+    _speed("bytes_per_coordinate", "bytes/coordinate", "B", "of memory, read and written", None),
+    _speed(
+        *("share_of_copy", "of a copy's bandwidth", "", "bytes read and written", "higher"),
+        shown=Shown("%", 100, decimals=0),
+    ),
+    _speed("speedup", "× default", "", "over the definition on one thread", "higher"),
+    _gradients("workers.energy_of_mean", "energy of the mean / mean energy", "", "of the workers' gradients"),
+    *(
+        Metric(
+            f"norms.below_{share}th",
+            f"norms below 1/{share}",
+            "",
+            f"share of groups of that size whose norm is below a {share}th of the median",
+            SUMMARY,
+            shown=FULL_PERCENT,
+        )
+        for share in (10, 100)
+    ),
+    _gradients(
+        *("workers.top_1_percent", "energy in the top 1 % of super-groups", "", "of the workers' energy"),
+        FULL_PERCENT,
+    ),
+    _gradients(
+        *("workers.top_10_percent", "energy in the top 10 % of super-groups", "", "of the workers' energy"),
+        FULL_PERCENT,
+    ),
+    _gradients("workers.zeros", "exact zeros", "", "share of coordinates", FULL_PERCENT),
+    _gradients("workers.largest", "largest |x|", "", "of all workers"),
+    _gradients("workers.kurtosis", "kurtosis (Gaussian: 3)", "", "of all workers' coordinates"),
+    _gradients("entropy.nats", "differential entropy", "nats", "of each worker's gradient, averaged", NATS),
+    _gradients(
+        *("entropy.gaussian_nats", "differential entropy of a Gaussian of that variance", "nats"),
+        *("of each worker's gradient, averaged", NATS),
+    ),
+    _gradients(
+        *("entropy.matrix_nats", "differential entropy of matrices, weighted mean", "nats"),
+        *("of each worker's gradient, averaged", NATS),
+    ),
+)

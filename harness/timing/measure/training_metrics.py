@@ -1,0 +1,188 @@
+"""The metrics of training: losses, the parts of a step, bytes and errors."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from gradwire.harness.timing.measure.metric import (
+    EVALUATION,
+    MEGABYTES,
+    MILLISECONDS,
+    PERCENT,
+    SHORT,
+    STEP,
+    SUMMARY,
+    Metric,
+)
+
+
+def _time(key: str, label: str, meaning: str, **about: Any) -> Metric:
+    """Seconds of a step, from the ranks' spans."""
+    usual: dict[str, Any] = {"timed": True, "spans": True, "shown": MILLISECONDS}
+    return Metric(key, label, "s", meaning, **usual | {"places": ("step", "summary"), "mean": True} | about)
+
+
+def _part(key: str, label: str, meaning: str, **about: Any) -> Metric:
+    """One of the four parts that sum to the step."""
+    about |= {"ranks": "slowest", "better": "lower", "section": "step", "plot": "parts"}
+    return _time(key, label, meaning, **about)
+
+
+def _hiding(key: str, label: str, unit: str, meaning: str, **about: Any) -> Metric:
+    """How well communication hides behind computation (AQGB)."""
+    return Metric(key, label, unit, meaning, timed=True, section="overlap", **{"shown": SHORT} | about)
+
+
+TRAINING = (
+    Metric(
+        *("loss", "loss", "nats", "cross-entropy per predicted token or label, mean over the ranks' batches"),
+        places=STEP + EVALUATION,
+        ranks="mean",
+        better="lower",
+    ),
+    Metric("perplexity", "perplexity", "", "exp of the held-out loss", EVALUATION, better="lower"),
+    Metric(
+        "accuracy", "accuracy", "", "share of held-out examples that are right", EVALUATION, better="higher"
+    ),
+    Metric(
+        *("matthews", "Matthews correlation", "", "of predicted and true labels, −1 to 1", EVALUATION),
+        better="higher",
+    ),
+    Metric(
+        "final_metric", "final metric", "", "the metric at the last evaluation", SUMMARY, section="result"
+    ),
+    Metric(
+        *("train_time_s", "training clock", "s", "without evaluations, checkpoints and measured errors"),
+        places=STEP + EVALUATION + SUMMARY,
+        ranks="max",
+        better="lower",
+        timed=True,
+    ),
+    Metric("wall_time_s", "wall clock", "s", "everything", EVALUATION + SUMMARY, better="lower"),
+    Metric("lr", "learning rate", "", "of the step's update", STEP, plot="training"),
+    Metric(
+        "grad_norm", "gradient norm", "", "of the mean gradient, before it is clipped", STEP, plot="training"
+    ),
+    Metric(
+        *("skipped_steps", "steps skipped", "", "steps without an update, their gradients not finite"),
+        places=SUMMARY,
+        better="lower",
+        section="result",
+    ),
+)
+
+TIMES = (
+    Metric(
+        *("step_time_s", "step", "s", "of the slowest rank"),
+        places=STEP,
+        ranks="slowest",
+        better="lower",
+        timed=True,
+        section="step",
+        shown=MILLISECONDS,
+    ),
+    _part("compute_s", "compute", "forward, backward, optimizer"),
+    _part("compression_s", "compression", "codec work that computation does not hide"),
+    _part(
+        *("exposed_comm_s", "exposed comm", "bytes in flight and nothing else going on"),
+        in_words="exposed communication",
+    ),
+    _part("other_s", "other", "the rest of the step"),
+    Metric(
+        *("rounds_per_second", "steps/s", "1/s", "one over the mean step"),
+        places=SUMMARY,
+        better="higher",
+        timed=True,
+        section="step",
+        shown=SHORT,
+    ),
+    _time("comm_s", "communicating", "bytes in flight", places=STEP, ranks="max", mean=False),
+    _hiding(
+        *("overlap_s", "computing while sending", "s", "a rank computes with bytes in flight"),
+        places=STEP + SUMMARY,
+        ranks="min",
+        better="higher",
+        spans=True,
+        mean=True,
+        peers=True,
+        shown=MILLISECONDS,
+    ),
+    _hiding(
+        *("wait_s", "waiting for gradients", "s", "from the last gradient to the update"),
+        places=STEP + SUMMARY,
+        ranks="max",
+        better="lower",
+        spans=True,
+        mean=True,
+        peers=True,
+        shown=MILLISECONDS,
+    ),
+    _hiding(
+        *("row", "ROW", "", "computing while sending over waiting, their means; inf when nobody waits"),
+        places=SUMMARY,
+        better="higher",
+    ),
+    _hiding(
+        *("osf", "OSF", "", "computation over itself and the communication that it does not hide"),
+        places=STEP + SUMMARY,
+        ranks="min",
+        better="higher",
+        spans=True,
+        mean=True,
+        peers=True,
+    ),
+    _hiding(
+        *("utilization", "link used", "", "what the busiest rank sent over what its link could have carried"),
+        places=SUMMARY,
+        shown=PERCENT,
+    ),
+)
+
+BYTES = (
+    Metric(
+        *("vnmse", "vNMSE", "", "squared error of the codec's mean over the energy of the exact one"),
+        places=STEP,
+        better="lower",
+        section="bytes",
+        shown=SHORT,
+    ),
+    Metric(
+        *(
+            "zeroed_share",
+            "turned to 0",
+            "",
+            "of the exact mean's coordinates that are not 0 (parallel=sharded)",
+        ),
+        places=STEP,
+        better="lower",
+        shown=PERCENT,
+    ),
+    Metric(
+        *("weight_error", "weight error", "", "norm of main less model weights over that of the main ones"),
+        places=STEP,
+        better="lower",
+        shown=SHORT,
+    ),
+    Metric("bytes_sent", "sent", "B", "by all ranks together", STEP, "sum", "lower"),
+    Metric(
+        *("wire_bits_per_coordinate", "wire bits per coordinate", "bit", "of an encoded gradient"),
+        places=STEP + SUMMARY,
+        better="lower",
+        section="bytes",
+    ),
+    *(
+        Metric(
+            *(f"wire_bits_by_level.{level}", f"wire bits {where}", "bit", f"the part {where}, if several"),
+            places=STEP + SUMMARY,
+            better="lower",
+            section="bytes",
+        )
+        for level, where in (("local", "inside nodes"), ("node", "between nodes"))
+    ),
+    Metric(
+        *("bytes_per_step_per_rank", "MB sent per step and rank", "B", "mean over ranks and steps"),
+        better="lower",
+        section="bytes",
+        shown=MEGABYTES,
+    ),
+)
