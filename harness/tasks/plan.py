@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from gradwire.harness.record.settings import Configuration
 from gradwire.harness.runtime.errors import ConfigError
 from gradwire.harness.runtime.program import program
-from gradwire.harness.tasks.predict import Predictions
+from gradwire.harness.tasks.plan_minutes import Predictions
 from gradwire.harness.tasks.sweep_plan import Plan, PlannedCell
 
 UNKNOWN = "unknown"

@@ -22,7 +22,7 @@ from gradwire.harness.launch.cell_process import CellProcess
 from gradwire.harness.record.settings import RecordedConfig
 from gradwire.harness.runtime.errors import ConfigError
 from gradwire.harness.tasks.main import is_expected, one_line, run_cell
-from gradwire.harness.tasks.predict import Predictions
+from gradwire.harness.tasks.plan_minutes import Predictions
 from gradwire.harness.tasks.sweep_plan import Plan, PlannedCell, settled
 from gradwire.harness.tasks.tracked_tables import show_finished
 
