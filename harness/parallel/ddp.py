@@ -1,8 +1,7 @@
 """Data parallelism: every rank holds the whole model; buckets are synchronized while backward runs on.
 
 Accelerate gives device and precision, DistributedDataParallel the buckets, its hook the moments at which they
-are ready, and the world the ranks: one in this process, or all of them. Replicas are identical bit for bit,
-so that ranks which share a process share a model.
+are ready, and the world the ranks: one in this process, or all of them.
 """
 
 import dataclasses
@@ -15,14 +14,11 @@ from accelerate import Accelerator
 from torch import Tensor, nn
 from torch._C._distributed_c10d import GradBucket  # as register_comm_hook wants it annotated
 
-from gradwire.codecs.interface import Codec, Layout, Round
+from gradwire.codecs.interface import Layout, Round
 from gradwire.codecs.registry import make_codec
 from gradwire.harness.comm.world.interface import Computing, RankStep, Started, World
-from gradwire.harness.objectives.interface import Objective
 from gradwire.harness.parallel.buckets import BucketLayouts
-from gradwire.harness.parallel.buffers import RankBuffers
 from gradwire.harness.parallel.codec_steps import end_codecs
-from gradwire.harness.parallel.evaluate import evaluate
 from gradwire.harness.parallel.gradient_error import GradientError, MeasuredBucket, gather_raw, gradient_error
 from gradwire.harness.parallel.interface import (
     Batch,
@@ -33,6 +29,7 @@ from gradwire.harness.parallel.interface import (
     StepOutcome,
 )
 from gradwire.harness.parallel.passes import forward_backward, settling_passes, wrap
+from gradwire.harness.parallel.replicas import Replicas
 from gradwire.harness.parallel.settings import DataParallelConfig
 from gradwire.harness.parallel.state import Snapshot, codec_state, load_state, replicated_state
 from gradwire.harness.parallel.synchronize import synchronization
@@ -90,23 +87,19 @@ class RankOutcome(NamedTuple):
     copies: list[MeasuredBucket]
 
 
-class DataParallel:
-    """One codec for each of the world's ranks here, and one model, optimizer and set of buckets for all of
-    them."""
+class DataParallel(Replicas):
+    """One optimizer and set of buckets for all of the world's ranks here."""
 
     def __init__(
         self, setup: ParallelSetup, model: nn.Module, accelerator: Accelerator, world: World
     ) -> None:
-        self._model, self._accelerator, self._world = model, accelerator, world
-        self.replicas = world.size
-        self._seed, self._check_hashes = setup.seed, setup.check_hashes
-        self._codecs: dict[int, Codec] = {rank: make_codec(**setup.codec) for rank in world.ranks}
         options = dataclasses.asdict(setup.parallel)
         del options["name"]
         self._ddp = wrap(model, accelerator, **options)
+        super().__init__(setup, model, accelerator, world)
         self._ddp.register_comm_hook(None, self._bucket_ready)
         self.settling_passes = settling_passes(self._ddp)
-        self._updater, self._buffers = Updater(model, setup.optimizer), RankBuffers(model, world)
+        self._updater = Updater(model, setup.optimizer)
         self._parameters = dict(model.named_parameters())
         self._used: set[str] = set()
         supports = next(iter(self._codecs.values())).supports
@@ -151,7 +144,7 @@ class DataParallel:
 
     def _forward_backward(self, step: int, batches: Sequence[Batch], rank: int) -> Tensor:
         self._ddp.zero_grad(set_to_none=True)
-        return forward_backward(self._ddp, self._accelerator, batches, self._seed, step, rank)
+        return forward_backward(self._ddp, self._accelerator, batches, self._setup.seed, step, rank)
 
     def _run_pass(
         self, step: int, batches: Sequence[Batch], rank_step: RankStep, *, measured: bool
@@ -161,8 +154,8 @@ class DataParallel:
         codec = self._codecs[rank]
 
         def synchronize(layout: Layout, bucket: int, x: Tensor) -> Any:
-            this_round = Round(step, layout, rank, self._world.size, self._seed, bucket)
-            return synchronization(codec, x, this_round, self._check_hashes)
+            this_round = Round(step, layout, rank, self._world.size, self._setup.seed, bucket)
+            return synchronization(codec, x, this_round, self._setup.check_hashes)
 
         self._buffers.load(rank)
         with rank_step.compute(passes_until(0)) as computing:
@@ -198,12 +191,6 @@ class DataParallel:
                     parameter.grad = own.clone()
                 else:
                     parameter.grad.copy_(own)
-
-    def replica(self, rank: int) -> int:
-        return rank
-
-    def group(self, rank: int) -> int:
-        return 0
 
     def layout(self, rank: int) -> tuple[Layout, ...]:
         assert self._frozen is not None, "layout() before warm_up()"
@@ -248,15 +235,6 @@ class DataParallel:
 
     def raw_gradients(self) -> Tensor:
         return gather_raw(self._world, self._copies)
-
-    def evaluate(self, objective: Objective, micro_batch: int) -> dict[str, float]:
-        return evaluate(self._model, objective, self._world, micro_batch)
-
-    def whole_model(self) -> nn.Module:
-        return self._model
-
-    def finish(self) -> None:
-        self._buffers.take_first()
 
     def state_dict(self) -> dict[str, dict[str, Tensor]]:
         own = codec_state(self._codecs)

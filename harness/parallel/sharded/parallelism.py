@@ -16,11 +16,8 @@ from gradwire.codecs.registry import codec_classes, make_codec
 from gradwire.harness.comm.collective.collectives import ScheduledCollectives
 from gradwire.harness.comm.topology.registry import TOPOLOGIES, make_schedule
 from gradwire.harness.comm.world.interface import Collective, RankStep, World
-from gradwire.harness.objectives.interface import Objective
 from gradwire.harness.parallel.buckets import BucketLayouts, parameter_names
-from gradwire.harness.parallel.buffers import RankBuffers
 from gradwire.harness.parallel.codec_steps import end_codecs
-from gradwire.harness.parallel.evaluate import evaluate
 from gradwire.harness.parallel.gradient_error import GradientError, gather_raw
 from gradwire.harness.parallel.interface import (
     Batch,
@@ -31,6 +28,7 @@ from gradwire.harness.parallel.interface import (
     StepOutcome,
 )
 from gradwire.harness.parallel.passes import forward_backward
+from gradwire.harness.parallel.replicas import Replicas
 from gradwire.harness.parallel.settings import ShardedConfig
 from gradwire.harness.parallel.sharded.buckets import FlatBucket, bucketed, flattened
 from gradwire.harness.parallel.sharded.errors import MeasuredShard, sharded_error, whole_buckets
@@ -54,9 +52,9 @@ class RankOutcome(NamedTuple):
     copies: list[MeasuredShard]
 
 
-class Sharded:
-    """One codec and one shard of main weights and moments for each of the world's ranks here; the model and
-    the buffer of gradients once for all of them."""
+class Sharded(Replicas):
+    """One shard of main weights and moments for each of the world's ranks here; the buffer of gradients once
+    for all of them."""
 
     settling_passes = 1
 
@@ -64,13 +62,11 @@ class Sharded:
         self, setup: ParallelSetup, model: nn.Module, accelerator: Accelerator, world: World
     ) -> None:
         assert isinstance(setup.parallel, ShardedConfig)
-        self._setup, self._config = setup, setup.parallel
-        self._model, self._accelerator, self._world = model, accelerator, world
-        self.replicas = world.size
-        self._codecs: dict[int, Codec] = {rank: make_codec(**setup.codec) for rank in world.ranks}
+        self._config = setup.parallel
         self._prepared = accelerator.prepare_model(model, evaluation_mode=True)
+        super().__init__(setup, model, accelerator, world)
         self._parameters = {name: p for name, p in parameter_names(model).items() if p.requires_grad}
-        self._hooks, self._buffers = Hooks(self._parameters), RankBuffers(model, world)
+        self._hooks = Hooks(self._parameters)
         self._messages = weight_messages(self._config)
         self._has_main = self._config.main == "algorithm2"
         self._buckets: list[FlatBucket] = []
@@ -253,24 +249,9 @@ class Sharded:
     def raw_gradients(self) -> Tensor:
         return gather_raw(self._world, whole_buckets(self._world, self._buckets, self._copies))
 
-    def replica(self, rank: int) -> int:
-        return rank
-
-    def group(self, rank: int) -> int:
-        return 0
-
     def layout(self, rank: int) -> tuple[Layout, ...]:
         assert self._buckets, "layout() before warm_up()"
         return tuple(bucket.layout for bucket in self._buckets)
-
-    def evaluate(self, objective: Objective, micro_batch: int) -> dict[str, float]:
-        return evaluate(self._model, objective, self._world, micro_batch)
-
-    def whole_model(self) -> nn.Module:
-        return self._model
-
-    def finish(self) -> None:
-        self._buffers.take_first()
 
     def state_dict(self) -> dict[str, dict[str, Tensor]]:
         return sharded_state(self._model, self._optimizers, self._codecs, has_main=self._has_main)
