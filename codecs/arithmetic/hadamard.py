@@ -33,6 +33,8 @@ def hadamard_(rows: Tensor) -> Tensor:
 
 def transform(rows: Tensor) -> None:
     """Transform each row of `rows`, (m, d) contiguous float32, in place."""
+    if rows.is_meta:  # it has no values
+        return
     library, length = library_for(rows.device), rows.shape[1]
     if library is not None:
         numel = rows.numel()

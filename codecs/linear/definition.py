@@ -64,6 +64,8 @@ def linear_quantize(
     `stochastic` rounding takes the bits of `CoordinateBits((key0, key1), rank)` for the coordinates from
     `first` on, a multiple of 32.
     """
+    if message.is_meta:  # it has no values
+        return
     form = MessageFormat(bits, group, scales)
     library = library_for(x.device)
     if library is not None:
@@ -125,6 +127,8 @@ def linear_dequantize(
 ) -> None:
     """Write the values of `message`, (num_bytes,) uint8, to `out`, (numel,) float32 or bfloat16, transformed
     if `hadamard`."""
+    if out.is_meta:  # it has no values
+        return
     form = MessageFormat(bits, group, scales)
     library = library_for(out.device)
     if library is not None:
@@ -135,6 +139,8 @@ def linear_dequantize(
 
 def linear_add(message: Tensor, target: Tensor, bits: int, group: int, scales: str, hadamard: bool) -> None:
     """Add the values of `message` to `target`, (numel,) float32 or bfloat16: in float32, rounded once."""
+    if target.is_meta:  # it has no values
+        return
     form = MessageFormat(bits, group, scales)
     library = library_for(target.device)
     if library is not None:
@@ -150,6 +156,8 @@ def linear_reduce(messages: Tensor, out: Tensor, bits: int, group: int, scales: 
 
     Without the transform, what was transformed stays so; an `out` of whole blocks of 32 then takes all of it.
     """
+    if out.is_meta:  # it has no values
+        return
     if messages.shape[0] == 0:
         raise ValueError("linear_reduce: there are no messages")
     if messages.shape[0] == 1:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -134,6 +135,25 @@ def gathering(
 
     async def run(comm: ScheduledCollectives) -> list[Tensor]:
         own = messages.encode(main, bucket, rank)
-        return await comm.in_phase(WEIGHTS).all_gather(own, [messages.size(numel) for numel in bucket.sizes])
+        sizes = [messages.size(numel) for numel in bucket.sizes]
+        return await gathered_by_level(comm.in_phase(WEIGHTS), own, sizes)
 
     return run
+
+
+async def gathered_by_level(comm: ScheduledCollectives, own: Tensor, sizes: Sequence[int]) -> list[Tensor]:
+    """The messages of all ranks, of `sizes` elements each: gathered between nodes first, by the ranks with
+    the same local index, then inside nodes, so that every message comes to a node once."""
+    between, inside = comm.group("node"), comm.group("local")
+    if 1 in (between.size, inside.size):
+        return await comm.all_gather(own, sizes)
+    ranks = [range(index, comm.size, inside.size) for index in range(inside.size)]  # by local index
+    alike = await between.all_gather(own, [sizes[rank] for rank in ranks[inside.rank]])
+    lengths = [[sizes[rank] for rank in own_ranks] for own_ranks in ranks]
+    parts = await inside.all_gather(torch.cat(alike), [sum(each) for each in lengths])
+    found = {
+        rank: message
+        for own_ranks, part, each in zip(ranks, parts, lengths, strict=True)
+        for rank, message in zip(own_ranks, torch.split(part, each), strict=True)
+    }
+    return [found[rank] for rank in range(comm.size)]

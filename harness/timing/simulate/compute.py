@@ -7,7 +7,14 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from gradwire.harness.runtime.seeding import derive_seed
-from gradwire.harness.timing.trace.step import Await, Barrier, Compute, LaneOperation, RankTrace
+from gradwire.harness.timing.trace.step import (
+    Await,
+    Barrier,
+    Compute,
+    LaneOperation,
+    RankTrace,
+    passes_until,
+)
 
 FORWARD_SHARE = 1 / 3
 """The forward pass's share of a given compute time. The backward pass takes twice as long, and gradients get
@@ -16,9 +23,9 @@ ready in proportion to their number of coordinates."""
 
 @dataclass(frozen=True)
 class ComputeTimes:
-    """`given_s` replaces what was measured: seconds that a rank computes in a step of synchronous data
-    parallelism, before its last gradient is ready. Other steps compute for so long as well, each part for as
-    large a share as was measured.
+    """`given_s` replaces what was measured: seconds that a rank computes in a step that begins with forward
+    and backward passes, before its last gradient is ready; what it computes later takes no time. Other steps
+    compute for so long as well, each part for as large a share as was measured.
 
     Every step a rank's computation is scaled by a factor from [1 − `jitter`, 1 + `jitter`], drawn evenly, and
     with probability `straggler_share` by `straggler_factor` as well.
@@ -62,6 +69,14 @@ class ComputeTimes:
             ready, update_s = self.times(own.ready, own.update_s, sizes, step, rank)
             lane = RankTrace.synchronous(ready, own.tasks, update_s, own.end).computation
             return tuple(_scaled(lane, 1.0))
+        sizes = [task.coordinates for task in own.passes]
+        if sizes:
+            ready, _ = self.times([0.0] * len(sizes), 0.0, sizes, step, rank)
+            seconds = {passes_until(bucket): at for bucket, at in enumerate(ready)}
+            return tuple(
+                one._replace(seconds=seconds.get(one.label, 0.0)) if isinstance(one, Compute) else one
+                for one in own.computation
+            )
         measured = sum(one.end - one.start for one in own.computation if isinstance(one, Compute))
         share = self.given_s / measured if measured > 0 else 1.0
         return tuple(_scaled(own.computation, self.factor(step, rank) * share))

@@ -215,6 +215,19 @@ class RankTrace(NamedTuple):
         )
 
     @property
+    def passes(self) -> tuple[TaskTrace, ...]:
+        """The collectives that it starts, in their order, during forward and backward passes that it begins
+        with; none if it does not begin with computation under the labels of `passes_until`."""
+        lane, count = self.computation, 0
+        while 2 * count + 1 < len(lane):
+            computed, started = lane[2 * count : 2 * count + 2]
+            labelled = isinstance(computed, Compute) and computed.label == passes_until(count)
+            if not labelled or not isinstance(started, Start) or started.task != count:
+                break
+            count += 1
+        return self.tasks[:count]
+
+    @property
     def stands_alone(self) -> bool:
         """Whether it awaits all that it starts, and nothing else."""
         waits = {(one.task, one.steps_back) for one in self.computation if isinstance(one, Await)}

@@ -4,12 +4,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
+import torch
 from training_jobs import tiny_run, train_all_virtually
 
 from gradwire.codecs.linear.message import MessageFormat
+from gradwire.harness.comm.collective.collectives import Fabric
+from gradwire.harness.comm.topology.registry import make_schedule
+from gradwire.harness.comm.world.virtual import VirtualWorld
+from gradwire.harness.parallel.sharded.weights import gathered_by_level
 from gradwire.harness.record.runs import load_run
 
 Bytes = Callable[[int], int]
@@ -67,3 +73,17 @@ def test_a_strategy_sends_what_its_messages_hold(strategy: str, tmp_path: Path) 
         inside, between = gradients
         expected = inside(2 * a_slice) + between(a_slice)
     assert sum(sent.values()) == pytest.approx(expected, rel=0.01)
+
+
+def test_a_message_of_weights_comes_to_every_node_once() -> None:
+    """6 ranks on 3 nodes, each with a message of another size, one of them empty."""
+    world = VirtualWorld(6, Fabric(partial(make_schedule, "ring"), num_nodes=3), torch.device("cpu"))
+    messages = [torch.full((rank,), rank, dtype=torch.uint8) for rank in world.ranks]
+    sizes = [message.numel() for message in messages]
+    found = world.run(
+        {rank: lambda comm: gathered_by_level(comm, messages[comm.rank], sizes) for rank in world.ranks}
+    )
+    for own in found.values():
+        assert all(torch.equal(*pair) for pair in zip(own, messages, strict=True))
+    assert sum(each.between_nodes for each in world.traffic.values()) == 2 * sum(sizes)
+    assert sum(each.total for each in world.traffic.values()) == 5 * sum(sizes)

@@ -5,6 +5,15 @@ from __future__ import annotations
 import pytest
 
 from gradwire.harness.timing.simulate.compute import FORWARD_SHARE, ComputeTimes
+from gradwire.harness.timing.trace.step import (
+    UPDATE,
+    Await,
+    Compute,
+    RankTrace,
+    Start,
+    TaskTrace,
+    passes_until,
+)
 
 MANY = [(step, rank) for step in range(200) for rank in range(16)]
 
@@ -71,3 +80,27 @@ def test_given_computation_has_stragglers() -> None:
         [1.0], 1.0, [10], 0, 0
     )
     assert ready == pytest.approx([18.0])
+
+
+def test_given_computation_is_that_of_the_passes_whatever_follows() -> None:
+    """A sharded step: two buckets, and a third collective after the update."""
+    lane = (
+        *(
+            Compute(0.0, 7.0, passes_until(0)),
+            Start(7.0, 0),
+            Compute(7.0, 8.0, passes_until(1)),
+            Start(8.0, 1),
+        ),
+        *(Await(0, 8.0, 8.0), Await(1, 8.0, 8.0), Compute(8.0, 99.0, UPDATE), Start(99.0, 2)),
+        *(Await(2, 99.0, 99.0), Compute(99.0, 100.0, "weights")),
+    )
+    tasks = tuple(TaskTrace(number, 10 + 20 * number, 0.0, ()) for number in range(3))
+    own = RankTrace(lane, tasks, 100.0)
+    assert own.passes == tasks[:2]
+    found = ComputeTimes(given_s=9.0, straggler_share=1.0, straggler_factor=2.0).lane(own, 0, 0)
+    seconds = [one.seconds for one in found if isinstance(one, Compute)]
+    assert seconds == pytest.approx([18 * (1 / 3 + 2 / 3 * 0.25), 18.0, 0.0, 0.0])
+    assert [one for one in found if not isinstance(one, Compute)] == [
+        one for one in lane if not isinstance(one, Compute)
+    ]
+    assert RankTrace(lane[2:], tasks, 100.0).passes == ()
