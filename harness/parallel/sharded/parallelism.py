@@ -16,6 +16,7 @@ from gradwire.codecs.registry import codec_classes, make_codec
 from gradwire.harness.comm.collective.collectives import ScheduledCollectives
 from gradwire.harness.comm.topology.registry import TOPOLOGIES, make_schedule
 from gradwire.harness.comm.world.interface import Collective, RankStep, World
+from gradwire.harness.parallel.accumulation import Accumulation, Hooks, bucketed, squared_norm
 from gradwire.harness.parallel.buckets import BucketLayouts, parameter_names
 from gradwire.harness.parallel.codec_steps import end_codecs
 from gradwire.harness.parallel.gradient_error import GradientError, gather_raw
@@ -30,9 +31,8 @@ from gradwire.harness.parallel.interface import (
 from gradwire.harness.parallel.passes import forward_backward
 from gradwire.harness.parallel.replicas import Replicas
 from gradwire.harness.parallel.settings import ShardedConfig
-from gradwire.harness.parallel.sharded.buckets import FlatBucket, bucketed, flattened
+from gradwire.harness.parallel.sharded.buckets import FlatBucket, flattened
 from gradwire.harness.parallel.sharded.errors import MeasuredShard, sharded_error, whole_buckets
-from gradwire.harness.parallel.sharded.gradients import Hooks, Pass, squared_norm
 from gradwire.harness.parallel.sharded.optimizer import ShardOptimizer
 from gradwire.harness.parallel.sharded.state import load_sharded, sharded_state
 from gradwire.harness.parallel.sharded.weights import gathering, weight_messages
@@ -138,7 +138,7 @@ class Sharded(Replicas):
 
     def _run_pass(
         self, step: int, batches: Sequence[Batch], rank_step: RankStep, *, measured: bool
-    ) -> tuple[Pass, Tensor]:
+    ) -> tuple[Accumulation, Tensor]:
         """A rank's pass, its buckets under way, and the mean loss of its micro-batches."""
         rank = rank_step.rank
 
@@ -148,13 +148,13 @@ class Sharded(Replicas):
 
         self._buffers.load(rank)
         with rank_step.compute(passes_until(0)) as computing:
-            passed = Pass(
+            passed = Accumulation(
                 rank_step,
-                computing,
                 self._buckets,
                 scatter,
                 micro_batches=len(batches),
                 measured=measured,
+                computing=computing,
             )
             self._hooks.receive = passed.receive
             try:

@@ -1,23 +1,57 @@
-"""Gradients, accumulated in float32 in flat buckets, whose scatters start while backward runs on."""
+"""Gradients, accumulated in float32 in flat buckets, whose collectives start while backward runs on."""
 
 from __future__ import annotations
 
+import math
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from gradwire.codecs.interface import Layout
 from gradwire.harness.comm.world.interface import Collective, Computing, RankStep, Started
-from gradwire.harness.parallel.sharded.buckets import FlatBucket
 from gradwire.harness.timing.trace.step import passes_until
 
 Receive = Callable[[str, Tensor], None]
 """Takes the gradient of one micro-batch of the parameter of this name."""
 
-MakeScatter = Callable[[FlatBucket, int, Tensor], Collective[Tensor]]
-"""The scatter of a bucket, the step's so-many-eth, given its gradient."""
+MakeCollective = Callable[[Any, int, Tensor], Collective[Tensor]]
+"""What a bucket, the step's so-many-eth, starts, given its gradient."""
+
+MIB = 1 << 20
+
+
+@dataclass(frozen=True)
+class GradientBucket:
+    """The gradients of the parameters of `layout`, one after another, (numel,) float32; in a process that
+    hosts several ranks those of one rank at a time."""
+
+    layout: Layout
+    gradient: Tensor
+
+    def views(self, flat: Tensor) -> Iterator[tuple[str, Tensor]]:
+        """The parameters' places in a flat buffer, by name, in their shapes."""
+        layout = self.layout
+        for name, shape, offset in zip(layout.names, layout.shapes, layout.offsets, strict=True):
+            yield name, flat[offset : offset + math.prod(shape)].view(shape)
+
+
+def bucketed(names: Sequence[str], sizes: Mapping[str, int], cap_mb: float) -> list[tuple[str, ...]]:
+    """Parameters by bucket, in their order: a bucket is closed as soon as its float32 gradients take `cap_mb`
+    MiB, as DistributedDataParallel does it."""
+    found: list[list[str]] = [[]]
+    size = 0
+    for name in names:
+        if size >= cap_mb * MIB:
+            found.append([])
+            size = 0
+        found[-1].append(name)
+        size += 4 * sizes[name]
+    return [tuple(bucket) for bucket in found if bucket]
 
 
 class Hooks:
@@ -38,24 +72,26 @@ class Hooks:
             self.receive(name, gradient)
 
 
-class Pass:
-    """One rank's forward and backward passes of a step: starts the scatter of each bucket as it gets ready.
+class Accumulation:
+    """One rank's gradients of a step: adds up those of its micro-batches, and starts each bucket's collective
+    as it gets ready.
 
-    All ranks start the buckets in their order, whatever order their gradients come in.
+    All ranks start the buckets in their order, whatever order their gradients come in. `computing`, if all
+    passes are one stretch of computation, ends with the last gradient, and is labelled by bucket.
     """
 
     def __init__(
         self,
         rank_step: RankStep,
-        computing: Computing,
-        buckets: Sequence[FlatBucket],
-        make_scatter: MakeScatter,
+        buckets: Sequence[GradientBucket],
+        make_collective: MakeCollective,
         *,
         micro_batches: int,
         measured: bool,
+        computing: Computing | None = None,
     ) -> None:
         self._rank_step, self._computing, self._buckets = rank_step, computing, buckets
-        self._make_scatter, self._micro_batches, self._measured = make_scatter, micro_batches, measured
+        self._make, self._micro_batches, self._measured = make_collective, micro_batches, measured
         self._places = {
             name: (number, view)
             for number, bucket in enumerate(buckets)
@@ -92,17 +128,18 @@ class Pass:
     def _start(self) -> None:
         number = len(self.started)
         bucket = self._buckets[number]
-        if number == len(self._buckets) - 1:
+        if self._computing is not None and number == len(self._buckets) - 1:
             self._computing.end()
         started: Started[Tensor] = self._rank_step.start(
-            partial(self._make_scatter, bucket, number),
+            partial(self._make, bucket, number),
             bucket.gradient,
             buffers=str(bucket.layout.uid),
             coordinates=bucket.layout.numel,
             keeps_input=self._measured,
         )
         self.started.append(started)
-        self._computing.label = passes_until(len(self.started))
+        if self._computing is not None:
+            self._computing.label = passes_until(len(self.started))
 
 
 def squared_norm(values: Sequence[Tensor], device: torch.device) -> Tensor:
