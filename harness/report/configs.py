@@ -7,6 +7,7 @@ from typing import Any
 
 from gradwire.harness.record.identity import WITHOUT_EFFECT
 from gradwire.harness.record.runs import Run
+from gradwire.harness.report.strategies import GROUPS, strategies
 
 Settings = dict[str, Any]
 """A resolved config by dotted key."""
@@ -106,14 +107,33 @@ def labels(configs: Sequence[Settings], axes: Sequence[str] = ()) -> list[str]:
     """A short name for each config that tells it from the others: its codec, then what differs, axes first.
 
     A group shows its `name`, and those of its other keys that differ among configs with the same name. What a
-    model brings along, such as its data, is not said beside the model.
+    model brings along, such as its data, is not said beside the model. Where all configs are strategies that
+    SDP4Bit names, their names stand for codec and parallelism.
     """
     heads = {"codec"} | {key.split(".", 1)[0] for key in differing_keys(configs)}
     heads -= {head for head in BROUGHT_ALONG if "model" in heads and _follows_from_model(configs, head)}
     first = [axis.split(".", 1)[0] for axis in ("codec", *axes)]
     ordered = sorted(heads, key=lambda head: (first.index(head) if head in first else len(first), head))
-    described = [[_describe(config, head, configs) for head in ordered] for config in configs]
+    named = strategies(configs)
+    if named is not None:
+        rest = [head for head in ordered if head not in GROUPS]
+        heads_of = [
+            [_strategy(config, name, configs, named)] for config, name in zip(configs, named, strict=True)
+        ]
+    else:
+        rest, heads_of = ordered, [[] for _ in configs]
+    described = [
+        [*first, *(_describe(config, head, configs) for head in rest)]
+        for config, first in zip(configs, heads_of, strict=True)
+    ]
     return [", ".join(filter(None, parts)) or "run" for parts in described]
+
+
+def _strategy(config: Settings, name: str, configs: Sequence[Settings], names: Sequence[str]) -> str:
+    """A strategy's part of a label: its name, and in what it differs from others of the same name."""
+    alike = [other for other, own in zip(configs, names, strict=True) if own == name]
+    keys = [key for key in differing_keys(alike) if covered(key, GROUPS) and key in config]
+    return " ".join([name, *(f"{key.rsplit('.', 1)[-1]}={config[key]}" for key in keys)])
 
 
 def _follows_from_model(configs: Sequence[Settings], head: str) -> bool:

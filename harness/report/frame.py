@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
+from statistics import fmean
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from gradwire.harness.files.finite_json import restored
@@ -28,6 +29,10 @@ from gradwire.harness.timing.measure.metrics import METRICS, OPERATION, kind_of
 
 if TYPE_CHECKING:
     from pandas import DataFrame
+
+
+LAST = 10
+"""Training steps whose mean loss is the `train_loss` of a run."""
 
 
 class Value(NamedTuple):
@@ -109,6 +114,9 @@ def values_of(run: Run, *, steps: bool = False) -> Iterator[Value]:
 
     for key, found in summary.values().items():
         yield value(key, found)
+    losses = [row["loss"] for row in run.steps[-LAST:] if row.get("loss") is not None]
+    if losses:
+        yield value("train_loss", fmean(losses))
     for target, reached in summary.tta.items():
         yield value("time_to_accuracy_s", reached["train_time_s"], target)
     for phase, count in summary.bytes_by_phase.items():

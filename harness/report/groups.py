@@ -11,6 +11,7 @@ from statistics import median
 from gradwire.harness.record.runs import Run
 from gradwire.harness.record.summary import Clock
 from gradwire.harness.report.configs import SEED, Settings, covered, labels, settings
+from gradwire.harness.report.strategies import EXACT, strategy
 from gradwire.harness.timing.measure.accuracy import Evaluation, Mode, median_with_misses, metric_mode
 
 BASELINE = "bf16"
@@ -31,6 +32,11 @@ class Group:
     @property
     def codec(self) -> str:
         return self._any.codec
+
+    @property
+    def is_baseline(self) -> bool:
+        """Whether it sets targets: BF16, and sharded training without any compression."""
+        return self.codec == BASELINE or strategy(self.settings) == EXACT
 
     @property
     def clock(self) -> Clock | None:
@@ -95,13 +101,13 @@ def group_runs(runs: Sequence[Run], axes: Sequence[str] = ()) -> list[Group]:
         if {run.clock for run in done} == {"wall", "simulated"}:
             raise ValueError(f"{label}: some runs are on the wall clock, some simulated; compare them apart")
         groups.append(Group(label, config, done, failed))
-    return sorted(groups, key=lambda group: group.codec != BASELINE)
+    return sorted(groups, key=lambda group: not group.is_baseline)
 
 
 def baseline_of(group: Group, groups: Sequence[Group]) -> Group | None:
-    """The BF16 runs that a group is compared with: the ones that differ only in the codec, else those with
-    the same model, data and clock."""
-    candidates = [other for other in groups if other.codec == BASELINE and other.runs]
+    """The baseline's runs that a group is compared with: the ones that differ only in the codec, else those
+    with the same model, data and clock."""
+    candidates = [other for other in groups if other.is_baseline and other.runs]
     if group.runs:
         candidates = [other for other in candidates if other.clock == group.clock]
     exact = [other for other in candidates if same_but_codec(group, other)]

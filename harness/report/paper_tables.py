@@ -10,6 +10,7 @@ from gradwire.harness.report.claims.figures import (
     Figure,
     MissingError,
     UnfinishedError,
+    last,
     one_figure,
     tta,
 )
@@ -77,22 +78,53 @@ def fill(layout: Layout, record: SweepRecord | None, reference: Reference) -> Pa
 
 
 def _cell(layout: Layout, row: Line, column: Line, record: SweepRecord | None, printed: list[Row]) -> Cell:
-    theirs = _printed({**row.printed, **column.printed}, printed)
+    chosen = {**row.printed, **column.printed}
+    theirs = _printed(chosen, printed)
+    if column.change:
+        theirs = _printed_change(chosen, {**column.printed, **layout.baseline.printed}, printed)
     if record is None:
         return Cell(NOTHING, theirs)
-    metric = column.metric or row.metric or layout.metric or "final_metric"
-    factor = column.tta if column.tta is not None else row.tta
+    selection = {**row.ours, **column.ours}
     try:
-        found = _figure(record, metric, factor, {**row.ours, **column.ours})
+        found = _figure(record, layout, row, column, selection)
+        if column.change:
+            base = _figure(record, layout, row, column, {**column.ours, **layout.baseline.ours})
+            return Cell(_change(found, base) + marks_of(found, record), theirs, found.kind)
     except (MissingError, UnfinishedError):
         return Cell(NOTHING, theirs)
-    times = column.times or row.times or 1.0
-    text = _written(found, metric, factor is not None, times)
+    is_time = column.tta is not None or row.tta is not None
+    text = _written(found, _metric(layout, row, column), is_time, column.times or row.times or 1.0)
     return Cell(text + marks_of(found, record), theirs, found.kind)
 
 
-def _figure(record: SweepRecord, metric: str, factor: float | None, selection: Mapping[str, Any]) -> Figure:
-    return one_figure(record, metric, selection) if factor is None else tta(record, factor, selection)
+def _metric(layout: Layout, row: Line, column: Line) -> str:
+    return column.metric or row.metric or layout.metric or "final_metric"
+
+
+def _figure(
+    record: SweepRecord, layout: Layout, row: Line, column: Line, selection: Mapping[str, Any]
+) -> Figure:
+    factor = column.tta if column.tta is not None else row.tta
+    if factor is not None:
+        return tta(record, factor, selection)
+    metric = _metric(layout, row, column)
+    read = last if column.last or row.last else one_figure
+    return read(record, metric, selection)
+
+
+def _change(found: Figure, base: Figure) -> str:
+    """Percent above the baseline: the mean of the seeds' own changes, with its 95 % interval."""
+    changes = found.combined(base, lambda own, their: 100 * (own / their - 1))
+    mean, margin = changes.interval
+    return f"{round(mean, 2) + 0.0:+.2f} ± {margin:.2f} %"  # 0.0 makes -0.0 positive
+
+
+def _printed_change(chosen: Mapping[str, str], base: Mapping[str, str], rows: list[Row]) -> str:
+    """Percent above the printed baseline; nothing where one of them is not printed."""
+    values = [_printed(columns, rows) for columns in (chosen, base)]
+    if NOTHING in values:
+        return NOTHING
+    return f"{100 * (float(values[0]) / float(values[1]) - 1):+.2f} %"
 
 
 def _written(found: Figure, metric: str, is_time: bool, times: float) -> str:

@@ -31,6 +31,8 @@ class Line:
     metric: str | None = None  # null: the table's
     tta: float | None = None  # instead of a metric: the time to this factor of BF16's final metric
     times: float | None = None  # what our figures are multiplied by, e.g. 100 for a percentage
+    last: bool = False  # the metric at the last evaluation, of one that is evaluated several times
+    change: bool = False  # instead: percent above the table's baseline, paired by seed
 
 
 @dataclass(frozen=True)
@@ -41,6 +43,7 @@ class Layout:
     columns: dict[str, Line]
     metric: str | None = None
     reference: str | None = None  # "dynamiq/table3"; null: nothing is printed
+    baseline: Line = field(default_factory=Line)  # what `change` is against, of ours and of what is printed
 
 
 @dataclass(frozen=True)
@@ -114,7 +117,8 @@ def _lines(entry: Mapping[str, Any]) -> list[tuple[Any, type]]:
     if not isinstance(layout, Mapping):
         return []
     groups = [layout.get(key) for key in ("rows", "columns")]
-    return [(line, Line) for group in groups if isinstance(group, Mapping) for line in group.values()]
+    lines = [(line, Line) for group in groups if isinstance(group, Mapping) for line in group.values()]
+    return [*lines, (layout.get("baseline"), Line)]
 
 
 def _check_item(item: Item, known: Known, reference: Reference) -> None:
@@ -125,7 +129,7 @@ def _check_item(item: Item, known: Known, reference: Reference) -> None:
     if item.table is None:
         return
     sweep, layout = known[item.sweep], item.table
-    for line in (*layout.rows.values(), *layout.columns.values()):
+    for line in (*layout.rows.values(), *layout.columns.values(), layout.baseline):
         for name, value in line.ours.items():
             sweep.check_value(item.sweep, sweep.key(name), value)
         if layout.reference is not None:

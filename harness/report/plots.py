@@ -36,7 +36,7 @@ def group_plots(groups: Sequence[Group]) -> list[Plot]:
     plots: list[Plot | None] = []
     for model in models:
         alike = [group for group in groups if group.named("model") == model]
-        looks = line_styles([group.codec for group in alike], BASELINE)
+        looks = line_styles([BASELINE if group.is_baseline else group.codec for group in alike], BASELINE)
         styles = {group.label: style for group, style in zip(alike, looks, strict=True)}
         own = f"-{model}" if len(models) > 1 else ""
         for clock, metric in kinds:

@@ -40,7 +40,9 @@ TRAINED = ("train", "retime")
 """Tasks whose records are those of training runs."""
 
 MOST_MEASURED = 200
-"""Most steps of a run whose vNMSE is kept."""
+"""Most steps of a run whose errors are kept."""
+
+ERRORS = ("vnmse", "zeroed_share", "weight_error")
 
 
 class SweptCell(NamedTuple):
@@ -130,12 +132,12 @@ def without_folders(text: str) -> str:
 
 
 def _measured_errors(directory: Path, task: str) -> list[Value]:
-    """The curve of vNMSE over a run, thinned to `MOST_MEASURED` steps."""
+    """The curves of `ERRORS` over a run, thinned to `MOST_MEASURED` steps each."""
     if task not in TRAINED:
         return []
-    values = [value for value in values_in(directory, steps=True) if value.metric == "vnmse"]
-    by_step = [value for value in values if value.step is not None]
-    return by_step[:: math.ceil(len(by_step) / MOST_MEASURED) or 1]
+    values = [value for value in values_in(directory, steps=True) if value.step is not None]
+    curves = [[value for value in values if value.metric == metric] for metric in ERRORS]
+    return [value for curve in curves for value in curve[:: math.ceil(len(curve) / MOST_MEASURED) or 1]]
 
 
 def _off_axes(cells: Sequence[SweptCell], outcomes: Sequence[Outcome], axes: Sequence[str]) -> list[Settings]:

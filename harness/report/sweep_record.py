@@ -1,9 +1,9 @@
 """The record of a sweep: which cells it has, what became of them, and their figures.
 
 Two files in the sweep's folder, written from its cells' own records: `sweep.json` says what was swept,
-`values.csv` has the lines of `frame` for the finished cells: figures of whole runs, evaluations, and vNMSE by
-step. Tables, claims and the report need nothing else, so run directories need not be kept. Equal records give
-equal bytes.
+`values.csv` has the lines of `frame` for the finished cells: figures of whole runs, evaluations, errors by
+step. Tables, claims and the report need nothing else, so run directories need not be kept. Equal records
+give equal bytes.
 """
 
 from __future__ import annotations

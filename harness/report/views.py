@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from gradwire.harness.report.figures import MAX_TICKS
 from gradwire.harness.report.group_rows import group_targets
-from gradwire.harness.report.groups import BASELINE, Group
+from gradwire.harness.report.groups import Group
 from gradwire.harness.report.style import Form
 
 if TYPE_CHECKING:
@@ -134,7 +134,7 @@ def scientific(value: float) -> str:
 
 def _targets(groups: Sequence[Group]) -> tuple[str, dict[float, float]]:
     """What the end of the run shows, and the targets of the first baseline by factor; none if it diverged."""
-    heading, baselines = "near the end", [group for group in groups if group.codec == BASELINE]
+    heading, baselines = "near the end", [group for group in groups if group.is_baseline]
     if not baselines:
         return heading, {}
     try:

@@ -46,6 +46,9 @@ from gradwire.harness.runtime.fields import check_fields
 from gradwire.harness.runtime.program import program
 from gradwire.harness.tracking.settings import WandbConfig
 
+EXPERIMENT = "experiment"
+"""The group of presets: a run keeps what they set, not their names."""
+
 
 @dataclass(frozen=True)
 class PlannedCell:
@@ -73,9 +76,10 @@ class PlannedCell:
 
     @property
     def needed(self) -> dict[str, Any]:
-        """Its values of the needed cells' axes, which its own configuration need not have."""
-        swept = self.cell.swept.items() if self.cell.sources else ()
-        return {key: parse([f"value={text}"])[0].value() for key, text in swept}
+        """Its values of axes that its own configuration need not have: those of needed cells, its preset."""
+        swept = self.cell.swept.items()
+        kept = [(key, text) for key, text in swept if self.cell.sources or key == EXPERIMENT]
+        return {key: parse([f"value={text}"])[0].value() for key, text in kept}
 
     def tracked_in(self, sweep: str) -> RecordedConfig:
         """Its configuration with the sweep's name as the group of its wandb run, unless it has another."""

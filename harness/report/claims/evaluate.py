@@ -9,7 +9,7 @@ import operator
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from statistics import median
+from statistics import fmean, median
 from typing import Any
 
 from gradwire.harness.report.claims import figures
@@ -218,6 +218,10 @@ def _reduced(name: str, arguments: Sequence[Any]) -> Any:
         return _exponent([(float(_plain(x)), float(_plain(y))) for x, y in items])
     if name in ("median", "low", "high") and len(items) == 1 and isinstance(items[0], Figure):
         return float(getattr(items[0], name))
+    if name in ("mean", "margin"):
+        if len(items) != 1 or not isinstance(items[0], Figure):
+            raise ClaimError(f"{name} takes one figure")
+        return items[0].interval[1] if name == "margin" else fmean(items[0].by_seed.values())
     numbers = [float(_plain(item)) for item in items]
     if name in ("rises", "falls"):
         step = operator.lt if name == "rises" else operator.gt

@@ -22,12 +22,16 @@ from gradwire.harness.timing.measure.accuracy import (
 )
 from gradwire.harness.timing.measure.metric import Kind
 from gradwire.harness.timing.measure.metrics import METRICS
+from gradwire.harness.timing.measure.paired import mean_and_margin
 
 Selection = Mapping[str, Any]
 """Axes, by any name that `axis_named` understands, to values."""
 
 CASE, TASK = "case", "task"
 """What a selection may name besides axes."""
+
+SHARDED_BASELINE = {"codec": "fp32", "parallel.weights": "exact"}
+"""What sets targets among the strategies of sharded training."""
 
 KINDS: tuple[Kind, ...] = ("measured", "emulated", "modelled")
 """From what is real to what is calculated: a figure made of several kinds is of the last one."""
@@ -52,6 +56,14 @@ class Figure:
     @property
     def median(self) -> float:
         return median(math.inf if math.isnan(value) else value for value in self.by_seed.values())
+
+    @property
+    def interval(self) -> tuple[float, float]:
+        """The mean over the seeds, and half of its 95 % interval; MissingError for fewer than two seeds."""
+        try:
+            return mean_and_margin(list(self.by_seed.values()))
+        except ValueError as error:
+            raise MissingError(str(error)) from None
 
     @property
     def low(self) -> float:
@@ -82,11 +94,14 @@ def axis_named(record: SweepRecord, name: str) -> str:
     Axes come before settings that all cells share. Raises MissingError if this record has none, ClaimError
     if the name may mean several.
     """
-    shared = {key for found in record.settings.values() for key in found}
-    found = matching_key(name, record.axes, shared)
+    found = matching_key(name, record.axes, _shared(record))
     if found is None:
         raise MissingError(f"{record.name} does not tell its cells' {name} at size={record.size}")
     return found
+
+
+def _shared(record: SweepRecord) -> set[str]:
+    return {key for found in record.settings.values() for key in found}
 
 
 def matching_key(name: str, axes: Iterable[str], others: Iterable[str] = ()) -> str | None:
@@ -185,12 +200,16 @@ def _at_target(
 
 
 def _baseline(record: SweepRecord, cells: Sequence[CellRecord]) -> Selection:
-    """The selection of BF16's cells that are like `cells`: in all but the codec, else in model and data."""
+    """The selection of BF16's cells that are like `cells`: in all but the codec, else in model and data; else
+    of sharded training without compression with the same model and data."""
     axes = {axis: cells[0].axes.get(axis) for axis in record.axes if not covered(axis, ("codec",))}
     task = {TASK: cells[0].task}
-    for chosen in (axes, _model_and_data(record, cells)):
-        selection = {"codec": BASELINE, **chosen, **task}
-        if _matching(record, selection):
+    alike = _model_and_data(record, cells)
+    for chosen in ({"codec": BASELINE, **axes}, {"codec": BASELINE, **alike}, {**SHARDED_BASELINE, **alike}):
+        selection = {**chosen, **task}
+        if all(matching_key(key, record.axes, _shared(record)) for key in chosen) and _matching(
+            record, selection
+        ):
             return selection
     raise MissingError(f"no {BASELINE} cell sets the targets of {cells[0].label}")
 

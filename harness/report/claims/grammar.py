@@ -32,7 +32,7 @@ SELECTING = ("figure", "tta", "stays", "last", "during", "axis")
 
 REDUCING = (
     *("all", "any", "count", "rises", "falls", "exponent", "min", "max", "median", "low", "high"),
-    *("below", "above", "abs", "log2", "sqrt", "ceil"),
+    *("mean", "margin", "below", "above", "abs", "log2", "sqrt", "ceil"),
 )
 """Functions of figures and numbers."""
 

@@ -40,6 +40,7 @@ TRAINING = (
         ranks="mean",
         better="lower",
     ),
+    Metric("train_loss", "training loss", "nats", "mean over the last ten steps", better="lower"),
     Metric("perplexity", "perplexity", "", "exp of the held-out loss", EVALUATION, better="lower"),
     Metric(
         "accuracy", "accuracy", "", "share of held-out examples that are right", EVALUATION, better="higher"

@@ -106,6 +106,8 @@ def claim(predicate: str, **about: object) -> Claim:
         ('max(vnmse(codec="dynamiq", bits=b) for b in (3, 4)) == median(0.0808, 0.0808)', True),
         ("ceil(log2(15 * 8 + 1)) == 7 and sqrt(4) == 2", True),
         ("2 ** 4 == 16", True),
+        ('mean(vnmse(codec="mxfp8")) == 0.00505 and 0.0001 < margin(vnmse(codec="mxfp8")) < 0.0002', True),
+        ('margin(vnmse(codec="mxfp8") / vnmse(codec="dynamiq", bits=5)) < 1e-12', True),
     ],
 )
 def test_predicates_mean_what_they_say(predicate: str, expected: bool) -> None:
