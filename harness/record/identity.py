@@ -67,6 +67,10 @@ LATER_KEYS: Mapping[str, Any] = {
 where they have it: what was begun without them is still the same run. `group=name.field`: the field is new
 for this choice of the group alone."""
 
+LATER_GROUPS = {("allreduce", "parallel"): "ddp"}
+"""Groups that a task began to read after its first runs, by task and group, and the choice that means what
+was done before. Ids leave it out, too."""
+
 FORMER_KEYS = {
     **{f"network.{old}": f"network.{new}" for old, new in FORMER_NAMES.items()},
     "overlap.pieces": "overlap.segments",
@@ -155,6 +159,9 @@ def _identifying(found: Mapping[str, Any]) -> dict[str, Any]:
         own = settings.get(group, {})
         if own.get(field) == before and name in ("", own.get("name")):
             own.pop(field, None)
+    for (task, group), usual in LATER_GROUPS.items():
+        if settings.get("task", {}).get("name") == task and settings.get(group, {}).get("name") == usual:
+            del settings[group]
     _use_former_names(settings)
     return settings
 

@@ -185,6 +185,13 @@ def _allreduce(found: Mapping[str, Any]) -> Iterator[Value]:
             yield from _value(metric, seconds, case=case, kind=kind)
     yield from _value("wire_bits_per_coordinate", found["wire_bits_per_coordinate"])
     yield from _by_level(found)
+    for part, metric in (("gradients", "scatter_s"), ("weights", "gather_s")):
+        own = (found.get("parts") or {}).get(part)
+        if own is None:
+            continue
+        for key, kind in (("measured", real), ("modelled", "modelled")):
+            for case, seconds in (own[key] or {}).items():
+                yield from _value(metric, seconds, case=case, kind=kind)
     of_shown_time = "modelled" if found["measured"] is None else real
     yield from _value("bus_bandwidth", found.get("bus_bandwidth"), kind=of_shown_time)
 

@@ -1,9 +1,12 @@
-"""`task=allreduce`: how long one synchronization takes between real workers, and on the simulated clock."""
+"""`task=allreduce`: how long one synchronization takes between real workers, and on the simulated clock.
+
+With `parallel=sharded` that is a bucket's scatter and the gathering of its weights.
+"""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
@@ -27,11 +30,19 @@ from gradwire.harness.files.structured import read_json
 from gradwire.harness.files.writing import write_atomically
 from gradwire.harness.network.configured import network_text
 from gradwire.harness.network.settings import background_jobs
+from gradwire.harness.parallel.sharded.requirements import refusal
 from gradwire.harness.record.networks import read_networks
 from gradwire.harness.record.provenance import provenance
 from gradwire.harness.studies.allreduce.compare import FILE
-from gradwire.harness.studies.allreduce.settings import AllReduceTask, layout, with_coordinates
-from gradwire.harness.studies.allreduce.summary import AllReduceSummary
+from gradwire.harness.studies.allreduce.settings import (
+    AllReduceTask,
+    check_parallel,
+    in_words,
+    layout,
+    sharded,
+    with_coordinates,
+)
+from gradwire.harness.studies.allreduce.summary import AllReduceSummary, PartSummary
 from gradwire.harness.tasks.once import run_once
 from gradwire.harness.timing.measure.metric import Spread
 from gradwire.harness.timing.measure.step_figures import wire_bits, wire_bits_by_level
@@ -39,10 +50,11 @@ from gradwire.harness.timing.simulate.engine import require_engine
 
 if TYPE_CHECKING:
     from gradwire.harness.report.tables import Page
+    from gradwire.harness.studies.allreduce.rounds import Timed
 
 
 BYTES_PER_COORDINATE = 12
-"""Least bytes that each worker takes: its gradient, the sums and the mean, in float32."""
+"""Least bytes that each worker takes: its gradient, the sums and the mean, or the model, in float32."""
 
 
 def resolve(config: AllReduceTask) -> AllReduceTask:
@@ -63,8 +75,14 @@ def resolve(config: AllReduceTask) -> AllReduceTask:
     cluster = placed(replace(cluster, workers=workers), network, config.topology.name)
     check_codec_times(network, config.codec, workers)
     backend = "gloo" if cluster.backend == "auto" else cluster.backend
-    codec = make_codec(**config.codec)
-    reason = codec.supports(config.topology.name, workers, layout(config.allreduce))
+    codec, bucket = make_codec(**config.codec), layout(config.allreduce)
+    check_parallel(config.parallel)
+    settings = sharded(config)
+    if settings is not None:
+        reason = refusal(settings, codec, config.topology.name, workers, bucket)
+        if reason is not None:
+            raise ValueError(reason)
+    reason = codec.supports(config.topology.name, workers, bucket)
     if reason is None and codec.traits.needs_matrices and not config.allreduce.matrices:
         reason = (
             "it compresses matrices, and there is one vector here; add their shapes, e.g. "
@@ -79,9 +97,12 @@ def resolve(config: AllReduceTask) -> AllReduceTask:
 
 
 def name(config: AllReduceTask) -> str:
-    """`allreduce-<codec>-<topology>-n<workers>-<network>`."""
-    words = [codec_name(config.codec), config.topology.name, f"n{config.cluster.size}", config.network.name]
-    return "-".join(["allreduce", *words])
+    """`allreduce-<codec>-<topology>-n<workers>-<network>`, with `sharded-<codec>-<weights>` for the codec."""
+    settings = sharded(config)
+    what = [] if settings is None else ["sharded"]
+    sent = [codec_name(config.codec)] + ([] if settings is None else [settings.weights])
+    words = [config.topology.name, f"n{config.cluster.size}", config.network.name]
+    return "-".join(["allreduce", *what, *sent, *words])
 
 
 def run(config: AllReduceTask, directory: Path) -> int:
@@ -106,28 +127,25 @@ def _write(config: AllReduceTask, directory: Path) -> None:
 def _measure(config: AllReduceTask, directory: Path) -> AllReduceSummary:
     from gradwire.harness.studies.allreduce.rounds import clock_for, model
 
-    rows, goodput = None, None
+    measured, goodput = None, None
     if config.cluster.name == "local":
-        rows, goodput = _real(config, directory)
+        measured, goodput = _real(config, directory)
     modelled = model(config, clock_for(config, goodput))
-    size, repeats = config.cluster.size, config.allreduce.repeats
-    seconds, codec_s = (None, None) if rows is None else _over_ranks(rows)
-    on_clock = (modelled.bytes_sent, modelled.bytes_between_nodes)
-    sent, between = on_clock if rows is None else _bytes_sent(rows)
-    follows_clock = make_codec(**config.codec).traits.clock_driven  # then each world decides by its own
-    if (sent, between) != on_clock and not follows_clock:
-        raise RuntimeError(
-            f"real workers sent {sent} bytes, {between} to other nodes; those of the clock {on_clock[0]} and "
-            f"{on_clock[1]}"
-        )
+    if measured is not None and not make_codec(**config.codec).traits.clock_driven:
+        _check_bytes(measured, modelled)  # where they follow the clock, each world decides by its own
+    found = modelled if measured is None else measured
+    sent = sum(part.bytes_sent for part in found.values())
+    between = sum(part.bytes_between_nodes for part in found.values())
+    repeats = config.allreduce.repeats
     gradients, coordinates = _gradients_sent(config), config.allreduce.coordinates * repeats
     by_level = None
     if num_nodes(config.cluster, config.network) > 1:
         by_level = wire_bits_by_level(sent, between, gradients, coordinates)
+    settings = sharded(config)
     return AllReduceSummary(
         codec=codec_name(config.codec),
         topology=config.topology.name,
-        workers=size,
+        workers=config.cluster.size,
         coordinates=config.allreduce.coordinates,
         pieces=config.overlap.segments,
         network=network_text(config.network),
@@ -136,17 +154,59 @@ def _measure(config: AllReduceTask, directory: Path) -> AllReduceSummary:
         goodput_mbit=goodput,
         rivals=background_jobs(config.network),
         repeats=repeats,
-        measured=None if seconds is None else Spread.of(seconds),
-        measured_codec_s=None if codec_s is None else Spread.of(codec_s),
-        modelled=Spread.of(modelled.seconds),
-        modelled_codec_s=Spread.of(modelled.codec_s),
+        measured=None if measured is None else Spread.of(_sums(measured, "seconds")),
+        measured_codec_s=None if measured is None else Spread.of(_sums(measured, "codec_s")),
+        modelled=Spread.of(_sums(modelled, "seconds")),
+        modelled_codec_s=Spread.of(_sums(modelled, "codec_s")),
         bytes_sent=sent // repeats,
         wire_bits_per_coordinate=wire_bits(sent, gradients, coordinates),
         wire_bits_by_level=by_level,
+        model_dtype=None if settings is None else settings.model_dtype,
+        weights=None if settings is None else in_words(settings),
+        parts=None if settings is None else _parts(config, measured, modelled),
         kernel_backend=config.kernels.name,
-        rounds_s=seconds or [],
+        rounds_s=[] if measured is None else _sums(measured, "seconds"),
         provenance=provenance(config.mapping()),
     )
+
+
+def _sums(parts: Mapping[str, Timed], key: str) -> list[float]:
+    """Per round, the sum over its parts."""
+    return [sum(each) for each in zip(*(getattr(part, key) for part in parts.values()), strict=True)]
+
+
+def _parts(
+    config: AllReduceTask, measured: Mapping[str, Timed] | None, modelled: Mapping[str, Timed]
+) -> dict[str, PartSummary]:
+    """Each part by itself: it sends half of the vectors that an all-reduce sends."""
+    halves, coordinates = _gradients_sent(config) / 2, config.allreduce.coordinates * config.allreduce.repeats
+    found = {}
+    for name, part in (measured or modelled).items():
+        found[name] = PartSummary(
+            measured=None if measured is None else Spread.of(part.seconds),
+            modelled=Spread.of(modelled[name].seconds),
+            bytes_sent=part.bytes_sent // config.allreduce.repeats,
+            wire_bits_per_coordinate=wire_bits(part.bytes_sent, halves, coordinates),
+        )
+    return found
+
+
+def _check_bytes(measured: Mapping[str, Timed], modelled: Mapping[str, Timed]) -> None:
+    """Raises RuntimeError unless real workers have sent what those of the clock have."""
+    for name, part in measured.items():
+        on_clock = modelled[name]
+        sent, expected = (
+            (part.bytes_sent, part.bytes_between_nodes),
+            (
+                on_clock.bytes_sent,
+                on_clock.bytes_between_nodes,
+            ),
+        )
+        if sent != expected:
+            raise RuntimeError(
+                f"{name}: real workers sent {sent[0]} bytes, {sent[1]} to other nodes; those of the clock "
+                f"{expected[0]} and {expected[1]}"
+            )
 
 
 def _gradients_sent(config: AllReduceTask) -> float:
@@ -156,29 +216,19 @@ def _gradients_sent(config: AllReduceTask) -> float:
     return make_schedule(config.topology.name, config.cluster.size, nodes).gradients_sent
 
 
-def _real(config: AllReduceTask, directory: Path) -> tuple[list[list[float]], float | None]:
-    """Every rank's row, and what a link of a shaped network carried when it was measured."""
+def _real(config: AllReduceTask, directory: Path) -> tuple[dict[str, Timed], float | None]:
+    """The parts of the rounds, and what a link of a shaped network carried when it was measured."""
     from gradwire.harness.launch.ranks import run_ranks, scratch_folder
     from gradwire.harness.studies.allreduce.rounds import FILE as MEASURED
-    from gradwire.harness.studies.allreduce.rounds import measure_rank
+    from gradwire.harness.studies.allreduce.rounds import measure_rank, over_ranks
 
     with scratch_folder() as folder:
         arguments = (config, folder, folder / "rendezvous")
         trouble = run_ranks(measure_rank, arguments, config.cluster, config.network, directory, folder)
         if trouble:
             print(f"warning: all is measured, but {trouble}", file=sys.stderr)
-        rows: list[list[float]] = read_json(folder / MEASURED, remedy="run it again", expected=list)
+        rows: dict[str, list[list[float]]] = read_json(
+            folder / MEASURED, remedy="run it again", expected=dict
+        )
     goodput = read_networks(directory)[-1]["goodput_mbit"] if config.network.name == "shaped" else None
-    return rows, goodput
-
-
-def _over_ranks(rows: Sequence[Sequence[float]]) -> tuple[list[float], list[float]]:
-    """Per round, the slowest rank's seconds and the longest codec work."""
-    seconds = [max(ranks) for ranks in zip(*(row[2::2] for row in rows), strict=True)]
-    codec_s = [max(ranks) for ranks in zip(*(row[3::2] for row in rows), strict=True)]
-    return seconds, codec_s
-
-
-def _bytes_sent(rows: Sequence[Sequence[float]]) -> tuple[int, int]:
-    """What all ranks sent in all rounds, and how much of it to other nodes."""
-    return int(sum(row[0] for row in rows)), int(sum(row[1] for row in rows))
+    return over_ranks(rows), goodput

@@ -11,10 +11,9 @@ import torch
 from accelerate import Accelerator
 from torch import Tensor, nn
 
-from gradwire.codecs.interface import Codec, Kept, Layout, Round
-from gradwire.codecs.registry import codec_classes, make_codec
+from gradwire.codecs.interface import Kept, Layout, Round
+from gradwire.codecs.registry import make_codec
 from gradwire.harness.comm.collective.collectives import ScheduledCollectives
-from gradwire.harness.comm.topology.registry import TOPOLOGIES, make_schedule
 from gradwire.harness.comm.world.interface import Collective, RankStep, World
 from gradwire.harness.parallel.accumulation import Accumulation, Hooks, bucketed, squared_norm
 from gradwire.harness.parallel.buckets import BucketLayouts, parameter_names
@@ -34,6 +33,8 @@ from gradwire.harness.parallel.settings import ShardedConfig
 from gradwire.harness.parallel.sharded.buckets import FlatBucket, flattened
 from gradwire.harness.parallel.sharded.errors import MeasuredShard, sharded_error, whole_buckets
 from gradwire.harness.parallel.sharded.optimizer import ShardOptimizer
+from gradwire.harness.parallel.sharded.requirements import refusal
+from gradwire.harness.parallel.sharded.scatter import scattering
 from gradwire.harness.parallel.sharded.state import load_sharded, sharded_state
 from gradwire.harness.parallel.sharded.weights import gathering, weight_messages
 from gradwire.harness.parallel.state import Snapshot
@@ -144,7 +145,7 @@ class Sharded(Replicas):
 
         def scatter(bucket: FlatBucket, number: int, x: Tensor) -> Collective[Tensor]:
             this_round = Round(step, bucket.layout, rank, self._world.size, self._setup.seed, number)
-            return _scattering(self._codecs[rank], x, this_round, bucket)
+            return scattering(self._codecs[rank], x, this_round, bucket.shards[rank])
 
         self._buffers.load(rank)
         with rank_step.compute(passes_until(0)) as computing:
@@ -263,24 +264,6 @@ class Sharded(Replicas):
         self._buffers.begin()
 
 
-def _scattering(codec: Codec, x: Tensor, this_round: Round, bucket: FlatBucket) -> Collective[Tensor]:
-    """The coroutine that turns bucket `x` of `this_round.rank` into its shard of the mean over all ranks.
-
-    RuntimeError when the codec's result does not fit the shard.
-    """
-    shard = bucket.shards[this_round.rank]
-
-    async def run(comm: ScheduledCollectives) -> Tensor:
-        if this_round.size == 1:
-            return shard.take(x)
-        mean = await codec.scatter(x, this_round, comm)
-        if mean.shape != (shard.numel,) or mean.dtype != torch.float32:
-            raise RuntimeError(f"codec returned {mean.dtype}{list(mean.shape)} for a shard of {shard.numel}")
-        return mean
-
-    return run
-
-
 def _gathering_squares(own: Tensor) -> Collective[list[Tensor]]:
     async def run(comm: ScheduledCollectives) -> list[Tensor]:
         return await comm.in_phase(CONTROL).all_gather(own)
@@ -290,33 +273,10 @@ def _gathering_squares(own: Tensor) -> Collective[list[Tensor]]:
 
 def supports(setup: ParallelSetup) -> str | None:
     """Returns None, or the reason why such a run is impossible, in one line with the fix."""
-    config = setup.parallel
-    assert isinstance(config, ShardedConfig)
-    if config.main == "algorithm4" and config.weights == "exact":
-        return (
-            "parallel.main=algorithm4 is for quantized weights, and parallel.weights=exact are not; use "
-            "parallel.weights=qwd or qw, or leave parallel.main out"
-        )
+    assert isinstance(setup.parallel, ShardedConfig)
     codec = make_codec(**setup.codec)
-    if not codec.scatters:
-        names = ", ".join(name for name in codec_classes() if make_codec(name).scatters)
-        return (
-            f"codec={codec.name} has no scatter, which parallel=sharded needs; choose one of {names}, or use "
-            "parallel=ddp"
-        )
-    if setup.workers > 1 and not make_schedule(setup.topology, setup.workers).sums_on_the_way:
-        names = ", ".join(name for name in TOPOLOGIES if make_schedule(name, setup.workers).sums_on_the_way)
-        return (
-            f"topology={setup.topology} sums nothing on the way and has no reduce-scatter, which "
-            f"parallel=sharded needs; choose one of {names}"
-        )
     bucket = Layout.flat(1 << 20, device=setup.device)
-    reason = codec.supports(setup.topology, setup.workers, bucket)
-    if reason is None:
-        return None
-    given = f"given are cluster.workers={setup.workers} and topology={setup.topology}"
-    named = f"codec={codec.name}"
-    return f"{reason if reason.startswith(named) else f'{named}: {reason}'}; {given}"
+    return refusal(setup.parallel, codec, setup.topology, setup.workers, bucket)
 
 
 def build(setup: ParallelSetup, model: nn.Module, accelerator: Accelerator, world: World) -> Parallelism:

@@ -25,6 +25,21 @@ NOTES = (
     "less this one.",
 )
 
+SHARDED_NOTES = (
+    "Scatter, gather: of gradients and of weights; all ranks begin each together, and a round is both.",
+    "Bus bandwidth of these: bytes of float32 gradients and of weights in the model's dtype over the time, "
+    "times (n − 1)/n.",
+    "To exact: over the time of codec=fp32 with parallel.weights=exact on the same network. By bytes: the "
+    "bytes over its bytes.",
+)
+"""Notes of tables about scattered gradients and gathered weights."""
+
+PART_TIMES = {"gradients": "scatter_s", "weights": "gather_s"}
+"""The metric of each part's time."""
+
+SHARDED_BASELINE = ("fp32", "exact")
+"""The codec and the weights that sharded rounds are compared with."""
+
 FIGURES = {
     "wire_bits_per_coordinate": ("wire_bits_per_coordinate", "measured"),
     "measured": ("allreduce_s", "measured"),
@@ -41,9 +56,17 @@ COLUMNS = (
     *("measured_over_modelled", "bus_bandwidth", "codec_s", "to_bf16", "by_bits", "saved_s"),
 )
 
+SHARDED_COLUMNS = (
+    "wire_bits_per_coordinate",
+    Column("allreduce_s", "measured", "measured"),
+    Column("allreduce_s", "modelled", "modelled"),
+    *("measured_over_modelled", "scatter_s", "gather_s", "bus_bandwidth", "codec_s"),
+    *("to_exact", "by_bytes", "over_bytes"),
+)
+
 ABOUT = (
     *("codec", "topology", "workers", "coordinates", "pieces", "network"),
-    *("rate_mbit", "goodput_mbit", "rivals"),
+    *("rate_mbit", "goodput_mbit", "rivals", "model_dtype", "weights"),
 )
 """The settings that table.csv shows beside a run's figures."""
 
@@ -61,13 +84,15 @@ class Run:
         measured."""
         one = self.about
         settings = " ".join(f"{key}={value}" for key, value in sorted(one.network_settings.items()))
-        about = (one.topology, one.workers, one.coordinates, one.kernel_backend, one.measured is not None)
+        about: tuple[object, ...] = (one.topology, one.workers, one.coordinates, one.kernel_backend)
+        about += (one.measured is not None, *([] if one.model_dtype is None else [one.model_dtype]))
         return f"{about} {settings}"
 
     @property
     def line(self) -> Line:
         one = self.about
-        return [one.codec if one.pieces == 1 else f"{one.codec}, {one.pieces} segments"], self.figures
+        name = one.codec if one.weights is None else f"{one.codec}; {one.weights}"
+        return [name if one.pieces == 1 else f"{name}, {one.pieces} segments"], self.figures
 
     @property
     def row(self) -> dict[str, object]:
@@ -87,6 +112,7 @@ class Run:
             "bus_bandwidth": own["bus_bandwidth"],
             **work,
             **{key: own.get(key) for key in ("to_bf16", "by_bits", "over_bits", "saved_s")},
+            **{key: own.get(key) for key in (*PART_TIMES.values(), "to_exact", "by_bytes", "over_bytes")},
         }
 
 
@@ -97,8 +123,12 @@ def compare(folders: Sequence[Path], output: Path) -> Page:
     tables = []
     for subject in dict.fromkeys(run.subject for run in runs):
         alike = [run for run in runs if run.subject == subject]
-        tables.append(figures_table(_title(alike[0].about), ["codec"], [run.line for run in alike], COLUMNS))
-    page, rows = Page(tables, [*NOTES, *left_out]), [run.row for run in runs]
+        first = alike[0].about
+        columns = COLUMNS if first.model_dtype is None else SHARDED_COLUMNS
+        named = ["codec"] if first.model_dtype is None else ["codec; weights"]
+        tables.append(figures_table(_title(first), named, [run.line for run in alike], columns))
+    notes = NOTES if all(run.about.parts is None for run in runs) else (*NOTES, *SHARDED_NOTES)
+    page, rows = Page(tables, [*notes, *left_out]), [run.row for run in runs]
     page.write(output, rows, {"rows": rows, "left_out": left_out})
     return page
 
@@ -117,7 +147,9 @@ def _load(folders: Sequence[Path]) -> list[Run]:
 
 def _title(one: AllReduceSummary) -> str:
     kind = "modelled" if one.measured is None else "measured"
-    return f"{one.topology} of {one.workers}, {one.coordinates:,} coordinates, network {one.network}, {kind}"
+    what = "" if one.model_dtype is None else f"sharded, {one.model_dtype} model, "
+    about = f"{one.topology} of {one.workers}, {one.coordinates:,} coordinates, network {one.network}"
+    return f"{what}{about}, {kind}"
 
 
 def _beside(run: Run, runs: Sequence[Run]) -> dict[str, Any]:
@@ -126,6 +158,8 @@ def _beside(run: Run, runs: Sequence[Run]) -> dict[str, Any]:
     found = {"measured_over_modelled": one.ratio}
     found["bus_bandwidth"] = one.bus_bandwidth
     found["codec_s"] = (one.measured_codec_s or one.modelled_codec_s).median
+    if one.parts is not None:
+        return found | _beside_exact(one, [each.about for each in runs if each.subject == run.subject])
     alike = [each.about for each in runs if each.subject == run.subject and each.about.codec == BASELINE]
     base = next(iter([other for other in alike if other.pieces == one.pieces] or alike), None)
     if base is not None and base.wire_bits_per_coordinate and one.wire_bits_per_coordinate:
@@ -133,4 +167,19 @@ def _beside(run: Run, runs: Sequence[Run]) -> dict[str, Any]:
         by_bits = one.wire_bits_per_coordinate / base.wire_bits_per_coordinate
         found |= {"to_bf16": to_base, "by_bits": by_bits, "over_bits": to_base / by_bits}
         found["saved_s"] = base.seconds - one.seconds
+    return found
+
+
+def _beside_exact(one: AllReduceSummary, alike: Sequence[AllReduceSummary]) -> dict[str, Any]:
+    """The times of a sharded round's parts, and what follows from the round of uncompressed gradients and
+    weights, if there is one."""
+    found: dict[str, Any] = {}
+    for name, metric in PART_TIMES.items():
+        part = (one.parts or {})[name]
+        found[metric] = (part.measured or part.modelled).median
+    exact = [other for other in alike if (other.codec, other.weights) == SHARDED_BASELINE]
+    base = next(iter([other for other in exact if other.pieces == one.pieces] or exact), None)
+    if base is not None and base.bytes_sent and one.bytes_sent:
+        to_base, by_bytes = one.seconds / base.seconds, one.bytes_sent / base.bytes_sent
+        found |= {"to_exact": to_base, "by_bytes": by_bytes, "over_bytes": to_base / by_bytes}
     return found

@@ -1,37 +1,34 @@
-"""All-reduces again and again, of the same gradients by the same codecs: between real workers, and on the
-simulated clock, where codec work is measured in this process and communication follows from the links."""
+"""Rounds of synchronization, again and again, of the same gradients by the same codecs: between real workers,
+and on the simulated clock, where codec work is measured in this process and communication follows from the
+links."""
 
 from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
 import torch
-from torch import Tensor
 
-from gradwire.codecs.interface import Codec
 from gradwire.codecs.native.choice import using_kernels
-from gradwire.codecs.registry import make_codec
 from gradwire.harness.comm.collective.collectives import Fabric
 from gradwire.harness.comm.nodes import num_nodes
 from gradwire.harness.comm.topology.registry import make_schedule
-from gradwire.harness.comm.world.interface import RankProgram, World
+from gradwire.harness.comm.world.interface import World
 from gradwire.harness.comm.world.virtual import VirtualWorld
 from gradwire.harness.files.writing import write_atomically
 from gradwire.harness.launch.worker import joined_process_group
 from gradwire.harness.network.settings import ShapedConfig
 from gradwire.harness.network.shaped.namespace import Entrance
-from gradwire.harness.network.shaped.rate_changes import clock_teller
+from gradwire.harness.network.shaped.rate_changes import Tell, clock_teller, tell_nobody
 from gradwire.harness.parallel.codec_steps import end_codecs
-from gradwire.harness.parallel.synchronize import synchronize_buckets
 from gradwire.harness.runtime.heartbeat import COMPLETE, beat
 from gradwire.harness.runtime.memory import keep_freed_memory
-from gradwire.harness.runtime.seeding import derive_seed
-from gradwire.harness.studies.allreduce.settings import AllReduceTask, layout
+from gradwire.harness.studies.allreduce.parts import GRADIENTS, WEIGHTS, Rounds, make_rounds
+from gradwire.harness.studies.allreduce.settings import AllReduceTask
 from gradwire.harness.timing.simulate.build import make_clock
 from gradwire.harness.timing.simulate.clock import SimulatedClock
 from gradwire.harness.trainer.parts import build_world
@@ -39,42 +36,24 @@ from gradwire.harness.trainer.parts import build_world
 WARM_UP = 2
 """Rounds that are not counted: buffers are allocated, and codecs that adapt begin to do so."""
 
-BLOCK = 256
-"""Neighbouring coordinates share a scale. Scales are drawn log-normally, because those of gradients
-differ."""
-
-
-def gradient(config: AllReduceTask, rank: int, device: torch.device) -> Tensor:
-    """Draws one rank's gradient from the seed: (coordinates,) float32."""
-    generator = torch.Generator().manual_seed(derive_seed(config.seed, "allreduce", rank))
-    numel = config.allreduce.coordinates
-    scales = torch.randn(-(-numel // BLOCK), generator=generator).exp().repeat_interleave(BLOCK)[:numel]
-    return (torch.randn(numel, generator=generator) * scales).to(device)
-
-
-class Rounds:
-    """One rank's codec, which synchronizes one round after another."""
-
-    def __init__(self, config: AllReduceTask, rank: int, device: torch.device) -> None:
-        self.codec: Codec = make_codec(**config.codec)
-        self._x = gradient(config, rank, device)
-        self._layout = layout(config.allreduce, str(device))
-        self._size, self._seed = config.cluster.size, config.seed
-
-    def program(self, number: int) -> RankProgram[list[Tensor]]:
-        """What this rank does in round `number`."""
-        buckets = [(self._layout, self._x)]
-        return synchronize_buckets(self.codec, number, self._seed, self._size, buckets, check_hashes=False)
-
-
 FILE = "measured.json"
+
+
+@dataclass
+class Timed:
+    """One part of the rounds. Per round: seconds of the slowest rank, and of codec work on the busiest one.
+    Bytes: what all ranks sent in all rounds, and what of it to other nodes."""
+
+    seconds: list[float] = field(default_factory=list)
+    codec_s: list[float] = field(default_factory=list)
+    bytes_sent: int = 0
+    bytes_between_nodes: int = 0
 
 
 def measure_rank(
     config: AllReduceTask, folder: Path, rendezvous: Path, entrances: Sequence[Entrance] | None, rank: int
 ) -> None:
-    """Rank 0 writes `measured.json` to `folder`: for each rank the bytes sent in all rounds, those to other
-    nodes, and for each round the seconds and those of codec work."""
+    """Rank 0 writes what `measure_rounds` returns to `measured.json` in `folder`."""
     entrance = None if entrances is None else entrances[rank]
     with (
         joined_process_group(config.cluster, config.network, rank, rendezvous, entrance) as device,
@@ -82,17 +61,7 @@ def measure_rank(
     ):
         world = build_world(config, device)
         try:
-            rounds = Rounds(config, rank, device)
-            for number in range(WARM_UP):
-                _round(world, rank, rounds, number)
-            world.traffic[rank].clear()
-            tell, clock, found = clock_teller(entrance), 0.0, list[tuple[float, float]]()
-            for number in range(config.allreduce.repeats):
-                found.append(_round(world, rank, rounds, WARM_UP + number, partial(tell, clock, True)))
-                clock += found[-1][0]
-                tell(clock, False)
-            sent = (float(world.traffic[rank].total), float(world.traffic[rank].between_nodes))
-            rows = world.gather({rank: [*sent, *(value for pair in found for value in pair)]})
+            rows = measure_rounds(config, world, rank, clock_teller(entrance))
             if rank == 0:
                 write_atomically(folder / FILE, json.dumps(rows))
                 beat(COMPLETE)
@@ -100,36 +69,75 @@ def measure_rank(
             world.close()
 
 
+def measure_rounds(
+    config: AllReduceTask,
+    world: World,
+    rank: int,
+    tell: Tell = tell_nobody,
+) -> dict[str, list[list[float]]]:
+    """Returns for each part of the rounds all ranks' rows, the same on every rank.
+
+    `tell` is given the seconds of the rounds that count, and whether they go on.
+    """
+    rounds, clock = make_rounds(config, world)[rank], 0.0
+    for number in range(WARM_UP):
+        _round(world, rank, rounds, number)
+    found: dict[str, list[list[float]]] = {name: [] for name in rounds.parts}
+    for number in range(config.allreduce.repeats):
+        parts = _round(world, rank, rounds, WARM_UP + number, partial(tell, clock, True))
+        for name, own in parts.items():
+            found[name].append(own)
+            clock += own[2]
+        tell(clock, False)
+    return {name: world.gather({rank: _row(own)}) for name, own in found.items()}
+
+
+def _row(rounds: Sequence[Sequence[float]]) -> list[float]:
+    """A rank's row: the bytes sent in all rounds, those to other nodes, and for each round the seconds and
+    those of codec work."""
+    sent = [sum(each[index] for each in rounds) for index in range(2)]
+    return [*sent, *(value for each in rounds for value in each[2:])]
+
+
+def over_ranks(rows: Mapping[str, Sequence[Sequence[float]]]) -> dict[str, Timed]:
+    """The parts of the rounds from what `measure_rounds` returns."""
+    return {
+        name: Timed(
+            [max(ranks) for ranks in zip(*(row[2::2] for row in of_ranks), strict=True)],
+            [max(ranks) for ranks in zip(*(row[3::2] for row in of_ranks), strict=True)],
+            int(sum(row[0] for row in of_ranks)),
+            int(sum(row[1] for row in of_ranks)),
+        )
+        for name, of_ranks in rows.items()
+    }
+
+
 def _round(
     world: World, rank: int, rounds: Rounds, number: int, begin: Callable[[], None] = lambda: None
-) -> tuple[float, float]:
-    """Returns the seconds from all ranks being ready until this one has the mean, and those of codec work.
+) -> dict[str, list[float]]:
+    """Returns for each part the bytes sent, those to other nodes, the seconds from all ranks being ready
+    until this one is done, and those of codec work.
 
-    `begin` is called when they begin.
+    `begin` is called when the first part begins.
     """
-    beat("rounds")
-    recorder = world.recorders[rank]
-    world.gather({rank: [0.0]})
-    recorder.drain()
-    begin()
-    start = time.perf_counter()
-    world.run_step(number, {rank: rounds.program(number)})
-    seconds = time.perf_counter() - start
-    end_codecs(world, {rank: rounds.codec}, number)
-    world.take_notes()
-    codec = sum(span.end - span.start for span in recorder.drain() if span.kind == "codec")
-    return seconds, codec
-
-
-@dataclass(frozen=True)
-class Modelled:
-    """Per round: seconds on the clock, and of codec work on the busiest rank; the bytes that all ranks sent
-    in all rounds, and those of them to other nodes."""
-
-    seconds: list[float]
-    codec_s: list[float]
-    bytes_sent: int
-    bytes_between_nodes: int
+    found = dict[str, list[float]]()
+    recorder, traffic = world.recorders[rank], world.traffic[rank]
+    for name, part in rounds.parts.items():
+        beat("rounds")
+        program = part.program(number)
+        world.gather({rank: [0.0]})
+        recorder.drain()
+        traffic.clear()
+        if not found:
+            begin()
+        start = time.perf_counter()
+        world.run_step(number, {rank: program})
+        seconds = time.perf_counter() - start
+        if not found:
+            end_codecs(world, {rank: rounds.codec}, number)
+        world.take_notes()
+        found[name] = [traffic.total, traffic.between_nodes, seconds, _codec_s(world, rank, name)]
+    return found
 
 
 def clock_for(config: AllReduceTask, rate_mbit: float | None) -> SimulatedClock:
@@ -147,8 +155,8 @@ def clock_for(config: AllReduceTask, rate_mbit: float | None) -> SimulatedClock:
     )
 
 
-def model(config: AllReduceTask, clock: SimulatedClock) -> Modelled:
-    """Runs as many rounds as real workers do, with all ranks in this process."""
+def model(config: AllReduceTask, clock: SimulatedClock) -> dict[str, Timed]:
+    """Runs as many rounds as real workers do, with all ranks in this process. Returns their parts by name."""
     torch.set_num_threads(1)
     keep_freed_memory()
     size, device = config.cluster.size, torch.device(config.cluster.device)
@@ -158,25 +166,30 @@ def model(config: AllReduceTask, clock: SimulatedClock) -> Modelled:
         segments=config.overlap.segments,
     )
     world = VirtualWorld(size, fabric, device, clock=clock)
-    seconds, codec_s = list[float](), list[float]()
     with using_kernels(config.kernels.name):
-        rounds = {rank: Rounds(config, rank, device) for rank in world.ranks}
+        rounds = make_rounds(config, world)
+        found = {name: Timed() for name in rounds[0].parts}
         for number in range(WARM_UP + config.allreduce.repeats):
-            if number == WARM_UP:
+            if number <= WARM_UP:  # those before do not count
+                found = {name: Timed() for name in found}
+            now = sum(sum(own.seconds) for own in found.values())
+            for name, own in found.items():
+                world.begin_step(now)
+                programs = {rank: each.parts[name].program(number) for rank, each in rounds.items()}
                 for traffic in world.traffic.values():
                     traffic.clear()
-            world.begin_step(sum(seconds))
-            world.run_step(number, {rank: own.program(number) for rank, own in rounds.items()})
-            end_codecs(world, {rank: own.codec for rank, own in rounds.items()}, number)
-            if number >= WARM_UP:
-                seconds.append(max(trace.end for trace in world.timed.values()))
-                codec_s.append(max(_codec_s(world, rank) for rank in world.ranks))
-            else:
-                for rank in world.ranks:
-                    world.recorders[rank].drain()
-    sent = sum(traffic.total for traffic in world.traffic.values())
-    return Modelled(seconds, codec_s, sent, sum(traffic.between_nodes for traffic in world.traffic.values()))
+                world.run_step(number, programs)
+                if name == GRADIENTS:
+                    end_codecs(world, {rank: each.codec for rank, each in rounds.items()}, number)
+                own.seconds.append(max(trace.end for trace in world.timed.values()))
+                now += own.seconds[-1]
+                own.codec_s.append(max(_codec_s(world, rank, name) for rank in world.ranks))
+                own.bytes_sent += sum(traffic.total for traffic in world.traffic.values())
+                own.bytes_between_nodes += sum(traffic.between_nodes for traffic in world.traffic.values())
+    return found
 
 
-def _codec_s(world: VirtualWorld, rank: int) -> float:
-    return sum(span.end - span.start for span in world.recorders[rank].drain() if span.kind == "codec")
+def _codec_s(world: World, rank: int, part: str) -> float:
+    """Seconds of codec work of the last step; what decodes gathered weights is work of the rank itself."""
+    kinds = ("codec", "compute") if part == WEIGHTS else ("codec",)
+    return sum(span.end - span.start for span in world.recorders[rank].drain() if span.kind in kinds)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from itertools import accumulate
 from typing import Any
 
@@ -11,12 +11,20 @@ import torch
 
 from gradwire.codecs.fields import LIST
 from gradwire.codecs.interface import Layout
+from gradwire.harness.parallel.settings import ParallelConfig, ShardedConfig
 from gradwire.harness.runtime.fields import at_least, list_of
 from gradwire.harness.tracking.settings import TrackingConfig
 from gradwire.harness.trainer.settings import WorldConfig
 
 COORDINATES = 1 << 23
 """The usual size of the bucket."""
+
+
+TIMED = ("ddp", "sharded")
+"""The parallelisms whose synchronization can be timed."""
+
+READ = ("name", "model_dtype", "weights", "weight_bits", "weight_group")
+"""The keys of `parallel` that change what is sent."""
 
 
 @dataclass(frozen=True)
@@ -31,10 +39,44 @@ class AllReduceConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class AllReduceTask(WorldConfig):
-    """One all-reduce between real workers, and on the simulated clock."""
+    """One all-reduce between real workers, and on the simulated clock; with `parallel=sharded` a scatter of
+    gradients and a gathering of weights."""
 
     allreduce: AllReduceConfig
+    parallel: ParallelConfig
     tracking: TrackingConfig
+
+
+def sharded(config: AllReduceTask) -> ShardedConfig | None:
+    """The settings of sharded data parallelism, if that is what is timed."""
+    return config.parallel if isinstance(config.parallel, ShardedConfig) else None
+
+
+def in_words(settings: ShardedConfig) -> str:
+    """How weights are sent: `exact`, or with bits and group, e.g. `qwd-4/2048`."""
+    if settings.weights == "exact":
+        return settings.weights
+    return f"{settings.weights}-{settings.weight_bits}/{settings.weight_group}"
+
+
+def check_parallel(config: ParallelConfig) -> None:
+    """Raises ValueError for a parallelism that is not timed, and for keys of it without an effect here."""
+    if config.name not in TIMED:
+        raise ValueError(f"parallel={config.name} has no single bucket to time; choose {' or '.join(TIMED)}")
+    usual = type(config)(name=config.name)
+    for key, value in asdict(config).items():
+        if key not in READ and value != getattr(usual, key):
+            raise ValueError(
+                f"parallel.{key}={value} has no effect on task=allreduce, which has one bucket and updates "
+                "nothing; leave it out"
+            )
+    if isinstance(config, ShardedConfig) and config.weights == "exact":
+        for key in ("weight_bits", "weight_group"):
+            if getattr(config, key) != getattr(usual, key):
+                raise ValueError(
+                    f"parallel.{key}={getattr(config, key)} has no effect on parallel.weights=exact; choose "
+                    "parallel.weights=qw or qwd, or leave it out"
+                )
 
 
 def with_coordinates(config: AllReduceConfig) -> AllReduceConfig:

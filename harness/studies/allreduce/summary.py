@@ -5,9 +5,22 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+import torch
+
 from gradwire.harness.record.summary import Stored
 from gradwire.harness.timing.measure.metric import Spread
 from gradwire.harness.timing.measure.step_figures import bus_bandwidth
+
+
+@dataclass(frozen=True)
+class PartSummary:
+    """Times and bytes of a part of a round: a scatter of gradients, a gathering of weights. All ranks begin a
+    part together, so that the times of the parts add up to the round's."""
+
+    measured: Spread | None
+    modelled: Spread
+    bytes_sent: int  # by all ranks in one round
+    wire_bits_per_coordinate: float | None
 
 
 @dataclass(frozen=True)
@@ -33,6 +46,10 @@ class AllReduceSummary(Stored):
     wire_bits_per_coordinate: float | None
     # the same inside nodes ("local") and between them ("node"), their sum; null with one node
     wire_bits_by_level: dict[str, float] | None = field(default=None, kw_only=True)
+    model_dtype: str | None = field(default=None, kw_only=True)  # of the weights; null with parallel=ddp
+    weights: str | None = field(default=None, kw_only=True)  # how they are sent, with bits and group
+    # by name, "gradients" and "weights"; null with parallel=ddp
+    parts: dict[str, PartSummary] | None = field(default=None, kw_only=True)
     kernel_backend: str
     rounds_s: list[float]  # measured, one per round
     provenance: dict[str, Any]
@@ -49,8 +66,15 @@ class AllReduceSummary(Stored):
 
     @property
     def bus_bandwidth(self) -> float | None:
-        """Bytes per second, of the float32 vector whatever the codec sends; None for one worker."""
-        return bus_bandwidth(4 * self.coordinates, self.seconds, self.workers)
+        """Bytes per second, of what is exchanged uncompressed whatever the codec sends; None for one worker.
+
+        An all-reduce has the float32 vector to scatter and to gather; with parallel=sharded it is gathered in
+        the model's dtype.
+        """
+        scattered = gathered = 4 * self.coordinates
+        if self.model_dtype is not None:
+            gathered = getattr(torch, self.model_dtype).itemsize * self.coordinates
+        return bus_bandwidth((scattered + gathered) / 2, self.seconds, self.workers)
 
     def content(self) -> dict[str, Any]:
         derived = {"measured_over_modelled": self.ratio, "bus_bandwidth": self.bus_bandwidth}

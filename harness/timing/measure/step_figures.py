@@ -96,7 +96,7 @@ def utilization(num_bytes: float, bits_per_second: float, seconds: float) -> flo
     return 8 * num_bytes / (bits_per_second * seconds)
 
 
-def bus_bandwidth(num_bytes: int, seconds: float, workers: int) -> float | None:
+def bus_bandwidth(num_bytes: float, seconds: float, workers: int) -> float | None:
     """Bytes per second that each link carries if `num_bytes` are all-reduced uncompressed in `seconds`.
 
     `S/t · 2(n − 1)/n`, as nccl-tests define it; None for one worker, which sends nothing.

@@ -7,15 +7,18 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import clock_rounds_jobs as jobs
 import pytest
+from pool import Workers
 
 from gradwire.harness.config.compose import compose
 from gradwire.harness.config.validate import validate_any
 from gradwire.harness.record.directory import DONE
-from gradwire.harness.record.identity import run_id
+from gradwire.harness.record.identity import run_id, settings_id
 from gradwire.harness.report.frame import frame
 from gradwire.harness.runtime.errors import ConfigError
 from gradwire.harness.studies.allreduce.compare import FILE, compare
+from gradwire.harness.studies.allreduce.rounds import clock_for, model, over_ranks
 from gradwire.harness.studies.allreduce.summary import AllReduceSummary
 from gradwire.harness.tasks import allreduce
 from gradwire.harness.timing.measure.metric import Spread
@@ -189,3 +192,77 @@ def test_shapes_that_are_none_are_refused() -> None:
     for shapes in ("[[0,3]]", "[[]]", "[[2.5]]", "[[true]]"):
         assert "which is no shape" in refusal(f"allreduce.matrices={shapes}", "allreduce.coordinates=8388608")
     assert "contradicts" in refusal("allreduce.matrices=[[2,3]]")
+
+
+SHARDED = ("parallel=sharded", "cluster.workers=4", "cluster.ranks_per_node=2", "allreduce.coordinates=65536")
+
+FREE = ("network=simulated", "network.rate_mbit=8", "network.codec_times=none")
+
+
+def test_a_bucket_is_scattered_and_its_weights_are_gathered(tmp_path: Path) -> None:
+    """Each part by itself: on the clock without codec times it takes what its bytes take."""
+    found = run(tmp_path / "exact", *SHARDED, *FREE, "codec=fp32", "parallel.model_dtype=bfloat16")
+    assert found.parts is not None and (found.weights, found.model_dtype) == ("exact", "bfloat16")
+    scatter, gather = found.parts["gradients"], found.parts["weights"]
+    assert (scatter.bytes_sent, gather.bytes_sent) == (3 * 4 * 65536, 3 * 2 * 65536)
+    assert (scatter.wire_bits_per_coordinate, gather.wire_bits_per_coordinate) == (32, 16)
+    assert found.wire_bits_per_coordinate == 24, "their mean"
+    assert scatter.modelled.median == pytest.approx(scatter.bytes_sent / 4 / 1e6, rel=1e-3)
+    assert found.modelled.median == pytest.approx(scatter.modelled.median + gather.modelled.median)
+    assert found.bus_bandwidth == pytest.approx(1e6, rel=0.02), "nothing is compressed"
+
+
+def test_sdp4bit_takes_what_its_bits_take(tmp_path: Path) -> None:
+    """8.25 bits inside nodes, 4.25 between, 4.016 for weights; and the table of both strategies."""
+    paths = [tmp_path / "exact", tmp_path / "sdp4bit"]
+    exact = run(paths[0], *SHARDED, *FREE, "codec=fp32", "parallel.model_dtype=bfloat16")
+    bits = [*SHARDED, *FREE, "codec=all_to_all", "parallel.weights=qwd", "parallel.model_dtype=bfloat16"]
+    found = run(paths[1], *bits)
+    assert found.parts is not None and found.weights == "qwd-4/2048"
+    assert found.parts["gradients"].wire_bits_per_coordinate == pytest.approx((2 * 8.25 + 4.25) / 3)
+    assert found.parts["weights"].wire_bits_per_coordinate == pytest.approx(4 + 32 / 2048)
+    assert found.seconds / exact.seconds == pytest.approx(found.bytes_sent / exact.bytes_sent, rel=0.1)
+    page = compare(paths, tmp_path / "table")
+    rows = {row["codec"]: row for row in json.loads((tmp_path / "table" / "table.json").read_text())["rows"]}
+    assert rows["all_to_all"]["over_bytes"] == pytest.approx(1, rel=0.1)
+    assert rows["all_to_all"]["scatter_s"] == found.parts["gradients"].modelled.median
+    assert rows["fp32"]["to_exact"] == 1 and rows["fp32"]["to_bf16"] is None
+    assert "qwd-4/2048" in page.text
+
+
+def test_real_workers_scatter_and_gather_what_the_clock_does(workers: Workers) -> None:
+    """In each part bytes are equal, inside nodes and between them."""
+    asked = (*SHARDED, "codec=all_to_all", "parallel.weights=qw", "network=simulated")
+    config = validate_any(compose(["task=allreduce", *SMALL, *asked]))
+    on_clock = model(config, clock_for(config, None))
+    for name, own in over_ranks(workers(4)(jobs.measured, config)[0]).items():
+        assert own.bytes_sent == on_clock[name].bytes_sent > 0
+        assert own.bytes_between_nodes == on_clock[name].bytes_between_nodes > 0
+        assert len(own.seconds) == 2 and min(own.seconds) > min(own.codec_s) > 0
+
+
+@pytest.mark.parametrize(
+    ("overrides", "says"),
+    [
+        (["codec=topk"], "codec=topk has no scatter, which parallel=sharded needs"),
+        (["codec=fp32", "topology=broadcast"], "topology=broadcast sums nothing on the way"),
+        (["parallel.main=algorithm4"], "parallel.main=algorithm4 has no effect on task=allreduce"),
+        (["parallel.bucket_cap_mb=1"], "parallel.bucket_cap_mb=1"),
+        (["parallel.weight_group=128"], "parallel.weight_group=128 has no effect on parallel.weights=exact"),
+        (["codec=all_to_all", "topology=butterfly"], "does not use topology=butterfly"),
+    ],
+)
+def test_what_cannot_be_scattered_and_gathered_is_refused(overrides: list[str], says: str) -> None:
+    assert says in refusal("parallel=sharded", "cluster.workers=4", *overrides)
+
+
+def test_what_ddp_has_no_use_for_here_is_refused_and_ids_stay() -> None:
+    assert "parallel.static_graph=True has no effect" in refusal("parallel.static_graph=true")
+    config = validate_any(compose(["task=allreduce", *SMALL]))
+    before = {key: value for key, value in config.mapping().items() if key != "parallel"}
+    assert run_id(config) == settings_id(before), "runs from before the group was read are still the same"
+    sharded = validate_any(compose(["task=allreduce", *SMALL, "codec=fp32", "parallel=sharded"]))
+    weights = validate_any(
+        compose(["task=allreduce", *SMALL, "codec=fp32", "parallel=sharded", "parallel.weights=qwd"])
+    )
+    assert len({run_id(sharded), run_id(weights), run_id(config)}) == 3
