@@ -51,7 +51,8 @@ def _words(value: Any) -> list[Any]:
     """A value of a case; what is taken from another sweep's cells in the words of labels."""
     if not isinstance(value, Mapping):
         return [value]
-    steps = [f"step{step}" for step in _listed(value.get("step", []))]
+    word = "weights" if value.get("take") == "weights" else "step"
+    steps = [f"{word}{step}" for step in _listed(value.get("step", []))]
     return [f"{value.get('from')}:{each}" for each in steps or [str(value.get("take"))]]
 
 

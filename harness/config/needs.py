@@ -22,8 +22,11 @@ from gradwire.harness.trainer.saved_gradients import saved_path
 
 FORM = "{from: <a name in needs>, take: gradients, step: 60}"
 KEYS = ("from", "take", "step", "where")
-WHAT = ("gradients", "run", "checkpoint")
-"""What a cell can take: the gradients of a step, the run's directory, the checkpoint that it ended with."""
+WHAT = ("gradients", "weights", "run", "checkpoint")
+"""What a cell can take: the gradients or weights of a step, the run's directory, the checkpoint that it ended
+with."""
+
+OF_STEPS = ("gradients", "weights")
 
 CHECKPOINT = "checkpoint"
 NOT_THERE_YET = "not-there-yet"
@@ -70,21 +73,23 @@ class Taking:
             raise ConfigError(f"{key}: no cell of {self.need} fits {conditions}; correct the case's where")
         for source in fitting:
             folder = source.directory or Path(NOT_THERE_YET)
-            if self.what == "gradients":
+            if self.what in OF_STEPS:
+                words = "step" if self.what == "gradients" else "weights"
                 for step in self.steps:
                     self._check_kept(key, source, step)
-                    yield source, str(saved_path(folder, step)), f"{self.need}:step{step}"
+                    yield source, str(saved_path(folder, step, self.what)), f"{self.need}:{words}{step}"
             else:
                 path = folder / CHECKPOINT if self.what == CHECKPOINT else folder
                 yield source, str(path), f"{self.need}:{self.what}"
 
     def _check_kept(self, key: str, source: Source, step: int) -> None:
-        kept = source.settings.get("measure.save_gradients_at")
+        field = f"measure.save_{self.what}_at"
+        kept = source.settings.get(field)
         if kept is not None and step not in kept:
             steps = ", ".join(map(str, kept)) or "none"
             raise ConfigError(
                 f"{key}: step {step} of {self.need} is not kept, its steps kept are {steps}; choose one, or "
-                f"add it to that sweep's measure.save_gradients_at ({source.label})"
+                f"add it to that sweep's {field} ({source.label})"
             )
 
 
@@ -103,11 +108,9 @@ def taking(key: str, value: Mapping[Any, Any], needs: Mapping[str, str]) -> Taki
     if what not in WHAT:
         raise ConfigError(f"{key}: take: {shortened(what)}: choose {', '.join(WHAT)}")
     steps = tuple(_listed(value["step"])) if "step" in value else ()
-    if (what == "gradients") != bool(steps) or not all(type(step) is int and step >= 0 for step in steps):
+    if (what in OF_STEPS) != bool(steps) or not all(type(step) is int and step >= 0 for step in steps):
         needed = (
-            "choose the step, or a list of steps"
-            if what == "gradients"
-            else f"leave it out with take: {what}"
+            "choose the step, or a list of steps" if what in OF_STEPS else f"leave it out with take: {what}"
         )
         raise ConfigError(f"{key}: step: {shortened(value.get('step'))}: {needed}")
     if not isinstance(where, Mapping):

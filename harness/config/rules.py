@@ -118,6 +118,11 @@ TOGETHER: tuple[Refusal[RunConfig], ...] = (
         lambda run: run.cluster.gradients != "auto" and run.cluster.name == "local",
     ),
     Refusal(
+        "measure.save_weights_at={measure.save_weights_at} needs main weights, and parallel={parallel.name} "
+        "has none here; use parallel=sharded with parallel.main=algorithm2, or leave it out",
+        lambda run: bool(run.measure.save_weights_at) and getattr(run.parallel, "main", "") != "algorithm2",
+    ),
+    Refusal(
         "codec={codec[name]} cannot be paced, the backend sends by itself; use network=none or codec=fp32",
         lambda run: _uses_backend(run) and run.network.name == "paced",
     ),

@@ -64,7 +64,8 @@ def validate(config: DictConfig) -> RunConfig:
         raise ConfigError(reason)
     check(GIVEN, run)
     if run.train.steps is not None:
-        refused_as_config_error(check_saved_steps, run.measure.save_gradients_at, run.train.steps)
+        for key in ("save_gradients_at", "save_weights_at"):
+            refused_as_config_error(check_saved_steps, key, getattr(run.measure, key), run.train.steps)
     run = resolve_cluster(run)
     check_codec_times(run.network, run.codec, run.cluster.size)
     run = replace(run, kernels=_kernels(run.kernels, run.cluster, task_of(config)))

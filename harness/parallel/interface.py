@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from torch import Tensor, nn
 
@@ -123,4 +123,18 @@ class Parallelism(Protocol):
 
         Raises ValueError if it belongs to another model.
         """
+        ...
+
+
+@runtime_checkable
+class KeepsMainWeights(Protocol):
+    """A parallelism whose main weights are more exact than the model's. Both are taken off the clock:
+    (numel,) float32 on the CPU in the order of `layout()`."""
+
+    def model_weights(self) -> Tensor:
+        """Those that the next step computes with."""
+        ...
+
+    def main_weights(self) -> Tensor:
+        """Those of all shards; all processes call it."""
         ...

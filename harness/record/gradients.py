@@ -75,21 +75,30 @@ class SavedGradients:
 def read_gradients(path: str | Path) -> SavedGradients:
     """Returns the gradients in a file; raises ValueError in one line, with what is allowed, if they cannot be
     read."""
+    return read_rows(path, GRADIENTS, REMEDY)
+
+
+def read_rows(path: str | Path, array: str, remedy: str) -> SavedGradients:
+    """Returns the rows in a file's `array`; raises ValueError in one line with `remedy` if they cannot be
+    read."""
     path = Path(path).expanduser()
     if path.suffix not in SUFFIXES or not path.is_file():
         problem = "is a folder" if path.is_dir() else "has another suffix" if path.is_file() else "not found"
-        raise ValueError(f"gradients={path}: {problem}; give a {' or '.join(SUFFIXES)} file")
+        raise ValueError(f"{array}={path}: {problem}; give a {' or '.join(SUFFIXES)} file")
     try:
-        values, text = (_read_safetensors if path.suffix == ".safetensors" else _read_npz)(path)
-        _check(values)
+        if path.suffix == ".safetensors":
+            values, text = _read_safetensors(path, array)
+        else:
+            values, text = _read_npz(path)
+        _check(values, array)
         about = None
         if text:
-            about = parse_json(text.encode(), path, remedy=REMEDY, where="its layout ")
+            about = parse_json(text.encode(), path, remedy=remedy, where="its layout ")
         buckets = () if about is None else _buckets(about, values, path)
     except UnusableFileError as error:
-        raise ValueError(f"gradients={error}") from None
+        raise ValueError(f"{array}={error}") from None
     except ValueError as error:
-        raise ValueError(f"gradients={path} cannot be used: {error}; {REMEDY}") from None
+        raise ValueError(f"{array}={path} cannot be used: {error}; {remedy}") from None
     return SavedGradients(values, buckets, about)
 
 
@@ -127,22 +136,29 @@ def write_gradients(
 
     It appears whole or not at all. `about` is added to what the file says about itself.
     """
+    write_rows(path, GRADIENTS, values, layouts, about)
+
+
+def write_rows(
+    path: Path, array: str, values: Tensor, layouts: Sequence[Layout], about: Mapping[str, Any] | None
+) -> None:
+    """Writes (rows, coordinates) `values` of `layouts` as `array` of a `.safetensors` file."""
     text = json.dumps({**(about or {}), "buckets": [_described(layout) for layout in layouts]})
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         values = values.contiguous()
-        save_tensors(temporary, {GRADIENTS: values}, {LAYOUT: text, DIGEST: _digest(values, text)})
+        save_tensors(temporary, {array: values}, {LAYOUT: text, DIGEST: _digest(values, text)})
         temporary.replace(path)
     finally:
         temporary.unlink(missing_ok=True)
 
 
-def _read_safetensors(path: Path) -> tuple[Tensor, str]:
-    tensors, metadata = read_safetensors(path, (GRADIENTS,), remedy=REMEDY)
-    if GRADIENTS not in tensors:
-        raise ValueError(f"it has no array {GRADIENTS}")
-    values, text = tensors[GRADIENTS], metadata.get(LAYOUT, "")
+def _read_safetensors(path: Path, array: str) -> tuple[Tensor, str]:
+    tensors, metadata = read_safetensors(path, (array,), remedy=REMEDY)
+    if array not in tensors:
+        raise ValueError(f"it has no array {array}")
+    values, text = tensors[array], metadata.get(LAYOUT, "")
     if DIGEST in metadata and metadata[DIGEST] != _digest(values, text):
         raise ValueError("it is damaged: its contents differ from their digest")
     return values, text
@@ -170,11 +186,11 @@ def _read_npz(path: Path) -> tuple[Tensor, str]:
     return torch.from_numpy(np.ascontiguousarray(bits).view(np.int16)).view(torch.bfloat16), text
 
 
-def _check(values: Tensor) -> None:
+def _check(values: Tensor, array: str) -> None:
     if values.dim() != 2 or not values.numel():
-        raise ValueError(f"{GRADIENTS} has shape {tuple(values.shape)}, not (workers, coordinates)")
+        raise ValueError(f"{array} has shape {tuple(values.shape)}, not (workers, coordinates)")
     if values.dtype not in DTYPES:
-        raise ValueError(f"{GRADIENTS} is {values.dtype}, not float32, float16 or bfloat16")
+        raise ValueError(f"{array} is {values.dtype}, not float32, float16 or bfloat16")
 
 
 def _described(layout: Layout) -> dict[str, Any]:

@@ -61,6 +61,7 @@ LATER_KEYS: Mapping[str, Any] = {
     "codec.decisions": None,
     "train.start_from": None,
     "allreduce.matrices": [],
+    "measure.save_weights_at": [],
     "network=shaped.rate_changes": [],
 }
 """Keys that came later than the first runs, and the value that means what was done before. Ids leave them out

@@ -27,7 +27,7 @@ when the links are taken down, after the run is done."""
 
 CHECKPOINTS = "checkpoints"
 
-FOLDERS = (CHECKPOINTS, "checkpoint", "trace", "plots", "timeline", "gradients", "wandb")
+FOLDERS = (CHECKPOINTS, "checkpoint", "trace", "plots", "timeline", "gradients", "weights", "wandb")
 """What a run, or a task about it, writes to in its directory."""
 
 REMEDY = "damaged or changed since the run was done; resume=never runs it again"

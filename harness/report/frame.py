@@ -219,7 +219,7 @@ def _statistics(found: Mapping[str, Any]) -> Iterator[Value]:
     parts = {key: part for key, part in found.items() if isinstance(part, dict) and key != "about"}
     for key, value in flatten(parts).items():
         yield from _value(key, value, seed=seed)
-    for norms in found["norms"]:
+    for norms in found.get("norms", ()):
         case = f"{norms['size']} {'shuffled' if norms['shuffled'] else 'as they are'}"
         for key in ("below_10th", "below_100th"):
             yield from _value(f"norms.{key}", norms[key], case=case, seed=seed)

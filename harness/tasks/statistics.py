@@ -1,8 +1,8 @@
-"""`task=statistics`: what saved gradients look like, as tables, plots and JSON."""
+"""`task=statistics`: what saved gradients or weights look like, as tables, plots and JSON."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,12 +10,14 @@ from typing import TYPE_CHECKING, Any
 from gradwire.harness.files.writing import write_atomically
 from gradwire.harness.record.gradients import SavedGradients, cached_gradients, check_finite
 from gradwire.harness.record.provenance import code_hash, git_state
+from gradwire.harness.record.weights import holds_weights, read_weights
 from gradwire.harness.report.figures import write_plots
 from gradwire.harness.studies.statistics.collect import Statistics, collect
 from gradwire.harness.studies.statistics.compare import JSON, PLOTS, compare_statistics
 from gradwire.harness.studies.statistics.plots import plots
 from gradwire.harness.studies.statistics.settings import StatisticsTask
 from gradwire.harness.studies.statistics.tables import text
+from gradwire.harness.studies.statistics.weights import weight_statistics, weights_plots, weights_text
 from gradwire.harness.studies.statistics.widths import check_budgets
 from gradwire.harness.tasks.once import TABLES, show_tables
 
@@ -26,13 +28,17 @@ if TYPE_CHECKING:
 def resolve(config: StatisticsTask) -> StatisticsTask:
     """Raises ValueError in one line if the numbers are out of range or the file cannot be read."""
     check_budgets("statistics.bits", config.statistics.bits)
-    cached_gradients(config.gradients)
+    if holds_weights(config.gradients):
+        read_weights(config.gradients)
+    else:
+        cached_gradients(config.gradients)
     return config
 
 
 def name(config: StatisticsTask) -> str:
     """`statistics-<file>`."""
-    return f"statistics-{Path(config.gradients).stem}"
+    kind = "weights-" if holds_weights(config.gradients) else ""
+    return f"statistics-{kind}{Path(config.gradients).stem}"
 
 
 def run(config: StatisticsTask, directory: Path) -> int:
@@ -50,6 +56,9 @@ def compare(folders: Sequence[Path], output: Path, axes: Sequence[str]) -> Page:
 
 
 def _write(config: StatisticsTask, directory: Path) -> None:
+    if holds_weights(config.gradients):
+        _write_weights(config, directory)
+        return
     gradients = cached_gradients(config.gradients)
     check_finite(gradients.values, config.gradients)
     found = _collect(config, gradients)
@@ -58,6 +67,19 @@ def _write(config: StatisticsTask, directory: Path) -> None:
     write_atomically(directory / TABLES, text(found, heading) + "\n")
     if config.plots:
         write_plots(plots(found, heading), directory / PLOTS)
+
+
+def _write_weights(config: StatisticsTask, directory: Path) -> None:
+    saved = read_weights(config.gradients)
+    for rows in (saved.model, saved.main):
+        check_finite(rows[None], config.gradients)
+    found = weight_statistics(saved)
+    heading = f"{Path(config.gradients).name} · weights · {saved.model.numel():,} coordinates"
+    about = _of_file(config, saved.model.numel(), saved.about)
+    write_atomically(directory / JSON, found.to_json(about))
+    write_atomically(directory / TABLES, weights_text(found, heading) + "\n")
+    if config.plots:
+        write_plots(weights_plots(found, heading), directory / PLOTS)
 
 
 def _collect(config: StatisticsTask, gradients: SavedGradients) -> Statistics:
@@ -72,13 +94,19 @@ def _heading(config: StatisticsTask, gradients: SavedGradients) -> str:
 
 
 def _about(config: StatisticsTask, gradients: SavedGradients) -> dict[str, Any]:
+    return {
+        **_of_file(config, gradients.numel, gradients.about or {}),
+        "num_workers": gradients.workers,
+        "dtype": str(gradients.values.dtype).removeprefix("torch."),
+    }
+
+
+def _of_file(config: StatisticsTask, numel: int, about: Mapping[str, Any]) -> dict[str, Any]:
     commit, dirty = git_state()
     return {
         "gradients": config.gradients,
-        "num_workers": gradients.workers,
-        "num_coordinates": gradients.numel,
-        "dtype": str(gradients.values.dtype).removeprefix("torch."),
-        "about": {key: value for key, value in (gradients.about or {}).items() if key != "buckets"},
+        "num_coordinates": numel,
+        "about": {key: value for key, value in about.items() if key != "buckets"},
         "seed": config.seed,
         "commit": commit,
         "dirty": dirty,

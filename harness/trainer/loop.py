@@ -28,7 +28,12 @@ from gradwire.harness.trainer.early_end import Divergence, StopBarrier, skipped_
 from gradwire.harness.trainer.layouts import agreed_layouts
 from gradwire.harness.trainer.parts import Parts
 from gradwire.harness.trainer.progress import Progress
-from gradwire.harness.trainer.saved_gradients import check_saved_steps, save_gradients
+from gradwire.harness.trainer.saved_gradients import (
+    check_saved_steps,
+    save_gradients,
+    save_weights,
+    weights_before,
+)
 from gradwire.harness.trainer.schedule import learning_rate, num_steps
 from gradwire.harness.trainer.settings import RunConfig
 from gradwire.harness.trainer.steplog import PendingStep, StepLog
@@ -65,12 +70,14 @@ class Trainer:
         self._eval = config.eval
         self._vnmse_every, self._seed = config.measure.vnmse_every, config.seed
         self._save_at = config.measure.save_gradients_at
+        self._save_weights_at = config.measure.save_weights_at
         self._objective = parts.objective
         self._accumulation = train.accumulation or 1
         per_step = parts.parallelism.replicas * train.micro_batch * self._accumulation
         sequences = len(self._data.train)
         self.steps = num_steps(train.steps, train.epochs, sequences, per_step)
-        check_saved_steps(self._save_at, self.steps)
+        check_saved_steps("save_gradients_at", self._save_at, self.steps)
+        check_saved_steps("save_weights_at", self._save_weights_at, self.steps)
         self._schedule_steps = self.steps
         if train.schedule_steps is not None or train.schedule_epochs is not None:
             self._schedule_steps = num_steps(train.schedule_steps, train.schedule_epochs, sequences, per_step)
@@ -209,6 +216,7 @@ class Trainer:
             schedule_steps=self._schedule_steps,
             schedule=train.schedule,
         )
+        before = self._weights_before(step)
         self._world.take_traffic()  # what was sent since the last step is no step's
         recorder = self._world.recorders[self._world.ranks[0]]
         self._world.begin_step(self._clock.seconds)
@@ -230,7 +238,21 @@ class Trainer:
                     shared |= {"vnmse": error.vnmse, **error.figures}
                 if saved:
                     self._save_gradients(step)
+        if before is not None:
+            with self._clock.paused():
+                self._save_weights(step, before)
         return pending
+
+    def _weights_before(self, step: int) -> torch.Tensor | None:
+        """The model's weights before a step whose weights are kept."""
+        if step not in self._save_weights_at:
+            return None
+        with self._clock.paused():
+            return weights_before(self._parallelism)
+
+    def _save_weights(self, step: int, before: torch.Tensor) -> None:
+        writes = self._writer is not None
+        save_weights(self._config, self._parallelism, self._directory, step, before, writes=writes)
 
     def _save_gradients(self, step: int) -> None:
         writes = self._writer is not None

@@ -82,6 +82,8 @@ class MeasureConfig:
     # most MB (10^6 bytes) of traces, all ranks together; at the limit fewer steps are kept
     trace_mb: float = above(0, 200.0, 1e9)
     save_gradients_at: list[int] = list_of(low=0, high=LONGEST_RUN)  # steps whose gradients are kept
+    # steps whose weights are kept, the model's before and the main ones after: of parallel=sharded
+    save_weights_at: list[int] = list_of(low=0, high=LONGEST_RUN)
     check_hashes: bool = False  # debug: compare the synchronized gradients' hashes over all ranks
 
 

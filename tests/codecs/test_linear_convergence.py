@@ -1,4 +1,4 @@
-"""SDP4Bit's theory (§4): weights that are quantized in place get stuck, quantized differences of them converge,
+"""SDP4Bit's theory (§4): weights that are quantized in place get stuck, quantized differences converge,
 and Algorithm 4 stays below the bound of Theorem 4.1."""
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ class Theorem:
 
     @property
     def bound(self) -> float:
-        """Of the mean of |∇f|² over the steps."""
+        """Bounds the mean of |∇f|² over the steps."""
         noise = (11 - self.delta) * (self.kappa + 1) * self.smoothness * self.start / STEPS
         exact = 80 * self.smoothness * self.factor * self.start / STEPS
         return exact + 4 * NOISE * math.sqrt(noise)

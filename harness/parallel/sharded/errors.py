@@ -56,6 +56,22 @@ def whole_buckets(
     return found
 
 
+def whole_main(
+    world: World, buckets: Sequence[FlatBucket], optimizers: Mapping[int, ShardOptimizer]
+) -> Tensor:
+    """All main weights, (numel,) float32 on the CPU, put together from all ranks' shards."""
+    found = []
+    for number, bucket in enumerate(buckets):
+        shards = world.run(
+            {rank: _gather(own.shards[number], bucket.sizes) for rank, own in optimizers.items()}
+        )
+        whole = torch.empty_like(bucket.gradient)
+        for shard, main in zip(bucket.shards, shards[world.ranks[0]], strict=True):
+            shard.put(main, whole)
+        found.append(whole.cpu())
+    return torch.cat(found)
+
+
 def _gather(mean: Tensor, sizes: Sequence[int]) -> Collective[list[Tensor]]:
     async def run(comm: ScheduledCollectives) -> list[Tensor]:
         return await comm.in_phase(MEASURE).all_gather(mean, sizes)

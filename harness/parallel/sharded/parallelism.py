@@ -31,7 +31,12 @@ from gradwire.harness.parallel.passes import forward_backward
 from gradwire.harness.parallel.replicas import Replicas
 from gradwire.harness.parallel.settings import ShardedConfig
 from gradwire.harness.parallel.sharded.buckets import FlatBucket, flattened
-from gradwire.harness.parallel.sharded.errors import MeasuredShard, sharded_error, whole_buckets
+from gradwire.harness.parallel.sharded.errors import (
+    MeasuredShard,
+    sharded_error,
+    whole_buckets,
+    whole_main,
+)
 from gradwire.harness.parallel.sharded.optimizer import ShardOptimizer
 from gradwire.harness.parallel.sharded.requirements import refusal
 from gradwire.harness.parallel.sharded.scatter import scattering
@@ -249,6 +254,12 @@ class Sharded(Replicas):
 
     def raw_gradients(self) -> Tensor:
         return gather_raw(self._world, whole_buckets(self._world, self._buckets, self._copies))
+
+    def model_weights(self) -> Tensor:
+        return torch.cat([bucket.weights.float() for bucket in self._buckets]).cpu()
+
+    def main_weights(self) -> Tensor:
+        return whole_main(self._world, self._buckets, self._optimizers)
 
     def layout(self, rank: int) -> tuple[Layout, ...]:
         assert self._buckets, "layout() before warm_up()"

@@ -1,4 +1,4 @@
-"""Compares what several files of gradients look like: a row each, and the plots of each one's first seed."""
+"""Compares what several files of gradients or weights look like: a row each, and plots of each first seed."""
 
 from __future__ import annotations
 
@@ -12,12 +12,14 @@ from gradwire.harness.files.structured import read_json
 from gradwire.harness.files.writing import write_atomically
 from gradwire.harness.record.seal import REMEDY
 from gradwire.harness.report.frame import spreads, table, values_in
-from gradwire.harness.report.tables import Column, Page, figures_table, finished
+from gradwire.harness.report.tables import Column, Line, Page, figures_table, finished
 from gradwire.harness.timing.measure.metric import Spread
 from gradwire.harness.timing.measure.metrics import keys
 
 JSON, PLOTS = "statistics.json", "plots"
 FORMS = ("-print", "-dark")
+
+GRADIENTS, WEIGHTS, WEIGHTS_FIGURE = "gradients", "weights", "weights.error"
 
 SMALL_NORMS = {
     "256 as they are": "norms of super-groups below a tenth of the median",
@@ -31,20 +33,19 @@ NOTE = "Figures are the median over seeds, with the range from the lowest to the
 def compare_statistics(folders: Sequence[Path], output: Path) -> Page:
     """Compares the statistics in `folders`; writes table.md, table.csv, table.json and plots to `output`.
 
-    Gradients of the same model and step are one subject, whatever their seed. Raises ValueError when none is
-    done.
+    Gradients, or weights, of the same model and step are one subject, whatever their seed. Raises ValueError
+    when none is done.
     """
     done, left_out = finished(folders, "task=statistics")
     subjects: dict[str, list[Path]] = {}
     for folder in done:
         subjects.setdefault(_subject(folder), []).append(folder)
     found = {name: _figures(own) for name, own in subjects.items()}
-    columns = [
-        *(Column("norms.below_10th", at=case, label=label) for case, label in SMALL_NORMS.items()),
-        *map(Column, keys(lambda metric: metric.section == "gradients")),
-    ]
-    lines = [([name], figures) for name, figures in found.items()]
-    page = Page([figures_table("Gradients", ["gradients"], lines, columns)], [NOTE, *left_out])
+    lines: dict[str, list[Line]] = {WEIGHTS: [], GRADIENTS: []}
+    for name, figures in found.items():
+        lines[WEIGHTS if WEIGHTS_FIGURE in figures else GRADIENTS].append(([name], figures))
+    tables = [figures_table(what.title(), [what], own, _columns(what)) for what, own in lines.items() if own]
+    page = Page(tables, [NOTE, *left_out])
     rows = [
         {
             "gradients": name,
@@ -59,13 +60,20 @@ def compare_statistics(folders: Sequence[Path], output: Path) -> Page:
     return page
 
 
+def _columns(what: str) -> list[Column]:
+    own = [Column(key) for key in keys(lambda metric: metric.section == what)]
+    small = [Column("norms.below_10th", at=case, label=label) for case, label in SMALL_NORMS.items()]
+    return own if what == WEIGHTS else [*small, *own]
+
+
 def _subject(folder: Path) -> str:
-    """`gemma1b-step20`, or the file's name where that is not known."""
+    """`gemma1b-step20`, `gemma1b-weights20`, or the file's name where that is not known."""
     found = restored(read_json(folder / JSON, remedy=REMEDY, inside=folder))
     about: Mapping[str, Any] = found.get("about") or {}
     if about.get("model") is None or about.get("step") is None:
         return Path(str(found["gradients"])).stem
-    return f"{about['model']}-step{about['step']}"
+    word = "weights" if WEIGHTS in found else "step"
+    return f"{about['model']}-{word}{about['step']}"
 
 
 def _figures(folders: Sequence[Path]) -> dict[str, Spread]:

@@ -30,6 +30,11 @@ def _gradients(key: str, label: str, unit: str, meaning: str, shown: Shown = PLA
     return Metric(key, label, unit, meaning, SUMMARY, section="gradients", shown=shown)
 
 
+def _weights(key: str, label: str, meaning: str) -> Metric:
+    """What saved weights look like, by the dotted key of `statistics.json`."""
+    return Metric(key, label, "", meaning, SUMMARY, section="weights")
+
+
 def _score(key: str, label: str, meaning: str, better: Better | None = None) -> Metric:
     """A share that lm-eval gives for one of its tasks."""
     return Metric(key, label, "", meaning, SUMMARY, None, better, shown=Shown("%", 100, decimals=2))
@@ -163,4 +168,10 @@ STUDIES = (
         *("entropy.matrix_nats", "differential entropy of matrices, weighted mean", "nats"),
         *("of each worker's gradient, averaged", NATS),
     ),
+    _weights("weights.root_mean_square", "weights: root mean square", "of the model's before a step"),
+    _weights("weights.error", "weights: error", "of int4 in groups of 2048, over their norm"),
+    _weights("differences.root_mean_square", "differences: root mean square", "of main less model weights"),
+    _weights("differences.norm_ratio", "differences over weights", "their norms"),
+    _weights("differences.error", "differences: error", "of int4 in groups of 2048, over their norm"),
+    _weights("differences.over_weights", "differences: error over weights", "over the weights' norm"),
 )

@@ -165,7 +165,7 @@ TRAIN = "{codec: fp32, seed: [0, 1], measure.save_gradients_at: [[2]]}"
         ),
         (
             {"a": sweep_file("{x: demo}", "{run: {from: x, take: it}}")},
-            "take: it: choose gradients, run, check",
+            "take: it: choose gradients, weights, run, check",
         ),
         (
             {"a": sweep_file("{x: demo}", "{run: {from: x, take: run, step: 1}}")},
