@@ -16,6 +16,7 @@ from gradwire.harness.runtime.fields import at_least, checked, one_of
 from gradwire.harness.studies.allreduce.settings import AllReduceTask
 from gradwire.harness.studies.bench.settings import BenchTask
 from gradwire.harness.studies.overhead.settings import OverheadTask
+from gradwire.harness.studies.predict.settings import PredictTask
 from gradwire.harness.studies.replay.settings import ReplayTask
 from gradwire.harness.studies.score.settings import ScoreTask
 from gradwire.harness.studies.statistics.settings import StatisticsTask
@@ -120,6 +121,7 @@ TASKS: dict[str, Task] = {
     "score": Task("gradwire.harness.tasks.score", ScoreTask),
     "bench": Task("gradwire.harness.tasks.bench", BenchTask, times=True),
     "allreduce": Task("gradwire.harness.tasks.allreduce", AllReduceTask, times=True),
+    "predict": Task("gradwire.harness.tasks.predict", PredictTask),
     "retime": Task("gradwire.harness.tasks.retime", RetimeTask),
     "overhead": Task("gradwire.harness.tasks.overhead", OverheadTask, times=True),
     "report": Task("gradwire.harness.tasks.report", ReportTask),

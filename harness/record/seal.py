@@ -20,7 +20,7 @@ from gradwire.harness.record.row_file import MOST_BYTES
 
 SEALED = (
     *("config.yaml", "run.json", "steps.jsonl", "evals.jsonl", "decisions.jsonl", "summary.json"),
-    *("allreduce.json", "bench.json", "statistics.json", "scores.json", "tables.txt"),
+    *("allreduce.json", "predict.json", "bench.json", "statistics.json", "scores.json", "tables.txt"),
 )
 """What a run, or a task that measures, leaves in its directory. Not `network.json`: its last figures come
 when the links are taken down, after the run is done."""

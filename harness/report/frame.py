@@ -196,6 +196,14 @@ def _allreduce(found: Mapping[str, Any]) -> Iterator[Value]:
     yield from _value("bus_bandwidth", found.get("bus_bandwidth"), kind=of_shown_time)
 
 
+def _predict(found: Mapping[str, Any]) -> Iterator[Value]:
+    """Times of a step that was worked out, and what follows from them."""
+    for key, metric in PREDICTED.items():
+        yield from _value(metric, found[key], kind="modelled")
+    for phase, count in found["bytes_by_phase"].items():
+        yield from _value("bytes_sent", count, case=phase)
+
+
 def _bench(found: Mapping[str, Any]) -> Iterator[Value]:
     """A case for each operation, dtype, size, implementation and number of threads."""
     for row in found["rows"]:
@@ -249,9 +257,17 @@ def _scores(found: Mapping[str, Any]) -> Iterator[Value]:
 
 CODEC_TIMES = ("codec_s", "codec_ns_per_coordinate")
 
+PREDICTED = {
+    "step_s": "step_time_s",
+    **{key: key for key in ("compute_s", "gradients_s", "weights_s", "other_s", "codec_s")},
+    **{key: key for key in ("gradient_comm_s", "tflops", "over_uncompressed", "printed_tflops", "error")},
+}
+"""Keys of `predict.json` and their metrics."""
+
 STUDIES: Mapping[str, tuple[str, Read]] = {
     "replay": (SUMMARY, _replay),
     "allreduce": ("allreduce.json", _allreduce),
+    "predict": ("predict.json", _predict),
     "bench": ("bench.json", _bench),
     "overhead": ("overhead.json", _overhead),
     "statistics": ("statistics.json", _statistics),

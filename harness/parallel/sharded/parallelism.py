@@ -208,6 +208,9 @@ class Sharded(Replicas):
         squares = await rank_step.start(
             _gathering_squares, own, buffers=NORM, coordinates=1, is_own=True, has_one_result=True
         )
+        return self._norm_of(squares)
+
+    def _norm_of(self, squares: Sequence[Tensor]) -> float:
         return math.sqrt(sum(float(square) for square in squares))
 
     def _update(self, gradients: Sequence[Tensor], norm: float, rate: float, rank: int) -> None:

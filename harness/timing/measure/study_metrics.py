@@ -25,6 +25,13 @@ def _speed(key: str, label: str, unit: str, meaning: str, better: Better | None,
     )
 
 
+def _predicted(
+    key: str, label: str, unit: str, meaning: str, better: Better | None, shown: Shown = MILLISECONDS
+) -> Metric:
+    """A figure of a step that was worked out."""
+    return Metric(key, label, unit, meaning, SUMMARY, None, better, shown=shown, timed=True)
+
+
 def _gradients(key: str, label: str, unit: str, meaning: str, shown: Shown = PLAIN) -> Metric:
     """What saved gradients look like, by the dotted key of `statistics.json`."""
     return Metric(key, label, unit, meaning, SUMMARY, section="gradients", shown=shown)
@@ -91,6 +98,15 @@ STUDIES = (
         SUMMARY,
         better="lower",
         shown=FULL_MILLISECONDS,
+    ),
+    _predicted("gradients_s", "gradients", "s", "waiting for gradients", "lower"),
+    _predicted("weights_s", "weights", "s", "waiting for weights", "lower"),
+    _predicted("gradient_comm_s", "gradients travel", "s", "the time in which gradients travel", "lower"),
+    _predicted("tflops", "TFLOP/s", "TFLOP/s", "of one worker", "higher", Shown(decimals=1)),
+    _predicted("printed_tflops", "printed", "TFLOP/s", "the paper's TFLOP/s", None, Shown(decimals=1)),
+    _predicted("error", "error", "", "of the TFLOP/s, to those printed", None, Shown("%", 100, decimals=1)),
+    _predicted(
+        "over_uncompressed", "speed-up", "", "step of the uncompressed system over this", "higher", SHORT
     ),
     Metric("measured_over_modelled", "measured / modelled", "", "all-reduce", SUMMARY, shown=SHORT),
     Metric("to_bf16", "to BF16", "", "all-reduce, over BF16's", better="lower", shown=SHORT),

@@ -1,0 +1,64 @@
+"""One data-parallel group of workers that are divided by tensors and stages, and its share of the network.
+
+Workers are placed as Megatron-LM places them: those that share matrices are neighbours, then come the
+replicas of a stage, then the next stage. All groups send at the same time, and alike, so that each has the
+same share of what several of them use.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from gradwire.harness.comm.nodes import check_divides, ranks_per_node
+from gradwire.harness.network.settings import SimulatedConfig
+from gradwire.harness.studies.predict.settings import PredictTask
+
+
+@dataclass(frozen=True)
+class Group:
+    """The `size` workers that hold the same part of the model, on `num_nodes` nodes, and their network."""
+
+    size: int
+    num_nodes: int
+    network: SimulatedConfig
+
+
+def group_of(config: PredictTask, workers: int) -> Group:
+    """The group of each of `workers`. Raises ValueError, one line, for numbers that do not divide."""
+    tensor, stages = config.predict.tensor_parallel, config.predict.pipeline_parallel
+    network, cluster = config.network, replace(config.cluster, workers=workers)
+    assert isinstance(network, SimulatedConfig)
+    if workers % (tensor * stages):
+        raise ValueError(
+            f"predict.tensor_parallel={tensor} times predict.pipeline_parallel={stages} does not divide "
+            f"{workers} workers; use numbers whose product does, e.g. 1 and 1"
+        )
+    local = ranks_per_node(cluster, network)
+    num_nodes = workers // local
+    if num_nodes > 1 or network.fabric == "two_level":
+        check_divides("predict.tensor_parallel", tensor, "the workers of a node, which are", local)
+        if num_nodes % stages:
+            raise ValueError(
+                f"predict.pipeline_parallel={stages} does not divide {num_nodes} nodes: a stage has nodes of "
+                f"its own; use a divisor of {num_nodes}"
+            )
+        num_nodes //= stages
+    size = workers // (tensor * stages)
+    return Group(size, num_nodes, shared_network(network, tensor, num_nodes))
+
+
+def shared_network(network: SimulatedConfig, tensor: int, num_nodes: int) -> SimulatedConfig:
+    """What a group has of a network whose nodes hold `tensor` groups: its own workers, and of a port that
+    workers of several groups use an even share."""
+    if network.fabric == "star" or network.nodes is None:
+        return network
+    ranks_per_port = network.ranks_per_node // network.nics
+    sharing = min(tensor, ranks_per_port)
+    local = network.ranks_per_node // tensor
+    return replace(
+        network,
+        nodes=num_nodes,
+        ranks_per_node=local,
+        nics=local * sharing // ranks_per_port,
+        rate_mbit=network.rate_mbit / sharing,
+    )

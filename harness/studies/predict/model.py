@@ -1,0 +1,142 @@
+"""A model as a prediction needs it: its parameters' names and shapes, the order in which their gradients get
+ready, and the arithmetic of a step. No weights are made."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, cast
+
+import torch
+from torch import nn
+
+from gradwire.harness.models.build import ATTENTION, transformers_config
+from gradwire.harness.models.families import HEADS
+from gradwire.harness.models.settings import ModelConfig
+from gradwire.harness.parallel.buckets import parameter_names
+from gradwire.harness.studies.predict.settings import PredictConfig
+
+TOKENS = 8
+"""What a small model computes with; the order of gradients does not depend on it."""
+
+SMALLEST = 8
+"""Width of the matrices of that model."""
+
+META = torch.device("meta")
+
+
+@dataclass(frozen=True)
+class Part:
+    """The part of a model that a worker holds: `shapes` by name, in the order in which gradients get ready.
+
+    `parameters` are those of the whole model; `flops` are the floating-point operations of a worker's step.
+    """
+
+    shapes: dict[str, tuple[int, ...]]
+    parameters: int
+    flops: float
+
+    @property
+    def coordinates(self) -> int:
+        return sum(math.prod(shape) for shape in self.shapes.values())
+
+    def module(self) -> nn.Module:
+        """A module with these parameters, which have no values."""
+        whole = nn.Module()
+        for name, shape in self.shapes.items():
+            *path, leaf = name.split(".")
+            place = whole
+            for step in path:
+                if step not in place._modules:
+                    place.add_module(step, nn.Module())
+                place = place.get_submodule(step)
+            place.register_parameter(leaf, nn.Parameter(torch.empty(shape, device=META)))
+        return whole
+
+
+def part_of(model: ModelConfig, predict: PredictConfig) -> Part:
+    """The largest of the parts: that of the first stage, which has the embeddings.
+
+    Workers that share matrices hold their rows evenly; vectors each holds whole.
+    """
+    staged = replace(model, num_layers=model.num_layers // predict.pipeline_parallel)
+    shapes = {name: tuple(each.shape) for name, each in parameter_names(_without_values(staged)).items()}
+    divided = {
+        name: (-(-shape[0] // predict.tensor_parallel), *shape[1:]) if len(shape) > 1 else shape
+        for name, shape in shapes.items()
+    }
+    order = ready_order(staged)
+    whole = _without_values(model)
+    return Part(
+        {name: divided[name] for name in order},
+        sum(each.numel() for each in whole.parameters()),
+        step_flops(model, whole, predict) / (predict.tensor_parallel * predict.pipeline_parallel),
+    )
+
+
+def step_flops(model: ModelConfig, whole: nn.Module, predict: PredictConfig) -> float:
+    """Floating-point operations of a step of one replica: two for each weight of a matrix and token, and the
+    products of attention; three times, or four where activations are computed again. That of GPT models is
+    Megatron-LM's formula (Narayanan et al. 2021, §5.1), whose last layer is not computed again."""
+    length = model.recipe.sequence_length
+    tokens = predict.sequences * length
+    head_dim = model.head_dim or model.hidden_size // model.num_heads
+    attention = 4 * tokens * length * model.num_layers * model.num_heads * head_dim
+    output: Any = cast(Any, whole).get_output_embeddings()
+    matrices = [
+        weight.numel()
+        for module in whole.modules()
+        if not isinstance(module, nn.Embedding) and module is not output
+        for weight in [getattr(module, "weight", None)]
+        if isinstance(weight, torch.Tensor) and weight.dim() == 2
+    ]
+    layers = 2 * tokens * sum(matrices) + attention
+    last = 0 if output is None else 2 * tokens * output.weight.numel()
+    return float((4 if predict.recompute else 3) * layers + 3 * last)
+
+
+def _without_values(model: ModelConfig) -> nn.Module:
+    with META:
+        return _made(model)
+
+
+def _made(model: ModelConfig) -> nn.Module:
+    import transformers
+
+    described = transformers_config(replace(model, tokenizer=None), model.vocab_size)
+    made: nn.Module = getattr(transformers, HEADS[model.objective]).from_config(
+        described, attn_implementation=ATTENTION, dtype=torch.float32
+    )
+    return made
+
+
+def _shrunk(model: ModelConfig) -> ModelConfig:
+    return replace(
+        model,
+        hidden_size=SMALLEST,
+        intermediate_size=SMALLEST,
+        vocab_size=SMALLEST,
+        num_heads=1,
+        num_kv_heads=1,
+        head_dim=None,
+    )
+
+
+def ready_order(model: ModelConfig) -> Sequence[str]:
+    """The parameters in the order in which a backward pass makes their gradients, which follows from the
+    layers, not from their sizes: that of a model as deep, with the smallest matrices. Those without gradients
+    come last."""
+    before = torch.default_generator.get_state()
+    try:
+        small = _made(_shrunk(model))
+    finally:
+        torch.default_generator.set_state(before)
+    named, ready = parameter_names(small), dict[str, None]()
+    for name, parameter in named.items():
+        parameter.register_post_accumulate_grad_hook(  # type: ignore[no-untyped-call]
+            lambda _, name=name: ready.setdefault(name)
+        )
+    ids = torch.full((1, TOKENS), 3)
+    small(input_ids=ids, attention_mask=torch.ones_like(ids)).logits.sum().backward()
+    return [*ready, *(name for name in named if name not in ready)]

@@ -1,0 +1,141 @@
+"""A step of one data-parallel group: traced once without values, then put on the clock of its network."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+from gradwire.harness.comm.collective.collectives import Fabric
+from gradwire.harness.comm.topology.registry import make_schedule
+from gradwire.harness.comm.world.virtual import VirtualWorld
+from gradwire.harness.network.settings import SimulatedConfig
+from gradwire.harness.parallel.interface import ParallelSetup
+from gradwire.harness.parallel.settings import ParallelConfig
+from gradwire.harness.parallel.update import OptimizerSettings
+from gradwire.harness.studies.predict.group import Group
+from gradwire.harness.studies.predict.model import META, Part
+from gradwire.harness.studies.predict.programs import STEPS
+from gradwire.harness.studies.predict.settings import PredictTask
+from gradwire.harness.timing.simulate.build import make_clock
+from gradwire.harness.timing.simulate.clock import SimulatedClock
+from gradwire.harness.timing.simulate.window import StepWindow
+from gradwire.harness.timing.trace.step import RankTrace, StepTrace
+
+TRIED = "ring"
+
+MOST_STEPS = 3
+"""Steps that are simulated where one leaves messages in flight for the next."""
+
+NO_UPDATES = OptimizerSettings(weight_decay=0.0, beta1=0.9, beta2=0.999, adam_epsilon=1e-8, clip_norm=None)
+
+
+def parallel_setup(
+    config: PredictTask, group: Group, parallel: ParallelConfig, codec: Mapping[str, Any]
+) -> ParallelSetup:
+    """What the programs of a group's step ask of their parallelism."""
+    return ParallelSetup(
+        parallel=parallel,
+        codec=codec,
+        topology=config.topology.name,
+        workers=group.size,
+        device=META.type,
+        accumulation=1,
+        optimizer=NO_UPDATES,
+        seed=config.seed,
+        check_hashes=False,
+    )
+
+
+@dataclass(frozen=True)
+class Traced:
+    """A step as its programs ran, with the clock that knows its network; `sent` are all ranks' bytes by
+    phase."""
+
+    measured: StepTrace
+    clock: SimulatedClock
+    sent: Mapping[str, int]
+    buckets: int
+
+    def timed(self, compute_s: float) -> RankTrace:
+        """The step of the slowest rank, when each computes so long."""
+        self.clock.compute = replace(self.clock.compute, given_s=compute_s)
+        window = StepWindow(self.clock)
+        for number in range(MOST_STEPS):
+            timed = window.step(number, self.measured)
+            if window.in_flight is None:
+                break
+        return max(timed.values(), key=lambda own: own.end)
+
+    def seconds(self, compute_s: float) -> float:
+        """The length of the step, when each rank computes so long."""
+        return self.timed(compute_s).end
+
+
+def traced(
+    config: PredictTask, group: Group, part: Part, parallel: ParallelConfig, codec: Mapping[str, Any]
+) -> Traced:
+    """Runs the programs of a step with this codec. ValueError for codec times that a file lacks."""
+    fabric = Fabric(
+        partial(make_schedule, config.topology.name),
+        num_nodes=group.num_nodes,
+        segments=config.overlap.segments,
+    )
+    world = VirtualWorld(group.size, fabric, META, spans=False, inputs="memory")
+    setup = parallel_setup(config, group, parallel, codec)
+    step = STEPS[type(parallel)](setup, part.module(), world)
+    world.forget()
+    world.run_step(0, step.programs())
+    clock = make_clock(
+        group.network,
+        group.size,
+        in_flight=config.overlap.buckets,
+        overlap=config.overlap.enabled,
+        seed=config.seed,
+        codec=codec,
+    )
+    sent = sum((own.by_phase for own in world.traffic.values()), Counter[str]())
+    return Traced(world.measured, clock, dict(sent), len(step.layout(0)))
+
+
+def calibrated(baseline: Traced, seconds: float, said: str) -> float:
+    """The computation, in seconds, with which the step of `baseline` takes `seconds`.
+
+    Raises ValueError, a line that begins with `said`, if it takes longer without any.
+    """
+    low, high = 0.0, seconds
+    below, above = baseline.seconds(1e-9) - seconds, baseline.seconds(high) - seconds
+    if below > 0:
+        raise ValueError(
+            f"{said} is a step of {seconds:.3g} s, and its communication alone takes {below + seconds:.3g} s "
+            "on this network; check network=, predict.sequences= and predict.recompute="
+        )
+    while above > 1e-9 * seconds and high - low > 1e-9 * seconds:
+        middle = low + (high - low) * -below / (above - below)
+        found = baseline.seconds(middle) - seconds
+        if abs(found) <= 1e-9 * seconds:
+            return middle
+        if found > 0:
+            high, above, below = middle, found, below / 2  # regula falsi, Illinois
+        else:
+            low, below, above = middle, found, above / 2
+    return high
+
+
+def why_not_without_values(
+    config: PredictTask, parallel: ParallelConfig, codec: Mapping[str, Any]
+) -> str | None:
+    """Why the programs of a step with this codec cannot run on tensors without values; None: they can. Two
+    ranks try it, with one small matrix."""
+    group = Group(2, 1, SimulatedConfig(compute_s=1.0, codec_times="none"))
+    part = Part({"weight": (64, 64)}, 0, 0.0)
+    try:
+        parts = replace(config, topology=replace(config.topology, name=TRIED))
+        world = VirtualWorld(2, Fabric(partial(make_schedule, TRIED)), META, spans=False, inputs="memory")
+        setup = parallel_setup(parts, group, parallel, codec)
+        world.run_step(0, STEPS[type(parallel)](setup, part.module(), world).programs())
+    except (RuntimeError, TypeError, ValueError) as error:  # NotImplementedError is a RuntimeError
+        return str(error) or type(error).__name__
+    return None

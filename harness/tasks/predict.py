@@ -1,0 +1,173 @@
+"""`task=predict`: a training step at a paper's size, on the simulated clock, without its tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from gradwire.codecs.registry import codec_classes, make_codec
+from gradwire.harness.comm.topology.placement import placed
+from gradwire.harness.config.network_checks import (
+    check_codec_times,
+    check_network,
+    check_size,
+    resolve_nodes,
+    workers_of,
+)
+from gradwire.harness.config.run_name import codec_name
+from gradwire.harness.files.writing import write_atomically
+from gradwire.harness.models.settings import ModelConfig
+from gradwire.harness.models.settings import check as check_model
+from gradwire.harness.network.settings import SimulatedConfig
+from gradwire.harness.parallel.registry import parallel_kind
+from gradwire.harness.studies.predict.compare import FILE
+from gradwire.harness.studies.predict.group import Group, group_of
+from gradwire.harness.studies.predict.settings import PredictTask
+from gradwire.harness.tasks.once import run_once
+from gradwire.harness.timing.simulate.engine import require_engine
+
+if TYPE_CHECKING:
+    from gradwire.harness.report.tables import Page
+
+MOST_MESSAGES = 1 << 19
+"""Messages of one synchronization of all buckets that a prediction takes on: those take a minute or two."""
+
+
+def resolve(config: PredictTask) -> PredictTask:
+    """Fills in workers and nodes; raises ValueError in one line for what cannot be predicted."""
+    require_engine("task=predict")
+    network = check_network(config)
+    if not isinstance(network, SimulatedConfig):
+        raise ValueError(
+            f"network={network.name} is no clock, and task=predict has nothing else; use network=simulated "
+            "or a testbed, e.g. network=sdp4bit_a100"
+        )
+    check_model(config.model)
+    cluster, given = config.cluster, config.predict
+    workers = cluster.workers or workers_of(network)
+    if workers is None:
+        raise ValueError(
+            "cluster.workers is not given, and nothing else says it; add e.g. cluster.workers=64"
+        )
+    check_size(network, workers)
+    if given.baseline_workers is not None:
+        resolve_nodes(network, given.baseline_workers)
+    resolved = resolve_nodes(network, workers)
+    assert isinstance(resolved, SimulatedConfig)
+    network = resolved
+    if network.codec_times == "measured":  # the default, and nothing is measured here
+        network = replace(network, codec_times="none")
+    cluster = placed(replace(cluster, workers=workers), network, config.topology.name)
+    config = replace(config, network=network, cluster=cluster)
+    _check_computation(config, network)
+    group = group_of(config, workers)
+    if given.baseline_workers is not None:
+        group_of(config, given.baseline_workers)
+    _check_layers(config.model, given.pipeline_parallel)
+    check_codec_times(network, config.codec, group.size)
+    _check_programs(config, group)
+    _check_messages(config, group)
+    return config
+
+
+def _check_computation(config: PredictTask, network: SimulatedConfig) -> None:
+    given = config.predict
+    if (network.compute_s is None) == (given.baseline_tflops is None):
+        both = network.compute_s is not None
+        raise ValueError(
+            f"network.compute_s={network.compute_s:g} contradicts "
+            f"predict.baseline_tflops={given.baseline_tflops:g}, from which it follows; leave one of them out"
+            if both
+            else "nothing says how long a worker computes in a step; add network.compute_s=<seconds>, or "
+            "predict.baseline_tflops=<TFLOP/s of the uncompressed system>"
+        )
+    if given.baseline_workers is not None and given.baseline_tflops is None:
+        raise ValueError(
+            f"predict.baseline_workers={given.baseline_workers} has no effect without "
+            "predict.baseline_tflops; leave it out"
+        )
+
+
+def _check_layers(model: ModelConfig, stages: int) -> None:
+    if model.num_layers % stages:
+        raise ValueError(
+            f"predict.pipeline_parallel={stages} does not divide model.num_layers={model.num_layers}; use a "
+            "divisor of it"
+        )
+
+
+def _check_programs(config: PredictTask, group: Group) -> None:
+    """Refuses parallelisms and codecs whose steps cannot run without values."""
+    from gradwire.harness.studies.predict.programs import STEPS
+    from gradwire.harness.studies.predict.step import parallel_setup, why_not_without_values
+    from gradwire.harness.studies.predict.work_out import uncompressed
+
+    if type(config.parallel) not in STEPS:
+        raise ValueError(f"parallel={config.parallel.name} cannot be predicted; use parallel=ddp or sharded")
+    kind = parallel_kind(config.parallel.name)
+    for parallel, codec in ((config.parallel, config.codec), uncompressed(config)):
+        reason = kind.supports(parallel_setup(config, group, parallel, codec))
+        if reason is None and why_not_without_values(config, parallel, codec) is not None:
+            able = [
+                name
+                for name in codec_classes()
+                if why_not_without_values(config, parallel, {"name": name}) is None
+            ]
+            wrapped = ", ".join(f"codec.{key}" for key in ("ef", "exclude") if codec.get(key))
+            reason = (
+                f"codec={codec['name']}{f' with {wrapped}' if wrapped else ''} looks at values, of which "
+                f"task=predict has none; choose one of {', '.join(able)}"
+            )
+        if reason is not None:
+            raise ValueError(reason)
+
+
+def _check_messages(config: PredictTask, group: Group) -> None:
+    """Refuses what would take hours, by a rough count of parameters."""
+    model, given = config.model, config.predict
+    layer = 4 * model.hidden_size**2 + 2 * model.hidden_size * model.intermediate_size
+    parameters = model.num_layers * layer / given.pipeline_parallel + model.vocab_size * model.hidden_size
+    cap = config.parallel.bucket_cap_mb
+    buckets = max(1.0, parameters / given.tensor_parallel * 4 / 2**20 / cap)
+    codec = make_codec(**config.codec)
+    hops = 2 if config.parallel.name == "ddp" else 1
+    count = buckets * group.size**2 * hops * config.overlap.segments
+    if count > MOST_MESSAGES and group.size > 2:
+        raise ValueError(
+            f"parallel.bucket_cap_mb={cap:g} makes about {buckets:.0f} buckets, each of "
+            f"{count / buckets:.0f} messages among {group.size} workers with codec={codec.name}, which would "
+            "take hours; use a larger one, up to parallel.bucket_cap_mb=65536"
+        )
+
+
+def name(config: PredictTask) -> str:
+    """`predict-<model>-<codec>-n<workers>-<network>`."""
+    network = config.network
+    assert isinstance(network, SimulatedConfig)
+    where = network.name if network.preset == "custom" else network.preset
+    words = [config.model.name, codec_name(config.codec), f"n{config.cluster.size}", where]
+    return "-".join(["predict", *words])
+
+
+def run(config: PredictTask, directory: Path) -> int:
+    """Works the step out, or shows the earlier result."""
+    run_once(config, directory, partial(_write, config, directory))
+    print(compare([directory], directory, ()).text)
+    print(f"run: {directory}")
+    return 0
+
+
+def compare(folders: Sequence[Path], output: Path, axes: Sequence[str]) -> Page:
+    """Makes a sweep's tables."""
+    from gradwire.harness.studies.predict.compare import compare as compare_all
+
+    return compare_all(folders, output)
+
+
+def _write(config: PredictTask, directory: Path) -> None:
+    from gradwire.harness.studies.predict.work_out import predict
+
+    write_atomically(directory / FILE, predict(config, codec_name(config.codec)).to_json())
