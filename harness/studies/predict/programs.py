@@ -17,12 +17,12 @@ from torch._C._distributed_c10d import GradBucket
 
 from gradwire.codecs.interface import Layout
 from gradwire.harness.comm.world.interface import RankProgram, World
+from gradwire.harness.parallel.accumulation import bucketed
 from gradwire.harness.parallel.buckets import BucketLayouts, parameter_names
 from gradwire.harness.parallel.ddp import DataParallel
 from gradwire.harness.parallel.interface import Batch, ParallelSetup
 from gradwire.harness.parallel.replicas import Replicas
 from gradwire.harness.parallel.settings import DataParallelConfig, ParallelConfig, ShardedConfig
-from gradwire.harness.parallel.sharded.buckets import bucketed
 from gradwire.harness.parallel.sharded.parallelism import Sharded
 
 
