@@ -11,7 +11,9 @@ from gradwire.codecs.interface import Codec, Collectives, Hops, Layout, Round
 from gradwire.codecs.registry import codec_classes, make_codec, register_codec
 from gradwire.codecs.traits import About, Traits
 from gradwire.harness.library.attach import attach
-from gradwire.harness.library.bucket_hook import SynchronizationError
+from gradwire.harness.library.failures import SynchronizationError
+from gradwire.harness.library.shard_hooks import shard_hooks
+from gradwire.harness.library.shard_synchronizer import ShardSynchronizer
 from gradwire.harness.library.synchronizer import Synchronizer
 
 __version__ = "0.1.0"
@@ -25,10 +27,12 @@ __all__ = [
     "Layout",
     "Round",
     "Traits",
+    "ShardSynchronizer",
     "SynchronizationError",
     "Synchronizer",
     "attach",
     "codec_classes",
     "make_codec",
     "register_codec",
+    "shard_hooks",
 ]

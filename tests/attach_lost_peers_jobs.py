@@ -16,6 +16,7 @@ import torch.distributed as dist
 from pool import worker_context
 from torch import Tensor
 from torch._C._distributed_c10d import FileStore, TCPStore
+from torch.distributed.fsdp import fully_shard
 
 import gradwire
 from gradwire.harness.comm.world import process as world
@@ -56,6 +57,19 @@ def between_two_steps(rank: int, victim: int) -> str:
         if rank == victim:
             kill_oneself()
         return jobs.said(jobs.run_steps, model, range(KILLED_AT, 9), rank)
+
+
+def in_sharded_training(rank: int, victim: int) -> str:
+    """Trains with FSDP2: the victim ends before it gathers weights."""
+    torch.manual_seed(0)
+    model = fully_shard(jobs.Net(), reshard_after_forward=False)
+    with gradwire.shard_hooks(model, weights="qwd", timeout_s=TIMEOUT_S):
+        jobs.run_steps(model, range(KILLED_AT), rank)
+        if rank == victim:
+            kill_oneself()
+        text = jobs.said(jobs.run_steps, model, range(KILLED_AT, 9), rank)
+        again = jobs.said(jobs.run_steps, model, range(1), rank)
+        return text if again == text else f"{text}, and then {again}"
 
 
 def in_the_agreement(rank: int, victim: int) -> str:

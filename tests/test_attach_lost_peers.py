@@ -25,6 +25,7 @@ NO_ANSWER = r"TimeoutError: attach\(\): (rank 1 of 3 called it|rank \d has given
     [
         (jobs.in_training, 1, LOST),
         (jobs.between_two_steps, 0, LOST),
+        (jobs.in_sharded_training, 1, LOST),
         (jobs.in_the_agreement, 0, NO_STORE),  # rank 0 serves it, as for `env://`
         (jobs.in_the_agreement, 1, NO_ANSWER),
         (jobs.after_the_agreement, 0, f"{UNCONNECTED}|{NO_STORE}"),  # some may be reading it still

@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-import weakref
 from typing import Any
 
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
 from gradwire.codecs.interface import Codec
-from gradwire.codecs.wrappers.wrapper import innermost
 from gradwire.harness.comm.collective.collectives import Fabric
 from gradwire.harness.comm.topology.schedule import Topology, made_for
 from gradwire.harness.comm.transport.pacer import PacedLink
 from gradwire.harness.comm.world.process import ProcessWorld
 from gradwire.harness.library.agreement import Agreement
-from gradwire.harness.library.bucket_hook import BucketHook, SynchronizationError, in_words
+from gradwire.harness.library.bucket_hook import BucketHook
 from gradwire.harness.library.decisions import check_replayed
+from gradwire.harness.library.failures import SynchronizationError, in_words
 from gradwire.harness.library.options import (
     AttachOptions,
     check_model,
@@ -29,6 +28,7 @@ from gradwire.harness.library.options import (
     with_nodes,
 )
 from gradwire.harness.library.reducer import first_buckets
+from gradwire.harness.library.serving import check_unused, serve
 from gradwire.harness.library.synchronizer import Synchronizer
 from gradwire.harness.network.links import bytes_per_second
 from gradwire.harness.parallel.buckets import BucketLayouts
@@ -79,7 +79,7 @@ def attach(
         "check_hashes": check_hashes,
     }
     try:
-        options = make_options(**given)
+        options = make_options(AttachOptions, **given)
     except ValueError as error:
         _refuse(model, error)
         raise
@@ -87,7 +87,7 @@ def attach(
     try:
         check_model(model)
         own = make_checked_codec(codec, codec_options)
-        _check_unused(own)
+        check_unused(own, "attach()")
         size, device = dist.get_world_size(model.process_group), model.device
         options = with_nodes(options, size)
         schedule = make_checked_schedule(topology, size, num_nodes(options, size))
@@ -119,21 +119,8 @@ def attach(
             f"{options.timeout_s:g} s: {in_words(error).splitlines()[0]}; has one of them ended?"
         ) from error
     hook = BucketHook(world, own, layouts, seed=options.seed, check_hashes=options.check_hashes)
-    _serving[id(innermost(own))] = hook
+    serve(own, hook)
     return Synchronizer(model, hook, agreement, description)
-
-
-_serving: weakref.WeakValueDictionary[int, BucketHook] = weakref.WeakValueDictionary()
-"""The active hooks, by their codecs' ids."""
-
-
-def _check_unused(codec: Codec) -> None:
-    """Refuses a codec that serves another model: its state is keyed by parameter names, which two models
-    would mix up."""
-    bare = innermost(codec)
-    hook = _serving.get(id(bare))
-    if hook is not None and innermost(hook.codec) is bare and not hook.world.closed:
-        raise ValueError("attach(): this codec instance serves another model; make one for each")
 
 
 def _agreement(model: Any, timeout_s: float) -> Agreement | None:

@@ -10,6 +10,7 @@ from torch._C._distributed_c10d import GradBucket  # as register_comm_hook wants
 from gradwire.codecs.interface import Codec, Decision, Layout, Round
 from gradwire.harness.comm.world.process import ProcessWorld
 from gradwire.harness.comm.world.process_step import ProcessStarted
+from gradwire.harness.library.failures import SynchronizationError, in_words
 from gradwire.harness.parallel.buckets import BucketLayouts
 from gradwire.harness.parallel.codec_steps import end_codecs
 from gradwire.harness.parallel.gradient_error import MeasuredBucket
@@ -17,17 +18,6 @@ from gradwire.harness.parallel.synchronize import synchronization
 
 BACKWARD = "backward"
 """The label of what is computed from a pass's first bucket to its last."""
-
-
-class SynchronizationError(RuntimeError):
-    """A bucket could not be synchronized. The text says on which rank, in which step, and why; the
-    `__cause__` is what a communication thread or a codec has raised."""
-
-
-def in_words(error: BaseException) -> str:
-    """The text of an error, after its type if the error is not ours."""
-    words = str(error) or "no reason given"
-    return words if isinstance(error, RuntimeError) else f"{type(error).__name__}: {words}"
 
 
 class BucketHook:

@@ -1,4 +1,5 @@
-"""The arguments of `attach`: checked, made into a codec and a topology, and written out for other ranks."""
+"""The arguments of `attach` and `shard_hooks`: checked, made into a codec and a topology, and written out for
+other ranks."""
 
 from __future__ import annotations
 
@@ -6,7 +7,7 @@ import dataclasses
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache, partial
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 import torch
 import torch.distributed as dist
@@ -26,6 +27,7 @@ from gradwire.harness.comm.topology.registry import TOPOLOGIES, make_schedule
 from gradwire.harness.comm.topology.schedule import Schedule, Topology, made_for
 from gradwire.harness.library.reducer import synchronized
 from gradwire.harness.parallel.buckets import plain_name
+from gradwire.harness.parallel.settings import ShardedConfig
 from gradwire.harness.runtime.errors import ConfigError
 from gradwire.harness.runtime.fields import check_arguments, shown
 
@@ -40,12 +42,10 @@ def _as_in(schema: type, name: str) -> Any:
 
 
 @dataclass(frozen=True)
-class AttachOptions:
-    """The keywords of `attach` beside the codec's."""
+class CommonArguments:
+    """The keywords of `attach` and `shard_hooks` beside the codec's."""
 
     seed: int = between(0, 2**31 - 1, 0)  # of all randomness
-    overlap: bool = True  # synchronize while the backward pass is running; False: after it
-    buckets: int = _as_in(OverlapConfig, "buckets")  # in flight at once, at most
     segments: int = _as_in(OverlapConfig, "segments")  # per message: one is encoded while another is sent
     timeout_s: float = _as_in(ClusterConfig, "timeout_s")  # a rank silent for this long counts as lost
     rate_mbit: float | None = at_least(1e-3, None, 1e9)  # Mbit/s out of each rank (gloo); None: unlimited
@@ -54,13 +54,33 @@ class AttachOptions:
     check_hashes: bool = False  # compare the result over all ranks after every synchronization
 
 
-def make_options(**values: Any) -> AttachOptions:
+@dataclass(frozen=True)
+class AttachOptions(CommonArguments):
+    """The keywords of `attach` beside the codec's."""
+
+    overlap: bool = True  # synchronize while the backward pass is running; False: after it
+    buckets: int = _as_in(OverlapConfig, "buckets")  # in flight at once, at most
+
+
+@dataclass(frozen=True)
+class ShardOptions(CommonArguments):
+    """The keywords of `shard_hooks` beside the codec's; those of weights as in `parallel=sharded`."""
+
+    weights: str = _as_in(ShardedConfig, "weights")  # exact, quantized, or quantized differences
+    weight_bits: int = _as_in(ShardedConfig, "weight_bits")  # of a quantized weight or difference
+    weight_group: int = _as_in(ShardedConfig, "weight_group")  # of them that share a scale
+
+
+Options = TypeVar("Options", bound=CommonArguments)
+
+
+def make_options(schema: type[Options], **values: Any) -> Options:
     """Makes the options with these values. Raises ValueError: name, value, what is allowed."""
-    _check(AttachOptions, values)
-    return AttachOptions(**{name: plain(value) for name, value in values.items()})
+    _check(schema, values)
+    return schema(**{name: plain(value) for name, value in values.items()})
 
 
-def with_nodes(options: AttachOptions, size: int) -> AttachOptions:
+def with_nodes(options: Options, size: int) -> Options:
     """The options with `ranks_per_node` of `size` ranks filled in. Raises ValueError."""
     if options.ranks_per_node is not None:
         check_divides("ranks_per_node", options.ranks_per_node, "world size", size)
@@ -69,7 +89,7 @@ def with_nodes(options: AttachOptions, size: int) -> AttachOptions:
     return dataclasses.replace(options, ranks_per_node=(local_world(size) if whole else None) or size)
 
 
-def num_nodes(options: AttachOptions, size: int) -> int:
+def num_nodes(options: CommonArguments, size: int) -> int:
     """Over how many nodes `size` ranks are spread, by `with_nodes`."""
     assert options.ranks_per_node is not None
     return size // options.ranks_per_node
@@ -82,10 +102,13 @@ def _check(schema: type, values: Mapping[str, Any], prefix: str = "") -> None:
         raise ValueError(str(error)) from None
 
 
-def make_checked_codec(codec: Any, options: Mapping[str, Any]) -> Codec:
-    """Returns the codec of a name and its options, or the given instance. Raises ValueError."""
+def make_checked_codec(
+    codec: Any, options: Mapping[str, Any], schema: type[CommonArguments] = AttachOptions
+) -> Codec:
+    """Returns the codec of a name and its options, or the given instance. Raises ValueError. `schema` has the
+    other keywords of the call."""
     if isinstance(codec, str):
-        _check_keywords(codec, options)
+        _check_keywords(codec, options, schema)
         return make_codec(codec, **options)
     if options:
         raise ValueError(f"codec options {sorted(options)} have no effect on a codec instance")
@@ -101,13 +124,13 @@ def make_checked_codec(codec: Any, options: Mapping[str, Any]) -> Codec:
     return with_decisions(codec)
 
 
-def _check_keywords(codec: str, options: Mapping[str, Any]) -> None:
-    """Refuses a mistyped keyword, which may have been meant for the codec or for `attach`."""
+def _check_keywords(codec: str, options: Mapping[str, Any], schema: type[CommonArguments]) -> None:
+    """Refuses a mistyped keyword, which may have been meant for the codec or for the call."""
     classes = codec_classes()
     if codec not in classes:
         return  # `make_codec` says so
     own = {*rules_of(classes[codec]), *rules_of(CommonOptions)} - {"name"}
-    known = own | {*rules_of(AttachOptions), "codec", "topology"}
+    known = own | {*rules_of(cast(Any, schema)), "codec", "topology"}
     for name in options:
         if name in RENAMED:
             raise ValueError(f"{name}={shown(options[name])}: {name} has a new name: use {RENAMED[name]}")
@@ -184,12 +207,12 @@ def _wrong_model(model: Any) -> str:
     needs = f"attach() needs a DistributedDataParallel model, got {kind}"
     if isinstance(getattr(model, "_orig_mod", None), DistributedDataParallel):
         return f"{needs} around one; attach first, then compile: attach(model); model = torch.compile(model)"
-    if kind in ("FullyShardedDataParallel",) or any(
-        each.__name__ == "FSDPModule" for each in type(model).__mro__
-    ):
+    if any(each.__name__ == "FSDPModule" for each in type(model).__mro__):
+        return f"{needs}, whose parameters fully_shard() has sharded; use gradwire.shard_hooks() for it"
+    if kind == "FullyShardedDataParallel":
         return (
-            f"{needs}: FSDP shards the parameters and has no hook for its reduce-scatter; wrap the model in "
-            "DistributedDataParallel instead"
+            f"{needs}: it has no hook for its reduce-scatter; use fully_shard() and gradwire.shard_hooks(), "
+            "or wrap the model in DistributedDataParallel"
         )
     if isinstance(model, torch.nn.Module):
         return (
@@ -238,7 +261,7 @@ def _describe_model(model: DistributedDataParallel) -> dict[str, str]:
     }
 
 
-def _check_backend(options: AttachOptions) -> None:
+def _check_backend(options: CommonArguments) -> None:
     """What the backend's own all-reduce cannot do."""
     instead = "codec=backend, the backend sends by itself; leave it out or use codec=fp32"
     if options.rate_mbit is not None:
@@ -248,7 +271,7 @@ def _check_backend(options: AttachOptions) -> None:
 
 
 def check_runs(
-    codec: Codec, schedule: Schedule, device: torch.device, options: AttachOptions
+    codec: Codec, schedule: Schedule, device: torch.device, options: CommonArguments
 ) -> Callable[[Layout], str | None]:
     """Returns a function that says why a bucket cannot be synchronized. Raises ValueError if one of usual
     size cannot."""

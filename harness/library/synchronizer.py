@@ -15,12 +15,12 @@ from torch.nn.parallel import DistributedDataParallel
 
 from gradwire.codecs.interface import Codec, Decision, Layout
 from gradwire.codecs.wrappers.decisions import Decisions, decision_of
-from gradwire.harness.comm.transport.process import PeerError
 from gradwire.harness.comm.world.process import ProcessWorld
 from gradwire.harness.library import reducer
-from gradwire.harness.library.agreement import Agreement, Statement, origin
-from gradwire.harness.library.bucket_hook import BucketHook, SynchronizationError, in_words
+from gradwire.harness.library.agreement import Agreement, Statement
+from gradwire.harness.library.bucket_hook import BucketHook
 from gradwire.harness.library.decisions import DecisionRecord
+from gradwire.harness.library.failures import SynchronizationError, again, bare, explained
 from gradwire.harness.library.reducer import Buckets
 from gradwire.harness.library.saved import SavedState
 from gradwire.harness.parallel.buckets import parameter_names
@@ -59,7 +59,8 @@ class Synchronizer:
         self._failure: SynchronizationError | None = None
         self._record: DecisionRecord | None = None
         self._detached = False
-        hook.on_end, hook.on_failure, hook.explain = self._pass_ended, self._pass_failed, self._explain
+        hook.on_end, hook.on_failure = self._pass_ended, self._pass_failed
+        hook.explain = partial(explained, agreement)
         self._register(model)
 
     def _register(self, model: DistributedDataParallel) -> None:
@@ -279,9 +280,9 @@ class Synchronizer:
         there is one. It is the cause of what `backward()` has raised."""
         error = self.world.error
         if error is not None:
-            raise _bare(error).with_traceback(error.__traceback__)
+            raise bare(error).with_traceback(error.__traceback__)
         if self._failure is not None:
-            raise _bare(self._failure.__cause__ or self._failure)
+            raise bare(self._failure.__cause__ or self._failure)
 
     def _attached_model(self) -> DistributedDataParallel:
         model = self._model()
@@ -290,7 +291,7 @@ class Synchronizer:
         if self.world.closed:
             raise RuntimeError("the synchronizer has been detached; call gradwire.attach() again")
         if self._failure is not None:
-            raise _again(self._failure)
+            raise again(self._failure)
         return model
 
     def _pass_ended(self) -> None:
@@ -303,41 +304,7 @@ class Synchronizer:
             self.world.forget_buffers()
 
     def _pass_failed(self, failure: SynchronizationError) -> None:
-        self._failure = _again(failure)
+        self._failure = again(failure)
         model = self._model()
         if model is not None:
-            reducer.block(model, partial(_again, self._failure))
-
-    def _explain(self, error: BaseException) -> str:
-        """The error's own text, and, if a rank was lost, what that rank said."""
-        own = in_words(error)
-        if not isinstance(error, PeerError):
-            self._agreement.fail(own)
-            return own
-        self._agreement.fail(own, error.peer)
-        others = origin(error.peer, self._agreement.failures())
-        said = "; ".join(f"rank {rank} had failed: {each.reason}" for rank, each in sorted(others.items()))
-        return f"{own} ({said})" if said else own
-
-
-def _again(failure: SynchronizationError) -> SynchronizationError:
-    """The failure and its causes as new objects, because raised ones collect tracebacks, whose frames and
-    callers hold the model."""
-    again = SynchronizationError(*failure.args)
-    again.__cause__ = None if failure.__cause__ is None else _bare(failure.__cause__)
-    return again
-
-
-def _bare(error: BaseException, *above: BaseException) -> BaseException:
-    """The error and its causes as new objects without tracebacks; `above` are the errors that it is a cause
-    of."""
-    kind = type(error)
-    try:
-        bare: BaseException = kind.__new__(kind, *error.args)  # __init__ may want other arguments
-        bare.args = error.args
-        bare.__dict__.update(error.__dict__)
-    except Exception:  # a class from outside, which cannot be made so
-        bare = RuntimeError(in_words(error))
-    if error.__cause__ is not None and not any(error.__cause__ is each for each in (error, *above)):
-        bare.__cause__ = _bare(error.__cause__, error, *above)
-    return bare
+            reducer.block(model, partial(again, self._failure))

@@ -19,7 +19,7 @@ from gradwire.codecs.registry import codec_classes, make_codec
 from gradwire.harness.comm.topology.registry import TOPOLOGIES, make_schedule
 from gradwire.harness.config.compose import compose
 from gradwire.harness.config.validate import validate
-from gradwire.harness.library.options import check_runs, make_options
+from gradwire.harness.library.options import AttachOptions, check_runs, make_options
 from gradwire.harness.network.settings import NETWORKS
 from gradwire.harness.parallel.registry import PARALLELISMS
 from gradwire.harness.runtime.conf import conf_directory
@@ -109,7 +109,11 @@ def test_codecs_run_where_the_table_says() -> None:
 def test_attach_takes_what_the_table_says() -> None:
     assert answers(("network",))["paced"][2] == "`attach(…, rate_mbit=200)`, not with `backend`"
     assert "rate_mbit" in inspect.signature(gradwire.attach).parameters
-    ring, device, options = make_schedule("ring", 2), torch.device("cpu"), make_options(rate_mbit=200.0)
+    ring, device, options = (
+        make_schedule("ring", 2),
+        torch.device("cpu"),
+        make_options(AttachOptions, rate_mbit=200.0),
+    )
     check_runs(make_codec("fp32"), ring, device, options)
     with pytest.raises(ValueError, match="rate_mbit=200.0 has no effect on codec=backend"):
         check_runs(make_codec("backend"), ring, device, options)

@@ -288,7 +288,7 @@ def test_attach_allows_what_the_command_line_does() -> None:
         ("rate_mbit", 1e-320, "choose a number from 0.001 to 1000000000, or None"),
     ):
         with pytest.raises(ValueError, match=re.escape(said)):
-            make_options(**{name: value})
+            make_options(AttachOptions, **{name: value})
 
 
 def test_what_changes_nothing_passes_on_every_task(capsys: pytest.CaptureFixture[str]) -> None:

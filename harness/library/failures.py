@@ -1,0 +1,52 @@
+"""How failures are told: what a rank raises, and what it says of ranks that it has lost."""
+
+from __future__ import annotations
+
+from gradwire.harness.comm.transport.process import PeerError
+from gradwire.harness.library.agreement import Agreement, origin
+
+
+class SynchronizationError(RuntimeError):
+    """A bucket could not be synchronized. The text says on which rank, in which step, and why; the
+    `__cause__` is what a communication thread or a codec has raised."""
+
+
+def in_words(error: BaseException) -> str:
+    """The text of an error, after its type if the error is not ours."""
+    words = str(error) or "no reason given"
+    return words if isinstance(error, RuntimeError) else f"{type(error).__name__}: {words}"
+
+
+def explained(agreement: Agreement, error: BaseException) -> str:
+    """The error's own text, and, if a rank was lost, what that rank said; the others are told."""
+    own = in_words(error)
+    if not isinstance(error, PeerError):
+        agreement.fail(own)
+        return own
+    agreement.fail(own, error.peer)
+    others = origin(error.peer, agreement.failures())
+    said = "; ".join(f"rank {rank} had failed: {each.reason}" for rank, each in sorted(others.items()))
+    return f"{own} ({said})" if said else own
+
+
+def again(failure: SynchronizationError) -> SynchronizationError:
+    """The failure and its causes as new objects, because raised ones collect tracebacks, whose frames and
+    callers hold the model."""
+    anew = SynchronizationError(*failure.args)
+    anew.__cause__ = None if failure.__cause__ is None else bare(failure.__cause__)
+    return anew
+
+
+def bare(error: BaseException, *above: BaseException) -> BaseException:
+    """The error and its causes as new objects without tracebacks; `above` are the errors that it is a cause
+    of."""
+    kind = type(error)
+    try:
+        anew: BaseException = kind.__new__(kind, *error.args)  # __init__ may want other arguments
+        anew.args = error.args
+        anew.__dict__.update(error.__dict__)
+    except Exception:  # a class from outside, which cannot be made so
+        anew = RuntimeError(in_words(error))
+    if error.__cause__ is not None and not any(error.__cause__ is each for each in (error, *above)):
+        anew.__cause__ = bare(error.__cause__, error, *above)
+    return anew

@@ -1,0 +1,54 @@
+"""The all-gather and the reduce-scatter that FSDP2 calls for one module, instead of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Any, NoReturn
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+from torch.distributed.fsdp._fully_shard._fsdp_api import AllGather, ReduceScatter
+
+from gradwire.harness.library.shard_modules import ShardedModule
+from gradwire.harness.library.shard_step import ShardStep
+
+
+class _Hook:
+    """What both are made of. FSDP2 wants the result when the call returns, so that the rank waits."""
+
+    def __init__(self, step: ShardStep, module: ShardedModule) -> None:
+        self._step, self._module = step, module
+
+    def allocate(self, size: Sequence[Any], *, dtype: torch.dtype, device: torch.device) -> Tensor:
+        return torch.empty(*size, dtype=dtype, device=device)
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError(
+            "a model with a codec cannot be pickled or copied; save its state_dict(), or first call detach() "
+            "on what gradwire.shard_hooks() returned"
+        )
+
+
+class WeightGather(_Hook, AllGather):
+    """Gathers a module's weights as `parallel.weights` says."""
+
+    def __call__(
+        self, output_tensor: Tensor, input_tensor: Tensor, group: dist.ProcessGroup, async_op: bool = False
+    ) -> None:
+        self._step.guarded(partial(self._step.gather, self._module, output_tensor, input_tensor))
+
+
+class GradientScatter(_Hook, ReduceScatter):
+    """Scatters a module's gradients by the codec."""
+
+    def __call__(
+        self,
+        output_tensor: Tensor,
+        input_tensor: Tensor,
+        group: dist.ProcessGroup,
+        op: Any,
+        async_op: bool = False,
+    ) -> None:
+        self._step.guarded(partial(self._step.scatter, self._module, output_tensor, input_tensor, op))

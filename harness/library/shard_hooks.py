@@ -1,0 +1,183 @@
+"""Compressed weights and gradients for any FSDP2 script."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from gradwire.codecs.describe import describe_codec, digest
+from gradwire.codecs.interface import Codec
+from gradwire.harness.comm.collective.collectives import Fabric
+from gradwire.harness.comm.topology.schedule import Schedule, Topology, made_for
+from gradwire.harness.comm.transport.pacer import PacedLink
+from gradwire.harness.comm.world.process import ProcessWorld
+from gradwire.harness.library.agreement import Agreement
+from gradwire.harness.library.decisions import check_replayed
+from gradwire.harness.library.failures import SynchronizationError, in_words
+from gradwire.harness.library.options import (
+    ShardOptions,
+    check_runs,
+    make_checked_codec,
+    make_checked_schedule,
+    make_options,
+    num_nodes,
+    with_nodes,
+)
+from gradwire.harness.library.serving import check_unused, serve
+from gradwire.harness.library.shard_modules import (
+    WHAT,
+    ShardedModule,
+    describe_modules,
+    sharded_modules,
+)
+from gradwire.harness.library.shard_step import GradientSlices, ShardStep
+from gradwire.harness.library.shard_synchronizer import ShardSynchronizer
+from gradwire.harness.network.links import bytes_per_second
+from gradwire.harness.parallel.settings import ShardedConfig
+from gradwire.harness.parallel.sharded.requirements import codecs_with_scatter
+from gradwire.harness.parallel.sharded.weights import weight_messages
+
+
+def shard_hooks(
+    model: Any,
+    codec: str | Codec = "all_to_all",
+    topology: str | Topology = "ring",
+    *,
+    weights: str = "exact",
+    weight_bits: int = 4,
+    weight_group: int = 2048,
+    seed: int = 0,
+    segments: int = 1,
+    timeout_s: float = 120.0,
+    rate_mbit: float | None = None,
+    ranks_per_node: int | None = None,
+    check_hashes: bool = False,
+    **codec_options: Any,
+) -> ShardSynchronizer:
+    """Scatter the gradients of `model`, which `fully_shard` has sharded, by `codec`, and gather its weights
+    as `weights` says, from now on.
+
+    Call it on every rank, after the last `fully_shard` and before training, with the same arguments:
+
+        fully_shard(model, reshard_after_forward=False)
+        synchronizer = gradwire.shard_hooks(model, codec="all_to_all", weights="qwd")
+
+    `codec` is one that has a scatter, with its options as keywords. `weights` are sent `exact`, quantized
+    (`qw`), or as quantized differences from those that all ranks hold (`qwd`), in codes of `weight_bits` with
+    a scale for each `weight_group`. All other keywords are those of `attach`. A pass waits for each module's
+    weights and gradients.
+
+    Raises ValueError on every rank where arguments differ, naming who has what, and where an argument, codec
+    or model is refused on one of them; TimeoutError naming the ranks that have not called it; a pass whose
+    synchronization fails raises SynchronizationError.
+    """
+    given: dict[str, Any] = {
+        "weights": weights,
+        "weight_bits": weight_bits,
+        "weight_group": weight_group,
+        "seed": seed,
+        "segments": segments,
+        "timeout_s": timeout_s,
+        "rate_mbit": rate_mbit,
+        "ranks_per_node": ranks_per_node,
+        "check_hashes": check_hashes,
+    }
+    agreement = None
+    try:
+        options = make_options(ShardOptions, **given)
+        modules = sharded_modules(model, quantized=options.weights != "exact")
+        group, device = modules[0].process_group, modules[0].device
+        agreement = Agreement(group, options.timeout_s, WHAT)
+        own = make_checked_codec(codec, codec_options, ShardOptions)
+        check_unused(own, WHAT)
+        size = dist.get_world_size(group)
+        options = with_nodes(options, size)
+        nodes = num_nodes(options, size)
+        schedule = make_checked_schedule(topology, size, nodes)
+        made = made_for(schedule, size, nodes)
+        check_runs(own, made, device, options)
+        _check_scatters(own, made, codec_options)
+        description = describe(modules, own, made, options)
+        check_replayed(own, description)
+    except Exception as error:
+        _refuse(agreement, error)
+        raise
+    agreement.agree(description)
+    try:
+        world = ProcessWorld(
+            Fabric(schedule, num_nodes=nodes, segments=options.segments),
+            device,
+            group=group,
+            link=None if rate_mbit is None else PacedLink(bytes_per_second(rate_mbit)),
+            in_flight=1,
+            timeout_s=options.timeout_s,
+            trace=own.traits.clock_driven,
+        )
+    except RuntimeError as error:  # torch's words name neither the rank nor what it was waiting for
+        raise SynchronizationError(
+            f"rank {agreement.rank}: {WHAT}: the ranks agree, but cannot be connected within "
+            f"{options.timeout_s:g} s: {in_words(error).splitlines()[0]}; has one of them ended?"
+        ) from error
+    settings = ShardedConfig(
+        name="sharded",
+        weights=options.weights,
+        weight_bits=options.weight_bits,
+        weight_group=options.weight_group,
+    )
+    step = ShardStep(
+        world,
+        own,
+        weight_messages(settings),
+        modules,
+        seed=options.seed,
+        check_hashes=options.check_hashes,
+    )
+    serve(own, step)
+    return ShardSynchronizer(step, agreement, description)
+
+
+def _check_scatters(codec: Codec, schedule: Schedule, given: dict[str, Any]) -> None:
+    """Raises ValueError unless the codec leaves every rank with a shard over this topology."""
+    if not codec.scatters:
+        names = ", ".join(codecs_with_scatter())
+        raise ValueError(f"{WHAT}: codec={codec.name} has no scatter; choose one of {names}")
+    if schedule.size > 1 and not schedule.sums_on_the_way:
+        raise ValueError(
+            f"{WHAT}: topology={schedule.name} sums nothing on the way and has no reduce-scatter; use ring"
+        )
+    if given.get("exclude"):
+        raise ValueError(
+            f"{WHAT}: exclude={given['exclude']} has no effect, FSDP2 hands over slices of several "
+            "parameters together; leave it out, or shard the modules of these parameters apart"
+        )
+    GradientSlices(codec, schedule.kept, "model", 1 << 16, torch.device("cpu"))
+
+
+def describe(
+    modules: list[ShardedModule], codec: Codec, schedule: Schedule, options: ShardOptions
+) -> dict[str, str]:
+    """Everything that must be equal on all ranks, name to value in words."""
+    from gradwire import __version__
+
+    return {
+        "gradwire": __version__,
+        "torch": torch.__version__,
+        **describe_codec(codec),
+        "topology": schedule.name,
+        "schedule": digest(repr(schedule)),
+        **{key: repr(value) for key, value in asdict(options).items()},
+        "world size": str(schedule.size),
+        "modules": describe_modules(modules),
+        "device": modules[0].device.type,
+    }
+
+
+def _refuse(agreement: Agreement | None, error: Exception) -> None:
+    """Tells the other ranks that this one refuses its arguments."""
+    if agreement is None and dist.is_initialized() and dist.group.WORLD is not None:
+        agreement = Agreement(dist.group.WORLD, ShardOptions.timeout_s, WHAT)
+    if agreement is not None:
+        agreement.refuse(str(error) or type(error).__name__)

@@ -1,0 +1,151 @@
+"""The modules that `fully_shard` has made of a model: which can have codecs, and their own communication.
+
+PyTorch lets a script replace a module's all-gather and reduce-scatter. It has no public way to ask what a
+module does with its parameters: everything private that is read is read here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.distributed.fsdp import FSDPModule
+
+from gradwire.codecs.describe import digest
+from gradwire.harness.runtime.fields import shown
+
+WHAT = "shard_hooks()"
+
+FLOATS = (torch.float32, torch.bfloat16)
+"""The types of weights that can be quantized."""
+
+
+@dataclass(frozen=True)
+class ShardedModule:
+    """One module whose parameters are gathered and whose gradients are scattered together. `root` says that
+    it is the model itself, which PyTorch does not reshard after forward unless it is told to."""
+
+    name: str
+    number: int
+    module: Any
+    root: bool
+
+    @property
+    def _state(self) -> Any:
+        return self.module._get_fsdp_state()
+
+    @property
+    def _groups(self) -> Sequence[Any]:
+        state = self._state
+        if hasattr(state, "_fsdp_param_groups"):
+            return list(state._fsdp_param_groups)
+        return [] if state._fsdp_param_group is None else [state._fsdp_param_group]  # PyTorch before 2.11
+
+    @property
+    def group(self) -> Any:
+        """What holds its parameters. They are all of one mesh."""
+        return self._groups[0]
+
+    @property
+    def has_parameters(self) -> bool:
+        return bool(self._groups)
+
+    @property
+    def reshards(self) -> bool:
+        """Whether it gives its weights away after forward, to gather them again for backward."""
+        automatic = getattr(self._state, "_auto_reshard_after_forward", False)
+        return self.group.post_forward_mesh_info is not None and not (self.root and automatic)
+
+    @property
+    def process_group(self) -> dist.ProcessGroup:
+        """The ranks that its parameters are divided among."""
+        found: dist.ProcessGroup = self.group.mesh_info.shard_process_group
+        return found
+
+    @property
+    def device(self) -> torch.device:
+        found: torch.device = self.group.device
+        return found
+
+    @property
+    def parameters(self) -> list[Any]:
+        """Its own parameters, without those of modules inside it that are sharded by themselves."""
+        return [each.sharded_param for each in self.group.fsdp_params]
+
+    @property
+    def gathered_dtypes(self) -> set[torch.dtype]:
+        """The types that its weights have where they are gathered."""
+        policy = self.group.mp_policy.param_dtype
+        return {policy or each.dtype for each in self.parameters}
+
+    def refusal(self, quantized: bool) -> str | None:
+        """Why it cannot have codecs, or weights that are `quantized`; None if it can."""
+        if len(self._groups) > 1 or self.group.mesh_info.mesh.ndim > 1:
+            return "is sharded over several meshes or dimensions; give fully_shard() a mesh of one dimension"
+        if self.reshards:
+            return (
+                "reshards after forward, so that its weights are gathered twice a step and backward would "
+                "use others than forward; use fully_shard(…, reshard_after_forward=False)"
+            )
+        dtypes = self.gathered_dtypes
+        if len(dtypes) > 1:
+            return (
+                f"gathers weights of several types, {_named(dtypes)}; shard them as modules of one type each"
+            )
+        if quantized and not dtypes <= {*FLOATS}:
+            return f"gathers weights in {_named(dtypes)}, which cannot be quantized; use {_named(FLOATS)}"
+        return None
+
+    def describe(self) -> tuple[object, ...]:
+        """What must be equal on all ranks."""
+        shapes = [(tuple(each.shape), str(each.dtype), each.requires_grad) for each in self.parameters]
+        return self.name, shapes, _named(self.gathered_dtypes)
+
+    def install(self, all_gather: Any, reduce_scatter: Any) -> tuple[Any, Any]:
+        """Replaces its communication; returns what it had before."""
+        before = self.group._all_gather_comm, self.group._reduce_scatter_comm
+        self.module.set_custom_all_gather(all_gather)
+        self.module.set_custom_reduce_scatter(reduce_scatter)
+        return before
+
+
+def sharded_modules(model: Any, *, quantized: bool) -> list[ShardedModule]:
+    """The modules of the model that have parameters of their own, in its order. Raises ValueError for a model
+    that cannot have codecs, or not weights that are `quantized`."""
+    if not hasattr(FSDPModule, "set_custom_reduce_scatter"):
+        raise ValueError(
+            f"{WHAT} needs a PyTorch whose FSDPModule has set_custom_reduce_scatter(); update it"
+        )
+    if not isinstance(model, nn.Module):
+        raise ValueError(f"{WHAT} needs a model that fully_shard() has sharded, got {shown(model)}")
+    named = [(name, each) for name, each in model.named_modules() if isinstance(each, FSDPModule)]
+    made = [ShardedModule(name, 0, each, each is model) for name, each in named]
+    made = [each for each in made if each.has_parameters]
+    if not made:
+        raise ValueError(
+            f"{WHAT} needs a model that fully_shard() has sharded, and {type(model).__name__} has no such "
+            "module; call fully_shard(model, reshard_after_forward=False) first, or use attach() for "
+            "DistributedDataParallel"
+        )
+    found = [ShardedModule(each.name, number, each.module, each.root) for number, each in enumerate(made)]
+    groups = {tuple(dist.get_process_group_ranks(each.process_group)) for each in found}
+    if len(groups) > 1:
+        raise ValueError(f"{WHAT}: modules are sharded over different ranks; shard all over the same mesh")
+    for each in found:
+        reason = each.refusal(quantized)
+        if reason is not None:
+            raise ValueError(f"{WHAT}: {each.name or 'the model'} {reason}")
+    return found
+
+
+def describe_modules(modules: Sequence[ShardedModule]) -> str:
+    """The modules in a few words that are equal on all ranks if the modules are."""
+    return f"{len(modules)} modules of {digest(repr([each.describe() for each in modules]))}"
+
+
+def _named(dtypes: Any) -> str:
+    return " and ".join(sorted(str(each).removeprefix("torch.") for each in dtypes))

@@ -1,0 +1,223 @@
+"""FSDP2 training with `gradwire.shard_hooks`, on pool workers."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import io
+import runpy
+from typing import Any
+from unittest import mock
+
+import torch
+import torch.distributed as dist
+from attach_jobs import Net, data, said
+from torch import Tensor, nn
+from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+
+import gradwire
+from gradwire.codecs.registry import make_codec
+from gradwire.harness.comm.collective.collectives import Fabric
+from gradwire.harness.comm.topology.registry import make_schedule
+from gradwire.harness.comm.world.virtual import VirtualWorld
+from gradwire.harness.library.shard_step import GradientSlices
+
+SDP4BIT = {"codec": "all_to_all", "weights": "qwd", "ranks_per_node": 2, "check_hashes": True}
+
+
+def sharded(**options: Any) -> Any:
+    """The model of `attach_jobs`, with one module sharded by itself; its widths divide by no number of
+    ranks here."""
+    torch.manual_seed(0)
+    model = Net()
+    options = {"reshard_after_forward": False, **options}
+    fully_shard(model.middle, **options)
+    return fully_shard(model, **options)
+
+
+def step(model: Any, optimizer: Any, rank: int, number: int) -> Tensor:
+    x, y = data(rank, number)
+    optimizer.zero_grad()
+    loss = nn.functional.mse_loss(model(x), y)
+    loss.backward()
+    optimizer.step()
+    return loss.detach()
+
+
+def train(rank: int, size: int, steps: int, options: dict[str, Any] | None, **shard: Any) -> Any:
+    """Each step's mean loss over the ranks; digests of the weights that this rank computes with after the
+    steps and of its own main weights; the bytes sent. Without `options` it is plain FSDP2."""
+    model = sharded(**shard)
+    synchronizer = None if options is None else gradwire.shard_hooks(model, **options)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+    losses = []
+    for number in range(steps):
+        loss = step(model, optimizer, rank, number)
+        dist.all_reduce(loss)
+        losses.append(float(loss) / size)
+    with torch.no_grad():
+        model(data(0, 0)[0])  # gathers the weights
+    held = [each.detach().clone() for each in model.parameters()]
+    sent = 0 if synchronizer is None else synchronizer.bytes_sent
+    if synchronizer is not None:
+        synchronizer.detach()
+    return losses, digest(held), sent
+
+
+def digest(tensors: Any) -> str:
+    plain = [each.to_local() if hasattr(each, "to_local") else each for each in tensors]
+    return hashlib.sha256(
+        b"".join(each.detach().clone().float().numpy().tobytes() for each in plain)
+    ).hexdigest()
+
+
+def bf16(rank: int, size: int, options: dict[str, Any]) -> Any:
+    return train(rank, size, 4, options, mp_policy=MixedPrecisionPolicy(param_dtype=torch.bfloat16))
+
+
+def scattered_alike(rank: int, size: int, codec: dict[str, Any]) -> bool:
+    """Whether the shard of gradients that FSDP2 gets is the one that the codec leaves in a virtual world."""
+    torch.manual_seed(0)
+    model = fully_shard(nn.Linear(64, 64 * size, bias=False), reshard_after_forward=False)
+    with gradwire.shard_hooks(model, **codec, ranks_per_node=2):
+        x = torch.randn(8, 64, generator=torch.Generator().manual_seed(rank))
+        model(x).square().mean().backward()
+        own = model.weight.grad.to_local().flatten()
+    raw = []
+    torch.manual_seed(0)
+    plain = nn.Linear(64, 64 * size, bias=False)
+    for other in range(size):
+        x = torch.randn(8, 64, generator=torch.Generator().manual_seed(other))
+        plain.zero_grad()
+        plain(x).square().mean().backward()
+        raw.append(plain.weight.grad.flatten().clone())
+    fabric = Fabric(lambda n: make_schedule("ring", n), num_nodes=size // 2)
+    world = VirtualWorld(size, fabric, torch.device("cpu"))
+    made = make_codec(**{"name" if key == "codec" else key: value for key, value in codec.items()})
+    slices = GradientSlices(made, make_schedule("ring", size).kept, "model", own.numel(), world.device)
+
+    def scatter(other: int) -> Any:
+        this_round = gradwire.Round(0, slices.layout, other, size, 0, 0)
+        return lambda comm: made.scatter(slices.placed(raw[other]), this_round, comm)
+
+    found = world.run({other: scatter(other) for other in range(size)})
+    return torch.equal(found[rank][: own.numel()], own)
+
+
+def resume(rank: int, size: int, options: dict[str, Any], evaluate: bool) -> tuple[str, str]:
+    """Digests of the weights after six steps, undisturbed and resumed from files after three."""
+    model = sharded()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+    synchronizer = gradwire.shard_hooks(model, **options)
+    for number in range(3):
+        step(model, optimizer, rank, number)
+    if evaluate:
+        with torch.no_grad():
+            model(data(rank, 9)[0])
+    file = io.BytesIO()
+    torch.save(synchronizer.state_dict(), file)
+    main = [each.to_local().clone() for each in model.state_dict().values()]
+    for number in range(3, 6):
+        step(model, optimizer, rank, number)
+    undisturbed = digest(model.state_dict().values())
+    synchronizer.detach()
+
+    model = sharded()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+    synchronizer = gradwire.shard_hooks(model, **options)
+    with torch.no_grad():
+        for own, value in zip(model.parameters(), main, strict=True):
+            own.to_local().copy_(value)
+    file.seek(0)
+    synchronizer.load_state_dict(lambda: torch.load(file, weights_only=True))
+    assert synchronizer.step == 3
+    for number in range(3, 6):
+        step(model, optimizer, rank, number)
+    synchronizer.detach()
+    return undisturbed, digest(model.state_dict().values())
+
+
+def detached_is_plain(rank: int, size: int) -> bool:
+    """Whether a model trains as without hooks after they were detached."""
+    found = []
+    for hooked in (True, False):
+        model = sharded()
+        if hooked:
+            gradwire.shard_hooks(model, codec="dynamiq").detach()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+        step(model, optimizer, rank, 0)
+        found.append(digest(model.state_dict().values()))
+    return found[0] == found[1]
+
+
+def refusals(rank: int, size: int) -> list[str]:
+    """What is said of models and arguments that cannot work."""
+    model, resharding = sharded(), sharded(reshard_after_forward=True)
+    hooks = gradwire.shard_hooks
+    half = sharded(mp_policy=MixedPrecisionPolicy(param_dtype=torch.float16))
+    return [
+        said(hooks, resharding, codec="fp32"),
+        said(hooks, Net(), codec="fp32"),
+        said(hooks, model, codec="powersgd"),
+        said(hooks, model, codec="fp32", topology="broadcast"),
+        said(hooks, model, codec="fp32", exclude=["*bias"]),
+        said(hooks, model, codec="fp32", weights="qwd4"),
+        said(hooks, model, codec="all_to_all", ranks_per_node=3),
+        said(hooks, half, codec="fp32", weights="qw"),
+        said(hooks, model, codec="fp32", weight_group=2048 + rank, weights="qw"),
+        said(hooks, model, codec="fp32", seed=rank),
+        said(gradwire.attach, model),
+    ]
+
+
+def fail(rank: int, size: int) -> tuple[str, str, str]:
+    """What a pass raises whose codec fails on one rank, what it comes from, and what the next one raises."""
+    model = sharded()
+    synchronizer = gradwire.shard_hooks(model, codec="fp32", timeout_s=5.0)
+    if rank == 1:
+        synchronizer._step.codec = make_codec("topk")  # its scatter raises
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+    first = said(step, model, optimizer, rank, 0)
+    cause = said(synchronizer.raise_error)
+    second = said(synchronizer.state_dict)
+    synchronizer.detach()
+    return first, cause, second
+
+
+def reshard_later(rank: int, size: int) -> str:
+    model = sharded()
+    with gradwire.shard_hooks(model, codec="fp32", weights="qwd"):
+        model.set_reshard_after_forward(True)
+        return said(model, data(rank, 0)[0])
+
+
+def gathered_again(rank: int, size: int) -> tuple[list[int], bool]:
+    """The bytes of gatherings: the first, one of unchanged weights, one after an update; and whether the
+    weights of the second are those of the first."""
+    model = sharded()
+    with gradwire.shard_hooks(model, codec="fp32", weights="qwd", weight_group=32) as synchronizer:
+        sent, held = [], []
+        for number in range(3):
+            before = synchronizer.bytes_sent
+            with torch.no_grad():
+                model(data(rank, 0)[0])
+            sent.append(synchronizer.bytes_sent - before)
+            held.append(digest(model.parameters()))
+            model.reshard()
+            model.middle.reshard()
+            if number == 1:
+                optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
+                step(model, optimizer, rank, 0)
+    return sent, held[0] == held[1] != held[2]
+
+
+def run_example(rank: int, size: int, path: str) -> str:
+    """What an example prints, in the process group of the pool."""
+    printed = io.StringIO()
+    with (
+        mock.patch.object(dist, "init_process_group"),
+        mock.patch.object(dist, "destroy_process_group"),
+        contextlib.redirect_stdout(printed),
+    ):
+        runpy.run_path(path, run_name="__main__")
+    return printed.getvalue()

@@ -1,0 +1,118 @@
+"""`gradwire.shard_hooks` for models that `fully_shard` has sharded: training, state, refusals, failures."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import shard_jobs as jobs
+from pool import Workers
+
+EXAMPLE = Path(__file__).resolve().parent.parent / "examples" / "fsdp2.py"
+
+
+@pytest.mark.parametrize("size", [2, 3])
+def test_float32_is_what_fsdp2_does_by_itself(size: int, workers: Workers) -> None:
+    """Over uneven shards; but for the order of float32 sums."""
+    plain = workers(size)(jobs.train, 4, None)
+    hooked = workers(size)(jobs.train, 4, {"codec": "fp32", "check_hashes": True})
+    assert hooked[0][0] == pytest.approx(plain[0][0], rel=1e-6)
+    assert len({held for _, held, _ in hooked}) == 1
+    assert plain[0][2] == 0 < hooked[0][2]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        jobs.SDP4BIT,
+        {"codec": "dynamiq", "weights": "qw", "topology": "butterfly", "check_hashes": True},
+        {"codec": "linear", "weights": "qwd", "weight_bits": 8, "weight_group": 128, "ef": True},
+    ],
+    ids=["sdp4bit", "qw", "feedback"],
+)
+def test_quantized_training_stays_close_and_identical(options: dict[str, Any], workers: Workers) -> None:
+    plain = workers(4)(jobs.train, 4, None)
+    hooked = workers(4)(jobs.train, 4, options)
+    assert len({held for _, held, _ in hooked}) == 1, "all ranks compute with the same weights"
+    assert hooked[0][0] == pytest.approx(plain[0][0], rel=0.02)
+    assert hooked[0][0] != plain[0][0]
+
+
+def test_weights_in_bfloat16_are_gathered_and_differ_from_float32(workers: Workers) -> None:
+    found = workers(2)(jobs.bf16, {"codec": "all_to_all", "weights": "qwd", "check_hashes": True})
+    exact = workers(2)(jobs.bf16, {"codec": "fp32"})
+    assert len({held for _, held, _ in found}) == 1
+    assert found[0][0] == pytest.approx(exact[0][0], rel=0.05)
+
+
+@pytest.mark.parametrize("codec", [{"codec": "all_to_all"}, {"codec": "linear", "bits": 4}])
+def test_gradients_are_those_of_the_codec_bit_for_bit(codec: dict[str, Any], workers: Workers) -> None:
+    assert workers(4)(jobs.scattered_alike, codec) == [True] * 4
+
+
+@pytest.mark.parametrize("evaluate", [False, True], ids=["trained", "evaluated"])
+def test_a_resumed_run_is_the_undisturbed_one(evaluate: bool, workers: Workers) -> None:
+    """With what quantized differences and error feedback remember; also where the weights have been gathered
+    since the last update, by an evaluation."""
+    options = {"codec": "linear", "bits": 4, "ef": True, "weights": "qwd", "weight_group": 32}
+    for undisturbed, resumed in workers(2)(jobs.resume, options, evaluate):
+        assert resumed == undisturbed
+
+
+def test_weights_that_have_not_changed_are_not_sent_again(workers: Workers) -> None:
+    for (first, second, third), held in workers(2)(jobs.gathered_again):
+        assert held
+        assert second == 2, "a byte for each module says that nothing has changed"
+        assert third < 0.2 * first, "differences of 4 bits after exact weights"
+
+
+def test_detached_hooks_leave_plain_fsdp2(workers: Workers) -> None:
+    assert workers(2)(jobs.detached_is_plain) == [True, True]
+
+
+REFUSALS = (
+    r"the model reshards after forward, .* gathered twice a step .*reshard_after_forward=False",
+    r"and Net has no such module; call fully_shard\(model, reshard_after_forward=False\) first",
+    r"codec=powersgd has no scatter; choose one of fp32",
+    r"topology=broadcast sums nothing on the way and has no reduce-scatter",
+    r"exclude=.*bias.* has no effect",
+    r"weights='qwd4': choose one of exact, qw, qwd",
+    r"ranks_per_node=3",
+    r"gathers weights in float16, which cannot be quantized; use bfloat16 and float32",
+    r"weight_group=20\d\d|refuses",
+    r"ranks disagree: rank 0 has seed=0, rank 1 has seed=1",
+    r"attach\(\) needs a DistributedDataParallel model, .*use gradwire.shard_hooks\(\)",
+)
+
+
+def test_what_cannot_work_is_refused_in_one_line(workers: Workers) -> None:
+    for said in workers(2)(jobs.refusals):
+        for text, expected in zip(said, REFUSALS, strict=True):
+            assert text.startswith("ValueError: "), text
+            assert re.search(expected, text), (text, expected)
+            assert "\n" not in text and len(text) < 320, text
+
+
+def test_reshard_after_forward_is_refused_when_it_is_turned_on_later(workers: Workers) -> None:
+    for text in workers(2)(jobs.reshard_later):
+        assert text.startswith("SynchronizationError: rank ") and "reshards after forward" in text
+
+
+def test_an_error_in_a_hook_ends_the_pass_on_every_rank(workers: Workers) -> None:
+    (lost, _, after), (failed, cause, again) = workers(2)(jobs.fail)
+    assert failed.startswith("SynchronizationError: rank 1, step 0: ValueError: codec=topk has no scatter")
+    assert cause == "ValueError: codec=topk has no scatter"
+    assert again == failed
+    assert lost.startswith("SynchronizationError: rank 0, step 0: ") and after == lost
+
+
+def test_the_example_runs(workers: Workers) -> None:
+    printed, nothing = workers(2)(jobs.run_example, str(EXAMPLE))
+    first = re.search(r"step 0: loss (\S+)", printed)
+    last = re.search(r"loss (\S+); rank 0 sent (\d+) bytes", printed)
+    assert first is not None and last is not None and not nothing
+    assert float(last[1]) < 0.5 * float(first[1])
+    in_bits = 8 * int(last[2]) / 100 / 16_897  # per step and coordinate, as half of a vector of each is sent
+    assert 4 < in_bits < 8, "8.25 of gradients, and 4 and a little of weights"
