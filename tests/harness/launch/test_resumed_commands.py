@@ -50,8 +50,12 @@ def here(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """The record of an undisturbed run; it is virtual, which makes no difference."""
-    directory = tmp_path_factory.mktemp("undisturbed")
-    config = validate(compose([*COMMAND, "cluster=virtual"]))
+    return left_alone(tmp_path_factory.mktemp("undisturbed"), *COMMAND)
+
+
+def left_alone(directory: Path, *overrides: str) -> dict[str, Any]:
+    """The record of a virtual run that nobody disturbs."""
+    config = validate(compose([*overrides, "cluster=virtual"]))
     open_run(config, directory)
     train_virtual(config, directory)
     return outcome(directory)
@@ -118,6 +122,22 @@ def test_killed_then_asked_to_stop_then_left_alone(here: Path, undisturbed: dict
     assert not left_behind(directory)
     assert not (directory / "checkpoints").exists()
     assert not (directory / "tracebacks.txt").exists()
+
+
+def test_a_killed_rank_of_a_sharded_run_is_named_and_resumed(here: Path, tmp_path: Path) -> None:
+    """Each rank has its own shard, and what a codec with feedback remembers; differences of weights go on."""
+    sharded = (*COMMAND, "train.steps=30", "parallel=sharded", "parallel.weights=qwd")
+    sharded += ("codec=linear", "codec.ef=true")
+    run = started(here, RUN, *sharded, "cluster.restarts=1", "hydra.run.dir=sharded")
+    until(10, run, here / "sharded")
+    os.kill(workers_of(run)[1], signal.SIGKILL)
+    ended = finished(run)
+    assert ended.returncode == 0, ended.stderr
+    assert_alone(run)
+    reason = "rank 1 was killed by SIGKILL (out of memory?)"
+    assert f"restart 1 of 1: {reason}, after step " in ended.stdout
+    assert ended.stdout.count("resuming after step ") == 1
+    assert outcome(here / "sharded") == left_alone(tmp_path, *sharded)
 
 
 def test_the_launcher_itself_killed(here: Path, undisturbed: dict[str, Any]) -> None:
