@@ -7,7 +7,12 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from gradwire.harness.report.tables import Column, Line, Page, figures_table, finished
+from gradwire.harness.files.structured import read_yaml
+from gradwire.harness.record.summary import REMEDY
+from gradwire.harness.record.writer import CONFIG
+from gradwire.harness.report.configs import Settings, flatten
+from gradwire.harness.report.strategies import strategy
+from gradwire.harness.report.tables import Column, Page, figures_table, finished
 from gradwire.harness.studies.predict.summary import PredictSummary
 
 FILE = "predict.json"
@@ -40,17 +45,22 @@ def compare(folders: Sequence[Path], output: Path) -> Page:
     """Writes table.md, table.csv and table.json to `output`; ValueError when nothing is done."""
     done, missing = finished(folders)
     found = [PredictSummary.read(folder / FILE) for folder in done]
-    titles = [_title(one) for one in found]
+    settings = [flatten(read_yaml(folder / CONFIG, remedy=REMEDY, inside=folder)) for folder in done]
+    names, titles = [_name(each) for each in settings], [_title(one) for one in found]
     tables = [
         figures_table(
             title,
-            ["gradients", "weights"],
-            [_line(one) for one, own in zip(found, titles, strict=True) if own == title],
+            ["sends"],
+            [
+                ([name], asdict(one) | {"error": one.error})
+                for one, name, own in zip(found, names, titles, strict=True)
+                if own == title
+            ],
             COLUMNS,
         )
         for title in dict.fromkeys(titles)
     ]
-    rows = [_row(one) for one in found]
+    rows = [{"sends": name} | _row(one) for one, name in zip(found, names, strict=True)]
     page = Page(tables, [*NOTES, *_left_out(found), *missing])
     page.write(output, rows, {"rows": rows, "left_out": missing})
     return page
@@ -72,9 +82,13 @@ def _title(one: PredictSummary) -> str:
     return f"{one.model}, {one.workers} workers{among}, {one.network}; {told}, {overlap}"
 
 
-def _line(one: PredictSummary) -> Line:
-    codec = one.codec if one.topology == "ring" else f"{one.codec}, {one.topology}"
-    return [codec, one.weights or "–"], asdict(one) | {"error": one.error}
+def _name(settings: Settings) -> str:
+    """What a step sends: the strategy by the name that SDP4Bit gives it, else codec and weights."""
+    named = strategy(settings)
+    if named is not None:
+        return f"{named}, transform apart" if settings.get("codec.hadamard") == "apart" else named
+    weights = settings.get("parallel.weights")
+    return str(settings["codec.name"]) + (f", weights {weights}" if weights else "")
 
 
 def _row(one: PredictSummary) -> dict[str, Any]:

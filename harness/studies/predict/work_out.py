@@ -118,10 +118,11 @@ def left_out(config: PredictTask) -> Iterator[str]:
     """What the times do not have, in words."""
     given, network = config.predict, config.network
     assert isinstance(network, SimulatedConfig)
+    known = "" if given.baseline_tflops is None else "; a calibrated computation contains it"
     if given.tensor_parallel > 1:
-        yield "what workers that share matrices send one another"
+        yield f"what workers that share matrices send one another{known}"
     if given.pipeline_parallel > 1:
-        yield "what stages send one another, and their waiting for one another"
+        yield f"what stages send one another, and their waiting for one another{known}"
     if network.codec_times == "none":
         yield "all codec work"
     elif getattr(config.parallel, "weights", "exact") != "exact":
