@@ -175,6 +175,8 @@ STUDIES = (
     _gradients("workers.zeros", "exact zeros", "", "share of coordinates", FULL_PERCENT),
     _gradients("workers.largest", "largest |x|", "", "of all workers"),
     _gradients("workers.kurtosis", "kurtosis (Gaussian: 3)", "", "of all workers' coordinates"),
+    _gradients("smoothing.before.kurtosis", "kurtosis, whole groups", "", "of all workers' groups of 128"),
+    _gradients("smoothing.after.kurtosis", "after a Hadamard transform", "", "of the same, transformed"),
     _gradients("entropy.nats", "differential entropy", "nats", "of each worker's gradient, averaged", NATS),
     _gradients(
         *("entropy.gaussian_nats", "differential entropy of a Gaussian of that variance", "nats"),
