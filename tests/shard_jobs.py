@@ -137,6 +137,22 @@ def resume(rank: int, size: int, options: dict[str, Any], evaluate: bool) -> tup
     return undisturbed, digest(model.state_dict().values())
 
 
+def skip(rank: int, size: int) -> tuple[bool, bool, str]:
+    """Whether feedback remembers something, and the same after a step that was skipped; what is said of
+    skipping it again."""
+    model = sharded()
+    with gradwire.shard_hooks(model, codec="linear", bits=4, ef=True) as synchronizer:
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+        step(model, optimizer, rank, 0)
+        before = synchronizer.state_dict()
+        step(model, optimizer, rank, 1)
+        synchronizer.skip_step()
+        after = synchronizer.state_dict()
+        remembered = [key for key in before if key.startswith("codec/")]
+        alike = all(torch.equal(before[key], after[key]) for key in remembered)
+        return bool(remembered), alike, said(synchronizer.skip_step)
+
+
 def detached_is_plain(rank: int, size: int) -> bool:
     """Whether a model trains as without hooks after they were detached."""
     found = []

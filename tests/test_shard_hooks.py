@@ -68,6 +68,12 @@ def test_weights_that_have_not_changed_are_not_sent_again(workers: Workers) -> N
         assert third < 0.2 * first, "differences of 4 bits after exact weights"
 
 
+def test_a_skipped_step_is_forgotten(workers: Workers) -> None:
+    for remembers, alike, again in workers(2)(jobs.skip):
+        assert remembers and alike
+        assert again.startswith("RuntimeError: skip_step(): no backward pass was synchronized")
+
+
 def test_detached_hooks_leave_plain_fsdp2(workers: Workers) -> None:
     assert workers(2)(jobs.detached_is_plain) == [True, True]
 

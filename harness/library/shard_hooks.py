@@ -33,7 +33,7 @@ from gradwire.harness.library.shard_modules import (
     describe_modules,
     sharded_modules,
 )
-from gradwire.harness.library.shard_step import GradientSlices, ShardStep
+from gradwire.harness.library.shard_step import ShardStep, gradient_slices
 from gradwire.harness.library.shard_synchronizer import ShardSynchronizer
 from gradwire.harness.network.links import bytes_per_second
 from gradwire.harness.parallel.settings import ShardedConfig
@@ -100,6 +100,7 @@ def shard_hooks(
         made = made_for(schedule, size, nodes)
         check_runs(own, made, device, options)
         _check_scatters(own, made, codec_options)
+        slices = gradient_slices(own, made.kept, modules, device)
         description = describe(modules, own, made, options)
         check_replayed(own, description)
     except Exception as error:
@@ -132,6 +133,7 @@ def shard_hooks(
         own,
         weight_messages(settings),
         modules,
+        slices,
         seed=options.seed,
         check_hashes=options.check_hashes,
     )
@@ -140,7 +142,7 @@ def shard_hooks(
 
 
 def _check_scatters(codec: Codec, schedule: Schedule, given: dict[str, Any]) -> None:
-    """Raises ValueError unless the codec leaves every rank with a shard over this topology."""
+    """Raises ValueError unless the codec can leave ranks with shards over this topology."""
     if not codec.scatters:
         names = ", ".join(codecs_with_scatter())
         raise ValueError(f"{WHAT}: codec={codec.name} has no scatter; choose one of {names}")
@@ -153,7 +155,6 @@ def _check_scatters(codec: Codec, schedule: Schedule, given: dict[str, Any]) -> 
             f"{WHAT}: exclude={given['exclude']} has no effect, FSDP2 hands over slices of several "
             "parameters together; leave it out, or shard the modules of these parameters apart"
         )
-    GradientSlices(codec, schedule.kept, "model", 1 << 16, torch.device("cpu"))
 
 
 def describe(

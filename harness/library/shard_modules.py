@@ -82,6 +82,17 @@ class ShardedModule:
         policy = self.group.mp_policy.param_dtype
         return {policy or each.dtype for each in self.parameters}
 
+    @property
+    def slice_numel(self) -> int:
+        """Coordinates of each rank's slice of the gradients: of every parameter the share of the dimension
+        along which it is divided, rounded up."""
+        ranks, found = dist.get_world_size(self.process_group), 0
+        for each in self.group.fsdp_params:
+            if each.sharded_param.requires_grad:
+                length = each.sharded_param.shape[each.fsdp_placement.dim]
+                found += -(-length // ranks) * (each.sharded_param.numel() // max(length, 1))
+        return found
+
     def refusal(self, quantized: bool) -> str | None:
         """Why it cannot have codecs, or weights that are `quantized`; None if it can."""
         if len(self._groups) > 1 or self.group.mesh_info.mesh.ndim > 1:

@@ -32,8 +32,8 @@ from gradwire.harness.timing.trace.step import CONTROL
 UNIT = 256
 """Slices are made longer by so many coordinates until a codec's shards hold them."""
 
-MOST_UNITS = 64
-"""No codec's groups are longer than so many units."""
+MOST_UNITS = 256
+"""They are made longer by no more units: few codecs have groups as long."""
 
 
 class ModuleWeights:
@@ -64,8 +64,8 @@ class GradientSlices:
             length = (length // UNIT + 1) * UNIT
             if length > numel + MOST_UNITS * UNIT:
                 raise ValueError(
-                    f"codec={codec.name} leaves some of {ranks} ranks without a shard over this topology; "
-                    "use topology=ring"
+                    f"codec={codec.name} leaves some of {ranks} ranks without a shard of {name} over this "
+                    "topology; use topology=ring, or shard more parameters as one module"
                 )
 
     def placed(self, x: Tensor) -> Tensor:
@@ -78,6 +78,13 @@ class GradientSlices:
         for shard, own in zip(self.shards, slices, strict=True):
             shard.put(torch.nn.functional.pad(own, (0, shard.numel - self.numel)), bucket)
         return bucket
+
+
+def gradient_slices(
+    codec: Codec, kept: Kept, modules: Sequence[ShardedModule], device: torch.device
+) -> list[GradientSlices]:
+    """Those of each module, for a codec and what each rank keeps over a topology. Raises ValueError."""
+    return [GradientSlices(codec, kept, each.name or "model", each.slice_numel, device) for each in modules]
 
 
 def contiguous(ranks: int, numel: int) -> tuple[Shard, ...]:
@@ -98,6 +105,7 @@ class ShardStep:
         codec: Codec,
         messages: WeightMessages,
         modules: Sequence[ShardedModule],
+        slices: Sequence[GradientSlices],
         *,
         seed: int,
         check_hashes: bool,
@@ -109,8 +117,7 @@ class ShardStep:
         """The text of an error that ends a pass."""
         self.weights = [ModuleWeights() for _ in modules]
         self._messages, self._seed, self._check_hashes = messages, seed, check_hashes
-        self._slices: dict[int, GradientSlices] = {}
-        self._kept = self.run(_kept)
+        self._slices = slices
         self._scattered: set[int] = set()
         self._in_pass = False
         self._rank_step = world.open_step()
@@ -172,9 +179,6 @@ class ShardStep:
                 "leave set_gradient_divide_factor() out"
             )
         self._begin(module)
-        if module.number not in self._slices:
-            name, device = module.name or "model", self.world.device
-            self._slices[module.number] = GradientSlices(self.codec, self._kept, name, output.numel(), device)
         slices, world = self._slices[module.number], self.world
         if slices.numel != output.numel():
             raise ValueError(
@@ -247,10 +251,6 @@ class ShardStep:
         failure.__cause__ = error
         self.failure = again(failure)
         return failure
-
-
-async def _kept(comm: ScheduledCollectives) -> Kept:
-    return comm.kept
 
 
 def _gathering_flags(own: Tensor) -> Collective[list[Tensor]]:
