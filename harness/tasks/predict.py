@@ -75,15 +75,20 @@ def resolve(config: PredictTask) -> PredictTask:
 
 def _check_computation(config: PredictTask, network: SimulatedConfig) -> None:
     given = config.predict
-    if (network.compute_s is None) == (given.baseline_tflops is None):
-        both = network.compute_s is not None
+    ways = {
+        "network.compute_s": network.compute_s,
+        "predict.compute_tflops": given.compute_tflops,
+        "predict.baseline_tflops": given.baseline_tflops,
+    }
+    said = [f"{key}={value:g}" for key, value in ways.items() if value is not None]
+    if not said:
         raise ValueError(
-            f"network.compute_s={network.compute_s:g} contradicts "
-            f"predict.baseline_tflops={given.baseline_tflops:g}, from which it follows; leave one of them out"
-            if both
-            else "nothing says how long a worker computes in a step; add network.compute_s=<seconds>, or "
-            "predict.baseline_tflops=<TFLOP/s of the uncompressed system>"
+            "nothing says how long a worker computes in a step; add network.compute_s=<seconds>, "
+            "predict.compute_tflops=<TFLOP/s while it computes>, or predict.baseline_tflops=<TFLOP/s of the "
+            "uncompressed system>"
         )
+    if len(said) > 1:
+        raise ValueError(f"{' and '.join(said)} contradict each other; leave one of them out")
     if given.baseline_workers is not None and given.baseline_tflops is None:
         raise ValueError(
             f"predict.baseline_workers={given.baseline_workers} has no effect without "

@@ -23,7 +23,9 @@ class PredictConfig:
     sequences: int = at_least(1, 1, 1 << 20)  # that each replica of the model computes with in a step
     recompute: bool = False  # the backward pass computes activations again, which counts as work
     baseline_codec: str = "fp32"  # of the uncompressed system, whose weights are exact
-    # what the uncompressed system reaches, measured: the computation follows; null: network.compute_s says it
+    # of a worker while it computes; null: network.compute_s or predict.baseline_tflops says how long it does
+    compute_tflops: float | None = between(LEAST_TFLOPS, MOST_TFLOPS, None)
+    # what the uncompressed system reaches, measured: the computation follows from it
     baseline_tflops: float | None = between(LEAST_TFLOPS, MOST_TFLOPS, None)
     baseline_workers: int | None = at_least(1, None, MOST_WORKERS)  # with how many; null: cluster.workers
     printed_tflops: float | None = between(LEAST_TFLOPS, MOST_TFLOPS, None)  # the paper's, to compare with

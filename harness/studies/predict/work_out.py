@@ -39,6 +39,8 @@ def predict(config: PredictTask, codec: str) -> PredictSummary:
     baseline = traced(config, group, part, *bare)
     own = baseline if is_bare else traced(config, group, part, config.parallel, config.codec)
     compute_s = network.compute_s
+    if given.compute_tflops is not None:
+        compute_s = part.flops / given.compute_tflops / 1e12
     if given.baseline_tflops is not None:
         compute_s = calibration(config, part, baseline)
     assert compute_s is not None

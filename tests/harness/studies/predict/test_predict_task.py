@@ -121,6 +121,8 @@ def test_the_computation_follows_from_the_uncompressed_system(tmp_path: Path) ->
     others = ("codec=bf16", "cluster.workers=2", "predict.baseline_workers=4")
     other = predicted(tmp_path / "other", tflops, *common[:2], SHARDED, *others)
     assert other.compute_s == pytest.approx(0.05, rel=1e-4) and other.over_uncompressed > 1.05
+    while_computing = f"predict.compute_tflops={given.flops / 0.05e12!r}"
+    assert predicted(tmp_path / "rate", *common, while_computing).step_s == pytest.approx(given.step_s)
     with pytest.raises(ValueError, match=r"baseline_tflops=1000 is a step of .* alone takes"):
         predicted(tmp_path / "wrong", *common, "predict.baseline_tflops=1000")
 
@@ -144,7 +146,10 @@ def test_tables_say_what_is_left_out(tmp_path: Path, capsys: pytest.CaptureFixtu
     ("given", "words"),
     [
         (("cluster.workers=4", "network.compute_s=null"), "nothing says how long"),
-        (("cluster.workers=4", "predict.baseline_tflops=1"), "network.compute_s=0.05 contradicts"),
+        (
+            ("cluster.workers=4", "predict.baseline_tflops=1"),
+            "predict.baseline_tflops=1 contradict each other",
+        ),
         (("cluster.workers=4", "predict.baseline_workers=2"), "baseline_workers=2 has no effect"),
         (("cluster.workers=4", "predict.tensor_parallel=3"), "does not divide 4 workers"),
         (("cluster.workers=6", *NODES, "predict.tensor_parallel=3"), "does not divide the workers of a node"),
