@@ -94,6 +94,18 @@ SHAPED: tuple[Refusal[WorldConfig], ...] = (
 
 TOGETHER: tuple[Refusal[RunConfig], ...] = (
     Refusal(
+        "parallel=pipeline sends activations between processes on CPUs alone so far; use cluster=virtual or "
+        "cluster.device=cpu",
+        lambda run: (
+            run.parallel.name == "pipeline" and run.cluster.device == "cuda" and run.cluster.name != "virtual"
+        ),
+    ),
+    Refusal(
+        "measure.save_gradients_at={measure.save_gradients_at} keeps gradients of the whole model, which no "
+        "worker of parallel=pipeline has; use parallel=ddp, or leave it out",
+        lambda run: bool(run.measure.save_gradients_at) and run.parallel.name == "pipeline",
+    ),
+    Refusal(
         "codec={codec[name]} needs a process group and cluster=virtual has none; use codec=fp32",
         lambda run: (
             _uses_backend(run)

@@ -37,6 +37,7 @@ from gradwire.harness.models.settings import check as check_model
 from gradwire.harness.models.weights import tokenizer_available, weights_available
 from gradwire.harness.network.settings import SimulatedConfig
 from gradwire.harness.objectives.registry import OBJECTIVES
+from gradwire.harness.parallel.settings import PipelineConfig
 from gradwire.harness.record.settings import Configuration
 from gradwire.harness.runtime.conf import conf_directory
 from gradwire.harness.runtime.errors import ConfigError, refused_as_config_error
@@ -46,6 +47,10 @@ from gradwire.harness.trainer.settings import KernelsConfig, RunConfig
 
 PRESETS = ("size", "experiment")
 """Groups that only set others: harmless for tasks that do not read those."""
+
+
+PASSES_PER_STAGE = 4
+"""Micro-batches of a pipeline for each of its stages, unless `train.accumulation` says otherwise."""
 
 
 def validate(config: DictConfig) -> RunConfig:
@@ -168,12 +173,16 @@ def _with_dataset(run: RunConfig) -> RunConfig:
 
 
 def _with_accumulation(run: RunConfig) -> RunConfig:
-    """`train.batch`, which counts all workers, in forward passes of each worker."""
-    train, workers = run.train, run.cluster.size
+    """`train.batch`, which counts all replicas of the model, in forward passes of each; a pipeline that is
+    not told has enough of them to be mostly full."""
+    train, stages = run.train, run.parallel.stages if isinstance(run.parallel, PipelineConfig) else 1
     if train.batch is None:
-        return replace(run, train=replace(train, accumulation=train.accumulation or 1))
-    one_pass = workers * train.micro_batch
-    product = f"cluster.workers={workers} x train.micro_batch={train.micro_batch}"
+        passes = train.accumulation or (PASSES_PER_STAGE * stages if stages > 1 else 1)
+        return replace(run, train=replace(train, accumulation=passes))
+    one_pass = max(1, run.cluster.size // stages) * train.micro_batch
+    product = f"cluster.workers={run.cluster.size} x train.micro_batch={train.micro_batch}"
+    if stages > 1:
+        product = f"{product} / parallel.stages={stages}"
     if train.batch % one_pass:
         raise ConfigError(
             f"train.batch={train.batch} is not a multiple of {product}; change one of them, or add "

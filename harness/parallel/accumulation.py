@@ -77,7 +77,8 @@ class Accumulation:
     as it gets ready.
 
     All ranks start the buckets in their order, whatever order their gradients come in. `computing`, if all
-    passes are one stretch of computation, ends with the last gradient, and is labelled by bucket.
+    passes are one stretch of computation, ends with the last gradient, and is labelled by bucket. The buckets
+    may be memory of the rank alone (`is_own`).
     """
 
     def __init__(
@@ -89,8 +90,10 @@ class Accumulation:
         micro_batches: int,
         measured: bool,
         computing: Computing | None = None,
+        is_own: bool = False,
     ) -> None:
         self._rank_step, self._computing, self._buckets = rank_step, computing, buckets
+        self._is_own = is_own
         self._make, self._micro_batches, self._measured = make_collective, micro_batches, measured
         self._places = {
             name: (number, view)
@@ -135,6 +138,7 @@ class Accumulation:
             bucket.gradient,
             buffers=str(bucket.layout.uid),
             coordinates=bucket.layout.numel,
+            is_own=self._is_own,
             keeps_input=self._measured,
         )
         self.started.append(started)

@@ -52,19 +52,38 @@ class GradientError:
         return self.lost / self.nonzero if self.nonzero else None
 
 
-def gradient_error(world: World, buckets: Mapping[int, Sequence[MeasuredBucket]]) -> GradientError:
-    """The sums over all buckets, the same on every rank; `buckets` per hosted rank.
+def gradient_error(
+    world: World,
+    buckets: Mapping[int, Sequence[MeasuredBucket]],
+    group: Callable[[int], int] = lambda rank: 0,
+) -> GradientError:
+    """The sums over all buckets of all groups of ranks, the same on every rank; `buckets` per hosted rank.
 
-    The exact average is the sum in float64 partial sums over the run's own topology, uncounted.
+    The exact average is the sum in float64 partial sums over the run's own topology, uncounted. `group` tells
+    the groups of ranks that synchronize the same parameters apart (`Parallelism.group`).
     """
-    total = (0.0,) * 4
-    for index in range(len(buckets[world.ranks[0]])):
-        slices = {rank: _slices(buckets[rank][index]) for rank in world.ranks}
-        for number in range(len(slices[world.ranks[0]])):
+    totals = dict.fromkeys(world.ranks, (0.0,) * 4)
+    for index in range(_most(world, {rank: len(buckets[rank]) for rank in world.ranks})):
+        own = {rank: buckets[rank][index] for rank in world.ranks if index < len(buckets[rank])}
+        slices = {rank: _slices(own[rank]) if rank in own else [] for rank in world.ranks}
+        for number in range(_most(world, {rank: len(found) for rank, found in slices.items()})):
             # A collective of its own each: message buffers are used again in the next one.
-            sums = world.run({rank: _squared_sums(world, *slices[rank][number]) for rank in world.ranks})
-            total = tuple(map(add, total, sums[world.ranks[0]]))
-    return GradientError(*total)
+            sums = world.run(
+                {
+                    rank: _squared_sums(*found[number]) if number < len(found) else _no_sums
+                    for rank, found in slices.items()
+                }
+            )
+            totals = {rank: tuple(map(add, total, sums[rank])) for rank, total in totals.items()}
+    rows = world.gather(totals)
+    by_group = {group(rank): row for rank, row in enumerate(rows)}
+    error, norm, nonzero, lost = (sum(column) for column in zip(*by_group.values(), strict=True))
+    return GradientError(error, norm, nonzero, lost)
+
+
+def _most(world: World, counts: Mapping[int, int]) -> int:
+    """The largest count of all ranks: those of other groups may have fewer buckets."""
+    return int(max(count for (count,) in world.gather({rank: [own] for rank, own in counts.items()})))
 
 
 def _slices(bucket: MeasuredBucket) -> list[tuple[Tensor, Tensor]]:
@@ -73,10 +92,15 @@ def _slices(bucket: MeasuredBucket) -> list[tuple[Tensor, Tensor]]:
     return list(zip(*split, strict=True))
 
 
-def _squared_sums(world: World, raw: Tensor, synchronized: Tensor) -> Collective[tuple[float, ...]]:
-    async def run(comm: ScheduledCollectives) -> tuple[float, ...]:
+async def _no_sums(comm: ScheduledCollectives) -> tuple[float, ...]:
+    return (0.0,) * 4
+
+
+def _squared_sums(raw: Tensor, synchronized: Tensor) -> Collective[tuple[float, ...]]:
+    async def run(whole: ScheduledCollectives) -> tuple[float, ...]:
+        comm = whole.group("replica")
         (total,) = await comm.in_phase(MEASURE).reduce([(raw.double(), "sum")])
-        average = total / world.size
+        average = total / comm.size
         difference = average - synchronized.double()
         there, lost = average != 0, synchronized == 0
         counts = float(there.sum()), float((there & lost).sum())

@@ -9,6 +9,7 @@ from typing import Any, Protocol, runtime_checkable
 from torch import Tensor, nn
 
 from gradwire.codecs.interface import Decision, Layout
+from gradwire.harness.models.settings import ModelConfig
 from gradwire.harness.objectives.interface import Objective
 from gradwire.harness.parallel.gradient_error import GradientError
 from gradwire.harness.parallel.settings import ParallelConfig
@@ -45,6 +46,7 @@ class ParallelSetup:
     """What a run asks of its parallelism. `codec`: its name and options, for `make_codec`. `accumulation`:
     micro-batches of each worker in a step."""
 
+    model: ModelConfig
     parallel: ParallelConfig
     codec: Mapping[str, Any]
     topology: str
@@ -100,8 +102,9 @@ class Parallelism(Protocol):
         after `finish`."""
         ...
 
-    def whole_model(self) -> nn.Module:
-        """The plain model with all its parameters, to be saved; in the process of rank 0, after `finish`."""
+    def whole_model(self) -> nn.Module | None:
+        """The plain model with all its parameters, to be saved, in the process of rank 0; all processes call
+        it, after `finish`."""
         ...
 
     def finish(self) -> None:

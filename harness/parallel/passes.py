@@ -35,7 +35,7 @@ def forward_backward(
     total = torch.zeros((), dtype=torch.float64, device=accelerator.device)
     for index, batch in enumerate(batches):
         beat()
-        _seed_dropout(derive_seed(seed, "dropout", step, index, rank), accelerator.device)
+        seed_dropout(derive_seed(seed, "dropout", step, index, rank), accelerator.device)
         last = index == len(batches) - 1
         with contextlib.nullcontext() if last else without_synchronization():
             loss = model(**batch).loss / len(batches)
@@ -44,7 +44,7 @@ def forward_backward(
     return total
 
 
-def _seed_dropout(seed: int, device: torch.device) -> None:
+def seed_dropout(seed: int, device: torch.device) -> None:
     """Does what `torch.manual_seed` does, but only for the device in use: torch keeps stack traces for
     others."""
     torch.default_generator.manual_seed(seed)

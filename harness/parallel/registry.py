@@ -12,12 +12,18 @@ from gradwire.codecs.plugins import find
 from gradwire.harness.comm.world.interface import World
 from gradwire.harness.parallel import ddp
 from gradwire.harness.parallel.interface import Parallelism, ParallelSetup
-from gradwire.harness.parallel.settings import ParallelConfig
+from gradwire.harness.parallel.pipeline import parallelism as pipeline
+from gradwire.harness.parallel.settings import ParallelConfig, PipelineConfig
 from gradwire.harness.parallel.sharded import parallelism as sharded
 
 
 def _one(settings: ParallelConfig) -> int:
     return 1
+
+
+def _stages(settings: ParallelConfig) -> int:
+    assert isinstance(settings, PipelineConfig)
+    return settings.stages
 
 
 @dataclass(frozen=True)
@@ -32,6 +38,7 @@ class ParallelKind:
 
 PARALLELISMS = {
     "ddp": ParallelKind(ddp.build, ddp.supports),
+    "pipeline": ParallelKind(pipeline.build, pipeline.supports, _stages),
     "sharded": ParallelKind(sharded.build, sharded.supports),
 }
 

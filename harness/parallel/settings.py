@@ -43,7 +43,22 @@ class ShardedConfig(ParallelConfig):
     main: str = one_of("algorithm2", "algorithm4")
 
 
-PARALLEL_SETTINGS: Mapping[str, type[ParallelConfig]] = {"ddp": DataParallelConfig, "sharded": ShardedConfig}
+@dataclass(frozen=True)
+class PipelineConfig(ParallelConfig):
+    """Every worker holds some consecutive layers; a step's micro-batches are `train.accumulation`."""
+
+    name: str = one_of("pipeline")  # pipeline: every worker holds a stage, and passes activations on
+    stages: int = at_least(1, 2, 1024)  # into which the layers are divided; must divide the workers, too
+    # in which order a stage computes: `1f1b` one micro-batch backward after each forward, as early as it can;
+    # `gpipe` all forward, then all backward
+    schedule: str = one_of("1f1b", "gpipe")
+
+
+PARALLEL_SETTINGS: Mapping[str, type[ParallelConfig]] = {
+    "ddp": DataParallelConfig,
+    "pipeline": PipelineConfig,
+    "sharded": ShardedConfig,
+}
 """Those of this package by name."""
 
 

@@ -59,9 +59,9 @@ def load_state(read: ReadPart, model: nn.Module, updater: Updater, codecs: Mappi
         codec.load_state_dict(read(codec_part(rank)))
 
 
-def load_model(read: ReadPart, model: nn.Module) -> None:
+def load_model(read: ReadPart, model: nn.Module, part: str = MODEL) -> None:
     """Loads parameters and buffers. Raises ValueError if they are another model's."""
-    own, saved = model_tensors(model), read(MODEL)
+    own, saved = model_tensors(model), read(part)
     if own.keys() != saved.keys():
         odd = sorted(own.keys() ^ saved.keys())
         raise ValueError(f"the checkpoint is another model's: only one of them has {', '.join(odd[:3])}")

@@ -75,10 +75,16 @@ class Updater:
         forget_moments(self.optimizer)
         self.optimizer.zero_grad(set_to_none=True)
 
-    def apply(self, learning_rate: float) -> tuple[float, bool]:
-        """Clips and updates; returns the gradient norm before clipping and whether the step was skipped."""
+    def apply(self, learning_rate: float, norm: float | None = None) -> tuple[float, bool]:
+        """Clips and updates; returns the gradient norm before clipping and whether the step was skipped.
+
+        `norm` is that of the whole gradient if there are parameters elsewhere, by default that of these.
+        """
         limit = self._clip_norm if self._clip_norm is not None else float("inf")
-        norm = float(torch.nn.utils.clip_grad_norm_(self._parameters, limit))
+        if norm is None:
+            norm = float(torch.nn.utils.clip_grad_norm_(self._parameters, limit))
+        else:
+            torch.nn.utils.clip_grads_with_norm_(self._parameters, limit, torch.tensor(norm))
         skipped = norm != norm or norm == float("inf")
         if not skipped:
             for group in self.optimizer.param_groups:

@@ -11,6 +11,7 @@ import torch
 
 from gradwire.codecs.decision_file import SETTINGS, STEP, STEPS
 from gradwire.harness.checkpoint.folder import CheckpointReader
+from gradwire.harness.comm.mesh import Mesh
 from gradwire.harness.comm.nodes import num_nodes
 from gradwire.harness.comm.topology.registry import make_schedule
 from gradwire.harness.data.order import sample_indices
@@ -81,8 +82,7 @@ class Trainer:
         self._schedule_steps = self.steps
         if train.schedule_steps is not None or train.schedule_epochs is not None:
             self._schedule_steps = num_steps(train.schedule_steps, train.schedule_epochs, sequences, per_step)
-        nodes = num_nodes(config.cluster, config.network)
-        self._gradients_sent = make_schedule(config.topology.name, self._world.size, nodes).gradients_sent
+        self._gradients_sent = self._sent_by_schedule()
         simulated = config.cluster.name == "virtual"
         self._clock = TrainingClock("simulated" if simulated else "wall", self._world.device, tell)
         self._progress = Progress(directory.name, self.steps, writes)
@@ -90,6 +90,14 @@ class Trainer:
         self._divergence = Divergence(train.max_skipped)
         self._decisions = list[dict[str, Any]]()
         self._checkpoints = Checkpointer(config, directory, parts, self._clock, self._writer)
+
+    def _sent_by_schedule(self) -> float:
+        """How many encoded gradients a synchronization among the replicas of a parameter sends."""
+        replicas = self._parallelism.replicas
+        nodes = num_nodes(self._config.cluster, self._config.network)
+        mesh = Mesh(self._world.size, nodes, self._world.size // replicas)
+        nodes = mesh.nodes_of(mesh.group("replica", 0))
+        return make_schedule(self._config.topology.name, replicas, nodes).gradients_sent
 
     def run(self, checkpoint: CheckpointReader | None = None) -> bool:
         """Warms up, resumes from `checkpoint`, trains, evaluates on the grid and at the end, and summarizes.
@@ -305,10 +313,11 @@ class Trainer:
         """
         beat("ending", self.steps)
         sent = bytes_by_phase(self._world)
+        model = self._parallelism.whole_model() if self._train.save_checkpoint else None
         if self._writer is None:
             return
-        if self._train.save_checkpoint:
-            self._writer.save_weights(self._parallelism.whole_model(), self._data.tokenizer)
+        if model is not None:
+            self._writer.save_weights(model, self._data.tokenizer)
         summary = summarize(
             self._config.mapping(),
             metric=self._objective.metric,

@@ -78,6 +78,7 @@ def parallel_setup(config: RunConfig) -> ParallelSetup:
     """What the run asks of its parallelism."""
     train = config.train
     return ParallelSetup(
+        model=config.model,
         parallel=config.parallel,
         codec=config.codec,
         topology=config.topology.name,

@@ -86,7 +86,7 @@ class StepLog:
         if self._traces is not None:
             self._write_traces(self._traces, spans)
             own = {rank: [*values, *self._traces.report(rank)] for rank, values in own.items()}
-        gathered, width = self._world.gather(own), len(_per_rank()) + 1
+        gathered, width = self._world.gather(own), len(_per_rank()) + 2
         if self._traces is not None:
             note = self._traces.agree([ranks[-REPORT:] for ranks in gathered])
             if note is not None and 0 in self._world.ranks:
@@ -112,7 +112,7 @@ class StepLog:
 
     def _values(self, step: PendingStep, rank: int, spans: list[Span]) -> list[float]:
         """One rank's figures of a step, in the order of `_per_rank` (NaN where there are no spans), and the
-        bytes that it sent to other nodes."""
+        bytes that wire bits count: all of them, and those to other nodes."""
         seconds = self._world.recorders[rank].seconds
         start, end = (seconds(timestamp) for timestamp in step.windows[rank])
         figures = {
@@ -124,19 +124,17 @@ class StepLog:
         if self._world.recorders[rank].enabled:
             figures |= rank_figures(step.spans.get(rank, spans), start, end)
         values = [figures.get(key, math.nan) for key in _per_rank()]
-        return [*values, float(step.sent[rank].between_nodes)]
+        return [*values, *map(float, step.sent[rank].encoded)]
 
     def _row(self, shared: dict[str, Any], ranks: list[list[float]]) -> dict[str, Any]:
         """What the ranks differ in, put together as `Metric.ranks` says, and what they share."""
-        found: dict[str, Any] = of_ranks([dict(zip(_per_rank(), own[:-1], strict=True)) for own in ranks])
+        found: dict[str, Any] = of_ranks([dict(zip(_per_rank(), own[:-2], strict=True)) for own in ranks])
         row = {"step": shared["step"], **{key: found.pop(key) for key in FIRST}, **shared, **found}
         row["bytes_sent"] = int(row["bytes_sent"])
-        row["wire_bits_per_coordinate"] = wire_bits(
-            row["bytes_sent"], self._gradients_sent, self._num_coordinates
-        )
+        encoded, between = (int(sum(column)) for column in zip(*(own[-2:] for own in ranks), strict=True))
+        row["wire_bits_per_coordinate"] = wire_bits(encoded, self._gradients_sent, self._num_coordinates)
         if self._has_nodes:
-            between = int(sum(own[-1] for own in ranks))
-            row |= self._by_level(row["bytes_sent"], between)
+            row |= self._by_level(encoded, between)
         return row
 
     def _by_level(self, total: int, between: int) -> dict[str, float | None]:

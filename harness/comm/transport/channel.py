@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from gradwire.harness.timing.trace.log import TaskLog
-from gradwire.harness.timing.trace.step import MEASURE
+from gradwire.harness.timing.trace.step import BESIDE, MEASURE
 
 HOP_BITS = 16
 
@@ -42,7 +42,7 @@ class Traffic:
 
     def __init__(self, node: Collection[int] | None = None, whole: Traffic | None = None) -> None:
         self.by_phase: Counter[str] = Counter()
-        self.between_nodes = 0
+        self._between: Counter[str] = Counter()
         self.node, self._whole = node, whole
 
     def part(self) -> Traffic:
@@ -53,18 +53,29 @@ class Traffic:
         """Counts what is sent, (peer, bytes) each."""
         self.by_phase[phase] += sum(num_bytes for _, num_bytes in messages)
         if self.node is not None:
-            self.between_nodes += sum(num_bytes for peer, num_bytes in messages if peer not in self.node)
+            self._between[phase] += sum(num_bytes for peer, num_bytes in messages if peer not in self.node)
         if self._whole is not None:
             self._whole.add(phase, messages)
 
     def clear(self) -> None:
         """Counts from 0 again."""
         self.by_phase.clear()
-        self.between_nodes = 0
+        self._between.clear()
 
     @property
     def total(self) -> int:
         return sum(self.by_phase.values())
+
+    @property
+    def between_nodes(self) -> int:
+        return sum(self._between.values())
+
+    @property
+    def encoded(self) -> tuple[int, int]:
+        """The bytes of gradients and weights, all of them and those to other nodes: what wire bits count."""
+        counts = (self.by_phase, self._between)
+        total, between = (sum(n for phase, n in own.items() if phase not in BESIDE) for own in counts)
+        return total, between
 
 
 class Completion:

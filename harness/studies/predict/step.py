@@ -37,6 +37,7 @@ def parallel_setup(
 ) -> ParallelSetup:
     """What the programs of a group's step ask of their parallelism."""
     return ParallelSetup(
+        model=config.model,
         parallel=parallel,
         codec=codec,
         topology=config.topology.name,

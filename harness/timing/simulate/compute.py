@@ -5,15 +5,19 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from gradwire.harness.runtime.seeding import derive_seed
 from gradwire.harness.timing.trace.step import (
+    STAGE_PASSES,
     Await,
     Barrier,
     Compute,
     LaneOperation,
     RankTrace,
+    Start,
     passes_until,
+    stage_pass_of,
 )
 
 FORWARD_SHARE = 1 / 3
@@ -24,8 +28,9 @@ ready in proportion to their number of coordinates."""
 @dataclass(frozen=True)
 class ComputeTimes:
     """`given_s` replaces what was measured: seconds that a rank computes in a step that begins with forward
-    and backward passes, before its last gradient is ready; what it computes later takes no time. Other steps
-    compute for so long as well, each part for as large a share as was measured.
+    and backward passes, before its last gradient is ready; what it computes later takes no time. A stage of a
+    pipeline computes all its micro-batches in so long, each of them in the same time. Other steps compute for
+    so long as well, each part for as large a share as was measured.
 
     Every step a rank's computation is scaled by a factor from [1 − `jitter`, 1 + `jitter`], drawn evenly, and
     with probability `straggler_share` by `straggler_factor` as well.
@@ -77,9 +82,40 @@ class ComputeTimes:
                 one._replace(seconds=seconds.get(one.label, 0.0)) if isinstance(one, Compute) else one
                 for one in own.computation
             )
+        labels = {one.label for one in own.computation if isinstance(one, Compute)}
+        micro_batches = len({found for label in labels if (found := stage_pass_of(label))}) // 2
+        if micro_batches:
+            return tuple(_stage(own, self.factor(step, rank) * self.given_s / micro_batches))
         measured = sum(one.end - one.start for one in own.computation if isinstance(one, Compute))
         share = self.given_s / measured if measured > 0 else 1.0
         return tuple(_scaled(own.computation, self.factor(step, rank) * share))
+
+
+def _stage(own: RankTrace, passes_s: float) -> Iterator[LaneOperation]:
+    """A pipeline's stage whose passes of one micro-batch, forward and backward, take `passes_s`; what else it
+    computes takes no time. In a pass that starts collectives gradients get ready in proportion to their
+    coordinates."""
+    lane, woken_s = own.computation, 0.0
+    starts: dict[str, list[int]] = {}
+    for computed, one in pairwise(lane):
+        if isinstance(one, Start) and isinstance(computed, Compute) and stage_pass_of(computed.label):
+            starts.setdefault(computed.label, []).append(own.tasks[one.task].coordinates)
+    for one, following in zip(lane, [*lane[1:], None], strict=True):
+        if isinstance(one, Compute):
+            found = stage_pass_of(one.label)
+            if found is not None:
+                share = FORWARD_SHARE if found[0] == STAGE_PASSES[0] else 1 - FORWARD_SHARE
+                sizes = starts.get(one.label)
+                if sizes and isinstance(following, Start):
+                    share *= own.tasks[following.task].coordinates / sum(sizes)
+                elif sizes:
+                    share = 0.0
+                woken_s += share * passes_s
+            yield one._replace(seconds=woken_s)
+            continue
+        if isinstance(one, Await | Barrier):
+            woken_s = 0.0
+        yield one
 
 
 def _scaled(lane: Sequence[LaneOperation], factor: float) -> Iterator[LaneOperation]:

@@ -33,6 +33,9 @@ PHASES = ("metadata", "reduce_scatter", "all_gather")
 COUNTED_PHASES = (*PHASES, WEIGHTS, ACTIVATIONS, CONTROL)
 """All phases that bytes are counted under."""
 
+BESIDE = (ACTIVATIONS, CONTROL)
+"""The phases that wire bits per coordinate do not count: what is sent is no encoded gradient or weight."""
+
 TRANSFERS = 1 << 20
 """The bucket of all that one rank sends another by itself: whatever else both take part in, its k-th message
 is the k-th that the other receives from it."""
@@ -252,6 +255,20 @@ class RankTrace(NamedTuple):
 def passes_until(bucket: int) -> str:
     """The label of the computation that ends when the bucket's gradient is there."""
     return f"{'backward' if bucket else 'forward, backward'} until bucket {bucket}"
+
+
+STAGE_PASSES = ("forward", "backward")
+
+
+def stage_pass(direction: str, micro_batch: int) -> str:
+    """The label of a micro-batch's pass through a stage, in one of the directions of `STAGE_PASSES`."""
+    return f"{direction} {micro_batch}"
+
+
+def stage_pass_of(label: str) -> tuple[str, int] | None:
+    """What `stage_pass` made a label of; None if it did not."""
+    direction, _, number = label.partition(" ")
+    return (direction, int(number)) if direction in STAGE_PASSES and number.isdecimal() else None
 
 
 def lane_shape(lane: Sequence[LaneOperation]) -> tuple[tuple[object, ...], ...]:

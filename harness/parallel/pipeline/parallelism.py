@@ -1,0 +1,322 @@
+"""Pipeline parallelism: stages compute micro-batches by a schedule; each stage's replicas synchronize."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple, cast
+
+import torch
+from accelerate import Accelerator
+from torch import Tensor, nn
+
+from gradwire.codecs.interface import Codec, Layout, Round
+from gradwire.codecs.registry import make_codec
+from gradwire.harness.comm.collective.collectives import ScheduledCollectives
+from gradwire.harness.comm.world.interface import Collective, RankStep, World
+from gradwire.harness.models.stages import Stage, make_stage, tied_parameter
+from gradwire.harness.objectives.interface import Objective
+from gradwire.harness.parallel.accumulation import (
+    Accumulation,
+    GradientBucket,
+    Hooks,
+    bucketed,
+    squared_norm,
+)
+from gradwire.harness.parallel.buckets import BucketLayouts
+from gradwire.harness.parallel.codec_steps import end_codecs
+from gradwire.harness.parallel.gradient_error import GradientError, MeasuredBucket, gradient_error
+from gradwire.harness.parallel.interface import (
+    Batch,
+    MicroBatches,
+    Parallelism,
+    ParallelSetup,
+    ReadPart,
+    StepOutcome,
+)
+from gradwire.harness.parallel.pipeline.evaluate import evaluate_stages
+from gradwire.harness.parallel.pipeline.passes import StagePasses
+from gradwire.harness.parallel.pipeline.schedule import ORDERS, check, make_schedule
+from gradwire.harness.parallel.pipeline.state import assembled, load_pipeline, pipeline_state
+from gradwire.harness.parallel.pipeline.tied import agree, start_nothing, summing_ends
+from gradwire.harness.parallel.settings import PipelineConfig
+from gradwire.harness.parallel.state import Snapshot
+from gradwire.harness.parallel.synchronize import synchronization
+from gradwire.harness.parallel.update import Updater
+from gradwire.harness.timing.trace.step import UPDATE
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+
+NORM, TIED = "norm", "tied"
+"""Labels of computation beside passes and updates."""
+
+
+class RankOutcome(NamedTuple):
+    """What a rank says of its step."""
+
+    loss: float
+    grad_norm: float
+    copies: list[MeasuredBucket]
+
+
+class HostedStage:
+    """A stage that ranks of this process hold: its parameters and optimizer once for all of them. Passes of
+    several ranks take turns, so that each rank has buckets of its own."""
+
+    def __init__(
+        self,
+        stage: Stage,
+        accelerator: Accelerator,
+        setup: ParallelSetup,
+        layouts: BucketLayouts,
+        ranks: Sequence[int],
+    ) -> None:
+        self.stage = stage
+        self.forward = accelerator.prepare_model(stage, evaluation_mode=True)
+        self.parameters = {name: p for name, p in stage.named().items() if p.requires_grad}
+        self.hooks, self.updater = Hooks(self.parameters), Updater(stage.model, setup.optimizer)
+        sizes = {name: parameter.numel() for name, parameter in self.parameters.items()}
+        # Gradients get ready in about this order.
+        backwards = list(reversed(self.parameters))
+        device = next(iter(self.parameters.values())).device
+        self.layouts = tuple(
+            layouts.named(names, torch.float32, device)
+            for names in bucketed(backwards, sizes, setup.parallel.bucket_cap_mb)
+        )
+        self.buckets = {
+            rank: [GradientBucket(each, torch.zeros(each.numel, device=device)) for each in self.layouts]
+            for rank in ranks
+        }
+
+    def set_gradients(self, means: Sequence[Tensor], rank: int) -> None:
+        """Makes views of the means of a rank's buckets the gradients."""
+        for bucket, mean in zip(self.buckets[rank], means, strict=True):
+            for name, view in bucket.views(mean):
+                self.parameters[name].grad = view
+
+    def gradient(self, name: str) -> Tensor:
+        """A parameter's gradient."""
+        found = self.parameters[name].grad
+        assert found is not None
+        return found
+
+    def squares(self, without: str | None) -> Tensor:
+        """The sum of the squares of all gradients, (1,) float64, `without` a parameter's that another stage
+        counts."""
+        counted = [self.gradient(name) for name in self.parameters if name != without]
+        return squared_norm(counted, counted[0].device)
+
+
+class Pipeline:
+    """One codec for each of the world's ranks here, and each stage that they hold once."""
+
+    settling_passes = 1
+
+    def __init__(
+        self, setup: ParallelSetup, model: nn.Module, accelerator: Accelerator, world: World
+    ) -> None:
+        assert isinstance(setup.parallel, PipelineConfig)
+        self._setup, self._accelerator, self._world = setup, accelerator, world
+        self._stages, self.replicas = setup.parallel.stages, world.size // setup.parallel.stages
+        whole, family = cast("PreTrainedModel", model), setup.model.family
+        self._codecs: dict[int, Codec] = {rank: make_codec(**setup.codec) for rank in world.ranks}
+        supports = partial(next(iter(self._codecs.values())).supports, setup.topology, self.replicas)
+        self._tied = tied_parameter(whole, family) if self._stages > 1 else None
+        self._hosted: dict[int, HostedStage] = {}
+        for number in sorted({self.group(rank) for rank in world.ranks}):
+            stage = make_stage(whole, family, number, self._stages)
+            layouts = BucketLayouts(stage.model, supports)
+            ranks = [rank for rank in world.ranks if self.group(rank) == number]
+            self._hosted[number] = HostedStage(stage, accelerator, setup, layouts, ranks)
+        counts = {rank: [float(len(self._held(rank).layouts))] for rank in world.ranks}
+        self._most_buckets = int(max(count for (count,) in world.gather(counts)))
+        order = ORDERS[setup.parallel.schedule]
+        self._schedule = make_schedule(order, self._stages, setup.accumulation)
+        check(self._schedule, setup.accumulation)
+        self._copies: dict[int, list[MeasuredBucket]] = {}
+
+    def _held(self, rank: int) -> HostedStage:
+        """The stage of a rank of this process."""
+        return self._hosted[self.group(rank)]
+
+    def replica(self, rank: int) -> int:
+        return rank % self.replicas
+
+    def group(self, rank: int) -> int:
+        return rank // self.replicas
+
+    def layout(self, rank: int) -> tuple[Layout, ...]:
+        return self._held(rank).layouts
+
+    def warm_up(self, batches: MicroBatches, passes: int) -> None:
+        modules = nn.ModuleList(held.stage for held in self._hosted.values())
+        snapshot = Snapshot(modules, self._codecs)
+        for index in range(passes):
+            programs = {rank: partial(self._warm_up_rank, -1 - index, batches[rank]) for rank in self._codecs}
+            self._world.run_step(-1 - index, programs)
+            end_codecs(self._world, self._codecs, -1 - index)
+        for held in self._hosted.values():
+            held.updater.warm_up()
+        snapshot.restore(modules, self._codecs)
+        self._world.forget()
+
+    async def _warm_up_rank(self, step: int, batches: Sequence[Batch], rank_step: RankStep) -> None:
+        """A step that changes nothing."""
+        await self._gradients(step, batches, rank_step, measured=False)
+
+    async def _gradients(
+        self, step: int, batches: Sequence[Batch], rank_step: RankStep, *, measured: bool
+    ) -> RankOutcome:
+        """Computes all passes, and gives the stage's parameters their gradients' means over the replicas."""
+        rank, held = rank_step.rank, self._held(rank_step.rank)
+        accumulation = Accumulation(
+            rank_step,
+            held.buckets[rank],
+            partial(self._synchronization, step, rank),
+            micro_batches=len(batches),
+            measured=measured,
+            is_own=True,
+        )
+        passes = StagePasses(
+            held.stage,
+            held.forward,
+            self._accelerator,
+            rank_step,
+            batches,
+            stages=self._stages,
+            replicas=self.replicas,
+            seed=(self._setup.seed, "dropout", step),
+        )
+        await passes.run(self._schedule[held.stage.number], accumulation, held.hooks)
+        start_nothing(rank_step, self._most_buckets - len(held.layouts), self._world.device)
+        means = [await started for started in accumulation.started]
+        pairs = zip(accumulation.started, means, strict=True) if measured else ()
+        copies = [MeasuredBucket(started.input, mean.clone()) for started, mean in pairs]
+        rank_step.replicated(partial(held.set_gradients, means, rank), self.group(rank))
+        await self._sum_tied(held, rank_step)
+        with rank_step.compute(NORM):
+            counted_elsewhere = self._tied.output if self._tied and held.stage.is_last else None
+            squares = rank_step.replicated(partial(held.squares, counted_elsewhere), self.group(rank))
+        norm, loss = await agree(squares, passes.loss, rank_step)
+        return RankOutcome(loss, norm, copies)
+
+    def _synchronization(
+        self, step: int, rank: int, bucket: GradientBucket, number: int, x: Tensor
+    ) -> Collective[Tensor]:
+        """The coroutine that turns a stage's bucket into the mean over its replicas."""
+        setup, replica = self._setup, self.replica(rank)
+        this_round = Round(step, bucket.layout, replica, self.replicas, setup.seed, number)
+        synchronize = synchronization(self._codecs[rank], x, this_round, setup.check_hashes)
+
+        async def run(comm: ScheduledCollectives) -> Tensor:
+            return await synchronize(comm.group("replica"))
+
+        return run
+
+    async def _sum_tied(self, held: HostedStage, rank_step: RankStep) -> None:
+        """Gives the first and the last stage the sum of their gradients of the parameter that they share."""
+        if self._tied is None:
+            return
+        stage, name = held.stage, None
+        if stage.is_first or stage.is_last:
+            name = self._tied.embedding if stage.is_first else self._tied.output
+        own = torch.empty(0, device=self._world.device) if name is None else held.gradient(name)
+        total = await rank_step.start(summing_ends, own, buffers=TIED, coordinates=own.numel(), is_own=False)
+        if name is not None:
+            held_parameter = held.parameters[name]
+            rank_step.replicated(partial(setattr, held_parameter, "grad", total), self.group(rank_step.rank))
+
+    def step(self, step: int, batches: MicroBatches, learning_rate: float, measured: bool) -> StepOutcome:
+        self._copies.clear()
+        programs = {
+            rank: partial(self._step_of_rank, step, own, learning_rate, measured)
+            for rank, own in batches.items()
+        }
+        ended = self._world.run_step(step, programs)
+        ranks = ended.results
+        self._copies = {rank: own.copies for rank, own in ranks.items()}
+        norm = next(iter(ranks.values())).grad_norm
+        skipped = not math.isfinite(norm)
+        losses = {rank: own.loss for rank, own in ranks.items()}
+        logged, decision = end_codecs(self._world, self._codecs, step, skipped=skipped)
+        return StepOutcome(losses, norm, skipped, ended.simulated_s, logged, decision)
+
+    async def _step_of_rank(
+        self, step: int, batches: Sequence[Batch], rate: float, measured: bool, rank_step: RankStep
+    ) -> RankOutcome:
+        outcome = await self._gradients(step, batches, rank_step, measured=measured)
+        await rank_step.barrier()
+        with rank_step.compute(UPDATE):
+            held = self._held(rank_step.rank)
+            rank_step.replicated(
+                partial(held.updater.apply, rate, outcome.grad_norm), self.group(rank_step.rank)
+            )
+        return outcome
+
+    def gradient_error(self) -> GradientError:
+        return gradient_error(self._world, self._copies, self.group)
+
+    def raw_gradients(self) -> Tensor:
+        raise NotImplementedError("measure.save_gradients_at is refused with parallel=pipeline")
+
+    def evaluate(self, objective: Objective, micro_batch: int) -> dict[str, float]:
+        stages = {number: held.stage for number, held in self._hosted.items()}
+        return evaluate_stages(stages, self._stages, objective, self._world, micro_batch)
+
+    def whole_model(self) -> nn.Module | None:
+        stages = {number: held.stage for number, held in self._hosted.items()}
+        return assembled(self._world, stages, self._setup.model.family, self._stages)
+
+    def finish(self) -> None:
+        """Nothing is pending between steps, and no model here has buffers that training changes."""
+
+    def state_dict(self) -> dict[str, dict[str, Tensor]]:
+        stages = {number: held.stage for number, held in self._hosted.items()}
+        updaters = {number: held.updater for number, held in self._hosted.items()}
+        return pipeline_state(stages, updaters, self._codecs, self.replicas)
+
+    def load_state_dict(self, read: ReadPart) -> None:
+        stages = {number: held.stage for number, held in self._hosted.items()}
+        updaters = {number: held.updater for number, held in self._hosted.items()}
+        load_pipeline(read, stages, updaters, self._codecs)
+
+
+def supports(setup: ParallelSetup) -> str | None:
+    """Returns None, or the reason why such a run is impossible, in one line with the fix."""
+    config = setup.parallel
+    assert isinstance(config, PipelineConfig)
+    stages, layers, workers = config.stages, setup.model.num_layers, setup.workers
+    if workers % stages:
+        return (
+            f"parallel.stages={stages} does not divide cluster.workers={workers}; use a multiple of {stages} "
+            "workers, or other stages"
+        )
+    if layers % stages:
+        return (
+            f"parallel.stages={stages} does not divide the {layers} layers of model={setup.model.name}; use "
+            f"parallel.stages={_divisors(layers, workers)}, or another model.num_layers"
+        )
+    if config.schedule == "1f1b" and setup.accumulation < stages:
+        return (
+            f"train.accumulation={setup.accumulation} micro-batches cannot fill parallel.stages={stages} "
+            f"with parallel.schedule=1f1b; use train.accumulation={stages} or more, or "
+            "parallel.schedule=gpipe"
+        )
+    codec = make_codec(**setup.codec)
+    if codec.traits.uses_backend and stages > 1:
+        return f"codec={codec.name} sums over all ranks, and not over a stage's; use codec=fp32"
+    bucket = Layout.flat(1 << 20, device=setup.device)
+    reason = codec.supports(setup.topology, workers // stages, bucket)
+    return reason and f"{reason}; given are cluster.workers={workers} and parallel.stages={stages}"
+
+
+def _divisors(layers: int, workers: int) -> str:
+    common = [count for count in range(2, workers + 1) if layers % count == 0 == workers % count]
+    return " or ".join(map(str, common or [1]))
+
+
+def build(setup: ParallelSetup, model: nn.Module, accelerator: Accelerator, world: World) -> Parallelism:
+    """Builds pipeline parallelism in `world`."""
+    return Pipeline(setup, model, accelerator, world)

@@ -1,0 +1,115 @@
+"""One rank's passes of a step: activations and their gradients come, are computed and go by a schedule."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from accelerate import Accelerator
+from torch import Tensor, nn
+
+from gradwire.harness.comm.world.interface import RankStep, Started
+from gradwire.harness.models.stages import Stage
+from gradwire.harness.parallel.accumulation import Accumulation, Hooks
+from gradwire.harness.parallel.interface import Batch
+from gradwire.harness.parallel.passes import seed_dropout
+from gradwire.harness.parallel.pipeline.schedule import Action, Pass, destination, source
+from gradwire.harness.runtime.heartbeat import beat
+from gradwire.harness.runtime.seeding import derive_seed
+from gradwire.harness.timing.trace.step import stage_pass
+
+
+class StagePasses:
+    """A stage of a replica in one step.
+
+    `forward` is the stage as it is computed, in mixed precision if asked for. Dropout depends on `seed` and
+    on (micro-batch, replica, stage).
+    """
+
+    def __init__(
+        self,
+        stage: Stage,
+        forward: nn.Module,
+        accelerator: Accelerator,
+        rank_step: RankStep,
+        batches: Sequence[Batch],
+        *,
+        stages: int,
+        replicas: int,
+        seed: tuple[int | str, ...],
+    ) -> None:
+        self._stage, self._forward, self._accelerator = stage, forward, accelerator
+        self._rank_step, self._batches, self._stages = rank_step, batches, stages
+        self._replicas, self._replica = replicas, rank_step.rank % replicas
+        self._seed = seed
+        self._inputs: dict[int, Tensor] = {}
+        self._outputs: dict[int, Tensor] = {}
+        self._results: dict[Pass, Tensor] = {}
+        """What is still to be sent."""
+        self._coming: dict[Pass, Started[Tensor]] = {}
+        self.loss = torch.zeros((), dtype=torch.float64, device=accelerator.device)
+        """The mean loss of the micro-batches, () float64, in the last stage; 0 in the others."""
+
+    async def run(self, actions: Sequence[Action], accumulation: Accumulation, hooks: Hooks) -> None:
+        """Does a step's `actions`, and adds the gradients to `accumulation`."""
+        sent: list[Started[None]] = []
+        for kind, one in actions:
+            if kind == "receive":
+                self._coming[one] = self._rank_step.receive(
+                    self._buffer(one.micro_batch), self._rank(source(one, self._stage.number, self._stages))
+                )
+            elif kind == "send":
+                to = self._rank(destination(one, self._stage.number, self._stages))
+                sent.append(self._rank_step.send(self._results.pop(one), to, is_own=True))
+            else:
+                given = await self._coming.pop(one) if one in self._coming else None
+                beat()
+                with self._rank_step.compute(stage_pass(*one)):
+                    if one.direction == "forward":
+                        self._compute_forward(one, given)
+                    else:
+                        hooks.receive = accumulation.receive
+                        try:
+                            self._compute_backward(one, given)
+                        finally:
+                            hooks.receive = None
+        accumulation.finish()
+        for each in sent:
+            await each
+
+    def _rank(self, stage: int | None) -> int:
+        """The rank that holds a stage of this replica."""
+        assert stage is not None
+        return stage * self._replicas + self._replica
+
+    def _buffer(self, micro_batch: int) -> Tensor:
+        """Room for the hidden states of a micro-batch, or for their gradient."""
+        tokens = self._batches[micro_batch]["input_ids"]
+        return torch.empty(*tokens.shape, self._stage.hidden_size, device=tokens.device)
+
+    def _compute_forward(self, one: Pass, hidden: Tensor | None) -> None:
+        number = one.micro_batch
+        if hidden is not None:
+            self._inputs[number] = hidden.requires_grad_()
+        seed = derive_seed(*self._seed, number, self._replica, self._stage.number)
+        seed_dropout(seed, self._accelerator.device)
+        output: Any = self._forward(hidden, **self._batches[number])
+        if self._stage.is_last:
+            loss = output.loss / len(self._batches)
+            self.loss += loss.detach()
+            self._outputs[number] = loss
+        else:
+            self._outputs[number] = output
+            self._results[one] = output.detach()
+
+    def _compute_backward(self, one: Pass, gradient: Tensor | None) -> None:
+        output = self._outputs.pop(one.micro_batch)
+        if gradient is None:
+            self._accelerator.backward(output)
+        else:
+            torch.autograd.backward(output, gradient)
+        if not self._stage.is_first:
+            made = self._inputs.pop(one.micro_batch).grad
+            assert made is not None
+            self._results[one] = made

@@ -1,0 +1,174 @@
+"""A pipeline's schedule as data: what each stage does in a step, in which order.
+
+A micro-batch goes forward through all stages and then backward through them. A pass of a stage needs what the
+stage before it, in that direction, sends it. `check` proves a schedule without running it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Literal, NamedTuple
+
+Direction = Literal["forward", "backward"]
+
+
+class Pass(NamedTuple):
+    """One micro-batch through one stage."""
+
+    direction: Direction
+    micro_batch: int
+
+
+class Action(NamedTuple):
+    """What a stage does: compute a pass, start to receive what it needs, or send what it gives."""
+
+    kind: Literal["compute", "receive", "send"]
+    of: Pass
+
+
+Order = Callable[[int, int, int], Sequence[Pass]]
+"""(stage, stages, micro-batches) → the stage's passes."""
+
+
+def gpipe(stage: int, stages: int, micro_batches: int) -> list[Pass]:
+    """GPipe: all forward passes before all backward ones."""
+    forward: list[Pass] = [Pass("forward", batch) for batch in range(micro_batches)]
+    return [*forward, *(Pass("backward", batch) for batch in range(micro_batches))]
+
+
+def one_forward_one_backward(stage: int, stages: int, micro_batches: int) -> list[Pass]:
+    """1F1B (PipeDream-Flush): a stage holds the activations of no more micro-batches than there are stages
+    from it to the last one."""
+    ahead = min(stages - 1 - stage, micro_batches)
+    passes = [Pass("forward", batch) for batch in range(ahead)]
+    for batch in range(micro_batches):
+        if ahead + batch < micro_batches:
+            passes.append(Pass("forward", ahead + batch))
+        passes.append(Pass("backward", batch))
+    return passes
+
+
+ORDERS: Mapping[str, Order] = {"1f1b": one_forward_one_backward, "gpipe": gpipe}
+"""By `parallel.schedule`."""
+
+Schedule = tuple[tuple[Action, ...], ...]
+"""The actions of each stage."""
+
+
+def make_schedule(order: Order, stages: int, micro_batches: int) -> Schedule:
+    """The actions of all stages.
+
+    What a pass needs is received from before the pass that precedes it on, so that it comes while that one is
+    computed.
+    """
+    return tuple(tuple(_actions(order, stage, stages, micro_batches)) for stage in range(stages))
+
+
+def _actions(order: Order, stage: int, stages: int, micro_batches: int) -> Iterator[Action]:
+    passes = order(stage, stages, micro_batches)
+    receives = [source(one, stage, stages) is not None for one in passes]
+    if receives and receives[0]:
+        yield Action("receive", passes[0])
+    for index, one in enumerate(passes):
+        if index + 1 < len(passes) and receives[index + 1]:
+            yield Action("receive", passes[index + 1])
+        yield Action("compute", one)
+        if destination(one, stage, stages) is not None:
+            yield Action("send", one)
+
+
+def source(one: Pass, stage: int, stages: int) -> int | None:
+    """The stage that sends `stage` what it needs for a pass; None where it has that itself."""
+    return _within(stage - 1 if one.direction == "forward" else stage + 1, stages)
+
+
+def destination(one: Pass, stage: int, stages: int) -> int | None:
+    """The stage that a pass's result is sent to; None where nobody needs it."""
+    return _within(stage + 1 if one.direction == "forward" else stage - 1, stages)
+
+
+def _within(stage: int, stages: int) -> int | None:
+    return stage if 0 <= stage < stages else None
+
+
+def check(schedule: Schedule, micro_batches: int) -> tuple[int, ...]:
+    """Returns how many micro-batches' activations each stage holds at most.
+
+    Raises ValueError unless every stage computes each micro-batch forward once and later backward once, what
+    it sends is received by its neighbour, in that one's order, and no stage waits for ever.
+    """
+    for stage, actions in enumerate(schedule):
+        _check_passes(stage, actions, micro_batches)
+    lines = _Lines(len(schedule))
+    done = [0] * len(schedule)
+    while any(at < len(actions) for at, actions in zip(done, schedule, strict=True)):
+        before = sum(done)
+        for stage, actions in enumerate(schedule):
+            while done[stage] < len(actions) and lines.can_go(stage, actions[done[stage]]):
+                done[stage] += 1
+        if sum(done) == before:
+            waiting = [stage for stage, at in enumerate(done) if at < len(schedule[stage])]
+            raise ValueError(f"the schedule is stuck: stages {waiting} wait for what nobody sends")
+    lines.check_empty()
+    return tuple(map(_most_held, schedule))
+
+
+def _check_passes(stage: int, actions: Sequence[Action], micro_batches: int) -> None:
+    computed = [one for kind, one in actions if kind == "compute"]
+    for direction in ("forward", "backward"):
+        found = sorted(one.micro_batch for one in computed if one.direction == direction)
+        if found != list(range(micro_batches)):
+            raise ValueError(f"stage {stage} computes the micro-batches {found} {direction}")
+    for batch in range(micro_batches):
+        if computed.index(Pass("forward", batch)) > computed.index(Pass("backward", batch)):
+            raise ValueError(f"stage {stage} computes micro-batch {batch} backward before forward")
+
+
+def _most_held(actions: Sequence[Action]) -> int:
+    held = most = 0
+    for kind, one in actions:
+        if kind == "compute":
+            held += 1 if one.direction == "forward" else -1
+            most = max(most, held)
+    return most
+
+
+class _Lines:
+    """What is on its way from stage to stage, and what has been started to be received."""
+
+    def __init__(self, stages: int) -> None:
+        self._stages = stages
+        self._sent: dict[tuple[int, int], list[Pass]] = {}
+        self._expected: dict[tuple[int, int], list[Pass]] = {}
+
+    def can_go(self, stage: int, action: Action) -> bool:
+        """Does an action, or returns False if what it needs has not come; raises ValueError if something else
+        comes."""
+        kind, one = action
+        if kind == "send":
+            to = destination(one, stage, self._stages)
+            if to is None:
+                raise ValueError(f"stage {stage} sends the result of {one}, which nobody needs")
+            self._sent.setdefault((stage, to), []).append(one)
+            return True
+        origin = source(one, stage, self._stages)
+        if origin is None:
+            return True
+        line = origin, stage
+        if kind == "receive":
+            self._expected.setdefault(line, []).append(one)
+            return True
+        if not self._sent.get(line):
+            return False
+        came, expected = self._sent[line].pop(0), self._expected.get(line, [])[:1]
+        if [came] != expected or came != one:
+            raise ValueError(f"stage {stage} gets {came} where it needs {one}")
+        del self._expected[line][0]
+        return True
+
+    def check_empty(self) -> None:
+        """Raises ValueError if something is left over."""
+        for lines in (self._sent, self._expected):
+            for (origin, to), left in lines.items():
+                if left:
+                    raise ValueError(f"{left} is left on the way from stage {origin} to {to}")

@@ -1,0 +1,68 @@
+"""What a replica's stages tell one another in a step: tied gradients, norms, losses; phase `control`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from gradwire.harness.comm.collective.collectives import ScheduledCollectives
+from gradwire.harness.comm.world.interface import Collective, RankStep
+from gradwire.harness.timing.trace.step import CONTROL
+
+
+class StepFigures(NamedTuple):
+    """What all ranks of a replica know in the end: the norm of the whole model's gradient, and the loss."""
+
+    norm: float
+    loss: float
+
+
+def summing_ends(own: Tensor) -> Collective[Tensor]:
+    """The coroutine that adds the first stage's and the last one's gradient of the parameter they share, in
+    that order, so that both get the same bits; the stages between give nothing and get nothing back."""
+
+    async def run(comm: ScheduledCollectives) -> Tensor:
+        stages = comm.group("stage").in_phase(CONTROL)
+        last = stages.size - 1
+        if stages.rank not in (0, last):
+            return own
+        other, peer = torch.empty_like(own), last - stages.rank
+        await stages.send_and_receive({peer: own}, {peer: other})
+        return own + other if stages.rank == 0 else other + own
+
+    return run
+
+
+def gathering_figures(own: Tensor) -> Collective[list[Tensor]]:
+    async def run(comm: ScheduledCollectives) -> list[Tensor]:
+        return await comm.group("stage").in_phase(CONTROL).all_gather(own)
+
+    return run
+
+
+async def agree(squares: Tensor, loss: Tensor, rank_step: RankStep) -> StepFigures:
+    """Adds the stages' sums of squares, (1,) float64 each, in their order; the last stage's loss is the
+    replica's. All ranks call it."""
+    own = torch.cat([squares, loss.view(1)])
+    rows: Sequence[Tensor] = await rank_step.start(
+        gathering_figures, own, buffers="norm", coordinates=1, is_own=True
+    )
+    total = sum(float(row[0]) for row in rows)
+    return StepFigures(total**0.5, float(rows[-1][1]))
+
+
+def start_nothing(rank_step: RankStep, count: int, device: torch.device) -> None:
+    """Starts `count` collectives that do nothing: all ranks start as many, whatever number of buckets their
+    stages have."""
+    for _ in range(count):
+        rank_step.start(_nothing, torch.empty(0, device=device), buffers="none", coordinates=0, is_own=True)
+
+
+def _nothing(own: Tensor) -> Collective[None]:
+    async def run(comm: ScheduledCollectives) -> None:
+        return None
+
+    return run
