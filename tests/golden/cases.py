@@ -112,6 +112,12 @@ CASES: dict[str, Case] = {
     "randomk ring": virtual("codec=randomk"),
     "linear feedback real": real(2, "codec=linear", "codec.hadamard=fused", "codec.ef=true"),
     "all_to_all": virtual("codec=all_to_all", "cluster.workers=4", "cluster.ranks_per_node=2"),
+    "sharded sdp4bit": virtual(
+        *("experiment=sdp4bit", "cluster.workers=4", "cluster.ranks_per_node=2"),
+    ),
+    "sharded qw real": real(
+        *(3, "parallel=sharded", "parallel.weights=qw", "parallel.weight_group=128", "codec=dynamiq"),
+    ),
     "dynamiq replayed": virtual(
         *("codec=fp32", "measure.save_gradients_at=[1]"),
         then=(

@@ -17,12 +17,12 @@ from pathlib import Path
 sys.path.append(str(Path(__file__).parents[1]))
 
 import torch
-from cases import CASES
+from cases import CASES, Case
 from commanded import undrawn
 from commits import PRODUCT, NoHistoryError, differs, git, run_at
 from machine import this_machine
 from pool import WorkerPool, Workers
-from records import Record, all_differences, record_of, records, write_down
+from records import Record, all_differences, record_of, records, records_with_most, write_down
 from runs import Figures, run_case
 
 
@@ -43,7 +43,7 @@ def main() -> int:
         if arguments.at is None and differs(commit, *PRODUCT):
             parser.error(f"what a run computes is not as in HEAD: commit {', '.join(PRODUCT)} first")
         before = known_before()
-        after = run_here() if arguments.at is None else run_there(commit)
+        after = run_here() if arguments.at is None else run_there(commit, CASES)
     except (NoHistoryError, FailedError) as error:
         parser.error(str(error))
     found = all_differences(before, after)
@@ -63,8 +63,9 @@ def known_before() -> Mapping[str, Figures]:
     own, others = record_of(this_machine()), records()
     if own is not None or not others:
         return {} if own is None else own.cases
-    print(f"no record of this machine: running the cases at {others[-1].commit}", flush=True)
-    return run_there(others[-1].commit)
+    newest = records_with_most(others)
+    print(f"no record of this machine: running the cases at {newest.commit}", flush=True)
+    return run_there(newest.commit, {name: CASES[name] for name in newest.cases if name in CASES})
 
 
 def run_here() -> dict[str, Figures]:
@@ -79,11 +80,11 @@ def run_here() -> dict[str, Figures]:
     return found
 
 
-def run_there(commit: str) -> dict[str, Figures]:
-    """What they give at a commit. Raises FailedError for a case that it cannot run."""
+def run_there(commit: str, cases: Mapping[str, Case]) -> dict[str, Figures]:
+    """What cases give at a commit. Raises FailedError for one that it cannot run."""
     found = {}
     with tempfile.TemporaryDirectory(prefix="gradwire-golden-") as folder:
-        for name, figures in run_at(commit, CASES, Path(folder), as_virtual=True):
+        for name, figures in run_at(commit, cases, Path(folder), as_virtual=True):
             if isinstance(figures, str):
                 raise FailedError(f"{name} at {commit}: {figures}")
             found[name] = figures

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -49,6 +49,11 @@ def read_record(path: Path) -> Record:
 def records() -> list[Record]:
     """All there are, of all machines."""
     return [read_record(path) for path in sorted(FOLDER.glob("*.json"))]
+
+
+def records_with_most(found: Sequence[Record]) -> Record:
+    """The record that knows most cases, which is the newest one: that of a commit which can run them all."""
+    return max(found, key=lambda record: len(record.cases))
 
 
 def record_of(machine: Machine) -> Record | None:

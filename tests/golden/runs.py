@@ -8,6 +8,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import torch
 from cases import SHORT, Case
 from pool import Workers
 from recorded import CLOCKS
@@ -97,5 +98,5 @@ def _digest(path: Path) -> str:
         for name in sorted(file.keys()):
             tensor = file.get_tensor(name).contiguous()
             digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}\n".encode())
-            digest.update(tensor.numpy().tobytes())
+            digest.update(tensor.reshape(-1).view(torch.uint8).numpy().tobytes())  # NumPy has no bfloat16
     return digest.hexdigest()

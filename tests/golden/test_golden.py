@@ -32,16 +32,22 @@ SHOWN = 12
 
 @pytest.fixture(scope="module")
 def expected(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Figures | str]:
-    """The figures of each case on this machine, or why there are none."""
+    """The figures of each case on this machine, or why there are none. What it has no record of runs at the
+    commit of the newest record."""
     machine = this_machine()
     record = record_of(machine)
-    if record is not None:
-        return record.cases
-    commit = records.records()[-1].commit
+    known: Mapping[str, Figures] = {} if record is None else record.cases
+    newest = records.records_with_most(records.records())
+    unknown = {name: CASES[name] for name in newest.cases if name in CASES and name not in known}
+    if not unknown:
+        return known
     try:
-        return dict(run_at(commit, CASES, tmp_path_factory.mktemp("base"), as_virtual=True))
+        found = dict(run_at(newest.commit, unknown, tmp_path_factory.mktemp("base"), as_virtual=True))
     except NoHistoryError as error:
-        pytest.skip(f"no record of {machine.key}, and commit {commit} cannot run here instead: {error}")
+        pytest.skip(
+            f"no record of {machine.key}, and commit {newest.commit} cannot run here instead: {error}"
+        )
+    return {**known, **found}
 
 
 @pytest.fixture(autouse=True)
@@ -73,8 +79,9 @@ def test_the_commit_of_the_records_gives_them_as_a_command(
 ) -> None:
     """A machine without a record relies on this: another world, without a stop, gives the same figures."""
     chosen = {name: CASES[name] for name in ("dynamiq pieces real", "mxfp8 resumed")}
+    commit = records.records_with_most(records.records()).commit
     try:
-        found = dict(run_at(records.records()[-1].commit, chosen, tmp_path, as_virtual=True))
+        found = dict(run_at(commit, chosen, tmp_path, as_virtual=True))
     except NoHistoryError as error:
         pytest.skip(str(error))
     for name, figures in found.items():
@@ -123,10 +130,12 @@ def test_the_cases_cover_codecs_topologies_and_families() -> None:
 
 
 def test_records_have_every_case_and_the_log_says_why() -> None:
-    log = LOG.read_text()
+    """The newest one does. Another machine's may lack what came later, until it is recorded there."""
+    log, newest = LOG.read_text(), records.records_with_most(records.records())
+    assert set(newest.cases) == set(CASES), AGAIN
     for one in records.records():
         assert one.path.name in [path.name for path in records.FOLDER.iterdir()]
-        assert set(one.cases) == set(CASES), AGAIN
+        assert set(one.cases) <= set(CASES), AGAIN
         assert f"  {one.machine.key}  at {one.commit}\nreason: " in log
 
 
