@@ -131,6 +131,8 @@ def check_read(config: DictConfig, overrides: Sequence[Override]) -> Iterator[st
         key = override.key_or_group
         if key.partition(".")[0] not in ignored:
             continue
+        if key == "experiment" and "parallel" in task_of(config).reads:
+            continue  # it has set groups that the task reads
         if key in PRESETS:
             yield f"note: {said(override)} has no effect on task={name}"
         elif key in ENTRY_POINTS and is_plugin(key, plain(config, f"{key}.name")):
