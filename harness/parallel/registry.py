@@ -13,6 +13,7 @@ from gradwire.harness.comm.world.interface import World
 from gradwire.harness.parallel import ddp
 from gradwire.harness.parallel.interface import Parallelism, ParallelSetup
 from gradwire.harness.parallel.pipeline import parallelism as pipeline
+from gradwire.harness.parallel.pipeline.requirements import supports as supports_pipeline
 from gradwire.harness.parallel.settings import ParallelConfig, PipelineConfig
 from gradwire.harness.parallel.sharded import parallelism as sharded
 
@@ -38,7 +39,7 @@ class ParallelKind:
 
 PARALLELISMS = {
     "ddp": ParallelKind(ddp.build, ddp.supports),
-    "pipeline": ParallelKind(pipeline.build, pipeline.supports, _stages),
+    "pipeline": ParallelKind(pipeline.build, supports_pipeline, _stages),
     "sharded": ParallelKind(sharded.build, sharded.supports),
 }
 

@@ -15,14 +15,11 @@ from gradwire.codecs.interface import Codec, Layout, Round
 from gradwire.codecs.registry import make_codec
 from gradwire.harness.comm.collective.collectives import ScheduledCollectives
 from gradwire.harness.comm.world.interface import Collective, RankStep, World
-from gradwire.harness.models.stages import Stage, make_stage, tied_parameter
+from gradwire.harness.models.stages import make_stage, tied_parameter
 from gradwire.harness.objectives.interface import Objective
 from gradwire.harness.parallel.accumulation import (
     Accumulation,
     GradientBucket,
-    Hooks,
-    bucketed,
-    squared_norm,
 )
 from gradwire.harness.parallel.buckets import BucketLayouts
 from gradwire.harness.parallel.codec_steps import end_codecs
@@ -36,6 +33,7 @@ from gradwire.harness.parallel.interface import (
     StepOutcome,
 )
 from gradwire.harness.parallel.pipeline.evaluate import evaluate_stages
+from gradwire.harness.parallel.pipeline.hosted import HostedStage
 from gradwire.harness.parallel.pipeline.passes import StagePasses
 from gradwire.harness.parallel.pipeline.schedule import ORDERS, check, make_schedule
 from gradwire.harness.parallel.pipeline.state import assembled, load_pipeline, pipeline_state
@@ -43,7 +41,6 @@ from gradwire.harness.parallel.pipeline.tied import agree, start_nothing, summin
 from gradwire.harness.parallel.settings import PipelineConfig
 from gradwire.harness.parallel.state import Snapshot
 from gradwire.harness.parallel.synchronize import synchronization
-from gradwire.harness.parallel.update import Updater
 from gradwire.harness.timing.trace.step import UPDATE
 
 if TYPE_CHECKING:
@@ -59,54 +56,6 @@ class RankOutcome(NamedTuple):
     loss: float
     grad_norm: float
     copies: list[MeasuredBucket]
-
-
-class HostedStage:
-    """A stage that ranks of this process hold: its parameters and optimizer once for all of them. Passes of
-    several ranks take turns, so that each rank has buckets of its own."""
-
-    def __init__(
-        self,
-        stage: Stage,
-        accelerator: Accelerator,
-        setup: ParallelSetup,
-        layouts: BucketLayouts,
-        ranks: Sequence[int],
-    ) -> None:
-        self.stage = stage
-        self.forward = accelerator.prepare_model(stage, evaluation_mode=True)
-        self.parameters = {name: p for name, p in stage.named().items() if p.requires_grad}
-        self.hooks, self.updater = Hooks(self.parameters), Updater(stage.model, setup.optimizer)
-        sizes = {name: parameter.numel() for name, parameter in self.parameters.items()}
-        # Gradients get ready in about this order.
-        backwards = list(reversed(self.parameters))
-        device = next(iter(self.parameters.values())).device
-        self.layouts = tuple(
-            layouts.named(names, torch.float32, device)
-            for names in bucketed(backwards, sizes, setup.parallel.bucket_cap_mb)
-        )
-        self.buckets = {
-            rank: [GradientBucket(each, torch.zeros(each.numel, device=device)) for each in self.layouts]
-            for rank in ranks
-        }
-
-    def set_gradients(self, means: Sequence[Tensor], rank: int) -> None:
-        """Makes views of the means of a rank's buckets the gradients."""
-        for bucket, mean in zip(self.buckets[rank], means, strict=True):
-            for name, view in bucket.views(mean):
-                self.parameters[name].grad = view
-
-    def gradient(self, name: str) -> Tensor:
-        """A parameter's gradient."""
-        found = self.parameters[name].grad
-        assert found is not None
-        return found
-
-    def squares(self, without: str | None) -> Tensor:
-        """The sum of the squares of all gradients, (1,) float64, `without` a parameter's that another stage
-        counts."""
-        counted = [self.gradient(name) for name in self.parameters if name != without]
-        return squared_norm(counted, counted[0].device)
 
 
 class Pipeline:
@@ -281,40 +230,6 @@ class Pipeline:
         stages = {number: held.stage for number, held in self._hosted.items()}
         updaters = {number: held.updater for number, held in self._hosted.items()}
         load_pipeline(read, stages, updaters, self._codecs)
-
-
-def supports(setup: ParallelSetup) -> str | None:
-    """Returns None, or the reason why such a run is impossible, in one line with the fix."""
-    config = setup.parallel
-    assert isinstance(config, PipelineConfig)
-    stages, layers, workers = config.stages, setup.model.num_layers, setup.workers
-    if workers % stages:
-        return (
-            f"parallel.stages={stages} does not divide cluster.workers={workers}; use a multiple of {stages} "
-            "workers, or other stages"
-        )
-    if layers % stages:
-        return (
-            f"parallel.stages={stages} does not divide the {layers} layers of model={setup.model.name}; use "
-            f"parallel.stages={_divisors(layers, workers)}, or another model.num_layers"
-        )
-    if config.schedule == "1f1b" and setup.accumulation < stages:
-        return (
-            f"train.accumulation={setup.accumulation} micro-batches cannot fill parallel.stages={stages} "
-            f"with parallel.schedule=1f1b; use train.accumulation={stages} or more, or "
-            "parallel.schedule=gpipe"
-        )
-    codec = make_codec(**setup.codec)
-    if codec.traits.uses_backend and stages > 1:
-        return f"codec={codec.name} sums over all ranks, and not over a stage's; use codec=fp32"
-    bucket = Layout.flat(1 << 20, device=setup.device)
-    reason = codec.supports(setup.topology, workers // stages, bucket)
-    return reason and f"{reason}; given are cluster.workers={workers} and parallel.stages={stages}"
-
-
-def _divisors(layers: int, workers: int) -> str:
-    common = [count for count in range(2, workers + 1) if layers % count == 0 == workers % count]
-    return " or ".join(map(str, common or [1]))
 
 
 def build(setup: ParallelSetup, model: nn.Module, accelerator: Accelerator, world: World) -> Parallelism:

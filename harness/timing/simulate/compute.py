@@ -5,11 +5,11 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 
 from gradwire.harness.runtime.seeding import derive_seed
 from gradwire.harness.timing.trace.step import (
     STAGE_PASSES,
+    TRANSFERS,
     Await,
     Barrier,
     Compute,
@@ -96,26 +96,31 @@ def _stage(own: RankTrace, passes_s: float) -> Iterator[LaneOperation]:
     computes takes no time. In a pass that starts collectives gradients get ready in proportion to their
     coordinates."""
     lane, woken_s = own.computation, 0.0
-    starts: dict[str, list[int]] = {}
-    for computed, one in pairwise(lane):
-        if isinstance(one, Start) and isinstance(computed, Compute) and stage_pass_of(computed.label):
-            starts.setdefault(computed.label, []).append(own.tasks[one.task].coordinates)
-    for one, following in zip(lane, [*lane[1:], None], strict=True):
+    pairs = list(zip(lane, [*lane[1:], None], strict=True))
+    ready: dict[str, int] = {}
+    for one, following in pairs:
+        if isinstance(one, Compute):
+            ready[one.label] = ready.get(one.label, 0) + _coordinates_ready(own, following)
+    for one, following in pairs:
         if isinstance(one, Compute):
             found = stage_pass_of(one.label)
             if found is not None:
                 share = FORWARD_SHARE if found[0] == STAGE_PASSES[0] else 1 - FORWARD_SHARE
-                sizes = starts.get(one.label)
-                if sizes and isinstance(following, Start):
-                    share *= own.tasks[following.task].coordinates / sum(sizes)
-                elif sizes:
-                    share = 0.0
+                if ready[one.label]:
+                    share *= _coordinates_ready(own, following) / ready[one.label]
                 woken_s += share * passes_s
             yield one._replace(seconds=woken_s)
             continue
         if isinstance(one, Await | Barrier):
             woken_s = 0.0
         yield one
+
+
+def _coordinates_ready(own: RankTrace, following: LaneOperation | None) -> int:
+    """Coordinates of the bucket that is started there: 0 where nothing is, or a message of activations."""
+    if not isinstance(following, Start) or own.tasks[following.task].bucket == TRANSFERS:
+        return 0
+    return own.tasks[following.task].coordinates
 
 
 def _scaled(lane: Sequence[LaneOperation], factor: float) -> Iterator[LaneOperation]:

@@ -6,6 +6,7 @@ import pytest
 
 from gradwire.harness.timing.simulate.compute import FORWARD_SHARE, ComputeTimes
 from gradwire.harness.timing.trace.step import (
+    TRANSFERS,
     UPDATE,
     Await,
     Compute,
@@ -13,6 +14,7 @@ from gradwire.harness.timing.trace.step import (
     Start,
     TaskTrace,
     passes_until,
+    stage_pass,
 )
 
 MANY = [(step, rank) for step in range(200) for rank in range(16)]
@@ -104,3 +106,26 @@ def test_given_computation_is_that_of_the_passes_whatever_follows() -> None:
         one for one in lane if not isinstance(one, Compute)
     ]
     assert RankTrace(lane[2:], tasks, 100.0).passes == ()
+
+
+def test_a_stage_computes_its_passes_in_the_given_time() -> None:
+    """Buckets get ready within the backward pass by their coordinates; activations that are sent after it
+    are no bucket, and what is computed later takes no time."""
+    tasks = [
+        TaskTrace(TRANSFERS, 900, 0.0, ()),
+        TaskTrace(0, 100, 0.0, ()),
+        TaskTrace(1, 300, 0.0, ()),
+        TaskTrace(TRANSFERS, 900, 0.0, ()),
+    ]
+    lane = (
+        *(Compute(0.0, 1.0, stage_pass("forward", 0)), Start(1.0, 0)),
+        Await(0, 1.0, 2.0),
+        *(Compute(2.0, 3.0, stage_pass("backward", 0)), Start(3.0, 1)),
+        *(Compute(3.0, 4.0, stage_pass("backward", 0)), Start(4.0, 2)),
+        *(Compute(4.0, 5.0, stage_pass("backward", 0)), Start(5.0, 3)),
+        *(Await(1, 5.0, 6.0), Compute(6.0, 7.0, UPDATE)),
+    )
+    own = RankTrace(lane, tuple(tasks), 7.0)
+    found = ComputeTimes(given_s=6.0).lane(own, 0, 0)
+    seconds = [one.seconds for one in found if isinstance(one, Compute)]
+    assert seconds == pytest.approx([2.0, 1.0, 4.0, 4.0, 0.0])
