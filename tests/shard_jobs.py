@@ -13,6 +13,7 @@ import torch
 import torch.distributed as dist
 from attach_jobs import Net, data, said
 from torch import Tensor, nn
+from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 
 import gradwire
@@ -20,7 +21,8 @@ from gradwire.codecs.registry import make_codec
 from gradwire.harness.comm.collective.collectives import Fabric
 from gradwire.harness.comm.topology.registry import make_schedule
 from gradwire.harness.comm.world.virtual import VirtualWorld
-from gradwire.harness.library.shard_step import GradientSlices
+from gradwire.harness.library.shard_slices import GradientSlices
+from gradwire.harness.timing.trace.step import WEIGHTS
 
 SDP4BIT = {"codec": "all_to_all", "weights": "qwd", "ranks_per_node": 2, "check_hashes": True}
 
@@ -45,8 +47,8 @@ def step(model: Any, optimizer: Any, rank: int, number: int) -> Tensor:
 
 
 def train(rank: int, size: int, steps: int, options: dict[str, Any] | None, **shard: Any) -> Any:
-    """Each step's mean loss over the ranks; digests of the weights that this rank computes with after the
-    steps and of its own main weights; the bytes sent. Without `options` it is plain FSDP2."""
+    """Each step's mean loss over the ranks; a digest of the weights that this rank computes with after the
+    steps; the bytes sent, and those for weights. Without `options` it is plain FSDP2."""
     model = sharded(**shard)
     synchronizer = None if options is None else gradwire.shard_hooks(model, **options)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
@@ -58,10 +60,11 @@ def train(rank: int, size: int, steps: int, options: dict[str, Any] | None, **sh
     with torch.no_grad():
         model(data(0, 0)[0])  # gathers the weights
     held = [each.detach().clone() for each in model.parameters()]
-    sent = 0 if synchronizer is None else synchronizer.bytes_sent
-    if synchronizer is not None:
-        synchronizer.detach()
-    return losses, digest(held), sent
+    if synchronizer is None:
+        return losses, digest(held), 0, 0
+    for_weights = synchronizer.world.traffic[rank].by_phase[WEIGHTS]
+    synchronizer.detach()
+    return losses, digest(held), synchronizer.bytes_sent, for_weights
 
 
 def digest(tensors: Any) -> str:
@@ -153,13 +156,76 @@ def skip(rank: int, size: int) -> tuple[bool, bool, str]:
         return bool(remembered), alike, said(synchronizer.skip_step)
 
 
+def interrupted(rank: int, size: int) -> tuple[str, bool, list[int]]:
+    """The script's own error in a backward pass that has scattered one of two modules; whether feedback
+    remembers what it did before; the numbers of steps before, after, and after another pass."""
+    model = sharded()
+    with gradwire.shard_hooks(model, codec="linear", bits=4, ef=True) as synchronizer:
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+        step(model, optimizer, rank, 0)
+        before = synchronizer.state_dict()
+        steps = [synchronizer.step]
+
+        def fail(gradient: Tensor) -> None:
+            raise ValueError("the script's own words")
+
+        def fail_backward(module: nn.Module, inputs: Any, output: Tensor) -> None:
+            output.register_hook(fail)
+
+        handle = model.first.register_forward_hook(fail_backward)
+        words = said(step, model, optimizer, rank, 1)
+        handle.remove()
+        model.reset_iter_state()
+        after = synchronizer.state_dict()
+        steps.append(synchronizer.step)
+        step(model, optimizer, rank, 2)
+        steps.append(synchronizer.step)
+        remembered = [key for key in before if key.startswith("codec/")]
+        alike = bool(remembered) and all(torch.equal(before[key], after[key]) for key in remembered)
+        return words, alike, steps
+
+
+def scattered_twice(rank: int, size: int) -> str:
+    """What a pass raises in which FSDP2 scatters a module's gradients twice."""
+    model = sharded()
+    with gradwire.shard_hooks(model, codec="fp32") as synchronizer:
+        scatter = synchronizer._step.scatter
+
+        def twice(*arguments: Any) -> None:
+            scatter(*arguments)
+            scatter(*arguments)
+
+        with mock.patch.object(synchronizer._step, "scatter", twice):
+            return said(step, model, torch.optim.SGD(model.parameters()), rank, 0)
+
+
+def alone(rank: int, size: int) -> str:
+    mesh = init_device_mesh("cpu", (size, 1), mesh_dim_names=("each", "one"))
+    return said(gradwire.shard_hooks, sharded(mesh=mesh["one"]), codec="fp32")
+
+
+def refused_by_one(rank: int, size: int) -> str:
+    """What is said on two of four ranks each, of options that only rank 0 refuses, and of a model that only
+    rank 3 does."""
+    mesh = init_device_mesh("cpu", (2, size // 2), mesh_dim_names=("apart", "shard"))
+    policy = MixedPrecisionPolicy(param_dtype=torch.float16 if rank == 3 else torch.float32)
+    model = sharded(mesh=mesh["shard"], mp_policy=policy)
+    weights = "qwd4" if rank == 0 else "qwd"
+    return said(gradwire.shard_hooks, model, codec="fp32", weights=weights, timeout_s=5.0)
+
+
 def detached_is_plain(rank: int, size: int) -> bool:
-    """Whether a model trains as without hooks after they were detached."""
+    """Whether a model trains as without hooks after they were detached, also
+    where closing the connections failed."""
     found = []
     for hooked in (True, False):
         model = sharded()
         if hooked:
             gradwire.shard_hooks(model, codec="dynamiq").detach()
+            synchronizer = gradwire.shard_hooks(model, codec="dynamiq")
+            with mock.patch.object(synchronizer.world, "close", side_effect=OSError("not closed")):
+                assert said(synchronizer.detach) == "OSError: not closed"
+            synchronizer.world.close()
         optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
         step(model, optimizer, rank, 0)
         found.append(digest(model.state_dict().values()))
@@ -171,7 +237,10 @@ def refusals(rank: int, size: int) -> list[str]:
     model, resharding = sharded(), sharded(reshard_after_forward=True)
     hooks = gradwire.shard_hooks
     half = sharded(mp_policy=MixedPrecisionPolicy(param_dtype=torch.float16))
-    return [
+    hooked = sharded()
+    synchronizer = hooks(hooked, codec="fp32")
+    found = [
+        said(hooks, hooked, codec="fp32"),
         said(hooks, resharding, codec="fp32"),
         said(hooks, Net(), codec="fp32"),
         said(hooks, model, codec="powersgd"),
@@ -184,6 +253,8 @@ def refusals(rank: int, size: int) -> list[str]:
         said(hooks, model, codec="fp32", seed=rank),
         said(gradwire.attach, model),
     ]
+    synchronizer.detach()
+    return found
 
 
 def fail(rank: int, size: int) -> tuple[str, str, str]:
@@ -207,9 +278,10 @@ def reshard_later(rank: int, size: int) -> str:
         return said(model, data(rank, 0)[0])
 
 
-def gathered_again(rank: int, size: int) -> tuple[list[int], bool]:
-    """The bytes of gatherings: the first, one of unchanged weights, one after an update; and whether the
-    weights of the second are those of the first."""
+def gathered_again(rank: int, size: int) -> tuple[list[int], bool, bool]:
+    """The bytes of gatherings: the first, one of unchanged weights, one after an update; whether the weights
+    of the second are those of the first; and whether weights that the script replaces then are gathered
+    exactly."""
     model = sharded()
     with gradwire.shard_hooks(model, codec="fp32", weights="qwd", weight_group=32) as synchronizer:
         sent, held = [], []
@@ -224,7 +296,12 @@ def gathered_again(rank: int, size: int) -> tuple[list[int], bool]:
             if number == 1:
                 optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
                 step(model, optimizer, rank, 0)
-    return sent, held[0] == held[1] != held[2]
+        with torch.no_grad():
+            for each in model.parameters():
+                each.to_local().mul_(3)  # as loading a checkpoint would
+            replaced = digest(each.full_tensor() for each in model.parameters())
+            model(data(rank, 0)[0])
+        return sent, held[0] == held[1] != held[2], digest(model.parameters()) == replaced
 
 
 def run_example(rank: int, size: int, path: str) -> str:

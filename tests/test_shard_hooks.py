@@ -19,7 +19,7 @@ def test_float32_is_what_fsdp2_does_by_itself(size: int, workers: Workers) -> No
     plain = workers(size)(jobs.train, 4, None)
     hooked = workers(size)(jobs.train, 4, {"codec": "fp32", "check_hashes": True})
     assert hooked[0][0] == pytest.approx(plain[0][0], rel=1e-6)
-    assert len({held for _, held, _ in hooked}) == 1
+    assert len({held for _, held, *_ in hooked}) == 1
     assert plain[0][2] == 0 < hooked[0][2]
 
 
@@ -35,7 +35,7 @@ def test_float32_is_what_fsdp2_does_by_itself(size: int, workers: Workers) -> No
 def test_quantized_training_stays_close_and_identical(options: dict[str, Any], workers: Workers) -> None:
     plain = workers(4)(jobs.train, 4, None)
     hooked = workers(4)(jobs.train, 4, options)
-    assert len({held for _, held, _ in hooked}) == 1, "all ranks compute with the same weights"
+    assert len({held for _, held, *_ in hooked}) == 1, "all ranks compute with the same weights"
     assert hooked[0][0] == pytest.approx(plain[0][0], rel=0.02)
     assert hooked[0][0] != plain[0][0]
 
@@ -43,8 +43,11 @@ def test_quantized_training_stays_close_and_identical(options: dict[str, Any], w
 def test_weights_in_bfloat16_are_gathered_and_differ_from_float32(workers: Workers) -> None:
     found = workers(2)(jobs.bf16, {"codec": "all_to_all", "weights": "qwd", "check_hashes": True})
     exact = workers(2)(jobs.bf16, {"codec": "fp32"})
-    assert len({held for _, held, _ in found}) == 1
+    float32 = workers(2)(jobs.train, 4, {"codec": "fp32"})
+    assert len({held for _, held, *_ in found}) == 1
     assert found[0][0] == pytest.approx(exact[0][0], rel=0.05)
+    assert exact[0][0] != float32[0][0] and exact[0][1] != float32[0][1]
+    assert 2 * exact[0][3] == float32[0][3] > 0, "bytes of weights"
 
 
 @pytest.mark.parametrize("codec", [{"codec": "all_to_all"}, {"codec": "linear", "bits": 4}])
@@ -62,8 +65,9 @@ def test_a_resumed_run_is_the_undisturbed_one(evaluate: bool, workers: Workers) 
 
 
 def test_weights_that_have_not_changed_are_not_sent_again(workers: Workers) -> None:
-    for (first, second, third), held in workers(2)(jobs.gathered_again):
+    for (first, second, third), held, exact in workers(2)(jobs.gathered_again):
         assert held
+        assert exact, "weights that the script replaces"
         assert second == 2, "a byte for each module says that nothing has changed"
         assert third < 0.2 * first, "differences of 4 bits after exact weights"
 
@@ -78,7 +82,11 @@ def test_detached_hooks_leave_plain_fsdp2(workers: Workers) -> None:
     assert workers(2)(jobs.detached_is_plain) == [True, True]
 
 
+WEIGHT_GROUP = r"weight_group=2049"
+"""What rank 1 alone gives."""
+
 REFUSALS = (
+    r"the model already has hooks; call detach\(\) on what shard_hooks\(\) returned",
     r"the model reshards after forward, .* gathered twice a step .*reshard_after_forward=False",
     r"and Net has no such module; call fully_shard\(model, reshard_after_forward=False\) first",
     r"codec=powersgd has no scatter; choose one of fp32",
@@ -87,18 +95,47 @@ REFUSALS = (
     r"weights='qwd4': choose one of exact, qw, qwd",
     r"ranks_per_node=3",
     r"gathers weights in float16, which cannot be quantized; use bfloat16 and float32",
-    r"weight_group=20\d\d|refuses",
+    WEIGHT_GROUP,
     r"ranks disagree: rank 0 has seed=0, rank 1 has seed=1",
     r"attach\(\) needs a DistributedDataParallel model, .*use gradwire.shard_hooks\(\)",
 )
 
 
 def test_what_cannot_work_is_refused_in_one_line(workers: Workers) -> None:
-    for said in workers(2)(jobs.refusals):
+    found = workers(2)(jobs.refusals)
+    by_rank_1 = found[0][REFUSALS.index(WEIGHT_GROUP)]
+    assert by_rank_1.startswith("ValueError: shard_hooks(): rank 1 refuses: "), by_rank_1
+    for said in found:
         for text, expected in zip(said, REFUSALS, strict=True):
             assert text.startswith("ValueError: "), text
             assert re.search(expected, text), (text, expected)
             assert "\n" not in text and len(text) < 320, text
+
+
+def test_what_one_rank_of_a_part_of_the_ranks_refuses_is_told_the_others(workers: Workers) -> None:
+    first, second, third, fourth = workers(4)(jobs.refused_by_one)
+    assert first.startswith("ValueError: weights='qwd4': choose one of")
+    assert second.startswith("ValueError: shard_hooks(): rank 0 refuses: weights='qwd4'")
+    assert re.search(r"ValueError: shard_hooks\(\): rank 1 refuses: .*float16, which cannot", third), third
+    assert "float16, which cannot be quantized" in fourth and "refuses" not in fourth
+
+
+def test_one_rank_is_refused(workers: Workers) -> None:
+    for text in workers(2)(jobs.alone):
+        assert text.startswith("ValueError: shard_hooks(): FSDP2 neither gathers nor scatters on one rank")
+
+
+def test_a_pass_that_the_script_ends_is_a_skipped_step(workers: Workers) -> None:
+    for words, forgotten, steps in workers(2)(jobs.interrupted):
+        assert words == "ValueError: the script's own words"
+        assert forgotten
+        assert steps == [1, 2, 3]
+
+
+def test_a_module_that_scatters_twice_in_a_pass_is_refused(workers: Workers) -> None:
+    for text in workers(2)(jobs.scattered_twice):
+        assert re.match(r"SynchronizationError: rank \d, step 0: .*middle scatters gradients twice in", text)
+        assert "\n" not in text
 
 
 def test_reshard_after_forward_is_refused_when_it_is_turned_on_later(workers: Workers) -> None:

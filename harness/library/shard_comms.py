@@ -15,7 +15,7 @@ from gradwire.harness.library.shard_modules import ShardedModule
 from gradwire.harness.library.shard_step import ShardStep
 
 
-class _Hook:
+class Hook:
     """What both are made of. FSDP2 wants the result when the call returns, so that the rank waits."""
 
     def __init__(self, step: ShardStep, module: ShardedModule) -> None:
@@ -31,7 +31,7 @@ class _Hook:
         )
 
 
-class WeightGather(_Hook, AllGather):
+class WeightGather(Hook, AllGather):
     """Gathers a module's weights as `parallel.weights` says."""
 
     def __call__(
@@ -40,7 +40,7 @@ class WeightGather(_Hook, AllGather):
         self._step.guarded(partial(self._step.gather, self._module, output_tensor, input_tensor))
 
 
-class GradientScatter(_Hook, ReduceScatter):
+class GradientScatter(Hook, ReduceScatter):
     """Scatters a module's gradients by the codec."""
 
     def __call__(

@@ -31,9 +31,11 @@ from gradwire.harness.library.shard_modules import (
     WHAT,
     ShardedModule,
     describe_modules,
+    first_process_group,
     sharded_modules,
 )
-from gradwire.harness.library.shard_step import ShardStep, gradient_slices
+from gradwire.harness.library.shard_slices import gradient_slices
+from gradwire.harness.library.shard_step import ShardStep
 from gradwire.harness.library.shard_synchronizer import ShardSynchronizer
 from gradwire.harness.network.links import bytes_per_second
 from gradwire.harness.parallel.settings import ShardedConfig
@@ -88,12 +90,17 @@ def shard_hooks(
     agreement = None
     try:
         options = make_options(ShardOptions, **given)
+        agreement = _agreement(model, options.timeout_s)
         modules = sharded_modules(model, quantized=options.weights != "exact")
+        _check_unhooked(modules)
         group, device = modules[0].process_group, modules[0].device
-        agreement = Agreement(group, options.timeout_s, WHAT)
         own = make_checked_codec(codec, codec_options, ShardOptions)
         check_unused(own, WHAT)
         size = dist.get_world_size(group)
+        if size == 1:
+            raise ValueError(
+                f"{WHAT}: FSDP2 neither gathers nor scatters on one rank; start two or more, or leave it out"
+            )
         options = with_nodes(options, size)
         nodes = num_nodes(options, size)
         schedule = make_checked_schedule(topology, size, nodes)
@@ -104,8 +111,11 @@ def shard_hooks(
         description = describe(modules, own, made, options)
         check_replayed(own, description)
     except Exception as error:
-        _refuse(agreement, error)
+        agreement = agreement or _agreement(model, ShardOptions.timeout_s)
+        if agreement is not None:
+            agreement.refuse(str(error) or type(error).__name__)
         raise
+    assert agreement is not None, "a model that fully_shard() has sharded has a process group"
     agreement.agree(description)
     try:
         world = ProcessWorld(
@@ -141,6 +151,27 @@ def shard_hooks(
     return ShardSynchronizer(step, agreement, description)
 
 
+def _agreement(model: Any, timeout_s: float) -> Agreement | None:
+    """The ranks that make this call: those that the model is divided among, or all if it is not divided."""
+    if not dist.is_initialized():
+        return None
+    group = first_process_group(model) or dist.group.WORLD
+    assert group is not None
+    return Agreement(group, timeout_s, WHAT)
+
+
+def _check_unhooked(modules: list[ShardedModule]) -> None:
+    """Raises ValueError for a module that has hooks: two synchronizers would give back each other's."""
+    from gradwire.harness.library.shard_comms import Hook  # PyTorch is new enough for it: the modules say so
+
+    for module in modules:
+        if any(isinstance(each, Hook) for each in module.communication):
+            raise ValueError(
+                f"{WHAT}: {module.name or 'the model'} already has hooks; call detach() on what "
+                f"{WHAT} returned"
+            )
+
+
 def _check_scatters(codec: Codec, schedule: Schedule, given: dict[str, Any]) -> None:
     """Raises ValueError unless the codec can leave ranks with shards over this topology."""
     if not codec.scatters:
@@ -174,11 +205,3 @@ def describe(
         "modules": describe_modules(modules),
         "device": modules[0].device.type,
     }
-
-
-def _refuse(agreement: Agreement | None, error: Exception) -> None:
-    """Tells the other ranks that this one refuses its arguments."""
-    if agreement is None and dist.is_initialized() and dist.group.WORLD is not None:
-        agreement = Agreement(dist.group.WORLD, ShardOptions.timeout_s, WHAT)
-    if agreement is not None:
-        agreement.refuse(str(error) or type(error).__name__)

@@ -116,9 +116,14 @@ class ShardedModule:
         shapes = [(tuple(each.shape), str(each.dtype), each.requires_grad) for each in self.parameters]
         return self.name, shapes, _named(self.gathered_dtypes)
 
+    @property
+    def communication(self) -> tuple[Any, Any]:
+        """Its all-gather and its reduce-scatter."""
+        return self.group._all_gather_comm, self.group._reduce_scatter_comm
+
     def install(self, all_gather: Any, reduce_scatter: Any) -> tuple[Any, Any]:
         """Replaces its communication; returns what it had before."""
-        before = self.group._all_gather_comm, self.group._reduce_scatter_comm
+        before = self.communication
         self.module.set_custom_all_gather(all_gather)
         self.module.set_custom_reduce_scatter(reduce_scatter)
         return before
@@ -151,6 +156,17 @@ def sharded_modules(model: Any, *, quantized: bool) -> list[ShardedModule]:
         if reason is not None:
             raise ValueError(f"{WHAT}: {each.name or 'the model'} {reason}")
     return found
+
+
+def first_process_group(model: Any) -> dist.ProcessGroup | None:
+    """The ranks that the model's first module is divided among, also of a model that cannot have codecs; None
+    if `fully_shard` has divided nothing."""
+    for each in model.modules() if isinstance(model, nn.Module) else ():
+        made = ShardedModule("", 0, each, each is model)
+        if isinstance(each, FSDPModule) and made.has_parameters:
+            found: dist.ProcessGroup | None = getattr(made.group.mesh_info, "shard_process_group", None)
+            return found
+    return None
 
 
 def describe_modules(modules: Sequence[ShardedModule]) -> str:

@@ -10,13 +10,13 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from gradwire.codecs.interface import Codec, Kept, Layout, Round
-from gradwire.codecs.shards import Shard
+from gradwire.codecs.interface import Codec, Layout, Round
 from gradwire.harness.comm.collective.collectives import ScheduledCollectives
 from gradwire.harness.comm.world.interface import Collective, Result
 from gradwire.harness.comm.world.process import ProcessWorld
 from gradwire.harness.library.failures import SynchronizationError, again, in_words
 from gradwire.harness.library.shard_modules import ShardedModule
+from gradwire.harness.library.shard_slices import GradientSlices, contiguous
 from gradwire.harness.parallel.codec_steps import end_codecs
 from gradwire.harness.parallel.sharded.buckets import FlatBucket
 from gradwire.harness.parallel.sharded.scatter import scattering
@@ -29,11 +29,8 @@ from gradwire.harness.parallel.sharded.weights import (
 from gradwire.harness.parallel.synchronize import compare_hashes
 from gradwire.harness.timing.trace.step import CONTROL
 
-UNIT = 256
-"""Slices are made longer by so many coordinates until a codec's shards hold them."""
-
-MOST_UNITS = 256
-"""They are made longer by no more units: few codecs have groups as long."""
+NO_PASS = -1
+"""PyTorch's number of no backward pass."""
 
 
 class ModuleWeights:
@@ -46,57 +43,12 @@ class ModuleWeights:
         self.sent: Tensor | None = None
 
 
-class GradientSlices:
-    """Where a codec keeps the slices that PyTorch has of a module's gradients: slice r is rank r's.
-
-    A bucket is as long as it takes for every rank's shard of it to hold a slice; what is left has zeros.
-    Raises ValueError where some rank gets no shard.
-    """
-
-    def __init__(self, codec: Codec, kept: Kept, name: str, numel: int, device: torch.device) -> None:
-        self.numel, ranks = numel, len(kept)
-        length = numel
-        while True:
-            self.layout = Layout.flat(ranks * length, name, device)
-            self.shards = codec.shards(self.layout, kept)
-            if min(shard.numel for shard in self.shards) >= numel:
-                break
-            length = (length // UNIT + 1) * UNIT
-            if length > numel + MOST_UNITS * UNIT:
-                raise ValueError(
-                    f"codec={codec.name} leaves some of {ranks} ranks without a shard of {name} over this "
-                    "topology; use topology=ring, or shard more parameters as one module"
-                )
-
-    def placed(self, x: Tensor) -> Tensor:
-        """The slices of `x`, (ranks · numel,), in their places: (bucket,) float32, memory of its own or that
-        of `x`."""
-        slices = list(torch.split(x.float(), self.numel))
-        if self.layout.numel == x.numel() and self.shards == contiguous(len(slices), self.numel):
-            return x.float()
-        bucket = torch.zeros(self.layout.numel, dtype=torch.float32, device=x.device)
-        for shard, own in zip(self.shards, slices, strict=True):
-            shard.put(torch.nn.functional.pad(own, (0, shard.numel - self.numel)), bucket)
-        return bucket
-
-
-def gradient_slices(
-    codec: Codec, kept: Kept, modules: Sequence[ShardedModule], device: torch.device
-) -> list[GradientSlices]:
-    """Those of each module, for a codec and what each rank keeps over a topology. Raises ValueError."""
-    return [GradientSlices(codec, kept, each.name or "model", each.slice_numel, device) for each in modules]
-
-
-def contiguous(ranks: int, numel: int) -> tuple[Shard, ...]:
-    """Slices of `numel` coordinates, one after another."""
-    return tuple(Shard.between(rank * numel, (rank + 1) * numel) for rank in range(ranks))
-
-
 class ShardStep:
     """Gathers weights and scatters gradients for the modules of one model.
 
     A step is a backward pass: it begins with the pass's first scatter and is over for the codec when the next
-    one begins, or when somebody says so.
+    one begins, or when somebody says so. A pass that the script's own error has ended is a step that was
+    skipped.
     """
 
     def __init__(
@@ -119,7 +71,9 @@ class ShardStep:
         self._messages, self._seed, self._check_hashes = messages, seed, check_hashes
         self._slices = slices
         self._scattered: set[int] = set()
-        self._in_pass = False
+        """The modules that have scattered in the step, none before its first scatter."""
+        self._pass = NO_PASS
+        """PyTorch's number of the backward pass of the step."""
         self._rank_step = world.open_step()
 
     @property
@@ -148,8 +102,10 @@ class ShardStep:
         if own.whole is None:
             own.whole = torch.empty_like(output)
             self._gather(Exact(), module, own.whole, main)
-        elif own.sent is None or self._changed(module, own.sent, main):
+        elif own.sent is None:
             self._gather(self._messages, module, own.whole, main)
+        elif self._changed(module, own.sent, main):  # not by an update, which follows a scatter
+            self._gather(Exact(), module, own.whole, main)
         own.sent = main.clone()
         output.copy_(own.whole)
 
@@ -165,8 +121,9 @@ class ShardStep:
             self.run(partial(compare_hashes, weights, f"step {self.steps}", "weights"))
 
     def _changed(self, module: ShardedModule, sent: Tensor, main: Tensor) -> bool:
-        """Whether any rank's main weights are others than those it has sent: where gradients were not
-        scattered in between they usually are not, and nothing is to be sent."""
+        """Whether any rank's main weights are others than those it has sent. Where gradients were not
+        scattered in between they usually are not, and nothing is to be sent; if they are, the script has
+        replaced them, as by a checkpoint."""
         flag = torch.tensor([not torch.equal(sent, main)], dtype=torch.uint8, device=main.device)
         layout = Layout.flat(1, f"changed {module.name}", main.device)
         return any(bool(each) for each in self._await(_gathering_flags, flag, layout))
@@ -204,24 +161,31 @@ class ShardStep:
         return started.result()
 
     def _begin(self, module: ShardedModule) -> None:
-        """Begins a step if this is the first scatter of a backward pass."""
-        if self._in_pass and module.number not in self._scattered:
-            self._scattered.add(module.number)
-            return
-        self.end_step()
-        self._rank_step = self.world.open_step()
-        self._scattered, self._in_pass = {module.number}, True
-        torch.autograd.Variable._execution_engine.queue_callback(self._end_pass)
+        """Begins a step if this is the first scatter of a backward pass. Raises ValueError for the second
+        one of a module: a codec's step has one mean for each."""
+        this_pass = torch._C._current_graph_task_id()
+        if this_pass != self._pass:
+            self.end_step()
+            self._rank_step = self.world.open_step()
+            self._pass = this_pass
+            torch.autograd.Variable._execution_engine.queue_callback(self._end_pass)
+        elif module.number in self._scattered:
+            raise ValueError(
+                f"{module.name or 'the model'} scatters gradients twice in one backward pass, codecs once in "
+                "each; call backward() apart for each of its uses"
+            )
+        self._scattered.add(module.number)
 
     def _end_pass(self) -> None:
-        self._in_pass, self.step_open = False, True
+        """PyTorch calls it at the end of a pass in which nothing has failed."""
+        self.step_open = True
 
     def end_step(self, skipped: bool = False) -> None:
         """Tells the codec that the step's gradients are all scattered, or that they are not used."""
-        if not self.step_open:
+        if not self._scattered:
             return
-        self.step_open = False
-        world = self.world
+        world, skipped = self.world, skipped or not self.step_open
+        self._forget_pass()
         end_codecs(world, {world.rank: self.codec}, self.step, skipped=skipped)
         if self.codec.traits.clock_driven:
             world.recorders[world.rank].restart()
@@ -229,7 +193,11 @@ class ShardStep:
 
     def restart(self, step: int) -> None:
         """Makes the next pass step number `step`, whatever came before."""
-        self.step, self.step_open, self._in_pass = step, False, False
+        self._forget_pass()
+        self.step = step
+
+    def _forget_pass(self) -> None:
+        self._scattered, self._pass, self.step_open = set(), NO_PASS, False
 
     def guarded(self, work: Callable[[], None]) -> None:
         """Does a hook's work. Raises SynchronizationError if it fails, and each time after."""

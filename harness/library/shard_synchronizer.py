@@ -151,10 +151,12 @@ class ShardSynchronizer:
 
     def detach(self) -> None:
         """Gives the modules back the communication that they had. Does nothing a second time."""
-        self.world.close()
-        for module, (all_gather, reduce_scatter) in self._before:
-            module.install(all_gather, reduce_scatter)
-        self._before = ()
+        try:
+            self.world.close()
+        finally:
+            for module, (all_gather, reduce_scatter) in self._before:
+                module.install(all_gather, reduce_scatter)
+            self._before = ()
 
     close = detach
 
