@@ -65,6 +65,7 @@ def compose(
             _set(config, override, base, parsed)
     _check_narrowed([override for override in parsed if override not in choices], base)
     check_warm_up(config, parsed)
+    check_codec_times_asked(config, parsed)
     if with_hydra:
         OmegaConf.update(config, "hydra", copy.deepcopy(node), force_add=True)
     return config
@@ -199,6 +200,17 @@ def check_warm_up(config: DictConfig, overrides: Sequence[Override]) -> None:
                     f"train.warmup_steps={asked} is more than train.steps={steps}; choose at most "
                     f"{steps}, or more steps"
                 )
+
+
+def check_codec_times_asked(config: DictConfig, overrides: Sequence[Override]) -> None:
+    """Refuse codec times of this machine where they are asked for and nothing runs here."""
+    given = {override.key_or_group for override in overrides}
+    asked = "network.codec_times" in given and plain(config, "network.codec_times") == "measured"
+    if asked and plain(config, "task.name") == "predict":
+        raise ConfigError(
+            "network.codec_times=measured: task=predict runs no codec, and measures none; leave it out, or "
+            "use network.codec_times=<folder of a task=bench>"
+        )
 
 
 def prepare() -> None:

@@ -8,13 +8,16 @@ from dataclasses import dataclass
 from gradwire.codecs.linear.message import BITS, GROUPS
 from gradwire.harness.runtime.fields import at_least, one_of
 
+MOST_BUCKET_CAP_MB = 65_536
+
 
 @dataclass(frozen=True)
 class ParallelConfig:
     """How the model is spread over the workers."""
 
     name: str
-    bucket_cap_mb: float = at_least(1e-3, 25.0, 65_536)  # MiB of gradients that are synchronized together
+    # MiB of gradients that are synchronized together
+    bucket_cap_mb: float = at_least(1e-3, 25.0, MOST_BUCKET_CAP_MB)
 
 
 @dataclass(frozen=True)

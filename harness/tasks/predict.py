@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
@@ -23,6 +24,7 @@ from gradwire.harness.models.settings import ModelConfig
 from gradwire.harness.models.settings import check as check_model
 from gradwire.harness.network.settings import SimulatedConfig
 from gradwire.harness.parallel.registry import parallel_kind
+from gradwire.harness.parallel.settings import MOST_BUCKET_CAP_MB, ParallelConfig
 from gradwire.harness.studies.predict.compare import FILE
 from gradwire.harness.studies.predict.group import Group, group_of
 from gradwire.harness.studies.predict.settings import PredictTask
@@ -58,7 +60,7 @@ def resolve(config: PredictTask) -> PredictTask:
     resolved = resolve_nodes(network, workers)
     assert isinstance(resolved, SimulatedConfig)
     network = resolved
-    if network.codec_times == "measured":  # the default, and nothing is measured here
+    if network.codec_times == "measured":  # the groups' default, which nobody can ask for here
         network = replace(network, codec_times="none")
     cluster = placed(replace(cluster, workers=workers), network, config.topology.name)
     config = replace(config, network=network, cluster=cluster)
@@ -107,7 +109,7 @@ def _check_layers(model: ModelConfig, stages: int) -> None:
 def _check_programs(config: PredictTask, group: Group) -> None:
     """Refuses parallelisms and codecs whose steps cannot run without values."""
     from gradwire.harness.studies.predict.programs import STEPS
-    from gradwire.harness.studies.predict.step import parallel_setup, why_not_without_values
+    from gradwire.harness.studies.predict.step import looks_at_values, parallel_setup
     from gradwire.harness.studies.predict.work_out import uncompressed
 
     if type(config.parallel) not in STEPS:
@@ -115,12 +117,8 @@ def _check_programs(config: PredictTask, group: Group) -> None:
     kind = parallel_kind(config.parallel.name)
     for parallel, codec in ((config.parallel, config.codec), uncompressed(config)):
         reason = kind.supports(parallel_setup(config, group, parallel, codec))
-        if reason is None and why_not_without_values(config, parallel, codec) is not None:
-            able = [
-                name
-                for name in codec_classes()
-                if why_not_without_values(config, parallel, {"name": name}) is None
-            ]
+        if reason is None and looks_at_values(config, parallel, codec):
+            able = [name for name in codec_classes() if _runs_without_values(config, parallel, name)]
             wrapped = ", ".join(f"codec.{key}" for key in ("ef", "exclude") if codec.get(key))
             reason = (
                 f"codec={codec['name']}{f' with {wrapped}' if wrapped else ''} looks at values, of which "
@@ -130,22 +128,40 @@ def _check_programs(config: PredictTask, group: Group) -> None:
             raise ValueError(reason)
 
 
+def _runs_without_values(config: PredictTask, parallel: ParallelConfig, name: str) -> bool:
+    from gradwire.harness.studies.predict.step import looks_at_values
+
+    try:
+        return not looks_at_values(config, parallel, {"name": name})
+    except ValueError:
+        return False
+
+
 def _check_messages(config: PredictTask, group: Group) -> None:
     """Refuses what would take hours, by a rough count of parameters."""
     model, given = config.model, config.predict
     layer = 4 * model.hidden_size**2 + 2 * model.hidden_size * model.intermediate_size
     parameters = model.num_layers * layer / given.pipeline_parallel + model.vocab_size * model.hidden_size
     cap = config.parallel.bucket_cap_mb
-    buckets = max(1.0, parameters / given.tensor_parallel * 4 / 2**20 / cap)
+    size_mb = parameters / given.tensor_parallel * 4 / 2**20
+    buckets, fewest = (max(1.0, size_mb / each) for each in (cap, MOST_BUCKET_CAP_MB))
     codec = make_codec(**config.codec)
     hops = 2 if config.parallel.name == "ddp" else 1
-    count = buckets * group.size**2 * hops * config.overlap.segments
-    if count > MOST_MESSAGES and group.size > 2:
+    count = group.size**2 * hops * config.overlap.segments
+    if buckets * count <= MOST_MESSAGES or group.size <= 2:
+        return
+    if fewest * count > MOST_MESSAGES:
         raise ValueError(
-            f"parallel.bucket_cap_mb={cap:g} makes about {buckets:.0f} buckets, each of "
-            f"{count / buckets:.0f} messages among {group.size} workers with codec={codec.name}, which would "
-            "take hours; use a larger one, up to parallel.bucket_cap_mb=65536"
+            f"cluster.workers={config.cluster.size} makes groups of {group.size}, which send {count} "
+            f"messages a bucket with codec={codec.name}; simulating them would take hours, however few "
+            "buckets there are; use a smaller cluster.workers, for groups of at most "
+            f"{math.isqrt(int(MOST_MESSAGES / fewest / hops / config.overlap.segments))}"
         )
+    raise ValueError(
+        f"parallel.bucket_cap_mb={cap:g} makes about {buckets:.0f} buckets, each of {count} messages among "
+        f"{group.size} workers with codec={codec.name}, which would take hours; use a larger one, up to "
+        f"parallel.bucket_cap_mb={MOST_BUCKET_CAP_MB}"
+    )
 
 
 def name(config: PredictTask) -> str:

@@ -14,6 +14,7 @@ from torch import nn
 from gradwire.harness.models.build import ATTENTION, transformers_config
 from gradwire.harness.models.families import HEADS
 from gradwire.harness.models.settings import ModelConfig
+from gradwire.harness.models.stages import tied_parameter
 from gradwire.harness.parallel.buckets import parameter_names
 from gradwire.harness.studies.predict.settings import PredictConfig
 
@@ -56,12 +57,21 @@ class Part:
 
 
 def part_of(model: ModelConfig, predict: PredictConfig) -> Part:
-    """The largest of the parts: that of the first stage, which has the embeddings.
+    """The largest of the parts: that of the first stage, which has the embeddings. An output matrix of its
+    own is the last stage's.
 
     Workers that share matrices hold their rows evenly; vectors each holds whole.
     """
     staged = replace(model, num_layers=model.num_layers // predict.pipeline_parallel)
-    shapes = {name: tuple(each.shape) for name, each in parameter_names(_without_values(staged)).items()}
+    stage = _without_values(staged)
+    shapes = {name: tuple(each.shape) for name, each in parameter_names(stage).items()}
+    if predict.pipeline_parallel > 1 and tied_parameter(cast(Any, stage), model.family) is None:
+        output: Any = cast(Any, stage).get_output_embeddings()
+        shapes = {
+            name: shapes[name]
+            for name, each in parameter_names(stage).items()
+            if output is None or each is not output.weight
+        }
     divided = {
         name: (-(-shape[0] // predict.tensor_parallel), *shape[1:]) if len(shape) > 1 else shape
         for name, shape in shapes.items()
@@ -69,7 +79,7 @@ def part_of(model: ModelConfig, predict: PredictConfig) -> Part:
     order = ready_order(staged)
     whole = _without_values(model)
     return Part(
-        {name: divided[name] for name in order},
+        {name: divided[name] for name in order if name in divided},
         sum(each.numel() for each in whole.parameters()),
         step_flops(model, whole, predict) / (predict.tensor_parallel * predict.pipeline_parallel),
     )

@@ -14,6 +14,7 @@ from training_jobs import tiny_run, train_all_virtually
 from gradwire.harness.config.compose import compose
 from gradwire.harness.config.validate import validate_any
 from gradwire.harness.models.papers import sdp4bit
+from gradwire.harness.models.papers.dynamiq import llama1b
 from gradwire.harness.network.settings import SimulatedConfig
 from gradwire.harness.record.runs import load_run
 from gradwire.harness.report.frame import frame
@@ -21,7 +22,9 @@ from gradwire.harness.runtime.errors import ConfigError
 from gradwire.harness.studies.predict.compare import FILE
 from gradwire.harness.studies.predict.group import shared_network
 from gradwire.harness.studies.predict.model import part_of
+from gradwire.harness.studies.predict.programs import STEPS
 from gradwire.harness.studies.predict.settings import PredictConfig, PredictTask
+from gradwire.harness.studies.predict.step import looks_at_values
 from gradwire.harness.studies.predict.summary import PredictSummary
 from gradwire.harness.tasks import predict
 
@@ -109,6 +112,26 @@ def test_a_workers_part_and_its_arithmetic() -> None:
     assert divided.flops == pytest.approx(3 * whole.flops / 8, rel=1e-9)
 
 
+def test_an_output_matrix_of_its_own_is_the_last_stages() -> None:
+    """Tied, it is the first stage's embedding."""
+    own = replace(llama1b(), num_layers=2, tie_embeddings=False)
+    matrix = own.vocab_size * own.hidden_size
+    tied = part_of(replace(own, tie_embeddings=True), PredictConfig(pipeline_parallel=2))
+    parts = [part_of(own, PredictConfig(pipeline_parallel=stages)) for stages in (1, 2)]
+    assert parts[0].coordinates == parts[0].parameters == tied.parameters + matrix
+    assert parts[1].shapes == tied.shapes and "lm_head.weight" not in parts[1].shapes
+
+
+def test_other_errors_are_not_taken_for_values(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(setup: Any, model: Any, world: Any) -> None:
+        raise RuntimeError("something else")
+
+    config = config_of("cluster.workers=4", "codec=fp32", *GIVEN)
+    monkeypatch.setitem(STEPS, type(config.parallel), broken)
+    with pytest.raises(RuntimeError, match="something else"):
+        looks_at_values(config, config.parallel, config.codec)
+
+
 def test_the_computation_follows_from_the_uncompressed_system(tmp_path: Path) -> None:
     """With half of the workers the computation is the same; with overlap, too, it is found."""
     common = ("network=simulated", "network.rate_mbit=20", "codec=fp32", SHARDED, "cluster.workers=4")
@@ -158,7 +181,10 @@ def test_tables_say_what_is_left_out(tmp_path: Path, capsys: pytest.CaptureFixtu
         (("cluster.workers=4", "codec=omnireduce"), "looks at values"),
         (("cluster.workers=4", SHARDED, "codec=topk"), "codec=topk has no scatter"),
         (("codec=bf16",), "cluster.workers is not given"),
-        (("cluster.workers=1024", "parallel.bucket_cap_mb=0.02"), "would take hours"),
+        (("cluster.workers=512", "parallel.bucket_cap_mb=0.02"), "up to parallel.bucket_cap_mb=65536"),
+        (("cluster.workers=1024",), "use a smaller cluster.workers, for groups of at most 512"),
+        (("cluster.workers=4", "codec=dynamiq", "codec.ef=true"), "diverges with codec=dynamiq"),
+        (("cluster.workers=4", "network.codec_times=measured"), "measured: task=predict runs no codec"),
     ],
 )
 def test_what_cannot_be_predicted_is_refused(given: tuple[str, ...], words: str) -> None:
