@@ -101,6 +101,8 @@ def quick(sweep: str, folder: Path) -> list[str]:
     found += TRAINED if {"train", "allreduce"} & tasks else []
     found += REPLAYED if "replay" in tasks else []
     found += MEASURED if "allreduce" in tasks else []
+    if "allreduce" in tasks:  # which has one bucket, and refuses the option
+        found = [text for text in found if not text.startswith("parallel.bucket_cap_mb=")]
     if tasks == {"allreduce"}:
         found = [
             key for key in found if key.partition(".")[0] in ("cluster", "network", "allreduce", "plots")
