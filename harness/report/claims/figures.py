@@ -30,7 +30,7 @@ Selection = Mapping[str, Any]
 CASE, TASK = "case", "task"
 """What a selection may name besides axes."""
 
-SHARDED_BASELINE = {"codec": "fp32", "parallel.weights": "exact"}
+UNCOMPRESSED, EXACT_WEIGHTS = "fp32", {"parallel.weights": "exact"}
 """What sets targets among the strategies of sharded training."""
 
 KINDS: tuple[Kind, ...] = ("measured", "emulated", "modelled")
@@ -205,7 +205,8 @@ def _baseline(record: SweepRecord, cells: Sequence[CellRecord]) -> Selection:
     axes = {axis: cells[0].axes.get(axis) for axis in record.axes if not covered(axis, ("codec",))}
     task = {TASK: cells[0].task}
     alike = _model_and_data(record, cells)
-    for chosen in ({"codec": BASELINE, **axes}, {"codec": BASELINE, **alike}, {**SHARDED_BASELINE, **alike}):
+    sharded = {"codec.name" if "codec.name" in record.axes else "codec": UNCOMPRESSED, **EXACT_WEIGHTS}
+    for chosen in ({"codec": BASELINE, **axes}, {"codec": BASELINE, **alike}, {**sharded, **alike}):
         selection = {**chosen, **task}
         if all(matching_key(key, record.axes, _shared(record)) for key in chosen) and _matching(
             record, selection
