@@ -79,7 +79,9 @@ def fill(layout: Layout, record: SweepRecord | None, reference: Reference) -> Pa
 
 def _cell(layout: Layout, row: Line, column: Line, record: SweepRecord | None, printed: list[Row]) -> Cell:
     chosen = {**row.printed, **column.printed}
-    theirs = _printed(chosen, printed)
+    # A column of a metric of its own has the paper's figure only if it says which.
+    is_another = column.metric not in (None, layout.metric) and not column.printed
+    theirs = NOTHING if is_another else _printed(chosen, printed)
     if column.change:
         theirs = _printed_change(chosen, {**column.printed, **layout.baseline.printed}, printed)
     if record is None:
