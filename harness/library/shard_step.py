@@ -19,14 +19,13 @@ from gradwire.harness.library.shard_modules import ShardedModule
 from gradwire.harness.library.shard_slices import GradientSlices, contiguous
 from gradwire.harness.parallel.codec_steps import end_codecs
 from gradwire.harness.parallel.sharded.buckets import FlatBucket
-from gradwire.harness.parallel.sharded.scatter import scattering
 from gradwire.harness.parallel.sharded.weights import (
     Exact,
     QuantizedDifferences,
     WeightMessages,
     gathering,
 )
-from gradwire.harness.parallel.synchronize import compare_hashes
+from gradwire.harness.parallel.synchronize import compare_hashes, scattering
 from gradwire.harness.timing.trace.step import CONTROL
 
 NO_PASS = -1

@@ -208,7 +208,7 @@ class Pipeline:
         return gradient_error(self._world, self._copies, self.group)
 
     def raw_gradients(self) -> Tensor:
-        raise NotImplementedError("measure.save_gradients_at is refused with parallel=pipeline")
+        raise AssertionError("measure.save_gradients_at is refused with parallel=pipeline")
 
     def evaluate(self, objective: Objective, micro_batch: int) -> dict[str, float]:
         stages = {number: held.stage for number, held in self._hosted.items()}

@@ -39,11 +39,10 @@ from gradwire.harness.parallel.sharded.errors import (
 )
 from gradwire.harness.parallel.sharded.optimizer import ShardOptimizer
 from gradwire.harness.parallel.sharded.requirements import refusal
-from gradwire.harness.parallel.sharded.scatter import scattering
 from gradwire.harness.parallel.sharded.state import load_sharded, sharded_state
 from gradwire.harness.parallel.sharded.weights import gathering, weight_messages
 from gradwire.harness.parallel.state import Snapshot
-from gradwire.harness.parallel.synchronize import compare_hashes
+from gradwire.harness.parallel.synchronize import compare_hashes, scattering
 from gradwire.harness.timing.trace.step import CONTROL, UPDATE, passes_until
 
 NORM, GATHERED = "norm", "weights"

@@ -17,9 +17,8 @@ from gradwire.harness.comm.collective.collectives import ScheduledCollectives
 from gradwire.harness.comm.world.interface import RankProgram, RankStep, World
 from gradwire.harness.parallel.settings import ShardedConfig
 from gradwire.harness.parallel.sharded.buckets import FlatBucket
-from gradwire.harness.parallel.sharded.scatter import scattering
 from gradwire.harness.parallel.sharded.weights import gathering, weight_messages
-from gradwire.harness.parallel.synchronize import synchronize_buckets
+from gradwire.harness.parallel.synchronize import scattering, synchronize_buckets
 from gradwire.harness.runtime.seeding import derive_seed
 from gradwire.harness.studies.allreduce.settings import AllReduceTask, layout, sharded
 
