@@ -88,7 +88,8 @@ class Round:
     """One synchronization of one bucket, the `bucket`-th of its step: a step's first one is 0.
 
     `decision` is what a codec that `Adapts` follows in this step: the same on all ranks and in all buckets of
-    the step, and empty for every other codec.
+    the step, and empty for every other codec. `stage` says which part of the model the ranks hold, the
+    so-many-eth of `stages` in the order of the layers, from 0 on.
     """
 
     step: int
@@ -98,6 +99,8 @@ class Round:
     seed: int
     bucket: int = 0
     decision: Decision = field(default_factory=dict, compare=False)
+    stage: int = 0
+    stages: int = 1
 
     @property
     def key(self) -> Key:

@@ -156,7 +156,10 @@ class Pipeline:
     ) -> Collective[Tensor]:
         """The coroutine that turns a stage's bucket into the mean over its replicas."""
         setup, replica = self._setup, self.replica(rank)
-        this_round = Round(step, bucket.layout, replica, self.replicas, setup.seed, number)
+        stage, stages = self.group(rank), self._stages
+        this_round = Round(
+            step, bucket.layout, replica, self.replicas, setup.seed, number, stage=stage, stages=stages
+        )
         synchronize = synchronization(self._codecs[rank], x, this_round, setup.check_hashes)
 
         async def run(comm: ScheduledCollectives) -> Tensor:
