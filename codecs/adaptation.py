@@ -11,7 +11,7 @@ of a step alike, however many of them are under way at once.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
@@ -28,13 +28,16 @@ class Agreed:
     """What all ranks know alike when a step ends.
 
     `size` is the number of ranks and `decision` what the step followed. `feedback` is that of the last step
-    before it that counted, combined over the ranks, on the CPU.
+    before it that counted, combined over the ranks, on the CPU. Where the ranks hold one of several stages of
+    a model, they are those of that stage, and `stages` has the feedback of each stage in their order; a
+    decision for all stages is made of these alone. With one stage it has one entry, `feedback`.
     """
 
     step: int
     size: int
     decision: Decision
     feedback: Mapping[str, Tensor]
+    stages: Sequence[Mapping[str, Tensor]]
 
 
 @runtime_checkable

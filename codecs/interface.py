@@ -41,7 +41,8 @@ class Observation(NamedTuple):
     first message to its last, in seconds since the step began.
 
     The phases are those that bytes are counted under, and `compute`: what was computed until the bucket was
-    ready.
+    ready. In a pipeline there is `backward`, too: the time that a micro-batch took backward through this
+    rank's stage; its `bucket` is the number of the micro-batch.
     """
 
     bucket: int
@@ -184,6 +185,11 @@ class Collectives(Protocol):
     def kept(self) -> Kept:
         """The chunks that `reduce_scatter` leaves with each rank. Raises ValueError on a topology that sums
         nothing on the way."""
+        ...
+
+    def in_phase(self, phase: Literal["probe"]) -> Collectives:
+        """These collectives, whose bytes count under `phase`: what a `probe` sends is no part of the result,
+        and only tells how long it takes. It does not count in the wire bits per coordinate."""
         ...
 
     def group(self, level: Level) -> Collectives:

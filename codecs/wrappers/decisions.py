@@ -4,6 +4,9 @@ It is the outermost wrapper, which sees every bucket of a step. The first one ca
 before: they travel with the codec's own first metadata, in the same message. Where that bucket reduces no
 metadata, as one of excluded parameters, they travel by themselves.
 
+Where ranks hold the stages of a model, each stage's numbers reach the other stages before the step ends:
+`stage_report` says what they are to be sent, `hear_stages` is told what they have sent.
+
 A replay follows the decisions of a run that has been, whatever its own would be. Its messages are the same.
 """
 
@@ -20,6 +23,7 @@ from gradwire.codecs.adaptation import Adapts, Agreed
 from gradwire.codecs.costs import Costs
 from gradwire.codecs.decision_file import DecisionFile
 from gradwire.codecs.interface import Codec, Collectives, Decision, Op, Round
+from gradwire.codecs.wrappers.packing import packed, unpacked
 from gradwire.codecs.wrappers.wrapper import Wrapper, innermost
 
 _Collective = Callable[[Tensor, Round, Collectives], Awaitable[Tensor]]
@@ -56,6 +60,8 @@ class Decisions(Wrapper):
             replayed.check_names(self.name, self._decision)
         self._size = 0
         self._reduced: list[Tensor] | None = None
+        self._stages: list[Mapping[str, Tensor]] = []
+        """The combined numbers of all stages, once their ranks have told one another."""
 
     @property
     def decision(self) -> Decision:
@@ -105,9 +111,27 @@ class Decisions(Wrapper):
     def _decide(self, step: int) -> Decision:
         """What was agreed on in the step leads to."""
         assert self._reduced is not None
-        agreed = dict(zip(self._operations, (numbers.cpu() for numbers in self._reduced), strict=True))
-        self._reduced = None
-        return self._adapting.decide(Agreed(step, self._size, self._decision, agreed))
+        agreed = self._agreed(self._reduced)
+        stages, self._stages, self._reduced = self._stages or [agreed], [], None
+        return self._adapting.decide(Agreed(step, self._size, self._decision, agreed, stages))
+
+    def _agreed(self, reduced: Sequence[Tensor]) -> Mapping[str, Tensor]:
+        return dict(zip(self._operations, (numbers.cpu() for numbers in reduced), strict=True))
+
+    def report(self) -> Tensor:
+        """The numbers of this stage, combined over its ranks: as bytes, (length,) uint8; nothing if there are
+        no numbers."""
+        reduced = self._reduced or []
+        return packed(reduced) if any(numbers.numel() for numbers in reduced) else packed([])
+
+    def hear(self, reports: Sequence[Tensor]) -> None:
+        """Takes the reports of all stages, this one among them."""
+        assert self._reduced is not None
+        dtypes = [numbers.dtype for numbers in self._reduced]
+        nothing = [numbers.new_empty(0) for numbers in self._reduced]
+        self._stages = [
+            self._agreed(unpacked(report, dtypes) if report.numel() else nothing) for report in reports
+        ]
 
     def state_dict(self) -> dict[str, Tensor]:
         decision = {name: _as_tensor(value) for name, value in self._decision.items()}
@@ -127,7 +151,7 @@ class Decisions(Wrapper):
         super().load_state_dict({key: value for key, value in state.items() if key not in self._shapes})
         self._own = {name: state[name].to("cpu", own.dtype, copy=True) for name, own in self._own.items()}
         self._decision = {name: state[name].tolist() for name in self._decision}
-        self._reduced = None
+        self._reduced, self._stages = None, []
 
 
 def _as_tensor(value: float | Sequence[float]) -> Tensor:
@@ -150,6 +174,18 @@ def with_decisions(codec: Codec, replayed: DecisionFile | None = None) -> Codec:
 def decision_of(codec: Codec) -> Decision:
     """What the coming step follows; nothing for a codec that makes no decisions."""
     return codec.decision if isinstance(codec, Decisions) else {}
+
+
+def stage_report(codec: Codec) -> Tensor:
+    """What the ranks of a stage tell those of the others when a step ends: (length,) uint8, empty if there is
+    nothing to tell."""
+    return codec.report() if isinstance(codec, Decisions) else packed([])
+
+
+def hear_stages(codec: Codec, reports: Sequence[Tensor]) -> None:
+    """Tells a codec the reports of all stages in their order; not called if all of them are empty."""
+    if isinstance(codec, Decisions):
+        codec.hear(reports)
 
 
 class _Carrier:

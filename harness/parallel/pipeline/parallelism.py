@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from gradwire.codecs.interface import Codec, Layout, Round
 from gradwire.codecs.registry import make_codec
+from gradwire.codecs.wrappers.decisions import hear_stages, stage_report
 from gradwire.harness.comm.collective.collectives import ScheduledCollectives
 from gradwire.harness.comm.world.interface import Collective, RankStep, World
 from gradwire.harness.models.stages import make_stage, tied_parameter
@@ -148,8 +149,10 @@ class Pipeline:
         with rank_step.compute(NORM):
             counted_elsewhere = self._tied.output if self._tied and held.stage.is_last else None
             squares = rank_step.replicated(partial(held.squares, counted_elsewhere), self.group(rank))
-        norm, loss = await agree(squares, passes.loss, rank_step)
-        return RankOutcome(loss, norm, copies)
+        figures = await agree(squares, passes.loss, stage_report(self._codecs[rank]), rank_step)
+        if figures.reports:
+            hear_stages(self._codecs[rank], figures.reports)
+        return RankOutcome(figures.loss, figures.norm, copies)
 
     def _synchronization(
         self, step: int, rank: int, bucket: GradientBucket, number: int, x: Tensor

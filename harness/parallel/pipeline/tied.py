@@ -1,8 +1,10 @@
-"""What a replica's stages tell one another in a step: tied gradients, norms, losses; phase `control`."""
+"""What a replica's stages tell one another in a step: tied gradients, norms, losses, and the numbers that
+codecs decide by; phase `control`."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import NamedTuple
 
 import torch
@@ -14,10 +16,12 @@ from gradwire.harness.timing.trace.step import CONTROL
 
 
 class StepFigures(NamedTuple):
-    """What all ranks of a replica know in the end: the norm of the whole model's gradient, and the loss."""
+    """What all ranks of a replica know in the end: the norm of the whole model's gradient, the loss, and what
+    each stage's codec reports, bytes; nothing if none of them does."""
 
     norm: float
     loss: float
+    reports: Sequence[Tensor]
 
 
 def summing_ends(own: Tensor) -> Collective[Tensor]:
@@ -36,22 +40,35 @@ def summing_ends(own: Tensor) -> Collective[Tensor]:
     return run
 
 
-def gathering_figures(own: Tensor) -> Collective[list[Tensor]]:
-    async def run(comm: ScheduledCollectives) -> list[Tensor]:
-        return await comm.group("stage").in_phase(CONTROL).all_gather(own)
+def gathering_figures(report: Tensor, own: Tensor) -> Collective[tuple[list[Tensor], list[Tensor]]]:
+    """The coroutine that gives all stages each one's figures and, if any has something to report, reports."""
+
+    async def run(comm: ScheduledCollectives) -> tuple[list[Tensor], list[Tensor]]:
+        stages = comm.group("stage").in_phase(CONTROL)
+        rows = await stages.all_gather(own)
+        lengths = [int(row[-1]) for row in rows]
+        if not any(lengths):
+            return rows, []
+        # No message is empty: who has nothing to report sends one byte.
+        sizes = [max(1, length) for length in lengths]
+        sent = (
+            report.to(own.device) if report.numel() else torch.zeros(1, dtype=torch.uint8, device=own.device)
+        )
+        reports = await stages.all_gather(sent, sizes)
+        return rows, [found[:length] for found, length in zip(reports, lengths, strict=True)]
 
     return run
 
 
-async def agree(squares: Tensor, loss: Tensor, rank_step: RankStep) -> StepFigures:
+async def agree(squares: Tensor, loss: Tensor, report: Tensor, rank_step: RankStep) -> StepFigures:
     """Adds the stages' sums of squares, (1,) float64 each, in their order; the last stage's loss is the
-    replica's. All ranks call it."""
-    own = torch.cat([squares, loss.view(1)])
-    rows: Sequence[Tensor] = await rank_step.start(
-        gathering_figures, own, buffers="norm", coordinates=1, is_own=True
+    replica's. Each stage's codec may `report` numbers, (length,) uint8. All ranks call it."""
+    own = torch.cat([squares, loss.view(1), squares.new_tensor([report.numel()])])
+    rows, reports = await rank_step.start(
+        partial(gathering_figures, report), own, buffers="norm", coordinates=1, is_own=True
     )
     total = sum(float(row[0]) for row in rows)
-    return StepFigures(total**0.5, float(rows[-1][1]))
+    return StepFigures(total**0.5, float(rows[-1][1]), reports)
 
 
 def start_nothing(rank_step: RankStep, count: int, device: torch.device) -> None:

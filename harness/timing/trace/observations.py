@@ -5,7 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from gradwire.codecs.interface import Observation
-from gradwire.harness.timing.trace.step import MEASURE, Compute, Post, RankTrace, Start, TaskTrace, Wait
+from gradwire.harness.timing.trace.step import (
+    MEASURE,
+    Compute,
+    Post,
+    RankTrace,
+    Start,
+    TaskTrace,
+    Wait,
+    stage_pass_of,
+)
+
+BACKWARD = "backward"
+"""The phase of a micro-batch's backward pass through a stage."""
 
 
 def observations(trace: RankTrace) -> tuple[Observation, ...]:
@@ -13,7 +25,7 @@ def observations(trace: RankTrace) -> tuple[Observation, ...]:
 
     The step begins with what the rank did first, whatever clock the trace is on.
     """
-    found = list(_computation(trace))
+    found = [*_computation(trace), *_backward_passes(trace)]
     for task in trace.tasks:
         found += _phases(task)
     lane = trace.computation
@@ -32,6 +44,14 @@ def _computation(trace: RankTrace) -> Iterator[Observation]:
             bucket = trace.tasks[operation.task].bucket
             yield Observation(bucket, "compute", 0, operation.at if began is None else began, operation.at)
             began = None
+
+
+def _backward_passes(trace: RankTrace) -> Iterator[Observation]:
+    for operation in trace.computation:
+        one = stage_pass_of(operation.label) if isinstance(operation, Compute) else None
+        if one is not None and one[0] == BACKWARD:
+            assert isinstance(operation, Compute)
+            yield Observation(one[1], BACKWARD, 0, operation.start, operation.end)
 
 
 def _phases(task: TaskTrace) -> Iterator[Observation]:

@@ -27,13 +27,16 @@ ACTIVATIONS = "activations"
 WEIGHTS = "weights"
 """The phase of weights, or differences of weights, that ranks send one another after an update."""
 
+PROBE = "probe"
+"""The phase of what a codec sends only to find out how long it takes."""
+
 PHASES = ("metadata", "reduce_scatter", "all_gather")
 """The phases of every synchronization."""
 
-COUNTED_PHASES = (*PHASES, WEIGHTS, ACTIVATIONS, CONTROL)
+COUNTED_PHASES = (*PHASES, WEIGHTS, ACTIVATIONS, CONTROL, PROBE)
 """All phases that bytes are counted under."""
 
-BESIDE = (ACTIVATIONS, CONTROL)
+BESIDE = (ACTIVATIONS, CONTROL, PROBE)
 """The phases that wire bits per coordinate do not count: what is sent is no encoded gradient or weight."""
 
 TRANSFERS = 1 << 20
