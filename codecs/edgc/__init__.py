@@ -1,4 +1,4 @@
-"""EDGC's gradient data sampler: the entropy of a gradient from a histogram of some of its coordinates."""
+"""EDGC: the entropy of a gradient from some of its coordinates, and the rank that an entropy asks for."""
 
 from gradwire.codecs.edgc.definition import sampled_histogram, stride_of
 from gradwire.codecs.edgc.entropy import (
@@ -7,11 +7,15 @@ from gradwire.codecs.edgc.entropy import (
     gaussian_entropy_without_zeros,
     zero_share,
 )
+from gradwire.codecs.edgc.sampler import ESTIMATORS, estimate, sample
 
 __all__ = [
+    "ESTIMATORS",
     "differential_entropy",
+    "estimate",
     "gaussian_entropy_with_zeros",
     "gaussian_entropy_without_zeros",
+    "sample",
     "sampled_histogram",
     "stride_of",
     "zero_share",

@@ -11,6 +11,7 @@ reading has a Gaussian of its own.
 from __future__ import annotations
 
 import math
+from functools import lru_cache
 
 import torch
 from torch import Tensor
@@ -31,11 +32,8 @@ def differential_entropy(counts: Tensor) -> float:
     total = float(numbers.sum())
     if not total:
         return -math.inf
-    used = numbers > 0
-    shares = numbers[used] / total
-    log_widths = (log2_widths() * math.log(2)).repeat(2)[used]
-    entropy = float(-(shares * (shares.log() - log_widths)).sum())
-    return entropy + (int(used.sum()) - 1) / (2 * total)
+    entropy = math.log(total) + float(numbers @ _log_widths() - torch.xlogy(numbers, numbers).sum()) / total
+    return entropy + (int(numbers.count_nonzero()) - 1) / (2 * total)
 
 
 def gaussian_entropy_with_zeros(counts: Tensor) -> float:
@@ -44,12 +42,13 @@ def gaussian_entropy_with_zeros(counts: Tensor) -> float:
 
     Values are taken as spread evenly over their bins, which gives up to 0.006 nat too much.
     """
-    numbers, width = finite_counts(counts), log2_widths().exp2()
-    middle, total = lower_ends() + width / 2, float(numbers.sum()) + int(counts[ZEROS])
+    numbers = finite_counts(counts)
     if not numbers.any():
         return -math.inf
-    mean = float(((numbers[0] - numbers[1]) * middle).sum()) / total
-    square = float((numbers.sum(dim=0) * (middle.square() + width.square() / 12)).sum()) / total
+    middles, squares = _moments()
+    total = float(numbers.sum()) + int(counts[ZEROS])
+    mean = float((numbers[0] - numbers[1]) @ middles) / total
+    square = float(numbers.sum(dim=0) @ squares) / total
     return 0.5 * math.log(2 * math.pi * math.e * (square - mean * mean))
 
 
@@ -59,6 +58,20 @@ def gaussian_entropy_without_zeros(x: Tensor) -> float:
     alive = int(x.count_nonzero())
     energy = sum(float(piece.double().square().sum()) for piece in torch.split(x.flatten(), _PIECE))
     return math.log(2 * math.pi * math.e * energy / alive) / 2 if alive else -math.inf
+
+
+@lru_cache(maxsize=1)
+def _log_widths() -> Tensor:
+    """The natural logarithm of the width of the bins of finite values: float64 (4080,)."""
+    return (log2_widths() * math.log(2)).repeat(2)
+
+
+@lru_cache(maxsize=1)
+def _moments() -> tuple[Tensor, Tensor]:
+    """The mean and the mean square of values spread evenly over a bin: two float64 (2040,)."""
+    width = log2_widths().exp2()
+    middle = lower_ends() + width / 2
+    return middle, middle.square() + width.square() / 12
 
 
 def zero_share(counts: Tensor) -> float:

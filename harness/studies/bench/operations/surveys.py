@@ -1,22 +1,36 @@
-"""What codecs look at before they encode: block norms of sparse codecs, histograms of EDGC's entropy."""
+"""What codecs look at before they encode: block norms of sparse codecs, the entropy of EDGC.
+
+Its entropies are measured at the sampling rates β of EDGC's Table V, by the stride 1/β.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 
 import torch
 from torch import Tensor
 
 from gradwire.codecs.edgc.definition import COUNTERS, add_histogram
+from gradwire.codecs.edgc.sampler import estimate
 from gradwire.codecs.omnireduce.definition import num_blocks, write_energies
 from gradwire.harness.studies.bench.operation import Case, Operation
 
 BLOCK, STRIDE = 256, 4
 
+TABLE_V = (1, 2, 4, 20)
+
 
 def operations() -> Iterator[Operation]:
     yield Operation(f"omnireduce.energies.{BLOCK}", ("block_energies",), _energies)
     yield Operation(f"edgc.histogram.{STRIDE}", ("sampled_histogram",), _histogram)
+    for stride in TABLE_V:
+        yield Operation(f"edgc.bits.{stride}", ("sampled_histogram",), partial(_entropy, "bits", stride))
+    for stride in (1, STRIDE):
+        yield Operation(
+            f"edgc.gaussian.{stride}", ("sampled_histogram",), partial(_entropy, "gaussian", stride)
+        )
+        yield Operation(f"edgc.hist.{stride}", (), partial(_entropy, "hist", stride))
 
 
 def _energies(x: Tensor) -> Case:
@@ -28,3 +42,9 @@ def _histogram(x: Tensor) -> Case:
     """Counts every fourth coordinate, which reads every cache line of the bucket."""
     counts = torch.zeros(COUNTERS, dtype=torch.int64, device=x.device)
     return Case(lambda: add_histogram(x, STRIDE, 0, counts), (x,), (counts,))
+
+
+def _entropy(method: str, stride: int, x: Tensor) -> Case:
+    """The whole estimate, from the gradient to nats."""
+    nats = torch.empty(1, dtype=torch.float64)
+    return Case(lambda: nats.fill_(estimate(x, method, stride, 0)), (x,), (nats,))
