@@ -274,6 +274,11 @@ class Codec(ABC):
         """None, or the reason why this codec cannot run there; asked before anything starts."""
         return None
 
+    def supports_stages(self, stages: int) -> str | None:
+        """None, or the reason why this codec, as it is set, cannot run with a model in so many stages, one
+        without a pipeline; asked before anything starts."""
+        return None
+
     @abstractmethod
     async def synchronize(self, x: Tensor, this_round: Round, comm: Collectives) -> Tensor:
         """The mean of `x` over all ranks, bit-identical on each.

@@ -134,12 +134,19 @@ class PowerSGD(Codec):
         return result
 
     def _parameters(self, this_round: Round) -> Iterator[Parameter]:
-        """The bucket's parameters in their order; the steps of a warm-up, below 0, are compressed."""
-        layout, uncompressed = this_round.layout, 0 <= this_round.step < self.start_step
+        """The bucket's parameters in their order."""
+        layout = this_round.layout
         for name, shape, offset in zip(layout.names, layout.shapes, layout.offsets, strict=True):
-            wanted = 0 if uncompressed else self._ranks.get(name, self.rank)
-            rank = effective_rank(shape, wanted, self.min_compression_rate)
+            rank = effective_rank(shape, self._wanted_rank(name, this_round), self.min_compression_rate)
             yield Parameter(name, slice(offset, offset + math.prod(shape)), *_matrix_shape(shape), rank)
+
+    def _wanted_rank(self, name: str, this_round: Round) -> int:
+        """The rank that a parameter gets if its shape allows, 0 for none."""
+        return 0 if self._not_begun(this_round.step) else self._ranks.get(name, self.rank)
+
+    def _not_begun(self, step: int) -> bool:
+        """Whether a step comes before `start_step`; those of a warm-up, below 0, do not."""
+        return 0 <= step < self.start_step
 
     def _with_errors(self, x: Tensor, parameters: Sequence[Parameter]) -> dict[str, Tensor]:
         """Each parameter's gradient, (numel,) float32, plus what the results so far lack of it."""
@@ -162,10 +169,7 @@ class PowerSGD(Codec):
         self._errors[name] = torch.where(all_finite(delivered), lost, before)
 
     def _keep_start(self, name: str, start: Tensor, right: Tensor, delivered: Tensor) -> None:
-        """Keep Qᵀ for the next round. A row of zeros would find nothing any more, and neither would one that
-        is not finite: the row that led to it stays instead."""
-        useful = all_finite(delivered) & (right != 0).any(dim=1, keepdim=True)
-        self._starts[name] = torch.where(useful, right, start)
+        self._starts[name] = next_start(start, right, delivered)
 
     def set_ranks(self, ranks: Mapping[str, int]) -> None:
         """Compress the named parameters to these ranks from the next round on; 0 sends them uncompressed.
@@ -293,6 +297,13 @@ def resized(kept: Tensor | None, rank: int, name: str, columns: int, this_round:
     if len(kept) >= rank:
         return kept[:rank]
     return torch.cat([kept, random_directions(name, range(len(kept), rank), columns, this_round)])
+
+
+def next_start(start: Tensor, right: Tensor, delivered: Tensor) -> Tensor:
+    """Qᵀ for the next round, given that of this one, Qᵀ of what was `delivered`, and that. A row of zeros
+    would find nothing any more, and neither would one that is not finite: the row that led to it stays."""
+    useful = all_finite(delivered) & (right != 0).any(dim=1, keepdim=True)
+    return torch.where(useful, right, start)
 
 
 def orthonormal(rows: Tensor, method: Orthogonalization) -> Tensor:

@@ -16,6 +16,7 @@ from gradwire.codecs.linear import Linear
 from gradwire.codecs.mxfp import MXFP
 from gradwire.codecs.omnireduce import OmniReduce
 from gradwire.codecs.onebit import OneBit
+from gradwire.codecs.optimus_cc import OptimusCC
 from gradwire.codecs.plugins import find
 from gradwire.codecs.powersgd import PowerSGD
 from gradwire.codecs.qsgd import QSGD
@@ -44,6 +45,7 @@ _CODECS: dict[str, type[Codec]] = {
     "qsgd": QSGD,
     "tfp": TFP,
     "powersgd": PowerSGD,
+    "optimus_cc": OptimusCC,
     "terngrad": TernGrad,
     "onebit": OneBit,
     "topk": TopK,

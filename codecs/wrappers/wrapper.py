@@ -36,6 +36,9 @@ class Wrapper(Codec):
     def supports(self, topology: str, size: int, layout: Layout) -> str | None:
         return self.inner.supports(topology, size, layout)
 
+    def supports_stages(self, stages: int) -> str | None:
+        return self.inner.supports_stages(stages)
+
     def observe(self, observations: Sequence[Observation]) -> None:
         self.inner.observe(observations)
 

@@ -282,7 +282,7 @@ def check_runs(
     if codec.traits.uses_backend:  # as in a run's configuration
         _check_backend(options)
     ask = partial(codec.supports, schedule.name, schedule.size)
-    reason = ask(Layout.flat(1 << 20, device=device))
+    reason = codec.supports_stages(1) or ask(Layout.flat(1 << 20, device=device))
     if reason is not None:
         raise ValueError(reason)
     return ask

@@ -253,9 +253,13 @@ def supports(setup: ParallelSetup) -> str | None:
             "parallel.static_graph=true cannot be combined with train.accumulation="
             f"{setup.accumulation}: DistributedDataParallel loses gradients; use static_graph=false"
         )
+    made = make_codec(**setup.codec)
+    reason = made.supports_stages(1)
+    if reason is not None:
+        return reason
     # The buckets are not known yet; they are asked about again after warm-up.
     bucket = Layout.flat(1 << 20, device=setup.device)
-    reason = make_codec(**setup.codec).supports(setup.topology, setup.workers, bucket)
+    reason = made.supports(setup.topology, setup.workers, bucket)
     if reason is None:
         return None
     codec = f"codec={setup.codec['name']}"

@@ -82,7 +82,7 @@ def resolve(config: AllReduceTask) -> AllReduceTask:
         reason = refusal(settings, codec, config.topology.name, workers, bucket)
         if reason is not None:
             raise ValueError(reason)
-    reason = codec.supports(config.topology.name, workers, bucket)
+    reason = codec.supports_stages(1) or codec.supports(config.topology.name, workers, bucket)
     if reason is None and codec.traits.needs_matrices and not config.allreduce.matrices:
         reason = (
             "it compresses matrices, and there is one vector here; add their shapes, e.g. "

@@ -58,7 +58,7 @@ def resolve(config: ReplayTask) -> ReplayTask:
             "add an array `layout` (docs/gradients.md), or save gradients by measure.save_gradients_at"
         )
     for layout in gradients.layouts(config.replay.bucket_mb):
-        reason = codec.supports(config.topology.name, workers, layout)
+        reason = codec.supports_stages(1) or codec.supports(config.topology.name, workers, layout)
         if reason is not None:
             raise ValueError(f"codec={config.codec['name']}: {reason}")
     return replace(config, cluster=cluster)

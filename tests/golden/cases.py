@@ -104,6 +104,10 @@ CASES: dict[str, Case] = {
     "omnireduce feedback": virtual("codec=omnireduce", "codec.ef=true", "topology=broadcast"),
     "powersgd real": real(2, "codec=powersgd", "codec.rank=2"),
     "powersgd accumulated": virtual("codec=powersgd", "train.accumulation=2"),
+    "optimus_cc pipeline": virtual(
+        *("codec=optimus_cc", "parallel=pipeline", "parallel.stages=2", "model.num_layers=2"),
+        "cluster.workers=4",
+    ),
     "qsgd broadcast": virtual("codec=qsgd", "topology=broadcast"),
     "tfp ring": virtual("codec=tfp", "cluster.workers=2"),
     "terngrad broadcast": virtual("codec=terngrad", "topology=broadcast"),

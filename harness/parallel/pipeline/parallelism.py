@@ -35,6 +35,7 @@ from gradwire.harness.parallel.interface import (
 )
 from gradwire.harness.parallel.pipeline.evaluate import evaluate_stages
 from gradwire.harness.parallel.pipeline.hosted import HostedStage
+from gradwire.harness.parallel.pipeline.links import Links
 from gradwire.harness.parallel.pipeline.passes import StagePasses
 from gradwire.harness.parallel.pipeline.schedule import ORDERS, check, make_schedule
 from gradwire.harness.parallel.pipeline.state import assembled, load_pipeline, pipeline_state
@@ -129,12 +130,22 @@ class Pipeline:
             measured=measured,
             is_own=True,
         )
+        links = Links(
+            self._codecs[rank],
+            held.stage,
+            self._stages,
+            batches,
+            step=step,
+            seed=self._setup.seed,
+            replica=self.replica(rank),
+        )
         passes = StagePasses(
             held.stage,
             held.forward,
             self._accelerator,
             rank_step,
             batches,
+            links,
             stages=self._stages,
             replicas=self.replicas,
             seed=(self._setup.seed, "dropout", step),

@@ -14,10 +14,14 @@ from gradwire.harness.models.stages import Stage
 from gradwire.harness.parallel.accumulation import Accumulation, Hooks
 from gradwire.harness.parallel.interface import Batch
 from gradwire.harness.parallel.passes import seed_dropout
+from gradwire.harness.parallel.pipeline.links import Links
 from gradwire.harness.parallel.pipeline.schedule import Action, Pass, destination, source
 from gradwire.harness.runtime.heartbeat import beat
 from gradwire.harness.runtime.seeding import derive_seed
 from gradwire.harness.timing.trace.step import stage_pass
+
+ENCODE, DECODE = "encode", "decode"
+"""Begin the labels of a codec's work on a gradient of hidden states; the micro-batch's number follows."""
 
 
 class StagePasses:
@@ -34,6 +38,7 @@ class StagePasses:
         accelerator: Accelerator,
         rank_step: RankStep,
         batches: Sequence[Batch],
+        links: Links,
         *,
         stages: int,
         replicas: int,
@@ -41,6 +46,7 @@ class StagePasses:
     ) -> None:
         self._stage, self._forward, self._accelerator = stage, forward, accelerator
         self._rank_step, self._batches, self._stages = rank_step, batches, stages
+        self._links = links
         self._replicas, self._replica = replicas, rank_step.rank % replicas
         self._seed = seed
         self._inputs: dict[int, Tensor] = {}
@@ -57,7 +63,7 @@ class StagePasses:
         for kind, one in actions:
             if kind == "receive":
                 self._coming[one] = self._rank_step.receive(
-                    self._buffer(one.micro_batch), self._rank(source(one, self._stage.number, self._stages))
+                    self._links.buffer(one), self._rank(source(one, self._stage.number, self._stages))
                 )
             elif kind == "send":
                 to = self._rank(destination(one, self._stage.number, self._stages))
@@ -65,6 +71,9 @@ class StagePasses:
             else:
                 given = await self._coming.pop(one) if one in self._coming else None
                 beat()
+                if given is not None and self._links.encodes(one):
+                    with self._rank_step.compute(f"{DECODE} {one.micro_batch}"):
+                        given = self._links.decoded(given, one)
                 with self._rank_step.compute(stage_pass(*one)):
                     if one.direction == "forward":
                         self._compute_forward(one, given)
@@ -74,6 +83,9 @@ class StagePasses:
                             self._compute_backward(one, given)
                         finally:
                             hooks.receive = None
+                if one in self._results and self._links.encodes(one):
+                    with self._rank_step.compute(f"{ENCODE} {one.micro_batch}"):
+                        self._results[one] = self._links.encoded(self._results[one], one)
         accumulation.finish()
         for each in sent:
             await each
@@ -82,11 +94,6 @@ class StagePasses:
         """The rank that holds a stage of this replica."""
         assert stage is not None
         return stage * self._replicas + self._replica
-
-    def _buffer(self, micro_batch: int) -> Tensor:
-        """Room for the hidden states of a micro-batch, or for their gradient."""
-        tokens = self._batches[micro_batch]["input_ids"]
-        return torch.empty(*tokens.shape, self._stage.hidden_size, device=tokens.device)
 
     def _compute_forward(self, one: Pass, hidden: Tensor | None) -> None:
         number = one.micro_batch

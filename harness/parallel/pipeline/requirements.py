@@ -32,6 +32,9 @@ def supports(setup: ParallelSetup) -> str | None:
     codec = make_codec(**setup.codec)
     if codec.traits.uses_backend and stages > 1:
         return f"codec={codec.name} sums over all ranks, and not over a stage's; use codec=fp32"
+    reason = codec.supports_stages(stages)
+    if reason is not None:
+        return reason
     bucket = Layout.flat(1 << 20, device=setup.device)
     reason = codec.supports(setup.topology, workers // stages, bucket)
     return reason and f"{reason}; given are cluster.workers={workers} and parallel.stages={stages}"

@@ -91,6 +91,17 @@ def _within(stage: int, stages: int) -> int | None:
     return stage if 0 <= stage < stages else None
 
 
+def in_epilogue(micro_batch: int, stage: int, stages: int, micro_batches: int) -> bool:
+    """Whether a stage awaits the gradient of a micro-batch in the epilogue of its step, i.e. for one of its
+    last stages − 1 − stage backward passes.
+
+    In 1F1B they follow the last pair of a forward and a backward pass. In GPipe, where all backward passes
+    follow all forward ones, they are left to do when the last stage has done its own, if passes take the
+    same time everywhere.
+    """
+    return micro_batch >= micro_batches - (stages - 1 - stage)
+
+
 def check(schedule: Schedule, micro_batches: int) -> tuple[int, ...]:
     """Returns how many micro-batches' activations each stage holds at most.
 

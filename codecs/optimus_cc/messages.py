@@ -1,0 +1,141 @@
+"""Gradients of hidden states at low rank, with lazy error propagation (Optimus-CC).
+
+A micro-batch's gradient is a matrix M with a row for each token. One step of PowerSGD's iteration, without
+any other worker, gives P and Q, which are sent in its place, and M̂ = P Qᵀ. What M̂ lacks of M is added to
+the next message of the same sender, which belongs to another micro-batch: their weight gradients add up to
+nearly what they would have been, as far as their hidden states are alike.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor
+from torch.nn.functional import pad
+
+from gradwire.codecs.backward import BackwardMessage
+from gradwire.codecs.powersgd import (
+    ERROR,
+    LARGEST_ERROR,
+    START,
+    Orthogonalization,
+    all_finite,
+    next_start,
+    orthonormal,
+    projected,
+    resized,
+)
+from gradwire.codecs.step_memory import StepMemory
+from gradwire.codecs.wrappers.residuals import PREFIX as NORM
+from gradwire.codecs.wrappers.residuals import LatestNorms, bounded
+
+
+class LowRankMessages:
+    """The messages of one sender, and what it remembers from one to the next."""
+
+    def __init__(self, method: Orthogonalization, *, feedback: bool, warm_start: bool) -> None:
+        self._method, self._feedback, self._warm_start = method, feedback, warm_start
+        self._starts = StepMemory[Tensor]()  # Qᵀ of the latest message, (rank, hidden size) float32
+        self._errors = StepMemory[Tensor]()  # what is still to be sent, (rows, tokens, hidden size) float32
+        self._norms = LatestNorms()  # of the latest gradients
+
+    def encode(self, gradient: Tensor, rank: int, message: BackwardMessage) -> Tensor:
+        """Pᵀ (rank, tokens) and Qᵀ (rank, hidden size), one after the other, as bytes; at rank 0 the
+        gradient itself.
+
+        What earlier messages lack is added before, so that a message of rank 0 sends it in whole. If a value
+        is not finite, all of P and Q are NaN, and what is remembered stays.
+        """
+        given = self._with_error(gradient.contiguous(), rank, message)
+        if not rank:
+            if self._feedback and message.link in self._errors:
+                self._keep_error(torch.zeros_like(given), given, message)
+            return given.view(-1).view(torch.uint8)
+        matrix = given.view(message.matrix_shape)
+        start = self._start(rank, message)
+        left = projected(matrix, start, self._method)
+        finite = all_finite(left)
+        left = orthonormal(torch.where(finite, left, 0.0), self._method)
+        right = left @ matrix
+        sound = finite & all_finite(right)
+        left, right = (torch.where(sound, factor, torch.nan) for factor in (left, right))
+        delivered = (left.T @ right).view(message.shape)
+        if self._feedback:
+            self._keep_error(given - delivered, delivered, message)
+        if self._warm_start:
+            self._starts[message.link] = next_start(start, right, delivered)
+        return torch.cat([left.view(-1), right.view(-1)]).view(torch.uint8)
+
+    def _with_error(self, gradient: Tensor, rank: int, message: BackwardMessage) -> Tensor:
+        """A gradient plus what earlier messages lack, token by token."""
+        error = self._errors.get(message.link)
+        if not self._feedback or (error is None and not rank):
+            return gradient
+        norm = self._norms.median(message.link, gradient.view(-1))
+        if error is None:
+            return gradient
+        error = error.to(gradient.device)
+        error = bounded(error.view(-1), norm, LARGEST_ERROR).view(error.shape)
+        return gradient + _room(error, message)[_place(message)]
+
+    def _start(self, rank: int, message: BackwardMessage) -> Tensor:
+        kept = self._starts.get(message.link)
+        kept = None if kept is None else kept.to(message.device)
+        return resized(kept, rank, f"backward of {message.link}", message.shape[-1], message.round())
+
+    def _keep_error(self, lost: Tensor, delivered: Tensor, message: BackwardMessage) -> None:
+        """Keep what a message has `lost`, beside what belongs to more rows or tokens than it had; after one
+        that is not finite, what there was."""
+        known = self._errors.get(message.link)
+        before = torch.zeros_like(lost) if known is None else _room(known.to(lost.device), message)
+        after = before.clone()
+        after[_place(message)] = lost
+        self._errors[message.link] = torch.where(all_finite(delivered), after, before)
+
+    def end_step(self) -> None:
+        for memory in (self._starts, self._errors, self._norms.memory):
+            memory.end_step()
+
+    def skip_step(self) -> None:
+        for memory in (self._starts, self._errors, self._norms.memory):
+            memory.skip_step()
+
+    def state_dict(self) -> dict[str, Tensor]:
+        starts = {f"{START}{link}": start for link, start in self._starts.items()}
+        errors = {f"{ERROR}{link}": error for link, error in self._errors.items()}
+        return starts | errors | self._norms.state_dict()
+
+    def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
+        """Replace everything by what `state_dict` gave. Raises ValueError for other keys."""
+        found: dict[str, dict[str, Tensor]] = {START: {}, ERROR: {}, NORM: {}}
+        for key, value in state.items():
+            kind, slash, link = key.partition("/")
+            if kind + slash not in found:
+                raise ValueError(f"the state of messages has q/…, error/… and norms/…, got {key}")
+            found[kind + slash][link] = value.clone()
+        self._starts.load(found[START])
+        self._errors.load(found[ERROR])
+        self._norms.load_state_dict(state)
+
+
+def decoded(received: Tensor, rank: int, message: BackwardMessage) -> Tensor:
+    """M̂, float32 of `message.shape`, from what `encode` gave; a view of it at rank 0."""
+    values = received.view(torch.float32)
+    if not rank:
+        return values.view(message.shape)
+    tokens, hidden = message.matrix_shape
+    left, right = torch.split(values, [rank * tokens, rank * hidden])
+    return (left.view(rank, tokens).T @ right.view(rank, hidden)).view(message.shape)
+
+
+def _room(error: Tensor, message: BackwardMessage) -> Tensor:
+    """An error, with zeros where a message has more rows or tokens."""
+    missing = [max(0, new - old) for old, new in zip(error.shape, message.shape, strict=True)]
+    return pad(error, [0, 0, 0, missing[1], 0, missing[0]]) if any(missing) else error
+
+
+def _place(message: BackwardMessage) -> tuple[slice, slice]:
+    """A message's rows and tokens in an error that has room for them."""
+    rows, tokens, _ = message.shape
+    return slice(rows), slice(tokens)
