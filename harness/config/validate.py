@@ -37,7 +37,7 @@ from gradwire.harness.models.settings import check as check_model
 from gradwire.harness.models.weights import tokenizer_available, weights_available
 from gradwire.harness.network.settings import SimulatedConfig
 from gradwire.harness.objectives.registry import OBJECTIVES
-from gradwire.harness.parallel.settings import PipelineConfig
+from gradwire.harness.parallel.settings import PASSES_PER_STAGE, PipelineConfig
 from gradwire.harness.record.settings import Configuration
 from gradwire.harness.runtime.conf import conf_directory
 from gradwire.harness.runtime.errors import ConfigError, refused_as_config_error
@@ -47,10 +47,6 @@ from gradwire.harness.trainer.settings import KernelsConfig, RunConfig
 
 PRESETS = ("size", "experiment")
 """Groups that only set others: harmless for tasks that do not read those."""
-
-
-PASSES_PER_STAGE = 4
-"""Micro-batches of a pipeline for each of its stages, unless `train.accumulation` says otherwise."""
 
 
 def validate(config: DictConfig) -> RunConfig:

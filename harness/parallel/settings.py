@@ -10,6 +10,9 @@ from gradwire.harness.runtime.fields import at_least, one_of
 
 MOST_BUCKET_CAP_MB = 65_536
 
+PASSES_PER_STAGE = 4
+"""Micro-batches of a pipeline for each of its stages, unless the configuration gives a number."""
+
 
 @dataclass(frozen=True)
 class ParallelConfig:

@@ -24,7 +24,12 @@ from gradwire.harness.models.settings import ModelConfig
 from gradwire.harness.models.settings import check as check_model
 from gradwire.harness.network.settings import SimulatedConfig
 from gradwire.harness.parallel.registry import parallel_kind
-from gradwire.harness.parallel.settings import MOST_BUCKET_CAP_MB, ParallelConfig
+from gradwire.harness.parallel.settings import (
+    MOST_BUCKET_CAP_MB,
+    PASSES_PER_STAGE,
+    ParallelConfig,
+    PipelineConfig,
+)
 from gradwire.harness.studies.predict.compare import FILE
 from gradwire.harness.studies.predict.group import Group, group_of
 from gradwire.harness.studies.predict.settings import PredictTask
@@ -65,10 +70,11 @@ def resolve(config: PredictTask) -> PredictTask:
     cluster = placed(replace(cluster, workers=workers), network, config.topology.name)
     config = replace(config, network=network, cluster=cluster)
     _check_computation(config, network)
+    config = _with_micro_batches(config)
     group = group_of(config, workers)
     if given.baseline_workers is not None:
         group_of(config, given.baseline_workers)
-    _check_layers(config.model, given.pipeline_parallel)
+    _check_layers(config.model, config.parallel, given.pipeline_parallel)
     check_codec_times(network, config.codec, group.size)
     _check_programs(config, group)
     _check_messages(config, group)
@@ -81,28 +87,61 @@ def _check_computation(config: PredictTask, network: SimulatedConfig) -> None:
         "network.compute_s": network.compute_s,
         "predict.compute_tflops": given.compute_tflops,
         "predict.baseline_tflops": given.baseline_tflops,
+        "predict.baseline_step_s": given.baseline_step_s,
     }
     said = [f"{key}={value:g}" for key, value in ways.items() if value is not None]
     if not said:
         raise ValueError(
             "nothing says how long a worker computes in a step; add network.compute_s=<seconds>, "
-            "predict.compute_tflops=<TFLOP/s while it computes>, or predict.baseline_tflops=<TFLOP/s of the "
-            "uncompressed system>"
+            "predict.compute_tflops=<TFLOP/s while it computes>, or of the uncompressed system "
+            "predict.baseline_tflops=<TFLOP/s> or predict.baseline_step_s=<seconds>"
         )
     if len(said) > 1:
         raise ValueError(f"{' and '.join(said)} contradict each other; leave one of them out")
-    if given.baseline_workers is not None and given.baseline_tflops is None:
+    if given.baseline_workers is not None and given.baseline_tflops is None and given.baseline_step_s is None:
         raise ValueError(
             f"predict.baseline_workers={given.baseline_workers} has no effect without "
-            "predict.baseline_tflops; leave it out"
+            "predict.baseline_tflops or predict.baseline_step_s; leave it out"
         )
 
 
-def _check_layers(model: ModelConfig, stages: int) -> None:
+def _with_micro_batches(config: PredictTask) -> PredictTask:
+    """A pipeline's micro-batches, which divide the sequences of a replica; others have none."""
+    given, parallel = config.predict, config.parallel
+    if not isinstance(parallel, PipelineConfig):
+        if given.micro_batches is not None:
+            raise ValueError(
+                f"predict.micro_batches={given.micro_batches} has no effect with parallel={parallel.name}; "
+                "leave it out, or use parallel=pipeline"
+            )
+        return config
+    if given.pipeline_parallel > 1:
+        raise ValueError(
+            f"predict.pipeline_parallel={given.pipeline_parallel} contradicts parallel=pipeline, which works "
+            f"out all stages; use parallel.stages={given.pipeline_parallel} instead"
+        )
+    count = given.micro_batches or PASSES_PER_STAGE * parallel.stages
+    if given.sequences % count:
+        raise ValueError(
+            f"predict.sequences={given.sequences} cannot be divided evenly into {count} micro-batches; use "
+            f"e.g. predict.sequences={count}, or another predict.micro_batches"
+        )
+    if count < parallel.stages and parallel.schedule == "1f1b":
+        raise ValueError(
+            f"predict.micro_batches={count} cannot fill parallel.stages={parallel.stages} with "
+            f"parallel.schedule=1f1b; use predict.micro_batches={parallel.stages} or more, or "
+            "parallel.schedule=gpipe"
+        )
+    return replace(config, predict=replace(given, micro_batches=count))
+
+
+def _check_layers(model: ModelConfig, parallel: ParallelConfig, stages: int) -> None:
+    key = "predict.pipeline_parallel"
+    if isinstance(parallel, PipelineConfig):
+        key, stages = "parallel.stages", parallel.stages
     if model.num_layers % stages:
         raise ValueError(
-            f"predict.pipeline_parallel={stages} does not divide model.num_layers={model.num_layers}; use a "
-            "divisor of it"
+            f"{key}={stages} does not divide model.num_layers={model.num_layers}; use a divisor of it"
         )
 
 
@@ -113,7 +152,9 @@ def _check_programs(config: PredictTask, group: Group) -> None:
     from gradwire.harness.studies.predict.work_out import uncompressed
 
     if type(config.parallel) not in STEPS:
-        raise ValueError(f"parallel={config.parallel.name} cannot be predicted; use parallel=ddp or sharded")
+        raise ValueError(
+            f"parallel={config.parallel.name} cannot be predicted; use parallel=ddp, pipeline or sharded"
+        )
     kind = parallel_kind(config.parallel.name)
     for parallel, codec in ((config.parallel, config.codec), uncompressed(config)):
         reason = kind.supports(parallel_setup(config, group, parallel, codec))
@@ -141,25 +182,28 @@ def _check_messages(config: PredictTask, group: Group) -> None:
     """Refuses what would take hours, by a rough count of parameters."""
     model, given = config.model, config.predict
     layer = 4 * model.hidden_size**2 + 2 * model.hidden_size * model.intermediate_size
-    parameters = model.num_layers * layer / given.pipeline_parallel + model.vocab_size * model.hidden_size
+    stages = config.parallel.stages if isinstance(config.parallel, PipelineConfig) else 1
+    replicas = group.size // stages
+    layers = model.num_layers * layer / (given.pipeline_parallel * stages)
+    parameters = layers + model.vocab_size * model.hidden_size
     cap = config.parallel.bucket_cap_mb
     size_mb = parameters / given.tensor_parallel * 4 / 2**20
     buckets, fewest = (max(1.0, size_mb / each) for each in (cap, MOST_BUCKET_CAP_MB))
     codec = make_codec(**config.codec)
-    hops = 2 if config.parallel.name == "ddp" else 1
-    count = group.size**2 * hops * config.overlap.segments
-    if buckets * count <= MOST_MESSAGES or group.size <= 2:
+    hops = 1 if config.parallel.name == "sharded" else 2
+    count = replicas**2 * stages * hops * config.overlap.segments
+    if buckets * count <= MOST_MESSAGES or replicas <= 2:
         return
     if fewest * count > MOST_MESSAGES:
         raise ValueError(
-            f"cluster.workers={config.cluster.size} makes groups of {group.size}, which send {count} "
+            f"cluster.workers={config.cluster.size} makes groups of {replicas}, which send {count} "
             f"messages a bucket with codec={codec.name}; simulating them would take hours, however few "
             "buckets there are; use a smaller cluster.workers, for groups of at most "
-            f"{math.isqrt(int(MOST_MESSAGES / fewest / hops / config.overlap.segments))}"
+            f"{math.isqrt(int(MOST_MESSAGES / fewest / stages / hops / config.overlap.segments))}"
         )
     raise ValueError(
         f"parallel.bucket_cap_mb={cap:g} makes about {buckets:.0f} buckets, each of {count} messages among "
-        f"{group.size} workers with codec={codec.name}, which would take hours; use a larger one, up to "
+        f"{replicas} workers with codec={codec.name}, which would take hours; use a larger one, up to "
         f"parallel.bucket_cap_mb={MOST_BUCKET_CAP_MB}"
     )
 

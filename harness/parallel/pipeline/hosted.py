@@ -30,7 +30,7 @@ class HostedStage:
         self.stage = stage
         self.forward = accelerator.prepare_model(stage, evaluation_mode=True)
         self.parameters = {name: p for name, p in stage.named().items() if p.requires_grad}
-        self.hooks, self.updater = Hooks(self.parameters), Updater(stage.model, setup.optimizer)
+        self.hooks, self.updater = Hooks(self.parameters), self._updater(setup)
         sizes = {name: parameter.numel() for name, parameter in self.parameters.items()}
         # Gradients get ready in about this order.
         backwards = list(reversed(self.parameters))
@@ -43,6 +43,9 @@ class HostedStage:
             rank: [GradientBucket(each, torch.zeros(each.numel, device=device)) for each in self.layouts]
             for rank in ranks
         }
+
+    def _updater(self, setup: ParallelSetup) -> Updater:
+        return Updater(self.stage.model, setup.optimizer)
 
     def set_gradients(self, means: Sequence[Tensor], rank: int) -> None:
         """Makes views of the means of a rank's buckets the gradients."""

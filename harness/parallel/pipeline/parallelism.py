@@ -64,6 +64,8 @@ class Pipeline:
     """One codec for each of the world's ranks here, and each stage that they hold once."""
 
     settling_passes = 1
+    hosted_type = HostedStage
+    passes_type = StagePasses
 
     def __init__(
         self, setup: ParallelSetup, model: nn.Module, accelerator: Accelerator, world: World
@@ -80,7 +82,7 @@ class Pipeline:
             stage = make_stage(whole, family, number, self._stages)
             layouts = BucketLayouts(stage.model, supports)
             ranks = [rank for rank in world.ranks if self.group(rank) == number]
-            self._hosted[number] = HostedStage(stage, accelerator, setup, layouts, ranks)
+            self._hosted[number] = self.hosted_type(stage, accelerator, setup, layouts, ranks)
         counts = {rank: [float(len(self._held(rank).layouts))] for rank in world.ranks}
         self._most_buckets = int(max(count for (count,) in world.gather(counts)))
         order = ORDERS[setup.parallel.schedule]
@@ -139,7 +141,7 @@ class Pipeline:
             seed=self._setup.seed,
             replica=self.replica(rank),
         )
-        passes = StagePasses(
+        passes = self.passes_type(
             held.stage,
             held.forward,
             self._accelerator,

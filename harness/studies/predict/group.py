@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 
 from gradwire.harness.comm.nodes import check_divides, ranks_per_node
 from gradwire.harness.network.settings import SimulatedConfig
+from gradwire.harness.parallel.settings import PipelineConfig
 from gradwire.harness.studies.predict.settings import PredictTask
 
 
@@ -24,10 +25,17 @@ class Group:
 
 
 def group_of(config: PredictTask, workers: int) -> Group:
-    """The group of each of `workers`. Raises ValueError, one line, for numbers that do not divide."""
+    """The group of each of `workers`; of a pipeline all its stages, with a rank for workers that share
+    matrices. Raises ValueError, one line, for numbers that do not divide."""
     tensor, stages = config.predict.tensor_parallel, config.predict.pipeline_parallel
+    in_pipeline = config.parallel.stages if isinstance(config.parallel, PipelineConfig) else 1
     network, cluster = config.network, replace(config.cluster, workers=workers)
     assert isinstance(network, SimulatedConfig)
+    if workers % (tensor * in_pipeline):
+        raise ValueError(
+            f"predict.tensor_parallel={tensor} times parallel.stages={in_pipeline} does not divide {workers} "
+            "workers; use numbers whose product does, e.g. 1 and 1"
+        )
     if workers % (tensor * stages):
         raise ValueError(
             f"predict.tensor_parallel={tensor} times predict.pipeline_parallel={stages} does not divide "

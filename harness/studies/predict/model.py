@@ -60,10 +60,10 @@ def part_of(model: ModelConfig, predict: PredictConfig) -> Part:
     """The largest of the parts: that of the first stage, which has the embeddings. An output matrix of its
     own is the last stage's.
 
-    Workers that share matrices hold their rows evenly; vectors each holds whole.
+    Workers that share matrices hold them as `divided` says; vectors each holds whole.
     """
     staged = replace(model, num_layers=model.num_layers // predict.pipeline_parallel)
-    stage = _without_values(staged)
+    stage = without_values(staged)
     shapes = {name: tuple(each.shape) for name, each in parameter_names(stage).items()}
     if predict.pipeline_parallel > 1 and tied_parameter(cast(Any, stage), model.family) is None:
         output: Any = cast(Any, stage).get_output_embeddings()
@@ -72,17 +72,26 @@ def part_of(model: ModelConfig, predict: PredictConfig) -> Part:
             for name, each in parameter_names(stage).items()
             if output is None or each is not output.weight
         }
-    divided = {
-        name: (-(-shape[0] // predict.tensor_parallel), *shape[1:]) if len(shape) > 1 else shape
-        for name, shape in shapes.items()
-    }
     order = ready_order(staged)
-    whole = _without_values(model)
+    whole = without_values(model)
     return Part(
-        {name: divided[name] for name in order if name in divided},
+        {
+            name: divided(shapes[name], predict.tensor_parallel, model.hidden_size)
+            for name in order
+            if name in shapes
+        },
         sum(each.numel() for each in whole.parameters()),
         step_flops(model, whole, predict) / (predict.tensor_parallel * predict.pipeline_parallel),
     )
+
+
+def divided(shape: Sequence[int], workers: int, hidden: int) -> tuple[int, ...]:
+    """The share that one of some workers has of a matrix, as Megatron-LM divides it: along the dimension that
+    is not the hidden states', e.g. the heads', the first if both or neither are. Vectors stay whole."""
+    if len(shape) < 2:
+        return tuple(shape)
+    at = 1 if shape[0] == hidden and shape[1] != hidden else 0
+    return tuple(-(-size // workers) if index == at else size for index, size in enumerate(shape))
 
 
 def step_flops(model: ModelConfig, whole: nn.Module, predict: PredictConfig) -> float:
@@ -106,7 +115,8 @@ def step_flops(model: ModelConfig, whole: nn.Module, predict: PredictConfig) -> 
     return float((4 if predict.recompute else 3) * layers + 3 * last)
 
 
-def _without_values(model: ModelConfig) -> nn.Module:
+def without_values(model: ModelConfig) -> nn.Module:
+    """The whole model, of tensors that have shapes alone."""
     with META:
         return _made(model)
 
@@ -121,12 +131,13 @@ def _made(model: ModelConfig) -> nn.Module:
     return made
 
 
-def _shrunk(model: ModelConfig) -> ModelConfig:
+def shrunk(model: ModelConfig, width: int = SMALLEST) -> ModelConfig:
+    """A model as deep whose matrices are `width` wide."""
     return replace(
         model,
-        hidden_size=SMALLEST,
-        intermediate_size=SMALLEST,
-        vocab_size=SMALLEST,
+        hidden_size=width,
+        intermediate_size=width,
+        vocab_size=width,
         num_heads=1,
         num_kv_heads=1,
         head_dim=None,
@@ -139,7 +150,7 @@ def ready_order(model: ModelConfig) -> Sequence[str]:
     come last."""
     before = torch.default_generator.get_state()
     try:
-        small = _made(_shrunk(model))
+        small = _made(shrunk(model))
     finally:
         torch.default_generator.set_state(before)
     named, ready = parameter_names(small), dict[str, None]()

@@ -22,8 +22,15 @@ from gradwire.harness.parallel.buckets import BucketLayouts, parameter_names
 from gradwire.harness.parallel.ddp import DataParallel
 from gradwire.harness.parallel.interface import Batch, ParallelSetup
 from gradwire.harness.parallel.replicas import Replicas
-from gradwire.harness.parallel.settings import DataParallelConfig, ParallelConfig, ShardedConfig
+from gradwire.harness.parallel.settings import (
+    DataParallelConfig,
+    ParallelConfig,
+    PipelineConfig,
+    ShardedConfig,
+)
 from gradwire.harness.parallel.sharded.parallelism import Sharded
+from gradwire.harness.studies.predict.model import Part
+from gradwire.harness.studies.predict.stages import PipelineStep
 
 
 class _Unprepared:
@@ -36,8 +43,8 @@ class _Unprepared:
 class ShardedStep(Sharded):
     """A step of sharded data parallelism; gradients get ready in the order of the model's parameters."""
 
-    def __init__(self, setup: ParallelSetup, model: nn.Module, world: World) -> None:
-        super().__init__(setup, model, cast(Accelerator, _Unprepared()), world)
+    def __init__(self, setup: ParallelSetup, part: Part, world: World) -> None:
+        super().__init__(setup, part.module(), cast(Accelerator, _Unprepared()), world)
         self._make_buckets(list(self._parameters))
 
     def programs(self) -> dict[int, RankProgram[Any]]:
@@ -78,7 +85,8 @@ class DataParallelStep(DataParallel):
     """A step of data parallelism, with the buckets that DistributedDataParallel would make of gradients that
     get ready in the order of the model's parameters."""
 
-    def __init__(self, setup: ParallelSetup, model: nn.Module, world: World) -> None:
+    def __init__(self, setup: ParallelSetup, part: Part, world: World) -> None:
+        model = part.module()
         Replicas.__init__(self, setup, model, cast(Accelerator, _Unprepared()), world)
         self._parameters, self._used = parameter_names(model), set()
         supports = next(iter(self._codecs.values())).supports
@@ -103,10 +111,11 @@ class DataParallelStep(DataParallel):
         return _Bucket(gradients, [self._parameters[name] for name in layout.names], last)
 
 
-Step = ShardedStep | DataParallelStep
+Step = ShardedStep | DataParallelStep | PipelineStep
 
-STEPS: dict[type[ParallelConfig], type[ShardedStep] | type[DataParallelStep]] = {
+STEPS: dict[type[ParallelConfig], type[ShardedStep] | type[DataParallelStep] | type[PipelineStep]] = {
     ShardedConfig: ShardedStep,
+    PipelineConfig: PipelineStep,
     DataParallelConfig: DataParallelStep,
 }
 """By the settings of the parallelism; those from outside have none."""

@@ -12,14 +12,16 @@ from typing import Any
 from gradwire.harness.comm.collective.collectives import Fabric
 from gradwire.harness.comm.topology.registry import make_schedule
 from gradwire.harness.comm.world.virtual import VirtualWorld
+from gradwire.harness.models.settings import ModelConfig
 from gradwire.harness.network.settings import SimulatedConfig
 from gradwire.harness.parallel.interface import ParallelSetup
-from gradwire.harness.parallel.settings import ParallelConfig
+from gradwire.harness.parallel.settings import ParallelConfig, PipelineConfig
 from gradwire.harness.parallel.update import OptimizerSettings
 from gradwire.harness.studies.predict.group import Group
-from gradwire.harness.studies.predict.model import META, Part
+from gradwire.harness.studies.predict.model import META, Part, shrunk
 from gradwire.harness.studies.predict.programs import STEPS
 from gradwire.harness.studies.predict.settings import PredictTask
+from gradwire.harness.studies.predict.stages import StagesPart
 from gradwire.harness.timing.simulate.build import make_clock
 from gradwire.harness.timing.simulate.clock import SimulatedClock
 from gradwire.harness.timing.simulate.window import StepWindow
@@ -36,6 +38,11 @@ MOST_STEPS = 3
 NO_UPDATES = OptimizerSettings(weight_decay=0.0, beta1=0.9, beta2=0.999, adam_epsilon=1e-8, clip_norm=None)
 
 
+def in_stages(parallel: ParallelConfig) -> int:
+    """Into how many stages a parallelism itself divides the ranks."""
+    return parallel.stages if isinstance(parallel, PipelineConfig) else 1
+
+
 def parallel_setup(
     config: PredictTask, group: Group, parallel: ParallelConfig, codec: Mapping[str, Any]
 ) -> ParallelSetup:
@@ -47,7 +54,7 @@ def parallel_setup(
         topology=config.topology.name,
         workers=group.size,
         device=META.type,
-        accumulation=1,
+        accumulation=config.predict.micro_batches or 1,
         optimizer=NO_UPDATES,
         seed=config.seed,
         check_hashes=False,
@@ -87,10 +94,11 @@ def traced(
         partial(make_schedule, config.topology.name),
         num_nodes=group.num_nodes,
         segments=config.overlap.segments,
+        stages=in_stages(parallel),
     )
     world = VirtualWorld(group.size, fabric, META, spans=False, inputs="memory")
     setup = parallel_setup(config, group, parallel, codec)
-    step = STEPS[type(parallel)](setup, part.module(), world)
+    step = STEPS[type(parallel)](setup, part, world)
     world.forget()
     world.run_step(0, step.programs())
     clock = make_clock(
@@ -129,18 +137,28 @@ def calibrated(baseline: Traced, seconds: float, said: str) -> float:
     return high
 
 
+def tried_part(model: ModelConfig, parallel: ParallelConfig) -> tuple[Part, int]:
+    """A small part of a model, and how many ranks try a codec on it: two, of each stage."""
+    if not isinstance(parallel, PipelineConfig):
+        return Part({"weight": (64, 64)}, 0, 0.0), 2
+    small = replace(shrunk(model, width=64), num_layers=parallel.stages)
+    return StagesPart({}, 0, 0.0, small, tensor_parallel=1, rows=1, length=1), 2 * parallel.stages
+
+
 def looks_at_values(config: PredictTask, parallel: ParallelConfig, codec: Mapping[str, Any]) -> bool:
-    """Whether the programs of a step with this codec need values: two ranks try it on a small matrix without.
+    """Whether the programs of a step with this codec need values: two ranks, of each stage, try it on small
+    matrices without.
 
     Raises ValueError, in one line, for a codec that cannot run with these settings anywhere.
     """
-    group = Group(2, 1, SimulatedConfig(compute_s=1.0, codec_times="none"))
-    part = Part({"weight": (64, 64)}, 0, 0.0)
+    part, size = tried_part(config.model, parallel)
+    group = Group(size, 1, SimulatedConfig(compute_s=1.0, codec_times="none"))
     try:
         parts = replace(config, topology=replace(config.topology, name=TRIED))
-        world = VirtualWorld(2, Fabric(partial(make_schedule, TRIED)), META, spans=False, inputs="memory")
+        fabric = Fabric(partial(make_schedule, TRIED), stages=in_stages(parallel))
+        world = VirtualWorld(group.size, fabric, META, spans=False, inputs="memory")
         setup = parallel_setup(parts, group, parallel, codec)
-        world.run_step(0, STEPS[type(parallel)](setup, part.module(), world).programs())
+        world.run_step(0, STEPS[type(parallel)](setup, part, world).programs())
     except NotImplementedError:
         return True
     except (RuntimeError, TypeError) as error:

@@ -10,7 +10,7 @@ from gradwire.harness.record.summary import Stored
 
 @dataclass(frozen=True)
 class PredictSummary(Stored):
-    """All times are modelled, in seconds, of the slowest worker; the first four parts sum to the step."""
+    """All times are modelled, in seconds, of the slowest worker; the first five parts sum to the step."""
 
     model: str
     codec: str  # with its bits
@@ -32,10 +32,11 @@ class PredictSummary(Stored):
     compute_s: float  # forward and backward
     gradients_s: float  # waiting for gradients
     weights_s: float  # waiting for weights
-    other_s: float  # waiting for the norm, latencies
+    stages_s: float  # of a pipeline: waiting for what other stages send
+    other_s: float  # waiting for tied gradients and the norm, latencies
     codec_s: float  # codec work of the slowest worker, hidden or not
     gradient_comm_s: float  # from when gradients first travel until the last is there, without pauses
-    bytes_by_phase: dict[str, int]  # that all workers of a data-parallel group send
+    bytes_by_phase: dict[str, int]  # that all workers of a data-parallel group, or of a pipeline, send
     flops: float  # floating-point operations of a worker's step
     tflops: float  # 1e12 of them per second
     baseline_step_s: float  # of the uncompressed system with the same computation

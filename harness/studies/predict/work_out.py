@@ -8,15 +8,26 @@ from typing import Any
 
 from gradwire.harness.network.configured import network_text
 from gradwire.harness.network.settings import SimulatedConfig
-from gradwire.harness.parallel.settings import ParallelConfig, ShardedConfig
+from gradwire.harness.parallel.settings import ParallelConfig, PipelineConfig, ShardedConfig
 from gradwire.harness.record.provenance import provenance
 from gradwire.harness.studies.predict.group import group_of
 from gradwire.harness.studies.predict.model import Part, part_of
 from gradwire.harness.studies.predict.settings import PredictTask
-from gradwire.harness.studies.predict.step import Traced, calibrated, traced
+from gradwire.harness.studies.predict.stages import StagesPart
+from gradwire.harness.studies.predict.step import Traced, calibrated, in_stages, traced
 from gradwire.harness.studies.predict.summary import PredictSummary
 from gradwire.harness.timing.measure.intervals import measure, union
-from gradwire.harness.timing.trace.step import Await, Compute, RankTrace, task_spans
+from gradwire.harness.timing.trace.step import (
+    ACTIVATIONS,
+    PHASES,
+    WEIGHTS,
+    Await,
+    Compute,
+    Post,
+    RankTrace,
+    TaskTrace,
+    task_spans,
+)
 
 
 def uncompressed(config: PredictTask) -> tuple[ParallelConfig, Mapping[str, Any]]:
@@ -33,7 +44,8 @@ def predict(config: PredictTask, codec: str) -> PredictSummary:
     cannot be met."""
     given, network, workers = config.predict, config.network, config.cluster.size
     assert isinstance(network, SimulatedConfig)
-    part, group = part_of(config.model, given), group_of(config, workers)
+    part, group = worked_out_part(config), group_of(config, workers)
+    stages = stages_of(config)
     bare = uncompressed(config)
     is_bare = bare == (config.parallel, config.codec)
     baseline = traced(config, group, part, *bare)
@@ -41,7 +53,7 @@ def predict(config: PredictTask, codec: str) -> PredictSummary:
     compute_s = network.compute_s
     if given.compute_tflops is not None:
         compute_s = part.flops / given.compute_tflops / 1e12
-    if given.baseline_tflops is not None:
+    if is_calibrated(config):
         compute_s = calibration(config, part, baseline)
     assert compute_s is not None
     timed, baseline_s = own.timed(compute_s), baseline.seconds(compute_s)
@@ -54,15 +66,15 @@ def predict(config: PredictTask, codec: str) -> PredictSummary:
         topology=config.topology.name,
         workers=workers,
         tensor_parallel=given.tensor_parallel,
-        pipeline_parallel=given.pipeline_parallel,
-        replicas=group.size,
+        pipeline_parallel=stages,
+        replicas=workers // (given.tensor_parallel * stages),
         parameters=part.parameters,
         coordinates=part.coordinates,
         buckets=own.buckets,
         overlap=config.overlap.enabled,
         network=network_text(network),
         network_settings=asdict(network),
-        calibrated=given.baseline_tflops is not None,
+        calibrated=is_calibrated(config),
         step_s=timed.end,
         **times,
         bytes_by_phase=dict(own.sent),
@@ -77,32 +89,78 @@ def predict(config: PredictTask, codec: str) -> PredictSummary:
 
 
 def calibration(config: PredictTask, part: Part, baseline: Traced) -> float:
-    """The computation with which the uncompressed system does as many TFLOP/s as it is said to; `baseline` is
-    that system among `cluster.workers`."""
+    """The computation with which the uncompressed system takes as long as it is said to, or does as many
+    TFLOP/s; `baseline` is that system among `cluster.workers`."""
     given = config.predict
-    assert given.baseline_tflops is not None
-    said = f"predict.baseline_tflops={given.baseline_tflops:g}"
+    if given.baseline_step_s is not None:
+        seconds, said = given.baseline_step_s, f"predict.baseline_step_s={given.baseline_step_s:g}"
+    else:
+        assert given.baseline_tflops is not None
+        seconds = part.flops / given.baseline_tflops / 1e12
+        said = f"predict.baseline_tflops={given.baseline_tflops:g}"
     if given.baseline_workers not in (None, config.cluster.size):
         assert given.baseline_workers is not None
         group = group_of(config, given.baseline_workers)
         baseline = traced(config, group, part, *uncompressed(config))
-    return calibrated(baseline, part.flops / given.baseline_tflops / 1e12, said)
+    return calibrated(baseline, seconds, said)
+
+
+def is_calibrated(config: PredictTask) -> bool:
+    """Whether the computation follows from what the uncompressed system was measured to reach."""
+    given = config.predict
+    return given.baseline_tflops is not None or given.baseline_step_s is not None
+
+
+def stages_of(config: PredictTask) -> int:
+    """Into how many stages the layers are divided, in one way or the other."""
+    return in_stages(config.parallel) * config.predict.pipeline_parallel
+
+
+def worked_out_part(config: PredictTask) -> Part:
+    """The part of the model whose step is traced; of a pipeline all stages."""
+    model, given, parallel = config.model, config.predict, config.parallel
+    if not isinstance(parallel, PipelineConfig):
+        return part_of(model, given)
+    first = part_of(model, replace(given, pipeline_parallel=parallel.stages))
+    assert given.micro_batches is not None
+    return StagesPart(
+        first.shapes,
+        first.parameters,
+        first.flops,
+        model,
+        given.tensor_parallel,
+        given.sequences // given.micro_batches,
+        model.recipe.sequence_length,
+    )
+
+
+WAITS = {
+    **dict.fromkeys(PHASES, "gradients_s"),
+    WEIGHTS: "weights_s",
+    ACTIVATIONS: "stages_s",
+}
+"""By the phase of what a worker waits for, the name in the summary."""
+
+
+def waits_for(task: TaskTrace) -> str | None:
+    """What waiting for a collective counts as; None: as the rest."""
+    phases = [one.phase for one in task.operations if isinstance(one, Post)]
+    return WAITS.get(phases[-1]) if phases else None
 
 
 def parts(own: RankTrace) -> dict[str, float]:
     """Where a worker's time goes, by the names in the summary."""
-    gradients = own.tasks[: len(own.passes)]
+    kinds = [waits_for(task) for task in own.tasks]
+    gradients = [task for task, kind in zip(own.tasks, kinds, strict=True) if kind == "gradients_s"]
     compute_s = 0.0
-    waited = {"gradients_s": 0.0, "weights_s": 0.0}
+    waited = {"gradients_s": 0.0, "weights_s": 0.0, "stages_s": 0.0}
     for operation in own.computation:
         if isinstance(operation, Compute):
             compute_s += operation.end - operation.start
         elif isinstance(operation, Await):
-            seconds = operation.end - operation.start
-            if operation.task < len(gradients):
-                waited["gradients_s"] += seconds
-            elif operation.task > len(gradients):  # in between is the norm
-                waited["weights_s"] += seconds
+            kind = kinds[operation.task]
+            if kind is not None:
+                waited[kind] += operation.end - operation.start
     spans = [span for task in gradients for span in task_spans(task)]
     codec = [
         (span.start, span.end) for task in own.tasks for span in task_spans(task) if span.kind == "codec"
@@ -120,7 +178,7 @@ def left_out(config: PredictTask) -> Iterator[str]:
     """What the times do not have, in words."""
     given, network = config.predict, config.network
     assert isinstance(network, SimulatedConfig)
-    known = "" if given.baseline_tflops is None else "; a calibrated computation contains it"
+    known = "; a calibrated computation contains it" if is_calibrated(config) else ""
     if given.tensor_parallel > 1:
         yield f"what workers that share matrices send one another{known}"
     if given.pipeline_parallel > 1:

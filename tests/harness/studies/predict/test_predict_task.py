@@ -21,7 +21,7 @@ from gradwire.harness.report.frame import frame
 from gradwire.harness.runtime.errors import ConfigError
 from gradwire.harness.studies.predict.compare import FILE
 from gradwire.harness.studies.predict.group import shared_network
-from gradwire.harness.studies.predict.model import part_of
+from gradwire.harness.studies.predict.model import divided, part_of
 from gradwire.harness.studies.predict.programs import STEPS
 from gradwire.harness.studies.predict.settings import PredictConfig, PredictTask
 from gradwire.harness.studies.predict.step import looks_at_values
@@ -76,6 +76,54 @@ def test_it_is_the_clocks_own_figure(settings: tuple[str, ...], tmp_path: Path) 
     assert found.bytes_by_phase == sent
     parts = (found.compute_s, found.gradients_s, found.weights_s, found.other_s)
     assert sum(parts) == pytest.approx(found.step_s) and found.compute_s == pytest.approx(0.05)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        ("codec=fp32", "parallel.stages=2", *GIVEN),
+        (
+            "codec=powersgd",
+            "codec.rank=2",
+            "parallel.stages=2",
+            "parallel.schedule=gpipe",
+            *GIVEN,
+            *NODES,
+        ),
+    ],
+)
+def test_a_pipeline_is_the_clocks_own_figure(settings: tuple[str, ...], tmp_path: Path) -> None:
+    common = ("cluster.workers=4", "parallel=pipeline", "model.num_layers=4", *settings)
+    run = ("cluster=virtual", "train.steps=1", "measure.vnmse_every=0", "train.save_checkpoint=false")
+    train_all_virtually(
+        tiny_run(*common, *run, "train.micro_batch=2", "train.accumulation=8"), str(tmp_path / "run")
+    )
+    done = load_run(tmp_path / "run")
+    batches = ("predict.sequences=16", "predict.micro_batches=8", "model.recipe.sequence_length=32")
+    found = predicted(tmp_path / "predicted", *common, *batches)
+    assert found.step_s == pytest.approx(done.steps[0]["step_time_s"], rel=1e-3)
+    sent = {phase: count for phase, count in done.done.bytes_by_phase.items() if count}
+    assert found.bytes_by_phase == sent
+    bubble = (found.pipeline_parallel - 1) / 8 * 0.05
+    assert found.stages_s > bubble and found.compute_s == pytest.approx(0.05)
+    waits = (found.gradients_s, found.weights_s, found.stages_s, found.other_s)
+    assert sum(waits) == pytest.approx(found.step_s - 0.05)
+
+
+def test_workers_of_a_pipeline_send_their_share(tmp_path: Path) -> None:
+    """They have their share of activations and matrices, divided as Megatron-LM divides them."""
+    nodes = (*NODES, "network.ranks_per_node=4", "network.nodes=2", "cluster.workers=8")
+    pipeline = ("parallel=pipeline", "parallel.stages=2", "model.num_layers=2", "predict.micro_batches=4")
+    given = ("predict.tensor_parallel=2", "predict.sequences=8", "predict.baseline_step_s=0.9")
+    found = predicted(tmp_path, *GIVEN[:2], *nodes, "codec=fp32", *pipeline, *given)
+    assert (found.replicas, found.pipeline_parallel, found.calibrated) == (2, 2, True)
+    assert found.step_s == pytest.approx(0.9)
+    rows, length, hidden, both_ways = 2, 64, 32, 2
+    of_a_micro_batch = both_ways * rows * length * hidden // 2 * 4
+    assert found.bytes_by_phase["activations"] == found.replicas * 4 * of_a_micro_batch
+    assert divided((32, 96), 4, hidden) == (32, 24) and divided((96, 32), 4, hidden) == (24, 32)
+    assert divided((32, 32), 4, hidden) == (8, 32) and divided((33,), 4, hidden) == (33,)
+    assert divided((50257, 32), 4, hidden) == (12565, 32)
 
 
 def test_groups_share_what_they_use() -> None:
@@ -165,6 +213,9 @@ def test_tables_say_what_is_left_out(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert content["step_s"] == found.step_s
 
 
+STAGES = ("cluster.workers=4", "parallel=pipeline", "parallel.stages=2")
+
+
 @pytest.mark.parametrize(
     ("given", "words"),
     [
@@ -181,6 +232,11 @@ def test_tables_say_what_is_left_out(tmp_path: Path, capsys: pytest.CaptureFixtu
         (("cluster.workers=4", "codec=omnireduce"), "looks at values"),
         (("cluster.workers=4", SHARDED, "codec=topk"), "codec=topk has no scatter"),
         (("codec=bf16",), "cluster.workers is not given"),
+        ((*STAGES, "predict.pipeline_parallel=2"), "use parallel.stages=2 instead"),
+        ((*STAGES, "predict.sequences=9"), "cannot be divided evenly into 8 micro-batches"),
+        ((*STAGES, "predict.micro_batches=1"), "predict.micro_batches=1 cannot fill parallel.stages=2"),
+        ((*STAGES, "predict.sequences=8"), "parallel.stages=2 does not divide model.num_layers=1"),
+        (("cluster.workers=4", "predict.micro_batches=2"), "has no effect with parallel="),
         (("cluster.workers=512", "parallel.bucket_cap_mb=0.02"), "up to parallel.bucket_cap_mb=65536"),
         (("cluster.workers=1024",), "use a smaller cluster.workers, for groups of at most 512"),
         (("cluster.workers=4", "codec=dynamiq", "codec.ef=true"), "diverges with codec=dynamiq"),
