@@ -37,12 +37,13 @@ METADATA = {
 
 @dataclass(frozen=True)
 class Plot:
-    """What one picture shows; `draw` is called once for each form, with the panels from top to bottom."""
+    """What one picture shows; `draw` is called once for each form, with the panels row by row."""
 
     name: str  # of the files, without the form
     title: str
     draw: Callable[[Sequence[Axes], Form], None]
-    heights: tuple[float, ...] = (2.1,)  # inches, one for each panel; title and legend come on top
+    heights: tuple[float, ...] = (2.1,)  # inches, one for each row of panels; title and legend come on top
+    columns: int = 1  # panels of a row
 
 
 def write_plots(plots: Sequence[Plot], folder: Path, *, pdf: bool = False) -> list[Path]:
@@ -82,11 +83,11 @@ def render(plot: Plot, form: Form, like: Figure | None = None) -> Figure:
     with _settings(form):
         figure = Figure(figsize=(WIDTH, sum(plot.heights)), dpi=DPI)
         FigureCanvasAgg(figure)
-        grid = figure.subplots(len(plot.heights), 1, height_ratios=plot.heights, squeeze=False)
+        grid = figure.subplots(len(plot.heights), plot.columns, height_ratios=plot.heights, squeeze=False)
         for axes in figure.axes:
             # How many ticks there are must not depend on the layout, which depends on them.
             axes.locator_params(axis="x", nbins=MAX_TICKS)
-        plot.draw(list(grid[:, 0]), form)
+        plot.draw(list(grid.flat), form)
         title = wrapped_title(plot.title)
         figure.suptitle(title, x=0.01, horizontalalignment="left")
         lines = title.count("\n") + 1 + _add_legend(figure)

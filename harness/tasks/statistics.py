@@ -1,4 +1,7 @@
-"""`task=statistics`: what saved gradients or weights look like, as tables, plots and JSON."""
+"""`task=statistics`: what saved gradients or weights look like, as tables, plots and JSON.
+
+Given one file it describes that step; given a run directory, how gradients change over its saved steps.
+"""
 
 from __future__ import annotations
 
@@ -8,10 +11,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gradwire.harness.files.writing import write_atomically
-from gradwire.harness.record.gradients import SavedGradients, cached_gradients, check_finite
+from gradwire.harness.record.gradients import SavedGradients, cached_gradients, check_finite, read_gradients
 from gradwire.harness.record.provenance import code_hash, git_state
 from gradwire.harness.record.weights import holds_weights, read_weights
 from gradwire.harness.report.figures import write_plots
+from gradwire.harness.studies.evolution import collect as evolution
+from gradwire.harness.studies.evolution.matrices import FOLDER, check_series, read_series, step_files
+from gradwire.harness.studies.evolution.plots import plots as evolution_plots
+from gradwire.harness.studies.evolution.tables import text as evolution_text
 from gradwire.harness.studies.statistics.collect import Statistics, collect
 from gradwire.harness.studies.statistics.compare import JSON, PLOTS, compare_statistics
 from gradwire.harness.studies.statistics.plots import plots
@@ -28,7 +35,9 @@ if TYPE_CHECKING:
 def resolve(config: StatisticsTask) -> StatisticsTask:
     """Raises ValueError in one line if the numbers are out of range or the file cannot be read."""
     check_budgets("statistics.bits", config.statistics.bits)
-    if holds_weights(config.gradients):
+    if is_series(config):
+        check_series(config.gradients)
+    elif holds_weights(config.gradients):
         read_weights(config.gradients)
     else:
         cached_gradients(config.gradients)
@@ -36,9 +45,14 @@ def resolve(config: StatisticsTask) -> StatisticsTask:
 
 
 def name(config: StatisticsTask) -> str:
-    """`statistics-<file>`."""
-    kind = "weights-" if holds_weights(config.gradients) else ""
+    """`statistics-<file>`, or `statistics-run-<run directory>`."""
+    kind = "run-" if is_series(config) else "weights-" if holds_weights(config.gradients) else ""
     return f"statistics-{kind}{Path(config.gradients).stem}"
+
+
+def is_series(config: StatisticsTask) -> bool:
+    """Whether it is about a run's saved steps, and not about one file."""
+    return Path(config.gradients).expanduser().is_dir()
 
 
 def run(config: StatisticsTask, directory: Path) -> int:
@@ -56,6 +70,9 @@ def compare(folders: Sequence[Path], output: Path, axes: Sequence[str]) -> Page:
 
 
 def _write(config: StatisticsTask, directory: Path) -> None:
+    if is_series(config):
+        _write_series(config, directory)
+        return
     if holds_weights(config.gradients):
         _write_weights(config, directory)
         return
@@ -67,6 +84,25 @@ def _write(config: StatisticsTask, directory: Path) -> None:
     write_atomically(directory / TABLES, text(found, heading) + "\n")
     if config.plots:
         write_plots(plots(found, heading), directory / PLOTS)
+
+
+def _write_series(config: StatisticsTask, directory: Path) -> None:
+    shares = list(map(float, config.statistics.rank_shares))
+    found = evolution.collect(read_series(config.gradients), shares, config.seed)
+    last = read_gradients(list(step_files(config.gradients).values())[-1])
+    heading = f"{_run_of(config)} · {len(found.steps)} steps · {last.numel:,} coordinates"
+    of_run = {key: value for key, value in (last.about or {}).items() if key != "step"}
+    about = {**_of_file(config, last.numel, of_run), "num_workers": last.workers}
+    write_atomically(directory / JSON, found.to_json(about))
+    write_atomically(directory / TABLES, evolution_text(found, heading) + "\n")
+    if config.plots:
+        write_plots(evolution_plots(found, heading), directory / PLOTS)
+
+
+def _run_of(config: StatisticsTask) -> str:
+    """The name of the run directory."""
+    folder = Path(config.gradients).expanduser().resolve()
+    return folder.parent.name if folder.name == FOLDER else folder.name
 
 
 def _write_weights(config: StatisticsTask, directory: Path) -> None:

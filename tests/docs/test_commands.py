@@ -37,7 +37,8 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Files:
         (folder / place).touch()
     numbers = np.random.default_rng(0).standard_normal((8, 4096), dtype=np.float32)
     np.savez(folder / "my.npz", gradients=numbers)
-    run_here(validate(compose([*SHORT, "eval.max_sequences=4"])), run)
+    kept = "measure.save_gradients_at=[0,1]"
+    run_here(validate(compose([*SHORT, "eval.max_sequences=4", kept])), run)
     assert (run / "DONE").is_file()
     return {
         "run": run,

@@ -19,7 +19,11 @@ from gradwire.harness.timing.measure.metrics import keys
 JSON, PLOTS = "statistics.json", "plots"
 FORMS = ("-print", "-dark")
 
-GRADIENTS, WEIGHTS, WEIGHTS_FIGURE = "gradients", "weights", "weights.error"
+GRADIENTS, WEIGHTS, EVOLUTION = "gradients", "weights", "evolution"
+"""The tables: of gradients in one step, of weights, of gradients over training."""
+
+FIGURES = {WEIGHTS: "weights.error", EVOLUTION: "evolution.error_change"}
+"""A figure that only one of the tables has."""
 
 SMALL_NORMS = {
     "256 as they are": "norms of super-groups below a tenth of the median",
@@ -41,9 +45,10 @@ def compare_statistics(folders: Sequence[Path], output: Path) -> Page:
     for folder in done:
         subjects.setdefault(_subject(folder), []).append(folder)
     found = {name: _figures(own) for name, own in subjects.items()}
-    lines: dict[str, list[Line]] = {WEIGHTS: [], GRADIENTS: []}
+    lines: dict[str, list[Line]] = {WEIGHTS: [], GRADIENTS: [], EVOLUTION: []}
     for name, figures in found.items():
-        lines[WEIGHTS if WEIGHTS_FIGURE in figures else GRADIENTS].append(([name], figures))
+        what = next((what for what, figure in FIGURES.items() if figure in figures), GRADIENTS)
+        lines[what].append(([name], figures))
     tables = [figures_table(what.title(), [what], own, _columns(what)) for what, own in lines.items() if own]
     page = Page(tables, [NOTE, *left_out])
     rows = [
@@ -63,13 +68,15 @@ def compare_statistics(folders: Sequence[Path], output: Path) -> Page:
 def _columns(what: str) -> list[Column]:
     own = [Column(key) for key in keys(lambda metric: metric.section == what)]
     small = [Column("norms.below_10th", at=case, label=label) for case, label in SMALL_NORMS.items()]
-    return own if what == WEIGHTS else [*small, *own]
+    return [*small, *own] if what == GRADIENTS else own
 
 
 def _subject(folder: Path) -> str:
-    """`gemma1b-step20`, `gemma1b-weights20`, or the file's name where that is not known."""
+    """`gemma1b-step20`, `gemma1b-weights20`, `gemma1b-run`, or the file's name where that is not known."""
     found = restored(read_json(folder / JSON, remedy=REMEDY, inside=folder))
     about: Mapping[str, Any] = found.get("about") or {}
+    if EVOLUTION in found and about.get("model") is not None:
+        return f"{about['model']}-run"
     if about.get("model") is None or about.get("step") is None:
         return Path(str(found["gradients"])).stem
     word = "weights" if WEIGHTS in found else "step"

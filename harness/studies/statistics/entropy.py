@@ -39,14 +39,19 @@ class Entropy:
 def entropy(values: Tensor, layouts: Sequence[Layout]) -> Entropy:
     """The entropies of (workers, coordinates); `layouts` say which coordinates belong to which parameter."""
     matrices = matrix_entropies(values, layouts)
-    known = [(math.prod(matrix.shape), matrix.nats) for matrix in matrices if math.isfinite(matrix.nats)]
-    weight = sum(numel for numel, _ in known)
     return Entropy(
         nats=_mean(density_entropy(row) for row in values),
         gaussian_nats=_mean(gaussian_entropy_without_zeros(row) for row in values),
-        matrix_nats=sum(numel * nats for numel, nats in known) / weight if weight else None,
+        matrix_nats=weighted_mean(matrices),
         matrices=matrices,
     )
+
+
+def weighted_mean(matrices: Sequence[MatrixEntropy]) -> float | None:
+    """The mean over matrices, weighted by their number of coordinates; None if there is none but of zeros."""
+    known = [(math.prod(matrix.shape), matrix.nats) for matrix in matrices if math.isfinite(matrix.nats)]
+    weight = sum(numel for numel, _ in known)
+    return sum(numel * nats for numel, nats in known) / weight if weight else None
 
 
 def density_entropy(x: Tensor) -> float:

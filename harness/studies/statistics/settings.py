@@ -18,6 +18,8 @@ class StatisticsConfig:
 
     # budgets of codec=dynamiq whose widths are shown, and rates of the rate-distortion bound
     bits: list[Any] = list_of([3, 4, 5, 6], fewest=1, kinds=(NUMBER,), low=0, high=64)
+    # of a run's saved steps: ranks as shares of a matrix's smaller side, 16, 32 and 64 of 1024
+    rank_shares: list[Any] = list_of([1 / 64, 1 / 32, 1 / 16], fewest=1, kinds=(NUMBER,), low=0, high=1)
     # MiB of float32 synchronized together, where the file does not say which buckets there are
     bucket_mb: int | float = at_least(SMALLEST_BUCKET_MB, 25.0, LARGEST_BUCKET_MB)
 
@@ -26,6 +28,8 @@ class StatisticsConfig:
 class StatisticsTask(RecordedConfig):
     """What saved gradients look like."""
 
-    gradients: str  # .npz or .safetensors with an array `gradients` (workers, coordinates)
+    gradients: (
+        str  # .npz or .safetensors with an array `gradients` (workers, coordinates), or a run directory
+    )
     statistics: StatisticsConfig
     tracking: TrackingConfig

@@ -19,8 +19,8 @@ Better = Literal["lower", "higher"]
 Kind = Literal["measured", "emulated", "modelled"]
 """Real processes and links; real processes on links that are slowed down; the simulated clock."""
 
-Section = Literal["result", "step", "overlap", "bytes", "operation", "gradients", "weights"]
-"""A table: of a comparison of runs, of the benchmark, or of what gradients look like."""
+Section = Literal["result", "step", "overlap", "bytes", "operation", "gradients", "evolution", "weights"]
+"""A table: of a comparison of runs, of the benchmark, or of what gradients look like, in one step or many."""
 
 RUN_SECTIONS: tuple[Section, ...] = ("result", "step", "overlap", "bytes")
 

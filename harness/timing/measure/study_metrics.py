@@ -37,6 +37,11 @@ def _gradients(key: str, label: str, unit: str, meaning: str, shown: Shown = PLA
     return Metric(key, label, unit, meaning, SUMMARY, section="gradients", shown=shown)
 
 
+def _evolution(key: str, label: str, meaning: str, unit: str = "", shown: Shown = PLAIN) -> Metric:
+    """How gradients change over training, by the key of `statistics.json`."""
+    return Metric(f"evolution.{key}", label, unit, meaning, SUMMARY, section="evolution", shown=shown)
+
+
 def _weights(key: str, label: str, meaning: str) -> Metric:
     """What saved weights look like, by the dotted key of `statistics.json`."""
     return Metric(key, label, "", meaning, SUMMARY, section="weights")
@@ -187,6 +192,23 @@ STUDIES = (
         *("entropy.matrix_nats", "differential entropy of matrices, weighted mean", "nats"),
         *("of each worker's gradient, averaged", NATS),
     ),
+    _evolution(
+        *("entropy_change", "change of entropy", "mean over matrices, last saved step less the first"),
+        *("nats", NATS),
+    ),
+    _evolution("sigma_ratio", "σ, last over first", "of a layer's gradients, geometric mean over layers"),
+    _evolution("correlation_first", "mean |r|, first step", "between a matrix's rows or columns"),
+    _evolution("correlation_last", "mean |r|, last step", "between a matrix's rows or columns"),
+    _evolution("correlation_random", "mean |r|, random numbers", "in matrices of these shapes"),
+    _evolution(
+        "best_over_theory", "best error over σ·g(r)", "of singular values, mean over ranks and matrices"
+    ),
+    _evolution("power_over_theory", "PowerSGD's error over σ·g(r)", "mean over ranks and matrices"),
+    _evolution(
+        "largest_over_theory", "largest", "PowerSGD's error over σ·g(r), of any rank, matrix and step"
+    ),
+    _evolution("error_change", "error, last over first", "of singular values, geometric mean over ranks"),
+    _evolution("layer_agreement", "layers' agreement", "correlation of their log errors over steps"),
     _weights("weights.root_mean_square", "weights: root mean square", "of the model's before a step"),
     _weights("weights.error", "weights: error", "of int4 in groups of 2048, over their norm"),
     _weights("differences.root_mean_square", "differences: root mean square", "of main less model weights"),
