@@ -5,8 +5,10 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -16,8 +18,9 @@ from gradwire.codecs.interface import Layout
 from gradwire.harness.comm.world.interface import Collective, Computing, RankStep, Started
 from gradwire.harness.timing.trace.step import passes_until
 
-Receive = Callable[[str, Tensor], None]
-"""Takes the gradient of one micro-batch of the parameter of this name."""
+Receive = Callable[[str, Tensor], Tensor | None]
+"""Takes what the parameter of this name has for a gradient after a micro-batch; returns what autograd is to
+add that of the next one to, None if it is to make a new tensor."""
 
 MakeCollective = Callable[[Any, int, Tensor], Collective[Tensor]]
 """What a bucket, the step's so-many-eth, starts, given its gradient."""
@@ -55,37 +58,56 @@ def bucketed(names: Sequence[str], sizes: Mapping[str, int], cap_mb: float) -> l
 
 
 class Hooks:
-    """Hands each parameter's gradient to `receive`, once per backward pass, as soon as it is there.
+    """Hands each parameter's gradient to a receiver, once per backward pass, as soon as it is there.
 
-    The gradient is not kept: what autograd makes is of one parameter at a time.
+    Beside what a receiver has autograd add to, no gradient is kept: what autograd makes is of one parameter
+    at a time.
     """
 
     def __init__(self, parameters: Mapping[str, nn.Parameter]) -> None:
+        self._parameters = parameters
         self.receive: Receive | None = None
         for name, parameter in parameters.items():
             hook = partial(self._made, name)
             parameter.register_post_accumulate_grad_hook(hook)  # type: ignore[no-untyped-call]
 
     def _made(self, name: str, parameter: Tensor) -> None:
-        gradient, parameter.grad = parameter.grad, None
-        if self.receive is not None and gradient is not None:
-            self.receive(name, gradient)
+        gradient = parameter.grad
+        if self.receive is None or gradient is None:
+            parameter.grad = None
+            return
+        more = self.receive(name, gradient)
+        if more is not gradient:
+            parameter.grad = more
+
+    @contextmanager
+    def handing(self, receive: Receive, sums: Mapping[str, Tensor] = MappingProxyType({})) -> Iterator[None]:
+        """Hands gradients to `receive` in this block; to those in `sums` autograd adds."""
+        self.receive = receive
+        for name, total in sums.items():
+            self._parameters[name].grad = total
+        try:
+            yield
+        finally:
+            self.receive = None
+            for parameter in self._parameters.values():
+                parameter.grad = None
 
 
 class Accumulation:
     """One rank's gradients of a step: adds up those of its micro-batches, and starts each bucket's collective
     as it gets ready.
 
-    All ranks start the buckets in their order, whatever order their gradients come in. `computing`, if all
-    passes are one stretch of computation, ends with the last gradient, and is labelled by bucket. The buckets
-    may be memory of the rank alone (`is_own`).
+    All ranks start the buckets in their order, whatever order their gradients come in; none is started
+    without `make_collective`. `computing`, if all passes are one stretch of computation, ends with the last
+    gradient, and is labelled by bucket. The buckets may be memory of the rank alone (`is_own`).
     """
 
     def __init__(
         self,
         rank_step: RankStep,
         buckets: Sequence[GradientBucket],
-        make_collective: MakeCollective,
+        make_collective: MakeCollective | None,
         *,
         micro_batches: int,
         measured: bool,
@@ -95,6 +117,7 @@ class Accumulation:
         self._rank_step, self._computing, self._buckets = rank_step, computing, buckets
         self._is_own = is_own
         self._make, self._micro_batches, self._measured = make_collective, micro_batches, measured
+        self._to_start = 0 if make_collective is None else len(buckets)
         self._places = {
             name: (number, view)
             for number, bucket in enumerate(buckets)
@@ -102,10 +125,13 @@ class Accumulation:
         }
         self._missing = [len(bucket.layout.names) for bucket in buckets]
         self._times = Counter[str]()
+        self.sums: dict[str, Tensor] = {}
+        """By name, what autograd is to add gradients to: a place in the bucket, if that is of their dtype."""
         self.started: list[Started[Tensor]] = []
 
-    def receive(self, name: str, gradient: Tensor) -> None:
-        """Adds the gradient of one micro-batch. Raises RuntimeError if there are more of them."""
+    def receive(self, name: str, gradient: Tensor) -> Tensor | None:
+        """Adds the gradient of one micro-batch, unless autograd has: see `Receive`. Raises RuntimeError if
+        there are more of them."""
         number, view = self._places[name]
         self._times[name] += 1
         times = self._times[name]
@@ -113,19 +139,23 @@ class Accumulation:
             raise RuntimeError(f"{name} gets more than one gradient in a backward pass")
         if times == 1:
             view.copy_(gradient)
-        else:
+            if gradient.dtype == view.dtype:
+                self.sums[name] = view
+        elif gradient is not view:
             view.add_(gradient)
         if times == self._micro_batches:
+            self.sums.pop(name, None)
             self._missing[number] -= 1
-            while len(self.started) < len(self._buckets) and not self._missing[len(self.started)]:
+            while len(self.started) < self._to_start and not self._missing[len(self.started)]:
                 self._start()
+        return self.sums.get(name)
 
     def finish(self) -> None:
         """Starts the buckets that are left, with zeros for the parameters that have got no gradient."""
         for name, (number, view) in self._places.items():
             if number >= len(self.started) and not self._times[name]:
                 view.zero_()
-        while len(self.started) < len(self._buckets):
+        while len(self.started) < self._to_start:
             self._start()
 
     def _start(self) -> None:
@@ -133,6 +163,7 @@ class Accumulation:
         bucket = self._buckets[number]
         if self._computing is not None and number == len(self._buckets) - 1:
             self._computing.end()
+        assert self._make is not None
         started: Started[Tensor] = self._rank_step.start(
             partial(self._make, bucket, number),
             bucket.gradient,

@@ -9,7 +9,7 @@ from accelerate import Accelerator
 from torch import Tensor
 
 from gradwire.harness.models.stages import Stage
-from gradwire.harness.parallel.accumulation import GradientBucket, Hooks, bucketed, squared_norm
+from gradwire.harness.parallel.accumulation import GradientBucket, Hooks, bucketed
 from gradwire.harness.parallel.buckets import BucketLayouts
 from gradwire.harness.parallel.interface import ParallelSetup
 from gradwire.harness.parallel.update import Updater
@@ -63,4 +63,4 @@ class HostedStage:
         """The sum of the squares of all gradients, (1,) float64, `without` a parameter's that another stage
         counts."""
         counted = [self.gradient(name) for name in self.parameters if name != without]
-        return squared_norm(counted, counted[0].device)
+        return torch.nn.utils.get_total_norm(counted).double().square().view(1)

@@ -127,7 +127,7 @@ class Pipeline:
         accumulation = Accumulation(
             rank_step,
             held.buckets[rank],
-            partial(self._synchronization, step, rank),
+            partial(self._synchronization, step, rank) if self.replicas > 1 else None,
             micro_batches=len(batches),
             measured=measured,
             is_own=True,
@@ -153,10 +153,15 @@ class Pipeline:
             seed=(self._setup.seed, "dropout", step),
         )
         await passes.run(self._schedule[held.stage.number], accumulation, held.hooks)
-        start_nothing(rank_step, self._most_buckets - len(held.layouts), self._world.device)
-        means = [await started for started in accumulation.started]
-        pairs = zip(accumulation.started, means, strict=True) if measured else ()
-        copies = [MeasuredBucket(started.input, mean.clone()) for started, mean in pairs]
+        if self.replicas > 1:
+            start_nothing(rank_step, self._most_buckets - len(held.layouts), self._world.device)
+            means = [await started for started in accumulation.started]
+            pairs = zip(accumulation.started, means, strict=True) if measured else ()
+            copies = [MeasuredBucket(started.input, mean.clone()) for started, mean in pairs]
+        else:  # the only replica's gradients are the mean
+            means = [bucket.gradient for bucket in held.buckets[rank]]
+            kept = [mean.clone() for mean in means] if measured else ()
+            copies = [MeasuredBucket(copy.clone, copy) for copy in kept]
         rank_step.replicated(partial(held.set_gradients, means, rank), self.group(rank))
         await self._sum_tied(held, rank_step)
         with rank_step.compute(NORM):

@@ -78,11 +78,8 @@ class StagePasses:
                     if one.direction == "forward":
                         self._compute_forward(one, given)
                     else:
-                        hooks.receive = accumulation.receive
-                        try:
+                        with hooks.handing(accumulation.receive, accumulation.sums):
                             self._compute_backward(one, given)
-                        finally:
-                            hooks.receive = None
                 if one in self._results and self._links.encodes(one):
                     with self._rank_step.compute(f"{ENCODE} {one.micro_batch}"):
                         self._results[one] = self._links.encoded(self._results[one], one)

@@ -81,9 +81,9 @@ class Sharded(Replicas):
     def warm_up(self, batches: MicroBatches, passes: int) -> None:
         snapshot, first = Snapshot(self._model, self._codecs), self._world.ranks[0]
         ready = dict[str, None]()
-        self._hooks.receive = lambda name, gradient: ready.update({name: None})
-        for index in range(passes):
-            self._forward_backward(-1 - index, batches[first], first)
+        with self._hooks.handing(lambda name, gradient: ready.update({name: None})):
+            for index in range(passes):
+                self._forward_backward(-1 - index, batches[first], first)
         if not self._buckets:
             self._make_buckets(tuple(ready))
         self._world.run_step(-1, {rank: partial(self._warm_up_rank, batches[rank]) for rank in self._codecs})
@@ -161,12 +161,9 @@ class Sharded(Replicas):
                 measured=measured,
                 computing=computing,
             )
-            self._hooks.receive = passed.receive
-            try:
+            with self._hooks.handing(passed.receive):
                 loss = self._forward_backward(step, batches, rank)
                 passed.finish()
-            finally:
-                self._hooks.receive = None
         return passed, loss
 
     def step(self, step: int, batches: MicroBatches, learning_rate: float, measured: bool) -> StepOutcome:
