@@ -1,8 +1,8 @@
 """The codec of Optimus-CC (Song et al., ASPLOS 2023) for the two kinds of messages that it compresses.
 
-Selective stage compression: PowerSGD for the gradients of the first stages alone. Backward passes end in the
-last stage first, so that its gradients are synchronized while the stages before it still compute; in the
-first ones nothing is left to hide it.
+Selective stage compression: PowerSGD for the gradients of the first stages alone. The last stage is the first
+to end its backward passes, and synchronizes while those before it still compute. What the first one
+synchronizes nothing hides.
 
 Compressed backpropagation: gradients of hidden states at low rank, see `messages`.
 """
@@ -77,7 +77,7 @@ class OptimusCC(PowerSGD):
         if stages == 1 and self.backward in ("all", "epilogue"):
             return (
                 f"codec.backward={self.backward} has no effect on one stage, which sends no other anything; "
-                "leave codec.backward out, or use parallel=pipeline"
+                "leave codec.backward out, or use parallel=pipeline with parallel.stages=2 or more"
             )
         return None
 

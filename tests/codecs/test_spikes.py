@@ -39,8 +39,11 @@ CASES: list[tuple[str, str, dict[str, Any], Layout]] = [
     ("linear", "butterfly", {"hadamard": "fused", "rounding": "stochastic"}, SMALL),
     ("powersgd", "ring", {}, SMALL),
     ("powersgd", "butterfly", {"rank": 6, "warm_start": False}, SMALL),
+    ("optimus_cc", "ring", {}, SMALL),
 ]
 """Codec, topology, settings and bucket, such that ordinary steps have a cosine above one half."""
+
+OWN_FEEDBACK = {"powersgd", "optimus_cc"}
 
 
 def ordinary(layout: Layout, step: int) -> list[Tensor]:
@@ -71,8 +74,8 @@ def lost_steps(cluster: Cluster, layout: Layout, spikes: dict[int, float], steps
 
 
 def feedback(codec: str) -> dict[str, Any]:
-    """PowerSGD has feedback of its own."""
-    return {} if codec == "powersgd" else {"ef": True}
+    """PowerSGD has feedback of its own, and Optimus-CC has PowerSGD's."""
+    return {} if codec in OWN_FEEDBACK else {"ef": True}
 
 
 def test_every_codec_that_takes_feedback_is_tried() -> None:
@@ -80,7 +83,7 @@ def test_every_codec_that_takes_feedback_is_tried() -> None:
     for name, made in codec_classes().items():
         if made.__module__.startswith("gradwire.") and issubclass(made, ReportsLosses):
             taking.add(name)
-    assert {name for name, *_ in CASES} == taking | {"powersgd"}
+    assert {name for name, *_ in CASES} == taking | OWN_FEEDBACK
 
 
 @lru_cache
