@@ -49,9 +49,7 @@ class OptimusCC(PowerSGD):
     awaits once its forward passes are done, `epilogue` those alone, `all`, or `none`. Idle without a
     pipeline."""
 
-    backward_rank: int = between(
-        1, 65_536, 4, hint="the authors take 12 to 16 for hidden sizes of 1920 to 3072"
-    )
+    backward_rank: int = between(1, 65_536, 4, hint="the authors take 16 for hidden sizes of 1920 and 3072")
     """Columns of the factors of a gradient of hidden states. Idle with `backward=none`."""
 
     about = About(

@@ -83,8 +83,9 @@ def test_it_is_the_clocks_own_figure(settings: tuple[str, ...], tmp_path: Path) 
     [
         ("codec=fp32", "parallel.stages=2", *GIVEN),
         (
-            "codec=powersgd",
+            "codec=optimus_cc",
             "codec.rank=2",
+            "codec.backward_rank=2",
             "parallel.stages=2",
             "parallel.schedule=gpipe",
             *GIVEN,
