@@ -138,7 +138,7 @@ class PowerSGD(Codec):
         layout = this_round.layout
         for name, shape, offset in zip(layout.names, layout.shapes, layout.offsets, strict=True):
             rank = effective_rank(shape, self._wanted_rank(name, this_round), self.min_compression_rate)
-            yield Parameter(name, slice(offset, offset + math.prod(shape)), *_matrix_shape(shape), rank)
+            yield Parameter(name, slice(offset, offset + math.prod(shape)), *matrix_shape(shape), rank)
 
     def _wanted_rank(self, name: str, this_round: Round) -> int:
         """The rank that a parameter gets if its shape allows, 0 for none."""
@@ -245,12 +245,12 @@ def effective_rank(shape: Sequence[int], rank: int, min_compression_rate: float)
     """
     if len(shape) < 2:
         return 0
-    rows, columns = _matrix_shape(shape)
+    rows, columns = matrix_shape(shape)
     rank = min(rank, rows, columns)
     return rank if rank * (rows + columns) * min_compression_rate < rows * columns else 0
 
 
-def _matrix_shape(shape: Sequence[int]) -> tuple[int, int]:
+def matrix_shape(shape: Sequence[int]) -> tuple[int, int]:
     """A parameter as a matrix: its first dimension by all others."""
     return (shape[0], math.prod(shape[1:])) if shape else (1, 1)
 

@@ -9,6 +9,7 @@ from typing import Any, cast
 from gradwire.codecs.all_to_all import AllToAll
 from gradwire.codecs.decision_file import read_decisions
 from gradwire.codecs.dynamiq import DynamiQ, DynamiQPlus, UniformQuantization
+from gradwire.codecs.edgc.codec import EDGC
 from gradwire.codecs.exact import BF16, FP32, Backend
 from gradwire.codecs.fields import check_fields, check_names, plain, rules_of
 from gradwire.codecs.interface import Codec
@@ -45,6 +46,7 @@ _CODECS: dict[str, type[Codec]] = {
     "qsgd": QSGD,
     "tfp": TFP,
     "powersgd": PowerSGD,
+    "edgc": EDGC,
     "optimus_cc": OptimusCC,
     "terngrad": TernGrad,
     "onebit": OneBit,

@@ -44,6 +44,7 @@ OPTIONS: dict[str, list[dict[str, Any]]] = {
     "qsgd": [{"bits": 4, "norm": "max"}],
     "tfp": [{"bits": 4}, {"bits": 12, "rounding": "truncate"}],
     "powersgd": [{"rank": 1, "feedback": False}],
+    "edgc": [{"max_rank": 2, "window": 1, "alpha": 1.0, "estimator": "gaussian"}],
     "topk": [{"values": "bf16", "fraction": 0.1}],
     "randomk": [{"values": "bf16", "fraction": 0.1}, {"unbiased_scaling": True, "fraction": 0.6}],
     "linear": [{"rounding": "stochastic", "scales": "bfloat16"}, {"bits": 8, "hadamard": "fused"}],

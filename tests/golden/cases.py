@@ -103,6 +103,17 @@ CASES: dict[str, Case] = {
     "thc feedback": virtual("codec=thc", "codec.ef=true", "cluster.workers=2"),
     "omnireduce feedback": virtual("codec=omnireduce", "codec.ef=true", "topology=broadcast"),
     "powersgd real": real(2, "codec=powersgd", "codec.rank=2"),
+    "edgc": virtual(
+        *("codec=edgc", "train.steps=16", "eval.every=8", "codec.max_rank=4", "codec.min_rank=1"),
+        *("codec.window=4", "codec.alpha=0.5", "codec.step_limit=1", "codec.estimator=gaussian"),
+    ),
+    "edgc pipeline": virtual(
+        *("codec=edgc", "train.steps=16", "eval.every=8", "codec.max_rank=null", "codec.window=4"),
+        *("codec.alpha=0.5", "parallel=pipeline", "parallel.stages=2", "model.num_layers=2"),
+        *("cluster.workers=4", "network=simulated", *GIVEN_TIMES),
+        stops=(9,),
+        timed=True,
+    ),
     "powersgd accumulated": virtual("codec=powersgd", "train.accumulation=2"),
     "optimus_cc pipeline": virtual(
         *("codec=optimus_cc", "parallel=pipeline", "parallel.stages=2", "model.num_layers=2"),

@@ -47,11 +47,14 @@ def _computation(trace: RankTrace) -> Iterator[Observation]:
 
 
 def _backward_passes(trace: RankTrace) -> Iterator[Observation]:
+    """Each micro-batch's pass backward, which is several operations if collectives start in it."""
+    parts: dict[int, list[Compute]] = {}
     for operation in trace.computation:
         one = stage_pass_of(operation.label) if isinstance(operation, Compute) else None
-        if one is not None and one[0] == BACKWARD:
-            assert isinstance(operation, Compute)
-            yield Observation(one[1], BACKWARD, 0, operation.start, operation.end)
+        if isinstance(operation, Compute) and one is not None and one[0] == BACKWARD:
+            parts.setdefault(one[1], []).append(operation)
+    for micro_batch, own in parts.items():
+        yield Observation(micro_batch, BACKWARD, 0, own[0].start, own[-1].end)
 
 
 def _phases(task: TaskTrace) -> Iterator[Observation]:

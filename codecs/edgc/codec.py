@@ -1,0 +1,281 @@
+"""EDGC: PowerSGD whose ranks follow the entropy of the gradients (Yi et al., EDGC §IV)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import cast, get_args
+
+import torch
+from torch import Tensor
+
+from gradwire.codecs.adaptation import Adapts, Agreed, Feedback
+from gradwire.codecs.edgc.communication import (
+    FIRST_PROBE,
+    MOST_PROBES,
+    NO_TIMES,
+    REPETITIONS,
+    Times,
+    largest_saving_rank,
+    mean_of,
+    model_told,
+    rank_of_step,
+    step_times,
+)
+from gradwire.codecs.edgc.definition import LARGEST_STRIDE, stride_of
+from gradwire.codecs.edgc.plan import Plan
+from gradwire.codecs.edgc.rank_control import Alignment, RankControl, Reference
+from gradwire.codecs.edgc.sampler import ESTIMATORS
+from gradwire.codecs.edgc.samples import SAMPLED, Samples, matrices, shapes_told, windows_told
+from gradwire.codecs.fields import above, at_least, between, check_fields, one_of
+from gradwire.codecs.interface import (
+    Codec,
+    Collectives,
+    Decision,
+    Layout,
+    Observation,
+    Round,
+    refused_dtype,
+)
+from gradwire.codecs.powersgd import Orthogonalization, PowerSGD
+from gradwire.codecs.traits import About, Traits
+
+WINDOWS, CLOCK = "windows", "clock"
+"""Keys of the state: how many windows are over, and times."""
+
+PROBING_ENDS = FIRST_PROBE + REPETITIONS * MOST_PROBES
+"""The step before which all ranks have been probed."""
+
+
+@dataclass
+class EDGC(Codec, Adapts):
+    """PowerSGD with error feedback, after a warm-up.
+
+    At the end of each window of steps the rank of each shape of matrices becomes what keeps its compression
+    error as the entropy of its gradients changes. What ranks have sampled in a window is agreed on in the
+    step after it, and followed from the one after that. In a pipeline all stages decide together. Where times
+    are asked for, ranks probe in the warm-up how long compressed gradients take, beside the uncompressed
+    ones. Raises ValueError for settings outside their range or that contradict one another.
+    """
+
+    name: str = "edgc"
+
+    alpha: float = between(1e-6, 1, 0.1, hint="0.1 is the paper's")
+    """ISR: the share of the steps in which entropies are sampled."""
+
+    beta: float = between(1 / LARGEST_STRIDE, 1, 0.25, hint="0.25 is the paper's")
+    """GSR: the share of a gradient's coordinates that are sampled."""
+
+    estimator: str = one_of(*ESTIMATORS)
+    """How an entropy is estimated: bins of float32 `bits`, a `hist` of 256 bins by σ, or `gaussian` of σ."""
+
+    window: int = at_least(1, 1000, 2**31)
+    """Steps between two changes of ranks."""
+
+    step_limit: int = at_least(1, 8, 65_536)
+    """By how much a rank changes at most; the paper's own value is lost."""
+
+    max_rank: int | None = between(1, 65_536, None)
+    """The largest rank; null: the largest one that saves time, as probes say."""
+
+    min_rank: int | None = between(1, 65_536, None)
+    """The smallest rank; null: a quarter of the largest."""
+
+    warm_up_share: float = between(0, 1, 0.1, hint="0.1 is the paper's")
+    """The share of `steps` that goes uncompressed at least."""
+
+    steps: int | None = between(1, 2**31, None)
+    """Steps of the whole run, set automatically in training; null: `warm_up_share` has no effect."""
+
+    reference: str = one_of(*get_args(Reference))
+    """Whose error is kept: that of the largest rank as compression begins (`activation`), or in the `first`
+    window."""
+
+    alignment: str = one_of(*get_args(Alignment))
+    """How the stages of a pipeline differ: all have the first one's rank and those after it as many more as
+    they have time for (`aligned`), all the same (`shared`), or each its `own`."""
+
+    stage_offset: float | None = between(0, 65_536, None)
+    """By how much the rank of a stage exceeds that of the one before it with `aligned`; null: as measured."""
+
+    stages: int = at_least(1, 1, 1024)
+    """Stages of the pipeline, set automatically in training."""
+
+    min_compression_rate: float = above(0, 1.0, 1e6, hint="1 compresses whatever gets smaller")
+    """A matrix is compressed if rank · (rows + columns) · this < rows · columns."""
+
+    orthogonalization: str = one_of(*get_args(Orthogonalization), default="auto")
+    """How factors are made orthonormal: `gram_schmidt`, `qr`, or torch's choice of them by rank (`auto`)."""
+
+    about = About(
+        source="EDGC §IV",
+        wire_bits="32 in the warm-up, then as powersgd with the ranks of the step",
+        metadata="entropies and times, once a window",
+        state="as powersgd; samples of the window",
+    )
+
+    def __post_init__(self) -> None:
+        check_fields(type(self), vars(self), "codec")
+        self._check_together()
+        aligns = self.alignment == "aligned" and self.stages > 1 and self.stage_offset is None
+        clock_driven = self.max_rank is None or aligns
+        self.traits = Traits(stateful=True, needs_matrices=True, clock_driven=clock_driven)
+        self.first_decision = Plan(max_rank=self.max_rank or 0).decision()
+        self._engine = self._powersgd()
+        self._control = RankControl(
+            self.min_rank or 0,
+            self.step_limit,
+            self.warm_up_share * (self.steps or 0),
+            cast(Alignment, self.alignment),
+            cast(Reference, self.reference),
+        )
+        self._every = round(1 / self.alpha)
+        self._decision, self._plan = self.first_decision, Plan.of(self.first_decision)
+        self._samples, self._times = Samples(self.estimator, stride_of(self.beta)), Times()
+        self._step, self._windows = -1, 0
+        self._observed = NO_TIMES
+
+    def _check_together(self) -> None:
+        if self.min_rank is not None and self.max_rank is not None and self.min_rank > self.max_rank:
+            raise ValueError(
+                f"codec.min_rank={self.min_rank} is more than codec.max_rank={self.max_rank}; choose at most "
+                f"{self.max_rank}"
+            )
+        if self.window < round(1 / self.alpha):
+            raise ValueError(
+                f"codec.window={self.window} may have no step to sample, because codec.alpha={self.alpha} "
+                f"samples one of {round(1 / self.alpha)}; choose a longer window, or a larger alpha"
+            )
+        if self.steps is not None and self.window > self.steps:
+            raise ValueError(
+                f"codec.window={self.window} is longer than the run of {self.steps} steps; choose at most "
+                f"{self.steps}, a tenth of it for some changes of rank"
+            )
+
+    def _powersgd(self, rank: int = 4, *, lasting: bool = True) -> PowerSGD:
+        """PowerSGD with the settings of this codec; one that is not `lasting` remembers nothing."""
+        return PowerSGD(
+            rank=rank,
+            min_compression_rate=self.min_compression_rate,
+            orthogonalization=self.orthogonalization,
+            feedback=lasting,
+            warm_start=lasting,
+        )
+
+    def supports(self, topology: str, size: int, layout: Layout) -> str | None:
+        return refused_dtype(self.name, layout)
+
+    async def synchronize(self, x: Tensor, this_round: Round, comm: Collectives) -> Tensor:
+        step, self._step = this_round.step, this_round.step
+        if this_round.decision is not self._decision:
+            self._decision, self._plan = this_round.decision, Plan.of(this_round.decision)
+        ranks = dict.fromkeys(this_round.layout.names, 0)
+        for matrix in matrices(this_round.layout, self.min_compression_rate):
+            ranks[matrix.name] = self._plan.rank(this_round.stage, (matrix.rows, matrix.columns))
+            self._samples.see(matrix)
+            if step >= 0 and step % self._every == 0:
+                self._samples.sample(matrix, x, seed=step)
+        self._engine.set_ranks(ranks)
+        mean = await self._engine.synchronize(x, this_round, comm)
+        if self.traits.clock_driven:
+            probed = rank_of_step(step, self._samples.shapes(), self.min_compression_rate)
+            if probed:
+                probe = self._powersgd(probed, lasting=False)
+                await probe.synchronize(x, this_round, comm.in_phase("probe"))
+        return mean
+
+    def observe(self, observations: Sequence[Observation]) -> None:
+        self._observed = step_times(observations)
+
+    def _times_with_step(self) -> Tensor:
+        return self._times.with_step(self._step, self._observed, uncompressed=not self._plan.compressing)
+
+    @property
+    def _is_due(self) -> bool:
+        """Whether the step that is about to end is the last one of a window, or the first after it that
+        counts."""
+        return self._step >= 0 and (self._step + 1) // self.window > self._windows
+
+    def feedback(self) -> Feedback:
+        """At the end of a window: rows, columns and number of the matrices of each shape, int64; sums of
+        entropies and zeros by shape, and of times, float64. Nothing at the end of other steps."""
+        nothing = torch.zeros(0, dtype=torch.float64)
+        shapes = torch.tensor(self._samples.shapes() if self._is_due else [], dtype=torch.int64)
+        totals = self._samples.totals() if self._is_due else nothing
+        times = self._times_with_step() if self._is_due and self.traits.clock_driven else nothing
+        return {
+            "shapes": (shapes.view(-1), "or"),
+            "entropies": (totals.view(-1), "sum"),
+            "times": (times.view(-1), "sum"),
+        }
+
+    def decide(self, agreed: Agreed) -> Decision:
+        shapes = [shapes_told(stage["shapes"]) for stage in agreed.stages]
+        if not any(shapes):
+            return agreed.decision
+        plan, windows = Plan.of(agreed.decision), []
+        for number, stage in enumerate(agreed.stages):
+            windows += windows_told(number, shapes[number], stage["entropies"])
+        if self.traits.clock_driven:
+            plan = self._timed(plan, agreed)
+        offset = self.stage_offset
+        if offset is None:
+            offset = plan.backward_s / plan.seconds_per_rank if plan.seconds_per_rank else 0.0
+        return self._control.decide(plan, windows, agreed.step + 1, offset).decision()
+
+    def _timed(self, plan: Plan, agreed: Agreed) -> Plan:
+        """The plan with what times say: those of the first stage's communication, once all ranks have been
+        probed, and of all stages' backward passes."""
+        times = [stage["times"].view(-1, 2) for stage in agreed.stages]
+        backward = [mean_of(own[1]) for own in times if own.numel()]
+        plan = replace(plan, backward_s=sum(backward) / len(backward) if backward else 0.0)
+        shapes, rate = shapes_told(agreed.stages[0]["shapes"]), self.min_compression_rate
+        if plan.seconds_per_rank or not shapes or agreed.step <= PROBING_ENDS:
+            return plan
+        model, uncompressed = model_told(shapes, times[0], rate), mean_of(times[0][0])
+        if model is None:
+            return plan
+        most = self.max_rank or largest_saving_rank(model, shapes, uncompressed, rate)
+        return replace(
+            plan,
+            max_rank=most,
+            seconds_per_rank=model.seconds_per_rank,
+            seconds=model.seconds,
+            model_error=model.error,
+            uncompressed_s=uncompressed,
+        )
+
+    def end_step(self, step: int) -> Mapping[str, float]:
+        self._samples.end_step()
+        if step >= 0:
+            self._times.values = self._times_with_step()
+        if self._is_due:
+            self._windows = (self._step + 1) // self.window
+            self._samples.begin_window()
+            self._times.begin_window()
+        self._observed = NO_TIMES
+        return {**self._engine.end_step(step), **self._plan.figures()}
+
+    def skip_step(self, step: int) -> Mapping[str, float]:
+        """Nothing of the step is remembered."""
+        self._samples.skip_step()
+        self._observed = NO_TIMES
+        return {**self._engine.skip_step(step), **self._plan.figures()}
+
+    def state_dict(self) -> dict[str, Tensor]:
+        own = {WINDOWS: torch.tensor(self._windows), CLOCK: self._times.values}
+        return self._engine.state_dict() | self._samples.state_dict() | own
+
+    def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
+        """Replace everything by what `state_dict` gave. Raises ValueError for other keys."""
+        if not {WINDOWS, CLOCK} <= state.keys():
+            raise ValueError(f"the state of codec={self.name} has {WINDOWS} and {CLOCK}, got {sorted(state)}")
+        engine = {
+            key: value
+            for key, value in state.items()
+            if key not in (WINDOWS, CLOCK) and not key.startswith(SAMPLED)
+        }
+        self._engine.load_state_dict(engine)
+        self._samples.load_state_dict(state)
+        self._windows, self._times.values = int(state[WINDOWS]), state[CLOCK].clone()
+        self._step, self._observed = -1, NO_TIMES
