@@ -85,6 +85,7 @@ class PowerSGD(Codec):
         source="PowerSGD, Algorithm 1",
         wire_bits="32 · `codec.rank` · (1/rows + 1/columns); 32 uncompressed",
         state="Q and the error of each matrix, ranks set for single ones",
+        own_feedback=True,
     )
 
     def __post_init__(self) -> None:

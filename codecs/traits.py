@@ -48,5 +48,7 @@ class About:
     """What is reduced before the gradients are."""
     state: str = "none"
     """What it remembers from step to step."""
+    own_feedback: bool = False
+    """Whether it feeds its errors back by itself, without `codec.ef`."""
     unbiased_if: str = ""
     """The setting that makes it unbiased where it is not by default: "codec.rounding=independent"."""

@@ -112,6 +112,7 @@ class EDGC(Codec, Adapts):
         wire_bits="32 in the warm-up, then as powersgd with the ranks of the step",
         metadata="entropies and times, once a window",
         state="as powersgd; samples of the window",
+        own_feedback=True,
     )
 
     def __post_init__(self) -> None:

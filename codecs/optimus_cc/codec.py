@@ -56,6 +56,7 @@ class OptimusCC(PowerSGD):
         source="Optimus-CC (Song et al., ASPLOS 2023)",
         wire_bits="as `powersgd` in the first `codec.stages` stages, 32 in the others",
         state="PowerSGD's; Q and the error of the latest gradient of hidden states",
+        own_feedback=True,
     )
 
     def __post_init__(self) -> None:

@@ -87,7 +87,7 @@ def _feedback(codec: Codec) -> str:
     try:
         corrected = make_codec(codec.name, ef=True)
     except ValueError:
-        return "its own" if hasattr(codec, "feedback") else "no"
+        return "its own" if codec.about.own_feedback else "no"
     stable = all(_runs_on(corrected, name) for name in TOPOLOGIES)
     return "yes" if stable else "refused at the default settings"
 
