@@ -1,4 +1,4 @@
-"""A step of a pipeline by our engine and by torch's own, on equal stages and the same batches.
+"""Steps of a pipeline by our engine and by torch's own, on equal stages and the same batches.
 
 Also a benchmark, of the CPU time of a step: python tests/pipeline_engine_jobs.py
 """
@@ -27,14 +27,18 @@ from gradwire.harness.trainer.parts import build
 from gradwire.harness.trainer.settings import RunConfig
 
 SCHEDULES = {"1f1b": Schedule1F1B, "gpipe": ScheduleGPipe}
+RATE = 0.1
 
 
 class Engine(NamedTuple):
-    """`step` computes a step's passes and returns the loss, 0 but in the last stage; `gradients` are this
+    """`step` computes a step's passes and returns the loss, 0 but in the last stage; `parameters` are this
     stage's by name."""
 
     step: Callable[[], float]
-    gradients: Callable[[], Mapping[str, Tensor]]
+    parameters: Mapping[str, nn.Parameter]
+
+    def gradients(self) -> Mapping[str, Tensor]:
+        return {name: p.grad for name, p in self.parameters.items() if p.grad is not None}
 
 
 class Part(nn.Module):
@@ -83,7 +87,7 @@ def engines(rank: int, size: int, config: RunConfig) -> tuple[Engine, Engine]:
         schedule.step(*([tokens] if stage.is_first else []))
         return 0.0
 
-    return Engine(step, partial(_gradients, held.stage)), Engine(theirs, partial(_gradients, stage))
+    return Engine(step, held.stage.named()), Engine(theirs, stage.named())
 
 
 def _forget(stage: Stage) -> None:
@@ -91,13 +95,26 @@ def _forget(stage: Stage) -> None:
         parameter.grad = None
 
 
-def _gradients(stage: Stage) -> Mapping[str, Tensor]:
-    return {name: parameter.grad for name, parameter in stage.named().items() if parameter.grad is not None}
+class Trained(NamedTuple):
+    """The losses of the steps, and the last one's gradients."""
+
+    losses: list[float]
+    gradients: Mapping[str, Tensor]
 
 
-def both_steps(rank: int, size: int, config: RunConfig) -> list[tuple[float, Mapping[str, Tensor]]]:
-    """The loss and the gradients of a step by each engine."""
-    return [(engine.step(), engine.gradients()) for engine in engines(rank, size, config)]
+def both_train(rank: int, size: int, config: RunConfig, steps: int) -> list[Trained]:
+    """What each engine gets in so many steps of plain gradient descent on the same batch."""
+    return [_trained(engine, steps) for engine in engines(rank, size, config)]
+
+
+def _trained(engine: Engine, steps: int) -> Trained:
+    losses = []
+    for _ in range(steps):
+        losses.append(engine.step())
+        with torch.no_grad():
+            for name, gradient in engine.gradients().items():
+                engine.parameters[name].sub_(gradient, alpha=RATE)
+    return Trained(losses, {name: gradient.clone() for name, gradient in engine.gradients().items()})
 
 
 def cpu_seconds(rank: int, size: int, config: RunConfig, rounds: int) -> list[list[float]]:

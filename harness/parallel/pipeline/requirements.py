@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from gradwire.codecs.interface import Layout
 from gradwire.codecs.registry import make_codec
+from gradwire.harness.models.stages import STAGE_PARTS
 from gradwire.harness.parallel.interface import ParallelSetup
 from gradwire.harness.parallel.settings import PipelineConfig
 
@@ -13,6 +14,11 @@ def supports(setup: ParallelSetup) -> str | None:
     config = setup.parallel
     assert isinstance(config, PipelineConfig)
     stages, layers, workers = config.stages, setup.model.num_layers, setup.workers
+    if setup.model.family not in STAGE_PARTS:
+        return (
+            f"model={setup.model.name} cannot be cut into stages: its family, {setup.model.family}, is none "
+            f"of {', '.join(STAGE_PARTS)}; use a model of these, or parallel=ddp"
+        )
     if workers % stages:
         return (
             f"parallel.stages={stages} does not divide cluster.workers={workers}; use a multiple of {stages} "

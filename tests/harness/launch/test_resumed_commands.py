@@ -140,6 +140,24 @@ def test_a_killed_rank_of_a_sharded_run_is_named_and_resumed(here: Path, tmp_pat
     assert outcome(here / "sharded") == left_alone(tmp_path, *sharded)
 
 
+def test_killed_ranks_of_both_stages_are_named_and_resumed(here: Path, tmp_path: Path) -> None:
+    """Each stage has its own parameters and moments; a lost rank leaves the other stage waiting."""
+    pipeline = (*COMMAND, "train.steps=36", "parallel=pipeline", "parallel.stages=2", "model.num_layers=2")
+    pipeline += ("train.accumulation=2",)
+    run = started(here, RUN, *pipeline, "cluster.restarts=2", "hydra.run.dir=pipeline")
+    for steps, rank in ((5, 1), (20, 0)):
+        until(steps, run, here / "pipeline")
+        os.kill(workers_of(run)[rank], signal.SIGKILL)
+    ended = finished(run)
+    assert ended.returncode == 0, ended.stderr
+    assert_alone(run)
+    for restart, rank in ((1, 1), (2, 0)):
+        reason = f"rank {rank} was killed by SIGKILL (out of memory?)"
+        assert f"restart {restart} of 2: {reason}, after step " in ended.stdout
+    assert ended.stdout.count("resuming after step ") == 2
+    assert outcome(here / "pipeline") == left_alone(tmp_path, *pipeline)
+
+
 def test_the_launcher_itself_killed(here: Path, undisturbed: dict[str, Any]) -> None:
     """A killed launcher cannot clean up; the next attempt does, here after damage to the newest checkpoint.
 

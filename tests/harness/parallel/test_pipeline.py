@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import cast
 
 import pytest
 import torch
-from pipeline_engine_jobs import both_steps, untied
+from pipeline_engine_jobs import both_train, untied
 from pool import Workers
 from recorded import outcome
 from training_jobs import opened, tiny_run, train_all_virtually, train_rank
@@ -16,7 +17,7 @@ from transformers import AutoModelForCausalLM
 from gradwire.harness.config.compose import compose
 from gradwire.harness.config.validate import validate, validate_any
 from gradwire.harness.models.build import build_model
-from gradwire.harness.models.stages import make_stage, tied_parameter
+from gradwire.harness.models.stages import STAGE_PARTS, StageParts, make_stage, tied_parameter
 from gradwire.harness.record.runs import load_run
 from gradwire.harness.runtime.errors import ConfigError
 from gradwire.harness.tasks import timeline
@@ -50,31 +51,6 @@ def test_stages_in_a_row_are_the_model(model: str, stages: int) -> None:
     copies = [] if tied is None or stages == 1 else [tied.output]
     assert sorted(names) == sorted([*dict(whole.named_parameters()), *copies])
     assert build_model(config, 64, seed=0).state_dict().keys() == whole.state_dict().keys()
-
-
-@pytest.mark.parametrize(
-    ("replicas", "given"),
-    [
-        (2, ("parallel.stages=2", "train.accumulation=3")),
-        (1, ("parallel.stages=4", "train.accumulation=4", "model.tie_embeddings=false")),
-        (1, ("parallel.stages=4", "train.accumulation=2", "parallel.schedule=gpipe", "model=llama1b")),
-    ],
-)
-def test_training_is_that_of_data_parallelism(replicas: int, given: tuple[str, ...], tmp_path: Path) -> None:
-    losses = {}
-    common = ("cluster=virtual", "codec=fp32", "model.dropout=0", "train.steps=8", "train.clip_norm=0.5")
-    for name in ("ddp", "pipeline"):
-        stages = int(given[0][-1]) if name == "pipeline" else 1
-        own = [one for one in given if name == "pipeline" or not one.startswith("parallel.")]
-        config = tiny_run(
-            *(*common, *PIPELINE[1:], f"parallel={name}", f"cluster.workers={replicas * stages}", *own),
-            "eval.every=8",
-        )
-        train_all_virtually(config, str(tmp_path / name))
-        record = load_run(tmp_path / name)
-        losses[name] = [row["loss"] for row in record.steps] + [record.evals[-1]["loss"]]
-    assert losses["pipeline"] == pytest.approx(losses["ddp"], rel=1e-5)
-    assert len(set(losses["ddp"])) == 9
 
 
 RUN = ("parallel=pipeline", "cluster.workers=4", "codec=dynamiq", "measure.trace=true", "model.num_layers=2")
@@ -131,24 +107,22 @@ def test_its_trace_is_drawn(virtual: Path) -> None:
 
 
 @pytest.mark.parametrize("schedule", ["1f1b", "gpipe"])
-def test_a_given_computation_makes_slots(schedule: str, tmp_path: Path) -> None:
-    """With links that cost nothing a step is m + p − 1 slots of a forward and a backward pass; what is
-    measured beside it is the codec's work, which follows the last backward pass."""
+@pytest.mark.parametrize(("stages", "micro_batches"), [(4, 6), (2, 3)])
+def test_a_given_computation_makes_slots(
+    schedule: str, stages: int, micro_batches: int, tmp_path: Path
+) -> None:
+    """With links that cost nothing a step is m + p − 1 slots of a forward and a backward pass."""
     config = tiny_run(
-        *(
-            "parallel=pipeline",
-            "parallel.stages=4",
-            "cluster.workers=4",
-            "train.accumulation=6",
-            "codec=fp32",
-        ),
+        *("parallel=pipeline", f"parallel.stages={stages}", f"cluster.workers={stages}", "codec=fp32"),
+        *(f"train.accumulation={micro_batches}", f"parallel.schedule={schedule}", "model.num_layers=4"),
         *("cluster=virtual", "network=simulated", "network.rate_mbit=1e9", "network.latency_s=0"),
-        *("codec=fp32", "network.compute_s=6.0", f"parallel.schedule={schedule}", "model.num_layers=4"),
+        *(f"network.compute_s={micro_batches}", "network.codec_times=none", "train.steps=2"),
     )
     train_all_virtually(config, str(tmp_path))
-    rows = load_run(tmp_path).steps
-    assert all(row["step_time_s"] == pytest.approx(9.0, abs=0.3) for row in rows)
-    assert all(row["compute_s"] == pytest.approx(6.0, abs=1e-9) for row in rows)
+    slots = micro_batches + stages - 1
+    for row in load_run(tmp_path).steps:
+        assert row["step_time_s"] == pytest.approx(slots, abs=1e-6)
+        assert row["compute_s"] == pytest.approx(micro_batches, abs=1e-9)
 
 
 @pytest.mark.parametrize(
@@ -168,11 +142,21 @@ def test_what_cannot_be_is_refused_in_one_line(given: list[str], error: str) -> 
     assert "\n" not in str(raised.value)
 
 
+def test_a_family_that_cannot_be_cut_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(cast(dict[str, StageParts], STAGE_PARTS), "llama")
+    with pytest.raises(
+        ConfigError, match="model=llama1b cannot be cut into stages: .* bert, gemma, gpt2; use"
+    ):
+        validate(compose(["size=tiny", *PIPELINE, "cluster.workers=4", "model=llama1b"]))
+
+
 @pytest.mark.parametrize("schedule", ["1f1b", "gpipe"])
 def test_torch_s_own_engine_gets_the_same(schedule: str, workers: Workers) -> None:
-    for stage, (ours, theirs) in enumerate(workers(2)(both_steps, untied(schedule))):
-        assert ours[0] == pytest.approx(theirs[0], rel=1e-6)
-        assert (ours[0] > 0) == (stage == 1)
-        assert ours[1].keys() == theirs[1].keys()
-        for name, gradient in ours[1].items():
-            torch.testing.assert_close(gradient, theirs[1][name], rtol=1e-4, atol=1e-7)
+    for stage, (ours, theirs) in enumerate(workers(2)(both_train, untied(schedule), 6)):
+        assert ours.losses == pytest.approx(theirs.losses, rel=1e-6)
+        if stage == 1:
+            assert min(ours.losses) > 0
+            assert ours.losses[-1] < ours.losses[0] - 0.1
+        assert ours.gradients.keys() == theirs.gradients.keys()
+        for name, gradient in ours.gradients.items():
+            torch.testing.assert_close(gradient, theirs.gradients[name], rtol=1e-4, atol=1e-6)
