@@ -108,6 +108,11 @@ def quick(sweep: str, folder: Path) -> list[str]:
             key for key in found if key.partition(".")[0] in ("cluster", "network", "allreduce", "plots")
         ]
         found += [text for text in ("cluster=virtual", "network=simulated") if text not in found]
+    text = (conf_directory() / "sweeps" / f"{sweep}.yaml").read_text()
+    if "allreduce.matrices" in text:  # which say how many coordinates there are
+        found = [key for key in found if not key.startswith("allreduce.coordinates=")]
+    if "parallel: pipeline" in text:  # a layer for each stage
+        found = [key.replace("model.num_layers=1", "model.num_layers=2") for key in found]
     if tasks == {"replay"}:
         found.append(f"gradients={_gradients(folder)}")
     return found

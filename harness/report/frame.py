@@ -260,7 +260,17 @@ CODEC_TIMES = ("codec_s", "codec_ns_per_coordinate")
 PREDICTED = {
     "step_s": "step_time_s",
     **{key: key for key in ("compute_s", "gradients_s", "weights_s", "stages_s", "other_s", "codec_s")},
-    **{key: key for key in ("gradient_comm_s", "tflops", "over_uncompressed", "printed_tflops", "error")},
+    **{
+        key: key
+        for key in (
+            "gradient_comm_s",
+            "training_days",
+            "tflops",
+            "over_uncompressed",
+            "printed_tflops",
+            "error",
+        )
+    },
 }
 """Keys of `predict.json` and their metrics."""
 

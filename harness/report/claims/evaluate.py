@@ -26,6 +26,7 @@ from gradwire.harness.report.claims.grammar import (
 )
 from gradwire.harness.report.reference import Reference
 from gradwire.harness.report.sweep_record import SweepRecord
+from gradwire.harness.timing.measure.line_fit import fit_line
 
 SWEEP = "sweep"
 """The argument of a figure that is of another sweep than the claim's first one."""
@@ -216,6 +217,8 @@ def _reduced(name: str, arguments: Sequence[Any]) -> Any:
         return _paired(name, items)
     if name == "exponent":
         return _exponent([(float(_plain(x)), float(_plain(y))) for x, y in items])
+    if name == "line_error":
+        return _line_error([(float(_plain(x)), float(_plain(y))) for x, y in items])
     if name in ("median", "low", "high") and len(items) == 1 and isinstance(items[0], Figure):
         return float(getattr(items[0], name))
     if name in ("mean", "margin"):
@@ -256,6 +259,14 @@ def _exponent(points: Sequence[tuple[float, float]]) -> float:
     if not spread:
         raise figures.MissingError("an exponent takes points at different places")
     return float(sum((x - mean_x) * (y - mean_y) for x, y in logs) / spread)
+
+
+def _line_error(points: Sequence[tuple[float, float]]) -> float:
+    """The mean relative error of the line through the points, by least squares."""
+    try:
+        return fit_line(points).error
+    except ValueError as error:
+        raise figures.MissingError(str(error)) from None
 
 
 def _printed(item: str, *columns: object) -> str:

@@ -31,8 +31,8 @@ SELECTING = ("figure", "tta", "stays", "last", "during", "axis")
 """Functions that select figures or values of a sweep by axes, as every metric's name does."""
 
 REDUCING = (
-    *("all", "any", "count", "rises", "falls", "exponent", "min", "max", "median", "low", "high"),
-    *("mean", "margin", "below", "above", "abs", "log2", "sqrt", "ceil"),
+    *("all", "any", "count", "rises", "falls", "exponent", "line_error", "min", "max", "median"),
+    *("low", "high", "mean", "margin", "below", "above", "abs", "log2", "sqrt", "ceil"),
 )
 """Functions of figures and numbers."""
 

@@ -7,8 +7,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from gradwire.harness.files.structured import read_yaml
+from gradwire.harness.record.summary import REMEDY
+from gradwire.harness.record.writer import CONFIG
+from gradwire.harness.report.configs import flatten
 from gradwire.harness.report.frame import frame, spreads
 from gradwire.harness.report.tables import Column, Line, Page, figures_table, finished
+from gradwire.harness.studies.allreduce.by_rank import rank_lines
 from gradwire.harness.studies.allreduce.summary import AllReduceSummary
 
 FILE = "allreduce.json"
@@ -128,9 +133,16 @@ def compare(folders: Sequence[Path], output: Path) -> Page:
         named = ["codec"] if first.model_dtype is None else ["codec; weights"]
         tables.append(figures_table(_title(first), named, [run.line for run in alike], columns))
     notes = NOTES if all(run.about.parts is None for run in runs) else (*NOTES, *SHARDED_NOTES)
+    notes = (*notes, *rank_lines([run.about for run in runs], [_rank(folder) for folder in done]))
     page, rows = Page(tables, [*notes, *left_out]), [run.row for run in runs]
     page.write(output, rows, {"rows": rows, "left_out": left_out})
     return page
+
+
+def _rank(folder: Path) -> int | None:
+    """The rank that a run's codec compresses to; None if it has none."""
+    found = flatten(read_yaml(folder / CONFIG, remedy=REMEDY, inside=folder)).get("codec.rank")
+    return None if found is None else int(found)
 
 
 def _load(folders: Sequence[Path]) -> list[Run]:

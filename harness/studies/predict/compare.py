@@ -29,14 +29,14 @@ NOTES = (
 COLUMNS = (
     Column("step_time_s", "step_s"),
     *("compute_s", "gradients_s", "weights_s", "stages_s", "codec_s", "gradient_comm_s"),
-    *("tflops", "over_uncompressed", "printed_tflops", "error"),
+    *("training_days", "tflops", "over_uncompressed", "printed_tflops", "error"),
 )
 
 KEPT = (
     *("model", "codec", "weights", "parallel", "topology", "workers", "tensor_parallel", "pipeline_parallel"),
     *("replicas", "parameters", "coordinates", "buckets", "overlap", "network", "calibrated"),
     *("step_s", "compute_s", "gradients_s", "weights_s", "stages_s", "other_s", "codec_s", "gradient_comm_s"),
-    *("flops", "tflops", "baseline_step_s", "over_uncompressed", "printed_tflops"),
+    *("flops", "tflops", "training_days", "baseline_step_s", "over_uncompressed", "printed_tflops"),
 )
 """The columns of table.csv, before the error."""
 

@@ -31,6 +31,7 @@ class PredictConfig:
     baseline_tflops: float | None = between(LEAST_TFLOPS, MOST_TFLOPS, None)
     baseline_step_s: float | None = above(0, None, 1e6)  # likewise, as seconds of its step
     baseline_workers: int | None = at_least(1, None, MOST_WORKERS)  # with how many; null: cluster.workers
+    steps: int | None = at_least(1, None, 10**9)  # of the whole training, for its length in days
     printed_tflops: float | None = between(LEAST_TFLOPS, MOST_TFLOPS, None)  # the paper's, to compare with
 
 

@@ -39,6 +39,7 @@ class PredictSummary(Stored):
     bytes_by_phase: dict[str, int]  # that all workers of a data-parallel group, or of a pipeline, send
     flops: float  # floating-point operations of a worker's step
     tflops: float  # 1e12 of them per second
+    training_days: float | None  # predict.steps of them
     baseline_step_s: float  # of the uncompressed system with the same computation
     over_uncompressed: float  # of that step to this one
     printed_tflops: float | None  # the paper's

@@ -29,6 +29,8 @@ from gradwire.harness.timing.trace.step import (
     task_spans,
 )
 
+SECONDS_PER_DAY = 86_400
+
 
 def uncompressed(config: PredictTask) -> tuple[ParallelConfig, Mapping[str, Any]]:
     """Parallelism and codec of the system that nothing is compressed in."""
@@ -80,6 +82,7 @@ def predict(config: PredictTask, codec: str) -> PredictSummary:
         bytes_by_phase=dict(own.sent),
         flops=part.flops,
         tflops=part.flops / timed.end / 1e12,
+        training_days=None if given.steps is None else given.steps * timed.end / SECONDS_PER_DAY,
         baseline_step_s=baseline_s,
         over_uncompressed=baseline_s / timed.end,
         printed_tflops=given.printed_tflops,

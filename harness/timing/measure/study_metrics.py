@@ -108,6 +108,7 @@ STUDIES = (
     _predicted("weights_s", "weights", "s", "waiting for weights", "lower"),
     _predicted("stages_s", "stages", "s", "waiting for other stages of a pipeline", "lower"),
     _predicted("gradient_comm_s", "gradients travel", "s", "the time in which gradients travel", "lower"),
+    _predicted("training_days", "training", "days", "predict.steps steps", "lower", Shown("days")),
     _predicted("tflops", "TFLOP/s", "TFLOP/s", "of one worker", "higher", Shown(decimals=1)),
     _predicted("printed_tflops", "printed", "TFLOP/s", "the paper's TFLOP/s", None, Shown(decimals=1)),
     _predicted("error", "error", "", "of the TFLOP/s, to those printed", None, Shown("%", 100, decimals=1)),

@@ -103,6 +103,8 @@ def claim(predicate: str, **about: object) -> Claim:
         ('during("perplexity", 0, 0.5, codec="mxfp8") == 15.2', True),
         ('figure("vnmse", codec="mxfp8") > high(vnmse(codec="dynamiq", bits=5))', True),
         ('-2.6 < exponent((b, rounds_per_second(codec="dynamiq", bits=b)) for b in (3, 6)) < -0.5', True),
+        ("line_error((r, 3 * r + 5) for r in (1, 2, 7)) < 1e-12", True),
+        ("abs(line_error((1, 10), (2, 16), (3, 20)) - (1 / 30 + 2 / 48 + 1 / 60) / 3) < 1e-9", True),
         ('max(vnmse(codec="dynamiq", bits=b) for b in (3, 4)) == median(0.0808, 0.0808)', True),
         ("ceil(log2(15 * 8 + 1)) == 7 and sqrt(4) == 2", True),
         ("2 ** 4 == 16", True),
