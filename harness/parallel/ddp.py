@@ -236,6 +236,9 @@ class DataParallel(Replicas):
     def raw_gradients(self) -> Tensor:
         return gather_raw(self._world, self._copies)
 
+    def raw_buckets(self, rank: int) -> list[Tensor]:
+        return [copy.read_raw() for copy in self._copies[rank]]
+
     def state_dict(self) -> dict[str, dict[str, Tensor]]:
         own = codec_state(self._codecs)
         return own if 0 not in self._codecs else own | replicated_state(self._model, self._updater)

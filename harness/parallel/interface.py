@@ -130,6 +130,16 @@ class Parallelism(Protocol):
 
 
 @runtime_checkable
+class KeepsRawBuckets(Protocol):
+    """A parallelism whose workers' own gradients can be looked at one by one."""
+
+    def raw_buckets(self, rank: int) -> list[Tensor]:
+        """A hosted rank's gradients of the last step before synchronization, if it was `measured`: (numel,)
+        for each bucket of `layout(rank)`, off the clock."""
+        ...
+
+
+@runtime_checkable
 class KeepsMainWeights(Protocol):
     """A parallelism whose main weights are more exact than the model's. Both are taken off the clock:
     (numel,) float32 on the CPU in the order of `layout()`."""

@@ -62,6 +62,12 @@ LATER_KEYS: Mapping[str, Any] = {
     "train.start_from": None,
     "allreduce.matrices": [],
     "measure.save_weights_at": [],
+    "measure.entropy_every": 0,
+    "measure.entropy_rates": [1.0],
+    "statistics.rank_shares": [1 / 64, 1 / 32, 1 / 16],
+    "statistics.alphas": [0.05, 0.1, 0.25, 0.5],
+    "statistics.window": 1000,
+    "statistics.windows": [1, 100, 500, 1000, 2500],
     "network=shaped.rate_changes": [],
 }
 """Keys that came later than the first runs, and the value that means what was done before. Ids leave them out

@@ -19,7 +19,15 @@ from gradwire.harness.record.directory import DONE, FAILED, TRACEBACKS
 from gradwire.harness.record.row_file import MOST_BYTES
 
 SEALED = (
-    *("config.yaml", "run.json", "steps.jsonl", "evals.jsonl", "decisions.jsonl", "summary.json"),
+    *(
+        "config.yaml",
+        "run.json",
+        "steps.jsonl",
+        "evals.jsonl",
+        "decisions.jsonl",
+        "entropies.jsonl",
+        "summary.json",
+    ),
     *("allreduce.json", "predict.json", "bench.json", "statistics.json", "scores.json", "tables.txt"),
 )
 """What a run, or a task that measures, leaves in its directory. Not `network.json`: its last figures come

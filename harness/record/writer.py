@@ -15,6 +15,7 @@ from gradwire.harness.files.writing import write_atomically
 from gradwire.harness.record.attempts import FILE as ATTEMPTS
 from gradwire.harness.record.attempts import Attempts
 from gradwire.harness.record.directory import DONE, FAILED, TRACEBACKS, forget_failure
+from gradwire.harness.record.entropies import FILE as ENTROPIES
 from gradwire.harness.record.identity import run_id
 from gradwire.harness.record.networks import FILE as NETWORKS
 from gradwire.harness.record.row_file import NOTHING, Extent, Row, RowFile, check_extent, cut_to, restore
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
 
 CONFIG, STEPS, EVALUATIONS, SUMMARY = "config.yaml", "steps.jsonl", "evals.jsonl", "summary.json"
 WEIGHTS = "checkpoint"
-ROWS = (STEPS, EVALUATIONS, DECISIONS)
+ROWS = (STEPS, EVALUATIONS, DECISIONS, ENTROPIES)
 """The files of rows."""
 RECORD_FILES = (DONE, CONFIG, *ROWS, SUMMARY, ATTEMPTS, NETWORKS)
 
@@ -117,15 +118,19 @@ class RunWriter:
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
-        self._steps, self._evaluations, self._decisions = (RowFile(directory / name) for name in ROWS)
+        self._steps, self._evaluations, *headed = (RowFile(directory / name) for name in ROWS)
+        self._decisions, self._entropies = headed
 
     def add_steps(self, rows: Iterable[Row]) -> None:
         self._steps.append(rows)
 
     def add_decisions(self, header: Callable[[], Row], rows: Sequence[Row]) -> None:
         """Adds what steps follow. The file begins with `header`, and is made when there is a decision."""
-        if rows:
-            self._decisions.append(rows if self._decisions.has_rows else [header(), *rows])
+        _append(self._decisions, header, rows)
+
+    def add_entropies(self, header: Callable[[], Row], rows: Sequence[Row]) -> None:
+        """Adds the entropies of steps. The file begins with `header`, and is made when there are some."""
+        _append(self._entropies, header, rows)
 
     def add_evaluation(self, row: Row) -> None:
         self._evaluations.append([row])
@@ -144,7 +149,7 @@ class RunWriter:
 
     def _files(self) -> list[RowFile]:
         own = [self._steps, self._evaluations]
-        return [*own, self._decisions] if self._decisions.has_rows else own
+        return [*own, *(file for file in (self._decisions, self._entropies) if file.has_rows)]
 
     def copies(self) -> dict[str, bytes]:
         """All rows recorded so far, for a checkpoint: its names of the files, to gzip files."""
@@ -160,3 +165,9 @@ class RunWriter:
         """Writes the summary and, last, the marker that says everything is there."""
         write_atomically(self.directory / SUMMARY, summary.to_json())
         mark_done(self.directory)
+
+
+def _append(file: RowFile, header: Callable[[], Row], rows: Sequence[Row]) -> None:
+    """Appends `rows`, if there are any, after a `header` where the file has none yet."""
+    if rows:
+        file.append(rows if file.has_rows else [header(), *rows])

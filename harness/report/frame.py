@@ -231,6 +231,26 @@ def _statistics(found: Mapping[str, Any]) -> Iterator[Value]:
         case = f"{norms['size']} {'shuffled' if norms['shuffled'] else 'as they are'}"
         for key in ("below_10th", "below_100th"):
             yield from _value(f"norms.{key}", norms[key], case=case, seed=seed)
+    yield from _sampling(found.get("sampling") or {}, seed)
+
+
+SAMPLED = (
+    ("by_rate", "rate", "β", {"rate_correlation": "correlation", "rate_error": "mean_error"}),
+    (
+        *("by_alpha", "alpha", "α"),
+        {"relative_change": "largest_change", "mean_relative_change": "mean_change"},
+    ),
+    ("by_window", "window", "w", {"window_correlation": "correlation", "window_mse": "mse"}),
+)
+"""Tables of `sampling`: what tells their rows apart, its sign in cases, and metrics by keys of a row."""
+
+
+def _sampling(found: Mapping[str, Any], seed: int) -> Iterator[Value]:
+    """A case for each share of coordinates, share of steps and window: `β=0.25`, `α=0.1`, `w=1000`."""
+    for table, axis, sign, metrics in SAMPLED:
+        for row in found.get(table, ()):
+            for metric, key in metrics.items():
+                yield from _value(f"sampling.{metric}", row[key], case=f"{sign}={row[axis]:g}", seed=seed)
 
 
 def score_rows(found: Mapping[str, Any]) -> list[dict[str, Any]]:

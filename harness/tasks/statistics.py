@@ -1,6 +1,6 @@
 """`task=statistics`: what saved gradients or weights look like, as tables, plots and JSON.
 
-Given one file it describes that step; given a run directory, how gradients change over its saved steps.
+Given one file it describes that step; given a run directory, how gradients change over its steps.
 """
 
 from __future__ import annotations
@@ -11,14 +11,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gradwire.harness.files.writing import write_atomically
-from gradwire.harness.record.gradients import SavedGradients, cached_gradients, check_finite, read_gradients
+from gradwire.harness.record.gradients import SavedGradients, cached_gradients, check_finite
 from gradwire.harness.record.provenance import code_hash, git_state
 from gradwire.harness.record.weights import holds_weights, read_weights
 from gradwire.harness.report.figures import write_plots
-from gradwire.harness.studies.evolution import collect as evolution
-from gradwire.harness.studies.evolution.matrices import FOLDER, check_series, read_series, step_files
-from gradwire.harness.studies.evolution.plots import plots as evolution_plots
-from gradwire.harness.studies.evolution.tables import text as evolution_text
+from gradwire.harness.studies.evolution.run import check_run, describe
 from gradwire.harness.studies.statistics.collect import Statistics, collect
 from gradwire.harness.studies.statistics.compare import JSON, PLOTS, compare_statistics
 from gradwire.harness.studies.statistics.plots import plots
@@ -35,8 +32,8 @@ if TYPE_CHECKING:
 def resolve(config: StatisticsTask) -> StatisticsTask:
     """Raises ValueError in one line if the numbers are out of range or the file cannot be read."""
     check_budgets("statistics.bits", config.statistics.bits)
-    if is_series(config):
-        check_series(config.gradients)
+    if is_of_run(config):
+        check_run(config.gradients)
     elif holds_weights(config.gradients):
         read_weights(config.gradients)
     else:
@@ -46,12 +43,12 @@ def resolve(config: StatisticsTask) -> StatisticsTask:
 
 def name(config: StatisticsTask) -> str:
     """`statistics-<file>`, or `statistics-run-<run directory>`."""
-    kind = "run-" if is_series(config) else "weights-" if holds_weights(config.gradients) else ""
+    kind = "run-" if is_of_run(config) else "weights-" if holds_weights(config.gradients) else ""
     return f"statistics-{kind}{Path(config.gradients).stem}"
 
 
-def is_series(config: StatisticsTask) -> bool:
-    """Whether it is about a run's saved steps, and not about one file."""
+def is_of_run(config: StatisticsTask) -> bool:
+    """Whether it is about a run directory, and not about one file."""
     return Path(config.gradients).expanduser().is_dir()
 
 
@@ -70,8 +67,8 @@ def compare(folders: Sequence[Path], output: Path, axes: Sequence[str]) -> Page:
 
 
 def _write(config: StatisticsTask, directory: Path) -> None:
-    if is_series(config):
-        _write_series(config, directory)
+    if is_of_run(config):
+        _write_run(config, directory)
         return
     if holds_weights(config.gradients):
         _write_weights(config, directory)
@@ -86,23 +83,12 @@ def _write(config: StatisticsTask, directory: Path) -> None:
         write_plots(plots(found, heading), directory / PLOTS)
 
 
-def _write_series(config: StatisticsTask, directory: Path) -> None:
-    shares = list(map(float, config.statistics.rank_shares))
-    found = evolution.collect(read_series(config.gradients), shares, config.seed)
-    last = read_gradients(list(step_files(config.gradients).values())[-1])
-    heading = f"{_run_of(config)} · {len(found.steps)} steps · {last.numel:,} coordinates"
-    of_run = {key: value for key, value in (last.about or {}).items() if key != "step"}
-    about = {**_of_file(config, last.numel, of_run), "num_workers": last.workers}
-    write_atomically(directory / JSON, found.to_json(about))
-    write_atomically(directory / TABLES, evolution_text(found, heading) + "\n")
+def _write_run(config: StatisticsTask, directory: Path) -> None:
+    found = describe(config.gradients, config.statistics, config.seed)
+    write_atomically(directory / JSON, found.to_json(_of_file(config, found.num_coordinates, found.about)))
+    write_atomically(directory / TABLES, found.text() + "\n")
     if config.plots:
-        write_plots(evolution_plots(found, heading), directory / PLOTS)
-
-
-def _run_of(config: StatisticsTask) -> str:
-    """The name of the run directory."""
-    folder = Path(config.gradients).expanduser().resolve()
-    return folder.parent.name if folder.name == FOLDER else folder.name
+        write_plots(found.plots(), directory / PLOTS)
 
 
 def _write_weights(config: StatisticsTask, directory: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -26,10 +27,12 @@ from gradwire.harness.timing.trace.step import COUNTED_PHASES, PHASES
 from gradwire.harness.timing.trace.writer import TraceWriter
 from gradwire.harness.trainer.checkpoints import Checkpointer, bytes_by_phase
 from gradwire.harness.trainer.early_end import Divergence, StopBarrier, skipped_at_the_end
+from gradwire.harness.trainer.entropies import EntropyRecorder
 from gradwire.harness.trainer.layouts import agreed_layouts
 from gradwire.harness.trainer.parts import Parts
 from gradwire.harness.trainer.progress import Progress
 from gradwire.harness.trainer.saved_gradients import (
+    about_run,
     check_saved_steps,
     save_gradients,
     save_weights,
@@ -72,6 +75,8 @@ class Trainer:
         self._vnmse_every, self._seed = config.measure.vnmse_every, config.seed
         self._save_at = config.measure.save_gradients_at
         self._save_weights_at = config.measure.save_weights_at
+        every, rates = config.measure.entropy_every, config.measure.entropy_rates
+        self._entropies = EntropyRecorder(parts.world, parts.parallelism, config.parallel.name, every, rates)
         self._objective = parts.objective
         self._accumulation = train.accumulation or 1
         per_step = parts.parallelism.replicas * train.micro_batch * self._accumulation
@@ -119,6 +124,7 @@ class Trainer:
         """Warms up and loads the state of `checkpoint`; returns the number of the first step."""
         self._warm_up()
         self._layouts = agreed_layouts(self._world, self._parallelism)
+        self._entropies.start()
         measure = self._config.measure
         traces = self._traces() if measure.trace and measure.spans else None
         self._log = StepLog(self._world, self._layouts.coordinates, self._gradients_sent, traces)
@@ -216,6 +222,8 @@ class Trainer:
     def _step(self, step: int) -> PendingStep:
         every, train = self._vnmse_every, self._train
         compared, saved = bool(every) and step % every == 0 and self._world.size > 1, step in self._save_at
+        entropies = self._entropies.due(step)
+        measured = compared or saved or entropies
         rate = learning_rate(
             step,
             lr=train.lr,
@@ -229,23 +237,25 @@ class Trainer:
         recorder = self._world.recorders[self._world.ranks[0]]
         self._world.begin_step(self._clock.seconds)
         start = recorder.timestamp()
-        outcome = self._parallelism.step(step, self._batches(step), rate, compared or saved)
+        outcome = self._parallelism.step(step, self._batches(step), rate, measured)
         windows = self._world.windows() or {rank: (start, recorder.timestamp()) for rank in self._world.ranks}
         if outcome.simulated_s is not None:
             self._clock.advance(outcome.simulated_s)
         self._divergence.see_step(step + 1, outcome.skipped)
         if outcome.decision:
             self._decisions.append({STEP: step + 1, **outcome.decision})
-        shared = self._shared(step, outcome, rate, compared or saved)
+        shared = self._shared(step, outcome, rate, measured)
         sent, seconds = self._world.take_traffic(), self._clock.seconds
         pending = PendingStep(shared, outcome.losses, seconds, windows, outcome.simulated_s, sent)
-        if compared or saved:
+        if measured:
             with self._clock.paused():
                 if compared:
                     error = self._parallelism.gradient_error()
                     shared |= {"vnmse": error.vnmse, **error.figures}
                 if saved:
                     self._save_gradients(step)
+                if entropies:
+                    self._entropies.record(step)
         if before is not None:
             with self._clock.paused():
                 self._save_weights(step, before)
@@ -282,9 +292,11 @@ class Trainer:
         if rows:
             self._progress.show(rows[-1])
             self._progress.skipped([row["step"] for row in rows if row["skipped"]])
+        entropies = self._entropies.take_rows()
         if self._writer is not None:
             self._writer.add_steps(rows)
             self._writer.add_decisions(self._about_decisions, self._decisions)
+            self._writer.add_entropies(partial(self._entropies.header, about_run(self._config)), entropies)
         self._decisions = []
 
     def _about_decisions(self) -> dict[str, Any]:

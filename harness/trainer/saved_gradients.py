@@ -60,8 +60,12 @@ def save_weights(
 
 
 def _about(config: RunConfig, step: int) -> dict[str, Any]:
+    return {"step": step, **about_run(config)}
+
+
+def about_run(config: RunConfig) -> dict[str, Any]:
+    """What files made by a run say of it."""
     return {
-        "step": step,
         "seed": config.seed,
         "model": config.model.name,
         "size": config.size.name,

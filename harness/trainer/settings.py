@@ -82,6 +82,10 @@ class MeasureConfig:
     # most MB (10^6 bytes) of traces, all ranks together; at the limit fewer steps are kept
     trace_mb: float = above(0, 200.0, 1e9)
     save_gradients_at: list[int] = list_of(low=0, high=LONGEST_RUN)  # steps whose gradients are kept
+    # steps between two records of every matrix's entropy, in entropies.jsonl; 0: never
+    entropy_every: int = at_least(0, 0, LONGEST_RUN)
+    # shares of a gradient's coordinates that entropies are estimated from, one in 65,536 at least
+    entropy_rates: list[float] = list_of([1.0], fewest=1, low=1 / 65_536, high=1)
     # steps whose weights are kept, the model's before and the main ones after: of parallel=sharded
     save_weights_at: list[int] = list_of(low=0, high=LONGEST_RUN)
     check_hashes: bool = False  # debug: compare the synchronized gradients' hashes over all ranks

@@ -234,6 +234,9 @@ class Pipeline:
     def raw_gradients(self) -> Tensor:
         raise AssertionError("measure.save_gradients_at is refused with parallel=pipeline")
 
+    def raw_buckets(self, rank: int) -> list[Tensor]:
+        return [copy.read_raw() for copy in self._copies[rank]]
+
     def evaluate(self, objective: Objective, micro_batch: int) -> dict[str, float]:
         stages = {number: held.stage for number, held in self._hosted.items()}
         return evaluate_stages(stages, self._stages, objective, self._world, micro_batch)

@@ -254,6 +254,9 @@ class Sharded(Replicas):
     def raw_gradients(self) -> Tensor:
         return gather_raw(self._world, whole_buckets(self._world, self._buckets, self._copies))
 
+    def raw_buckets(self, rank: int) -> list[Tensor]:
+        return [copy.read_raw() for copy in self._copies[rank]]
+
     def model_weights(self) -> Tensor:
         return torch.cat([bucket.weights.float() for bucket in self._buckets]).cpu()
 

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from statistics import fmean
 
-from gradwire.harness.files.finite_json import dumps
 from gradwire.harness.record.gradients import SavedGradients
 from gradwire.harness.studies.evolution.correlation import (
     MAP,
@@ -71,12 +70,6 @@ class Evolution:
             "error_change": error_change(self.errors),
             "layer_agreement": layer_agreement(self.errors),
         }
-
-    def to_json(self, about: dict[str, object]) -> str:
-        """Valid JSON that begins with `about`; maps of correlations are in the plots alone."""
-        content = asdict(self)
-        del content["maps"]
-        return dumps({**about, "evolution": self.figures, **content}, indent=1) + "\n"
 
 
 def collect(series: Iterable[tuple[int, SavedGradients]], shares: Sequence[float], seed: int) -> Evolution:

@@ -24,8 +24,6 @@ FILE = re.compile(r"step(\d+)\.safetensors")
 MOST_LAYERS = 4
 """Layers that plots show: EDGC's Figure 3 has four."""
 
-REMEDY = "measure.save_gradients_at=[10,100,190] keeps three"
-
 
 @dataclass(frozen=True)
 class Matrix:
@@ -84,16 +82,6 @@ def step_files(folder: str | Path) -> dict[int, Path]:
     place = place / FOLDER if (place / FOLDER).is_dir() else place
     found = ((FILE.fullmatch(path.name), path) for path in place.iterdir())
     return dict(sorted((int(match[1]), path) for match, path in found if match))
-
-
-def check_series(folder: str | Path) -> None:
-    """Raises ValueError in one line unless there are two saved steps or more."""
-    count = len(step_files(folder))
-    if count < 2:
-        raise ValueError(
-            f"gradients={folder}: this folder has {count or 'no'} saved step{'s' * (count != 1)}; give a run "
-            f"directory with two or more, {REMEDY}"
-        )
 
 
 def read_series(folder: str | Path) -> Iterator[tuple[int, SavedGradients]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from gradwire.harness.report.tables import Page, Table, figure, number
+from gradwire.harness.report.tables import Table, figure, number
 from gradwire.harness.studies.evolution.collect import Evolution
 from gradwire.harness.studies.evolution.correlation import Correlation
 from gradwire.harness.studies.evolution.low_rank import LowRank, layer_errors
@@ -20,12 +20,12 @@ NOTES = (
 )
 
 
-def text(found: Evolution, heading: str) -> str:
-    """The tables under `heading`."""
-    tables = [_figures(found), _entropy(found), _correlation(found), _errors(found)]
+def tables(found: Evolution) -> list[Table]:
+    """All of them; distributions are of layers, where parameters' names have any."""
+    shown = [_figures(found), _entropy(found), _correlation(found), _errors(found)]
     if found.distributions:
-        tables.insert(2, _distributions(found))
-    return f"{heading}\n\n{Page(tables, list(NOTES)).text}"
+        shown.insert(2, _distributions(found))
+    return shown
 
 
 def _figures(found: Evolution) -> Table:

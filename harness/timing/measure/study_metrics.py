@@ -42,6 +42,11 @@ def _evolution(key: str, label: str, meaning: str, unit: str = "", shown: Shown 
     return Metric(f"evolution.{key}", label, unit, meaning, SUMMARY, section="evolution", shown=shown)
 
 
+def _sampling(key: str, label: str, meaning: str, unit: str = "", shown: Shown = PLAIN) -> Metric:
+    """What sampling and windows keep of entropies; the case says the rate, α or the window."""
+    return Metric(f"sampling.{key}", label, unit, meaning, SUMMARY, shown=shown)
+
+
 def _weights(key: str, label: str, meaning: str) -> Metric:
     """What saved weights look like, by the dotted key of `statistics.json`."""
     return Metric(key, label, "", meaning, SUMMARY, section="weights")
@@ -210,6 +215,24 @@ STUDIES = (
     ),
     _evolution("error_change", "error, last over first", "of singular values, geometric mean over ranks"),
     _evolution("layer_agreement", "layers' agreement", "correlation of their log errors over steps"),
+    _sampling(
+        "rate_correlation",
+        "correlation",
+        "of entropies over steps, from that share of coordinates and from all",
+    ),
+    _sampling(
+        "rate_error", "mean |ΔH|", "entropy from that share of coordinates less that from all", "nats", NATS
+    ),
+    _sampling(
+        *("relative_change", "relative change of entropy", "of a window's mean, steps sampled; largest"),
+        shown=FULL_PERCENT,
+    ),
+    _sampling(
+        *("mean_relative_change", "mean relative change", "of a window's mean, steps sampled"),
+        shown=FULL_PERCENT,
+    ),
+    _sampling("window_correlation", "CC", "of entropy over steps and its means over windows"),
+    _sampling("window_mse", "MSE", "of entropy's means over windows against single steps", "nats²"),
     _weights("weights.root_mean_square", "weights: root mean square", "of the model's before a step"),
     _weights("weights.error", "weights: error", "of int4 in groups of 2048, over their norm"),
     _weights("differences.root_mean_square", "differences: root mean square", "of main less model weights"),

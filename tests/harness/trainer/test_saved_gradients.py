@@ -1,4 +1,6 @@
-"""`measure.save_gradients_at`: gradients of chosen steps, ready for a replay, and nothing else changes."""
+"""`measure.save_gradients_at`: gradients of chosen steps, ready for a replay, and nothing else changes.
+
+Nor does it with `measure.entropy_every`, which every run here has that saves."""
 
 from __future__ import annotations
 
@@ -13,11 +15,15 @@ from training_jobs import tiny_run, train_all_virtually, train_rank
 
 from gradwire.harness.config.compose import compose
 from gradwire.harness.config.validate import validate_any
+from gradwire.harness.record.entropies import FILE as ENTROPIES
 from gradwire.harness.record.gradients import read_gradients
 from gradwire.harness.runtime.errors import ConfigError
 from gradwire.harness.tasks import replay
 
-SETTINGS = ("cluster.workers=3", "codec=dynamiq", "measure.save_gradients_at=[1,2]")
+SETTINGS = (
+    *("cluster.workers=3", "codec=dynamiq", "measure.save_gradients_at=[1,2]", "measure.entropy_every=1"),
+    "measure.entropy_rates=[1.0,0.25]",
+)
 
 
 def losses(directory: Path) -> list[tuple[float, float | None]]:
@@ -36,6 +42,8 @@ def test_both_worlds_save_the_same_gradients(tmp_path: Path, workers: Workers) -
         assert len(real.buckets) >= 3
         assert real.workers == 3
         assert not torch.equal(real.values[0], real.values[1])
+    found = [(tmp_path / world / ENTROPIES).read_text() for world in ("real", "virtual")]
+    assert found[0] == found[1] and found[0].count("\n") == 1 + 4
     assert sorted(path.name for path in (tmp_path / "real" / "gradients").iterdir()) == [
         "step1.safetensors",
         "step2.safetensors",

@@ -23,7 +23,7 @@ from gradwire.harness.studies.evolution.correlation import correlations, mean_ab
 from gradwire.harness.studies.evolution.low_rank import error_change, low_rank, power_error, rank_of
 from gradwire.harness.studies.evolution.matrices import Matrix, layer_of, read_series, shown_layers
 from gradwire.harness.studies.evolution.plots import plots, some_steps
-from gradwire.harness.studies.evolution.tables import text
+from gradwire.harness.studies.evolution.tables import tables
 from gradwire.harness.studies.statistics.settings import StatisticsTask
 from gradwire.harness.tasks import statistics
 
@@ -134,7 +134,9 @@ def test_gradients_of_zeros_have_no_figures(tmp_path: Path) -> None:
         write_gradients(tmp_path / f"step{step}.safetensors", torch.zeros(1, sum(SIZES)), LAYOUTS)
     empty = collect(read_series(tmp_path), [0.1], seed=0)
     assert [value for key, value in empty.figures.items() if key != "correlation_random"] == [None] * 9
-    assert error_change(empty.errors) is None and "Over training" in text(empty, "zeros")
+    assert (
+        error_change(empty.errors) is None and [table.title for table in tables(empty)][0] == "Over training"
+    )
     assert [plot.name for plot in plots(empty, "zeros")] == ["entropy", "distributions"]
     for plot in plots(empty, "zeros"):
         render(plot, FORMS[0])
@@ -159,7 +161,7 @@ def test_the_task_describes_a_run(run: Path, tmp_path: Path, capsys: pytest.Capt
     assert statistics.name(config) == f"statistics-run-{run.name}"
     assert statistics.run(config, tmp_path / "one") == 0
     shown = capsys.readouterr().out
-    assert f"{run.name} · 3 steps" in shown and "layer 2, rank 4, PowerSGD" in shown
+    assert f"{run.name} · 3 saved steps" in shown and "layer 2, rank 4, PowerSGD" in shown
     content = json.loads((tmp_path / "one" / "statistics.json").read_text())
     assert content["steps"] == [0, 5, 20] and content["about"]["model"] == "toy"
     assert content["evolution"]["sigma_ratio"] == pytest.approx(0.25) and "maps" not in content
@@ -181,8 +183,8 @@ def test_plots_show_every_analysis(found: Evolution) -> None:
 @pytest.mark.parametrize(
     ("files", "problem"),
     [
-        ({}, "this folder has no saved steps; give a run directory with two or more"),
-        ({3: LAYOUTS}, "this folder has 1 saved step;"),
+        ({}, r"this folder has no saved steps and no entropies\.jsonl; give a run directory with two"),
+        ({3: LAYOUTS}, "this folder has 1 saved step and no"),
     ],
 )
 def test_a_folder_without_a_series_is_refused(

@@ -1,0 +1,122 @@
+"""The entropy of every matrix's gradient at chosen steps, by worker and then averaged."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from gradwire.codecs.edgc import estimate, stride_of
+from gradwire.codecs.interface import Layout
+from gradwire.harness.comm.world.interface import World
+from gradwire.harness.parallel.interface import KeepsRawBuckets, Parallelism
+from gradwire.harness.record.entropies import NATS, STEP, MatrixName, header, mean_nats
+
+METHOD = "bits"
+
+
+class EntropyRecorder:
+    """Estimates entropies of measured steps, every `every` steps, from each of `rates` of the coordinates.
+
+    All processes call its methods, off the clock. Raises ValueError, in one line, for a parallelism whose
+    workers' gradients nobody can see, and for a rate out of range.
+    """
+
+    def __init__(
+        self, world: World, parallelism: Parallelism, name: str, every: int, rates: Sequence[float]
+    ) -> None:
+        if every and not isinstance(parallelism, KeepsRawBuckets):
+            raise ValueError(
+                f"measure.entropy_every={every}: parallel={name} keeps no worker's gradients; leave it out "
+                "or use parallel=ddp"
+            )
+        self._world, self._parallelism, self._every, self._rates = world, parallelism, every, list(rates)
+        self._strides = [stride_of(rate) for rate in rates]
+        self._matrices: dict[int, list[MatrixName]] = {}
+        self._rows: list[dict[str, Any]] = []
+
+    def due(self, step: int) -> bool:
+        """Whether the entropies of `step` are recorded, so that it has to be measured."""
+        return bool(self._every) and step % self._every == 0
+
+    def start(self) -> None:
+        """Learns the matrices of all ranks; after warm-up."""
+        if self._every:
+            own = {rank: self._own_matrices(rank) for rank in self._world.ranks}
+            texts = _gather_texts(self._world, {rank: json.dumps(found) for rank, found in own.items()})
+            for rank, text in enumerate(texts):
+                found = [MatrixName(*entry) for entry in json.loads(text)]
+                self._matrices[rank] = found
+
+    def header(self, about: Mapping[str, Any]) -> dict[str, Any]:
+        """The first line of the file."""
+        matrices = [matrix for _, ranks in self._by_group() for matrix in self._matrices[ranks[0]]]
+        return header(matrices, self._rates, about)
+
+    def take_rows(self) -> list[dict[str, Any]]:
+        """The rows since the last call."""
+        rows, self._rows = self._rows, []
+        return rows
+
+    def record(self, step: int) -> None:
+        """Adds the row of `step`, the last one, which was measured."""
+        width = len(self._rates) * max(map(len, self._matrices.values()))
+        own = {rank: self._estimates(rank, step) for rank in self._world.ranks}
+        padded = {rank: [*found, *[math.nan] * (width - len(found))] for rank, found in own.items()}
+        gathered = self._world.gather(padded)
+        nats: list[list[float]] = [[] for _ in self._rates]
+        for _, ranks in self._by_group():
+            count = len(self._matrices[ranks[0]])
+            for number, row in enumerate(nats):
+                first = number * count
+                columns = zip(*(gathered[rank][first : first + count] for rank in ranks), strict=True)
+                row.extend(round(mean_nats(column), 6) for column in columns)
+        self._rows.append({STEP: step, NATS: nats})
+
+    def _estimates(self, rank: int, step: int) -> list[float]:
+        """Those of a hosted rank, rate after rate; the step is the seed of the draws."""
+        assert isinstance(self._parallelism, KeepsRawBuckets)
+        buckets = self._parallelism.raw_buckets(rank)
+        found = []
+        for stride in self._strides:
+            for layout, bucket in zip(self._parallelism.layout(rank), buckets, strict=True):
+                for _, offset, numel in _matrices_of(layout):
+                    found.append(estimate(bucket[offset : offset + numel], METHOD, stride, step))
+        return found
+
+    def _own_matrices(self, rank: int) -> list[tuple[str, int, int, int]]:
+        group = self._parallelism.group(rank)
+        found = []
+        for layout in self._parallelism.layout(rank):
+            for index, _, numel in _matrices_of(layout):
+                rows = layout.shapes[index][0]
+                found.append((layout.names[index], rows, numel // rows, group))
+        return found
+
+    def _by_group(self) -> Sequence[tuple[int, list[int]]]:
+        """The ranks of each group, which have the same parameters."""
+        groups: dict[int, list[int]] = {}
+        for rank in range(self._world.size):
+            stage = self._matrices[rank][0].stage if self._matrices[rank] else -1
+            groups.setdefault(stage, []).append(rank)
+        return [(group, ranks) for group, ranks in sorted(groups.items()) if group >= 0]
+
+
+def _matrices_of(layout: Layout) -> list[tuple[int, int, int]]:
+    """(index, offset, coordinates) of each parameter with two dimensions or more."""
+    return [
+        (index, offset, math.prod(shape))
+        for index, (shape, offset) in enumerate(zip(layout.shapes, layout.offsets, strict=True))
+        if len(shape) >= 2
+    ]
+
+
+def _gather_texts(world: World, own: Mapping[int, str]) -> list[str]:
+    """The text of every rank, on all of them: as numbers, because nothing else is gathered."""
+    codes = {rank: text.encode() for rank, text in own.items()}
+    lengths = [int(length) for (length,) in world.gather({rank: [len(code)] for rank, code in codes.items()})]
+    width = max(lengths)
+    padded = {rank: [*map(float, code), *[0.0] * (width - len(code))] for rank, code in codes.items()}
+    rows = world.gather(padded)
+    return [bytes(map(int, row[:length])).decode() for row, length in zip(rows, lengths, strict=True)]
