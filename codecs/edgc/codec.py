@@ -178,7 +178,7 @@ class EDGC(Codec, Adapts):
                 self._samples.sample(matrix, x, seed=step)
         self._engine.set_ranks(ranks)
         mean = await self._engine.synchronize(x, this_round, comm)
-        if self.traits.clock_driven:
+        if self.traits.clock_driven and step < PROBING_ENDS:
             probed = rank_of_step(step, self._samples.shapes(), self.min_compression_rate)
             if probed:
                 probe = self._powersgd(probed, lasting=False)

@@ -12,7 +12,11 @@ from recorded import outcome
 from training_jobs import opened, tiny_run, train_all_virtually, train_rank
 
 from gradwire.codecs.decision_file import FILE
+from gradwire.harness.config.compose import compose
+from gradwire.harness.config.validate import validate_any
 from gradwire.harness.record.runs import load_run
+from gradwire.harness.runtime.errors import ConfigError
+from gradwire.harness.tasks import allreduce
 from gradwire.harness.trainer.settings import RunConfig
 
 EDGC = (
@@ -89,3 +93,21 @@ def test_the_clock_decides_what_nobody_gives_it(tmp_path: Path) -> None:
     assert [row["loss"] for row in load_run(tmp_path / "replay").steps] == [
         row["loss"] for row in load_run(tmp_path / "run").steps
     ]
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        (["train.steps=100"], "codec.window=1000 is longer than the run of 100 steps"),
+        (
+            ["train.steps=null", "train.epochs=1"],
+            "codec.warm_up_share=0.1 is a share of nobody knows how many",
+        ),
+        (["task=allreduce"], "codec=edgc: it compresses matrices, and there is one vector here"),
+    ],
+)
+def test_what_cannot_be_is_refused_in_one_line(given: list[str], words: str) -> None:
+    with pytest.raises(ConfigError) as raised:
+        config = validate_any(compose(["size=tiny", "codec=edgc", *given]))
+        allreduce.run(config)
+    assert words in str(raised.value) and "\n" not in str(raised.value)
