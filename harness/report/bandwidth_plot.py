@@ -126,7 +126,7 @@ class Units:
     def of(cls, all_shown: Sequence[Shown]) -> Units:
         longest = max(shown.sent.end for shown in all_shown)
         highest = max(value for shown in all_shown for value in shown.highest)
-        return cls(_unit(TIME_UNITS, longest, at_least=2.0), _unit(RATE_UNITS, highest, at_least=1.0))
+        return cls(unit_for(TIME_UNITS, longest, at_least=2.0), unit_for(RATE_UNITS, highest, at_least=1.0))
 
     @property
     def seconds(self) -> float:
@@ -173,7 +173,7 @@ def steps_in_words(numbers: Sequence[int]) -> str:
     return f"steps {', '.join(map(str, before))} and {last}"
 
 
-def _unit(units: dict[str, float], largest: float, *, at_least: float) -> str:
+def unit_for(units: dict[str, float], largest: float, *, at_least: float) -> str:
     """The first unit in which the largest value is not too small, or the last one."""
     return next((name for name, factor in units.items() if factor * largest >= at_least), list(units)[-1])
 

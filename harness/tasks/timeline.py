@@ -15,6 +15,7 @@ from gradwire.harness.record.timed_steps import is_simulated, recorded, steps_of
 from gradwire.harness.report.bandwidth_plot import bandwidth_of, chosen_steps, steps_in_words
 from gradwire.harness.report.figures import write_plots
 from gradwire.harness.report.groups import run_title
+from gradwire.harness.report.pipeline_plot import pipeline_of
 from gradwire.harness.tasks.sync import records
 from gradwire.harness.timing.trace.chrome import chrome_text
 from gradwire.harness.timing.trace.step import StepTrace
@@ -58,8 +59,9 @@ def _write(found: Run, steps: dict[int, StepTrace]) -> None:
         write_atomically(path, chrome_text(trace, run=found.name, step=number, clock=f"{clock} clock"))
         print(path)
     title = run_title(found) if found.summary is not None else f"{found.name} · {found.status}"
-    plot = bandwidth_of(found, title, list(steps), list(steps.values()))
-    for path in write_plots([plot] if plot is not None else [], found.folder / "plots"):
+    kinds = (bandwidth_of, pipeline_of)
+    plots = [kind(found, title, list(steps), list(steps.values())) for kind in kinds]
+    for path in write_plots([plot for plot in plots if plot is not None], found.folder / "plots"):
         print(path)
     print(_summary(found, steps, clock), flush=True)
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from typing import cast
 
@@ -18,7 +20,10 @@ from gradwire.harness.config.compose import compose
 from gradwire.harness.config.validate import validate, validate_any
 from gradwire.harness.models.build import build_model
 from gradwire.harness.models.stages import STAGE_PARTS, StageParts, make_stage, tied_parameter
+from gradwire.harness.parallel.pipeline.schedule import one_forward_one_backward
 from gradwire.harness.record.runs import load_run
+from gradwire.harness.record.timed_steps import steps_of
+from gradwire.harness.report.pipeline_plot import ShownStage, pipeline_of
 from gradwire.harness.runtime.errors import ConfigError
 from gradwire.harness.tasks import timeline
 
@@ -104,6 +109,23 @@ def test_its_trace_is_drawn(virtual: Path) -> None:
     assert timeline.run(config) == 0
     events = json.loads((virtual / "timeline" / "step3.json").read_text())["traceEvents"]
     assert {"forward 7", "backward 0", "norm", "update"} <= {event["name"] for event in events}
+    assert (virtual / "plots" / "pipeline-print.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_its_plot_has_the_passes_in_order_and_when_stages_synchronize(virtual: Path) -> None:
+    record = load_run(virtual)
+    ((number, trace),) = steps_of(record, [3])
+    shown = [ShownStage.of(trace[rank]) for rank in (0, 2)]
+    for stage, own in enumerate(shown):
+        passes = [one for one in own.computed if one.number is not None]
+        assert [(one.kind, one.number) for one in passes] == one_forward_one_backward(stage, 2, 8)
+        assert all(one.end <= following.start + 1e-9 for one, following in pairwise(own.computed))
+        assert all(one.start >= passes[-1].start for one in own.synchronized)
+    first, last = (min(one.start for one in own.synchronized) for own in shown)
+    assert first > last
+    assert pipeline_of(record, "", [number], [trace]) is not None
+    of_ddp = replace(record, config=record.config | {"parallel": {"name": "ddp"}})
+    assert pipeline_of(of_ddp, "", [number], [trace]) is None
 
 
 @pytest.mark.parametrize("schedule", ["1f1b", "gpipe"])
