@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import hashlib
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,8 @@ from gradwire.codecs.registry import RENAMED
 from gradwire.harness.comm.topology.registry import depends_on_nodes
 from gradwire.harness.data.formats import format_of
 from gradwire.harness.network.settings import CODEC_TIMES, FORMER_NAMES
+from gradwire.harness.record.entropies import FILE as ENTROPIES
+from gradwire.harness.record.gradients import step_files
 from gradwire.harness.record.settings import RecordedConfig
 
 WITHOUT_EFFECT = (
@@ -153,6 +155,7 @@ def _identifying(found: Mapping[str, Any]) -> dict[str, Any]:
                 Path(place),
                 every_file=every_file is not False,
                 whole=group == GRADIENTS,
+                files=_described_files(Path(place)) if group == GRADIENTS else None,
             )
     network = settings.get("network", {})
     if network.get("codec_times", CODEC_TIMES[0]) not in CODEC_TIMES:
@@ -183,14 +186,28 @@ def _use_former_names(settings: dict[str, Any]) -> None:
             settings["codec"]["name"] = old
 
 
-def data_fingerprint(path: Path, *, every_file: bool = False, whole: bool = False) -> str:
-    """Hash of a file, or of a folder's files of known formats or all: relative names, sizes, bytes.
+def _described_files(path: Path) -> list[Path] | None:
+    """What task=statistics reads of a run directory: plots that are drawn later change no result. None for a
+    file."""
+    path = path.expanduser()
+    if not path.is_dir():
+        return None
+    entropies = path / ENTROPIES
+    return [*step_files(path).values(), *([entropies] if entropies.is_file() else [])]
+
+
+def data_fingerprint(
+    path: Path, *, every_file: bool = False, whole: bool = False, files: Sequence[Path] | None = None
+) -> str:
+    """Hash of a file, or of a folder's `files`, without these of those of known formats or all: relative
+    names, sizes, bytes.
 
     `whole` reads large files, too.
     """
     path = path.expanduser()
-    found = sorted(file for file in path.rglob("*") if file.is_file())
-    files = [path] if path.is_file() else [file for file in found if every_file or format_of(file)]
+    if files is None:
+        found = sorted(file for file in path.rglob("*") if file.is_file())
+        files = [path] if path.is_file() else [file for file in found if every_file or format_of(file)]
     digest = hashlib.sha256()
     for file in files:
         status = file.stat()

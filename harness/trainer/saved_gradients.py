@@ -9,11 +9,11 @@ from typing import Any
 from torch import Tensor
 
 from gradwire.harness.parallel.interface import KeepsMainWeights, Parallelism
-from gradwire.harness.record.gradients import write_gradients
+from gradwire.harness.record.gradients import FOLDER, write_gradients
 from gradwire.harness.record.weights import write_weights
 from gradwire.harness.trainer.settings import RunConfig
 
-FOLDER, WEIGHTS = "gradients", "weights"
+WEIGHTS = "weights"
 
 
 def saved_path(directory: Path, step: int, what: str = FOLDER) -> Path:

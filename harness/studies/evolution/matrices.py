@@ -7,19 +7,13 @@ count: `transformer.h.3.mlp.c_fc.weight` is of layer 3.
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from torch import Tensor
 
-from gradwire.harness.record.gradients import SavedGradients, check_finite, read_gradients
-
-FOLDER = "gradients"
-"""Where a run directory keeps its saved steps."""
-
-FILE = re.compile(r"step(\d+)\.safetensors")
+from gradwire.harness.record.gradients import SavedGradients, check_finite, read_gradients, step_files
 
 MOST_LAYERS = 4
 """Layers that plots show: EDGC's Figure 3 has four."""
@@ -74,14 +68,6 @@ def shown_layers(layers: Sequence[int]) -> list[int]:
     if len(layers) <= MOST_LAYERS:
         return list(layers)
     return [layers[index * len(layers) // MOST_LAYERS] for index in range(MOST_LAYERS)]
-
-
-def step_files(folder: str | Path) -> dict[int, Path]:
-    """The saved steps of a run directory, or of a folder of such files, by step; none if there are none."""
-    place = Path(folder).expanduser()
-    place = place / FOLDER if (place / FOLDER).is_dir() else place
-    found = ((FILE.fullmatch(path.name), path) for path in place.iterdir())
-    return dict(sorted((int(match[1]), path) for match, path in found if match))
 
 
 def read_series(folder: str | Path) -> Iterator[tuple[int, SavedGradients]]:

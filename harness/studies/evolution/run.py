@@ -10,11 +10,11 @@ from typing import Any
 from gradwire.harness.files.finite_json import dumps
 from gradwire.harness.record.entropies import FILE as ENTROPIES
 from gradwire.harness.record.entropies import RecordedEntropies, read_entropies
-from gradwire.harness.record.gradients import SavedGradients, read_gradients
+from gradwire.harness.record.gradients import FOLDER, SavedGradients, read_gradients, step_files
 from gradwire.harness.report.figures import Plot
 from gradwire.harness.report.tables import Page
 from gradwire.harness.studies.evolution.collect import Evolution, collect
-from gradwire.harness.studies.evolution.matrices import FOLDER, read_series, step_files
+from gradwire.harness.studies.evolution.matrices import read_series
 from gradwire.harness.studies.evolution.plots import plots
 from gradwire.harness.studies.evolution.sampling import Sampling, sampling
 from gradwire.harness.studies.evolution.sampling_views import sampling_notes, sampling_plots, sampling_tables

@@ -5,17 +5,21 @@ from __future__ import annotations
 import json
 import math
 from pathlib import Path
+from typing import cast
 
 import pytest
 import torch
 from training_jobs import tiny_run, train_all_virtually
 
+from gradwire.harness.comm.world.interface import World
 from gradwire.harness.files.reading import UnusableFileError
+from gradwire.harness.parallel.interface import Parallelism
 from gradwire.harness.record.entropies import FILE, MatrixName, header, mean_nats, read_entropies
 from gradwire.harness.record.gradients import read_gradients
 from gradwire.harness.record.writer import RunWriter
 from gradwire.harness.runtime.errors import ConfigError
 from gradwire.harness.studies.statistics.entropy import matrix_entropies
+from gradwire.harness.trainer.entropies import EntropyRecorder
 
 SETTINGS = ("cluster.workers=2", "codec=fp32", "cluster=virtual")
 ONE = header([MatrixName("w", 1, 2, 0)], [1.0], {})
@@ -98,6 +102,15 @@ def test_other_files_are_refused(rows: list[dict[str, object]], problem: str, tm
     (tmp_path / FILE).write_text("".join(json.dumps(row) + "\n" for row in rows))
     with pytest.raises(UnusableFileError, match=problem):
         read_entropies(tmp_path)
+
+
+def test_a_parallelism_that_shows_no_gradients_is_refused() -> None:
+    silent = cast(Parallelism, object())
+    with pytest.raises(
+        ValueError, match=r"measure\.entropy_every=5: parallel=silent keeps no worker's gradients"
+    ):
+        EntropyRecorder(cast(World, None), silent, "silent", 5, [1.0])
+    assert not EntropyRecorder(cast(World, None), silent, "silent", 0, [1.0]).due(0)
 
 
 def test_workers_average() -> None:

@@ -24,6 +24,7 @@ from gradwire.codecs.traits import Traits
 from gradwire.harness.checkpoint.folder import checkpoints
 from gradwire.harness.data.token_data import TokenData
 from gradwire.harness.launch.worker import train_virtual
+from gradwire.harness.record.entropies import FILE as ENTROPIES
 from gradwire.harness.trainer import parts as build_module
 from gradwire.harness.trainer.settings import RunConfig
 
@@ -45,11 +46,14 @@ def resumed_after(directory: Path) -> list[int]:
 )
 def test_a_virtual_run_goes_on_bit_for_bit(codec: str, tmp_path: Path) -> None:
     """The run stops twice: between two checkpoints, and where one is due."""
-    config = tiny_run("cluster=virtual", *STEPS, *f"codec={codec}".split(), "train.checkpoint_every=4")
+    more = ("train.checkpoint_every=4", "measure.entropy_every=3")
+    config = tiny_run("cluster=virtual", *STEPS, *f"codec={codec}".split(), *more)
     train_all_virtually(config, str(tmp_path / "whole"))
     for stop_after in (3, 5, None):
         train_all_virtually(config, str(tmp_path / "parts"), stop_after)
     assert outcome(tmp_path / "parts") == outcome(tmp_path / "whole")
+    whole, parts = ((tmp_path / name / ENTROPIES).read_text() for name in ("whole", "parts"))
+    assert whole == parts and whole.count("\n") > 3
     assert (resumed_after(tmp_path / "whole"), resumed_after(tmp_path / "parts")) == ([], [3, 8])
 
 

@@ -15,6 +15,7 @@ from gradwire.codecs.interface import Layout
 from gradwire.harness.config.compose import compose
 from gradwire.harness.config.validate import validate_task
 from gradwire.harness.record.gradients import write_gradients
+from gradwire.harness.record.identity import run_id
 from gradwire.harness.report.figures import render
 from gradwire.harness.report.style import FORMS
 from gradwire.harness.runtime.errors import ConfigError
@@ -165,6 +166,10 @@ def test_the_task_describes_a_run(run: Path, tmp_path: Path, capsys: pytest.Capt
     content = json.loads((tmp_path / "one" / "statistics.json").read_text())
     assert content["steps"] == [0, 5, 20] and content["about"]["model"] == "toy"
     assert content["evolution"]["sigma_ratio"] == pytest.approx(0.25) and "maps" not in content
+    before = run_id(config)
+    (run / "plots").mkdir()
+    (run / "plots" / "later.svg").touch()
+    assert run_id(config) == before  # nothing that is described
     page = statistics.compare([tmp_path / "one"], tmp_path / "all", [])
     (table,) = page.tables
     assert [row[0] for row in table.rows] == ["toy-run"] and "layers' agreement" in table.header
