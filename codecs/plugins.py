@@ -19,7 +19,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import TypeVar
 
-from gradwire.codecs.wording import did_you_mean, shortened
+from gradwire.codecs.wording import closest, shortened
 
 Part = TypeVar("Part")
 """What a registry holds: codec classes, topologies, kinds of parallelism."""
@@ -91,10 +91,11 @@ def find(
         return own[name]
     if is_plugin(kind, name):
         return checked(load(kind, name), name)
-    near = did_you_mean(name, own) if isinstance(name, str) else ""
+    near = closest(name, own, count=1) if isinstance(name, str) else []
+    meant = f"; did you mean {near[0]}?" if near else ""
     raise ValueError(
         f"{kind}={shortened(name)} is unknown; choose one of {', '.join(sorted(own))}, or a plug-in, "
-        f"{form}{near}"
+        f"{form}{meant}"
     )
 
 

@@ -34,8 +34,8 @@ FLOAT_BYTES = 4
 class OptimusCC(PowerSGD):
     """PowerSGD for the first stages' gradients, the others in float32; low rank for those of hidden states.
 
-    The fields of PowerSGD apply to both: below `start_step` nothing is compressed, `feedback` is also lazy
-    error propagation. Without a pipeline there is one stage, which is compressed, and it sends nothing back.
+    The fields of PowerSGD apply to both but for `rank` and `feedback`, which are about the gradients of
+    parameters. Without a pipeline there is one stage, which is compressed, and it sends nothing back.
     """
 
     name: str = "optimus_cc"
@@ -52,6 +52,10 @@ class OptimusCC(PowerSGD):
     backward_rank: int = between(1, 65_536, 4, hint="the authors take 16 for hidden sizes of 1920 and 3072")
     """Columns of the factors of a gradient of hidden states. Idle with `backward=none`."""
 
+    lazy_errors: bool = True
+    """Lazy error propagation: what a gradient of hidden states lacks is added to the next micro-batch's. Idle
+    with `backward=none`."""
+
     about = About(
         source="Optimus-CC (Song et al., ASPLOS 2023)",
         wire_bits="as `powersgd` in the first `codec.stages` stages, 32 in the others",
@@ -63,7 +67,7 @@ class OptimusCC(PowerSGD):
         super().__post_init__()
         self._messages = LowRankMessages(
             cast(Orthogonalization, self.orthogonalization),
-            feedback=self.feedback,
+            lazy_errors=self.lazy_errors,
             warm_start=self.warm_start,
         )
 

@@ -34,8 +34,8 @@ from gradwire.codecs.wrappers.residuals import LatestNorms, bounded
 class LowRankMessages:
     """The messages of one sender, and what it remembers from one to the next."""
 
-    def __init__(self, method: Orthogonalization, *, feedback: bool, warm_start: bool) -> None:
-        self._method, self._feedback, self._warm_start = method, feedback, warm_start
+    def __init__(self, method: Orthogonalization, *, lazy_errors: bool, warm_start: bool) -> None:
+        self._method, self._lazy_errors, self._warm_start = method, lazy_errors, warm_start
         self._starts = StepMemory[Tensor]()  # Qᵀ of the latest message, (rank, hidden size) float32
         self._errors = StepMemory[Tensor]()  # what is still to be sent, (rows, tokens, hidden size) float32
         self._norms = LatestNorms()  # of the latest gradients
@@ -49,7 +49,7 @@ class LowRankMessages:
         """
         given = self._with_error(gradient.contiguous(), rank, message)
         if not rank:
-            if self._feedback and message.link in self._errors:
+            if self._lazy_errors and message.link in self._errors:
                 self._keep_error(torch.zeros_like(given), given, message)
             return given.view(-1).view(torch.uint8)
         matrix = given.view(message.matrix_shape)
@@ -61,7 +61,7 @@ class LowRankMessages:
         sound = finite & all_finite(right)
         left, right = (torch.where(sound, factor, torch.nan) for factor in (left, right))
         delivered = (left.T @ right).view(message.shape)
-        if self._feedback:
+        if self._lazy_errors:
             self._keep_error(given - delivered, delivered, message)
         if self._warm_start:
             self._starts[message.link] = next_start(start, right, delivered)
@@ -70,7 +70,7 @@ class LowRankMessages:
     def _with_error(self, gradient: Tensor, rank: int, message: BackwardMessage) -> Tensor:
         """A gradient plus what earlier messages lack, token by token."""
         error = self._errors.get(message.link)
-        if not self._feedback or (error is None and not rank):
+        if not self._lazy_errors or (error is None and not rank):
             return gradient
         norm = self._norms.median(message.link, gradient.view(-1))
         if error is None:

@@ -119,7 +119,7 @@ def make_checked_codec(
         names = ", ".join(sorted(codec_classes()))
         raise ValueError(
             f"codec={shown(codec)} is not a codec; choose one of {names}, or an instance of a class derived "
-            "from gradwire.Codec or gradwire.HopCodec"
+            "from gradwire.Codec"
         )
     return with_decisions(codec)
 

@@ -100,8 +100,8 @@ def test_what_is_left_is_sent_in_the_next_step() -> None:
     torch.testing.assert_close(error(codec).double(), total, rtol=0, atol=ROUNDING)
 
 
-def test_without_feedback_each_message_stands_for_itself() -> None:
-    codec = OptimusCC(backward="all", backward_rank=2, feedback=False)
+def test_without_lazy_errors_each_message_stands_for_itself() -> None:
+    codec = OptimusCC(backward="all", backward_rank=2, lazy_errors=False)
     for message in messages():
         given = gradient(message)
         lost = given - delivered(codec, message)
@@ -136,7 +136,7 @@ def test_a_constant_gradient_of_low_rank_is_found() -> None:
     best = noisy - noisy.double().svd()[0][:, :2].float() @ (noisy.double().svd()[0][:, :2].float().T @ noisy)
     lost = []
     for warm in (True, False):
-        codec = OptimusCC(backward="all", backward_rank=2, feedback=False, warm_start=warm)
+        codec = OptimusCC(backward="all", backward_rank=2, lazy_errors=False, warm_start=warm)
         *_, last = (delivered(codec, message, noisy.view(SHAPE)) for message in messages())
         lost.append(float((noisy - last.view(24, 16)).norm() / best.norm()))
     assert lost[0] == pytest.approx(1, abs=1e-3)
