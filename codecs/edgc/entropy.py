@@ -28,12 +28,17 @@ def differential_entropy(counts: Tensor) -> float:
     The last term corrects the bias of N samples (Miller and Madow). About the N finite values other than zero
     alone (see `zero_share`); −inf if there are none.
     """
-    numbers = finite_counts(counts).flatten()
+    return entropy_and_zeros(counts)[0]
+
+
+def entropy_and_zeros(counts: Tensor) -> tuple[float, float]:
+    """`differential_entropy` and `zero_share` in one go: matrices may be many and small."""
+    numbers, zeros = finite_counts(counts).flatten(), int(counts[ZEROS])
     total = float(numbers.sum())
     if not total:
-        return -math.inf
+        return -math.inf, 1.0
     entropy = math.log(total) + float(numbers @ _log_widths() - torch.xlogy(numbers, numbers).sum()) / total
-    return entropy + (int(numbers.count_nonzero()) - 1) / (2 * total)
+    return entropy + (int(numbers.count_nonzero()) - 1) / (2 * total), zeros / (zeros + total)
 
 
 def gaussian_entropy_with_zeros(counts: Tensor) -> float:

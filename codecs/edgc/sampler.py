@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from gradwire.codecs.edgc.definition import sampled_coordinates, sampled_histogram, sampling_key
-from gradwire.codecs.edgc.entropy import differential_entropy, gaussian_entropy_with_zeros, zero_share
+from gradwire.codecs.edgc.entropy import entropy_and_zeros, gaussian_entropy_with_zeros, zero_share
 
 ESTIMATORS = ("bits", "hist", "gaussian")
 
@@ -57,8 +57,9 @@ def sample(x: Tensor, method: str, stride: int, seed: int) -> Sample:
     if method == "hist":
         return _scaled_histogram(flat, stride, seed)
     counts = sampled_histogram(flat, stride, seed)
-    entropy = differential_entropy if method == "bits" else gaussian_entropy_with_zeros
-    return Sample(entropy(counts), zero_share(counts))
+    if method == "bits":
+        return Sample(*entropy_and_zeros(counts))
+    return Sample(gaussian_entropy_with_zeros(counts), zero_share(counts))
 
 
 def _drawn(x: Tensor, stride: int, seed: int) -> Iterator[Tensor]:
