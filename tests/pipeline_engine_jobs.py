@@ -27,7 +27,7 @@ from gradwire.harness.trainer.parts import build
 from gradwire.harness.trainer.settings import RunConfig
 
 SCHEDULES = {"1f1b": Schedule1F1B, "gpipe": ScheduleGPipe}
-RATE = 0.1
+RATE, ROUNDS = 0.1, 60
 
 
 class Engine(NamedTuple):
@@ -143,14 +143,15 @@ def main() -> None:
     pool = WorkerPool()
     for schedule in SCHEDULES:
         config = untied(schedule, "model.hidden_size=256", "model.num_layers=4", "train.micro_batch=4")
-        ranks = pool.run(2, cpu_seconds, config, 30)
+        ranks = pool.run(2, cpu_seconds, config, ROUNDS)
         ours, theirs = (
-            [sum(own[engine][index] for own in ranks) for index in range(5, 30)] for engine in range(2)
+            [sum(own[engine][index] for own in ranks) for index in range(5, ROUNDS)] for engine in range(2)
         )
         ratio = statistics.median(a / b for a, b in zip(ours, theirs, strict=True))
         print(
             f"{schedule}: {1e3 * statistics.median(ours):.1f} ms of CPU time a step, torch's engine "
-            f"{1e3 * statistics.median(theirs):.1f} ms; {ratio:.3f} x"
+            f"{1e3 * statistics.median(theirs):.1f} ms; {ratio:.3f} x, the fastest steps "
+            f"{min(ours) / min(theirs):.3f} x"
         )
     pool.close()
 
