@@ -108,13 +108,16 @@ def quick(sweep: str, folder: Path) -> list[str]:
             key for key in found if key.partition(".")[0] in ("cluster", "network", "allreduce", "plots")
         ]
         found += [text for text in ("cluster=virtual", "network=simulated") if text not in found]
-    text = (conf_directory() / "sweeps" / f"{sweep}.yaml").read_text()
+    names = (sweep, *declared.needs.values())
+    text = "".join((conf_directory() / "sweeps" / f"{name}.yaml").read_text() for name in names)
     if "allreduce.matrices" in text:  # which say how many coordinates there are
         found = [key for key in found if not key.startswith("allreduce.coordinates=")]
     if "parallel: pipeline" in text:  # a layer for each stage
         found = [key.replace("model.num_layers=1", "model.num_layers=2") for key in found]
     if tasks == {"replay"}:
         found.append(f"gradients={_gradients(folder)}")
+    if "score" in tasks:
+        found.append(f"score.data={_questions(folder)}")
     return found
 
 
@@ -129,6 +132,16 @@ def _gradients(folder: Path) -> Path:
     layout = json.dumps({"buckets": [{"names": ["w"], "shapes": [[20, 100]]}]})
     np.savez(folder / "own.npz", gradients=values, layout=layout)
     return folder / "own.npz"
+
+
+def _questions(folder: Path) -> Path:
+    """A benchmark of two questions."""
+    choices = [{"text": text, "label": label} for text, label in (("ice", "A"), ("steam", "B"))]
+    record = {"question": {"stem": "Water that boils becomes", "choices": choices}, "answerKey": "B"}
+    (folder / "arc_easy").mkdir(exist_ok=True)
+    lines = [json.dumps({"id": str(number), **record}) + "\n" for number in range(2)]
+    (folder / "arc_easy" / "test.jsonl").write_text("".join(lines))
+    return folder
 
 
 @pytest.fixture(scope="module")
