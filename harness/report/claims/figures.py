@@ -201,12 +201,13 @@ def _at_target(
 
 def _baseline(record: SweepRecord, cells: Sequence[CellRecord]) -> Selection:
     """The selection of BF16's cells that are like `cells`: in all but the codec, else in model and data; else
-    of sharded training without compression with the same model and data."""
+    of sharded training without compression with the same model and data, or of float32 gradients."""
     axes = {axis: cells[0].axes.get(axis) for axis in record.axes if not covered(axis, ("codec",))}
     task = {TASK: cells[0].task}
     alike = _model_and_data(record, cells)
     sharded = {"codec.name" if "codec.name" in record.axes else "codec": UNCOMPRESSED, **EXACT_WEIGHTS}
-    for chosen in ({"codec": BASELINE, **axes}, {"codec": BASELINE, **alike}, {**sharded, **alike}):
+    exact = {"codec": UNCOMPRESSED, **alike}
+    for chosen in ({"codec": BASELINE, **axes}, {"codec": BASELINE, **alike}, {**sharded, **alike}, exact):
         selection = {**chosen, **task}
         if all(matching_key(key, record.axes, _shared(record)) for key in chosen) and _matching(
             record, selection

@@ -87,8 +87,9 @@ def _name(settings: Settings) -> str:
     named = strategy(settings)
     if named is not None:
         return f"{named}, transform apart" if settings.get("codec.hadamard") == "apart" else named
-    weights = settings.get("parallel.weights")
-    return str(settings["codec.name"]) + (f", weights {weights}" if weights else "")
+    weights, rank = settings.get("parallel.weights"), settings.get("codec.rank")
+    ranked = f", rank {rank}" if rank is not None else ""
+    return str(settings["codec.name"]) + ranked + (f", weights {weights}" if weights else "")
 
 
 def _row(one: PredictSummary) -> dict[str, Any]:
