@@ -1,0 +1,57 @@
+"""The line through the times of all-reduces over their rank."""
+
+from __future__ import annotations
+
+import pytest
+
+from gradwire.harness.studies.allreduce.by_rank import rank_lines
+from gradwire.harness.studies.allreduce.summary import AllReduceSummary
+from gradwire.harness.timing.measure.line_fit import fit_line
+from gradwire.harness.timing.measure.metric import Spread
+
+
+def run(modelled: float, measured: float | None = None, network: str = "simulated") -> AllReduceSummary:
+    spread = Spread(modelled, modelled, modelled)
+    return AllReduceSummary(
+        codec="powersgd",
+        topology="ring",
+        workers=4,
+        coordinates=1000,
+        pieces=1,
+        network=network,
+        network_settings={},
+        rate_mbit=100.0,
+        goodput_mbit=None,
+        rivals=0,
+        repeats=1,
+        measured=None if measured is None else Spread(measured, measured, measured),
+        measured_codec_s=None,
+        modelled=spread,
+        modelled_codec_s=spread,
+        bytes_sent=1,
+        wire_bits_per_coordinate=1.0,
+        kernel_backend="default",
+        rounds_s=[],
+        provenance={},
+    )
+
+
+def test_a_line_is_told_for_each_network_and_kind_of_time() -> None:
+    runs = [run(0.002 * rank + 0.01, measured=0.01 * rank) for rank in (1, 2, 4)]
+    others = [run(rank, network="other") for rank in (1.0, 2.0)]
+    told = list(rank_lines([*runs, *others, run(1.0)], [1, 2, 4, 1, 2, None]))
+    assert len(told) == 2  # two ranks are always on a line
+    assert "measured: the time at rank r is 10 ms · r + " in told[0]
+    assert "modelled: the time at rank r is 2 ms · r + 10 ms, with a mean error of 0.00%" in told[1]
+    assert told[1].endswith("at ranks 1, 2, 4.")
+
+
+def test_measured_times_need_all_ranks() -> None:
+    (told,) = rank_lines([run(1.0, 1.0), run(2.0), run(3.5, 3.0)], [1, 2, 3])
+    assert "modelled" in told
+
+
+@pytest.mark.parametrize("points", [[(1.0, 2.0)], [(1.0, 2.0), (1.0, 3.0)], [(1.0, 0.0), (2.0, 1.0)]])
+def test_a_line_takes_two_places_and_no_zero(points: list[tuple[float, float]]) -> None:
+    with pytest.raises(ValueError, match="takes points"):
+        fit_line(points)
