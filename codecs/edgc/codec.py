@@ -240,8 +240,8 @@ class EDGC(Codec, Adapts):
         return replace(
             plan,
             max_rank=most,
-            seconds_per_rank=model.seconds_per_rank,
-            seconds=model.seconds,
+            seconds_per_rank=model.slope,
+            seconds=model.constant,
             model_error=model.error,
             uncompressed_s=uncompressed,
         )

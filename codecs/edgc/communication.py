@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
+from gradwire.codecs.arithmetic.line_fit import LineFit, fit_line
 from gradwire.codecs.edgc.samples import Shape
 from gradwire.codecs.interface import Observation
 from gradwire.codecs.powersgd import effective_rank
@@ -129,52 +129,33 @@ def _one(seconds: float) -> Tensor:
     return torch.tensor([seconds, 1.0], dtype=torch.float64)
 
 
-@dataclass(frozen=True)
-class TimeModel:
-    """T(r) = `seconds_per_rank`·r + `seconds`; `error` is the mean of |T(r) − measured| / measured."""
-
-    seconds_per_rank: float
-    seconds: float
-    error: float
-
-    def time(self, rank: float) -> float:
-        return self.seconds_per_rank * rank + self.seconds
-
-
-def fitted(points: Sequence[tuple[float, float]]) -> TimeModel | None:
-    """The line by least squares through (rank, seconds); None if they have fewer than two ranks, or no times
-    that grow with them."""
-    if len({rank for rank, _ in points}) < 2:
-        return None
-    mean_rank = sum(rank for rank, _ in points) / len(points)
-    mean_time = sum(seconds for _, seconds in points) / len(points)
-    spread = sum((rank - mean_rank) ** 2 for rank, _ in points)
-    slope = sum((rank - mean_rank) * (seconds - mean_time) for rank, seconds in points) / spread
-    if slope <= 0:
-        return None
-    constant = mean_time - slope * mean_rank
-    errors = [abs(slope * rank + constant - seconds) / seconds for rank, seconds in points]
-    return TimeModel(slope, constant, sum(errors) / len(errors))
-
-
-def model_told(shapes: Sequence[Shape], values: Tensor, min_compression_rate: float) -> TimeModel | None:
+def model_told(shapes: Sequence[Shape], values: Tensor, min_compression_rate: float) -> LineFit | None:
     """The model by the probes of a stage, whose `values` (see `Times`) are summed over its ranks: what a step
-    takes longer for a probe is the probe's time."""
+    takes longer for a probe is the probe's time. None if fewer than two ranks have times, or times do not
+    grow with them."""
     ranks, uncompressed = probed_ranks(shapes, min_compression_rate), mean_of(values[0])
     points = [
         (mean_rank(shapes, rank, min_compression_rate), mean_of(row) - uncompressed)
         for rank, row in zip(ranks, values[2:], strict=False)
         if row[1]
     ]
-    return fitted([point for point in points if point[1] > 0])
+    return growing_line([point for point in points if point[1] > 0])
+
+
+def growing_line(points: Sequence[tuple[float, float]]) -> LineFit | None:
+    """The line through (rank, seconds); None for fewer than two ranks, or one that does not grow."""
+    if len({rank for rank, _ in points}) < 2:
+        return None
+    line = fit_line(points)
+    return line if line.slope > 0 else None
 
 
 def largest_saving_rank(
-    model: TimeModel, shapes: Sequence[Shape], uncompressed_s: float, min_compression_rate: float
+    model: LineFit, shapes: Sequence[Shape], uncompressed_s: float, min_compression_rate: float
 ) -> int:
     """The largest rank that takes less time than uncompressed gradients; 0 if there is none (eq. 2)."""
     ranks = range(1, highest_rank(shapes, min_compression_rate) + 1)
-    times = {rank: model.time(mean_rank(shapes, rank, min_compression_rate)) for rank in ranks}
+    times = {rank: model.at(mean_rank(shapes, rank, min_compression_rate)) for rank in ranks}
     return max((rank for rank, seconds in times.items() if seconds < uncompressed_s), default=0)
 
 

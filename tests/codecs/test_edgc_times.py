@@ -9,7 +9,7 @@ from gradwire.codecs.edgc.communication import (
     NO_TIMES,
     StepTimes,
     Times,
-    fitted,
+    growing_line,
     highest_rank,
     largest_saving_rank,
     mean_rank,
@@ -62,15 +62,15 @@ def test_a_mean_rank_counts_what_is_sent() -> None:
 
 
 def test_the_model_is_the_line_and_its_error() -> None:
-    model = fitted([(rank, 0.5 + 0.25 * rank) for rank in (2, 4, 16)])
+    model = growing_line([(rank, 0.5 + 0.25 * rank) for rank in (2, 4, 16)])
     assert model is not None
-    assert (model.seconds_per_rank, model.seconds) == pytest.approx((0.25, 0.5))
-    assert model.error < 1e-12 and model.time(8) == pytest.approx(2.5)
-    bent = fitted([(1, 1.0), (2, 2.5), (3, 3.0)])  # T(r) = r + 1/6
+    assert (model.slope, model.constant) == pytest.approx((0.25, 0.5))
+    assert model.error < 1e-12 and model.at(8) == pytest.approx(2.5)
+    bent = growing_line([(1, 1.0), (2, 2.5), (3, 3.0)])  # T(r) = r + 1/6
     assert bent is not None
     assert bent.error == pytest.approx((1 / 6 + 1 / 3 / 2.5 + 1 / 6 / 3) / 3)
-    assert fitted([(4, 1.0), (4, 2.0)]) is None
-    assert fitted([(4, 2.0), (8, 1.0)]) is None
+    assert growing_line([(4, 1.0), (4, 2.0)]) is None
+    assert growing_line([(4, 2.0), (8, 1.0)]) is None
 
 
 def test_the_largest_rank_is_that_which_saves_time() -> None:
@@ -81,7 +81,7 @@ def test_the_largest_rank_is_that_which_saves_time() -> None:
         times.values = times.with_step(step, StepTimes(0.3 + probe, 0.05, rank > 0), uncompressed=True)
     model = model_told(SHAPES, times.values, 1.0)
     assert model is not None and model.error < 1e-9
-    assert (model.seconds_per_rank, model.seconds) == pytest.approx((0.01, 0.1))
+    assert (model.slope, model.constant) == pytest.approx((0.01, 0.1))
     assert largest_saving_rank(model, SHAPES, 0.295, 1.0) == 19
     assert largest_saving_rank(model, SHAPES, 0.1, 1.0) == 0
     assert times.values[0].tolist() == pytest.approx([6 * 0.3, 6])

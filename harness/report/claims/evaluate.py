@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from statistics import fmean, median
 from typing import Any
 
+from gradwire.codecs.arithmetic.line_fit import fit_line
 from gradwire.harness.report.claims import figures
 from gradwire.harness.report.claims.figures import Figure
 from gradwire.harness.report.claims.grammar import (
@@ -26,7 +27,6 @@ from gradwire.harness.report.claims.grammar import (
 )
 from gradwire.harness.report.reference import Reference
 from gradwire.harness.report.sweep_record import SweepRecord
-from gradwire.harness.timing.measure.line_fit import fit_line
 
 SWEEP = "sweep"
 """The argument of a figure that is of another sweep than the claim's first one."""

@@ -3,32 +3,93 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
 
+from gradwire.codecs.arithmetic.line_fit import LineFit, fit_line
+from gradwire.harness.report.figures import Plot, write_plots
+from gradwire.harness.report.style import Form
 from gradwire.harness.studies.allreduce.summary import AllReduceSummary
-from gradwire.harness.timing.measure.line_fit import fit_line
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 FEWEST = 3
 """Ranks that a line is drawn through: two are always on one."""
 
 
-def rank_lines(runs: Sequence[AllReduceSummary], ranks: Sequence[int | None]) -> Iterator[str]:
-    """A remark for each codec, gradient and network with times at three ranks or more: the line through the
-    medians, and its mean relative error. `ranks` are those of the runs."""
+@dataclass(frozen=True)
+class RankLine:
+    """The median seconds by rank of all-reduces that are otherwise alike, `kind` of time, and their line."""
+
+    about: str
+    kind: str
+    times: Mapping[int, float]
+    line: LineFit
+
+
+def rank_lines(runs: Sequence[AllReduceSummary], ranks: Sequence[int | None]) -> list[RankLine]:
+    """A line for each codec, gradient and network with times at three ranks or more, as measured and on the
+    simulated clock. `ranks` are those of the runs."""
     alike: dict[tuple[object, ...], dict[int, AllReduceSummary]] = {}
     for run, rank in zip(runs, ranks, strict=True):
         if rank is not None:
             about = (run.codec, run.workers, run.coordinates, run.network, run.pieces)
             alike.setdefault(about, {})[rank] = run
-    for (codec, workers, coordinates, network, _), by_rank in alike.items():
-        if len(by_rank) < FEWEST:
-            continue
-        for kind, times in _times(by_rank).items():
-            found = fit_line(list(times.items()))
-            yield (
-                f"{codec}, {workers} workers, {coordinates:,} coordinates, network {network}, {kind}: the "
-                f"time at rank r is {found.slope * 1e3:.4g} ms · r + {found.constant * 1e3:.4g} ms, with a "
-                f"mean error of {found.error:.2%} (MAPE) at ranks {', '.join(map(str, sorted(times)))}."
-            )
+    return [
+        RankLine(
+            f"{codec}, {workers} workers, {coordinates:,} coordinates, network {network}",
+            kind,
+            times,
+            fit_line(list(times.items())),
+        )
+        for (codec, workers, coordinates, network, _), by_rank in alike.items()
+        if len(by_rank) >= FEWEST
+        for kind, times in _times(by_rank).items()
+    ]
+
+
+def rank_remarks(lines: Sequence[RankLine]) -> Iterator[str]:
+    """A remark for each line: its formula, and its mean relative error."""
+    for one in lines:
+        ranks = ", ".join(map(str, sorted(one.times)))
+        yield (
+            f"{one.about}, {one.kind}: the time at rank r is {one.line.slope * 1e3:.4g} ms · r + "
+            f"{one.line.constant * 1e3:.4g} ms, with a mean error of {one.line.error:.2%} (MAPE) at ranks "
+            f"{ranks}."
+        )
+
+
+def plot_ranks(lines: Sequence[RankLine], folder: Path) -> list[Path]:
+    """Writes a picture with a panel for each all-reduce: its times over the rank, and their lines; returns
+    the files."""
+    panels = list(dict.fromkeys(one.about for one in lines))
+    if not panels:
+        return []
+
+    def draw(axes_of: Sequence[Axes], form: Form) -> None:
+        for axes, about in zip(axes_of, panels, strict=True):
+            colors = {"measured": form.colors["ink"], "modelled": form.colors["vermilion"]}
+            for one in lines:
+                if one.about == about:
+                    _draw(axes, one, colors[one.kind])
+            axes.set_title(about.partition(", ")[2].replace(", network", "\nnetwork"))
+            axes.set_xlim(left=0)
+            axes.set_ylim(bottom=0)
+            axes.set_ylabel("time [ms]")
+        axes_of[-1].set_xlabel("rank")
+
+    title = "time of an all-reduce over the rank, and its line"
+    return write_plots([Plot("ranks", title, draw, (1.8,) * len(panels))], folder)
+
+
+def _draw(axes: Axes, one: RankLine, color: str) -> None:
+    ranks = sorted(one.times)
+    ends = [0, ranks[-1]]
+    axes.plot(ends, [1e3 * one.line.at(rank) for rank in ends], color=color, lw=0.9, label="_")
+    milliseconds = [1e3 * one.times[rank] for rank in ranks]
+    axes.plot(ranks, milliseconds, color=color, ls="", marker="o", ms=3.5, label=one.kind)
 
 
 def _times(by_rank: Mapping[int, AllReduceSummary]) -> dict[str, dict[int, float]]:

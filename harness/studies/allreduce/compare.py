@@ -13,7 +13,7 @@ from gradwire.harness.record.writer import CONFIG
 from gradwire.harness.report.configs import flatten
 from gradwire.harness.report.frame import frame, spreads
 from gradwire.harness.report.tables import Column, Line, Page, figures_table, finished
-from gradwire.harness.studies.allreduce.by_rank import rank_lines
+from gradwire.harness.studies.allreduce.by_rank import plot_ranks, rank_lines, rank_remarks
 from gradwire.harness.studies.allreduce.summary import AllReduceSummary
 
 FILE = "allreduce.json"
@@ -122,7 +122,8 @@ class Run:
 
 
 def compare(folders: Sequence[Path], output: Path) -> Page:
-    """Writes table.md, table.csv and table.json to `output`; ValueError when nothing is done."""
+    """Writes table.md, table.csv, table.json and, if ranks differ, plots to `output`; ValueError when nothing
+    is done."""
     done, left_out = finished(folders)
     runs = _load(done)
     tables = []
@@ -133,9 +134,11 @@ def compare(folders: Sequence[Path], output: Path) -> Page:
         named = ["codec"] if first.model_dtype is None else ["codec; weights"]
         tables.append(figures_table(_title(first), named, [run.line for run in alike], columns))
     notes = NOTES if all(run.about.parts is None for run in runs) else (*NOTES, *SHARDED_NOTES)
-    notes = (*notes, *rank_lines([run.about for run in runs], [_rank(folder) for folder in done]))
+    lines = rank_lines([run.about for run in runs], [_rank(folder) for folder in done])
+    notes = (*notes, *rank_remarks(lines))
     page, rows = Page(tables, [*notes, *left_out]), [run.row for run in runs]
     page.write(output, rows, {"rows": rows, "left_out": left_out})
+    plot_ranks(lines, output)
     return page
 
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
-from gradwire.harness.studies.allreduce.by_rank import rank_lines
+from gradwire.codecs.arithmetic.line_fit import fit_line
+from gradwire.harness.studies.allreduce.by_rank import plot_ranks, rank_lines, rank_remarks
 from gradwire.harness.studies.allreduce.summary import AllReduceSummary
-from gradwire.harness.timing.measure.line_fit import fit_line
 from gradwire.harness.timing.measure.metric import Spread
 
 
@@ -39,7 +41,7 @@ def run(modelled: float, measured: float | None = None, network: str = "simulate
 def test_a_line_is_told_for_each_network_and_kind_of_time() -> None:
     runs = [run(0.002 * rank + 0.01, measured=0.01 * rank) for rank in (1, 2, 4)]
     others = [run(rank, network="other") for rank in (1.0, 2.0)]
-    told = list(rank_lines([*runs, *others, run(1.0)], [1, 2, 4, 1, 2, None]))
+    told = list(rank_remarks(rank_lines([*runs, *others, run(1.0)], [1, 2, 4, 1, 2, None])))
     assert len(told) == 2  # two ranks are always on a line
     assert "measured: the time at rank r is 10 ms · r + " in told[0]
     assert "modelled: the time at rank r is 2 ms · r + 10 ms, with a mean error of 0.00%" in told[1]
@@ -47,7 +49,7 @@ def test_a_line_is_told_for_each_network_and_kind_of_time() -> None:
 
 
 def test_measured_times_need_all_ranks() -> None:
-    (told,) = rank_lines([run(1.0, 1.0), run(2.0), run(3.5, 3.0)], [1, 2, 3])
+    (told,) = rank_remarks(rank_lines([run(1.0, 1.0), run(2.0), run(3.5, 3.0)], [1, 2, 3]))
     assert "modelled" in told
 
 
@@ -55,3 +57,11 @@ def test_measured_times_need_all_ranks() -> None:
 def test_a_line_takes_two_places_and_no_zero(points: list[tuple[float, float]]) -> None:
     with pytest.raises(ValueError, match="takes points"):
         fit_line(points)
+
+
+def test_the_times_and_their_lines_are_drawn(tmp_path: Path) -> None:
+    runs = [run(0.002 * rank, measured=0.01 * rank + 0.001 * (rank % 2)) for rank in (1, 2, 4)]
+    others = [run(0.1 * rank, network="shaped") for rank in (1, 2, 3)]
+    written = plot_ranks(rank_lines([*runs, *others], [1, 2, 4, 1, 2, 3]), tmp_path)
+    assert {path.name for path in written} >= {"ranks-print.svg", "ranks-dark.png"}
+    assert plot_ranks([], tmp_path / "none") == [] and not (tmp_path / "none").exists()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 
 @dataclass(frozen=True)
@@ -13,6 +13,9 @@ class LineFit:
     slope: float
     constant: float
     error: float
+
+    def at(self, x: float) -> float:
+        return self.slope * x + self.constant
 
 
 def fit_line(points: Sequence[tuple[float, float]]) -> LineFit:
@@ -24,6 +27,5 @@ def fit_line(points: Sequence[tuple[float, float]]) -> LineFit:
     mean_x, mean_y = (sum(axis) / len(points) for axis in zip(*points, strict=True))
     spread = sum((x - mean_x) ** 2 for x, _ in points)
     slope = sum((x - mean_x) * (y - mean_y) for x, y in points) / spread
-    constant = mean_y - slope * mean_x
-    errors = [abs((slope * x + constant) / y - 1) for x, y in points]
-    return LineFit(slope, constant, sum(errors) / len(points))
+    line = LineFit(slope, mean_y - slope * mean_x, 0.0)
+    return replace(line, error=sum(abs(line.at(x) / y - 1) for x, y in points) / len(points))
