@@ -43,6 +43,10 @@ WITHOUT_EFFECT = (
 )
 """Groups and keys that change no result. (The id contains every value that a size sets.)"""
 
+FOLLOWS = {"score.digest": "checkpoint"}
+"""Keys that are set automatically, and the keys that tell their differences: where a sweep's checkpoints
+differ, also from seed to seed, so do their digests."""
+
 GRADIENTS = "gradients"
 
 FILES = (

@@ -13,7 +13,7 @@ from gradwire.harness.files.reading import UnusableFileError
 from gradwire.harness.files.structured import read_json, read_yaml
 from gradwire.harness.record.attempts import Attempts
 from gradwire.harness.record.directory import FAILED, failure_in, is_done
-from gradwire.harness.record.identity import settings_id
+from gradwire.harness.record.identity import FOLLOWS, settings_id
 from gradwire.harness.record.summary import REMEDY
 from gradwire.harness.record.writer import CONFIG, SUMMARY
 from gradwire.harness.report.configs import (
@@ -175,7 +175,11 @@ def _common(
 def _changing(cell: SweptCell, found: Outcome, axes: Sequence[str]) -> Settings:
     """What changes a cell's result, axes and seed aside."""
     settings = (found.recorded | flatten(cell.config) | dict(cell.more)).items()
-    return {key: value for key, value in settings if changes_result(key) and not covered(key, (*axes, SEED))}
+    return {
+        key: value
+        for key, value in settings
+        if changes_result(key) and not covered(key, (*axes, SEED)) and FOLLOWS.get(key) not in axes
+    }
 
 
 def _cell_record(cell: SweptCell, found: Outcome, axes: Sequence[str], off_axes: Settings) -> CellRecord:

@@ -39,6 +39,7 @@ from gradwire.harness.config.tasks import TASKS
 from gradwire.harness.config.typed import task_of, typed
 from gradwire.harness.config.validate import validate_any
 from gradwire.harness.record.directory import is_done
+from gradwire.harness.record.identity import FOLLOWS
 from gradwire.harness.record.settings import RecordedConfig
 from gradwire.harness.report.configs import covered, flatten
 from gradwire.harness.runtime.errors import ConfigError, did_you_mean
@@ -168,7 +169,8 @@ def sweep_axes(cells: Sequence[PlannedCell]) -> list[str]:
     flat = [flatten(cell.config.mapping()) for cell in cells]
     keys = sorted({key for settings in flat for key in settings})
     differing = [key for key in keys if len({repr(settings.get(key)) for settings in flat}) > 1]
-    return [*swept, *(key for key in differing if key != SEED and not covered(key, swept))]
+    told = {key for key in differing if FOLLOWS.get(key) in (*swept, *differing)}
+    return [*swept, *(key for key in differing if key not in (SEED, *told) and not covered(key, swept))]
 
 
 def _settings(arguments: Sequence[str]) -> SweepConfig:
