@@ -61,8 +61,8 @@ GIVEN: tuple[Refusal[RunConfig], ...] = (
         lambda run: _ignored_length(run, "schedule_", run.model.recipe.schedule_epochs),
     ),
     Refusal(
-        "codec.warm_up_share={codec[warm_up_share]} is a share of nobody knows how many steps, with "
-        "train.steps=null; add codec.steps=<steps of the run>, or codec.warm_up_share=0",
+        "codec={codec[name]} warms up for a share of nobody knows how many steps, with train.steps=null; add "
+        "codec.steps=<steps of the run>, or codec.warm_up_share=0",
         lambda run: bool(run.codec.get("warm_up_share")) and run.codec["steps"] is None,
     ),
     Refusal(

@@ -18,7 +18,7 @@ from gradwire.harness.runtime.errors import ConfigError
 REFUSED_COMPOSING = [
     ("seed=-1", ["seed=-1", "from 0 to 2147483647"]),
     ("seed=abc", ["seed=abc", "whole number"]),
-    ("codec=dynamic", ["codec=dynamic", "bf16, dynamiq, dynamiq_plus, fp32", "mxfp4", "codec=dynamiq"]),
+    ("codec=dynamic", ["codec=dynamic", "bf16, dynamiq, dynamiq_plus, edgc, fp32", "mxfp4", "codec=dynamiq"]),
     ("size=huge", ["size=huge", "gpu, paper, small, tiny"]),
     ("experiment=nope", ["experiment=nope", "smoke"]),
     ("~codec", ["~codec", "cannot be removed"]),

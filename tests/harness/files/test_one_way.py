@@ -33,6 +33,7 @@ REASONS = {
     "record/provenance.py": "our own sources, and what the kernel says",
     "report/catalogue.py": "our own documentation",
     "tracking/messages.py": "JSON made a line before, and a digest",
+    "trainer/entropies.py": "JSON that another rank has just made",
     "tracking/view.py": "a process of its own that imports nothing of gradwire and cannot end the run",
 }
 """Modules that read without it, and why they may."""
