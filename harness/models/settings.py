@@ -15,6 +15,10 @@ PAD_ID, END_ID, MASK_ID = range(3)
 LONGEST_RUN = 10**9
 """A number of optimizer steps."""
 
+OPTIMIZERS = ("adamw", "adam", "sgd")
+SCHEDULES = ("linear", "cosine", "steps")
+"""How a learning rate can fall."""
+
 
 @dataclass(frozen=True)
 class RecipeConfig:
@@ -28,14 +32,17 @@ class RecipeConfig:
     """Sequences of all workers in one optimizer step; null: one micro-batch per worker."""
     lr: float = between(0, 1e30, 6e-4, low_included=False)
     """Learning rate at the first step, after warm-up if there is one (SDP4Bit Table 9, 125M)."""
+    optimizer: str = one_of(*OPTIMIZERS)
+    """AdamW, Adam, or SGD with momentum 0.9."""
     weight_decay: float = between(0, 100, 0.01)
-    """AdamW's decoupled weight decay."""
+    """Weight decay of matrices: AdamW's is decoupled, that of the others is part of the gradient."""
     beta2: float = between(0, 0.999999, 0.999)
-    """AdamW's decay rate of the mean of squared gradients."""
+    """AdamW's and Adam's decay rate of the mean of squared gradients."""
     warmup_steps: int = at_least(0, 0, LONGEST_RUN)
     """Optimizer steps in which the learning rate climbs linearly to `lr`."""
-    schedule: str = one_of("linear", "cosine")
-    """How the learning rate falls from `lr` to `lr * end_factor`: `linear` or `cosine`."""
+    schedule: str = one_of(*SCHEDULES)
+    """How the learning rate falls: `linear` or `cosine` from `lr` to `lr * end_factor`, or in `steps`: by 10
+    every `decay_epochs`."""
     end_factor: float = between(0, 1, 0.125, low_included=False)
     """Learning rate at the end of the schedule, as a fraction of `lr`."""
     steps: int | None = at_least(1, None, LONGEST_RUN)
@@ -45,6 +52,8 @@ class RecipeConfig:
     schedule_epochs: float | None = at_least(1e-6, 2.0, 1e6)
     """How long the learning rate falls, in epochs, before it stays at lr * end_factor; null: the whole
     run."""
+    decay_epochs: float | None = at_least(1e-6, None, 1e6)
+    """Passes between two decays of a schedule by steps."""
 
 
 @dataclass(frozen=True)

@@ -8,16 +8,32 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
+STATE_FIELDS: Mapping[str, tuple[str, ...]] = {
+    "adamw": ("step", "exp_avg", "exp_avg_sq"),
+    "adam": ("step", "exp_avg", "exp_avg_sq"),
+    "sgd": ("momentum_buffer",),
+}
+"""What each optimizer keeps of a parameter, by `OptimizerSettings.name`."""
+
 
 @dataclass(frozen=True)
 class OptimizerSettings:
-    """AdamW and global-norm clipping; matrices decay, vectors do not. Each step brings its rate."""
+    """An optimizer and global-norm clipping; matrices decay, vectors do not. Each step brings its rate."""
 
     weight_decay: float
     beta1: float
     beta2: float
     adam_epsilon: float
     clip_norm: float | None
+    name: str = "adamw"
+    """`adamw`, whose decay is decoupled; `adam`, whose decay is added to the gradient; `sgd`, likewise."""
+    momentum: float = 0.9
+    """Used by `sgd` alone."""
+
+    @property
+    def fields(self) -> tuple[str, ...]:
+        """What the optimizer keeps of each parameter."""
+        return () if self.name == "sgd" and not self.momentum else STATE_FIELDS[self.name]
 
 
 def decays(weight: Tensor) -> bool:
@@ -25,21 +41,26 @@ def decays(weight: Tensor) -> bool:
     return weight.dim() >= 2
 
 
-def adamw(
+def make_optimizer(
     decaying: Sequence[Tensor], others: Sequence[Tensor], settings: OptimizerSettings
-) -> torch.optim.AdamW:
+) -> torch.optim.Optimizer:
     """The optimizer of all parallelisms, weight decay for some parameters only; each step sets its rate."""
     groups = [
         {"params": list(decaying), "weight_decay": settings.weight_decay},
         {"params": list(others), "weight_decay": 0.0},
     ]
-    return torch.optim.AdamW(
-        [group for group in groups if group["params"]],
-        lr=0.0,
-        betas=(settings.beta1, settings.beta2),
-        eps=settings.adam_epsilon,
-        fused=True,
-    )
+    groups = [group for group in groups if group["params"]]
+    if settings.name == "sgd":
+        return torch.optim.SGD(groups, lr=0.0, momentum=settings.momentum, fused=True)
+    kind = torch.optim.AdamW if settings.name == "adamw" else torch.optim.Adam
+    betas = (settings.beta1, settings.beta2)
+    return kind(groups, lr=0.0, betas=betas, eps=settings.adam_epsilon, fused=True)
+
+
+def optimizer_of(parameters: Sequence[Tensor], settings: OptimizerSettings) -> torch.optim.Optimizer:
+    """`make_optimizer` of parameters in their own shapes: those of a model, a stage or a block."""
+    decaying, others = [p for p in parameters if decays(p)], [p for p in parameters if not decays(p)]
+    return make_optimizer(decaying, others, settings)
 
 
 def forget_moments(optimizer: torch.optim.Optimizer) -> None:
@@ -50,7 +71,7 @@ def forget_moments(optimizer: torch.optim.Optimizer) -> None:
 
 
 class Updater:
-    """AdamW on the synchronized gradients, after clipping by their global norm.
+    """The optimizer on the synchronized gradients, after clipping by their global norm.
 
     A step whose gradients are not finite is skipped. All ranks hold the same gradients, bit for bit,
     so all of them skip or none does.
@@ -58,10 +79,8 @@ class Updater:
 
     def __init__(self, model: nn.Module, settings: OptimizerSettings) -> None:
         parameters = [p for p in model.parameters() if p.requires_grad]
-        self.optimizer = adamw(
-            [p for p in parameters if decays(p)], [p for p in parameters if not decays(p)], settings
-        )
-        self._parameters, self._clip_norm = parameters, settings.clip_norm
+        self.optimizer = optimizer_of(parameters, settings)
+        self._parameters, self._settings, self._clip_norm = parameters, settings, settings.clip_norm
         self._names: dict[Tensor, str] = {parameter: name for name, parameter in model.named_parameters()}
 
     def warm_up(self) -> None:
@@ -94,7 +113,7 @@ class Updater:
         return norm, skipped
 
     def state_dict(self) -> dict[str, Tensor]:
-        """AdamW's moments and step counts: `<field>/<parameter name>` to tensor."""
+        """The optimizer's moments and step counts: `<field>/<parameter name>` to tensor."""
         return {
             f"{field}/{self._names[parameter]}": value
             for parameter, state in self.optimizer.state.items()
@@ -102,8 +121,15 @@ class Updater:
         }
 
     def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
-        """Loads what `state_dict` returned. Raises ValueError for parameters this model does not have."""
+        """Loads what `state_dict` returned. Raises ValueError for parameters this model does not have, and
+        for another optimizer's state."""
         parameters = {name: parameter for parameter, name in self._names.items()}
+        fields = {key.partition("/")[0] for key in state}
+        if fields and fields != set(self._settings.fields):
+            raise ValueError(
+                f"the checkpoint is another optimizer's: it has {', '.join(sorted(fields))}, and "
+                f"train.optimizer={self._settings.name} keeps {', '.join(self._settings.fields) or 'nothing'}"
+            )
         self.optimizer.state.clear()
         for key, value in state.items():
             field, _, name = key.partition("/")

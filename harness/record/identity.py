@@ -66,6 +66,13 @@ LATER_KEYS: Mapping[str, Any] = {
     "cluster.ranks_per_node": None,
     "codec.decisions": None,
     "train.start_from": None,
+    "train.optimizer": "adamw",
+    "train.momentum": 0.9,
+    "train.decay_steps": None,
+    "train.decay_epochs": None,
+    "train.decay_factor": 0.1,
+    "model.recipe.optimizer": "adamw",
+    "model.recipe.decay_epochs": None,
     "allreduce.matrices": [],
     "measure.save_weights_at": [],
     "measure.entropy_every": 0,
@@ -171,8 +178,12 @@ def _identifying(found: Mapping[str, Any]) -> dict[str, Any]:
         group, _, field = key.partition(".")
         group, _, name = group.partition("=")
         own = settings.get(group, {})
-        if own.get(field) == before and name in ("", own.get("name")):
-            own.pop(field, None)
+        if name in ("", own.get("name")):
+            *inner, field = field.split(".")
+            for part in inner:
+                own = own.get(part, {})
+            if own.get(field) == before:
+                own.pop(field, None)
     for (task, group), usual in LATER_GROUPS.items():
         if settings.get("task", {}).get("name") == task and settings.get(group, {}).get("name") == usual:
             del settings[group]

@@ -87,6 +87,9 @@ class Trainer:
         self._schedule_steps = self.steps
         if train.schedule_steps is not None or train.schedule_epochs is not None:
             self._schedule_steps = num_steps(train.schedule_steps, train.schedule_epochs, sequences, per_step)
+        self._decay_steps = 1
+        if train.schedule == "steps":
+            self._decay_steps = num_steps(train.decay_steps, train.decay_epochs, sequences, per_step)
         self._gradients_sent = self._sent_by_schedule()
         simulated = config.cluster.name == "virtual"
         self._clock = TrainingClock("simulated" if simulated else "wall", self._world.device, tell)
@@ -231,6 +234,8 @@ class Trainer:
             end_factor=train.end_factor,
             schedule_steps=self._schedule_steps,
             schedule=train.schedule,
+            decay_steps=self._decay_steps,
+            decay_factor=train.decay_factor,
         )
         before = self._weights_before(step)
         self._world.take_traffic()  # what was sent since the last step is no step's

@@ -28,9 +28,9 @@ from gradwire.harness.parallel.interface import Parallelism, ParallelSetup
 from gradwire.harness.parallel.registry import parallel_kind
 from gradwire.harness.parallel.update import OptimizerSettings
 from gradwire.harness.timing.simulate.build import make_clock
-from gradwire.harness.trainer.settings import RunConfig, WorldConfig
+from gradwire.harness.trainer.settings import RunConfig, TrainConfig, WorldConfig
 
-OPTIMIZER_FIELDS = ("weight_decay", "beta1", "beta2", "adam_epsilon", "clip_norm")
+OPTIMIZER_FIELDS = ("weight_decay", "beta1", "beta2", "adam_epsilon", "clip_norm", "momentum")
 
 
 @dataclass(frozen=True)
@@ -85,10 +85,16 @@ def parallel_setup(config: RunConfig) -> ParallelSetup:
         workers=config.cluster.size,
         device=config.cluster.device,
         accumulation=train.accumulation or 1,
-        optimizer=OptimizerSettings(**{name: getattr(train, name) for name in OPTIMIZER_FIELDS}),
+        optimizer=optimizer_settings(train),
         seed=config.seed,
         check_hashes=config.measure.check_hashes,
     )
+
+
+def optimizer_settings(train: TrainConfig) -> OptimizerSettings:
+    """What updates the parameters, and how."""
+    own = {name: getattr(train, name) for name in OPTIMIZER_FIELDS}
+    return OptimizerSettings(name=train.optimizer, **own)
 
 
 def _quiet_transformers() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 from gradwire.harness.comm.settings import ClusterConfig, OverlapConfig, TopologyConfig
 from gradwire.harness.data.settings import DatasetConfig
-from gradwire.harness.models.settings import ModelConfig
+from gradwire.harness.models.settings import OPTIMIZERS, SCHEDULES, ModelConfig
 from gradwire.harness.network.settings import NetworkConfig
 from gradwire.harness.parallel.settings import ParallelConfig
 from gradwire.harness.record.settings import RecordedConfig
@@ -20,7 +20,7 @@ LONGEST_RUN = 10**9
 
 @dataclass(frozen=True)
 class TrainConfig:
-    """The training loop: length, batch, AdamW, the learning-rate schedule, precision."""
+    """The training loop: length, batch, optimizer, the learning-rate schedule, precision."""
 
     steps: int | None = at_least(1, None, LONGEST_RUN)  # optimizer steps; null: as many as `epochs` need
     epochs: float | None = at_least(1e-6, None, 1e6)  # passes over the training data, unless `steps` is set
@@ -30,18 +30,25 @@ class TrainConfig:
     # sequences of all workers in one step; null: as they come
     batch: int | None = at_least(1, None, LONGEST_RUN)
     lr: float = between(0, 1e30, 1e-4, low_included=False)  # learning rate after warm-up
-    weight_decay: float = between(0, 100, 0.01)  # AdamW's decoupled decay
-    beta1: float = between(0, 0.999999, 0.9)  # AdamW's mean of gradients
-    beta2: float = between(0, 0.999999, 0.999)  # AdamW's mean of squared gradients
-    adam_epsilon: float = between(1e-30, 1, 1e-8)  # AdamW's denominator term
+    optimizer: str = one_of(*OPTIMIZERS)  # AdamW, Adam, or SGD with momentum
+    weight_decay: float = between(0, 100, 0.01)  # of matrices: AdamW's is decoupled, the others' L2
+    beta1: float = between(0, 0.999999, 0.9)  # AdamW's and Adam's mean of gradients
+    beta2: float = between(0, 0.999999, 0.999)  # AdamW's and Adam's mean of squared gradients
+    adam_epsilon: float = between(1e-30, 1, 1e-8)  # AdamW's and Adam's denominator term
+    momentum: float = between(0, 0.999999, 0.9)  # SGD's; 0: none
     # optimizer steps in which the rate climbs linearly from 0 to `lr`
     warmup_steps: int = at_least(0, 0, LONGEST_RUN)
-    schedule: str = one_of("linear", "cosine")  # shape of the decay after warm-up
+    # shape of the decay after warm-up; steps: the rate is multiplied by `decay_factor` again and again
+    schedule: str = one_of(*SCHEDULES)
     end_factor: float = between(0, 1, 1.0)  # final learning rate as a multiple of `lr`
     # optimizer steps by which the rate has fallen, warm-up included; null: use `schedule_epochs`
     schedule_steps: int | None = at_least(1, None, LONGEST_RUN)
     # likewise in passes over the data; both null: the whole run
     schedule_epochs: float | None = at_least(1e-6, None, 1e6)
+    # of schedule=steps: optimizer steps between two decays; null: use `decay_epochs`
+    decay_steps: int | None = at_least(1, None, LONGEST_RUN)
+    decay_epochs: float | None = at_least(1e-6, None, 1e6)  # likewise in passes over the data
+    decay_factor: float = between(0, 1, 0.1, low_included=False)  # by which schedule=steps multiplies
     # gradients longer than this are scaled down; null: never
     clip_norm: float | None = between(1e-12, 1e12, 1.0)
     # most consecutive steps that may be skipped for non-finite gradients; one more ends the run as diverged

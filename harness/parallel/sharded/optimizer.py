@@ -1,4 +1,4 @@
-"""A rank's own shard of all weights: main weights and AdamW's moments, in float32."""
+"""A rank's own shard of all weights: main weights and Adam's moments, in float32."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from gradwire.harness.parallel.sharded.buckets import FlatBucket
 from gradwire.harness.parallel.sharded.pieces import Piece, pieces
-from gradwire.harness.parallel.update import OptimizerSettings, adamw, decays, forget_moments
+from gradwire.harness.parallel.update import OptimizerSettings, decays, forget_moments, make_optimizer
 
 MOMENTS = ("exp_avg", "exp_avg_sq")
 STEP = "step"
@@ -18,7 +18,7 @@ STEP = "step"
 
 @dataclass(frozen=True)
 class Segment:
-    """Consecutive values of the `bucket`-th shard that all decay, or all do not: a parameter of AdamW."""
+    """Consecutive values of the `bucket`-th shard that all decay, or all do not: a parameter of Adam's."""
 
     bucket: int
     place: slice
@@ -29,7 +29,7 @@ class Segment:
 class ShardOptimizer:
     """The main weights of the shards of `rank`, and their moments; nothing here has a full model's size.
 
-    `shards` are the main weights by bucket, (shard,) float32 each, views of one buffer. AdamW works
+    `shards` are the main weights by bucket, (shard,) float32 each, views of one buffer. The optimizer works
     coordinate by coordinate, so that it does not matter which coordinates a shard has; only weight decay
     knows parameters.
     """
@@ -40,7 +40,7 @@ class ShardOptimizer:
         self._main = torch.empty(sum(sizes), dtype=torch.float32, device=buckets[0].weights.device)
         self.shards: Sequence[Tensor] = torch.split(self._main, sizes)
         self._segments = list(self._make_segments())
-        self._optimizer = adamw(
+        self._optimizer = make_optimizer(
             [segment.weights for segment in self._segments if segment.decays],
             [segment.weights for segment in self._segments if not segment.decays],
             settings,

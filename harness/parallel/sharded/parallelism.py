@@ -287,6 +287,11 @@ def _gathering_squares(own: Tensor) -> Collective[list[Tensor]]:
 def supports(setup: ParallelSetup) -> str | None:
     """Returns None, or the reason why such a run is impossible, in one line with the fix."""
     assert isinstance(setup.parallel, ShardedConfig)
+    if setup.optimizer.name == "sgd":
+        return (
+            "train.optimizer=sgd: parallel=sharded shards the two moments of Adam; use "
+            "train.optimizer=adamw or adam, or parallel=ddp"
+        )
     codec = make_codec(**setup.codec)
     bucket = Layout.flat(1 << 20, device=setup.device)
     return refusal(setup.parallel, codec, setup.topology, setup.workers, bucket)

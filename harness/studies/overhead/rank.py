@@ -17,12 +17,13 @@ from gradwire.harness.launch.worker import joined_process_group
 from gradwire.harness.models.build import build_model
 from gradwire.harness.objectives.interface import Objective
 from gradwire.harness.parallel.settings import DataParallelConfig
+from gradwire.harness.parallel.update import optimizer_of
 from gradwire.harness.runtime.heartbeat import beat
 from gradwire.harness.studies.overhead.compare import alternate, as_lists
 from gradwire.harness.studies.overhead.settings import OverheadTask
 from gradwire.harness.timing.measure.spans import span_cost
 from gradwire.harness.trainer.loop import Trainer
-from gradwire.harness.trainer.parts import Parts, build
+from gradwire.harness.trainer.parts import Parts, build, optimizer_settings
 from gradwire.harness.trainer.settings import RunConfig
 
 
@@ -48,11 +49,9 @@ class BareLoop:
             gradient_as_bucket_view=parallel.gradient_as_bucket_view,
         )
         self._parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
-        groups = [
-            {"params": [p for p in self._parameters if p.dim() >= 2], "weight_decay": train.weight_decay},
-            {"params": [p for p in self._parameters if p.dim() < 2], "weight_decay": 0.0},
-        ]
-        self._optimizer = torch.optim.AdamW(groups, lr=train.lr, fused=True)
+        self._optimizer = optimizer_of(self._parameters, optimizer_settings(train))
+        for group in self._optimizer.param_groups:
+            group["lr"] = train.lr
         self._clip = float("inf") if train.clip_norm is None else train.clip_norm
         self._objective, self._micro_batch, self._device = objective, train.micro_batch, device
         self._generator = torch.Generator().manual_seed(rank)

@@ -38,6 +38,20 @@ def test_a_cosine_is_torchs_cosine_annealing(end_factor: float, schedule_steps: 
     assert after == pytest.approx(0.3 * end_factor)
 
 
+@pytest.mark.parametrize(("decay_steps", "decay_factor"), [(7, 0.1), (1, 0.9)])
+def test_steps_are_torchs_step_lr(decay_steps: int, decay_factor: float) -> None:
+    optimizer = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=0.3)
+    reference = torch.optim.lr_scheduler.StepLR(optimizer, decay_steps, decay_factor)
+    settings = {"lr": 0.3, "end_factor": 0.5, "schedule_steps": 9, "schedule": "steps"}
+    settings |= {"decay_steps": decay_steps, "decay_factor": decay_factor}
+    for step in range(30):
+        ours = learning_rate(step, warmup_steps=0, **settings)
+        shifted = learning_rate(step + 4, warmup_steps=4, **settings)
+        assert ours == shifted == pytest.approx(optimizer.param_groups[0]["lr"], rel=1e-9)
+        optimizer.step()
+        reference.step()
+
+
 def test_warm_up_climbs_to_the_rate_and_the_end_is_reached() -> None:
     rates = [
         learning_rate(step, lr=2.0, warmup_steps=4, end_factor=0.1, schedule_steps=14) for step in range(20)
