@@ -42,7 +42,9 @@ class Observation(NamedTuple):
 
     The phases are those that bytes are counted under, and `compute`: what was computed until the bucket was
     ready. In a pipeline there is `backward`, too: the time that a micro-batch took backward through this
-    rank's stage; its `bucket` is the number of the micro-batch.
+    rank's stage; its `bucket` is the number of the micro-batch. Where passes go by blocks there are `forward`
+    and `backward` of each block, whose `bucket` is the block's number, and `step`, bucket −1: from the first
+    thing that the rank computed or waited for to the last.
     """
 
     bucket: int

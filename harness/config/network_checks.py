@@ -13,15 +13,17 @@ from gradwire.harness.config.rules import SHAPED, check
 from gradwire.harness.files.reading import UnusableFileError
 from gradwire.harness.files.structured import read_json
 from gradwire.harness.network.settings import (
+    BLOCKS,
     CODEC_TIMES,
     FASTEST,
     SLOWEST,
+    STRAGGLERS,
     NetworkConfig,
     ShapedConfig,
     SimulatedConfig,
     background_jobs,
 )
-from gradwire.harness.runtime.errors import ConfigError, did_you_mean, refused_as_config_error
+from gradwire.harness.runtime.errors import ConfigError, did_you_mean, refused_as_config_error, shortened
 from gradwire.harness.trainer.settings import WorldConfig
 
 BENCH_FILE = "bench.json"
@@ -89,6 +91,8 @@ def check_simulated(network: SimulatedConfig) -> SimulatedConfig:
             f"network.ranks_per_node={network.ranks_per_node}; use a divisor of it"
         )
     _check_changes(network)
+    _check_blocks(network)
+    _check_stragglers(network)
     if network.codec_times in CODEC_TIMES:
         return network
     return replace(network, codec_times=str(_bench_file(network.codec_times)))
@@ -225,6 +229,71 @@ def _check_changed_rates(network: ShapedConfig) -> None:
                 f"network.rate_mbit={network.rate_mbit:g}, and links have {SLOWEST:g} to {FASTEST:g} Mbit/s; "
                 f"use factors from {lowest} to {highest}"
             )
+
+
+def _check_blocks(network: SimulatedConfig) -> None:
+    """Refuse blocks that say nothing of a time. Raises ConfigError."""
+    use = f"use {BLOCKS}"
+    for row in network.blocks:
+        if not (len(row) == 3 and all(map(_is_number, row))):
+            raise ConfigError(
+                f"network.blocks has {shortened(row)}, which is not [parameters, forward share, backward "
+                f"share]; {use}"
+            )
+        parameters, *shares = row
+        if parameters < 1 or parameters != int(parameters) or min(shares) < 0:
+            raise ConfigError(
+                f"network.blocks has {shortened(row)}: parameters must be a whole number of at least 1, "
+                f"shares at least 0; {use}"
+            )
+    for column, direction in ((1, "forward"), (2, "backward")):
+        if network.blocks and sum(row[column] for row in network.blocks) <= 0:
+            raise ConfigError(f"network.blocks has {direction} shares that are all 0; {use}")
+
+
+def check_spread(network: NetworkConfig, parallel: str) -> None:
+    """Refuse blocks, and jitter by block, for computation that is not given or goes by no blocks.
+
+    `parallel` is the parallelism's name. Raises ConfigError.
+    """
+    if not isinstance(network, SimulatedConfig):
+        return
+    if network.blocks and network.compute_s is None:
+        raise ConfigError(
+            "network.blocks spreads network.compute_s over the model's blocks, and network.compute_s=null is "
+            "measured; add e.g. network.compute_s=1.5, or leave network.blocks out"
+        )
+    by_block = network.jitter > 0 and network.jitter_per == "block"
+    if parallel == "pipeline" and (network.blocks or by_block):
+        given = "network.blocks has" if network.blocks else "network.jitter_per=block has"
+        raise ConfigError(
+            f"{given} no effect on parallel=pipeline, whose stages are no blocks; leave it out, or use "
+            "another parallelism"
+        )
+    if by_block and network.compute_s is None and parallel != "blocks":
+        raise ConfigError(
+            f"network.jitter_per=block needs times of blocks, and parallel={parallel} is measured by "
+            "buckets; add e.g. network.compute_s=1.5, or use network.jitter_per=step"
+        )
+
+
+def _check_stragglers(network: SimulatedConfig) -> None:
+    found, usual = network.straggler_range, SimulatedConfig()
+    if not found:
+        return
+    said = f"network.straggler_range=[{','.join(f'{factor:g}' for factor in found)}]"
+    if len(found) != 2 or found[0] > found[1]:
+        raise ConfigError(f"{said} is not [low, high]; use {STRAGGLERS}")
+    if network.straggler_factor != usual.straggler_factor:
+        raise ConfigError(
+            f"network.straggler_factor={network.straggler_factor:g} has no effect beside {said}; leave "
+            "one of them out"
+        )
+    if not network.straggler_share:
+        raise ConfigError(
+            f"{said} has no effect while network.straggler_share=0; add e.g. network.straggler_share=0.2, or "
+            "leave it out"
+        )
 
 
 def _is_number(value: object) -> bool:

@@ -23,7 +23,7 @@ from gradwire.harness.config.decisions import check_decisions
 from gradwire.harness.config.explain import OPTIONAL_GROUPS, ROOT_KEYS, plain
 from gradwire.harness.config.kernels import resolve_kernels
 from gradwire.harness.config.memory import check_memory
-from gradwire.harness.config.network_checks import check_codec_times, check_simulated
+from gradwire.harness.config.network_checks import check_codec_times, check_simulated, check_spread
 from gradwire.harness.config.overrides import said
 from gradwire.harness.config.rules import GIVEN, TOGETHER, check
 from gradwire.harness.config.start import check_start
@@ -69,6 +69,7 @@ def validate(config: DictConfig) -> RunConfig:
             refused_as_config_error(check_saved_steps, key, getattr(run.measure, key), run.train.steps)
     run = resolve_cluster(run)
     check_codec_times(run.network, run.codec, run.cluster.size)
+    check_spread(run.network, run.parallel.name)
     run = replace(run, kernels=_kernels(run.kernels, run.cluster, task_of(config)))
     check_tracking(run.tracking)
     run = _with_accumulation(run)

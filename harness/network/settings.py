@@ -27,6 +27,19 @@ RATE_CHANGES = "e.g. [[60,0.5],[120,1]]: half the rate from second 60 to 120"
 """What changes of rates look like. Each factor is of the rate that the network has at first, and holds until
 the next change."""
 
+BLOCKS = "e.g. [[1e6,0.4,0.6],[2e6,0.6,0.4]]: parameters, share of the forward and of the backward pass"
+"""What blocks look like, in the order of the forward pass. A column of shares is divided by its sum, so that
+a paper's figures can be given as printed."""
+
+STRAGGLERS = "e.g. [1.5,3]: factors of the compute time, drawn evenly from 1.5 to 3"
+
+FORWARD_SHARE = 1 / 3
+"""The forward pass's share of a given compute time, unless it is given, too: the backward pass takes twice as
+long."""
+
+LARGEST_FACTOR = 1e6
+"""The largest factor that a straggler's compute time grows by."""
+
 MOST_RANKS = 1024
 """Numbers of nodes, ranks and NICs of a simulated network."""
 
@@ -101,10 +114,19 @@ class SimulatedConfig:
     background_mb: float = at_least(1e-3, 25.0, 65_536)
     # compute times are scaled by a uniform random factor in [1 - jitter, 1 + jitter]
     jitter: float = between(0, 1, 0.0, high_included=False)
+    # step: a factor for all that a rank computes in a step; block: one for each pass of each block in it
+    jitter_per: str = one_of("step", "block")
     straggler_share: float = between(0, 1, 0.0)  # how likely a rank is a straggler in a step
-    straggler_factor: float = at_least(1, 2.0, 1e6)  # factor by which a straggler's compute time grows
+    # factor by which a straggler's compute time grows
+    straggler_factor: float = at_least(1, 2.0, LARGEST_FACTOR)
+    # [low, high]: a straggler's factor is drawn evenly from here, in place of straggler_factor and jitter
+    straggler_range: list[float] = list_of(hint=STRAGGLERS, low=1e-3, high=LARGEST_FACTOR)
     # forward, backward and update of a step; null: measured here
     compute_s: float | None = at_least(1e-9, None, 1e6)
+    # the forward pass's share of compute_s
+    forward_share: float = between(0, 1, FORWARD_SHARE, low_included=False, high_included=False)
+    # [[parameters, forward share, backward share], ...]: how compute_s is spread over the model's blocks
+    blocks: list[Any] = list_of(kinds=(LIST,), hint=BLOCKS)
     # measured: on this machine; none: codecs take no time; or the path of a bench.json (task=bench)
     codec_times: str = CODEC_TIMES[0]
 

@@ -82,6 +82,10 @@ LATER_KEYS: Mapping[str, Any] = {
     "statistics.window": 1000,
     "statistics.windows": [1, 100, 500, 1000, 2500],
     "network=shaped.rate_changes": [],
+    "network.forward_share": 1 / 3,
+    "network.blocks": [],
+    "network.jitter_per": "step",
+    "network.straggler_range": [],
 }
 """Keys that came later than the first runs, and the value that means what was done before. Ids leave them out
 where they have it: what was begun without them is still the same run. `group=name.field`: the field is new

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from gradwire.codecs.plugins import ENTRY_POINTS, load, plugins_of
 from gradwire.harness.comm.nodes import check_placement
-from gradwire.harness.config.network_checks import check_codec_times, resolve_nodes
+from gradwire.harness.config.network_checks import check_codec_times, check_spread, resolve_nodes
 from gradwire.harness.config.tasks import RetimeConfig, RetimeTask
 from gradwire.harness.files.reading import file_digest
 from gradwire.harness.files.writing import write_atomically
@@ -63,6 +63,7 @@ def resolve(config: RetimeTask) -> RetimeTask:
         load(kind, plugin)  # refused before anything is written, unless the user has named it
     network = resolve_nodes(config.network, found.done.workers, given=False)
     check_codec_times(network, _codec(found), found.done.workers)
+    check_spread(network, found.choice("parallel") or "ddp")
     digest = file_digest(found.folder / SUMMARY, remedy=REMEDY, inside=found.folder)
     return replace(config, network=network, retime=RetimeConfig(digest=digest[:12]))
 

@@ -8,6 +8,7 @@ from typing import Any
 from gradwire.harness.network.configured import make_links
 from gradwire.harness.network.settings import NetworkConfig, ShapedConfig, SimulatedConfig
 from gradwire.harness.timing.simulate.background import BackgroundLoad
+from gradwire.harness.timing.simulate.blocks import Variation, blocks_of
 from gradwire.harness.timing.simulate.clock import SimulatedClock
 from gradwire.harness.timing.simulate.codec_times import CodecTimes, MeasuredTimes, NoTimes, read_bench_times
 from gradwire.harness.timing.simulate.compute import ComputeTimes
@@ -36,9 +37,7 @@ def make_clock(
         return SimulatedClock(links, background=background, in_flight=in_flight, overlap=overlap, seed=seed)
     return SimulatedClock(
         make_links(network, size),
-        compute=ComputeTimes(
-            network.compute_s, network.jitter, network.straggler_share, network.straggler_factor, seed
-        ),
+        compute=_compute_times(network, seed),
         codec_times=_codec_times(network.codec_times, codec, size),
         background=BackgroundLoad(network.background_jobs, network.background_mb * MIB),
         in_flight=in_flight,
@@ -46,6 +45,11 @@ def make_clock(
         multicast=network.multicast,
         seed=seed,
     )
+
+
+def _compute_times(network: SimulatedConfig, seed: int) -> ComputeTimes:
+    blocks = () if network.compute_s is None else blocks_of(network, network.compute_s)
+    return ComputeTimes(network.compute_s, network.forward_share, blocks, Variation.of(network, seed))
 
 
 def _codec_times(given: str, codec: Mapping[str, Any], size: int) -> CodecTimes:

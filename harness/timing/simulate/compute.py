@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from gradwire.harness.runtime.seeding import derive_seed
+from gradwire.harness.network.settings import FORWARD_SHARE
+from gradwire.harness.timing.simulate.blocks import (
+    BACKWARD,
+    FORWARD,
+    Block,
+    Variation,
+    blocks_in_time,
+)
 from gradwire.harness.timing.trace.step import (
-    STAGE_PASSES,
     TRANSFERS,
     Await,
     Barrier,
@@ -16,59 +21,85 @@ from gradwire.harness.timing.trace.step import (
     LaneOperation,
     RankTrace,
     Start,
+    block_pass_of,
     passes_until,
     stage_pass_of,
 )
-
-FORWARD_SHARE = 1 / 3
-"""The forward pass's share of a given compute time. The backward pass takes twice as long, and gradients get
-ready in proportion to their number of coordinates."""
 
 
 @dataclass(frozen=True)
 class ComputeTimes:
     """`given_s` replaces what was measured: seconds that a rank computes in a step that begins with forward
-    and backward passes, before its last gradient is ready; what it computes later takes no time. A stage of a
-    pipeline computes all its micro-batches in so long, each of them in the same time. Other steps compute for
-    so long as well, each part for as large a share as was measured.
+    and backward passes, before its last gradient is ready; what it computes later takes no time.
+    `forward_share` of them are the forward pass, and gradients get ready in proportion to their number of
+    coordinates. A stage of a pipeline computes all its micro-batches in so long, each of them in the same
+    time. Other steps compute for so long as well, each part for as large a share as was measured.
 
-    Every step a rank's computation is scaled by a factor from [1 − `jitter`, 1 + `jitter`], drawn evenly, and
-    with probability `straggler_share` by `straggler_factor` as well.
+    `blocks`, in forward order, spread the time over the model: passes by blocks take what their block says;
+    buckets get ready where the backward pass of the blocks, the last first, has come to as large a share of
+    all parameters as the buckets have of all coordinates.
+
+    All of it is scaled by `variation`.
     """
 
     given_s: float | None = None
-    jitter: float = 0.0
-    straggler_share: float = 0.0
-    straggler_factor: float = 1.0
-    seed: int = 0
-
-    def factor(self, step: int, rank: int) -> float:
-        """The straggler's and jitter's factor: a pure function of (seed, step, rank), whatever else is
-        simulated."""
-        if not self.jitter and not self.straggler_share:
-            return 1.0
-        drawn = random.Random(derive_seed(self.seed, "compute", step, rank))
-        factor = 1 + self.jitter * (2 * drawn.random() - 1)
-        return factor * self.straggler_factor if drawn.random() < self.straggler_share else factor
+    forward_share: float = FORWARD_SHARE
+    blocks: tuple[Block, ...] = ()
+    variation: Variation = Variation()
 
     def times(
         self, ready: Sequence[float], update_s: float, coordinates: Sequence[int], step: int, rank: int
     ) -> tuple[list[float], float]:
         """When each bucket's gradient is there and how long the update takes, in seconds, given the measured
         ones and the buckets' sizes."""
-        factor = self.factor(step, rank)
+        factor = self.variation.factor(step, rank)
         if self.given_s is None:
             return [factor * at for at in ready], factor * update_s
-        total, done, found = sum(coordinates), 0, []
+        shares, done = list[float](), 0
         for size in coordinates:
             done += size
-            found.append(factor * self.given_s * (FORWARD_SHARE + (1 - FORWARD_SHARE) * done / total))
-        return found, 0.0
+            shares.append(done / sum(coordinates))
+        if not self.blocks and self.variation.jitter_per == "step":
+            forward = self.forward_share
+            return [factor * self.given_s * (forward + (1 - forward) * share) for share in shares], 0.0
+        return list(self._ready(self.given_s, shares, step, rank)), 0.0
+
+    def _ready(self, given_s: float, shares: Sequence[float], step: int, rank: int) -> Iterator[float]:
+        """When the backward pass has come to each of the ascending shares of all parameters."""
+        forward_s = given_s * self.forward_share
+        blocks = self.blocks or (Block(1, forward_s, given_s - forward_s),)
+        passes = [self._passes(block, number, step, rank) for number, block in enumerate(blocks)]
+        at = sum(forward for forward, _ in passes)
+        total = sum(block.parameters for block in blocks)
+        left, number = (
+            0,
+            len(blocks) - 1,
+        )  # parameters after the block `number`, whose backward begins at `at`
+        for share in shares:
+            while number and share * total > left + blocks[number].parameters:
+                at += passes[number][1]
+                left += blocks[number].parameters
+                number -= 1
+            within = min(1.0, (share * total - left) / blocks[number].parameters)
+            yield at + within * passes[number][1]
+
+    def _passes(self, block: Block, number: int, step: int, rank: int) -> tuple[float, float]:
+        """Seconds of a block's forward and backward pass."""
+        forward, backward = (
+            self.variation.block_factor(step, rank, number, direction) for direction in (FORWARD, BACKWARD)
+        )
+        return forward * block.forward_s, backward * block.backward_s
 
     def lane(self, own: RankTrace, step: int, rank: int) -> tuple[LaneOperation, ...]:
-        """A rank's computation with the `seconds` that each part takes here; other times are as measured."""
+        """A rank's computation with the `seconds` that each part takes here; other times are as measured.
+
+        ValueError for `blocks` that are not as many as those of the step.
+        """
+        factor = self.variation.factor(step, rank)
+        if any(isinstance(one, Compute) and block_pass_of(one.label) for one in own.computation):
+            return tuple(self._by_blocks(own, step, rank))
         if self.given_s is None:
-            return tuple(_scaled(own.computation, self.factor(step, rank)))
+            return tuple(_scaled(own.computation, factor))
         if own.is_data_parallel:
             sizes = [task.coordinates for task in own.tasks]
             ready, update_s = self.times(own.ready, own.update_s, sizes, step, rank)
@@ -82,16 +113,75 @@ class ComputeTimes:
                 one._replace(seconds=seconds.get(one.label, 0.0)) if isinstance(one, Compute) else one
                 for one in own.computation
             )
+        if self.blocks or (self.variation.jitter and self.variation.jitter_per == "block"):
+            raise ValueError(
+                "network.blocks and network.jitter_per=block need steps that begin with forward and backward "
+                "passes, and these do not; leave them out"
+            )
         labels = {one.label for one in own.computation if isinstance(one, Compute)}
         micro_batches = len({found for label in labels if (found := stage_pass_of(label))}) // 2
         if micro_batches:
-            return tuple(_stage(own, self.factor(step, rank) * self.given_s / micro_batches))
+            return tuple(_stage(own, factor * self.given_s / micro_batches, self.forward_share))
         measured = sum(one.end - one.start for one in own.computation if isinstance(one, Compute))
         share = self.given_s / measured if measured > 0 else 1.0
-        return tuple(_scaled(own.computation, self.factor(step, rank) * share))
+        return tuple(_scaled(own.computation, factor * share))
+
+    def _by_blocks(self, own: RankTrace, step: int, rank: int) -> Iterator[LaneOperation]:
+        """Passes by blocks as given, in equal parts where a pass is several operations, or scaled as they
+        were measured. Beside given passes all else takes no time."""
+        given = {} if self.given_s is None else self._seconds_of_passes(own, self.given_s)
+        seconds_here = measured = 0.0  # since the lane woke
+        woken = 0.0
+        for one in own.computation:
+            if isinstance(one, Compute):
+                until = one.end - woken if one.seconds is None else one.seconds
+                block_pass = block_pass_of(one.label)
+                if block_pass is None:
+                    factor, seconds = self.variation.factor(step, rank), 0.0 if given else until - measured
+                else:
+                    direction, block = block_pass
+                    factor = self.variation.block_factor(step, rank, block, direction)
+                    seconds = given[one.label] if given else until - measured
+                seconds_here, measured = seconds_here + factor * seconds, until
+                yield one._replace(seconds=seconds_here)
+                continue
+            if isinstance(one, Await | Barrier):
+                seconds_here = measured = 0.0
+                woken = one.end
+            yield one
+
+    def _seconds_of_passes(self, own: RankTrace, given_s: float) -> Mapping[str, float]:
+        """Seconds of each operation that is a part of a block's pass, by label, before any factor."""
+        labels = [one.label for one in own.computation if isinstance(one, Compute)]
+        passes = {label: found for label in labels if (found := block_pass_of(label)) is not None}
+        count = 1 + max(block for _, block in passes.values())
+        blocks = self.blocks or self._by_coordinates(own, count, given_s)
+        if len(blocks) != count:
+            raise ValueError(
+                f"network.blocks has {len(blocks)} blocks and the model is trained in {count}; give as many, "
+                "or leave it out"
+            )
+        return {
+            label: (blocks[block].forward_s if direction == FORWARD else blocks[block].backward_s)
+            / labels.count(label)
+            for label, (direction, block) in passes.items()
+        }
+
+    def _by_coordinates(self, own: RankTrace, count: int, given_s: float) -> tuple[Block, ...]:
+        """As many blocks, each with the share of the time that its bucket has of all coordinates."""
+        sizes = [0] * count
+        for task in own.tasks:
+            if task.bucket < count:
+                sizes[task.bucket] = max(sizes[task.bucket], task.coordinates)
+        if not all(sizes):
+            raise ValueError(
+                f"network.compute_s={given_s:g} cannot be spread over blocks that synchronize no "
+                "coordinates; add network.blocks"
+            )
+        return blocks_in_time([[size, size, size] for size in sizes], given_s, self.forward_share)
 
 
-def _stage(own: RankTrace, passes_s: float) -> Iterator[LaneOperation]:
+def _stage(own: RankTrace, passes_s: float, forward_share: float) -> Iterator[LaneOperation]:
     """A pipeline's stage whose passes of one micro-batch, forward and backward, take `passes_s`; what else it
     computes takes no time. In a pass that starts collectives gradients get ready in proportion to their
     coordinates."""
@@ -105,7 +195,7 @@ def _stage(own: RankTrace, passes_s: float) -> Iterator[LaneOperation]:
         if isinstance(one, Compute):
             found = stage_pass_of(one.label)
             if found is not None:
-                share = FORWARD_SHARE if found[0] == STAGE_PASSES[0] else 1 - FORWARD_SHARE
+                share = forward_share if found[0] == FORWARD else 1 - forward_share
                 if ready[one.label]:
                     share *= _coordinates_ready(own, following) / ready[one.label]
                 woken_s += share * passes_s

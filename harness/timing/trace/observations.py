@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from gradwire.codecs.interface import Observation
 from gradwire.harness.timing.trace.step import (
@@ -13,19 +13,31 @@ from gradwire.harness.timing.trace.step import (
     Start,
     TaskTrace,
     Wait,
+    block_pass_of,
     stage_pass_of,
 )
 
 BACKWARD = "backward"
-"""The phase of a micro-batch's backward pass through a stage."""
+"""The phase of a micro-batch's backward pass through a stage, or of a block's backward pass."""
+
+FORWARD = "forward"
+"""The phase of a block's forward pass."""
+
+STEP = "step"
+"""The phase of all that a rank's lane did in a step whose passes go by blocks."""
+
+WHOLE_STEP = -1
+"""The bucket of what `STEP` observes."""
 
 
 def observations(trace: RankTrace) -> tuple[Observation, ...]:
     """What one rank saw of its step: for each bucket its computation and its phases, in order of time.
 
+    Where passes go by blocks, also each block's passes and the step as a whole.
+
     The step begins with what the rank did first, whatever clock the trace is on.
     """
-    found = [*_computation(trace), *_backward_passes(trace)]
+    found = [*_computation(trace), *_stage_passes(trace), *_block_passes(trace)]
     for task in trace.tasks:
         found += _phases(task)
     lane = trace.computation
@@ -46,15 +58,33 @@ def _computation(trace: RankTrace) -> Iterator[Observation]:
             began = None
 
 
-def _backward_passes(trace: RankTrace) -> Iterator[Observation]:
+def _stage_passes(trace: RankTrace) -> Iterator[Observation]:
     """Each micro-batch's pass backward, which is several operations if collectives start in it."""
-    parts: dict[int, list[Compute]] = {}
+    for (direction, micro_batch), own in _passes(trace, stage_pass_of).items():
+        if direction == BACKWARD:
+            yield Observation(micro_batch, BACKWARD, 0, own[0].start, own[-1].end)
+
+
+def _block_passes(trace: RankTrace) -> Iterator[Observation]:
+    """Each operation of each block's passes, and the step's length where there are such."""
+    found = _passes(trace, block_pass_of)
+    for (direction, block), own in found.items():
+        for operation in own:
+            yield Observation(block, direction, 0, operation.start, operation.end)
+    if found:
+        lane = [each for each in trace.computation if not isinstance(each, Start)]
+        yield Observation(WHOLE_STEP, STEP, 0, lane[0].start, lane[-1].end)
+
+
+def _passes(
+    trace: RankTrace, pass_of: Callable[[str], tuple[str, int] | None]
+) -> dict[tuple[str, int], list[Compute]]:
+    """The operations that have the label of a pass, in their order."""
+    parts: dict[tuple[str, int], list[Compute]] = {}
     for operation in trace.computation:
-        one = stage_pass_of(operation.label) if isinstance(operation, Compute) else None
-        if isinstance(operation, Compute) and one is not None and one[0] == BACKWARD:
-            parts.setdefault(one[1], []).append(operation)
-    for micro_batch, own in parts.items():
-        yield Observation(micro_batch, BACKWARD, 0, own[0].start, own[-1].end)
+        if isinstance(operation, Compute) and (one := pass_of(operation.label)) is not None:
+            parts.setdefault(one, []).append(operation)
+    return parts
 
 
 def _phases(task: TaskTrace) -> Iterator[Observation]:

@@ -274,6 +274,23 @@ def stage_pass_of(label: str) -> tuple[str, int] | None:
     return (direction, int(number)) if direction in STAGE_PASSES and number.isdecimal() else None
 
 
+def forward_of(block: int) -> str:
+    """The label of a block's forward pass."""
+    return f"forward of block {block}"
+
+
+def backward_of(block: int) -> str:
+    """The label of a block's backward pass."""
+    return f"backward of block {block}"
+
+
+def block_pass_of(label: str) -> tuple[str, int] | None:
+    """What `forward_of` or `backward_of` made a label of, as (`forward` or `backward`, block); None if
+    neither did."""
+    direction, _, number = label.partition(" of block ")
+    return (direction, int(number)) if direction in STAGE_PASSES and number.isdecimal() else None
+
+
 def lane_shape(lane: Sequence[LaneOperation]) -> tuple[tuple[object, ...], ...]:
     """What a rank computes, starts and waits for, without the times."""
     return tuple(

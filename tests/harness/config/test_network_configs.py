@@ -155,6 +155,36 @@ def test_the_cells_of_a_sweep_have_clusters_of_their_own(run_py: Callable[..., i
         ("network.jitter=1", ["network.jitter=1", "at least 0 and below 1"]),
         ("network.straggler_share=2", ["network.straggler_share=2", "from 0 to 1"]),
         ("network.straggler_factor=0.5", ["network.straggler_factor=0.5", "from 1 to"]),
+        ("network.jitter_per=rank", ["network.jitter_per=rank", "one of step, block"]),
+        (
+            "network.straggler_range=[2,1] network.straggler_share=0.1",
+            ["network.straggler_range=[2,1] is not [low, high]", "e.g. [1.5,3]"],
+        ),
+        (
+            "network.straggler_range=[1,2,3] network.straggler_share=0.1",
+            ["network.straggler_range=[1,2,3] is not [low, high]"],
+        ),
+        ("network.straggler_range=[0,2]", ["straggler_range=[0.0, 2.0]", "from 0.001 to 1000000"]),
+        ("network.straggler_range=[1,2]", ["has no effect while network.straggler_share=0"]),
+        (
+            "network.straggler_range=[1,2] network.straggler_share=0.1 network.straggler_factor=3",
+            ["network.straggler_factor=3 has no effect beside network.straggler_range=[1,2]"],
+        ),
+        ("network.forward_share=1", ["network.forward_share=1", "above 0 and below 1"]),
+        ("network.blocks=[[9,1,1],7]", ["network.blocks=[[9, 1, 1], 7]: choose a list, each a list"]),
+        ("network.blocks=[[9,1]]", ["network.blocks has [9, 1]", "not [parameters, forward share"]),
+        ("network.blocks=[[9.5,1,1]]", ["network.blocks has [9.5, 1, 1]", "whole number of at least 1"]),
+        ("network.blocks=[[9,1,-1]]", ["network.blocks has [9, 1, -1]", "shares at least 0"]),
+        ("network.blocks=[[9,1,0],[9,1,0]]", ["network.blocks has backward shares that are all 0"]),
+        ("network.blocks=[[9,1,1]]", ["network.compute_s=null is measured", "network.compute_s=1.5"]),
+        (
+            "network.jitter=0.1 network.jitter_per=block",
+            ["network.jitter_per=block", "parallel=ddp", "network.jitter_per=step"],
+        ),
+        (
+            "network.blocks=[[9,1,1]] network.compute_s=1 parallel=pipeline codec=optimus_cc",
+            ["network.blocks has no effect on parallel=pipeline"],
+        ),
         ("network.background_jobs=-1", ["network.background_jobs=-1", "from 0 to 64"]),
         ("network.compute_s=-1", ["network.compute_s=-1", "from 1e-09 to"]),
         ("network.codec_times=measure", ["network.codec_times=measure", "did you mean measured"]),
@@ -236,6 +266,17 @@ def test_ids_of_shaped_runs_whose_rates_stay_are_those_of_before() -> None:
     without = simulated.mapping()
     assert without["network"].pop("rate_changes") == []
     assert settings_id(without) != run_id(simulated), "it has had the key from the first"
+
+
+def test_ids_of_runs_without_blocks_are_those_of_before() -> None:
+    config = settled("network=simulated", "network.compute_s=1")
+    before = config.mapping()
+    new = {"forward_share": 1 / 3, "blocks": [], "jitter_per": "step", "straggler_range": []}
+    assert {key: before["network"].pop(key) for key in new} == new
+    assert settings_id(before) == run_id(config)
+    given = ("network.forward_share=0.365", "network.blocks=[[3e6,0.4,0.5],[5e6,0.6,0.5]]")
+    ids = {run_id(settled("network=simulated", "network.compute_s=1", one)) for one in given}
+    assert len(ids | {run_id(config)}) == 3
 
 
 @pytest.mark.usefixtures("links_can_be_shaped")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from gradwire.harness.timing.simulate.blocks import Variation
 from gradwire.harness.timing.simulate.compute import FORWARD_SHARE, ComputeTimes
 from gradwire.harness.timing.trace.step import (
     TRANSFERS,
@@ -20,53 +21,52 @@ from gradwire.harness.timing.trace.step import (
 MANY = [(step, rank) for step in range(200) for rank in range(16)]
 
 
-def factors(compute: ComputeTimes) -> list[float]:
+def factors(compute: Variation) -> list[float]:
     return [compute.factor(step, rank) for step, rank in MANY]
 
 
 def test_without_jitter_it_is_as_measured() -> None:
-    compute = ComputeTimes()
-    assert set(factors(compute)) == {1.0}
-    assert compute.times([1.0, 2.5], 0.5, [10, 20], 3, 1) == ([1.0, 2.5], 0.5)
+    assert set(factors(Variation())) == {1.0}
+    assert ComputeTimes().times([1.0, 2.5], 0.5, [10, 20], 3, 1) == ([1.0, 2.5], 0.5)
 
 
 def test_jitter_is_even_over_its_range() -> None:
-    found = sorted(factors(ComputeTimes(jitter=0.2)))
+    found = sorted(factors(Variation(jitter=0.2)))
     assert 0.8 <= found[0] < 0.801 and 1.199 < found[-1] <= 1.2
     for share in (0.25, 0.5, 0.75):
         assert found[int(share * len(found))] == pytest.approx(0.8 + 0.4 * share, abs=0.02)
 
 
 def test_stragglers_are_as_many_and_as_slow_as_said() -> None:
-    found = factors(ComputeTimes(straggler_share=0.1, straggler_factor=3.0))
+    found = factors(Variation(straggler_share=0.1, straggler_factor=3.0))
     assert set(found) == {1.0, 3.0}
     assert found.count(3.0) / len(found) == pytest.approx(0.1, abs=0.02)
-    assert set(factors(ComputeTimes(straggler_share=1.0, straggler_factor=3.0))) == {3.0}
+    assert set(factors(Variation(straggler_share=1.0, straggler_factor=3.0))) == {3.0}
 
 
 def test_a_straggler_has_jitter_too() -> None:
-    found = factors(ComputeTimes(jitter=0.1, straggler_share=0.5, straggler_factor=4.0))
+    found = factors(Variation(jitter=0.1, straggler_share=0.5, straggler_factor=4.0))
     assert all(0.9 <= factor <= 1.1 or 3.6 <= factor <= 4.4 for factor in found)
     assert len({*found}) > 1000
 
 
 def test_a_factor_is_of_a_seed_a_step_and_a_rank() -> None:
-    compute = ComputeTimes(jitter=0.2, straggler_share=0.3, straggler_factor=2.0, seed=5)
+    compute = Variation(jitter=0.2, straggler_share=0.3, straggler_factor=2.0, seed=5)
     found = factors(compute)
-    assert factors(ComputeTimes(jitter=0.2, straggler_share=0.3, straggler_factor=2.0, seed=5)) == found
-    assert factors(ComputeTimes(jitter=0.2, straggler_share=0.3, straggler_factor=2.0, seed=6)) != found
+    assert factors(Variation(jitter=0.2, straggler_share=0.3, straggler_factor=2.0, seed=5)) == found
+    assert factors(Variation(jitter=0.2, straggler_share=0.3, straggler_factor=2.0, seed=6)) != found
     assert len({*found}) == len(found)
     assert [compute.factor(step, rank) for step, rank in reversed(MANY)] == found[::-1]
 
 
 def test_who_straggles_is_the_same_whatever_the_jitter() -> None:
-    slow = [factor > 2 for factor in factors(ComputeTimes(straggler_share=0.2, straggler_factor=4.0))]
-    both = factors(ComputeTimes(jitter=0.1, straggler_share=0.2, straggler_factor=4.0))
+    slow = [factor > 2 for factor in factors(Variation(straggler_share=0.2, straggler_factor=4.0))]
+    both = factors(Variation(jitter=0.1, straggler_share=0.2, straggler_factor=4.0))
     assert [factor > 2 for factor in both] == slow
 
 
 def test_a_factor_scales_what_is_measured() -> None:
-    compute = ComputeTimes(straggler_share=1.0, straggler_factor=3.0)
+    compute = ComputeTimes(variation=Variation(straggler_share=1.0, straggler_factor=3.0))
     assert compute.times([1.0, 2.5], 0.5, [10, 20], 0, 0) == ([3.0, 7.5], 1.5)
 
 
@@ -78,7 +78,7 @@ def test_given_computation_is_spread_over_the_buckets() -> None:
 
 
 def test_given_computation_has_stragglers() -> None:
-    ready, _ = ComputeTimes(given_s=9.0, straggler_share=1.0, straggler_factor=2.0).times(
+    ready, _ = ComputeTimes(9.0, variation=Variation(straggler_share=1.0, straggler_factor=2.0)).times(
         [1.0], 1.0, [10], 0, 0
     )
     assert ready == pytest.approx([18.0])
@@ -99,7 +99,7 @@ def test_given_computation_is_that_of_the_passes_whatever_follows() -> None:
     tasks = tuple(TaskTrace(number, 10 + 20 * number, 0.0, ()) for number in range(3))
     own = RankTrace(lane, tasks, 100.0)
     assert own.passes == tasks[:2]
-    found = ComputeTimes(given_s=9.0, straggler_share=1.0, straggler_factor=2.0).lane(own, 0, 0)
+    found = ComputeTimes(9.0, variation=Variation(straggler_share=1.0, straggler_factor=2.0)).lane(own, 0, 0)
     seconds = [one.seconds for one in found if isinstance(one, Compute)]
     assert seconds == pytest.approx([18 * (1 / 3 + 2 / 3 * 0.25), 18.0, 0.0, 0.0])
     assert [one for one in found if not isinstance(one, Compute)] == [

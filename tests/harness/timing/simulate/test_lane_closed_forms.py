@@ -8,6 +8,7 @@ from simulated_steps import SOME_WORK, all_reduce, receiving, sending, task
 
 from gradwire.harness.network.links import Links, Route, star, unlimited
 from gradwire.harness.timing.measure.breakdown import breakdown
+from gradwire.harness.timing.simulate.blocks import Variation
 from gradwire.harness.timing.simulate.clock import SimulatedClock
 from gradwire.harness.timing.simulate.compute import ComputeTimes
 from gradwire.harness.timing.simulate.window import StepWindow
@@ -135,7 +136,9 @@ def test_lengths_add_up_to_the_time_of_all_steps_together() -> None:
         one: rank([(1, 1), 0.05 + 0.01 * one, (0, 1), 0.02, starts(0), 0.01, starts(1)], *tasks[one])
         for one in range(size)
     }
-    clock = SimulatedClock(star(size, RATE, LATENCY_S), compute=ComputeTimes(jitter=0.3, seed=3))
+    clock = SimulatedClock(
+        star(size, RATE, LATENCY_S), compute=ComputeTimes(variation=Variation(jitter=0.3, seed=3))
+    )
     window = StepWindow(clock)
     lengths = [step_end(window.step(number, step)) for number in range(6)]
     together = clock.run([(number, step) for number in range(6)])

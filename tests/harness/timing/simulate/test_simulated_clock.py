@@ -9,6 +9,7 @@ from simulated_steps import Tasks, all_reduce
 
 from gradwire.harness.network.links import star
 from gradwire.harness.timing.measure.breakdown import breakdown
+from gradwire.harness.timing.simulate.blocks import Variation
 from gradwire.harness.timing.simulate.clock import BackgroundLoad, SimulatedClock
 from gradwire.harness.timing.simulate.codec_times import MeasuredTimes, NoTimes
 from gradwire.harness.timing.simulate.compute import ComputeTimes
@@ -125,7 +126,9 @@ def test_the_messages_are_those_that_were_sent() -> None:
 
 def test_a_step_depends_on_its_arguments_alone() -> None:
     options: dict[str, Any] = {
-        "compute": ComputeTimes(jitter=0.2, straggler_share=0.3, straggler_factor=2.0, seed=4),
+        "compute": ComputeTimes(
+            variation=Variation(jitter=0.2, straggler_share=0.3, straggler_factor=2.0, seed=4)
+        ),
         "background": BackgroundLoad(2, 5000.0),
         "seed": 4,
     }
