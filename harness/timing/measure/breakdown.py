@@ -40,7 +40,7 @@ def breakdown(spans: Iterable[Span], start: float, end: float) -> Breakdown:
 
 def spans_by_kind(spans: Iterable[Span], start: float, end: float) -> dict[Kind, Intervals]:
     """The union of each kind's spans inside [start, end]."""
-    found: dict[Kind, Intervals] = {"compute": [], "codec": [], "comm": []}
+    found: dict[Kind, Intervals] = {"compute": [], "codec": [], "comm": [], "wait": []}
     for span in spans:
         found[span.kind].append((span.start, span.end))
     return {kind: clip(union(intervals), start, end) for kind, intervals in found.items()}

@@ -6,12 +6,13 @@ from typing import Any, Literal, NamedTuple
 
 from gradwire.harness.timing.measure.stopwatch import Stopwatch, WallStopwatch
 
-Kind = Literal["compute", "codec", "comm"]
+Kind = Literal["compute", "codec", "comm", "wait"]
 
 
 class Span(NamedTuple):
     """`compute`: forward, backward, optimizer. `codec`: encode, decode, accumulate, statistics, bit
-    allocation. `comm`: bytes in flight, with `bytes` of them. `start` and `end` in seconds."""
+    allocation. `comm`: bytes in flight, with `bytes` of them. `wait`: a forward pass has stopped for
+    gradients of the step before. `start` and `end` in seconds."""
 
     kind: Kind
     start: float

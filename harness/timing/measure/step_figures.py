@@ -1,6 +1,8 @@
 """The figures of a step: how well communication hides behind computation (AQGB: ROW, OSF), and what was sent.
 
-Only what a step itself computes can hide its communication: DDP's next forward pass starts after the update.
+What a rank computes hides whatever is in flight then: with DDP that is the step's own communication, because
+the next forward pass starts after the update; where the forward pass waits for one block after the other,
+that of the step before, too.
 """
 
 from __future__ import annotations
@@ -10,7 +12,7 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 
 from gradwire.harness.timing.measure.breakdown import breakdown, spans_by_kind
-from gradwire.harness.timing.measure.intervals import Intervals, clip, intersection, measure
+from gradwire.harness.timing.measure.intervals import Intervals, clip, intersection, measure, union
 from gradwire.harness.timing.measure.metrics import METRICS
 from gradwire.harness.timing.measure.spans import Span
 
@@ -44,24 +46,24 @@ class Overlap:
 def overlap(spans: Iterable[Span], start: float, end: float) -> Overlap:
     """The overlap of the step [start, end]; spans are cut to it."""
     covered = spans_by_kind(spans, start, end)
-    compute, comm = covered["compute"], covered["comm"]
+    compute, comm, waits = covered["compute"], covered["comm"], covered["wait"]
     update = (comm[0][0], comm[-1][1]) if comm else (start, start)
     return Overlap(
         compute_s=measure(compute),
         comm_s=measure(comm),
         overlap_s=measure(intersection(compute, comm)),
-        wait_s=_wait_s(compute, end),
+        wait_s=measure(waits) + _last_wait_s(union(compute + waits), end),
         update_s=update[1] - update[0],
         update_compute_s=measure(clip(compute, *update)),
     )
 
 
-def _wait_s(compute: Intervals, end: float) -> float:
+def _last_wait_s(passes: Intervals, end: float) -> float:
     """From the last gradient's being ready to the start of the update, or to the end of a step whose update
-    takes no time of its own."""
-    if len(compute) > 1:
-        return compute[-1][0] - compute[-2][1]
-    return end - compute[0][1] if compute else 0.0
+    takes no time of its own. `passes` are computation and the waits in the middle of it."""
+    if len(passes) > 1:
+        return passes[-1][0] - passes[-2][1]
+    return end - passes[0][1] if passes else 0.0
 
 
 def row_of(overlap_s: float, wait_s: float) -> float:

@@ -109,7 +109,12 @@ TIMES = (
         shown=MILLISECONDS,
     ),
     _hiding(
-        *("wait_s", "waiting for gradients", "s", "from the last gradient to the update"),
+        *(
+            "wait_s",
+            "waiting for gradients",
+            "s",
+            "from the last gradient to the update, and in the forward pass",
+        ),
         places=STEP + SUMMARY,
         ranks="max",
         better="lower",

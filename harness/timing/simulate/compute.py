@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from gradwire.harness.network.settings import FORWARD_SHARE
 from gradwire.harness.timing.simulate.blocks import (
@@ -96,7 +97,8 @@ class ComputeTimes:
         ValueError for `blocks` that are not as many as those of the step.
         """
         factor = self.variation.factor(step, rank)
-        if any(isinstance(one, Compute) and block_pass_of(one.label) for one in own.computation):
+        goes_by_blocks = any(isinstance(one, Compute) and block_pass_of(one.label) for one in own.computation)
+        if goes_by_blocks and (self.given_s is not None or self.variation.jitter_per == "block"):
             return tuple(self._by_blocks(own, step, rank))
         if self.given_s is None:
             return tuple(_scaled(own.computation, factor))
@@ -128,20 +130,22 @@ class ComputeTimes:
 
     def _by_blocks(self, own: RankTrace, step: int, rank: int) -> Iterator[LaneOperation]:
         """Passes by blocks as given, in equal parts where a pass is several operations, or scaled as they
-        were measured. Beside given passes all else takes no time."""
+        were measured. Beside given passes all else takes no time, and so does what goes ahead of a wait."""
         given = {} if self.given_s is None else self._seconds_of_passes(own, self.given_s)
         seconds_here = measured = 0.0  # since the lane woke
         woken = 0.0
-        for one in own.computation:
+        for index, one in enumerate(own.computation):
             if isinstance(one, Compute):
                 until = one.end - woken if one.seconds is None else one.seconds
                 block_pass = block_pass_of(one.label)
                 if block_pass is None:
-                    factor, seconds = self.variation.factor(step, rank), 0.0 if given else until - measured
+                    factor = self.variation.factor(step, rank)
                 else:
                     direction, block = block_pass
                     factor = self.variation.block_factor(step, rank, block, direction)
-                    seconds = given[one.label] if given else until - measured
+                seconds = until - measured
+                if given:
+                    seconds = given[one.label] if _is_pass(own.computation, index) else 0.0
                 seconds_here, measured = seconds_here + factor * seconds, until
                 yield one._replace(seconds=seconds_here)
                 continue
@@ -152,7 +156,8 @@ class ComputeTimes:
 
     def _seconds_of_passes(self, own: RankTrace, given_s: float) -> Mapping[str, float]:
         """Seconds of each operation that is a part of a block's pass, by label, before any factor."""
-        labels = [one.label for one in own.computation if isinstance(one, Compute)]
+        lane = own.computation
+        labels = [one.label for at, one in enumerate(lane) if isinstance(one, Compute) and _is_pass(lane, at)]
         passes = {label: found for label in labels if (found := block_pass_of(label)) is not None}
         count = 1 + max(block for _, block in passes.values())
         blocks = self.blocks or self._by_coordinates(own, count, given_s)
@@ -170,15 +175,23 @@ class ComputeTimes:
     def _by_coordinates(self, own: RankTrace, count: int, given_s: float) -> tuple[Block, ...]:
         """As many blocks, each with the share of the time that its bucket has of all coordinates."""
         sizes = [0] * count
-        for task in own.tasks:
-            if task.bucket < count:
-                sizes[task.bucket] = max(sizes[task.bucket], task.coordinates)
+        for one, following in pairwise(own.computation):
+            if isinstance(one, Compute) and (found := block_pass_of(one.label)) is not None:
+                sizes[found[1]] += _coordinates_ready(own, following)
         if not all(sizes):
             raise ValueError(
                 f"network.compute_s={given_s:g} cannot be spread over blocks that synchronize no "
                 "coordinates; add network.blocks"
             )
         return blocks_in_time([[size, size, size] for size in sizes], given_s, self.forward_share)
+
+
+def _is_pass(lane: Sequence[LaneOperation], index: int) -> bool:
+    """Whether a part of a block's pass is there: not what only leads to a wait."""
+    one = lane[index]
+    if not isinstance(one, Compute) or block_pass_of(one.label) is None:
+        return False
+    return index + 1 == len(lane) or not isinstance(lane[index + 1], Await)
 
 
 def _stage(own: RankTrace, passes_s: float, forward_share: float) -> Iterator[LaneOperation]:

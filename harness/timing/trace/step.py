@@ -321,7 +321,8 @@ def spans(trace: RankTrace) -> list[Span]:
 
 def own_spans(trace: RankTrace) -> list[Span]:
     """Those of the step's own computation and collectives, however long they go on."""
-    return [*compute_spans(trace), *(span for task in trace.tasks for span in task_spans(task))]
+    of_tasks = (span for task in trace.tasks for span in task_spans(task))
+    return [*compute_spans(trace), *wait_spans(trace), *of_tasks]
 
 
 def compute_spans(trace: RankTrace) -> Iterator[Span]:
@@ -329,6 +330,19 @@ def compute_spans(trace: RankTrace) -> Iterator[Span]:
     for operation in trace.computation:
         if isinstance(operation, Compute):
             yield Span("compute", operation.start, operation.end, 0, operation.label)
+
+
+def wait_spans(trace: RankTrace) -> Iterator[Span]:
+    """One span for each wait in the middle of passes that go by blocks."""
+    lane = trace.computation
+    passes = [
+        index
+        for index, one in enumerate(lane)
+        if isinstance(one, Compute) and block_pass_of(one.label) is not None
+    ]
+    for operation in lane[: passes[-1]] if passes else ():
+        if isinstance(operation, Await):
+            yield Span("wait", operation.start, operation.end)
 
 
 def task_spans(task: TaskTrace) -> Iterator[Span]:

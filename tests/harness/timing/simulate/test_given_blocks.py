@@ -7,6 +7,8 @@ from statistics import mean
 import pytest
 
 from gradwire.codecs.interface import Observation
+from gradwire.harness.timing.measure.spans import Span
+from gradwire.harness.timing.measure.step_figures import overlap
 from gradwire.harness.timing.simulate.blocks import BACKWARD, FORWARD, Block, Variation, blocks_in_time
 from gradwire.harness.timing.simulate.compute import ComputeTimes
 from gradwire.harness.timing.trace.observations import STEP, WHOLE_STEP, observations
@@ -21,8 +23,10 @@ from gradwire.harness.timing.trace.step import (
     block_pass_of,
     forward_of,
     passes_until,
+    spans,
     stage_pass,
     stage_pass_of,
+    wait_spans,
 )
 
 TABLE_1 = [[3e6, 0.419, 0.505], [5.6e6, 0.155, 0.142], [6e6, 0.165, 0.129], [11e6, 0.261, 0.224]]
@@ -101,13 +105,21 @@ def test_buckets_get_ready_as_the_blocks_do() -> None:
 
 
 def by_blocks() -> RankTrace:
-    """Two blocks, as measured: each forward pass waits for the update of its block."""
+    """Two blocks, as measured: each forward pass waits for the update of its block, and the step for both
+    gradients."""
     lane = (
         *(Await(1, 0.0, 1.0, 1), Compute(1.0, 1.5, UPDATE), Compute(1.5, 2.0, forward_of(0))),
-        *(Await(0, 2.0, 3.0, 1), Compute(3.0, 3.5, UPDATE), Compute(3.5, 4.5, forward_of(1))),
+        *(Compute(2.0, 2.0, forward_of(1)), Await(0, 2.0, 3.0, 1)),
+        *(Compute(3.0, 3.5, UPDATE), Compute(3.5, 4.5, forward_of(1))),
         *(Compute(4.5, 6.5, backward_of(1)), Start(6.5, 0), Compute(6.5, 7.0, backward_of(0)), Start(7.0, 1)),
+        *(
+            Compute(7.0, 7.0, backward_of(0)),
+            Await(0, 7.0, 7.5),
+            Await(1, 7.5, 9.0),
+            Compute(9.0, 9.5, "norm"),
+        ),
     )
-    return RankTrace(lane, (TaskTrace(1, 30, 6.5, ()), TaskTrace(0, 10, 7.0, ())), 7.0)
+    return RankTrace(lane, (TaskTrace(0, 30, 6.5, ()), TaskTrace(1, 10, 7.0, ())), 9.5)
 
 
 def seconds(compute: ComputeTimes) -> list[float | None]:
@@ -116,20 +128,22 @@ def seconds(compute: ComputeTimes) -> list[float | None]:
 
 def test_passes_by_blocks_take_what_is_given() -> None:
     given = ComputeTimes(6.0, 1 / 3, (Block(2, 0.5, 3.0), Block(6, 1.5, 1.0)))
-    assert seconds(given) == pytest.approx([0.0, 0.5, 0.0, 1.5, 2.5, 5.5])
-    assert seconds(ComputeTimes(6.0, 0.25)) == pytest.approx([0.0, 0.375, 0.0, 1.125, 4.5, 5.625])
+    assert seconds(given) == pytest.approx([0.0, 0.5, 0.5, 0.0, 1.5, 2.5, 5.5, 5.5, 0.0])
+    by_size = [0.0, 0.375, 0.375, 0.0, 1.125, 4.5, 5.625, 5.625, 0.0]
+    assert seconds(ComputeTimes(6.0, 0.25)) == pytest.approx(by_size)
     with pytest.raises(ValueError, match="3 blocks and the model is trained in 2"):
         seconds(ComputeTimes(6.0, blocks=(Block(2, 0.5, 3.0),) * 3))
 
 
 def test_measured_passes_are_scaled_one_by_one() -> None:
-    assert seconds(ComputeTimes()) == pytest.approx([0.5, 1.0, 0.5, 1.5, 3.5, 4.0])
+    assert seconds(ComputeTimes()) == pytest.approx([0.5, 1.0, 1.0, 0.5, 1.5, 3.5, 4.0, 4.0, 0.5])
     vary = Variation(jitter=0.3, seed=2, jitter_per="block")
     first, second, back, front = (
         vary.block_factor(4, 1, *of) for of in ((0, FORWARD), (1, FORWARD), (1, BACKWARD), (0, BACKWARD))
     )
     after = 0.5 + second + 2 * back
-    expected = [0.5, 0.5 + 0.5 * first, 0.5, 0.5 + second, after, after + 0.5 * front]
+    before, done = 0.5 + 0.5 * first, after + 0.5 * front
+    expected = [0.5, before, before, 0.5, 0.5 + second, after, done, done, 0.5]
     assert seconds(ComputeTimes(variation=vary)) == pytest.approx(expected)
 
 
@@ -141,12 +155,26 @@ def test_steps_without_passes_cannot_be_spread_over_blocks() -> None:
 
 def test_observations_tell_of_each_blocks_passes_and_of_the_step() -> None:
     found = observations(by_blocks())
-    assert [each for each in found if each.phase == FORWARD] == [
+    passes = [each for each in found if each.end > each.start]
+    assert [each for each in passes if each.phase == FORWARD] == [
         Observation(0, FORWARD, 0, 1.5, 2.0),
         Observation(1, FORWARD, 0, 3.5, 4.5),
     ]
-    assert [each for each in found if each.phase == BACKWARD] == [
+    assert [each for each in passes if each.phase == BACKWARD] == [
         Observation(0, BACKWARD, 0, 6.5, 7.0),
         Observation(1, BACKWARD, 0, 4.5, 6.5),
     ]
-    assert [each for each in found if each.phase == STEP] == [Observation(WHOLE_STEP, STEP, 0, 0.0, 7.0)]
+    assert [each for each in found if each.phase == STEP] == [Observation(WHOLE_STEP, STEP, 0, 0.0, 9.5)]
+
+
+def test_waits_of_the_forward_pass_are_waits_and_what_it_hides_is_hidden() -> None:
+    """Messages of the step before are in flight until second 3, its own from 6.5 to 9."""
+    trace = by_blocks()
+    carried, messages = (Span("comm", 0.0, 3.0, 8),), (Span("comm", 6.5, 9.0, 8),)
+    found = overlap([*spans(trace._replace(carried=carried)), *messages], 0.0, trace.end)
+    assert (found.wait_s, found.overlap_s) == (1.0 + 1.0 + 2.0, 1.0 + 0.5)
+    assert found.osf == 5.5 / (5.5 + 9.0 - 5.0)
+    *lane, norm = trace.computation
+    instant = trace._replace(computation=(*lane, norm._replace(end=norm.start)), end=9.0)
+    assert overlap(spans(instant), 0.0, 9.0).wait_s == 4.0
+    assert list(wait_spans(RankTrace.synchronous([1.0], trace.tasks[:1], 1.0, 9.0))) == []
