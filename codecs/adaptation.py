@@ -51,6 +51,10 @@ class Adapts(Protocol):
     first_decision: Decision = {}
     """What is followed until the first decision is made."""
 
+    hindsight: Mapping[str, int] = {}
+    """Names in decisions that tell what was done, and how many steps before. A replay is told in the step
+    itself, as `replayed/<name>` in its decision."""
+
     @abstractmethod
     def feedback(self) -> Feedback:
         """This rank's numbers of the step that is about to end, zeros in a new codec.

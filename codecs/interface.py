@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import hashlib
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Literal, NamedTuple, Protocol, runtime_checkable
@@ -28,6 +28,9 @@ Op = Literal["sum", "max_bits", "or", "norm"]
 integer maximum of |x| bit patterns (NaN wins), `or` bitwise, `norm` sqrt(a² + b²) without overflow."""
 
 Level = Literal["all", "node", "local"]
+
+Elapsed = Callable[[], float]
+"""Tells how many seconds have passed since this rank's backward pass of the step began."""
 
 Kept = Sequence[Sequence[int]]
 """The chunks that each rank keeps of a reduce-scatter, ascending: every chunk is one rank's."""
@@ -276,9 +279,14 @@ class Codec(ABC):
         """None, or the reason why this codec cannot run there; asked before anything starts."""
         return None
 
-    def supports_stages(self, stages: int) -> str | None:
+    def supports_stages(self, stages: int, *, refines: bool = False) -> str | None:
         """None, or the reason why this codec, as it is set, cannot run with a model in so many stages, one
-        without a pipeline; asked before anything starts."""
+        without a pipeline, or where nobody `refines` means; asked before anything starts."""
+        if self.refines and not refines:
+            return (
+                f"codec={self.name} goes on with a gradient until it is used; use parallel=blocks, which "
+                "waits for that"
+            )
         return None
 
     @abstractmethod
@@ -309,6 +317,23 @@ class Codec(ABC):
         It is what `synchronize` gives but for the last encoding, which a mean that stays here does not need.
         """
         raise ValueError(f"codec={self.name} has no scatter")
+
+    @property
+    def refines(self) -> bool:
+        """Whether it may have more to send of a bucket once all of a step's buckets are synchronized:
+        `refine`."""
+        return False
+
+    async def refine(
+        self, mean: Tensor, this_round: Round, comm: Collectives, elapsed: Elapsed | None = None
+    ) -> Tensor:
+        """A better mean of a bucket than `mean`, (numel,), which `synchronize` gave and is not written to;
+        bit-identical on all ranks. It may come when the step has ended, and begin after `end_step`.
+
+        It ends when the bucket is needed, as `elapsed` says; without that there is no hurry. Not called for
+        what a skipped step has synchronized.
+        """
+        raise ValueError(f"codec={self.name} has nothing to refine")
 
     def end_step(self, step: int) -> Mapping[str, float]:
         """Called once all buckets of a step are synchronized; returns what is worth logging."""

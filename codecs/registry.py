@@ -7,6 +7,7 @@ from functools import lru_cache
 from typing import Any, cast
 
 from gradwire.codecs.all_to_all import AllToAll
+from gradwire.codecs.aqgb.codec import AQGB
 from gradwire.codecs.decision_file import read_decisions
 from gradwire.codecs.dynamiq import DynamiQ, DynamiQPlus, UniformQuantization
 from gradwire.codecs.edgc.codec import EDGC
@@ -45,6 +46,7 @@ _CODECS: dict[str, type[Codec]] = {
     "omnireduce": OmniReduce,
     "qsgd": QSGD,
     "tfp": TFP,
+    "aqgb": AQGB,
     "powersgd": PowerSGD,
     "edgc": EDGC,
     "optimus_cc": OptimusCC,

@@ -71,7 +71,7 @@ class OptimusCC(PowerSGD):
             warm_start=self.warm_start,
         )
 
-    def supports_stages(self, stages: int) -> str | None:
+    def supports_stages(self, stages: int, *, refines: bool = False) -> str | None:
         if self.stages is not None and self.stages > stages:
             there = f"parallel.stages={stages}" if stages > 1 else "the one stage of a run without a pipeline"
             return (

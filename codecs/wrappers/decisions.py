@@ -81,7 +81,7 @@ class Decisions(Wrapper):
         return await self._carried(self.inner.scatter, x, this_round, comm)
 
     async def _carried(self, run: _Collective, x: Tensor, this_round: Round, comm: Collectives) -> Tensor:
-        own_round = replace(this_round, decision=self._decision)
+        own_round = replace(this_round, decision=self._followed_in(this_round.step))
         if this_round.bucket:
             return await run(x, own_round, comm)
         self._size = this_round.size
@@ -103,6 +103,17 @@ class Decisions(Wrapper):
             self._decide(step)
             self._decision = self._followed_after(step, self._decision)
         return super().skip_step(step)
+
+    def _followed_in(self, step: int) -> Decision:
+        """What step `step` follows; in a replay also what the other run did in it, as far as it says so."""
+        if self.replayed is None or step < 0:
+            return self._decision
+        told = {
+            f"replayed/{name}": self.replayed.decision(step + later)[name]
+            for name, later in self._adapting.hindsight.items()
+            if step + later <= len(self.replayed.followed)
+        }
+        return {**self._decision, **told} if told else self._decision
 
     def _followed_after(self, step: int, decision: Decision) -> Decision:
         """What the step after `step` follows: `decision`, unless another run's are replayed."""

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from gradwire.codecs.exact import BF16
-from gradwire.codecs.interface import Codec, Collectives, Kept, Layout, Round
+from gradwire.codecs.interface import Codec, Collectives, Elapsed, Kept, Layout, Round
 from gradwire.codecs.shards import Shard, joined
 from gradwire.codecs.wrappers.wrapper import Wrapper
 
@@ -100,6 +100,18 @@ class Exclude(Wrapper):
                 own = replace(this_round, layout=part.layout)
                 part.put(await codec.synchronize(part.take(x), own, comm), mean)
         return mean
+
+    async def refine(
+        self, mean: Tensor, this_round: Round, comm: Collectives, elapsed: Elapsed | None = None
+    ) -> Tensor:
+        split = self._split(this_round.layout)
+        if split.excluded is None:
+            return await self.inner.refine(mean, this_round, comm, elapsed)
+        part, refined = split.remaining, mean.clone()
+        if part is not None:
+            own = replace(this_round, layout=part.layout)
+            part.put(await self.inner.refine(part.take(mean), own, comm, elapsed), refined)
+        return refined
 
     def shards(self, layout: Layout, kept: Kept) -> tuple[Shard, ...]:
         """Each rank's shard of the codec's parameters, then that of the excluded ones."""

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from gradwire.codecs.fields import list_of
-from gradwire.codecs.interface import Codec, Collectives, Kept, Layout, Observation, Round
+from gradwire.codecs.interface import Codec, Collectives, Elapsed, Kept, Layout, Observation, Round
 from gradwire.codecs.shards import Shard
 
 
@@ -36,11 +36,20 @@ class Wrapper(Codec):
     def supports(self, topology: str, size: int, layout: Layout) -> str | None:
         return self.inner.supports(topology, size, layout)
 
-    def supports_stages(self, stages: int) -> str | None:
-        return self.inner.supports_stages(stages)
+    def supports_stages(self, stages: int, *, refines: bool = False) -> str | None:
+        return self.inner.supports_stages(stages, refines=refines)
 
     def observe(self, observations: Sequence[Observation]) -> None:
         self.inner.observe(observations)
+
+    @property
+    def refines(self) -> bool:
+        return self.inner.refines
+
+    async def refine(
+        self, mean: Tensor, this_round: Round, comm: Collectives, elapsed: Elapsed | None = None
+    ) -> Tensor:
+        return await self.inner.refine(mean, this_round, comm, elapsed)
 
     @property
     def scatters(self) -> bool:

@@ -37,7 +37,7 @@ from gradwire.harness.models.settings import check as check_model
 from gradwire.harness.models.weights import tokenizer_available, weights_available
 from gradwire.harness.network.settings import SimulatedConfig
 from gradwire.harness.objectives.registry import OBJECTIVES
-from gradwire.harness.parallel.settings import PASSES_PER_STAGE, PipelineConfig
+from gradwire.harness.parallel.settings import PASSES_PER_STAGE, BlocksConfig, PipelineConfig
 from gradwire.harness.record.settings import Configuration
 from gradwire.harness.runtime.conf import conf_directory
 from gradwire.harness.runtime.errors import ConfigError, refused_as_config_error
@@ -72,7 +72,7 @@ def validate(config: DictConfig) -> RunConfig:
     check_spread(run.network, run.parallel.name)
     run = replace(run, kernels=_kernels(run.kernels, run.cluster, task_of(config)))
     check_tracking(run.tracking)
-    run = _with_accumulation(run)
+    run = _with_blocks_in_flight(_with_accumulation(run))
     check(TOGETHER, run)
     check_decisions(run)
     check_start(run)
@@ -193,6 +193,15 @@ def _with_accumulation(run: RunConfig) -> RunConfig:
             f"which is {train.batch // one_pass}; leave it out, or add train.batch=null"
         )
     return replace(run, train=replace(train, accumulation=train.batch // one_pass))
+
+
+def _with_blocks_in_flight(run: RunConfig) -> RunConfig:
+    """With `parallel=blocks` all blocks can be under way at once: else the newest would wait for an older
+    one."""
+    if not isinstance(run.parallel, BlocksConfig):
+        return run
+    blocks = len(run.parallel.layers) or run.parallel.num_blocks
+    return replace(run, overlap=replace(run.overlap, buckets=max(blocks, run.overlap.buckets)))
 
 
 def _check_parallel(run: RunConfig) -> None:

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from gradwire.codecs.interface import Layout
 from gradwire.harness.comm.world.interface import Collective, Computing, RankStep, Started
-from gradwire.harness.timing.trace.step import passes_until
+from gradwire.harness.timing.trace.step import ORDINARY, Urgency, passes_until
 
 Receive = Callable[[str, Tensor], Tensor | None]
 """Takes what the parameter of this name has for a gradient after a micro-batch; returns what autograd is to
@@ -100,7 +100,8 @@ class Accumulation:
 
     All ranks start the buckets in their order, whatever order their gradients come in; none is started
     without `make_collective`. `computing`, if all passes are one stretch of computation, ends with the last
-    gradient, and is labelled by bucket. The buckets may be memory of the rank alone (`is_own`).
+    gradient, and is labelled by bucket: `label(k)` is that of the k-th. The buckets may be memory of the rank
+    alone (`is_own`).
     """
 
     def __init__(
@@ -112,10 +113,14 @@ class Accumulation:
         micro_batches: int,
         measured: bool,
         computing: Computing | None = None,
+        label: Callable[[int], str] = passes_until,
         is_own: bool = False,
+        has_one_result: bool = False,
+        urgency: Urgency = ORDINARY,
     ) -> None:
         self._rank_step, self._computing, self._buckets = rank_step, computing, buckets
-        self._is_own = is_own
+        self._is_own, self._has_one_result = is_own, has_one_result
+        self._label, self._urgency = label, urgency
         self._make, self._micro_batches, self._measured = make_collective, micro_batches, measured
         self._to_start = 0 if make_collective is None else len(buckets)
         self._places = {
@@ -150,6 +155,11 @@ class Accumulation:
                 self._start()
         return self.sums.get(name)
 
+    @property
+    def unused(self) -> list[str]:
+        """The parameters that have got no gradient so far."""
+        return [name for name in self._places if not self._times[name]]
+
     def finish(self) -> None:
         """Starts the buckets that are left, with zeros for the parameters that have got no gradient."""
         for name, (number, view) in self._places.items():
@@ -170,11 +180,13 @@ class Accumulation:
             buffers=str(bucket.layout.uid),
             coordinates=bucket.layout.numel,
             is_own=self._is_own,
+            has_one_result=self._has_one_result,
             keeps_input=self._measured,
+            urgency=self._urgency,
         )
         self.started.append(started)
         if self._computing is not None:
-            self._computing.label = passes_until(len(self.started))
+            self._computing.label = self._label(len(self.started))
 
 
 def squared_norm(values: Sequence[Tensor], device: torch.device) -> Tensor:

@@ -11,6 +11,7 @@ from torch import nn
 from gradwire.codecs.plugins import find
 from gradwire.harness.comm.world.interface import World
 from gradwire.harness.parallel import ddp
+from gradwire.harness.parallel.blocks import parallelism as blocks
 from gradwire.harness.parallel.interface import Parallelism, ParallelSetup
 from gradwire.harness.parallel.pipeline import parallelism as pipeline
 from gradwire.harness.parallel.pipeline.requirements import supports as supports_pipeline
@@ -38,6 +39,7 @@ class ParallelKind:
 
 
 PARALLELISMS = {
+    "blocks": ParallelKind(blocks.build, blocks.supports),
     "ddp": ParallelKind(ddp.build, ddp.supports),
     "pipeline": ParallelKind(pipeline.build, supports_pipeline, _stages),
     "sharded": ParallelKind(sharded.build, sharded.supports),

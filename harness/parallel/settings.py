@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
+from gradwire.codecs.fields import LIST
 from gradwire.codecs.linear.message import BITS, GROUPS
-from gradwire.harness.runtime.fields import at_least, one_of
+from gradwire.harness.runtime.fields import at_least, list_of, one_of
 
 MOST_BUCKET_CAP_MB = 65_536
 
@@ -60,7 +62,18 @@ class PipelineConfig(ParallelConfig):
     schedule: str = one_of("1f1b", "gpipe")
 
 
+@dataclass(frozen=True)
+class BlocksConfig(ParallelConfig):
+    """Every worker holds the whole model, and synchronizes and updates it block by block of layers."""
+
+    name: str = one_of("blocks")  # blocks: groups of layers, each updated just before it is used again
+    num_blocks: int = at_least(1, 4, 64)  # of nearly the same size
+    # [[glob, ...], ...]: the layers of each block in the order of the forward pass, instead of num_blocks
+    layers: list[Any] = list_of(kinds=(LIST,), hint="e.g. [[*wte,*wpe,*h.0],[*h.1,*ln_f]]")
+
+
 PARALLEL_SETTINGS: Mapping[str, type[ParallelConfig]] = {
+    "blocks": BlocksConfig,
     "ddp": DataParallelConfig,
     "pipeline": PipelineConfig,
     "sharded": ShardedConfig,

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Protocol
 
 import torch
 from torch import Tensor, nn
 
 from gradwire.codecs.interface import Codec
 from gradwire.harness.parallel.interface import ReadPart
-from gradwire.harness.parallel.update import Updater
 
 
 class Snapshot:
@@ -40,7 +40,15 @@ def codec_part(rank: int) -> str:
     return f"{CODEC_PART}{rank}"
 
 
-def replicated_state(model: nn.Module, updater: Updater) -> dict[str, dict[str, Tensor]]:
+class KeepsMoments(Protocol):
+    """What updates parameters, and keeps something of them in checkpoints: `<field>/<parameter name>`."""
+
+    def state_dict(self) -> dict[str, Tensor]: ...
+
+    def load_state_dict(self, state: Mapping[str, Tensor]) -> None: ...
+
+
+def replicated_state(model: nn.Module, updater: KeepsMoments) -> dict[str, dict[str, Tensor]]:
     """What all replicas hold alike; one of them writes it."""
     return {MODEL: model_tensors(model), OPTIMIZER: updater.state_dict()}
 
@@ -50,7 +58,7 @@ def codec_state(codecs: Mapping[int, Codec]) -> dict[str, dict[str, Tensor]]:
     return {codec_part(rank): codec.state_dict() for rank, codec in codecs.items()}
 
 
-def load_state(read: ReadPart, model: nn.Module, updater: Updater, codecs: Mapping[int, Codec]) -> None:
+def load_state(read: ReadPart, model: nn.Module, updater: KeepsMoments, codecs: Mapping[int, Codec]) -> None:
     """Loads what `replicated_state` and `codec_state` returned. Raises ValueError if it belongs to another
     model."""
     load_model(read, model)

@@ -9,7 +9,7 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from gradwire.codecs.interface import Codec, Layout, Round
+from gradwire.codecs.interface import Codec, Elapsed, Layout, Round
 from gradwire.codecs.shards import Shard
 from gradwire.harness.comm.collective.collectives import ScheduledCollectives
 from gradwire.harness.comm.world.interface import Collective, RankProgram, RankStep
@@ -33,6 +33,25 @@ def synchronization(codec: Codec, x: Tensor, this_round: Round, check_hashes: bo
         if check_hashes:
             await compare_hashes(mean, f"step {this_round.step}", "gradients", comm)
         return mean
+
+    return run
+
+
+def refinement(
+    codec: Codec, mean: Tensor, this_round: Round, elapsed: Elapsed | None, check_hashes: bool
+) -> Collective[Tensor]:
+    """The coroutine that turns a bucket's `mean` into a better one, if the codec `refines`: see
+    `Codec.refine`. RuntimeError as `synchronization`."""
+
+    async def run(comm: ScheduledCollectives) -> Tensor:
+        if this_round.size == 1 or not codec.refines:
+            return mean
+        refined = await codec.refine(mean, this_round, comm, elapsed)
+        if refined.shape != mean.shape or refined.dtype != mean.dtype:
+            raise RuntimeError(f"codec refined {mean.dtype}{list(mean.shape)} to {list(refined.shape)}")
+        if check_hashes:
+            await compare_hashes(refined, f"step {this_round.step}", "gradients", comm)
+        return refined
 
     return run
 

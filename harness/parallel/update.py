@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -77,11 +77,15 @@ class Updater:
     so all of them skip or none does.
     """
 
-    def __init__(self, model: nn.Module, settings: OptimizerSettings) -> None:
-        parameters = [p for p in model.parameters() if p.requires_grad]
+    def __init__(
+        self, model: nn.Module, settings: OptimizerSettings, only: Collection[str] | None = None
+    ) -> None:
+        """Updates the trainable parameters of `model`, or `only` those of these names."""
+        named = {p: name for name, p in model.named_parameters() if only is None or name in only}
+        parameters = [p for p in named if p.requires_grad]
         self.optimizer = optimizer_of(parameters, settings)
         self._parameters, self._settings, self._clip_norm = parameters, settings, settings.clip_norm
-        self._names: dict[Tensor, str] = {parameter: name for name, parameter in model.named_parameters()}
+        self._names: dict[Tensor, str] = dict(named.items())
 
     def warm_up(self) -> None:
         """Uses the gradients for a step that changes nothing and is forgotten, so that the state's memory

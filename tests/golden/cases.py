@@ -114,6 +114,13 @@ CASES: dict[str, Case] = {
         stops=(9,),
         timed=True,
     ),
+    "aqgb": virtual(
+        *("codec=aqgb", "parallel=blocks", "parallel.num_blocks=3", "parallel.bucket_cap_mb=25"),
+        *("topology=broadcast", "train.steps=12", "train.log_every=1", "eval.every=6", "codec.margin_s=0"),
+        *("network=simulated", "network.rate_mbit=5", *GIVEN_TIMES),
+        stops=(9,),
+        timed=True,
+    ),
     "powersgd accumulated": virtual("codec=powersgd", "train.accumulation=2"),
     "optimus_cc pipeline": virtual(
         *("codec=optimus_cc", "parallel=pipeline", "parallel.stages=2", "model.num_layers=2"),

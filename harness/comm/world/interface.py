@@ -51,6 +51,10 @@ class Computing(Protocol):
 
     label: str
 
+    def begin(self, label: str) -> None:
+        """What is computed from here on has another label."""
+        ...
+
     def end(self) -> None:
         """Ends it here, before its block does."""
         ...
@@ -116,6 +120,11 @@ class RankStep(Protocol):
     def receive(self, out: Tensor, source: int) -> Started[Tensor]:
         """Starts to receive what a rank sends this one, into `out`, contiguous memory of this rank alone,
         which the result is. It may be started long before it is sent."""
+        ...
+
+    def wait(self, started: Started[Result]) -> Result:
+        """Waits for a collective that an earlier step has started, and returns its result: what `await` does,
+        in the middle of a computation, which goes on after it."""
         ...
 
     def barrier(self) -> Awaitable[None]:

@@ -128,6 +128,15 @@ class ProcessComputing:
             self._lane.computed(self.label, self._since, now)
             self._since = now
 
+    def begin(self, label: str) -> None:
+        self.cut()
+        self.label = label
+
+    def go_on(self) -> None:
+        """What was done since `cut` is not the rank's computation."""
+        if self._since is not None:
+            self._since = self._recorder.timestamp()
+
     def end(self) -> None:
         self.cut()
         self._since = None
@@ -212,6 +221,18 @@ class ProcessStep:
             self._computing.cut()
         self._lane.started(place.number, self._recorder.timestamp())
         return started
+
+    def wait(self, started: Started[Result]) -> Result:
+        assert isinstance(started, ProcessStarted)
+        if self._computing is not None:
+            self._computing.cut()
+        error = self.wait_for(started)
+        if error is not None:
+            raise error
+        if self._computing is not None:
+            self._computing.go_on()
+        result: Result = started.result()
+        return result
 
     def barrier(self) -> _Barrier:
         now = self._recorder.timestamp()

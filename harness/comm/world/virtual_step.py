@@ -136,6 +136,11 @@ class _Computing:
         if self._since is not None:
             self._since = self._step.timestamp()
 
+    def begin(self, label: str) -> None:
+        self.cut()
+        self.go_on()
+        self.label = label
+
     def end(self) -> None:
         self.cut()
         self._since = None
@@ -270,6 +275,15 @@ class VirtualStep:
         )
         shared.unclaimed.add(started)
         return started
+
+    def wait(self, started: Started[Result]) -> Result:
+        if self._computing is not None:
+            self._computing.cut()
+        result = started.result()  # it has run: an earlier step has started it
+        self.has_waited(started.place)
+        if self._computing is not None:
+            self._computing.go_on()
+        return result
 
     def barrier(self) -> _Barrier:
         self.lane.met(self.computed_s, self.computed_s)

@@ -70,7 +70,9 @@ def test_every_choice_of_every_group_is_runnable(
         chosen["topology"] = "ring"
     if chosen["codec"] == "backend":
         chosen |= {"network": "none", "cluster": "local"}
-    if not make_codec(chosen["codec"]).scatters or chosen["topology"] == "broadcast":
+    if make_codec(chosen["codec"]).refines:
+        chosen |= {"parallel": "blocks", "topology": "broadcast"}
+    elif not make_codec(chosen["codec"]).scatters or chosen["topology"] == "broadcast":
         chosen["parallel"] = "ddp"
     if chosen["codec"] == "edgc":  # its windows are those of long runs
         extra += ["codec.window=2", "codec.alpha=1"]

@@ -96,7 +96,7 @@ def test_keys_that_a_swept_choice_lacks_are_dropped() -> None:
 
 def test_a_name_is_known_only_with_its_folder() -> None:
     write(OWN)
-    assert "choose one of all_to_all, backend, bf16, dynamiq," in (unknown := refusal("codec=mime"))
+    assert "choose one of all_to_all, aqgb, backend, bf16, dynamiq," in (unknown := refusal("codec=mime"))
     assert ", mine, mine_too, " in unknown and unknown.endswith("e.g. codec=mine")
     check("codec=mine")
     with pytest.raises(ConfigError, match="codec=mine is unknown"):

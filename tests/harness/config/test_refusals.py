@@ -22,7 +22,7 @@ REFUSED_COMPOSING = [
     ("size=huge", ["size=huge", "gpu, paper, small, tiny"]),
     ("experiment=nope", ["experiment=nope", "smoke"]),
     ("~codec", ["~codec", "cannot be removed"]),
-    ("codec=null", ["codec=null", "choose one of all_to_all, backend"]),
+    ("codec=null", ["codec=null", "choose one of all_to_all, aqgb, backend"]),
     ("train.stepz=3", ["train.stepz=3", "train.steps"]),
     ("workers=4", ["workers=4", "cluster.workers"]),
     ("foo=1", ["foo=1", "top-level keys are", "codec"]),

@@ -1,0 +1,313 @@
+"""AQGB: adaptive quantized gradient broadcast (Luo et al., FGCS 2025)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from gradwire.codecs.adaptation import Adapts, Agreed, Feedback
+from gradwire.codecs.aqgb import plan
+from gradwire.codecs.aqgb.packets import (
+    LARGEST_PACKET,
+    NOTHING,
+    PARTITIONS,
+    SMALLEST_PACKET,
+    Packing,
+    packing,
+    partitions_per_packet,
+)
+from gradwire.codecs.aqgb.payload import FULL, Payload, mean_of, payload_bytes, plane_of, refinement_bytes
+from gradwire.codecs.aqgb.profile import Profile
+from gradwire.codecs.fields import at_least, between, check_fields, one_of
+from gradwire.codecs.interface import (
+    Codec,
+    Collectives,
+    Decision,
+    Elapsed,
+    Layout,
+    Observation,
+    Round,
+    refused_dtype,
+)
+from gradwire.codecs.traits import About, Traits
+
+SENT = "sent"
+"""In a decision: how many more bits were sent in the step before the last, by block and rank."""
+
+HISTORY = "history"
+"""A key of the state: the last step and what was sent in it."""
+
+
+@dataclass
+class Open:
+    """A block of a step, to be refined: its gradient here, what all ranks have sent, and how many bits are to
+    follow, within `deadline` seconds of its backward pass. `replayed`: what each rank sent in another run."""
+
+    x: Tensor
+    parts: list[Payload]
+    more: int
+    deadline: float
+    replayed: list[int] | None
+
+
+@dataclass
+class Figures:
+    """What a step has sent of its first stage: coordinates, their bits, and as which packets."""
+
+    coordinates: int = 0
+    bits: int = 0
+    packing: Packing = NOTHING
+
+    def logged(self) -> dict[str, float]:
+        ratio = self.bits / (FULL * self.coordinates) if self.coordinates else 1.0
+        packets = {"packets": float(self.packing.packets), "header_overhead": self.packing.overhead}
+        return {"ratio": ratio, **packets}
+
+
+@dataclass
+class AQGB(Codec, Adapts):
+    """The first bits of every gradient, broadcast while the backward pass goes on, and more of them until the
+    next forward pass needs them.
+
+    How many bits is decided by all ranks together from the times that they have seen: see `plan`. Until all
+    of them have seen a step, gradients travel in full. Raises ValueError for settings outside their range.
+    """
+
+    name: str = "aqgb"
+
+    floor: float = between(2 / 32, 1, 0.125, hint="0.125, 4 bits of 32, is the paper's")
+    """The least ratio at which a block is sent, q̄."""
+
+    margin_s: float = at_least(0, 0.02, 60)
+    """Seconds before a block's use when its refinement ends."""
+
+    gain: float = between(0.01, 1, 0.3)
+    """The weight of a new step in the averages of times."""
+
+    rate_gain: float = between(0.01, 1, 0.7)
+    """The weight of a new step in the average of the rate."""
+
+    partition: int = one_of(*PARTITIONS, default=1024)
+    """Coordinates of a partition, at whose end a transfer gives way to a more urgent one."""
+
+    packet: int = between(
+        SMALLEST_PACKET, LARGEST_PACKET, LARGEST_PACKET, hint="a UDP datagram carries 65507"
+    )
+    """Bytes of a packet at most, into which partitions are packed."""
+
+    rounding: str = one_of("truncate")
+    """Towards zero: what is rounded up stochastically is no prefix of more bits."""
+
+    step_bits: int = between(1, 32, 8)
+    """Bits of a refinement that are sent at a time; before each of these a rank looks at the clock."""
+
+    about = About(
+        source="AQGB §4",
+        wire_bits="4 to 32 as the network allows, and 0.5 for scales below 32",
+        metadata="times of blocks and a rate, once a step",
+        state="averages of them; what was sent in the last step",
+    )
+    traits = Traits(stateful=True, clock_driven=True)
+
+    def __post_init__(self) -> None:
+        check_fields(type(self), vars(self), "codec")
+        self._per_packet(FULL)
+        self.first_decision: Decision = {"first": [], "more": [], "deadlines": [], SENT: []}
+        self._profile = Profile(self.gain, self.rate_gain)
+        self._sizes: dict[int, int] = {}  # coordinates by bucket
+        self._open: dict[tuple[int, int], Open] = {}  # by step and bucket
+        self._sent: dict[int, dict[int, list[int]]] = {}  # by step and bucket
+        self._ranks, self._planned = 1, False
+        self._figures = Figures()
+
+    def _per_packet(self, bits: int) -> int:
+        return partitions_per_packet(self.partition, self.packet, partial(payload_bytes, bits=bits))
+
+    @property
+    def refines(self) -> bool:
+        return True
+
+    hindsight = {SENT: 2}
+
+    def supports(self, topology: str, size: int, layout: Layout) -> str | None:
+        if topology != "broadcast":
+            return (
+                "every worker's gradient reaches all others as it is, which no topology that sums can do; "
+                "add topology=broadcast"
+            )
+        return refused_dtype(self.name, layout)
+
+    async def synchronize(self, x: Tensor, this_round: Round, comm: Collectives) -> Tensor:
+        bucket, decision = this_round.bucket, this_round.decision
+        self._sizes[bucket], self._ranks = x.numel(), this_round.size
+        bits = _whole(decision, "first", bucket, FULL)
+        self._planned = bool(decision.get("first"))
+        own = Payload.of(x, bits)
+        comm.worked("encode", 1.0)
+        messages = await comm.all_gather(own.message)
+        parts = [Payload(own.numel, bits, message) for message in messages]
+        more = _whole(decision, "more", bucket, 0)
+        if more:
+            deadline = _number(decision, "deadlines", bucket, float("inf"))
+            replayed = self._replayed(decision, bucket, this_round.size)
+            block = Open(x.to(torch.float32, copy=True), parts, more, deadline, replayed)
+            self._open[this_round.step, bucket] = block
+        self._count(x.numel(), bits)
+        mean = mean_of(parts, x.device)
+        comm.worked("collect", 1.0)
+        return mean.to(x.dtype)
+
+    def _count(self, numel: int, bits: int) -> None:
+        self._figures.coordinates += numel
+        self._figures.bits += numel * bits
+        size = partial(payload_bytes, bits=bits)
+        self._figures.packing += packing(numel, self.partition, self.packet, size)
+
+    def _replayed(self, decision: Decision, bucket: int, ranks: int) -> list[int] | None:
+        """What each rank sent in the run that is replayed, if any and if it says so."""
+        sent = decision.get(f"replayed/{SENT}", [])
+        assert isinstance(sent, Sequence)
+        own = [int(bits) for bits in sent[bucket * ranks : (bucket + 1) * ranks]]
+        return own if len(own) == ranks else None
+
+    async def refine(
+        self, mean: Tensor, this_round: Round, comm: Collectives, elapsed: Elapsed | None = None
+    ) -> Tensor:
+        """Bits are sent piece by piece; ahead of each every rank says how many it sends, 0 once it has sent
+        all or its time is up. So all ranks have the same bits, whoever was late."""
+        block = self._open.pop((this_round.step, this_round.bucket), None)
+        if block is None:
+            return mean
+        target = [part.bits + block.more for part in block.parts]
+        if block.replayed is not None:
+            target = [part.bits + sent for part, sent in zip(block.parts, block.replayed, strict=True)]
+            elapsed = None
+        first = [part.bits for part in block.parts]
+        going = [True] * comm.size
+        own = block.parts[comm.rank]
+        while any(going):
+            late = elapsed is not None and elapsed() > block.deadline
+            step = 0 if late else min(self.step_bits, target[comm.rank] - own.bits)
+            header = torch.tensor([step if going[comm.rank] else 0], dtype=torch.uint8, device=block.x.device)
+            steps = [int(each) for each in torch.cat(await comm.all_gather(header)).tolist()]
+            going = [bits > 0 for bits in steps]
+            if any(going):
+                await self._send(block, steps, comm)
+                full = first[0] + block.more
+                going = [more and part.bits < full for more, part in zip(going, block.parts, strict=True)]
+        sent = [part.bits - begun for part, begun in zip(block.parts, first, strict=True)]
+        self._sent.setdefault(this_round.step, {})[this_round.bucket] = sent
+        refined = mean_of(block.parts, block.x.device)
+        comm.worked("finish", 1.0)
+        return refined.to(mean.dtype)
+
+    async def _send(self, block: Open, steps: Sequence[int], comm: Collectives) -> None:
+        """Sends and takes in one piece: rank r's has `steps[r]` bits of every coordinate."""
+        numel, own, mine = block.x.numel(), block.parts[comm.rank], steps[comm.rank]
+        plane = torch.empty(0, dtype=torch.uint8, device=block.x.device)
+        if mine:
+            plane = plane_of(block.x, own.bits, own.bits + mine)
+        comm.worked("encode", 1.0)
+        sizes = [
+            refinement_bytes(numel, part.bits, part.bits + more) if more else 0
+            for part, more in zip(block.parts, steps, strict=True)
+        ]
+        planes = await comm.all_gather(plane, sizes)
+        for part, more, came in zip(block.parts, steps, planes, strict=True):
+            if more:
+                part.refine(came, part.bits + more)
+        comm.worked("collect", 1.0)
+
+    def observe(self, observations: Sequence[Observation]) -> None:
+        self._profile.see(observations, len(self._sizes), self._ranks, planned=self._planned)
+
+    def feedback(self) -> Feedback:
+        """Seconds at which blocks are there and can be used, and the rate: float64, by bucket; nothing until
+        all of them are known."""
+        seen = self._profile
+        known = seen.is_complete
+        forward = seen.forward or [0.0] * len(seen.backward)  # not known yet: nothing is refined
+        return {
+            "backward": (_column(seen.backward if known else []), "sum"),
+            "forward": (_column(forward if known else []), "max_bits"),
+            "rate": (_column([seen.rate] if known else []), "max_bits"),
+        }
+
+    def decide(self, agreed: Agreed) -> Decision:
+        sent = self._sent_in(agreed.step - 1)
+        backward = agreed.feedback["backward"]
+        if len(backward) != len(self._sizes) or not len(backward):
+            return {**agreed.decision, SENT: sent}
+        times = plan.Agreed(
+            [self._sizes[bucket] for bucket in sorted(self._sizes)],
+            [own / agreed.size for own in backward.tolist()],
+            agreed.feedback["forward"].tolist(),
+            float(agreed.feedback["rate"]),
+        )
+        made = plan.make_plan(times, self.floor, self.margin_s)
+        deadlines = [seconds - self.margin_s for seconds in times.forward]
+        return {"first": list(made.first), "more": list(made.more), "deadlines": deadlines, SENT: sent}
+
+    def _sent_in(self, step: int) -> list[int]:
+        """How many more bits each rank has sent of each block in a step, block after block."""
+        own = self._sent.get(step, {})
+        nothing = [0] * self._ranks
+        return [bits for bucket in sorted(self._sizes) for bits in own.get(bucket, nothing)]
+
+    def end_step(self, step: int) -> Mapping[str, float]:
+        logged = self._figures.logged() | {"rate_mbit": self._profile.rate * 8e-6}
+        self._figures = Figures()
+        # Another thread may be refining this step's blocks: what is there stays there.
+        for number in [number for number in list(self._sent) if number < step]:
+            del self._sent[number]
+        for key in [key for key in list(self._open) if key[0] < step]:
+            del self._open[key]
+        return logged
+
+    def skip_step(self, step: int) -> Mapping[str, float]:
+        """Nothing of a skipped step is refined."""
+        for key in [key for key in list(self._open) if key[0] == step]:
+            del self._open[key]
+        return self.end_step(step)
+
+    def state_dict(self) -> dict[str, Tensor]:
+        """Between two steps, when all that a step has started has come to its end."""
+        last = max(self._sent, default=-1)
+        history = [last, self._ranks, *self._sent_in(last)] if last >= 0 else []
+        sizes = [self._sizes[bucket] for bucket in sorted(self._sizes)]
+        return self._profile.state_dict() | {
+            HISTORY: torch.tensor(history, dtype=torch.int64),
+            "sizes": torch.tensor(sizes, dtype=torch.int64),
+        }
+
+    def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
+        """Replace everything by what `state_dict` gave. Raises ValueError for other keys."""
+        expected = self.state_dict().keys()
+        if state.keys() != expected:
+            raise ValueError(f"the state of codec={self.name} has {sorted(expected)}, got {sorted(state)}")
+        self._profile.load_state_dict(dict(state))
+        self._sizes = dict(enumerate(state["sizes"].tolist()))
+        self._open, self._sent, self._figures = {}, {}, Figures()
+        if state[HISTORY].numel():
+            last, self._ranks, *sent = state[HISTORY].tolist()
+            ranks = self._ranks
+            self._sent[last] = {bucket: sent[bucket * ranks : (bucket + 1) * ranks] for bucket in self._sizes}
+
+
+def _column(values: Sequence[float]) -> Tensor:
+    return torch.tensor(list(values), dtype=torch.float64)
+
+
+def _number(decision: Decision, name: str, bucket: int, otherwise: float) -> float:
+    """What a decision says of a bucket; `otherwise` if nothing."""
+    values: Any = decision.get(name, [])
+    return float(values[bucket]) if bucket < len(values) else otherwise
+
+
+def _whole(decision: Decision, name: str, bucket: int, otherwise: int) -> int:
+    return int(_number(decision, name, bucket, otherwise))

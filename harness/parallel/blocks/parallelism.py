@@ -1,0 +1,348 @@
+"""Data parallelism by blocks: synchronized newest first in the backward pass, updated in the next forward."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, NamedTuple
+
+import torch
+from accelerate import Accelerator
+from torch import Tensor, nn
+
+from gradwire.codecs.interface import Elapsed, Layout, Round
+from gradwire.harness.comm.world.interface import Collective, Computing, Place, RankStep, Started, World
+from gradwire.harness.objectives.interface import Objective
+from gradwire.harness.parallel.accumulation import Accumulation, GradientBucket, Hooks
+from gradwire.harness.parallel.blocks.groups import make_blocks
+from gradwire.harness.parallel.blocks.requirements import supports
+from gradwire.harness.parallel.blocks.updates import BlockUpdaters, Pending
+from gradwire.harness.parallel.buckets import BucketLayouts
+from gradwire.harness.parallel.codec_steps import end_codecs
+from gradwire.harness.parallel.gradient_error import GradientError, MeasuredBucket, gather_raw, gradient_error
+from gradwire.harness.parallel.interface import (
+    Batch,
+    MicroBatches,
+    Parallelism,
+    ParallelSetup,
+    ReadPart,
+    StepOutcome,
+)
+from gradwire.harness.parallel.passes import forward_backward
+from gradwire.harness.parallel.replicas import Replicas
+from gradwire.harness.parallel.settings import BlocksConfig
+from gradwire.harness.parallel.state import Snapshot, codec_state, load_state, replicated_state
+from gradwire.harness.parallel.synchronize import refinement, synchronization
+from gradwire.harness.timing.trace.step import Urgency, backward_of, forward_of
+
+__all__ = ["build", "supports"]
+
+NORM = "norm"
+"""The label of the computation of the gradient's norm."""
+
+
+class RankOutcome(NamedTuple):
+    """What a rank says of its step. `raw` reads its own gradients, block after block as they were made."""
+
+    loss: Tensor
+    grad_norm: float
+    raw: list[Callable[[], Tensor]]
+
+
+class Pass:
+    """One rank's forward and backward pass. The forward pass waits for each block's update as it gets
+    there."""
+
+    def __init__(
+        self,
+        rank_step: RankStep,
+        computing: Computing,
+        blocks: int,
+        micro_batches: int,
+        update: Callable[[int], None],
+    ) -> None:
+        self._rank_step, self._computing, self._update = rank_step, computing, update
+        self._to_use, self._forward_passes = list(range(blocks)), micro_batches
+        self._blocks = blocks
+        self.backward_since = 0.0
+        """When the last backward pass began, on the host's clock."""
+
+    def use(self, number: int) -> None:
+        """The forward pass is about to use a block."""
+        if number in self._to_use:
+            self._to_use.remove(number)
+            self._computing.begin(forward_of(number))
+            self._update(number)
+
+    def end_forward(self) -> None:
+        """A forward pass has ended; blocks that it has not used are updated now."""
+        for number in list(self._to_use):
+            self.use(number)
+        self._forward_passes -= 1
+        if not self._forward_passes:
+            self._computing.begin(backward_of(self._blocks - 1))
+            self.backward_since = time.monotonic()
+
+
+class Blocks(Replicas):
+    """One optimizer for each block, for all of the world's ranks here. Buckets are blocks in the order in
+    which a backward pass makes them, the last block first."""
+
+    settling_passes = 1
+
+    def __init__(
+        self, setup: ParallelSetup, model: nn.Module, accelerator: Accelerator, world: World
+    ) -> None:
+        assert isinstance(setup.parallel, BlocksConfig)
+        self._blocks = make_blocks(model, setup.parallel.num_blocks, setup.parallel.layers)
+        self._prepared = accelerator.prepare_model(model, evaluation_mode=True)
+        super().__init__(setup, model, accelerator, world)
+        named = {name: p for block in self._blocks for name, p in block.parameters.items()}
+        self._hooks = Hooks(named)
+        for block in self._blocks:
+            for module in block.modules:
+                module.register_forward_pre_hook(partial(self._before_forward, block.number))
+        model.register_forward_hook(self._after_forward)
+        supported = partial(next(iter(self._codecs.values())).supports, setup.topology, world.size)
+        layouts = BucketLayouts(model, supported)
+        self._buckets = [
+            self._bucket(layouts.named(tuple(block.parameters), torch.float32, world.device))
+            for block in reversed(self._blocks)
+        ]
+        self._updaters = BlockUpdaters(model, self._blocks, setup.optimizer)
+        self._pass: Pass | None = None
+        self._pending: dict[int, Pending] = {}
+        self._to_apply: set[int] = set()  # blocks whose pending updates have not been carried out
+        self._raw: dict[int, list[Callable[[], Tensor]]] = {}
+
+    @staticmethod
+    def _bucket(layout: Layout) -> GradientBucket:
+        return GradientBucket(layout, torch.zeros(layout.numel, device=layout.device))
+
+    def _bucket_of(self, number: int) -> GradientBucket:
+        """The bucket of the `number`-th block."""
+        return self._buckets[len(self._buckets) - 1 - number]
+
+    def _before_forward(self, number: int, module: nn.Module, arguments: object) -> None:
+        if self._pass is not None:
+            self._pass.use(number)
+
+    def _after_forward(self, module: nn.Module, arguments: object, output: object) -> None:
+        if self._pass is not None:
+            self._pass.end_forward()
+
+    def warm_up(self, batches: MicroBatches, passes: int) -> None:
+        snapshot = Snapshot(self._model, self._codecs)
+        for index in range(passes):
+            programs = {
+                rank: partial(self._step_of_rank, -1 - index, own, 0.0, False)
+                for rank, own in batches.items()
+            }
+            self._world.run_step(-1 - index, programs)
+            self._forget_pending()
+        end_codecs(self._world, self._codecs, -1)
+        self._updaters.warm_up(self._buckets)
+        self._buffers.watch(snapshot.buffers)
+        snapshot.restore(self._model, self._codecs)
+        self._buffers.begin()
+        self._world.forget()
+
+    def _forget_pending(self) -> None:
+        for own in self._pending.values():
+            for started in own.started.values():
+                started.result()
+        self._pending.clear()
+        self._to_apply.clear()
+
+    def step(self, step: int, batches: MicroBatches, learning_rate: float, measured: bool) -> StepOutcome:
+        self._raw.clear()
+        programs = {
+            rank: partial(self._step_of_rank, step, own, learning_rate, measured)
+            for rank, own in batches.items()
+        }
+        ended = self._world.run_step(step, programs)
+        ranks = ended.results
+        self._raw = {rank: own.raw for rank, own in ranks.items()}
+        norm = next(iter(ranks.values())).grad_norm
+        skipped = not math.isfinite(norm)
+        losses = {rank: float(own.loss) for rank, own in ranks.items()}
+        logged, decision = end_codecs(self._world, self._codecs, step, skipped=skipped)
+        return StepOutcome(losses, norm, skipped, ended.simulated_s, logged, decision)
+
+    async def _step_of_rank(
+        self, step: int, batches: Sequence[Batch], rate: float, measured: bool, rank_step: RankStep
+    ) -> RankOutcome:
+        rank = rank_step.rank
+        started, loss, elapsed = self._run_pass(step, batches, rank_step, measured=measured)
+        means = [await mean for mean in started]
+        with rank_step.compute(NORM):
+            norm = rank_step.replicated(partial(self._updaters.norm, self._buckets, means))
+        if math.isfinite(norm):
+            self._pending[rank] = Pending(norm, rate, self._refine(step, means, elapsed, rank_step))
+            self._to_apply = set(range(len(self._blocks)))
+        else:
+            self._pending.pop(rank, None)
+        return RankOutcome(loss, norm, [own.input for own in started] if measured else [])
+
+    def _run_pass(
+        self, step: int, batches: Sequence[Batch], rank_step: RankStep, *, measured: bool
+    ) -> tuple[list[Started[Tensor]], Tensor, Elapsed]:
+        """A rank's pass, its blocks' synchronization under way, the mean loss of its micro-batches, and the
+        seconds since its backward pass began."""
+        rank, last = rank_step.rank, len(self._blocks) - 1
+
+        def synchronize(bucket: GradientBucket, number: int, x: Tensor) -> Collective[Tensor]:
+            return synchronization(
+                self._codecs[rank], x, self._round(step, number, rank), self._setup.check_hashes
+            )
+
+        self._buffers.load(rank)
+        with rank_step.compute(forward_of(0)) as computing:
+            update = partial(self._update, rank_step)
+            self._pass = passed = Pass(rank_step, computing, len(self._blocks), len(batches), update)
+            gradients = Accumulation(
+                rank_step,
+                self._buckets,
+                synchronize,
+                micro_batches=len(batches),
+                measured=measured,
+                computing=computing,
+                label=lambda bucket: backward_of(max(0, last - bucket)),
+                has_one_result=True,
+                urgency=Urgency(0, newest_first=True, boundary=self._boundary),
+            )
+            try:
+                with self._hooks.handing(gradients.receive):
+                    seed = self._setup.seed
+                    loss = forward_backward(self._prepared, self._accelerator, batches, seed, step, rank)
+                    self._check_all_used(gradients)
+            finally:
+                self._pass = None
+        since = passed.backward_since
+        return gradients.started, loss, lambda: time.monotonic() - since
+
+    def _check_all_used(self, gradients: Accumulation) -> None:
+        if gradients.unused:
+            raise RuntimeError(
+                f"parallel=blocks: {gradients.unused[0]} gets no gradient, and its block waits for it for "
+                "ever; freeze it, or use parallel=ddp parallel.find_unused_parameters=true"
+            )
+
+    def _round(self, step: int, bucket: int, rank: int) -> Round:
+        layout = self._buckets[bucket].layout
+        return Round(step, layout, rank, self._world.size, self._setup.seed, bucket)
+
+    def _refine(
+        self, step: int, means: Sequence[Tensor], elapsed: Elapsed, rank_step: RankStep
+    ) -> dict[int, Started[Tensor]]:
+        """Starts what is still to come of each block, in the order in which the next forward pass uses them.
+
+        What is known already is there at once. Where all ranks share a process, no clock runs that could end
+        a refinement early.
+        """
+        rank, shares_process = rank_step.rank, len(self._world.ranks) == self._world.size
+        codec, found = self._codecs[rank], dict[int, Started[Tensor]]()
+
+        def make(bucket: int, mean: Tensor) -> Collective[Tensor]:
+            clock = None if shares_process else elapsed
+            return refinement(codec, mean, self._round(step, bucket, rank), clock, self._setup.check_hashes)
+
+        for number, bucket in enumerate(reversed(range(len(self._buckets)))):
+            found[number] = rank_step.start(
+                partial(make, bucket),
+                means[bucket],
+                buffers=f"refine {self._buckets[bucket].layout.uid}",
+                coordinates=means[bucket].numel(),
+                in_turn=True,
+                is_own=True,
+                has_one_result=True,
+                urgency=Urgency(1, boundary=self._boundary),
+            )
+        return found
+
+    @property
+    def _boundary(self) -> int:
+        """Bytes of a message after which it may give way to another."""
+        return 65_536
+
+    def _update(self, rank_step: RankStep, number: int) -> None:
+        """Carries out what is pending of a block, once its mean is there."""
+        pending = self._pending.get(rank_step.rank)
+        if pending is not None and number in pending.started:
+            mean = rank_step.wait(pending.started.pop(number))
+            rank_step.replicated(partial(self._apply, number, mean, pending))
+
+    def _apply(self, number: int, mean: Tensor, pending: Pending) -> None:
+        if number in self._to_apply:
+            self._to_apply.remove(number)
+            self._updaters.apply(number, self._bucket_of(number), mean, pending.norm, pending.rate)
+
+    def finish(self) -> None:
+        """Carries out all pending updates. The next step waits for their collectives all the same: on a
+        simulated clock they are on their way."""
+        for number in range(len(self._blocks)):
+            for pending in self._pending.values():
+                if number in pending.started:
+                    self._apply(number, pending.started[number].result(), pending)
+        super().finish()
+
+    def evaluate(self, objective: Objective, micro_batch: int) -> dict[str, float]:
+        assert not self._to_apply, "evaluate() before finish()"
+        return super().evaluate(objective, micro_batch)
+
+    def layout(self, rank: int) -> tuple[Layout, ...]:
+        return tuple(bucket.layout for bucket in self._buckets)
+
+    def gradient_error(self) -> GradientError:
+        return gradient_error(self._world, self._copies())
+
+    def raw_gradients(self) -> Tensor:
+        return gather_raw(self._world, self._copies())
+
+    def raw_buckets(self, rank: int) -> list[Tensor]:
+        return [read() for read in self._raw[rank]]
+
+    def _copies(self) -> dict[int, list[MeasuredBucket]]:
+        """Each hosted rank's own gradients, and what is applied in their place."""
+        last = len(self._blocks) - 1
+        return {
+            rank: [
+                MeasuredBucket(read, self._pending[rank].started[last - bucket].result())
+                for bucket, read in enumerate(raw)
+                if rank in self._pending
+            ]
+            for rank, raw in self._raw.items()
+        }
+
+    def state_dict(self) -> dict[str, dict[str, Tensor]]:
+        own = codec_state(self._codecs)
+        for rank, pending in self._pending.items():
+            own[_pending_part(rank)] = {"places": pending.places(len(self._blocks))}
+        return own if 0 not in self._codecs else own | replicated_state(self._model, self._updaters)
+
+    def load_state_dict(self, read: ReadPart) -> None:
+        load_state(read, self._model, self._updaters, self._codecs)
+        self._pending.clear()
+        self._to_apply.clear()
+        for rank in self._codecs:
+            places: Any = read(_pending_part(rank)).get("places", torch.empty(0)).tolist()
+            started = {
+                number: self._world.resumed(rank, Place(*place), torch.empty(0))
+                for number, place in enumerate(places)
+                if place[0] >= 0
+            }
+            if started:
+                self._pending[rank] = Pending(0.0, 0.0, started)
+        self._buffers.begin()
+
+
+def _pending_part(rank: int) -> str:
+    """The name of the part that says which collectives a rank's next forward pass waits for."""
+    return f"pending-rank{rank}"
+
+
+def build(setup: ParallelSetup, model: nn.Module, accelerator: Accelerator, world: World) -> Parallelism:
+    """Builds data parallelism by blocks in `world`."""
+    return Blocks(setup, model, accelerator, world)

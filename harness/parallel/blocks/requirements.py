@@ -1,0 +1,53 @@
+"""What parallelism by blocks needs of a codec, a topology and its own settings."""
+
+from __future__ import annotations
+
+import torch
+
+from gradwire.codecs.interface import Layout
+from gradwire.codecs.registry import make_codec
+from gradwire.harness.models.build import build_model
+from gradwire.harness.parallel.blocks.groups import make_blocks
+from gradwire.harness.parallel.interface import ParallelSetup
+from gradwire.harness.parallel.settings import BlocksConfig, ParallelConfig
+
+
+def _refused_blocks(parallel: BlocksConfig, setup: ParallelSetup) -> str | None:
+    """Why a model with random weights has no such blocks; that of others is known once they are read."""
+    if setup.model.weights != "random":
+        return None
+    with torch.device("meta"):
+        model = build_model(setup.model, seed=0)
+    try:
+        make_blocks(model, parallel.num_blocks, parallel.layers)
+    except ValueError as error:
+        return str(error)
+    return None
+
+
+def supports(setup: ParallelSetup) -> str | None:
+    """Returns None, or the reason why such a run is impossible, in one line with the fix."""
+    assert isinstance(setup.parallel, BlocksConfig)
+    if setup.parallel.bucket_cap_mb != ParallelConfig.bucket_cap_mb:
+        return (
+            f"parallel.bucket_cap_mb={setup.parallel.bucket_cap_mb} has no effect on parallel=blocks, whose "
+            "blocks are synchronized whole; leave it out, or set parallel.num_blocks"
+        )
+    reason = _refused_blocks(setup.parallel, setup)
+    if reason is not None:
+        return reason
+    codec = make_codec(**setup.codec)
+    if codec.traits.uses_backend:
+        return (
+            f"codec={codec.name} sends in the order of its calls, and parallel=blocks sends the newest block "
+            "first; use codec=fp32, or parallel=ddp"
+        )
+    reason = codec.supports_stages(1, refines=True)
+    if reason is not None:
+        return reason
+    reason = codec.supports(setup.topology, setup.workers, Layout.flat(1 << 20, device=setup.device))
+    if reason is None:
+        return None
+    named = f"codec={setup.codec['name']}"
+    said = reason if reason.startswith(named) else f"{named}: {reason}"
+    return f"{said}; given are cluster.workers={setup.workers} and topology={setup.topology}"

@@ -1,0 +1,78 @@
+"""Updates of blocks: what a step leaves to be done before the next forward pass uses a block."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from gradwire.harness.comm.world.interface import Place, Started
+from gradwire.harness.parallel.accumulation import GradientBucket
+from gradwire.harness.parallel.blocks.groups import Block
+from gradwire.harness.parallel.update import OptimizerSettings, Updater
+
+
+class BlockUpdaters:
+    """One optimizer for each block; clipping is by the norm of all blocks' gradients."""
+
+    def __init__(self, model: nn.Module, blocks: Sequence[Block], settings: OptimizerSettings) -> None:
+        self._blocks = blocks
+        self._updaters = [Updater(model, settings, block.parameters.keys()) for block in blocks]
+
+    @staticmethod
+    def norm(buckets: Sequence[GradientBucket], means: Sequence[Tensor]) -> float:
+        """The norm of all blocks' gradients as one vector, each given in its bucket's layout."""
+        pairs = zip(buckets, means, strict=True)
+        views = [view for bucket, mean in pairs for _, view in bucket.views(mean)]
+        return float(torch.nn.utils.get_total_norm(views))
+
+    def apply(self, number: int, bucket: GradientBucket, mean: Tensor, norm: float, rate: float) -> None:
+        """Clips and updates a block; `mean`, (numel,) in its bucket's layout, is written to."""
+        parameters = self._blocks[number].parameters
+        for name, view in bucket.views(mean):
+            parameters[name].grad = view
+        self._updaters[number].apply(rate, norm)
+
+    def warm_up(self, buckets: Sequence[GradientBucket]) -> None:
+        """A step of each block that changes nothing and is forgotten, so that the state's memory exists."""
+        for number, (bucket, updater) in enumerate(zip(reversed(buckets), self._updaters, strict=True)):
+            for name, view in bucket.views(torch.zeros_like(bucket.gradient)):
+                self._blocks[number].parameters[name].grad = view
+            updater.warm_up()
+
+    def state_dict(self) -> dict[str, Tensor]:
+        """All optimizers' moments and step counts: `<field>/<parameter name>` to tensor."""
+        return {key: value for updater in self._updaters for key, value in updater.state_dict().items()}
+
+    def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
+        """Loads what `state_dict` returned, or what one optimizer of all parameters did. Raises ValueError
+        for parameters that no block has."""
+        known = {name: number for number, block in enumerate(self._blocks) for name in block.parameters}
+        own: list[dict[str, Tensor]] = [{} for _ in self._blocks]
+        for key, value in state.items():
+            name = key.partition("/")[2]
+            if name not in known:
+                raise ValueError(f"the checkpoint is another model's: its optimizer has {name}")
+            own[known[name]][key] = value
+        for updater, part in zip(self._updaters, own, strict=True):
+            updater.load_state_dict(part)
+
+
+@dataclass
+class Pending:
+    """What a rank's step leaves to the next one: the collectives that give the blocks' means, by number, with
+    the norm and the rate of the update.
+
+    A collective whose mean has been taken already is waited for all the same: the clock says when it ends.
+    """
+
+    norm: float
+    rate: float
+    started: dict[int, Started[Tensor]]
+
+    def places(self, blocks: int) -> Tensor:
+        """(blocks, 2) int64: step and number of each block's collective, -1 where there is none."""
+        places = [self.started[n].place if n in self.started else Place(-1, -1) for n in range(blocks)]
+        return torch.tensor([list(place) for place in places], dtype=torch.int64)

@@ -1,0 +1,144 @@
+"""AQGB on all ranks: a payload and its planes are the longer truncation, and all ranks have the same bits."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import partial
+from itertools import chain, repeat
+
+import pytest
+import torch
+from codec_rounds import CPU, gradients, layout_of
+from torch import Tensor
+
+from gradwire.codecs.aqgb.codec import AQGB
+from gradwire.codecs.aqgb.payload import Payload, mean_of, plane_of
+from gradwire.codecs.interface import Decision, Elapsed, Round
+from gradwire.codecs.registry import make_codec
+from gradwire.harness.comm.collective.collectives import Fabric
+from gradwire.harness.comm.topology.registry import make_schedule
+from gradwire.harness.comm.world.virtual import VirtualWorld
+from gradwire.harness.parallel.synchronize import refinement, synchronization
+
+SIZE = 3
+LAYOUT = layout_of({"a": (300,), "b": (13, 7)})
+
+
+def decided(first: int, more: int, deadline: float = 1.0, sent: Sequence[int] = ()) -> Decision:
+    told = {"replayed/sent": list(sent)} if sent else {}
+    return {"first": [first], "more": [more], "deadlines": [deadline], "sent": [], **told}
+
+
+def round_of(rank: int, decision: Decision) -> Round:
+    return Round(5, LAYOUT, rank, SIZE, 0, 0, decision)
+
+
+class Ranks:
+    """A codec for each rank of a world in this process, and a clock for each of them."""
+
+    def __init__(self, **options: object) -> None:
+        self.codecs = [AQGB(**options) for _ in range(SIZE)]  # type: ignore[arg-type]
+        self.world = VirtualWorld(SIZE, Fabric(partial(make_schedule, "broadcast")), CPU, debug=True)
+
+    def synchronize(self, xs: Sequence[Tensor], decision: Decision) -> Tensor:
+        rounds = {rank: round_of(rank, decision) for rank in range(SIZE)}
+        means = self.world.run(
+            {rank: synchronization(self.codecs[rank], xs[rank], own, True) for rank, own in rounds.items()}
+        )
+        return means[0]
+
+    def refine(self, mean: Tensor, clocks: Sequence[Elapsed | None] = (None,) * SIZE) -> Tensor:
+        means = self.world.run(
+            {
+                rank: refinement(codec, mean, round_of(rank, {}), clocks[rank], True)
+                for rank, codec in enumerate(self.codecs)
+            }
+        )
+        return means[0]
+
+
+def times(*values: float) -> Elapsed:
+    """A clock that shows these, and the last one for ever."""
+    shown: Iterator[float] = chain(values, repeat(values[-1]))
+    return lambda: next(shown)
+
+
+def truncated(xs: Sequence[Tensor], bits: Sequence[int]) -> Tensor:
+    """The mean of these gradients, each cut to as many bits at once."""
+    parts = [Payload.of(x, own) for x, own in zip(xs, bits, strict=True)]
+    for part in parts:
+        part.refined = True  # 32 bits of the embedded base, too
+    if any(own == 32 for own in bits):
+        parts = [
+            _refined_fully(x) if own == 32 else part for x, own, part in zip(xs, bits, parts, strict=True)
+        ]
+    return mean_of(parts, CPU)
+
+
+def _refined_fully(x: Tensor) -> Payload:
+    part = Payload.of(x, 31)
+    part.refine(plane_of(x, 31, 32), 32)
+    return part
+
+
+@pytest.mark.parametrize(("first", "more"), [(4, 0), (4, 3), (2, 30), (9, 14), (31, 1)])
+def test_base_and_planes_are_the_longer_truncation(first: int, more: int) -> None:
+    ranks, xs = Ranks(), gradients(LAYOUT, SIZE)
+    mean = ranks.synchronize(xs, decided(first, more))
+    assert torch.equal(mean, truncated(xs, [first] * SIZE))
+    assert torch.equal(ranks.refine(mean), truncated(xs, [first + more] * SIZE))
+
+
+def test_whoever_is_late_sends_less_and_all_have_the_same() -> None:
+    """Pieces of 5 bits: rank 0 has time for all 12, rank 1 for one piece, rank 2 for none."""
+    ranks, xs = Ranks(step_bits=5), gradients(LAYOUT, SIZE)
+    mean = ranks.synchronize(xs, decided(4, 12))
+    refined = ranks.refine(mean, [times(0.0), times(0.9, 1.1), times(2.0)])
+    assert torch.equal(refined, truncated(xs, [16, 9, 4]))
+    assert [codec._sent[5][0] for codec in ranks.codecs] == [[12, 5, 0]] * SIZE
+
+
+def test_a_replay_sends_what_was_sent() -> None:
+    ranks, xs = Ranks(step_bits=5), gradients(LAYOUT, SIZE)
+    mean = ranks.synchronize(xs, decided(4, 12, sent=[12, 5, 0]))
+    assert torch.equal(ranks.refine(mean, [times(9.0)] * SIZE), truncated(xs, [16, 9, 4]))
+
+
+def test_full_precision_is_the_uncompressed_mean() -> None:
+    ranks, xs = Ranks(), gradients(LAYOUT, SIZE)
+    exact = [make_codec("fp32") for _ in range(SIZE)]
+    rounds = {rank: round_of(rank, {}) for rank in range(SIZE)}
+    uncompressed = ranks.world.run(
+        {rank: synchronization(exact[rank], xs[rank], own, True) for rank, own in rounds.items()}
+    )
+    mean = ranks.synchronize(xs, decided(32, 0))
+    assert torch.equal(mean, uncompressed[0]) and torch.equal(ranks.refine(mean), mean)
+
+
+def test_a_skipped_step_is_not_refined_and_remembers_nothing() -> None:
+    ranks, xs = Ranks(), gradients(LAYOUT, SIZE)
+    ranks.synchronize(xs, decided(4, 8))
+    for codec in ranks.codecs:
+        codec.skip_step(5)
+        assert not codec._open
+
+
+def test_a_value_that_is_not_finite_shows() -> None:
+    ranks, xs = Ranks(), gradients(LAYOUT, SIZE)
+    xs[1][40] = torch.inf
+    assert not ranks.synchronize(xs, decided(4, 0)).isfinite().all()
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"floor": 1 / 32}, r"codec.floor=0.03125: choose a number from 0.0625 to 1 "),
+        ({"floor": 1.5}, r"codec.floor=1.5: choose"),
+        ({"rounding": "stochastic"}, r"codec.rounding=stochastic: choose one of truncate"),
+        ({"packet": 2000}, r"codec.packet=2000 holds no partition of codec.partition=1024 coordinates"),
+        ({"ef": True}, r"codec.ef=true: codec=aqgb reports no loss"),
+    ],
+)
+def test_refusals(given: dict[str, object], words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        make_codec("aqgb", **given)  # type: ignore[arg-type]

@@ -1,0 +1,225 @@
+"""Data parallelism by blocks: what DDP computes, in every world, interrupted or not."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pool import Workers
+from recorded import loads, outcome
+from torch import nn
+from training_jobs import opened, tiny_run, train_all_virtually, train_rank
+
+from gradwire.harness.comm.world.virtual import VirtualWorld
+from gradwire.harness.parallel.blocks.groups import make_blocks
+from gradwire.harness.record.runs import load_run
+from gradwire.harness.record.timed_steps import timed_steps
+from gradwire.harness.runtime.errors import ConfigError
+from gradwire.harness.timing.trace.step import Await
+
+SIZE = 3
+BLOCKS = ("parallel=blocks", "parallel.bucket_cap_mb=25", "parallel.num_blocks=3", "topology=broadcast")
+WORKERS = f"cluster.workers={SIZE}"
+AQGB = (*BLOCKS, "codec=aqgb", "codec.margin_s=0", WORKERS, "train.log_every=1", "measure.trace=true")
+TICK = 1 / 1024
+NETWORK = ("cluster=virtual", "network=simulated", "network.rate_mbit=20", "network.codec_times=none")
+
+
+def rows(directory: Path) -> list[dict[str, Any]]:
+    return [loads(line) for line in (directory / "steps.jsonl").read_text().splitlines()]
+
+
+def decisions(directory: Path) -> list[dict[str, Any]]:
+    return [loads(line) for line in (directory / "decisions.jsonl").read_text().splitlines()[1:]]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def computing_takes_as_long_each_time() -> Iterator[None]:
+    """In the virtual world every look at the clock comes a 1024th of a second after the one before."""
+    ticks = count()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(VirtualWorld, "_timestamp", lambda self: next(ticks) * TICK)
+        yield
+
+
+@pytest.fixture(scope="module")
+def simulated(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    directory = tmp_path_factory.mktemp("blocks") / "simulated"
+    train_all_virtually(tiny_run(*AQGB, *NETWORK, "train.steps=12"), str(directory))
+    return directory
+
+
+@pytest.mark.parametrize(
+    ("steps", "given"),
+    [(50, ()), (8, ("train.optimizer=sgd", "train.accumulation=2")), (8, ("train.clip_norm=null",))],
+)
+def test_uncompressed_it_is_ddp(steps: int, given: tuple[str, ...], tmp_path: Path) -> None:
+    """The norms of all gradients, by block or by parameter, differ in their last bits."""
+    common = ("cluster=virtual", "cluster.workers=2", "codec=fp32", "topology=broadcast", *given)
+    common = (*common, f"train.steps={steps}", "train.save_checkpoint=false")
+    common = (*common, "eval.every=50", "measure.vnmse_every=0", "measure.check_hashes=false")
+    train_all_virtually(tiny_run(*common), str(tmp_path / "ddp"))
+    train_all_virtually(tiny_run(*common, *BLOCKS), str(tmp_path / "blocks"))
+    for ours, theirs in zip(rows(tmp_path / "blocks"), rows(tmp_path / "ddp"), strict=True):
+        assert ours["loss"] == pytest.approx(theirs["loss"], abs=1e-6)
+        assert ours["grad_norm"] == pytest.approx(theirs["grad_norm"], rel=1e-5)
+    perplexities = [load_run(tmp_path / name).done.final_metric for name in ("ddp", "blocks")]
+    assert perplexities[0] == pytest.approx(perplexities[1], rel=1e-6)
+
+
+def test_the_ratio_follows_what_was_seen(simulated: Path) -> None:
+    made = decisions(simulated)
+    assert made[0]["first"] == [], "nothing was seen before the first step"
+    planned = [row for row in made if row["first"]]
+    assert all(4 <= bits <= 32 for row in planned for bits in row["first"])
+    assert any(bits < 32 for row in planned for bits in row["first"])
+    ratios = [row["codec/ratio"] for row in rows(simulated)]
+    assert ratios[0] == 1.0 and 0.125 <= min(ratios) < 1.0
+    assert any(sum(row["more"]) for row in planned), "some block was refined"
+
+
+def test_forward_passes_wait_for_blocks_of_the_step_before(simulated: Path) -> None:
+    for number, trace in timed_steps(simulated):
+        awaited = [one.steps_back for one in trace[0].computation if isinstance(one, Await)]
+        assert awaited == [*([1] * 3 if number else []), *[0] * 3]
+
+
+def test_an_interruption_changes_neither_bits_nor_times(simulated: Path, tmp_path: Path) -> None:
+    """It comes where blocks are refined, and their collectives still under way."""
+    stopped = 9
+    assert sum(decisions(simulated)[stopped - 2]["more"])
+    config, directory = tiny_run(*AQGB, *NETWORK, "train.steps=12"), tmp_path / "parts"
+    for stop_after in (stopped, None):
+        train_all_virtually(config, str(directory), stop_after)
+    assert load_run(directory).done.resumed_after == [stopped]
+    assert decisions(directory) == decisions(simulated)
+    assert rows(directory) == rows(simulated)
+    assert outcome(directory) == outcome(simulated)
+
+
+def test_real_equals_virtual_that_replays_it(tmp_path: Path, workers: Workers) -> None:
+    """Real links are slow enough for a plan; some senders may run out of time, which is on record."""
+    config = tiny_run(*AQGB, "network=paced", "network.rate_mbit=20", "train.steps=8")
+    real, run = tmp_path / "real", workers(SIZE)
+    assert run(train_rank, config, str(real), None, 5) == [False] * SIZE
+    assert run(train_rank, config, str(real), opened(config, real)) == [True] * SIZE
+    assert any(row["first"] for row in decisions(real))
+    replaying = (f"codec.decisions={real / 'decisions.jsonl'}", "train.steps=8", "cluster=virtual")
+    train_all_virtually(tiny_run(*AQGB, *replaying), str(tmp_path / "virtual"))
+    ours, theirs = (
+        [(row["loss"], row["grad_norm"], row.get("vnmse")) for row in rows(tmp_path / name)]
+        for name in ("virtual", "real")
+    )
+    assert ours == theirs
+
+
+def test_without_a_limit_it_is_uncompressed(tmp_path: Path) -> None:
+    fast = (*NETWORK, "network.rate_mbit=1e8", "train.steps=6")
+    train_all_virtually(tiny_run(*AQGB, *fast), str(tmp_path / "aqgb"))
+    train_all_virtually(
+        tiny_run(*BLOCKS, WORKERS, "train.log_every=1", "codec=fp32", *fast), str(tmp_path / "fp32")
+    )
+    assert all(set(row["first"]) <= {32} for row in decisions(tmp_path / "aqgb"))
+    assert any(row["first"] for row in decisions(tmp_path / "aqgb"))
+    weights = [(tmp_path / n / "checkpoint" / "model.safetensors").read_bytes() for n in ("aqgb", "fp32")]
+    assert weights[0] == weights[1]
+
+
+def test_under_an_extreme_limit_the_floor_holds(tmp_path: Path) -> None:
+    slow = (*NETWORK, "network.rate_mbit=0.5", "train.steps=6", "codec.floor=0.1875")
+    train_all_virtually(tiny_run(*AQGB, *slow), str(tmp_path / "run"))
+    planned = [row for row in decisions(tmp_path / "run") if row["first"]]
+    assert planned and all(set(row["first"]) == {6} for row in planned)
+    errors = [row["vnmse"] for row in rows(tmp_path / "run") if row.get("vnmse") is not None]
+    assert errors and max(errors) < 0.1, "no coordinate is lost"
+
+
+def test_a_skipped_step_leaves_weights_and_refines_nothing(tmp_path: Path) -> None:
+    config = tiny_run(*BLOCKS, "codec=fp32", "cluster=virtual", "cluster.workers=2", "train.log_every=1")
+    with pytest.MonkeyPatch.context() as patch:
+        from gradwire.harness.parallel.blocks.updates import BlockUpdaters
+
+        norm, calls = BlockUpdaters.norm, count()
+        patch.setattr(
+            BlockUpdaters,
+            "norm",
+            staticmethod(lambda *given: float("inf") if next(calls) == 5 else norm(*given)),
+        )
+        train_all_virtually(config, str(tmp_path / "run"))
+    found = rows(tmp_path / "run")
+    assert [row["skipped"] for row in found].count(True) == 1
+
+
+class Layers(nn.Module):
+    """An embedding, whose weight is the output's, and five layers, the third as large as the others."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embed = nn.Embedding(4, 8)
+        self.layers = nn.ModuleList([nn.Linear(8, width) for width in (4, 4, 16, 4, 4)])
+        self.head = nn.Linear(8, 4, bias=False)
+        self.head.weight = self.embed.weight
+
+
+def test_blocks_are_whole_layers_of_nearly_the_same_size() -> None:
+    found = make_blocks(Layers(), 3, [])
+    assert [list(block.parameters) for block in found] == [
+        ["embed.weight", "layers.0.weight", "layers.0.bias", "layers.1.weight", "layers.1.bias"],
+        ["layers.2.weight", "layers.2.bias"],
+        ["layers.3.weight", "layers.3.bias", "layers.4.weight", "layers.4.bias"],
+    ]
+    assert [block.numel for block in found] == [104, 144, 72]
+    assert len(found[0].modules) == 4, "the output uses the first block, too"
+
+
+@pytest.mark.parametrize(
+    ("layers", "words"),
+    [
+        (
+            [["embed"], ["layers.7"]],
+            r"parallel.layers: layers.7 of block 1 names no layer; one is embed.weight",
+        ),
+        ([["embed"], ["layers.[0-3]"]], r"parallel.layers leaves out layers.4.weight and 1 more; add them"),
+        ([["*"], ["layers.1"]], r"parallel.layers: layers.1.weight is in blocks 0 and 1; name it once"),
+    ],
+)
+def test_globs_name_every_layer_once(layers: list[list[str]], words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        make_blocks(Layers(), 0, layers)
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        (("codec=aqgb", "topology=broadcast"), r"codec=aqgb goes on with a gradient .*; use parallel=blocks"),
+        ((*BLOCKS[:3], "codec=aqgb", "topology=ring"), r"codec=aqgb: .* add topology=broadcast; given are "),
+        (("parallel=blocks", "codec=fp32"), r"parallel.bucket_cap_mb=0.02 has no effect on parallel=blocks"),
+        ((*BLOCKS, "parallel.num_blocks=40"), r"parallel.num_blocks=40 is more than the model's 4 layers"),
+        ((*BLOCKS, "codec=backend"), r"codec=backend sends in the order of its calls"),
+        ((*BLOCKS, "parallel.find_unused_parameters=true"), r"unknown key parallel.find_unused_parameters"),
+    ],
+)
+def test_refusals(given: tuple[str, ...], words: str) -> None:
+    with pytest.raises(ConfigError, match=words):
+        tiny_run("cluster.workers=2", *given)
+
+
+def test_a_parameter_without_gradient_ends_the_run(tmp_path: Path) -> None:
+    from gradwire.harness.trainer import parts
+
+    build = parts.build_model
+
+    def building(*arguments: Any, **options: Any) -> Any:
+        model = build(*arguments, **options)
+        model.transformer.h[0].unused = nn.Linear(2, 2)
+        return model
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(parts, "build_model", building)
+        with pytest.raises(RuntimeError, match=r"transformer.h.0.unused.weight gets no gradient"):
+            train_all_virtually(
+                tiny_run(*BLOCKS, "cluster=virtual", "cluster.workers=2", "codec=fp32"), str(tmp_path / "run")
+            )
