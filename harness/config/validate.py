@@ -69,7 +69,8 @@ def validate(config: DictConfig) -> RunConfig:
             refused_as_config_error(check_saved_steps, key, getattr(run.measure, key), run.train.steps)
     run = resolve_cluster(run)
     check_codec_times(run.network, run.codec, run.cluster.size)
-    check_spread(run.network, run.parallel.name)
+    blocks = run.parallel.count if isinstance(run.parallel, BlocksConfig) else None
+    check_spread(run.network, run.parallel.name, blocks)
     run = replace(run, kernels=_kernels(run.kernels, run.cluster, task_of(config)))
     check_tracking(run.tracking)
     run = _with_blocks_in_flight(_with_accumulation(run))
@@ -200,8 +201,8 @@ def _with_blocks_in_flight(run: RunConfig) -> RunConfig:
     one."""
     if not isinstance(run.parallel, BlocksConfig):
         return run
-    blocks = len(run.parallel.layers) or run.parallel.num_blocks
-    return replace(run, overlap=replace(run.overlap, buckets=max(blocks, run.overlap.buckets)))
+    buckets = max(run.parallel.count, run.overlap.buckets)
+    return replace(run, overlap=replace(run.overlap, buckets=buckets))
 
 
 def _check_parallel(run: RunConfig) -> None:

@@ -71,6 +71,11 @@ class BlocksConfig(ParallelConfig):
     # [[glob, ...], ...]: the layers of each block in the order of the forward pass, instead of num_blocks
     layers: list[Any] = list_of(kinds=(LIST,), hint="e.g. [[*wte,*wpe,*h.0],[*h.1,*ln_f]]")
 
+    @property
+    def count(self) -> int:
+        """How many blocks there are."""
+        return len(self.layers) or self.num_blocks
+
 
 PARALLEL_SETTINGS: Mapping[str, type[ParallelConfig]] = {
     "blocks": BlocksConfig,

@@ -63,9 +63,16 @@ def resolve(config: RetimeTask) -> RetimeTask:
         load(kind, plugin)  # refused before anything is written, unless the user has named it
     network = resolve_nodes(config.network, found.done.workers, given=False)
     check_codec_times(network, _codec(found), found.done.workers)
-    check_spread(network, found.choice("parallel") or "ddp")
+    check_spread(network, found.choice("parallel") or "ddp", _num_blocks(found))
     digest = file_digest(found.folder / SUMMARY, remedy=REMEDY, inside=found.folder)
     return replace(config, network=network, retime=RetimeConfig(digest=digest[:12]))
+
+
+def _num_blocks(found: Run) -> int | None:
+    """How many blocks the run's passes went by; None if by none."""
+    if found.choice("parallel") != "blocks":
+        return None
+    return len(found.setting("parallel.layers", list)) or found.setting("parallel.num_blocks", int)
 
 
 def _check_covered(name: str, have: Recorded, num_steps: int) -> None:

@@ -103,4 +103,3 @@ def test_a_step_without_forward_passes_by_block_says_nothing() -> None:
     profile = Profile(gain=0.5, rate_gain=1.0)
     profile.see([one for one in seen(0.0, 0.0) if one.phase != "forward"], 2, 3, planned=False)
     assert not profile.is_complete and not profile.backward
-

@@ -226,7 +226,9 @@ class ProcessStep:
         assert isinstance(started, ProcessStarted)
         if self._computing is not None:
             self._computing.cut()
+        since = self._recorder.timestamp()
         error = self.wait_for(started)
+        self._recorder.add("wait", since, self._recorder.timestamp())
         if error is not None:
             raise error
         if self._computing is not None:

@@ -21,6 +21,17 @@ def union(intervals: Iterable[Interval]) -> Intervals:
     return merged
 
 
+def joined(intervals: Intervals, gap: float) -> Intervals:
+    """`intervals`, those that are at most `gap` apart as one."""
+    found: Intervals = []
+    for start, end in intervals:
+        if found and start - found[-1][1] <= gap:
+            found[-1] = (found[-1][0], end)
+        else:
+            found.append((start, end))
+    return found
+
+
 def clip(intervals: Iterable[Interval], start: float, end: float) -> Intervals:
     """The parts of `intervals` inside [start, end); the result is as sorted and disjoint as the input."""
     inside = ((max(a, start), min(b, end)) for a, b in intervals)

@@ -12,9 +12,12 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 
 from gradwire.harness.timing.measure.breakdown import breakdown, spans_by_kind
-from gradwire.harness.timing.measure.intervals import Intervals, clip, intersection, measure, union
+from gradwire.harness.timing.measure.intervals import Intervals, clip, intersection, joined, measure, union
 from gradwire.harness.timing.measure.metrics import METRICS
 from gradwire.harness.timing.measure.spans import Span
+
+NOTHING_S = 1e-9
+"""Between computation and a wait no time passes; what seems to is rounding."""
 
 LEVELS = ("local", "node")
 """Where bytes go: to ranks of the same node, and to those of others."""
@@ -52,7 +55,7 @@ def overlap(spans: Iterable[Span], start: float, end: float) -> Overlap:
         compute_s=measure(compute),
         comm_s=measure(comm),
         overlap_s=measure(intersection(compute, comm)),
-        wait_s=measure(waits) + _last_wait_s(union(compute + waits), end),
+        wait_s=measure(waits) + _last_wait_s(joined(union(compute + waits), NOTHING_S), end),
         update_s=update[1] - update[0],
         update_compute_s=measure(clip(compute, *update)),
     )

@@ -185,6 +185,10 @@ def test_the_cells_of_a_sweep_have_clusters_of_their_own(run_py: Callable[..., i
             "network.blocks=[[9,1,1]] network.compute_s=1 parallel=pipeline codec=optimus_cc",
             ["network.blocks has no effect on parallel=pipeline"],
         ),
+        (
+            "network.blocks=[[9,1,1]] network.compute_s=1 parallel=blocks topology=broadcast",
+            ["network.blocks has 1 blocks and parallel=blocks has 4", "set parallel.num_blocks=1"],
+        ),
         ("network.background_jobs=-1", ["network.background_jobs=-1", "from 0 to 64"]),
         ("network.compute_s=-1", ["network.compute_s=-1", "from 1e-09 to"]),
         ("network.codec_times=measure", ["network.codec_times=measure", "did you mean measured"]),

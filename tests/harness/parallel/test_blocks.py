@@ -18,7 +18,7 @@ from gradwire.harness.parallel.blocks.groups import make_blocks
 from gradwire.harness.record.runs import load_run
 from gradwire.harness.record.timed_steps import timed_steps
 from gradwire.harness.runtime.errors import ConfigError
-from gradwire.harness.timing.trace.step import Await
+from gradwire.harness.timing.trace.step import Await, Compute, forward_of
 
 SIZE = 3
 BLOCKS = ("parallel=blocks", "parallel.bucket_cap_mb=25", "parallel.num_blocks=3", "topology=broadcast")
@@ -223,3 +223,23 @@ def test_a_parameter_without_gradient_ends_the_run(tmp_path: Path) -> None:
             train_all_virtually(
                 tiny_run(*BLOCKS, "cluster=virtual", "cluster.workers=2", "codec=fp32"), str(tmp_path / "run")
             )
+
+
+def test_given_blocks_take_their_time_and_what_a_forward_pass_waits_is_waiting(tmp_path: Path) -> None:
+    """Codecs take no time, so that a step is computation and waits; refinements go on in the forward pass."""
+    given = (
+        *("network.compute_s=0.06", "network.forward_share=0.4"),
+        "network.blocks=[[1,0.5,0.2],[1,0.25,0.2],[1,0.25,0.6]]",
+    )
+    train_all_virtually(tiny_run(*AQGB, *NETWORK, *given, "train.steps=8"), str(tmp_path))
+    found = rows(tmp_path)
+    for row in found:
+        assert row["compute_s"] == pytest.approx(0.06, rel=1e-6)
+        assert row["wait_s"] == pytest.approx(row["step_time_s"] - 0.06, rel=1e-6)
+        assert row["exposed_comm_s"] == pytest.approx(row["wait_s"], rel=1e-3)
+    last_made = 0.4 * 0.06 + 0.6 * 0.6 * 0.06  # before it nothing of the first step can be sent
+    assert found[0]["overlap_s"] <= 0.06 - last_made + 1e-9 < found[-1]["overlap_s"]
+    assert any(one["more"] and max(one["more"]) for one in decisions(tmp_path))
+    own = list(timed_steps(tmp_path))[-1][1][0]
+    forward = [one for one in own.computation if isinstance(one, Compute) and one.label == forward_of(0)]
+    assert sum(one.end - one.start for one in forward) == pytest.approx(0.06 * 0.4 * 0.5)
