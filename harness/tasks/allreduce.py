@@ -91,7 +91,8 @@ def resolve(config: AllReduceTask) -> AllReduceTask:
     if reason is None and codec.traits.uses_backend and workers > 1:
         reason = "the backend sends by itself, which no clock knows; use codec=fp32 or bf16"
     if reason is not None:
-        raise ValueError(f"codec={codec.name}: {reason}")
+        named = f"codec={codec.name}"
+        raise ValueError(reason if reason.startswith(named) else f"{named}: {reason}")
     check_clock(config)
     return replace(config, network=network, cluster=replace(cluster, backend=backend))
 

@@ -137,6 +137,22 @@ def test_under_an_extreme_limit_the_floor_holds(tmp_path: Path) -> None:
     assert errors and max(errors) < 0.1, "no coordinate is lost"
 
 
+def test_the_ratio_falls_and_rises_with_the_rate_and_ranks_stay_equal(tmp_path: Path) -> None:
+    """Beside stragglers, and in packets of one partition; hashes of what is applied are compared."""
+    changing = ("network.rate_mbit=60", "network.rate_changes=[[0.4,0.2],[1.6,1]]", "train.steps=36")
+    others = ("network.straggler_share=0.3", "network.jitter=0.1", "codec.partition=256", "codec.packet=1024")
+    train_all_virtually(tiny_run(*AQGB, *NETWORK, *changing, *others, "eval.every=36"), str(tmp_path / "run"))
+    found = rows(tmp_path / "run")
+    begun = [row["train_time_s"] - row["step_time_s"] for row in found]
+    phases: dict[str, list[float]] = {"fast": [], "slow": [], "fast again": []}
+    for at, row in zip(begun, found, strict=True):
+        name = "fast" if at < 0.4 else "slow" if at < 1.6 else "fast again"
+        phases[name].append(row["codec/ratio"])
+    slow = phases["slow"][4:]
+    assert set(slow) == {0.125} and min(phases["fast"]) > 0.13 and phases["fast again"][-1] > 0.13
+    assert found[0]["codec/packets"] > 4 * found[-1]["codec/packets"]
+
+
 def test_a_skipped_step_leaves_weights_and_refines_nothing(tmp_path: Path) -> None:
     config = tiny_run(*BLOCKS, "codec=fp32", "cluster=virtual", "cluster.workers=2", "train.log_every=1")
     with pytest.MonkeyPatch.context() as patch:
