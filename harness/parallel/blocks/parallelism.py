@@ -180,7 +180,10 @@ class Blocks(Replicas):
         with rank_step.compute(NORM):
             norm = rank_step.replicated(partial(self._updaters.norm, self._buckets, means))
         if math.isfinite(norm):
-            self._pending[rank] = Pending(norm, rate, self._refine(step, means, elapsed, rank_step))
+            by_number, refined = dict(enumerate(reversed(means))), dict[int, Started[Tensor]]()
+            if self._codecs[rank].refines:
+                refined = self._refine(step, means, elapsed, rank_step)
+            self._pending[rank] = Pending(norm, rate, by_number, refined)
             self._to_apply = set(range(len(self._blocks)))
         else:
             self._pending.pop(rank, None)
@@ -270,8 +273,12 @@ class Blocks(Replicas):
     def _update(self, rank_step: RankStep, number: int) -> None:
         """Carries out what is pending of a block, once its mean is there."""
         pending = self._pending.get(rank_step.rank)
-        if pending is not None and number in pending.started:
+        if pending is None:
+            return
+        mean = pending.means.pop(number, None)
+        if number in pending.started:
             mean = rank_step.wait(pending.started.pop(number))
+        if mean is not None:
             rank_step.replicated(partial(self._apply, number, mean, pending))
 
     def _apply(self, number: int, mean: Tensor, pending: Pending) -> None:
@@ -284,8 +291,8 @@ class Blocks(Replicas):
         simulated clock they are on their way."""
         for number in range(len(self._blocks)):
             for pending in self._pending.values():
-                if number in pending.started:
-                    self._apply(number, pending.started[number].result(), pending)
+                if number in pending.means:
+                    self._apply(number, pending.mean(number), pending)
         super().finish()
 
     def evaluate(self, objective: Objective, micro_batch: int) -> dict[str, float]:
@@ -309,7 +316,7 @@ class Blocks(Replicas):
         last = len(self._blocks) - 1
         return {
             rank: [
-                MeasuredBucket(read, self._pending[rank].started[last - bucket].result())
+                MeasuredBucket(read, self._pending[rank].mean(last - bucket))
                 for bucket, read in enumerate(raw)
                 if rank in self._pending
             ]
@@ -334,7 +341,7 @@ class Blocks(Replicas):
                 if place[0] >= 0
             }
             if started:
-                self._pending[rank] = Pending(0.0, 0.0, started)
+                self._pending[rank] = Pending(0.0, 0.0, {}, started)
         self._buffers.begin()
 
 

@@ -62,15 +62,20 @@ class BlockUpdaters:
 
 @dataclass
 class Pending:
-    """What a rank's step leaves to the next one: the collectives that give the blocks' means, by number, with
-    the norm and the rate of the update.
+    """What a rank's step leaves to the next one: the blocks' means by number, or the collectives that give
+    them, with the norm and the rate of the update.
 
     A collective whose mean has been taken already is waited for all the same: the clock says when it ends.
     """
 
     norm: float
     rate: float
+    means: dict[int, Tensor]
     started: dict[int, Started[Tensor]]
+
+    def mean(self, number: int) -> Tensor:
+        """A block's mean, taken between two steps."""
+        return self.started[number].result() if number in self.started else self.means[number]
 
     def places(self, blocks: int) -> Tensor:
         """(blocks, 2) int64: step and number of each block's collective, -1 where there is none."""
