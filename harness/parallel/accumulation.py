@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from types import MappingProxyType
 from typing import Any
 
@@ -36,11 +36,19 @@ class GradientBucket:
     layout: Layout
     gradient: Tensor
 
+    @cached_property
+    def _sizes(self) -> list[int]:
+        return [math.prod(shape) for shape in self.layout.shapes]
+
+    @cached_property
+    def places(self) -> Mapping[str, Tensor]:
+        """The parameters' places in `gradient`, by name, in their shapes."""
+        return dict(self.views(self.gradient))
+
     def views(self, flat: Tensor) -> Iterator[tuple[str, Tensor]]:
         """The parameters' places in a flat buffer, by name, in their shapes."""
-        layout = self.layout
-        for name, shape, offset in zip(layout.names, layout.shapes, layout.offsets, strict=True):
-            yield name, flat[offset : offset + math.prod(shape)].view(shape)
+        parts = zip(self.layout.names, torch.split_with_sizes(flat, self._sizes), self.layout.shapes, strict=True)
+        return ((name, part.view(shape)) for name, part, shape in parts)
 
 
 def bucketed(names: Sequence[str], sizes: Mapping[str, int], cap_mb: float) -> list[tuple[str, ...]]:
@@ -126,7 +134,7 @@ class Accumulation:
         self._places = {
             name: (number, view)
             for number, bucket in enumerate(buckets)
-            for name, view in bucket.views(bucket.gradient)
+            for name, view in bucket.places.items()
         }
         self._missing = [len(bucket.layout.names) for bucket in buckets]
         self._times = Counter[str]()

@@ -178,7 +178,7 @@ class Blocks(Replicas):
         started, loss, elapsed = self._run_pass(step, batches, rank_step, measured=measured)
         means = [await mean for mean in started]
         with rank_step.compute(NORM):
-            norm = rank_step.replicated(partial(self._updaters.norm, self._buckets, means))
+            norm = rank_step.replicated(partial(self._updaters.norm, means))
         if math.isfinite(norm):
             by_number, refined = dict(enumerate(reversed(means))), dict[int, Started[Tensor]]()
             if self._codecs[rank].refines:

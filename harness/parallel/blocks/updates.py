@@ -22,11 +22,9 @@ class BlockUpdaters:
         self._updaters = [Updater(model, settings, block.parameters.keys()) for block in blocks]
 
     @staticmethod
-    def norm(buckets: Sequence[GradientBucket], means: Sequence[Tensor]) -> float:
-        """The norm of all blocks' gradients as one vector, each given in its bucket's layout."""
-        pairs = zip(buckets, means, strict=True)
-        views = [view for bucket, mean in pairs for _, view in bucket.views(mean)]
-        return float(torch.nn.utils.get_total_norm(views))
+    def norm(means: Sequence[Tensor]) -> float:
+        """The norm of all blocks' gradients as one vector."""
+        return float(torch.nn.utils.get_total_norm(means))
 
     def apply(self, number: int, bucket: GradientBucket, mean: Tensor, norm: float, rate: float) -> None:
         """Clips and updates a block; `mean`, (numel,) in its bucket's layout, is written to."""
