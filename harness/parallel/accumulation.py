@@ -47,7 +47,9 @@ class GradientBucket:
 
     def views(self, flat: Tensor) -> Iterator[tuple[str, Tensor]]:
         """The parameters' places in a flat buffer, by name, in their shapes."""
-        parts = zip(self.layout.names, torch.split_with_sizes(flat, self._sizes), self.layout.shapes, strict=True)
+        parts = zip(
+            self.layout.names, torch.split_with_sizes(flat, self._sizes), self.layout.shapes, strict=True
+        )
         return ((name, part.view(shape)) for name, part, shape in parts)
 
 

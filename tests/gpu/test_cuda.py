@@ -72,6 +72,15 @@ def test_training_in_the_virtual_cluster(model: str, tmp_path: Path) -> None:
     assert 4.9 < summary["wire_bits_per_coordinate"] <= 5
 
 
+def test_training_by_blocks(tmp_path: Path) -> None:
+    """AQGB's kernels and refinements, in steps whose updates come with the next forward pass."""
+    overrides = ("codec=aqgb", "parallel=blocks", "topology=broadcast", "train.steps=8")
+    simulated = ("cluster=virtual", "cluster.workers=3", "network=simulated", "network.rate_mbit=50")
+    run_here(validate(compose([*TINY, *overrides, *simulated, "cluster.device=cuda"])), tmp_path)
+    summary = json.loads((tmp_path / "summary.json").read_text())
+    assert summary["machine"]["gpus"] and summary["wire_bits_per_coordinate"] < 32
+
+
 def test_training_over_nccl(tmp_path: Path) -> None:
     """One rank per GPU; with one GPU nothing is sent, but the streams and events are used."""
     size = torch.cuda.device_count()

@@ -127,6 +127,11 @@ class RankStep(Protocol):
         in the middle of a computation, which goes on after it."""
         ...
 
+    def stopwatch(self) -> Callable[[], float] | None:
+        """Tells the seconds since now, to collectives that go on beside the rank's computation; None where
+        time stands still while they run."""
+        ...
+
     def barrier(self) -> Awaitable[None]:
         """States that ranks are together here, because each has waited for what all others have sent. Nothing
         is sent, and a process does not wait; on a simulated clock the ranks go on at the same time."""

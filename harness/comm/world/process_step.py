@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Coroutine, Generator
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -235,6 +236,10 @@ class ProcessStep:
             self._computing.go_on()
         result: Result = started.result()
         return result
+
+    def stopwatch(self) -> Callable[[], float]:
+        since = time.monotonic()
+        return lambda: time.monotonic() - since
 
     def barrier(self) -> _Barrier:
         now = self._recorder.timestamp()

@@ -285,6 +285,9 @@ class VirtualStep:
             self._computing.go_on()
         return result
 
+    def stopwatch(self) -> None:
+        return None
+
     def barrier(self) -> _Barrier:
         self.lane.met(self.computed_s, self.computed_s)
         return _Barrier()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, NamedTuple
@@ -66,8 +65,8 @@ class Pass:
         self._rank_step, self._computing, self._update = rank_step, computing, update
         self._to_use, self._forward_passes = list(range(blocks)), micro_batches
         self._blocks = blocks
-        self.backward_since = 0.0
-        """When the last backward pass began, on the host's clock."""
+        self.elapsed: Elapsed | None = None
+        """Tells the seconds since the last backward pass began, if time goes on meanwhile."""
 
     def use(self, number: int) -> None:
         """The forward pass is about to use a block."""
@@ -83,7 +82,7 @@ class Pass:
         self._forward_passes -= 1
         if not self._forward_passes:
             self._computing.begin(backward_of(self._blocks - 1))
-            self.backward_since = time.monotonic()
+            self.elapsed = self._rank_step.stopwatch()
 
 
 class Blocks(Replicas):
@@ -191,9 +190,9 @@ class Blocks(Replicas):
 
     def _run_pass(
         self, step: int, batches: Sequence[Batch], rank_step: RankStep, *, measured: bool
-    ) -> tuple[list[Started[Tensor]], Tensor, Elapsed]:
-        """A rank's pass, its blocks' synchronization under way, the mean loss of its micro-batches, and the
-        seconds since its backward pass began."""
+    ) -> tuple[list[Started[Tensor]], Tensor, Elapsed | None]:
+        """A rank's pass, its blocks' synchronization under way, the mean loss of its micro-batches, and what
+        tells the seconds since its backward pass began."""
         rank, last = rank_step.rank, len(self._blocks) - 1
 
         def synchronize(bucket: GradientBucket, number: int, x: Tensor) -> Collective[Tensor]:
@@ -223,8 +222,7 @@ class Blocks(Replicas):
                     self._check_all_used(gradients)
             finally:
                 self._pass = None
-        since = passed.backward_since
-        return gradients.started, loss, lambda: time.monotonic() - since
+        return gradients.started, loss, passed.elapsed
 
     def _check_all_used(self, gradients: Accumulation) -> None:
         if gradients.unused:
@@ -238,19 +236,16 @@ class Blocks(Replicas):
         return Round(step, layout, rank, self._world.size, self._setup.seed, bucket)
 
     def _refine(
-        self, step: int, means: Sequence[Tensor], elapsed: Elapsed, rank_step: RankStep
+        self, step: int, means: Sequence[Tensor], elapsed: Elapsed | None, rank_step: RankStep
     ) -> dict[int, Started[Tensor]]:
-        """Starts what is still to come of each block, in the order in which the next forward pass uses them.
-
-        What is known already is there at once. Where all ranks share a process, no clock runs that could end
-        a refinement early.
-        """
-        rank, shares_process = rank_step.rank, len(self._world.ranks) == self._world.size
-        codec, found = self._codecs[rank], dict[int, Started[Tensor]]()
+        """Starts what is still to come of each block, in the order in which the next forward pass uses
+        them."""
+        rank, found = rank_step.rank, dict[int, Started[Tensor]]()
+        codec = self._codecs[rank]
 
         def make(bucket: int, mean: Tensor) -> Collective[Tensor]:
-            clock = None if shares_process else elapsed
-            return refinement(codec, mean, self._round(step, bucket, rank), clock, self._setup.check_hashes)
+            this_round = self._round(step, bucket, rank)
+            return refinement(codec, mean, this_round, elapsed, self._setup.check_hashes)
 
         for number, bucket in enumerate(reversed(range(len(self._buckets)))):
             found[number] = rank_step.start(
