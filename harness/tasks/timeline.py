@@ -17,6 +17,7 @@ from gradwire.harness.report.figures import write_plots
 from gradwire.harness.report.groups import run_title
 from gradwire.harness.report.pipeline_plot import pipeline_of
 from gradwire.harness.tasks.sync import records
+from gradwire.harness.timing.simulate.measured_blocks import as_settings, measured_blocks
 from gradwire.harness.timing.trace.chrome import chrome_text
 from gradwire.harness.timing.trace.step import StepTrace
 
@@ -64,6 +65,8 @@ def _write(found: Run, steps: dict[int, StepTrace]) -> None:
     for path in write_plots([plot for plot in plots if plot is not None], found.folder / "plots"):
         print(path)
     print(_summary(found, steps, clock), flush=True)
+    if blocks := measured_blocks(steps.values()):
+        print(f"its blocks on average, for network=simulated: {as_settings(blocks)}", flush=True)
 
 
 def _summary(found: Run, steps: dict[int, StepTrace], clock: str) -> str:

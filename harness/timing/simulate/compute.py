@@ -159,12 +159,12 @@ class ComputeTimes:
         lane = own.computation
         labels = [one.label for at, one in enumerate(lane) if isinstance(one, Compute) and _is_pass(lane, at)]
         passes = {label: found for label in labels if (found := block_pass_of(label)) is not None}
-        count = 1 + max(block for _, block in passes.values())
-        blocks = self.blocks or self._by_coordinates(own, count, given_s)
-        if len(blocks) != count:
+        sizes = block_sizes(own)
+        blocks = self.blocks or self._by_coordinates(sizes, given_s)
+        if len(blocks) != len(sizes):
             raise ValueError(
-                f"network.blocks has {len(blocks)} blocks and the model is trained in {count}; give as many, "
-                "or leave it out"
+                f"network.blocks has {len(blocks)} blocks and the model is trained in {len(sizes)}; give as "
+                "many, or leave it out"
             )
         return {
             label: (blocks[block].forward_s if direction == FORWARD else blocks[block].backward_s)
@@ -172,18 +172,24 @@ class ComputeTimes:
             for label, (direction, block) in passes.items()
         }
 
-    def _by_coordinates(self, own: RankTrace, count: int, given_s: float) -> tuple[Block, ...]:
+    def _by_coordinates(self, sizes: Sequence[int], given_s: float) -> tuple[Block, ...]:
         """As many blocks, each with the share of the time that its bucket has of all coordinates."""
-        sizes = [0] * count
-        for one, following in pairwise(own.computation):
-            if isinstance(one, Compute) and (found := block_pass_of(one.label)) is not None:
-                sizes[found[1]] += _coordinates_ready(own, following)
         if not all(sizes):
             raise ValueError(
                 f"network.compute_s={given_s:g} cannot be spread over blocks that synchronize no "
                 "coordinates; add network.blocks"
             )
         return blocks_in_time([[size, size, size] for size in sizes], given_s, self.forward_share)
+
+
+def block_sizes(own: RankTrace) -> list[int]:
+    """The coordinates of the blocks that a rank's passes go by, in forward order: what is synchronized when a
+    block's backward pass has been computed."""
+    sizes: dict[int, int] = {}
+    for one, following in pairwise([*own.computation, None]):
+        if isinstance(one, Compute) and (found := block_pass_of(one.label)) is not None:
+            sizes[found[1]] = sizes.get(found[1], 0) + _coordinates_ready(own, following)
+    return [sizes.get(block, 0) for block in range(1 + max(sizes, default=-1))]
 
 
 def _is_pass(lane: Sequence[LaneOperation], index: int) -> bool:

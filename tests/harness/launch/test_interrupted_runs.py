@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 from pathlib import Path
 
 import pytest
-from command import ENDLESS, RUN, assert_alone, errors, finished, started, wait_for_steps, workers_of
+from command import ENDLESS, RUN, TINY, assert_alone, errors, finished, started, wait_for_steps, workers_of
 
 
 @pytest.fixture(scope="module")
@@ -44,3 +45,24 @@ def test_control_c_ends_a_run_at_once(here: Path) -> None:
     assert line == "error: interrupted before the first checkpoint; the same command starts again"
     assert "Traceback" not in ended.stderr
     assert (here / "by-hand" / "FAILED").read_text() == f"{line.removeprefix('error: ')}\n"
+
+
+def test_a_run_by_blocks_goes_on_when_a_rank_is_killed(here: Path) -> None:
+    """Refinements are in flight between any two of its steps; ranks hold the same bits before and after."""
+    by_blocks = (
+        *("parallel=blocks", "parallel.bucket_cap_mb=25", "parallel.num_blocks=3", "topology=broadcast"),
+        *("codec=aqgb", "measure.check_hashes=true"),
+    )
+    every = ("train.steps=150", "train.checkpoint_every=10", "eval.every=150", "cluster.restarts=1")
+    run = started(
+        here, RUN, *TINY, *by_blocks, *every, "cluster.workers=2", "plots=false", "hydra.run.dir=blocks"
+    )
+    wait_for_steps(run, here / "blocks")
+    os.kill(workers_of(run)[1], signal.SIGKILL)
+    ended = finished(run, 120)
+    assert_alone(run)
+    assert ended.returncode == 0, ended.stderr
+    assert "restart 1 of 1: rank 1 was killed by SIGKILL" in ended.stdout + ended.stderr
+    rows = [json.loads(line) for line in (here / "blocks" / "steps.jsonl").read_text().splitlines()]
+    assert [row["step"] for row in rows] == list(range(150))
+    assert not (here / "blocks" / "FAILED").exists()

@@ -11,6 +11,7 @@ from gradwire.harness.timing.measure.spans import Span
 from gradwire.harness.timing.measure.step_figures import overlap
 from gradwire.harness.timing.simulate.blocks import BACKWARD, FORWARD, Block, Variation, blocks_in_time
 from gradwire.harness.timing.simulate.compute import ComputeTimes
+from gradwire.harness.timing.simulate.measured_blocks import as_settings, measured_blocks
 from gradwire.harness.timing.trace.observations import STEP, WHOLE_STEP, observations
 from gradwire.harness.timing.trace.step import (
     UPDATE,
@@ -178,3 +179,15 @@ def test_waits_of_the_forward_pass_are_waits_and_what_it_hides_is_hidden() -> No
     instant = trace._replace(computation=(*lane, norm._replace(end=norm.start)), end=9.0)
     assert overlap(spans(instant), 0.0, 9.0).wait_s == 4.0
     assert list(wait_spans(RankTrace.synchronous([1.0], trace.tasks[:1], 1.0, 9.0))) == []
+
+
+def test_measured_blocks_can_be_given() -> None:
+    blocks = measured_blocks([{0: by_blocks(), 1: by_blocks()}])
+    assert blocks == (Block(10, 0.5, 0.5), Block(30, 1.0, 2.0))
+    given = "network.compute_s=4 network.forward_share=0.3750"
+    assert as_settings(blocks) == f"{given} 'network.blocks=[[10,0.3333,0.2000],[30,0.6667,0.8000]]'"
+    forward = [1 / 3, 2 / 3]
+    rows = [[10, forward[0], 0.2], [30, forward[1], 0.8]]
+    for found, block in zip(blocks_in_time(rows, 4.0, 0.375), blocks, strict=True):
+        assert found == pytest.approx(block)
+    assert measured_blocks([{0: RankTrace.synchronous([1.0], by_blocks().tasks[:1], 0.5, 3.0)}]) == ()
