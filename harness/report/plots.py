@@ -14,6 +14,7 @@ from gradwire.harness.report.bar_rows import AXIS_HEIGHT, Stack, draw_range, dra
 from gradwire.harness.report.curve_plots import metric_plots, vnmse_curve, vnmse_plot
 from gradwire.harness.report.figures import Plot, write_plots
 from gradwire.harness.report.groups import BASELINE, Group, title
+from gradwire.harness.report.ratio_plot import ratio_plot
 from gradwire.harness.report.style import PARTS, Filling, Form, LineStyle, line_styles, phase_filling
 from gradwire.harness.report.tables import number
 from gradwire.harness.report.tta_plots import tta_plot
@@ -56,6 +57,7 @@ def _timed_plots(
     yield from metric_plots(members, styles, suffix)
     yield tta_plot(members, styles, f"tta{suffix}")
     yield breakdown_plot(members, f"breakdown{suffix}")
+    yield ratio_plot(members, styles, f"ratio{suffix}")
     yield bandwidth_comparison(members, f"bandwidth{suffix}")
     yield from axis_plots(members, suffix)
 

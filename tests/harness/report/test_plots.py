@@ -45,6 +45,21 @@ def test_every_plot_is_there_in_both_forms(runs: SyntheticRuns, tmp_path: Path) 
     assert all(path.stat().st_size > 1000 for path in files)
 
 
+def test_the_ratio_of_each_seed_and_the_changes_of_rate(runs: SyntheticRuns) -> None:
+    network = {"name": "shaped", "rate_mbit": 200.0, "rate_changes": [[2, 0.25], [5, 1]]}
+    folders = [runs.write("bf16", network=network)]
+    for seed in (0, 1):
+        folders.append(runs.write("dynamiq", seed, network=network))
+        runs.write_steps(folders[-1], [{"codec/ratio": ratio} for ratio in (1.0, 0.5, 0.5, 0.125 + seed / 8)])
+    plot = plots_of(*folders)["ratio"]
+    check_forms([plot])
+    axes = render(plot, PRINT).axes[0]
+    lines = [line for line in axes.lines if len(line.get_xdata()) == 4]
+    assert [list(line.get_ydata()) for line in lines] == [[1.0, 0.5, 0.5, 0.125], [1.0, 0.5, 0.5, 0.25]]
+    assert [list(line.get_xdata()) for line in lines] == [[1.0, 2.0, 3.0, 4.0]] * 2
+    assert [line.get_xdata()[0] for line in axes.lines if line not in lines] == [2.0, 5.0]
+
+
 def test_forms_agree_and_nothing_is_covered(three: dict[str, Plot]) -> None:
     check_forms(list(three.values()))
 
