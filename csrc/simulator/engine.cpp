@@ -5,22 +5,13 @@
 #include <vector>
 
 #include "background.h"
+#include "events.h"
 #include "flows.h"
 
 namespace gradwire_simulator {
 namespace {
 
 enum Kind : int64_t { START, WORKED, REACHED, FLOWN, ARRIVED, BACKGROUND_FLOWN, BACKGROUND_ARRIVED, CHANGED };
-
-struct Event {
-  double at;
-  int64_t number;  // in the order in which they were foretold
-  Kind kind;
-  int64_t index;
-  int64_t version;
-};
-
-bool later(const Event& a, const Event& b) { return a.at != b.at ? a.at > b.at : a.number > b.number; }
 
 // The messages of each post, in order, by one of their ends: `ends_of(message)` are the posts at that end.
 class Messages {
@@ -81,15 +72,13 @@ class Engine {
     for (int64_t lane = 0; lane < args_.lanes; ++lane) run_ahead(lane, 0);
     for (int64_t thread = 0; thread < args_.threads; ++thread) schedule_task(thread, 0);
     for (int64_t flow = 0; flow < background_.flows(); ++flow) start_background(flow, 0);
-    for (int64_t index = 0; index < args_.changes; ++index) push(args_.change_at[index], CHANGED, index);
+    for (int64_t index = 0; index < args_.changes; ++index)
+      events_.push(args_.change_at[index], CHANGED, index);
     foretell(0);
     while (running_ && coming_) {
-      const double now = events_.front().at;
-      while (!events_.empty() && events_.front().at == now) {
-        std::pop_heap(events_.begin(), events_.end(), later);
-        const Event event = events_.back();
-        events_.pop_back();
-        handle(event, now);
+      const double now = events_.next_at();
+      while (!events_.empty() && events_.next_at() == now) {
+        handle(events_.pop(), now);
         while (!turns_.empty()) {
           const int64_t thread = turns_.front();
           turns_.pop_front();
@@ -102,19 +91,15 @@ class Engine {
   }
 
  private:
-  void push(double at, Kind kind, int64_t index, int64_t version = 0) {
-    events_.push_back({at, ++count_, kind, index, version});
-    std::push_heap(events_.begin(), events_.end(), later);
-  }
-
   void push_own(double at, Kind kind, int64_t index) {
     ++coming_;
-    push(at, kind, index);
+    events_.push(at, kind, index);
   }
 
   void foretell(double now) {
     for (const Finish& finish : flows_.settle(now))
-      push(finish.at, finish.flow < args_.messages ? FLOWN : BACKGROUND_FLOWN, finish.flow, finish.version);
+      events_.push(finish.at, finish.flow < args_.messages ? FLOWN : BACKGROUND_FLOWN, finish.flow,
+                   finish.version);
   }
 
   void handle(const Event& event, double now) {
@@ -307,7 +292,7 @@ class Engine {
   void background_flown(const Event& event, double now) {
     if (!flows_.finish(event.index, event.version, now)) return;
     const int64_t flow = event.index - args_.messages;
-    push(now + args_.latencies[background_.route(flow)], BACKGROUND_ARRIVED, flow);
+    events_.push(now + args_.latencies[background_.route(flow)], BACKGROUND_ARRIVED, flow);
   }
 
   void background_arrived(int64_t flow, double now) {
@@ -337,8 +322,7 @@ class Engine {
   const Messages sent_, received_;
   Background background_;
   Flows flows_;
-  std::vector<Event> events_;  // a heap
-  int64_t count_ = 0;
+  Events events_;
   std::deque<int64_t> turns_;  // threads that go on in this moment
   std::vector<int64_t> open_;  // by post: messages that have not arrived
   std::vector<char> posted_;
@@ -362,11 +346,7 @@ bool is_sound(const gradwire_simulation& args) {
                             args.routes,     args.links, args.jobs,    args.size,  args.changes};
   for (const int64_t count : counts)
     if (count < 0) return false;
-  for (int64_t link = 0; link < args.links; ++link)
-    if (!(args.rates[link] > 0)) return false;
-  for (int64_t index = 0; index < args.changes; ++index)
-    for (int64_t link = 0; link < args.links; ++link)
-      if (!(args.rates[link] * args.change_factors[index] > 0)) return false;
+  if (!can_carry(args.rates, args.links, args.change_factors, args.changes)) return false;
   return args.unfinished && args.size <= args.routes &&
          (args.jobs == 0 || (args.size >= 2 && args.chunk > 0));
 }

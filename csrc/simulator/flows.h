@@ -25,6 +25,16 @@ struct Urgency {
   int64_t boundary = 0;
 };
 
+// Whether every link has a rate above 0, and keeps one whatever changes.
+inline bool can_carry(const double* rates, int64_t links, const double* factors, int64_t changes) {
+  for (int64_t link = 0; link < links; ++link) {
+    if (!(rates[link] > 0)) return false;
+    for (int64_t index = 0; index < changes; ++index)
+      if (!(rates[link] * factors[index] > 0)) return false;
+  }
+  return true;
+}
+
 // A flow that is within so small a part of a boundary is there: seconds times rates are rounded.
 constexpr double slack = 1e-9;
 
@@ -79,6 +89,25 @@ class Flows {
     return rest == 0;
   }
 
+  bool is_active(int64_t flow) const { return states_[(size_t)flow].active; }
+
+  // Bytes that a flow under way has still to carry.
+  double left(int64_t flow, double now) const {
+    const State& state = states_[(size_t)flow];
+    return state.left - state.rate * (now - state.since);
+  }
+
+  // A flow under way, one of those that differ in urgency, carries `bytes` less than it was to.
+  void shorten(int64_t flow, double bytes) {
+    State& state = states_[(size_t)flow];
+    state.left -= bytes;
+    urgent_[(size_t)flow].is_cut = true;
+    for (const int64_t link : state.route) change(link);
+  }
+
+  // Ends a flow under way at once.
+  void stop(int64_t flow, double now) { finish(flow, states_[(size_t)flow].version, now); }
+
   // Share the links anew after the changes at `now`; valid until the next call.
   const std::vector<Finish>& settle(double now) {
     found_.clear();
@@ -131,17 +160,13 @@ class Flows {
   // A flow under way stops at its next boundary if what has come is more urgent.
   void give_way(int64_t flow, int64_t comes, double now) {
     if (urgent_.empty() || !goes_before(comes, flow)) return;
-    State& state = states_[(size_t)flow];
     Urgent& own = urgent_[(size_t)flow];
     const double boundary = (double)own.urgency.boundary;
     if (!(boundary > 0) || own.rest != 0) return;
-    const double sent = own.bytes - (state.left - state.rate * (now - state.since));
-    const double stop = std::ceil(sent / boundary - slack) * boundary;
+    const double stop = std::ceil((own.bytes - left(flow, now)) / boundary - slack) * boundary;
     if (stop >= own.bytes) return;
     own.rest = own.bytes - stop;
-    state.left -= own.rest;
-    own.is_cut = true;
-    for (const int64_t link : state.route) change(link);
+    shorten(flow, own.rest);
   }
 
   void change(int64_t link) {

@@ -100,7 +100,7 @@ def run(
         routes += background.routes
         fields |= {"jobs": len(background.first), "size": background.size, "chunk": background.chunk}
         fields["first_chunks"] = np.array(background.first, np.float64)
-    fields |= _network_fields(links, routes)
+    fields |= network_fields(links, routes)
     start, end = np.full((2, len(plan.kinds)), np.nan)
     unfinished = np.zeros(1, np.int64)
     fields |= {"start": start, "end": end, "unfinished": unfinished}
@@ -128,7 +128,7 @@ def _plan_fields(plan: Plan) -> dict[str, Any]:
     }
 
 
-def _network_fields(links: Links, routes: Sequence[Route]) -> dict[str, Any]:
+def network_fields(links: Links, routes: Sequence[Route]) -> dict[str, Any]:
     """The links of route r are `route_links[first_links[r]:first_links[r + 1]]`."""
     factors = [change.factor for change in links.changes]
     return {

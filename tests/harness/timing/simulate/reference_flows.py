@@ -71,6 +71,7 @@ class Flows:
     ) -> None:
         """Begins a flow that takes the links of `route`, which is not empty, as soon as its lane is free."""
         self._lanes[flow] = lane
+        self._cut.discard(flow)
         self._orders += 1
         queued = Queued(flow, route, num_bytes, urgency, self._orders)
         if lane in self._current:
@@ -89,15 +90,10 @@ class Flows:
         flow, boundary = carried.flow, carried.urgency.boundary
         if boundary == 0 or flow in self._rest or carried.key < queued.key:
             return
-        left, rate, since, _ = self._state[flow]
-        sent = carried.bytes - (left - rate * (now - since))
-        stop = ceil(sent / boundary - SLACK) * boundary
+        stop = ceil((carried.bytes - self.left(flow, now)) / boundary - SLACK) * boundary
         if stop < carried.bytes:
             self._rest[flow] = carried.bytes - stop
-            self._state[flow][0] -= self._rest[flow]
-            self._cut.add(flow)
-            for link in carried.route:
-                self._changed[link] = None
+            self.shorten(flow, self._rest[flow])
 
     def _begin(self, queued: Queued, lane: int, now: float) -> None:
         flow = queued.flow
@@ -134,6 +130,26 @@ class Flows:
         if self._queues.get(lane):
             self._begin(self._queues[lane].pop(0), lane, now)
         return rest is None
+
+    def is_active(self, flow: int) -> bool:
+        """Whether a flow is under way."""
+        return flow in self._state
+
+    def left(self, flow: int, now: float) -> Any:
+        """Bytes that a flow under way has still to carry."""
+        left, rate, since, _ = self._state[flow]
+        return left - rate * (now - since)
+
+    def shorten(self, flow: int, num_bytes: Any) -> None:
+        """A flow under way carries so many bytes less than it was to."""
+        self._state[flow][0] -= num_bytes
+        self._cut.add(flow)
+        for link in self._routes[flow]:
+            self._changed[link] = None
+
+    def stop(self, flow: int, now: float) -> None:
+        """Ends a flow under way at once."""
+        self.finish(flow, self._state[flow][3], now)
 
     def settle(self, now: float) -> list[Finish]:
         """Shares the links anew after the changes at `now`; returns the ends of the flows whose rate has

@@ -1,0 +1,169 @@
+"""Rounds of training whose gradients are broadcast in blocks, event by event, without tensors (AQGB §4).
+
+Each worker computes forward passes of all blocks, first to last, then backward passes, last to first. What a
+backward pass makes goes to all others in two stages. Transmissions share links max-min fairly; stage one has
+links to itself where stage two competes.
+
+- Stage one: the newest block goes first. When a newer one appears, what is under way ends with the partition
+  that it is in, and the rest of that block follows later, with the bits of that moment. With fixed bits each
+  value has these. With adaptive ones everything undelivered is to be delivered before the next block appears:
+  ratio = rate · time / undelivered, between the floor and 1; at the floor once no block is to appear, and as
+  long as nothing is known.
+- Stage two, adaptive alone: once nothing is left of stage one, further bits of each block in the order of the
+  forward passes, ratio = rate · time until the deadline / bits that are left. It ends `margin_s` before the
+  deadline, or when all bits are sent.
+- A worker knows, as moving averages: when its blocks appear, when its forward passes could take in a block
+  (the pass before has ended, and the last byte of stage one is there: not when they do, which would put off
+  deadlines for ever), and the rate of its broadcasts. With its backward pass it tells the others the second;
+  a block's deadline is the latest that any worker told in the round before.
+- A forward pass begins when all workers have closed the block: they send no more of it. In round 0 it waits
+  for nothing. There is no other barrier.
+
+The engine is compiled (`csrc/simulator/rounds.cpp`). Tests compare it, row by row and bit for bit, with a
+reference in plain Python (`tests/harness/timing/simulate/reference_rounds.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from gradwire.codecs.native import call
+from gradwire.harness.network.links import Links, Route
+from gradwire.harness.timing.simulate.engine import CPU, network_fields, require_engine
+
+FORWARD, BACKWARD, STAGE_ONE, STAGE_TWO = range(4)
+"""What a row says: a block's forward or backward pass, or a part of a block that is sent."""
+
+FIRST_ROWS = 1 << 14
+"""Rows that there is room for at first; a run of more is simulated again with room for all."""
+
+Integers = NDArray[np.int64]
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False)
+class Rows:
+    """What happened, in the order in which it began: one entry of each column for each pass and transmission.
+
+    `kinds` are FORWARD, …; `round` is the one whose gradients are sent. Of transmissions: bits of each value
+    (`bits_sent`), values of whole partitions (`values_sent`), `bytes` of all copies, also of what was cut
+    off, the `ratio` that the bits follow from, and the `rate` in bits a second that the sender expected, NaN
+    as long as it knew none. Seconds; what had not ended when the run did has NaN for its `end`.
+    """
+
+    kinds: Integers
+    worker: Integers
+    round: Integers
+    block: Integers
+    bits_sent: Integers
+    values_sent: Integers
+    start: Floats
+    end: Floats
+    bytes: Floats
+    ratio: Floats
+    rate: Floats
+
+
+WHOLE = ("kinds", "worker", "round", "block", "bits_sent", "values_sent")
+"""The columns of integers."""
+
+
+def train(
+    values: Sequence[int],
+    compute: Floats,
+    links: Links,
+    *,
+    multicast: bool,
+    adaptive: bool,
+    bits: int = 32,
+    unhindered: bool = False,
+    partition: int = 1024,
+    floor: float = 0.125,
+    margin_s: float = 0.02,
+    gain: float = 0.3,
+    until_s: float = 200.0,
+) -> Rows:
+    """Simulates `until_s` seconds of training blocks of so many `values`, in the order of the forward pass.
+
+    `compute`, (rounds, workers, 2, blocks): seconds of each forward pass, then of each backward pass; a
+    worker that has computed all rounds stops. `unhindered` workers send nothing, and no forward pass waits.
+    Without `multicast` a broadcast is a message to each other worker.
+
+    Raises ValueError for what cannot be: no workers or blocks, times that are negative or not finite, rates
+    that are not above 0, ratios outside of (0, 1], bits outside of 1 to 32; and without the library.
+    """
+    engine = require_engine("task=simulate")
+    rounds, workers, _, blocks = compute.shape
+    _check(values, compute, bits, partition, {"floor": floor, "gain": gain})
+    routes, latencies = _routes(links, workers, multicast, unhindered)
+    given = {
+        **network_fields(links, routes),
+        "latencies": np.array(latencies, np.float64),
+        "workers": workers,
+        "blocks": blocks,
+        "rounds": rounds,
+        "adaptive": adaptive,
+        "bits": bits,
+        "unhindered": unhindered,
+        "partition": partition,
+        "floor": floor,
+        "margin": margin_s,
+        "gain": gain,
+        "until": until_s,
+        "copies": len(routes) // workers,
+        "values": np.array(values, np.int64),
+        "compute": np.ascontiguousarray(compute, np.float64).reshape(-1),
+    }
+    del given["serial"]
+    room, found = FIRST_ROWS, np.zeros(1, np.int64)
+    while True:
+        rows: dict[str, Any] = {
+            field.name: np.zeros(room, np.int64) if field.name in WHOLE else np.full(room, np.nan)
+            for field in fields(Rows)
+        }
+        arguments = {**given, **rows, "rows": room, "found": found}
+        tensors = {
+            name: (torch.from_numpy(value), value.size)
+            for name, value in arguments.items()
+            if isinstance(value, np.ndarray)
+        }
+        call.run(engine, "train", CPU, **(arguments | tensors))
+        count = int(found[0])
+        if count <= room:
+            return Rows(**{name: column[:count] for name, column in rows.items()})
+        room = count
+
+
+def _check(
+    values: Sequence[int], compute: Floats, bits: int, partition: int, ratios: dict[str, float]
+) -> None:
+    rounds, workers, directions, blocks = compute.shape
+    if workers < 1 or blocks < 1 or directions != 2 or len(values) != blocks:
+        raise ValueError(f"times of shape {compute.shape} do not fit {len(values)} blocks")
+    if min(values) < 0:
+        raise ValueError(f"a block has {min(values)} values; choose 0 or more")
+    if not (np.isfinite(compute) & (compute >= 0)).all():
+        raise ValueError("times of computation must be finite, and 0 or more")
+    if not 1 <= bits <= 32 or partition < 1:
+        raise ValueError(f"bits={bits} and partition={partition}; choose 1 to 32, and 1 or more")
+    for name, ratio in ratios.items():
+        if not 0 < ratio <= 1:
+            raise ValueError(f"{name}={ratio}; choose a number above 0 and up to 1")
+
+
+def _routes(links: Links, workers: int, multicast: bool, unhindered: bool) -> tuple[list[Route], list[float]]:
+    """Each worker's routes, worker by worker, and how long what it has sent takes to be everywhere."""
+    others = [[other for other in range(workers) if other != worker] for worker in range(workers)]
+    pairs = [[links.route(worker, other) for other in others[worker]] for worker in range(workers)]
+    latencies = [max((route.latency_s for route in own), default=0.0) for own in pairs]
+    if unhindered or workers == 1:
+        return [], latencies
+    if multicast:
+        return [links.multicast(worker, others[worker]) for worker in range(workers)], latencies
+    return [route for own in pairs for route in own], latencies
