@@ -12,9 +12,9 @@
 namespace gradwire_simulator {
 namespace {
 
+// The `version` of an event that is about a block is the round.
 enum Kind : int64_t { COMPUTED, FLOWN, DELIVERED_THERE, CLOSED_THERE, DUE, CHANGED };
 
-// Of events that are about a block, `version` is the round.
 // Values of a block that went in stage one with the same bits.
 struct Part {
   int64_t values, bits;
@@ -357,7 +357,8 @@ class Rounds {
   Block& of(int64_t worker, int64_t block) { return blocks_[(size_t)index(worker, block)]; }
   const Block& of(int64_t worker, int64_t block) const { return blocks_[(size_t)index(worker, block)]; }
 
-  // Of what has arrived at a worker: one round may begin to arrive before the one before is taken in.
+  // Where what has arrived at a worker is kept: one round may begin to arrive before the one before is taken
+  // in.
   size_t slots() const { return (size_t)(2 * args_.workers * args_.blocks); }
   size_t slot(int64_t worker, int64_t block, int64_t round) const {
     return (size_t)(round % 2 * args_.workers * args_.blocks + index(worker, block));

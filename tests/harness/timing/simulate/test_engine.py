@@ -128,7 +128,7 @@ def test_a_struct_of_another_size_is_refused() -> None:
 
 def test_it_is_a_library_of_its_own() -> None:
     found, kernels = require_engine("this test"), library("cpu")
-    assert found.declarations.operations == {"simulate": "gradwire_simulation"}
+    assert found.declarations.operations == {"simulate": "gradwire_simulation", "train": "gradwire_training"}
     assert kernels is not None and "gradwire_simulation" not in kernels.declarations.structs
     assert not hasattr(kernels.handle, "gradwire_simulate") and found.path.parent == kernels.path.parent
 
