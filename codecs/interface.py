@@ -324,6 +324,11 @@ class Codec(ABC):
         `refine`."""
         return False
 
+    @property
+    def boundary(self) -> int:
+        """Bytes of a message after which, and after every multiple, it may give way to a more urgent one."""
+        return 1 << 16
+
     async def refine(
         self, mean: Tensor, this_round: Round, comm: Collectives, elapsed: Elapsed | None = None
     ) -> Tensor:

@@ -93,7 +93,8 @@ class AQGB(Codec, Adapts):
     """The weight of a new step in the average of the rate."""
 
     partition: int = one_of(*PARTITIONS, default=1024)
-    """Coordinates of a partition, at whose end a transfer gives way to a more urgent one."""
+    """Coordinates of a partition. On a simulated network a message gives way to a more urgent one where a
+    multiple of a partition's bytes in full has been carried."""
 
     packet: int = between(
         SMALLEST_PACKET, LARGEST_PACKET, LARGEST_PACKET, hint="a UDP datagram carries 65507"
@@ -131,6 +132,11 @@ class AQGB(Codec, Adapts):
     @property
     def refines(self) -> bool:
         return True
+
+    @property
+    def boundary(self) -> int:
+        """A partition in full; with fewer bits it is several of them."""
+        return payload_bytes(self.partition, FULL)
 
     hindsight = {SENT: 2}
 

@@ -45,7 +45,7 @@ class Profile:
             if one.phase == USED:
                 used.setdefault(one.bucket, []).append(one)
         sent = [one for one in seen if one.phase == SENT and one.bucket < blocks]
-        if len(used) < blocks or any(block not in made for block in range(blocks)):
+        if not blocks or len(used) < blocks or any(block not in made for block in range(blocks)):
             return
         if self.planned:
             took = [sum(one.end - one.start for one in used[number]) for number in range(blocks - 1)]

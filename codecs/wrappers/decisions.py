@@ -100,8 +100,9 @@ class Decisions(Wrapper):
 
     def skip_step(self, step: int) -> Mapping[str, float]:
         if self._reduced is not None:
-            self._decide(step)
-            self._decision = self._followed_after(step, self._decision)
+            told = self._decide(step)
+            kept = {**self._decision, **{name: told[name] for name in self._adapting.hindsight}}
+            self._decision = self._followed_after(step, kept)
         return super().skip_step(step)
 
     def _followed_in(self, step: int) -> Decision:

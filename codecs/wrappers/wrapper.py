@@ -46,6 +46,10 @@ class Wrapper(Codec):
     def refines(self) -> bool:
         return self.inner.refines
 
+    @property
+    def boundary(self) -> int:
+        return self.inner.boundary
+
     async def refine(
         self, mean: Tensor, this_round: Round, comm: Collectives, elapsed: Elapsed | None = None
     ) -> Tensor:

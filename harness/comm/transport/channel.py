@@ -188,6 +188,7 @@ class CollectiveTask:
             self.handle = None
             if self.log is not None:  # what others do with the result is not this task's work
                 self.log.suspend(self.log.timestamp())
+                self.log.has_ended = True
             self._finish(end.value)
             return False
         return True

@@ -229,10 +229,12 @@ class ProcessWorld:
     def observations(self) -> dict[int, tuple[Observation, ...]]:
         if not self._traces:
             return {}
+        # What goes on has timestamps to come: of that only its start is told.
+        ended = [log if log.has_ended else log.begun() for log in self._logs]
         if self._batched:
             torch.cuda.synchronize(self.device)
         seconds = self.recorders[self.rank].seconds
-        trace = LaneNotes(self._lane, self._logs).resolve(0.0, 0.0, seconds)
+        trace = LaneNotes(self._lane, ended).resolve(0.0, 0.0, seconds)
         return {self.rank: observations(trace)}
 
     def take_notes(self) -> dict[int, StepNotes]:

@@ -54,6 +54,11 @@ def make_blocks(model: nn.Module, count: int, layers: Sequence[Sequence[str]]) -
 
 def _named(names: Mapping[str, nn.Parameter], layers: Sequence[Sequence[str]]) -> list[list[str]]:
     """The parameters that each block's globs match, themselves or as part of a layer."""
+    for number, globs in enumerate(layers):
+        if not globs or not isinstance(globs, Sequence) or not all(isinstance(g, str) and g for g in globs):
+            raise ValueError(
+                f"parallel.layers: block {number} is {globs}; give a list of globs, e.g. [transformer.h.0]"
+            )
     taken: dict[str, int] = {}
     for number, globs in enumerate(layers):
         for glob in globs:

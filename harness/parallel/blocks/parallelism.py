@@ -69,8 +69,14 @@ class Pass:
         """Tells the seconds since the last backward pass began, if time goes on meanwhile."""
 
     def use(self, number: int) -> None:
-        """The forward pass is about to use a block."""
+        """The forward pass is about to use a block. Raises RuntimeError if it has not used one before it,
+        whose gradients would be taken for later ones."""
         if number in self._to_use:
+            if self._to_use[0] < number:
+                raise RuntimeError(
+                    f"parallel.layers: block {number} is used before block {self._to_use[0]}; give blocks in "
+                    "the order of the forward pass"
+                )
             self._to_use.remove(number)
             self._computing.begin(forward_of(number))
             self._update(number)
@@ -213,7 +219,7 @@ class Blocks(Replicas):
                 computing=computing,
                 label=lambda bucket: backward_of(max(0, last - bucket)),
                 has_one_result=True,
-                urgency=Urgency(0, newest_first=True, boundary=self._boundary),
+                urgency=Urgency(0, newest_first=True, boundary=self._codecs[rank].boundary),
             )
             try:
                 with self._hooks.handing(gradients.receive):
@@ -256,14 +262,9 @@ class Blocks(Replicas):
                 in_turn=True,
                 is_own=True,
                 has_one_result=True,
-                urgency=Urgency(1, boundary=self._boundary),
+                urgency=Urgency(1, boundary=codec.boundary),
             )
         return found
-
-    @property
-    def _boundary(self) -> int:
-        """Bytes of a message after which it may give way to another."""
-        return 65_536
 
     def _update(self, rank_step: RankStep, number: int) -> None:
         """Carries out what is pending of a block, once its mean is there."""
@@ -301,7 +302,8 @@ class Blocks(Replicas):
         return gradient_error(self._world, self._copies())
 
     def raw_gradients(self) -> Tensor:
-        return gather_raw(self._world, self._copies())
+        own = {rank: [MeasuredBucket(read, read()) for read in raw] for rank, raw in self._raw.items()}
+        return gather_raw(self._world, own)
 
     def raw_buckets(self, rank: int) -> list[Tensor]:
         return [read() for read in self._raw[rank]]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from fnmatch import fnmatchcase
+
 import torch
 
 from gradwire.codecs.interface import Layout
@@ -19,15 +21,29 @@ def _refused_blocks(parallel: BlocksConfig, setup: ParallelSetup) -> str | None:
     with torch.device("meta"):
         model = build_model(setup.model, seed=0)
     try:
-        make_blocks(model, parallel.num_blocks, parallel.layers)
+        blocks = make_blocks(model, parallel.num_blocks, parallel.layers)
     except ValueError as error:
         return str(error)
+    globs = setup.codec.get("exclude", ())
+    if not make_codec(**setup.codec).refines:
+        return None
+    for block in blocks:
+        if all(any(fnmatchcase(name, glob) for glob in globs) for name in block.parameters):
+            return (
+                f"codec.exclude={list(globs)} takes all of block {block.number}, of which "
+                f"codec={setup.codec['name']} would see nothing; exclude less, or choose other blocks"
+            )
     return None
 
 
 def supports(setup: ParallelSetup) -> str | None:
     """Returns None, or the reason why such a run is impossible, in one line with the fix."""
     assert isinstance(setup.parallel, BlocksConfig)
+    if setup.parallel.layers and setup.parallel.num_blocks != BlocksConfig.num_blocks:
+        return (
+            f"parallel.num_blocks={setup.parallel.num_blocks} has no effect beside parallel.layers, which "
+            "name the blocks; leave one of them out"
+        )
     if setup.parallel.bucket_cap_mb != ParallelConfig.bucket_cap_mb:
         return (
             f"parallel.bucket_cap_mb={setup.parallel.bucket_cap_mb} has no effect on parallel=blocks, whose "

@@ -54,6 +54,12 @@ class TaskLog:
         self._parts: list[RawPart] = []
         self._operations: list[tuple[Any, ...]] = []
         self.num_posts = 0
+        self.has_ended = False
+        """Whether all its timestamps have been taken."""
+
+    def begun(self) -> TaskLog:
+        """A log that knows of the same coroutine only that it has begun."""
+        return TaskLog(self.timestamp, self.bucket, self.coordinates, self.ready, in_turn=self.in_turn)
 
     def resume(self, at: Any) -> None:
         """The coroutine runs from here on."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -10,11 +11,12 @@ from typing import Any
 import pytest
 from pool import Workers
 from recorded import loads, outcome
-from torch import nn
+from torch import Tensor, nn
 from training_jobs import opened, tiny_run, train_all_virtually, train_rank
 
 from gradwire.harness.comm.world.virtual import VirtualWorld
 from gradwire.harness.parallel.blocks.groups import make_blocks
+from gradwire.harness.parallel.blocks.updates import BlockUpdaters
 from gradwire.harness.record.runs import load_run
 from gradwire.harness.record.timed_steps import timed_steps
 from gradwire.harness.runtime.errors import ConfigError
@@ -153,20 +155,53 @@ def test_the_ratio_falls_and_rises_with_the_rate_and_ranks_stay_equal(tmp_path: 
     assert found[0]["codec/packets"] > 4 * found[-1]["codec/packets"]
 
 
-def test_a_skipped_step_leaves_weights_and_refines_nothing(tmp_path: Path) -> None:
-    config = tiny_run(*BLOCKS, "codec=fp32", "cluster=virtual", "cluster.workers=2", "train.log_every=1")
-    with pytest.MonkeyPatch.context() as patch:
-        from gradwire.harness.parallel.blocks.updates import BlockUpdaters
+@contextmanager
+def spoiled_norm(call: int) -> Iterator[None]:
+    """The so-many-eth norm of a run's gradients is not finite; those of warm-ups count."""
+    norm, calls = BlockUpdaters.norm, count()
 
-        norm, calls = BlockUpdaters.norm, count()
-        patch.setattr(
-            BlockUpdaters,
-            "norm",
-            staticmethod(lambda *given: float("inf") if next(calls) == 5 else norm(*given)),
-        )
-        train_all_virtually(config, str(tmp_path / "run"))
+    def spoiling(means: Sequence[Tensor]) -> float:
+        return float("inf") if next(calls) == call else norm(means)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(BlockUpdaters, "norm", staticmethod(spoiling))
+        yield
+
+
+def test_a_skipped_step_changes_no_weights_and_refines_nothing(tmp_path: Path) -> None:
+    """A replay, which is told what was refined before and after it, has the same bits."""
+    skipped = 7
+    kept = ("measure.save_gradients_at=[6,7,8]", "train.steps=12", "eval.every=1")
+    with spoiled_norm(skipped + 3):
+        train_all_virtually(tiny_run(*AQGB, *NETWORK, *kept), str(tmp_path / "run"))
     found = rows(tmp_path / "run")
-    assert [row["skipped"] for row in found].count(True) == 1
+    assert [row["step"] for row in found if row["skipped"]] == [skipped]
+    evaluations = [loads(line)["perplexity"] for line in (tmp_path / "run" / "evals.jsonl").open()]
+    assert evaluations[skipped] == evaluations[skipped - 1] != evaluations[skipped + 1]
+    made = decisions(tmp_path / "run")
+    assert sum(made[skipped - 1]["more"]), "the skipped step would have been refined"
+    assert sum(made[skipped]["sent"]) and not sum(made[skipped + 1]["sent"])
+    replaying = f"codec.decisions={tmp_path / 'run' / 'decisions.jsonl'}"
+    with spoiled_norm(skipped + 3):
+        train_all_virtually(tiny_run(*AQGB, "cluster=virtual", *kept, replaying), str(tmp_path / "replay"))
+    assert [row["loss"] for row in rows(tmp_path / "replay")] == [row["loss"] for row in found]
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        ("cluster.workers=1",),
+        ("parallel.num_blocks=1",),
+        ("train.accumulation=2", "train.precision=bf16"),
+        ("codec.exclude=[*ln_f*,*.bias]",),
+    ],
+    ids=lambda given: given[0],
+)
+def test_other_shapes_of_runs(given: tuple[str, ...], tmp_path: Path) -> None:
+    """One rank, one block, several micro-batches, a part of a block that is excluded."""
+    train_all_virtually(tiny_run(*AQGB, *NETWORK, "train.steps=6", *given), str(tmp_path / "run"))
+    assert load_run(tmp_path / "run").done.steps == 6
+    assert len({row["loss"] for row in rows(tmp_path / "run")}) == 6, "every step changes the weights"
 
 
 class Layers(nn.Module):
@@ -215,12 +250,29 @@ def test_globs_name_every_layer_once(layers: list[list[str]], words: str) -> Non
         (("parallel=blocks", "codec=fp32"), r"parallel.bucket_cap_mb=0.02 has no effect on parallel=blocks"),
         ((*BLOCKS, "parallel.num_blocks=40"), r"parallel.num_blocks=40 is more than the model's 4 layers"),
         ((*BLOCKS, "codec=backend"), r"codec=backend sends in the order of its calls"),
+        (
+            (*BLOCKS, "parallel.num_blocks=4", "parallel.layers=[[],[*]]"),
+            r"parallel.layers: block 0 is \[\]; give a list of globs",
+        ),
+        (
+            (*BLOCKS, "parallel.num_blocks=4", "parallel.layers=[[1],[*]]"),
+            r"parallel.layers: block 0 is \[1\]; give a list of globs",
+        ),
+        ((*BLOCKS, "parallel.layers=[[*]]"), r"parallel.num_blocks=3 has no effect beside parallel.layers"),
+        ((*BLOCKS, "codec=aqgb", "codec.exclude=[*]"), r"codec.exclude=\['\*'\] takes all of block 0"),
         ((*BLOCKS, "parallel.find_unused_parameters=true"), r"unknown key parallel.find_unused_parameters"),
     ],
 )
 def test_refusals(given: tuple[str, ...], words: str) -> None:
     with pytest.raises(ConfigError, match=words):
         tiny_run("cluster.workers=2", *given)
+
+
+def test_blocks_in_another_order_end_the_run(tmp_path: Path) -> None:
+    layers = "parallel.layers=[[*.h,*ln_f],[*wte,*wpe]]"
+    given = ("parallel=blocks", "parallel.bucket_cap_mb=25", layers, "cluster=virtual", "cluster.workers=2")
+    with pytest.raises(RuntimeError, match="block 1 is used before block 0; give blocks in the order of the"):
+        train_all_virtually(tiny_run(*given, "codec=fp32"), str(tmp_path / "run"))
 
 
 def test_a_parameter_without_gradient_ends_the_run(tmp_path: Path) -> None:
