@@ -101,7 +101,7 @@ sanitize: $(INSTALLED)
 	  ASAN_OPTIONS=detect_leaks=0:log_path=$(SANITIZED)/report \
 	  UBSAN_OPTIONS=print_stacktrace=1:log_path=$(SANITIZED)/report \
 	  $(RUN) -m pytest -n $(TEST_PROCESSES) --dist loadfile -k "not reversed" tests/kernels \
-	  tests/harness/timing/simulate/test_engine.py \
+	  tests/harness/timing/simulate/test_engine.py tests/harness/timing/simulate/test_rounds.py \
 	  || { cat $(SANITIZED)/report.*; exit 1; }
 
 # Built as for the world outside, in an environment of its own without PyTorch, and tried in empty ones.
