@@ -43,7 +43,7 @@ WITHOUT_EFFECT = (
 )
 """Groups and keys that change no result. (The id contains every value that a size sets.)"""
 
-FOLLOWS = {"score.digest": "checkpoint"}
+FOLLOWS = {"score.digest": "checkpoint", "retime.digest": "run"}
 """Keys that are set automatically, and the keys that tell their differences: where a sweep's checkpoints
 differ, also from seed to seed, so do their digests."""
 
