@@ -112,6 +112,8 @@ def quick(sweep: str, folder: Path) -> list[str]:
     text = "".join((conf_directory() / "sweeps" / f"{name}.yaml").read_text() for name in names)
     if "allreduce.matrices" in text:  # which say how many coordinates there are
         found = [key for key in found if not key.startswith("allreduce.coordinates=")]
+    if "parallel: blocks" in text:  # which are no buckets, and refuse their option
+        found = [key for key in found if not key.startswith("parallel.bucket_cap_mb=")]
     if "parallel: pipeline" in text:  # a layer for each stage
         found = [key.replace("model.num_layers=1", "model.num_layers=2") for key in found]
     if tasks == {"replay"}:
