@@ -206,10 +206,11 @@ def check_codec_times_asked(config: DictConfig, overrides: Sequence[Override]) -
     """Refuse codec times of this machine where they are asked for and nothing runs here."""
     given = {override.key_or_group for override in overrides}
     asked = "network.codec_times" in given and plain(config, "network.codec_times") == "measured"
-    if asked and plain(config, "task.name") == "predict":
+    task = plain(config, "task.name")
+    if asked and task in ("predict", "simulate"):
+        use = ", or use network.codec_times=<folder of a task=bench>" if task == "predict" else ""
         raise ConfigError(
-            "network.codec_times=measured: task=predict runs no codec, and measures none; leave it out, or "
-            "use network.codec_times=<folder of a task=bench>"
+            f"network.codec_times=measured: task={task} runs no codec, and measures none; leave it out{use}"
         )
 
 

@@ -133,6 +133,13 @@ def explain(error: BaseException, overrides: Sequence[Override]) -> ConfigError:
     text = _first_sentence(cause or error)
     key = str(getattr(cause, "full_key", None) or "")
     override = _culprit(error, key, overrides)
+    for each in overrides:
+        if each.key_or_group == "network" and text.startswith("In 'task/"):
+            task = text.removeprefix("In 'task/").partition("'")[0]
+            return ConfigError(
+                f"{each.input_line}: task={task} sets keys that only simulated networks have; leave it out, "
+                "or use network=simulated"
+            )
     if isinstance(cause, (ConfigKeyError, ConfigAttributeError)):
         return ConfigError(f"{key or 'a configuration file'}: unknown key; see {program()} --help")
     if isinstance(cause, ValidationError):

@@ -19,6 +19,7 @@ from gradwire.harness.studies.overhead.settings import OverheadTask
 from gradwire.harness.studies.predict.settings import PredictTask
 from gradwire.harness.studies.replay.settings import ReplayTask
 from gradwire.harness.studies.score.settings import ScoreTask
+from gradwire.harness.studies.simulate.settings import SimulateTask
 from gradwire.harness.studies.statistics.settings import StatisticsTask
 from gradwire.harness.tracking.settings import TrackingConfig
 from gradwire.harness.trainer.settings import LONGEST_RUN, RunConfig
@@ -122,6 +123,7 @@ TASKS: dict[str, Task] = {
     "bench": Task("gradwire.harness.tasks.bench", BenchTask, times=True),
     "allreduce": Task("gradwire.harness.tasks.allreduce", AllReduceTask, times=True),
     "predict": Task("gradwire.harness.tasks.predict", PredictTask),
+    "simulate": Task("gradwire.harness.tasks.simulate", SimulateTask),
     "retime": Task("gradwire.harness.tasks.retime", RetimeTask),
     "overhead": Task("gradwire.harness.tasks.overhead", OverheadTask, times=True),
     "report": Task("gradwire.harness.tasks.report", ReportTask),

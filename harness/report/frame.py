@@ -204,6 +204,16 @@ def _predict(found: Mapping[str, Any]) -> Iterator[Value]:
         yield from _value("bytes_sent", count, case=phase)
 
 
+def _simulate(found: Mapping[str, Any]) -> Iterator[Value]:
+    """The figures of a simulated training, and its ratios at each rate that the links have: a case each."""
+    for key in SIMULATED:
+        yield from _value(key, found[key], kind="modelled", seed=found["seed"])
+    for phase in found["phases"] if len(found["phases"]) > 1 else ():
+        case = f"{phase['factor']:g} from {phase['from_s']:g} s"
+        for key in ("q_ratio_first", "q_ratio", "followed_after"):
+            yield from _value(key, phase[key], case=case, kind="modelled", seed=found["seed"])
+
+
 def _bench(found: Mapping[str, Any]) -> Iterator[Value]:
     """A case for each operation, dtype, size, implementation and number of threads."""
     for row in found["rows"]:
@@ -294,10 +304,17 @@ PREDICTED = {
 }
 """Keys of `predict.json` and their metrics."""
 
+SIMULATED = (
+    *("rounds", "utilization", "t_wait", "wait_s", "overlap_s", "row", "osf", "compute_s"),
+    *("q_ratio_first", "q_ratio", "least_bits"),
+)
+"""Keys of a simulated training's summary, which are its metrics."""
+
 STUDIES: Mapping[str, tuple[str, Read]] = {
     "replay": (SUMMARY, _replay),
     "allreduce": ("allreduce.json", _allreduce),
     "predict": ("predict.json", _predict),
+    "simulate": (SUMMARY, _simulate),
     "bench": ("bench.json", _bench),
     "overhead": ("overhead.json", _overhead),
     "statistics": ("statistics.json", _statistics),

@@ -213,7 +213,7 @@ def _value_of(axis: str, settings: Settings, more: Mapping[str, Any]) -> Any:
 
 def _kind(task: str, settings: Settings) -> Kind:
     """What its times are; tasks that know no links measure on one machine."""
-    if task in ("retime", "predict"):
+    if task in ("retime", "predict", "simulate"):
         return "modelled"
     timed = task in ("train", "allreduce")
     return kind_of(settings.get("cluster.name"), settings.get("network.name")) if timed else "measured"

@@ -120,6 +120,25 @@ STUDIES = (
     _predicted(
         "over_uncompressed", "speed-up", "", "step of the uncompressed system over this", "higher", SHORT
     ),
+    _predicted("rounds", "rounds", "", "that all workers have completed (task=simulate)", "higher", PLAIN),
+    _predicted(
+        "t_wait", "T_wait", "", "mean wait in a round over the mean computation in one", "lower", SHORT
+    ),
+    _predicted(
+        "q_ratio_first", "Q_ratio, stage 1", "", "bits over 32 for each value, first stage", "higher", SHORT
+    ),
+    _predicted("q_ratio", "Q_ratio", "", "bits over 32 for each value, both stages", "higher", SHORT),
+    _predicted("least_bits", "least bits", "bit", "of any value in the first stage", None, PLAIN),
+    _predicted(
+        *(
+            "followed_after",
+            "followed after",
+            "",
+            "rounds until Q_ratio has followed a changed rate",
+            "lower",
+        ),
+        PLAIN,
+    ),
     Metric("measured_over_modelled", "measured / modelled", "", "all-reduce", SUMMARY, shown=SHORT),
     Metric("to_bf16", "to BF16", "", "all-reduce, over BF16's", better="lower", shown=SHORT),
     Metric("by_bits", "by bits", "", "wire bits, over BF16's", better="lower", shown=SHORT),

@@ -1,0 +1,95 @@
+"""A sweep of simulated trainings: a line for each, over seeds, and its pictures."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from gradwire.harness.network.configured import rate_text
+from gradwire.harness.record.writer import SUMMARY
+from gradwire.harness.report.tables import Page, figures_table, finished
+from gradwire.harness.studies.simulate.summary import SimulateSummary
+from gradwire.harness.timing.measure.metric import Spread
+
+NOTES = (
+    "All figures are modelled. A round is complete when all workers' backward passes are; waits and overlap "
+    "are those of complete rounds after the first.",
+    "T_wait: mean wait in a round over the mean computation in one. ROW: the least overlap over the longest "
+    "wait, means over rounds (AQGB equation 2). Q_ratio: bits over 32 for each value, after the first stage "
+    "and at last. Use of links: bytes that came in.",
+)
+
+FIGURES = ("rounds", "utilization", "t_wait", "row", "osf", "q_ratio_first", "q_ratio")
+"""The columns, keys of METRICS and of a summary."""
+
+USUAL_FLOOR = 0.125
+
+
+def compare(folders: Sequence[Path], output: Path, axes: Sequence[str]) -> Page:
+    """Writes table.md, table.csv, table.json and plots to `output`; ValueError when nothing is done."""
+    done, missing = finished(folders)
+    found = [SimulateSummary.read(folder / SUMMARY) for folder in done]
+    abouts = [about(one) for one in found]
+    varied = [key for key in abouts[0] if len({each[key] for each in abouts}) > 1] or ["scheme"]
+    same = [text for key, text in abouts[0].items() if key not in varied and text]
+    groups: dict[tuple[str, ...], list[SimulateSummary]] = {}
+    for one, each in zip(found, abouts, strict=True):
+        groups.setdefault(tuple(each[key] for key in varied), []).append(one)
+    lines = [(name, _spreads(own)) for name, own in groups.items()]
+    page = Page([figures_table(", ".join(same), varied, lines, FIGURES)], [*NOTES, *missing])
+    rows = [
+        {**each, "seed": one.seed} | {key: getattr(one, key) for key in FIGURES}
+        for one, each in zip(found, abouts, strict=True)
+    ]
+    page.write(output, rows, {"rows": rows, "left_out": missing})
+    if len(found) > 1:
+        from gradwire.harness.studies.simulate.sweep_plots import plot_sweep
+
+        plot_sweep(found, output / "plots")
+    return page
+
+
+def scheme_text(one: SimulateSummary) -> str:
+    """`4 bit`, `32 bit` for none, `aqgb`, and with another floor `aqgb, floor 0.375`."""
+    if one.scheme == "aqgb" and one.floor != USUAL_FLOOR:
+        return f"aqgb, floor {one.floor:g}"
+    return {"none": "32 bit", "fixed": f"{one.bits} bit"}.get(one.scheme, one.scheme)
+
+
+def about(one: SimulateSummary) -> dict[str, str]:
+    """What tells simulations apart, the seed left out, in words."""
+    settings = one.network_settings
+    return {
+        "scheme": scheme_text(one),
+        "workers": f"{one.workers} workers",
+        "rate": rate_text(one.rate_mbit) + (", changing" if settings["rate_changes"] else ""),
+        "sent": "multicast" if settings["multicast"] else "unicast",
+        "blocks": blocks_text(one),
+        "compute times": times_text(settings),
+        "seconds": f"{one.seconds:g} s",
+    }
+
+
+def blocks_text(one: SimulateSummary) -> str:
+    """`4 blocks`, and of a network's own their parameters."""
+    count = len(one.blocks)
+    words = f"{count} block{'s' * (count > 1)}"
+    if one.split is not None:
+        return words
+    return words + " of " + ", ".join(f"{row[0] / 1e6:.3g}" for row in one.blocks) + " million"
+
+
+def times_text(settings: Mapping[str, Any]) -> str:
+    """`1.5 s`, `1.5 s ± 10 % per block`, `1.39 s ± 4 % per step, 16.5 % stragglers`."""
+    text = f"{settings['compute_s']:g} s"
+    if settings["jitter"]:
+        text += f" ± {100 * settings['jitter']:.3g} % per {settings['jitter_per']}"
+    if settings["straggler_share"]:
+        text += f", {100 * settings['straggler_share']:.3g} % stragglers"
+    return text
+
+
+def _spreads(own: Sequence[SimulateSummary]) -> dict[str, Spread | float | None]:
+    values = {key: [getattr(one, key) for one in own] for key in FIGURES}
+    return {key: None if None in found else Spread.of(found) for key, found in values.items()}

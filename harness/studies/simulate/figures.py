@@ -1,0 +1,215 @@
+"""From the rows of a simulated training to its figures: rounds, waits, overlap, ratios, use of the links.
+
+A round is complete for a worker when its backward pass has come to the first block, and complete when it is
+for all workers. Waits and overlap are those of complete rounds after the first, which waits for nothing.
+What one worker broadcasts comes in at all others: whenever something is under way, each worker communicates.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gradwire.harness.network.links import Change, Links
+from gradwire.harness.timing.measure.step_figures import row_of
+from gradwire.harness.timing.simulate.rounds import BACKWARD, FORWARD, STAGE_ONE, STAGE_TWO, Rows
+
+Floats = NDArray[np.float64]
+Integers = NDArray[np.int64]
+FULL_BITS = 32
+
+SETTLING = 3
+"""Rounds after a change of rates that its ratios are not averaged over."""
+
+NEAR = 0.1
+"""A ratio that is so close to the one it settles at has followed a change, relative to it."""
+
+
+@dataclass(frozen=True)
+class RoundFigures:
+    """Figures of complete rounds, an element for each, the first round's included."""
+
+    end_s: Floats  # when the last worker's backward pass ended
+    wait_s: Floats  # of the worker that waits longest
+    mean_wait_s: Floats
+    overlap_s: Floats  # of the worker with the least
+    osf: Floats  # of the worker with the least
+    compute_s: Floats  # mean over workers
+
+
+@dataclass(frozen=True)
+class Ratios:
+    """Bits sent over 32 for each value, of all workers, by synchronized round."""
+
+    first: Floats  # after stage one
+    final: Floats
+    least_bits: int | None  # of any value in stage one; None if nothing was sent
+    rate_mbit: Floats  # that senders expected, their mean; NaN where none knew
+
+
+def round_figures(rows: Rows, seconds: float, workers: int) -> RoundFigures:
+    """What the complete rounds were like."""
+    order = np.argsort(rows.worker, kind="stable")
+    computed = order[np.isin(rows.kinds[order], (FORWARD, BACKWARD))]
+    computed = computed[~np.isnan(rows.end[computed])]
+    worker, number = rows.worker[computed], rows.round[computed]
+    start, end = rows.start[computed], rows.end[computed]
+    last = (rows.kinds[computed] == BACKWARD) & (rows.block[computed] == 0)
+    rounds = int(np.bincount(worker[last], minlength=workers).min())
+    ends = _by_round(rounds, workers, number[last], worker[last], end[last])
+    if not rounds:
+        nothing = np.zeros(0)
+        return RoundFigures(*(nothing,) * 6)
+    before = np.roll(end, 1)
+    before[np.concatenate([[True], worker[1:] != worker[:-1]])] = 0.0
+    under_way = busy(rows, seconds)
+    began = np.vstack([np.zeros(workers), ends[:-1]])
+    inside = number < rounds
+    number, worker = number[inside], worker[inside]
+    start, end, before = start[inside], end[inside], before[inside]
+    compute = _by_round(rounds, workers, number, worker, end - start)
+    wait = _by_round(rounds, workers, number, worker, start - before)
+    overlap = _by_round(rounds, workers, number, worker, covered(under_way, end) - covered(under_way, start))
+    # T_update: from the first to the last moment of a worker's round in which something is under way.
+    first, final = _first_and_last(under_way, began, ends)
+    clipped = np.minimum(start, final[number, worker]) - np.maximum(before, first[number, worker])
+    waited = _by_round(rounds, workers, number, worker, np.maximum(clipped, 0.0))
+    return RoundFigures(
+        end_s=ends.max(axis=1),
+        wait_s=wait.max(axis=1),
+        mean_wait_s=wait.mean(axis=1),
+        overlap_s=overlap.min(axis=1),
+        osf=(compute / (compute + waited)).min(axis=1),
+        compute_s=compute.mean(axis=1),
+    )
+
+
+def _by_round(rounds: int, workers: int, number: Integers, worker: Integers, values: Floats) -> Floats:
+    """Sums (rounds, workers); what is of later rounds is left out."""
+    found, inside = np.zeros((rounds, workers)), number < rounds
+    np.add.at(found, (number[inside], worker[inside]), values[inside])
+    return found
+
+
+def sent_rows(rows: Rows) -> NDArray[np.bool_]:
+    """Which rows are of what is sent."""
+    return np.isin(rows.kinds, (STAGE_ONE, STAGE_TWO))
+
+
+def busy(rows: Rows, seconds: float) -> Floats:
+    """When something is under way: (intervals, 2), sorted and disjoint, cut to `seconds`."""
+    sent = sent_rows(rows)
+    start = rows.start[sent]
+    end = np.where(np.isnan(rows.end[sent]), seconds, rows.end[sent])
+    order = np.argsort(start, kind="stable")
+    start, end = start[order], np.maximum.accumulate(end[order]) if order.size else end
+    if not start.size:
+        return np.zeros((0, 2))
+    begins = np.concatenate([[True], start[1:] > end[:-1]])
+    ends = np.concatenate([begins[1:], [True]])
+    return np.stack([start[begins], end[ends]], axis=1)
+
+
+def covered(intervals: Floats, at: Floats) -> Floats:
+    """Seconds of `intervals` before each moment."""
+    if not len(intervals):
+        return np.zeros_like(at)
+    lengths = np.concatenate([[0.0], np.cumsum(intervals[:, 1] - intervals[:, 0])])
+    index = np.searchsorted(intervals[:, 0], at, side="right") - 1
+    inside = np.minimum(at, intervals[index, 1]) - intervals[index, 0]
+    return np.where(index < 0, 0.0, lengths[np.maximum(index, 0)] + inside)
+
+
+def _first_and_last(intervals: Floats, began: Floats, ended: Floats) -> tuple[Floats, Floats]:
+    """The first and the last covered moment of each [began, ended]; an empty interval where there is none."""
+    if not len(intervals):
+        return ended, ended
+    after = np.searchsorted(intervals[:, 1], began, side="right")
+    first = np.where(
+        after < len(intervals),
+        np.maximum(intervals[np.minimum(after, len(intervals) - 1), 0], began),
+        ended,
+    )
+    before = np.searchsorted(intervals[:, 0], ended, side="left") - 1
+    last = np.where(before >= 0, np.minimum(intervals[np.maximum(before, 0), 1], ended), began)
+    return np.minimum(first, ended), last
+
+
+def ratios(rows: Rows, coordinates: int, workers: int, rounds: int) -> Ratios:
+    """The ratios of the rounds whose gradients all workers have taken in, one less than are complete."""
+    count = max(0, rounds - 1)
+    bits = np.zeros((2, count))
+    known, expected = np.zeros(count), np.zeros(count)
+    first = rows.kinds == STAGE_ONE
+    for stage, kind in enumerate((STAGE_ONE, STAGE_TWO)):
+        sent = (rows.kinds == kind) & (rows.round < count)
+        np.add.at(bits[stage], rows.round[sent], (rows.values_sent * rows.bits_sent)[sent].astype(float))
+    knows = first & (rows.round < count) & ~np.isnan(rows.rate)
+    np.add.at(known, rows.round[knows], 1.0)
+    np.add.at(expected, rows.round[knows], rows.rate[knows] / 1e6)
+    full = float(FULL_BITS * coordinates * workers)
+    with np.errstate(invalid="ignore"):
+        rate = expected / known
+    carried = first & (rows.values_sent > 0)
+    least = int(rows.bits_sent[carried].min()) if carried.any() else None
+    return Ratios(bits[0] / full, bits.sum(axis=0) / full, least, rate)
+
+
+def utilization(rows: Rows, links: Links, workers: int, copies: int, seconds: float) -> float | None:
+    """What came in at the workers over what their links could have carried in `seconds`; None for nothing."""
+    sent = sent_rows(rows)
+    if not copies or not sent.any():
+        return None
+    received = float(rows.bytes[sent].sum()) * (workers - 1) / copies
+    return received / (workers * links.rates[-1] * _weighted(links.changes, seconds))
+
+
+def _weighted(changes: Sequence[Change], seconds: float) -> float:
+    """The seconds, each times the factor of rates that holds then."""
+    total, at, factor = 0.0, 0.0, 1.0
+    for change in changes:
+        if change.at_s < seconds:
+            total, at, factor = total + factor * (change.at_s - at), change.at_s, change.factor
+    return total + factor * (seconds - at)
+
+
+@dataclass(frozen=True)
+class Phase:
+    """The rounds between two changes of rates."""
+
+    from_s: float
+    factor: float  # of the rates
+    rounds: int  # whose backward pass ended meanwhile
+    q_ratio_first: float | None  # mean of those but the first 3; null if there are none
+    q_ratio: float | None
+    followed_after: int | None  # rounds until the first stage's ratio was within a tenth of that mean
+
+
+def phases(changes: Sequence[Change], found: RoundFigures, ratio: Ratios, seconds: float) -> list[Phase]:
+    """What ratios were like at each rate, the first one included."""
+    at = [Change(0.0, 1.0), *(change for change in changes if 0 < change.at_s < seconds)]
+    if changes and changes[0].at_s == 0:
+        at[0] = changes[0]
+    ends = [change.at_s for change in at[1:]] + [math.inf]
+    return [_phase(change, end, found, ratio) for change, end in zip(at, ends, strict=True)]
+
+
+def _phase(change: Change, end: float, found: RoundFigures, ratio: Ratios) -> Phase:
+    within = [at for at in range(len(ratio.first)) if change.at_s <= found.end_s[at] < end]
+    settled = within[SETTLING:]
+    if not settled:
+        return Phase(change.at_s, change.factor, len(within), None, None, None)
+    first, final = (float(values[settled].mean()) for values in (ratio.first, ratio.final))
+    followed = [after for after, at in enumerate(within) if abs(ratio.first[at] - first) <= NEAR * first]
+    return Phase(change.at_s, change.factor, len(within), first, final, followed[0] if followed else None)
+
+
+def row(found: RoundFigures) -> float | None:
+    """ROW of the group (equation 2), of the rounds' means; None for fewer than two rounds."""
+    if len(found.wait_s) < 2:
+        return None
+    return row_of(float(found.overlap_s[1:].mean()), float(found.wait_s[1:].mean()))
