@@ -64,6 +64,8 @@ class Rule:
     """Elements of a list."""
     unique: bool = False
     """Whether a list has each element once."""
+    pair: bool = False
+    """Whether a list is of two numbers, the smaller first."""
     elements: Rule | None = None
     hint: str = ""
     """Helps to choose; in parentheses after what is allowed."""
@@ -83,6 +85,8 @@ class Rule:
             return f"one of {_listed(self.choices)}"
         if LIST in self.kinds and TEXT in self.kinds:
             return "a printable text, or a list of them"
+        if self.pair and self.elements is not None:
+            return f"{self.elements.allowed()}, or a list of two of them, the smaller first"
         if LIST in self.kinds:
             some, each = "a list of at least one" if self.fewest else "a list", self.elements
             if each is None:
@@ -170,6 +174,14 @@ def list_of(
     """A list field whose elements have the kind that the type says and the `Rule`'s `element` settings."""
     rule = {"fewest": fewest, "unique": unique, "hint": hint, "element": element}
     return dataclasses.field(default_factory=lambda: list(default), metadata={_RULE: rule})
+
+
+def number_or_pair(minimum: int, maximum: int, default: int, *, hint: str = "") -> Any:
+    """A field of a whole number or of a list of two, the smaller first; its type is Any, as a configuration
+    knows no union of both."""
+    bounds: dict[str, Any] = {"low": minimum, "high": maximum}
+    each = Rule(kinds=(WHOLE,), **bounds)
+    return checked(default, kinds=(WHOLE, LIST), pair=True, elements=each, hint=hint, **bounds)
 
 
 def checked(default: Any, **rule: Any) -> Any:
@@ -340,7 +352,9 @@ def _is_list(value: Any, rule: Rule) -> bool:
         return False
     if rule.unique and any(element in value[:index] for index, element in enumerate(value)):
         return False
-    return rule.elements is None or all(_is_allowed(element, rule.elements) for element in value)
+    if rule.elements is not None and not all(_is_allowed(element, rule.elements) for element in value):
+        return False
+    return not rule.pair or (len(value) == 2 and bool(value[0] < value[1]))
 
 
 def _is_mapping(value: Any, rule: Rule) -> bool:

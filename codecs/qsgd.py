@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, cast, get_args
 
 import torch
 from torch import Tensor
 
+from gradwire.codecs.arithmetic.bitpack import pack, packed_bytes, unpack
 from gradwire.codecs.arithmetic.floats import (
     constant,
     exponents,
@@ -16,15 +19,16 @@ from gradwire.codecs.arithmetic.floats import (
     normalizers,
     restorers,
 )
-from gradwire.codecs.arithmetic.random import CoordinateBits
-from gradwire.codecs.costs import Costs, coder_costs, nearest
-from gradwire.codecs.fields import between, check_fields, one_of
+from gradwire.codecs.arithmetic.random import CoordinateBits, shared_bits
+from gradwire.codecs.costs import Cost, Costs, coder_costs, moved, nearest, sum_costs
+from gradwire.codecs.fields import check_fields, number_or_pair, one_of
 from gradwire.codecs.groups import GROUP_SIZES, GroupCoder
 from gradwire.codecs.interface import Layout, Round
 from gradwire.codecs.native.call import readable, run
 from gradwire.codecs.native.loading import Library
-from gradwire.codecs.sums import SliceCodec
+from gradwire.codecs.sums import SliceCodec, SliceCoder
 from gradwire.codecs.traits import About, Traits
+from gradwire.codecs.wording import spelled
 from gradwire.codecs.wrappers.feedback import feedback_diverges
 
 Norm = Literal["l2", "max"]
@@ -52,6 +56,32 @@ def group_norms(rows: Tensor, norm: Norm) -> tuple[Tensor, Tensor, Tensor]:
     norms = normalized * restorers(field)
     norms.masked_fill_(~(finite & norms.isfinite()), torch.nan)
     return norms, normalizer, normalized.masked_fill_(~(norms > 0), 1.0)
+
+
+def top_level(bits: int) -> int:
+    """s, the levels above zero of codes of so many bits."""
+    return (1 << (bits - 1)) - 1
+
+
+def level_codes(values: Tensor, normalizer: Tensor, normalized: Tensor, dithers: Tensor, bits: int) -> Tensor:
+    """Codes < 2^bits of finite float32 `values`, with the `group_norms` of their groups: int32 of the same
+    shape. `dithers` are integers below 2¹⁶, one for each."""
+    # Positions among levels in units of 2⁻¹⁶, to which a dither of as many bits is added. Also after
+    # rounding none is above the last level's.
+    levels = top_level(bits)
+    last = constant(levels << _DITHER_BITS, values)
+    position = torch.minimum((values.abs() * normalizer).mul_(last / normalized), last)
+    position = position.add_(0.5).to(torch.int32)
+    level = position.add_(dithers) >> _DITHER_BITS
+    sign = (values.view(torch.int32) >> (32 - bits)).bitwise_and_(levels + 1)
+    return level.bitwise_or_(sign)
+
+
+def level_values(codes: Tensor, norms: Tensor, bits: int) -> Tensor:
+    """What int32 `codes` stand for, float32 of the same shape; the `norms` are those of their groups."""
+    levels = top_level(bits)
+    signed = torch.where(codes > levels, (levels + 1) - codes, codes)
+    return signed.to(torch.float32).mul_(norms / constant(levels, norms))
 
 
 @dataclass(frozen=True)
@@ -102,29 +132,109 @@ class LevelCoder(GroupCoder):
     random: CoordinateBits
 
     @property
-    def levels(self) -> int:
-        """s."""
-        return (1 << (self.bits - 1)) - 1
-
-    @property
     def kernels(self) -> LevelKernels:
         return LevelKernels(self)
 
     def quantize(self, rows: Tensor, first: int, numel: int) -> tuple[Tensor, Tensor]:
         norms, normalizer, normalized = group_norms(rows, self.norm)
         rows = rows.masked_fill(norms.isnan(), 0.0)
-        # Positions among levels in units of 2⁻¹⁶, to which a dither of as many bits is added. Also after
-        # rounding none is above the last level's.
-        last = constant(self.levels << _DITHER_BITS, rows)
-        position = torch.minimum((rows.abs() * normalizer).mul_(last / normalized), last)
-        position = position.add_(0.5).to(torch.int32)
-        level = position.add_(self.random.dithers(first, rows)) >> _DITHER_BITS
-        sign = (rows.view(torch.int32) >> (32 - self.bits)).bitwise_and_(self.levels + 1)
-        return norms, level.bitwise_or_(sign)
+        return norms, level_codes(rows, normalizer, normalized, self.random.dithers(first, rows), self.bits)
 
     def dequantize(self, scales: Tensor, codes: Tensor) -> Tensor:
-        signed = torch.where(codes > self.levels, (self.levels + 1) - codes, codes)
-        return signed.to(torch.float32).mul_(scales / constant(self.levels, scales))
+        return level_values(codes, scales, self.bits)
+
+
+@dataclass(frozen=True)
+class PairCoder(SliceCoder):
+    """Level codes of two widths, the wider one by chance (AQGB §2.2: "2-8bit").
+
+    Of every two neighbours, coordinates 2i and 2i + 1, a random bit that is the same for all workers chooses
+    which has the wider code; the other has the narrower. So a coordinate has either with probability one
+    half, and a slice's length is the same in every round. Groups have one norm for both.
+
+    A message is the stream of the wider codes, that of the narrower ones, and the norms, float32. There is no
+    compiled kernel but those that pack.
+    """
+
+    group: int
+    bits: tuple[int, int]
+    """The narrower one first."""
+
+    norm: Norm
+    random: CoordinateBits
+
+    @property
+    def _whole(self) -> int:
+        """Coordinates whose codes of either width are whole bytes, a multiple of the group."""
+        return max(self.group, 16)
+
+    @property
+    def unit(self) -> int:
+        return self._whole * (16 // math.gcd(16, self.num_bytes(self._whole)))
+
+    def num_bytes(self, numel: int) -> int:
+        return packed_bytes(-(-numel // 2), sum(self.bits)) + 4 * -(-numel // self.group)
+
+    def _parts(self, message: Tensor, numel: int) -> tuple[Tensor, Tensor, Tensor]:
+        """The bytes of the wider codes, which must be aligned at 16 bits, of the narrower ones and of the
+        norms, as views."""
+        (narrow, wide), pairs = self.bits, -(-numel // 2)
+        between, end = packed_bytes(pairs, wide), packed_bytes(pairs, narrow + wide)
+        return message[:between], message[between:end], message[end:]
+
+    def _wider_first(self, first: int, like: Tensor) -> Tensor:
+        """Whether the first of two neighbours has the wider code: bool of the shape of `like`, which has an
+        element for every pair from coordinate `first` on."""
+        return shared_bits(self.random.key, first // 2, like.numel(), like.device).view(like.shape)
+
+    def encode(self, values: Tensor, first: int, out: Tensor) -> None:
+        """Encode `values` in any floating dtype."""
+        numel = values.numel()
+        padded = torch.nn.functional.pad(values.to(torch.float32), (0, -numel % self._whole))
+        rows = padded.view(-1, self.group)
+        norms, normalizer, normalized = group_norms(rows, self.norm)
+        rows = rows.masked_fill(norms.isnan(), 0.0)
+        one, other = rows.view(len(rows), -1, 2).unbind(-1)
+        dither, other_dither = self.random.dithers(first, rows).view(len(rows), -1, 2).unbind(-1)
+        chosen = self._wider_first(first, one)
+        *parts, scales = self._parts(out, numel)
+        for part, bits, own in zip(parts, reversed(self.bits), (chosen, ~chosen), strict=True):
+            dithers = torch.where(own, dither, other_dither)
+            codes = level_codes(torch.where(own, one, other), normalizer, normalized, dithers, bits)
+            pack(codes.view(-1)[: part.numel() // bits * 8], bits, part)
+        scales.copy_(norms.view(-1)[: scales.numel() // 4].view(torch.uint8))
+
+    def decode(self, message: Tensor, first: int, numel: int) -> Tensor:
+        *parts, scales = self._parts(message, numel)
+        groups = -(-numel // self._whole) * self._whole // self.group
+        norms = message.new_zeros(groups, dtype=torch.float32)
+        norms.view(torch.uint8)[: scales.numel()] = scales
+        decoded = []
+        for part, bits in zip(parts, reversed(self.bits), strict=True):
+            codes = unpack(part, bits)
+            codes = torch.nn.functional.pad(codes, (0, groups * self.group // 2 - codes.numel()))
+            decoded.append(level_values(codes.view(groups, -1), norms[:, None], bits))
+        wide, narrow = decoded
+        chosen = self._wider_first(first, wide)
+        pairs = (torch.where(chosen, wide, narrow), torch.where(chosen, narrow, wide))
+        return torch.stack(pairs, dim=-1).view(-1)[:numel]
+
+
+_PAIR_ENCODE, _PAIR_DECODE = 400.0, 95.0
+"""Bytes per coordinate that the tensor operations of a `PairCoder` read and write, packing apart, as counted
+in both norms to within a tenth; most are those of random bits."""
+
+
+def pair_costs(workers: int, bits: tuple[int, int]) -> Costs:
+    """A `PairCoder`'s: half of the coordinates are packed in either width, the rest is tensor arithmetic."""
+
+    def packing(name: str) -> Cost:
+        both = (Cost({f"bitpack.{name}.{nearest((3, 4, 8, 12), each)}": 0.5}) for each in bits)
+        return sum(both, Cost())
+
+    encode, decode = packing("pack") + moved(_PAIR_ENCODE), packing("unpack") + moved(_PAIR_DECODE)
+    add = decode + moved(12)
+    return sum_costs(workers, encode, add, decode + moved(8), add + encode)
 
 
 def lost_share(group: int, levels: int, norm: Norm) -> float:
@@ -155,8 +265,9 @@ class QSGD(SliceCodec):
 
     name: str = "qsgd"
 
-    bits: int = between(2, 16, 8, hint="AQGB compares with 4 and 8")
-    """The bits of a coordinate's code: a sign and 2^(bits − 1) − 1 levels above zero."""
+    bits: Any = number_or_pair(2, 16, 8, hint="AQGB compares with 4 and 8, and with [2,8]")
+    """The bits of a coordinate's code: a sign and 2^(bits − 1) − 1 levels above zero. Of two widths, each
+    coordinate has either by chance."""
 
     group: int = one_of(*GROUP_SIZES, default=512)
     """Coordinates that share a norm, a power of two. QSGD's word is bucket, which is something else here."""
@@ -164,27 +275,45 @@ class QSGD(SliceCodec):
     norm: str = one_of(*get_args(Norm), default="l2")
     """`l2`, which the paper analyses, or `max`, which has less variance at few bits."""
 
-    traits = Traits(unbiased=True)
-    about = About("QSGD (Alistarh et al., NIPS 2017)", "`codec.bits` + 32/`codec.group`")
+    about = About("QSGD (Alistarh et al., NIPS 2017)", "`codec.bits`, or the mean of two, + 32/`codec.group`")
 
     def __post_init__(self) -> None:
         check_fields(type(self), vars(self), "codec")
+        self.traits = Traits(unbiased=True)
+        if min(self.widths) == 2:  # one level: TernGrad's errors, with the l2 norm up to √group times larger
+            self.traits = Traits(unbiased=True, worst_vnmse=30.0 if self.norm == "max" else math.inf)
+
+    @property
+    def widths(self) -> tuple[int, ...]:
+        """The bits of codes, the narrower ones first: one number or two."""
+        return tuple(self.bits) if isinstance(self.bits, Sequence) else (self.bits,)
 
     def refuses_feedback(self, largest_sum: int, layout: Layout) -> str | None:
-        share = lost_share(self.group, (1 << (self.bits - 1)) - 1, cast(Norm, self.norm))
+        """Each of two widths loses its share of half of the coordinates. Measured as `lost_share` was, on 2
+        to 4 workers with [2,8], what is kept stayed below 10 times the gradients' energy where this does not
+        refuse, but reached 60 times with the maximum of 512 coordinates along a ring."""
+        norm = cast(Norm, self.norm)
+        shares = [lost_share(self.group, top_level(bits), norm) for bits in self.widths]
+        share = sum(shares) / len(shares)
         if not feedback_diverges(share, largest_sum):
             return None
         return (
-            f"with codec.bits={self.bits}, codec.group={self.group} and codec.norm={self.norm} an encoding "
-            f"loses {share:.2g} times the energy it encodes, too much for sums of {largest_sum} gradients; "
-            f"choose more bits{' or codec.norm=max' if self.norm == 'l2' else ''}"
+            f"with codec.bits={spelled(self.bits)}, codec.group={self.group} and codec.norm={self.norm} an "
+            f"encoding loses {share:.2g} times the energy it encodes, too much for sums of {largest_sum} "
+            f"gradients; choose more bits{' or codec.norm=max' if self.norm == 'l2' else ''}"
         )
 
-    def coder(self, this_round: Round) -> LevelCoder:
-        random = CoordinateBits(this_round.key, this_round.rank)
-        return LevelCoder(self.group, self.bits, cast(Norm, self.norm), random)
+    def coder(self, this_round: Round) -> LevelCoder | PairCoder:
+        random, norm = CoordinateBits(this_round.key, this_round.rank), cast(Norm, self.norm)
+        if len(self.widths) == 2:
+            narrow, wide = self.widths
+            return PairCoder(self.group, (narrow, wide), norm, random)
+        return LevelCoder(self.group, self.widths[0], norm, random)
 
     def costs(self, workers: int) -> Costs:
         """An l2 norm costs more than any number of bits does, and the receiver nothing."""
+        if len(self.widths) == 2:
+            narrow, wide = self.widths
+            return pair_costs(workers, (narrow, wide))
         decoding = f"levels.{nearest((2, 4, 8), self.bits)}"
         return coder_costs(workers, "levels.4.l2" if self.norm == "l2" else decoding, decoding)

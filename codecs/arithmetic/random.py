@@ -23,6 +23,8 @@ WORD = 0xFFFF_FFFF
 PER_COUNTER = 8
 """Coordinates that one counter serves, with the halves of the four words that it gives."""
 
+_BITS_PER_COUNTER = 128
+
 _BELOW = 1 << 15
 """The middle of what 16 bits leave open of a word."""
 
@@ -72,6 +74,18 @@ def halves(words: tuple[Tensor, ...]) -> Tensor:
     """
     parts = [half for word in words for half in (word & 0xFFFF, word >> 16)]
     return torch.stack(parts, dim=-1).flatten(-2).to(torch.int32)
+
+
+def shared_bits(key: Key, first: int, count: int, device: torch.device) -> Tensor:
+    """Random bits that are the same for all workers of a round, from the one with index `first` on: (count,)
+    bool. A worker's own are `CoordinateBits`, whose counters differ from these in their third word."""
+    start, stop = first // _BITS_PER_COUNTER, -(-(first + count) // _BITS_PER_COUNTER)
+    zero = torch.zeros((), dtype=torch.int64, device=device)
+    counter = torch.arange(start, stop, device=device)
+    parts = halves(philox4x32((counter, zero, zero + 1, zero), key))
+    bits = (parts[:, None] >> torch.arange(16, device=device)) & 1
+    begin = first - start * _BITS_PER_COUNTER
+    return bits.view(-1)[begin : begin + count].bool()
 
 
 @dataclass(frozen=True)

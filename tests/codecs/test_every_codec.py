@@ -41,7 +41,7 @@ OPTIONS: dict[str, list[dict[str, Any]]] = {
     "dynamiq_plus": [{"rounding": "independent", "bits": 4.0}],
     "omnireduce": [{"bits": 4.0, "block": 32}],
     "thc": [{"block": 256, "table": "nonuniform"}, {"bits": 12, "block": 1024, "norm": "bucket"}],
-    "qsgd": [{"bits": 4, "norm": "max"}],
+    "qsgd": [{"bits": 4, "norm": "max"}, {"bits": [2, 8], "norm": "max"}],
     "tfp": [{"bits": 4}, {"bits": 12, "rounding": "truncate"}],
     "powersgd": [{"rank": 1, "feedback": False}],
     "edgc": [{"max_rank": 2, "window": 1, "alpha": 1.0, "estimator": "gaussian"}],

@@ -24,6 +24,7 @@ Make = Callable[[], LossyHopCodec]
 CODECS: dict[str, Make] = {
     "qsgd4": lambda: QSGD(group=64),
     "qsgd5max": lambda: QSGD(bits=5, norm="max", group=128),
+    "qsgd2_8": lambda: QSGD(bits=[2, 8], group=64),
     "terngrad": lambda: TernGrad(block=16),
     "onebit": lambda: OneBit(block=64),
     "tfp2": lambda: TFP(bits=2),
@@ -97,7 +98,9 @@ def test_zeros_stay_zeros(make: Make) -> None:
 
 @pytest.mark.parametrize("topology", ["ring", "butterfly", "broadcast"])
 @pytest.mark.parametrize("value", [torch.nan, -torch.nan, torch.inf, -torch.inf])
-@pytest.mark.parametrize(("name", "group"), [("qsgd4", 64), ("terngrad", 16), ("onebit", 64), ("tfp4", 32)])
+@pytest.mark.parametrize(
+    ("name", "group"), [("qsgd4", 64), ("qsgd2_8", 64), ("terngrad", 16), ("onebit", 64), ("tfp4", 32)]
+)
 def test_what_is_not_finite_makes_exactly_its_group_nan(
     name: str, group: int, value: float, topology: str
 ) -> None:
@@ -142,7 +145,7 @@ def test_half_precision_is_encoded_from_float32(make: Make, dtype: torch.dtype) 
     assert torch.equal(mean, mean_of(make, [x.float() for x in xs]).to(dtype))
 
 
-UNBIASED = ["qsgd4", "qsgd5max", "terngrad", "tfp2", "tfp4", "tfp8", "tfp11"]
+UNBIASED = ["qsgd4", "qsgd5max", "qsgd2_8", "terngrad", "tfp2", "tfp4", "tfp8", "tfp11"]
 
 
 @pytest.mark.parametrize(("workers", "topology"), [(3, "ring"), (2, "broadcast")])

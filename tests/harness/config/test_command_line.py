@@ -90,7 +90,8 @@ REFUSED = [
     ("codec.bits=abc", "codec.bits=abc: choose a number from 2.6875 to 8.6875 (2 to 8 bits of code"),
     ("codec.bits=abc codec.widths=[1,2]", "codec.bits=abc: choose a number from 1.6875 to 2.6875"),
     ("codec=uniform codec.bits=abc", "codec.bits=abc: choose 4.5, or null (4 bits of code"),
-    ("codec=qsgd codec.bits=abc", "codec.bits=abc: choose a whole number from 2 to 16"),
+    ("codec=qsgd codec.bits=abc", "codec.bits=abc: choose a whole number from 2 to 16, or a list of two of"),
+    ("codec=qsgd codec.bits=[8,2]", "codec.bits=[8, 2]: choose a whole number from 2 to 16, or a list"),
     ("codec=tfp codec.bits=abc", "codec.bits=abc: choose a whole number from 2 to 32"),
     ("codec=thc codec.table=nonuniform codec.granularity=x", "choose a whole number from 15 to 255"),
     (
