@@ -8,6 +8,8 @@ import psutil
 import torch
 
 from gradwire.harness.models.settings import ModelConfig
+from gradwire.harness.models.vision import VISION, stage_widths
+from gradwire.harness.models.vision import num_parameters as convolutions
 from gradwire.harness.parallel.settings import ShardedConfig
 from gradwire.harness.runtime.errors import ConfigError
 from gradwire.harness.trainer.settings import RunConfig
@@ -50,7 +52,8 @@ def check_memory(run: RunConfig) -> None:
         what = f"model={run.model.name} with {num_parameters(run.model):.3g} parameters"
         fix = "use size=tiny, a smaller model" + ("" if replicas == 1 else " or fewer cluster.workers")
     else:
-        what = f"{field} of {run.dataset.sequence_length} tokens"
+        rows = f"{run.dataset.sequence_length} tokens" if run.dataset.sequence_length else "images"
+        what = f"{field} of {rows}"
         fix = f"choose a smaller {field.partition('=')[0]}"
     if processes > replicas * (state + activations):
         what, fix = f"cluster.workers={cluster.workers}", "use fewer, or cluster=virtual"
@@ -82,7 +85,10 @@ def check_bytes(field: str, value: object, needed: float) -> None:
 
 
 def num_parameters(model: ModelConfig) -> int:
-    """Parameters of a model of this shape, at least: attention, feed-forward matrices, embeddings."""
+    """Parameters of a model of this shape, at least: attention, feed-forward matrices, embeddings; of one for
+    images its convolutions."""
+    if model.family in VISION:
+        return convolutions(model)
     head = model.head_dim or model.hidden_size // model.num_heads
     attention = 2 * model.hidden_size * head * (model.num_heads + model.num_kv_heads)
     matrices = 2 if model.family in ("gpt2", "bert") else 3
@@ -91,17 +97,30 @@ def num_parameters(model: ModelConfig) -> int:
 
 
 def _training_pass_bytes(run: RunConfig) -> int:
-    """Some of what each layer keeps of each token, and the logits."""
+    """Some of what each layer keeps of each token, and the logits; of images what convolutions keep."""
     model, width = run.model, 2 if run.train.precision == "bf16" else 4
+    if model.family in VISION:
+        return int(run.train.micro_batch * width * _pixels_kept(run))
     layer = 3 * model.hidden_size + model.intermediate_size
     tokens = run.train.micro_batch * _sequence_length(run)
     return int(tokens * width * (model.num_layers * layer + _words(model)))
 
 
 def _evaluation_pass_bytes(run: RunConfig) -> int:
-    """The hidden state and the logits of each token."""
+    """The hidden state and the logits of each token; of images the pixels."""
+    if run.model.family in VISION:
+        return run.eval.micro_batch * 4 * 3 * (run.dataset.image_size or 1) ** 2
     tokens = run.eval.micro_batch * _sequence_length(run)
     return int(tokens * 2 * (run.model.hidden_size + _words(run.model)))
+
+
+def _pixels_kept(run: RunConfig) -> int:
+    """Values that the 3×3 convolutions of an image give, at a quarter of its side in the first stage."""
+    side, total = max(1, (run.dataset.image_size or 1) // 4), 0
+    for depth, width in zip(run.model.depths, stage_widths(run.model), strict=True):
+        total += depth * width * side**2
+        side = max(1, side // 2)
+    return total
 
 
 def _sequence_length(run: RunConfig) -> int:

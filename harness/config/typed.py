@@ -17,6 +17,7 @@ from gradwire.harness.config.root_keys import check_root
 from gradwire.harness.config.store import group_schemas
 from gradwire.harness.config.tasks import TASKS, Task
 from gradwire.harness.models.families import FAMILIES
+from gradwire.harness.models.vision import VISION
 from gradwire.harness.record.settings import Configuration
 from gradwire.harness.runtime.errors import ConfigError, refused_as_config_error, shortened
 from gradwire.harness.runtime.fields import check_fields
@@ -62,10 +63,11 @@ def typed(config: DictConfig) -> Configuration:
 
 def _check_family(config: DictConfig) -> None:
     """Refuse an unknown model family before resolving, since sizes look values up by family."""
-    if "model" not in config or plain(config, "model.family") in FAMILIES:
+    known = (*FAMILIES, *VISION)
+    if "model" not in config or plain(config, "model.family") in known:
         return
     given = cast(dict[str, Any], OmegaConf.to_container(config.model, resolve=False))["family"]
-    raise ConfigError(f"model.family={shortened(given)} is unknown; choose one of {', '.join(FAMILIES)}")
+    raise ConfigError(f"model.family={shortened(given)} is unknown; choose one of {', '.join(known)}")
 
 
 def _resolve(config: DictConfig) -> None:

@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Generic, Literal, Protocol, TypeVar
 
-Kind = Literal["documents", "questions", "sentences"]
-"""What a data set holds: running text, multiple-choice questions, or sentences with a label."""
+Kind = Literal["documents", "questions", "sentences", "images"]
+"""What a data set holds: running text, multiple-choice questions, sentences or images with a label."""
 
 LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 """The names of choices, in their order."""
@@ -33,6 +33,7 @@ class LabelledText:
 
 
 Example = TypeVar("Example", Question, LabelledText)
+Item = TypeVar("Item")
 
 
 @dataclass(frozen=True)
@@ -63,12 +64,12 @@ class ExampleSource(Protocol):
 
 
 @dataclass(frozen=True)
-class Passes(Generic[Example]):
+class Passes(Generic[Item]):
     """Examples that are read again on every pass, so that nobody keeps them in memory."""
 
-    read: Callable[[], Iterable[Example]]
+    read: Callable[[], Iterable[Item]]
 
-    def __iter__(self) -> Iterator[Example]:
+    def __iter__(self) -> Iterator[Item]:
         return iter(self.read())
 
 

@@ -63,6 +63,17 @@ class HubCorpus:
         builder = self._builder()
         return self._name(builder), partial(self._records, builder)
 
+    def images(self, field: str) -> tuple[str, list[str], Callable[[str], Iterator[Mapping[str, Any]]]]:
+        """`records`, where `field` holds images: as bytes of files, nothing is decoded. The second value are
+        the names of the labels, of which records have indices."""
+        builder = self._builder()
+        features = self._tried(lambda: self._dataset(builder, self.train_split).features)
+        names = getattr(features.get("label"), "names", None)
+        if names is None or field not in features:
+            found = ", ".join(map(str, features))[:120]
+            raise self._refusal(f"has no field {field} with images and labels by name (found: {found})")
+        return self._name(builder), list(names), partial(self._records, builder, undecoded=field)
+
     def load(self) -> Corpus:
         builder = self._builder()
         documents = Documents(partial(self._documents, builder, self.train_split))
@@ -103,14 +114,14 @@ class HubCorpus:
         except UnreadableFileError as error:
             raise ValueError(f"{self._where()}, split {split}: {error}") from error
 
-    def _records(self, builder: Any, split: str) -> Iterator[Mapping[str, Any]]:
+    def _records(self, builder: Any, split: str, undecoded: str | None = None) -> Iterator[Mapping[str, Any]]:
         """Every row of a split."""
-        for batch in self._batches(builder, split):
+        for batch in self._batches(builder, split, undecoded):
             yield from (dict(zip(batch, row, strict=True)) for row in zip(*batch.values(), strict=True))
 
-    def _batches(self, builder: Any, split: str) -> Iterator[Mapping[str, Any]]:
+    def _batches(self, builder: Any, split: str, undecoded: str | None = None) -> Iterator[Mapping[str, Any]]:
         """The columns of a split, 1000 rows at a time."""
-        batches = self._tried(lambda: self._dataset(builder, split).iter(ROWS_AT_ONCE))
+        batches = self._tried(lambda: self._dataset(builder, split, undecoded).iter(ROWS_AT_ONCE))
         while (batch := self._tried(lambda: next(batches, None))) is not None:
             yield batch
 
@@ -122,7 +133,15 @@ class HubCorpus:
                 raise no_text_field(batch, self.text_field)
             yield from (record_text({wanted: value}, wanted, self.chat) for value in batch[wanted])
 
-    def _dataset(self, builder: Any, split: str) -> Any:
+    def _dataset(self, builder: Any, split: str, undecoded: str | None = None) -> Any:
+        found = self._whole(builder, split)
+        if undecoded is None:
+            return found
+        from datasets import Image
+
+        return found.cast_column(undecoded, Image(decode=False))
+
+    def _whole(self, builder: Any, split: str) -> Any:
         if self.streaming:
             return builder.as_streaming_dataset(split)
         if not Path(builder.cache_dir).is_dir():

@@ -11,15 +11,19 @@ from gradwire.harness.data.chat import ChatFormat, chosen_template, make_chat_fo
 from gradwire.harness.data.corpus import CorpusSource
 from gradwire.harness.data.embedded import EmbeddedCorpus
 from gradwire.harness.data.embedded_examples import EmbeddedQuestions, EmbeddedSentences
+from gradwire.harness.data.embedded_images import EmbeddedImages
 from gradwire.harness.data.example_rows import write_examples
 from gradwire.harness.data.example_sources import MMLU, FileExamples, HubExamples, Shape, glue_shape
 from gradwire.harness.data.examples import ExampleSource, as_text
 from gradwire.harness.data.hub import HubCorpus
+from gradwire.harness.data.image_files import FileImages, HubImages
+from gradwire.harness.data.image_rows import read_images, write_images
+from gradwire.harness.data.images import ImageSource
 from gradwire.harness.data.marks import without_marks
 from gradwire.harness.data.packing import write_packed
 from gradwire.harness.data.settings import DatasetConfig
 from gradwire.harness.data.text import TextCorpus
-from gradwire.harness.data.token_data import TokenData, read_data
+from gradwire.harness.data.token_data import PreparedData, TokenData, read_data
 from gradwire.harness.data.tokenizer import own_tokenizer, trained_tokenizer
 from gradwire.harness.models.settings import SPECIAL_TOKENS, ModelConfig
 
@@ -60,8 +64,20 @@ def example_source(dataset: DatasetConfig) -> ExampleSource:
     return HubExamples(_repository(dataset), shape)
 
 
-def data_source(dataset: DatasetConfig) -> CorpusSource | ExampleSource:
+def image_source(dataset: DatasetConfig) -> ImageSource:
+    """Where the images of a resolved `dataset` come from."""
+    if dataset.name == "embedded":
+        return EmbeddedImages()
+    if dataset.path is not None:
+        assert dataset.held_out_split is not None, "resolve_dataset comes first"
+        return FileImages(Path(dataset.path).expanduser(), dataset.train_split, dataset.held_out_split)
+    return HubImages(_repository(dataset), dataset.image_field)
+
+
+def data_source(dataset: DatasetConfig) -> CorpusSource | ExampleSource | ImageSource:
     """Where the data of a resolved `dataset` comes from, whatever it holds."""
+    if dataset.kind == "images":
+        return image_source(dataset)
     return corpus_source(dataset) if dataset.kind == "documents" else example_source(dataset)
 
 
@@ -90,6 +106,13 @@ def prepare_data(dataset: DatasetConfig, model: ModelConfig, cache: Path | None 
     return read_data(prepared_folder(dataset, model, cache), dataset.mask_probability)
 
 
+def read_prepared(folder: Path, dataset: DatasetConfig) -> PreparedData:
+    """The contents of the folder that `prepared_folder` gave for a resolved `dataset`, whatever it holds."""
+    if dataset.kind == "images":
+        return read_images(folder, augment=dataset.augment != "none")
+    return read_data(folder, dataset.mask_probability)
+
+
 def prepared_folder(
     dataset: DatasetConfig, model: ModelConfig, cache: Path | None = None, *, verified: bool = False
 ) -> Path:
@@ -99,7 +122,10 @@ def prepared_folder(
     others wait. Existing data is compared with its digests, unless it has been `verified` for this run, and
     is prepared again if it is damaged. Raises ValueError, in one line, if the data cannot be used.
     """
-    cache, own = cache or cache_folder(), own_tokenizer(model)
+    cache = cache or cache_folder()
+    if dataset.kind == "images":
+        return _prepared_images(dataset, cache, verified)
+    own = own_tokenizer(model)
 
     def fill(folder: Path) -> None:
         length, most = dataset.sequence_length, dataset.max_held_out_sequences
@@ -119,9 +145,27 @@ def prepared_folder(
     return cached_folder(_packed_folder(dataset, model, cache, own), fill, verified=verified)
 
 
+def _prepared_images(dataset: DatasetConfig, cache: Path, verified: bool) -> Path:
+    size, most = dataset.image_size, dataset.max_held_out_sequences
+    assert size is not None, "resolve_dataset comes first"
+
+    def fill(folder: Path) -> None:
+        write_images(folder, image_source(dataset).load(), size, most)
+
+    return cached_folder(_images_folder(dataset, cache), fill, verified=verified)
+
+
+def _images_folder(dataset: DatasetConfig, cache: Path) -> Path:
+    """The name follows from everything that decides the pixels, Pillow's decoders among them."""
+    source, limits = image_source(dataset), (dataset.image_size, dataset.max_held_out_sequences)
+    return cache / "images" / cache_key("images", source.fingerprint(), limits, metadata.version("pillow"))
+
+
 def is_prepared(dataset: DatasetConfig, model: ModelConfig) -> bool:
     """Whether `cache_folder()` holds everything that `prepare_data` needs."""
     cache = cache_folder()
+    if dataset.kind == "images":
+        return _images_folder(dataset, cache).is_dir()
     if not (cache / "packed").is_dir():  # spares loading a tokenizer
         return False
     try:

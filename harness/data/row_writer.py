@@ -45,7 +45,7 @@ class RowWriter:
     def is_full(self) -> bool:
         return self._most_rows is not None and self.num_tokens >= self._most_rows * self.row_length
 
-    def append(self, tokens: Sequence[int]) -> None:
+    def append(self, tokens: Sequence[int] | NDArray[Any]) -> None:
         self._pieces.append(np.array(tokens, dtype=self._dtype))
         self._num_kept += len(tokens)
         if self._num_kept >= TOKENS_AT_ONCE or self.is_full:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from gradwire.codecs.fields import at_least, between, check_fields, one_of, plain_name
 from gradwire.codecs.wording import shortened
+from gradwire.harness.data.embedded_images import SIZE as EMBEDDED_SIZE
 from gradwire.harness.data.examples import Kind
 from gradwire.harness.data.glue import TASKS
 from gradwire.harness.data.published import published_settings
@@ -26,10 +28,19 @@ UNUSED_BY_EMBEDDED = (
 )
 """Fields that say where the text lies in a repository or in files. The embedded text has none of them."""
 
+UNUSED_BY_IMAGES = (
+    *("streaming", "text_field", "chat_format", "loss_on", "mask_probability"),
+    *("sequence_length", "held_out_fraction"),
+)
+"""Fields about text, and about data that is not split already."""
+
+UNUSED_BY_TEXT = ("image_size", "image_field", "augment")
+
 UNUSED_BY_EXAMPLES = ("streaming", "text_field", "chat_format", "loss_on", "mask_probability")
 """Fields about documents."""
 
 FITS = {
+    "images": ("images", "model.objective=image_classification", "dataset=cifar10"),
     "documents": ("text", "model.objective=causal or masked", "dataset=text"),
     "questions": ("questions", "model.objective=choice", "dataset=mmlu"),
     "sentences": ("labelled sentences", "model.objective=classification", "dataset=glue"),
@@ -50,9 +61,10 @@ class DatasetConfig:
     data set, these are its own files, and nothing is fetched."""
     hub: str | None = None
     """Hugging Face name of a published data set."""
-    kind: str = one_of("documents", "questions", "sentences")
-    """What the data is: `documents` (text, packed into rows), `questions` (multiple choice, in MMLU's shape)
-    or `sentences` (with labels, in GLUE's shape). Any of them can be made of the embedded text."""
+    kind: str = one_of("documents", "questions", "sentences", "images")
+    """What the data is: `documents` (text, packed into rows), `questions` (multiple choice, in MMLU's shape),
+    `sentences` (with labels, in GLUE's shape), all of which can be made of the embedded text, or `images`
+    (with labels)."""
     configuration: str | None = None
     """The repository's configuration; null if it has only one. Of GLUE it is the task, also of its files."""
     revision: str | None = None
@@ -84,6 +96,13 @@ class DatasetConfig:
     """Evaluate on at most this many sequences; null takes all. Of examples, one in every so many is taken."""
     mask_probability: float = between(0, 1, 0.15, low_included=False, high_included=False)
     """Share of the tokens that masked language modelling hides (BERT §3.1)."""
+    image_size: int | None = at_least(8, None, 1024)
+    """Pixels of an image's side; images of another size are scaled. The embedded ones have 16."""
+    image_field: str = "image"
+    """The field of a repository's records that holds the images."""
+    augment: str = one_of("none", "crop_flip")
+    """What training does to images: `crop_flip` moves them by up to an eighth of their side, over a border of
+    the mean color, and mirrors one in two."""
 
 
 def resolve_dataset(
@@ -106,6 +125,11 @@ def resolve_dataset(
         # The configuration of labelled sentences is their task, which decides how files are read.
         unused = ("hub", "files", *(() if kind == "sentences" else ("configuration",)))
         dataset = replace(dataset, **{field: _defaults()[field] for field in unused})
+    if kind == "images":
+        size = dataset.image_size or (EMBEDDED_SIZE if name == "embedded" else None)
+        resolved = replace(dataset, name=name, image_size=size)
+        _check_images(resolved)
+        return resolved
     length = dataset.sequence_length or model.recipe.sequence_length
     resolved = replace(dataset, name=name, sequence_length=length)
     _check(resolved, model)
@@ -180,16 +204,17 @@ def _check_kind(dataset: DatasetConfig, model: ModelConfig, kind: Kind) -> None:
             f"dataset={dataset.name} holds {held}, and model.objective={model.objective} trains on {wanted}; "
             f"use {objective}, or data such as {other}"
         )
+    if kind != "images":
+        _check_unused(dataset, UNUSED_BY_TEXT, FITS[kind][0], "dataset=cifar10")
     if kind == "documents":
         _check_chats(dataset, model)
         return
-    for name in UNUSED_BY_EXAMPLES:
-        value, usual = getattr(dataset, name), _defaults()[name]
-        if value != usual:
-            raise ValueError(
-                f"dataset.{name}={shortened(value)} has no effect on {FITS[kind][0]}; leave it out, or use "
-                "data such as dataset=text"
-            )
+    _check_unused(
+        dataset,
+        UNUSED_BY_IMAGES if kind == "images" else UNUSED_BY_EXAMPLES,
+        FITS[kind][0],
+        "dataset=text",
+    )
     if dataset.name != "embedded" and dataset.held_out_split is None:
         raise ValueError(
             f"dataset.held_out_split=null: {FITS[kind][0]} are split already; set it to the split to "
@@ -199,6 +224,17 @@ def _check_kind(dataset: DatasetConfig, model: ModelConfig, kind: Kind) -> None:
         raise ValueError(
             f"dataset.configuration={dataset.configuration}: must be one of GLUE's tasks {', '.join(TASKS)}"
         )
+
+
+def _check_unused(dataset: DatasetConfig, names: Sequence[str], held: str, other: str) -> None:
+    """Refuses a value given to a field that data such as `held` does not have."""
+    for name in names:
+        value, usual = getattr(dataset, name), _defaults()[name]
+        if value != usual:
+            raise ValueError(
+                f"dataset.{name}={shortened(value)} has no effect on {held}; leave it out, or use data "
+                f"such as {other}"
+            )
 
 
 def _check_chats(dataset: DatasetConfig, model: ModelConfig) -> None:
@@ -213,6 +249,15 @@ def _check_chats(dataset: DatasetConfig, model: ModelConfig) -> None:
         raise ValueError(
             f"dataset.loss_on={dataset.loss_on}: dataset={dataset.name} holds text, not chats; use "
             "dataset.loss_on=all or dataset=ultrachat"
+        )
+
+
+def _check_images(dataset: DatasetConfig) -> None:
+    check_fields(DatasetConfig, vars(dataset), "dataset")
+    if dataset.image_size is None:
+        raise ValueError(
+            f"dataset.image_size=null: the images of dataset={dataset.name} have no size of their own; set "
+            "it to the pixels of a side, e.g. dataset.image_size=32"
         )
 
 

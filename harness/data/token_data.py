@@ -1,4 +1,4 @@
-"""Prepared data as training reads it: rows of tokens, and what is known of each row."""
+"""Prepared data as training reads it: rows of tokens or pixels, and what is known of each row."""
 
 from __future__ import annotations
 
@@ -25,27 +25,23 @@ COLUMN_DTYPES = (np.dtype(np.int32), np.dtype(np.bool_))
 
 
 @dataclass(frozen=True)
-class TokenData:
-    """The tokens a run is trained and evaluated on.
+class PreparedData:
+    """The rows a run is trained and evaluated on, (num_rows, values) each, mapped from disk.
 
-    `train` and `held_out` have shape (num_rows, sequence_length) and dtype int32. They are mapped from
-    disk, and nobody writes to them. Rows of text are full; those of examples end in padding. `columns` holds
-    what else is known of the rows, by split and name, with a row for each of theirs: `counted` (which tokens
-    the loss is on, bool), or of examples `length` (tokens without padding), `label`, `second` (where the
-    second sentence begins), `choices` (how many there are), all int32. `description` is JSON for the record.
+    `columns` holds what else is known of the rows, by split and name, with a row for each of theirs.
+    `description` is JSON for the record. `tokenizer` is None where rows are no tokens.
     """
 
     train: Tensor
     held_out: Tensor
-    tokenizer: PreTrainedTokenizerFast
     description: dict[str, Any]
-    mask_probability: float = 0.15
     columns: Mapping[Split, Mapping[str, Tensor]] = field(default_factory=dict)
+    tokenizer: PreTrainedTokenizerFast | None = None
 
     @property
     def vocab_size(self) -> int:
-        """The number of the tokenizer's entries, which a model with random weights needs."""
-        return len(self.tokenizer)
+        """The number of the tokenizer's entries, which a model with random weights needs; 0 without one."""
+        return 0 if self.tokenizer is None else len(self.tokenizer)
 
     @property
     def labels(self) -> tuple[str, ...]:
@@ -59,6 +55,20 @@ class TokenData:
     def column(self, split: Split, name: str) -> Tensor | None:
         """What is known of each row of a split, or None if this data does not have it."""
         return self.columns.get(split, {}).get(name)
+
+
+@dataclass(frozen=True)
+class TokenData(PreparedData):
+    """The tokens a run is trained and evaluated on.
+
+    `train` and `held_out` have shape (num_rows, sequence_length) and dtype int32; nobody writes to them. Rows
+    of text are full; those of examples end in padding. `columns` has `counted` (which tokens the loss is on,
+    bool), or of examples `length` (tokens without padding), `label`, `second` (where the second sentence
+    begins), `choices` (how many there are), all int32.
+    """
+
+    tokenizer: PreTrainedTokenizerFast = field(kw_only=True)
+    mask_probability: float = 0.15
 
 
 def column_file(folder: Path, split: Split, name: str) -> Path:
@@ -80,16 +90,17 @@ def read_data(folder: Path, mask_probability: float) -> TokenData:
         description=read_json(folder / "description.json", inside=folder, remedy=REMEDY),
         mask_probability=mask_probability,
         columns={
-            "train": _columns(folder, "train", len(train)),
-            "held_out": _columns(folder, "held_out", len(held_out)),
+            "train": columns_of(folder, "train", len(train)),
+            "held_out": columns_of(folder, "held_out", len(held_out)),
         },
     )
 
 
-def _columns(folder: Path, split: Split, num_rows: int) -> dict[str, Tensor]:
+def columns_of(folder: Path, split: Split, num_rows: int) -> dict[str, Tensor]:
+    """The columns of a split's `num_rows` rows by name. Raises UnusableFileError."""
     found = {}
     for file in sorted(folder.glob(column_file(folder, split, "*").name)):
-        values = _mapped(file)
+        values = mapped(file)
         if values.dtype not in COLUMN_DTYPES or not values.ndim or len(values) != num_rows:
             raise UnusableFileError(file, f"holds {values.dtype} of shape {values.shape}, no column", REMEDY)
         found[file.name.split(".")[1]] = torch.from_numpy(values)
@@ -97,13 +108,14 @@ def _columns(folder: Path, split: Split, num_rows: int) -> dict[str, Tensor]:
 
 
 def _tokens(file: Path) -> Tensor:
-    tokens = _mapped(file)
+    tokens = mapped(file)
     if tokens.ndim != 2 or tokens.dtype != np.int32 or not tokens.size:
         raise UnusableFileError(file, f"holds {tokens.dtype} of shape {tokens.shape}, not tokens", REMEDY)
     return torch.from_numpy(tokens)
 
 
-def _mapped(file: Path) -> Any:
+def mapped(file: Path) -> Any:
+    """The array in a .npy file, mapped. Raises UnusableFileError."""
     try:
         # Copy-on-write rather than read-only, which torch has no notion of and warns about.
         return np.load(file, mmap_mode="c", allow_pickle=False)

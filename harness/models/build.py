@@ -15,6 +15,7 @@ from safetensors import SafetensorError
 from gradwire.harness.files.reading import UnusableFileError
 from gradwire.harness.models.families import FAMILIES, HEADS
 from gradwire.harness.models.settings import END_ID, PAD_ID, ModelConfig, check
+from gradwire.harness.models.vision import VISION, missing_package
 from gradwire.harness.models.weights import WAYS_OUT, is_offline, weights_available
 from gradwire.harness.runtime.seeding import derive_seed
 
@@ -36,14 +37,16 @@ def build_model(
     random state is unchanged; `vocab_size` defaults to `config.vocab_size`. With `weights=pretrained` the
     weights decide its shape: `vocab_size` is not used, and a warning names the fields of `config` that
     differ; a head that the weights lack is a pure function of the seed. `labels` are those that a
-    classification tells apart. No code from the hub is run.
+    classification tells apart; models for images have as many outputs. No code from the hub is run.
 
     Raises ValueError if a field of `config` cannot work or the weights cannot be had.
     """
     check(config)
     named = _named(labels) if config.objective == "classification" else {}
     with _seeded(derive_seed(seed, "model")):
-        if config.weights == "pretrained":
+        if config.family in VISION:
+            model = _for_images(config, labels)
+        elif config.weights == "pretrained":
             model = _pretrained(config, named)
         else:
             described = transformers_config(config, vocab_size or config.vocab_size)
@@ -52,6 +55,18 @@ def build_model(
                 described, attn_implementation=ATTENTION, dtype=torch.float32
             )
     model.train()
+    return model
+
+
+def _for_images(config: ModelConfig, labels: Sequence[str]) -> PreTrainedModel:
+    import transformers
+
+    reason = missing_package(config.family)
+    if reason is not None:
+        raise ValueError(reason)
+    family = VISION[config.family]
+    described = getattr(transformers, family.config_class)(**family.values(config), **_named(labels))
+    model: PreTrainedModel = _auto_class(config).from_config(described, dtype=torch.float32)
     return model
 
 

@@ -1,4 +1,5 @@
-"""The model families: how our fields map to those of transformers. A new one is an entry of `FAMILIES`."""
+"""The families of models for text: how our fields map to those of transformers. A new one is an entry of
+`FAMILIES`; `vision.py` has those for images."""
 
 from __future__ import annotations
 
@@ -15,6 +16,7 @@ HEADS: Mapping[str, str] = {
     "masked": "AutoModelForMaskedLM",
     "choice": "AutoModelForCausalLM",
     "classification": "AutoModelForSequenceClassification",
+    "image_classification": "AutoModelForImageClassification",
 }
 """The class of transformers that gives a model the head for an objective; `harness/objectives` has the rest
 of what an objective is."""

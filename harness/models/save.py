@@ -13,20 +13,23 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 
-def save_model(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, folder: Path | str) -> None:
-    """Writes weights (safetensors), config and tokenizer to `folder`, replacing what was there.
+def save_model(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase | None, folder: Path | str) -> None:
+    """Writes weights (safetensors), config and tokenizer, if there is one, to `folder`, replacing what was
+    there.
 
     The config takes the tokenizer's special tokens, so that generated text ends where it should. All files
     are written beside `folder` first and renamed at the end: a reader, or a restart after a crash, finds the
     complete new folder, the complete old one, or none, but never a part. Only one process may call this.
     Raises UnwritableFileError.
     """
-    _adopt_special_tokens(model, tokenizer)
+    if tokenizer is not None:
+        _adopt_special_tokens(model, tokenizer)
     folder = Path(folder)
     with writing(folder), _beside(folder) as temporary:
         fresh, old = Path(temporary, "new"), Path(temporary, "old")
         model.save_pretrained(fresh)
-        tokenizer.save_pretrained(fresh)
+        if tokenizer is not None:
+            tokenizer.save_pretrained(fresh)
         as_new_files(*(path for path in fresh.iterdir() if path.is_file()))
         if folder.exists():
             os.rename(folder, old)

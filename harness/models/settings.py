@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from gradwire.codecs.fields import at_least, between, check_fields, one_of, plain_name
+from gradwire.codecs.fields import at_least, between, check_fields, list_of, one_of, plain_name
 from gradwire.harness.models.families import FAMILIES, HEADS
+from gradwire.harness.models.vision import OBJECTIVE, VISION, check_vision
 
 PAD, END, MASK = "<|pad|>", "<|end|>", "<|mask|>"
 SPECIAL_TOKENS = (PAD, END, MASK)
@@ -61,13 +62,15 @@ class ModelConfig:
     """One model. The defaults are GPT-2 with 124M parameters, trained from scratch."""
 
     name: str = plain_name("gpt2")
-    family: str = one_of(*FAMILIES, default="gpt2")
-    """Which family builds it: an entry of FAMILIES in `families.py`."""
+    family: str = one_of(*FAMILIES, *VISION, default="gpt2")
+    """Which family builds it: an entry of FAMILIES in `families.py`, or of VISION in `vision.py`."""
     objective: str = one_of(*HEADS)
     """`causal` (next token), `masked` (BERT's masked language modelling), `choice` (the answers of
-    multiple-choice questions) or `classification` (labels of sentences)."""
+    multiple-choice questions), `classification` (labels of sentences) or `image_classification`."""
     num_layers: int = at_least(1, 12, 1024)
     hidden_size: int = at_least(1, 768, 1 << 20)
+    """Channels of a token; of models for images those of the last stage's 3×3 convolutions, where each stage
+    has twice those of the one before."""
     num_heads: int = at_least(1, 12, 1 << 14)
     num_kv_heads: int = at_least(1, 12, 1 << 14)
     """Key/value heads; fewer than `num_heads` is grouped-query attention (llama and gemma only)."""
@@ -78,6 +81,13 @@ class ModelConfig:
     """Largest vocabulary. A tokenizer trained on little text may need fewer entries."""
     context: int = at_least(1, 1024, 1 << 24)
     """Positions the model can tell apart, in tokens."""
+    depths: list[int] = list_of(low=1, high=1024)
+    """Residual layers of each stage; models for images only."""
+    bottleneck: bool = True
+    """Whether a residual layer narrows to a 3×3 convolution between two of 1×1, or has two of 3×3; models for
+    images only."""
+    groups: int = at_least(1, 1, 1 << 12)
+    """Groups that 3×3 convolutions are divided into (resnext only)."""
     dropout: float = between(0, 1, 0.1, high_included=False)
     """Dropout probability wherever the family has dropout; applied to pretrained weights, too."""
     tie_embeddings: bool = True
@@ -99,13 +109,17 @@ class ModelConfig:
 def check(config: ModelConfig) -> None:
     """Raises a one-line ValueError for the first field of `config` that cannot work."""
     check_fields(ModelConfig, vars(config), "model")
-    objectives = FAMILIES[config.family].objectives
+    objectives = (OBJECTIVE,) if config.family in VISION else FAMILIES[config.family].objectives
     if config.objective not in objectives:
         raise ValueError(
             f"model.objective={config.objective}: {config.family} supports only {', '.join(objectives)}; use "
             f"model.objective={objectives[0]}"
         )
-    _check_heads(config)
+    if config.family in VISION:
+        check_vision(config)
+    else:
+        _check_heads(config)
+        _check_text(config)
     if config.path is not None and config.weights == "random":
         raise ValueError(
             f"model.path={config.path} has no effect with model.weights=random; use model.weights=pretrained"
@@ -116,6 +130,15 @@ def check(config: ModelConfig) -> None:
             "vocabulary is that of their own tokenizer; use model.tokenizer=null or model.weights=random"
         )
     check_recipe(config.recipe, config.context)
+
+
+def _check_text(config: ModelConfig) -> None:
+    if config.depths or not config.bottleneck or config.groups != 1:
+        raise ValueError(
+            f"model.depths={config.depths}, model.bottleneck={str(config.bottleneck).lower()} and "
+            f"model.groups={config.groups} have no effect on family {config.family}; leave them out, or use "
+            "model=resnet50"
+        )
 
 
 def _check_heads(config: ModelConfig) -> None:

@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 
 from gradwire.harness.models.settings import ModelConfig
+from gradwire.harness.models.vision import missing_package
 
 WEIGHT_FILES = (
     "model.safetensors",
@@ -30,14 +31,15 @@ def is_offline() -> bool:
 
 
 def weights_available(config: ModelConfig) -> str | None:
-    """Returns None, or one line that says why the model's weights cannot be had and what to do.
+    """Returns None, or one line that says why the model's weights cannot be had and what to do; of random
+    ones why the package that makes the model is missing.
 
     Looks at the local folder or the Hugging Face cache first. Asks the hub (one request of at most five
     seconds) only for weights that are not there, and never when told to stay offline. Imports neither torch
     nor transformers.
     """
     if config.weights == "random":
-        return None
+        return missing_package(config.family)
     if config.path is not None:
         return _missing_from_folder(Path(config.path).expanduser())
     where = f"model.pretrained={config.pretrained}"

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 
+from gradwire.harness.data.examples import Kind
 from gradwire.harness.data.token_data import Split
 from gradwire.harness.objectives.interface import Batch, Key, Objective, mean_loss
 from gradwire.harness.objectives.padding import column, padded_batch
@@ -20,7 +21,7 @@ class Classification(Objective):
     `token_type_ids` tell the tokens of a second sentence from those of the first, as in BERT.
     """
 
-    kind = "sentences"
+    kind: ClassVar[Kind] = "sentences"
 
     @property
     def metric(self) -> str:

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from gradwire.harness.data.examples import Kind
-from gradwire.harness.data.token_data import Split, TokenData
+from gradwire.harness.data.token_data import PreparedData, Split, TokenData
 
 IGNORED = -100
 """The label that the losses of transformers ignore."""
@@ -31,7 +31,7 @@ class Objective(ABC):
     kind: ClassVar[Kind]
     """What the data set must hold."""
 
-    def __init__(self, data: TokenData) -> None:
+    def __init__(self, data: PreparedData) -> None:
         self.data = data
 
     @property
@@ -78,6 +78,7 @@ class TextObjective(Objective):
     """
 
     kind = "documents"
+    data: TokenData
 
     @property
     def metric(self) -> str:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from gradwire.harness.data.token_data import Split, TokenData
+from gradwire.harness.data.token_data import PreparedData, Split
 from gradwire.harness.objectives.interface import Batch
 
 
-def padded_batch(data: TokenData, indices: Tensor, split: Split) -> tuple[Batch, Tensor]:
+def padded_batch(data: PreparedData, indices: Tensor, split: Split) -> tuple[Batch, Tensor]:
     """Returns (`input_ids` and `attention_mask` of shape (rows, longest row), lengths), all int64.
 
     Padding is on the right, where no token of a causal model sees it, and as short as the batch allows. The
@@ -22,7 +22,7 @@ def padded_batch(data: TokenData, indices: Tensor, split: Split) -> tuple[Batch,
     return {"input_ids": input_ids, "attention_mask": attention_mask}, lengths
 
 
-def column(data: TokenData, split: Split, name: str) -> Tensor:
+def column(data: PreparedData, split: Split, name: str) -> Tensor:
     """A column that examples must have, as int64."""
     found = data.column(split, name)
     assert found is not None, f"the data has no column {name}"

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from gradwire.harness.data.token_data import TokenData
+from gradwire.harness.data.token_data import PreparedData
 from gradwire.harness.objectives.causal import Causal
 from gradwire.harness.objectives.choice import Choice
 from gradwire.harness.objectives.classification import Classification
+from gradwire.harness.objectives.images import ImageClassification
 from gradwire.harness.objectives.interface import Objective
 from gradwire.harness.objectives.masked import Masked
 
@@ -16,10 +17,11 @@ OBJECTIVES: Mapping[str, type[Objective]] = {
     "masked": Masked,
     "choice": Choice,
     "classification": Classification,
+    "image_classification": ImageClassification,
 }
 """The values of `model.objective`."""
 
 
-def make_objective(name: str, data: TokenData) -> Objective:
+def make_objective(name: str, data: PreparedData) -> Objective:
     """The objective `name` on `data`, which must hold what it needs."""
     return OBJECTIVES[name](data)

@@ -71,6 +71,12 @@ LATER_KEYS: Mapping[str, Any] = {
     "train.decay_steps": None,
     "train.decay_epochs": None,
     "train.decay_factor": 0.1,
+    "model.depths": [],
+    "model.bottleneck": True,
+    "model.groups": 1,
+    "dataset.image_size": None,
+    "dataset.image_field": "image",
+    "dataset.augment": "none",
     "model.recipe.optimizer": "adamw",
     "model.recipe.decay_epochs": None,
     "allreduce.matrices": [],
@@ -168,7 +174,7 @@ def _identifying(found: Mapping[str, Any]) -> dict[str, Any]:
             holder[field or group] = data_fingerprint(
                 # Files of gradients are alike in name and size wherever a model's were saved.
                 Path(place),
-                every_file=every_file is not False,
+                every_file=every_file is not False or settings.get("dataset", {}).get("kind") == "images",
                 whole=group == GRADIENTS,
                 files=_described_files(Path(place)) if group == GRADIENTS else None,
             )

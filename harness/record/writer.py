@@ -155,7 +155,7 @@ class RunWriter:
         """All rows recorded so far, for a checkpoint: its names of the files, to gzip files."""
         return {copy_of(file.path.name): file.copy() for file in self._files()}
 
-    def save_weights(self, model: nn.Module, tokenizer: PreTrainedTokenizerBase) -> None:
+    def save_weights(self, model: nn.Module, tokenizer: PreTrainedTokenizerBase | None) -> None:
         """The weights as a Hugging Face folder, `checkpoint/`."""
         from gradwire.harness.models.save import save_model
 

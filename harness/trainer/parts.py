@@ -17,8 +17,8 @@ from gradwire.harness.comm.transport.pacer import PacedLink
 from gradwire.harness.comm.world.interface import World
 from gradwire.harness.comm.world.process import ProcessWorld
 from gradwire.harness.comm.world.virtual import VirtualWorld
-from gradwire.harness.data.prepare import prepared_folder
-from gradwire.harness.data.token_data import TokenData, read_data
+from gradwire.harness.data.prepare import prepared_folder, read_prepared
+from gradwire.harness.data.token_data import PreparedData
 from gradwire.harness.models.build import build_model
 from gradwire.harness.network.links import bytes_per_second
 from gradwire.harness.network.settings import PacedConfig
@@ -39,14 +39,14 @@ class Parts:
 
     world: World
     parallelism: Parallelism
-    data: TokenData
+    data: PreparedData
     objective: Objective
 
 
-def load_data(config: RunConfig) -> TokenData:
+def load_data(config: RunConfig) -> PreparedData:
     """The data of the run, from the cache if it is there: whoever started this rank has compared it
     with its digests, once for all ranks."""
-    return read_data(prepare(config, verified=True), config.dataset.mask_probability)
+    return read_prepared(prepare(config, verified=True), config.dataset)
 
 
 def prepare(config: RunConfig, *, verified: bool = False) -> Path:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from gradwire.harness.models.papers import dynamiq, edgc, gpt2, sdp4bit
+from gradwire.harness.models.papers import aqgb, dynamiq, edgc, gpt2, sdp4bit
 from gradwire.harness.models.settings import ModelConfig
 
 PRESETS: dict[str, Callable[[], ModelConfig]] = {
@@ -33,5 +33,8 @@ PRESETS: dict[str, Callable[[], ModelConfig]] = {
         edgc.gpt_2_5b,
         edgc.gpt_12_1b,
         edgc.bert_345m,
+        aqgb.resnet50,
+        aqgb.resnet_small,
+        aqgb.resnext101,
     )
 }

@@ -16,6 +16,7 @@ from gradwire.harness.config.compose import compose
 from gradwire.harness.config.manual import describe
 from gradwire.harness.config.validate import validate
 from gradwire.harness.models.families import FAMILIES
+from gradwire.harness.models.vision import VISION
 from gradwire.harness.runtime.conf import conf_directory
 
 CONF = conf_directory()
@@ -184,7 +185,7 @@ def test_validation_replaces_every_auto() -> None:
 def test_choices_of_size_are_whole_for_every_family() -> None:
     for size in ("gpu", "small", "tiny"):
         families = yaml.safe_load((CONF / "size" / f"{size}.yaml").read_text())["size"]["families"]
-        assert set(families) == set(FAMILIES)
+        assert set(families) == {*FAMILIES, *VISION}
 
 
 def test_under_torchrun_the_world_is_the_number_of_workers(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -82,7 +82,7 @@ REFUSED_VALIDATING = [
     ("network=paced network.rate_mbit=0", ["network.rate_mbit=0", "from 0.001 to"]),
     ("network=paced codec=backend", ["codec=backend", "network=none"]),
     ("cluster=virtual codec=backend", ["codec=backend", "cluster=local"]),
-    ("model.family=gpt9", ["model.family=gpt9", "bert, gemma, gpt2, llama"]),
+    ("model.family=gpt9", ["model.family=gpt9", "bert, gemma, gpt2, llama, resnet, resnext"]),
     ("model.num_heads=3", ["model.num_heads=3", "model.hidden_size=128"]),
     ("model.context=8", ["sequence_length", "model.context=8"]),
     ("model.name=${nowhere}", ["model.name", "nowhere"]),
