@@ -87,7 +87,7 @@ class FileImages:
         except OSError as error:
             raise ValueError(f"dataset.path={self.path}: {unsearchable(error)}") from None
         if pickled:
-            raise self._refusal(f"{printable(pickled[0], 80)} is a Python pickle, which is never read")
+            raise self._refusal(f"{printable(pickled[0], 80)} is a Python pickle, never read")
         names = SPELLINGS.get(split, (split,))
         for name in names:
             for place in (self.path / name, self.path / f"{name}.zip"):

@@ -23,7 +23,7 @@ CONF = conf_directory()
 CHOICES = [(path.parent.name, path.stem) for path in sorted(CONF.glob("[!h]*/*.yaml"))]
 GROUPS = {group: [name for of, name in CHOICES if of == group] for group, _ in CHOICES}
 
-MODELS = {"mmlu": "llama1b_mmlu", "glue": "tinybert_glue"}
+MODELS = {"mmlu": "llama1b_mmlu", "glue": "tinybert_glue", "cifar10": "resnet_small"}
 """Data sets that hold no text, and the models that train on them alone."""
 
 FILES = {
@@ -53,12 +53,18 @@ def test_every_choice_of_every_group_is_runnable(
     """
     monkeypatch.setattr(validation, "check_memory", lambda run: None)
     chosen = {group: choices[turn % len(choices)] for group, choices in GROUPS.items()}
-    own = {model: dataset for dataset, model in MODELS.items()}
+    own = {model: dataset for dataset, model in MODELS.items()} | dict.fromkeys(("resnet50", "resnext101"))
     if chosen["dataset"] in MODELS or chosen["model"] in own:  # that model's turn is its data set's
         chosen["model"] = MODELS.get(chosen["dataset"], "gpt2")
     for name, content in FILES.items():
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text(content)
+    if chosen["dataset"] == "cifar10" and chosen["parallel"] == "pipeline":
+        chosen["parallel"] = "ddp"  # layers of several widths are no stages
+    for split in ("train", "test"):
+        for label in ("cat", "dog"):
+            (tmp_path / split / label).mkdir(parents=True, exist_ok=True)
+            (tmp_path / split / label / "0.png").touch()
     extra = [] if chosen["dataset"] == "embedded" else [f"dataset.path={tmp_path}"]
     chosen["task"] = "train"  # others have configurations of their own: test_task_configs.py
     if chosen["sweeps"].startswith("replay"):  # of another task: test_replay_task.py

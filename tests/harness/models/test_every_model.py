@@ -22,6 +22,7 @@ from gradwire.harness.models.build import ATTENTION, build_model, transformers_c
 from gradwire.harness.models.families import HEADS
 from gradwire.harness.models.papers import PRESETS
 from gradwire.harness.models.settings import ModelConfig, RecipeConfig, check
+from gradwire.harness.models.vision import VISION, missing_package
 from gradwire.harness.runtime.conf import conf_directory
 from gradwire.harness.trainer.schedule import learning_rate
 
@@ -82,13 +83,20 @@ def once(check_shape: Callable[[ModelConfig], int]) -> Callable[[ModelConfig], i
 def parameters_after_a_step(shape: ModelConfig) -> int:
     """The model's parameters, after a real step that lowered the loss on its batch."""
     model = build_model(shape, seed=0).eval()  # no dropout: two losses of one batch can be compared
+    if shape.family in VISION:
+        images = torch.rand((4, 3, 32, 32), generator=torch.Generator().manual_seed(0))
+        return parameters_after(model.train(), {"pixel_values": images, "labels": torch.tensor([0, 1, 0, 1])})
     tokens = torch.arange(2 * 16).reshape(2, 16) % (shape.vocab_size - 3) + 3
     labels = torch.tensor([0, 1]) if shape.objective == "classification" else tokens
+    return parameters_after(model, {"input_ids": tokens, "labels": labels})
+
+
+def parameters_after(model: torch.nn.Module, batch: dict[str, torch.Tensor]) -> int:
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
-    before = model(input_ids=tokens, labels=labels).loss
+    before = model(**batch).loss
     before.backward()
     optimizer.step()
-    assert model(input_ids=tokens, labels=labels).loss < before
+    assert model(**batch).loss < before
     return sum(parameter.numel() for parameter in model.parameters())
 
 
@@ -98,6 +106,8 @@ def parameters_after_a_meta_step(shape: ModelConfig) -> int:
 
     Without memory and values, of at most `MOST_LAYERS` layers.
     """
+    if shape.family in VISION:
+        return parameters_of_images(shape)
     auto = getattr(transformers, HEADS[shape.objective])
     shallow = replace(shape, num_layers=min(shape.num_layers, MOST_LAYERS))
     length = shape.recipe.sequence_length
@@ -115,6 +125,26 @@ def parameters_after_a_meta_step(shape: ModelConfig) -> int:
     output.loss.backward()
     assert all(parameter.grad.shape == parameter.shape for parameter in model.parameters())
     return sum(parameter.numel() for parameter in model.parameters())
+
+
+def parameters_of_images(shape: ModelConfig) -> int:
+    with torch.device("meta"):
+        model = build_model(shape, seed=0, labels=("a", "b", "c"))
+        output = model(pixel_values=torch.zeros(2, 3, 64, 64), labels=torch.zeros(2, dtype=torch.long))
+    assert output.logits.shape == (2, 3) and output.loss.shape == ()
+    output.loss.backward()
+    assert all(parameter.grad.shape == parameter.shape for parameter in model.parameters())
+    return sum(parameter.numel() for parameter in model.parameters())
+
+
+@pytest.fixture(autouse=True)
+def with_its_package(request: pytest.FixtureRequest) -> None:
+    """Skips a model whose extra package is not installed, except where only its settings are looked at."""
+    model = request.node.callspec.params.get("model") if hasattr(request.node, "callspec") else None
+    if model in PRESETS and "learning_rate" not in request.node.name:
+        reason = missing_package(PRESETS[model]().family)
+        if reason is not None:
+            pytest.skip(reason)
 
 
 def test_every_model_has_a_file_and_a_preset_of_its_name() -> None:
@@ -162,7 +192,7 @@ def test_the_learning_rate_reaches_its_end(model: str, size: str) -> None:
     _, train = composed(model, size)
     steps = train["steps"]
     assert (steps is None) != (train["epochs"] is None)
-    if steps is not None:
+    if steps is not None and train["schedule"] != "steps":  # which has no end
         names = ("lr", "warmup_steps", "end_factor", "schedule")
         settings = {name: train[name] for name in names} | {"schedule_steps": steps}
         rates = [learning_rate(step, **settings) for step in (train["warmup_steps"], steps)]

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 
 import pytest
 from objective_data import WORDS, as_examples, questions, sentences, written
 
 from gradwire.harness.data.corpus import Corpus
+from gradwire.harness.data.embedded_images import EmbeddedImages
+from gradwire.harness.data.image_rows import ImageData, read_images, write_images
 from gradwire.harness.data.packing import write_packed
 from gradwire.harness.data.token_data import TokenData, read_data
 from gradwire.harness.data.tokenizer import trained_tokenizer
@@ -30,6 +33,15 @@ def choice_data(tmp_path_factory: pytest.TempPathFactory) -> TokenData:
     return written(
         tmp_path_factory.mktemp("choice"), as_examples(questions(40), questions(17, seed=1)), length=96
     )
+
+
+@pytest.fixture(scope="session")
+def image_data(tmp_path_factory: pytest.TempPathFactory) -> ImageData:
+    """Half as large as they are made, so that they have been scaled, too."""
+    folder, images = tmp_path_factory.mktemp("images"), EmbeddedImages().load()
+    few = replace(images, train=list(images.train)[:40], held_out=list(images.held_out)[:17])
+    write_images(folder, few, 8, None)
+    return read_images(folder, augment=True)
 
 
 @pytest.fixture(scope="session")

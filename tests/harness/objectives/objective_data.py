@@ -9,11 +9,12 @@ from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
 from gradwire.harness.data.example_rows import write_examples
 from gradwire.harness.data.examples import Examples, LabelledText, Question, as_text
-from gradwire.harness.data.token_data import TokenData, read_data
+from gradwire.harness.data.token_data import PreparedData, TokenData, read_data
 from gradwire.harness.data.tokenizer import trained_tokenizer
 from gradwire.harness.models.build import build_model
 from gradwire.harness.models.families import FAMILIES
 from gradwire.harness.models.settings import ModelConfig, RecipeConfig
+from gradwire.harness.models.vision import VISION
 
 WORDS = ["gradient", "ring", "butterfly", "bucket", "worker", "sum", "of", "all", "the", "naïve"]
 
@@ -58,8 +59,12 @@ def as_examples(
     return Examples("by hand", train, held_out, "by hand", metric, labels)
 
 
-def model_for(family: str, objective: str, data: TokenData) -> PreTrainedModel:
+def model_for(family: str, objective: str, data: PreparedData) -> PreTrainedModel:
     """A model of two layers in evaluation mode, with random weights large enough to have opinions."""
+    if family in VISION:
+        shape = {"depths": [1, 1], "hidden_size": 16, "bottleneck": False, "dropout": 0.0}
+        config = ModelConfig(name="tiny", family=family, objective=objective, **shape)
+        return build_model(config, seed=0, labels=data.labels).eval()
     grouped = FAMILIES[family].grouped_heads
     config = ModelConfig(
         name="tiny",

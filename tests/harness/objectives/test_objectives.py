@@ -8,7 +8,8 @@ import pytest
 import torch
 from objective_data import model_for
 
-from gradwire.harness.data.token_data import TokenData
+from gradwire.harness.data.image_rows import ImageData
+from gradwire.harness.data.token_data import PreparedData, TokenData
 from gradwire.harness.models.families import FAMILIES, HEADS
 from gradwire.harness.models.vision import OBJECTIVE
 from gradwire.harness.objectives.interface import IGNORED
@@ -18,19 +19,22 @@ from gradwire.harness.timing.measure.metrics import METRICS
 
 CPU = torch.device("cpu")
 FAMILY = {"causal": "llama", "masked": "bert", "choice": "gemma", "classification": "bert"}
+FAMILY |= {"image_classification": "resnet"}
 
 
 @pytest.fixture
 def data_for(
-    text_data: TokenData, choice_data: TokenData, labelled_data: TokenData
-) -> Callable[[str], TokenData]:
+    text_data: TokenData, choice_data: TokenData, labelled_data: TokenData, image_data: ImageData
+) -> Callable[[str], PreparedData]:
     kinds = {"documents": text_data, "questions": choice_data, "sentences": labelled_data}
+    kinds |= {"images": image_data}
     return lambda name: kinds[OBJECTIVES[name].kind]
 
 
 def test_every_objective_has_a_head_and_a_family() -> None:
     assert set(OBJECTIVES) == set(HEADS)
-    assert {name for family in FAMILIES.values() for name in family.objectives} | {OBJECTIVE} == set(OBJECTIVES)
+    of_text = {name for family in FAMILIES.values() for name in family.objectives}
+    assert of_text | {OBJECTIVE} == set(OBJECTIVES)
 
 
 @pytest.mark.parametrize("name", OBJECTIVES)
