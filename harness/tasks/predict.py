@@ -22,6 +22,7 @@ from gradwire.harness.config.run_name import codec_name
 from gradwire.harness.files.writing import write_atomically
 from gradwire.harness.models.settings import ModelConfig
 from gradwire.harness.models.settings import check as check_model
+from gradwire.harness.models.vision import VISION
 from gradwire.harness.network.settings import SimulatedConfig
 from gradwire.harness.parallel.registry import parallel_kind
 from gradwire.harness.parallel.settings import (
@@ -53,6 +54,11 @@ def resolve(config: PredictTask) -> PredictTask:
             "or a testbed, e.g. network=sdp4bit_a100"
         )
     check_model(config.model)
+    if config.model.family in VISION:
+        raise ValueError(
+            f"model={config.model.name}: task=predict counts operations of tokens, and images have none; "
+            "use a model for text, e.g. model=gpt2"
+        )
     cluster, given = config.cluster, config.predict
     workers = cluster.workers or workers_of(network)
     if workers is None:

@@ -74,6 +74,17 @@ def test_files_of_the_models_data_set_need_no_name():
             ["model=llama1b_mmlu", "dataset=mmlu", "dataset.sequence_length=300"],
             ["dataset.sequence_length=300: must be between 2 and model.context=256"],
         ),
+        (
+            ["model=resnet_small", "dataset=c4"],
+            ["dataset=c4 holds text, and model.objective=image_classification trains on images", "cifar10"],
+        ),
+        (["model=gpt2", "dataset=cifar10"], ["dataset=cifar10 holds images", "model.objective=causal"]),
+        (
+            ["model=resnet_small", "dataset.sequence_length=64"],
+            ["dataset.sequence_length=64 has no effect on images"],
+        ),
+        (["model=gpt2", "dataset.augment=crop_flip"], ["dataset.augment=crop_flip has no effect on text"]),
+        (["model=resnet_small", "dataset.image_size=4"], ["dataset.image_size=4", "from 8 to 1024"]),
     ],
 )
 def test_what_does_not_go_together_is_refused_in_one_line(overrides, parts):

@@ -251,3 +251,8 @@ def test_what_cannot_be_predicted_is_refused(given: tuple[str, ...], words: str)
 
 def test_another_network_is_refused() -> None:
     assert "network=none is no clock" in refusal("network=none", "cluster.workers=2", "codec=fp32")
+
+
+def test_models_for_images_are_refused() -> None:
+    said = refusal("codec=fp32", "model=resnet50", "cluster.workers=2", "network.compute_s=0.1")
+    assert "model=resnet50: task=predict counts operations of tokens" in said
