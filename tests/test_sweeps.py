@@ -114,6 +114,8 @@ def quick(sweep: str, folder: Path) -> list[str]:
         found = [key for key in found if not key.startswith("allreduce.coordinates=")]
     if "parallel: blocks" in text:  # which are no buckets, and refuse their option
         found = [key for key in found if not key.startswith("parallel.bucket_cap_mb=")]
+    if "model: resnet" in text:  # whose images have no tokens
+        found = [key for key in found if not key.startswith("dataset.sequence_length=")]
     if "parallel: pipeline" in text:  # a layer for each stage
         found = [key.replace("model.num_layers=1", "model.num_layers=2") for key in found]
     if tasks == {"replay"}:
