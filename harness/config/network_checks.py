@@ -237,8 +237,8 @@ def _check_blocks(network: SimulatedConfig) -> None:
     for row in network.blocks:
         if not (len(row) == 3 and all(map(_is_number, row))):
             raise ConfigError(
-                f"network.blocks has {shortened(row)}, which is not [parameters, forward share, backward "
-                f"share]; {use}"
+                f"network.blocks has {shortened(row)} in {shortened(network.blocks)}, which is not "
+                f"[parameters, forward share, backward share]; {use}"
             )
         parameters, *shares = row
         if parameters < 1 or parameters != int(parameters) or min(shares) < 0:

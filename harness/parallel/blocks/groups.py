@@ -9,6 +9,7 @@ from itertools import accumulate
 
 from torch import nn
 
+from gradwire.codecs.wording import shortened
 from gradwire.harness.parallel.buckets import parameter_names
 
 MOST_CONTAINERS = 2
@@ -57,7 +58,8 @@ def _named(names: Mapping[str, nn.Parameter], layers: Sequence[Sequence[str]]) -
     for number, globs in enumerate(layers):
         if not globs or not isinstance(globs, Sequence) or not all(isinstance(g, str) and g for g in globs):
             raise ValueError(
-                f"parallel.layers: block {number} is {globs}; give a list of globs, e.g. [transformer.h.0]"
+                f"parallel.layers={shortened(list(layers))}: block {number} is {globs}; give a list of "
+                "globs, e.g. [transformer.h.0]"
             )
     taken: dict[str, int] = {}
     for number, globs in enumerate(layers):
@@ -65,7 +67,8 @@ def _named(names: Mapping[str, nn.Parameter], layers: Sequence[Sequence[str]]) -
             matched = [name for name in names if fnmatchcase(name, glob) or fnmatchcase(name, f"{glob}.*")]
             if not matched:
                 raise ValueError(
-                    f"parallel.layers: {glob} of block {number} names no layer; one is {next(iter(names))}"
+                    f"parallel.layers={shortened(list(layers))}: {glob} of block {number} names no layer; "
+                    f"one is {next(iter(names))}"
                 )
             for name in matched:
                 if taken.setdefault(name, number) != number:
