@@ -17,6 +17,7 @@ from omegaconf import DictConfig
 
 from gradwire.harness.config.cells import override_text
 from gradwire.harness.config.explain import plain
+from gradwire.harness.data.formats import format_of
 from gradwire.harness.files.structured import read_yaml
 from gradwire.harness.record.identity import data_fingerprint
 from gradwire.harness.runtime.conf import conf_directory
@@ -103,4 +104,6 @@ def _path(name: str, data: str) -> Path:
 
 
 def _digest(path: Path) -> str:
-    return f"sha256 {data_fingerprint(path)[:12]}"
+    """What the files of a folder are; those of text, or all where there are none, as of images."""
+    images = path.is_dir() and not any(format_of(file) for file in path.rglob("*") if file.is_file())
+    return f"sha256 {data_fingerprint(path, every_file=images)[:12]}"

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
-from gradwire.harness.config import validate
+from gradwire.harness.config import sweep_text, validate
 from gradwire.harness.config.compose import compose
 from gradwire.harness.config.sweep_text import benchmarks_of, places
 from gradwire.harness.runtime.conf import conf_directory
@@ -127,3 +127,15 @@ def test_every_published_data_set_has_a_place() -> None:
         if yaml.safe_load(path.read_text()).get("hub")
     }
     assert published == places().keys()
+
+
+def test_folders_of_images_are_told_apart_by_all_their_files(tmp_path: Path) -> None:
+    """Where there is text, it alone counts."""
+    (tmp_path / "train.zip").write_bytes(b"one")
+    one = sweep_text._digest(tmp_path)
+    (tmp_path / "train.zip").write_bytes(b"two")
+    two = sweep_text._digest(tmp_path)
+    (tmp_path / "text.txt").write_text("words")
+    with_text = sweep_text._digest(tmp_path)
+    (tmp_path / "train.zip").write_bytes(b"ten")
+    assert one != two and sweep_text._digest(tmp_path) == with_text
