@@ -19,7 +19,7 @@ from gradwire.codecs.tfp.coder import coder_of
 from gradwire.codecs.tfp.planes import plane_bytes, tfp_plane, tfp_refine
 
 FULL = 32
-"""Bits of a coordinate that is sent as it is."""
+"""Bits per coordinate where a block is sent as it is."""
 
 BASE = "embedded"
 

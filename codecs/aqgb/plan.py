@@ -61,7 +61,7 @@ def make_plan(agreed: Agreed, floor: float, margin_s: float) -> Plan:
 
 
 def bits_of(ratio: float) -> int:
-    """The bits of a coordinate at a ratio of 32, no fewer than it says: a ratio of 1/8 is 4 bits."""
+    """Bits per coordinate at a ratio of 32, no fewer than it says, 2 to 32: a ratio of 1/8 is 4 bits."""
     return max(2, min(FULL, math.ceil(FULL * ratio - 1e-9)))
 
 

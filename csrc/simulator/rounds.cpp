@@ -8,33 +8,13 @@
 #include "flows.h"
 #include "profile.h"
 #include "rows.h"
+#include "transmission.h"
 
 namespace gradwire_simulator {
 namespace {
 
 // The `version` of an event that is about a block is the round.
 enum Kind : int64_t { COMPUTED, FLOWN, DELIVERED_THERE, CLOSED_THERE, DUE, CHANGED };
-
-// Values of a block that went in stage one with the same bits.
-struct Part {
-  int64_t values, bits;
-};
-
-// A worker's gradient of a block, in the round that it is in.
-struct Block {
-  int64_t pending;  // values that stage one has still to carry
-  std::vector<Part> parts;
-  size_t refined;  // parts that stage two is through with
-  double deadline;
-  bool has_appeared, is_delivered, is_due, is_closed;
-};
-
-// What a worker sends at the moment.
-struct Transmission {
-  int64_t row = -1, block, stage, values, bits, open;  // open: copies under way
-  double bytes;                                        // of one copy
-  double began;
-};
 
 class Rounds {
  public:

@@ -39,12 +39,10 @@ def make_blocks(model: nn.Module, count: int, layers: Sequence[Sequence[str]]) -
     """
     names = {name: p for name, p in parameter_names(model).items() if p.requires_grad}
     groups = _named(names, layers) if layers else _even(names, count)
-    owners = {id(p): module for module in model.modules() for p in module.parameters(recurse=False)}
     users: dict[int, list[nn.Module]] = {}
     for module in model.modules():
         for parameter in module.parameters(recurse=False):
             users.setdefault(id(parameter), []).append(module)
-    assert owners
     found = []
     for number, group in enumerate(groups):
         own = {name: names[name] for name in group}
