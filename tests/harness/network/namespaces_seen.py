@@ -6,8 +6,10 @@ import json
 import os
 import subprocess
 import time
-from collections.abc import Callable, Iterable
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TypeVar
 
@@ -63,12 +65,36 @@ def assert_gone(namespaces: Iterable[str]) -> None:
         time.sleep(0.05)
 
 
+@contextmanager
+def nothing_left() -> Iterator[None]:
+    """What runs inside leaves the root network alone and, within seconds, nothing open."""
+    network, held = root_network(), _descriptors()
+    yield
+    assert root_network() == network
+    deadline = time.monotonic() + 10
+    while left := _descriptors() - held:
+        assert time.monotonic() < deadline, f"still open: {dict(left)}"
+        time.sleep(0.05)
+
+
 def root_network() -> list[object]:
     """Interfaces, queues and named namespaces where nothing may ever change."""
     links = json.loads(subprocess.run(["ip", "-json", "link"], capture_output=True, check=True).stdout)
     queues = subprocess.run(["tc", "qdisc", "show"], capture_output=True, text=True, check=True).stdout
     named = sorted(path.name for path in Path("/run/netns").glob("*"))
     return [[(link["ifname"], link["address"]) for link in links], queues, named]
+
+
+def _descriptors() -> Counter[str]:
+    """What this process has open, but for its own network's connections.
+
+    Those are other tests' workers and stores, which connect and leave at any time. A connection inside
+    a shaped network is in another namespace and counts.
+    """
+    tables = (Path(f"/proc/self/net/{name}").read_text().splitlines() for name in ("tcp", "tcp6", "unix"))
+    others = {f"socket:[{word}]" for table in tables for line in table for word in line.split()}
+    seen = (_read(link) for link in _listed("/proc/self/fd"))
+    return Counter(name for name in seen if name and name not in others)
 
 
 def _listed(folder: str) -> list[str]:

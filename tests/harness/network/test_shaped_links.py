@@ -10,7 +10,7 @@ from multiprocessing.connection import wait
 from pathlib import Path
 
 import pytest
-from namespaces_seen import assert_gone, command_inside, held_by, inside, root_network
+from namespaces_seen import assert_gone, command_inside, held_by, inside, nothing_left
 
 from gradwire.harness.network.shaped import network as shaped
 from gradwire.harness.network.shaped.check import why_not
@@ -28,13 +28,12 @@ SPEED = LinkLimits(100, 256)
 @pytest.fixture
 def network() -> Iterator[ShapedNetwork]:
     """Three ranks; whatever a test does, nothing is left behind and the root namespace is as before."""
-    before, descriptors = root_network(), len(os.listdir("/proc/self/fd"))
-    with ShapedNetwork(3, SPEED) as made:
-        held = held_by(os.getpid())
-        assert len(held) == 4
-        yield made
-    assert_gone(held)
-    assert (root_network(), len(os.listdir("/proc/self/fd"))) == (before, descriptors)
+    with nothing_left():
+        with ShapedNetwork(3, SPEED) as made:
+            held = held_by(os.getpid())
+            assert len(held) == 4
+            yield made
+        assert_gone(held)
 
 
 def switch(network: ShapedNetwork) -> str:
@@ -167,11 +166,10 @@ REFUSED = [
 def test_what_cannot_be_made_is_one_line_and_leaves_nothing(
     ranks: int, limits: LinkLimits, message: str
 ) -> None:
-    before, descriptors = root_network(), len(os.listdir("/proc/self/fd"))
-    with pytest.raises(ShapingError, match=message) as refused, ShapedNetwork(ranks, limits):
-        pass
-    assert "\n" not in str(refused.value)
-    assert (root_network(), len(os.listdir("/proc/self/fd"))) == (before, descriptors)
+    with nothing_left():
+        with pytest.raises(ShapingError, match=message) as refused, ShapedNetwork(ranks, limits):
+            pass
+        assert "\n" not in str(refused.value)
     assert_gone(held_by(os.getpid()))
 
 

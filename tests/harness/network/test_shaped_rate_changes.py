@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 import torch
-from namespaces_seen import assert_gone, command_inside, held_by, root_network
+from namespaces_seen import assert_gone, command_inside, held_by, nothing_left
 
 from gradwire.harness.network.links import Change
 from gradwire.harness.network.shaped import network as shaped
@@ -35,12 +35,11 @@ UNSHAPED = "its link is not shaped as it was made"
 @pytest.fixture
 def network() -> Iterator[ShapedNetwork]:
     """Two ranks at 100 Mbit/s; whatever a test does, nothing is left behind."""
-    before, descriptors = root_network(), len(os.listdir("/proc/self/fd"))
-    with ShapedNetwork(2, LinkLimits(100, 256)) as made:
-        held = held_by(os.getpid())
-        yield made
-    assert_gone(held)
-    assert (root_network(), len(os.listdir("/proc/self/fd"))) == (before, descriptors)
+    with nothing_left():
+        with ShapedNetwork(2, LinkLimits(100, 256)) as made:
+            held = held_by(os.getpid())
+            yield made
+        assert_gone(held)
 
 
 def rates(network: ShapedNetwork) -> set[str]:
