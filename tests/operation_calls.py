@@ -16,7 +16,7 @@ from gradwire.codecs.dynamiq.allocation import paper_increments, threshold_patte
 from gradwire.codecs.dynamiq.arrangement import write_order
 from gradwire.codecs.dynamiq.codebooks import chosen_values
 from gradwire.codecs.dynamiq.definition import Coder
-from gradwire.codecs.dynamiq.format import Format, used_bytes
+from gradwire.codecs.dynamiq.format import Format, numbers_of, used_bytes
 from gradwire.codecs.dynamiq.hops import make_hop
 from gradwire.codecs.dynamiq.rounding import Dither
 from gradwire.codecs.dynamiq.scales import ScaleRounding
@@ -85,7 +85,7 @@ def hop(
     coder = Coder(tables, Dither(KEY, 1, 5, "correlated", group), rounding, message_format)
     bucket = x if x is not None else result
     dtype = torch.float32 if bucket is None else bucket.dtype
-    made = make_hop(numel, dtype, order, mean, counts, coder)
+    made = make_hop(numel, dtype, order, mean, numbers_of(counts, order.device), coder)
     made.run(x=x, sums=sums, incoming=incoming, outgoing=outgoing, new_sums=new_sums, result=result)
 
 
@@ -162,7 +162,7 @@ def dynamiq(numel: int, dtype: torch.dtype) -> list[Arguments]:
     """A hop of every kind: encode, pass on, accumulate, decode to sums and to the result."""
     calls: list[Arguments] = []
     total = -(-numel // 256)
-    order, mean = torch.arange(total).flip(0), values(total, torch.float32, 3) * 1e-3
+    order, mean = torch.arange(total, dtype=torch.int32).flip(0), values(total, torch.float32, 3) * 1e-3
     plus = ((2, 3, 4, 5, 6, 8, 16), "distinct", 4, 32, "ceil")
     for widths, kind, codebooks, group, rounding in (
         ((2, 4, 8), "nonuniform", 1, 16, "stochastic"),
@@ -300,7 +300,7 @@ def statistics(numel: int, dtype: torch.dtype) -> dict[str, list[Arguments]]:
     chosen = room(patterns.numel(), torch.int64).view(chunks, length)
     allocation = (patterns, spare, threshold_patterns(increments, x.device), [2, 4, 8])
     call("width_allocation", *allocation, chosen)
-    order, counts = room(total, torch.int64), room(chunks * 17, torch.int64).view(chunks, 17)
+    order, counts = room(total, torch.int32), room(chunks * 17, torch.int32).view(chunks, 17)
     return {
         "super_group_statistics": [(x, mean.clone(), norm.clone())],
         "reduced_statistics": [(mean, norm, 3, patterns.clone(), room(total, torch.float32))],

@@ -14,30 +14,36 @@ from torch import Tensor
 
 from gradwire.codecs.dynamiq import native
 from gradwire.codecs.dynamiq.allocation import Allocation, WidthIncrements, allocate
-from gradwire.codecs.dynamiq.format import ChunkSize, Format, used_bytes
+from gradwire.codecs.dynamiq.format import COUNTED_WIDTHS, ChunkSize, Format, counts_of, used_bytes
 from gradwire.codecs.dynamiq.statistics import reduced_statistics
 from gradwire.codecs.interface import align
 from gradwire.codecs.native.choice import library_for
 
-COUNTED_WIDTHS = native.COUNTED_WIDTHS
-"""Entries of a chunk's counts: one for each number of bits from 0 to 16."""
+MOST_SUPER_GROUPS = 2**31 - 1
+"""The most that a bucket may have: an order is int32."""
 
 
 @dataclass(frozen=True)
 class Arrangement:
     """One round's arrangement of a bucket.
 
-    `order` (super-groups,) int64 lists super-group indices chunk after chunk as messages hold them, `mean`
+    `order` (super-groups,) int32 lists super-group indices chunk after chunk as messages hold them, `mean`
     (super-groups,) float32 what is subtracted from them in the same order: their means, NaN where the
-    statistics are not finite. `counts` and `sizes` have one entry per chunk.
+    statistics are not finite. `numbers` (chunks, 17) int32 says how many super-groups of a chunk have each
+    number of bits, on the device. `sizes` has one entry per chunk.
     """
 
     order: Tensor
     mean: Tensor
-    counts: tuple[Mapping[int, int], ...]
+    numbers: Tensor
     sizes: tuple[ChunkSize, ...]
     format: Format
     exact_size: bool
+
+    @cached_property
+    def counts(self) -> tuple[Mapping[int, int], ...]:
+        """How many super-groups of each width every chunk has: read back to the host, which waits for it."""
+        return tuple(counts_of(row, self.format.widths) for row in self.numbers.cpu())
 
     @cached_property
     def rows(self) -> tuple[slice, ...]:
@@ -50,7 +56,7 @@ class Arrangement:
 
     def widths(self) -> Tensor:
         """Bits per coordinate of every super-group, in the bucket's order: (super-groups,) int64."""
-        found = torch.empty_like(self.order)
+        found = torch.empty_like(self.order, dtype=torch.int64)
         for rows, counts in zip(self.rows, self.counts, strict=True):
             descending = sorted(counts, reverse=True)
             runs = torch.tensor([counts[width] for width in descending])
@@ -76,14 +82,11 @@ def arrange(
 ) -> Arrangement:
     """The arrangement for reduced statistics, two bf16 tensors (super-groups,) on any device; zeros stand for
     one that is not sent.
-
-    The number of super-groups of each width is read back to the host if there is a choice.
     """
     patterns, mean = reduced_statistics(mean_sum, norm, workers, len(sizes))
     spare = _spare(tuple(size.spare for size in sizes), norm.device)
     order, numbers = message_order(allocate(patterns, spare, increments, allocation), norm.numel())
-    counts = _counts(numbers, sizes, message_format)
-    return Arrangement(order, mean.index_select(0, order), counts, sizes, message_format, exact_size)
+    return Arrangement(order, mean.index_select(0, order), numbers, sizes, message_format, exact_size)
 
 
 @lru_cache(maxsize=64)
@@ -92,31 +95,26 @@ def _spare(spare: tuple[int, ...], device: torch.device) -> Tensor:
     return torch.tensor(spare, device=device)
 
 
-def _counts(
-    numbers: Tensor, sizes: tuple[ChunkSize, ...], message_format: Format
-) -> tuple[Mapping[int, int], ...]:
-    """How many super-groups of each width every chunk has, from `message_order`'s (chunks, 17) int64."""
-    if len(message_format.widths) == 1:
-        return tuple({message_format.widths[0]: size.super_groups} for size in sizes)
-    return tuple({width: row[width] for width in message_format.widths} for row in numbers.tolist())
-
-
 def message_order(widths: Tensor, total: int) -> tuple[Tensor, Tensor]:
-    """Super-group indices in the order of the messages, (total,) int64, and how many super-groups of each
-    width every chunk has, (chunks, 17) int64.
+    """Super-group indices in the order of the messages, (total,) int32, and how many super-groups of each
+    width every chunk has, (chunks, 17) int32.
 
     Messages hold them chunk after chunk, each in sections of one width, the largest first, and by index
     within a section. `widths` is (chunks, super-groups) int64 from 1 to 16; its entry (c, i) is super-group
-    i·chunks + c, which exists if below `total`.
+    i·chunks + c, which exists if below `total`. Raises ValueError for a bucket of 2³¹ super-groups or more.
     """
-    order = torch.empty(total, dtype=torch.int64, device=widths.device)
-    counts = torch.empty(widths.shape[0], COUNTED_WIDTHS, dtype=torch.int64, device=widths.device)
+    if total > MOST_SUPER_GROUPS:
+        raise ValueError(
+            f"a bucket has at most {MOST_SUPER_GROUPS:,} super-groups, got {total:,}; use more buckets"
+        )
+    order = torch.empty(total, dtype=torch.int32, device=widths.device)
+    counts = torch.empty(widths.shape[0], COUNTED_WIDTHS, dtype=torch.int32, device=widths.device)
     write_order(widths.contiguous(), order, counts)
     return order, counts
 
 
 def write_order(widths: Tensor, order: Tensor, counts: Tensor) -> None:
-    """Fill `order` and `counts`, both int64, from contiguous `widths`."""
+    """Fill `order` and `counts`, both int32, from contiguous `widths`."""
     library = library_for(widths.device)
     if library is not None:
         native.message_order(library, widths, order, counts)
@@ -128,4 +126,4 @@ def write_order(widths: Tensor, order: Tensor, counts: Tensor) -> None:
     by_width = widths.argsort(dim=1, descending=True, stable=True)
     index = index.gather(1, by_width).flatten()
     order.copy_(index[index < total])
-    counts.zero_().scatter_add_(1, widths, (widths > 0).to(torch.int64))
+    counts.zero_().scatter_add_(1, widths, (widths > 0).to(torch.int32))

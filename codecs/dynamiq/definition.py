@@ -20,6 +20,7 @@ from gradwire.codecs.dynamiq.format import (
     Format,
     Section,
     clear_unused,
+    counts_of,
     sections,
 )
 from gradwire.codecs.dynamiq.rounding import Dither, Keys
@@ -111,11 +112,10 @@ def _grouped(rows: Tensor, message_format: Format) -> Tensor:
 class ReferenceHop:
     """The hops of one chunk in one round of one worker, see `hops.Hop`."""
 
-    def __init__(
-        self, numel: int, order: Tensor, mean: Tensor, counts: Mapping[int, int], coder: Coder
-    ) -> None:
+    def __init__(self, numel: int, order: Tensor, mean: Tensor, counts: Tensor, coder: Coder) -> None:
+        order = order.long()
         self._order, self._mean = order, mean
-        self._counts, self._coder = counts, coder
+        self._counts, self._coder = counts_of(counts, coder.format.widths), coder
         places = order[:, None] * SUPER_GROUP + torch.arange(SUPER_GROUP, device=order.device)
         self._places, self._present = places, places < numel
 

@@ -13,7 +13,7 @@ scales. What these leave of the capacity is zero.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -101,6 +101,22 @@ def budget_limits(message_format: Format) -> tuple[float, float]:
 def code_bytes(width: int) -> int:
     """Bytes of one super-group's codes at `width` bits per coordinate."""
     return SUPER_GROUP * width // 8
+
+
+COUNTED_WIDTHS = 17
+"""Entries of a chunk's counts as a tensor: one for each number of bits from 0 to 16."""
+
+
+def counts_of(numbers: Tensor, widths: Sequence[int]) -> dict[int, int]:
+    """How many super-groups of each of `widths` a chunk has, from a tensor (17,)."""
+    every = numbers.tolist()
+    return {width: every[width] for width in widths}
+
+
+def numbers_of(counts: Mapping[int, int], device: torch.device) -> Tensor:
+    """The tensor, (17,) int32, from counts."""
+    every = [counts.get(width, 0) for width in range(COUNTED_WIDTHS)]
+    return torch.tensor(every, dtype=torch.int32, device=device)
 
 
 def used_bytes(counts: Mapping[int, int], message_format: Format) -> int:

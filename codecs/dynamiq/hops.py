@@ -3,7 +3,7 @@ codec asks for it."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Protocol
 
 import torch
@@ -41,10 +41,14 @@ class Hop(Protocol):
 
 
 def make_hop(
-    numel: int, dtype: torch.dtype, order: Tensor, mean: Tensor, counts: Mapping[int, int], coder: Coder
+    numel: int, dtype: torch.dtype, order: Tensor, mean: Tensor, counts: Tensor, coder: Coder
 ) -> Hop:
-    """The hops of the super-groups `order` (int64), with their `mean`s (float32), of a bucket of `numel`
-    coordinates of `dtype`, float32 or bfloat16. Not checked: that `order` has super-groups of the bucket."""
+    """The hops of the super-groups `order` (int32), with their `mean`s (float32), of a bucket of `numel`
+    coordinates of `dtype`, float32 or bfloat16; `counts` (17,) int32 says how many of them have each width.
+
+    Not checked: that `order` has super-groups of the bucket. Compiled kernels read the counts when they run:
+    NaN is what they make of counts that are not those of the order, or need more bytes than a message has.
+    """
     library = library_for(order.device)
     if library is None:
         return ReferenceHop(numel, order, mean, counts, coder)
@@ -74,7 +78,7 @@ class DynamiQHops(LossyHops):
 
     def _hop(self, chunk: int, coder: Coder) -> Hop:
         rows, plan, x = self._arrangement.rows[chunk], self._arrangement, self._x
-        return make_hop(x.numel(), x.dtype, plan.order[rows], plan.mean[rows], plan.counts[chunk], coder)
+        return make_hop(x.numel(), x.dtype, plan.order[rows], plan.mean[rows], plan.numbers[chunk], coder)
 
     def _each(self, chunks: range, message: Tensor) -> Iterator[tuple[int, Tensor]]:
         """The chunks that have super-groups, with their parts of a message."""
@@ -157,7 +161,7 @@ class DynamiQHops(LossyHops):
         mean = torch.empty(numel, dtype=torch.float32, device=self._x.device)
         if numel:
             order = plan.order[rows] // num_chunks
-            hop = make_hop(numel, mean.dtype, order, plan.mean[rows], plan.counts[chunk], self._coder)
+            hop = make_hop(numel, mean.dtype, order, plan.mean[rows], plan.numbers[chunk], self._coder)
             hop.run(sums=self._rows(chunk), result=mean)
         return mean
 
@@ -177,5 +181,5 @@ class DynamiQHops(LossyHops):
 
     def losses(self) -> Tensor:
         assert self._losses is not None, "losses() without keep_losses()"
-        order = self._arrangement.order
+        order = self._arrangement.order.long()
         return torch.empty_like(self._losses).index_copy_(0, order, self._losses).view(-1)[: self._x.numel()]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from itertools import pairwise
 
 import torch
@@ -10,14 +10,11 @@ from torch import Tensor
 
 from gradwire.codecs.arithmetic.floats import BF16_INFINITY
 from gradwire.codecs.dynamiq.definition import Coder
-from gradwire.codecs.dynamiq.format import SUPER_GROUP, num_super_groups, used_bytes
-from gradwire.codecs.dynamiq.native_values import MESSAGE_WIDTHS, kind_of, value_tables
+from gradwire.codecs.dynamiq.format import COUNTED_WIDTHS, SUPER_GROUP, num_super_groups, used_bytes
+from gradwire.codecs.dynamiq.native_values import kind_of, value_tables
 from gradwire.codecs.native.call import Call, pointer, run
 from gradwire.codecs.native.loading import Library
 from gradwire.codecs.native.structs import BUCKETS
-
-COUNTED_WIDTHS = 17
-"""Entries of a chunk's counts: one for each number of bits from 0 to 16."""
 
 _MOST_WIDTHS = 8
 
@@ -85,7 +82,7 @@ def width_allocation(
 
 
 def message_order(library: Library, widths: Tensor, order: Tensor, counts: Tensor) -> None:
-    """Fill `order`, int64 (super-groups,), and `counts`, int64 (chunks, 17), from `widths`, int64 (chunks,
+    """Fill `order`, int32 (super-groups,), and `counts`, int32 (chunks, 17), from `widths`, int64 (chunks,
     super-groups of a chunk)."""
     (chunks, length), total = widths.shape, order.numel()
     run(
@@ -115,7 +112,7 @@ class NativeHop:
         dtype: torch.dtype,
         order: Tensor,
         mean: Tensor,
-        counts: Mapping[int, int],
+        counts: Tensor,
         coder: Coder,
     ) -> None:
         dither, form, device = coder.dither, coder.format, order.device
@@ -124,15 +121,14 @@ class NativeHop:
         if dtype not in BUCKETS:
             raise ValueError(f"{_HOP}: a bucket of float32 or bfloat16 is needed, got {dtype}")
         self._dtype_code = BUCKETS.index(dtype)
-        self._used = used_bytes(counts, form)
-        if min(counts.values()) < 0 or sum(counts.values()) != self._rows:
-            raise ValueError(f"{_HOP}: counts {dict(counts)} do not add up to {self._rows} super-groups")
-        self._keep = (order, mean, tables, costs)
+        self._least = used_bytes({min(form.widths): self._rows}, form)
+        self._keep = (order, mean, counts, tables, costs)
         settings = {
             "numel": numel,
+            "rows": self._rows,
             "order": (order, self._rows),
             "mean": (mean, self._rows),
-            "counts": tuple(counts.get(width, 0) for width in MESSAGE_WIDTHS),
+            "counts": (counts, COUNTED_WIDTHS),
             "values": (tables, tables.numel()),
             "costs": (costs, costs.numel()),
             "inverse": 1 / dither.workers,  # to float32 by way of float64: the nearest one all the same
@@ -173,7 +169,8 @@ class NativeHop:
         )
         arguments.incoming = self._message(incoming, "incoming")
         arguments.outgoing = self._message(outgoing, "outgoing")
-        arguments.message_bytes = 0 if outgoing is None else outgoing.numel()
+        arguments.incoming_bytes = 0 if incoming is None else incoming.numel()
+        arguments.outgoing_bytes = 0 if outgoing is None else outgoing.numel()
         self._call.run()
 
     def _bucket(self, x: Tensor, name: str) -> int | None:
@@ -185,6 +182,6 @@ class NativeHop:
     def _message(self, message: Tensor | None, name: str) -> int | None:
         if message is None:
             return None
-        if message.numel() < self._used:
-            raise ValueError(f"{_HOP}: {name} has {message.numel()} bytes, {self._used} are needed")
+        if message.numel() < self._least:  # what the widths need beside that is checked where they are known
+            raise ValueError(f"{_HOP}: {name} has {message.numel()} bytes, {self._least} or more are needed")
         return pointer(message, _HOP, name, (torch.uint8,), message.numel(), self._device)

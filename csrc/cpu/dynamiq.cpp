@@ -7,7 +7,7 @@ namespace {
 
 template <class T>
 void take(const gradwire_dynamiq& args, int64_t row, Row& values) {
-  const int64_t super_group = args.gather ? args.order[row] : row;
+  const int64_t super_group = args.gather ? (int64_t)args.order[row] : row;
   const T* x = (const T*)args.x + super_group * SUPER_GROUP;
   if (!args.gather) {
     for (int k = 0; k < SUPER_GROUP; ++k) values.values[k] = load(x + k);
@@ -25,7 +25,7 @@ void take(const gradwire_dynamiq& args, int64_t row, Row& values) {
 
 template <class T>
 void give(const gradwire_dynamiq& args, int64_t row, const Row& values) {
-  const int64_t super_group = args.scatter ? args.order[row] : row;
+  const int64_t super_group = args.scatter ? (int64_t)args.order[row] : row;
   T* out = (T*)args.out + super_group * SUPER_GROUP;
   if (!args.scatter) {
     for (int k = 0; k < SUPER_GROUP; ++k) store(out + k, values.values[k]);
@@ -116,28 +116,27 @@ enum { AHEAD = 4 };
 inline __attribute__((always_inline)) void fetch(const gradwire_dynamiq& args, int64_t row, bool wide_x,
                                                  bool wide_out) {
   if (args.x && args.gather) {
-    const char* x = (const char*)args.x + args.order[row] * SUPER_GROUP * (wide_x ? 4 : 2);
+    const char* x = (const char*)args.x + (int64_t)args.order[row] * SUPER_GROUP * (wide_x ? 4 : 2);
     for (int line = 0; line < (wide_x ? 16 : 8); ++line) __builtin_prefetch(x + 64 * line, 0, 2);
   }
   if (args.out && args.scatter) {
-    char* out = (char*)args.out + args.order[row] * SUPER_GROUP * (wide_out ? 4 : 2);
+    char* out = (char*)args.out + (int64_t)args.order[row] * SUPER_GROUP * (wide_out ? 4 : 2);
     for (int line = 0; line < (wide_out ? 16 : 8); ++line) __builtin_prefetch(out + 64 * line, 1, 2);
   }
 }
 
-// Rows `first` to `last` of one width, whose codes begin at `codes`.
+// Rows `first` to `last`, of slot `slot`.
 template <int WIDTH>
-void hop(const gradwire_dynamiq& args, const gradwire_values& values, int64_t start, int64_t first,
-         int64_t last, int64_t codes, int64_t end_of_codes) {
-  const int64_t total = items_dynamiq_hop(args), groups = SUPER_GROUP / args.group * group_scale_bytes(args);
-  const int64_t end_of_groups = end_of_codes + total * groups;
+void hop(const gradwire_dynamiq& args, const Layout& layout, int slot, int64_t first, int64_t last) {
+  const gradwire_values& values = args.values[slot];
+  const int64_t end_of_codes = layout.codes[WIDTH_SLOTS], groups = bytes_of_groups(args);
   const bool wide_x = !args.gather || args.call.dtype == GRADWIRE_FLOAT32;
   const bool wide_out = !args.scatter || args.call.dtype == GRADWIRE_FLOAT32;
   Row sum;
   for (int64_t row = first; row < last; ++row) {
-    if (row + AHEAD < total) fetch(args, row + AHEAD, wide_x, wide_out);
-    const int64_t own = codes + (row - start) * 32 * WIDTH, scales = end_of_codes + row * groups,
-                  scale = end_of_groups + 2 * row;
+    if (row + AHEAD < args.rows) fetch(args, row + AHEAD, wide_x, wide_out);
+    const int64_t own = layout.codes[slot] + (row - layout.rows[slot]) * 32 * WIDTH,
+                  scales = end_of_codes + row * groups, scale = layout.end_of_groups + 2 * row;
     if (args.x) {
       if (wide_x)
         take<float>(args, row, sum);
@@ -161,31 +160,38 @@ void hop(const gradwire_dynamiq& args, const gradwire_values& values, int64_t st
   }
 }
 
+// Where the counts are not those of the chunk.
+void give_nan(const gradwire_dynamiq& args, int64_t first, int64_t last) {
+  Row nan;
+  for (float& value : nan.values) value = float_of(NOT_A_NUMBER);
+  for (int64_t row = first; row < last; ++row) {
+    if (!args.scatter || args.call.dtype == GRADWIRE_FLOAT32)
+      give<float>(args, row, nan);
+    else
+      give<uint16_t>(args, row, nan);
+  }
+}
+
 }  // namespace
 
 GRADWIRE_CPU_KERNEL(dynamiq_hop, gradwire_dynamiq, 64) {
-  if (args.outgoing && end == items_dynamiq_hop(args)) {
-    const int64_t used = used_bytes(args);
-    memset(args.outgoing + used, 0, (size_t)(args.message_bytes - used));
-  }
-  const int64_t end_of_codes = code_bytes_in_all(args);
-  int64_t start = 0, codes = 0;
+  const Layout layout = layout_of(args);
+  if (args.outgoing && end == args.rows)
+    memset(args.outgoing + layout.used_bytes, rest_of_message(layout),
+           (size_t)(args.outgoing_bytes - layout.used_bytes));
+  if (args.out && !layout.possible) give_nan(args, begin, end);
   for (int slot = 0; slot < WIDTH_SLOTS; ++slot) {
-    const int64_t count = args.counts[slot], first = larger(begin, start), last = smaller(end, start + count);
-    if (first < last) {
-      const gradwire_values& values = args.values[slot];
-      switch (width_of_slot(slot)) {
-        case 16: hop<16>(args, values, start, first, last, codes, end_of_codes); break;
-        case 8: hop<8>(args, values, start, first, last, codes, end_of_codes); break;
-        case 6: hop<6>(args, values, start, first, last, codes, end_of_codes); break;
-        case 5: hop<5>(args, values, start, first, last, codes, end_of_codes); break;
-        case 4: hop<4>(args, values, start, first, last, codes, end_of_codes); break;
-        case 3: hop<3>(args, values, start, first, last, codes, end_of_codes); break;
-        case 2: hop<2>(args, values, start, first, last, codes, end_of_codes); break;
-        default: hop<1>(args, values, start, first, last, codes, end_of_codes); break;
-      }
+    const int64_t first = larger(begin, layout.rows[slot]), last = smaller(end, layout.rows[slot + 1]);
+    if (first >= last) continue;
+    switch (width_of_slot(slot)) {
+      case 16: hop<16>(args, layout, slot, first, last); break;
+      case 8: hop<8>(args, layout, slot, first, last); break;
+      case 6: hop<6>(args, layout, slot, first, last); break;
+      case 5: hop<5>(args, layout, slot, first, last); break;
+      case 4: hop<4>(args, layout, slot, first, last); break;
+      case 3: hop<3>(args, layout, slot, first, last); break;
+      case 2: hop<2>(args, layout, slot, first, last); break;
+      default: hop<1>(args, layout, slot, first, last); break;
     }
-    start += count;
-    codes += count * 32 * width_of_slot(slot);
   }
 }

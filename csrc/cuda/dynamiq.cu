@@ -8,32 +8,8 @@ using namespace gradwire_cuda;
 
 namespace {
 
-// Pairs of rows of one width for a warp: where a slot's pairs, rows and codes begin.
-struct Layout {
-  Sections sections;
-  int64_t pairs[WIDTH_SLOTS + 1], rows[WIDTH_SLOTS], codes[WIDTH_SLOTS];
-};
-
-Layout layout_of(const gradwire_dynamiq& args) {
-  Layout layout;
-  int64_t row = 0, code = 0, pair = 0;
-  for (int slot = 0; slot < WIDTH_SLOTS; ++slot) {
-    layout.pairs[slot] = pair;
-    layout.rows[slot] = row;
-    layout.codes[slot] = code;
-    pair += (args.counts[slot] + 1) / 2;
-    row += args.counts[slot];
-    code += args.counts[slot] * 32 * width_of_slot(slot);
-  }
-  layout.pairs[WIDTH_SLOTS] = pair;
-  const int groups = SUPER_GROUP / args.group;
-  layout.sections = {code, code + row * groups * group_scale_bytes(args), groups, args.group / 16};
-  return layout;
-}
-
 struct Parameters {
   gradwire_dynamiq args;
-  Layout layout;
   bool wide_x, wide_out;        // float32 instead of bfloat16
   bool x_vectors, out_vectors;  // at a multiple of 16 bytes
 };
@@ -48,108 +24,137 @@ __device__ __forceinline__ void take_values(const Parameters& p, const Lane& lan
     take(p.args, lane, (const uint16_t*)p.args.x, p.x_vectors, place, values);
 }
 
-template <int SLOT, int KIND, bool INCOMING, class Shared>
-__device__ __forceinline__ void encode_rows(const Parameters& p, const Shared& tables, Lane lane,
-                                            int64_t pair) {
+// Where a lane's row and its codes are, given its warp's pair of rows of one width.
+struct Place {
+  Lane lane;
+  int64_t codes;
+};
+template <int SLOT>
+__device__ __forceinline__ Place place_of_pair(const Plan& plan, Lane lane, int64_t pair) {
   constexpr int WIDTH = SLOT == 0 ? 16 : SLOT == 1 ? 8 : SLOT == 2 ? 6 : SLOT == 3 ? 5 : 8 - SLOT;
-  const int64_t within = 2 * (pair - p.layout.pairs[SLOT]) + (lane.warp_lane >= LANES);
-  lane.active = within < p.args.counts[SLOT];
-  lane.row = p.layout.rows[SLOT] + within;
-  const int64_t super_group = lane.active ? p.args.order[lane.row] : 0,
-                codes = p.layout.codes[SLOT] + within * 32 * WIDTH;
+  const int64_t within = 2 * (pair - plan.pairs[SLOT]) + (lane.warp_lane >= LANES);
+  lane.row = plan.layout.rows[SLOT] + within;
+  lane.active = lane.row < plan.layout.rows[SLOT + 1];
+  return {lane, plan.layout.codes[SLOT] + within * 32 * WIDTH};
+}
+
+template <int SLOT, int KIND, bool INCOMING, class Shared>
+__device__ __forceinline__ void encode_rows(const Parameters& p, const Plan& plan, const Shared& tables,
+                                            const Lane& thread, int64_t pair) {
+  constexpr int WIDTH = SLOT == 0 ? 16 : SLOT == 1 ? 8 : SLOT == 2 ? 6 : SLOT == 3 ? 5 : 8 - SLOT;
+  const Place place = place_of_pair<SLOT>(plan, thread, pair);
+  const Lane& lane = place.lane;
+  const int64_t super_group = lane.active ? p.args.order[lane.row] : 0;
   float values[16];
   take_values(p, lane, super_group, values);
   if constexpr (INCOMING)
-    decode<WIDTH, true>(p.args, p.layout.sections, tables, SLOT, lane, p.args.incoming + codes, values);
-  encode<WIDTH, KIND>(p.args, p.layout.sections, tables, SLOT, lane, (uint32_t)super_group, values,
-                      p.args.outgoing + codes);
+    decode<WIDTH, true>(p.args, plan.sections, tables, SLOT, lane, p.args.incoming + place.codes, values);
+  encode<WIDTH, KIND>(p.args, plan.sections, tables, SLOT, lane, (uint32_t)super_group, values,
+                      p.args.outgoing + place.codes);
 }
 
 template <int KIND, bool INCOMING, class Shared>
 __global__ void __launch_bounds__(THREADS) dynamiq_encode(const GRADWIRE_GRID_CONSTANT Parameters p) {
   GRADWIRE_SHARED(Shared, tables);
+  GRADWIRE_SHARED(Plan, plan);
   fill(tables, p.args);
+  if (threadIdx.x == 0) plan = plan_of(p.args);
   __syncthreads();
-  const int64_t used =
-      p.layout.sections.end_of_groups + (p.args.bf16_scales ? 0 : 2 * items_dynamiq_hop(p.args));
-  for (int64_t i = used + blockIdx.x * THREADS + threadIdx.x; i < p.args.message_bytes;
+  for (int64_t i = plan.layout.used_bytes + blockIdx.x * THREADS + threadIdx.x; i < p.args.outgoing_bytes;
        i += (int64_t)gridDim.x * THREADS)
-    p.args.outgoing[i] = 0;
+    p.args.outgoing[i] = rest_of_message(plan.layout);
   Lane lane;
   lane.warp_lane = lane_of_thread();
   lane.index = lane.warp_lane % LANES;
-  const int64_t* pairs = p.layout.pairs;
+  const int64_t* pairs = plan.pairs;
   for (int64_t pair = warp_of_grid(); pair < pairs[WIDTH_SLOTS]; pair += warps_of_grid()) {
     if (pair < pairs[1])
-      encode_rows<0, KIND, INCOMING>(p, tables, lane, pair);
+      encode_rows<0, KIND, INCOMING>(p, plan, tables, lane, pair);
     else if (pair < pairs[2])
-      encode_rows<1, KIND, INCOMING>(p, tables, lane, pair);
+      encode_rows<1, KIND, INCOMING>(p, plan, tables, lane, pair);
     else if (pair < pairs[3])
-      encode_rows<2, KIND, INCOMING>(p, tables, lane, pair);
+      encode_rows<2, KIND, INCOMING>(p, plan, tables, lane, pair);
     else if (pair < pairs[4])
-      encode_rows<3, KIND, INCOMING>(p, tables, lane, pair);
+      encode_rows<3, KIND, INCOMING>(p, plan, tables, lane, pair);
     else if (pair < pairs[5])
-      encode_rows<4, KIND, INCOMING>(p, tables, lane, pair);
+      encode_rows<4, KIND, INCOMING>(p, plan, tables, lane, pair);
     else if (pair < pairs[6])
-      encode_rows<5, KIND, INCOMING>(p, tables, lane, pair);
+      encode_rows<5, KIND, INCOMING>(p, plan, tables, lane, pair);
     else if (pair < pairs[7])
-      encode_rows<6, KIND, INCOMING>(p, tables, lane, pair);
+      encode_rows<6, KIND, INCOMING>(p, plan, tables, lane, pair);
     else
-      encode_rows<7, KIND, INCOMING>(p, tables, lane, pair);
+      encode_rows<7, KIND, INCOMING>(p, plan, tables, lane, pair);
   }
 }
 
-template <int SLOT, bool SOURCE, bool INCOMING>
-__device__ __forceinline__ void decode_rows(const Parameters& p, const Tables& tables, Lane lane,
-                                            int64_t pair) {
-  constexpr int WIDTH = SLOT == 0 ? 16 : SLOT == 1 ? 8 : SLOT == 2 ? 6 : SLOT == 3 ? 5 : 8 - SLOT;
-  const int64_t within = 2 * (pair - p.layout.pairs[SLOT]) + (lane.warp_lane >= LANES);
-  lane.active = within < p.args.counts[SLOT];
-  lane.row = p.layout.rows[SLOT] + within;
-  const int64_t codes = p.layout.codes[SLOT] + within * 32 * WIDTH;
-  float values[16];
-  if constexpr (SOURCE)
-    take_values(p, lane, lane.active && p.args.gather ? p.args.order[lane.row] : 0, values);
-  if constexpr (INCOMING)
-    decode<WIDTH, SOURCE>(p.args, p.layout.sections, tables, SLOT, lane, p.args.incoming + codes, values);
+__device__ __forceinline__ void give_values(const Parameters& p, const Lane& lane, float* values) {
   if (p.wide_out)
     give(p.args, lane, (float*)p.args.out, p.out_vectors, values);
   else
     give(p.args, lane, (uint16_t*)p.args.out, p.out_vectors, values);
 }
 
+template <int SLOT, bool SOURCE, bool INCOMING>
+__device__ __forceinline__ void decode_rows(const Parameters& p, const Plan& plan, const Tables& tables,
+                                            const Lane& thread, int64_t pair) {
+  constexpr int WIDTH = SLOT == 0 ? 16 : SLOT == 1 ? 8 : SLOT == 2 ? 6 : SLOT == 3 ? 5 : 8 - SLOT;
+  const Place place = place_of_pair<SLOT>(plan, thread, pair);
+  const Lane& lane = place.lane;
+  float values[16];
+  if constexpr (SOURCE)
+    take_values(p, lane, lane.active && p.args.gather ? p.args.order[lane.row] : 0, values);
+  if constexpr (INCOMING)
+    decode<WIDTH, SOURCE>(p.args, plan.sections, tables, SLOT, lane, p.args.incoming + place.codes, values);
+  give_values(p, lane, values);
+}
+
+// Where the counts are not those of the chunk.
+__device__ __forceinline__ void give_nan(const Parameters& p, Lane lane) {
+  for (lane.row = 2 * warp_of_grid() + (lane.warp_lane >= LANES); lane.row < p.args.rows;
+       lane.row += 2 * warps_of_grid()) {
+    lane.active = true;
+    float values[16];
+#pragma unroll
+    for (int k = 0; k < 16; ++k) values[k] = float_of(NOT_A_NUMBER);
+    give_values(p, lane, values);
+  }
+}
+
 template <bool SOURCE, bool INCOMING>
 __global__ void __launch_bounds__(THREADS) dynamiq_decode(const GRADWIRE_GRID_CONSTANT Parameters p) {
   GRADWIRE_SHARED(Tables, tables);
+  GRADWIRE_SHARED(Plan, plan);
   if (INCOMING) fill(tables, p.args);
+  if (threadIdx.x == 0) plan = plan_of(p.args);
   __syncthreads();
   Lane lane;
   lane.warp_lane = lane_of_thread();
   lane.index = lane.warp_lane % LANES;
-  const int64_t* pairs = p.layout.pairs;
+  if (!plan.layout.possible) give_nan(p, lane);
+  const int64_t* pairs = plan.pairs;
   for (int64_t pair = warp_of_grid(); pair < pairs[WIDTH_SLOTS]; pair += warps_of_grid()) {
     if (pair < pairs[1])
-      decode_rows<0, SOURCE, INCOMING>(p, tables, lane, pair);
+      decode_rows<0, SOURCE, INCOMING>(p, plan, tables, lane, pair);
     else if (pair < pairs[2])
-      decode_rows<1, SOURCE, INCOMING>(p, tables, lane, pair);
+      decode_rows<1, SOURCE, INCOMING>(p, plan, tables, lane, pair);
     else if (pair < pairs[3])
-      decode_rows<2, SOURCE, INCOMING>(p, tables, lane, pair);
+      decode_rows<2, SOURCE, INCOMING>(p, plan, tables, lane, pair);
     else if (pair < pairs[4])
-      decode_rows<3, SOURCE, INCOMING>(p, tables, lane, pair);
+      decode_rows<3, SOURCE, INCOMING>(p, plan, tables, lane, pair);
     else if (pair < pairs[5])
-      decode_rows<4, SOURCE, INCOMING>(p, tables, lane, pair);
+      decode_rows<4, SOURCE, INCOMING>(p, plan, tables, lane, pair);
     else if (pair < pairs[6])
-      decode_rows<5, SOURCE, INCOMING>(p, tables, lane, pair);
+      decode_rows<5, SOURCE, INCOMING>(p, plan, tables, lane, pair);
     else if (pair < pairs[7])
-      decode_rows<6, SOURCE, INCOMING>(p, tables, lane, pair);
+      decode_rows<6, SOURCE, INCOMING>(p, plan, tables, lane, pair);
     else
-      decode_rows<7, SOURCE, INCOMING>(p, tables, lane, pair);
+      decode_rows<7, SOURCE, INCOMING>(p, plan, tables, lane, pair);
   }
 }
 
 template <class Kernel>
 int launch(Kernel kernel, const Parameters& p, cudaStream_t stream) {
-  const int grid = grid_of(kernel, divide_up(p.layout.pairs[WIDTH_SLOTS], WARPS));
+  const int grid = grid_of(kernel, divide_up(most_pairs(p.args), WARPS));
   GRADWIRE_LAUNCH(kernel, grid, THREADS, stream, p);
   return cudaGetLastError();
 }
@@ -171,11 +176,7 @@ int launch_decode(const Parameters& p, cudaStream_t stream) {
 GRADWIRE_API int gradwire_dynamiq_hop(const gradwire_dynamiq* args) {
   GRADWIRE_CUDA_BEGIN(dynamiq_hop, args);
   const bool narrow = args->call.dtype == GRADWIRE_BFLOAT16;
-  const Parameters p = {*args,
-                        layout_of(*args),
-                        !(narrow && args->gather),
-                        !(narrow && args->scatter),
-                        aligned(args->x),
+  const Parameters p = {*args, !(narrow && args->gather), !(narrow && args->scatter), aligned(args->x),
                         aligned(args->out)};
   if (args->out) return launch_decode(p, stream);
   switch (args->kind) {

@@ -43,7 +43,7 @@ template <class T>
 __device__ __forceinline__ void give(const gradwire_dynamiq& args, const Lane& lane, T* out, bool vectors,
                                      float* values) {
   if (!lane.active) return;
-  const int64_t super_group = args.scatter ? args.order[lane.row] : lane.row;
+  const int64_t super_group = args.scatter ? (int64_t)args.order[lane.row] : lane.row;
   const int64_t first = super_group * SUPER_GROUP + 16 * lane.index;
   const int64_t limit = args.scatter ? args.numel : (super_group + 1) * SUPER_GROUP;
   if (args.scatter) {
@@ -157,11 +157,6 @@ struct Codes {
   }
 };
 
-// Where the scales of a chunk's messages lie: behind the codes.
-struct Sections {
-  int64_t end_of_codes, end_of_groups;
-  int groups, wide;  // groups of a super-group; 1, or 2 if groups have 32 coordinates
-};
 __device__ __forceinline__ int64_t place_of_group(const gradwire_dynamiq& args, const Sections& sections,
                                                   const Lane& lane) {
   const int64_t group = lane.row * sections.groups + lane.index / sections.wide;

@@ -47,6 +47,33 @@ struct CodebookTables : EncodingTables {
   uint64_t costs[MOST_COSTS];
 };
 
+// Where the scales of a chunk's messages lie: behind the codes.
+struct Sections {
+  int64_t end_of_codes, end_of_groups;
+  int groups, wide;  // groups of a super-group; 1, or 2 if groups have 32 coordinates
+};
+
+// A warp has two rows of one width: where a slot's pairs begin.
+struct Plan {
+  Layout layout;
+  Sections sections;
+  int64_t pairs[WIDTH_SLOTS + 1];
+};
+
+__device__ inline Plan plan_of(const gradwire_dynamiq& args) {
+  Plan plan;
+  plan.layout = layout_of(args);
+  const Layout& layout = plan.layout;
+  plan.sections = {layout.codes[WIDTH_SLOTS], layout.end_of_groups, SUPER_GROUP / args.group,
+                   args.group / 16};
+  plan.pairs[0] = 0;
+  for (int slot = 0; slot < WIDTH_SLOTS; ++slot)
+    plan.pairs[slot + 1] = plan.pairs[slot] + (layout.rows[slot + 1] - layout.rows[slot] + 1) / 2;
+  return plan;
+}
+// Pairs that there can be, whatever the counts.
+inline int64_t most_pairs(const gradwire_dynamiq& args) { return (args.rows + WIDTH_SLOTS) / 2; }
+
 __device__ inline void fill(Tables& tables, const gradwire_dynamiq& args) {
   for (int i = threadIdx.x; i < 2 * WIDTH_SLOTS; i += THREADS) {
     const int slot = i / 2, book = i % 2;

@@ -21,7 +21,7 @@ __device__ __forceinline__ void find_places(const gradwire_order& args, int64_t 
   uint32_t count = 0;
 #pragma unroll
   for (int part = 0; part < PARTS; ++part) count += shared.places[part][lane];
-  if (lane < COUNTED_WIDTHS) args.counts[chunk * COUNTED_WIDTHS + lane] = count;
+  if (lane < COUNTED_WIDTHS) args.counts[chunk * COUNTED_WIDTHS + lane] = (int32_t)count;
   uint32_t end = count;
 #pragma unroll
   for (int distance = 1; distance < WARP; distance *= 2) {
@@ -53,7 +53,7 @@ __global__ void __launch_bounds__(SORTERS) message_order(const GRADWIRE_GRID_CON
   const int lane = lane_of_thread(), part = threadIdx.x / WARP;
   for (int64_t chunk = blockIdx.x; chunk < args.chunks; chunk += gridDim.x) {
     const int64_t* widths = args.widths + chunk * args.length;
-    int64_t* order = args.order + super_groups_before(args, chunk);
+    int32_t* order = args.order + super_groups_before(args, chunk);
     const int64_t count = super_groups_of(args, chunk), each = divide_up(count, SORTERS) * WARP;
     const int64_t begin = part * each, end = smaller(begin + each, count);
     uint32_t* places = shared.places[part];
@@ -70,7 +70,7 @@ __global__ void __launch_bounds__(SORTERS) message_order(const GRADWIRE_GRID_CON
       const uint32_t place = places[width];
       __syncwarp();
       if (valid) {
-        order[place + __popc(before)] = (first + lane) * args.chunks + chunk;
+        order[place + __popc(before)] = (int32_t)((first + lane) * args.chunks + chunk);
         if (before == 0) places[width] = place + __popc(lanes);
       }
       __syncwarp();

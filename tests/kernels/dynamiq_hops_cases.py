@@ -11,7 +11,7 @@ from torch import Tensor
 
 from gradwire.codecs.dynamiq.codebooks import chosen_values
 from gradwire.codecs.dynamiq.definition import Coder
-from gradwire.codecs.dynamiq.format import SUPER_GROUP, Format, num_super_groups, used_bytes
+from gradwire.codecs.dynamiq.format import SUPER_GROUP, Format, num_super_groups, numbers_of, used_bytes
 from gradwire.codecs.dynamiq.hops import Hop, make_hop
 from gradwire.codecs.dynamiq.rounding import Dither
 from gradwire.codecs.interface import align
@@ -79,7 +79,7 @@ class Chunk:
     def __post_init__(self) -> None:
         generator = torch.Generator().manual_seed(self.seed)
         total = num_super_groups(self.numel)
-        order = torch.randperm(total, generator=generator)
+        order = torch.randperm(total, generator=generator).int()
         self.order = order[order % self.share == (total - 1) % self.share]
         self.mean = torch.randn(len(self.order), generator=generator) * 1e-3
         widths = self.coder.format.widths
@@ -87,7 +87,8 @@ class Chunk:
         self.counts = {width: int((picks == index).sum()) for index, width in enumerate(widths)}
 
     def hop(self) -> Hop:
-        return make_hop(self.numel, self.dtype, self.order, self.mean, self.counts, self.coder)
+        counts = numbers_of(self.counts, self.order.device)
+        return make_hop(self.numel, self.dtype, self.order, self.mean, counts, self.coder)
 
     def message(self, seed: int = 0) -> Tensor:
         return poisoned(align(used_bytes(self.counts, self.coder.format)) + 32, torch.uint8, seed)

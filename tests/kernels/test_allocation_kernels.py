@@ -19,7 +19,8 @@ from gradwire.codecs.dynamiq.allocation import (
     threshold_patterns,
     write_widths,
 )
-from gradwire.codecs.dynamiq.arrangement import COUNTED_WIDTHS, message_order, write_order
+from gradwire.codecs.dynamiq.arrangement import message_order, write_order
+from gradwire.codecs.dynamiq.format import COUNTED_WIDTHS
 from gradwire.codecs.dynamiq.statistics import write_reduced
 
 CPU_DEVICE = torch.device("cpu")
@@ -110,8 +111,8 @@ def test_windows_of_candidates_at_the_ends(name: str) -> None:
 
 
 def ordered(widths: Tensor, total: int, seed: int = 0) -> tuple[Tensor, Tensor]:
-    order = poisoned(total, torch.int64, seed)
-    counts = poisoned(widths.shape[0] * COUNTED_WIDTHS, torch.int64, seed).view(-1, COUNTED_WIDTHS)
+    order = poisoned(total, torch.int32, seed)
+    counts = poisoned(widths.shape[0] * COUNTED_WIDTHS, torch.int32, seed).view(-1, COUNTED_WIDTHS)
     write_order(widths, order, counts)
     return order, counts
 
@@ -124,7 +125,7 @@ def test_orders_are_the_definitions(name: str, choices: Sequence[int]) -> None:
         shape = (chunks, -(-total // chunks))
         widths = torch.tensor(choices)[torch.randint(0, len(choices), shape, generator=generator)]
         expected = defined(ordered, widths, total)
-        assert torch.equal(expected[0].sort().values, torch.arange(total))
+        assert torch.equal(expected[0].sort().values, torch.arange(total, dtype=torch.int32))
         with implementation(name):
             for actual, wanted in zip(ordered(widths, total, seed=1), expected, strict=True):
                 assert_same(actual, wanted)
@@ -168,7 +169,7 @@ def test_threads_change_nothing() -> None:
 def test_refuse_what_they_cannot_read() -> None:
     patterns, spare = norms("normal", (2, 50)), torch.tensor([1000, 2000])
     table, chosen = threshold_patterns(DEFAULT, CPU_DEVICE), torch.zeros(2, 50, dtype=torch.int64)
-    counts = torch.zeros(2, COUNTED_WIDTHS, dtype=torch.int64)
+    counts = torch.zeros(2, COUNTED_WIDTHS, dtype=torch.int32)
     with implementation("base"):
         with pytest.raises(ValueError, match="patterns must be a contiguous torch.int32 of 100 elements"):
             write_widths(patterns.long(), spare, table, (2, 4, 8), chosen)
@@ -177,8 +178,8 @@ def test_refuse_what_they_cannot_read() -> None:
         with pytest.raises(ValueError, match="2 to 8 ascending widths are needed"):
             write_widths(patterns, spare, table, (2,), chosen)
         with pytest.raises(ValueError, match="widths must be a contiguous torch.int64 of 100 elements"):
-            write_order(chosen.int(), torch.zeros(99, dtype=torch.int64), counts)
+            write_order(chosen.int(), torch.zeros(99, dtype=torch.int32), counts)
         with pytest.raises(ValueError, match="norm must be a contiguous torch.bfloat16 of 3 elements"):
             write_reduced(torch.ones(3).bfloat16(), torch.ones(3), 2, patterns, torch.ones(3))
         with pytest.raises(RuntimeError, match="out of range.*total=98"):
-            write_order(chosen, torch.zeros(98, dtype=torch.int64), counts)
+            write_order(chosen, torch.zeros(98, dtype=torch.int32), counts)

@@ -12,6 +12,7 @@ from implementations import implementation
 from inputs import assert_same, poisoned
 from torch import Tensor
 
+from gradwire.codecs.dynamiq.format import numbers_of
 from gradwire.codecs.dynamiq.hops import make_hop
 from gradwire.codecs.dynamiq.statistics import super_group_statistics
 from gradwire.codecs.edgc.definition import sampled_histogram
@@ -56,9 +57,10 @@ def test_what_is_reduced_first(bucket: Tensor) -> None:
 
 def test_a_hop_gathers_and_scatters(bucket: Tensor) -> None:
     last = -(-NUMEL // 256) - 1
-    order, mean = torch.tensor([last, 0, last - 1, last - 3]), torch.zeros(4)
+    order, mean = torch.tensor([last, 0, last - 1, last - 3], dtype=torch.int32), torch.zeros(4)
     chunk = Chunk(1024, make_coder(1, 4))
-    counts, message = {2: 1, 4: 1, 8: 2}, [poisoned(4096, torch.uint8, seed) for seed in (0, 1)]
+    counts = numbers_of({2: 1, 4: 1, 8: 2}, order.device)
+    message = [poisoned(4096, torch.uint8, seed) for seed in (0, 1)]
     found = []
     for name, out in zip(("default", "cpu"), message, strict=True):
         with using_kernels(name):

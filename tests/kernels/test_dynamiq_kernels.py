@@ -118,7 +118,7 @@ def test_refuses_what_does_not_fit() -> None:
     x = gradient("normal", 1000)
     with using_kernels("cpu"):
         hop = chunk.hop()
-        with pytest.raises(ValueError, match="dynamiq_hop: outgoing has 16 bytes, .* are needed"):
+        with pytest.raises(ValueError, match="dynamiq_hop: outgoing has 16 bytes, .* or more are needed"):
             hop.run(x=x, outgoing=torch.zeros(16, dtype=torch.uint8))
         with pytest.raises(ValueError, match="x must be a contiguous torch.float32 of 1000 elements"):
             hop.run(x=x[:999], outgoing=chunk.message())

@@ -7,6 +7,9 @@
 //
 // A message holds the super-groups' codes by width, the widest first, then their group scales, then the
 // scales of super-groups. Code k of a super-group begins at bit k·width.
+//
+// How many super-groups have each width is read where the kernel runs, so that nobody waits for it. Counts
+// that are not those of the chunk, or need more bytes than its messages have, give NaN.
 #pragma once
 #include "gradwire/abi.h"
 #include "gradwire/random.h"
@@ -34,12 +37,14 @@ typedef struct {
   const void* x;                  // the bucket, or the sums of this chunk (float32), or null
   void* out;                      // means of the bucket, or sums, or null
   int64_t numel;                  // coordinates of the bucket
-  const int64_t* order;           // the bucket's super-groups in the order of the message
+  int64_t rows;                   // super-groups of the chunk
+  const int32_t* order;           // they, in the order of the message
   const float* mean;              // theirs, in the same order
+  const int32_t* counts;          // 17: how many of them have each width, as `gradwire_message_order` says
   const uint8_t* incoming;        // at multiples of 16 bytes
   uint8_t* outgoing;              //
-  int64_t message_bytes;          // of `outgoing`: what codes and scales leave is zeroed
-  int64_t counts[8];              // super-groups of each width
+  int64_t incoming_bytes;         //
+  int64_t outgoing_bytes;         // what codes and scales leave is zeroed
   const gradwire_values* values;  // one for each width
   const uint64_t* costs;          // see codecs/dynamiq/codebooks.py
   int32_t gather;                 // whether `x` is the bucket
@@ -65,31 +70,51 @@ GRADWIRE_HD int width_of_slot(int slot) {
   return slot == 0 ? 16 : slot == 1 ? 8 : slot == 2 ? 6 : slot == 3 ? 5 : 8 - slot;
 }
 
-GRADWIRE_HD int64_t items_dynamiq_hop(const gradwire_dynamiq& args) {
-  int64_t total = 0;
-  for (int slot = 0; slot < WIDTH_SLOTS; ++slot) total += args.counts[slot];
-  return total;
+GRADWIRE_HD int64_t items_dynamiq_hop(const gradwire_dynamiq& args) { return args.rows; }
+// Bytes of a super-group's group scales, and of its own scale.
+GRADWIRE_HD int64_t bytes_of_groups(const gradwire_dynamiq& args) {
+  return SUPER_GROUP / args.group * (args.bf16_scales ? 2 : 1);
 }
-GRADWIRE_HD int group_scale_bytes(const gradwire_dynamiq& args) { return args.bf16_scales ? 2 : 1; }
-GRADWIRE_HD int64_t code_bytes_in_all(const gradwire_dynamiq& args) {
-  int64_t bytes = 0;
-  for (int slot = 0; slot < WIDTH_SLOTS; ++slot) bytes += args.counts[slot] * 32 * width_of_slot(slot);
-  return bytes;
+GRADWIRE_HD int64_t bytes_of_scale(const gradwire_dynamiq& args) { return args.bf16_scales ? 0 : 2; }
+
+// Where a chunk's messages hold the super-groups of each width: those of slot s are the rows from `rows[s]`
+// on up to `rows[s + 1]`, their codes begin at byte `codes[s]`.
+struct Layout {
+  int64_t rows[WIDTH_SLOTS + 1], codes[WIDTH_SLOTS + 1], end_of_groups, used_bytes;
+  bool possible;  // if not, there are no rows
+};
+
+GRADWIRE_HD Layout layout_of(const gradwire_dynamiq& args) {
+  Layout layout;
+  layout.rows[0] = layout.codes[0] = 0;
+  layout.possible = true;
+  for (int slot = 0; slot < WIDTH_SLOTS; ++slot) {
+    const int64_t count = args.counts[width_of_slot(slot)];
+    if (count < 0) layout.possible = false;
+    layout.rows[slot + 1] = layout.rows[slot] + count;
+    layout.codes[slot + 1] = layout.codes[slot] + count * 32 * width_of_slot(slot);
+  }
+  layout.end_of_groups = layout.codes[WIDTH_SLOTS] + args.rows * bytes_of_groups(args);
+  layout.used_bytes = layout.end_of_groups + args.rows * bytes_of_scale(args);
+  if (layout.rows[WIDTH_SLOTS] != args.rows) layout.possible = false;
+  if (args.incoming && layout.used_bytes > args.incoming_bytes) layout.possible = false;
+  if (args.outgoing && layout.used_bytes > args.outgoing_bytes) layout.possible = false;
+  if (!layout.possible) {
+    for (int slot = 0; slot < WIDTH_SLOTS; ++slot) layout.rows[slot + 1] = 0;
+    layout.used_bytes = 0;
+  }
+  return layout;
 }
-// Bytes of codes and scales.
-GRADWIRE_HD int64_t used_bytes(const gradwire_dynamiq& args) {
-  const int64_t scales = SUPER_GROUP / args.group * group_scale_bytes(args) + (args.bf16_scales ? 0 : 2);
-  return code_bytes_in_all(args) + items_dynamiq_hop(args) * scales;
-}
+// What a message holds behind its codes and scales.
+GRADWIRE_HD uint8_t rest_of_message(const Layout& layout) { return layout.possible ? 0 : 0xFF; }  // NaN
 
 GRADWIRE_HD int check_dynamiq_hop(const gradwire_dynamiq& args) {
-  for (int slot = 0; slot < WIDTH_SLOTS; ++slot)
-    if (args.counts[slot] < 0) return GRADWIRE_BAD_ARGUMENT;
   const bool encodes = args.outgoing && !args.out && args.x, decodes = args.out && !args.outgoing;
   if (!encodes && !decodes) return GRADWIRE_BAD_ARGUMENT;
-  if (encodes && args.message_bytes < used_bytes(args)) return GRADWIRE_BAD_ARGUMENT;
   if (!args.x && !args.incoming) return GRADWIRE_BAD_ARGUMENT;
-  if (!args.order || !args.mean || !args.values || (args.codebooks > 1 && !args.costs))
+  if (!args.order || !args.counts || !args.mean || !args.values || (args.codebooks > 1 && !args.costs))
+    return GRADWIRE_BAD_ARGUMENT;
+  if (args.rows < 0 || args.rows > INT32_MAX || args.incoming_bytes < 0 || args.outgoing_bytes < 0)
     return GRADWIRE_BAD_ARGUMENT;
   if ((args.group != 16 && args.group != 32) || (args.codebooks != 1 && args.codebooks != 4))
     return GRADWIRE_BAD_ARGUMENT;

@@ -9,8 +9,8 @@ typedef struct {
   int64_t chunks;         //
   int64_t length;         //
   int64_t total;          // super-groups there are, in (chunks · (length - 1), chunks · length]
-  int64_t* order;         // total: chunk after chunk, by width from the largest on, then by index
-  int64_t* counts;        // chunks · 17: super-groups of each width
+  int32_t* order;         // total: chunk after chunk, by width from the largest on, then by index
+  int32_t* counts;        // chunks · 17: super-groups of each width
 } gradwire_order;
 
 GRADWIRE_API int gradwire_message_order(const gradwire_order* args);
@@ -23,7 +23,7 @@ enum { WIDTHS = 32, COUNTED_WIDTHS = 17 };
 GRADWIRE_HD int64_t items_message_order(const gradwire_order& args) { return args.chunks; }
 GRADWIRE_HD int check_message_order(const gradwire_order& args) {
   const bool in_range = args.chunks >= 0 && args.length >= 0 && args.length <= INT32_MAX &&
-                        args.total <= args.chunks * args.length &&
+                        args.total <= args.chunks * args.length && args.total <= INT32_MAX &&
                         args.total > args.chunks * (args.length - 1);
   const bool there = args.counts && ((args.widths && args.order) || args.total == 0);
   return args.chunks == 0 || (in_range && there) ? GRADWIRE_OK : GRADWIRE_BAD_ARGUMENT;

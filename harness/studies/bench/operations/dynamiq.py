@@ -25,6 +25,7 @@ from gradwire.codecs.dynamiq.format import (
     Format,
     chunk_size,
     num_super_groups,
+    numbers_of,
     used_bytes,
 )
 from gradwire.codecs.dynamiq.hops import Hop, make_hop
@@ -135,8 +136,8 @@ def _chunk(codec: DynamiQ, shares: Mapping[int, float], x: Tensor) -> _Chunk:
     for width in sorted(counts, reverse=True):
         runs.append(places[begin : begin + counts[width]].sort().values)
         begin += counts[width]
-    order, coder = torch.cat(runs).to(device), _coder(codec, tuple(sorted(counts)), device)
-    hop = make_hop(x.numel(), x.dtype, order, mean, counts, coder)
+    order, coder = torch.cat(runs).to(device, torch.int32), _coder(codec, tuple(sorted(counts)), device)
+    hop = make_hop(x.numel(), x.dtype, order, mean, numbers_of(counts, device), coder)
     message = torch.empty(align(used_bytes(counts, coder.format)), dtype=torch.uint8, device=device)
     hop.run(x=x, outgoing=message)
     return _Chunk(x, order, mean, hop, message)
