@@ -36,6 +36,7 @@ GRADWIRE_HD float div(float a, float b) { return __fdiv_rn(a, b); }
 GRADWIRE_HD float square_root(float x) { return __fsqrt_rn(x); }
 GRADWIRE_HD double mul(double a, double b) { return __dmul_rn(a, b); }
 GRADWIRE_HD double add(double a, double b) { return __dadd_rn(a, b); }
+GRADWIRE_HD double square_root(double x) { return __dsqrt_rn(x); }
 GRADWIRE_HD uint32_t upper_product(uint32_t a, uint32_t b) { return __umulhi(a, b); }
 // a·b + c, rounded once or twice: for estimates whose last bits decide nothing.
 GRADWIRE_HD float about(float a, float b, float c) { return __fmaf_rn(a, b, c); }
@@ -60,6 +61,7 @@ GRADWIRE_HD float div(float a, float b) { return a / b; }
 GRADWIRE_HD float square_root(float x) { return __builtin_sqrtf(x); }
 GRADWIRE_HD double mul(double a, double b) { return a * b; }
 GRADWIRE_HD double add(double a, double b) { return a + b; }
+GRADWIRE_HD double square_root(double x) { return __builtin_sqrt(x); }
 GRADWIRE_HD uint32_t upper_product(uint32_t a, uint32_t b) { return (uint32_t)(((uint64_t)a * b) >> 32); }
 GRADWIRE_HD float about(float a, float b, float c) { return a * b + c; }
 GRADWIRE_HD float nearest_even(float x) { return __builtin_rintf(x); }

@@ -9,7 +9,8 @@ import torch
 from torch import Tensor
 
 from gradwire.codecs.interface import Hops, Kept, Level, Op
-from gradwire.harness.comm.collective.execute import Arena, Execution
+from gradwire.harness.comm.collective.arena import Arena
+from gradwire.harness.comm.collective.execute import Execution
 from gradwire.harness.comm.collective.metadata import MetadataHops
 from gradwire.harness.comm.mesh import Dimension, Mesh
 from gradwire.harness.comm.topology.pipeline import pipelined

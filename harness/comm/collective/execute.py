@@ -7,41 +7,12 @@ from collections.abc import Sequence
 from itertools import accumulate, takewhile
 from typing import NamedTuple
 
-import torch
 from torch import Tensor
 
-from gradwire.codecs.interface import Hops, align
-from gradwire.harness.comm.topology.pipeline import last_needed
+from gradwire.codecs.interface import Hops
+from gradwire.harness.comm.collective.arena import Arena, Place, Slot
 from gradwire.harness.comm.topology.schedule import Receive, Schedule, Send, Step
 from gradwire.harness.comm.transport.channel import Channel, Handle
-
-
-class Arena:
-    """Hands out uint8 slots in a fixed order; the k-th slot of a round is the k-th of every round."""
-
-    def __init__(self, device: torch.device) -> None:
-        self._device = device
-        self._slots: list[Tensor] = []
-        self._next = 0
-
-    def begin_round(self) -> None:
-        """Start handing out from the first slot again."""
-        self._next = 0
-
-    def take(self, num_bytes: int) -> Tensor:
-        """The next slot: uint8, shape (num_bytes,), 16-byte aligned, contents undefined."""
-        if self._next == len(self._slots):
-            self._slots.append(torch.empty(0, dtype=torch.uint8, device=self._device))
-        if self._slots[self._next].numel() < num_bytes:
-            self._slots[self._next] = torch.empty(align(num_bytes), dtype=torch.uint8, device=self._device)
-        slot = self._slots[self._next][:num_bytes]
-        self._next += 1
-        return slot
-
-    @property
-    def num_bytes(self) -> int:
-        """Memory held by all slots."""
-        return sum(slot.numel() for slot in self._slots)
 
 
 class _InFlight(NamedTuple):
@@ -49,7 +20,7 @@ class _InFlight(NamedTuple):
 
     step: Step
     handle: Handle
-    incoming: list[tuple[Receive, Tensor]]
+    incoming: list[tuple[Receive, Place]]
 
 
 class Execution:
@@ -72,13 +43,12 @@ class Execution:
         self._hops, self._channel, self._members = hops, channel, members
         self._arena, self._phase, self._label = arena, phase, label
         self._segments, self._num_chunks = schedule.segments, schedule.num_chunks
-        self._steps = schedule.ranks[members.index(channel.rank)]
+        route = schedule.route(members.index(channel.rank))
+        self._steps, self._needed, self._carriers = route.steps, route.needed, route.carriers
         sizes = [hops.message_bytes(range(c, c + 1), len(members)) for c in range(self._num_chunks)]
         self._offsets = [0, *accumulate(sizes)]
         self._sealed = arena.take(self._offsets[-1])
-        inner = [send for step in self._steps for send in step.sends if send.source == "inner"]
-        self._carriers = {chunk: send for send in inner for chunk in send.chunks}
-        self._inner: dict[range, Tensor] = {}
+        self._inner: dict[range, Slot] = {}
         self._leaves: dict[range, Tensor] = {}
         self._undecoded: list[Receive] = []
         self._scatter_only = False
@@ -93,10 +63,10 @@ class Execution:
         if scatter_only:
             steps = tuple(takewhile(lambda step: step.phase != "all_gather", steps))
         in_flight = deque[_InFlight]()
-        for index, needed in enumerate(last_needed(steps)):
-            while index - len(in_flight) <= max(needed, index - self._segments):
+        for index, step in enumerate(steps):
+            while index - len(in_flight) <= max(self._needed[index], index - self._segments):
                 await self._complete(in_flight.popleft())
-            in_flight.append(self._post(steps[index]))
+            in_flight.append(self._post(step))
         while in_flight:
             await self._complete(in_flight.popleft())
         self._decode_gathered()
@@ -104,7 +74,7 @@ class Execution:
     def _post(self, step: Step) -> _InFlight:
         sends = [(self._members[send.peer], self._outgoing(send)) for send in step.sends]
         incoming = [(receive, self._buffer(receive)) for receive in step.receives]
-        receives = [(self._members[receive.peer], buffer) for receive, buffer in incoming]
+        receives = [(self._members[receive.peer], place.message) for receive, place in incoming]
         return _InFlight(step, self._channel.post(sends, receives, self._phase or step.phase), incoming)
 
     async def _complete(self, posted: _InFlight) -> None:
@@ -113,28 +83,33 @@ class Execution:
         if _collects(posted.step):
             self._collect(posted.incoming)
             return
-        for receive, buffer in posted.incoming:
-            self._process(receive, buffer)
+        for receive, place in posted.incoming:
+            self._process(receive, place)
 
     def _outgoing(self, send: Send) -> Tensor:
         if send.source == "inner":
-            return self._inner[send.chunks]
+            size = self._hops.message_bytes(send.chunks, send.workers)
+            return self._inner[send.chunks].part(0, size)
         if send.source == "sealed":
-            return self._sealed_part(send.chunks)
+            return self._sealed_part(send.chunks).message
         if send.chunks not in self._leaves:
-            message = self._arena.take(self._hops.message_bytes(send.chunks, send.workers))
+            message = self._room(send.chunks, send.workers).message
             self._hops.encode(send.chunks, message, send.workers)
             self._worked("encode", send.chunks)
             self._leaves[send.chunks] = message
         return self._leaves[send.chunks]
 
-    def _buffer(self, receive: Receive) -> Tensor:
+    def _buffer(self, receive: Receive) -> Place:
         if receive.actions[0][0] == "gather":
             return self._sealed_part(receive.chunks)
-        return self._arena.take(self._hops.message_bytes(receive.chunks, receive.workers))
+        return self._room(receive.chunks, receive.workers)
 
-    def _sealed_part(self, chunks: range) -> Tensor:
-        return self._sealed[self._offsets[chunks.start] : self._offsets[chunks.stop]]
+    def _room(self, chunks: range, workers: int) -> Place:
+        size = self._hops.message_bytes(chunks, workers)
+        return Place(self._arena.take(size), 0, size)
+
+    def _sealed_part(self, chunks: range) -> Place:
+        return Place(self._sealed, self._offsets[chunks.start], self._offsets[chunks.stop])
 
     def _inner_part(self, chunks: range) -> Tensor:
         """The part for `chunks` of the message that passes them on; several actions may fill one message."""
@@ -145,21 +120,21 @@ class Execution:
         before = range(carrier.chunks.start, chunks.start)
         start = self._hops.message_bytes(before, carrier.workers) if before else 0
         stop = start + self._hops.message_bytes(chunks, carrier.workers)
-        return self._inner[carrier.chunks][start:stop]
+        return self._inner[carrier.chunks].part(start, stop)
 
-    def _process(self, receive: Receive, buffer: Tensor) -> None:
+    def _process(self, receive: Receive, place: Place) -> None:
         start = 0
         for action, chunks in receive.actions:
             if action == "gather":
                 self._undecoded.append(receive)
                 continue
             stop = start + self._hops.message_bytes(chunks, receive.workers)
-            message, start = buffer[start:stop], stop
+            message, start = place.part(start, stop), stop
             if action == "partial" or (action == "sink" and self._scatter_only):
                 self._hops.accumulate(message, chunks, receive.workers)
                 self._worked("accumulate", chunks)
             elif action == "sink":
-                sealed = self._sealed_part(chunks)
+                sealed = self._sealed_part(chunks).message
                 self._hops.seal(message, chunks, sealed, receive.workers, len(self._members))
                 self._worked("seal", chunks)
             else:
@@ -167,18 +142,18 @@ class Execution:
                 self._hops.accumulate_encode(message, chunks, passed_on, receive.workers, workers)
                 self._worked("accumulate_encode", chunks)
 
-    def _collect(self, incoming: Sequence[tuple[Receive, Tensor]]) -> None:
+    def _collect(self, incoming: Sequence[tuple[Receive, Place]]) -> None:
         """Sums the messages of all ranks, this one's included, in the order of the ranks, which is the same
         on each."""
         (chunks,) = {receive.chunks for receive, _ in incoming}
-        messages = {self._members[receive.peer]: buffer for receive, buffer in incoming}
+        messages = {self._members[receive.peer]: place.message for receive, place in incoming}
         messages[self._channel.rank] = self._leaves[chunks]
         self._hops.collect([messages[rank] for rank in sorted(messages)], chunks)
         self._worked("collect", chunks)
 
     def _decode_gathered(self) -> None:
         for receive in self._undecoded:
-            self._hops.decode(self._sealed_part(receive.chunks), receive.chunks, receive.workers)
+            self._hops.decode(self._sealed_part(receive.chunks).message, receive.chunks, receive.workers)
             self._worked("decode", receive.chunks)
         self._undecoded.clear()
 

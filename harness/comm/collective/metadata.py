@@ -7,11 +7,13 @@ same bytes on every rank and in every world.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import accumulate
 
 import torch
 from torch import Tensor
 
 from gradwire.codecs.interface import Hops, Op
+from gradwire.harness.comm.collective.metadata_kernel import kernel_for
 
 
 def _sum(a: Tensor, b: Tensor) -> Tensor:
@@ -47,56 +49,71 @@ def magnitude_bits(x: Tensor) -> Tensor:
 class MetadataHops(Hops):
     """Tensors of any length and dtype, each split evenly over the chunks, one message per hop.
 
-    They are laid out by descending item size, so every one is aligned within a message. Messages are padded
-    to the largest item size.
+    They are laid out by descending item size, so every one is aligned within a message. What a chunk has is
+    padded to the largest item size.
     """
 
     def __init__(self, parts: Sequence[tuple[Tensor, Op]], num_chunks: int) -> None:
         self._originals = [tensor for tensor, _ in parts]
         values = [magnitude_bits(tensor) if op == "max_bits" else tensor for tensor, op in parts]
         assert all(value.dim() == 1 for value in values), "metadata is one-dimensional"
-        self._values = [value.clone() for value in values]
+        self._values = [value.clone(memory_format=torch.contiguous_format) for value in values]
         self._combine = [_COMBINE[op] for _, op in parts]
         self._order = sorted(range(len(parts)), key=lambda i: -values[i].element_size())
-        self._num_chunks = num_chunks
-        self._chunk_bytes = [self._message_bytes(chunk) for chunk in range(num_chunks)]
+        self._per_chunk = [-(-value.numel() // num_chunks) for value in values]
+        self._unit = max(value.element_size() for value in values)
+        sizes = [self._chunk_bytes(chunk) for chunk in range(num_chunks)]
+        self._starts = [0, *accumulate(sizes)]
+        self._kernel = kernel_for(
+            [(self._values[i], parts[i][1]) for i in self._order], num_chunks, self._unit
+        )
 
-    def _part(self, index: int, chunk: int) -> Tensor:
-        value = self._values[index]
-        per_chunk = -(-value.numel() // self._num_chunks)
-        return value[chunk * per_chunk : (chunk + 1) * per_chunk]
+    def _bounds(self, index: int, chunk: int) -> tuple[int, int]:
+        """The elements of a part that a chunk has."""
+        numel, each = self._values[index].numel(), self._per_chunk[index]
+        return min(chunk * each, numel), min((chunk + 1) * each, numel)
 
-    def _message_bytes(self, chunk: int) -> int:
-        used = sum(self._part(i, chunk).nbytes for i in range(len(self._values)))
-        unit = max(value.element_size() for value in self._values)
-        return -(-used // unit) * unit
+    def _chunk_bytes(self, chunk: int) -> int:
+        used = 0
+        for i, value in enumerate(self._values):
+            first, last = self._bounds(i, chunk)
+            used += (last - first) * value.element_size()
+        return -(-used // self._unit) * self._unit
 
     def message_bytes(self, chunks: range, workers: int) -> int:
-        return sum(self._chunk_bytes[chunks.start : chunks.stop])
+        return self._starts[chunks.stop] - self._starts[chunks.start]
 
     def _views(self, message: Tensor, chunks: range) -> list[tuple[int, Tensor, Tensor]]:
         """(part index, own values, message's values) for every part of every chunk."""
-        views, chunk_start = [], 0
+        views = []
         for chunk in chunks:
-            start = chunk_start
+            start = self._starts[chunk] - self._starts[chunks.start]
             for i in self._order:
-                own = self._part(i, chunk)
+                own = self._values[i][slice(*self._bounds(i, chunk))]
                 if own.numel():
                     views.append((i, own, message[start : start + own.nbytes].view(own.dtype)))
                 start += own.nbytes
-            chunk_start += self._chunk_bytes[chunk]
         return views
 
     def encode(self, chunks: range, out: Tensor, workers: int) -> None:
+        if self._kernel is not None:
+            self._kernel.run("PUT", out, chunks)
+            return
         out.zero_()  # padding too
         for _, own, sent in self._views(out, chunks):
             sent.copy_(own)
 
     def accumulate(self, message: Tensor, chunks: range, workers: int) -> None:
+        if self._kernel is not None:
+            self._kernel.run("COMBINE", message, chunks)
+            return
         for i, own, received in self._views(message, chunks):
             own.copy_(self._combine[i](own, received))
 
     def decode(self, message: Tensor, chunks: range, workers: int) -> None:
+        if self._kernel is not None:
+            self._kernel.run("TAKE", message, chunks)
+            return
         for _, own, received in self._views(message, chunks):
             own.copy_(received)
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict, deque
 from collections.abc import Sequence
 
-from gradwire.harness.comm.topology.pipeline import last_needed
-from gradwire.harness.comm.topology.schedule import Receive, Schedule, Send, Step
+from gradwire.harness.comm.topology.schedule import Receive, Schedule, Send, Step, last_needed
 
 Content = dict[int, frozenset[int]]
 """Contents of a message or a rank: chunk to the ranks whose contributions are summed in it."""

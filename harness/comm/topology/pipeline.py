@@ -27,17 +27,6 @@ def pipelined(schedule: Schedule, segments: int) -> Schedule:
     return replace(schedule, num_chunks=schedule.num_chunks * segments, ranks=ranks, segments=segments)
 
 
-def last_needed(steps: Sequence[Step]) -> list[int]:
-    """For each of a rank's steps, the last earlier step that must have been received before its messages can
-    be made: the last whose receives touch the same chunks; −1 if none does."""
-    needed, last = [], dict[int, int]()
-    for index, step in enumerate(steps):
-        sent = [last.get(chunk, -1) for send in step.sends for chunk in send.chunks]
-        needed.append(max(sent, default=-1))
-        last.update({chunk: index for receive in step.receives for chunk in receive.chunks})
-    return needed
-
-
 def _cut(steps: Sequence[Step], segments: int) -> Iterator[Step]:
     inner = [send.chunks for step in steps for send in step.sends if send.source == "inner"]
     starts = {_segment(chunks, segments, j).start for chunks in inner for j in range(segments)}

@@ -7,8 +7,8 @@ A schedule is checked without running anything (`check.py`); one executor runs t
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from inspect import signature
 from typing import Literal
 
@@ -55,6 +55,18 @@ class Step:
 
 
 @dataclass(frozen=True)
+class Route:
+    """What one rank does, with what follows from it."""
+
+    steps: tuple[Step, ...]
+    needed: tuple[int, ...]
+    """For each step the last earlier one that must have been received before its messages can be made: see
+    `last_needed`."""
+    carriers: Mapping[int, Send]
+    """The message that passes on the sum of each chunk, of those that are passed on."""
+
+
+@dataclass(frozen=True)
 class Schedule:
     """An all-reduce: `ranks[r]` is what rank r does.
 
@@ -68,6 +80,16 @@ class Schedule:
     ranks: tuple[tuple[Step, ...], ...]
     segments: int = 1
     balanced: bool = True
+    _routes: dict[int, Route] = field(default_factory=dict, init=False, repr=False, compare=False)
+
+    def route(self, rank: int) -> Route:
+        """What a rank does, worked out once."""
+        if rank not in self._routes:
+            steps = self.ranks[rank]
+            inner = [send for step in steps for send in step.sends if send.source == "inner"]
+            carriers = {chunk: send for send in inner for chunk in send.chunks}
+            self._routes[rank] = Route(steps, tuple(last_needed(steps)), carriers)
+        return self._routes[rank]
 
     @property
     def gradients_sent(self) -> float:
@@ -96,6 +118,17 @@ class Schedule:
         receives = [receive for step in self.ranks[rank] for receive in step.receives]
         actions = [found for receive in receives for found in receive.actions]
         return tuple(chunk for action, chunks in actions if action == "sink" for chunk in chunks)
+
+
+def last_needed(steps: Sequence[Step]) -> list[int]:
+    """For each of a rank's steps, the last earlier step that must have been received before its messages can
+    be made: the last whose receives touch the same chunks; −1 if none does."""
+    needed, last = [], dict[int, int]()
+    for index, step in enumerate(steps):
+        sent = [last.get(chunk, -1) for send in step.sends for chunk in send.chunks]
+        needed.append(max(sent, default=-1))
+        last.update({chunk: index for receive in step.receives for chunk in receive.chunks})
+    return needed
 
 
 Topology = Callable[..., Schedule]

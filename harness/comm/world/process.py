@@ -15,8 +15,8 @@ import torch.distributed as dist
 from torch import Tensor
 
 from gradwire.codecs.interface import Observation
+from gradwire.harness.comm.collective.arena import Arena
 from gradwire.harness.comm.collective.collectives import Fabric, ScheduledCollectives
-from gradwire.harness.comm.collective.execute import Arena
 from gradwire.harness.comm.transport.channel import CollectiveTask, Traffic
 from gradwire.harness.comm.transport.pacer import PacedLink, Pacer
 from gradwire.harness.comm.transport.process import ProcessChannel

@@ -17,8 +17,8 @@ import torch
 from torch import Tensor
 
 from gradwire.codecs.interface import Observation
+from gradwire.harness.comm.collective.arena import Arena
 from gradwire.harness.comm.collective.collectives import Fabric, ScheduledCollectives
-from gradwire.harness.comm.collective.execute import Arena
 from gradwire.harness.comm.transport.channel import CollectiveTask, Traffic
 from gradwire.harness.comm.transport.local import LocalChannel, Mailboxes, run_local
 from gradwire.harness.comm.world.claims import Unclaimed

@@ -12,8 +12,8 @@ from torch import Tensor
 
 from gradwire.codecs.interface import Hops
 from gradwire.codecs.sums import SumHops, exact_hops
+from gradwire.harness.comm.collective.arena import Arena
 from gradwire.harness.comm.collective.collectives import Fabric, ScheduledCollectives
-from gradwire.harness.comm.collective.execute import Arena
 from gradwire.harness.comm.transport.channel import Channel, Completion, Handle, TaggedMessage, Traffic
 
 Event = tuple[Any, ...]

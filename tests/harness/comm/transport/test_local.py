@@ -12,8 +12,8 @@ import torch
 
 from gradwire.codecs.interface import Layout, Round
 from gradwire.codecs.registry import make_codec
+from gradwire.harness.comm.collective.arena import Arena
 from gradwire.harness.comm.collective.collectives import Fabric, ScheduledCollectives
-from gradwire.harness.comm.collective.execute import Arena
 from gradwire.harness.comm.topology.registry import make_schedule
 from gradwire.harness.comm.transport.channel import Channel, CollectiveTask, Traffic
 from gradwire.harness.comm.transport.local import LocalChannel, Mailboxes, run_local

@@ -1,0 +1,86 @@
+"""The memory that messages are made in and arrive in, and its parts: both are kept from round to round."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from gradwire.codecs.interface import align
+
+MOST_PARTS = 4096
+"""Parts of a slot that are remembered; where messages have another length every round, they are forgotten."""
+
+
+class Slot:
+    """Room for one message, or several one after another: uint8, 16-byte aligned, contents undefined."""
+
+    def __init__(self, device: torch.device) -> None:
+        self._room = torch.empty(0, dtype=torch.uint8, device=device)
+        self._parts: dict[tuple[int, int], Tensor] = {}
+
+    def reserve(self, num_bytes: int) -> None:
+        """Make room for so many bytes."""
+        if self._room.numel() < num_bytes:
+            self._room = torch.empty(align(num_bytes), dtype=torch.uint8, device=self._room.device)
+            self._parts.clear()
+
+    def part(self, start: int, stop: int) -> Tensor:
+        """The bytes from `start` to `stop`: the same tensor every time, because making one takes longer than
+        what is done with a short message."""
+        found = self._parts.get((start, stop))
+        if found is None:
+            if len(self._parts) == MOST_PARTS:
+                self._parts.clear()
+            found = self._parts[start, stop] = self._room[start:stop]
+        return found
+
+    @property
+    def num_bytes(self) -> int:
+        """Memory it holds."""
+        return self._room.numel()
+
+
+class Place(NamedTuple):
+    """Where in a slot a message lies."""
+
+    slot: Slot
+    start: int
+    stop: int
+
+    @property
+    def message(self) -> Tensor:
+        """Its bytes."""
+        return self.slot.part(self.start, self.stop)
+
+    def part(self, start: int, stop: int) -> Tensor:
+        """Its bytes from `start` to `stop`, counted from where it begins."""
+        return self.slot.part(self.start + start, self.start + stop)
+
+
+class Arena:
+    """Hands out slots in a fixed order; the k-th slot of a round is the k-th of every round."""
+
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
+        self._slots: list[Slot] = []
+        self._next = 0
+
+    def begin_round(self) -> None:
+        """Start handing out from the first slot again."""
+        self._next = 0
+
+    def take(self, num_bytes: int) -> Slot:
+        """The next slot, with room for so many bytes."""
+        if self._next == len(self._slots):
+            self._slots.append(Slot(self._device))
+        slot = self._slots[self._next]
+        slot.reserve(num_bytes)
+        self._next += 1
+        return slot
+
+    @property
+    def num_bytes(self) -> int:
+        """Memory held by all slots."""
+        return sum(slot.num_bytes for slot in self._slots)

@@ -1,0 +1,108 @@
+"""Metadata combined by the kernel: the bytes of messages and results are those of the definition."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+import torch
+from implementations import IMPLEMENTATIONS, defined, implementation
+from inputs import assert_same, gradient
+from torch import Tensor
+
+from gradwire.codecs.interface import Op
+from gradwire.codecs.native.call import KernelError
+from gradwire.harness.comm.collective.metadata import MetadataHops
+from gradwire.harness.comm.collective.metadata_kernel import _KINDS, kernel_for
+
+Part = tuple[Op, torch.dtype, int]
+
+
+def values(dtype: torch.dtype, numel: int, seed: int, kind: str = "normal") -> Tensor:
+    if dtype.is_floating_point:
+        return gradient(kind, numel, seed).to(dtype)
+    generator = torch.Generator().manual_seed(seed)
+    if dtype == torch.bool:
+        return torch.rand(numel, generator=generator) < 0.5
+    limits = torch.iinfo(dtype)
+    return torch.randint(limits.min, limits.max, (numel,), generator=generator, dtype=dtype)
+
+
+def hop_by_hop(parts: Sequence[Part], num_chunks: int, kind: str) -> list[Tensor]:
+    """Every message of two ranks, and what both have in the end: the second one's first half of the chunks is
+    combined with the first one's, whose second half is then taken as it is."""
+    made = [
+        MetadataHops(
+            [(values(dtype, numel, 7 * rank + i, kind), op) for i, (op, dtype, numel) in enumerate(parts)],
+            num_chunks,
+        )
+        for rank in range(2)
+    ]
+    halves = range(num_chunks // 2), range(num_chunks // 2, num_chunks)
+    messages = []
+    for chunks, combine in zip(halves, (True, False), strict=True):
+        message = torch.full((made[0].message_bytes(chunks, 1),), 0x5B, dtype=torch.uint8)
+        made[0].encode(chunks, message, 1)
+        messages.append(message.clone())
+        if combine:
+            made[1].accumulate(message, chunks, 1)
+        else:
+            made[1].decode(message, chunks, 1)
+    return [*messages, *made[0].results(), *made[1].results()]
+
+
+def assert_defined(name: str, parts: Sequence[Part], num_chunks: int, kind: str = "normal") -> None:
+    expected = defined(hop_by_hop, tuple(parts), num_chunks, kind)
+    with implementation(name):
+        found = hop_by_hop(parts, num_chunks, kind)
+    for actual, wanted in zip(found, expected, strict=True):
+        assert_same(actual, wanted)
+
+
+@pytest.mark.parametrize("name", IMPLEMENTATIONS)
+@pytest.mark.parametrize(("op", "dtype"), _KINDS)
+def test_every_kind_equals_the_definition(name: str, op: Op, dtype: torch.dtype) -> None:
+    for numel, num_chunks in (1, 2), (5, 4), (257, 3), (9000, 2):
+        assert_defined(name, [(op, dtype, numel)], num_chunks)
+
+
+@pytest.mark.parametrize("name", IMPLEMENTATIONS)
+@pytest.mark.parametrize("kind", ["subnormal", "largest", "infinite", "nan", "signed_zeros"])
+def test_special_values(name: str, kind: str) -> None:
+    for dtype in (torch.bfloat16, torch.float32):
+        assert_defined(name, [("sum", dtype, 3000), ("norm", dtype, 3000), ("max_bits", dtype, 70)], 4, kind)
+
+
+@pytest.mark.parametrize("name", IMPLEMENTATIONS)
+@pytest.mark.parametrize("num_chunks", [1, 2, 7, 64])
+def test_parts_of_different_lengths_and_types(name: str, num_chunks: int) -> None:
+    """Chunks of the shorter parts end first, and what a chunk has is padded to eight bytes."""
+    parts: list[Part] = [
+        ("or", torch.uint8, 13),
+        ("sum", torch.bfloat16, 4999),
+        ("norm", torch.bfloat16, 5000),
+        ("max_bits", torch.float32, 129),
+        ("sum", torch.int64, 3),
+        ("sum", torch.float64, 1),
+        ("or", torch.bool, 40),
+        ("sum", torch.int32, 0),
+    ]
+    assert_defined(name, parts, num_chunks)
+
+
+@pytest.mark.parametrize("name", IMPLEMENTATIONS)
+def test_a_message_of_another_length_is_refused(name: str) -> None:
+    part = torch.ones(100, dtype=torch.bfloat16)
+    with implementation(name):
+        kernel = kernel_for([(part, "sum")], 4, 2)
+        assert kernel is not None
+        with pytest.raises(KernelError, match="metadata_hop"):
+            kernel.run("PUT", torch.zeros(98, dtype=torch.uint8), range(2))
+        with pytest.raises(KernelError, match="metadata_hop"):
+            kernel.run("PUT", torch.zeros(50, dtype=torch.uint8), range(3, 5))
+
+
+def test_more_parts_than_a_call_takes_are_combined_by_pytorch() -> None:
+    with implementation("base"):
+        assert kernel_for([(torch.ones(3), "sum")] * 9, 2, 4) is None
+        assert kernel_for([(torch.ones(3, dtype=torch.float16), "sum")], 2, 2) is None
