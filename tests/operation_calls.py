@@ -12,15 +12,15 @@ from gradwire.codecs.arithmetic import bitpack
 from gradwire.codecs.arithmetic.bitpack import packed_bytes
 from gradwire.codecs.arithmetic.hadamard import transform
 from gradwire.codecs.arithmetic.random import CoordinateBits
-from gradwire.codecs.dynamiq.allocation import paper_increments, threshold_patterns, write_widths
-from gradwire.codecs.dynamiq.arrangement import write_order
+from gradwire.codecs.dynamiq.allocation import paper_increments
+from gradwire.codecs.dynamiq.arrangement import arrange
 from gradwire.codecs.dynamiq.codebooks import chosen_values
 from gradwire.codecs.dynamiq.definition import Coder
-from gradwire.codecs.dynamiq.format import Format, numbers_of, used_bytes
+from gradwire.codecs.dynamiq.format import ChunkSize, Format, numbers_of, used_bytes
 from gradwire.codecs.dynamiq.hops import make_hop
 from gradwire.codecs.dynamiq.rounding import Dither
 from gradwire.codecs.dynamiq.scales import ScaleRounding
-from gradwire.codecs.dynamiq.statistics import write_reduced, write_statistics
+from gradwire.codecs.dynamiq.statistics import write_statistics
 from gradwire.codecs.dynamiq.values import ValueKind
 from gradwire.codecs.edgc.definition import add_histogram
 from gradwire.codecs.groups import GroupCoder
@@ -89,12 +89,23 @@ def hop(
     made.run(x=x, sums=sums, incoming=incoming, outgoing=outgoing, new_sums=new_sums, result=result)
 
 
+def plan(
+    mean_sum: Tensor, norm: Tensor, spare: list[int], order: Tensor, mean: Tensor, counts: Tensor
+) -> None:
+    """The plan among 5 workers, with 2, 4 and 8 bits."""
+    total, chunks = norm.numel(), len(spare)
+    sizes = tuple(
+        ChunkSize(len(range(chunk, total, chunks)), 0, spare[chunk], False) for chunk in range(chunks)
+    )
+    made = arrange(mean_sum, norm, 5, sizes, paper_increments((2, 4, 8)), Format())
+    for filled, found in ((order, made.order), (mean, made.mean), (counts, made.numbers)):
+        filled.copy_(found)
+
+
 OPERATIONS: dict[str, Callable[..., None]] = {
     "dynamiq_hop": hop,
     "super_group_statistics": write_statistics,
-    "reduced_statistics": write_reduced,
-    "width_allocation": write_widths,
-    "message_order": write_order,
+    "dynamiq_plan": plan,
     "pack_bits": bitpack.pack,
     "unpack_bits": bitpack.write_values,
     "add_bits": bitpack.unpack_add,
@@ -292,20 +303,11 @@ def statistics(numel: int, dtype: torch.dtype) -> dict[str, list[Arguments]]:
     x, total = values(numel, dtype, 1), -(-numel // 256)
     mean, norm = (room(total, torch.bfloat16) for _ in range(2))
     call("super_group_statistics", x, mean, norm)
-    chunks, length = 3, -(-total // 3)
-    patterns = room(chunks * length, torch.int32).view(chunks, length)
-    call("reduced_statistics", mean, norm, 3, patterns, room(total, torch.float32))
-    increments = paper_increments((2, 4, 8))
-    spare = torch.full((chunks,), 64 * length // 2, dtype=torch.int64)
-    chosen = room(patterns.numel(), torch.int64).view(chunks, length)
-    allocation = (patterns, spare, threshold_patterns(increments, x.device), [2, 4, 8])
-    call("width_allocation", *allocation, chosen)
-    order, counts = room(total, torch.int32), room(chunks * 17, torch.int32).view(chunks, 17)
+    order, means, counts = room(total, torch.int32), room(total, torch.float32), room(3 * 17, torch.int32)
+    spare = [32 * -(-total // 3)] * 3
     return {
         "super_group_statistics": [(x, mean.clone(), norm.clone())],
-        "reduced_statistics": [(mean, norm, 3, patterns.clone(), room(total, torch.float32))],
-        "width_allocation": [(*allocation, torch.zeros_like(chosen))],
-        "message_order": [(chosen, order, counts)],
+        "dynamiq_plan": [(mean, norm, spare, order, means, counts.view(3, 17))],
         "block_energies": [(x, 256, room(total, torch.float64))],
         "sampled_histogram": [(x, 4, 7, torch.zeros(4097, dtype=torch.int64))],
     }

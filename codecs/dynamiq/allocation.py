@@ -33,10 +33,8 @@ import torch
 from torch import Tensor
 
 from gradwire.codecs.arithmetic.floats import BF16_INFINITY
-from gradwire.codecs.dynamiq import native
 from gradwire.codecs.dynamiq.format import code_bytes
 from gradwire.codecs.dynamiq.width_errors import WIDTH_ERRORS
-from gradwire.codecs.native.choice import library_for
 
 Allocation = Literal["fast", "exact"]
 
@@ -89,22 +87,8 @@ def allocate(patterns: Tensor, spare: Tensor, increments: WidthIncrements, alloc
         return torch.full(patterns.shape, increments.widths[0], device=patterns.device)
     if allocation == "exact":
         return _raised(patterns, _exact(patterns, spare, increments), increments.widths)
-    chosen = torch.empty(patterns.shape, dtype=torch.int64, device=patterns.device)
     thresholds = threshold_patterns(increments, patterns.device)
-    write_widths(patterns.contiguous(), spare, thresholds, increments.widths, chosen)
-    return chosen
-
-
-def write_widths(
-    patterns: Tensor, spare: Tensor, thresholds: Tensor, widths: Sequence[int], chosen: Tensor
-) -> None:
-    """Fill `chosen` by the rule `fast`; `thresholds` are `threshold_patterns` of the increments between two
-    or more `widths`."""
-    library = library_for(patterns.device)
-    if library is not None:
-        native.width_allocation(library, patterns, spare, thresholds, widths, chosen)
-        return
-    chosen.copy_(_raised(patterns, _fast(patterns, spare, thresholds, widths), widths))
+    return _raised(patterns, _fast(patterns, spare, thresholds, increments.widths), increments.widths)
 
 
 def _raised(patterns: Tensor, taken: Tensor, widths: Sequence[int]) -> Tensor:

@@ -12,9 +12,9 @@ from functools import cached_property, lru_cache
 import torch
 from torch import Tensor
 
-from gradwire.codecs.dynamiq import native
 from gradwire.codecs.dynamiq.allocation import Allocation, WidthIncrements, allocate
 from gradwire.codecs.dynamiq.format import COUNTED_WIDTHS, ChunkSize, Format, counts_of, used_bytes
+from gradwire.codecs.dynamiq.native import NativePlan
 from gradwire.codecs.dynamiq.statistics import reduced_statistics
 from gradwire.codecs.interface import align
 from gradwire.codecs.native.choice import library_for
@@ -81,18 +81,47 @@ def arrange(
     exact_size: bool = False,
 ) -> Arrangement:
     """The arrangement for reduced statistics, two bf16 tensors (super-groups,) on any device; zeros stand for
-    one that is not sent.
+    one that is not sent. Raises ValueError for a bucket of 2³¹ super-groups or more.
+
+    Compiled kernels do all of it at once, but for `allocation="exact"`, which is PyTorch's sorting.
     """
+    plan = native_plan(sizes, increments, workers, allocation, norm.device)
+    if plan is not None:
+        plan.run(mean_sum.contiguous(), norm.contiguous())
+        return Arrangement(plan.order, plan.mean, plan.numbers, sizes, message_format, exact_size)
     patterns, mean = reduced_statistics(mean_sum, norm, workers, len(sizes))
-    spare = _spare(tuple(size.spare for size in sizes), norm.device)
+    spare = _spare(sizes, norm.device)
     order, numbers = message_order(allocate(patterns, spare, increments, allocation), norm.numel())
     return Arrangement(order, mean.index_select(0, order), numbers, sizes, message_format, exact_size)
 
 
+def native_plan(
+    sizes: tuple[ChunkSize, ...],
+    increments: WidthIncrements,
+    workers: int,
+    allocation: Allocation,
+    device: torch.device,
+) -> NativePlan | None:
+    """The compiled plan of a bucket on `device` that is cut into chunks of these `sizes`; None where PyTorch
+    does it. Raises ValueError as `arrange`."""
+    library, total = library_for(device), sum(size.super_groups for size in sizes)
+    if library is None or (allocation == "exact" and increments.bits):
+        return None
+    return NativePlan(library, _spare(sizes, device), _checked(total), increments, workers)
+
+
 @lru_cache(maxsize=64)
-def _spare(spare: tuple[int, ...], device: torch.device) -> Tensor:
+def _spare(sizes: tuple[ChunkSize, ...], device: torch.device) -> Tensor:
     """The chunks' spare bytes, (chunks,) int64: the same in every round, hence copied to the device once."""
-    return torch.tensor(spare, device=device)
+    return torch.tensor([size.spare for size in sizes], device=device)
+
+
+def _checked(total: int) -> int:
+    if total > MOST_SUPER_GROUPS:
+        raise ValueError(
+            f"a bucket has at most {MOST_SUPER_GROUPS:,} super-groups, got {total:,}; use more buckets"
+        )
+    return total
 
 
 def message_order(widths: Tensor, total: int) -> tuple[Tensor, Tensor]:
@@ -103,27 +132,12 @@ def message_order(widths: Tensor, total: int) -> tuple[Tensor, Tensor]:
     within a section. `widths` is (chunks, super-groups) int64 from 1 to 16; its entry (c, i) is super-group
     i·chunks + c, which exists if below `total`. Raises ValueError for a bucket of 2³¹ super-groups or more.
     """
-    if total > MOST_SUPER_GROUPS:
-        raise ValueError(
-            f"a bucket has at most {MOST_SUPER_GROUPS:,} super-groups, got {total:,}; use more buckets"
-        )
-    order = torch.empty(total, dtype=torch.int32, device=widths.device)
-    counts = torch.empty(widths.shape[0], COUNTED_WIDTHS, dtype=torch.int32, device=widths.device)
-    write_order(widths.contiguous(), order, counts)
-    return order, counts
-
-
-def write_order(widths: Tensor, order: Tensor, counts: Tensor) -> None:
-    """Fill `order` and `counts`, both int32, from contiguous `widths`."""
-    library = library_for(widths.device)
-    if library is not None:
-        native.message_order(library, widths, order, counts)
-        return
-    (chunks, length), total = widths.shape, order.numel()
+    (chunks, length), total = widths.shape, _checked(total)
     chunk = torch.arange(chunks, device=widths.device)[:, None]
     index = torch.arange(length, device=widths.device) * chunks + chunk
     widths = widths.masked_fill(index >= total, 0)
     by_width = widths.argsort(dim=1, descending=True, stable=True)
     index = index.gather(1, by_width).flatten()
-    order.copy_(index[index < total])
-    counts.zero_().scatter_add_(1, widths, (widths > 0).to(torch.int32))
+    counts = torch.zeros(chunks, COUNTED_WIDTHS, dtype=torch.int32, device=widths.device)
+    counts.scatter_add_(1, widths, (widths > 0).to(torch.int32))
+    return index[index < total].to(torch.int32), counts

@@ -225,7 +225,7 @@ class DynamiQ(LossyHopCodec):
         return {
             "statistics": once("dynamiq.statistics"),
             "metadata": moved((SUM * self.mean + NORM * several) / 256),
-            "plan": once("dynamiq.reduced", "dynamiq.allocation", "dynamiq.order"),
+            "plan": once("dynamiq.plan"),
             **hop_costs(workers, compress, accumulate, decompress, recompress, seal),
             "collect": accumulate * workers + COPY,
             "finish": NOTHING,

@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from itertools import pairwise
-
 import torch
 from torch import Tensor
 
 from gradwire.codecs.arithmetic.floats import BF16_INFINITY
+from gradwire.codecs.dynamiq.allocation import WidthIncrements, threshold_patterns
 from gradwire.codecs.dynamiq.definition import Coder
 from gradwire.codecs.dynamiq.format import COUNTED_WIDTHS, SUPER_GROUP, num_super_groups, used_bytes
 from gradwire.codecs.dynamiq.native_values import kind_of, value_tables
 from gradwire.codecs.native.call import Call, pointer, run
 from gradwire.codecs.native.loading import Library
 from gradwire.codecs.native.structs import BUCKETS
-
-_MOST_WIDTHS = 8
 
 
 def super_group_statistics(library: Library, x: Tensor, mean: Tensor, norm: Tensor) -> None:
@@ -26,76 +22,78 @@ def super_group_statistics(library: Library, x: Tensor, mean: Tensor, norm: Tens
     run(library, "super_group_statistics", x.device, numel=numel, **given)
 
 
-def reduced_statistics(
-    library: Library, mean_sum: Tensor, norm: Tensor, workers: int, patterns: Tensor, mean: Tensor
-) -> None:
-    """Fill `patterns`, int32 (chunks, super-groups of a chunk), and `mean`, float32 (super-groups,), from
-    `mean_sum` and `norm`, bf16 (super-groups,)."""
-    (chunks, length), total = patterns.shape, norm.numel()
-    run(
-        library,
-        "reduced_statistics",
-        norm.device,
-        mean_sum=(mean_sum, total),
-        norm=(norm, total),
-        total=total,
-        chunks=chunks,
-        length=length,
-        workers=workers,
-        patterns=(patterns, chunks * length),
-        mean=(mean, total),
-    )
+_PLAN = "dynamiq_plan"
 
 
-def width_allocation(
-    library: Library,
-    patterns: Tensor,
-    spare: Tensor,
-    thresholds: Tensor,
-    widths: Sequence[int],
-    chosen: Tensor,
-) -> None:
-    """Fill `chosen`, int64 (chunks, super-groups), from `patterns`, int32 of the same shape, `spare`, int64
-    (chunks,), and `thresholds`, int32 (increments, 0x7f81), of the increments between 2 to 8 `widths`.
+class NativePlan:
+    """The plans of a bucket among `workers`, round after round: each call fills the same tensors anew.
 
-    Not checked: patterns are those of finite norms, from 0 on, spare bytes are not negative, and thresholds
-    do not descend.
+    `order` (super-groups,) int32, `mean` (super-groups,) float32 and `numbers` (chunks, 17) int32 are those
+    of an `Arrangement`.
     """
-    operation = "width_allocation"
-    ascending = all(a < b for a, b in pairwise(widths))
-    if not 2 <= len(widths) <= _MOST_WIDTHS or not ascending:
-        raise ValueError(f"{operation}: 2 to {_MOST_WIDTHS} ascending widths are needed, got {tuple(widths)}")
-    (chunks, length), increments = patterns.shape, len(widths) - 1
-    run(
-        library,
-        operation,
-        patterns.device,
-        patterns=(patterns, chunks * length),
-        spare=(spare, chunks),
-        thresholds=(thresholds, increments * (BF16_INFINITY + 1)),
-        chunks=chunks,
-        length=length,
-        increments=increments,
-        widths=tuple(widths),
-        chosen=(chosen, chunks * length),
-    )
+
+    def __init__(
+        self,
+        library: Library,
+        spare: Tensor,
+        total: int,
+        increments: WidthIncrements,
+        workers: int,
+    ) -> None:
+        """`spare` (chunks,) int64 is what each chunk may spend on increments, `total` counts super-groups.
+
+        Not checked: that spare bytes are not negative.
+        """
+        chunks, device = spare.numel(), spare.device
+        self.order = torch.empty(total, dtype=torch.int32, device=device)
+        self.mean = torch.empty(total, dtype=torch.float32, device=device)
+        self.numbers = torch.empty(chunks, COUNTED_WIDTHS, dtype=torch.int32, device=device)
+        words = _plan_words(library, total, chunks)
+        self.workspace = torch.empty(words, dtype=torch.int32, device=device)
+        number = len(increments.bits)
+        thresholds = threshold_patterns(increments, device) if number else None
+        self._keep = spare, thresholds
+        self._total, self._device, self._chooses = total, device, number > 0
+        settings = {
+            "spare": (spare, chunks),
+            "thresholds": (thresholds, number * (BF16_INFINITY + 1)),
+            "total": total,
+            "chunks": chunks,
+            "workers": workers,
+            "increments": number,
+            "widths": increments.widths,
+            "order": (self.order, total),
+            "mean": (self.mean, total),
+            "counts": (self.numbers, chunks * COUNTED_WIDTHS),
+            "workspace": (self.workspace, words),
+            "workspace_words": words,
+        }
+        self.call = Call(library, _PLAN, device, settings)
+
+    def run(self, mean_sum: Tensor | None, norm: Tensor | None) -> None:
+        """Plan a round from its reduced statistics, bf16 (super-groups,); None for one that was not sent.
+
+        Raises ValueError without norms where there are widths to choose from.
+        """
+        if norm is None and self._chooses:
+            raise ValueError(f"{_PLAN}: norms are needed to choose widths by, got none")
+        arguments = self.call.arguments
+        arguments.mean_sum = self._statistic(mean_sum, "mean_sum")
+        arguments.norm = self._statistic(norm, "norm")
+        self.call.run()
+
+    def _statistic(self, x: Tensor | None, name: str) -> int | None:
+        return pointer(x, _PLAN, name, (torch.bfloat16,), self._total, self._device)
 
 
-def message_order(library: Library, widths: Tensor, order: Tensor, counts: Tensor) -> None:
-    """Fill `order`, int32 (super-groups,), and `counts`, int32 (chunks, 17), from `widths`, int64 (chunks,
-    super-groups of a chunk)."""
-    (chunks, length), total = widths.shape, order.numel()
-    run(
-        library,
-        "message_order",
-        widths.device,
-        widths=(widths, chunks * length),
-        chunks=chunks,
-        length=length,
-        total=total,
-        order=(order, total),
-        counts=(counts, chunks * COUNTED_WIDTHS),
+def _plan_words(library: Library, total: int, chunks: int) -> int:
+    """Words of the workspace: `words_of_plan` in csrc/include/gradwire/plan.h."""
+    part, most, of_chunk, of_part = (
+        library.constant(f"GRADWIRE_PLAN_{name}") for name in ("PART", "PARTS", "CHUNK_WORDS", "PART_WORDS")
     )
+    length = -(-total // chunks)
+    parts = max(min(-(-length // part), most // chunks), 1)
+    return chunks * (length + of_chunk + parts * of_part)
 
 
 _HOP = "dynamiq_hop"

@@ -58,27 +58,12 @@ def reduced_statistics(
     Where one of the two is not finite the pattern is 0 and the mean NaN. Super-group i·chunks + c is the i-th
     of chunk c; a chunk that lacks the last one has a pattern of 0 there.
     """
-    total = norm.numel()
-    shape = (num_chunks, -(-total // num_chunks))
-    patterns = torch.empty(shape, dtype=torch.int32, device=norm.device)
-    mean = torch.empty(total, dtype=torch.float32, device=norm.device)
-    write_reduced(mean_sum.contiguous(), norm.contiguous(), workers, patterns, mean)
-    return patterns, mean
-
-
-def write_reduced(mean_sum: Tensor, norm: Tensor, workers: int, patterns: Tensor, mean: Tensor) -> None:
-    """Fill `patterns`, int32 (chunks, super-groups), and `mean`, float32 (super-groups,)."""
-    library = library_for(norm.device)
-    if library is not None:
-        native.reduced_statistics(library, mean_sum, norm, workers, patterns, mean)
-        return
     finite = mean_sum.isfinite() & norm.isfinite()
-    chunks, length = patterns.shape
-    padding = chunks * length - norm.numel()
-    padded = torch.nn.functional.pad(norm_patterns(norm, finite), (0, padding))
-    patterns.copy_(padded.view(length, chunks).T)
-    own_mean = mean_sum.to(torch.float32) / constant(workers, mean_sum) * float(1 << TRAVEL_EXPONENT)
-    mean.copy_(own_mean.masked_fill(~finite, torch.nan))
+    length = -(-norm.numel() // num_chunks)
+    padding = num_chunks * length - norm.numel()
+    patterns = torch.nn.functional.pad(norm_patterns(norm, finite), (0, padding)).view(length, num_chunks).T
+    mean = mean_sum.to(torch.float32) / constant(workers, mean_sum) * float(1 << TRAVEL_EXPONENT)
+    return patterns.contiguous(), mean.masked_fill(~finite, torch.nan)
 
 
 def norm_patterns(norm: Tensor, finite: Tensor) -> Tensor:

@@ -65,6 +65,10 @@ inline cudaError_t cudaDeviceGetAttribute(int* value, int, int) {
   *value = 2;
   return cudaSuccess;
 }
+inline cudaError_t cudaMemsetAsync(void* memory, int value, size_t bytes, cudaStream_t) {
+  memset(memory, value, bytes);
+  return cudaSuccess;
+}
 inline cudaError_t cudaGetLastError() { return cudaSuccess; }
 inline const char* cudaGetErrorString(cudaError_t) { return "emulated CUDA knows no errors"; }
 template <class Kernel>

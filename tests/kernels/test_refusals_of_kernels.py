@@ -8,7 +8,6 @@ from dynamiq_hops_cases import Chunk, make_coder
 from implementations import implementation
 from inputs import gradient, poisoned
 
-from gradwire.codecs.dynamiq.allocation import write_widths
 from gradwire.codecs.dynamiq.arrangement import message_order
 from gradwire.codecs.dynamiq.format import numbers_of, used_bytes
 from gradwire.codecs.dynamiq.hops import make_hop
@@ -69,13 +68,6 @@ def test_no_super_groups_are_an_empty_message() -> None:
 def test_more_super_groups_than_an_order_can_hold() -> None:
     with pytest.raises(ValueError, match="at most 2,147,483,647 super-groups, got 2,147,483,648; use more"):
         message_order(torch.zeros(1, 1, dtype=torch.int64), 2**31)
-
-
-def test_widths_that_do_not_ascend() -> None:
-    patterns, chosen = torch.zeros(1, 4, dtype=torch.int32), torch.zeros(1, 4, dtype=torch.int64)
-    spare, thresholds = torch.tensor([64]), torch.zeros(2, 0x7F81, dtype=torch.int32)
-    with using_kernels("cpu"), pytest.raises(ValueError, match="ascending widths are needed"):
-        write_widths(patterns, spare, thresholds, [2, 2, 4], chosen)
 
 
 def test_blocks_beyond_all_buckets() -> None:

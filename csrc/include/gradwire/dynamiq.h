@@ -40,7 +40,7 @@ typedef struct {
   int64_t rows;                   // super-groups of the chunk
   const int32_t* order;           // they, in the order of the message
   const float* mean;              // theirs, in the same order
-  const int32_t* counts;          // 17: how many of them have each width, as `gradwire_message_order` says
+  const int32_t* counts;          // 17: how many of them have each width, as `gradwire_dynamiq_plan` says
   const uint8_t* incoming;        // at multiples of 16 bytes
   uint8_t* outgoing;              //
   int64_t incoming_bytes;         //

@@ -60,9 +60,7 @@ RINGS = (
         "DynamiQ",
         always=(
             "dynamiq.statistics",
-            "dynamiq.reduced",
-            "dynamiq.allocation",
-            "dynamiq.order",
+            "dynamiq.plan",
             "dynamiq.decompress.mix",
         ),
         first=("dynamiq.compress.mix",),

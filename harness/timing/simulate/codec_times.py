@@ -25,6 +25,9 @@ DTYPE = "float32"
 COMPILED, DEFINITION = ("cpu", "cuda"), "default"
 """Implementations whose rows are used, and the one used for operations that have no such row."""
 
+MERGED = {"dynamiq.plan": ("dynamiq.reduced", "dynamiq.allocation", "dynamiq.order")}
+"""Operations that were several when older tables were measured: their times add up."""
+
 ANY = "mxfp.copy.8"
 """An operation to measure where only the speed of copies is needed."""
 
@@ -156,11 +159,20 @@ def _table(path: str | Path) -> Table:
             if row["dtype"] == DTYPE:
                 copies.add(Rate(row["numel"], 1 / row["copy_bytes_per_s"]))
                 _keep(row, definitions if row["implementation"] == DEFINITION else compiled)
-        return Table(definitions | compiled, sorted(copies), found["device"] == "cpu")
+        return Table(_merged(definitions) | _merged(compiled), sorted(copies), found["device"] == "cpu")
     except UnusableFileError as error:
         raise ValueError(f"not what task=bench writes: {error.problem}") from None
     except (ValueError, KeyError, TypeError, ArithmeticError) as error:
         raise ValueError(f"not what task=bench writes ({type(error).__name__}: {error})") from None
+
+
+def _merged(rates: dict[str, list[Rate]]) -> dict[str, list[Rate]]:
+    """With the sums that `MERGED` names, where a table has their parts alone."""
+    for name, parts in MERGED.items():
+        if name not in rates and all(part in rates for part in parts):
+            sizes = sorted({rate.numel for part in parts for rate in rates[part]})
+            rates[name] = [Rate(n, sum(nearest(rates[part], n) for part in parts)) for n in sizes]
+    return rates
 
 
 def _keep(row: Mapping[str, Any], into: dict[str, list[Rate]]) -> None:

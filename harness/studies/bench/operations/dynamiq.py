@@ -1,4 +1,5 @@
-"""DynamiQ: statistics of super-groups, and what a hop does to a chunk, for single widths and for mixes.
+"""DynamiQ: statistics of super-groups, the plan that follows from them among 8 workers and among 2, and what
+a hop does to a chunk, for single widths and for mixes.
 
 `compress` encodes a bucket, `recompress` adds a message to a bucket and encodes the sum (the paper's
 decompress_accumulate_recompress), `accumulate` adds a message to partial sums, `decompress` writes means to a
@@ -15,8 +16,8 @@ from typing import cast
 import torch
 from torch import Tensor
 
-from gradwire.codecs.dynamiq.allocation import WidthIncrements, allocate, paper_increments
-from gradwire.codecs.dynamiq.arrangement import message_order
+from gradwire.codecs.dynamiq.allocation import paper_increments
+from gradwire.codecs.dynamiq.arrangement import arrange, native_plan
 from gradwire.codecs.dynamiq.codebooks import chosen_values
 from gradwire.codecs.dynamiq.codec import DynamiQ
 from gradwire.codecs.dynamiq.definition import Coder
@@ -31,7 +32,7 @@ from gradwire.codecs.dynamiq.format import (
 from gradwire.codecs.dynamiq.hops import Hop, make_hop
 from gradwire.codecs.dynamiq.rounding import Dither
 from gradwire.codecs.dynamiq.scales import ScaleRounding
-from gradwire.codecs.dynamiq.statistics import reduced_statistics, write_statistics
+from gradwire.codecs.dynamiq.statistics import write_statistics
 from gradwire.codecs.dynamiq.values import ValueKind
 from gradwire.codecs.dynamiq.variants import DynamiQPlus
 from gradwire.codecs.interface import align
@@ -50,9 +51,9 @@ PLUS_MIX = {8: 0.1, 6: 0.2, 5: 0.3, 4: 0.25, 3: 0.1, 2: 0.05}
 
 def operations() -> Iterator[Operation]:
     yield Operation("dynamiq.statistics", ("super_group_statistics",), _statistics)
-    yield Operation("dynamiq.reduced", ("reduced_statistics",), _reduced)
-    yield Operation("dynamiq.allocation", ("width_allocation",), _allocation)
-    yield Operation("dynamiq.order", ("message_order",), _order)
+    for workers in (WORKERS, 2):
+        name = "dynamiq.plan" if workers == WORKERS else f"dynamiq.plan.{workers}"
+        yield Operation(name, ("dynamiq_plan",), partial(_plan, workers))
     for label, shares in [*((str(width), {width: 1.0}) for width in WIDTHS), ("mix", MIX)]:
         yield from _hops("dynamiq", label, partial(_chunk, DynamiQ(), shares))
     for label, shares in [*((str(width), {width: 1.0}) for width in (4, 8)), ("mix", PLUS_MIX)]:
@@ -71,34 +72,21 @@ def _norms(x: Tensor) -> Tensor:
     return torch.randn(num_super_groups(x.numel()), generator=generator).exp().bfloat16().to(x.device)
 
 
-def _reduced(x: Tensor) -> Case:
-    norm = _norms(x)
+def _plan(workers: int, x: Tensor) -> Case:
+    """The plan of as many chunks as there are workers: from reduced statistics to an order, means, counts."""
+    norm, form, increments = _norms(x), Format(), paper_increments(Format().widths)
     mean_sum = torch.zeros_like(norm)
+    sizes = tuple(chunk_size(x.numel(), workers, chunk, 5.0, form) for chunk in range(workers))
+    kept = native_plan(sizes, increments, workers, "fast", x.device)
 
-    def run() -> tuple[Tensor, Tensor]:
-        return reduced_statistics(mean_sum, norm, WORKERS, WORKERS)
+    def run() -> tuple[Tensor, Tensor, Tensor]:
+        if kept is not None:
+            kept.run(mean_sum, norm)
+            return kept.order, kept.mean, kept.numbers
+        made = arrange(mean_sum, norm, workers, sizes, increments, form)
+        return made.order, made.mean, made.numbers
 
     return Case(run, (mean_sum, norm), run())
-
-
-def _choice(x: Tensor) -> tuple[Tensor, Tensor, WidthIncrements]:
-    """The norms' bit patterns by chunk, the chunks' spare bytes, and the paper's width increments."""
-    norm, form = _norms(x), Format()
-    patterns, _ = reduced_statistics(torch.zeros_like(norm), norm, WORKERS, WORKERS)
-    sizes = [chunk_size(x.numel(), WORKERS, chunk, 5.0, form) for chunk in range(WORKERS)]
-    spare = torch.tensor([size.spare for size in sizes], device=x.device)
-    return patterns, spare, paper_increments(form.widths)
-
-
-def _allocation(x: Tensor) -> Case:
-    patterns, spare, increments = _choice(x)
-    chosen = allocate(patterns, spare, increments, "fast")
-    return Case(lambda: allocate(patterns, spare, increments, "fast"), (patterns, spare), (chosen,))
-
-
-def _order(x: Tensor) -> Case:
-    widths, total = allocate(*_choice(x), "fast"), num_super_groups(x.numel())
-    return Case(lambda: message_order(widths, total), (widths,), message_order(widths, total))
 
 
 @dataclass(frozen=True)
