@@ -13,7 +13,7 @@ from gradwire.codecs.arithmetic.bitpack import packed_bytes
 from gradwire.codecs.arithmetic.hadamard import transform
 from gradwire.codecs.arithmetic.random import CoordinateBits
 from gradwire.codecs.dynamiq.allocation import paper_increments
-from gradwire.codecs.dynamiq.arrangement import arrange
+from gradwire.codecs.dynamiq.arrangement import Chunks, arrange
 from gradwire.codecs.dynamiq.codebooks import chosen_values
 from gradwire.codecs.dynamiq.definition import Coder
 from gradwire.codecs.dynamiq.format import ChunkSize, Format, numbers_of, used_bytes
@@ -97,7 +97,7 @@ def plan(
     sizes = tuple(
         ChunkSize(len(range(chunk, total, chunks)), 0, spare[chunk], False) for chunk in range(chunks)
     )
-    made = arrange(mean_sum, norm, 5, sizes, paper_increments((2, 4, 8)), Format())
+    made = arrange(mean_sum, norm, 5, Chunks(sizes), paper_increments((2, 4, 8)), Format())
     for filled, found in ((order, made.order), (mean, made.mean), (counts, made.numbers)):
         filled.copy_(found)
 

@@ -10,7 +10,8 @@
 - `hops`: a hop of a chunk, whatever implements it; the sequence of hops of a bucket.
 - `definition`: a hop in plain PyTorch. A row is scaled (`scales`), given quantization values (`values`, or
   the best of several `codebooks`), rounded by a dither that the workers correlate (`rounding`), and packed.
-- `native`: a hop in C++ and CUDA; `native_values` tells it the quantization values.
+- `native`: the plan and a hop in C++ and CUDA; `native_values` tells it the quantization values, `kept` has
+  what rounds of a bucket have in common.
 """
 
 from gradwire.codecs.dynamiq.codec import DynamiQ

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
+from itertools import accumulate, pairwise
 
 import torch
 from torch import Tensor
@@ -18,9 +19,33 @@ from gradwire.codecs.dynamiq.native import NativePlan
 from gradwire.codecs.dynamiq.statistics import reduced_statistics
 from gradwire.codecs.interface import align
 from gradwire.codecs.native.choice import library_for
+from gradwire.codecs.native.loading import Library
 
 MOST_SUPER_GROUPS = 2**31 - 1
 """The most that a bucket may have: an order is int32."""
+
+
+@dataclass(frozen=True)
+class Chunks:
+    """How a bucket is cut into chunks, which is the same in every round."""
+
+    sizes: tuple[ChunkSize, ...]
+
+    @cached_property
+    def super_groups(self) -> int:
+        """How many the whole bucket has."""
+        return sum(size.super_groups for size in self.sizes)
+
+    @cached_property
+    def rows(self) -> tuple[slice, ...]:
+        """Where each chunk's super-groups lie in an order."""
+        starts = [0, *accumulate(size.super_groups for size in self.sizes)]
+        return tuple(slice(start, stop) for start, stop in pairwise(starts))
+
+    @cached_property
+    def offsets(self) -> tuple[int, ...]:
+        """Where each chunk's message begins, and where the last one ends, if all have their capacities."""
+        return (0, *accumulate(size.capacity for size in self.sizes))
 
 
 @dataclass(frozen=True)
@@ -30,13 +55,13 @@ class Arrangement:
     `order` (super-groups,) int32 lists super-group indices chunk after chunk as messages hold them, `mean`
     (super-groups,) float32 what is subtracted from them in the same order: their means, NaN where the
     statistics are not finite. `numbers` (chunks, 17) int32 says how many super-groups of a chunk have each
-    number of bits, on the device. `sizes` has one entry per chunk.
+    number of bits, on the device.
     """
 
     order: Tensor
     mean: Tensor
     numbers: Tensor
-    sizes: tuple[ChunkSize, ...]
+    chunks: Chunks
     format: Format
     exact_size: bool
 
@@ -45,14 +70,18 @@ class Arrangement:
         """How many super-groups of each width every chunk has: read back to the host, which waits for it."""
         return tuple(counts_of(row, self.format.widths) for row in self.numbers.cpu())
 
-    @cached_property
+    @property
     def rows(self) -> tuple[slice, ...]:
         """Where each chunk's super-groups lie in `order`."""
-        slices, start = [], 0
-        for size in self.sizes:
-            slices.append(slice(start, start + size.super_groups))
-            start += size.super_groups
-        return tuple(slices)
+        return self.chunks.rows
+
+    @cached_property
+    def offsets(self) -> tuple[int, ...]:
+        """Where each chunk's message begins, and where the last one ends: messages have their capacities, or
+        the bytes used if sizes are exact."""
+        if not self.exact_size:
+            return self.chunks.offsets
+        return (0, *accumulate(align(used_bytes(counts, self.format)) for counts in self.counts))
 
     def widths(self) -> Tensor:
         """Bits per coordinate of every super-group, in the bucket's order: (super-groups,) int64."""
@@ -63,18 +92,12 @@ class Arrangement:
             found[self.order[rows]] = torch.tensor(descending).repeat_interleave(runs).to(found.device)
         return found
 
-    def message_bytes(self, chunk: int) -> int:
-        """Length of one chunk's message: its capacity, or the bytes used if sizes are exact."""
-        if self.exact_size:
-            return align(used_bytes(self.counts[chunk], self.format))
-        return self.sizes[chunk].capacity
-
 
 def arrange(
     mean_sum: Tensor,
     norm: Tensor,
     workers: int,
-    sizes: tuple[ChunkSize, ...],
+    chunks: Chunks,
     increments: WidthIncrements,
     message_format: Format,
     allocation: Allocation = "fast",
@@ -85,29 +108,23 @@ def arrange(
 
     Compiled kernels do all of it at once, but for `allocation="exact"`, which is PyTorch's sorting.
     """
-    plan = native_plan(sizes, increments, workers, allocation, norm.device)
-    if plan is not None:
+    library = library_for(norm.device)
+    if library is not None and (allocation == "fast" or not increments.bits):
+        plan = native_plan(library, chunks, increments, workers, norm.device)
         plan.run(mean_sum.contiguous(), norm.contiguous())
-        return Arrangement(plan.order, plan.mean, plan.numbers, sizes, message_format, exact_size)
-    patterns, mean = reduced_statistics(mean_sum, norm, workers, len(sizes))
-    spare = _spare(sizes, norm.device)
-    order, numbers = message_order(allocate(patterns, spare, increments, allocation), norm.numel())
-    return Arrangement(order, mean.index_select(0, order), numbers, sizes, message_format, exact_size)
+        return Arrangement(plan.order, plan.mean, plan.numbers, chunks, message_format, exact_size)
+    patterns, mean = reduced_statistics(mean_sum, norm, workers, len(chunks.sizes))
+    widths = allocate(patterns, _spare(chunks.sizes, norm.device), increments, allocation)
+    order, numbers = message_order(widths, norm.numel())
+    return Arrangement(order, mean.index_select(0, order), numbers, chunks, message_format, exact_size)
 
 
 def native_plan(
-    sizes: tuple[ChunkSize, ...],
-    increments: WidthIncrements,
-    workers: int,
-    allocation: Allocation,
-    device: torch.device,
-) -> NativePlan | None:
-    """The compiled plan of a bucket on `device` that is cut into chunks of these `sizes`; None where PyTorch
-    does it. Raises ValueError as `arrange`."""
-    library, total = library_for(device), sum(size.super_groups for size in sizes)
-    if library is None or (allocation == "exact" and increments.bits):
-        return None
-    return NativePlan(library, _spare(sizes, device), _checked(total), increments, workers)
+    library: Library, chunks: Chunks, increments: WidthIncrements, workers: int, device: torch.device
+) -> NativePlan:
+    """The compiled plan of a bucket on `device`, round after round. Raises ValueError as `arrange`."""
+    spare = _spare(chunks.sizes, device)
+    return NativePlan(library, spare, _checked(chunks.super_groups), increments, workers)
 
 
 @lru_cache(maxsize=64)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any, cast, get_args
 
 import torch
@@ -18,11 +18,10 @@ from gradwire.codecs.dynamiq.allocation import (
     measured_increments,
     paper_increments,
 )
-from gradwire.codecs.dynamiq.arrangement import arrange
+from gradwire.codecs.dynamiq.arrangement import Chunks, arrange
 from gradwire.codecs.dynamiq.codebooks import Codebooks, chosen_values
 from gradwire.codecs.dynamiq.definition import Coder
 from gradwire.codecs.dynamiq.format import (
-    ChunkSize,
     Format,
     ScaleKind,
     budget_limits,
@@ -32,6 +31,7 @@ from gradwire.codecs.dynamiq.format import (
     num_super_groups,
 )
 from gradwire.codecs.dynamiq.hops import DynamiQHops
+from gradwire.codecs.dynamiq.kept import KeptRounds, Pool
 from gradwire.codecs.dynamiq.rounding import MAX_WORKERS, Dither, Rounding
 from gradwire.codecs.dynamiq.scales import ScaleRounding
 from gradwire.codecs.dynamiq.statistics import super_group_statistics
@@ -40,6 +40,8 @@ from gradwire.codecs.dynamiq.width_errors import lost_share
 from gradwire.codecs.fields import NUMBER, Rule, at_least, between, check_fields, list_of, one_of
 from gradwire.codecs.hop_codec import LossyHopCodec
 from gradwire.codecs.interface import Collectives, Layout, Op, Round, refused_dtype
+from gradwire.codecs.native.call import readable
+from gradwire.codecs.native.choice import library_for
 from gradwire.codecs.shards import Shard
 from gradwire.codecs.traits import About, Traits
 from gradwire.codecs.wrappers.feedback import feedback_diverges
@@ -152,6 +154,9 @@ class DynamiQ(LossyHopCodec):
             raise ValueError(
                 f"codec.codebooks={self.codebooks}: choose 1, or values=distinct and scales=hierarchical too"
             )
+        self._cut: dict[tuple[int, int], tuple[Chunks, float | None]] = {}
+        self._values: dict[torch.device, Mapping[int, Values | Codebooks]] = {}
+        self._pool: Pool[KeptRounds] = Pool()
         self.traits = Traits(unbiased=self.rounding == "independent")
 
     def supports(self, topology: str, size: int, layout: Layout) -> str | None:
@@ -185,20 +190,30 @@ class DynamiQ(LossyHopCodec):
         return means + norms
 
     def plan(self, x: Tensor, this_round: Round, reduced: list[Tensor], num_chunks: int) -> DynamiQHops:
-        absent = torch.zeros(num_super_groups(x.numel()), dtype=torch.bfloat16, device=x.device)
-        mean_sum = reduced[0] if self._format.mean else absent
-        norm = reduced[-1] if self._format.norm else absent
+        mean_sum = reduced[0].contiguous() if self._format.mean else None
+        norm = reduced[-1].contiguous() if self._format.norm else None
+        x, dtype = readable(x), x.dtype
+        chunks, coder = self._chunks(x.numel(), num_chunks, this_round.rank), self._coder(x, this_round)
+        library = library_for(x.device)
+        if library is not None and (self.allocation == "fast" or len(self.widths) == 1):
+            stream = torch.cuda.current_stream(x.device).cuda_stream if x.is_cuda else None
+            key = library, x.numel(), x.dtype, x.device, stream, this_round.size, num_chunks
+            make = partial(KeptRounds, library, x, chunks, self._increments(), coder)
+            kept = self._pool.take(key, make)
+            arrangement = kept.begin(mean_sum, norm, coder, self.exact_size)
+            return DynamiQHops(x, dtype, arrangement, coder, kept.hops, partial(self._pool.give, key, kept))
+        absent = torch.zeros(chunks.super_groups, dtype=torch.bfloat16, device=x.device)
         arrangement = arrange(
-            mean_sum,
-            norm,
+            absent if mean_sum is None else mean_sum,
+            absent if norm is None else norm,
             this_round.size,
-            self._sizes(x.numel(), num_chunks, this_round.rank),
+            chunks,
             self._increments(),
             self._format,
             cast(Allocation, self.allocation),
             self.exact_size,
         )
-        return DynamiQHops(x, this_round.size, arrangement, self._coder(x, this_round))
+        return DynamiQHops(x, dtype, arrangement, coder)
 
     def chunk(self, layout: Layout, num_chunks: int, chunk: int) -> Shard:
         return chunk_shard(layout.numel, num_chunks, chunk)
@@ -231,32 +246,44 @@ class DynamiQ(LossyHopCodec):
             "finish": NOTHING,
         }
 
-    def _sizes(self, numel: int, num_chunks: int, rank: int) -> tuple[ChunkSize, ...]:
-        """The chunks' capacities; with the statistics they keep to the budget, or to the smallest size."""
+    def _chunks(self, numel: int, num_chunks: int, rank: int) -> Chunks:
+        """How a bucket is cut; the first rank says if that takes more than the budget."""
+        if (numel, num_chunks) not in self._cut:
+            self._cut[numel, num_chunks] = self._chunks_and_most(numel, num_chunks)
+        chunks, most = self._cut[numel, num_chunks]
+        if most is not None and rank == 0:
+            tell_of_small_bucket(self.name, self._bits, numel, most)
+        return chunks
+
+    def _chunks_and_most(self, numel: int, num_chunks: int) -> tuple[Chunks, float | None]:
+        """The chunks' capacities; with the statistics they keep to the budget, or to the smallest size. With
+        them the bits per coordinate of the fullest chunk, where there are widths and these exceed the budget.
+        """
         form, bits = self._format, self._bits
         sizes = tuple(chunk_size(numel, num_chunks, chunk, bits, form) for chunk in range(num_chunks))
         spent = 8 * sum(size.capacity + form.statistics_bytes * size.super_groups for size in sizes)
-        over_budget = any(size.over_budget for size in sizes)
-        assert over_budget or spent <= bits * numel, f"{numel} coordinates exceed codec.bits={bits}"
-        if over_budget and len(form.widths) > 1 and rank == 0:
-            most = max(
+        most = max(
+            (
                 8
                 * (size.capacity + form.statistics_bytes * size.super_groups)
                 / chunk_coordinates(numel, num_chunks, chunk)
                 for chunk, size in enumerate(sizes)
                 if size.over_budget
-            )
-            tell_of_small_bucket(self.name, bits, numel, most)
-        return sizes
+            ),
+            default=None,
+        )
+        assert most or spent <= bits * numel, f"{numel} coordinates exceed codec.bits={bits}"
+        return Chunks(sizes), most if len(form.widths) > 1 else None
 
     def _coder(self, x: Tensor, this_round: Round) -> Coder:
-        values = {width: self._values(width, x.device) for width in self.widths}
+        if x.device not in self._values:
+            self._values[x.device] = {width: self._values_of(width, x.device) for width in self.widths}
         dither = Dither(
             this_round.key, this_round.rank, this_round.size, cast(Rounding, self.rounding), self.group
         )
-        return Coder(values, dither, cast(ScaleRounding, self.scale_rounding), self._format)
+        return Coder(self._values[x.device], dither, cast(ScaleRounding, self.scale_rounding), self._format)
 
-    def _values(self, width: int, device: torch.device) -> Values | Codebooks:
+    def _values_of(self, width: int, device: torch.device) -> Values | Codebooks:
         epsilon = getattr(self, f"epsilon_{width}", 0.0)
         return chosen_values(width, cast(ValueKind, self.values), epsilon, device, self.group, self.codebooks)
 

@@ -136,6 +136,7 @@ class ReferenceHop:
         assert rows is not None, "nothing to sum"
         if outgoing is not None:
             compress(rows, self._order, self._counts, self._coder, outgoing)
+            rows = decompress(outgoing, self._counts, self._coder) if result is not None else rows
         if new_sums is not None:
             new_sums.copy_(rows)
         if result is not None:

@@ -3,7 +3,8 @@ codec asks for it."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Sequence
+from itertools import pairwise
 from typing import Protocol
 
 import torch
@@ -14,7 +15,6 @@ from gradwire.codecs.dynamiq.definition import Coder, ReferenceHop
 from gradwire.codecs.dynamiq.format import SUPER_GROUP, chunk_coordinates
 from gradwire.codecs.dynamiq.native import NativeHop
 from gradwire.codecs.hop_codec import LossyHops
-from gradwire.codecs.native.call import readable
 from gradwire.codecs.native.choice import library_for
 
 
@@ -35,7 +35,8 @@ class Hop(Protocol):
 
         Given are this worker's bucket `x`, (numel,), or partial `sums`, (super-groups, 256) float32, or an
         `incoming` message, or it and one of these two. The sum goes to an `outgoing` message, to `new_sums`,
-        which may be `sums`, or, as means over the workers, to the bucket `result`.
+        which may be `sums`, or, as means over the workers, to the bucket `result`; with an `outgoing` message
+        and a `result`, what the message stands for goes to the result.
         """
         ...
 
@@ -63,32 +64,50 @@ class DynamiQHops(LossyHops):
     goes straight into the result.
     """
 
-    def __init__(self, x: Tensor, workers: int, arrangement: Arrangement, coder: Coder) -> None:
-        """`x` is this worker's bucket, (numel,) of a floating dtype; it is not written to."""
-        self._dtype = x.dtype
-        self._x = readable(x)
+    def __init__(
+        self,
+        x: Tensor,
+        dtype: torch.dtype,
+        arrangement: Arrangement,
+        coder: Coder,
+        hops: Sequence[Hop] | None = None,
+        finished: Callable[[], None] = lambda: None,
+    ) -> None:
+        """`x` is this worker's bucket, (numel,) float32 or bfloat16; it is not written to. The mean is given
+        in `dtype`. `hops` are those of each chunk, made here if None; `finished` is called when nothing needs
+        them and `arrangement` any more."""
+        self._dtype, self._x = dtype, x
         self.arrangement = self._arrangement = arrangement
         self._sums: Tensor | None = None
-        self._result = torch.empty_like(self._x)
+        self._made: Tensor | None = None
         self._summed: set[int] = set()
         self._finished: set[int] = set()
         self._losses: Tensor | None = None
-        self._coder = coder
-        self._hops = [self._hop(chunk, coder) for chunk in range(len(arrangement.sizes))]
+        self._coder, self._release = coder, finished
+        self._offsets, self._filled = arrangement.offsets, arrangement.chunks.sizes
+        self._hops = hops or [self._hop(chunk) for chunk in range(len(self._filled))]
 
-    def _hop(self, chunk: int, coder: Coder) -> Hop:
+    def _hop(self, chunk: int) -> Hop:
         rows, plan, x = self._arrangement.rows[chunk], self._arrangement, self._x
-        return make_hop(x.numel(), x.dtype, plan.order[rows], plan.mean[rows], plan.numbers[chunk], coder)
+        order, mean, numbers = plan.order[rows], plan.mean[rows], plan.numbers[chunk]
+        return make_hop(x.numel(), x.dtype, order, mean, numbers, self._coder)
 
-    def _each(self, chunks: range, message: Tensor) -> Iterator[tuple[int, Tensor]]:
+    def _each(self, chunks: range, message: Tensor) -> Sequence[tuple[int, Tensor]]:
         """The chunks that have super-groups, with their parts of a message."""
-        assert message.numel() == self.message_bytes(chunks, 1), "message length differs from message_bytes()"
-        start = 0
-        for chunk in chunks:
-            stop = start + self._arrangement.message_bytes(chunk)
-            if stop > start:
-                yield chunk, message[start:stop]
-            start = stop
+        bounds = self._offsets[chunks.start : chunks.stop + 1]
+        assert message.numel() == bounds[-1] - bounds[0], "message length differs from message_bytes()"
+        if len(chunks) == 1:
+            parts: Sequence[Tensor] = (message,)
+        else:
+            parts = message.split_with_sizes([stop - start for start, stop in pairwise(bounds)])
+        return [pair for pair in zip(chunks, parts, strict=True) if self._filled[pair[0]].super_groups]
+
+    @property
+    def _result(self) -> Tensor:
+        """Where the means go."""
+        if self._made is None:
+            self._made = torch.empty_like(self._x)
+        return self._made
 
     def _rows(self, chunk: int) -> Tensor:
         """Where the chunk's partial sum is kept once it has left the bucket."""
@@ -102,7 +121,7 @@ class DynamiQHops(LossyHops):
         return {"sums": self._rows(chunk)} if chunk in self._summed else {"x": self._x}
 
     def message_bytes(self, chunks: range, workers: int) -> int:
-        return sum(self._arrangement.message_bytes(chunk) for chunk in chunks)
+        return self._offsets[chunks.stop] - self._offsets[chunks.start]
 
     def encode(self, chunks: range, out: Tensor, workers: int) -> None:
         for chunk, message in self._each(chunks, out):
@@ -126,8 +145,16 @@ class DynamiQHops(LossyHops):
             self._hops[chunk].run(**self._source(chunk), incoming=source, outgoing=target)
 
     def seal(self, message: Tensor | None, chunks: range, out: Tensor, received: int, workers: int) -> None:
-        super().seal(message, chunks, out, received, workers)
-        self.decode(out, chunks, workers)
+        if self._losses is not None:  # the sum is needed once more
+            super().seal(message, chunks, out, received, workers)
+            self.decode(out, chunks, workers)
+            return
+        sealed = self._each(chunks, out)
+        incoming = dict(self._each(chunks, message)) if message is not None else {}
+        for chunk, target in sealed:
+            own, result = self._source(chunk), self._result
+            self._hops[chunk].run(**own, incoming=incoming.get(chunk), outgoing=target, result=result)
+            self._finished.add(chunk)
 
     def decode(self, message: Tensor, chunks: range, workers: int) -> None:
         for chunk, part in self._each(chunks, message):
@@ -144,19 +171,25 @@ class DynamiQHops(LossyHops):
 
     def finish(self) -> Tensor:
         for chunk, hop in enumerate(self._hops):
-            if self._arrangement.sizes[chunk].super_groups and chunk not in self._finished:
+            if self._filled[chunk].super_groups and chunk not in self._finished:
                 hop.run(**self._source(chunk), result=self._result)
+        if self._losses is None:
+            self._release()
         return self._result.to(self._dtype)
 
     def shard(self, chunks: Sequence[int]) -> Tensor:
-        return torch.cat([self._result[:0].float(), *(self._mean_of(chunk) for chunk in chunks)])
+        empty = torch.empty(0, dtype=torch.float32, device=self._x.device)
+        shard = torch.cat([empty, *(self._mean_of(chunk) for chunk in chunks)])
+        if self._losses is None:
+            self._release()
+        return shard
 
     def _mean_of(self, chunk: int) -> Tensor:
         """The mean of a chunk, (coordinates,) float32: its super-groups as a bucket of their own."""
         plan, rows = self._arrangement, self._arrangement.rows[chunk]
-        if chunk not in self._summed and plan.sizes[chunk].super_groups:
+        if chunk not in self._summed and self._filled[chunk].super_groups:
             self._hops[chunk].run(x=self._x, new_sums=self._rows(chunk))
-        num_chunks = len(plan.sizes)
+        num_chunks = len(self._filled)
         numel = chunk_coordinates(self._x.numel(), num_chunks, chunk)
         mean = torch.empty(numel, dtype=torch.float32, device=self._x.device)
         if numel:
@@ -182,4 +215,6 @@ class DynamiQHops(LossyHops):
     def losses(self) -> Tensor:
         assert self._losses is not None, "losses() without keep_losses()"
         order = self._arrangement.order.long()
-        return torch.empty_like(self._losses).index_copy_(0, order, self._losses).view(-1)[: self._x.numel()]
+        losses = torch.empty_like(self._losses).index_copy_(0, order, self._losses)
+        self._release()
+        return losses.view(-1)[: self._x.numel()]

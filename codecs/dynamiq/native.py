@@ -10,6 +10,7 @@ from gradwire.codecs.dynamiq.allocation import WidthIncrements, threshold_patter
 from gradwire.codecs.dynamiq.definition import Coder
 from gradwire.codecs.dynamiq.format import COUNTED_WIDTHS, SUPER_GROUP, num_super_groups, used_bytes
 from gradwire.codecs.dynamiq.native_values import kind_of, value_tables
+from gradwire.codecs.dynamiq.rounding import Dither
 from gradwire.codecs.native.call import Call, pointer, run
 from gradwire.codecs.native.loading import Library
 from gradwire.codecs.native.structs import BUCKETS
@@ -100,8 +101,10 @@ _HOP = "dynamiq_hop"
 
 
 class NativeHop:
-    """The hops of one chunk in one round of one worker, see `hops.Hop`: a call in which only what changes is
-    filled in anew."""
+    """The hops of one chunk of one worker, see `hops.Hop`: a call in which only what changes is filled in.
+
+    They are a round's, and after `begin_round` another one's; order, means and counts may have changed then.
+    """
 
     def __init__(
         self,
@@ -136,12 +139,16 @@ class NativeHop:
             "correlated": dither.rounding == "correlated",
             "codebooks": form.codebooks,
             "kind": kind_of(library, coder.values),
-            "key0": dither.key[0],
-            "key1": dither.key[1],
-            "rank": dither.rank,
             "workers": dither.workers,
         }
         self._call = Call(library, _HOP, device, settings)
+        self.begin_round(dither)
+
+    def begin_round(self, dither: Dither) -> None:
+        """From now on these are the hops of another round, or another of the workers."""
+        arguments = self._call.arguments
+        arguments.key0, arguments.key1 = dither.key
+        arguments.rank = dither.rank
 
     def run(
         self,

@@ -152,7 +152,11 @@ void hop(const gradwire_dynamiq& args, const Layout& layout, int slot, int64_t f
     if (args.outgoing) {
       encode<WIDTH>(args, sum, values, (uint32_t)args.order[row], args.outgoing + own, args.outgoing + scales,
                     args.outgoing + scale);
-    } else if (wide_out) {
+      if (!args.out) continue;
+      decode<WIDTH, false>(args, values, args.outgoing + own, args.outgoing + scales, args.outgoing + scale,
+                           sum);
+    }
+    if (wide_out) {
       give<float>(args, row, sum);
     } else {
       give<uint16_t>(args, row, sum);

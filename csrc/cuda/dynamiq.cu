@@ -171,10 +171,24 @@ int launch_decode(const Parameters& p, cudaStream_t stream) {
                   : launch(dynamiq_decode<false, true>, p, stream);
 }
 
+// A message, and then the values that it stands for.
+int encode_and_decode(const gradwire_dynamiq& args) {
+  gradwire_dynamiq encoding = args, decoding = args;
+  encoding.out = nullptr;
+  decoding.x = nullptr;
+  decoding.gather = 0;
+  decoding.incoming = args.outgoing;
+  decoding.incoming_bytes = args.outgoing_bytes;
+  decoding.outgoing = nullptr;
+  const int error = gradwire_dynamiq_hop(&encoding);
+  return error ? error : gradwire_dynamiq_hop(&decoding);
+}
+
 }  // namespace
 
 GRADWIRE_API int gradwire_dynamiq_hop(const gradwire_dynamiq* args) {
   GRADWIRE_CUDA_BEGIN(dynamiq_hop, args);
+  if (args->outgoing && args->out) return encode_and_decode(*args);
   const bool narrow = args->call.dtype == GRADWIRE_BFLOAT16;
   const Parameters p = {*args, !(narrow && args->gather), !(narrow && args->scatter), aligned(args->x),
                         aligned(args->out)};

@@ -21,7 +21,7 @@ from gradwire.codecs.dynamiq.allocation import (
     threshold_patterns,
     worth_keys,
 )
-from gradwire.codecs.dynamiq.arrangement import arrange, message_order
+from gradwire.codecs.dynamiq.arrangement import Chunks, arrange, message_order
 from gradwire.codecs.dynamiq.codec import tell_of_small_bucket
 from gradwire.codecs.dynamiq.format import Format, budget_limits, chunk_size, used_bytes
 from gradwire.codecs.dynamiq.statistics import norm_patterns
@@ -76,7 +76,7 @@ def test_no_chunk_exceeds_its_capacity(kind: str, count: int, rule: Allocation) 
             chunk_size(count * 256, num_chunks, chunk, bits, Format(widths)) for chunk in range(num_chunks)
         )
         arrangement = arrange(
-            torch.zeros_like(norm), norm, 3, sizes, paper_increments(widths), Format(widths), rule
+            torch.zeros_like(norm), norm, 3, Chunks(sizes), paper_increments(widths), Format(widths), rule
         )
         assert arrangement.order.sort().values.tolist() == list(range(count))
         for size, counts, rows in zip(sizes, arrangement.counts, arrangement.rows, strict=True):
@@ -156,7 +156,7 @@ def test_non_finite_statistics_get_the_smallest_width_and_no_mean(damaged: str) 
     statistics[damaged][1] = torch.inf
     sizes = (chunk_size(8 * 256, 1, 0, 8.6, Format()),)
     arrangement = arrange(
-        statistics["mean"], statistics["norm"], 2, sizes, paper_increments(DEFAULT), Format()
+        statistics["mean"], statistics["norm"], 2, Chunks(sizes), paper_increments(DEFAULT), Format()
     )
     assert arrangement.counts[0][2] == 1
     assert arrangement.order[-1] == 1

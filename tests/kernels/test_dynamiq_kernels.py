@@ -18,7 +18,7 @@ def all_hops(first: Chunk, second: Chunk, x: Tensor, y: Tensor, seed: int) -> li
     """What every hop writes: `first` encodes `x`, `second`, another worker, goes on with `y`."""
     leaf, passed, again = first.message(seed), second.message(seed), second.message(seed)
     sums, more, decoded = second.rows(seed), second.rows(seed), second.rows(seed)
-    results = [second.result(seed) for _ in range(3)]
+    sealed, results = second.message(seed), [second.result(seed) for _ in range(4)]
     first.hop().run(x=x, outgoing=leaf)
     hop = second.hop()
     hop.run(x=y, incoming=leaf, outgoing=passed)
@@ -30,7 +30,9 @@ def all_hops(first: Chunk, second: Chunk, x: Tensor, y: Tensor, seed: int) -> li
     hop.run(incoming=passed, result=results[0])
     hop.run(sums=more, result=results[1])
     hop.run(x=y, result=results[2])
+    hop.run(x=y, incoming=leaf, outgoing=sealed, result=results[3])
     assert_same(again, passed)
+    assert_same(sealed, passed)
     return [leaf, passed, sums, more, decoded, *results]
 
 
@@ -53,7 +55,7 @@ def compare(name: str, settings: str, x: Tensor, y: Tensor, share: int = 1, work
     places = places[places < x.numel()]
     for index, (a, b) in enumerate(zip(actual, expected, strict=True)):
         # Of a result, what belongs to other chunks is not written.
-        result = index >= len(actual) - 3
+        result = index >= len(actual) - 4
         assert_same(a[places] if result else a, b[places] if result else b)
 
 

@@ -12,9 +12,11 @@ from inputs import KINDS, assert_same, gradient
 from torch import Tensor
 
 from gradwire.codecs.dynamiq.allocation import WidthIncrements, measured_increments, paper_increments
-from gradwire.codecs.dynamiq.arrangement import arrange, native_plan
+from gradwire.codecs.dynamiq.arrangement import Chunks, arrange, native_plan
 from gradwire.codecs.dynamiq.format import ChunkSize, Format
+from gradwire.codecs.dynamiq.native import NativePlan
 from gradwire.codecs.native.call import KernelError
+from gradwire.codecs.native.choice import library_for
 
 CPU_DEVICE = torch.device("cpu")
 INCREMENTS = [
@@ -57,12 +59,16 @@ def patterns(bits: Tensor) -> Tensor:
     return bits.to(torch.int16).view(torch.bfloat16)
 
 
-def sizes(total: int, spares: Sequence[int]) -> tuple[ChunkSize, ...]:
+def cut(total: int, spares: Sequence[int]) -> Chunks:
     """Chunks of a bucket of `total` super-groups that may spend so many bytes on increments."""
-    return tuple(
-        ChunkSize(len(range(chunk, total, len(spares))), 0, spare, False)
-        for chunk, spare in enumerate(spares)
-    )
+    each = [len(range(chunk, total, len(spares))) for chunk in range(len(spares))]
+    return Chunks(tuple(ChunkSize(*one, False) for one in zip(each, each, spares, strict=True)))
+
+
+def compiled(chunks: Chunks, increments: WidthIncrements = DEFAULT, workers: int = 3) -> NativePlan:
+    found = library_for(CPU_DEVICE)
+    assert found is not None
+    return native_plan(found, chunks, increments, workers, CPU_DEVICE)
 
 
 def spares(chunks: int, length: int, increments: WidthIncrements) -> list[int]:
@@ -73,7 +79,7 @@ def spares(chunks: int, length: int, increments: WidthIncrements) -> list[int]:
 
 
 def planned(
-    mean_sum: Tensor, norm: Tensor, chunks: tuple[ChunkSize, ...], increments: WidthIncrements
+    mean_sum: Tensor, norm: Tensor, chunks: Chunks, increments: WidthIncrements
 ) -> tuple[Tensor, Tensor, Tensor]:
     made = arrange(mean_sum, norm, 3, chunks, increments, Format(increments.widths))
     return made.order, made.mean, made.numbers
@@ -88,12 +94,11 @@ def assert_planned(
 ) -> None:
     """The implementation's plan is the definition's, also where the kernel's tensors hold what was there."""
     given = gradient("normal", norm.numel()).to(torch.bfloat16) if mean_sum is None else mean_sum
-    chunks = sizes(norm.numel(), spare)
+    chunks = cut(norm.numel(), spare)
     expected = defined(planned, given, norm, chunks, increments)
     assert torch.equal(expected[0].sort().values, torch.arange(norm.numel(), dtype=torch.int32))
     with implementation(name):
-        plan = native_plan(chunks, increments, 3, "fast", CPU_DEVICE)
-        assert plan is not None
+        plan = compiled(chunks, increments)
         for fill in (0x5B, 0xA6) if name in CPU else (0x5B,):
             for tensor in (plan.order, plan.mean, plan.numbers, plan.workspace):
                 tensor.view(torch.uint8).fill_(fill)
@@ -170,11 +175,10 @@ def test_statistics_that_were_not_sent_are_zeros(name: str) -> None:
     norm, none = norms("normal", 501), torch.zeros(501, dtype=torch.bfloat16)
     for increments, given in ((DEFAULT, (None, norm)), (paper_increments((4,)), (none, None)),
                               (paper_increments((4,)), (None, None))):  # fmt: skip
-        chunks = sizes(501, [4000, 9000])
+        chunks = cut(501, [4000, 9000])
         expected = defined(planned, none, none if given[1] is None else norm, chunks, increments)
         with implementation(name):
-            plan = native_plan(chunks, increments, 3, "fast", CPU_DEVICE)
-            assert plan is not None
+            plan = compiled(chunks, increments)
             plan.run(*given)
             for actual, wanted in zip((plan.order, plan.mean, plan.numbers), expected, strict=True):
                 assert_same(actual, wanted)
@@ -183,8 +187,7 @@ def test_statistics_that_were_not_sent_are_zeros(name: str) -> None:
 @pytest.mark.parametrize("name", IMPLEMENTATIONS)
 def test_no_super_groups(name: str) -> None:
     with implementation(name):
-        plan = native_plan(sizes(0, [0, 0]), DEFAULT, 3, "fast", CPU_DEVICE)
-        assert plan is not None
+        plan = compiled(cut(0, [0, 0]))
         plan.numbers.fill_(7)
         plan.run(torch.empty(0, dtype=torch.bfloat16), torch.empty(0, dtype=torch.bfloat16))
         assert not plan.numbers.any()
@@ -192,7 +195,7 @@ def test_no_super_groups(name: str) -> None:
 
 def test_threads_change_nothing() -> None:
     mean_sum, norm = torch.ones(71_997).bfloat16(), norms("skewed", 71_997)
-    chunks = sizes(71_997, spares(8, 9000, DEFAULT))
+    chunks = cut(71_997, spares(8, 9000, DEFAULT))
     with implementation("base"):
         alone = planned(mean_sum, norm, chunks, DEFAULT)
         torch.set_num_threads(3)
@@ -206,8 +209,7 @@ def test_threads_change_nothing() -> None:
 def test_refuse_what_they_cannot_read() -> None:
     norm = norms("normal", 3)
     with implementation("base"):
-        plan = native_plan(sizes(3, [64, 64]), DEFAULT, 2, "fast", CPU_DEVICE)
-        assert plan is not None
+        plan = compiled(cut(3, [64, 64]))
         with pytest.raises(ValueError, match="norm must be a contiguous torch.bfloat16 of 3 elements"):
             plan.run(None, norm.float())
         with pytest.raises(ValueError, match="norms are needed to choose widths by"):
@@ -219,8 +221,7 @@ def test_the_workspace_is_as_large_as_it_has_to_be() -> None:
     for total, chunks in ((1, 1), (4096, 1), (4097, 1), (100_000, 8), (3_000_000, 2), (5000, 1024)):
         norm = norms("zeros", total)
         with implementation("base"):
-            plan = native_plan(sizes(total, [0] * chunks), DEFAULT, 2, "fast", CPU_DEVICE)
-            assert plan is not None
+            plan = compiled(cut(total, [0] * chunks))
             plan.run(None, norm)
             plan.call.arguments.workspace_words -= 1
             with pytest.raises(KernelError, match="out of range"):

@@ -3,7 +3,7 @@
 // One operation serves every hop. What is summed is what is given: coordinates of the bucket (`x`, gathered
 // by `order`, less the mean) or partial sums (`x`, in the order of the message), and an `incoming` message.
 // Where it goes is what is given, too: an `outgoing` message, or values (`out`), as sums or as the means of
-// the result.
+// the result. Given both, the values are those that the message stands for.
 //
 // A message holds the super-groups' codes by width, the widest first, then their group scales, then the
 // scales of super-groups. Code k of a super-group begins at bit k·width.
@@ -109,7 +109,7 @@ GRADWIRE_HD Layout layout_of(const gradwire_dynamiq& args) {
 GRADWIRE_HD uint8_t rest_of_message(const Layout& layout) { return layout.possible ? 0 : 0xFF; }  // NaN
 
 GRADWIRE_HD int check_dynamiq_hop(const gradwire_dynamiq& args) {
-  const bool encodes = args.outgoing && !args.out && args.x, decodes = args.out && !args.outgoing;
+  const bool encodes = args.outgoing && args.x, decodes = args.out && !args.outgoing;
   if (!encodes && !decodes) return GRADWIRE_BAD_ARGUMENT;
   if (!args.x && !args.incoming) return GRADWIRE_BAD_ARGUMENT;
   if (!args.order || !args.counts || !args.mean || !args.values || (args.codebooks > 1 && !args.costs))

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from gradwire.codecs.dynamiq.allocation import paper_increments
-from gradwire.codecs.dynamiq.arrangement import arrange
+from gradwire.codecs.dynamiq.arrangement import Chunks, arrange
 from gradwire.codecs.dynamiq.format import Format, budget_limits, chunk_size
 from gradwire.codecs.dynamiq.statistics import TRAVEL_EXPONENT, super_group_statistics
 from gradwire.harness.comm.collective.collectives import Fabric, ScheduledCollectives
@@ -104,7 +104,7 @@ def _bucket(values: Tensor, world: VirtualWorld, budgets: Sequence[float]) -> _B
     chunks, increments, found = make_schedule("ring", workers).num_chunks, paper_increments(FORMAT.widths), []
     for bits in budgets:
         sizes = tuple(chunk_size(numel, chunks, chunk, bits, FORMAT) for chunk in range(chunks))
-        found.append(arrange(mean, norm, workers, sizes, increments, FORMAT).widths())
+        found.append(arrange(mean, norm, workers, Chunks(sizes), increments, FORMAT).widths())
     return _Bucket((norm.double() * 2.0**TRAVEL_EXPONENT).square(), found, chunks)
 
 

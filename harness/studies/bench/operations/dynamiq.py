@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from gradwire.codecs.dynamiq.allocation import paper_increments
-from gradwire.codecs.dynamiq.arrangement import arrange, native_plan
+from gradwire.codecs.dynamiq.arrangement import Chunks, arrange, native_plan
 from gradwire.codecs.dynamiq.codebooks import chosen_values
 from gradwire.codecs.dynamiq.codec import DynamiQ
 from gradwire.codecs.dynamiq.definition import Coder
@@ -36,6 +36,7 @@ from gradwire.codecs.dynamiq.statistics import write_statistics
 from gradwire.codecs.dynamiq.values import ValueKind
 from gradwire.codecs.dynamiq.variants import DynamiQPlus
 from gradwire.codecs.interface import align
+from gradwire.codecs.native.choice import library_for
 from gradwire.harness.studies.bench.operation import Case, Operation
 
 WORKERS, KEY = 8, (0x1234_5678, 0x9ABC_DEF0)
@@ -77,13 +78,14 @@ def _plan(workers: int, x: Tensor) -> Case:
     norm, form, increments = _norms(x), Format(), paper_increments(Format().widths)
     mean_sum = torch.zeros_like(norm)
     sizes = tuple(chunk_size(x.numel(), workers, chunk, 5.0, form) for chunk in range(workers))
-    kept = native_plan(sizes, increments, workers, "fast", x.device)
+    chunks, library = Chunks(sizes), library_for(x.device)
+    kept = None if library is None else native_plan(library, chunks, increments, workers, x.device)
 
     def run() -> tuple[Tensor, Tensor, Tensor]:
         if kept is not None:
             kept.run(mean_sum, norm)
             return kept.order, kept.mean, kept.numbers
-        made = arrange(mean_sum, norm, workers, sizes, increments, form)
+        made = arrange(mean_sum, norm, workers, chunks, increments, form)
         return made.order, made.mean, made.numbers
 
     return Case(run, (mean_sum, norm), run())

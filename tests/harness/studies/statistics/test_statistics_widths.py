@@ -10,8 +10,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from gradwire.codecs.dynamiq import DynamiQ, codec
+from gradwire.codecs.dynamiq import DynamiQ
 from gradwire.codecs.dynamiq.arrangement import Arrangement
+from gradwire.codecs.dynamiq.hops import DynamiQHops
 from gradwire.codecs.interface import Layout, Round
 from gradwire.harness.comm.collective.collectives import Fabric
 from gradwire.harness.comm.topology.registry import make_schedule
@@ -33,13 +34,14 @@ def arrangements_of_the_codec(
 ) -> list[Arrangement]:
     """The arrangements that all workers of the codec make of one bucket along a ring."""
     arrangements: list[Arrangement] = []
-    made = codec.arrange
+    made = DynamiQ.plan
 
-    def spy(*arguments: Any) -> Arrangement:
-        arrangements.append(made(*arguments))
-        return arrangements[-1]
+    def spy(*arguments: Any) -> DynamiQHops:
+        hops = made(*arguments)
+        arrangements.append(hops.arrangement)
+        return hops
 
-    monkeypatch.setattr(codec, "arrange", spy)
+    monkeypatch.setattr(DynamiQ, "plan", spy)
     size, layout = len(values), Layout.flat(values.shape[1])
     world = VirtualWorld(size, Fabric(partial(make_schedule, "ring")), torch.device("cpu"))
     world.run(
