@@ -18,6 +18,7 @@ from gradwire.harness.doctor.tools import output_of
 from gradwire.harness.files.writing import write_atomically
 from gradwire.harness.record.provenance import provenance
 from gradwire.harness.report.figures import write_plots
+from gradwire.harness.studies.bench.host import HostRow, host_row, refusal
 from gradwire.harness.studies.bench.measure import Settings, measure
 from gradwire.harness.studies.bench.operation import chosen_operations
 from gradwire.harness.studies.bench.papers import ring_costs, smoothing
@@ -42,7 +43,23 @@ def resolve(config: BenchTask) -> BenchTask:
     chosen_operations(config.bench.operations)
     for size in config.bench.sizes:
         check_bytes("bench.sizes", size, BYTES_PER_COORDINATE * size)
+    _check_buckets(config)
     return replace(config, cluster=replace(config.cluster, workers=config.cluster.workers or WORKERS))
+
+
+def _check_buckets(config: BenchTask) -> None:
+    """Raises ValueError for a codec whose host work cannot be measured, and for more than memory holds."""
+    bench = config.bench
+    for workers in bench.workers:
+        check_bytes("bench.bucket", bench.bucket, BYTES_PER_COORDINATE * workers * bench.bucket)
+        for codec in bench.codecs:
+            device = torch.device(config.cluster.device)
+            try:
+                reason = refusal(codec, workers, bench.bucket, device)
+            except ValueError as error:
+                reason = str(error)
+            if reason is not None:
+                raise ValueError(f"bench.codecs: {codec} among {workers} workers: {reason}")
 
 
 def name(config: BenchTask) -> str:
@@ -63,20 +80,36 @@ def _write(config: BenchTask, directory: Path) -> None:
     settings = _settings(config)
     operations = chosen_operations(config.bench.operations)
     rows = list(measure(operations, settings))
+    buckets = _host_rows(config)
     found = _about(settings) | {
         "rows": [row.as_json() for row in rows],
         "ring": [
             asdict(cost) | {f"at_{config.cluster.size}_workers": cost.at(config.cluster.size)}
             for cost in ring_costs(rows)
         ],
+        "buckets": [row.as_json() for row in buckets],
         "smoothing": [asdict(pair) | {"share": pair.share} for pair in smoothing(rows)],
     }
     write_atomically(directory / JSON, json.dumps(found, indent=1) + "\n")
     heading = _heading(found)
-    tables = text(rows, config.cluster.size)
+    tables = text(rows, config.cluster.size, buckets)
     write_atomically(directory / TABLES, f"{heading}\n\n{tables}\n")
     if config.plots:
         write_plots(plots(rows, heading), directory / PLOTS)
+
+
+def _host_rows(config: BenchTask) -> list[HostRow]:
+    """The host's work for buckets."""
+    bench = config.bench
+    measured = partial(
+        host_row,
+        numel=bench.bucket,
+        kernels=config.kernels.name,
+        seconds=float(bench.seconds),
+        seed=config.seed,
+        device=torch.device(config.cluster.device),
+    )
+    return [measured(codec, workers) for workers in bench.workers for codec in bench.codecs]
 
 
 def _settings(config: BenchTask) -> Settings:

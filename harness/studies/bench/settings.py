@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from gradwire.harness.comm.settings import ClusterConfig
 from gradwire.harness.record.settings import RecordedConfig
-from gradwire.harness.runtime.fields import at_least, list_of
+from gradwire.harness.runtime.fields import at_least, between, list_of
 from gradwire.harness.tracking.settings import TrackingConfig
 from gradwire.harness.trainer.settings import KernelsConfig
 
@@ -16,11 +16,15 @@ class BenchConfig:
     """The speed of the codecs' operations."""
 
     operations: list[str] = list_of(["*"], fewest=1)  # names with * and ?, e.g. [dynamiq.*,mxfp.add.8]
-    sizes: list[int] = list_of([1 << 18, 1 << 24], fewest=1, low=1, high=1 << 31)  # coordinates
+    sizes: list[int] = list_of([1 << 18, 3_000_000, 1 << 24], fewest=1, low=1, high=1 << 31)  # coordinates
     dtypes: list[str] = list_of(["float32", "bfloat16"], fewest=1, choices=("float32", "bfloat16"))
     # of the CPU; one thread's CPU time counts, several threads' wall time
     threads: list[int] = list_of([1], fewest=1, low=1, high=1024)
     seconds: int | float = at_least(0, 0.2, 60)  # at least, for each row
+    # the host's work for one bucket: among so many workers, of these codecs, with so many coordinates
+    workers: list[int] = list_of([2, 8, 64], low=2, high=1024)
+    codecs: list[str] = list_of(["fp32", "bf16", "mxfp8", "dynamiq"])
+    bucket: int = between(1, 1 << 31, 1 << 18)
 
 
 @dataclass(frozen=True, kw_only=True)

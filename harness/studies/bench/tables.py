@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from gradwire.harness.report.tables import Table, figures_table, number, render_text
+from gradwire.harness.studies.bench.host import HostRow
 from gradwire.harness.studies.bench.papers import RingCost, Smoothing, ring_costs, smoothing
 from gradwire.harness.studies.bench.rows import Row
 from gradwire.harness.timing.measure.metrics import OPERATION
@@ -14,9 +15,14 @@ DIGITS = 3
 WIDTH = 170
 
 
-def text(rows: Sequence[Row], workers: int) -> str:
+def text(rows: Sequence[Row], workers: int, buckets: Sequence[HostRow] = ()) -> str:
     """Returns all tables; those of a whole ring are for `workers`."""
-    tables = [speed_table(rows), ring_table(ring_costs(rows), workers), smoothing_table(smoothing(rows))]
+    tables = [
+        speed_table(rows),
+        ring_table(ring_costs(rows), workers),
+        smoothing_table(smoothing(rows)),
+        host_table(buckets),
+    ]
     return "\n\n".join(render_text(table, WIDTH) for table in tables if table.rows)
 
 
@@ -85,3 +91,25 @@ def smoothing_table(pairs: Sequence[Smoothing]) -> Table:
             ]
         )
     return Table("What the Hadamard transform costs inside the 4-bit quantizer", header, rows)
+
+
+def host_table(buckets: Sequence[HostRow]) -> Table:
+    """What the host does for one bucket."""
+    header = [
+        "codec", "workers", "coordinates", "kernels", "PyTorch operations", "kernel calls", "host CPU ms",
+        "kernels' CPU ms",
+    ]  # fmt: skip
+    rows = [
+        [
+            row.codec,
+            str(row.workers),
+            f"{row.coordinates:,}",
+            row.implementation,
+            str(row.operations),
+            str(row.calls),
+            number(1e3 * row.host_s, DIGITS),
+            number(1e3 * row.kernels_s, DIGITS),
+        ]
+        for row in buckets
+    ]
+    return Table("One rank's work for a bucket on a butterfly, without its messages", header, rows)

@@ -77,7 +77,13 @@ def replays(tmp_path_factory: pytest.TempPathFactory) -> list[SweptCell]:
 
 
 def test_a_benchmark_is_shown_as_it_ends(tmp_path: Path) -> None:
-    words = ("task=bench", "bench.operations=[dynamiq.statistics]", "bench.sizes=[4096]", "bench.seconds=0")
+    words = (
+        "task=bench",
+        "bench.operations=[dynamiq.statistics]",
+        "bench.sizes=[4096]",
+        "bench.seconds=0",
+        "bench.workers=[]",
+    )
     config = study(
         *words, "cluster.device=cpu", "bench.dtypes=[float32]", "tracking=wandb", "tracking.mode=offline"
     )

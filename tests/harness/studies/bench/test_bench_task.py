@@ -11,12 +11,15 @@ import pytest
 import torch
 
 from gradwire.codecs.native import choice
+from gradwire.codecs.native.choice import using_kernels
+from gradwire.codecs.native.loading import library
 from gradwire.harness.config.compose import compose
 from gradwire.harness.config.run_name import run_name
 from gradwire.harness.config.validate import validate_any
 from gradwire.harness.runtime.errors import ConfigError
 from gradwire.harness.studies.bench import clocks, peers
 from gradwire.harness.studies.bench.clocks import Times, time_on_cpu
+from gradwire.harness.studies.bench.host import Buckets, Watch, host_row
 from gradwire.harness.studies.bench.operation import Case
 from gradwire.harness.studies.bench.papers import PAIRS, RINGS, ring_costs, smoothing
 from gradwire.harness.studies.bench.rows import Row
@@ -39,6 +42,9 @@ def row(
     }
     return Row(operation, times=times, bytes_read=bytes_read, bytes_written=bytes_written,
                **{**about, "copy_bytes_per_s": 8e9, **other})  # fmt: skip
+
+
+FEW: dict[str, Any] = {"seconds": 0.0, "seed": 0, "device": torch.device("cpu")}
 
 
 def test_figures_of_a_row() -> None:
@@ -107,7 +113,14 @@ def test_peers_that_are_missing_are_left_out() -> None:
 
 
 Config = Callable[..., Any]
-SHORT = ("bench.seconds=0", "bench.sizes=[3000]", "bench.operations=[dynamiq.statistics,mxfp.maxima,mxfp.*8]")
+SHORT = (
+    "bench.seconds=0",
+    "bench.sizes=[3000]",
+    "bench.operations=[dynamiq.statistics,mxfp.maxima,mxfp.*8]",
+    "bench.workers=[2]",
+    "bench.codecs=[bf16]",
+    "bench.bucket=3000",
+)
 
 
 def config(*overrides: str) -> Any:
@@ -159,6 +172,9 @@ def test_compiled_kernels_beside_the_definition(tmp_path: Path) -> None:
         (["bench.threads=[1.5]"], ["bench.threads=[1.5]", "whole number"]),
         (["bench.dtypes=[float16]"], ["bench.dtypes=[float16]", "float32, bfloat16"]),
         (["bench.seconds=-1"], ["bench.seconds=-1", "0 to 60"]),
+        (["bench.codecs=[powersgd]"], ["bench.codecs", "powersgd", "leave it out"]),
+        (["bench.codecs=[nothing]"], ["bench.codecs", "nothing"]),
+        (["bench.workers=[1]"], ["bench.workers=[1]", "from 2 to"]),
         (["bench.second=1"], ["bench.second", "bench.seconds"]),
     ],
 )
@@ -173,3 +189,24 @@ def test_it_never_measures_the_slow_definition_unasked(monkeypatch: pytest.Monke
     monkeypatch.setattr(choice, "available_kernels", lambda: ("default",))
     with pytest.raises(ConfigError, match=r"kernels=auto.*task=bench.*make install.*kernels=default"):
         config()
+
+
+def test_the_host_works_less_among_fewer_workers() -> None:
+    rows = {workers: host_row("bf16", workers, 3000, kernels="auto", **FEW) for workers in (2, 8)}
+    assert rows[2].operations < rows[8].operations
+    assert all(row.host_s > 0 for row in rows.values())
+    assert "bf16" in text([], 8, list(rows.values()))
+
+
+def test_operations_and_calls_are_those_of_one_rank_without_its_messages() -> None:
+    buckets = Buckets("fp32", 2, 64, 0, torch.device("cpu"))
+    with using_kernels("default"):
+        for _ in range(2):
+            buckets.round(Watch(counts=False))
+        watch = Watch(counts=True)
+        mean = buckets.round(watch)
+    assert watch.calls == 0 and mean.shape == (64,)
+    assert 0 < sum(watch.operations.values()) < 40
+    if library("cpu") is not None:
+        row = host_row("dynamiq", 2, 3000, kernels="cpu", **FEW)
+        assert row.calls > 0 < row.kernels_s
