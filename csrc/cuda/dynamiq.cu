@@ -1,6 +1,7 @@
 // One hop of DynamiQ. Half a warp has a super-group, a lane sixteen of its coordinates: what is done once for
 // a group is done once, maxima take few exchanges, codes are stored by whole words. A warp has two
-// super-groups of the same width, so that it does not diverge. All widths of a message are one launch.
+// super-groups of one width at a time, so that it does not diverge, and goes through the widths one after
+// another. All widths of a message are one launch.
 #include "dynamiq_encode.h"
 
 using namespace gradwire;
@@ -10,109 +11,124 @@ namespace {
 
 struct Parameters {
   gradwire_dynamiq args;
-  bool wide_x, wide_out;        // float32 instead of bfloat16
-  bool x_vectors, out_vectors;  // at a multiple of 16 bytes
+  RoundKeys keys;
+  Coordinates x, out;
 };
 
-// What is to be summed, without the incoming message; zeros if there is nothing.
-__device__ __forceinline__ void take_values(const Parameters& p, const Lane& lane, int64_t super_group,
-                                            float* values) {
-  const int64_t place = p.args.gather ? super_group : lane.row;
-  if (p.wide_x)
-    take(p.args, lane, (const float*)p.args.x, p.x_vectors, place, values);
-  else
-    take(p.args, lane, (const uint16_t*)p.args.x, p.x_vectors, place, values);
+Coordinates coordinates_of(const gradwire_dynamiq& args, const void* memory, bool bucket) {
+  const int64_t numel = bucket ? args.numel : args.rows * SUPER_GROUP;
+  return {numel, aligned(memory) ? (int32_t)(numel / SUPER_GROUP) : 0,
+          !bucket || args.call.dtype == GRADWIRE_FLOAT32};
 }
 
-// Where a lane's row and its codes are, given its warp's pair of rows of one width.
-struct Place {
+// The warp's place in the grid, and its lane's.
+struct Warp {
   Lane lane;
-  int64_t codes;
+  int32_t pair, stride;
 };
-template <int SLOT>
-__device__ __forceinline__ Place place_of_pair(const Plan& plan, Lane lane, int64_t pair) {
-  constexpr int WIDTH = SLOT == 0 ? 16 : SLOT == 1 ? 8 : SLOT == 2 ? 6 : SLOT == 3 ? 5 : 8 - SLOT;
-  const int64_t within = 2 * (pair - plan.pairs[SLOT]) + (lane.warp_lane >= LANES);
-  lane.row = plan.layout.rows[SLOT] + within;
-  lane.active = lane.row < plan.layout.rows[SLOT + 1];
-  return {lane, plan.layout.codes[SLOT] + within * 32 * WIDTH};
+
+__device__ __forceinline__ Warp this_warp() {
+  const int lane = lane_of_thread();
+  return {{0, lane % LANES, lane, false}, (int32_t)warp_of_grid(), (int32_t)warps_of_grid()};
 }
 
-template <int SLOT, int KIND, bool INCOMING, class Shared>
-__device__ __forceinline__ void encode_rows(const Parameters& p, const Plan& plan, const Shared& tables,
-                                            const Lane& thread, int64_t pair) {
-  constexpr int WIDTH = SLOT == 0 ? 16 : SLOT == 1 ? 8 : SLOT == 2 ? 6 : SLOT == 3 ? 5 : 8 - SLOT;
-  const Place place = place_of_pair<SLOT>(plan, thread, pair);
-  const Lane& lane = place.lane;
-  const int64_t super_group = lane.active ? p.args.order[lane.row] : 0;
-  float values[16];
-  take_values(p, lane, super_group, values);
-  if constexpr (INCOMING)
-    decode<WIDTH, true>(p.args, plan.sections, tables, SLOT, lane, p.args.incoming + place.codes, values);
-  encode<WIDTH, KIND>(p.args, plan.sections, tables, SLOT, lane, (uint32_t)super_group, values,
-                      p.args.outgoing + place.codes);
+// Forgets what is known of the lane: what is computed from it is computed again for every row, since kept
+// from row to row it would take registers that there are not.
+__device__ __forceinline__ Lane fresh(Lane lane) {
+  asm volatile("" : "+r"(lane.warp_lane));
+  lane.index = lane.warp_lane & (LANES - 1);
+  return lane;
 }
 
-template <int KIND, bool INCOMING, class Shared>
-__global__ void __launch_bounds__(THREADS) dynamiq_encode(const GRADWIRE_GRID_CONSTANT Parameters p) {
+// Calls `each` with the rows of a slot that are the warp's.
+template <int SLOT, class Each>
+__device__ __forceinline__ void for_rows(const Plan& plan, Warp& warp, Each each) {
+  for (; warp.pair < again(plan.pairs[SLOT + 1]); warp.pair += warp.stride) {
+    Lane lane = fresh(warp.lane);
+    const int32_t row = again(plan.firsts[SLOT]) + 2 * warp.pair + (lane.warp_lane >= LANES),
+                  last = again(plan.lasts[SLOT]);
+    lane.repeats = row > last;
+    lane.row = smaller(row, last);
+    each(lane);
+  }
+}
+
+// What is to be summed, without the incoming message.
+__device__ __forceinline__ void take_values(const Parameters& p, const Lane& lane, int32_t super_group,
+                                            float* values) {
+  const int32_t place = p.args.gather ? super_group : lane.row;
+  const float mean = p.args.gather ? p.args.mean[lane.row] : 0.0f;
+  if (p.x.wide)
+    take<float>(p.args.x, p.x, lane.index, place, mean, values);
+  else
+    take<uint16_t>(p.args.x, p.x, lane.index, place, mean, values);
+}
+
+__device__ __forceinline__ void give_values(const Parameters& p, const Lane& lane, float* values) {
+  if (p.args.scatter) {
+    const float mean = p.args.mean[lane.row], inverse = p.args.inverse;
+#pragma unroll
+    for (int k = 0; k < 16; ++k) values[k] = add(mul(values[k], inverse), mean);
+  }
+  if (lane.repeats) return;
+  const int32_t place = p.args.scatter ? p.args.order[lane.row] : lane.row;
+  if (p.out.wide)
+    give<float>(p.args.out, p.out, lane.index, place, values);
+  else
+    give<uint16_t>(p.args.out, p.out, lane.index, place, values);
+}
+
+template <int SLOT, int KIND, bool INCOMING, bool PAPER, class Shared>
+__device__ __forceinline__ void encode_slot(const Parameters& p, const Plan& plan, const Shared& tables,
+                                            Warp& warp) {
+  for_rows<SLOT>(plan, warp, [&](const Lane& lane) {
+    const int32_t super_group = p.args.order[lane.row];
+    float values[16];
+    take_values(p, lane, super_group, values);
+    if constexpr (INCOMING) decode<SLOT, true, PAPER>(p.args, plan, tables, lane, values);
+    encode<SLOT, KIND, PAPER>(p.args, p.keys, plan, tables, lane, (uint32_t)super_group, values);
+  });
+}
+
+template <int KIND, bool INCOMING, bool PAPER, class Shared>
+__global__ void __launch_bounds__(THREADS, sizeof(Shared) == sizeof(CodebookTables) ? 3 : 4)
+    dynamiq_encode(const GRADWIRE_GRID_CONSTANT Parameters p) {
   GRADWIRE_SHARED(Shared, tables);
   GRADWIRE_SHARED(Plan, plan);
   fill(tables, p.args);
-  if (threadIdx.x == 0) plan = plan_of(p.args);
+  if (threadIdx.x == THREADS - 1) make_plan(plan, p.args);
   __syncthreads();
   for (int64_t i = plan.layout.used_bytes + blockIdx.x * THREADS + threadIdx.x; i < p.args.outgoing_bytes;
        i += (int64_t)gridDim.x * THREADS)
     p.args.outgoing[i] = rest_of_message(plan.layout);
-  Lane lane;
-  lane.warp_lane = lane_of_thread();
-  lane.index = lane.warp_lane % LANES;
-  const int64_t* pairs = plan.pairs;
-  for (int64_t pair = warp_of_grid(); pair < pairs[WIDTH_SLOTS]; pair += warps_of_grid()) {
-    if (pair < pairs[1])
-      encode_rows<0, KIND, INCOMING>(p, plan, tables, lane, pair);
-    else if (pair < pairs[2])
-      encode_rows<1, KIND, INCOMING>(p, plan, tables, lane, pair);
-    else if (pair < pairs[3])
-      encode_rows<2, KIND, INCOMING>(p, plan, tables, lane, pair);
-    else if (pair < pairs[4])
-      encode_rows<3, KIND, INCOMING>(p, plan, tables, lane, pair);
-    else if (pair < pairs[5])
-      encode_rows<4, KIND, INCOMING>(p, plan, tables, lane, pair);
-    else if (pair < pairs[6])
-      encode_rows<5, KIND, INCOMING>(p, plan, tables, lane, pair);
-    else if (pair < pairs[7])
-      encode_rows<6, KIND, INCOMING>(p, plan, tables, lane, pair);
-    else
-      encode_rows<7, KIND, INCOMING>(p, plan, tables, lane, pair);
-  }
-}
-
-__device__ __forceinline__ void give_values(const Parameters& p, const Lane& lane, float* values) {
-  if (p.wide_out)
-    give(p.args, lane, (float*)p.args.out, p.out_vectors, values);
-  else
-    give(p.args, lane, (uint16_t*)p.args.out, p.out_vectors, values);
+  Warp warp = this_warp();
+  encode_slot<0, KIND, INCOMING, PAPER>(p, plan, tables, warp);
+  encode_slot<1, KIND, INCOMING, PAPER>(p, plan, tables, warp);
+  encode_slot<2, KIND, INCOMING, PAPER>(p, plan, tables, warp);
+  encode_slot<3, KIND, INCOMING, PAPER>(p, plan, tables, warp);
+  encode_slot<4, KIND, INCOMING, PAPER>(p, plan, tables, warp);
+  encode_slot<5, KIND, INCOMING, PAPER>(p, plan, tables, warp);
+  encode_slot<6, KIND, INCOMING, PAPER>(p, plan, tables, warp);
+  encode_slot<7, KIND, INCOMING, PAPER>(p, plan, tables, warp);
 }
 
 template <int SLOT, bool SOURCE, bool INCOMING>
-__device__ __forceinline__ void decode_rows(const Parameters& p, const Plan& plan, const Tables& tables,
-                                            const Lane& thread, int64_t pair) {
-  constexpr int WIDTH = SLOT == 0 ? 16 : SLOT == 1 ? 8 : SLOT == 2 ? 6 : SLOT == 3 ? 5 : 8 - SLOT;
-  const Place place = place_of_pair<SLOT>(plan, thread, pair);
-  const Lane& lane = place.lane;
-  float values[16];
-  if constexpr (SOURCE)
-    take_values(p, lane, lane.active && p.args.gather ? p.args.order[lane.row] : 0, values);
-  if constexpr (INCOMING)
-    decode<WIDTH, SOURCE>(p.args, plan.sections, tables, SLOT, lane, p.args.incoming + place.codes, values);
-  give_values(p, lane, values);
+__device__ __forceinline__ void decode_slot(const Parameters& p, const Plan& plan, const Tables& tables,
+                                            Warp& warp) {
+  for_rows<SLOT>(plan, warp, [&](const Lane& lane) {
+    float values[16];
+    if constexpr (SOURCE) take_values(p, lane, p.args.gather ? p.args.order[lane.row] : 0, values);
+    if constexpr (INCOMING) decode<SLOT, SOURCE, false>(p.args, plan, tables, lane, values);
+    give_values(p, lane, values);
+  });
 }
 
 // Where the counts are not those of the chunk.
-__device__ __forceinline__ void give_nan(const Parameters& p, Lane lane) {
-  for (lane.row = 2 * warp_of_grid() + (lane.warp_lane >= LANES); lane.row < p.args.rows;
-       lane.row += 2 * warps_of_grid()) {
-    lane.active = true;
+__device__ __forceinline__ void give_nan(const Parameters& p, const Warp& warp) {
+  Lane lane = warp.lane;
+  for (int64_t row = 2 * warp_of_grid() + (lane.warp_lane >= LANES); row < p.args.rows;
+       row += 2 * warps_of_grid()) {
+    lane.row = (int32_t)row;
     float values[16];
 #pragma unroll
     for (int k = 0; k < 16; ++k) values[k] = float_of(NOT_A_NUMBER);
@@ -121,35 +137,22 @@ __device__ __forceinline__ void give_nan(const Parameters& p, Lane lane) {
 }
 
 template <bool SOURCE, bool INCOMING>
-__global__ void __launch_bounds__(THREADS) dynamiq_decode(const GRADWIRE_GRID_CONSTANT Parameters p) {
+__global__ void __launch_bounds__(THREADS, 4) dynamiq_decode(const GRADWIRE_GRID_CONSTANT Parameters p) {
   GRADWIRE_SHARED(Tables, tables);
   GRADWIRE_SHARED(Plan, plan);
   if (INCOMING) fill(tables, p.args);
-  if (threadIdx.x == 0) plan = plan_of(p.args);
+  if (threadIdx.x == THREADS - 1) make_plan(plan, p.args);
   __syncthreads();
-  Lane lane;
-  lane.warp_lane = lane_of_thread();
-  lane.index = lane.warp_lane % LANES;
-  if (!plan.layout.possible) give_nan(p, lane);
-  const int64_t* pairs = plan.pairs;
-  for (int64_t pair = warp_of_grid(); pair < pairs[WIDTH_SLOTS]; pair += warps_of_grid()) {
-    if (pair < pairs[1])
-      decode_rows<0, SOURCE, INCOMING>(p, plan, tables, lane, pair);
-    else if (pair < pairs[2])
-      decode_rows<1, SOURCE, INCOMING>(p, plan, tables, lane, pair);
-    else if (pair < pairs[3])
-      decode_rows<2, SOURCE, INCOMING>(p, plan, tables, lane, pair);
-    else if (pair < pairs[4])
-      decode_rows<3, SOURCE, INCOMING>(p, plan, tables, lane, pair);
-    else if (pair < pairs[5])
-      decode_rows<4, SOURCE, INCOMING>(p, plan, tables, lane, pair);
-    else if (pair < pairs[6])
-      decode_rows<5, SOURCE, INCOMING>(p, plan, tables, lane, pair);
-    else if (pair < pairs[7])
-      decode_rows<6, SOURCE, INCOMING>(p, plan, tables, lane, pair);
-    else
-      decode_rows<7, SOURCE, INCOMING>(p, plan, tables, lane, pair);
-  }
+  Warp warp = this_warp();
+  if (!plan.layout.possible) give_nan(p, warp);
+  decode_slot<0, SOURCE, INCOMING>(p, plan, tables, warp);
+  decode_slot<1, SOURCE, INCOMING>(p, plan, tables, warp);
+  decode_slot<2, SOURCE, INCOMING>(p, plan, tables, warp);
+  decode_slot<3, SOURCE, INCOMING>(p, plan, tables, warp);
+  decode_slot<4, SOURCE, INCOMING>(p, plan, tables, warp);
+  decode_slot<5, SOURCE, INCOMING>(p, plan, tables, warp);
+  decode_slot<6, SOURCE, INCOMING>(p, plan, tables, warp);
+  decode_slot<7, SOURCE, INCOMING>(p, plan, tables, warp);
 }
 
 template <class Kernel>
@@ -159,10 +162,10 @@ int launch(Kernel kernel, const Parameters& p, cudaStream_t stream) {
   return cudaGetLastError();
 }
 
-template <int KIND, class Shared>
+template <int KIND, bool PAPER, class Shared>
 int launch_encode(const Parameters& p, cudaStream_t stream) {
-  return p.args.incoming ? launch(dynamiq_encode<KIND, true, Shared>, p, stream)
-                         : launch(dynamiq_encode<KIND, false, Shared>, p, stream);
+  return p.args.incoming ? launch(dynamiq_encode<KIND, true, PAPER, Shared>, p, stream)
+                         : launch(dynamiq_encode<KIND, false, PAPER, Shared>, p, stream);
 }
 
 int launch_decode(const Parameters& p, cudaStream_t stream) {
@@ -184,20 +187,29 @@ int encode_and_decode(const gradwire_dynamiq& args) {
   return error ? error : gradwire_dynamiq_hop(&decoding);
 }
 
+// The paper's settings have kernels of their own.
+bool is_paper(const gradwire_dynamiq& args) {
+  return args.kind == GRADWIRE_GEOMETRIC && args.codebooks == 1 && args.group == 16 && !args.bf16_scales &&
+         !args.ceil_scales && args.correlated && args.workers <= 64;
+}
+
 }  // namespace
 
 GRADWIRE_API int gradwire_dynamiq_hop(const gradwire_dynamiq* args) {
   GRADWIRE_CUDA_BEGIN(dynamiq_hop, args);
   if (args->outgoing && args->out) return encode_and_decode(*args);
-  const bool narrow = args->call.dtype == GRADWIRE_BFLOAT16;
-  const Parameters p = {*args, !(narrow && args->gather), !(narrow && args->scatter), aligned(args->x),
-                        aligned(args->out)};
+  if (args->rows > MOST_ROWS || args->numel > MOST_ROWS * SUPER_GROUP) return GRADWIRE_BAD_ARGUMENT;
+  const Parameters p = {*args, round_keys(args->key0, args->key1),
+                        coordinates_of(*args, args->x, args->gather),
+                        coordinates_of(*args, args->out, args->scatter)};
   if (args->out) return launch_decode(p, stream);
   switch (args->kind) {
-    case GRADWIRE_UNIFORM: return launch_encode<GRADWIRE_UNIFORM, EncodingTables>(p, stream);
-    case GRADWIRE_GEOMETRIC: return launch_encode<GRADWIRE_GEOMETRIC, EncodingTables>(p, stream);
+    case GRADWIRE_UNIFORM: return launch_encode<GRADWIRE_UNIFORM, false, EncodingTables>(p, stream);
+    case GRADWIRE_GEOMETRIC:
+      return is_paper(*args) ? launch_encode<GRADWIRE_GEOMETRIC, true, EncodingTables>(p, stream)
+                             : launch_encode<GRADWIRE_GEOMETRIC, false, EncodingTables>(p, stream);
     default:
-      return args->codebooks > 1 ? launch_encode<GRADWIRE_DISTINCT, CodebookTables>(p, stream)
-                                 : launch_encode<GRADWIRE_DISTINCT, EncodingTables>(p, stream);
+      return args->codebooks > 1 ? launch_encode<GRADWIRE_DISTINCT, false, CodebookTables>(p, stream)
+                                 : launch_encode<GRADWIRE_DISTINCT, false, EncodingTables>(p, stream);
   }
 }

@@ -1,211 +1,156 @@
 // A lane's sixteen coordinates to its part of a message.
 #pragma once
-#include "dynamiq_lane.h"
+#include "dynamiq_levels.h"
+#include "dynamiq_scale.h"
 
 namespace gradwire_cuda {
 
-// The largest over the half-warp.
-__device__ __forceinline__ uint32_t largest_of_row(uint32_t value) {
-#pragma unroll
-  for (int distance = 1; distance < LANES; distance *= 2)
-    value = larger(value, __shfl_xor_sync(ALL, value, distance));
-  return value;
+// Coordinate 8·part + k has the lower or upper half of word k/2.
+__device__ __forceinline__ uint32_t half_of(const Words& words, int k) {
+  const uint32_t pair = k / 2 == 0 ? words.x : k / 2 == 1 ? words.y : k / 2 == 2 ? words.z : words.w;
+  return k & 1 ? pair >> 16 : pair & 0xFFFFu;
 }
 
-// The scales of the lane's group, written to the message.
-struct LaneScale {
-  float factor, reference;
-  uint32_t within, pattern;
-};
+// ---- The paper's values, rounded among at most 64 workers
 
-__device__ __forceinline__ LaneScale encode_scale(const gradwire_dynamiq& args, const Sections& sections,
-                                                  const Lane& lane, uint32_t super_group,
-                                                  const float* values) {
-  uint32_t maximum = 0;
+// What |x| is multiplied by for y = (|x|·factor)·(span/reference): the product of the two if it is exact, for
+// then so is |x|·factor, or else it is below 2^-126 and y below 2^-26, for spans are at most 2^74 and
+// references at least 2^-26: then 1 + y is 1. Where it is not, or the group is sent as zeros, the coordinates
+// are replaced: what is left is one factor again.
+__device__ __forceinline__ float normalizer_of_values(const LaneScale& scale, float span, float* values) {
+  const float inverse = div(span, scale.reference), both = mul(scale.factor, inverse);
+  if (bits_of(both) - (1u << 23) < 0x7E000000u) return both;  // from 2^-126 to 2^126
+  const bool silent = !(scale.reference > 0.0f);
+  const uint32_t kept = silent ? (uint32_t)SIGN : 0xFFFFFFFFu;
 #pragma unroll
-  for (int k = 0; k < 16; ++k) maximum = larger(maximum, magnitude_bits(values[k]));
-  if (sections.wide == 2) maximum = larger(maximum, __shfl_xor_sync(ALL, maximum, 1));
-  const uint32_t word =
-      private_word(private_base(super_group, args.rank, args.key0, args.key1), lane.index / sections.wide);
-  const bool writes = lane.active && (sections.wide == 1 || !(lane.index & 1));
-  uint8_t* group_at = args.outgoing + place_of_group(args, sections, lane);
-  LaneScale result;
-  result.within = word & 0xFFFFu;
-  if (args.bf16_scales) {
-    const uint32_t pattern = rounded_scale(maximum, args.ceil_scales ? 0xFFFFu : word >> 16, 0);
-    if (writes) *reinterpret_cast<uint16_t*>(group_at) = (uint16_t)pattern;
-    result.pattern = pattern;
-    result.factor = normalizer_of_scale(pattern);
-    const float value = args.ceil_scales ? scale_value(pattern) : float_of(maximum);
-    result.reference = is_dead(pattern) ? 0.0f : mul(value, result.factor);
-    return result;
-  }
-  const uint32_t spare = args.codebooks > 1;
-  result.pattern = rounded_scale(largest_of_row(maximum), (1u << (16 + spare)) - 1, spare);
-  result.factor = normalizer_of_scale(result.pattern);
-  const float normalized = mul(scale_value(result.pattern), result.factor);
-  const bool dead = is_dead(result.pattern);
-  GroupScale scale = group_scale(mul(float_of(dead ? 0u : maximum), result.factor), dead ? 1.0f : normalized,
-                                 div(255.0f, dead ? 1.0f : normalized), args.ceil_scales, word >> 16);
-  if (writes) *group_at = (uint8_t)scale.code;
-  if (lane.active && lane.index == 0)
-    *reinterpret_cast<uint16_t*>(args.outgoing + place_of_scale(sections, lane)) = (uint16_t)result.pattern;
-  result.reference = scale.reference;
-  return result;
+  for (int k = 0; k < 16; ++k) values[k] = mul(float_of(bits_of(values[k]) & kept), scale.factor);
+  return silent ? 0.0f : inverse;
 }
 
-// The codebook with the least cost, the same in all lanes of the half-warp; noted in the scale.
-__device__ __forceinline__ uint32_t choose_codebook(const gradwire_dynamiq& args, const Sections& sections,
-                                                    const CodebookTables& tables, int slot, const Lane& lane,
-                                                    const LaneScale& scale, const float* values,
-                                                    const float* magnitude) {
-  const int32_t points = tables.points[slot];
-  const uint64_t* costs = tables.costs + tables.first_cost[slot];
-  const float per_point = scale.reference > 0.0f ? div((float)points, scale.reference) : 0.0f;
-  uint64_t positive = 0, negative = 0;
+// The level and the sign of every coordinate.
+template <int SLOT>
+__device__ __forceinline__ void encode_paper(const gradwire_dynamiq& args, const RoundKeys& keys,
+                                             const EncodingTables& tables, const Scalars& scalars,
+                                             const Lane& lane, uint32_t super_group, const LaneScale& scale,
+                                             float* values, Codes<Width<SLOT>::BITS>& codes) {
+  constexpr int WIDTH = Width<SLOT>::BITS;
+  const float normalizer = normalizer_of_values(scale, scalars.span, values);
+  const LaneDither dither(args.workers, worker_order(args, lane, super_group), scale.within, scalars);
+  Fields<WIDTH> fields;
 #pragma unroll
-  for (int k = 0; k < 16; ++k) {
-    const uint64_t cost = costs[smaller((int32_t)nearest_even(mul(magnitude[k], per_point)), points)];
-    if (bits_of(values[k]) & SIGN)
-      negative += cost;
-    else
-      positive += cost;
-  }
-  const uint64_t sum = positive + mirrored_costs(negative);
-  uint32_t low = (uint32_t)sum, high = (uint32_t)(sum >> 32);
-  if (sections.wide == 2) {  // no carries: sums of a group fit 16 bits
-    low += __shfl_xor_sync(ALL, low, 1);
-    high += __shfl_xor_sync(ALL, high, 1);
-  }
-  const float energy = mul(scale.reference, scale.reference);
-  const uint32_t units[4] = {low & 0xFFFFu, low >> 16, high & 0xFFFFu, high >> 16};
-  float cost[4];
+  for (int part = 1; part >= 0; --part) {  // from the last coordinate to the first, as fields are filled
+    const Words words = philox(super_group, 0, 2 * lane.index + part, 0, keys);
 #pragma unroll
-  for (int book = 0; book < 4; ++book) cost[book] = mul((float)(int32_t)units[book], energy);
-#pragma unroll
-  for (int distance = LANES / 2; distance; distance /= 2) {
-    if (distance < sections.wide) break;
-#pragma unroll
-    for (int book = 0; book < 4; ++book)
-      cost[book] = add(cost[book], __shfl_xor_sync(ALL, cost[book], distance));
-  }
-  uint32_t best = 0;
-  float least = cost[0];
-#pragma unroll
-  for (uint32_t book = 1; book < 4; ++book)
-    if (cost[book] < least) {
-      least = cost[book];
-      best = book;
+    for (int i = 7; i >= 0; --i) {
+      const float x = values[8 * part + i], t = add(mul(float_of(magnitude_bits(x)), normalizer), 1.0f);
+      fields.add(tables, scalars, lane.warp_lane, x, t, dither.of(half_of(words, i), x));
+      fields.put(8 * part + i, codes);
     }
-  if (lane.active && lane.index == 0)
-    *reinterpret_cast<uint16_t*>(args.outgoing + place_of_scale(sections, lane)) =
-        (uint16_t)(scale.pattern | best >> 1 | best << 15);
-  return best;
+  }
 }
 
-// σ: the worker's place in the order of the workers, by all lanes of the half-warp together.
-__device__ __forceinline__ uint32_t worker_order(const gradwire_dynamiq& args, const Lane& lane,
-                                                 uint32_t super_group) {
-  const uint32_t base = order_base(super_group, args.key0, args.key1), own = order_hash(base, args.rank);
-  uint32_t order = 0;
-  for (uint32_t first = 0; first < args.workers; first += LANES) {
-    const uint32_t worker = first + lane.index;
-    const unsigned below = __ballot_sync(ALL, worker < args.workers && order_hash(base, worker) < own);
-    order += __popc(below >> (lane.warp_lane & LANES) & 0xFFFFu);
-  }
-  return order;
-}
+// ---- Whatever the values and the rounding
 
 // #{k < largest : t > T[k]·w} at 2 to 8 bits.
-template <int WIDTH>
-__device__ __forceinline__ int32_t count_levels(const EncodingTables& tables, int slot, int book, bool books,
-                                                int copy, float t, float w, const Scalars& scalars,
-                                                int32_t largest) {
-  const float* thresholds = tables.thresholds[book] + (WIDTH == 8 ? 0 : threshold_base(slot));
+template <int SLOT, int KIND>
+__device__ __forceinline__ int32_t count_levels(const EncodingTables& tables, const Scalars& scalars,
+                                                int book, bool books, int copy, float t, float w) {
+  constexpr int WIDTH = Width<SLOT>::BITS;
+  constexpr int32_t LARGEST = (1 << (WIDTH - 1)) - (KIND == GRADWIRE_DISTINCT ? 0 : 1);
+  const float* thresholds = tables.thresholds[book] + (WIDTH == 8 ? 0 : threshold_base(SLOT) + 1);
   if constexpr (WIDTH <= 3) {
-    int32_t level = 0;
+    int32_t level = t > w ? 1 : 0;  // T[0] = 1
 #pragma unroll
-    for (int r = 0; r < 1 << (WIDTH - 1); ++r) level += r < largest && t > mul(thresholds[r], w) ? 1 : 0;
+    for (int r = 1; r < LARGEST; ++r) level += t > mul(thresholds[r], w) ? 1 : 0;
     return level;
   } else {
     const int32_t level =
-        nearest_level(approximate_log2(t), w, scalars.levels_per_octave, scalars.levels_per_step, largest);
+        nearest_level(approximate_log2(t), w, scalars.levels_per_octave, scalars.levels_per_step, LARGEST);
     return exact_level(level, t, w,
                        WIDTH == 8 ? wide_threshold(tables, books, book, level, copy) : thresholds[level]);
   }
 }
 
-template <int WIDTH, int KIND>
-__device__ __forceinline__ uint32_t code_of(const EncodingTables& tables, const Scalars& scalars, int slot,
-                                            int book, bool books, int copy, float y, float w, uint32_t sign,
-                                            int32_t largest) {
+template <int SLOT, int KIND>
+__device__ __forceinline__ uint32_t code_of(const EncodingTables& tables, const Scalars& scalars, int book,
+                                            bool books, int copy, float y, float w, uint32_t sign) {
+  constexpr int WIDTH = Width<SLOT>::BITS;
   if constexpr (WIDTH == 16 || KIND == GRADWIRE_UNIFORM) {
-    return uniform_code(y, w, sign, largest, WIDTH);
+    return uniform_code(y, w, sign, (1 << (WIDTH - 1)) - 1, WIDTH);
   } else if constexpr (KIND == GRADWIRE_DISTINCT) {
     const float t = add(mul(y, sign ? scalars.negative_factor : 1.0f), 1.0f);
-    const int32_t level = count_levels<WIDTH>(tables, slot, book, books, copy, t, w, scalars, largest);
-    return signed_code(smaller(level, largest - (int32_t)(sign >> 31)), sign, WIDTH);
+    const int32_t level = count_levels<SLOT, KIND>(tables, scalars, book, books, copy, t, w);
+    return signed_code(smaller(level, (1 << (WIDTH - 1)) - (int32_t)(sign >> 31)), sign, WIDTH);
   } else {
-    return signed_code(
-        count_levels<WIDTH>(tables, slot, book, books, copy, add(y, 1.0f), w, scalars, largest), sign, WIDTH);
+    return signed_code(count_levels<SLOT, KIND>(tables, scalars, book, books, copy, add(y, 1.0f), w), sign,
+                       WIDTH);
   }
 }
 
-template <int WIDTH, int KIND, class Shared>
-__device__ __forceinline__ void encode(const gradwire_dynamiq& args, const Sections& sections,
-                                       const Shared& tables, int slot, const Lane& lane, uint32_t super_group,
-                                       const float* values, uint8_t* codes_at) {
-  const LaneScale scale = encode_scale(args, sections, lane, super_group, values);
-  const uint32_t kept = scale.reference > 0.0f ? (uint32_t)MAGNITUDE : 0u;
-  float magnitude[16];
+template <int SLOT, int KIND, bool PAPER, class Shared>
+__device__ __forceinline__ void encode_any(const gradwire_dynamiq& args, const RoundKeys& keys,
+                                           const Plan& plan, const Shared& tables, const Lane& lane,
+                                           uint32_t super_group, const LaneScale& scale, float* values,
+                                           Codes<Width<SLOT>::BITS>& codes) {
+  constexpr int WIDTH = Width<SLOT>::BITS;
+  const bool silent = !(scale.reference > 0.0f);
+  const uint32_t kept = silent ? (uint32_t)SIGN : 0xFFFFFFFFu;
 #pragma unroll
-  for (int k = 0; k < 16; ++k) magnitude[k] = mul(float_of(bits_of(values[k]) & kept), scale.factor);
+  for (int k = 0; k < 16; ++k) values[k] = mul(float_of(bits_of(values[k]) & kept), scale.factor);
   uint32_t codebook = 0;
   bool books = false;
   if constexpr (sizeof(Shared) == sizeof(CodebookTables) && WIDTH != 16 && WIDTH != 1) {
     books = true;
-    codebook = choose_codebook(args, sections, tables, slot, lane, scale, values, magnitude);
+    codebook = choose_codebook(args, plan, tables, SLOT, lane, scale, values);
   }
   const int book = (int)(codebook >> 1);
   const uint32_t mirror = codebook << 31;
-  const Scalars scalars = tables.scalars[slot][book];
-  const int32_t largest = tables.largest[slot];
-  const float inverse = scale.reference > 0.0f ? div(scalars.span, scale.reference) : 0.0f;
-  const uint32_t stream = args.correlated ? 0 : args.rank + 1, workers = args.correlated ? args.workers : 1;
-  const uint32_t within = args.correlated ? scale.within : 0;
+  const Scalars scalars = scalars_of(tables, SLOT, book);
+  const float inverse = silent ? 0.0f : div(scalars.span, scale.reference);
+  const bool correlated = PAPER || args.correlated;
+  const uint32_t stream = correlated ? 0 : args.rank + 1, workers = correlated ? args.workers : 1;
+  const uint32_t within = correlated ? scale.within : 0;
   const float middle = mul((float)(int32_t)((workers << 16) - 1), 0.5f);
-  const uint32_t order = args.correlated ? worker_order(args, lane, super_group) : 0;
+  const uint32_t order = correlated ? worker_order(args, lane, super_group) : 0;
   bool alive = true;
   if constexpr (WIDTH == 1) {
     alive = false;
 #pragma unroll
-    for (int k = 0; k < 16; ++k) alive |= mul(magnitude[k], inverse) > 0.0f;
-    if (sections.wide == 2) alive |= __shfl_xor_sync(ALL, (uint32_t)alive, 1) != 0;
+    for (int k = 0; k < 16; ++k) alive |= mul(float_of(magnitude_bits(values[k])), inverse) > 0.0f;
+    if (!PAPER && args.group == 32) alive |= __shfl_xor_sync(ALL, (uint32_t)alive, 1) != 0;
   }
-  Codes<WIDTH> codes;
-  codes.clear();
 #pragma unroll
   for (int part = 0; part < 2; ++part) {
-    const Words words = coordinate_words(super_group, stream, 2 * lane.index + part, args.key0, args.key1);
-    const uint32_t pairs[4] = {words.x, words.y, words.z, words.w};
+    const Words words = philox(super_group, stream, 2 * lane.index + part, 0, keys);
 #pragma unroll
     for (int i = 0; i < 8; ++i) {
       const int k = 8 * part + i;
-      const uint32_t half = i & 1 ? pairs[i / 2] >> 16 : pairs[i / 2] & 0xFFFFu;
-      const uint32_t dither = correlated_dither(half, workers, order, within);
+      const uint32_t dither = correlated_dither(half_of(words, i), workers, order, within);
       const uint32_t sign = bits_of(values[k]) & SIGN;
       const float w = scaled_dither(dither, middle, scalars.unit, scalars.centre, sign),
-                  y = mul(magnitude[k], inverse);
-      uint32_t code;
+                  y = mul(float_of(magnitude_bits(values[k])), inverse);
       if constexpr (WIDTH == 1)
-        code = sign_code(y, w, sign, alive);
+        codes.put(k, sign_code(y, w, sign, alive));
       else
-        code = code_of<WIDTH, KIND>(tables, scalars, slot, book, books, lane.warp_lane, y, w, sign ^ mirror,
-                                    largest);
-      codes.put(k, code);
+        codes.put(k, code_of<SLOT, KIND>(tables, scalars, book, books, lane.warp_lane, y, w, sign ^ mirror));
     }
   }
-  codes.store(codes_at, lane);
+}
+
+template <int SLOT, int KIND, bool PAPER, class Shared>
+__device__ __forceinline__ void encode(const gradwire_dynamiq& args, const RoundKeys& keys, const Plan& plan,
+                                       const Shared& tables, const Lane& lane, uint32_t super_group,
+                                       float* values) {
+  constexpr int WIDTH = Width<SLOT>::BITS;
+  const LaneScale scale = encode_scale<PAPER>(args, plan, tables, lane, super_group, values);
+  Codes<WIDTH> codes;
+  codes.clear();
+  if constexpr (PAPER && WIDTH != 16 && WIDTH != 1)
+    encode_paper<SLOT>(args, keys, tables, scalars_of(tables, SLOT, 0), lane, super_group, scale, values,
+                       codes);
+  else
+    encode_any<SLOT, KIND, PAPER>(args, keys, plan, tables, lane, super_group, scale, values, codes);
+  codes.store(codes_at<SLOT>(plan.outgoing, lane), lane);
 }
 
 }  // namespace gradwire_cuda

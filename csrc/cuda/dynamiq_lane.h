@@ -6,55 +6,53 @@ namespace gradwire_cuda {
 
 enum { LANES = SUPER_GROUP / 16 };
 
-// A row of the chunk as the lanes of a half-warp see it. `active` is false for the half of a warp that an odd
-// number of rows leaves idle: it computes on zeros and writes nothing, so that collectives always are a whole
-// warp's.
+// A row of the chunk as the lanes of a half-warp see it. Where an odd number of rows leaves half a warp idle,
+// it does what the other half does, so that collectives always are a whole warp's; `repeats` says so.
 struct Lane {
-  int64_t row;
+  int32_t row;
   int index;  // 0 to 15: the group of sixteen
   int warp_lane;
-  bool active;
+  bool repeats;
+};
+// The lane's group of sixteen in the chunk.
+__device__ __forceinline__ uint32_t sixteen(const Lane& lane) {
+  return (uint32_t)lane.row * LANES + lane.index;
+}
+
+// A bucket, or sums: a row of float32 each.
+struct Coordinates {
+  int64_t numel;
+  int32_t whole;  // super-groups below can be loaded and stored by 16 bytes
+  bool wide;      // float32 instead of bfloat16
 };
 
-// Consecutive coordinates are loaded and stored by 16 bytes where the bucket allows it.
+// The lane's coordinates of a super-group less their mean.
 template <class T>
-__device__ __forceinline__ void take(const gradwire_dynamiq& args, const Lane& lane, const T* x, bool vectors,
-                                     int64_t super_group, float* values) {
-  const int64_t first = super_group * SUPER_GROUP + 16 * lane.index;
-  const int64_t limit = args.gather ? args.numel : (super_group + 1) * SUPER_GROUP;
-  const float mean = args.gather && lane.active ? args.mean[lane.row] : 0.0f;
-  if (lane.active && vectors && first + 16 <= limit) {
-    load_aligned<16>(x + first, values);
-    if (args.gather) {
+__device__ __forceinline__ void take(const void* from, const Coordinates& x, int index, int32_t super_group,
+                                     float mean, float* values) {
+  const int64_t first = (int64_t)16 * ((uint32_t)super_group * LANES + index);
+  const T* source = (const T*)from + first;
+  if (super_group < x.whole) {
+    load_aligned<16>(source, values);
 #pragma unroll
-      for (int k = 0; k < 16; ++k) values[k] = sub(values[k], mean);
-    }
+    for (int k = 0; k < 16; ++k) values[k] = sub(values[k], mean);
     return;
   }
-  const int64_t valid = lane.active ? limit - first : 0;
-  load_some<16>(x + first, valid, values);
-  if (args.gather) {  // beyond the end are zeros, unless the mean is NaN
+  load_some<16>(source, x.numel - first, values);
 #pragma unroll
-    for (int k = 0; k < 16; ++k) values[k] = sub(k < valid ? values[k] : mean, mean);
-  }
+  for (int k = 0; k < 16; ++k)  // beyond the end are zeros, unless the mean is NaN
+    values[k] = sub(k < x.numel - first ? values[k] : mean, mean);
 }
 
 template <class T>
-__device__ __forceinline__ void give(const gradwire_dynamiq& args, const Lane& lane, T* out, bool vectors,
-                                     float* values) {
-  if (!lane.active) return;
-  const int64_t super_group = args.scatter ? (int64_t)args.order[lane.row] : lane.row;
-  const int64_t first = super_group * SUPER_GROUP + 16 * lane.index;
-  const int64_t limit = args.scatter ? args.numel : (super_group + 1) * SUPER_GROUP;
-  if (args.scatter) {
-    const float mean = args.mean[lane.row], inverse = args.inverse;
-#pragma unroll
-    for (int k = 0; k < 16; ++k) values[k] = add(mul(values[k], inverse), mean);
-  }
-  if (vectors && first + 16 <= limit)
-    store_aligned<16>(out + first, values);
+__device__ __forceinline__ void give(void* to, const Coordinates& out, int index, int32_t super_group,
+                                     const float* values) {
+  const int64_t first = (int64_t)16 * ((uint32_t)super_group * LANES + index);
+  T* target = (T*)to + first;
+  if (super_group < out.whole)
+    store_aligned<16>(target, values);
   else
-    store_some<16>(out + first, limit - first, values);
+    store_some<16>(target, out.numel - first, values);
 }
 
 // The lane's sixteen codes: 2·WIDTH bytes, 16·WIDTH bits in words. Where that is not whole words, two lanes
@@ -73,120 +71,123 @@ struct Codes {
     words[word] |= code << shift;
     if (shift + WIDTH > 32) words[word + 1] |= code >> (32 - shift);
   }
+  // Puts `bits` bits of a word from bit `bit` on.
+  __device__ __forceinline__ void put_word(int bit, uint32_t word, int bits) {
+    words[bit / 32] |= word << bit % 32;
+    if (bit % 32 + bits > 32) words[bit / 32 + 1] |= word >> (32 - bit % 32);
+  }
   __device__ __forceinline__ uint32_t get(int k) const {
     const int bit = k * WIDTH, word = bit / 32, shift = bit % 32;
     uint32_t code = words[word] >> shift;
     if (shift + WIDTH > 32) code |= words[word + 1] << (32 - shift);
     return code & (uint32_t)((1ull << WIDTH) - 1);
   }
-  // `base` is where the super-group's codes begin.
-  __device__ __forceinline__ void store(uint8_t* base, const Lane& lane) const {
+  // Where the lane's words begin in a super-group's codes; of an odd lane's shared word, the word behind it.
+  static __device__ __forceinline__ int first_word(int index) {
+    return BITS % 32 ? index / 2 * WIDTH + (index & 1) * (BITS / 32 + 1) : index * WORDS;
+  }
+  __device__ __forceinline__ void store(uint8_t* at, const Lane& lane) const {
+    uint32_t* target = reinterpret_cast<uint32_t*>(at);
     if constexpr (BITS % 32) {
       constexpr int WHOLE = BITS / 32;
       const uint32_t theirs = __shfl_xor_sync(ALL, words[0] & 0xFFFFu, 1);
-      if (!lane.active) return;
-      uint32_t* target = reinterpret_cast<uint32_t*>(base) + lane.index / 2 * WIDTH;
-      if (lane.index & 1) {
+      const bool odd = lane.index & 1;
 #pragma unroll
-        for (int i = 0; i < WHOLE; ++i) target[WHOLE + 1 + i] = words[i] >> 16 | words[i + 1] << 16;
-      } else {
+      for (int i = 0; i < WHOLE; ++i) target[i] = odd ? words[i] >> 16 | words[i + 1] << 16 : words[i];
+      if (!odd) target[WHOLE] = words[WHOLE] | theirs << 16;
+    } else if constexpr (WORDS % 4 == 0) {
 #pragma unroll
-        for (int i = 0; i < WHOLE; ++i) target[i] = words[i];
-        target[WHOLE] = words[WHOLE] | theirs << 16;
-      }
+      for (int i = 0; i < WORDS / 4; ++i)
+        reinterpret_cast<uint4*>(target)[i] =
+            make_uint4(words[4 * i], words[4 * i + 1], words[4 * i + 2], words[4 * i + 3]);
+    } else if constexpr (WORDS == 2) {
+      *reinterpret_cast<uint2*>(target) = make_uint2(words[0], words[1]);
     } else {
-      if (!lane.active) return;
-      if constexpr (WORDS % 4 == 0) {
 #pragma unroll
-        for (int i = 0; i < WORDS / 4; ++i)
-          reinterpret_cast<uint4*>(base)[lane.index * (WORDS / 4) + i] =
-              make_uint4(words[4 * i], words[4 * i + 1], words[4 * i + 2], words[4 * i + 3]);
-      } else if constexpr (WORDS == 2) {
-        reinterpret_cast<uint2*>(base)[lane.index] = make_uint2(words[0], words[1]);
-      } else {
-#pragma unroll
-        for (int i = 0; i < WORDS; ++i) reinterpret_cast<uint32_t*>(base)[lane.index * WORDS + i] = words[i];
-      }
+      for (int i = 0; i < WORDS; ++i) target[i] = words[i];
     }
   }
-  __device__ __forceinline__ void load(const uint8_t* base, const Lane& lane) {
-    clear();
+  __device__ __forceinline__ void load(const uint8_t* at, const Lane& lane) {
+    const uint32_t* source = reinterpret_cast<const uint32_t*>(at);
     if constexpr (BITS % 32) {
       constexpr int WHOLE = BITS / 32;
-      uint32_t own[WORDS] = {};
-      if (lane.active) {
-        const uint32_t* source = reinterpret_cast<const uint32_t*>(base) + lane.index / 2 * WIDTH;
-        if (lane.index & 1) {
+      const bool odd = lane.index & 1;
+      uint32_t own[WORDS];
 #pragma unroll
-          for (int i = 0; i < WHOLE; ++i) own[i] = source[WHOLE + 1 + i];
-        } else {
-#pragma unroll
-          for (int i = 0; i <= WHOLE; ++i) own[i] = source[i];
-        }
-      }
+      for (int i = 0; i < WHOLE; ++i) own[i] = source[i];
+      own[WHOLE] = odd ? 0 : source[WHOLE];
       const uint32_t theirs = __shfl_xor_sync(ALL, own[WHOLE] >> 16, 1);
-      if (lane.index & 1) {
-        words[0] = theirs | own[0] << 16;
+      words[0] = odd ? theirs | own[0] << 16 : own[0];
 #pragma unroll
-        for (int i = 1; i < WORDS; ++i) words[i] = own[i - 1] >> 16 | (i < WHOLE ? own[i] << 16 : 0u);
-      } else {
+      for (int i = 1; i < WORDS; ++i)
+        words[i] = odd ? own[i - 1] >> 16 | (i < WHOLE ? own[i] << 16 : 0u) : own[i];
+    } else if constexpr (WORDS % 4 == 0) {
 #pragma unroll
-        for (int i = 0; i < WORDS; ++i) words[i] = own[i];
+      for (int i = 0; i < WORDS / 4; ++i) {
+        const uint4 part = reinterpret_cast<const uint4*>(source)[i];
+        words[4 * i] = part.x;
+        words[4 * i + 1] = part.y;
+        words[4 * i + 2] = part.z;
+        words[4 * i + 3] = part.w;
       }
+    } else if constexpr (WORDS == 2) {
+      const uint2 part = *reinterpret_cast<const uint2*>(source);
+      words[0] = part.x;
+      words[1] = part.y;
     } else {
-      if (!lane.active) return;
-      if constexpr (WORDS % 4 == 0) {
 #pragma unroll
-        for (int i = 0; i < WORDS / 4; ++i) {
-          const uint4 part = reinterpret_cast<const uint4*>(base)[lane.index * (WORDS / 4) + i];
-          words[4 * i] = part.x;
-          words[4 * i + 1] = part.y;
-          words[4 * i + 2] = part.z;
-          words[4 * i + 3] = part.w;
-        }
-      } else if constexpr (WORDS == 2) {
-        const uint2 part = reinterpret_cast<const uint2*>(base)[lane.index];
-        words[0] = part.x;
-        words[1] = part.y;
-      } else {
-#pragma unroll
-        for (int i = 0; i < WORDS; ++i)
-          words[i] = reinterpret_cast<const uint32_t*>(base)[lane.index * WORDS + i];
-      }
+      for (int i = 0; i < WORDS; ++i) words[i] = source[i];
     }
   }
 };
 
-__device__ __forceinline__ int64_t place_of_group(const gradwire_dynamiq& args, const Sections& sections,
-                                                  const Lane& lane) {
-  const int64_t group = lane.row * sections.groups + lane.index / sections.wide;
-  return sections.end_of_codes + (args.bf16_scales ? 2 * group : group);
+template <int SLOT>
+struct Width {
+  static constexpr int BITS = SLOT == 0 ? 16 : SLOT == 1 ? 8 : SLOT == 2 ? 6 : SLOT == 3 ? 5 : 8 - SLOT;
+};
+
+// Where the lane finds its codes and scales in a message.
+template <int SLOT, class Byte>
+__device__ __forceinline__ Byte* codes_at(const Message<Byte>& message, const Lane& lane) {
+  constexpr int WIDTH = Width<SLOT>::BITS;
+  Byte* first = in_global_memory(again(message.codes[SLOT]));
+  if constexpr (WIDTH % 2 == 0) return first + (uint64_t)sixteen(lane) * (2 * WIDTH);
+  return first + ((int64_t)lane.row * 32 * WIDTH + 4 * Codes<WIDTH>::first_word(lane.index));
 }
-__device__ __forceinline__ int64_t place_of_scale(const Sections& sections, const Lane& lane) {
-  return sections.end_of_groups + 2 * lane.row;
+template <bool PAPER, class Byte>
+__device__ __forceinline__ Byte* group_at(const gradwire_dynamiq& args, const Message<Byte>& message,
+                                          const Lane& lane) {
+  Byte* first = in_global_memory(again(message.groups));
+  if (PAPER) return first + sixteen(lane);
+  return first + (uint64_t)(sixteen(lane) >> (args.group == 32)) * (args.bf16_scales ? 2 : 1);
+}
+template <class Byte>
+__device__ __forceinline__ Byte* scale_at(const Message<Byte>& message, const Lane& lane) {
+  return in_global_memory(again(message.scales)) + 2 * (int64_t)lane.row;
 }
 
-// What the lane's part of a message stands for, added to `values`, or in their place.
-template <int WIDTH, bool ADD>
-__device__ __forceinline__ void decode(const gradwire_dynamiq& args, const Sections& sections,
-                                       const Tables& tables, int slot, const Lane& lane,
-                                       const uint8_t* codes_at, float* values) {
+// What the lane's part of a message stands for, added to `values`, or in their place. PAPER: one codebook, a
+// byte for the scale of each sixteen coordinates.
+template <int SLOT, bool ADD, bool PAPER>
+__device__ __forceinline__ void decode(const gradwire_dynamiq& args, const Plan& plan, const Tables& tables,
+                                       const Lane& lane, float* values) {
+  constexpr int WIDTH = Width<SLOT>::BITS;
   Codes<WIDTH> codes;
-  codes.load(codes_at, lane);
-  float step = 0.0f;
+  codes.load(codes_at<SLOT>(plan.incoming, lane), lane);
+  float step;
   int book = 0;
-  if (lane.active) {
-    const uint8_t* group_scale = args.incoming + place_of_group(args, sections, lane);
-    if (args.bf16_scales) {
-      step = scale_value(*reinterpret_cast<const uint16_t*>(group_scale));
-    } else {
-      const uint32_t pattern =
-          *reinterpret_cast<const uint16_t*>(args.incoming + place_of_scale(sections, lane));
-      book = tables.points[slot] ? (int)(pattern & 1u) : 0;
-      step = group_step(args.codebooks > 1 ? pattern & ~1u : pattern, *group_scale);
+  const uint8_t* group_scale = group_at<PAPER>(args, plan.incoming, lane);
+  if (!PAPER && args.bf16_scales) {
+    step = scale_value(*reinterpret_cast<const uint16_t*>(group_scale));
+  } else {
+    uint32_t pattern = *reinterpret_cast<const uint16_t*>(scale_at(plan.incoming, lane));
+    if (!PAPER) {
+      book = tables.points[SLOT] ? (int)(pattern & 1u) : 0;
+      if (args.codebooks > 1) pattern &= ~1u;
     }
+    step = group_step(pattern, *group_scale);
   }
-  const float* decoded = tables.decoded[book] + (WIDTH == 16 ? 0 : decoded_base(slot));
+  const float* decoded = tables.decoded[book] + (WIDTH == 16 ? 0 : decoded_base(SLOT));
 #pragma unroll
   for (int k = 0; k < 16; ++k) {
     const float value = mul(WIDTH == 16 ? decoded_level(codes.get(k)) : decoded[codes.get(k)], step);

@@ -1,4 +1,5 @@
-// What the threads of a block share: the quantization values of all widths, next to the cores.
+// What the threads of a block share: the quantization values of all widths, next to the cores, and where in a
+// message each width is.
 #pragma once
 #include "gradwire/dynamiq.h"
 #include "launch.h"
@@ -7,16 +8,34 @@ namespace gradwire_cuda {
 
 using namespace gradwire;
 
+// Loads from shared memory once more: kept from row to row, what is the same for all rows would take
+// registers that there are not.
+template <class T>
+__device__ __forceinline__ T again(const T& shared) {
+  return *(const volatile T*)&shared;
+}
+
+// A pointer that was kept in shared memory: the compiler cannot see where it leads.
+template <class T>
+__device__ __forceinline__ T* in_global_memory(T* pointer) {
+#if defined(__CUDA_ARCH__)
+  __builtin_assume(__isGlobal(pointer));
+#endif
+  return pointer;
+}
+
 // The constants of one width and one of its ε.
 struct Scalars {
   float span, centre, unit, negative_factor, levels_per_octave, levels_per_step;
 };
 
-enum { COPIES = 32, WIDE = 128, MOST_COSTS = 3072 };
+enum { COPIES = 32, WIDE = 129, MOST_COSTS = 3072 };
 
-// Where the tables of a slot begin: those of narrower widths behind those of wider ones.
+// Where the tables of a slot begin: those of narrower widths behind those of wider ones. Thresholds begin
+// with T[-1] = 0, and those of a progression end with infinity: an estimate that is off by one finds no wrong
+// level.
 GRADWIRE_HD int threshold_base(int slot) {
-  return slot == 2 ? 0 : slot == 3 ? 32 : slot == 4 ? 48 : slot == 5 ? 56 : 60;
+  return slot == 2 ? 0 : slot == 3 ? 33 : slot == 4 ? 50 : slot == 5 ? 59 : 64;
 }
 GRADWIRE_HD int decoded_base(int slot) {
   return slot == 1   ? 0
@@ -28,7 +47,7 @@ GRADWIRE_HD int decoded_base(int slot) {
                      : 380;
 }
 
-enum { THRESHOLDS = 62, DECODED = 382 };
+enum { THRESHOLDS = 67, DECODED = 382 };
 
 struct Tables {
   Scalars scalars[WIDTH_SLOTS][2];
@@ -36,80 +55,129 @@ struct Tables {
   float decoded[2][DECODED];
 };
 
-// The thresholds of 8 bits are kept many times over, entry r of copy c at [r][c]: lanes that look up
+// The thresholds of 8 bits are kept many times over, entry r of copy c at [r + 1][c]: lanes that look up
 // different entries do not wait for each other. Two ε share the room, with half as many copies each.
 struct EncodingTables : Tables {
+  float quotients[128];  // 255/s by the mantissa of s, a bfloat16 in [2, 4)
   float thresholds[2][THRESHOLDS];
-  float wide[WIDE * COPIES];
+  alignas(16) float wide[WIDE * COPIES];
 };
 
 struct CodebookTables : EncodingTables {
   uint64_t costs[MOST_COSTS];
 };
 
-// Where the scales of a chunk's messages lie: behind the codes.
-struct Sections {
-  int64_t end_of_codes, end_of_groups;
-  int groups, wide;  // groups of a super-group; 1, or 2 if groups have 32 coordinates
-};
-
-// A warp has two rows of one width: where a slot's pairs begin.
-struct Plan {
-  Layout layout;
-  Sections sections;
-  int64_t pairs[WIDTH_SLOTS + 1];
-};
-
-__device__ inline Plan plan_of(const gradwire_dynamiq& args) {
-  Plan plan;
-  plan.layout = layout_of(args);
-  const Layout& layout = plan.layout;
-  plan.sections = {layout.codes[WIDTH_SLOTS], layout.end_of_groups, SUPER_GROUP / args.group,
-                   args.group / 16};
-  plan.pairs[0] = 0;
-  for (int slot = 0; slot < WIDTH_SLOTS; ++slot)
-    plan.pairs[slot + 1] = plan.pairs[slot] + (layout.rows[slot + 1] - layout.rows[slot] + 1) / 2;
-  return plan;
+// T[r] of a slot as the tables have it, r from -1 on.
+__device__ __forceinline__ float padded_threshold(const gradwire_values& values, int book, int r) {
+  const float given = values.thresholds[book][r < 0 ? 0 : r];  // a load that waits for no other
+  return r < 0 ? 0.0f : r < values.largest ? given : float_of(INFINITE);
 }
-// Pairs that there can be, whatever the counts.
-inline int64_t most_pairs(const gradwire_dynamiq& args) { return (args.rows + WIDTH_SLOTS) / 2; }
 
-__device__ inline void fill(Tables& tables, const gradwire_dynamiq& args) {
-  for (int i = threadIdx.x; i < 2 * WIDTH_SLOTS; i += THREADS) {
-    const int slot = i / 2, book = i % 2;
-    const gradwire_values& values = args.values[slot];
-    tables.scalars[slot][book] = {values.span[book],
-                                  values.centre[book],
-                                  values.unit[book],
-                                  values.negative_factor[book],
-                                  values.levels_per_octave[book],
-                                  values.levels_per_step[book]};
-    tables.largest[slot] = values.largest;
-    tables.points[slot] = values.points;
-    tables.first_cost[slot] = values.first_cost / 2;  // those of positive coordinates alone are kept
+// Filling them is most of a small chunk's time, so whatever a thread copies is asked for before any of it is
+// waited for: a block waits once.
+template <bool ENCODING>
+struct Filling {
+  enum { WIDE_STEPS = (WIDE * 4 + THREADS - 1) / THREADS, STEPS = (DECODED + THREADS - 1) / THREADS };
+  Scalars scalars;
+  int32_t largest, points, first_cost;
+  float decoded[2][STEPS], threshold, wide[WIDE_STEPS];
+
+  static __device__ __forceinline__ int slot_of_decoded(int i) {
+    int slot = 1;
+#pragma unroll
+    for (int next = 2; next < WIDTH_SLOTS; ++next) slot += i >= decoded_base(next);
+    return slot;
   }
-  for (int slot = 1; slot < WIDTH_SLOTS; ++slot)
-    for (int i = threadIdx.x; i < 2 << width_of_slot(slot); i += THREADS) {
-      const int book = i >> width_of_slot(slot), code = i & ((1 << width_of_slot(slot)) - 1);
-      tables.decoded[book][decoded_base(slot) + code] = args.values[slot].decoded[book][code];
-    }
-}
+  static __device__ __forceinline__ int slot_of_threshold(int i) {
+    int slot = 2;
+#pragma unroll
+    for (int next = 3; next < WIDTH_SLOTS - 1; ++next) slot += i >= threshold_base(next);
+    return slot;
+  }
 
-__device__ inline void fill(EncodingTables& tables, const gradwire_dynamiq& args) {
-  fill((Tables&)tables, args);
-  for (int slot = 2; slot < WIDTH_SLOTS - 1; ++slot)
-    for (int i = threadIdx.x; i < 1 << width_of_slot(slot); i += THREADS) {
-      const int levels = 1 << (width_of_slot(slot) - 1);
-      tables.thresholds[i / levels][threshold_base(slot) + i % levels] =
-          args.values[slot].thresholds[i / levels][i % levels];
+  __device__ __forceinline__ void load(const gradwire_dynamiq& args) {
+    const int thread = threadIdx.x;
+    if (thread < 2 * WIDTH_SLOTS) {
+      const gradwire_values& values = args.values[thread / 2];
+      const int book = thread % 2;
+      scalars = {values.span[book],
+                 values.centre[book],
+                 values.unit[book],
+                 values.negative_factor[book],
+                 values.levels_per_octave[book],
+                 values.levels_per_step[book]};
+      largest = values.largest;
+      points = values.points;
+      first_cost = values.first_cost / 2;  // those of positive coordinates alone are kept
     }
-  const gradwire_values& eight = args.values[1];
-  for (int i = threadIdx.x; i < WIDE * COPIES; i += THREADS)
-    tables.wide[i] = eight.points ? eight.thresholds[i / (WIDE * COPIES / 2)][i / (COPIES / 2) % WIDE]
-                                  : eight.thresholds[0][i / COPIES];
-}
+#pragma unroll
+    for (int step = 0; step < STEPS; ++step) {
+      const int i = thread + step * THREADS;
+      if (i >= DECODED) break;
+      const int slot = slot_of_decoded(i);
+      decoded[0][step] = args.values[slot].decoded[0][i - decoded_base(slot)];
+      decoded[1][step] = args.codebooks > 1 ? args.values[slot].decoded[1][i - decoded_base(slot)] : 0.0f;
+    }
+    if constexpr (ENCODING) {
+      if (thread < 2 * THRESHOLDS) {
+        const int i = thread % THRESHOLDS, slot = slot_of_threshold(i);
+        threshold = padded_threshold(args.values[slot], thread / THRESHOLDS, i - threshold_base(slot) - 1);
+      }
+      const gradwire_values& eight = args.values[1];
+#pragma unroll
+      for (int step = 0; step < WIDE_STEPS; ++step) {  // a fourth of a row
+        const int i = thread + step * THREADS, half = i * 2 / (WIDE * 4);
+        if (i >= WIDE * 4) break;
+        const bool books = args.codebooks > 1;
+        const int row = books ? (i - half * (WIDE * 2)) / 2 : i / 4;
+        wide[step] = padded_threshold(eight, books ? half : 0, row - 1);
+      }
+    }
+  }
 
-__device__ inline void fill(CodebookTables& tables, const gradwire_dynamiq& args) {
+  __device__ __forceinline__ void store(Tables& tables) const {
+    const int thread = threadIdx.x;
+    if (thread < 2 * WIDTH_SLOTS) {
+      tables.scalars[thread / 2][thread % 2] = scalars;
+      tables.largest[thread / 2] = largest;
+      tables.points[thread / 2] = points;
+      tables.first_cost[thread / 2] = first_cost;
+    }
+#pragma unroll
+    for (int step = 0; step < STEPS; ++step) {
+      const int i = thread + step * THREADS;
+      if (i >= DECODED) break;
+      tables.decoded[0][i] = decoded[0][step];
+      tables.decoded[1][i] = decoded[1][step];
+    }
+  }
+  __device__ __forceinline__ void store(EncodingTables& tables) const {
+    const int thread = threadIdx.x;
+    store((Tables&)tables);
+    if (thread < 128) tables.quotients[thread] = div(255.0f, scale_value(0x4000u + thread));
+    if (thread < 2 * THRESHOLDS) tables.thresholds[thread / THRESHOLDS][thread % THRESHOLDS] = threshold;
+#pragma unroll
+    for (int step = 0; step < WIDE_STEPS; ++step) {
+      const int i = thread + step * THREADS;
+      if (i >= WIDE * 4) break;
+      const float value = wide[step];
+      float4* target = reinterpret_cast<float4*>(tables.wide) + 2 * i;
+      target[0] = target[1] = make_float4(value, value, value, value);
+    }
+  }
+};
+
+__device__ __forceinline__ void fill(Tables& tables, const gradwire_dynamiq& args) {
+  Filling<false> filling;
+  filling.load(args);
+  filling.store(tables);
+}
+__device__ __forceinline__ void fill(EncodingTables& tables, const gradwire_dynamiq& args) {
+  Filling<true> filling;
+  filling.load(args);
+  filling.store(tables);
+}
+__device__ __forceinline__ void fill(CodebookTables& tables, const gradwire_dynamiq& args) {
   fill((EncodingTables&)tables, args);
   for (int slot = 1; slot < WIDTH_SLOTS; ++slot) {
     const int first = args.values[slot].first_cost, points = args.values[slot].points;
@@ -119,11 +187,67 @@ __device__ inline void fill(CodebookTables& tables, const gradwire_dynamiq& args
   }
 }
 
-// An entry of the thresholds of 8 bits; `copy` is the lane.
+__device__ __forceinline__ Scalars scalars_of(const Tables& tables, int slot, int book) {
+  const Scalars& scalars = tables.scalars[slot][book];
+  return {again(scalars.span),
+          again(scalars.centre),
+          again(scalars.unit),
+          again(scalars.negative_factor),
+          again(scalars.levels_per_octave),
+          again(scalars.levels_per_step)};
+}
+
+// T[level] of 8 bits, from -1 on; `copy` is the lane.
 __device__ __forceinline__ float wide_threshold(const EncodingTables& tables, bool books, int book, int level,
                                                 int copy) {
-  return tables
-      .wide[books ? (book * WIDE + level) * (COPIES / 2) + (copy & (COPIES / 2 - 1)) : level * COPIES + copy];
+  return tables.wide[books ? (book * WIDE + level + 1) * (COPIES / 2) + (copy & (COPIES / 2 - 1))
+                           : (level + 1) * COPIES + copy];
 }
+
+// Where the rows of a message would begin, if all were of slot s: row r of that slot is 32·width·r bytes
+// behind.
+template <class Byte>
+struct Message {
+  Byte *codes[WIDTH_SLOTS], *groups, *scales;
+
+  __device__ __forceinline__ void find(Byte* message, const Layout& layout) {
+#pragma unroll 1
+    for (int slot = 0; slot < WIDTH_SLOTS; ++slot)
+      codes[slot] = message + (layout.codes[slot] - layout.rows[slot] * 32 * width_of_slot(slot));
+    groups = message + layout.codes[WIDTH_SLOTS];
+    scales = message + layout.end_of_groups;
+  }
+};
+
+// Where a chunk's rows are. A warp has two of one width at a time: `pairs` says where a slot's begin. The
+// first row of pair p is `firsts` + 2p; `lasts` is a slot's last row.
+struct Plan {
+  Layout layout;
+  Message<const uint8_t> incoming;
+  Message<uint8_t> outgoing;
+  int32_t firsts[WIDTH_SLOTS], lasts[WIDTH_SLOTS], pairs[WIDTH_SLOTS + 1];
+};
+
+// By one thread; its loops are not unrolled, so that they take no registers of what follows.
+__device__ __forceinline__ void make_plan(Plan& plan, const gradwire_dynamiq& args) {
+  find_layout(args, plan.layout);
+  int32_t pair = 0;
+#pragma unroll 1
+  for (int slot = 0; slot < WIDTH_SLOTS; ++slot) {
+    const int32_t first = (int32_t)plan.layout.rows[slot], end = (int32_t)plan.layout.rows[slot + 1];
+    plan.firsts[slot] = first - 2 * pair;
+    plan.lasts[slot] = end - 1;
+    plan.pairs[slot] = pair;
+    pair += (end - first + 1) / 2;
+  }
+  plan.pairs[WIDTH_SLOTS] = pair;
+  plan.incoming.find(args.incoming, plan.layout);
+  plan.outgoing.find(args.outgoing, plan.layout);
+}
+// Pairs that there can be, whatever the counts.
+inline int64_t most_pairs(const gradwire_dynamiq& args) { return (args.rows + WIDTH_SLOTS) / 2; }
+
+// Rows that a launch can have: sixteens of their coordinates are counted in 32 bits.
+enum : int64_t { MOST_ROWS = 1 << 28 };
 
 }  // namespace gradwire_cuda

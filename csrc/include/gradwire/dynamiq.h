@@ -84,25 +84,35 @@ struct Layout {
   bool possible;  // if not, there are no rows
 };
 
-GRADWIRE_HD Layout layout_of(const gradwire_dynamiq& args) {
-  Layout layout;
-  layout.rows[0] = layout.codes[0] = 0;
-  layout.possible = true;
+GRADWIRE_HD void find_layout(const gradwire_dynamiq& args, Layout& layout) {
+  int64_t row = 0, code = 0;
+  bool possible = true;
+#if defined(__CUDACC__)
+#pragma unroll 1
+#endif
   for (int slot = 0; slot < WIDTH_SLOTS; ++slot) {
     const int64_t count = args.counts[width_of_slot(slot)];
-    if (count < 0) layout.possible = false;
-    layout.rows[slot + 1] = layout.rows[slot] + count;
-    layout.codes[slot + 1] = layout.codes[slot] + count * 32 * width_of_slot(slot);
+    if (count < 0) possible = false;
+    layout.rows[slot] = row;
+    layout.codes[slot] = code;
+    row += count;
+    code += count * 32 * width_of_slot(slot);
   }
-  layout.end_of_groups = layout.codes[WIDTH_SLOTS] + args.rows * bytes_of_groups(args);
+  layout.rows[WIDTH_SLOTS] = row;
+  layout.codes[WIDTH_SLOTS] = code;
+  layout.end_of_groups = code + args.rows * bytes_of_groups(args);
   layout.used_bytes = layout.end_of_groups + args.rows * bytes_of_scale(args);
-  if (layout.rows[WIDTH_SLOTS] != args.rows) layout.possible = false;
-  if (args.incoming && layout.used_bytes > args.incoming_bytes) layout.possible = false;
-  if (args.outgoing && layout.used_bytes > args.outgoing_bytes) layout.possible = false;
-  if (!layout.possible) {
-    for (int slot = 0; slot < WIDTH_SLOTS; ++slot) layout.rows[slot + 1] = 0;
-    layout.used_bytes = 0;
-  }
+  if (row != args.rows) possible = false;
+  if (args.incoming && layout.used_bytes > args.incoming_bytes) possible = false;
+  if (args.outgoing && layout.used_bytes > args.outgoing_bytes) possible = false;
+  layout.possible = possible;
+  if (possible) return;
+  for (int slot = 0; slot <= WIDTH_SLOTS; ++slot) layout.rows[slot] = 0;
+  layout.used_bytes = 0;
+}
+GRADWIRE_HD Layout layout_of(const gradwire_dynamiq& args) {
+  Layout layout;
+  find_layout(args, layout);
   return layout;
 }
 // What a message holds behind its codes and scales.

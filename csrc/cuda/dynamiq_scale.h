@@ -1,0 +1,138 @@
+// The scales of a lane's coordinates, written to its part of a message; the codebook and the order of workers
+// that they are encoded with.
+#pragma once
+#include "dynamiq_lane.h"
+
+namespace gradwire_cuda {
+
+// The larger magnitude of two numbers, a NaN if one is: as bits, whose order is that of `magnitude_bits`.
+__device__ __forceinline__ uint32_t larger_magnitude(uint32_t a, uint32_t b) {
+#if defined(__CUDA_ARCH__)
+  float result;
+  asm("max.NaN.f32 %0, %1, %2;" : "=f"(result) : "f"(fabsf(float_of(a))), "f"(fabsf(float_of(b))));
+  return bits_of(result);
+#else
+  return larger(a & MAGNITUDE, b & MAGNITUDE);
+#endif
+}
+
+// The largest over the half-warp.
+__device__ __forceinline__ uint32_t largest_of_row(uint32_t value) {
+#pragma unroll
+  for (int distance = 1; distance < LANES; distance *= 2)
+    value = larger(value, __shfl_xor_sync(ALL, value, distance));
+  return value;
+}
+
+// The scales of the lane's group, written to the message.
+struct LaneScale {
+  float factor, reference;
+  uint32_t within, pattern;
+};
+
+// PAPER: a byte for each sixteen coordinates, rounded at random, and a bfloat16 for the super-group.
+template <bool PAPER>
+__device__ __forceinline__ LaneScale encode_scale(const gradwire_dynamiq& args, const Plan& plan,
+                                                  const EncodingTables& tables, const Lane& lane,
+                                                  uint32_t super_group, const float* values) {
+  const bool wide = !PAPER && args.group == 32;
+  uint32_t maximum = magnitude_bits(values[0]);
+#pragma unroll
+  for (int k = 1; k < 16; ++k) maximum = larger_magnitude(maximum, bits_of(values[k]));
+  if (wide) maximum = larger(maximum, __shfl_xor_sync(ALL, maximum, 1));
+  const uint32_t word =
+      private_word(private_base(super_group, args.rank, args.key0, args.key1), lane.index >> (int)wide);
+  const bool writes = !wide || !(lane.index & 1);
+  uint8_t* group_scale_at = group_at<PAPER>(args, plan.outgoing, lane);
+  LaneScale result;
+  result.within = word & 0xFFFFu;
+  if (!PAPER && args.bf16_scales) {
+    const uint32_t pattern = rounded_scale(maximum, args.ceil_scales ? 0xFFFFu : word >> 16, 0);
+    if (writes) *reinterpret_cast<uint16_t*>(group_scale_at) = (uint16_t)pattern;
+    result.pattern = pattern;
+    result.factor = normalizer_of_scale(pattern);
+    const float value = args.ceil_scales ? scale_value(pattern) : float_of(maximum);
+    result.reference = is_dead(pattern) ? 0.0f : mul(value, result.factor);
+    return result;
+  }
+  const uint32_t spare = !PAPER && args.codebooks > 1;
+  result.pattern = rounded_scale(largest_of_row(maximum), (1u << (16 + spare)) - 1, spare);
+  result.factor = normalizer_of_scale(result.pattern);
+  const float normalized = mul(scale_value(result.pattern), result.factor);
+  const GroupScale scale =
+      group_scale(mul(float_of(is_dead(result.pattern) ? 0u : maximum), result.factor), normalized,
+                  tables.quotients[result.pattern & 127u], !PAPER && args.ceil_scales, word >> 16);
+  if (writes) *group_scale_at = (uint8_t)scale.code;
+  if (lane.index == 0) *reinterpret_cast<uint16_t*>(scale_at(plan.outgoing, lane)) = (uint16_t)result.pattern;
+  result.reference = scale.reference;
+  return result;
+}
+
+// The codebook with the least cost for the coordinates times `scale.factor`, the same in all lanes of the
+// half-warp; noted in the scale.
+__device__ __forceinline__ uint32_t choose_codebook(const gradwire_dynamiq& args, const Plan& plan,
+                                                    const CodebookTables& tables, int slot, const Lane& lane,
+                                                    const LaneScale& scale, const float* scaled) {
+  const bool wide = args.group == 32;
+  const int32_t points = tables.points[slot];
+  const uint64_t* costs = tables.costs + tables.first_cost[slot];
+  const float per_point = scale.reference > 0.0f ? div((float)points, scale.reference) : 0.0f;
+  uint64_t positive = 0, negative = 0;
+#pragma unroll
+  for (int k = 0; k < 16; ++k) {
+    const uint64_t cost =
+        costs[smaller((int32_t)nearest_even(mul(float_of(magnitude_bits(scaled[k])), per_point)), points)];
+    if (bits_of(scaled[k]) & SIGN)
+      negative += cost;
+    else
+      positive += cost;
+  }
+  const uint64_t sum = positive + mirrored_costs(negative);
+  uint32_t low = (uint32_t)sum, high = (uint32_t)(sum >> 32);
+  if (wide) {  // no carries: sums of a group fit 16 bits
+    low += __shfl_xor_sync(ALL, low, 1);
+    high += __shfl_xor_sync(ALL, high, 1);
+  }
+  const float energy = mul(scale.reference, scale.reference);
+  const uint32_t units[4] = {low & 0xFFFFu, low >> 16, high & 0xFFFFu, high >> 16};
+  float cost[4];
+#pragma unroll
+  for (int book = 0; book < 4; ++book) cost[book] = mul((float)(int32_t)units[book], energy);
+#pragma unroll
+  for (int distance = LANES / 2; distance; distance /= 2) {
+    if (wide && distance == 1) break;
+#pragma unroll
+    for (int book = 0; book < 4; ++book)
+      cost[book] = add(cost[book], __shfl_xor_sync(ALL, cost[book], distance));
+  }
+  uint32_t best = 0;
+  float least = cost[0];
+#pragma unroll
+  for (uint32_t book = 1; book < 4; ++book)
+    if (cost[book] < least) {
+      least = cost[book];
+      best = book;
+    }
+  if (lane.index == 0)
+    *reinterpret_cast<uint16_t*>(scale_at(plan.outgoing, lane)) =
+        (uint16_t)(scale.pattern | best >> 1 | best << 15);
+  return best;
+}
+
+// σ: the worker's place in the order of the workers, by all lanes of the half-warp together.
+__device__ __forceinline__ uint32_t worker_order(const gradwire_dynamiq& args, const Lane& lane,
+                                                 uint32_t super_group) {
+  const uint32_t base = order_base(super_group, args.key0, args.key1), own = order_hash(base, args.rank);
+  uint32_t order = 0;
+  uint32_t worker = lane.index, first = 0;
+  do {
+    const bool before = order_hash(base, worker) < own;
+    const unsigned below = __ballot_sync(ALL, (int)(worker < args.workers) & (int)before);
+    order += __popc(below >> (lane.warp_lane & LANES) & 0xFFFFu);
+    worker += LANES;
+    first += LANES;
+  } while (first < args.workers);
+  return order;
+}
+
+}  // namespace gradwire_cuda
