@@ -62,7 +62,7 @@ __global__ void __launch_bounds__(THREADS)
 template <class T>
 int launch(const gradwire_histogram& args, cudaStream_t stream) {
   const auto kernel = histogram<T>;
-  const int grid = grid_of(kernel, divide_up(items_sampled_histogram(args), STRIP * STRIPS));
+  const int grid = grid_of(kernel, divide_up(items_sampled_histogram(args), STRIP * STRIPS), 1);
   GRADWIRE_LAUNCH(kernel, grid, THREADS, stream, args, args.stride == 1 && aligned(args.x));
   return cudaGetLastError();
 }

@@ -41,10 +41,17 @@ class OnDevice {
   bool changed_ = false;
 };
 
-// As many blocks of THREADS as the current device holds at a time, or fewer if `blocks` are enough: kernels
-// stride over the grid. The device's answer is remembered by each host thread; it costs more than a launch.
+// How many blocks a place for one gets, one after another, in a large launch; and how many turns of its loop
+// each of them has at least.
+constexpr int WAVES = 4, TURNS = 8;
+
+// As many blocks of THREADS as the current device holds at a time, some times over, or fewer if `blocks` are
+// enough: kernels stride over the grid. Equal shares for all places would end together on a device of their
+// own; where another kernel holds some places, the shares left over would take as long again, smaller ones a
+// part of that. A kernel whose blocks each have much to begin or end with asks for one wave. The device's
+// answer is remembered by each host thread; it costs more than a launch.
 template <class Kernel>
-int grid_of(Kernel kernel, int64_t blocks) {
+int grid_of(Kernel kernel, int64_t blocks, int waves = WAVES) {
   struct Known {
     Kernel kernel;
     int device, resident;
@@ -63,7 +70,8 @@ int grid_of(Kernel kernel, int64_t blocks) {
     held = processors * (each > 0 ? each : 1);
     known[count++ % PLACES] = {kernel, device, held};
   }
-  const int64_t grid = blocks < held ? blocks : held;
+  const int64_t most = (int64_t)held * waves, large = blocks / TURNS < most ? blocks / TURNS : most;
+  const int64_t grid = blocks < held ? blocks : large > held ? large : held;
   return (int)(grid > 0 ? grid : 1);
 }
 
