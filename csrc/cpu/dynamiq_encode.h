@@ -2,6 +2,7 @@
 #pragma once
 #include "dynamiq_codes.h"
 #include "lookup.h"
+#include "philox_vectors.h"
 
 namespace gradwire {
 inline namespace GRADWIRE_LEVEL {
@@ -154,26 +155,14 @@ inline uint32_t choose_codebook(const Encoding& work, const Row& row, const grad
   return best;
 }
 
-// The shared or private sixteen bits of all coordinates, one in each word.
+// The shared or private sixteen bits of all coordinates, one in each word: `coordinate_words`.
 inline void coordinate_halves(uint32_t super_group, uint32_t stream, uint32_t key0, uint32_t key1,
                               uint32_t* halves) {
   enum { PARTS = SUPER_GROUP / 8 };
-  alignas(64) uint32_t x[PARTS], y[PARTS], z[PARTS], w[PARTS];
-  GRADWIRE_SIMD
-  for (int part = 0; part < PARTS; ++part) {
-    const Words words = coordinate_words(super_group, stream, (uint32_t)part, key0, key1);
-    x[part] = words.x;
-    y[part] = words.y;
-    z[part] = words.z;
-    w[part] = words.w;
-  }
   alignas(64) uint32_t words[4 * PARTS];
-  for (int part = 0; part < PARTS; ++part) {
-    words[4 * part] = x[part];
-    words[4 * part + 1] = y[part];
-    words[4 * part + 2] = z[part];
-    words[4 * part + 3] = w[part];
-  }
+  Wide parts = wide_sequence(0, 1);
+  for (int part = 0; part < PARTS; part += COUNTERS, parts += (uint64_t)COUNTERS)
+    philox_words(Wide{} + super_group, stream, parts, key0, key1, words + 4 * part);
   alignas(64) uint16_t narrow[SUPER_GROUP];
   memcpy(narrow, words, sizeof narrow);
   for (int k = 0; k < SUPER_GROUP; ++k) halves[k] = narrow[k];

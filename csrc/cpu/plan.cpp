@@ -18,9 +18,10 @@ struct Chunk {
     for (int32_t i = 0; i < length; ++i) patterns[i] = pattern_of(args, i * args.chunks + number);
   }
   int64_t reaching(int32_t threshold) const {
+    const int32_t* all = patterns;  // a member would be gathered
     int32_t count = 0;
 #pragma omp simd reduction(+ : count)
-    for (int32_t i = 0; i < length; ++i) count += patterns[i] >= threshold;
+    for (int64_t i = 0; i < length; ++i) count += all[i] >= threshold;
     return count;
   }
   // Bytes of all increments deserved where the first one's threshold is `first`.
