@@ -8,6 +8,8 @@
 #include "emulation.h"
 #else
 #include <cuda_runtime.h>
+
+#include "ptx.h"
 #define GRADWIRE_LAUNCH(kernel, grid, block, stream, ...) kernel<<<grid, block, 0, stream>>>(__VA_ARGS__)
 #define GRADWIRE_GRID_CONSTANT __grid_constant__
 // A variable in shared memory; the emulation spoils it before every block.
@@ -81,17 +83,7 @@ inline bool aligned(const void* pointer, int bytes = 16) {
 
 // log2 to about 2^-22; what depends on its last bits must not reach a result. The emulation answers with
 // noise.
-__device__ __forceinline__ float approximate_log2(float x) {
-#if defined(__CUDA_ARCH__)
-  float result;
-  asm("lg2.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(x));
-  return result;
-#elif defined(GRADWIRE_EMULATED)
-  return emulation::noisy_log2(x);
-#else
-  return x;  // the host's pass of nvcc: never called
-#endif
-}
+__device__ __forceinline__ float approximate_log2(float x) { return ptx::lg2_approx_ftz(x); }
 
 __device__ __forceinline__ int lane_of_thread() { return (int)(threadIdx.x % WARP); }
 // The warp's number in the grid, and how many warps there are.
@@ -144,13 +136,7 @@ __device__ __forceinline__ void store_aligned(float* target, const float* values
 }
 // Two bfloat16 in a word, `low` in its lower half; a NaN is some NaN.
 __device__ __forceinline__ uint32_t two_bfloat16(float low, float high) {
-#if defined(__CUDA_ARCH__)
-  uint32_t both;
-  asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(both) : "f"(high), "f"(low));
-  return both;
-#else
-  return (uint32_t)gradwire::to_bfloat16(low) | (uint32_t)gradwire::to_bfloat16(high) << 16;
-#endif
+  return ptx::cvt_rn_bf16x2(high, low);
 }
 template <int COUNT>
 __device__ __forceinline__ void store_aligned(uint16_t* target, const float* values) {

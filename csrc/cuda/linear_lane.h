@@ -19,25 +19,7 @@ constexpr int PART = WARP * OWN<LANES>;
 template <int LANES>
 constexpr int PART_BLOCKS = WARP / LANES;
 
-__device__ __forceinline__ float larger_magnitude(float a, float b) {
-#if defined(__CUDA_ARCH__)
-  float result;  // NaN if one is
-  asm("max.NaN.f32 %0, %1, %2;" : "=f"(result) : "f"(a), "f"(fabsf(b)));
-  return result;
-#else
-  return float_of(larger(bits_of(a), magnitude_bits(b)));
-#endif
-}
-__device__ __forceinline__ uint32_t bytes_of(uint32_t a, uint32_t b, uint32_t selector) {
-#if defined(__CUDA_ARCH__)
-  return __byte_perm(a, b, selector);
-#else
-  const uint64_t both = (uint64_t)b << 32 | a;
-  uint32_t result = 0;
-  for (int i = 0; i < 4; ++i) result |= (uint32_t)(both >> 8 * (selector >> 4 * i & 7) & 0xff) << 8 * i;
-  return result;
-#endif
-}
+__device__ __forceinline__ float larger_magnitude(float a, float b) { return ptx::max_nan(a, fabsf(b)); }
 
 // ---- Coordinates of a block; `side` is which of its lanes
 //
@@ -55,23 +37,12 @@ __device__ __forceinline__ void load_turns(const T* block, int side, int64_t val
   }
 }
 
-// As one instruction: left to itself the compiler takes some of them apart.
-__device__ __forceinline__ void store_sixteen_bytes(void* target, uint32_t a, uint32_t b, uint32_t c,
-                                                    uint32_t d) {
-#if defined(__CUDA_ARCH__)
-  asm volatile("st.global.v4.b32 [%0], {%1, %2, %3, %4};" ::"l"(__cvta_generic_to_global(target)), "r"(a),
-               "r"(b), "r"(c), "r"(d)
-               : "memory");
-#else
-  *reinterpret_cast<uint4*>(target) = make_uint4(a, b, c, d);
-#endif
-}
 __device__ __forceinline__ void store_turn(float* target, const float* v) {
-  store_sixteen_bytes(target, bits_of(v[0]), bits_of(v[1]), bits_of(v[2]), bits_of(v[3]));
+  ptx::st_global_v4(target, bits_of(v[0]), bits_of(v[1]), bits_of(v[2]), bits_of(v[3]));
 }
 __device__ __forceinline__ void store_turn(uint16_t* target, const float* v) {
-  store_sixteen_bytes(target, two_bfloat16(v[0], v[1]), two_bfloat16(v[2], v[3]), two_bfloat16(v[4], v[5]),
-                      two_bfloat16(v[6], v[7]));
+  ptx::st_global_v4(target, two_bfloat16(v[0], v[1]), two_bfloat16(v[2], v[3]), two_bfloat16(v[4], v[5]),
+                    two_bfloat16(v[6], v[7]));
 }
 template <int LANES, bool WHOLE, class T>
 __device__ __forceinline__ void store_turns(T* block, int side, int64_t valid, const float* values) {
@@ -112,7 +83,7 @@ constexpr int RAISE = BITS == 4 ? 8 : 0;
 template <int AT>
 __device__ __forceinline__ uint32_t gather(uint32_t a, uint32_t b, uint32_t c, uint32_t d) {
   constexpr uint32_t TWO = (AT + 4) << 4 | AT;
-  return bytes_of(bytes_of(a, b, TWO), bytes_of(c, d, TWO), 0x5410);
+  return __byte_perm(__byte_perm(a, b, TWO), __byte_perm(c, d, TWO), 0x5410);
 }
 // COUNT words from raised codes in byte AT of theirs; `alive` is 0 to make all codes 0, and otherwise all
 // ones.
@@ -140,7 +111,7 @@ __device__ __forceinline__ void unpack(const uint32_t (&words)[COUNT], float* va
 #pragma unroll
     for (int i = 0; i < EACH; ++i) {
       const uint32_t source = BITS == 8 || i % 2 == 0 ? low : high, byte = BITS == 8 ? i : i / 2;
-      const float value = float_of(bytes_of(source, 0x4b000000u, 0x7550 + byte));
+      const float value = float_of(__byte_perm(source, 0x4b000000u, 0x7550 + byte));
       values[EACH * word + i] = sub(value, (float)((1 << 23) + RAISED));
     }
   }
@@ -172,8 +143,8 @@ __device__ __forceinline__ void to_message(const uint32_t (&own)[COUNT], int sid
     second[i] = side ? kept : received;
   }
   if (TURN_BYTES == 2) {
-    words[0] = bytes_of(first[0], second[0], 0x5410);
-    words[1] = bytes_of(first[0], second[0], 0x7632);
+    words[0] = __byte_perm(first[0], second[0], 0x5410);
+    words[1] = __byte_perm(first[0], second[0], 0x7632);
   } else {
     static_assert(TURN_BYTES == 2 || TURN_BYTES == 4, "float32's turns");
 #pragma unroll
@@ -193,7 +164,7 @@ __device__ __forceinline__ void from_message(const uint8_t* block, int side, uin
 #pragma unroll
   for (int i = 0; i < COUNT; ++i) {
     if (TURN_BYTES == 2)
-      own[i] = bytes_of(all[2 * i], all[2 * i + 1], halves);
+      own[i] = __byte_perm(all[2 * i], all[2 * i + 1], halves);
     else if (TURN_BYTES == 4)
       own[i] = side ? all[2 * i + 1] : all[2 * i];
     else

@@ -9,26 +9,13 @@ using namespace gradwire_cuda;
 
 namespace {
 
-// Two sums of two in float16 each, rounded to nearest.
-__device__ __forceinline__ uint32_t add_halves(uint32_t a, uint32_t b) {
-#if defined(__CUDA_ARCH__)
-  uint32_t sums;
-  asm("add.rn.f16x2 %0, %1, %2;" : "=r"(sums) : "r"(a), "r"(b));
-  return sums;
-#elif defined(GRADWIRE_EMULATED)
-  return emulation::add_halves(a, b);
-#else
-  return a + b;  // the host's pass of nvcc: never called
-#endif
-}
-
 template <int WIDTH>
 __device__ __forceinline__ uint32_t add_word(uint32_t own, uint32_t other, uint32_t& saturated) {
   const uint32_t a = spread<WIDTH>(own), b = spread<WIDTH>(other);
   uint32_t sums = 0, exceeded = 0;
 #pragma unroll
   for (int pair = 0; pair < Halves<WIDTH>::PAIRS; ++pair) {
-    const uint32_t halves = add_halves(pair_of<WIDTH>(a, pair), pair_of<WIDTH>(b, pair));
+    const uint32_t halves = ptx::add_rn_f16x2(pair_of<WIDTH>(a, pair), pair_of<WIDTH>(b, pair));
     sums |= from_halves<WIDTH>(halves, exceeded) << WIDTH * pair;
   }
   saturated += (exceeded & 0xffff) + (exceeded >> 16);

@@ -29,12 +29,7 @@ enum {
 
 // Returns `value` so that the compiler takes it for another: what depends on it is computed again instead of
 // being kept in registers, of which there are too few.
-__device__ __forceinline__ int64_t unrelated(int64_t value) {
-#if defined(__CUDA_ARCH__)
-  asm volatile("" : "+l"(value));
-#endif
-  return value;
-}
+__device__ __forceinline__ int64_t unrelated(int64_t value) { return ptx::opaque(value); }
 // The number in the tile of a thread's first group; the others differ from it in three bits.
 __device__ __forceinline__ int first_group(int low) {
   const int thread = (int)threadIdx.x;

@@ -1,5 +1,42 @@
-// Beside what cuda/library.cu offers: tests choose the order of blocks and threads.
+// Beside what cuda/library.cu offers: tests choose what is emulated.
 #include "emulation.h"
 #include "gradwire/abi.h"
 
-GRADWIRE_API void gradwire_emulation_reverse(int reversed) { emulation::reversed = reversed != 0; }
+// `reversed`: blocks and threads run backwards. `small`: one multiprocessor, which holds one block.
+// `watched`: launches fail where nothing orders accesses to shared memory; -1 if this library cannot tell.
+GRADWIRE_API int gradwire_emulation_choose(int reversed, int small, int watched) {
+  emulation::reversed = reversed != 0;
+  emulation::small = small != 0;
+#ifdef GRADWIRE_WATCHED
+  emulation::watched = watched != 0;
+  return 0;
+#else
+  return watched ? -1 : 0;
+#endif
+}
+
+#ifndef GRADWIRE_UCONTEXT
+asm(R"(
+.text
+.globl gradwire_emulation_switch
+.hidden gradwire_emulation_switch
+.type gradwire_emulation_switch, @function
+gradwire_emulation_switch:
+  pushq %rbp
+  pushq %rbx
+  pushq %r12
+  pushq %r13
+  pushq %r14
+  pushq %r15
+  movq %rsp, (%rdi)
+  movq %rsi, %rsp
+  popq %r15
+  popq %r14
+  popq %r13
+  popq %r12
+  popq %rbx
+  popq %rbp
+  ret
+.size gradwire_emulation_switch, . - gradwire_emulation_switch
+)");
+#endif

@@ -1,7 +1,9 @@
 """Every implementation of the kernels that this machine can run, to compare with the definition in PyTorch.
 
-`base`, `v3` and `v4` are the kernels for CPUs at each level of instruction sets; `emulated` and `reversed`
-run the sources for CUDA on the CPU, blocks and threads forwards and backwards.
+`base`, `v3` and `v4` are the kernels for CPUs at each level of instruction sets. The others run the sources
+for CUDA on the CPU: `emulated` and `reversed` with blocks and threads forwards and backwards; `small` on a
+device of one block, where loops over the grid turn, with accesses to shared memory watched: shuffles and
+ballots order nothing.
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ from gradwire.codecs.native.choice import using_kernels
 from gradwire.codecs.native.loading import choose_cpu_level, library
 
 CPU = ("base", "v3", "v4")
-EMULATED = ("emulated", "reversed")
+EMULATED = ("emulated", "reversed", "small")
 IMPLEMENTATIONS = CPU + EMULATED
 
 Result = TypeVar("Result")
@@ -68,9 +70,10 @@ def implementation(name: str) -> Iterator[None]:
     emulated = library("emulated")
     if emulated is None:
         pytest.skip("the emulation of CUDA is not built")
-    emulated.handle.gradwire_emulation_reverse(name == "reversed")
+    small = name == "small"
+    emulated.handle.gradwire_emulation_choose(name == "reversed", small, small)
     try:
         with using_kernels("emulated"):
             yield
     finally:
-        emulated.handle.gradwire_emulation_reverse(False)
+        emulated.handle.gradwire_emulation_choose(False, False, False)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 from dynamiq_hops_cases import CODERS, Chunk, make_coder
-from implementations import IMPLEMENTATIONS, defined, implementation
+from implementations import EMULATED, IMPLEMENTATIONS, defined, implementation
 from inputs import KINDS, assert_same, gradient, misaligned
 from torch import Tensor
 
@@ -95,7 +95,7 @@ def test_any_number_of_workers(name: str, workers: int) -> None:
 @every_implementation
 def test_many_normal_coordinates_of_every_width(name: str) -> None:
     """Levels are estimated before they are decided: rare wrong estimates would show up here."""
-    numel = (40 if name in ("emulated", "reversed") else 1000) * 256
+    numel = (40 if name in EMULATED else 1000) * 256
     for settings in ("every_width", "plus"):
         x, y = (gradient("normal", numel, seed) for seed in (2, 3))
         compare(name, settings, x, y)

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import torch
+from implementations import implementation
 from inputs import assert_same
 from operation_calls import OPERATIONS, call, calls_of_all
 from torch import Tensor
@@ -36,6 +37,22 @@ def test_calls_give_what_the_definition_gives(kernels: str, dtype: torch.dtype, 
             with using_kernels("default"):
                 call(name, *expected)
             with using_kernels(kernels):
+                call(name, *actual)
+            for a, b in zip(actual, expected, strict=True):
+                if isinstance(a, Tensor):
+                    assert_same(a, b)
+
+
+def test_loops_over_the_grid_turn_again_and_again() -> None:
+    """On a device of one block every operation's loop turns more than twice, the last time with a part of
+    what a block takes: 8192 coordinates at most."""
+    torch.manual_seed(0)
+    for name, calls in calls_of_all(20_011, torch.float32).items():
+        for arguments in calls:
+            expected, actual = copies(arguments), copies(arguments)
+            with using_kernels("auto"):
+                call(name, *expected)
+            with implementation("small"):
                 call(name, *actual)
             for a, b in zip(actual, expected, strict=True):
                 if isinstance(a, Tensor):

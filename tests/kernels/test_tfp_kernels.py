@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 import torch
-from implementations import IMPLEMENTATIONS, defined, implementation
+from implementations import EMULATED, IMPLEMENTATIONS, defined, implementation
 from inputs import KINDS, assert_same, gradient, misaligned, poisoned
 from torch import Tensor
 
@@ -94,6 +94,11 @@ def check(name: str, coder: GroupCoder, x: Tensor) -> None:
     with implementation(name):
         assert_same(encoded(coder, x, 1), message)
         results = added(coder, message, sums, 1)
+    if name in EMULATED and bool(expected[1].isnan().any()):
+        # Messages keep a NaN's sign, and a sum's is the processor's: a GPU makes positive ones.
+        expected, results = (
+            [*found[:2], coder.decode(found[2], FIRST, x.numel())] for found in (expected, results)
+        )
     for actual, wanted in zip(results, expected, strict=True):
         assert_same(actual, wanted)
 

@@ -12,6 +12,14 @@
 #define GRADWIRE_HD static inline __attribute__((always_inline))
 #endif
 
+// What devices run: nvcc compiles it for them, the emulation over its own definitions of what they offer.
+#if defined(GRADWIRE_EMULATED)
+#include "intrinsics.h"
+#define GRADWIRE_DEVICE_CODE
+#elif defined(__CUDA_ARCH__)
+#define GRADWIRE_DEVICE_CODE
+#endif
+
 // Code compiled for several instruction sets lives in a namespace of its own for each: the linker would keep
 // one of several equal names, perhaps the one that this machine cannot run.
 #ifndef GRADWIRE_LEVEL
@@ -26,7 +34,7 @@
 
 GRADWIRE_NAMESPACE_BEGIN
 
-#if defined(__CUDA_ARCH__)
+#if defined(GRADWIRE_DEVICE_CODE)
 GRADWIRE_HD uint32_t bits_of(float x) { return __float_as_uint(x); }
 GRADWIRE_HD float float_of(uint32_t bits) { return __uint_as_float(bits); }
 GRADWIRE_HD float mul(float a, float b) { return __fmul_rn(a, b); }

@@ -37,7 +37,7 @@ GRADWIRE_HD void butterflies(float* values) {
 // One side of a butterfly whose values are two lanes': `sign` is 1 where the own value is a, −1 where it is
 // b. The product is exact, so that a fused multiply-add rounds as the addition does.
 GRADWIRE_HD float butterfly_side(float own, float other, float sign) {
-#if defined(__CUDA_ARCH__)
+#if defined(GRADWIRE_DEVICE_CODE)
   return __fmaf_rn(own, sign, other);
 #else
   return add(other, mul(own, sign));

@@ -74,7 +74,7 @@ GRADWIRE_HD LevelScale level_scale(uint32_t largest, bool l2, float squares, flo
 // finite all codes are zeros instead.
 GRADWIRE_HD uint32_t level_code(float x, float unit, float last, uint32_t dither, int32_t bits) {
   const float position = mul(float_of(magnitude_bits(x)), unit);
-#if defined(__CUDA_ARCH__)
+#if defined(GRADWIRE_DEVICE_CODE)
   const float within = fminf(position, last);
 #else
   const float within = position < last ? position : last;

@@ -140,7 +140,7 @@ GRADWIRE_HD Divisor divisor_of(uint32_t scale) {
 // are not all ones of 24; where `x` is so small that the remainder is not exact, the quotient is below every
 // position. (Checked for all mantissas.)
 GRADWIRE_HD float divide_by_scale(float x, float scale, float reciprocal) {
-#if defined(__CUDA_ARCH__)
+#if defined(GRADWIRE_DEVICE_CODE)
   const float quotient = __fmul_rn(x, reciprocal);
   return __fmaf_rn(__fmaf_rn(-quotient, scale, x), reciprocal, quotient);
 #elif defined(__FMA__)
@@ -165,7 +165,7 @@ GRADWIRE_HD int32_t position_of(float y, const Format& format) {
   if (KIND == SINGLE) return pattern;
   // From the smallest normal number on, the pattern and an exponent more. Below it that is less than the sum
   // of both, whose mantissa counts multiples of the smallest normal number's last bit, truncated.
-#if defined(__CUDA_ARCH__)
+#if defined(GRADWIRE_DEVICE_CODE)
   const int32_t sum = (int32_t)bits_of(__fadd_rz(y, float_of((uint32_t)format.offset)));
 #else
   const float below = float_of((uint32_t)smaller(pattern, format.offset));

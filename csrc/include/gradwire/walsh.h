@@ -29,14 +29,14 @@ struct Blocks {
 };
 
 GRADWIRE_HD int32_t highest_bit(uint64_t x) {
-#if defined(__CUDA_ARCH__)
+#if defined(GRADWIRE_DEVICE_CODE)
   return 63 - __clzll((long long)x);
 #else
   return 63 - __builtin_clzll(x);
 #endif
 }
 GRADWIRE_HD int32_t count_bits(uint32_t x) {
-#if defined(__CUDA_ARCH__)
+#if defined(GRADWIRE_DEVICE_CODE)
   return __popc(x);
 #else
   return __builtin_popcount(x);
