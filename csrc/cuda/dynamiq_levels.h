@@ -10,19 +10,11 @@ enum : uint32_t { NEAREST = 0x4B400000u };
 
 // a + b, or the smaller one of that and c: one instruction from sm_90 on.
 __device__ __forceinline__ uint32_t smaller_sum(uint32_t a, uint32_t b, uint32_t c) {
-#if defined(__CUDA_ARCH__)
   return __viaddmin_u32(a, b, c);
-#else
-  return smaller(a + b, c);
-#endif
 }
 // The upper word of (high, low) << shift.
 __device__ __forceinline__ uint32_t shifted_in(uint32_t high, uint32_t low, int shift) {
-#if defined(__CUDA_ARCH__)
   return __funnelshift_l(low, high, shift);
-#else
-  return high << shift | low >> (32 - shift);
-#endif
 }
 
 // The dither of up to 64 workers, with the sign of x. 2V + 1 < 2^23 is the mantissa of a float, so that

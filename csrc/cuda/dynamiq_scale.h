@@ -7,13 +7,7 @@ namespace gradwire_cuda {
 
 // The larger magnitude of two numbers, a NaN if one is: as bits, whose order is that of `magnitude_bits`.
 __device__ __forceinline__ uint32_t larger_magnitude(uint32_t a, uint32_t b) {
-#if defined(__CUDA_ARCH__)
-  float result;
-  asm("max.NaN.f32 %0, %1, %2;" : "=f"(result) : "f"(fabsf(float_of(a))), "f"(fabsf(float_of(b))));
-  return bits_of(result);
-#else
-  return larger(a & MAGNITUDE, b & MAGNITUDE);
-#endif
+  return bits_of(ptx::max_nan(fabsf(float_of(a)), fabsf(float_of(b))));
 }
 
 // The largest over the half-warp.

@@ -18,7 +18,7 @@ __device__ __forceinline__ T again(const T& shared) {
 // A pointer that was kept in shared memory: the compiler cannot see where it leads.
 template <class T>
 __device__ __forceinline__ T* in_global_memory(T* pointer) {
-#if defined(__CUDA_ARCH__)
+#if !defined(GRADWIRE_EMULATED)
   __builtin_assume(__isGlobal(pointer));
 #endif
   return pointer;

@@ -98,6 +98,7 @@ inline uint32_t __funnelshift_l(uint32_t low, uint32_t high, uint32_t shift) {
 inline uint32_t __funnelshift_r(uint32_t low, uint32_t high, uint32_t shift) {
   return (uint32_t)(((uint64_t)high << 32 | low) >> (shift & 31));
 }
+inline uint32_t __viaddmin_u32(uint32_t a, uint32_t b, uint32_t c) { return a + b < c ? a + b : c; }
 inline uint32_t __byte_perm(uint32_t a, uint32_t b, uint32_t selector) {
   const uint64_t both = (uint64_t)b << 32 | a;
   uint32_t result = 0;
