@@ -10,6 +10,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
+from gradwire.codecs import memory
 from gradwire.codecs.dynamiq.arrangement import Arrangement
 from gradwire.codecs.dynamiq.definition import Coder, ReferenceHop
 from gradwire.codecs.dynamiq.format import SUPER_GROUP, chunk_coordinates
@@ -106,14 +107,15 @@ class DynamiQHops(LossyHops):
     def _result(self) -> Tensor:
         """Where the means go."""
         if self._made is None:
-            self._made = torch.empty_like(self._x)
+            self._made = memory.empty(self._x.numel(), self._x.dtype, self._x.device)
         return self._made
 
     def _rows(self, chunk: int) -> Tensor:
         """Where the chunk's partial sum is kept once it has left the bucket."""
         if self._sums is None:
             order = self._arrangement.order
-            self._sums = torch.empty(order.numel(), SUPER_GROUP, dtype=torch.float32, device=order.device)
+            sums = memory.empty(order.numel() * SUPER_GROUP, torch.float32, order.device)
+            self._sums = sums.view(-1, SUPER_GROUP)
         return self._sums[self._arrangement.rows[chunk]]
 
     def _source(self, chunk: int) -> dict[str, Tensor]:
