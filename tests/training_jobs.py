@@ -95,7 +95,7 @@ def spoiled(step: int) -> Iterator[None]:
     """The update of this step of the runs in this block finds an infinite gradient."""
     apply, calls = Updater.apply, count()
 
-    def spoiling(self: Updater, learning_rate: float, norm: float | None = None) -> tuple[float, bool]:
+    def spoiling(self: Updater, learning_rate: float, norm: float | None = None) -> torch.Tensor:
         if next(calls) == step:
             first = next(p for group in self.optimizer.param_groups for p in group["params"])
             assert first.grad is not None

@@ -8,6 +8,7 @@ PYTHONPATH=examples/plugins python run.py size=tiny parallel=local_sgd:delayed_4
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
@@ -152,7 +153,8 @@ class LocalSGD:
         self._own.load(rank_step.rank)
         with rank_step.compute("forward, backward, update"):
             loss = self._forward_backward(step, batches, rank_step.rank)
-            norm, skipped = self._updater.apply(rate)
+            norm = float(self._updater.apply(rate))
+            skipped = not math.isfinite(norm)
         change = None
         if self._sends(step):
             self._send(step, rank_step)

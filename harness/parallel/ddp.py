@@ -5,6 +5,7 @@ are ready, and the world the ranks: one in this process, or all of them.
 """
 
 import dataclasses
+import math
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, NamedTuple
@@ -82,8 +83,7 @@ class RankOutcome(NamedTuple):
     """What a rank says of its step."""
 
     loss: Tensor
-    grad_norm: float
-    skipped: bool
+    grad_norm: Tensor
     copies: list[MeasuredBucket]
 
 
@@ -207,15 +207,16 @@ class DataParallel(Replicas):
         ranks = ended.results
         first = next(iter(ranks.values()))
         self._copies = {rank: own.copies for rank, own in ranks.items()}
-        losses = {rank: float(own.loss) for rank, own in ranks.items()}
-        logged, decision = end_codecs(self._world, self._codecs, step, skipped=first.skipped)
-        return StepOutcome(losses, first.grad_norm, first.skipped, ended.simulated_s, logged, decision)
+        norm, *values = read_together([first.grad_norm, *(own.loss for own in ranks.values())])
+        losses, skipped = dict(zip(ranks, values, strict=True)), not math.isfinite(norm)
+        logged, decision = end_codecs(self._world, self._codecs, step, skipped=skipped)
+        return StepOutcome(losses, norm, skipped, ended.simulated_s, logged, decision)
 
     async def _step_of_rank(
         self,
         step: int,
         batches: Sequence[Batch],
-        update: Callable[[], tuple[float, bool]],
+        update: Callable[[], Tensor],
         measured: bool,
         rank_step: RankStep,
     ) -> RankOutcome:
@@ -225,10 +226,10 @@ class DataParallel(Replicas):
         means = await self._take_means(passed, rank_step)
         await rank_step.barrier()
         with rank_step.compute(UPDATE):
-            norm, skipped = rank_step.replicated(update)
+            norm = rank_step.replicated(update)
         pairs = zip(passed.buckets, means, strict=True) if measured else ()
         copies = [MeasuredBucket(bucket.mean.input, mean) for bucket, mean in pairs]
-        return RankOutcome(loss, norm, skipped, copies)
+        return RankOutcome(loss, norm, copies)
 
     def gradient_error(self) -> GradientError:
         return gradient_error(self._world, self._copies)
@@ -246,6 +247,12 @@ class DataParallel(Replicas):
     def load_state_dict(self, read: ReadPart) -> None:
         load_state(read, self._model, self._updater, self._codecs)
         self._buffers.begin()
+
+
+def read_together(values: Sequence[Tensor]) -> list[float]:
+    """Scalars, read from the device in one copy: the host waits once a step."""
+    found: list[float] = torch.stack([value.detach().double() for value in values]).tolist()
+    return found
 
 
 def supports(setup: ParallelSetup) -> str | None:

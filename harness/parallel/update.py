@@ -73,8 +73,9 @@ def forget_moments(optimizer: torch.optim.Optimizer) -> None:
 class Updater:
     """The optimizer on the synchronized gradients, after clipping by their global norm.
 
-    A step whose gradients are not finite is skipped. All ranks hold the same gradients, bit for bit,
-    so all of them skip or none does.
+    A step whose gradients are not finite is skipped, by the optimizer itself: the host reads the norm once
+    everything has been started. All ranks hold the same gradients, bit for bit, so all of them skip or none
+    does.
     """
 
     def __init__(
@@ -98,23 +99,34 @@ class Updater:
         forget_moments(self.optimizer)
         self.optimizer.zero_grad(set_to_none=True)
 
-    def apply(self, learning_rate: float, norm: float | None = None) -> tuple[float, bool]:
-        """Clips and updates; returns the gradient norm before clipping and whether the step was skipped.
+    def apply(self, learning_rate: float, norm: float | None = None) -> Tensor:
+        """Clips and updates; returns the gradient norm before clipping, a scalar on the device. The step is
+        skipped if it is not finite.
 
         `norm` is that of the whole gradient if there are parameters elsewhere, by default that of these.
         """
         limit = self._clip_norm if self._clip_norm is not None else float("inf")
         if norm is None:
-            norm = float(torch.nn.utils.clip_grad_norm_(self._parameters, limit))
+            total = torch.nn.utils.clip_grad_norm_(self._parameters, limit)
         else:
-            torch.nn.utils.clip_grads_with_norm_(self._parameters, limit, torch.tensor(norm))
-        skipped = norm != norm or norm == float("inf")
-        if not skipped:
-            for group in self.optimizer.param_groups:
-                group["lr"] = learning_rate
-            self.optimizer.step()
+            total = torch.tensor(norm)
+            torch.nn.utils.clip_grads_with_norm_(self._parameters, limit, total)
+        for group in self.optimizer.param_groups:
+            group["lr"] = learning_rate
+        self._make_momenta()
+        self.optimizer.found_inf = total.isfinite().logical_not().float()  # type: ignore[attr-defined]
+        self.optimizer.step()
         self.optimizer.zero_grad(set_to_none=True)
-        return norm, skipped
+        return total
+
+    def _make_momenta(self) -> None:
+        """Momenta of SGD that are not there yet, as zeros. In its first step SGD does not initialize them if
+        that step is skipped."""
+        if self._settings.name != "sgd" or not self._settings.momentum:
+            return
+        for parameter in self._parameters:
+            if parameter.grad is not None and "momentum_buffer" not in self.optimizer.state[parameter]:
+                self.optimizer.state[parameter]["momentum_buffer"] = torch.zeros_like(parameter)
 
     def state_dict(self) -> dict[str, Tensor]:
         """The optimizer's moments and step counts: `<field>/<parameter name>` to tensor."""

@@ -19,6 +19,7 @@ from machine import this_machine
 from pool import Workers
 from records import AGAIN, LOG, Record, differences, record_of
 from runs import Figures, run_case
+from torch import Tensor
 
 from gradwire.codecs.registry import codec_classes
 from gradwire.harness.comm.topology.registry import TOPOLOGIES
@@ -95,7 +96,7 @@ def test_a_planted_change_is_seen(
     """One coordinate of the mean gradient is a hundredth larger."""
     apply = Updater.apply
 
-    def planted(self: Updater, learning_rate: float) -> tuple[float, bool]:
+    def planted(self: Updater, learning_rate: float) -> Tensor:
         first = next(p for group in self.optimizer.param_groups for p in group["params"])
         first.grad.view(-1)[first.grad.abs().argmax()] *= 1.01
         return apply(self, learning_rate)

@@ -97,7 +97,7 @@ class DataParallelStep(DataParallel):
 
     def programs(self) -> dict[int, RankProgram[Any]]:
         """What each rank does in the step."""
-        update = partial(tuple[float, bool], (1.0, False))
+        update = partial(torch.ones, ())
         return {rank: partial(self._step_of_rank, 0, [{}], update, False) for rank in self._codecs}
 
     def _forward_backward(self, step: int, batches: Sequence[Batch], rank: int) -> Tensor:

@@ -64,6 +64,49 @@ def test_steps_are_torchs_and_resume_bit_for_bit(chosen: str) -> None:
         assert torch.equal(ours, again)
 
 
+@pytest.mark.parametrize("first", [True, False])
+@pytest.mark.parametrize("value", [torch.inf, torch.nan])
+@pytest.mark.parametrize("chosen", SETTINGS)
+def test_a_step_that_is_not_finite_is_as_if_it_had_not_been(chosen: str, value: float, first: bool) -> None:
+    """Also the first one, whose momenta are not there yet."""
+    torch.manual_seed(0)
+    model = nn.Linear(5, 3)
+    undisturbed = copy.deepcopy(model)
+    settings = replace(SETTINGS[chosen], clip_norm=1.0)
+    updater, other = Updater(model, settings), Updater(undisturbed, settings)
+    for step in range(4):
+        if step == (0 if first else 2):
+            set_gradients(model, 9)
+            assert model.bias.grad is not None
+            model.bias.grad[1] = value
+            assert not updater.apply(0.05).isfinite()
+        for each in (model, undisturbed):
+            set_gradients(each, step)
+        assert updater.apply(0.05) == other.apply(0.05)
+    states = updater.state_dict(), other.state_dict()
+    assert states[0].keys() == states[1].keys()
+    assert all(torch.equal(states[0][key], states[1][key]) for key in states[0])
+    for ours, theirs in zip(model.parameters(), undisturbed.parameters(), strict=True):
+        assert torch.equal(ours, theirs)
+
+
+READING = ("item", "tolist", "numpy", "cpu", "__bool__", "__float__", "__int__")
+
+
+def test_an_update_reads_nothing_from_the_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The host would wait there for all that was started before."""
+    model = nn.Linear(5, 3)
+    updater = Updater(model, replace(ADAMW, clip_norm=1.0))
+    set_gradients(model, 0)
+
+    def refuse(*given: object, **named: object) -> None:
+        raise AssertionError("read from the device")
+
+    for name in READING:
+        monkeypatch.setattr(torch.Tensor, name, refuse)
+    updater.apply(0.05)
+
+
 @pytest.mark.parametrize("chosen", SETTINGS)
 def test_an_optimizer_of_a_block_knows_what_decays(chosen: str) -> None:
     model = nn.Linear(5, 3)

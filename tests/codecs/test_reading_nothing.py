@@ -1,0 +1,35 @@
+"""Rounds whose messages have fixed sizes read nothing back from the device: the host never waits for it."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from gradwire.codecs.native.choice import using_kernels
+from gradwire.codecs.native.loading import library
+from gradwire.harness.studies.bench.host import Buckets, Watch
+
+CODECS = ("fp32", "bf16", "uniform", "qsgd", "terngrad", "onebit", "tfp", "thc", "dynamiq", "dynamiq_plus")
+"""MXFP decides by overflows what to do next, and sparse codecs by what they send: those read."""
+
+READING = ("item", "tolist", "numpy", "cpu", "__bool__", "__float__", "__int__")
+
+
+@pytest.mark.parametrize("codec", CODECS)
+@pytest.mark.parametrize("workers", [2, 3])
+def test_a_round_reads_nothing(codec: str, workers: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the sources for CUDA. The first round may read what it then keeps."""
+    if library("emulated") is None:
+        pytest.skip("the emulation of CUDA is not built")
+    buckets = Buckets(codec, workers, 3000, 0, torch.device("cpu"))
+
+    def refuse(*given: object, **named: object) -> None:
+        raise AssertionError("read from the device")
+
+    with using_kernels("emulated"):
+        buckets.round(Watch(counts=False))
+        for name in READING:
+            monkeypatch.setattr(torch.Tensor, name, refuse)
+        for _ in range(2):
+            mean = buckets.round(Watch(counts=False))
+    assert mean.shape == (3000,)
