@@ -9,6 +9,10 @@ from gradwire.harness.runtime.fields import at_least, between, one_of
 MOST_WORKERS = 1024
 """Most workers of a real or virtual cluster; a schedule for more takes minutes to make."""
 
+MOST_COMMUNICATORS = 2
+"""Buckets in flight on NCCL, which matches messages by order: each has a communicator, and these take memory.
+With two, a bucket's statistics travel while the payload of the one before does."""
+
 
 @dataclass(frozen=True)
 class TopologyConfig:

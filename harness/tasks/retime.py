@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from gradwire.codecs.plugins import ENTRY_POINTS, load, plugins_of
 from gradwire.harness.comm.nodes import check_placement
+from gradwire.harness.comm.settings import MOST_COMMUNICATORS
 from gradwire.harness.config.network_checks import check_codec_times, check_spread, resolve_nodes
 from gradwire.harness.config.tasks import RetimeConfig, RetimeTask
 from gradwire.harness.files.reading import file_digest
@@ -38,9 +39,6 @@ if TYPE_CHECKING:
 LARGEST_GAP = 0.1
 """The largest share of a run's steps in a row without a trace; beyond it, times would be those of another
 part of the run."""
-
-ONE = 1
-"""Buckets in flight on NCCL, whatever was configured: it matches messages by their order."""
 
 
 def resolve(config: RetimeTask) -> RetimeTask:
@@ -146,10 +144,11 @@ def _retime(config: RetimeTask, source: Run, directory: Path) -> None:
     from gradwire.harness.timing.simulate.build import make_clock
 
     size, buckets = source.done.workers, source.setting("overlap.buckets", int)
+    on_gloo = source.setting("cluster.backend", str) == "gloo"
     clock = make_clock(
         config.network,
         size,
-        in_flight=buckets if source.setting("cluster.backend", str) == "gloo" else ONE,
+        in_flight=buckets if on_gloo else min(buckets, MOST_COMMUNICATORS),
         overlap=source.setting("overlap.enabled", bool),
         seed=source.setting("seed", int),
         codec=_codec(source),

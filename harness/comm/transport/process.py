@@ -2,7 +2,7 @@
 
 gloo matches messages by tag and wants receives posted before sends (twice as fast on a butterfly:
 the receiver's ready message otherwise queues behind our own bulk data). NCCL ignores tags and
-matches by order, so there every hop is one grouped batch and one collective is in flight at a time.
+matches by order, so there every hop is one grouped batch, and each collective in flight has a communicator.
 """
 
 from __future__ import annotations

@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import queue
 import threading
+from collections.abc import Iterator
 
 import torch
 
@@ -21,17 +22,42 @@ from gradwire.harness.timing.measure.spans import Recorder
 
 
 def _new_stream(device: torch.device) -> torch.cuda.Stream | None:
-    return torch.cuda.Stream(device) if device.type == "cuda" else None  # type: ignore[no-untyped-call]
+    """A stream that goes before the backward pass: a bucket's kernels are short, and others wait for them."""
+    if device.type != "cuda":
+        return None
+    return torch.cuda.Stream(device, priority=-1)  # type: ignore[no-untyped-call]
+
+
+class Turn:
+    """Codec work of a process's threads, one stretch after another, because one codec serves them all.
+
+    On a GPU the stretches follow each other there, too, on whichever streams: what one has written or freed
+    the next may use. What travels meanwhile is on streams of its own.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._last: torch.cuda.Event | None = None
+
+    @contextlib.contextmanager
+    def taken(self, stream: torch.cuda.Stream | None) -> Iterator[None]:
+        """The block is a stretch of work, on this stream if there is one."""
+        with self._lock:
+            if stream is not None and self._last is not None:
+                stream.wait_event(self._last)
+            yield
+            if stream is not None:
+                self._last = stream.record_event()
 
 
 class CommunicationThread:
-    """Runs submitted tasks one after another; the threads of a process share `turn`.
+    """Runs submitted tasks one after another; the threads of a process take their turns.
 
     The first failure ends the thread: it cancels the running and the queued tasks, refuses later ones, and
     stays in `error` with its traceback.
     """
 
-    def __init__(self, recorder: Recorder, device: torch.device, turn: threading.Lock) -> None:
+    def __init__(self, recorder: Recorder, device: torch.device, turn: Turn) -> None:
         self.error: BaseException | None = None
         self._turn = turn
         self._recorder = recorder
@@ -82,9 +108,8 @@ class CommunicationThread:
                 task.log.waited(handle.number, start, end)
 
     def _advance(self, task: CollectiveTask) -> bool:
-        """Does one stretch of codec work; the threads of a process take turns, because one codec serves them
-        all."""
-        with self._turn:
+        """Does one stretch of codec work."""
+        with self._turn.taken(self._stream):
             start = self._recorder.timestamp()
             if task.log is not None:
                 task.log.resume(start)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import threading
+import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from datetime import timedelta
@@ -17,10 +17,11 @@ from torch import Tensor
 from gradwire.codecs.interface import Observation
 from gradwire.harness.comm.collective.arena import Arena
 from gradwire.harness.comm.collective.collectives import Fabric, ScheduledCollectives
+from gradwire.harness.comm.settings import MOST_COMMUNICATORS
 from gradwire.harness.comm.transport.channel import CollectiveTask, Traffic
 from gradwire.harness.comm.transport.pacer import PacedLink, Pacer
 from gradwire.harness.comm.transport.process import ProcessChannel
-from gradwire.harness.comm.transport.thread import CommunicationThread
+from gradwire.harness.comm.transport.thread import CommunicationThread, Turn
 from gradwire.harness.comm.world.claims import Unclaimed
 from gradwire.harness.comm.world.interface import Collective, Place, RankProgram, Result, StepEnd
 from gradwire.harness.comm.world.process_step import Outcomes, ProcessStarted, ProcessStep
@@ -51,11 +52,18 @@ def _private_group(group: dist.ProcessGroup | None, backend: str, timeout: timed
     return made
 
 
+def communicators(in_flight: int) -> int:
+    """How many communicators a GPU gets for so many buckets in flight: one where all streams share a queue.
+    There one's messages could wait behind the other's, and ranks start them in different orders."""
+    single = os.environ.get("CUDA_DEVICE_MAX_CONNECTIONS") == "1"
+    return 1 if single else min(in_flight, MOST_COMMUNICATORS)
+
+
 class ProcessWorld:
     """This process's rank among those of `group`, with a process group and threads of its own.
 
-    `link` paces what is sent (gloo only). Up to `in_flight` collectives run at once (one on NCCL, which
-    matches messages by order), without `overlap` only while the rank waits. `spans` records what happened
+    `link` paces what is sent (gloo only). Up to `in_flight` collectives run at once (on NCCL as many as there
+    are `communicators`), without `overlap` only while the rank waits. `spans` records what happened
     when, `trace` every message. Both grow until they are taken out, so whoever asks for them drains them step
     by step.
     """
@@ -80,9 +88,11 @@ class ProcessWorld:
         self.recorders = {rank: Recorder(make_stopwatch(device), enabled=spans)}
         self._fabric, self._timeout = fabric, timedelta(seconds=timeout_s)
         self._batched = device.type == "cuda"
-        self._group = _private_group(group, "nccl" if self._batched else "gloo", self._timeout)
+        num_threads = in_flight if not self._batched else communicators(in_flight)
+        backend, num_groups = ("nccl", num_threads) if self._batched else ("gloo", 1)
+        self._groups = [_private_group(group, backend, self._timeout) for _ in range(num_groups)]
         self._pacer = self._make_pacer(link, timeout_s)
-        self._turn, num_threads = threading.Lock(), 1 if self._batched else in_flight
+        self._turn = Turn()
         recorder = self.recorders[rank]
         self._threads = [CommunicationThread(recorder, device, self._turn) for _ in range(num_threads)]
         self._control = self._threads[0]
@@ -182,7 +192,7 @@ class ProcessWorld:
         buffers = self._arenas.setdefault(arena, Arena(self.device))
         buffers.begin_round()
         channel = ProcessChannel(
-            self._group,
+            self._groups[self._threads.index(thread)] if self._batched else self._groups[0],
             number,
             self._counted,
             self._timeout,
@@ -217,7 +227,7 @@ class ProcessWorld:
 
     def settle(self) -> None:
         self.outcomes.settle()
-        with self._turn:  # the thread that has set the last result is about to record what it did
+        with self._turn.taken(None):  # the thread that has set the last result is about to record what it did
             pass
         if self._batched:
             torch.cuda.synchronize(self.device)
@@ -292,5 +302,6 @@ class ProcessWorld:
             thread.close()
         self._arenas.clear()
         if dist.is_initialized():
-            with contextlib.suppress(ValueError):  # the group is of an earlier initialization
-                dist.destroy_process_group(self._group)
+            for group in self._groups:
+                with contextlib.suppress(ValueError):  # the group is of an earlier initialization
+                    dist.destroy_process_group(group)
