@@ -7,7 +7,7 @@ import torch
 
 from gradwire.codecs.native.choice import using_kernels
 from gradwire.codecs.native.loading import library
-from gradwire.harness.studies.bench.host import Buckets, Watch
+from gradwire.harness.studies.bench.host import Buckets, Watch, host_row
 
 CODECS = ("fp32", "bf16", "uniform", "qsgd", "terngrad", "onebit", "tfp", "thc", "dynamiq", "dynamiq_plus")
 """MXFP decides by overflows what to do next, and sparse codecs by what they send: those read."""
@@ -33,3 +33,12 @@ def test_a_round_reads_nothing(codec: str, workers: int, monkeypatch: pytest.Mon
         for _ in range(2):
             mean = buckets.round(Watch(counts=False))
     assert mean.shape == (3000,)
+
+
+def test_a_bucket_takes_few_operations() -> None:
+    """Everything that one of eight ranks does for a bucket of DynamiQ, after the first round."""
+    if library("cpu") is None:
+        pytest.skip("the kernels for CPUs are not built")
+    row = host_row("dynamiq", 8, 20_000, kernels="cpu", seconds=0, seed=0, device=torch.device("cpu"))
+    assert row.operations <= 40
+    assert row.calls <= 40

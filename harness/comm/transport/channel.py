@@ -102,8 +102,7 @@ class Channel(ABC):
         self.rank, self.size = rank, size
         self._traffic, self._log = traffic, log
         self._first_tag = (number << HOP_BITS) & 0x7FFF_FFFF
-        self._sent: Counter[int] = Counter()
-        self._received: Counter[int] = Counter()
+        self._sent, self._received = dict[int, int](), dict[int, int]()
 
     def post(self, sends: Sequence[Message], receives: Sequence[Message], phase: str) -> Handle:
         """Start messages: `sends` leave these buffers, `receives` fill these.
@@ -128,11 +127,14 @@ class Channel(ABC):
         if self._log is not None:
             self._log.worked(label, share)
 
-    def _tagged(self, messages: Sequence[Message], counts: Counter[int]) -> list[TaggedMessage]:
-        tagged = [(peer, buffer, self._first_tag + counts[peer]) for peer, buffer in messages]
-        counts.update(peer for peer, _ in messages)
-        if any(counts[peer] > 1 << HOP_BITS for peer, _ in messages):
-            raise RuntimeError(f"a collective sends a peer at most {1 << HOP_BITS} messages")
+    def _tagged(self, messages: Sequence[Message], counts: dict[int, int]) -> list[TaggedMessage]:
+        tagged = []
+        for peer, buffer in messages:
+            number = counts.get(peer, 0)
+            if number == 1 << HOP_BITS:
+                raise RuntimeError(f"a collective sends a peer at most {1 << HOP_BITS} messages")
+            counts[peer] = number + 1
+            tagged.append((peer, buffer, self._first_tag + number))
         return tagged
 
     def completed(self, handle: Handle) -> Completion:
