@@ -18,6 +18,8 @@ from gradwire.harness.doctor.tools import output_of
 from gradwire.harness.files.writing import write_atomically
 from gradwire.harness.record.provenance import provenance
 from gradwire.harness.report.figures import write_plots
+from gradwire.harness.studies.bench.bus import BusRow, measure_bus, subjects
+from gradwire.harness.studies.bench.bus import Settings as BusSettings
 from gradwire.harness.studies.bench.host import HostRow, host_row, refusal
 from gradwire.harness.studies.bench.measure import Settings, measure
 from gradwire.harness.studies.bench.operation import chosen_operations
@@ -48,8 +50,16 @@ def resolve(config: BenchTask) -> BenchTask:
 
 
 def _check_buckets(config: BenchTask) -> None:
-    """Raises ValueError for a codec whose host work cannot be measured, and for more than memory holds."""
+    """Raises ValueError for a codec that cannot be measured, more workers than GPUs, and more than memory
+    holds."""
     bench = config.bench
+    for ranks in bench.ranks:
+        check_bytes("bench.coordinates", bench.coordinates, BYTES_PER_COORDINATE * ranks * bench.coordinates)
+        if config.cluster.device == "cuda" and ranks > torch.cuda.device_count():
+            raise ValueError(
+                f"bench.ranks={bench.ranks}: {ranks} workers need as many GPUs, and there are "
+                f"{torch.cuda.device_count()}; use bench.ranks=[], or fewer"
+            )
     for workers in bench.workers:
         check_bytes("bench.bucket", bench.bucket, BYTES_PER_COORDINATE * workers * bench.bucket)
         for codec in bench.codecs:
@@ -80,7 +90,7 @@ def _write(config: BenchTask, directory: Path) -> None:
     settings = _settings(config)
     operations = chosen_operations(config.bench.operations)
     rows = list(measure(operations, settings))
-    buckets = _host_rows(config)
+    buckets, buses = _host_rows(config), _bus_rows(config, directory)
     found = _about(settings) | {
         "rows": [row.as_json() for row in rows],
         "ring": [
@@ -88,11 +98,12 @@ def _write(config: BenchTask, directory: Path) -> None:
             for cost in ring_costs(rows)
         ],
         "buckets": [row.as_json() for row in buckets],
+        "buses": [row.as_json() for row in buses],
         "smoothing": [asdict(pair) | {"share": pair.share} for pair in smoothing(rows)],
     }
     write_atomically(directory / JSON, json.dumps(found, indent=1) + "\n")
     heading = _heading(found)
-    tables = text(rows, config.cluster.size, buckets)
+    tables = text(rows, config.cluster.size, buckets, buses)
     write_atomically(directory / TABLES, f"{heading}\n\n{tables}\n")
     if config.plots:
         write_plots(plots(rows, heading), directory / PLOTS)
@@ -110,6 +121,19 @@ def _host_rows(config: BenchTask) -> list[HostRow]:
         device=torch.device(config.cluster.device),
     )
     return [measured(codec, workers) for workers in bench.workers for codec in bench.codecs]
+
+
+def _bus_rows(config: BenchTask, directory: Path) -> list[BusRow]:
+    """All-reduces of the codecs by turns, among each number of real workers."""
+    bench, found = config.bench, list[BusRow]()
+    backend = "nccl" if config.cluster.device == "cuda" else "gloo"
+    for ranks in bench.ranks:
+        cluster = replace(config.cluster, name="local", workers=ranks, backend=backend)
+        asked = BusSettings(
+            subjects(bench.codecs), cluster, bench.coordinates, bench.rounds, config.kernels.name, config.seed
+        )
+        found += measure_bus(asked, directory)
+    return found
 
 
 def _settings(config: BenchTask) -> Settings:

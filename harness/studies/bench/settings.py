@@ -25,6 +25,10 @@ class BenchConfig:
     workers: list[int] = list_of([2, 8, 64], low=2, high=1024)
     codecs: list[str] = list_of(["fp32", "bf16", "mxfp8", "dynamiq"])
     bucket: int = between(1, 1 << 31, 1 << 18)
+    # real workers that take an all-reduce of these codecs by turns; on GPUs one to each
+    ranks: list[int] = list_of([2], low=2, high=1024)
+    coordinates: int = between(1, 1 << 31, 1 << 23)
+    rounds: int = at_least(1, 7, 10_000)
 
 
 @dataclass(frozen=True, kw_only=True)

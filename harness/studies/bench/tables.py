@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from gradwire.harness.report.tables import Table, figures_table, number, render_text
+from gradwire.harness.studies.bench.bus import BusRow
 from gradwire.harness.studies.bench.host import HostRow
 from gradwire.harness.studies.bench.papers import RingCost, Smoothing, ring_costs, smoothing
 from gradwire.harness.studies.bench.rows import Row
@@ -15,13 +16,16 @@ DIGITS = 3
 WIDTH = 170
 
 
-def text(rows: Sequence[Row], workers: int, buckets: Sequence[HostRow] = ()) -> str:
+def text(
+    rows: Sequence[Row], workers: int, buckets: Sequence[HostRow] = (), buses: Sequence[BusRow] = ()
+) -> str:
     """Returns all tables; those of a whole ring are for `workers`."""
     tables = [
         speed_table(rows),
         ring_table(ring_costs(rows), workers),
         smoothing_table(smoothing(rows)),
         host_table(buckets),
+        bus_table(buses),
     ]
     return "\n\n".join(render_text(table, WIDTH) for table in tables if table.rows)
 
@@ -113,3 +117,27 @@ def host_table(buckets: Sequence[HostRow]) -> Table:
         for row in buckets
     ]
     return Table("One rank's work for a bucket on a butterfly, without its messages", header, rows)
+
+
+def bus_table(buses: Sequence[BusRow]) -> Table:
+    """All-reduces between real workers."""
+    header = [
+        "codec", "bucket", "workers", "coordinates", "kernels", "ms", "all ranks' CPU ms", "bus GB/s",
+        "× the backend's time", "× its CPU time",
+    ]  # fmt: skip
+    rows = [
+        [
+            row.codec,
+            row.dtype,
+            str(row.workers),
+            f"{row.coordinates:,}",
+            row.implementation,
+            number(1e3 * row.seconds, DIGITS),
+            number(1e3 * row.cpu_s, DIGITS),
+            number(1e-9 * row.bus_bandwidth, DIGITS),
+            number(row.seconds / row.backend_seconds, DIGITS),
+            number(row.cpu_s / row.backend_cpu_s, DIGITS),
+        ]
+        for row in buses
+    ]
+    return Table("An all-reduce between real workers without a link, medians", header, rows)

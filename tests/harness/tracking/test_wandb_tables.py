@@ -83,6 +83,7 @@ def test_a_benchmark_is_shown_as_it_ends(tmp_path: Path) -> None:
         "bench.sizes=[4096]",
         "bench.seconds=0",
         "bench.workers=[]",
+        "bench.ranks=[]",
     )
     config = study(
         *words, "cluster.device=cpu", "bench.dtypes=[float32]", "tracking=wandb", "tracking.mode=offline"

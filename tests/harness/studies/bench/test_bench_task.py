@@ -120,6 +120,7 @@ SHORT = (
     "bench.workers=[2]",
     "bench.codecs=[bf16]",
     "bench.bucket=3000",
+    "bench.ranks=[]",
 )
 
 
@@ -174,6 +175,7 @@ def test_compiled_kernels_beside_the_definition(tmp_path: Path) -> None:
         (["bench.seconds=-1"], ["bench.seconds=-1", "0 to 60"]),
         (["bench.codecs=[powersgd]"], ["bench.codecs", "powersgd", "leave it out"]),
         (["bench.codecs=[nothing]"], ["bench.codecs", "nothing"]),
+        (["bench.ranks=[1]"], ["bench.ranks=[1]", "from 2 to"]),
         (["bench.workers=[1]"], ["bench.workers=[1]", "from 2 to"]),
         (["bench.second=1"], ["bench.second", "bench.seconds"]),
     ],

@@ -1,0 +1,188 @@
+"""All-reduces between real workers without a link, of every codec by turns, beside the backend's own.
+
+Bus bandwidth: the bytes of the uncompressed bucket, times 2(n − 1)/n, over the time.
+Workers share this machine, so a round of each codec follows one of the next, and medians count.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from functools import partial
+from pathlib import Path
+from statistics import median
+from typing import Any, NamedTuple
+
+import torch
+
+from gradwire.codecs.interface import Codec, Layout
+from gradwire.codecs.native.choice import using_kernels
+from gradwire.codecs.registry import make_codec
+from gradwire.harness.comm.collective.collectives import Fabric
+from gradwire.harness.comm.settings import ClusterConfig
+from gradwire.harness.comm.topology.registry import make_schedule
+from gradwire.harness.comm.world.process import ProcessWorld
+from gradwire.harness.files.structured import read_json
+from gradwire.harness.files.writing import write_atomically
+from gradwire.harness.launch.ranks import run_ranks, scratch_folder
+from gradwire.harness.launch.worker import joined_process_group
+from gradwire.harness.network.settings import UnpacedConfig
+from gradwire.harness.network.shaped.namespace import Entrance
+from gradwire.harness.parallel.synchronize import synchronize_buckets
+from gradwire.harness.runtime.heartbeat import COMPLETE, beat
+from gradwire.harness.runtime.memory import keep_freed_memory
+from gradwire.harness.studies.bench.host import TOPOLOGY
+from gradwire.harness.studies.bench.measure import DTYPES
+
+WARM_UP = 2
+
+FILE = "rounds.json"
+
+BACKEND = "backend"
+
+
+class Subject(NamedTuple):
+    """A codec and the dtype of the bucket that it synchronizes."""
+
+    codec: str
+    dtype: str
+
+
+def subjects(codecs: Sequence[str]) -> tuple[Subject, ...]:
+    """The backend's own all-reduce of both dtypes, and these codecs with float32 buckets, `bf16` with
+    bfloat16 ones, too."""
+    own = [Subject(BACKEND, dtype) for dtype in DTYPES]
+    others = [Subject(codec, "float32") for codec in codecs if codec != BACKEND]
+    return (*own, *others, *(Subject("bf16", "bfloat16") for codec in codecs if codec == "bf16"))
+
+
+@dataclass(frozen=True)
+class BusRow:
+    """One codec's all-reduce of a bucket among `workers`: medians of the slowest rank's seconds, and of the
+    CPU time of all ranks' processes together, which other processes change less."""
+
+    codec: str
+    dtype: str
+    implementation: str
+    workers: int
+    coordinates: int
+    seconds: float
+    cpu_s: float
+    bus_bandwidth: float  # B/s
+    backend_seconds: float  # of the backend's all-reduce of what the codec sends: bfloat16 for `bf16`
+    backend_cpu_s: float
+
+    def as_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+class Settings(NamedTuple):
+    """What is measured; plain, because it goes to other processes."""
+
+    subjects: tuple[Subject, ...]
+    cluster: ClusterConfig
+    coordinates: int
+    rounds: int
+    kernels: str
+    seed: int
+
+
+def measure_bus(settings: Settings, directory: Path) -> list[BusRow]:
+    """Starts the workers of `settings.cluster` and measures. Raises WorkerError."""
+    with scratch_folder() as folder:
+        arguments = (settings, folder, folder / "rendezvous")
+        run_ranks(measure_rank, arguments, settings.cluster, UnpacedConfig(), directory, folder)
+        rows: list[list[float]] = read_json(folder / FILE, remedy="run it again", expected=list)
+    return bus_rows(settings, rows)
+
+
+def measure_rank(
+    settings: Settings, folder: Path, rendezvous: Path, entrances: Sequence[Entrance] | None, rank: int
+) -> None:
+    """Rank 0 writes what all ranks have taken: for each a list of seconds and CPU seconds by turns."""
+    cluster = settings.cluster
+    with (
+        joined_process_group(cluster, UnpacedConfig(), rank, rendezvous) as device,
+        using_kernels(settings.kernels),
+    ):
+        keep_freed_memory()
+        fabric = Fabric(partial(make_schedule, TOPOLOGY))
+        world = ProcessWorld(fabric, device, timeout_s=cluster.timeout_s)
+        try:
+            taken = [value for row in _rounds(settings, world, device) for value in row]
+            gathered = world.gather({rank: taken})
+            if rank == 0:
+                write_atomically(folder / FILE, json.dumps(gathered))
+                beat(COMPLETE)
+        finally:
+            world.close()
+
+
+def _rounds(settings: Settings, world: ProcessWorld, device: torch.device) -> list[list[float]]:
+    """Seconds and CPU seconds of each subject in each counted round: (rounds, 2 · subjects)."""
+    codecs = [make_codec(name=subject.codec) for subject in settings.subjects]
+    layouts = [
+        replace(Layout.flat(settings.coordinates, device=device), dtype=DTYPES[subject.dtype])
+        for subject in settings.subjects
+    ]
+    generator = torch.Generator().manual_seed(settings.seed + world.rank)
+    values = torch.randn(settings.coordinates, generator=generator)
+    buckets = {name: values.to(device, dtype) for name, dtype in DTYPES.items()}
+    found = []
+    for step in range(WARM_UP + settings.rounds):
+        row = list[float]()
+        for subject, codec, layout in zip(settings.subjects, codecs, layouts, strict=True):
+            row += _round(settings, world, codec, layout, buckets[subject.dtype], step)
+        if step >= WARM_UP:
+            found.append(row)
+    return found
+
+
+def _round(
+    settings: Settings, world: ProcessWorld, codec: Codec, layout: Layout, x: torch.Tensor, step: int
+) -> tuple[float, float]:
+    """Seconds and CPU seconds from all ranks being ready until this one is done."""
+    beat("rounds")
+    program = synchronize_buckets(codec, step, settings.seed, world.size, [(layout, x)], check_hashes=False)
+    world.gather({world.rank: [0.0]})
+    start, cpu = time.perf_counter(), time.process_time()
+    world.run_step(step, {world.rank: program})
+    if x.is_cuda:
+        torch.cuda.synchronize(x.device)
+    taken = time.perf_counter() - start, time.process_time() - cpu
+    codec.end_step(step)
+    world.take_notes()
+    return taken
+
+
+def bus_rows(settings: Settings, ranks: Sequence[Sequence[float]]) -> list[BusRow]:
+    """The rows from what `measure_rank` writes."""
+    width, workers = 2 * len(settings.subjects), settings.cluster.size
+    medians: dict[Subject, tuple[float, float]] = {}
+    for index, subject in enumerate(settings.subjects):
+        seconds = zip(*(row[2 * index :: width] for row in ranks), strict=True)
+        cpu = zip(*(row[2 * index + 1 :: width] for row in ranks), strict=True)
+        medians[subject] = median(map(max, seconds)), median(map(sum, cpu))
+    return [_row(settings, subject, workers, medians) for subject in settings.subjects]
+
+
+def _row(
+    settings: Settings, subject: Subject, workers: int, medians: Mapping[Subject, tuple[float, float]]
+) -> BusRow:
+    seconds, cpu_s = medians[subject]
+    sent = "bfloat16" if subject.codec == "bf16" else subject.dtype
+    backend_seconds, backend_cpu_s = medians[Subject(BACKEND, sent)]
+    num_bytes = settings.coordinates * DTYPES[subject.dtype].itemsize
+    return BusRow(
+        *subject,
+        implementation=settings.kernels,
+        workers=workers,
+        coordinates=settings.coordinates,
+        seconds=seconds,
+        cpu_s=cpu_s,
+        bus_bandwidth=num_bytes * 2 * (workers - 1) / workers / seconds,
+        backend_seconds=backend_seconds,
+        backend_cpu_s=backend_cpu_s,
+    )
