@@ -11,7 +11,7 @@ from contextlib import contextmanager
 
 import torch
 
-from gradwire.codecs.native.loading import Library, LibraryName, cuda_devices, library
+from gradwire.codecs.native.loading import Library, LibraryName, cuda_devices, library, old_driver
 
 KERNELS = ("auto", "default", "cpu", "cuda")
 """What `kernels=` accepts."""
@@ -30,6 +30,8 @@ def choose_kernels(name: str, device: str = "cpu") -> str:
 
     Raises ValueError for one that is not available: a run never falls back silently.
     """
+    if device == "cuda" and name in ("auto", "cuda"):
+        _refuse_old_driver(name)
     available = available_kernels()
     if name == "auto":
         return device if device in available else "default"
@@ -44,6 +46,14 @@ def choose_kernels(name: str, device: str = "cpu") -> str:
     if name not in ("default", device):
         raise ValueError(f"kernels={name} cannot run on {device}; choose auto, default or {device}")
     return name
+
+
+def _refuse_old_driver(name: str) -> None:
+    if (reason := old_driver()) is not None:
+        raise ValueError(
+            f"kernels={name} cannot run here: {reason}; update the driver, install gradwire again with an "
+            "nvcc of its version, or choose kernels=default"
+        )
 
 
 def set_kernels(name: str) -> None:
@@ -72,6 +82,8 @@ def library_for(device: torch.device) -> Library | None:
         return None
     if _active == "auto":
         names: dict[str, LibraryName] = {"cpu": "cpu", "cuda": "cuda"}
+        if device.type == "cuda":
+            _refuse_old_driver("auto")
         return library(names[device.type]) if device.type in names else None
     name: LibraryName = "emulated" if _active == "emulated" else "cuda" if _active == "cuda" else "cpu"
     found = library(name)

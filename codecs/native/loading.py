@@ -112,6 +112,22 @@ def cuda_devices() -> int:
     return 0 if cuda is None else int(cuda.handle.gradwire_cuda_devices())
 
 
+def old_driver() -> str | None:
+    """Why this driver cannot run the kernels for CUDA: it is of an earlier major version than the runtime in
+    their library. None where it can, and without the kernels or without a driver."""
+    cuda = library("cuda")
+    return None if cuda is None else _old_driver(cuda)
+
+
+@lru_cache(maxsize=1)
+def _old_driver(cuda: Library) -> str | None:
+    runtime, driver = int(cuda.handle.gradwire_cuda_runtime()), int(cuda.handle.gradwire_cuda_driver())
+    if driver == 0 or driver // 1000 >= runtime // 1000:
+        return None
+    built, there = (f"{version // 1000}.{version % 1000 // 10}" for version in (runtime, driver))
+    return f"the driver runs CUDA {there}, the kernels were built with CUDA {built}"
+
+
 def cpu_level() -> str | None:
     """Which instructions the kernels for CPUs use here: `base`, `v3` (AVX2) or `v4` (AVX-512)."""
     cpu = library("cpu")

@@ -8,6 +8,17 @@ GRADWIRE_API int gradwire_cuda_devices(void) {
   return cudaGetDeviceCount(&count) == cudaSuccess ? count : 0;
 }
 
+// As CUDA numbers versions: 1000 · major + 10 · minor. Of the runtime that the library was built with, and of
+// what the driver can run, 0 without one.
+GRADWIRE_API int gradwire_cuda_runtime(void) {
+  int version = 0;
+  return cudaRuntimeGetVersion(&version) == cudaSuccess ? version : 0;
+}
+GRADWIRE_API int gradwire_cuda_driver(void) {
+  int version = 0;
+  return cudaDriverGetVersion(&version) == cudaSuccess ? version : 0;
+}
+
 GRADWIRE_API const char* gradwire_error(int code) {
   switch (code) {
     case GRADWIRE_OK: return "no error";

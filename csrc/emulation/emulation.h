@@ -55,6 +55,11 @@ inline cudaError_t cudaGetDevice(int* device) {
   *device = emulation::small ? 1 : 0;
   return cudaSuccess;
 }
+inline cudaError_t cudaRuntimeGetVersion(int* version) {
+  *version = 13000;
+  return cudaSuccess;
+}
+inline cudaError_t cudaDriverGetVersion(int* version) { return cudaRuntimeGetVersion(version); }
 inline cudaError_t cudaSetDevice(int) { return cudaSuccess; }
 inline cudaError_t cudaGetDeviceCount(int* count) {
   *count = 2;

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib import metadata
 
-from gradwire.codecs.native.loading import cpu_level, cuda_devices, library
+from gradwire.codecs.native.loading import cpu_level, cuda_devices, library, old_driver
 from gradwire.codecs.plugins import ENTRY_POINTS, announced
 from gradwire.harness.doctor.findings import Finding, Section, found_or_missing
 from gradwire.harness.record.provenance import git_state
@@ -102,11 +102,15 @@ class Compiled:
     cuda: bool
     gpus: int
     simulator: bool
+    old_driver: str | None = None
+    """Why the GPUs' driver cannot run the CUDA kernels."""
 
 
 def compiled() -> Compiled:
     """What this installation has."""
-    return Compiled(cpu_level(), library("cuda") is not None, cuda_devices(), simulator() is not None)
+    return Compiled(
+        cpu_level(), library("cuda") is not None, cuda_devices(), simulator() is not None, old_driver()
+    )
 
 
 def libraries(built: Compiled | None = None) -> list[Finding]:
@@ -116,6 +120,8 @@ def libraries(built: Compiled | None = None) -> list[Finding]:
     auto = "default" if built.level is None else "cpu"
     level = built.level and f"built, level {built.level} ({LEVELS[built.level]})"
     gpus = "no GPU that they can run on" if not built.gpus else f"{built.gpus} GPUs"
+    if built.old_driver:
+        gpus = f"but {built.old_driver}: update the driver"
     return [
         Finding("kernels", f"auto means {auto} on CPUs, {'cuda' if built.gpus else 'default'} on GPUs"),
         found_or_missing(
