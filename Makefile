@@ -1,5 +1,6 @@
 # make demo: set up and run the main job.  make test: set up and run the tests.
 # make gate: nvcc's code for the hot kernels against the figures on record, minutes where nvcc is.
+# make mutants: faults put into the kernels one by one, each of which tests must notice, some 20 minutes.
 # make sanitize: the tests of compiled code under sanitizers.  make wheel: build a wheel and try it.
 # make results SWEEPS="dynamiq_table4" MINUTES=20: run sweeps within the minutes, SIZE=small unless another is given,
 #   DATA=<folder> for real text, and put their records, tables and plots in results/; the same command goes on.
@@ -23,7 +24,7 @@ INSTALLED := $(VENV)/.installed-$(GRADWIRE_CUDA)
 SOURCES := pyproject.toml CMakeLists.txt $(shell find csrc -type f)
 EDITABLE := build/editable-$(GRADWIRE_CUDA)
 
-.PHONY: install demo results test golden gate sanitize wheel fuzz faults growth gpu lint types clean
+.PHONY: install demo results test golden gate mutants sanitize wheel fuzz faults growth gpu lint types clean
 
 install: $(INSTALLED)
 
@@ -86,6 +87,11 @@ golden: $(INSTALLED)
 gate: $(INSTALLED)
 	$(RUN) tests/kernels/cuda_code.py --build
 	$(RUN) -m pytest -n 0 tests/kernels/test_cuda_code.py
+
+# make mutants ONLY="mxfp order" takes those whose names have one of these words.
+ONLY ?=
+mutants: $(INSTALLED)
+	$(RUN) tests/kernels/mutants.py $(ONLY)
 
 # The kernels, those for CUDA emulated, and the simulator, under AddressSanitizer and UndefinedBehaviorSanitizer:
 # GCC's, which have to be there before Python is. Threads in reverse order show other faults than these.

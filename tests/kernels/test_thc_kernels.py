@@ -78,6 +78,13 @@ def test_root_mean_squares_equal_the_definition(name: str, dtype: torch.dtype, k
                 assert_same(norms(x, block, seed=1), expected)
 
 
+def test_more_large_blocks_than_a_small_device_has_warps() -> None:
+    x = gradient("mixed", 11 << 14)
+    expected = defined(norms, x, 1 << 15)
+    with implementation("small"):
+        assert_same(norms(x, 1 << 15, seed=1), expected)
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("table", TABLES)
 @pytest.mark.parametrize(

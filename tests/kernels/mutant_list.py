@@ -1,0 +1,144 @@
+"""Faults to put into the CUDA sources one by one: strides, barriers, rounding, tails. Tests notice each."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+WITHIN = 3000
+"""How far behind its anchor a fault's text may lie, in characters."""
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """The first `old` from the only `anchor` on becomes `new`; `tests` are the kernel's own."""
+
+    source: str
+    anchor: str
+    old: str
+    new: str
+    tests: str
+
+    @property
+    def name(self) -> str:
+        return f"{self.source}, {self.anchor!r}: {self.old!r} becomes {self.new!r}"
+
+    def place(self, text: str) -> int:
+        """Where the fault goes in the source. Raises ValueError unless that is one place."""
+        if text.count(self.anchor) != 1:
+            raise ValueError(f"{self.name}: the anchor is there {text.count(self.anchor)} times, not once")
+        begin = text.index(self.anchor)
+        place = text.find(self.old, begin, begin + WITHIN)
+        if place < 0:
+            raise ValueError(f"{self.name}: its text does not follow the anchor")
+        return place
+
+    def put_into(self, text: str) -> str:
+        place = self.place(text)
+        return text[:place] + self.new + text[place + len(self.old) :]
+
+
+WARPS, TWICE = "+= warps_of_grid()", "+= 2 * warps_of_grid()"
+BLOCKS, SKIPPING = "+= gridDim.x", "+= 2 * gridDim.x"
+BARRIER, LOCAL, NONE = "__syncthreads();", "__syncwarp();", ";"
+
+STRIDES = (
+    Mutant("cuda/statistics.cu", "    statistics(const", WARPS, TWICE, "statistics"),
+    Mutant("cuda/levels.cu", "    encode(const", WARPS, TWICE, "levels"),
+    Mutant("cuda/levels.cu", "    encode_long(const", BLOCKS, SKIPPING, "levels"),
+    Mutant("cuda/levels.cu", "    decode(const", WARPS, TWICE, "levels"),
+    Mutant("cuda/signs.cu", "    encode(const", WARPS, TWICE, "signs"),
+    Mutant("cuda/signs.cu", "    encode_long(const", BLOCKS, SKIPPING, "signs"),
+    Mutant("cuda/signs.cu", "    decode(const", WARPS, TWICE, "signs"),
+    Mutant("cuda/tfp.cu", "    encode(const", WARPS, TWICE, "tfp"),
+    Mutant("cuda/tfp.cu", "    decode(const", WARPS, TWICE, "tfp"),
+    Mutant("cuda/tfp.cu", "    refine(const", WARPS, TWICE, "tfp"),
+    Mutant("cuda/mxfp.cu", "    maxima(const", WARPS, TWICE, "mxfp"),
+    Mutant("cuda/mxfp.cu", "    quantize(const", WARPS, TWICE, "mxfp"),
+    Mutant("cuda/mxfp.cu", "    dequantize(const", WARPS, TWICE, "mxfp"),
+    Mutant("cuda/mxfp_add.cu", "    add_elements(", "* THREADS * BYTES;", "* THREADS * BYTES * 2;", "mxfp"),
+    Mutant("cuda/norms.cu", "    short_blocks(const", WARPS, TWICE, "norms"),
+    Mutant("cuda/norms.cu", "    long_blocks(const", WARPS, TWICE, "norms"),
+    Mutant(
+        "cuda/histogram.cu", "    histogram(const", "gridDim.x * STRIP", "gridDim.x * STRIP * 2", "histogram"
+    ),
+    Mutant("cuda/bitpack.cu", "    pack(const", WARPS, TWICE, "bitpack"),
+    Mutant("cuda/bitpack.cu", "four < fours", "four += step", "four += 2 * step", "bitpack"),
+    Mutant("cuda/linear.cu", "    quantize(const", WARPS, TWICE, "linear"),
+    Mutant("cuda/linear.cu", "    decode(const", WARPS, TWICE, "linear"),
+    Mutant(
+        "cuda/dynamiq.cu",
+        "Warp this_warp()",
+        "(int32_t)warps_of_grid()",
+        "2 * (int32_t)warps_of_grid()",
+        "dynamiq",
+    ),
+    Mutant("cuda/thc_norms.cu", "    large_blocks(const", WARPS, TWICE, "thc"),
+    Mutant("cuda/metadata.cu", "metadata_hop(const GRADWIRE_GRID", BLOCKS, SKIPPING, "metadata"),
+    Mutant(
+        "cuda/plan.cu",
+        "    plan_of_one_width(const",
+        "i < args.total; i += threads",
+        "i < args.total; i += 2 * threads",
+        "plan",
+    ),
+)
+
+BARRIERS = (
+    Mutant("cuda/histogram.cu", "    histogram(const", BARRIER, LOCAL, "histogram"),
+    Mutant("cuda/histogram.cu", "if (zeros) atomicAdd", BARRIER, LOCAL, "histogram"),
+    Mutant("cuda/norms.cu", "if (lane % TEAM == member)", BARRIER, LOCAL, "norms"),
+    Mutant("cuda/norms.cu", "sum = sums[lane];", BARRIER, NONE, "norms"),
+    Mutant("cuda/group_sums.h", "largest_of_warps(WarpWords", BARRIER, LOCAL, "levels"),
+    Mutant("cuda/group_sums.h", "fold_warps(WarpWords", BARRIER, LOCAL, "levels"),
+    Mutant("cuda/group_sums.h", "count_warps(WarpWords", BARRIER, LOCAL, "signs"),
+    Mutant(
+        "cuda/levels.cu", "(own >> shift) * 4, bits_of(scale.norm));\n    __sync", BARRIER, NONE, "levels"
+    ),
+    Mutant("cuda/bitpack.cu", "pack_row(rows + lane", LOCAL, NONE, "bitpack"),
+    Mutant("cuda/bitpack.cu", "store_rows(rows, args.bits", LOCAL, NONE, "bitpack"),
+    Mutant("cuda/rows.h", "halves[i] = (uint16_t)(words", LOCAL, NONE, "tfp"),
+    Mutant("cuda/rotation.h", "for (int half = 0; half < 2; ++half)", BARRIER, NONE, "hadamard"),
+    Mutant("cuda/thc.cu", "entries.at[i] = make_float2", BARRIER, NONE, "thc"),
+    Mutant("cuda/thc_norms.cu", "GRADWIRE_SHARED(Units, units)", BARRIER, LOCAL, "thc"),
+    Mutant("cuda/dynamiq.cu", "    dynamiq_encode(const", BARRIER, LOCAL, "dynamiq"),
+)
+
+ROUNDING = (
+    Mutant(
+        "include/gradwire/tfp.h", "const int32_t sum = (int32_t)bits_of(", "__fadd_rz", "__fadd_rn", "tfp"
+    ),
+    Mutant("include/gradwire/levels.h", "#if defined(GRADWIRE_DEVICE_CODE)", "fminf", "fmaxf", "levels"),
+    Mutant("cuda/linear_lane.h", "larger_magnitude(float a", "fabsf(b)", "b", "linear"),
+    Mutant("cuda/linear_lane.h", "sub(value, (float)((1 << 23)", "1 << 23", "1 << 22", "linear"),
+    Mutant(
+        "include/gradwire/hadamard.h",
+        "#if defined(GRADWIRE_DEVICE_CODE)",
+        "__fmaf_rn(own, sign, other)",
+        "__fmaf_rn(other, sign, own)",
+        "linear",
+    ),
+    Mutant(
+        "cuda/thc_norms.cu",
+        "float sum_of_four(",
+        "add(add(v[0], v[2]), add(v[1], v[3]))",
+        "add(add(v[0], v[1]), add(v[2], v[3]))",
+        "thc",
+    ),
+    Mutant(
+        "cuda/group_sums.h", "float fold(const float* x)", "x[i + COUNT / 2]", "x[COUNT - 1 - i]", "levels"
+    ),
+)
+
+TAILS = (
+    Mutant("cuda/mxfp_add.cu", "if (vectors && left", "left >= BYTES", "left > 0", "mxfp"),
+    Mutant(
+        "cuda/histogram.cu", "if (vectors && first", "first + STRIP <= total", "first < total", "histogram"
+    ),
+    Mutant("cuda/rows.h", "void store_codes(", "count == ROW", "count > 0", "levels"),
+    Mutant("cuda/launch.h", "void store_some(", "if (i < valid)", "if (i <= valid)", "linear"),
+    Mutant("cuda/rotation.h", "void store_tile(", "aligned && count == TILE", "aligned", "hadamard"),
+)
+
+MUTANTS = STRIDES + BARRIERS + ROUNDING + TAILS
