@@ -90,15 +90,11 @@ def sum_costs(
 
 
 def exact_costs(workers: int, wire: int) -> dict[str, Cost]:
-    """Sums that travel in `wire` bytes per coordinate; a hop adds to a temporary, which it casts.
-
-    On a CPU, PyTorch casts a message of another dtype to a temporary, too, before adding it.
-    """
-    cast = moved(4 + wire)
-    add = moved(4 + wire + 4)
-    if wire != 4:
-        add = moved(add.num_bytes, on_cpu=add.num_bytes + 4 + 4)
-    return sum_costs(workers, cast, add, cast, add + cast)
+    """Sums that travel in `wire` bytes per coordinate: one pass over memory for each hop, nothing before the
+    first and after the last. What all ranks have sent is added in float32."""
+    cast, add = moved(4 + wire), moved(4 + wire + 4)
+    hops = hop_costs(workers, cast, add, cast, moved(4 + 2 * wire), moved(4 + 2 * wire + 4))
+    return {"plan": NOTHING, **hops, "collect": moved(2 * wire + 4) + add * (workers - 2), "finish": NOTHING}
 
 
 def coder_costs(workers: int, encoding: str, decoding: str | None = None) -> dict[str, Cost]:

@@ -7,45 +7,54 @@ partial sums are rounded to bfloat16 at each hop, as a bfloat16 all-reduce does.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Tensor
 
+from gradwire.codecs.casts import UNIT, CastHops
 from gradwire.codecs.costs import Costs, exact_costs
-from gradwire.codecs.interface import Codec, Collectives, Round
-from gradwire.codecs.sums import Cast, SliceCodec
+from gradwire.codecs.hop_codec import LossyHopCodec
+from gradwire.codecs.interface import Codec, Collectives, Layout, Round
+from gradwire.codecs.shards import Shard
+from gradwire.codecs.sums import chunk_slice
 from gradwire.codecs.traits import About, Traits
 
 
+class Exact(LossyHopCodec):
+    """Hop-wise sums that travel as they are, in `wire` numbers: a base class."""
+
+    wire: ClassVar[torch.dtype]
+
+    def plan(self, x: Tensor, this_round: Round, reduced: list[Tensor], num_chunks: int) -> CastHops:
+        return CastHops(x, this_round.size, num_chunks, self.wire)
+
+    def chunk(self, layout: Layout, num_chunks: int, chunk: int) -> Shard:
+        return chunk_slice(layout.numel, num_chunks, chunk, UNIT)
+
+    def costs(self, workers: int) -> Costs:
+        return exact_costs(workers, self.wire.itemsize)
+
+
 @dataclass
-class FP32(SliceCodec):
+class FP32(Exact):
     """Hop-wise sums in float32: exact up to rounding, 32 bits per coordinate."""
 
     name: str = "fp32"
 
+    wire = torch.float32
     traits = Traits(unbiased=True)
     about = About("hop-wise float32 sums", "32")
 
-    def coder(self, this_round: Round) -> Cast:
-        return Cast(torch.float32)
-
-    def costs(self, workers: int) -> Costs:
-        return exact_costs(workers, wire=4)
-
 
 @dataclass
-class BF16(SliceCodec):
+class BF16(Exact):
     """Hop-wise sums in bfloat16, rounded to nearest even at each hop: 16 bits per coordinate."""
 
     name: str = "bf16"
 
+    wire = torch.bfloat16
     about = About("hop-wise bfloat16 sums, the reference", "16")
-
-    def coder(self, this_round: Round) -> Cast:
-        return Cast(torch.bfloat16)
-
-    def costs(self, workers: int) -> Costs:
-        return exact_costs(workers, wire=2)
 
 
 @dataclass

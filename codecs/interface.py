@@ -131,6 +131,13 @@ class Hops(Protocol):
         """
         ...
 
+    def leaf(self, chunks: range) -> Tensor | None:
+        """LEAF: the message of `chunks` where its bytes lie already, in the bucket: (message_bytes,) uint8.
+
+        They stay as they are until the round has ended. None: `encode` writes them.
+        """
+        return None
+
     def encode(self, chunks: range, out: Tensor, workers: int) -> None:
         """LEAF: write the current partial sums of `chunks` to `out`."""
         ...

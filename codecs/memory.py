@@ -15,7 +15,7 @@ from collections import deque
 import torch
 from torch import Tensor
 
-SMALLEST = 1 << 20
+SMALLEST = 1 << 22
 """Bytes from which blocks are kept: smaller ones the C library hands out again by itself."""
 
 LIMIT = 1 << 29

@@ -23,10 +23,10 @@ import torch
 from torch import Tensor
 
 from gradwire.codecs.arithmetic.random import halves, philox4x32, stream_key
+from gradwire.codecs.casts import CastHops
 from gradwire.codecs.fields import between, check_fields, one_of
 from gradwire.codecs.interface import Codec, Collectives, Layout, Round, refused_dtype
 from gradwire.codecs.step_memory import StepMemory
-from gradwire.codecs.sums import exact_hops
 from gradwire.codecs.traits import About, Traits
 from gradwire.codecs.wrappers.residuals import PREFIX as NORM
 from gradwire.codecs.wrappers.residuals import LatestNorms, bounded
@@ -223,7 +223,7 @@ async def _means(parts: Mapping[str, Tensor], this_round: Round, comm: Collectiv
     if not sum(sizes):
         return dict(parts)
     together = torch.cat([part.reshape(-1) for part in parts.values()])
-    mean = await comm.all_reduce(exact_hops(together, this_round.size, comm.num_chunks, torch.float32))
+    mean = await comm.all_reduce(CastHops(together, this_round.size, comm.num_chunks, torch.float32))
     found = zip(parts.items(), torch.split(mean, sizes), strict=True)
     return {name: values.view(part.shape) for (name, part), values in found}
 

@@ -18,8 +18,9 @@ from gradwire.codecs.arithmetic.random import Key, mix32
 from gradwire.codecs.fields import between, check_fields, one_of
 from gradwire.codecs.hop_codec import LossyHopCodec
 from gradwire.codecs.interface import Layout, Round, refused_dtype
+from gradwire.codecs.selected import SelectedHops
 from gradwire.codecs.shards import Shard
-from gradwire.codecs.sums import SelectedHops, chunk_bounds, chunk_slice
+from gradwire.codecs.sums import chunk_bounds, chunk_slice
 from gradwire.codecs.topk import WIRE_DTYPES, selected_count
 from gradwire.codecs.traits import About, Traits
 from gradwire.codecs.wrappers.residuals import of_contraction

@@ -1,14 +1,13 @@
 """Hops that keep partial sums in float32 and encode each chunk, a slice of the bucket, anew at every hop.
 
-What a codec of this kind adds is how a slice becomes bytes and back: `SliceCoder`. `SelectedHops` sum some
-coordinates of a bucket, the same on all workers; the others are not sent.
+What a codec of this kind adds is how a slice becomes bytes and back: `SliceCoder`. Where the bytes are the
+numbers themselves, `casts` does the same without the copy.
 """
 
 from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Protocol
 
 import torch
@@ -17,6 +16,7 @@ from torch import Tensor
 from gradwire.codecs.arithmetic.floats import constant
 from gradwire.codecs.hop_codec import LossyHopCodec, LossyHops
 from gradwire.codecs.interface import Layout, Round
+from gradwire.codecs.memory import copied
 from gradwire.codecs.shards import Shard
 
 
@@ -73,7 +73,7 @@ class SumHops(LossyHops):
 
     def __init__(self, x: Tensor, size: int, num_chunks: int, coder: SliceCoder) -> None:
         """`x` is this worker's bucket, (numel,) of a floating dtype; it is not written to."""
-        self._sums = x.to(torch.float32, copy=True)
+        self._sums = copied(x, torch.float32)
         self._size, self._dtype, self._coder = size, x.dtype, coder
         self._bounds = chunk_bounds(x.numel(), num_chunks, coder.unit)
         self._losses: Tensor | None = None
@@ -129,7 +129,8 @@ class SumHops(LossyHops):
             self._coder.decode_into(part, place.start, self._sums[place])
 
     def finish(self) -> Tensor:
-        return self._sums.div_(constant(self._size, self._sums)).to(self._dtype)
+        mean = self._sums.div_(constant(self._size, self._sums))
+        return mean if mean.dtype == self._dtype else copied(mean, self._dtype)
 
     def shard(self, chunks: Sequence[int]) -> Tensor:
         own = torch.cat([self._sums[:0], *(self._sums[slice(*self._bounds[c : c + 2])] for c in chunks)])
@@ -156,84 +157,3 @@ class SliceCodec(LossyHopCodec):
     def chunk(self, layout: Layout, num_chunks: int, chunk: int) -> Shard:
         any_round = Round(step=0, layout=layout, rank=0, size=1, seed=0)
         return chunk_slice(layout.numel, num_chunks, chunk, self.coder(any_round).unit)
-
-
-@dataclass(frozen=True)
-class Cast(SliceCoder):
-    """Slices in another floating dtype."""
-
-    dtype: torch.dtype
-    unit = 8
-    """16-byte aligned slices in bfloat16."""
-
-    def num_bytes(self, numel: int) -> int:
-        return numel * self.dtype.itemsize
-
-    def encode(self, values: Tensor, first: int, out: Tensor) -> None:
-        out.view(self.dtype).copy_(values)
-
-    def decode(self, message: Tensor, first: int, numel: int) -> Tensor:
-        return message.view(self.dtype)
-
-
-def exact_hops(x: Tensor, size: int, num_chunks: int, wire_dtype: torch.dtype) -> SumHops:
-    """Partial sums of `x`, (numel,) of a floating dtype, sent as `wire_dtype`."""
-    return SumHops(x, size, num_chunks, Cast(wire_dtype))
-
-
-class Selection(Protocol):
-    """Some coordinates of a bucket, in a fixed order."""
-
-    def take(self, x: Tensor) -> Tensor:
-        """Their values in `x`, (numel,) of any dtype, which is left unchanged: (selected,)."""
-        ...
-
-    def put(self, values: Tensor, into: Tensor) -> None:
-        """Write (selected,) values to their places in `into`, (numel,) of the same dtype."""
-        ...
-
-    def before(self, bounds: Sequence[int]) -> list[int]:
-        """How many selected coordinates lie before each of `bounds`, ascending from 0 to `numel`."""
-        ...
-
-
-class SelectedHops(SumHops):
-    """Hops of the selected coordinates, which travel as `wire_dtype`; in the mean the others are 0."""
-
-    def __init__(
-        self,
-        x: Tensor,
-        size: int,
-        num_chunks: int,
-        selection: Selection,
-        wire_dtype: torch.dtype,
-        factor: float = 1.0,
-        bounds: Sequence[int] | None = None,
-    ) -> None:
-        """`x` is this worker's bucket, (numel,) of a floating dtype, not written to; selected coordinates
-        are multiplied by `factor`. Chunks hold equally many selected coordinates, or those between the
-        `bounds`."""
-        self._x, self._selection, self._factor, self._places = x, selection, factor, bounds
-        super().__init__(selection.take(x), size, num_chunks, Cast(wire_dtype))
-        if bounds is not None:
-            self._bounds = selection.before(bounds)
-        if factor != 1.0:
-            self._sums.mul_(constant(factor, x))
-
-    def finish(self) -> Tensor:
-        mean = torch.zeros_like(self._x)
-        self._selection.put(super().finish(), mean)
-        return mean
-
-    def shard(self, chunks: Sequence[int]) -> Tensor:
-        assert self._places is not None, "shard() of chunks that hold other coordinates in every round"
-        mean = torch.zeros(self._x.numel(), dtype=torch.float32, device=self._x.device)
-        self._selection.put(self._sums / constant(self._size, self._sums), mean)
-        return torch.cat([mean[:0], *(mean[slice(*self._places[c : c + 2])] for c in chunks)])
-
-    def losses(self) -> Tensor:
-        """All of the coordinates that are not sent; of the others what the factor and rounding change."""
-        lost = self._x.to(torch.float32, copy=True)
-        own = self._selection.take(lost)
-        self._selection.put(own - own * constant(self._factor, own) + super().losses(), lost)
-        return lost

@@ -14,7 +14,8 @@ import torch
 from torch import Tensor
 
 from gradwire.codecs.arithmetic.floats import constant
-from gradwire.codecs.sums import Cast, SliceCoder
+from gradwire.codecs.casts import Cast
+from gradwire.codecs.sums import SliceCoder
 from gradwire.codecs.tfp.coder import coder_of
 from gradwire.codecs.tfp.planes import plane_bytes, tfp_plane, tfp_refine
 

@@ -25,9 +25,10 @@ from gradwire.codecs.omnireduce.definition import (
     pack_mask,
     unpack_mask,
 )
+from gradwire.codecs.selected import SelectedHops
 from gradwire.codecs.shards import Shard
 from gradwire.codecs.step_memory import StepMemory
-from gradwire.codecs.sums import SelectedHops, chunk_bounds, chunk_slice
+from gradwire.codecs.sums import chunk_bounds, chunk_slice
 from gradwire.codecs.traits import About, Traits
 from gradwire.codecs.wrappers.residuals import of_contraction
 

@@ -9,9 +9,10 @@ import torch
 from codec_rounds import MODEL, TAIL, Cluster, gradients, mean_of
 from torch import Tensor
 
+from gradwire.codecs.casts import Cast
 from gradwire.codecs.interface import Collectives, Layout, Round
 from gradwire.codecs.step_memory import StepMemory
-from gradwire.codecs.sums import Cast, SliceCodec
+from gradwire.codecs.sums import SliceCodec
 from gradwire.codecs.traits import About, Traits
 
 

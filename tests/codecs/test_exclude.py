@@ -176,6 +176,8 @@ class NoNetwork:
     rank, size, num_chunks = 0, 1, 1
 
     async def all_reduce(self, hops: Any) -> Tensor:
+        message = torch.empty(hops.message_bytes(range(1), 1), dtype=torch.uint8)
+        hops.seal(None, range(1), message, 1, 1)
         return hops.finish()  # type: ignore[no-any-return]
 
 

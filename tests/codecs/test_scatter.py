@@ -47,8 +47,8 @@ def fabric(topology: str, nodes: int, segments: int = 1) -> Fabric:
 
 
 class Sealing:
-    """Collectives whose reduce-scatter is followed by the last encoding: each rank's shard as `synchronize`
-    would give it, beside the one that it gets."""
+    """Collectives whose reduce-scatter is followed by the last encoding and by gathering that: the mean as
+    `synchronize` would give it, beside the shard that each rank gets."""
 
     def __init__(self, comm: ScheduledCollectives) -> None:
         self._comm, self.sealed = comm, torch.empty(0)
@@ -57,11 +57,17 @@ class Sealing:
         return getattr(self._comm, name)
 
     async def reduce_scatter(self, hops: Hops) -> Tensor:
-        shard = await self._comm.reduce_scatter(hops)
-        for chunk in self._comm.kept[self._comm.rank]:
-            own = range(chunk, chunk + 1)
-            out = torch.empty(hops.message_bytes(own, self._comm.size), dtype=torch.uint8)
-            hops.seal(None, own, out, 0, self._comm.size)
+        comm, kept = self._comm, self._comm.kept
+        shard = await comm.reduce_scatter(hops)
+        sizes = [[hops.message_bytes(range(c, c + 1), comm.size) for c in chunks] for chunks in kept]
+        own = torch.empty(sum(sizes[comm.rank]), dtype=torch.uint8)
+        for chunk, out in zip(kept[comm.rank], own.split(sizes[comm.rank]), strict=True):
+            hops.seal(None, range(chunk, chunk + 1), out, 0, comm.size)
+        gathered = await comm.all_gather(own, [sum(own) for own in sizes])
+        for rank, message in enumerate(gathered):
+            for chunk, part in zip(kept[rank], message.split(sizes[rank]), strict=True):
+                if rank != comm.rank:
+                    hops.decode(part, range(chunk, chunk + 1), comm.size)
         self.sealed = hops.finish()
         return shard
 

@@ -93,11 +93,16 @@ class Execution:
         if send.source == "sealed":
             return self._sealed_part(send.chunks).message
         if send.chunks not in self._leaves:
+            self._leaves[send.chunks] = self._leaf(send)
+        return self._leaves[send.chunks]
+
+    def _leaf(self, send: Send) -> Tensor:
+        message = self._hops.leaf(send.chunks)
+        if message is None:
             message = self._room(send.chunks, send.workers).message
             self._hops.encode(send.chunks, message, send.workers)
             self._worked("encode", send.chunks)
-            self._leaves[send.chunks] = message
-        return self._leaves[send.chunks]
+        return message
 
     def _buffer(self, receive: Receive) -> Place:
         if receive.actions[0][0] == "gather":

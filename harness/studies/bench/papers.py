@@ -51,7 +51,7 @@ RINGS = (
     Ring(
         "bf16",
         "BF16",
-        always=("bf16.copy", "bf16.decode", "bf16.mean"),
+        always=("bf16.decode",),
         first=("bf16.encode",),
         hops=("bf16.add",),
     ),

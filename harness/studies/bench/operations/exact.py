@@ -1,4 +1,4 @@
-"""The uncompressed references, BF16 and FP32: the bucket copied, cast, added, restored and divided."""
+"""The uncompressed references, BF16 and FP32: hops that cast and add, each in one pass."""
 
 from __future__ import annotations
 
@@ -8,60 +8,56 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from gradwire.codecs.arithmetic.floats import constant
-from gradwire.codecs.sums import Cast
+from gradwire.codecs.casts import cast_slice
 from gradwire.harness.studies.bench.operation import Case, Operation
 
 WIRE = {"bf16": torch.bfloat16, "fp32": torch.float32}
 
+WORKERS = 3
+"""A division that is no product with a power of two."""
+
 
 def operations() -> Iterator[Operation]:
-    for name, dtype in WIRE.items():
-        coder = Cast(dtype)
+    for name, wire in WIRE.items():
         for operation, make in _OPERATIONS.items():
-            yield Operation(f"{name}.{operation}", (), partial(make, coder))
+            yield Operation(f"{name}.{operation}", ("cast_slice",), partial(make, wire))
 
 
-def _sums(x: Tensor) -> Tensor:
-    """The float32 copy of the bucket in which hops keep their partial sums."""
-    return x.to(torch.float32, copy=True)
+def _message(wire: torch.dtype, x: Tensor) -> Tensor:
+    return x.to(wire, copy=True).view(torch.uint8)
 
 
-def _message(coder: Cast, x: Tensor) -> Tensor:
-    out = torch.empty(coder.num_bytes(x.numel()), dtype=torch.uint8, device=x.device)
-    coder.encode(_sums(x), 0, out)
-    return out
+def _encode(wire: torch.dtype, x: Tensor) -> Case:
+    out = _message(wire, x)
+    return Case(lambda: cast_slice(x, None, wire, out=out), (x,), (out,))
 
 
-def _copy(coder: Cast, x: Tensor) -> Case:
-    sums = _sums(x)
-    return Case(lambda: sums.copy_(x), (x,), (sums,))
+def _sum(wire: torch.dtype, x: Tensor) -> Case:
+    """The sum of a message and this worker's values, kept in float32."""
+    message, sums = _message(wire, x), x.to(torch.float32, copy=True)
+    return Case(lambda: cast_slice(x, message, wire, sums=sums), (x, message), (sums,))
 
 
-def _encode(coder: Cast, x: Tensor) -> Case:
-    sums, out = _sums(x), _message(coder, x)
-    return Case(lambda: coder.encode(sums, 0, out), (sums,), (out,))
-
-
-def _add_encode(coder: Cast, x: Tensor) -> Case:
+def _add(wire: torch.dtype, x: Tensor) -> Case:
     """The sum of a message and this worker's values, encoded for the next hop."""
-    sums, message = _sums(x), _message(coder, x)
+    message = _message(wire, x)
     out = torch.empty_like(message)
-    return Case(lambda: coder.accumulate_encode(message, 0, sums, out), (sums, message), (out,))
+    return Case(lambda: cast_slice(x, message, wire, out=out), (x, message), (out,))
 
 
-def _decode(coder: Cast, x: Tensor) -> Case:
-    sums, message = _sums(x), _message(coder, x)
-    return Case(lambda: coder.decode_into(message, 0, sums), (message,), (sums,))
+def _seal(wire: torch.dtype, x: Tensor) -> Case:
+    """The sum encoded for all, and the mean that this stands for."""
+    message = _message(wire, x)
+    out, mean = torch.empty_like(message), torch.empty_like(x)
+    return Case(
+        lambda: cast_slice(x, message, wire, out=out, mean=mean, workers=WORKERS), (x, message), (out, mean)
+    )
 
 
-def _mean(coder: Cast, x: Tensor) -> Case:
-    """The sum divided in place, in the bucket's dtype. By one worker: values halved again and again would
-    become subnormal, and slow."""
-    sums = _sums(x)
-    workers = constant(1, sums)
-    cast = () if x.dtype == sums.dtype else (sums, torch.empty_like(x))
-    return Case(lambda: sums.div_(workers).to(x.dtype), (sums, *cast[:1]), (sums, *cast[1:]))
+def _decode(wire: torch.dtype, x: Tensor) -> Case:
+    """The mean, of a message of the sum."""
+    message, mean = _message(wire, x), torch.empty_like(x)
+    return Case(lambda: cast_slice(message, None, wire, mean=mean, workers=WORKERS), (message,), (mean,))
 
 
-_OPERATIONS = {"copy": _copy, "encode": _encode, "add": _add_encode, "decode": _decode, "mean": _mean}
+_OPERATIONS = {"encode": _encode, "sum": _sum, "add": _add, "seal": _seal, "decode": _decode}

@@ -12,9 +12,9 @@ import torch
 from torch import Tensor
 from world_steps import run_collectives
 
+from gradwire.codecs.casts import CastHops
 from gradwire.codecs.interface import Layout, Round
 from gradwire.codecs.registry import make_codec
-from gradwire.codecs.sums import exact_hops
 from gradwire.harness.comm.collective.collectives import Fabric, ScheduledCollectives
 from gradwire.harness.comm.topology.registry import make_schedule
 from gradwire.harness.comm.world.process import ProcessWorld
@@ -140,7 +140,7 @@ async def reduce_in_groups(comm: ScheduledCollectives) -> list[Tensor]:
 async def sum_in_bfloat16(comm: ScheduledCollectives) -> Tensor:
     """One all-reduce of 777 coordinates, rounded at every hop."""
     return await comm.all_reduce(
-        exact_hops(gradients(comm.rank, 777), comm.size, comm.num_chunks, torch.bfloat16)
+        CastHops(gradients(comm.rank, 777), comm.size, comm.num_chunks, torch.bfloat16)
     )
 
 

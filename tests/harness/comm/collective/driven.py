@@ -10,8 +10,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from gradwire.codecs.casts import Cast
 from gradwire.codecs.interface import Hops
-from gradwire.codecs.sums import SumHops, exact_hops
+from gradwire.codecs.sums import SumHops
 from gradwire.harness.comm.collective.arena import Arena
 from gradwire.harness.comm.collective.collectives import Fabric, ScheduledCollectives
 from gradwire.harness.comm.transport.channel import Channel, Completion, Handle, TaggedMessage, Traffic
@@ -157,7 +158,7 @@ def watched_sum(numel: int, *, scatter_only: bool = False) -> Job:
     """An all-reduce of `integers`, n times its mean; hops and messages are written down."""
 
     async def run(comm: ScheduledCollectives, channel: DrivenChannel) -> Tensor:
-        own = exact_hops(integers(comm.rank, numel), comm.size, comm.num_chunks, torch.float32)
+        own = SumHops(integers(comm.rank, numel), comm.size, comm.num_chunks, Cast(torch.float32))
         hops: Hops = WatchedHops(own, channel.events)
         mean = await (comm.reduce_scatter(hops) if scatter_only else comm.all_reduce(hops))
         return (mean * comm.size).round()

@@ -23,9 +23,10 @@ from pool import Workers
 from torch import Tensor
 from world_steps import run_collectives
 
+from gradwire.codecs.casts import CastHops
 from gradwire.codecs.interface import Hops, Layout, Round
 from gradwire.codecs.registry import make_codec
-from gradwire.codecs.sums import chunk_bounds, exact_hops
+from gradwire.codecs.sums import chunk_bounds
 from gradwire.harness.comm.collective.metadata import magnitude_bits
 from gradwire.harness.comm.topology.registry import TOPOLOGIES, make_schedule
 from gradwire.harness.comm.world.virtual import VirtualWorld
@@ -229,7 +230,7 @@ def test_reduce_scatter_leaves_each_sink_its_chunks(size: int, topology: str) ->
     def make(rank: int) -> Any:
         async def run(comm: Any) -> Tensor:
             own = torch.arange(numel, dtype=torch.float32) * (rank + 1)
-            return await comm.reduce_scatter(exact_hops(own, size, comm.num_chunks, torch.float32))
+            return await comm.reduce_scatter(CastHops(own, size, comm.num_chunks, torch.float32))
 
         return run
 
@@ -286,7 +287,7 @@ def test_hops_are_told_how_many_contributions_a_message_holds(size: int, nodes: 
 def test_a_broadcast_has_no_reduce_scatter() -> None:
     def make(rank: int) -> Any:
         async def run(comm: Any) -> Tensor:
-            return await comm.reduce_scatter(exact_hops(torch.ones(8), 3, comm.num_chunks, torch.float32))
+            return await comm.reduce_scatter(CastHops(torch.ones(8), 3, comm.num_chunks, torch.float32))
 
         return run
 

@@ -10,7 +10,8 @@ from collective_jobs import fabric, synchronize_buckets, synchronize_virtually
 from driven import DrivenChannel, Event, drive, integers, watched_sum
 from pool import Workers
 
-from gradwire.codecs.sums import chunk_bounds, exact_hops
+from gradwire.codecs.casts import CastHops
+from gradwire.codecs.sums import chunk_bounds
 from gradwire.harness.comm.collective.collectives import ScheduledCollectives
 from gradwire.harness.comm.topology.registry import TOPOLOGIES
 
@@ -121,7 +122,7 @@ def test_the_trace_names_all_work_and_its_share_of_the_bucket() -> None:
     async def run(comm: ScheduledCollectives, channel: DrivenChannel) -> None:
         (total,) = await comm.reduce([(torch.ones(10), "sum")])
         assert comm.num_chunks == 6
-        await comm.all_reduce(exact_hops(total.repeat(50), comm.size, comm.num_chunks, torch.float32))
+        await comm.all_reduce(CastHops(total.repeat(50), comm.size, comm.num_chunks, torch.bfloat16))
         await comm.all_gather(total)
 
     _, channels = drive(fabric("ring", segments=2), 3, run)

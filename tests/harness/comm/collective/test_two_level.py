@@ -12,7 +12,7 @@ from collective_jobs import fabric, gradients, make_two_level_sum, really, virtu
 from driven import drive, integers, watched_sum
 from pool import Workers
 
-from gradwire.codecs.sums import exact_hops
+from gradwire.codecs.casts import CastHops
 from gradwire.harness.comm.collective.collectives import ScheduledCollectives
 from gradwire.harness.comm.transport.local import Mailboxes
 
@@ -53,7 +53,7 @@ def test_bytes_inside_nodes_and_between(
     def make(rank: int) -> Callable[[ScheduledCollectives], Coroutine[Any, None, Any]]:
         async def run(comm: ScheduledCollectives) -> torch.Tensor:
             own = gradients(rank, numel)
-            return await comm.all_reduce(exact_hops(own, size, comm.num_chunks, wire))
+            return await comm.all_reduce(CastHops(own, size, comm.num_chunks, wire))
 
         return run
 

@@ -110,13 +110,13 @@ def test_parts_count_by_their_share_and_python_not_at_all(tmp_path: Path) -> Non
 def test_plain_arithmetic_takes_as_long_as_copies(tmp_path: Path) -> None:
     rows = [row("mxfp.copy.8", 1.0)]
     on_gpu = read_bench_times(written(tmp_path, *rows), make_codec("bf16"), 4)
-    assert [ns_of(on_gpu, label) for label in ("plan", "encode", "decode")] == pytest.approx([8, 6, 6])
-    assert [ns_of(on_gpu, label) for label in ("accumulate", "accumulate_encode")] == pytest.approx([10, 16])
-    assert ns_of(on_gpu, "collect") == pytest.approx(6 + 3 * 10)
+    assert [ns_of(on_gpu, label) for label in ("plan", "encode", "decode")] == pytest.approx([0, 6, 6])
+    assert [ns_of(on_gpu, label) for label in ("accumulate", "accumulate_encode")] == pytest.approx([10, 8])
+    assert ns_of(on_gpu, "collect") == pytest.approx(8 + 2 * 10)
     exact = read_bench_times(tmp_path / "bench.json", make_codec("fp32"), 4)
-    assert [ns_of(exact, label) for label in ("encode", "accumulate", "seal")] == pytest.approx([8, 12, 28])
+    assert [ns_of(exact, label) for label in ("encode", "accumulate", "seal")] == pytest.approx([8, 12, 16])
     on_cpu = read_bench_times(written(tmp_path, *rows, device="cpu"), make_codec("bf16"), 4)
-    assert [ns_of(on_cpu, label) for label in ("accumulate", "encode")] == pytest.approx([18, 6])
+    assert [ns_of(on_cpu, label) for label in ("accumulate", "encode")] == pytest.approx([10, 6])
 
 
 def test_the_size_nearest_to_the_bucket_counts(tmp_path: Path) -> None:
@@ -236,7 +236,8 @@ def test_all_that_a_codec_does_has_a_time(
         works = [one for one in measured.tasks[0].operations if isinstance(one, Work)]
         labels |= {part.label for one in works for part in one.parts}
         assert world.timed[rank].end >= sum(times.seconds(one, layout.numel) for one in works) > 0
-    assert {label.partition(".")[0] for label in labels} >= {"plan", "encode", "finish"}
+    encodes = set() if name == "fp32" else {"encode"}  # a float32 bucket is sent as it lies
+    assert {label.partition(".")[0] for label in labels} >= {"plan", "finish"} | encodes
 
 
 @every_codec

@@ -1,0 +1,248 @@
+"""Hops that send their partial sums as float32 or bfloat16, and nothing else: the uncompressed codecs'.
+
+Each hop is one pass over its slice of the bucket, `cast_slice`: no copy of the bucket is made at the start,
+and the division by the workers is a part of the last hop.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from gradwire.codecs.arithmetic.floats import constant
+from gradwire.codecs.hop_codec import LossyHops
+from gradwire.codecs.memory import copied, empty
+from gradwire.codecs.native.call import readable, run
+from gradwire.codecs.native.choice import library_for
+from gradwire.codecs.native.structs import BUCKETS
+from gradwire.codecs.sums import SliceCoder, chunk_bounds
+
+UNIT = 8
+"""Slices begin at multiples of so many coordinates: of 16 bytes in bfloat16."""
+
+
+def cast_slice(
+    own: Tensor,
+    message: Tensor | None,
+    wire: torch.dtype,
+    *,
+    sums: Tensor | None = None,
+    out: Tensor | None = None,
+    mean: Tensor | None = None,
+    workers: int = 1,
+) -> None:
+    """Add a message to `own` in float32, and write the sum to what is given: `sums`, `out` or `mean`.
+
+    `own` are (numel,) float32 or bfloat16 coordinates, or the bytes of a message, uint8. Messages have
+    `wire` numbers. `sums`, float32, may be `own`. `out` is the message of the sum, `mean`, float32 or
+    bfloat16, is the sum divided by `workers`: with `out`, the sum that this message stands for.
+    """
+    library = library_for(own.device)
+    if library is None:
+        _cast_slice(own, message, wire, sums, out, mean, workers)
+        return
+    numel = own.numel() // wire.itemsize if own.dtype == torch.uint8 else own.numel()
+    num_bytes = numel * wire.itemsize
+    if own.dtype == torch.bfloat16 and mean is not None and mean.dtype != own.dtype:
+        own = own.to(torch.float32)
+    source = {torch.uint8: "first", torch.float32: "own"}.get(own.dtype, "x")
+    run(
+        library,
+        "cast_slice",
+        own.device,
+        **{source: (own, own.numel())},
+        message=(message, num_bytes),
+        sums=(sums, numel),
+        out=(out, num_bytes),
+        mean=(mean, numel),
+        numel=numel,
+        wire=BUCKETS.index(wire),
+        workers=workers,
+    )
+
+
+def _cast_slice(
+    own: Tensor,
+    message: Tensor | None,
+    wire: torch.dtype,
+    sums: Tensor | None,
+    out: Tensor | None,
+    mean: Tensor | None,
+    workers: int,
+) -> None:
+    """The definition of `cast_slice`."""
+    total = (own.view(wire) if own.dtype == torch.uint8 else own).to(torch.float32)
+    if message is not None:
+        total = total + message.view(wire)
+    if sums is not None:
+        sums.copy_(total)
+    if out is not None:
+        total = out.view(wire).copy_(total).to(torch.float32)
+    if mean is not None:
+        mean.copy_(total / constant(workers, total))
+
+
+@dataclass(frozen=True)
+class Cast(SliceCoder):
+    """Slices in another floating dtype."""
+
+    dtype: torch.dtype
+    unit = UNIT
+
+    def num_bytes(self, numel: int) -> int:
+        return numel * self.dtype.itemsize
+
+    def encode(self, values: Tensor, first: int, out: Tensor) -> None:
+        out.view(self.dtype).copy_(values)
+
+    def decode(self, message: Tensor, first: int, numel: int) -> Tensor:
+        return message.view(self.dtype)
+
+
+class CastHops(LossyHops):
+    """Partial sums in float32 that travel as `wire`, float32 or bfloat16.
+
+    A chunk's sum begins as the bucket's own coordinates, where they lie. It is written down in float32 only
+    where a message is added that is not passed on at once, and where error feedback asks what was lost.
+    """
+
+    def __init__(self, x: Tensor, size: int, num_chunks: int, wire: torch.dtype) -> None:
+        """`x` is this worker's bucket, (numel,) of a floating dtype, which must not change until the round
+        has ended; it is not written to."""
+        self._x = readable(x).contiguous()
+        self._size, self._dtype, self._wire = size, x.dtype, wire
+        self._bounds = chunk_bounds(x.numel(), num_chunks, UNIT)
+        self._is_summed, self._is_final = [False] * num_chunks, [False] * num_chunks
+        self._sums: Tensor | None = None
+        self._mean: Tensor | None = None
+        self._losses: Tensor | None = None
+
+    def message_bytes(self, chunks: range, workers: int) -> int:
+        return (self._bounds[chunks.stop] - self._bounds[chunks.start]) * self._wire.itemsize
+
+    def _place(self, chunks: range) -> slice:
+        return slice(self._bounds[chunks.start], self._bounds[chunks.stop])
+
+    def _own(self, chunks: range) -> Tensor:
+        """This worker's sums of chunks that are alike: the bucket's coordinates, or what was added up."""
+        place = self._place(chunks)
+        if self._is_summed[chunks.start]:
+            assert self._sums is not None
+            return self._sums[place]
+        return self._x[place]
+
+    def _alike(self, chunks: range) -> Iterator[range]:
+        """Cuts `chunks` where those with a sum of their own meet others."""
+        start = chunks.start
+        for chunk in chunks[1:]:
+            if self._is_summed[chunk] != self._is_summed[start]:
+                yield range(start, chunk)
+                start = chunk
+        yield range(start, chunks.stop)
+
+    def _part(self, message: Tensor, whole: range, chunks: range) -> Tensor:
+        """The part for `chunks` of a message of `whole`."""
+        assert message.numel() == self.message_bytes(whole, 1), "message length differs from message_bytes()"
+        start = self.message_bytes(range(whole.start, chunks.start), 1)
+        return message[start : start + self.message_bytes(chunks, 1)]
+
+    def _means(self) -> Tensor:
+        """The result, in the bucket's dtype if kernels write it."""
+        if self._mean is None:
+            self._mean = empty(self._x.numel(), self._x.dtype, self._x.device)
+        return self._mean
+
+    def leaf(self, chunks: range) -> Tensor | None:
+        if self._x.dtype != self._wire or self._losses is not None:
+            return None
+        summed = any(self._is_summed[chunk] for chunk in chunks)
+        return None if summed else self._x[self._place(chunks)].view(torch.uint8)
+
+    def encode(self, chunks: range, out: Tensor, workers: int) -> None:
+        for alike in self._alike(chunks):
+            own, part = self._own(alike), self._part(out, chunks, alike)
+            cast_slice(own, None, self._wire, out=part)
+            if self._losses is not None:
+                lost = own.to(torch.float32) - part.view(self._wire)
+                self._losses[self._place(alike)] = lost
+
+    def accumulate(self, message: Tensor, chunks: range, workers: int) -> None:
+        if self._sums is None:
+            self._sums = empty(self._x.numel(), torch.float32, self._x.device)
+        for alike in self._alike(chunks):
+            part = self._part(message, chunks, alike)
+            cast_slice(self._own(alike), part, self._wire, sums=self._sums[self._place(alike)])
+        self._is_summed[chunks.start : chunks.stop] = [True] * len(chunks)
+
+    def accumulate_encode(
+        self, message: Tensor, chunks: range, out: Tensor, received: int, workers: int
+    ) -> None:
+        if self._losses is not None:  # which are of the sums
+            super().accumulate_encode(message, chunks, out, received, workers)
+            return
+        for alike in self._alike(chunks):
+            came, sent = self._part(message, chunks, alike), self._part(out, chunks, alike)
+            cast_slice(self._own(alike), came, self._wire, out=sent)
+
+    def seal(self, message: Tensor | None, chunks: range, out: Tensor, received: int, workers: int) -> None:
+        if self._losses is not None:
+            super().seal(message, chunks, out, received, workers)
+            self.decode(out, chunks, workers)
+            return
+        for alike in self._alike(chunks):
+            came = None if message is None else self._part(message, chunks, alike)
+            sent, mean = self._part(out, chunks, alike), self._means()[self._place(alike)]
+            cast_slice(self._own(alike), came, self._wire, out=sent, mean=mean, workers=self._size)
+        self._end(chunks)
+
+    def decode(self, message: Tensor, chunks: range, workers: int) -> None:
+        assert message.numel() == self.message_bytes(chunks, 1), "message length differs from message_bytes()"
+        mean = self._means()[self._place(chunks)]
+        cast_slice(message, None, self._wire, mean=mean, workers=self._size)
+        self._end(chunks)
+
+    def collect(self, messages: Sequence[Tensor], chunks: range) -> None:
+        first, *others = messages
+        if not others:
+            self.decode(first, chunks, 1)
+            return
+        mean, sums = self._means()[self._place(chunks)], first
+        if len(others) > 1:
+            sums = empty(mean.numel(), torch.float32, mean.device)
+            cast_slice(first, others[0], self._wire, sums=sums)
+            for message in others[1:-1]:
+                cast_slice(sums, message, self._wire, sums=sums)
+        cast_slice(sums, others[-1], self._wire, mean=mean, workers=self._size)
+        self._end(chunks)
+
+    def _end(self, chunks: range) -> None:
+        self._is_final[chunks.start : chunks.stop] = [True] * len(chunks)
+
+    def finish(self) -> Tensor:
+        if self._size == 1 and not any(self._is_final):  # nobody sends anything
+            return self._x.to(self._dtype, copy=True)
+        assert all(self._is_final), "finish() before the sums of all chunks have come"
+        mean = self._means()
+        return mean if mean.dtype == self._dtype else copied(mean, self._dtype)
+
+    def shard(self, chunks: Sequence[int]) -> Tensor:
+        places = [self._place(range(chunk, chunk + 1)) for chunk in chunks]
+        numel = sum(place.stop - place.start for place in places)
+        mean = empty(numel, torch.float32, self._x.device)
+        start = 0
+        for chunk, place in zip(chunks, places, strict=True):
+            stop = start + place.stop - place.start
+            own = self._own(range(chunk, chunk + 1))
+            cast_slice(own, None, self._wire, mean=mean[start:stop], workers=self._size)
+            start = stop
+        return mean
+
+    def keep_losses(self) -> None:
+        self._losses = torch.zeros(self._x.numel(), dtype=torch.float32, device=self._x.device)
+
+    def losses(self) -> Tensor:
+        assert self._losses is not None, "losses() without keep_losses()"
+        return self._losses
