@@ -7,7 +7,7 @@ same bytes on every rank and in every world.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from itertools import accumulate
+from functools import lru_cache
 
 import torch
 from torch import Tensor
@@ -46,6 +46,21 @@ def magnitude_bits(x: Tensor) -> Tensor:
     return x.contiguous().view(integer) & torch.iinfo(integer).max
 
 
+@lru_cache(maxsize=1024)
+def _laid_out(sizes: tuple[tuple[int, int], ...], num_chunks: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """The order of parts in a message, and where in a message of all chunks each begins and the last ends.
+    `sizes` are the parts' elements and their bytes."""
+    order = tuple(sorted(range(len(sizes)), key=lambda i: -sizes[i][1]))
+    unit, starts = sizes[order[0]][1], [0]
+    for chunk in range(num_chunks):
+        used = 0
+        for numel, item in sizes:
+            each = -(-numel // num_chunks)
+            used += (min((chunk + 1) * each, numel) - min(chunk * each, numel)) * item
+        starts.append(starts[-1] + -(-used // unit) * unit)
+    return order, tuple(starts)
+
+
 class MetadataHops(Hops):
     """Tensors of any length and dtype, each split evenly over the chunks, one message per hop.
 
@@ -59,26 +74,16 @@ class MetadataHops(Hops):
         assert all(value.dim() == 1 for value in values), "metadata is one-dimensional"
         self._values = [value.clone(memory_format=torch.contiguous_format) for value in values]
         self._combine = [_COMBINE[op] for _, op in parts]
-        self._order = sorted(range(len(parts)), key=lambda i: -values[i].element_size())
-        self._per_chunk = [-(-value.numel() // num_chunks) for value in values]
-        self._unit = max(value.element_size() for value in values)
-        sizes = [self._chunk_bytes(chunk) for chunk in range(num_chunks)]
-        self._starts = [0, *accumulate(sizes)]
-        self._kernel = kernel_for(
-            [(self._values[i], parts[i][1]) for i in self._order], num_chunks, self._unit
-        )
+        sizes = tuple((value.numel(), value.element_size()) for value in values)
+        self._order, self._starts = _laid_out(sizes, num_chunks)
+        self._per_chunk = [-(-numel // num_chunks) for numel, _ in sizes]
+        unit = sizes[self._order[0]][1]
+        self._kernel = kernel_for([(self._values[i], parts[i][1]) for i in self._order], num_chunks, unit)
 
     def _bounds(self, index: int, chunk: int) -> tuple[int, int]:
         """The elements of a part that a chunk has."""
         numel, each = self._values[index].numel(), self._per_chunk[index]
         return min(chunk * each, numel), min((chunk + 1) * each, numel)
-
-    def _chunk_bytes(self, chunk: int) -> int:
-        used = 0
-        for i, value in enumerate(self._values):
-            first, last = self._bounds(i, chunk)
-            used += (last - first) * value.element_size()
-        return -(-used // self._unit) * self._unit
 
     def message_bytes(self, chunks: range, workers: int) -> int:
         return self._starts[chunks.stop] - self._starts[chunks.start]

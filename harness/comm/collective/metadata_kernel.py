@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache
 from typing import Literal
 
 import torch
@@ -41,6 +42,16 @@ _KINDS: dict[tuple[Op, torch.dtype], str] = {
 """What the kernel combines: all that codecs reduce. What else a plugin may think of is left to PyTorch."""
 
 
+@cache
+def _kind(library: Library, op: Op, dtype: torch.dtype) -> int:
+    return library.constant(f"GRADWIRE_{_KINDS[op, dtype]}")
+
+
+@cache
+def _action(library: Library, action: Action) -> int:
+    return library.constant(f"GRADWIRE_{action}")
+
+
 class MetadataKernel:
     """The parts of one rank's metadata in a call, of which the message and its chunks are filled in anew."""
 
@@ -50,7 +61,7 @@ class MetadataKernel:
         values = [value for value, _ in parts]
         settings = {
             "parts": len(parts),
-            "kinds": tuple(library.constant(f"GRADWIRE_{_KINDS[op, value.dtype]}") for value, op in parts),
+            "kinds": tuple(_kind(library, op, value.dtype) for value, op in parts),
             "numel": tuple(value.numel() for value in values),
             "values": tuple(value.data_ptr() for value in values),
             "chunks": num_chunks,
@@ -62,7 +73,7 @@ class MetadataKernel:
     def run(self, action: Action, message: Tensor, chunks: range) -> None:
         """Do this with `message`, uint8, which holds these chunks."""
         arguments = self._call.arguments
-        arguments.action = self._library.constant(f"GRADWIRE_{action}")
+        arguments.action = _action(self._library, action)
         arguments.first, arguments.last = chunks.start, chunks.stop
         arguments.message_bytes = message.numel()
         arguments.message = pointer(

@@ -44,7 +44,7 @@ class HostRow:
     """One codec's bucket among `workers` on a butterfly.
 
     `operations` are those of PyTorch that a dispatch mode sees in a round, `calls` those of kernels. `host_s`
-    is the CPU time of a round without the kernels', `kernels_s` theirs: medians over rounds.
+    is the CPU time of a round without the kernels', `kernels_s` theirs: medians over rounds of either kind.
     """
 
     codec: str
@@ -75,10 +75,12 @@ class _Operations(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
 
 class Watch:
-    """What one rank does between messages. Counting slows it down: a watch counts, or it takes times."""
+    """What one rank does between messages. Watching slows it down, so that a watch counts operations, or
+    times kernels, or takes the whole time."""
 
-    def __init__(self, *, counts: bool) -> None:
+    def __init__(self, *, counts: bool = False, kernels: bool = False) -> None:
         self._operations = _Operations() if counts else None
+        self._sees_kernels = counts or kernels
         self._since = 0.0
         self.calls, self.total_s, self.kernels_s = 0, 0.0, 0.0
 
@@ -99,7 +101,10 @@ class Watch:
 
     @contextmanager
     def kernels(self) -> Iterator[None]:
-        """Within the block, counts and times the kernels' calls."""
+        """Within the block, counts and times the kernels' calls, if it is asked to."""
+        if not self._sees_kernels:
+            yield
+            return
         run_call = Call.run
 
         def watched(call: Call) -> None:
@@ -215,14 +220,17 @@ def host_row(
     with using_kernels(kernels), intra_op_threads(1):
         buckets = Buckets(codec, workers, numel, seed, device)
         for _ in range(WARM_UP):
-            buckets.round(Watch(counts=False))
+            buckets.round(Watch())
         counted = Watch(counts=True)
         buckets.round(counted)
-        timed = list[Watch]()
+        timed, kernel_rounds = list[Watch](), list[Watch]()
         end = time.perf_counter() + seconds
         while len(timed) < FEWEST or (time.perf_counter() < end and len(timed) < MOST):
-            timed.append(Watch(counts=False))
-            buckets.round(timed[-1])
+            timed.append(Watch())
+            kernel_rounds.append(Watch(kernels=True))
+            for watch in (timed[-1], kernel_rounds[-1]):
+                buckets.round(watch)
+    kernels_s = median(watch.kernels_s for watch in kernel_rounds)
     return HostRow(
         codec=codec,
         implementation=kernels,
@@ -230,6 +238,6 @@ def host_row(
         coordinates=numel,
         operations=sum(counted.operations.values()),
         calls=counted.calls,
-        host_s=median(watch.total_s - watch.kernels_s for watch in timed),
-        kernels_s=median(watch.kernels_s for watch in timed),
+        host_s=max(0.0, median(watch.total_s for watch in timed) - kernels_s),
+        kernels_s=kernels_s,
     )

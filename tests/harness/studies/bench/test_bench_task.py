@@ -204,7 +204,7 @@ def test_operations_and_calls_are_those_of_one_rank_without_its_messages() -> No
     buckets = Buckets("fp32", 2, 64, 0, torch.device("cpu"))
     with using_kernels("default"):
         for _ in range(2):
-            buckets.round(Watch(counts=False))
+            buckets.round(Watch())
         watch = Watch(counts=True)
         mean = buckets.round(watch)
     assert watch.calls == 0 and mean.shape == (64,)
