@@ -112,7 +112,7 @@ class AllToAll(Codec):
 
     def __post_init__(self) -> None:
         check_fields(type(self), vars(self), "codec")
-        self.traits = Traits(unbiased=self.rounding == "stochastic")
+        self.traits = Traits(unbiased=self.rounding == "stochastic", worst_vnmse=0.1)
 
     def supports(self, topology: str, size: int, layout: Layout) -> str | None:
         if topology not in TOPOLOGIES:

@@ -43,7 +43,7 @@ class FP32(Exact):
     name: str = "fp32"
 
     wire = torch.float32
-    traits = Traits(unbiased=True)
+    traits = Traits(unbiased=True, worst_vnmse=1e-10)
     about = About("hop-wise float32 sums", "32")
 
 
@@ -54,6 +54,7 @@ class BF16(Exact):
     name: str = "bf16"
 
     wire = torch.bfloat16
+    traits = Traits(worst_vnmse=1e-4)
     about = About("hop-wise bfloat16 sums, the reference", "16")
 
 
@@ -67,7 +68,7 @@ class Backend(Codec):
 
     name: str = "backend"
 
-    traits = Traits(unbiased=True, uses_backend=True)
+    traits = Traits(unbiased=True, uses_backend=True, worst_vnmse=1e-4)
     about = About("the backend's own all-reduce", "not counted")
 
     async def synchronize(self, x: Tensor, this_round: Round, comm: Collectives) -> Tensor:

@@ -273,7 +273,7 @@ class Codec(ABC):
     - `x` is left as it was; the result has its shape and dtype. A bucket may have one coordinate.
     - A restored state continues bit for bit. After a skipped step it is what it was before the step.
     - Zeros stay zeros, the relative error is the same at all magnitudes, a value that is not finite stays
-      visible on all ranks, and one round's vNMSE is below 1.5. A codec of which one of these is not true
+      visible on all ranks, and one round's vNMSE is below 0.95. A codec of which one of these is not true
       declares that in its `traits`.
     """
 

@@ -80,7 +80,7 @@ class PowerSGD(Codec):
     orthogonalization: str = one_of(*get_args(Orthogonalization), default="auto")
     """How factors are made orthonormal: `gram_schmidt`, `qr`, or torch's choice of them by rank (`auto`)."""
 
-    traits = Traits(stateful=True, needs_matrices=True)
+    traits = Traits(stateful=True, needs_matrices=True, worst_vnmse=0.9)
     about = About(
         source="PowerSGD, Algorithm 1",
         wire_bits="32 · `codec.rank` · (1/rows + 1/columns); 32 uncompressed",

@@ -279,9 +279,10 @@ class QSGD(SliceCodec):
 
     def __post_init__(self) -> None:
         check_fields(type(self), vars(self), "codec")
-        self.traits = Traits(unbiased=True)
-        if min(self.widths) == 2:  # one level: TernGrad's errors, with the l2 norm up to √group times larger
-            self.traits = Traits(unbiased=True, worst_vnmse=30.0 if self.norm == "max" else math.inf)
+        self.traits = Traits(unbiased=True, worst_vnmse=0.4)
+        if min(self.widths) == 2:  # TernGrad's errors, with the l2 norm up to √group times larger
+            worst = 30.0 if self.norm == "max" else math.inf
+            self.traits = Traits(unbiased=True, worst_vnmse=worst, large_error="one level beside zero")
 
     @property
     def widths(self) -> tuple[int, ...]:

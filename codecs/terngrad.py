@@ -29,7 +29,7 @@ class TernGrad(SliceCodec):
     block: int = one_of(*GROUP_SIZES, default=512)
     """Coordinates that share a largest magnitude, a power of two; larger blocks have more variance."""
 
-    traits = Traits(unbiased=True, worst_vnmse=30.0)
+    traits = Traits(unbiased=True, worst_vnmse=30.0, large_error="one level beside zero")
     about = About("TernGrad (Wen et al., NIPS 2017)", "2 + 32/`codec.block`")
 
     def __post_init__(self) -> None:

@@ -113,7 +113,7 @@ class AQGB(Codec, Adapts):
         metadata="times of blocks and a rate, once a step",
         state="averages of them; what was sent in the last step",
     )
-    traits = Traits(stateful=True, clock_driven=True)
+    traits = Traits(stateful=True, clock_driven=True, worst_vnmse=0.15)
 
     def __post_init__(self) -> None:
         check_fields(type(self), vars(self), "codec")

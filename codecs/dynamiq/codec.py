@@ -157,7 +157,7 @@ class DynamiQ(LossyHopCodec):
         self._cut: dict[tuple[int, int], tuple[Chunks, float | None]] = {}
         self._values: dict[torch.device, Mapping[int, Values | Codebooks]] = {}
         self._pool: Pool[KeptRounds] = Pool()
-        self.traits = Traits(unbiased=self.rounding == "independent")
+        self.traits = Traits(unbiased=self.rounding == "independent", worst_vnmse=0.15)
 
     def supports(self, topology: str, size: int, layout: Layout) -> str | None:
         if size > MAX_WORKERS:

@@ -120,7 +120,7 @@ class EDGC(Codec, Adapts):
         self._check_together()
         aligns = self.alignment == "aligned" and self.stages > 1 and self.stage_offset is None
         clock_driven = self.max_rank is None or aligns
-        self.traits = Traits(stateful=True, needs_matrices=True, clock_driven=clock_driven)
+        self.traits = Traits(stateful=True, needs_matrices=True, clock_driven=clock_driven, worst_vnmse=0.9)
         self.first_decision = Plan(max_rank=self.max_rank or 0).decision()
         self._engine = self._powersgd()
         self._control = RankControl(

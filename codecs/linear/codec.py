@@ -91,7 +91,7 @@ class Linear(SliceCodec):
 
     def __post_init__(self) -> None:
         check_fields(type(self), vars(self), "codec")
-        self.traits = Traits(unbiased=self.rounding == "stochastic")
+        self.traits = Traits(unbiased=self.rounding == "stochastic", worst_vnmse=0.3)
 
     def supports(self, topology: str, size: int, layout: Layout) -> str | None:
         return refused_dtype(self.name, layout)

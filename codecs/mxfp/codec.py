@@ -44,7 +44,7 @@ class MXFP(LossyHopCodec, Adapts):
     mu_minimum: float = between(0.001, 1000, 1.0, hint="1 scales by the largest gradient")
     """μ, which starts at the number of workers, falls no further. Below 1 single gradients saturate."""
 
-    traits = Traits(stateful=True)
+    traits = Traits(stateful=True, worst_vnmse=0.1)
     first_decision = FIRST_DECISION
 
     def __post_init__(self) -> None:

@@ -65,7 +65,7 @@ class OmniReduce(LossyHopCodec):
     gamma: float = between(0, 1, 0.8, hint="0.8 as in the paper; 1 leaves k as it is")
     """The share of k that a round leaves as it is."""
 
-    traits = Traits(stateful=True)
+    traits = Traits(stateful=True, worst_vnmse=0.6)
     about = About(
         source="OmniReduce as adapted in DynamiQ §5, Appendix C",
         wire_bits="about `codec.bits`",

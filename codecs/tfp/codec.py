@@ -62,7 +62,7 @@ class TFP(SliceCodec):
         self._format = truncated_format(self.bits)
         self._scaled = self.bits <= _SCALED_BITS[cast(Scale, self.scale)]
         within_range = self._scaled or self.bits > _SCALED_BITS["block"]
-        self.traits = Traits(unbiased=self.rounding == "stochastic" and within_range)
+        self.traits = Traits(unbiased=self.rounding == "stochastic" and within_range, worst_vnmse=0.15)
 
     def refuses_feedback(self, largest_sum: int, layout: Layout) -> str | None:
         if not self._scaled and self.bits <= _SCALED_BITS["block"]:

@@ -74,7 +74,8 @@ class THC(LossyHopCodec):
         if self.block and (self.block.bit_count() != 1 or not 16 <= self.block <= LARGEST):
             raise ValueError(f"codec.block={self.block}: choose 0 or a power of two from 16 to {LARGEST}")
         # Nothing is clamped then.
-        self.traits = Traits(unbiased=self.norm == "block" and 0 < self.block <= self.t_p**2)
+        unbiased = self.norm == "block" and 0 < self.block <= self.t_p**2
+        self.traits = Traits(unbiased=unbiased, worst_vnmse=0.1)
         self._table = self._make_table()
 
     def _make_table(self) -> QuantizationTable:

@@ -181,7 +181,7 @@ void give_nan(const gradwire_dynamiq& args, int64_t first, int64_t last) {
 GRADWIRE_CPU_KERNEL(dynamiq_hop, gradwire_dynamiq, 64) {
   const Layout layout = layout_of(args);
   if (args.outgoing && end == args.rows)
-    memset(args.outgoing + layout.used_bytes, rest_of_message(layout),
+    memset(args.outgoing + layout.used_bytes, rest_of_message(layout.possible),
            (size_t)(args.outgoing_bytes - layout.used_bytes));
   if (args.out && !layout.possible) give_nan(args, begin, end);
   for (int slot = 0; slot < WIDTH_SLOTS; ++slot) {

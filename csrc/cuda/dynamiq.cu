@@ -96,11 +96,11 @@ __global__ void __launch_bounds__(THREADS, sizeof(Shared) == sizeof(CodebookTabl
   GRADWIRE_SHARED(Shared, tables);
   GRADWIRE_SHARED(Plan, plan);
   fill(tables, p.args);
-  if (threadIdx.x == THREADS - 1) make_plan(plan, p.args);
+  if (threadIdx.x >= THREADS - WARP) make_plan(plan, p.args);
   __syncthreads();
-  for (int64_t i = plan.layout.used_bytes + blockIdx.x * THREADS + threadIdx.x; i < p.args.outgoing_bytes;
+  for (int64_t i = plan.used_bytes + blockIdx.x * THREADS + threadIdx.x; i < p.args.outgoing_bytes;
        i += (int64_t)gridDim.x * THREADS)
-    p.args.outgoing[i] = rest_of_message(plan.layout);
+    p.args.outgoing[i] = rest_of_message(plan.possible);
   Warp warp = this_warp();
   encode_slot<0, KIND, INCOMING, PAPER>(p, plan, tables, warp);
   encode_slot<1, KIND, INCOMING, PAPER>(p, plan, tables, warp);
@@ -141,10 +141,10 @@ __global__ void __launch_bounds__(THREADS, 4) dynamiq_decode(const GRADWIRE_GRID
   GRADWIRE_SHARED(Tables, tables);
   GRADWIRE_SHARED(Plan, plan);
   if (INCOMING) fill(tables, p.args);
-  if (threadIdx.x == THREADS - 1) make_plan(plan, p.args);
+  if (threadIdx.x >= THREADS - WARP) make_plan(plan, p.args);
   __syncthreads();
   Warp warp = this_warp();
-  if (!plan.layout.possible) give_nan(p, warp);
+  if (!plan.possible) give_nan(p, warp);
   decode_slot<0, SOURCE, INCOMING>(p, plan, tables, warp);
   decode_slot<1, SOURCE, INCOMING>(p, plan, tables, warp);
   decode_slot<2, SOURCE, INCOMING>(p, plan, tables, warp);

@@ -67,10 +67,9 @@ struct CodebookTables : EncodingTables {
   uint64_t costs[MOST_COSTS];
 };
 
-// T[r] of a slot as the tables have it, r from -1 on.
-__device__ __forceinline__ float padded_threshold(const gradwire_values& values, int book, int r) {
-  const float given = values.thresholds[book][r < 0 ? 0 : r];  // a load that waits for no other
-  return r < 0 ? 0.0f : r < values.largest ? given : float_of(INFINITE);
+// T[r] of a slot as the tables have it, r from -1 on, given T[max(r, 0)].
+__device__ __forceinline__ float padded_threshold(float given, int r, int32_t largest) {
+  return r < 0 ? 0.0f : r < largest ? given : float_of(INFINITE);
 }
 
 // Filling them is most of a small chunk's time, so whatever a thread copies is asked for before any of it is
@@ -81,6 +80,7 @@ struct Filling {
   Scalars scalars;
   int32_t largest, points, first_cost;
   float decoded[2][STEPS], threshold, wide[WIDE_STEPS];
+  int32_t threshold_largest, wide_largest;
 
   static __device__ __forceinline__ int slot_of_decoded(int i) {
     int slot = 1;
@@ -93,6 +93,12 @@ struct Filling {
 #pragma unroll
     for (int next = 3; next < WIDTH_SLOTS - 1; ++next) slot += i >= threshold_base(next);
     return slot;
+  }
+
+  // Which T[r] of 8 bits, of which ε, the thread's fourth of a row has.
+  static __device__ __forceinline__ int wide_row(int i, bool books, int& book) {
+    book = books ? i / (WIDE * 2) : 0;
+    return (books ? (i - book * (WIDE * 2)) / 2 : i / 4) - 1;
   }
 
   __device__ __forceinline__ void load(const gradwire_dynamiq& args) {
@@ -120,17 +126,18 @@ struct Filling {
     }
     if constexpr (ENCODING) {
       if (thread < 2 * THRESHOLDS) {
-        const int i = thread % THRESHOLDS, slot = slot_of_threshold(i);
-        threshold = padded_threshold(args.values[slot], thread / THRESHOLDS, i - threshold_base(slot) - 1);
+        const int i = thread % THRESHOLDS, slot = slot_of_threshold(i), r = i - threshold_base(slot) - 1;
+        threshold_largest = args.values[slot].largest;
+        threshold = args.values[slot].thresholds[thread / THRESHOLDS][r < 0 ? 0 : r];
       }
-      const gradwire_values& eight = args.values[1];
+      wide_largest = args.values[1].largest;
 #pragma unroll
-      for (int step = 0; step < WIDE_STEPS; ++step) {  // a fourth of a row
-        const int i = thread + step * THREADS, half = i * 2 / (WIDE * 4);
+      for (int step = 0; step < WIDE_STEPS; ++step) {
+        const int i = thread + step * THREADS;
         if (i >= WIDE * 4) break;
-        const bool books = args.codebooks > 1;
-        const int row = books ? (i - half * (WIDE * 2)) / 2 : i / 4;
-        wide[step] = padded_threshold(eight, books ? half : 0, row - 1);
+        int book;
+        const int r = wide_row(i, args.codebooks > 1, book);
+        wide[step] = args.values[1].thresholds[book][r < 0 ? 0 : r];
       }
     }
   }
@@ -151,16 +158,21 @@ struct Filling {
       tables.decoded[1][i] = decoded[1][step];
     }
   }
-  __device__ __forceinline__ void store(EncodingTables& tables) const {
+  __device__ __forceinline__ void store(EncodingTables& tables, bool books) const {
     const int thread = threadIdx.x;
     store((Tables&)tables);
     if (thread < 128) tables.quotients[thread] = div(255.0f, scale_value(0x4000u + thread));
-    if (thread < 2 * THRESHOLDS) tables.thresholds[thread / THRESHOLDS][thread % THRESHOLDS] = threshold;
+    if (thread < 2 * THRESHOLDS) {
+      const int i = thread % THRESHOLDS;
+      tables.thresholds[thread / THRESHOLDS][i] =
+          padded_threshold(threshold, i - threshold_base(slot_of_threshold(i)) - 1, threshold_largest);
+    }
 #pragma unroll
     for (int step = 0; step < WIDE_STEPS; ++step) {
       const int i = thread + step * THREADS;
       if (i >= WIDE * 4) break;
-      const float value = wide[step];
+      int book;
+      const float value = padded_threshold(wide[step], wide_row(i, books, book), wide_largest);
       float4* target = reinterpret_cast<float4*>(tables.wide) + 2 * i;
       target[0] = target[1] = make_float4(value, value, value, value);
     }
@@ -175,7 +187,7 @@ __device__ __forceinline__ void fill(Tables& tables, const gradwire_dynamiq& arg
 __device__ __forceinline__ void fill(EncodingTables& tables, const gradwire_dynamiq& args) {
   Filling<true> filling;
   filling.load(args);
-  filling.store(tables);
+  filling.store(tables, args.codebooks > 1);
 }
 __device__ __forceinline__ void fill(CodebookTables& tables, const gradwire_dynamiq& args) {
   fill((EncodingTables&)tables, args);
@@ -209,40 +221,59 @@ __device__ __forceinline__ float wide_threshold(const EncodingTables& tables, bo
 template <class Byte>
 struct Message {
   Byte *codes[WIDTH_SLOTS], *groups, *scales;
-
-  __device__ __forceinline__ void find(Byte* message, const Layout& layout) {
-#pragma unroll 1
-    for (int slot = 0; slot < WIDTH_SLOTS; ++slot)
-      codes[slot] = message + (layout.codes[slot] - layout.rows[slot] * 32 * width_of_slot(slot));
-    groups = message + layout.codes[WIDTH_SLOTS];
-    scales = message + layout.end_of_groups;
-  }
 };
 
 // Where a chunk's rows are. A warp has two of one width at a time: `pairs` says where a slot's begin. The
 // first row of pair p is `firsts` + 2p; `lasts` is a slot's last row.
 struct Plan {
-  Layout layout;
   Message<const uint8_t> incoming;
   Message<uint8_t> outgoing;
+  int64_t used_bytes;
   int32_t firsts[WIDTH_SLOTS], lasts[WIDTH_SLOTS], pairs[WIDTH_SLOTS + 1];
+  bool possible;  // if not, there are no rows
 };
 
-// By one thread; its loops are not unrolled, so that they take no registers of what follows.
-__device__ __forceinline__ void make_plan(Plan& plan, const gradwire_dynamiq& args) {
-  find_layout(args, plan.layout);
-  int32_t pair = 0;
-#pragma unroll 1
-  for (int slot = 0; slot < WIDTH_SLOTS; ++slot) {
-    const int32_t first = (int32_t)plan.layout.rows[slot], end = (int32_t)plan.layout.rows[slot + 1];
-    plan.firsts[slot] = first - 2 * pair;
-    plan.lasts[slot] = end - 1;
-    plan.pairs[slot] = pair;
-    pair += (end - first + 1) / 2;
+// The sum up to and with this lane's, over the first eight lanes.
+__device__ __forceinline__ int64_t sum_up_to(int64_t value, int lane) {
+  uint64_t sum = (uint64_t)value;
+#pragma unroll
+  for (int distance = 1; distance < WIDTH_SLOTS; distance *= 2) {
+    const uint64_t before = __shfl_sync(ALL, sum, (lane + WARP - distance) % WARP);
+    if (lane >= distance) sum += before;
   }
-  plan.pairs[WIDTH_SLOTS] = pair;
-  plan.incoming.find(args.incoming, plan.layout);
-  plan.outgoing.find(args.outgoing, plan.layout);
+  return (int64_t)sum;
+}
+__device__ __forceinline__ int64_t of_last_slot(int64_t value) {
+  return (int64_t)__shfl_sync(ALL, (uint64_t)value, WIDTH_SLOTS - 1);
+}
+
+// What `layout_of` says, by one warp: a lane has a slot.
+__device__ __forceinline__ void make_plan(Plan& plan, const gradwire_dynamiq& args) {
+  const int lane = lane_of_thread(), slot = lane % WIDTH_SLOTS, width = width_of_slot(slot);
+  const int64_t count = lane < WIDTH_SLOTS ? args.counts[width] : 0;
+  const int64_t rows = sum_up_to(count, lane), codes = sum_up_to(count * 32 * width, lane),
+                pairs = sum_up_to((count + 1) / 2, lane);
+  const int64_t end_of_codes = of_last_slot(codes),
+                end_of_groups = end_of_codes + args.rows * bytes_of_groups(args),
+                used_bytes = end_of_groups + args.rows * bytes_of_scale(args);
+  const bool negative = __ballot_sync(ALL, count < 0) != 0,
+             possible = is_possible(args, of_last_slot(rows), used_bytes) && !negative;
+  if (lane == 0) {
+    plan.incoming.groups = args.incoming + end_of_codes;
+    plan.incoming.scales = args.incoming + end_of_groups;
+    plan.outgoing.groups = args.outgoing + end_of_codes;
+    plan.outgoing.scales = args.outgoing + end_of_groups;
+    plan.used_bytes = possible ? used_bytes : 0;
+    plan.possible = possible;
+    plan.pairs[0] = 0;
+  }
+  if (lane >= WIDTH_SLOTS) return;
+  const int64_t first = rows - count, begin = codes - count * 32 * width - first * 32 * width;
+  plan.incoming.codes[slot] = args.incoming + begin;
+  plan.outgoing.codes[slot] = args.outgoing + begin;
+  plan.firsts[slot] = (int32_t)(first - 2 * (pairs - (count + 1) / 2));
+  plan.lasts[slot] = (int32_t)rows - 1;
+  plan.pairs[slot + 1] = possible ? (int32_t)pairs : 0;
 }
 // Pairs that there can be, whatever the counts.
 inline int64_t most_pairs(const gradwire_dynamiq& args) { return (args.rows + WIDTH_SLOTS) / 2; }

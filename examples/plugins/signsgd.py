@@ -26,7 +26,11 @@ class SignSGD(gradwire.Codec):
 
     about = gradwire.About(source="Bernstein et al. 2018", wire_bits="1 to each other worker")
     traits = gradwire.Traits(
-        keeps_zeros=False, follows_magnitude=False, shows_nonfinite=False, worst_vnmse=math.inf
+        keeps_zeros=False,
+        follows_magnitude=False,
+        shows_nonfinite=False,
+        worst_vnmse=math.inf,
+        large_error="signs say nothing of magnitudes",
     )
 
     async def synchronize(self, x: Tensor, this_round: gradwire.Round, comm: gradwire.Collectives) -> Tensor:

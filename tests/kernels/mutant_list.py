@@ -76,6 +76,7 @@ STRIDES = (
     ),
     Mutant("cuda/thc_norms.cu", "    large_blocks(const", WARPS, TWICE, "thc"),
     Mutant("cuda/metadata.cu", "metadata_hop(const GRADWIRE_GRID", BLOCKS, SKIPPING, "metadata"),
+    Mutant("cuda/cast.cu", "    cast_slice(const", "* THREADS * EACH;", "* THREADS * EACH * 2;", "cast"),
     Mutant(
         "cuda/plan.cu",
         "    plan_of_one_width(const",
@@ -103,9 +104,25 @@ BARRIERS = (
     Mutant("cuda/thc.cu", "entries.at[i] = make_float2", BARRIER, NONE, "thc"),
     Mutant("cuda/thc_norms.cu", "GRADWIRE_SHARED(Units, units)", BARRIER, LOCAL, "thc"),
     Mutant("cuda/dynamiq.cu", "    dynamiq_encode(const", BARRIER, LOCAL, "dynamiq"),
+    Mutant("cuda/dynamiq.cu", "dynamiq_decode(const GRADWIRE_GRID", BARRIER, LOCAL, "dynamiq"),
+    Mutant("cuda/plan_shared.h", "shared_.exponents[i] = 0;", BARRIER, LOCAL, "plan"),
+    Mutant("cuda/plan_shared.h", "& (EXPONENTS - 1)], 1u);", BARRIER, LOCAL, "plan"),
+    Mutant("cuda/plan_shared.h", "sum_from_the_end(shared_.exponents, EXPONENTS);", BARRIER, LOCAL, "plan"),
+    Mutant("cuda/plan_shared.h", "bound(fine_high, 0) > spare);", BARRIER, LOCAL, "plan"),
 )
 
 ROUNDING = (
+    Mutant("cuda/cast.cu", "round_to(const uint16_t*", "0xffff0000u", "0xfffe0000u", "cast"),
+    Mutant("cuda/cast.cu", "void divide(float* values", "div(1.0f, divisor)", "div(2.0f, divisor)", "cast"),
+    Mutant(
+        "include/gradwire/metadata.h",
+        "float norm_of(float a, float b)",
+        "add(mul(wide, wide), mul(other, other))",
+        "(double)add(mul(a, a), mul(b, b))",
+        "metadata",
+    ),
+    Mutant("cuda/dynamiq_scale.h", "uint32_t largest_of_row(", "distance < LANES", "distance < 8", "dynamiq"),
+    Mutant("cuda/dynamiq_scale.h", "LaneScale encode_scale(", "k = 1; k < 16", "k = 1; k < 15", "dynamiq"),
     Mutant(
         "include/gradwire/tfp.h", "const int32_t sum = (int32_t)bits_of(", "__fadd_rz", "__fadd_rn", "tfp"
     ),
@@ -132,6 +149,8 @@ ROUNDING = (
 )
 
 TAILS = (
+    Mutant("cuda/cast.cu", "const bool whole = vectors", "left >= EACH", "left > 0", "cast"),
+    Mutant("include/gradwire/metadata.h", "lane == 0) {", "i < all;", "i < used;", "metadata"),
     Mutant("cuda/mxfp_add.cu", "if (vectors && left", "left >= BYTES", "left > 0", "mxfp"),
     Mutant(
         "cuda/histogram.cu", "if (vectors && first", "first + STRIP <= total", "first < total", "histogram"

@@ -73,7 +73,7 @@ GRADWIRE_HD int width_of_slot(int slot) {
 GRADWIRE_HD int64_t items_dynamiq_hop(const gradwire_dynamiq& args) { return args.rows; }
 // Bytes of a super-group's group scales, and of its own scale.
 GRADWIRE_HD int64_t bytes_of_groups(const gradwire_dynamiq& args) {
-  return SUPER_GROUP / args.group * (args.bf16_scales ? 2 : 1);
+  return (args.group == 32 ? SUPER_GROUP / 32 : SUPER_GROUP / 16) * (args.bf16_scales ? 2 : 1);
 }
 GRADWIRE_HD int64_t bytes_of_scale(const gradwire_dynamiq& args) { return args.bf16_scales ? 0 : 2; }
 
@@ -84,39 +84,31 @@ struct Layout {
   bool possible;  // if not, there are no rows
 };
 
-GRADWIRE_HD void find_layout(const gradwire_dynamiq& args, Layout& layout) {
-  int64_t row = 0, code = 0;
-  bool possible = true;
-#if defined(__CUDACC__)
-#pragma unroll 1
-#endif
-  for (int slot = 0; slot < WIDTH_SLOTS; ++slot) {
-    const int64_t count = args.counts[width_of_slot(slot)];
-    if (count < 0) possible = false;
-    layout.rows[slot] = row;
-    layout.codes[slot] = code;
-    row += count;
-    code += count * 32 * width_of_slot(slot);
-  }
-  layout.rows[WIDTH_SLOTS] = row;
-  layout.codes[WIDTH_SLOTS] = code;
-  layout.end_of_groups = code + args.rows * bytes_of_groups(args);
-  layout.used_bytes = layout.end_of_groups + args.rows * bytes_of_scale(args);
-  if (row != args.rows) possible = false;
-  if (args.incoming && layout.used_bytes > args.incoming_bytes) possible = false;
-  if (args.outgoing && layout.used_bytes > args.outgoing_bytes) possible = false;
-  layout.possible = possible;
-  if (possible) return;
-  for (int slot = 0; slot <= WIDTH_SLOTS; ++slot) layout.rows[slot] = 0;
-  layout.used_bytes = 0;
+// Whether a chunk with these counts in all, whose messages take `used_bytes`, is the one that is asked for.
+GRADWIRE_HD bool is_possible(const gradwire_dynamiq& args, int64_t rows, int64_t used_bytes) {
+  return rows == args.rows && (!args.incoming || used_bytes <= args.incoming_bytes) &&
+         (!args.outgoing || used_bytes <= args.outgoing_bytes);
 }
 GRADWIRE_HD Layout layout_of(const gradwire_dynamiq& args) {
   Layout layout;
-  find_layout(args, layout);
+  bool possible = true;
+  layout.rows[0] = layout.codes[0] = 0;
+  for (int slot = 0; slot < WIDTH_SLOTS; ++slot) {
+    const int64_t count = args.counts[width_of_slot(slot)];
+    if (count < 0) possible = false;
+    layout.rows[slot + 1] = layout.rows[slot] + count;
+    layout.codes[slot + 1] = layout.codes[slot] + count * 32 * width_of_slot(slot);
+  }
+  layout.end_of_groups = layout.codes[WIDTH_SLOTS] + args.rows * bytes_of_groups(args);
+  layout.used_bytes = layout.end_of_groups + args.rows * bytes_of_scale(args);
+  layout.possible = possible && is_possible(args, layout.rows[WIDTH_SLOTS], layout.used_bytes);
+  if (layout.possible) return layout;
+  for (int slot = 0; slot <= WIDTH_SLOTS; ++slot) layout.rows[slot] = 0;
+  layout.used_bytes = 0;
   return layout;
 }
 // What a message holds behind its codes and scales.
-GRADWIRE_HD uint8_t rest_of_message(const Layout& layout) { return layout.possible ? 0 : 0xFF; }  // NaN
+GRADWIRE_HD uint8_t rest_of_message(bool possible) { return possible ? 0 : 0xFF; }  // NaN
 
 GRADWIRE_HD int check_dynamiq_hop(const gradwire_dynamiq& args) {
   const bool encodes = args.outgoing && args.x, decodes = args.out && !args.outgoing;
