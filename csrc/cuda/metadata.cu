@@ -1,4 +1,5 @@
-// A block per tile of a chunk.
+// A block per tile of a chunk. The square root of a float64 is a call; without a limit on registers it takes
+// a stack.
 #include "gradwire/metadata.h"
 
 #include "launch.h"
@@ -8,7 +9,8 @@ using namespace gradwire_cuda;
 
 namespace {
 
-__global__ void __launch_bounds__(THREADS) metadata_hop(const GRADWIRE_GRID_CONSTANT gradwire_metadata args) {
+__global__ void __launch_bounds__(THREADS, 1)
+    metadata_hop(const GRADWIRE_GRID_CONSTANT gradwire_metadata args) {
   const int64_t items = items_metadata_hop(args);
   for (int64_t item = blockIdx.x; item < items; item += gridDim.x)
     work_on_tile(args, item, threadIdx.x, THREADS);
