@@ -93,11 +93,11 @@ GRADWIRE_HD float shared_scale(uint16_t maximum, int32_t field, float mu) {
 template <int WIDTH>
 GRADWIRE_HD int32_t power_field(float shared, int32_t rule) {
   using E = Element<WIDTH>;
-  const int32_t bits = (int32_t)bits_of(shared),
-                half = rule == MXFP_E8M0_EVEN ? 1 << (22 - E::MANTISSA_BITS) : 0;
+  const uint32_t bits = bits_of(shared);  // all ones, but for the sign, where a device has a NaN
+  const uint32_t half = rule == MXFP_E8M0_EVEN ? 1u << (22 - E::MANTISSA_BITS) : 0u;
   const int32_t field = rule == MXFP_E8M0_CEIL
-                            ? ((int32_t)((uint32_t)bits - E::LARGEST + 0x7fffffu) >> 23) + 127
-                            : ((bits + half) >> 23) - (int32_t)E::LARGEST_EXPONENT;
+                            ? ((int32_t)(bits - (uint32_t)E::LARGEST + 0x7fffffu) >> 23) + 127
+                            : ((int32_t)(bits + half) >> 23) - (int32_t)E::LARGEST_EXPONENT;
   return smaller(larger(field, (int32_t)1), (int32_t)253);
 }
 
