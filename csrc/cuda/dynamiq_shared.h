@@ -259,18 +259,18 @@ __device__ __forceinline__ void make_plan(Plan& plan, const gradwire_dynamiq& ar
   const bool negative = __ballot_sync(ALL, count < 0) != 0,
              possible = is_possible(args, of_last_slot(rows), used_bytes) && !negative;
   if (lane == 0) {
-    plan.incoming.groups = args.incoming + end_of_codes;
-    plan.incoming.scales = args.incoming + end_of_groups;
-    plan.outgoing.groups = args.outgoing + end_of_codes;
-    plan.outgoing.scales = args.outgoing + end_of_groups;
+    plan.incoming.groups = (const uint8_t*)((uintptr_t)args.incoming + (uintptr_t)end_of_codes);
+    plan.incoming.scales = (const uint8_t*)((uintptr_t)args.incoming + (uintptr_t)end_of_groups);
+    plan.outgoing.groups = (uint8_t*)((uintptr_t)args.outgoing + (uintptr_t)end_of_codes);
+    plan.outgoing.scales = (uint8_t*)((uintptr_t)args.outgoing + (uintptr_t)end_of_groups);
     plan.used_bytes = possible ? used_bytes : 0;
     plan.possible = possible;
     plan.pairs[0] = 0;
   }
   if (lane >= WIDTH_SLOTS) return;
   const int64_t first = rows - count, begin = codes - count * 32 * width - first * 32 * width;
-  plan.incoming.codes[slot] = args.incoming + begin;
-  plan.outgoing.codes[slot] = args.outgoing + begin;
+  plan.incoming.codes[slot] = (const uint8_t*)((uintptr_t)args.incoming + (uintptr_t)begin);
+  plan.outgoing.codes[slot] = (uint8_t*)((uintptr_t)args.outgoing + (uintptr_t)begin);
   plan.firsts[slot] = (int32_t)(first - 2 * (pairs - (count + 1) / 2));
   plan.lasts[slot] = (int32_t)rows - 1;
   plan.pairs[slot + 1] = possible ? (int32_t)pairs : 0;
