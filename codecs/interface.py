@@ -96,6 +96,10 @@ class Round:
     `decision` is what a codec that `Adapts` follows in this step: the same on all ranks and in all buckets of
     the step, and empty for every other codec. `stage` says which part of the model the ranks hold, the
     so-many-eth of `stages` in the order of the layers, from 0 on.
+
+    `key_place` (2,) int32 is where on the device the words of `key` lie if the round is captured in a CUDA
+    graph: kernels read them there, because later steps replay what this one launches. None: it is not. See
+    `Codec.refuses_capture`.
     """
 
     step: int
@@ -107,6 +111,7 @@ class Round:
     decision: Decision = field(default_factory=dict, compare=False)
     stage: int = 0
     stages: int = 1
+    key_place: Tensor | None = field(default=None, compare=False)
 
     @property
     def key(self) -> Key:

@@ -305,7 +305,10 @@ class QSGD(SliceCodec):
         )
 
     def coder(self, this_round: Round) -> LevelCoder | PairCoder:
-        random, norm = CoordinateBits(this_round.key, this_round.rank), cast(Norm, self.norm)
+        random, norm = (
+            CoordinateBits(this_round.key, this_round.rank, this_round.key_place),
+            cast(Norm, self.norm),
+        )
         if len(self.widths) == 2:
             narrow, wide = self.widths
             return PairCoder(self.group, (narrow, wide), norm, random)

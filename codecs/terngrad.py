@@ -45,7 +45,9 @@ class TernGrad(SliceCodec):
         )
 
     def coder(self, this_round: Round) -> LevelCoder:
-        return LevelCoder(self.block, 2, "max", CoordinateBits(this_round.key, this_round.rank))
+        return LevelCoder(
+            self.block, 2, "max", CoordinateBits(this_round.key, this_round.rank, this_round.key_place)
+        )
 
     def costs(self, workers: int) -> Costs:
         return coder_costs(workers, "levels.2")

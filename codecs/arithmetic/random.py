@@ -97,6 +97,8 @@ class CoordinateBits:
 
     key: Key
     rank: int
+    key_place: Tensor | None = None
+    """`Round.key_place`."""
 
     def dithers(self, first: int, like: Tensor) -> Tensor:
         """Integers below 2¹⁶ for the coordinates from `first` on, as many as `like` has: int32 of its shape.

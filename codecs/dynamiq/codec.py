@@ -279,7 +279,12 @@ class DynamiQ(LossyHopCodec):
         if x.device not in self._values:
             self._values[x.device] = {width: self._values_of(width, x.device) for width in self.widths}
         dither = Dither(
-            this_round.key, this_round.rank, this_round.size, cast(Rounding, self.rounding), self.group
+            this_round.key,
+            this_round.rank,
+            this_round.size,
+            cast(Rounding, self.rounding),
+            self.group,
+            this_round.key_place,
         )
         return Coder(self._values[x.device], dither, cast(ScaleRounding, self.scale_rounding), self._format)
 

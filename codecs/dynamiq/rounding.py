@@ -47,13 +47,14 @@ class Keys:
 @dataclass(frozen=True)
 class Dither:
     """The randomness of one worker in one round; `key` comes from seed, step and the bucket's uid, `group` is
-    the number of coordinates that share a scale."""
+    the number of coordinates that share a scale, `key_place` is `Round.key_place`."""
 
     key: Key
     rank: int
     workers: int
     rounding: Rounding
     group: int = 16
+    key_place: Tensor | None = None
 
     @property
     def range(self) -> int:

@@ -78,7 +78,8 @@ class TFP(SliceCodec):
         )
 
     def coder(self, this_round: Round) -> TruncationCoder:
-        random = CoordinateBits(this_round.key, this_round.rank) if self.rounding == "stochastic" else None
+        stochastic = self.rounding == "stochastic"
+        random = CoordinateBits(this_round.key, this_round.rank, this_round.key_place) if stochastic else None
         return TruncationCoder(BLOCK, self.bits, self._format, self._scaled, random)
 
     def costs(self, workers: int) -> Costs:

@@ -139,7 +139,7 @@ class THC(LossyHopCodec):
     ) -> THCHops:
         blocks = cut(x.numel(), self.block)
         ranges = Ranges(reduced[0].expand(blocks.count).contiguous(), self.t_p)
-        randomness = Randomness(this_round.key, this_round.rank)
+        randomness = Randomness(this_round.key, this_round.rank, this_round.key_place)
         bits = self.sum_bits(this_round.size)
         return THCHops(x, this_round.size, num_chunks, bits, blocks, ranges, self._table, randomness, bounds)
 

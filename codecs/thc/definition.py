@@ -28,10 +28,11 @@ _SHARED = 0
 class Randomness:
     """What is random for one worker in one round: the signs before the rotation, the same on all workers, and
     its own dither. `key` comes from seed, step and the bucket's uid; beyond it both are functions of the
-    coordinate."""
+    coordinate. `key_place` is `Round.key_place`."""
 
     key: Key
     rank: int
+    key_place: Tensor | None = None
 
     def signs_flipped(self, values: Tensor, first: int) -> Tensor:
         """Float32 `values`, coordinates `first` and following, with each sign flipped with probability ½;
