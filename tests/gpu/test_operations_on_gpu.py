@@ -24,6 +24,24 @@ pytestmark = [
 every_operation = pytest.mark.parametrize("name", sorted(OPERATIONS))
 DTYPES = (torch.float32, torch.bfloat16)
 
+OUTPUTS = {"dynamiq_hop": (3, 4, 5), "super_group_statistics": (1, 2)}
+"""Arguments that come with the result of an earlier call: one that wrote nothing would pass."""
+
+ALIGNED = {"thc_dequantize"}
+"""Those that refuse results at other addresses than multiples of 16 bytes; codecs make theirs there."""
+
+
+def calls_of(name: str, numel: int, dtype: torch.dtype, special: bool = False) -> list[tuple[Any, ...]]:
+    """The calls of an operation, with something else where the result is to be."""
+
+    def emptied(index: int, argument: Any) -> Any:
+        if not isinstance(argument, Tensor) or index not in OUTPUTS.get(name, ()):
+            return argument
+        return torch.full_like(argument.view(torch.uint8), 0x5B).view(argument.dtype)
+
+    calls = calls_of_all(numel, dtype, special)[name]
+    return [tuple(emptied(*each) for each in enumerate(arguments)) for arguments in calls]
+
 
 def placed(arguments: tuple[Any, ...], device: str, offset: int = 0) -> list[Any]:
     """Copies of the arguments on a device; long ones of floats `offset` elements past an aligned address."""
@@ -66,34 +84,51 @@ def expected_of(name: str, arguments: tuple[Any, ...]) -> list[Any]:
 def test_a_gpu_gives_the_bytes_of_the_cpu(name: str, dtype: torch.dtype, numel: int, special: bool) -> None:
     if special and name == "tfp_add_encode":
         pytest.skip("a NaN's sign, which its message keeps, is the processor's")
-    for arguments in calls_of_all(numel, dtype, special)[name]:
-        for offset in (0, 1):
+    for arguments in calls_of(name, numel, dtype, special):
+        for offset in (0, 1) if name not in ALIGNED else (0,):
             actual = placed(arguments, "cuda", offset)
             with using_kernels("cuda"):
                 call(name, *actual)
             assert_equal(actual, expected_of(name, arguments), name)
 
 
+def spoiled(arguments: list[Any]) -> list[Any]:
+    """Zeros in the place of all tensors: an index that is not there yet is a valid one."""
+    return [torch.zeros_like(a) if isinstance(a, Tensor) else a for a in arguments]
+
+
+def fill(places: list[Any], arguments: list[Any]) -> None:
+    """Copies the arguments' values, on the current stream and on the device alone."""
+    for place, argument in zip(places, arguments, strict=True):
+        if isinstance(argument, Tensor):
+            place.copy_(argument)
+
+
 @every_operation
 def test_another_stream_and_a_graph(name: str) -> None:
-    """An operation waits for what is before it on its stream; a captured one can be replayed."""
-    for arguments in calls_of_all(70_001, torch.float32)[name]:
-        expected = expected_of(name, arguments)
+    """An operation waits for what is before it on its stream; a captured one can be replayed.
+
+    On the stream and in the replay the values come late: what ran elsewhere would read zeros, and what it
+    wrote would be overwritten.
+    """
+    for arguments in calls_of(name, 70_001, torch.float32):
+        expected, ready = expected_of(name, arguments), placed(arguments, "cuda")
         with using_kernels("cuda"):
-            call(
-                name, *placed(arguments, "cuda")
-            )  # what is remembered per device is there before the capture
-            side = torch.cuda.Stream()
+            call(name, *placed(arguments, "cuda"))  # makes what is remembered per device
+            late, captured = spoiled(ready), spoiled(ready)
+            side: torch.cuda.Stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+            graph = torch.cuda.CUDAGraph()
+            torch.cuda.synchronize()
             with torch.cuda.stream(side):
-                late = placed(arguments, "cuda")
-                torch.cuda._sleep(20_000_000)
+                torch.cuda._sleep(20_000_000)  # type: ignore[no-untyped-call]
+                fill(late, ready)
                 call(name, *late)
             side.synchronize()
             assert_equal(late, expected, name)
-            captured, graph = placed(arguments, "cuda"), torch.cuda.CUDAGraph()
             torch.cuda.synchronize()
             with torch.cuda.graph(graph):
                 call(name, *captured)
+            fill(captured, ready)
             graph.replay()
             torch.cuda.synchronize()
             assert_equal(captured, expected, name)
@@ -104,7 +139,7 @@ def test_the_current_device_stays_what_it_is(name: str) -> None:
     """With one GPU only that it is still the first; with several, tensors lie on the last."""
     last = f"cuda:{torch.cuda.device_count() - 1}"
     torch.cuda.set_device(0)
-    for arguments in calls_of_all(3001, torch.float32)[name][:1]:
+    for arguments in calls_of(name, 3001, torch.float32)[:1]:
         actual = placed(arguments, last)
         with using_kernels("cuda"):
             call(name, *actual)
