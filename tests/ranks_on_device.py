@@ -184,8 +184,11 @@ def hold_up(device: torch.device, milliseconds: float) -> None:
 
 
 def on_device(rounds: Rounds, device: torch.device, longest_ms: float) -> Done:
-    """Does the same on a device, by threads and streams that are held up at random: up to `longest_ms` before a
-    bucket's inputs are there, and a tenth of it before a message is copied."""
+    """Does the same on a device, by threads and streams that are held up at random.
+
+    That is up to `longest_ms` before a bucket's inputs are there, and a tenth of it before a message is
+    copied.
+    """
     chance = random.Random(rounds.seed)
 
     def delay(longest: float = longest_ms / 10) -> None:
