@@ -29,6 +29,9 @@ class Exact(LossyHopCodec):
     def plan(self, x: Tensor, this_round: Round, reduced: list[Tensor], num_chunks: int) -> CastHops:
         return CastHops(x, this_round.size, num_chunks, self.wire)
 
+    def refuses_capture(self, layout: Layout) -> str | None:
+        return None
+
     def chunk(self, layout: Layout, num_chunks: int, chunk: int) -> Shard:
         return chunk_slice(layout.numel, num_chunks, chunk, UNIT)
 

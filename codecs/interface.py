@@ -90,6 +90,19 @@ class Layout:
 
 
 @dataclass(frozen=True)
+class Capture:
+    """A round that is captured: later steps replay what its step launches, on the same memory.
+
+    `key_place` (2,) int32, on the device, has the words of the key of the step that is replayed. What the
+    codec has made before and its kernels use goes into `kept`, which lives as long as the graph; what it
+    makes within the round lives as long by itself.
+    """
+
+    key_place: Tensor
+    kept: list[object] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
 class Round:
     """One synchronization of one bucket, the `bucket`-th of its step: a step's first one is 0.
 
@@ -97,9 +110,7 @@ class Round:
     the step, and empty for every other codec. `stage` says which part of the model the ranks hold, the
     so-many-eth of `stages` in the order of the layers, from 0 on.
 
-    `key_place` (2,) int32 is where on the device the words of `key` lie if the round is captured in a CUDA
-    graph: kernels read them there, because later steps replay what this one launches. None: it is not. See
-    `Codec.refuses_capture`.
+    `capture` is there if the round is captured in a CUDA graph: see `Codec.refuses_capture`.
     """
 
     step: int
@@ -111,12 +122,17 @@ class Round:
     decision: Decision = field(default_factory=dict, compare=False)
     stage: int = 0
     stages: int = 1
-    key_place: Tensor | None = field(default=None, compare=False)
+    capture: Capture | None = field(default=None, compare=False)
 
     @property
     def key(self) -> Key:
         """The key of the randomness that all ranks share in this round."""
         return stream_key(self.seed, self.step, self.layout.uid)
+
+    @property
+    def key_place(self) -> Tensor | None:
+        """Where kernels read the words of the key, (2,) int32, in place of `key`; None: nowhere."""
+        return None if self.capture is None else self.capture.key_place
 
 
 class Hops(Protocol):
@@ -300,6 +316,15 @@ class Codec(ABC):
                 "waits for that"
             )
         return None
+
+    def refuses_capture(self, layout: Layout) -> str | None:
+        """None, or the reason why `synchronize` of such a bucket cannot be captured in a CUDA graph.
+
+        A codec that allows it does the same in every step but for values on the device: the host reads
+        nothing back and keeps nothing, messages have the same sizes, and random bits come from the key that
+        kernels find in `Round.key_place`.
+        """
+        return f"codec={self.name} does not do the same in every step on the host"
 
     @abstractmethod
     async def synchronize(self, x: Tensor, this_round: Round, comm: Collectives) -> Tensor:

@@ -18,8 +18,9 @@ from gradwire.codecs.arithmetic.floats import (
 from gradwire.codecs.costs import Costs, coder_costs
 from gradwire.codecs.fields import check_fields, one_of
 from gradwire.codecs.groups import GROUP_SIZES, GroupCoder
-from gradwire.codecs.interface import Round
+from gradwire.codecs.interface import Layout, Round
 from gradwire.codecs.native.call import readable, run
+from gradwire.codecs.native.choice import without_kernels
 from gradwire.codecs.native.loading import Library
 from gradwire.codecs.sums import SliceCodec
 from gradwire.codecs.traits import About
@@ -109,6 +110,9 @@ class OneBit(SliceCodec):
 
     def largest_residual(self, this_round: Round) -> float:
         return 100.0
+
+    def refuses_capture(self, layout: Layout) -> str | None:
+        return without_kernels(layout.device)
 
     def coder(self, this_round: Round) -> SignCoder:
         return SignCoder(self.block, bits=1)

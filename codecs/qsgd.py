@@ -25,6 +25,7 @@ from gradwire.codecs.fields import check_fields, number_or_pair, one_of
 from gradwire.codecs.groups import GROUP_SIZES, GroupCoder
 from gradwire.codecs.interface import Layout, Round
 from gradwire.codecs.native.call import readable, run
+from gradwire.codecs.native.choice import without_kernels
 from gradwire.codecs.native.loading import Library
 from gradwire.codecs.sums import SliceCodec, SliceCoder
 from gradwire.codecs.traits import About, Traits
@@ -288,6 +289,11 @@ class QSGD(SliceCodec):
     def widths(self) -> tuple[int, ...]:
         """The bits of codes, the narrower ones first: one number or two."""
         return tuple(self.bits) if isinstance(self.bits, Sequence) else (self.bits,)
+
+    def refuses_capture(self, layout: Layout) -> str | None:
+        if len(self.widths) == 2:
+            return f"codec.bits={spelled(self.bits)} has no compiled kernels"
+        return without_kernels(layout.device)
 
     def refuses_feedback(self, largest_sum: int, layout: Layout) -> str | None:
         """Each of two widths loses its share of half of the coordinates. Measured as `lost_share` was, on 2

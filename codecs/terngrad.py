@@ -9,6 +9,7 @@ from gradwire.codecs.costs import Costs, coder_costs
 from gradwire.codecs.fields import check_fields, one_of
 from gradwire.codecs.groups import GROUP_SIZES
 from gradwire.codecs.interface import Layout, Round
+from gradwire.codecs.native.choice import without_kernels
 from gradwire.codecs.qsgd import LevelCoder, lost_share
 from gradwire.codecs.sums import SliceCodec
 from gradwire.codecs.traits import About, Traits
@@ -43,6 +44,9 @@ class TernGrad(SliceCodec):
             f"with codec.block={self.block} an encoding loses {100 * share:.0f} % of the energy, too much "
             f"for sums of {largest_sum} gradients; choose a smaller block, or codec=onebit"
         )
+
+    def refuses_capture(self, layout: Layout) -> str | None:
+        return without_kernels(layout.device)
 
     def coder(self, this_round: Round) -> LevelCoder:
         return LevelCoder(

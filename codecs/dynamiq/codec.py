@@ -41,7 +41,7 @@ from gradwire.codecs.fields import NUMBER, Rule, at_least, between, check_fields
 from gradwire.codecs.hop_codec import LossyHopCodec
 from gradwire.codecs.interface import Collectives, Layout, Op, Round, refused_dtype
 from gradwire.codecs.native.call import readable
-from gradwire.codecs.native.choice import library_for
+from gradwire.codecs.native.choice import library_for, without_kernels
 from gradwire.codecs.shards import Shard
 from gradwire.codecs.traits import About, Traits
 from gradwire.codecs.wrappers.feedback import feedback_diverges
@@ -166,6 +166,11 @@ class DynamiQ(LossyHopCodec):
             return "codec.exact_size=true needs sizes on the host; it runs on CPU only"
         return refused_dtype(self.name, layout)
 
+    def refuses_capture(self, layout: Layout) -> str | None:
+        if self.exact_size:
+            return "codec.exact_size=true has messages of another size in every step"
+        return without_kernels(layout.device) or (None if self._counts else "codec.allocation=exact sorts")
+
     def refuses_feedback(self, largest_sum: int, layout: Layout) -> str | None:
         """In a bucket of few super-groups some stay at the smallest width whatever they keep."""
         code_bits = self._bits - self._format.overhead_bits
@@ -195,13 +200,16 @@ class DynamiQ(LossyHopCodec):
         x, dtype = readable(x), x.dtype
         chunks, coder = self._chunks(x.numel(), num_chunks, this_round.rank), self._coder(x, this_round)
         library = library_for(x.device)
-        if library is not None and (self.allocation == "fast" or len(self.widths) == 1):
+        if library is not None and self._counts:
             stream = torch.cuda.current_stream(x.device).cuda_stream if x.is_cuda else None
             key = library, x.numel(), x.dtype, x.device, stream, this_round.size, num_chunks
             make = partial(KeptRounds, library, x, chunks, self._increments(), coder)
             kept = self._pool.take(key, make)
             arrangement = kept.begin(mean_sum, norm, coder, self.exact_size)
-            return DynamiQHops(x, dtype, arrangement, coder, kept.hops, partial(self._pool.give, key, kept))
+            release = partial(self._pool.give, key, kept)
+            if this_round.capture is not None:  # replays use it, too
+                release = partial(this_round.capture.kept.append, kept)
+            return DynamiQHops(x, dtype, arrangement, coder, kept.hops, release)
         absent = torch.zeros(chunks.super_groups, dtype=torch.bfloat16, device=x.device)
         arrangement = arrange(
             absent if mean_sum is None else mean_sum,
@@ -220,6 +228,11 @@ class DynamiQ(LossyHopCodec):
 
     async def super_group_widths(self, x: Tensor, this_round: Round, comm: Collectives) -> Tensor:
         return cast(DynamiQHops, await self._planned(x, this_round, comm)).arrangement.widths()
+
+    @property
+    def _counts(self) -> bool:
+        """Whether widths are chosen by counting, as compiled kernels do."""
+        return self.allocation == "fast" or len(self.widths) == 1
 
     def _increments(self) -> WidthIncrements:
         if self.errors == "measured":

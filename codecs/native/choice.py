@@ -73,6 +73,12 @@ def using_kernels(name: str) -> Iterator[None]:
         set_kernels(before)
 
 
+def without_kernels(device: torch.device) -> str | None:
+    """None where compiled kernels run on tensors of this device, or a reason, for `Codec.refuses_capture`:
+    PyTorch's definition takes a round's key by value."""
+    return None if library_for(device) is not None else "kernels=default takes the key by value"
+
+
 def library_for(device: torch.device) -> Library | None:
     """The library whose kernels run on tensors of this device; None: the definition in PyTorch does.
 

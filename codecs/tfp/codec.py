@@ -9,6 +9,7 @@ from gradwire.codecs.arithmetic.random import CoordinateBits
 from gradwire.codecs.costs import Costs, coder_costs, nearest
 from gradwire.codecs.fields import between, check_fields, one_of
 from gradwire.codecs.interface import Layout, Round
+from gradwire.codecs.native.choice import without_kernels
 from gradwire.codecs.sums import SliceCodec
 from gradwire.codecs.tfp.coder import TruncationCoder
 from gradwire.codecs.tfp.definition import BLOCK, WIDEST_SCALED
@@ -76,6 +77,9 @@ class TFP(SliceCodec):
             f"with codec.bits={self.bits} an encoding loses {100 * share:.0f} % of the energy, too much for "
             f"sums of {largest_sum} gradients; choose more bits, or codec.rounding=truncate"
         )
+
+    def refuses_capture(self, layout: Layout) -> str | None:
+        return without_kernels(layout.device)
 
     def coder(self, this_round: Round) -> TruncationCoder:
         stochastic = self.rounding == "stochastic"

@@ -13,12 +13,13 @@ from gradwire.codecs.costs import COPY, MAXIMUM, NOTHING, Costs, hop_costs, move
 from gradwire.codecs.fields import WHOLE, Rule, between, check_fields, one_of
 from gradwire.codecs.hop_codec import LossyHopCodec
 from gradwire.codecs.interface import Layout, Op, Round, refused_dtype
+from gradwire.codecs.native.choice import without_kernels
 from gradwire.codecs.shards import Shard
 from gradwire.codecs.thc.blocks import cut, whole_blocks
 from gradwire.codecs.thc.definition import Randomness
 from gradwire.codecs.thc.hops import THCHops
 from gradwire.codecs.thc.ranges import Ranges, block_root_mean_squares, bucket_root_mean_square
-from gradwire.codecs.thc.table import QuantizationTable, optimal_table, uniform_table
+from gradwire.codecs.thc.table import QuantizationTable, neighbours, optimal_table, uniform_table
 from gradwire.codecs.traits import About, Traits
 
 LARGEST_BITS = 16
@@ -110,6 +111,9 @@ class THC(LossyHopCodec):
         """⌈log2(g·n + 1)⌉: what the largest sum takes."""
         return (self._table.granularity * size).bit_length()
 
+    def refuses_capture(self, layout: Layout) -> str | None:
+        return without_kernels(layout.device)
+
     def statistics(self, x: Tensor, this_round: Round) -> list[tuple[Tensor, Op]]:
         blocks = cut(x.numel(), self.block)
         root_mean_squares = block_root_mean_squares(x, blocks)
@@ -140,6 +144,8 @@ class THC(LossyHopCodec):
         blocks = cut(x.numel(), self.block)
         ranges = Ranges(reduced[0].expand(blocks.count).contiguous(), self.t_p)
         randomness = Randomness(this_round.key, this_round.rank, this_round.key_place)
+        if this_round.capture is not None and not self._table.is_uniform:
+            this_round.capture.kept.append(neighbours(self._table, x.device))
         bits = self.sum_bits(this_round.size)
         return THCHops(x, this_round.size, num_chunks, bits, blocks, ranges, self._table, randomness, bounds)
 

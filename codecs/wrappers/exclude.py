@@ -89,6 +89,11 @@ class Exclude(Wrapper):
         remaining = self._split(layout).remaining
         return None if remaining is None else self.inner.supports(topology, size, remaining.layout)
 
+    def refuses_capture(self, layout: Layout) -> str | None:
+        if self._split(layout).excluded is not None:
+            return f"codec.exclude={list(self._globs)} cuts the bucket, and each part has a key of its own"
+        return self.inner.refuses_capture(layout)
+
     async def synchronize(self, x: Tensor, this_round: Round, comm: Collectives) -> Tensor:
         self._see(this_round)
         split = self._split(this_round.layout)

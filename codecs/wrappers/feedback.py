@@ -57,6 +57,9 @@ class ErrorFeedback(Wrapper):
         self.traits = replace(inner.traits, unbiased=False, stateful=True)
         self._residuals, self._norms = StepMemory[Tensor](), LatestNorms()
 
+    def refuses_capture(self, layout: Layout) -> str | None:
+        return "codec.ef=true keeps the residuals of each step"
+
     def options(self) -> dict[str, object]:
         return {"ef": True}
 
