@@ -82,7 +82,7 @@ def in_the_agreement(rank: int, victim: int) -> str:
 def after_the_agreement(rank: int, victim: int) -> str:
     """The victim ends as the ranks connect."""
     if rank == victim:
-        world._private_group = kill_oneself
+        world.private_group = kill_oneself
     return jobs.said(gradwire.attach, jobs.wrapped(), timeout_s=TIMEOUT_S)
 
 

@@ -14,6 +14,10 @@ MOST_COMMUNICATORS = 2
 With two, a bucket's statistics travel while the payload of the one before does."""
 
 
+GRAPHS = ("auto", "always", "never")
+"""Which rounds are captured in CUDA graphs and replayed: those that can be, all of them, none."""
+
+
 @dataclass(frozen=True)
 class TopologyConfig:
     """Who sends which part of a bucket to whom."""

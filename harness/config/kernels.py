@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+import torch
+
 from gradwire.codecs.native.choice import choose_kernels
-from gradwire.harness.trainer.settings import KernelsConfig
+from gradwire.codecs.registry import make_codec
+from gradwire.harness.parallel.synchronize import refused_graphs
+from gradwire.harness.trainer.settings import KernelsConfig, RunConfig
 
 REMEDY = {
     "cpu": "install a C++ compiler, then make install",
@@ -25,4 +31,24 @@ def resolve_kernels(kernels: KernelsConfig, device: str, *, timed_task: str | No
             f"task={timed_task} measures time; {REMEDY[device]}, or ask for the slow definition by "
             "kernels=default"
         )
-    return KernelsConfig(chosen)
+    return replace(kernels, name=chosen)
+
+
+def check_graphs(run: RunConfig) -> None:
+    """Raises ValueError, in one line, where `kernels.graphs=always` is asked of a run without captures."""
+    if run.kernels.graphs != "always":
+        return
+    reason = _refused_graphs(run)
+    if reason is not None:
+        raise ValueError(f"kernels.graphs=always: {reason}; use kernels.graphs=auto")
+
+
+def _refused_graphs(run: RunConfig) -> str | None:
+    if run.cluster.name == "virtual":
+        return "cluster=virtual times every hop by itself"
+    if run.parallel.name != "ddp":
+        return f"parallel={run.parallel.name} synchronizes by other rounds than parallel=ddp"
+    device = torch.device(run.cluster.device)
+    if device.type == "cuda" and run.measure.spans:
+        return "measure.spans=true times every hop, and what happens within a graph nobody sees"
+    return refused_graphs(make_codec(**run.codec), device, run.measure.check_hashes)

@@ -21,7 +21,7 @@ from gradwire.harness.config.cluster import resolve_cluster, resolve_device
 from gradwire.harness.config.compose import compose
 from gradwire.harness.config.decisions import check_decisions
 from gradwire.harness.config.explain import OPTIONAL_GROUPS, ROOT_KEYS, plain
-from gradwire.harness.config.kernels import resolve_kernels
+from gradwire.harness.config.kernels import check_graphs, resolve_kernels
 from gradwire.harness.config.memory import check_memory
 from gradwire.harness.config.network_checks import check_codec_times, check_simulated, check_spread
 from gradwire.harness.config.overrides import said
@@ -75,11 +75,16 @@ def validate(config: DictConfig) -> RunConfig:
     check_tracking(run.tracking)
     run = _with_blocks_in_flight(_with_accumulation(run))
     check(TOGETHER, run)
+    refused_as_config_error(check_graphs, run)
     check_decisions(run)
     check_start(run)
     _check_parallel(run)
     check_memory(run)
     return run
+
+
+REPLAYING_TASKS = ("bench",)
+"""Tasks beside training whose workers may replay rounds."""
 
 
 def validate_task(config: DictConfig) -> Configuration:
@@ -98,6 +103,10 @@ def validate_task(config: DictConfig) -> Configuration:
             settled[group] = check_simulated(settings)
         elif isinstance(settings, KernelsConfig):
             settled[group] = _kernels(settings, settled["cluster"], task)
+            if settings.graphs != "auto" and task.name not in REPLAYING_TASKS:
+                raise ConfigError(
+                    f"kernels.graphs={settings.graphs} has no effect on task={task.name}; leave it out"
+                )
         elif group == "tracking":
             check_tracking(settings)
     found = replace(found, **settled)

@@ -11,6 +11,7 @@ from gradwire.codecs.interface import Codec
 from gradwire.harness.comm.collective.collectives import Fabric
 from gradwire.harness.comm.topology.schedule import Topology, made_for
 from gradwire.harness.comm.transport.pacer import PacedLink
+from gradwire.harness.comm.transport.replay import make_replays
 from gradwire.harness.comm.world.process import ProcessWorld
 from gradwire.harness.library.agreement import Agreement
 from gradwire.harness.library.bucket_hook import BucketHook
@@ -18,6 +19,7 @@ from gradwire.harness.library.decisions import check_replayed
 from gradwire.harness.library.failures import SynchronizationError, in_words
 from gradwire.harness.library.options import (
     AttachOptions,
+    check_graphs,
     check_model,
     check_runs,
     describe,
@@ -47,6 +49,7 @@ def attach(
     rate_mbit: float | None = None,
     ranks_per_node: int | None = None,
     check_hashes: bool = False,
+    graphs: str = "auto",
     **codec_options: Any,
 ) -> Synchronizer:
     """Synchronize `model`'s gradients through `codec` over `topology` from now on.
@@ -61,7 +64,8 @@ def attach(
     `overlap=False` synchronizes after the backward pass; at most `buckets` buckets are in flight, with each
     message in so many `segments`. `rate_mbit` limits each rank's sends (gloo). `ranks_per_node` consecutive
     ranks share a node, by default those that torchrun has started on each machine, or all. `check_hashes`
-    compares the result over all ranks after every synchronization.
+    compares the result over all ranks after every synchronization. On GPUs rounds are captured in CUDA graphs
+    and replayed where the codec allows it: `graphs="always"` refuses other codecs, `"never"` does not do it.
 
     The ranks compare their arguments before anything is sent. Raises ValueError on every rank where they
     differ, naming who has what, and where an argument, codec or model is refused on one of them; TimeoutError
@@ -77,6 +81,7 @@ def attach(
         "rate_mbit": rate_mbit,
         "ranks_per_node": ranks_per_node,
         "check_hashes": check_hashes,
+        "graphs": graphs,
     }
     try:
         options = make_options(AttachOptions, **given)
@@ -89,6 +94,7 @@ def attach(
         own = make_checked_codec(codec, codec_options)
         check_unused(own, "attach()")
         size, device = dist.get_world_size(model.process_group), model.device
+        check_graphs(own, device, options)
         options = with_nodes(options, size)
         schedule = make_checked_schedule(topology, size, num_nodes(options, size))
         made = made_for(schedule, size, num_nodes(options, size))
@@ -112,6 +118,7 @@ def attach(
             timeout_s=options.timeout_s,
             overlap=options.overlap,
             trace=own.traits.clock_driven,
+            replays=make_replays(options.graphs, device),
         )
     except RuntimeError as error:  # torch's words name neither the rank nor what it was waiting for
         raise SynchronizationError(

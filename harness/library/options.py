@@ -14,20 +14,21 @@ import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
 from gradwire.codecs.describe import called, describe_codec, digest
-from gradwire.codecs.fields import TEXT, Rule, at_least, between, check_value, plain, rules_of
+from gradwire.codecs.fields import TEXT, Rule, at_least, between, check_value, one_of, plain, rules_of
 from gradwire.codecs.interface import Codec, Layout
 from gradwire.codecs.registry import codec_classes, make_codec
 from gradwire.codecs.wording import did_you_mean
 from gradwire.codecs.wrappers.decisions import with_decisions
 from gradwire.codecs.wrappers.wrapper import CommonOptions
 from gradwire.harness.comm.nodes import check_divides, local_world
-from gradwire.harness.comm.settings import ClusterConfig, OverlapConfig
+from gradwire.harness.comm.settings import GRAPHS, ClusterConfig, OverlapConfig
 from gradwire.harness.comm.topology.check import check_schedule
 from gradwire.harness.comm.topology.registry import TOPOLOGIES, make_schedule
 from gradwire.harness.comm.topology.schedule import Schedule, Topology, made_for
 from gradwire.harness.library.reducer import synchronized
 from gradwire.harness.parallel.buckets import plain_name
 from gradwire.harness.parallel.settings import ShardedConfig
+from gradwire.harness.parallel.synchronize import refused_graphs
 from gradwire.harness.runtime.errors import ConfigError
 from gradwire.harness.runtime.fields import check_arguments, shown
 
@@ -60,6 +61,7 @@ class AttachOptions(CommonArguments):
 
     overlap: bool = True  # synchronize while the backward pass is running; False: after it
     buckets: int = _as_in(OverlapConfig, "buckets")  # in flight at once, at most
+    graphs: str = one_of(*GRAPHS)  # which rounds are captured in CUDA graphs and replayed
 
 
 @dataclass(frozen=True)
@@ -259,6 +261,14 @@ def _describe_model(model: DistributedDataParallel) -> dict[str, str]:
             )
         },
     }
+
+
+def check_graphs(codec: Codec, device: torch.device, options: AttachOptions) -> None:
+    """Raises ValueError where graphs are asked for that cannot be."""
+    if options.graphs != "always":
+        return
+    if (reason := refused_graphs(codec, device, options.check_hashes)) is not None:
+        raise ValueError(f"graphs='always': {reason}; use graphs='auto'")
 
 
 def _check_backend(options: CommonArguments) -> None:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 
 import torch
 from torch import Tensor
 
-from gradwire.codecs.interface import Codec, Elapsed, Layout, Round
+from gradwire.codecs.arithmetic.random import Key
+from gradwire.codecs.interface import Capture, Codec, Elapsed, Layout, Round
 from gradwire.codecs.shards import Shard
 from gradwire.harness.comm.collective.collectives import ScheduledCollectives
 from gradwire.harness.comm.world.interface import Collective, RankProgram, RankStep
@@ -22,19 +24,53 @@ def synchronization(codec: Codec, x: Tensor, this_round: Round, check_hashes: bo
     One rank alone has nothing to synchronize: its gradient passes untouched. RuntimeError when the
     codec's result does not fit the bucket or, with `check_hashes`, differs between ranks.
     """
+    return Synchronization(codec, x, this_round, check_hashes)
 
-    async def run(comm: ScheduledCollectives) -> Tensor:
+
+@dataclass(frozen=True)
+class Synchronization:
+    """What `synchronization` gives: where the codec allows it, a round that can be captured and replayed."""
+
+    codec: Codec
+    x: Tensor
+    this_round: Round
+    check_hashes: bool
+
+    async def __call__(self, comm: ScheduledCollectives) -> Tensor:
+        x, this_round = self.x, self.this_round
         if this_round.size == 1:
             return x
-        mean = await codec.synchronize(x, this_round, comm)
+        mean = await self.codec.synchronize(x, this_round, comm)
         # A result of another length or dtype would be taken silently by DistributedDataParallel.
         if mean.shape != x.shape or mean.dtype != x.dtype:
             raise RuntimeError(f"codec returned {mean.dtype}{list(mean.shape)} for {x.dtype}{list(x.shape)}")
-        if check_hashes:
+        if self.check_hashes:
             await compare_hashes(mean, f"step {this_round.step}", "gradients", comm)
         return mean
 
-    return run
+    @property
+    def key(self) -> Key:
+        return self.this_round.key
+
+    @property
+    def place(self) -> Hashable | None:
+        """`Capturable.place`: None where hashes are compared, which the host does, and for one rank alone."""
+        own, x = self.this_round, self.x
+        if self.check_hashes or own.size == 1 or self.codec.refuses_capture(own.layout) is not None:
+            return None
+        return id(self.codec), own.layout, own.rank, own.size, own.seed, x.data_ptr(), x.shape, x.dtype
+
+    def captured(self, capture: Capture) -> Synchronization:
+        return replace(self, this_round=replace(self.this_round, capture=capture))
+
+
+def refused_graphs(codec: Codec, device: torch.device, check_hashes: bool) -> str | None:
+    """None, or the reason why no round of this codec can be captured, for those who ask for that."""
+    if device.type != "cuda":
+        return f"CUDA graphs need ranks on GPUs, and these are on {device.type}"
+    if check_hashes:
+        return "check_hashes=true has the host compare the result of every round"
+    return codec.refuses_capture(Layout.flat(1 << 20, device=device))
 
 
 def refinement(
@@ -103,6 +139,7 @@ def synchronize_buckets(
             )
             for index, (layout, x) in enumerate(buckets)
         ]
+
         return [await mean for mean in started]
 
     return run

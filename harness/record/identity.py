@@ -33,6 +33,7 @@ WITHOUT_EFFECT = (
     "train.checkpoint_every",
     "train.keep_checkpoints",
     "train.max_skipped",
+    "kernels.graphs",
     "measure.trace",
     "measure.trace_every",
     "measure.trace_mb",

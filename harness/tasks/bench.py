@@ -130,7 +130,13 @@ def _bus_rows(config: BenchTask, directory: Path) -> list[BusRow]:
     for ranks in bench.ranks:
         cluster = replace(config.cluster, name="local", workers=ranks, backend=backend)
         asked = BusSettings(
-            subjects(bench.codecs), cluster, bench.coordinates, bench.rounds, config.kernels.name, config.seed
+            subjects(bench.codecs),
+            cluster,
+            bench.coordinates,
+            bench.rounds,
+            config.kernels.name,
+            config.kernels.graphs,
+            config.seed,
         )
         found += measure_bus(asked, directory)
     return found

@@ -14,6 +14,7 @@ from gradwire.harness.comm.collective.collectives import Fabric
 from gradwire.harness.comm.nodes import num_nodes
 from gradwire.harness.comm.topology.registry import make_schedule
 from gradwire.harness.comm.transport.pacer import PacedLink
+from gradwire.harness.comm.transport.replay import make_replays
 from gradwire.harness.comm.world.interface import World
 from gradwire.harness.comm.world.process import ProcessWorld
 from gradwire.harness.comm.world.virtual import VirtualWorld
@@ -145,6 +146,7 @@ def build_world(config: WorldConfig, device: torch.device, stages: int = 1) -> W
         overlap=config.overlap.enabled,
         spans=measure.spans,
         trace=measure.trace and measure.spans,
+        replays=make_replays(config.kernels.graphs, device),
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from gradwire.harness.comm.settings import ClusterConfig, OverlapConfig, TopologyConfig
+from gradwire.harness.comm.settings import GRAPHS, ClusterConfig, OverlapConfig, TopologyConfig
 from gradwire.harness.data.settings import DatasetConfig
 from gradwire.harness.models.settings import OPTIMIZERS, SCHEDULES, ModelConfig
 from gradwire.harness.network.settings import NetworkConfig
@@ -103,6 +103,9 @@ class KernelsConfig:
     """Which implementation of the codecs' kernels runs; all give the same bytes."""
 
     name: str = one_of("auto", "default", "cpu", "cuda")  # auto: the fastest that are built for the device
+    # which rounds are captured in CUDA graphs and replayed. auto: on GPUs, if the codec allows it, and with
+    # measure.spans=false; always: refuse what allows none; never: none
+    graphs: str = one_of(*GRAPHS)
 
 
 @dataclass(frozen=True)

@@ -57,6 +57,13 @@ class Traffic:
         if self._whole is not None:
             self._whole.add(phase, messages)
 
+    def include(self, other: Traffic) -> None:
+        """Counts what `other` has counted, too."""
+        self.by_phase.update(other.by_phase)
+        self._between.update(other._between)
+        if self._whole is not None:
+            self._whole.include(other)
+
     def clear(self) -> None:
         """Counts from 0 again."""
         self.by_phase.clear()

@@ -7,8 +7,9 @@ matches by order, so there every hop is one grouped batch, and each collective i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from datetime import timedelta
+from typing import TypeVar
 
 import torch.distributed as dist
 from torch import Tensor
@@ -17,6 +18,8 @@ from gradwire.harness.comm.transport.channel import Channel, Handle, TaggedMessa
 from gradwire.harness.comm.transport.pacer import Pacer
 from gradwire.harness.timing.trace.log import TaskLog
 from gradwire.harness.timing.trace.step import BACKEND, MEASURE
+
+Result = TypeVar("Result")
 
 
 class PeerError(RuntimeError):
@@ -139,3 +142,17 @@ class ProcessChannel(Channel):
             handle.number = self._log.post(BACKEND, (), ())
         handle.add(self.rank, dist.all_reduce(x, group=self._group, async_op=True))
         return handle
+
+
+def driven(coroutine: Coroutine[Handle, None, Result]) -> Result:
+    """The result of a collective of this rank, whose messages are waited for here: on a GPU by the stream."""
+    try:
+        while True:
+            handle = coroutine.send(None)
+            assert isinstance(handle, ProcessHandle)
+            handle.block()
+    except StopIteration as end:
+        result: Result = end.value
+        return result
+    finally:
+        coroutine.close()

@@ -13,11 +13,13 @@ import contextlib
 import queue
 import threading
 from collections.abc import Iterator
+from typing import Any
 
 import torch
 
 from gradwire.harness.comm.transport.channel import CollectiveTask
 from gradwire.harness.comm.transport.process import ProcessHandle
+from gradwire.harness.comm.transport.replay import ReplayTask
 from gradwire.harness.timing.measure.spans import Recorder
 
 
@@ -50,6 +52,9 @@ class Turn:
                 self._last = stream.record_event()
 
 
+Task = CollectiveTask | ReplayTask[Any]
+
+
 class CommunicationThread:
     """Runs submitted tasks one after another; the threads of a process take their turns.
 
@@ -62,12 +67,12 @@ class CommunicationThread:
         self._turn = turn
         self._recorder = recorder
         self._stream = _new_stream(device)
-        self._tasks: queue.SimpleQueue[CollectiveTask | None] = queue.SimpleQueue()
+        self._tasks: queue.SimpleQueue[Task | None] = queue.SimpleQueue()
         self._lock = threading.Lock()
         self._thread = threading.Thread(target=self._run, name="communication", daemon=True)
         self._thread.start()
 
-    def submit(self, task: CollectiveTask) -> None:
+    def submit(self, task: Task) -> None:
         """Queues a task; on CUDA it sees what the calling thread's current stream has done so far."""
         if self._stream is not None:
             task.ready = torch.cuda.current_stream(self._stream.device).record_event()
@@ -92,10 +97,26 @@ class CommunicationThread:
                     self._fail(task, error)
                     return
 
-    def _drive(self, task: CollectiveTask) -> None:
+    def _drive(self, given: Task) -> None:
+        if self._stream is not None and given.ready is not None:
+            self._stream.wait_event(given.ready)
+        task = self._replay(given) if isinstance(given, ReplayTask) else given
+        if task is not None:
+            self._run_to_end(task)
+
+    def _replay(self, task: ReplayTask[Any]) -> CollectiveTask | None:
+        """Replays a round, which has memory of its own and so needs no turn; capturing it is codec work.
+        Returns what to run in its place where it cannot be captured."""
+        if not task.is_captured:
+            with self._turn.taken(self._stream):
+                instead = task.capture()
+            if instead is not None:
+                return instead
+        task.replay()
+        return None
+
+    def _run_to_end(self, task: CollectiveTask) -> None:
         recorder = self._recorder
-        if self._stream is not None and task.ready is not None:
-            self._stream.wait_event(task.ready)
         while self._advance(task):
             handle = task.handle
             assert isinstance(handle, ProcessHandle)
@@ -121,7 +142,7 @@ class CommunicationThread:
                 task.log.suspend(end)
             return more
 
-    def _fail(self, task: CollectiveTask, error: BaseException) -> None:
+    def _fail(self, task: Task, error: BaseException) -> None:
         with self._lock:
             self.error = error
         task.cancel(error)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from datetime import timedelta
+from functools import partial
 from itertools import count
 from typing import Any
 
@@ -17,13 +17,15 @@ from torch import Tensor
 from gradwire.codecs.interface import Observation
 from gradwire.harness.comm.collective.arena import Arena
 from gradwire.harness.comm.collective.collectives import Fabric, ScheduledCollectives
-from gradwire.harness.comm.settings import MOST_COMMUNICATORS
 from gradwire.harness.comm.transport.channel import CollectiveTask, Traffic
+from gradwire.harness.comm.transport.communicators import communicators, private_group
 from gradwire.harness.comm.transport.pacer import PacedLink, Pacer
 from gradwire.harness.comm.transport.process import ProcessChannel
+from gradwire.harness.comm.transport.replay import Replays
 from gradwire.harness.comm.transport.thread import CommunicationThread, Turn
 from gradwire.harness.comm.world.claims import Unclaimed
 from gradwire.harness.comm.world.interface import Collective, Place, RankProgram, Result, StepEnd
+from gradwire.harness.comm.world.process_replays import ProcessReplays
 from gradwire.harness.comm.world.process_step import Outcomes, ProcessStarted, ProcessStep
 from gradwire.harness.timing.measure.spans import Recorder
 from gradwire.harness.timing.measure.stopwatch import make_stopwatch
@@ -36,36 +38,14 @@ Line = tuple[str, int]
 """(`to` or `from`, another rank)"""
 
 
-def _private_group(group: dist.ProcessGroup | None, backend: str, timeout: timedelta) -> dist.ProcessGroup:
-    """Makes a group of the same ranks for our messages alone; only its members take part.
-
-    gloo connects rank by rank: a rank that returned early and left would cut off those still connecting, so
-    all wait for all. NCCL connects with its first message.
-    """
-    members = list(range(dist.get_world_size())) if group is None else dist.get_process_group_ranks(group)
-    part = len(members) < dist.get_world_size()
-    made: dist.ProcessGroup = dist.new_group(
-        members, timeout=timeout, backend=backend, use_local_synchronization=part
-    )
-    if backend == "gloo":
-        dist.barrier(made)
-    return made
-
-
-def communicators(in_flight: int) -> int:
-    """How many communicators a GPU gets for so many buckets in flight: one where all streams share a queue.
-    There one's messages could wait behind the other's, and ranks start them in different orders."""
-    single = os.environ.get("CUDA_DEVICE_MAX_CONNECTIONS") == "1"
-    return 1 if single else min(in_flight, MOST_COMMUNICATORS)
-
-
 class ProcessWorld:
     """This process's rank among those of `group`, with a process group and threads of its own.
 
     `link` paces what is sent (gloo only). Up to `in_flight` collectives run at once (on NCCL as many as there
     are `communicators`), without `overlap` only while the rank waits. `spans` records what happened
     when, `trace` every message. Both grow until they are taken out, so whoever asks for them drains them step
-    by step.
+    by step. `replays` keeps the rounds that are captured and replayed: none while spans or traces are kept,
+    because what happens within a replay nobody sees.
     """
 
     def __init__(
@@ -80,6 +60,7 @@ class ProcessWorld:
         overlap: bool = True,
         spans: bool = False,
         trace: bool = False,
+        replays: Replays | None = None,
     ) -> None:
         rank, self.size = dist.get_rank(group), dist.get_world_size(group)
         self.rank, self.ranks, self.device = rank, (rank,), device
@@ -90,7 +71,7 @@ class ProcessWorld:
         self._batched = device.type == "cuda"
         num_threads = in_flight if not self._batched else communicators(in_flight)
         backend, num_groups = ("nccl", num_threads) if self._batched else ("gloo", 1)
-        self._groups = [_private_group(group, backend, self._timeout) for _ in range(num_groups)]
+        self._groups = [private_group(group, backend, self._timeout) for _ in range(num_groups)]
         self._pacer = self._make_pacer(link, timeout_s)
         self._turn = Turn()
         recorder = self.recorders[rank]
@@ -104,6 +85,11 @@ class ProcessWorld:
         self.unclaimed = Unclaimed()
         self._traces, self._logs, self._lane = trace, list[TaskLog](), LaneLog()
         self._buckets = 0  # of this step so far
+        self._replays: ProcessReplays | None = None
+        if replays is not None:
+            self._replays = ProcessReplays(
+                replays, self._groups, fabric, device, self._timeout, self._give_up
+            )
         self.closed = False
 
     @property
@@ -143,12 +129,19 @@ class ProcessWorld:
         submitted before it have ended. If the world keeps traces, it logs the synchronization of a bucket
         with this many `coordinates`.
         """
-        number = next(self._numbers)
-        thread = self._threads[0 if one_at_a_time else number % len(self._threads)]
-        log = None
+        number, in_step = next(self._numbers), self._buckets
+        line = 0 if one_at_a_time else in_step % len(self._threads)
+        thread, log = self._threads[line], None
         if coordinates is not None:
             log = self._log(self._buckets, coordinates, one_at_a_time, urgency)
-            self._buckets += 1
+        self._buckets += 1
+        if self._replays is not None and not self.recorders[self.rank].enabled:
+            instead = partial(self._task, collective, 2 * number, thread, arena, future)
+            task = self._replays.task(collective, 2 * number, line, arena, future, self._counted, instead)
+            if task is not None:
+                if self._takes(future):
+                    thread.submit(task)
+                return
         self._give(collective, 2 * number, thread, arena, future, log)
 
     def transfer(
@@ -184,15 +177,33 @@ class ProcessWorld:
         *,
         recorded: bool = True,
     ) -> None:
+        if self._takes(future):
+            thread.submit(self._task(collective, number, thread, arena, future, log, recorded=recorded))
+
+    def _takes(self, future: Any) -> bool:
+        """Whether collectives still run; if one has failed, so does `future`."""
         if self.closed:
             raise RuntimeError("these ranks' connections have been closed")
         if self.error is not None:  # the other ranks will not take part any more
             future.set_exception(self.error)
-            return
+            return False
+        return True
+
+    def _task(
+        self,
+        collective: Collective[Any],
+        number: int,
+        thread: CommunicationThread,
+        arena: str,
+        future: Any,
+        log: TaskLog | None = None,
+        *,
+        recorded: bool = True,
+    ) -> CollectiveTask:
         buffers = self._arenas.setdefault(arena, Arena(self.device))
         buffers.begin_round()
         channel = ProcessChannel(
-            self._groups[self._threads.index(thread)] if self._batched else self._groups[0],
+            self._group_of(thread),
             number,
             self._counted,
             self._timeout,
@@ -202,9 +213,16 @@ class ProcessWorld:
             log=log,
         )
         coroutine = collective(ScheduledCollectives(channel, self._fabric, buffers))
-        thread.submit(
-            CollectiveTask(coroutine, future.set_result, future.set_exception, log, recorded=recorded)
-        )
+        return CollectiveTask(coroutine, future.set_result, future.set_exception, log, recorded=recorded)
+
+    def _group_of(self, thread: CommunicationThread) -> dist.ProcessGroup:
+        return self._groups[self._threads.index(thread)] if self._batched else self._groups[0]
+
+    def _give_up(self, error: BaseException) -> None:
+        """Fails all that is waited for, because of ranks that no longer answer."""
+        for thread in self._all_threads():
+            thread.error = thread.error or error
+        self.outcomes.fail(error)
 
     def _log(self, bucket: int, coordinates: int, in_turn: bool, urgency: Urgency) -> TaskLog | None:
         if not self._traces:
@@ -268,7 +286,9 @@ class ProcessWorld:
         return Pacer(link, timeout_s)
 
     def forget_buffers(self) -> None:
-        """Frees the message buffers, for example those of a former bucket layout."""
+        """Frees the message buffers, for example those of a former bucket layout, and forgets captures."""
+        if self._replays is not None:
+            self._replays.forget()
         self._arenas.clear()
 
     def forget(self) -> None:
@@ -300,6 +320,8 @@ class ProcessWorld:
             self._pacer.close()
         for thread in self._all_threads():
             thread.close()
+        if self._replays is not None:
+            self._replays.close()
         self._arenas.clear()
         if dist.is_initialized():
             for group in self._groups:

@@ -41,6 +41,12 @@ class Outcomes:
         self._in_flight -= 1
         self.changed.notify_all()
 
+    def fail(self, error: BaseException) -> None:
+        """One has failed, and whoever waits for any hears of it."""
+        with self.changed:
+            self.error = self.error or error
+            self.changed.notify_all()
+
     def settle(self) -> None:
         """Waits until nothing is in flight. Raises the first failure."""
         with self.changed:
@@ -73,9 +79,7 @@ class ProcessStarted(Started[Result]):
             self._outcomes.end()
 
     def set_exception(self, error: BaseException) -> None:
-        with self._outcomes.changed:
-            self._outcomes.error = self._outcomes.error or error
-            self._outcomes.changed.notify_all()
+        self._outcomes.fail(error)
 
     def result(self) -> Result:
         error = self.wait()

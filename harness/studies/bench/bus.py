@@ -23,6 +23,7 @@ from gradwire.codecs.registry import make_codec
 from gradwire.harness.comm.collective.collectives import Fabric
 from gradwire.harness.comm.settings import ClusterConfig
 from gradwire.harness.comm.topology.registry import make_schedule
+from gradwire.harness.comm.transport.replay import SETTLING, make_replays
 from gradwire.harness.comm.world.process import ProcessWorld
 from gradwire.harness.files.structured import read_json
 from gradwire.harness.files.writing import write_atomically
@@ -36,7 +37,8 @@ from gradwire.harness.runtime.memory import keep_freed_memory
 from gradwire.harness.studies.bench.host import TOPOLOGY
 from gradwire.harness.studies.bench.measure import DTYPES
 
-WARM_UP = 2
+WARM_UP = SETTLING + 1
+"""Rounds that are not counted: the last one is captured, where rounds are replayed."""
 
 FILE = "rounds.json"
 
@@ -86,6 +88,7 @@ class Settings(NamedTuple):
     coordinates: int
     rounds: int
     kernels: str
+    graphs: str
     seed: int
 
 
@@ -109,7 +112,8 @@ def measure_rank(
     ):
         keep_freed_memory()
         fabric = Fabric(partial(make_schedule, TOPOLOGY))
-        world = ProcessWorld(fabric, device, timeout_s=cluster.timeout_s)
+        replays = make_replays(settings.graphs, device)
+        world = ProcessWorld(fabric, device, timeout_s=cluster.timeout_s, replays=replays)
         try:
             taken = [value for row in _rounds(settings, world, device) for value in row]
             gathered = world.gather({rank: taken})

@@ -14,7 +14,7 @@ SUBJECTS = subjects(["bf16", "dynamiq"])
 
 
 def settings(coordinates: int = 5000) -> Settings:
-    return Settings(SUBJECTS, ClusterConfig(name="local", workers=2), coordinates, 3, "auto", 0)
+    return Settings(SUBJECTS, ClusterConfig(name="local", workers=2), coordinates, 3, "auto", "auto", 0)
 
 
 def test_the_backend_is_measured_with_what_bf16_sends() -> None:
