@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import torch
 
-from gradwire.codecs.native.choice import choose_kernels
+from gradwire.codecs.native.choice import choose_kernels, using_kernels
 from gradwire.codecs.registry import make_codec
 from gradwire.harness.parallel.synchronize import refused_graphs
 from gradwire.harness.trainer.settings import KernelsConfig, RunConfig
@@ -51,4 +51,5 @@ def _refused_graphs(run: RunConfig) -> str | None:
     device = torch.device(run.cluster.device)
     if device.type == "cuda" and run.measure.spans:
         return "measure.spans=true times every hop, and what happens within a graph nobody sees"
-    return refused_graphs(make_codec(**run.codec), device, run.measure.check_hashes)
+    with using_kernels(run.kernels.name):
+        return refused_graphs(make_codec(**run.codec), device, run.measure.check_hashes)

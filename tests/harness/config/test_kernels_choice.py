@@ -82,6 +82,50 @@ def test_who_asks_for_the_slow_definition_may_time_it(built: Built) -> None:
     assert validate(config("task=overhead", "kernels=default")).kernels.name == "default"
 
 
+GPUS = ("cluster.workers=2", "measure.spans=false")
+
+
+@pytest.mark.parametrize(
+    ("gpus", "overrides", "reason"),
+    [
+        (0, [], "CUDA graphs need ranks on GPUs, and these are on cpu"),
+        (2, ["cluster=virtual"], "cluster=virtual times every hop by itself"),
+        (2, ["measure.spans=true"], "measure.spans=true times every hop"),
+        (2, ["parallel=sharded", "codec=fp32"], "parallel=sharded synchronizes by other rounds"),
+        (2, ["measure.check_hashes=true"], "check_hashes=true has the host compare"),
+        (2, ["codec=mxfp8"], "codec=mxfp8 does not do the same in every step"),
+        (2, ["codec.ef=true"], "codec.ef=true keeps the residuals"),
+        (2, ["kernels=default"], "kernels=default takes the key by value"),
+    ],
+)
+def test_required_graphs_are_refused_where_nothing_can_be_captured(
+    gpus: int, overrides: list[str], reason: str, built: Built, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    built("cpu", "cuda", gpus=gpus)
+    monkeypatch.setattr(choice, "library", lambda name: name)
+    with pytest.raises(ConfigError) as refused:
+        validate(config(*GPUS, "kernels.graphs=always", *overrides))
+    said = str(refused.value)
+    assert said.startswith(f"kernels.graphs=always: {reason}") and said.endswith("; use kernels.graphs=auto")
+
+
+@pytest.mark.parametrize("graphs", ["auto", "always", "never"])
+def test_graphs_are_kept_as_they_are_asked_for(
+    graphs: str, built: Built, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    built("cpu", "cuda", gpus=2)
+    monkeypatch.setattr(choice, "library", lambda name: name)
+    assert validate(config(*GPUS, f"kernels.graphs={graphs}")).kernels.graphs == graphs
+
+
+def test_graphs_have_no_effect_on_tasks_that_replay_no_round(tmp_path: Path) -> None:
+    np.savez(tmp_path / "own.npz", gradients=np.ones((2, 300), np.float32))
+    chosen = ["task=replay", f"gradients={tmp_path}/own.npz", "kernels.graphs=never"]
+    with pytest.raises(ConfigError, match="kernels.graphs=never has no effect on task=replay; leave it out"):
+        validate_any(compose(chosen))
+    assert validate_any(compose(["task=bench", "kernels.graphs=never"])).kernels.graphs == "never"  # type: ignore[attr-defined]
+
+
 class SeenError(Exception):
     """Ends what is started as soon as it uses kernels."""
 

@@ -1,0 +1,92 @@
+"""Rounds of all ranks in this process, step by step or captured: what is compared on CPUs and on GPUs."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from gradwire.codecs.interface import Capture, Codec, Layout, Round
+from gradwire.codecs.registry import make_codec
+from gradwire.harness.comm.collective.arena import Arena
+from gradwire.harness.comm.collective.collectives import Fabric, ScheduledCollectives
+from gradwire.harness.comm.topology.registry import make_schedule
+from gradwire.harness.comm.transport.channel import CollectiveTask, Traffic
+from gradwire.harness.comm.transport.local import LocalChannel, Mailboxes, run_local
+from gradwire.harness.comm.transport.replay import Graph, ReplayedRound
+
+SEED = 11
+
+CASES: list[tuple[str, dict[str, Any]]] = [
+    ("fp32", {}),
+    ("bf16", {}),
+    ("dynamiq", {}),
+    ("dynamiq", {"rounding": "independent", "values": "uniform"}),
+    ("dynamiq", {"exclude": ["no parameter has this name"]}),
+    ("dynamiq_plus", {}),
+    ("uniform", {}),
+    ("qsgd", {}),
+    ("terngrad", {}),
+    ("onebit", {}),
+    ("tfp", {"rounding": "stochastic"}),
+    ("thc", {}),
+    ("thc", {"norm": "bucket"}),
+]
+"""Every codec that can be captured, with settings that change what it launches."""
+
+
+class Rounds:
+    """Rounds of one bucket on all ranks, whose gradients lie where they lie in every step."""
+
+    def __init__(
+        self, name: str, options: dict[str, Any], size: int, topology: str, numel: int, device: torch.device
+    ) -> None:
+        self.layout, self.size, self._topology = Layout.flat(numel, device=device), size, topology
+        self._made = name, options
+        self.codecs = self.new_codecs()
+        self.xs = [torch.empty(numel, device=device) for _ in range(size)]
+
+    def new_codecs(self) -> list[Codec]:
+        return [make_codec(self._made[0], **self._made[1]) for _ in range(self.size)]
+
+    def fill(self, step: int) -> None:
+        """The gradients of a step."""
+        for rank, x in enumerate(self.xs):
+            generator = torch.Generator().manual_seed(1000 * step + rank)
+            values = torch.randn(x.numel(), generator=generator)
+            x.copy_(values * torch.randn(x.numel(), generator=generator).exp())
+
+    def key(self, step: int) -> tuple[int, int]:
+        return Round(step, self.layout, 0, self.size, SEED).key
+
+    def run(
+        self, step: int, codecs: Sequence[Codec] | None = None, capture: Capture | None = None
+    ) -> list[Tensor]:
+        """All ranks' means of one round, by the own codecs or others."""
+        fabric, mailboxes = Fabric(partial(make_schedule, self._topology)), Mailboxes()
+        results, tasks = dict[int, Tensor](), list[CollectiveTask]()
+
+        def fail(error: BaseException) -> None:
+            """`run_local` raises it."""
+
+        for rank, (codec, x) in enumerate(zip(codecs or self.codecs, self.xs, strict=True)):
+            channel = LocalChannel(rank, self.size, 0, Traffic(), mailboxes)
+            comm = ScheduledCollectives(channel, fabric, Arena(self.layout.device))
+            this_round = Round(step, self.layout, rank, self.size, SEED, capture=capture)
+            coroutine = codec.synchronize(x, this_round, comm)
+            tasks.append(CollectiveTask(coroutine, partial(results.__setitem__, rank), fail))
+        run_local(tasks, mailboxes, time.perf_counter)
+        return [results[rank] for rank in range(self.size)]
+
+    def captured(self, graph: Graph) -> ReplayedRound:
+        """The round of all ranks, captured in step 2; its result is all ranks' means."""
+        for step in range(2):
+            self.fill(step)
+            self.run(step)
+        replayed = ReplayedRound(graph, self.layout.device)
+        replayed.capture(lambda given, traffic: self.run(2, capture=given), Traffic())
+        return replayed

@@ -1,0 +1,158 @@
+"""Graphs as CUDA has them, on the CPU: what is captured is kept with its arguments, and does not see what the
+host does later.
+
+`EmulatedGraph` keeps every operation of PyTorch and every call of a kernel, with the struct that it was
+given. What is forbidden in a capture is refused: reading values back, and tensors made of the host's.
+`RerunGraph` does the work again in every replay, because messages between processes cannot be kept here.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from typing import Any
+from unittest import mock
+
+import torch
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+from gradwire.codecs.native.call import Call
+from gradwire.harness.comm.transport.channel import Handle, TaggedMessage
+from gradwire.harness.comm.transport.process import ProcessChannel
+
+READING = ("item", "tolist", "numpy", "cpu", "__bool__", "__float__", "__int__", "__index__")
+FROM_HOST = ("tensor", "as_tensor", "from_numpy", "frombuffer")
+DATA_DEPENDENT = ("nonzero", "masked_select", "unique", "_local_scalar_dense", "is_nonzero")
+
+GARBAGE = 0xA5
+
+
+def _storages(of: Any) -> set[int]:
+    return {x.untyped_storage().data_ptr() for x in tree_leaves(of) if isinstance(x, Tensor)}
+
+
+class EmulatedGraph:
+    """A graph whose memory is garbage until it is replayed."""
+
+    def __init__(self) -> None:
+        self._steps: list[Callable[[], None]] = []
+        self._kept: list[Any] = []
+        self.calls = self.operations = 0
+        """Kernels and operations of PyTorch that a replay runs."""
+
+    def capture(self, work: Callable[[], None]) -> None:
+        made: list[Tensor] = []
+        with ExitStack() as stack:
+            for name in READING:
+                stack.enter_context(mock.patch.object(torch.Tensor, name, _refuse))
+            for name in FROM_HOST:
+                stack.enter_context(mock.patch.object(torch, name, _refuse))
+            stack.enter_context(mock.patch.object(Call, "run", lambda call: self._keep_call(call)))
+            stack.enter_context(_Keeping(self, made))
+            work()
+        for tensor in made:
+            tensor.untyped_storage().fill_(GARBAGE)
+
+    def replay(self) -> None:
+        for step in self._steps:
+            step()
+
+    def _keep_call(self, call: Call) -> None:
+        """In the place of `Call.run`: on a device, too, the struct's values are those of now."""
+        call.arguments.call.threads = 1
+        function, given = call._function, type(call.arguments).from_buffer_copy(call.arguments)
+
+        def step() -> None:
+            code = function(ctypes.byref(given))
+            assert code == 0, f"{call._operation}: {code}"
+
+        step()
+        self._steps.append(step)
+        self.calls += 1
+
+    def keep_operation(
+        self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], made: list[Tensor]
+    ) -> Any:
+        """Runs an operation of PyTorch and keeps it; what it has made is added to `made`."""
+        if any(name in str(func) for name in DATA_DEPENDENT):
+            raise RuntimeError(f"{func} is not permitted when a stream is capturing")
+        found = func(*args, **kwargs)
+        fresh = _storages(found) - _storages((args, kwargs))
+        results = [x for x in tree_leaves(found) if isinstance(x, Tensor)]
+        self._kept.append((args, kwargs, found))
+        if "empty" in str(func):
+            made += results
+            return found
+
+        def step() -> None:
+            again = [x for x in tree_leaves(func(*args, **kwargs)) if isinstance(x, Tensor)]
+            for kept, new in zip(results, again, strict=True):
+                if kept.untyped_storage().data_ptr() in fresh:
+                    kept.copy_(new)
+
+        self._steps.append(step)
+        self.operations += 1
+        made += [x for x in results if x.untyped_storage().data_ptr() in fresh and x.is_contiguous()]
+        return found
+
+
+class _Keeping(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    def __init__(self, graph: EmulatedGraph, made: list[Tensor]) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self._graph, self._made = graph, made
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        return self._graph.keep_operation(func, args, kwargs or {}, self._made)
+
+
+def _refuse(*given: object, **named: object) -> Any:
+    raise RuntimeError("operation not permitted when a stream is capturing")
+
+
+_capturing = threading.local()
+_post = ProcessChannel._post
+
+
+def _post_unless_capturing(
+    channel: ProcessChannel, sends: Sequence[TaggedMessage], receives: Sequence[TaggedMessage], phase: str
+) -> Handle:
+    """`ProcessChannel._post`, which sends nothing while its thread captures a `RerunGraph`."""
+    if getattr(_capturing, "now", False):
+        return channel._handle()
+    return _post(channel, sends, receives, phase)
+
+
+class RerunGraph:
+    """A graph that does its work again in every replay, as it was captured: without messages."""
+
+    def __init__(self) -> None:
+        ProcessChannel._post = _post_unless_capturing  # type: ignore[method-assign]
+        self._work: Callable[[], None] | None = None
+
+    def capture(self, work: Callable[[], None]) -> None:
+        _capturing.now = True
+        try:
+            work()
+        finally:
+            _capturing.now = False
+        self._work = work
+
+    def replay(self) -> None:
+        assert self._work is not None
+        self._work()
+
+
+class RefusingGraph:
+    """Captures nothing."""
+
+    def capture(self, work: Callable[[], None]) -> None:
+        raise RuntimeError("operation not permitted when stream is capturing\nand more lines")
+
+    def replay(self) -> None:
+        raise AssertionError("nothing was captured")
