@@ -16,8 +16,9 @@ class Machine:
     """Machines that are equal here give the same bits.
 
     `numerics` is a digest of what PyTorch's own operations give. Its version and the capability of its
-    kernels are not enough: MKL chooses its code by the processor's maker and model as well. This project's
-    compiled kernels do not count: at every level they give the bytes of the definitions.
+    kernels are not enough: MKL chooses its code by the processor's maker and model as well. Where there are
+    tiles of matrices (AMX), products of bfloat16 are added up in another order, which `capability` says. This
+    project's compiled kernels do not count: at every level they give the bytes of the definitions.
     """
 
     torch: str
@@ -34,6 +35,8 @@ class Machine:
 def this_machine() -> Machine:
     """The machine of this process, whose PyTorch must use one thread, as the ranks of all runs do."""
     capability = torch.backends.cpu.get_cpu_capability()
+    if torch.cpu._is_amx_tile_supported():
+        capability += "-AMX"
     return Machine(torch.__version__, transformers.__version__, capability, numerics())
 
 
