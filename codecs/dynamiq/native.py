@@ -148,7 +148,9 @@ class NativeHop:
         """From now on these are the hops of another round, or another of the workers."""
         arguments = self._call.arguments
         arguments.key0, arguments.key1 = dither.key
+        arguments.key_place = pointer(dither.key_place, _HOP, "key_place", (torch.int32,), 2, self._device)
         arguments.rank = dither.rank
+        self._keep_key = dither.key_place
 
     def run(
         self,

@@ -24,6 +24,29 @@ __device__ __forceinline__ T* in_global_memory(T* pointer) {
   return pointer;
 }
 
+// The round keys in shared memory, for a key that lies in global memory: two words a load, once more for
+// every row. RoundKeys, which are kernel parameters, need no instruction.
+struct SharedKeys {
+  uint64_t pairs[PHILOX_ROUNDS];
+};
+__device__ __forceinline__ Key round_key(const SharedKeys& keys, int round) {
+  const uint64_t pair = again(keys.pairs[round]);
+  return {(uint32_t)pair, (uint32_t)(pair >> 32)};
+}
+// The key itself, where the kernel has it.
+__device__ __forceinline__ Key key_itself(const gradwire_dynamiq& args, const RoundKeys&) {
+  return {args.key0, args.key1};
+}
+__device__ __forceinline__ Key key_itself(const gradwire_dynamiq&, const SharedKeys& keys) {
+  return round_key(keys, 0);
+}
+__device__ __forceinline__ void fill(SharedKeys& keys, const gradwire_dynamiq& args) {
+  const int round = threadIdx.x;
+  if (round >= PHILOX_ROUNDS) return;
+  const Key own = round_key(key_of(args), round);
+  keys.pairs[round] = own.first | (uint64_t)own.second << 32;
+}
+
 // The constants of one width and one of its ε.
 struct Scalars {
   float span, centre, unit, negative_factor, levels_per_octave, levels_per_step;

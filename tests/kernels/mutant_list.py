@@ -160,4 +160,19 @@ TAILS = (
     Mutant("cuda/rotation.h", "void store_tile(", "aligned && count == TILE", "aligned", "hadamard"),
 )
 
-MUTANTS = STRIDES + BARRIERS + ROUNDING + TAILS
+BY_VALUE, PLACE = "Key{args.key0, args.key1}", "args.key_place"
+KEYS = (
+    Mutant("include/gradwire/random.h", "Key key_of(", "place[0], place[1]", "place[1], place[0]", "levels"),
+    Mutant("include/gradwire/levels.h", "Stream stream_of(", PLACE, "nullptr", "levels"),
+    Mutant("include/gradwire/tfp.h", "Stream stream_of(", PLACE, "nullptr", "tfp"),
+    Mutant("include/gradwire/thc.h", "Key key_of(const gradwire_thc_in&", PLACE, "nullptr", "thc"),
+    Mutant("include/gradwire/thc.h", "Key key_of(const gradwire_thc_out&", PLACE, "nullptr", "thc"),
+    Mutant("cuda/dynamiq.cu", "return p.args.key_place", "p.args.key_place ?", "false ?", "dynamiq"),
+    Mutant("cuda/dynamiq_shared.h", "void fill(SharedKeys&", "key_of(args)", BY_VALUE, "dynamiq"),
+    Mutant("cuda/dynamiq_shared.h", "void fill(SharedKeys&", "round);", "round + 1);", "dynamiq"),
+    Mutant("cuda/dynamiq_shared.h", "void fill(SharedKeys&", ">= PHILOX_ROUNDS", ">= 6", "dynamiq"),
+    Mutant("cuda/dynamiq_shared.h", "const SharedKeys& keys) {", "(keys, 0)", "(keys, 1)", "dynamiq"),
+    Mutant("cuda/dynamiq_shared.h", "round_key(const SharedKeys&", "pair >> 32", "pair >> 31", "dynamiq"),
+)
+
+MUTANTS = STRIDES + BARRIERS + ROUNDING + TAILS + KEYS
