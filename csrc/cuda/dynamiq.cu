@@ -213,6 +213,8 @@ bool is_paper(const gradwire_dynamiq& args) {
 
 GRADWIRE_API int gradwire_dynamiq_hop(const gradwire_dynamiq* args) {
   GRADWIRE_CUDA_BEGIN(dynamiq_hop, args);
+  if (!args->tables) return GRADWIRE_BAD_ARGUMENT;
+  if (!aligned(args->tables)) return GRADWIRE_MISALIGNED;
   if (args->outgoing && args->out) return encode_and_decode(*args);
   if (args->rows > MOST_ROWS || args->numel > MOST_ROWS * SUPER_GROUP) return GRADWIRE_BAD_ARGUMENT;
   const Parameters p = {*args, round_keys({args->key0, args->key1}),
@@ -228,4 +230,11 @@ GRADWIRE_API int gradwire_dynamiq_hop(const gradwire_dynamiq* args) {
       return args->codebooks > 1 ? launch_encode<GRADWIRE_DISTINCT, false, CodebookTables>(p, stream)
                                  : launch_encode<GRADWIRE_DISTINCT, false, EncodingTables>(p, stream);
   }
+}
+
+GRADWIRE_API int gradwire_dynamiq_tables(const gradwire_dynamiq_values* args) {
+  if (args->call.bytes != (int32_t)sizeof(*args)) return GRADWIRE_WRONG_SIZE;
+  if (const int error = check_dynamiq_tables(*args)) return error;
+  return make_tables(*reinterpret_cast<CodebookTables*>(args->tables), *args) ? GRADWIRE_OK
+                                                                              : GRADWIRE_BAD_ARGUMENT;
 }

@@ -175,4 +175,15 @@ KEYS = (
     Mutant("cuda/dynamiq_shared.h", "round_key(const SharedKeys&", "pair >> 32", "pair >> 31", "dynamiq"),
 )
 
-MUTANTS = STRIDES + BARRIERS + ROUNDING + TAILS + KEYS
+COPY, THRESHOLD, MAKE = "void fill(Shared& tables", "float padded_threshold(", "bool make_tables("
+TABLES = (
+    Mutant("cuda/dynamiq_shared.h", COPY, "(ALL_PARTS + THREADS - 1)", "ALL_PARTS", "dynamiq"),
+    Mutant("cuda/dynamiq_shared.h", COPY, "step * THREADS", "step * (THREADS - 1)", "dynamiq"),
+    Mutant("cuda/dynamiq_tables.h", THRESHOLD, "r < values.largest", "r <= values.largest", "dynamiq"),
+    Mutant("cuda/dynamiq_tables.h", THRESHOLD, "r < 0 ? 0.0f", "r < 0 ? 2.0f", "dynamiq"),
+    Mutant("cuda/dynamiq_tables.h", MAKE, "first_cost + i]", "first_cost + 1]", "dynamiq"),
+    Mutant("cuda/dynamiq_tables.h", MAKE, "i - first - 1", "i - first", "dynamiq"),
+    Mutant("cuda/dynamiq_tables.h", MAKE, "book = row / WIDE", "book = 0", "dynamiq"),
+)
+
+MUTANTS = STRIDES + BARRIERS + ROUNDING + TAILS + KEYS + TABLES

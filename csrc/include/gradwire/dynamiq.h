@@ -32,6 +32,17 @@ typedef struct {
   float decoded[2][256];  // by code; at 16 bits a level is decoded by a division
 } gradwire_values;
 
+// All of this is host memory.
+typedef struct {
+  gradwire_call call;
+  const gradwire_values* values;  // one for each width
+  const uint64_t* costs;          // see codecs/dynamiq/codebooks.py
+  int32_t codebooks;              // 1 or 4
+  uint8_t* tables;                // GRADWIRE_DYNAMIQ_TABLE_BYTES, at a multiple of 16 bytes
+} gradwire_dynamiq_values;
+
+enum { GRADWIRE_DYNAMIQ_TABLE_BYTES = 45680 };
+
 typedef struct {
   gradwire_call call;             // dtype: of `x` if it is gathered, of `out` if it is the result
   const void* x;                  // the bucket, or the sums of this chunk (float32), or null
@@ -47,6 +58,7 @@ typedef struct {
   int64_t outgoing_bytes;         // what codes and scales leave is zeroed
   const gradwire_values* values;  // one for each width
   const uint64_t* costs;          // see codecs/dynamiq/codebooks.py
+  const uint8_t* tables;          // both, by `gradwire_dynamiq_tables`; kernels for CPUs do without
   int32_t gather;                 // whether `x` is the bucket
   int32_t scatter;                // whether `out` is the result: out = sum·inverse + mean
   float inverse;                  // 1 / workers
@@ -62,6 +74,7 @@ typedef struct {
 } gradwire_dynamiq;
 
 GRADWIRE_API int gradwire_dynamiq_hop(const gradwire_dynamiq* args);
+GRADWIRE_API int gradwire_dynamiq_tables(const gradwire_dynamiq_values* args);
 
 GRADWIRE_NAMESPACE_BEGIN
 
@@ -112,6 +125,12 @@ GRADWIRE_HD Layout layout_of(const gradwire_dynamiq& args) {
 // What a message holds behind its codes and scales.
 GRADWIRE_HD uint8_t rest_of_message(bool possible) { return possible ? 0 : 0xFF; }  // NaN
 
+GRADWIRE_HD int64_t items_dynamiq_tables(const gradwire_dynamiq_values&) { return 0; }
+GRADWIRE_HD int check_dynamiq_tables(const gradwire_dynamiq_values& args) {
+  const bool there = args.values && args.costs && args.tables;
+  if (!there || (args.codebooks != 1 && args.codebooks != 4)) return GRADWIRE_BAD_ARGUMENT;
+  return ((uintptr_t)args.tables & 15) ? GRADWIRE_MISALIGNED : GRADWIRE_OK;
+}
 GRADWIRE_HD int check_dynamiq_hop(const gradwire_dynamiq& args) {
   const bool encodes = args.outgoing && args.x, decodes = args.out && !args.outgoing;
   if (!encodes && !decodes) return GRADWIRE_BAD_ARGUMENT;
