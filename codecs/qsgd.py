@@ -118,6 +118,7 @@ class LevelKernels:
             key0=coder.random.key[0],
             key1=coder.random.key[1],
             rank=coder.random.rank,
+            key_place=(coder.random.key_place, 2),
         )
 
 

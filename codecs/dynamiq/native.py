@@ -117,21 +117,23 @@ class NativeHop:
         coder: Coder,
     ) -> None:
         dither, form, device = coder.dither, coder.format, order.device
-        tables, costs = value_tables(library, tuple(sorted(coder.values.items())), dither.range, device)
+        pairs = tuple(sorted(coder.values.items()))
+        values, costs, tables = value_tables(library, pairs, dither.range, form.codebooks, device)
         self._rows, self._numel, self._dtype, self._device = order.numel(), numel, dtype, device
         if dtype not in BUCKETS:
             raise ValueError(f"{_HOP}: a bucket of float32 or bfloat16 is needed, got {dtype}")
         self._dtype_code = BUCKETS.index(dtype)
         self._least = used_bytes({min(form.widths): self._rows}, form)
-        self._keep = (order, mean, counts, tables, costs)
+        self._keep = (order, mean, counts, values, costs, tables)
         settings = {
             "numel": numel,
             "rows": self._rows,
             "order": (order, self._rows),
             "mean": (mean, self._rows),
             "counts": (counts, COUNTED_WIDTHS),
-            "values": (tables, tables.numel()),
+            "values": (values, values.numel()),
             "costs": (costs, costs.numel()),
+            "tables": (tables, tables.numel()),
             "inverse": 1 / dither.workers,  # to float32 by way of float64: the nearest one all the same
             "group": form.group,
             "bf16_scales": form.scales == "bf16",
@@ -148,7 +150,9 @@ class NativeHop:
         """From now on these are the hops of another round, or another of the workers."""
         arguments = self._call.arguments
         arguments.key0, arguments.key1 = dither.key
+        arguments.key_place = pointer(dither.key_place, _HOP, "key_place", (torch.int32,), 2, self._device)
         arguments.rank = dither.rank
+        self._keep_key = dither.key_place
 
     def run(
         self,

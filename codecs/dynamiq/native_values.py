@@ -11,6 +11,7 @@ from torch import Tensor
 
 from gradwire.codecs.dynamiq.codebooks import Codebooks
 from gradwire.codecs.dynamiq.values import Distinct, Geometric, Sign, Values
+from gradwire.codecs.native.call import run
 from gradwire.codecs.native.loading import Library
 
 MESSAGE_WIDTHS = (16, 8, 6, 5, 4, 3, 2, 1)
@@ -22,12 +23,12 @@ WidthsAndValues = tuple[tuple[int, Values | Codebooks], ...]
 
 @lru_cache(maxsize=64)
 def value_tables(
-    library: Library, pairs: WidthsAndValues, dither_range: int, device: torch.device
-) -> tuple[Tensor, Tensor]:
-    """The bytes of eight `gradwire_values`, and the costs of all codebooks (int64: number c's in bits 16·c
-    and above).
+    library: Library, pairs: WidthsAndValues, dither_range: int, codebooks: int, device: torch.device
+) -> tuple[Tensor, Tensor, Tensor]:
+    """The bytes of eight `gradwire_values`, the costs of all codebooks (int64: number c's in bits 16·c and
+    above), and the bytes that CUDA kernels copy to shared memory (`gradwire_dynamiq_tables`).
 
-    `dither_range` is N: a dither is scaled by step/N, rounded to float32 once.
+    `dither_range` is N: a dither is scaled by step/N, rounded to float32 once. `codebooks` is `Format`'s.
     """
     table: Any = (library.declarations.structs["gradwire_values"] * len(MESSAGE_WIDTHS))()
     costs: list[Tensor] = []
@@ -42,7 +43,17 @@ def value_tables(
             _fill(entry, values, 1, dither_range)
     flat = torch.frombuffer(bytearray(bytes(table)), dtype=torch.uint8)
     all_costs = torch.cat(costs) if costs else torch.zeros(1, dtype=torch.int64)
-    return flat.to(device), all_costs.to(device)
+    tables = torch.zeros(library.constant("GRADWIRE_DYNAMIQ_TABLE_BYTES"), dtype=torch.uint8)
+    run(
+        library,
+        "dynamiq_tables",
+        tables.device,
+        values=(flat, flat.numel()),
+        costs=(all_costs, all_costs.numel()),
+        codebooks=codebooks,
+        tables=(tables, tables.numel()),
+    )
+    return flat.to(device), all_costs.to(device), tables.to(device)
 
 
 def _fill(entry: Any, values: Values, books: int, dither_range: int) -> None:

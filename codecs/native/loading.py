@@ -18,7 +18,7 @@ from gradwire.codecs.native.structs import Declarations, Struct, read_declaratio
 LibraryName = Literal["cpu", "cuda", "emulated"]
 """`emulated`: the sources for CUDA compiled for the CPU, which tests compare with the others."""
 
-ABI_VERSION = 2
+ABI_VERSION = 3
 
 DIRECTORY = "GRADWIRE_LIBRARIES"
 """The environment variable that names another folder to look for libraries in."""

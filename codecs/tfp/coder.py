@@ -46,8 +46,7 @@ class TruncationCoder(GroupCoder):
 
     @property
     def kernels(self) -> TruncationKernels:
-        random = None if self.random is None else (*self.random.key, self.random.rank)
-        return TruncationKernels(self.bits, "scaled" if self.scaled else "plain", random)
+        return TruncationKernels(self.bits, "scaled" if self.scaled else "plain", self.random)
 
     def quantize(self, rows: Tensor, first: int, numel: int) -> tuple[Tensor, Tensor]:
         scales = torch.empty(len(rows), 0, dtype=self.scale_dtype, device=rows.device)

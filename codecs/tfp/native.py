@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from gradwire.codecs.arithmetic.random import CoordinateBits
 from gradwire.codecs.native.call import readable, run
 from gradwire.codecs.native.loading import Library
 
@@ -18,11 +19,11 @@ Given = dict[str, tuple[Tensor | None, int]]
 
 @dataclass(frozen=True)
 class TruncationKernels:
-    """`GroupKernels` of one format, `bits` of one of `Base`; `random` are the key's words and the rank."""
+    """`GroupKernels` of one format, `bits` of one of `Base`; `random` are the random bits that are added."""
 
     bits: int
     base: str
-    random: tuple[int, int, int] | None
+    random: CoordinateBits | None
 
     def encode(
         self, library: Library, values: Tensor, first: int, out: Tensor, message: Tensor | None = None
@@ -72,7 +73,7 @@ class TruncationKernels:
         given: Given,
         first: int = 0,
     ) -> None:
-        key0, key1, rank = self.random or (0, 0, 0)
+        random = self.random or CoordinateBits((0, 0), 0)
         run(
             library,
             operation,
@@ -84,9 +85,10 @@ class TruncationKernels:
             bits_in=bits_in,
             base=library.constant(f"TFP_{self.base.upper()}"),
             stochastic=self.random is not None,
-            key0=key0,
-            key1=key1,
-            rank=rank,
+            key0=random.key[0],
+            key1=random.key[1],
+            rank=random.rank,
+            key_place=(random.key_place, 2),
         )
 
     def _received(self, message: Tensor, plane: Tensor | None, numel: int, bits: int) -> Given:

@@ -77,6 +77,7 @@ def quantize(
         randomness.key,
         randomness.rank,
         integers,
+        randomness.key_place,
     )
     return integers
 
@@ -98,7 +99,16 @@ def dequantize(
     written = dtype if dtype in BUCKETS else torch.float32
     mean = torch.empty(blocks.total, dtype=written, device=sums.device)
     peak = table.granularity * workers
-    write_mean(sums, peak, ranges.root_mean_squares, ranges.t_p, blocks.largest, randomness.key, mean)
+    write_mean(
+        sums,
+        peak,
+        ranges.root_mean_squares,
+        ranges.t_p,
+        blocks.largest,
+        randomness.key,
+        mean,
+        randomness.key_place,
+    )
     return mean[: blocks.numel].to(dtype)
 
 
@@ -111,12 +121,16 @@ def write_integers(
     key: Sequence[int],
     rank: int,
     integers: Tensor,
+    key_place: Tensor | None = None,
 ) -> None:
-    """`quantize` into `integers` from `x`, float32 or bfloat16, cut into blocks of at most `block`."""
+    """`quantize` into `integers` from `x`, float32 or bfloat16, cut into blocks of at most `block`.
+
+    Compiled kernels take the key from `key_place`, (2,) int32, where it is given.
+    """
     blocks, table = cut(x.numel(), block), QuantizationTable(tuple(entries))
     library = library_for(x.device)
     if library is not None:
-        native.quantize(library, x, root_mean_squares, t_p, blocks, table, key, rank, integers)
+        native.quantize(library, x, root_mean_squares, t_p, blocks, table, key, rank, integers, key_place)
         return
     scales = range_scales(Ranges(root_mean_squares, t_p))
     randomness = Randomness((key[0], key[1]), rank)
@@ -139,13 +153,14 @@ def write_mean(
     block: int,
     key: Sequence[int],
     mean: Tensor,
+    key_place: Tensor | None = None,
 ) -> None:
     """`dequantize` into `mean`, (total,) float32 or bfloat16, from sums in [0, peak] of blocks of at most
-    `block`."""
+    `block`; `key_place` as `write_integers` takes it."""
     blocks = cut(sums.numel(), block)
     library = library_for(sums.device)
     if library is not None:
-        native.dequantize(library, sums, peak, root_mean_squares, t_p, blocks, key, mean)
+        native.dequantize(library, sums, peak, root_mean_squares, t_p, blocks, key, mean, key_place)
         return
     scales = range_scales(Ranges(root_mean_squares, t_p))
     randomness = Randomness((key[0], key[1]), rank=0)

@@ -44,8 +44,12 @@ def quantize(
     key: Sequence[int],
     rank: int,
     integers: Tensor,
+    key_place: Tensor | None,
 ) -> None:
-    """Fill `integers`, (total,) int32, from the bucket `x`, (numel,) float32 or bfloat16."""
+    """Fill `integers`, (total,) int32, from the bucket `x`, (numel,) float32 or bfloat16.
+
+    `key_place` (2,) int32 has the key's words, None: they are those of `key`.
+    """
     values = None if table.is_uniform else neighbours(table, x.device)
     run(
         library,
@@ -59,7 +63,9 @@ def quantize(
         integers=(integers, blocks.total),
         t_p=t_p,
         granularity=table.granularity,
-        key=tuple(key),
+        key0=key[0],
+        key1=key[1],
+        key_place=(key_place, 2),
         rank=rank,
     )
 
@@ -73,8 +79,10 @@ def dequantize(
     blocks: Blocks,
     key: Sequence[int],
     mean: Tensor,
+    key_place: Tensor | None,
 ) -> None:
-    """Fill `mean`, (total,) float32 or bfloat16, from `sums`, (total,) int32 in [0, peak].
+    """Fill `mean`, (total,) float32 or bfloat16, from `sums`, (total,) int32 in [0, peak]; `key_place` as
+    `quantize` takes it.
 
     Large blocks need room for float32 values on the way, which a float32 `mean` is.
     """
@@ -94,5 +102,7 @@ def dequantize(
         mean=(mean, blocks.total),
         t_p=t_p,
         peak=peak,
-        key=tuple(key),
+        key0=key[0],
+        key1=key[1],
+        key_place=(key_place, 2),
     )

@@ -11,7 +11,7 @@ static inline void dithers_of_row(Stream stream, int64_t first, uint32_t* dither
   Wide counters = wide_sequence((uint32_t)(first / COUNTER), 1);
   for (int k = 0; k < ROW; k += PART, counters += (uint64_t)COUNTERS) {
     alignas(64) uint32_t words[PART / 2];
-    philox_words(counters, stream.rank, Wide{}, stream.key0, stream.key1, words);
+    philox_words(counters, stream.rank, Wide{}, stream.key, words);
     alignas(64) uint16_t halves[PART];
     memcpy(halves, words, sizeof halves);
     GRADWIRE_SIMD

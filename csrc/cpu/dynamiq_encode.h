@@ -37,7 +37,7 @@ inline bool encode_scales(Encoding& work, const Row& row, uint8_t* group_scales,
   const int wide = args.group / 16, halved = wide - 1, groups = GROUPS / wide;
   alignas(64) uint32_t maxima[GROUPS], noise[GROUPS];
   group_maxima(row, maxima);
-  const uint32_t base = private_base(work.super_group, args.rank, args.key0, args.key1);
+  const uint32_t base = private_base(work.super_group, args.rank, key_of(args));
   GRADWIRE_SIMD
   for (int group = 0; group < GROUPS; ++group) {
     const uint32_t word = private_word(base, (uint32_t)group >> halved);
@@ -156,13 +156,12 @@ inline uint32_t choose_codebook(const Encoding& work, const Row& row, const grad
 }
 
 // The shared or private sixteen bits of all coordinates, one in each word: `coordinate_words`.
-inline void coordinate_halves(uint32_t super_group, uint32_t stream, uint32_t key0, uint32_t key1,
-                              uint32_t* halves) {
+inline void coordinate_halves(uint32_t super_group, uint32_t stream, Key key, uint32_t* halves) {
   enum { PARTS = SUPER_GROUP / 8 };
   alignas(64) uint32_t words[4 * PARTS];
   Wide parts = wide_sequence(0, 1);
   for (int part = 0; part < PARTS; part += COUNTERS, parts += (uint64_t)COUNTERS)
-    philox_words(Wide{} + super_group, stream, parts, key0, key1, words + 4 * part);
+    philox_words(Wide{} + super_group, stream, parts, key, words + 4 * part);
   alignas(64) uint16_t narrow[SUPER_GROUP];
   memcpy(narrow, words, sizeof narrow);
   for (int k = 0; k < SUPER_GROUP; ++k) halves[k] = narrow[k];
@@ -171,9 +170,10 @@ inline void coordinate_halves(uint32_t super_group, uint32_t stream, uint32_t ke
 // V of every coordinate.
 inline void dither(const Encoding& work, uint32_t* halves) {
   const gradwire_dynamiq& args = *work.args;
-  coordinate_halves(work.super_group, args.correlated ? 0 : args.rank + 1, args.key0, args.key1, halves);
+  const Key key = key_of(args);
+  coordinate_halves(work.super_group, args.correlated ? 0 : args.rank + 1, key, halves);
   if (!args.correlated) return;
-  const uint32_t base = order_base(work.super_group, args.key0, args.key1), own = order_hash(base, args.rank);
+  const uint32_t base = order_base(work.super_group, key), own = order_hash(base, args.rank);
   uint32_t order = 0;
   for (uint32_t worker = 0; worker < args.workers; ++worker) order += order_hash(base, worker) < own;
   const uint32_t workers = args.workers;

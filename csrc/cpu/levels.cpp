@@ -123,7 +123,7 @@ class Encoder {
       : args_(args),
         values_((const T*)args.values_in),
         decoder_(args),
-        stream_{args.key0, args.key1, args.rank},
+        stream_(stream_of(args)),
         last_(last_position(args.bits)),
         pack_(packer_of(args.bits)) {}
 

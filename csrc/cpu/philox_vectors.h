@@ -42,17 +42,16 @@ GRADWIRE_HD Wide wide_sequence(uint32_t first, uint32_t step) {
 }
 
 // Four words for each of COUNTERS counters (c0, c1, c2, 0), one counter's after the other's.
-GRADWIRE_HD void philox_words(Wide c0, uint32_t c1, Wide c2, uint32_t k0, uint32_t k1, uint32_t* words) {
+GRADWIRE_HD void philox_words(Wide c0, uint32_t c1, Wide c2, Key key, uint32_t* words) {
   Wide x = c0, y = Wide{} + c1, z = c2, w = {};
 #pragma GCC unroll 7
-  for (int round = 0; round < 7; ++round) {
+  for (int round = 0; round < PHILOX_ROUNDS; ++round) {
     const Wide low = wide_product(x, 0xD2511F53u), high = wide_product(z, 0xCD9E8D57u);
-    x = high >> 32 ^ y ^ k0;
-    z = low >> 32 ^ w ^ k1;
+    const Key own = round_key(key, round);
+    x = high >> 32 ^ y ^ own.first;
+    z = low >> 32 ^ w ^ own.second;
     y = high;
     w = low;
-    k0 += 0x9E3779B9u;
-    k1 += 0xBB67AE85u;
   }
   const Wide lanes = {GRADWIRE_WIDE_LANES}, order = lanes / 2 + lanes % 2 * (uint64_t)COUNTERS;
   const Narrow pairs = (Narrow)(2 * lanes | (2 * lanes + (uint64_t)(2 * COUNTERS)) << 32);

@@ -140,7 +140,7 @@ class Decoder {
 template <class T, Kind KIND, bool SCALED, bool STOCHASTIC>
 void encode(const gradwire_tfp& args, int64_t begin, int64_t end, bool plane) {
   const Format format = format_of(KIND, args.bits);
-  const Stream stream = {args.key0, args.key1, args.rank};
+  const Stream stream = stream_of(args);
   const int width = plane ? args.bits - args.bits_in : args.bits;
   const uint32_t mask = mask_of(width);
   const PackRow pack = packer_of(width);

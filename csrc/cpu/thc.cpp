@@ -99,7 +99,7 @@ struct Quantize {
       : args(args), blocks(blocks_of(args)), between((float*)args.integers), table(args) {}
 
   void load(int64_t unit, int count, float* values) const {
-    const Signs signs(unit, 1, count, args.key);
+    const Signs signs(unit, 1, count, key_of(args));
     for (int i = 0; i < count; ++i, ++unit, values += UNIT) {
       alignas(64) float x[UNIT];
       alignas(64) uint32_t flips[UNIT];
@@ -125,7 +125,7 @@ struct Quantize {
         for (int k = first; k < first + width; ++k)
           places[k] = place_of(values[k], factor, alive, half, granularity);
       });
-      unit_dither(unit, args.rank, args.key, dither);
+      unit_dither(unit, args.rank, key_of(args), dither);
       table.round(places, dither, args.integers + unit * UNIT);
     }
   }
@@ -156,7 +156,7 @@ struct Dequantize {
     }
   }
   void finish(int log, int64_t unit, int64_t step, int count, const float* values) const {
-    const Signs signs(unit, step, count, args.key);
+    const Signs signs(unit, step, count, key_of(args));
     for (int i = 0; i < count; ++i, unit += step, values += UNIT) {
       T* mean = (T*)args.mean + unit * UNIT;
       alignas(64) uint32_t flips[UNIT];

@@ -10,10 +10,10 @@ inline namespace GRADWIRE_LEVEL {
 class Signs {
  public:
   enum { MOST = 128 };
-  Signs(int64_t unit, int64_t step, int count, const uint32_t* key) {
+  Signs(int64_t unit, int64_t step, int count, Key key) {
     const uint32_t first = (uint32_t)unit, apart = (uint32_t)step;
     for (int i = 0; i < count; i += COUNTERS)
-      philox_words(wide_sequence(first + (uint32_t)i * apart, apart), 0, Wide{}, key[0], key[1], words_[i]);
+      philox_words(wide_sequence(first + (uint32_t)i * apart, apart), 0, Wide{}, key, words_[i]);
   }
   // SIGN or 0 for each of the coordinates of the i-th unit.
   void flips(int i, uint32_t* flips) const {
@@ -29,11 +29,11 @@ class Signs {
 };
 
 // The dither of a unit's coordinates.
-GRADWIRE_HD void unit_dither(int64_t unit, uint32_t rank, const uint32_t* key, float* dither) {
+GRADWIRE_HD void unit_dither(int64_t unit, uint32_t rank, Key key, float* dither) {
   enum { PARTS = UNIT / 8 };
   alignas(64) uint32_t words[PARTS][4];
   for (int part = 0; part < PARTS; part += COUNTERS)
-    philox_words(Wide{} + (uint32_t)unit, rank + 1, wide_sequence(part, 1), key[0], key[1], words[part]);
+    philox_words(Wide{} + (uint32_t)unit, rank + 1, wide_sequence(part, 1), key, words[part]);
   alignas(64) uint16_t halves[UNIT];
   memcpy(halves, words, sizeof halves);
   GRADWIRE_SIMD

@@ -78,38 +78,49 @@ __device__ __forceinline__ void give_values(const Parameters& p, const Lane& lan
     give<uint16_t>(p.args.out, p.out, lane.index, place, values);
 }
 
-template <int SLOT, int KIND, bool INCOMING, bool PAPER, class Shared>
-__device__ __forceinline__ void encode_slot(const Parameters& p, const Plan& plan, const Shared& tables,
-                                            Warp& warp) {
+template <int SLOT, int KIND, bool INCOMING, bool PAPER, class Keys, class Shared>
+__device__ __forceinline__ void encode_slot(const Parameters& p, const Keys& keys, const Plan& plan,
+                                            const Shared& tables, Warp& warp) {
   for_rows<SLOT>(plan, warp, [&](const Lane& lane) {
     const int32_t super_group = p.args.order[lane.row];
     float values[16];
     take_values(p, lane, super_group, values);
     if constexpr (INCOMING) decode<SLOT, true, PAPER>(p.args, plan, tables, lane, values);
-    encode<SLOT, KIND, PAPER>(p.args, p.keys, plan, tables, lane, (uint32_t)super_group, values);
+    encode<SLOT, KIND, PAPER>(p.args, keys, plan, tables, lane, (uint32_t)super_group, values);
   });
 }
 
-template <int KIND, bool INCOMING, bool PAPER, class Shared>
+// Where the block finds the round keys from its first barrier on.
+__device__ __forceinline__ const RoundKeys& keys_of_block(const Parameters& p, const RoundKeys*) {
+  return p.keys;
+}
+__device__ __forceinline__ const SharedKeys& keys_of_block(const Parameters& p, const SharedKeys*) {
+  GRADWIRE_SHARED(SharedKeys, keys);
+  fill(keys, p.args);
+  return keys;
+}
+
+template <int KIND, bool INCOMING, bool PAPER, class Shared, class Keys>
 __global__ void __launch_bounds__(THREADS, sizeof(Shared) == sizeof(CodebookTables) ? 3 : 4)
     dynamiq_encode(const GRADWIRE_GRID_CONSTANT Parameters p) {
   GRADWIRE_SHARED(Shared, tables);
   GRADWIRE_SHARED(Plan, plan);
   fill(tables, p.args);
+  const Keys& keys = keys_of_block(p, (const Keys*)nullptr);
   if (threadIdx.x >= THREADS - WARP) make_plan(plan, p.args);
   __syncthreads();
   for (int64_t i = plan.used_bytes + blockIdx.x * THREADS + threadIdx.x; i < p.args.outgoing_bytes;
        i += (int64_t)gridDim.x * THREADS)
     p.args.outgoing[i] = rest_of_message(plan.possible);
   Warp warp = this_warp();
-  encode_slot<0, KIND, INCOMING, PAPER>(p, plan, tables, warp);
-  encode_slot<1, KIND, INCOMING, PAPER>(p, plan, tables, warp);
-  encode_slot<2, KIND, INCOMING, PAPER>(p, plan, tables, warp);
-  encode_slot<3, KIND, INCOMING, PAPER>(p, plan, tables, warp);
-  encode_slot<4, KIND, INCOMING, PAPER>(p, plan, tables, warp);
-  encode_slot<5, KIND, INCOMING, PAPER>(p, plan, tables, warp);
-  encode_slot<6, KIND, INCOMING, PAPER>(p, plan, tables, warp);
-  encode_slot<7, KIND, INCOMING, PAPER>(p, plan, tables, warp);
+  encode_slot<0, KIND, INCOMING, PAPER>(p, keys, plan, tables, warp);
+  encode_slot<1, KIND, INCOMING, PAPER>(p, keys, plan, tables, warp);
+  encode_slot<2, KIND, INCOMING, PAPER>(p, keys, plan, tables, warp);
+  encode_slot<3, KIND, INCOMING, PAPER>(p, keys, plan, tables, warp);
+  encode_slot<4, KIND, INCOMING, PAPER>(p, keys, plan, tables, warp);
+  encode_slot<5, KIND, INCOMING, PAPER>(p, keys, plan, tables, warp);
+  encode_slot<6, KIND, INCOMING, PAPER>(p, keys, plan, tables, warp);
+  encode_slot<7, KIND, INCOMING, PAPER>(p, keys, plan, tables, warp);
 }
 
 template <int SLOT, bool SOURCE, bool INCOMING>
@@ -162,10 +173,15 @@ int launch(Kernel kernel, const Parameters& p, cudaStream_t stream) {
   return cudaGetLastError();
 }
 
+template <int KIND, bool INCOMING, bool PAPER, class Shared>
+int launch_encode(const Parameters& p, cudaStream_t stream) {
+  return p.args.key_place ? launch(dynamiq_encode<KIND, INCOMING, PAPER, Shared, SharedKeys>, p, stream)
+                          : launch(dynamiq_encode<KIND, INCOMING, PAPER, Shared, RoundKeys>, p, stream);
+}
 template <int KIND, bool PAPER, class Shared>
 int launch_encode(const Parameters& p, cudaStream_t stream) {
-  return p.args.incoming ? launch(dynamiq_encode<KIND, true, PAPER, Shared>, p, stream)
-                         : launch(dynamiq_encode<KIND, false, PAPER, Shared>, p, stream);
+  return p.args.incoming ? launch_encode<KIND, true, PAPER, Shared>(p, stream)
+                         : launch_encode<KIND, false, PAPER, Shared>(p, stream);
 }
 
 int launch_decode(const Parameters& p, cudaStream_t stream) {
@@ -197,9 +213,11 @@ bool is_paper(const gradwire_dynamiq& args) {
 
 GRADWIRE_API int gradwire_dynamiq_hop(const gradwire_dynamiq* args) {
   GRADWIRE_CUDA_BEGIN(dynamiq_hop, args);
+  if (!args->tables) return GRADWIRE_BAD_ARGUMENT;
+  if (!aligned(args->tables)) return GRADWIRE_MISALIGNED;
   if (args->outgoing && args->out) return encode_and_decode(*args);
   if (args->rows > MOST_ROWS || args->numel > MOST_ROWS * SUPER_GROUP) return GRADWIRE_BAD_ARGUMENT;
-  const Parameters p = {*args, round_keys(args->key0, args->key1),
+  const Parameters p = {*args, round_keys({args->key0, args->key1}),
                         coordinates_of(*args, args->x, args->gather),
                         coordinates_of(*args, args->out, args->scatter)};
   if (args->out) return launch_decode(p, stream);
@@ -212,4 +230,11 @@ GRADWIRE_API int gradwire_dynamiq_hop(const gradwire_dynamiq* args) {
       return args->codebooks > 1 ? launch_encode<GRADWIRE_DISTINCT, false, CodebookTables>(p, stream)
                                  : launch_encode<GRADWIRE_DISTINCT, false, EncodingTables>(p, stream);
   }
+}
+
+GRADWIRE_API int gradwire_dynamiq_tables(const gradwire_dynamiq_values* args) {
+  if (args->call.bytes != (int32_t)sizeof(*args)) return GRADWIRE_WRONG_SIZE;
+  if (const int error = check_dynamiq_tables(*args)) return error;
+  return make_tables(*reinterpret_cast<CodebookTables*>(args->tables), *args) ? GRADWIRE_OK
+                                                                              : GRADWIRE_BAD_ARGUMENT;
 }

@@ -28,14 +28,14 @@ __device__ __forceinline__ float normalizer_of_values(const LaneScale& scale, fl
 }
 
 // The level and the sign of every coordinate.
-template <int SLOT>
-__device__ __forceinline__ void encode_paper(const gradwire_dynamiq& args, const RoundKeys& keys,
+template <int SLOT, class Keys>
+__device__ __forceinline__ void encode_paper(const gradwire_dynamiq& args, const Keys& keys,
                                              const EncodingTables& tables, const Scalars& scalars,
                                              const Lane& lane, uint32_t super_group, const LaneScale& scale,
                                              float* values, Codes<Width<SLOT>::BITS>& codes) {
   constexpr int WIDTH = Width<SLOT>::BITS;
   const float normalizer = normalizer_of_values(scale, scalars.span, values);
-  const LaneDither dither(args.workers, worker_order(args, lane, super_group), scale.within, scalars);
+  const LaneDither dither(args.workers, worker_order(args, keys, lane, super_group), scale.within, scalars);
   Fields<WIDTH> fields;
 #pragma unroll
   for (int part = 1; part >= 0; --part) {  // from the last coordinate to the first, as fields are filled
@@ -87,10 +87,10 @@ __device__ __forceinline__ uint32_t code_of(const EncodingTables& tables, const 
   }
 }
 
-template <int SLOT, int KIND, bool PAPER, class Shared>
-__device__ __forceinline__ void encode_any(const gradwire_dynamiq& args, const RoundKeys& keys,
-                                           const Plan& plan, const Shared& tables, const Lane& lane,
-                                           uint32_t super_group, const LaneScale& scale, float* values,
+template <int SLOT, int KIND, bool PAPER, class Keys, class Shared>
+__device__ __forceinline__ void encode_any(const gradwire_dynamiq& args, const Keys& keys, const Plan& plan,
+                                           const Shared& tables, const Lane& lane, uint32_t super_group,
+                                           const LaneScale& scale, float* values,
                                            Codes<Width<SLOT>::BITS>& codes) {
   constexpr int WIDTH = Width<SLOT>::BITS;
   const bool silent = !(scale.reference > 0.0f);
@@ -111,7 +111,7 @@ __device__ __forceinline__ void encode_any(const gradwire_dynamiq& args, const R
   const uint32_t stream = correlated ? 0 : args.rank + 1, workers = correlated ? args.workers : 1;
   const uint32_t within = correlated ? scale.within : 0;
   const float middle = mul((float)(int32_t)((workers << 16) - 1), 0.5f);
-  const uint32_t order = correlated ? worker_order(args, lane, super_group) : 0;
+  const uint32_t order = correlated ? worker_order(args, keys, lane, super_group) : 0;
   bool alive = true;
   if constexpr (WIDTH == 1) {
     alive = false;
@@ -137,12 +137,12 @@ __device__ __forceinline__ void encode_any(const gradwire_dynamiq& args, const R
   }
 }
 
-template <int SLOT, int KIND, bool PAPER, class Shared>
-__device__ __forceinline__ void encode(const gradwire_dynamiq& args, const RoundKeys& keys, const Plan& plan,
+template <int SLOT, int KIND, bool PAPER, class Keys, class Shared>
+__device__ __forceinline__ void encode(const gradwire_dynamiq& args, const Keys& keys, const Plan& plan,
                                        const Shared& tables, const Lane& lane, uint32_t super_group,
                                        float* values) {
   constexpr int WIDTH = Width<SLOT>::BITS;
-  const LaneScale scale = encode_scale<PAPER>(args, plan, tables, lane, super_group, values);
+  const LaneScale scale = encode_scale<PAPER>(args, keys, plan, tables, lane, super_group, values);
   Codes<WIDTH> codes;
   codes.clear();
   if constexpr (PAPER && WIDTH != 16 && WIDTH != 1)

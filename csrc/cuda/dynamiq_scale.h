@@ -25,17 +25,18 @@ struct LaneScale {
 };
 
 // PAPER: a byte for each sixteen coordinates, rounded at random, and a bfloat16 for the super-group.
-template <bool PAPER>
-__device__ __forceinline__ LaneScale encode_scale(const gradwire_dynamiq& args, const Plan& plan,
-                                                  const EncodingTables& tables, const Lane& lane,
-                                                  uint32_t super_group, const float* values) {
+template <bool PAPER, class Keys>
+__device__ __forceinline__ LaneScale encode_scale(const gradwire_dynamiq& args, const Keys& keys,
+                                                  const Plan& plan, const EncodingTables& tables,
+                                                  const Lane& lane, uint32_t super_group,
+                                                  const float* values) {
   const bool wide = !PAPER && args.group == 32;
   uint32_t maximum = magnitude_bits(values[0]);
 #pragma unroll
   for (int k = 1; k < 16; ++k) maximum = larger_magnitude(maximum, bits_of(values[k]));
   if (wide) maximum = larger(maximum, __shfl_xor_sync(ALL, maximum, 1));
   const uint32_t word =
-      private_word(private_base(super_group, args.rank, args.key0, args.key1), lane.index >> (int)wide);
+      private_word(private_base(super_group, args.rank, key_itself(args, keys)), lane.index >> (int)wide);
   const bool writes = !wide || !(lane.index & 1);
   uint8_t* group_scale_at = group_at<PAPER>(args, plan.outgoing, lane);
   LaneScale result;
@@ -114,9 +115,10 @@ __device__ __forceinline__ uint32_t choose_codebook(const gradwire_dynamiq& args
 }
 
 // σ: the worker's place in the order of the workers, by all lanes of the half-warp together.
-__device__ __forceinline__ uint32_t worker_order(const gradwire_dynamiq& args, const Lane& lane,
-                                                 uint32_t super_group) {
-  const uint32_t base = order_base(super_group, args.key0, args.key1), own = order_hash(base, args.rank);
+template <class Keys>
+__device__ __forceinline__ uint32_t worker_order(const gradwire_dynamiq& args, const Keys& keys,
+                                                 const Lane& lane, uint32_t super_group) {
+  const uint32_t base = order_base(super_group, key_itself(args, keys)), own = order_hash(base, args.rank);
   uint32_t order = 0;
   uint32_t worker = lane.index, first = 0;
   do {

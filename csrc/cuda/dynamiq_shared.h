@@ -1,12 +1,9 @@
-// What the threads of a block share: the quantization values of all widths, next to the cores, and where in a
-// message each width is.
+// What the threads of a block share: the quantization values of all widths, next to the cores, the round
+// keys, and where in a message each width is.
 #pragma once
-#include "gradwire/dynamiq.h"
-#include "launch.h"
+#include "dynamiq_tables.h"
 
 namespace gradwire_cuda {
-
-using namespace gradwire;
 
 // Loads from shared memory once more: kept from row to row, what is the same for all rows would take
 // registers that there are not.
@@ -24,178 +21,45 @@ __device__ __forceinline__ T* in_global_memory(T* pointer) {
   return pointer;
 }
 
-// The constants of one width and one of its ε.
-struct Scalars {
-  float span, centre, unit, negative_factor, levels_per_octave, levels_per_step;
+// The round keys in shared memory, for a key that lies in global memory: two words a load, once more for
+// every row. RoundKeys, which are kernel parameters, need no instruction.
+struct SharedKeys {
+  uint64_t pairs[PHILOX_ROUNDS];
 };
-
-enum { COPIES = 32, WIDE = 129, MOST_COSTS = 3072 };
-
-// Where the tables of a slot begin: those of narrower widths behind those of wider ones. Thresholds begin
-// with T[-1] = 0, and those of a progression end with infinity: an estimate that is off by one finds no wrong
-// level.
-GRADWIRE_HD int threshold_base(int slot) {
-  return slot == 2 ? 0 : slot == 3 ? 33 : slot == 4 ? 50 : slot == 5 ? 59 : 64;
+__device__ __forceinline__ Key round_key(const SharedKeys& keys, int round) {
+  const uint64_t pair = again(keys.pairs[round]);
+  return {(uint32_t)pair, (uint32_t)(pair >> 32)};
 }
-GRADWIRE_HD int decoded_base(int slot) {
-  return slot == 1   ? 0
-         : slot == 2 ? 256
-         : slot == 3 ? 320
-         : slot == 4 ? 352
-         : slot == 5 ? 368
-         : slot == 6 ? 376
-                     : 380;
+// The key itself, where the kernel has it.
+__device__ __forceinline__ Key key_itself(const gradwire_dynamiq& args, const RoundKeys&) {
+  return {args.key0, args.key1};
 }
-
-enum { THRESHOLDS = 67, DECODED = 382 };
-
-struct Tables {
-  Scalars scalars[WIDTH_SLOTS][2];
-  int32_t largest[WIDTH_SLOTS], points[WIDTH_SLOTS], first_cost[WIDTH_SLOTS];
-  float decoded[2][DECODED];
-};
-
-// The thresholds of 8 bits are kept many times over, entry r of copy c at [r + 1][c]: lanes that look up
-// different entries do not wait for each other. Two ε share the room, with half as many copies each.
-struct EncodingTables : Tables {
-  float quotients[128];  // 255/s by the mantissa of s, a bfloat16 in [2, 4)
-  float thresholds[2][THRESHOLDS];
-  alignas(16) float wide[WIDE * COPIES];
-};
-
-struct CodebookTables : EncodingTables {
-  uint64_t costs[MOST_COSTS];
-};
-
-// T[r] of a slot as the tables have it, r from -1 on, given T[max(r, 0)].
-__device__ __forceinline__ float padded_threshold(float given, int r, int32_t largest) {
-  return r < 0 ? 0.0f : r < largest ? given : float_of(INFINITE);
+__device__ __forceinline__ Key key_itself(const gradwire_dynamiq&, const SharedKeys& keys) {
+  return round_key(keys, 0);
+}
+__device__ __forceinline__ void fill(SharedKeys& keys, const gradwire_dynamiq& args) {
+  const int round = threadIdx.x;
+  if (round >= PHILOX_ROUNDS) return;
+  const Key own = round_key(key_of(args), round);
+  keys.pairs[round] = own.first | (uint64_t)own.second << 32;
 }
 
-// Filling them is most of a small chunk's time, so whatever a thread copies is asked for before any of it is
-// waited for: a block waits once.
-template <bool ENCODING>
-struct Filling {
-  enum { WIDE_STEPS = (WIDE * 4 + THREADS - 1) / THREADS, STEPS = (DECODED + THREADS - 1) / THREADS };
-  Scalars scalars;
-  int32_t largest, points, first_cost;
-  float decoded[2][STEPS], threshold, wide[WIDE_STEPS];
-  int32_t threshold_largest, wide_largest;
-
-  static __device__ __forceinline__ int slot_of_decoded(int i) {
-    int slot = 1;
+// By the block, before its first barrier: copies the tables from where the caller has them.
+template <class Shared>
+__device__ __forceinline__ void fill(Shared& tables, const gradwire_dynamiq& args) {
+  constexpr int ALL_PARTS = sizeof(Shared) / 16, STEPS = (ALL_PARTS + THREADS - 1) / THREADS;
+  const uint4* source = reinterpret_cast<const uint4*>(args.tables);
+  uint4* target = reinterpret_cast<uint4*>(&tables);
+  uint4 parts[STEPS];  // all are asked for before one is waited for
 #pragma unroll
-    for (int next = 2; next < WIDTH_SLOTS; ++next) slot += i >= decoded_base(next);
-    return slot;
+  for (int step = 0; step < STEPS; ++step) {
+    const int i = threadIdx.x + step * THREADS;
+    if (i < ALL_PARTS) parts[step] = source[i];
   }
-  static __device__ __forceinline__ int slot_of_threshold(int i) {
-    int slot = 2;
 #pragma unroll
-    for (int next = 3; next < WIDTH_SLOTS - 1; ++next) slot += i >= threshold_base(next);
-    return slot;
-  }
-
-  // Which T[r] of 8 bits, of which ε, the thread's fourth of a row has.
-  static __device__ __forceinline__ int wide_row(int i, bool books, int& book) {
-    book = books ? i / (WIDE * 2) : 0;
-    return (books ? (i - book * (WIDE * 2)) / 2 : i / 4) - 1;
-  }
-
-  __device__ __forceinline__ void load(const gradwire_dynamiq& args) {
-    const int thread = threadIdx.x;
-    if (thread < 2 * WIDTH_SLOTS) {
-      const gradwire_values& values = args.values[thread / 2];
-      const int book = thread % 2;
-      scalars = {values.span[book],
-                 values.centre[book],
-                 values.unit[book],
-                 values.negative_factor[book],
-                 values.levels_per_octave[book],
-                 values.levels_per_step[book]};
-      largest = values.largest;
-      points = values.points;
-      first_cost = values.first_cost / 2;  // those of positive coordinates alone are kept
-    }
-#pragma unroll
-    for (int step = 0; step < STEPS; ++step) {
-      const int i = thread + step * THREADS;
-      if (i >= DECODED) break;
-      const int slot = slot_of_decoded(i);
-      decoded[0][step] = args.values[slot].decoded[0][i - decoded_base(slot)];
-      decoded[1][step] = args.codebooks > 1 ? args.values[slot].decoded[1][i - decoded_base(slot)] : 0.0f;
-    }
-    if constexpr (ENCODING) {
-      if (thread < 2 * THRESHOLDS) {
-        const int i = thread % THRESHOLDS, slot = slot_of_threshold(i), r = i - threshold_base(slot) - 1;
-        threshold_largest = args.values[slot].largest;
-        threshold = args.values[slot].thresholds[thread / THRESHOLDS][r < 0 ? 0 : r];
-      }
-      wide_largest = args.values[1].largest;
-#pragma unroll
-      for (int step = 0; step < WIDE_STEPS; ++step) {
-        const int i = thread + step * THREADS;
-        if (i >= WIDE * 4) break;
-        int book;
-        const int r = wide_row(i, args.codebooks > 1, book);
-        wide[step] = args.values[1].thresholds[book][r < 0 ? 0 : r];
-      }
-    }
-  }
-
-  __device__ __forceinline__ void store(Tables& tables) const {
-    const int thread = threadIdx.x;
-    if (thread < 2 * WIDTH_SLOTS) {
-      tables.scalars[thread / 2][thread % 2] = scalars;
-      tables.largest[thread / 2] = largest;
-      tables.points[thread / 2] = points;
-      tables.first_cost[thread / 2] = first_cost;
-    }
-#pragma unroll
-    for (int step = 0; step < STEPS; ++step) {
-      const int i = thread + step * THREADS;
-      if (i >= DECODED) break;
-      tables.decoded[0][i] = decoded[0][step];
-      tables.decoded[1][i] = decoded[1][step];
-    }
-  }
-  __device__ __forceinline__ void store(EncodingTables& tables, bool books) const {
-    const int thread = threadIdx.x;
-    store((Tables&)tables);
-    if (thread < 128) tables.quotients[thread] = div(255.0f, scale_value(0x4000u + thread));
-    if (thread < 2 * THRESHOLDS) {
-      const int i = thread % THRESHOLDS;
-      tables.thresholds[thread / THRESHOLDS][i] =
-          padded_threshold(threshold, i - threshold_base(slot_of_threshold(i)) - 1, threshold_largest);
-    }
-#pragma unroll
-    for (int step = 0; step < WIDE_STEPS; ++step) {
-      const int i = thread + step * THREADS;
-      if (i >= WIDE * 4) break;
-      int book;
-      const float value = padded_threshold(wide[step], wide_row(i, books, book), wide_largest);
-      float4* target = reinterpret_cast<float4*>(tables.wide) + 2 * i;
-      target[0] = target[1] = make_float4(value, value, value, value);
-    }
-  }
-};
-
-__device__ __forceinline__ void fill(Tables& tables, const gradwire_dynamiq& args) {
-  Filling<false> filling;
-  filling.load(args);
-  filling.store(tables);
-}
-__device__ __forceinline__ void fill(EncodingTables& tables, const gradwire_dynamiq& args) {
-  Filling<true> filling;
-  filling.load(args);
-  filling.store(tables, args.codebooks > 1);
-}
-__device__ __forceinline__ void fill(CodebookTables& tables, const gradwire_dynamiq& args) {
-  fill((EncodingTables&)tables, args);
-  for (int slot = 1; slot < WIDTH_SLOTS; ++slot) {
-    const int first = args.values[slot].first_cost, points = args.values[slot].points;
-    if (points)
-      for (int i = threadIdx.x; i <= points; i += THREADS)
-        tables.costs[first / 2 + i] = args.costs[first + i];
+  for (int step = 0; step < STEPS; ++step) {
+    const int i = threadIdx.x + step * THREADS;
+    if (i < ALL_PARTS) target[i] = parts[step];
   }
 }
 

@@ -9,10 +9,6 @@ using namespace gradwire_cuda;
 
 namespace {
 
-__device__ __forceinline__ Stream stream_of(const gradwire_levels& args) {
-  return {args.key0, args.key1, args.rank};
-}
-
 template <int COUNT>
 __device__ __forceinline__ void normalize(float* x, float normalizer) {
 #pragma unroll
@@ -110,6 +106,7 @@ __global__ void __launch_bounds__(THREADS, 3)
     float x[EACH];
     uint32_t codes[EACH], dithers[EACH];
     load_row<T, SUM>(args, begin, vectors_in, vectors_received, stage, lane, x);
+    // A key in memory is read once more for every row: kept, it would cost a block of four.
     find_dithers(stream_of(args), args.first + first, dithers);
     uint8_t* const norm = norms + (first >> shift) * 4;
     if (lanes) {
@@ -139,6 +136,7 @@ __global__ void __launch_bounds__(THREADS, 3)
   const Division division = division_of(args.numel, args.group);
   uint8_t* const norms = args.message_out + code_bytes(args.numel, args.bits);
   const float last = last_position(args.bits);
+  const Stream stream = stream_of(args);
   for (int64_t item = blockIdx.x; item < division.total; item += gridDim.x) {
     const int64_t start = item * division.span, own = start + warp * ROW;  // the warp's first row
     float x[EACH];
@@ -168,7 +166,7 @@ __global__ void __launch_bounds__(THREADS, 3)
       uint32_t codes[EACH], dithers[EACH];
       load(tile);
       normalize<EACH>(x, normalizer);
-      find_dithers(stream_of(args), args.first + begin + lane * EACH, dithers);
+      find_dithers(stream, args.first + begin + lane * EACH, dithers);
       find_codes<EACH>(x, scale, last, args.bits, dithers, codes);
       store_row(args, codes, begin, vectors_out, stages[warp], lane);
     }

@@ -111,7 +111,7 @@ __global__ void __launch_bounds__(THREADS, RESIDENT<KIND, SUM>)
   const int lane = lane_of_thread();
   Stage& stage = stages[threadIdx.x / WARP];
   const Format format = format_of(KIND, args.bits);
-  const Stream stream = {args.key0, args.key1, args.rank};
+  const Stream stream = stream_of(args);
   const bool scaled = kind_has_scales<KIND>(args), stochastic = args.stochastic && format.dropped > 0;
   if (SUM) plane = false;
   const int width = plane ? args.bits - args.bits_in : args.bits;

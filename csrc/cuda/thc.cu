@@ -45,7 +45,7 @@ struct Finder {
 // units, so each of them computes those of two.
 struct Signs {
   template <class Place>
-  __device__ __forceinline__ Signs(const Place& place, const uint32_t* key) {
+  __device__ __forceinline__ Signs(const Place& place, Key key) {
     const int lane = lane_of_thread();
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
@@ -69,11 +69,11 @@ struct Signs {
 // The random words of groups `group` and `group` + 1 of a thread, two each. Two lanes have eight coordinates
 // in a row, for which there are four words: each lane computes those of one group. Whole warps call it.
 template <class Place>
-__device__ __forceinline__ void dither_of_groups(const gradwire_thc_in& args, const Place& place, int group,
+__device__ __forceinline__ void dither_of_groups(Key key, uint32_t rank, const Place& place, int group,
                                                  uint32_t (&words)[2][2]) {
   const bool odd = lane_of_thread() & 1;
   const int64_t position = place.of(group + (odd ? 1 : 0));
-  const Words found = dither_words(position >> UNIT_LOG, (uint32_t)position % UNIT / 8, args.rank, args.key);
+  const Words found = dither_words(position >> UNIT_LOG, (uint32_t)position % UNIT / 8, rank, key);
   const uint32_t own[2] = {odd ? found.z : found.x, odd ? found.w : found.y};
   const uint32_t given[2] = {odd ? found.x : found.z, odd ? found.y : found.w};
 #pragma unroll
@@ -104,13 +104,14 @@ struct Quantize {
   __device__ __forceinline__ Quantize(const gradwire_thc_in& args, bool aligned)
       : args(args),
         blocks(blocks_of(args)),
+        key(key_of(args)),
         between((float*)args.integers),
         aligned(aligned),
         entries(shared_entries(args)) {}
 
   template <class Place>
   __device__ __forceinline__ void load(const Place& place, float (&v)[GROUPS][4]) const {
-    const Signs signs(place, args.key);
+    const Signs signs(place, key);
     load_tile((const T*)args.x, args.numel, aligned, place, v);
     Finder here(blocks, args.root_mean_squares, args.t_p, place);
 #pragma unroll
@@ -131,7 +132,7 @@ struct Quantize {
     uint32_t words[2][2];
 #pragma unroll
     for (int i = 0; i < GROUPS; ++i) {
-      if (i % 2 == 0) dither_of_groups(args, place, i, words);
+      if (i % 2 == 0) dither_of_groups(key, args.rank, place, i, words);
       const int64_t position = place.of(i);
       if (!place.has(i)) continue;
       if (!Place::one_block) {
@@ -158,6 +159,7 @@ struct Quantize {
 
   const gradwire_thc_in& args;
   Blocks blocks;
+  Key key;
   float* between;
   bool aligned;
   const Entries& entries;
@@ -194,7 +196,7 @@ struct Dequantize {
   template <class Place>
   __device__ __forceinline__ void finish(const Place& place, float (&v)[GROUPS][4]) const {
     T* mean = (T*)args.mean;
-    const Signs signs(place, args.key);
+    const Signs signs(place, key_of(args));
     Finder here(blocks, args.root_mean_squares, args.t_p, place);
 #pragma unroll
     for (int i = 0; i < GROUPS; ++i) {

@@ -31,14 +31,18 @@ PRINTED = (2, 3, 4, 8)
 
 LANE_COORDINATES = 16
 
+_ENCODE, _TABLES = "dynamiq.cu dynamiq_encode<", "gradwire_cuda::EncodingTables"
+
 OPERATIONS = {
-    "compress": "dynamiq.cu dynamiq_encode<2, false, true, gradwire_cuda::EncodingTables>",
-    "recompress": "dynamiq.cu dynamiq_encode<2, true, true, gradwire_cuda::EncodingTables>",
+    "compress": f"{_ENCODE}2, false, true, {_TABLES}, gradwire::device::RoundKeys>",
+    "recompress": f"{_ENCODE}2, true, true, {_TABLES}, gradwire::device::RoundKeys>",
+    "captured compress": f"{_ENCODE}2, false, true, {_TABLES}, gradwire_cuda::SharedKeys>",
+    "captured recompress": f"{_ENCODE}2, true, true, {_TABLES}, gradwire_cuda::SharedKeys>",
     "decompress": "dynamiq.cu dynamiq_decode<false, true>",
     "accumulate": "dynamiq.cu dynamiq_decode<true, true>",
 }
 """The kernels of the paper's settings: geometric values, a byte for the scale of sixteen coordinates, rounded
-at random, dithers among the workers."""
+at random, dithers among the workers. Captured ones find the round's key in memory."""
 
 Table = dict[str, dict[str, dict[str, float]]]
 """Instructions a coordinate by operation, dtype of the bucket and width."""
@@ -232,7 +236,7 @@ def table_of(listings: Mapping[str, str]) -> Table:
 
 def printed(architecture: str, table: Table) -> Iterator[str]:
     """The table as lines."""
-    yield f"{architecture:12}{'bucket':10}" + "".join(f"{f'{width} bits':>9}" for width in PRINTED)
+    yield f"{architecture:22}{'bucket':10}" + "".join(f"{f'{width} bits':>9}" for width in PRINTED)
     for operation, by_dtype in table.items():
         for dtype, by_width in by_dtype.items():
-            yield f"{operation:12}{dtype:10}" + "".join(f"{by_width[str(width)]:9.2f}" for width in PRINTED)
+            yield f"{operation:22}{dtype:10}" + "".join(f"{by_width[str(width)]:9.2f}" for width in PRINTED)

@@ -19,6 +19,15 @@ KINDS = (
 )
 
 
+WRONG_KEY = (0x0F1E_2D3C, 0x4B5A_6978)
+"""By value beside the right key in memory, which is read instead."""
+
+
+def key_in_memory(key: tuple[int, int]) -> Tensor:
+    """The key's two words as `Round.key_place` has them: (2,) int32."""
+    return torch.tensor(key, dtype=torch.int64).to(torch.int32)
+
+
 def gradient(kind: str, numel: int, seed: int = 0) -> Tensor:
     """(numel,) float32 of one of `KINDS`."""
     generator = torch.Generator().manual_seed(seed)

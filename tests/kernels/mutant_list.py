@@ -160,4 +160,30 @@ TAILS = (
     Mutant("cuda/rotation.h", "void store_tile(", "aligned && count == TILE", "aligned", "hadamard"),
 )
 
-MUTANTS = STRIDES + BARRIERS + ROUNDING + TAILS
+BY_VALUE, PLACE = "Key{args.key0, args.key1}", "args.key_place"
+KEYS = (
+    Mutant("include/gradwire/random.h", "Key key_of(", "place[0], place[1]", "place[1], place[0]", "levels"),
+    Mutant("include/gradwire/levels.h", "Stream stream_of(", PLACE, "nullptr", "levels"),
+    Mutant("include/gradwire/tfp.h", "Stream stream_of(", PLACE, "nullptr", "tfp"),
+    Mutant("include/gradwire/thc.h", "Key key_of(const gradwire_thc_in&", PLACE, "nullptr", "thc"),
+    Mutant("include/gradwire/thc.h", "Key key_of(const gradwire_thc_out&", PLACE, "nullptr", "thc"),
+    Mutant("cuda/dynamiq.cu", "return p.args.key_place", "p.args.key_place ?", "false ?", "dynamiq"),
+    Mutant("cuda/dynamiq_shared.h", "void fill(SharedKeys&", "key_of(args)", BY_VALUE, "dynamiq"),
+    Mutant("cuda/dynamiq_shared.h", "void fill(SharedKeys&", "round);", "round + 1);", "dynamiq"),
+    Mutant("cuda/dynamiq_shared.h", "void fill(SharedKeys&", ">= PHILOX_ROUNDS", ">= 6", "dynamiq"),
+    Mutant("cuda/dynamiq_shared.h", "const SharedKeys& keys) {", "(keys, 0)", "(keys, 1)", "dynamiq"),
+    Mutant("cuda/dynamiq_shared.h", "round_key(const SharedKeys&", "pair >> 32", "pair >> 31", "dynamiq"),
+)
+
+COPY, THRESHOLD, MAKE = "void fill(Shared& tables", "float padded_threshold(", "bool make_tables("
+TABLES = (
+    Mutant("cuda/dynamiq_shared.h", COPY, "(ALL_PARTS + THREADS - 1)", "ALL_PARTS", "dynamiq"),
+    Mutant("cuda/dynamiq_shared.h", COPY, "step * THREADS", "step * (THREADS - 1)", "dynamiq"),
+    Mutant("cuda/dynamiq_tables.h", THRESHOLD, "r < values.largest", "r <= values.largest", "dynamiq"),
+    Mutant("cuda/dynamiq_tables.h", THRESHOLD, "r < 0 ? 0.0f", "r < 0 ? 2.0f", "dynamiq"),
+    Mutant("cuda/dynamiq_tables.h", MAKE, "first_cost + i]", "first_cost + 1]", "dynamiq"),
+    Mutant("cuda/dynamiq_tables.h", MAKE, "i - first - 1", "i - first", "dynamiq"),
+    Mutant("cuda/dynamiq_tables.h", MAKE, "book = row / WIDE", "book = 0", "dynamiq"),
+)
+
+MUTANTS = STRIDES + BARRIERS + ROUNDING + TAILS + KEYS + TABLES

@@ -14,7 +14,7 @@ GOOD = Code(registers=64, stack=0, instructions=1000, wide_loads=4, wide_stores=
 
 PATHS = {
     operation: {dtype: {"2": 30.0, "3": 45.0, "4": 44.0, "8": 46.0} for dtype in ("float32", "bfloat16")}
-    for operation in ("compress", "recompress")
+    for operation in cuda_code.LIMITS
 }
 
 

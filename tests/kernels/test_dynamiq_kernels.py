@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 from dynamiq_hops_cases import CODERS, Chunk, make_coder
 from implementations import EMULATED, IMPLEMENTATIONS, defined, implementation
-from inputs import KINDS, assert_same, gradient, misaligned
+from inputs import KINDS, WRONG_KEY, assert_same, gradient, key_in_memory, misaligned
 from torch import Tensor
 
+from gradwire.codecs.dynamiq.native import NativeHop
 from gradwire.codecs.native.choice import using_kernels
 
 every_implementation = pytest.mark.parametrize("name", IMPLEMENTATIONS)
@@ -46,11 +49,28 @@ def chunks(settings: str, x: Tensor, share: int, workers: int) -> tuple[Chunk, C
     return Chunk(x.numel(), first, x.dtype, share=share), Chunk(x.numel(), second, x.dtype, share=share)
 
 
-def compare(name: str, settings: str, x: Tensor, y: Tensor, share: int = 1, workers: int = 5) -> None:
+def with_key_in_memory(chunk: Chunk) -> Chunk:
+    """The same key, but not by value."""
+    dither = chunk.coder.dither
+    dither = replace(dither, key=WRONG_KEY, key_place=key_in_memory(dither.key))
+    return replace(chunk, coder=replace(chunk.coder, dither=dither))
+
+
+def compare(
+    name: str,
+    settings: str,
+    x: Tensor,
+    y: Tensor,
+    share: int = 1,
+    workers: int = 5,
+    key_by_value: bool = True,
+) -> None:
     expected = defined(hops_of, settings, x, y, share, workers, 0)
+    first, second = chunks(settings, x, share, workers)
+    if not key_by_value:
+        first, second = with_key_in_memory(first), with_key_in_memory(second)
     with implementation(name):
-        actual = hops_of(settings, x, y, share, workers, 1)
-    _, second = chunks(settings, x, share, workers)
+        actual = all_hops(first, second, x, y, 1)
     places = second.order[:, None] * 256 + torch.arange(256)
     places = places[places < x.numel()]
     for index, (a, b) in enumerate(zip(actual, expected, strict=True)):
@@ -73,6 +93,32 @@ def test_every_setting(name: str, settings: str) -> None:
 def test_every_kind_of_gradient(name: str, settings: str, kind: str) -> None:
     x, y = (gradient(kind, 12 * 256 - 3, seed) for seed in (0, 1))
     compare(name, settings, x, y)
+
+
+@every_implementation
+@pytest.mark.parametrize("settings", CODERS)
+def test_a_key_in_memory(name: str, settings: str) -> None:
+    x, y = (gradient("normal", 30 * 256 - 37, seed) for seed in (0, 1))
+    compare(name, settings, x, y, key_by_value=False)
+    compare(name, settings, x.to(torch.bfloat16), y.to(torch.bfloat16), workers=20, key_by_value=False)
+
+
+@pytest.mark.parametrize("name", ["v3", "emulated"])
+def test_hops_go_on_with_the_key_of_each_round(name: str) -> None:
+    chunk, x = Chunk(1000, make_coder(0, 2)), gradient("normal", 1000)
+    dither = chunk.coder.dither
+    rounds = [dither, with_key_in_memory(chunk).coder.dither, replace(dither, key=WRONG_KEY), dither]
+    with implementation(name):
+        hop, messages = chunk.hop(), [chunk.message() for _ in rounds]
+        assert isinstance(hop, NativeHop)
+        for each, message in zip(rounds, messages, strict=True):
+            hop.begin_round(each)
+            hop.run(x=x, outgoing=message)
+        with pytest.raises(ValueError, match="key_place must be a contiguous torch.int32 of 2 elements"):
+            hop.begin_round(replace(dither, key_place=torch.zeros(2)))
+    assert_same(messages[1], messages[0])
+    assert_same(messages[3], messages[0])
+    assert not torch.equal(messages[2], messages[0])
 
 
 @every_implementation

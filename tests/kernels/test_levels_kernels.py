@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 from implementations import IMPLEMENTATIONS, defined, implementation
-from inputs import KINDS, assert_same, gradient, misaligned, poisoned
+from inputs import KINDS, WRONG_KEY, assert_same, gradient, key_in_memory, misaligned, poisoned
 from torch import Tensor
 
 from gradwire.codecs.arithmetic.random import CoordinateBits
@@ -37,10 +39,13 @@ def added(coder: LevelCoder, message: Tensor, x: Tensor, seed: int) -> list[Tens
     return [values, sums, out]
 
 
-def check(name: str, coder: LevelCoder, x: Tensor) -> None:
+def check(name: str, coder: LevelCoder, x: Tensor, random: CoordinateBits = RANDOM) -> None:
+    """Compares what the coder does with these random bits with what it does by definition with `RANDOM`."""
+    assert coder.random == RANDOM
     sums = misaligned(0.5 * gradient("normal", x.numel(), seed=1), 1)
     message = defined(encoded, coder, x, 0)
     expected = defined(added, coder, message, sums, 0)
+    coder = replace(coder, random=random)
     with implementation(name):
         assert_same(encoded(coder, x, 1), message)
         results = added(coder, message, sums, 1)
@@ -80,6 +85,14 @@ def test_every_kind_of_gradient(name: str, kind: str) -> None:
         for group in (8, 128, 1024):
             for dtype in (torch.float32, torch.bfloat16):
                 check(name, LevelCoder(group, 5, norm, RANDOM), gradient(kind, 3000).to(dtype))
+
+
+@every_implementation
+def test_a_key_in_memory(name: str) -> None:
+    random = CoordinateBits(WRONG_KEY, RANDOM.rank, key_in_memory(RANDOM.key))
+    for group in (8, 512, 2048):
+        for dtype in (torch.float32, torch.bfloat16):
+            check(name, LevelCoder(group, 5, "l2", RANDOM), gradient("normal", 5000).to(dtype), random)
 
 
 def test_threads_change_nothing() -> None:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 import torch
 from implementations import EMULATED, IMPLEMENTATIONS, defined, implementation
-from inputs import KINDS, assert_same, gradient, misaligned, poisoned
+from inputs import KINDS, WRONG_KEY, assert_same, gradient, key_in_memory, misaligned, poisoned
 from torch import Tensor
 
 from gradwire.codecs.arithmetic.bitpack import pack, packed_bytes
@@ -87,10 +87,12 @@ def added(coder: GroupCoder, message: Tensor, x: Tensor, seed: int) -> list[Tens
     return [values, sums, out]
 
 
-def check(name: str, coder: GroupCoder, x: Tensor) -> None:
+def check(name: str, coder: GroupCoder, x: Tensor, same: GroupCoder | None = None) -> None:
+    """Compares what `same`, or the coder, does with what the coder does by definition."""
     sums = misaligned(0.5 * gradient("normal", x.numel(), seed=1), 1)
     message = defined(encoded, coder, x, 0)
     expected = defined(added, coder, message, sums, 0)
+    coder = same or coder
     with implementation(name):
         assert_same(encoded(coder, x, 1), message)
         results = added(coder, message, sums, 1)
@@ -119,6 +121,15 @@ def test_every_kind_of_gradient(name: str, kind: str) -> None:
             x = gradient(kind, 1100).to(dtype)
             check(name, coder_of(bits, base, random), misaligned(x, 0))
             check(name, coder_of(bits, base, random), misaligned(2.0**15 * x, 1))
+
+
+@every_implementation
+def test_a_key_in_memory(name: str) -> None:
+    random = CoordinateBits(WRONG_KEY, RANDOM.rank, key_in_memory(RANDOM.key))
+    for bits, base in ((4, "scaled"), (8, "plain"), (13, "plain")):
+        for dtype in (torch.float32, torch.bfloat16):
+            x = gradient("normal", 1100).to(dtype)
+            check(name, coder_of(bits, base, RANDOM), x, coder_of(bits, base, random))
 
 
 @every_implementation

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 from implementations import CPU, IMPLEMENTATIONS, defined, implementation
-from inputs import KINDS, assert_same, gradient, misaligned, poisoned
+from inputs import KINDS, WRONG_KEY, assert_same, gradient, key_in_memory, misaligned, poisoned
 from torch import Tensor
 
 from gradwire.codecs.native.choice import using_kernels
@@ -120,6 +120,23 @@ def test_means_equal_the_definition(name: str, dtype: torch.dtype, numel: int, b
     expected = defined(mean, sums, peak, block, ranges, dtype)
     with implementation(name):
         assert_same(mean(sums, peak, block, ranges, dtype, seed=1), expected)
+
+
+@pytest.mark.parametrize("name", IMPLEMENTATIONS)
+@pytest.mark.parametrize(("numel", "block"), [(5000, 1 << 24), (9000, 1024), (40_000, 1 << 24)])
+def test_a_key_in_memory(name: str, numel: int, block: int) -> None:
+    place, largest, table = key_in_memory(KEY), cut(numel, block).largest, TABLES["uniform"]
+    for dtype in (torch.float32, torch.bfloat16):
+        x = gradient("normal", numel).to(dtype)
+        ranges = defined(norms, x, block)
+        expected = defined(integers, x, block, ranges, table)
+        decoded = defined(mean, expected, 15, block, ranges, dtype)
+        sums, means = torch.empty_like(expected), torch.empty_like(decoded)
+        with implementation(name):
+            definition.write_integers(x, ranges, T_P, largest, table.entries, WRONG_KEY, 3, sums, place)
+            definition.write_mean(expected, 15, ranges, T_P, largest, WRONG_KEY, means, place)
+        assert_same(sums, expected)
+        assert_same(means, decoded)
 
 
 @pytest.mark.parametrize("name", IMPLEMENTATIONS)

@@ -7,7 +7,7 @@
 #pragma once
 #include <stdint.h>
 
-#define GRADWIRE_ABI_VERSION 2
+#define GRADWIRE_ABI_VERSION 3
 #define GRADWIRE_API extern "C" __attribute__((visibility("default")))
 
 enum {

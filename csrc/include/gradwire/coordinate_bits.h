@@ -8,12 +8,13 @@ GRADWIRE_NAMESPACE_BEGIN
 enum { COUNTER = 8 };  // coordinates that a counter serves
 
 struct Stream {
-  uint32_t key0, key1, rank;
+  Key key;
+  uint32_t rank;
 };
 
 // The bits of coordinates 8·counter to 8·counter + 7: two to a word, the lower half first.
 GRADWIRE_HD Words coordinate_words(const Stream& stream, int64_t counter) {
-  return philox((uint32_t)counter, stream.rank, 0, 0, stream.key0, stream.key1);
+  return philox((uint32_t)counter, stream.rank, 0, 0, stream.key);
 }
 
 // A dither as the upper half of a word whose lower half is the middle of what it leaves open.

@@ -32,6 +32,17 @@ typedef struct {
   float decoded[2][256];  // by code; at 16 bits a level is decoded by a division
 } gradwire_values;
 
+// All of this is host memory.
+typedef struct {
+  gradwire_call call;
+  const gradwire_values* values;  // one for each width
+  const uint64_t* costs;          // see codecs/dynamiq/codebooks.py
+  int32_t codebooks;              // 1 or 4
+  uint8_t* tables;                // GRADWIRE_DYNAMIQ_TABLE_BYTES, at a multiple of 16 bytes
+} gradwire_dynamiq_values;
+
+enum { GRADWIRE_DYNAMIQ_TABLE_BYTES = 45680 };
+
 typedef struct {
   gradwire_call call;             // dtype: of `x` if it is gathered, of `out` if it is the result
   const void* x;                  // the bucket, or the sums of this chunk (float32), or null
@@ -47,6 +58,7 @@ typedef struct {
   int64_t outgoing_bytes;         // what codes and scales leave is zeroed
   const gradwire_values* values;  // one for each width
   const uint64_t* costs;          // see codecs/dynamiq/codebooks.py
+  const uint8_t* tables;          // both, by `gradwire_dynamiq_tables`; kernels for CPUs do without
   int32_t gather;                 // whether `x` is the bucket
   int32_t scatter;                // whether `out` is the result: out = sum·inverse + mean
   float inverse;                  // 1 / workers
@@ -58,9 +70,11 @@ typedef struct {
   int32_t kind;         // of the values of 2 to 8 bits: GRADWIRE_UNIFORM, …
   uint32_t key0, key1;  // of the round's randomness
   uint32_t rank, workers;
+  const uint32_t* key_place;  // where on the device the two words of the key are; null: they are key0, key1
 } gradwire_dynamiq;
 
 GRADWIRE_API int gradwire_dynamiq_hop(const gradwire_dynamiq* args);
+GRADWIRE_API int gradwire_dynamiq_tables(const gradwire_dynamiq_values* args);
 
 GRADWIRE_NAMESPACE_BEGIN
 
@@ -70,6 +84,7 @@ GRADWIRE_HD int width_of_slot(int slot) {
   return slot == 0 ? 16 : slot == 1 ? 8 : slot == 2 ? 6 : slot == 3 ? 5 : 8 - slot;
 }
 
+GRADWIRE_HD Key key_of(const gradwire_dynamiq& args) { return key_of(args.key_place, args.key0, args.key1); }
 GRADWIRE_HD int64_t items_dynamiq_hop(const gradwire_dynamiq& args) { return args.rows; }
 // Bytes of a super-group's group scales, and of its own scale.
 GRADWIRE_HD int64_t bytes_of_groups(const gradwire_dynamiq& args) {
@@ -110,6 +125,12 @@ GRADWIRE_HD Layout layout_of(const gradwire_dynamiq& args) {
 // What a message holds behind its codes and scales.
 GRADWIRE_HD uint8_t rest_of_message(bool possible) { return possible ? 0 : 0xFF; }  // NaN
 
+GRADWIRE_HD int64_t items_dynamiq_tables(const gradwire_dynamiq_values&) { return 0; }
+GRADWIRE_HD int check_dynamiq_tables(const gradwire_dynamiq_values& args) {
+  const bool there = args.values && args.costs && args.tables;
+  if (!there || (args.codebooks != 1 && args.codebooks != 4)) return GRADWIRE_BAD_ARGUMENT;
+  return ((uintptr_t)args.tables & 15) ? GRADWIRE_MISALIGNED : GRADWIRE_OK;
+}
 GRADWIRE_HD int check_dynamiq_hop(const gradwire_dynamiq& args) {
   const bool encodes = args.outgoing && args.x, decodes = args.out && !args.outgoing;
   if (!encodes && !decodes) return GRADWIRE_BAD_ARGUMENT;
@@ -128,19 +149,18 @@ GRADWIRE_HD int check_dynamiq_hop(const gradwire_dynamiq& args) {
 // ---- Randomness: codecs/dynamiq/rounding.py
 
 // Sixteen bits for each of the coordinates 8·part … 8·part + 7; stream 0 is shared by all workers.
-GRADWIRE_HD Words coordinate_words(uint32_t super_group, uint32_t stream, uint32_t part, uint32_t key0,
-                                   uint32_t key1) {
-  return philox(super_group, stream, part, 0, key0, key1);
+GRADWIRE_HD Words coordinate_words(uint32_t super_group, uint32_t stream, uint32_t part, Key key) {
+  return philox(super_group, stream, part, 0, key);
 }
 // A group's random word, private to the worker: the low half is its key within an interval, the high half
 // rounds its scale.
-GRADWIRE_HD uint32_t private_base(uint32_t super_group, uint32_t rank, uint32_t key0, uint32_t key1) {
-  return mix(super_group ^ key1) + key0 + (rank + 1) * 0x85EBCA6Bu;
+GRADWIRE_HD uint32_t private_base(uint32_t super_group, uint32_t rank, Key key) {
+  return mix(super_group ^ key.second) + key.first + (rank + 1) * 0x85EBCA6Bu;
 }
 GRADWIRE_HD uint32_t private_word(uint32_t base, uint32_t group) { return mix(base + group * 0xC2B2AE35u); }
 // The workers are ordered by these hashes; ties by worker.
-GRADWIRE_HD uint32_t order_base(uint32_t super_group, uint32_t key0, uint32_t key1) {
-  return mix(super_group ^ key0) + key1;
+GRADWIRE_HD uint32_t order_base(uint32_t super_group, Key key) {
+  return mix(super_group ^ key.first) + key.second;
 }
 GRADWIRE_HD uint32_t order_hash(uint32_t base, uint32_t worker) {
   return (mix(base + worker * 0x27D4EB2Fu) & ~0xFFu) | worker;

@@ -14,6 +14,7 @@ typedef struct {
   int32_t bits;               // of a code: 2 to 16
   int32_t l2;                 // the norm is the l2 norm, otherwise the largest magnitude
   uint32_t key0, key1, rank;
+  const uint32_t* key_place;  // where on the device the two words of the key are; null: they are key0, key1
 } gradwire_levels;
 
 GRADWIRE_API int gradwire_levels_encode(const gradwire_levels* args);
@@ -44,6 +45,10 @@ GRADWIRE_HD int check_levels_decode(const gradwire_levels& args) {
   return check_levels(args, args.values_out && args.message_in);
 }
 GRADWIRE_HD int check_levels_add(const gradwire_levels& args) { return check_levels_decode(args); }
+
+GRADWIRE_HD Stream stream_of(const gradwire_levels& args) {
+  return Stream{key_of(args.key_place, args.key0, args.key1), args.rank};
+}
 
 // s levels above zero in 2^-16 of one, as all positions.
 GRADWIRE_HD float last_position(int32_t bits) {

@@ -91,7 +91,7 @@ GRADWIRE_HD uint32_t stochastic_code(float scaled, float rounder, uint32_t dithe
   return (nearest_code(scaled, rounder) << (16 - FRACTION_BITS)) + dither;
 }
 GRADWIRE_HD Stream stream_of(const gradwire_linear_encoding& args) {
-  return Stream{args.key0, args.key1, args.rank};
+  return Stream{{args.key0, args.key1}, args.rank};
 }
 
 // ---- Arguments

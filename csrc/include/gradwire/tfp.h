@@ -17,6 +17,7 @@ typedef struct {
   int32_t base;               // TFP_PLAIN, TFP_SCALED or TFP_EMBEDDED
   int32_t stochastic;         // otherwise towards zero
   uint32_t key0, key1, rank;
+  const uint32_t* key_place;  // where on the device the two words of the key are; null: they are key0, key1
 } gradwire_tfp;
 
 enum { TFP_PLAIN = 0, TFP_SCALED = 1, TFP_EMBEDDED = 2 };
@@ -39,6 +40,10 @@ GRADWIRE_HD Kind kind_of(const gradwire_tfp& args) {
   return args.base == TFP_EMBEDDED ? EMBEDDED : args.bits >= 10 ? SINGLE : args.bits >= 7 ? HALF : TINY;
 }
 GRADWIRE_HD bool has_scales(const gradwire_tfp& args) { return args.base != TFP_PLAIN; }
+
+GRADWIRE_HD Stream stream_of(const gradwire_tfp& args) {
+  return Stream{key_of(args.key_place, args.key0, args.key1), args.rank};
+}
 
 // Items are rows of 512 coordinates.
 GRADWIRE_HD int64_t items_tfp_encode(const gradwire_tfp& args) { return divide_up(args.numel, ROW); }

@@ -13,13 +13,14 @@ typedef struct {
   int64_t numel;                   //
   int64_t block;                   // size of the largest blocks
   const float* root_mean_squares;  // the workers' largest, one per block
-  const float* table;   // at or below every integer up to g the entry of the table, then the distances
-                        // from there to the next one; null for the uniform table
-  int32_t* integers;    // `total`
-  float t_p;            //
-  int32_t granularity;  // g: the largest integer, at most 255
-  uint32_t key[2];      //
-  uint32_t rank;        //
+  const float* table;         // at or below every integer up to g the entry of the table, then the distances
+                              // from there to the next one; null for the uniform table
+  int32_t* integers;          // `total`
+  float t_p;                  //
+  int32_t granularity;        // g: the largest integer, at most 255
+  uint32_t key0, key1;        //
+  uint32_t rank;              //
+  const uint32_t* key_place;  // where on the device the two words of the key are; null: they are key0, key1
 } gradwire_thc_in;
 
 typedef struct {
@@ -32,7 +33,8 @@ typedef struct {
   void* mean;                      // `total` of call.dtype
   float t_p;                       //
   int32_t peak;                    // the largest sum, at most 2^24
-  uint32_t key[2];                 //
+  uint32_t key0, key1;             //
+  const uint32_t* key_place;  // where on the device the two words of the key are; null: they are key0, key1
 } gradwire_thc_out;
 
 // Larger blocks than this need `between`.
@@ -80,11 +82,9 @@ GRADWIRE_HD bool goes_up(float place, float entry, float distance, float dither)
 GRADWIRE_HD uint32_t flip_of(uint32_t word, int32_t coordinate) { return (word << coordinate) & SIGN; }
 GRADWIRE_HD float flipped(float x, uint32_t flip) { return float_of(bits_of(x) ^ flip); }
 // The four words of a unit's signs, and those of the dither of its eight coordinates from 8·part on.
-GRADWIRE_HD Words signs_of(int64_t unit, const uint32_t* key) {
-  return philox((uint32_t)unit, 0, 0, 0, key[0], key[1]);
-}
-GRADWIRE_HD Words dither_words(int64_t unit, uint32_t part, uint32_t rank, const uint32_t* key) {
-  return philox((uint32_t)unit, rank + 1, part, 0, key[0], key[1]);
+GRADWIRE_HD Words signs_of(int64_t unit, Key key) { return philox((uint32_t)unit, 0, 0, 0, key); }
+GRADWIRE_HD Words dither_words(int64_t unit, uint32_t part, uint32_t rank, Key key) {
+  return philox((uint32_t)unit, rank + 1, part, 0, key);
 }
 
 // A sum, in units of half a table unit, counted from the middle of the range.
@@ -94,6 +94,8 @@ GRADWIRE_HD float centred(int32_t sum, int32_t peak) {
 // −0 becomes +0.
 GRADWIRE_HD float restored(float y, float restorer) { return add(0.0f, mul(y, restorer)); }
 
+GRADWIRE_HD Key key_of(const gradwire_thc_in& args) { return key_of(args.key_place, args.key0, args.key1); }
+GRADWIRE_HD Key key_of(const gradwire_thc_out& args) { return key_of(args.key_place, args.key0, args.key1); }
 GRADWIRE_HD Blocks blocks_of(const gradwire_thc_in& args) { return blocks_of(args.numel, args.block); }
 GRADWIRE_HD Blocks blocks_of(const gradwire_thc_out& args) { return blocks_of(args.total, args.block); }
 GRADWIRE_HD bool is_aligned(const void* pointer) { return ((uintptr_t)pointer & 15) == 0; }
