@@ -1,0 +1,123 @@
+"""Rounds captured once and replayed: the bytes of rounds that run step by step, at no work of the host's."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+from unittest import mock
+
+import pytest
+import torch
+from captured_rounds import CASES, Rounds
+from emulated_graph import EmulatedGraph
+
+from gradwire.codecs.interface import Layout
+from gradwire.codecs.native.call import Call
+from gradwire.codecs.native.choice import using_kernels
+from gradwire.codecs.native.loading import library
+from gradwire.codecs.registry import codec_classes, make_codec
+from gradwire.harness.comm.transport.replay import ReplayedRound
+from gradwire.harness.studies.bench.host import _Operations
+
+CPU, NUMEL = torch.device("cpu"), 3000
+LAYOUT = Layout.flat(NUMEL)
+
+
+@pytest.fixture(autouse=True)
+def emulated() -> Iterator[None]:
+    if library("emulated") is None:
+        pytest.skip("the emulation of CUDA is not built")
+    with using_kernels("emulated"):
+        yield
+
+
+@pytest.mark.parametrize("topology", ["ring", "butterfly", "broadcast"])
+@pytest.mark.parametrize("size", [2, 3])
+@pytest.mark.parametrize(("name", "options"), CASES)
+def test_replays_give_the_bytes_of_each_step(
+    name: str, options: dict[str, Any], size: int, topology: str
+) -> None:
+    """The key is another one in each, and so are the gradients."""
+    rounds = Rounds(name, options, size, topology, NUMEL, CPU)
+    assert rounds.codecs[0].refuses_capture(LAYOUT) is None
+    replayed = rounds.captured(EmulatedGraph())
+    for step in (2, 5, 3):
+        rounds.fill(step)
+        expected = rounds.run(step, rounds.new_codecs())
+        replayed.replay(rounds.key(step))
+        for mean, wanted in zip(replayed.result, expected, strict=True):
+            assert torch.equal(mean.view(torch.int32), wanted.view(torch.int32))
+
+
+def test_other_rounds_leave_a_captured_one_alone() -> None:
+    """What the codec keeps from round to round, which the graph uses, no later round of it gets."""
+    rounds = Rounds("dynamiq", {}, 2, "ring", NUMEL, CPU)
+    replayed = rounds.captured(EmulatedGraph())
+    memory = {hop._call.arguments.counts for kept in replayed.given.kept for hop in kept.hops}  # type: ignore[attr-defined]
+    assert len(replayed.given.kept) == 2 and len(memory) == 4
+    rounds.run(3)
+    free = [item for codec in rounds.codecs for items in codec._pool._free.values() for item in items]  # type: ignore[attr-defined]
+    assert len(free) == 2
+    assert not memory & {hop._call.arguments.counts for kept in free for hop in kept.hops}
+
+
+def test_a_replay_is_one_operation_of_the_hosts() -> None:
+    """The key is written, and nothing else is done for the 30 or so kernels and the copies of a bucket."""
+    graph = EmulatedGraph()
+    replayed = Rounds("dynamiq", {}, 3, "ring", NUMEL, CPU).captured(graph)
+    assert graph.calls > 30 and graph.operations > 10
+    operations, replay = _Operations(), graph.replay
+    with mock.patch.object(Call, "run", side_effect=AssertionError("a call of the host's")):
+        with mock.patch.object(graph, "replay"), operations:
+            replayed.replay((1, 2))
+        replay()
+    assert dict(operations.names) == {"aten.fill_.Scalar": 1}
+
+
+@pytest.mark.parametrize("key", [(0, 0), (1, 0x8000_0000), (0xFFFF_FFFF, 0xFFFF_FFFF), (0x8000_0001, 7)])
+def test_a_key_comes_to_the_device_as_it_is(key: tuple[int, int]) -> None:
+    graph = mock.Mock()
+    replayed = ReplayedRound(graph, CPU)
+    replayed.replay(key)
+    assert [word & 0xFFFF_FFFF for word in replayed.given.key_place.tolist()] == list(key)
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "reason"),
+    [
+        ("dynamiq", {"exact_size": True}, "codec.exact_size=true"),
+        ("dynamiq", {"allocation": "exact"}, "codec.allocation=exact"),
+        ("dynamiq", {"ef": True}, "codec.ef=true"),
+        ("dynamiq", {"exclude": ["fl*"]}, "codec.exclude=['fl*']"),
+        ("qsgd", {"bits": [2, 8]}, "codec.bits=[2, 8]"),
+        ("mxfp8", {}, "codec=mxfp8"),
+        ("powersgd", {}, "codec=powersgd"),
+    ],
+)
+def test_what_is_not_the_same_in_every_step_is_refused(
+    name: str, options: dict[str, Any], reason: str
+) -> None:
+    said = make_codec(name, **options).refuses_capture(LAYOUT)
+    assert said is not None and said.startswith(reason), said
+
+
+def test_definitions_take_the_key_by_value() -> None:
+    with using_kernels("default"):
+        assert make_codec("dynamiq").refuses_capture(LAYOUT) == "kernels=default takes the key by value"
+        assert make_codec("fp32").refuses_capture(LAYOUT) is None
+
+
+def test_every_codec_that_allows_a_capture_is_tested() -> None:
+    allowing = {
+        name
+        for name in codec_classes()
+        if name != "backend" and make_codec(name).refuses_capture(LAYOUT) is None
+    }
+    assert allowing == {name for name, _ in CASES}
+
+
+def test_a_capture_refuses_what_the_host_would_wait_for() -> None:
+    graph, x = EmulatedGraph(), torch.ones(3)
+    for work in (lambda: x.sum().item(), lambda: x.nonzero(), lambda: torch.tensor([1.0])):
+        with pytest.raises(RuntimeError, match="not permitted"):
+            graph.capture(work)  # type: ignore[arg-type]
