@@ -50,7 +50,7 @@ def chunks(settings: str, x: Tensor, share: int, workers: int) -> tuple[Chunk, C
 
 
 def with_key_in_memory(chunk: Chunk) -> Chunk:
-    """The same key, but not by value."""
+    """Returns the chunk with its key in memory, and a wrong one by value."""
     dither = chunk.coder.dither
     dither = replace(dither, key=WRONG_KEY, key_place=key_in_memory(dither.key))
     return replace(chunk, coder=replace(chunk.coder, dither=dither))
