@@ -118,6 +118,7 @@ class CastHops(LossyHops):
         self._is_summed, self._is_final = [False] * num_chunks, [False] * num_chunks
         self._sums: Tensor | None = None
         self._mean: Tensor | None = None
+        self._sends_means = False
         self._losses: Tensor | None = None
 
     def message_bytes(self, chunks: range, workers: int) -> int:
@@ -161,6 +162,13 @@ class CastHops(LossyHops):
         summed = any(self._is_summed[chunk] for chunk in chunks)
         return None if summed else self._x[self._place(chunks)].view(torch.uint8)
 
+    def sealed(self) -> Tensor | None:
+        """Where messages and result are of one type the sink divides, and the rest receive means."""
+        if self._x.dtype != self._wire or self._losses is not None:
+            return None
+        self._sends_means = True
+        return self._means().view(torch.uint8)
+
     def encode(self, chunks: range, out: Tensor, workers: int) -> None:
         for alike in self._alike(chunks):
             own, part = self._own(alike), self._part(out, chunks, alike)
@@ -195,13 +203,20 @@ class CastHops(LossyHops):
         for alike in self._alike(chunks):
             came = None if message is None else self._part(message, chunks, alike)
             sent, mean = self._part(out, chunks, alike), self._means()[self._place(alike)]
-            cast_slice(self._own(alike), came, self._wire, out=sent, mean=mean, workers=self._size)
+            if not self._sends_means:
+                cast_slice(self._own(alike), came, self._wire, out=sent, mean=mean, workers=self._size)
+            elif self._wire == torch.float32:
+                cast_slice(self._own(alike), came, self._wire, mean=mean, workers=self._size)
+            else:  # what is divided is the sum as a message has it
+                cast_slice(self._own(alike), came, self._wire, out=sent)
+                cast_slice(sent, None, self._wire, mean=mean, workers=self._size)
         self._end(chunks)
 
     def decode(self, message: Tensor, chunks: range, workers: int) -> None:
         assert message.numel() == self.message_bytes(chunks, 1), "message length differs from message_bytes()"
-        mean = self._means()[self._place(chunks)]
-        cast_slice(message, None, self._wire, mean=mean, workers=self._size)
+        if not self._sends_means:  # or it is where it belongs
+            mean = self._means()[self._place(chunks)]
+            cast_slice(message, None, self._wire, mean=mean, workers=self._size)
         self._end(chunks)
 
     def collect(self, messages: Sequence[Tensor], chunks: range) -> None:

@@ -91,9 +91,11 @@ def sum_costs(
 
 def exact_costs(workers: int, wire: int) -> dict[str, Cost]:
     """Sums that travel in `wire` bytes per coordinate: one pass over memory for each hop, nothing before the
-    first and after the last. What all ranks have sent is added in float32."""
+    first and after the last. What all ranks have sent is added in float32. Float32 messages of means arrive
+    where they belong, and are what the sink writes."""
     cast, add = moved(4 + wire), moved(4 + wire + 4)
-    hops = hop_costs(workers, cast, add, cast, moved(4 + 2 * wire), moved(4 + 2 * wire + 4))
+    decode, seal = (NOTHING, add) if wire == 4 else (cast, moved(4 + 2 * wire + 4))
+    hops = hop_costs(workers, cast, add, decode, moved(4 + 2 * wire), seal)
     return {"plan": NOTHING, **hops, "collect": moved(2 * wire + 4) + add * (workers - 2), "finish": NOTHING}
 
 

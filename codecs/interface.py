@@ -159,6 +159,14 @@ class Hops(Protocol):
         """
         return None
 
+    def sealed(self) -> Tensor | None:
+        """Where the sealed messages of all chunks lie, (message_bytes,) uint8, if their contents stay there:
+        `seal` fills parts of it, and what `decode` is given has arrived in its place.
+
+        Asked once, before the first hop. None: they lie elsewhere.
+        """
+        return None
+
     def encode(self, chunks: range, out: Tensor, workers: int) -> None:
         """LEAF: write the current partial sums of `chunks` to `out`."""
         ...

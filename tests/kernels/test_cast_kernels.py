@@ -94,3 +94,15 @@ def test_what_cannot_be_is_refused(name: str) -> None:
             cast_slice(x, None, torch.bfloat16, out=torch.empty(199, dtype=torch.uint8))
         with pytest.raises(ValueError, match="sums must be a contiguous torch.float32"):
             cast_slice(x, None, torch.bfloat16, sums=torch.empty(99))
+
+
+@pytest.mark.parametrize("name", IMPLEMENTATIONS)
+@pytest.mark.parametrize("wire", WIRES)
+@pytest.mark.parametrize("numel", [1, 9, 5000])
+def test_means_may_be_written_where_sums_are_read(name: str, wire: torch.dtype, numel: int) -> None:
+    sums = gradient("mixed", numel).to(wire)
+    expected = poisoned(numel, wire, 0)
+    with implementation(name):
+        cast_slice(sums.clone().view(torch.uint8), None, wire, mean=expected, workers=3)
+        cast_slice(sums.view(torch.uint8), None, wire, mean=sums, workers=3)
+    assert_same(sums, expected)

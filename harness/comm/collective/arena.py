@@ -20,6 +20,13 @@ class Slot:
         self._room = torch.empty(0, dtype=torch.uint8, device=device)
         self._parts: dict[tuple[int, int], Tensor] = {}
 
+    @classmethod
+    def over(cls, room: Tensor) -> Slot:
+        """A slot in memory that there is, (bytes,) uint8."""
+        slot = cls(room.device)
+        slot._room = room
+        return slot
+
     def reserve(self, num_bytes: int) -> None:
         """Make room for so many bytes."""
         if self._room.numel() < num_bytes:

@@ -47,7 +47,7 @@ class Execution:
         self._steps, self._needed, self._carriers = route.steps, route.needed, route.carriers
         sizes = [hops.message_bytes(range(c, c + 1), len(members)) for c in range(self._num_chunks)]
         self._offsets = [0, *accumulate(sizes)]
-        self._sealed = arena.take(self._offsets[-1])
+        self._sealed: Slot | None = None
         self._inner: dict[range, Slot] = {}
         self._leaves: dict[range, Tensor] = {}
         self._undecoded: list[Receive] = []
@@ -62,6 +62,9 @@ class Execution:
         steps, self._scatter_only = self._steps, scatter_only
         if scatter_only:
             steps = tuple(takewhile(lambda step: step.phase != "all_gather", steps))
+        else:
+            room = self._hops.sealed()
+            self._sealed = self._arena.take(self._offsets[-1]) if room is None else Slot.over(room)
         in_flight = deque[_InFlight]()
         for index, step in enumerate(steps):
             while index - len(in_flight) <= max(self._needed[index], index - self._segments):
@@ -114,6 +117,7 @@ class Execution:
         return Place(self._arena.take(size), 0, size)
 
     def _sealed_part(self, chunks: range) -> Place:
+        assert self._sealed is not None, "nothing is sealed in a scatter"
         return Place(self._sealed, self._offsets[chunks.start], self._offsets[chunks.stop])
 
     def _inner_part(self, chunks: range) -> Tensor:
