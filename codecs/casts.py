@@ -162,7 +162,7 @@ class CastHops(LossyHops):
         summed = any(self._is_summed[chunk] for chunk in chunks)
         return None if summed else self._x[self._place(chunks)].view(torch.uint8)
 
-    def sealed(self) -> Tensor | None:
+    def seal_in_result(self) -> Tensor | None:
         """Where messages and result are of one type the sink divides, and the rest receive means."""
         if self._x.dtype != self._wire or self._losses is not None:
             return None
@@ -221,10 +221,11 @@ class CastHops(LossyHops):
 
     def collect(self, messages: Sequence[Tensor], chunks: range) -> None:
         first, *others = messages
-        if not others:
-            self.decode(first, chunks, 1)
-            return
         mean, sums = self._means()[self._place(chunks)], first
+        if not others:
+            cast_slice(first, None, self._wire, mean=mean, workers=self._size)
+            self._end(chunks)
+            return
         if len(others) > 1:
             sums = empty(mean.numel(), torch.float32, mean.device)
             cast_slice(first, others[0], self._wire, sums=sums)

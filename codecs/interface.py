@@ -159,11 +159,11 @@ class Hops(Protocol):
         """
         return None
 
-    def sealed(self) -> Tensor | None:
-        """Where the sealed messages of all chunks lie, (message_bytes,) uint8, if their contents stay there:
-        `seal` fills parts of it, and what `decode` is given has arrived in its place.
+    def seal_in_result(self) -> Tensor | None:
+        """Have sealed messages made, and received, in the result: the memory of those of all chunks,
+        (message_bytes,) uint8. `seal` then fills parts of it, and `decode` finds its message in its place.
 
-        Asked once, before the first hop. None: they lie elsewhere.
+        Called once, before the first hop. None: they lie elsewhere.
         """
         return None
 

@@ -119,10 +119,10 @@ _capturing = threading.local()
 _post = ProcessChannel._post
 
 
-def _post_unless_capturing(
+def post_unless_capturing(
     channel: ProcessChannel, sends: Sequence[TaggedMessage], receives: Sequence[TaggedMessage], phase: str
 ) -> Handle:
-    """`ProcessChannel._post`, which sends nothing while its thread captures a `RerunGraph`."""
+    """In the place of `ProcessChannel._post`: sends nothing while its thread captures a `RerunGraph`."""
     if getattr(_capturing, "now", False):
         return channel._handle()
     return _post(channel, sends, receives, phase)
@@ -132,7 +132,6 @@ class RerunGraph:
     """A graph that does its work again in every replay, as it was captured: without messages."""
 
     def __init__(self) -> None:
-        ProcessChannel._post = _post_unless_capturing  # type: ignore[method-assign]
         self._work: Callable[[], None] | None = None
 
     def capture(self, work: Callable[[], None]) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 from unittest import mock
 
 import torch
-from emulated_graph import RefusingGraph, RerunGraph
+from emulated_graph import RefusingGraph, RerunGraph, post_unless_capturing
 from torch import Tensor
 
 from gradwire.codecs.interface import Layout
@@ -19,6 +19,7 @@ from gradwire.codecs.native.choice import using_kernels
 from gradwire.codecs.registry import make_codec
 from gradwire.harness.comm.collective.collectives import Fabric
 from gradwire.harness.comm.topology.registry import make_schedule
+from gradwire.harness.comm.transport.process import ProcessChannel
 from gradwire.harness.comm.transport.replay import Replays
 from gradwire.harness.comm.world.process import ProcessWorld
 from gradwire.harness.parallel.synchronize import synchronize_buckets
@@ -69,7 +70,11 @@ def steps_of_rank(
     buckets = [torch.empty(numel) for numel in SIZES]
     kept = list[Tensor]()
     try:
-        with using_kernels(kernels), mock.patch.object(Call, "run", _one_at_a_time):
+        with (
+            using_kernels(kernels),
+            mock.patch.object(Call, "run", _one_at_a_time),
+            mock.patch.object(ProcessChannel, "_post", post_unless_capturing),
+        ):
             for step in range(STEPS):
                 if moves:
                     kept += buckets

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Hashable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -14,27 +14,33 @@ from gradwire.codecs.arithmetic.random import Key
 from gradwire.codecs.interface import Capture, Codec, Elapsed, Layout, Round
 from gradwire.codecs.shards import Shard
 from gradwire.harness.comm.collective.collectives import ScheduledCollectives
+from gradwire.harness.comm.transport.replay import Capturable, Identity
 from gradwire.harness.comm.world.interface import Collective, RankProgram, RankStep
 from gradwire.harness.timing.trace.step import MEASURE
 
 
-def synchronization(codec: Codec, x: Tensor, this_round: Round, check_hashes: bool) -> Collective[Tensor]:
+def synchronization(
+    codec: Codec, x: Tensor, this_round: Round, check_hashes: bool, *, captures: bool = True
+) -> Collective[Tensor]:
     """The coroutine that turns bucket `x` of `this_round.rank` into the mean over all ranks.
 
     One rank alone has nothing to synchronize: its gradient passes untouched. RuntimeError when the
-    codec's result does not fit the bucket or, with `check_hashes`, differs between ranks.
+    codec's result does not fit the bucket or, with `check_hashes`, differs between ranks. If it `captures`,
+    and the codec allows it, later steps may replay what this one launches: the result is then in the same
+    memory in each.
     """
-    return Synchronization(codec, x, this_round, check_hashes)
+    return Synchronization(codec, x, this_round, check_hashes, captures)
 
 
 @dataclass(frozen=True)
-class Synchronization:
-    """What `synchronization` gives: where the codec allows it, a round that can be captured and replayed."""
+class Synchronization(Capturable):
+    """What `synchronization` gives."""
 
     codec: Codec
     x: Tensor
     this_round: Round
     check_hashes: bool
+    captures: bool
 
     async def __call__(self, comm: ScheduledCollectives) -> Tensor:
         x, this_round = self.x, self.this_round
@@ -52,13 +58,16 @@ class Synchronization:
     def key(self) -> Key:
         return self.this_round.key
 
-    @property
-    def place(self) -> Hashable | None:
-        """`Capturable.place`: None where hashes are compared, which the host does, and for one rank alone."""
+    def refusal(self) -> str | None:
+        return self.codec.refuses_capture(self.this_round.layout)
+
+    def identity(self) -> Identity | None:
+        """None where hashes are compared, which the host does, and for one rank alone."""
         own, x = self.this_round, self.x
-        if self.check_hashes or own.size == 1 or self.codec.refuses_capture(own.layout) is not None:
+        if not self.captures or self.check_hashes or own.size == 1:
             return None
-        return id(self.codec), own.layout, own.rank, own.size, own.seed, x.data_ptr(), x.shape, x.dtype
+        subject = id(self.codec), own.layout.uid, own.rank, own.size, own.seed, x.numel(), x.dtype
+        return Identity(subject, x.data_ptr())
 
     def captured(self, capture: Capture) -> Synchronization:
         return replace(self, this_round=replace(self.this_round, capture=capture))
@@ -139,7 +148,6 @@ def synchronize_buckets(
             )
             for index, (layout, x) in enumerate(buckets)
         ]
-
         return [await mean for mean in started]
 
     return run

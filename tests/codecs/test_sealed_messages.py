@@ -20,9 +20,9 @@ from gradwire.harness.parallel.synchronize import synchronization
 CPU = torch.device("cpu")
 
 
-def means(codec: str, dtype: torch.dtype, topology: str, size: int, numel: int) -> list[Tensor]:
+def means(codec: str, dtype: torch.dtype, fabric: Fabric, size: int, numel: int) -> list[Tensor]:
     """Every rank's, of heavy-tailed gradients with a NaN and an infinity."""
-    world = VirtualWorld(size, Fabric(partial(make_schedule, topology), num_nodes=1), CPU, debug=True)
+    world = VirtualWorld(size, fabric, CPU, debug=True)
     layout, collectives = replace(Layout.flat(numel), dtype=dtype), {}
     for rank in range(size):
         generator = torch.Generator().manual_seed(rank)
@@ -33,18 +33,35 @@ def means(codec: str, dtype: torch.dtype, topology: str, size: int, numel: int) 
     return list(world.run(collectives).values())
 
 
-@pytest.mark.parametrize("topology", sorted(TOPOLOGIES))
-@pytest.mark.parametrize("size", [2, 3, 5])
+CASES = [
+    *((topology, size, 1, 1) for topology in sorted(TOPOLOGIES) for size in (2, 3, 5)),
+    ("two_level", 4, 2, 1),
+    ("two_level", 6, 2, 1),
+    ("ring", 3, 1, 3),
+    ("butterfly", 4, 1, 3),
+    ("two_level", 6, 3, 3),
+]
+"""Topology, ranks, nodes and segments."""
+
+
+@pytest.mark.parametrize(("topology", "size", "nodes", "segments"), CASES)
 @pytest.mark.parametrize(("codec", "dtype"), [("fp32", torch.float32), ("bf16", torch.bfloat16)])
 def test_means_that_are_sent_are_those_that_sums_become(
-    codec: str, dtype: torch.dtype, size: int, topology: str, monkeypatch: pytest.MonkeyPatch
+    codec: str,
+    dtype: torch.dtype,
+    topology: str,
+    size: int,
+    nodes: int,
+    segments: int,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Also where a division is inexact, and in buckets of which some chunks have no coordinates."""
+    fabric = Fabric(partial(make_schedule, topology), nodes, segments)
     for numel in (1, 9, 1000):
-        found = means(codec, dtype, topology, size, numel)
+        found = means(codec, dtype, fabric, size, numel)
         with monkeypatch.context() as patch:
-            patch.setattr(CastHops, "sealed", lambda hops: None)
-            expected = means(codec, dtype, topology, size, numel)
+            patch.setattr(CastHops, "seal_in_result", lambda hops: None)
+            expected = means(codec, dtype, fabric, size, numel)
         for own, other in zip(found, expected, strict=True):
             assert own.dtype == dtype
             assert torch.equal(own.view(torch.uint8), other.view(torch.uint8))
@@ -68,7 +85,7 @@ def test_messages_lie_in_the_result_where_they_are_of_its_type(
     hops = CastHops(torch.ones(100, dtype=dtype), 3, 4, wire)
     if losses:
         hops.keep_losses()
-    room = hops.sealed()
+    room = hops.seal_in_result()
     assert (room is not None) == in_place
     if room is not None:
         assert room.numel() == hops.message_bytes(range(4), 3) and room.data_ptr() == hops._means().data_ptr()

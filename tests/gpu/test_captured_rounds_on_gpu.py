@@ -50,3 +50,18 @@ def test_a_capture_that_reads_back_is_refused_and_leaves_the_device_usable() -> 
         graph.capture(lambda: doubled.append(x * 2))
         graph.replay()
         assert float(doubled[0].sum()) == 2000
+
+
+def test_a_capture_does_not_wait_for_what_else_runs() -> None:
+    """It could be a replay that waits for a rank which waits for this one's."""
+    x, busy = torch.ones(1000, device="cuda"), torch.cuda.Stream()
+    with torch.cuda.stream(busy):
+        torch.cuda._sleep(4_000_000_000)
+        slept = busy.record_event()
+    graph, doubled = CudaGraph(), list[torch.Tensor]()
+    with torch.cuda.stream(torch.cuda.Stream()):
+        graph.capture(lambda: doubled.append(x * 2))
+        assert not slept.query()
+        graph.replay()
+    torch.cuda.synchronize()
+    assert float(doubled[0].sum()) == 2000

@@ -63,7 +63,7 @@ class Execution:
         if scatter_only:
             steps = tuple(takewhile(lambda step: step.phase != "all_gather", steps))
         else:
-            room = self._hops.sealed()
+            room = self._hops.seal_in_result()
             self._sealed = self._arena.take(self._offsets[-1]) if room is None else Slot.over(room)
         in_flight = deque[_InFlight]()
         for index, step in enumerate(steps):

@@ -1,17 +1,20 @@
 """Rounds that are captured once, in a CUDA graph, and replayed in later steps.
 
-The host then starts a bucket's whole round, messages included, by one call: what a step changes are values on
-the device, the gradient in its bucket and the key of the round's random bits. A graph holds on to memory: to
-the bucket, to all that the round has made, and to a communicator.
+The host then starts a bucket's whole round, messages included, by one call. What a step changes are values on
+the device: the gradient in its bucket, and the key of the round's random bits. A graph keeps all memory that
+the round has made. It finds the bucket at the address where it was captured, so a round is replayed only
+where that is the same.
 """
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import threading
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
-from typing import Any, Generic, Protocol, TypeVar, runtime_checkable
+from typing import Any, Generic, Protocol, TypeVar
 
 import torch
 
@@ -23,8 +26,8 @@ SETTLING = 2
 """Rounds of a bucket before the one that is captured: in these a codec makes what it keeps, and NCCL connects
 the ranks."""
 
-MOST_PLACES = 64
-"""Places in memory that are known of a bucket: one that lies elsewhere every time is not captured."""
+MOST_ADDRESSES = 2
+"""Addresses of a bucket at which its round may be captured: one that always lies elsewhere is not."""
 
 logger = logging.getLogger(__name__)
 
@@ -32,7 +35,7 @@ Result = TypeVar("Result")
 
 
 class Graph(Protocol):
-    """What CUDA launches, kept; made for one capture."""
+    """A CUDA graph, or what stands for one in tests. It is captured once."""
 
     def capture(self, work: Callable[[], None]) -> None:
         """Keep what `work` launches on the current stream, without running it. Raises RuntimeError if it does
@@ -45,38 +48,55 @@ class Graph(Protocol):
 
 
 class CudaGraph:
-    """PyTorch's, with memory of its own. Other threads go on meanwhile."""
+    """PyTorch's, with memory of its own. Nothing waits for the device, and other threads go on."""
 
     def __init__(self) -> None:
         self._graph = torch.cuda.CUDAGraph()
 
     def capture(self, work: Callable[[], None]) -> None:
-        stream = torch.cuda.current_stream()
-        with torch.cuda.graph(self._graph, stream=stream, capture_error_mode="thread_local"):
+        # `torch.cuda.graph` would wait for the device first. A replay of another bucket that is under way may
+        # wait for a rank that waits in the same manner for this bucket's.
+        self._graph.capture_begin(capture_error_mode="thread_local")
+        try:
             work()
+        except BaseException:
+            with contextlib.suppress(RuntimeError):  # that of `work` says more
+                self._graph.capture_end()
+            raise
+        self._graph.capture_end()
 
     def replay(self) -> None:
         self._graph.replay()
 
 
-@runtime_checkable
-class Capturable(Protocol):
-    """A collective of which other steps differ in nothing but its key and the values that it is given."""
+@dataclass(frozen=True)
+class Identity:
+    """What is the same in all steps that may replay one round: whose collective it is and of what, and the
+    address of its bucket."""
+
+    subject: Hashable
+    address: int
+
+
+class Capturable(ABC):
+    """A collective that does the same in every step, except for its key and the values in its bucket."""
 
     @property
+    @abstractmethod
     def key(self) -> Key:
         """This step's."""
-        ...
 
-    @property
-    def place(self) -> Hashable | None:
-        """What must be the same in the steps that replay it: whose collective, of what, where in memory. None
-        for one that cannot be captured."""
-        ...
+    @abstractmethod
+    def identity(self) -> Identity | None:
+        """None in a step that has more to do than others."""
 
+    @abstractmethod
+    def refusal(self) -> str | None:
+        """None, or the reason why it can be captured in no step."""
+
+    @abstractmethod
     def captured(self, capture: Capture) -> Any:
         """The collective that is captured: a function of `ScheduledCollectives`, as this one is."""
-        ...
 
 
 class ReplayedRound:
@@ -112,8 +132,8 @@ def _signed(word: int) -> int:
 
 
 @dataclass
-class _Place:
-    """What is known of a bucket's round at one place: how often it has run, and its capture."""
+class _Known:
+    """How often a bucket's round has run at one address, and its capture there."""
 
     rounds: int = 0
     replayed: ReplayedRound | None = None
@@ -122,52 +142,59 @@ class _Place:
 class Replays:
     """The captured rounds of a process's rank.
 
-    Where capturing fails a round runs as it would have, and so do all later ones: that is told once, or, if
-    graphs are `required`, raised.
+    Where capturing fails a round runs as it would have, and so do all later ones on this rank: that is told
+    once, or, if graphs are `required`, raised.
     """
 
     def __init__(self, make_graph: Callable[[], Graph], device: torch.device, *, required: bool) -> None:
         self._make_graph, self._device, self._required = make_graph, device, required
-        self._places: dict[tuple[Hashable, int], dict[Hashable, _Place]] = {}
-        self._failed, self._lock = False, threading.Lock()
+        self._known: dict[Hashable, dict[int, _Known]] = {}
+        self._lock = threading.Lock()
+        self.failed = False
+        """Whether a capture has failed."""
         self.count = 0
         """Rounds replayed so far."""
 
-    def due(self, collective: Any, buffers: str, line: int) -> ReplayedRound | None:
+    def due(self, collective: Any, buffers: str, communicator: int) -> ReplayedRound | None:
         """The round to replay, or to capture, in the place of `collective`, which uses these message buffers
-        on communicator number `line`; None: it runs as it is."""
-        if self._failed or not isinstance(collective, Capturable) or (place := collective.place) is None:
+        on this of the rank's communicators; None: it runs as it is. Raises RuntimeError, in one line, if
+        graphs are required of a collective that allows none."""
+        if self.failed or not isinstance(collective, Capturable):
             return None
-        places = self._places.setdefault((buffers, line), {})
-        if place not in places and len(places) == MOST_PLACES:
+        if (reason := collective.refusal()) is not None:
+            if self._required:
+                raise RuntimeError(f"a round cannot be captured in a CUDA graph: {reason}")
             return None
-        found = places.setdefault(place, _Place())
-        found.rounds += 1
-        if found.rounds <= SETTLING:
+        if (identity := collective.identity()) is None:
             return None
-        if found.replayed is None:
-            found.replayed = ReplayedRound(self._make_graph(), self._device)
-        return found.replayed
+        addresses = self._known.setdefault((buffers, communicator, identity.subject), {})
+        if identity.address not in addresses and len(addresses) == MOST_ADDRESSES:
+            return None
+        known = addresses.setdefault(identity.address, _Known())
+        known.rounds += 1
+        if known.rounds <= SETTLING:
+            return None
+        if known.replayed is None:
+            known.replayed = ReplayedRound(self._make_graph(), self._device)
+        return known.replayed
 
     def fail(self, error: BaseException) -> None:
-        """Capture no more. Raises RuntimeError if graphs are required."""
+        """Capture and replay no more. Raises RuntimeError if graphs are required."""
         reason = next(iter(str(error).splitlines()), type(error).__name__)
         if self._required:
             raise RuntimeError(f"a round cannot be captured in a CUDA graph: {reason}") from error
         with self._lock:
-            told, self._failed = self._failed, True
-        if told:
-            return
-        self.forget()
-        logger.warning(
-            "gradwire: rounds are not replayed as CUDA graphs, because one cannot be captured: %s", reason
-        )
+            told, self.failed = self.failed, True
+        if not told:
+            logger.warning(
+                "gradwire: rounds are not replayed as CUDA graphs, because one cannot be captured: %s", reason
+            )
 
-    def forget(self) -> None:
-        """Forget all captures, once they have run: the buckets change."""
-        if self._places and self._device.type == "cuda":
+    def forget(self, *, wait: bool = True) -> None:
+        """Forget all captures, because the buckets change: once they have run, or at once."""
+        if wait and self._known and self._device.type == "cuda":
             torch.cuda.synchronize(self._device)
-        self._places.clear()
+        self._known.clear()
 
 
 class ReplayTask(Generic[Result]):
@@ -193,11 +220,15 @@ class ReplayTask(Generic[Result]):
         self.ready: torch.cuda.Event | None = None
         """When the inputs are ready on the stream that made them."""
 
+    @property
+    def is_captured(self) -> bool:
+        return self._replayed.traffic is not None
+
     def capture(self) -> CollectiveTask | None:
-        """Captures the round if it has not been captured; returns the task to run in its place if that is
-        impossible. Nothing runs yet."""
-        if self._replayed.traffic is not None:
-            return None
+        """Captures the round; returns the task to run in its place if that is impossible. Nothing runs
+        yet."""
+        if self._replays.failed:
+            return self._instead()
         try:
             self._replayed.capture(self._drive, Traffic(self._counted.node))
         except RuntimeError as error:
@@ -205,17 +236,19 @@ class ReplayTask(Generic[Result]):
             return self._instead()
         return None
 
-    @property
-    def is_captured(self) -> bool:
-        return self._replayed.traffic is not None
-
     def replay(self) -> None:
-        """Starts the round on the current stream and hands over its result."""
-        assert self._replayed.traffic is not None
+        """Starts the round on the current stream."""
         self._replayed.replay(self._key)
         self._started()
+
+    def count(self) -> None:
+        """Counts what the replay sends."""
+        assert self._replayed.traffic is not None
         self._counted.include(self._replayed.traffic)
         self._replays.count += 1
+
+    def finish(self) -> None:
+        """Hands over the result."""
         self._finish(self._replayed.result)
 
     def cancel(self, error: BaseException) -> None:
@@ -224,7 +257,8 @@ class ReplayTask(Generic[Result]):
 
 
 def make_replays(graphs: str, device: torch.device) -> Replays | None:
-    """What keeps captured rounds, as `graphs`, one of `GRAPHS`, says; None where none are."""
+    """The captured rounds of a rank that replays as `graphs` says, one of `comm.settings.GRAPHS`; None if it
+    replays none."""
     if graphs == "never" or device.type != "cuda":
         return None
     return Replays(CudaGraph, device, required=graphs == "always")

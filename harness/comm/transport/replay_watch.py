@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 POLL_S = 0.5
 
@@ -18,26 +18,35 @@ class Event(Protocol):
         ...
 
 
-class ReplayWatch:
-    """Looks after one replay of each communicator at a time; the next one that is started follows it.
+class _Watched(NamedTuple):
+    event: Event
+    end: float
+    """When it is given up."""
 
-    If one has not ended `timeout_s` seconds after it was seen, `give_up` is called, once.
+
+class ReplayWatch:
+    """Looks at the oldest replay of each communicator that it knows of, and keeps the newest one beside it,
+    which follows once that one has ended: what is between them has ended before.
+
+    If one has not ended `timeout_s` seconds after its start, `give_up` is called, once.
     """
 
     def __init__(self, timeout_s: float, give_up: Callable[[], None], poll_s: float = POLL_S) -> None:
         self._timeout_s, self._give_up, self._poll_s = timeout_s, give_up, poll_s
-        self._pending: dict[int, tuple[Event, float]] = {}
-        self._closed = threading.Event()
+        self._oldest: dict[int, _Watched] = {}
+        self._newest: dict[int, _Watched] = {}
+        self._lock, self._closed = threading.Lock(), threading.Event()
         self._thread: threading.Thread | None = None
 
-    def started(self, line: int, record: Callable[[], Event]) -> None:
-        """A replay was started on communicator number `line`; `record` records an event after it."""
-        if line in self._pending:
-            return
-        self._pending[line] = record(), time.monotonic() + self._timeout_s
-        if self._thread is None:
-            self._thread = threading.Thread(target=self._watch, name="replays", daemon=True)
-            self._thread.start()
+    def started(self, communicator: int, event: Event) -> None:
+        """A replay was started on this communicator, and `event` recorded after it."""
+        watched = _Watched(event, time.monotonic() + self._timeout_s)
+        with self._lock:
+            self._oldest.setdefault(communicator, watched)
+            self._newest[communicator] = watched
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._watch, name="replays", daemon=True)
+                self._thread.start()
 
     def close(self) -> None:
         """Ends the watch."""
@@ -47,10 +56,20 @@ class ReplayWatch:
 
     def _watch(self) -> None:
         while not self._closed.wait(self._poll_s):
-            now = time.monotonic()
-            for line, (event, end) in list(self._pending.items()):
-                if event.query():
-                    del self._pending[line]
-                elif now > end:
-                    self._give_up()
-                    return
+            if self._is_late():
+                self._give_up()
+                return
+
+    def _is_late(self) -> bool:
+        """Forgets the replays that have ended; whether another one should have."""
+        with self._lock:
+            for communicator, watched in list(self._oldest.items()):
+                newest = self._newest[communicator]
+                if watched.event.query():
+                    if newest is watched:
+                        del self._oldest[communicator]
+                        continue
+                    self._oldest[communicator] = watched = newest
+                if time.monotonic() > watched.end and not watched.event.query():
+                    return True
+        return False

@@ -113,6 +113,9 @@ class CommunicationThread:
             if instead is not None:
                 return instead
         task.replay()
+        with self._turn.taken(None):  # no other thread counts meanwhile
+            task.count()
+        task.finish()
         return None
 
     def _run_to_end(self, task: CollectiveTask) -> None:

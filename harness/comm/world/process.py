@@ -45,7 +45,7 @@ class ProcessWorld:
     are `communicators`), without `overlap` only while the rank waits. `spans` records what happened
     when, `trace` every message. Both grow until they are taken out, so whoever asks for them drains them step
     by step. `replays` keeps the rounds that are captured and replayed: none while spans or traces are kept,
-    because what happens within a replay nobody sees.
+    because nobody sees what happens within a replay.
     """
 
     def __init__(
@@ -87,9 +87,7 @@ class ProcessWorld:
         self._buckets = 0  # of this step so far
         self._replays: ProcessReplays | None = None
         if replays is not None:
-            self._replays = ProcessReplays(
-                replays, self._groups, fabric, device, self._timeout, self._give_up
-            )
+            self._replays = ProcessReplays(replays, self._groups, fabric, device, self._timeout)
         self.closed = False
 
     @property
@@ -130,14 +128,14 @@ class ProcessWorld:
         with this many `coordinates`.
         """
         number, in_step = next(self._numbers), self._buckets
-        line = 0 if one_at_a_time else in_step % len(self._threads)
-        thread, log = self._threads[line], None
+        index = 0 if one_at_a_time else in_step % len(self._threads)
+        thread, log = self._threads[index], None
         if coordinates is not None:
             log = self._log(self._buckets, coordinates, one_at_a_time, urgency)
         self._buckets += 1
-        if self._replays is not None and not self.recorders[self.rank].enabled:
+        if self._replays is not None and not (self._traces or self.recorders[self.rank].enabled):
             instead = partial(self._task, collective, 2 * number, thread, arena, future)
-            task = self._replays.task(collective, 2 * number, line, arena, future, self._counted, instead)
+            task = self._replays.task(collective, 2 * number, index, arena, future, self._counted, instead)
             if task is not None:
                 if self._takes(future):
                     thread.submit(task)
@@ -217,12 +215,6 @@ class ProcessWorld:
 
     def _group_of(self, thread: CommunicationThread) -> dist.ProcessGroup:
         return self._groups[self._threads.index(thread)] if self._batched else self._groups[0]
-
-    def _give_up(self, error: BaseException) -> None:
-        """Fails all that is waited for, because of ranks that no longer answer."""
-        for thread in self._all_threads():
-            thread.error = thread.error or error
-        self.outcomes.fail(error)
 
     def _log(self, bucket: int, coordinates: int, in_turn: bool, urgency: Urgency) -> TaskLog | None:
         if not self._traces:
@@ -321,7 +313,7 @@ class ProcessWorld:
         for thread in self._all_threads():
             thread.close()
         if self._replays is not None:
-            self._replays.close()
+            self._replays.close(failed=self.error is not None)
         self._arenas.clear()
         if dist.is_initialized():
             for group in self._groups:

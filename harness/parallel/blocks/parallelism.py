@@ -202,9 +202,9 @@ class Blocks(Replicas):
         rank, last = rank_step.rank, len(self._blocks) - 1
 
         def synchronize(bucket: GradientBucket, number: int, x: Tensor) -> Collective[Tensor]:
-            return synchronization(
-                self._codecs[rank], x, self._round(step, number, rank), self._setup.check_hashes
-            )
+            # Means wait for the next forward pass: each step has its own memory for them.
+            this_round, check = self._round(step, number, rank), self._setup.check_hashes
+            return synchronization(self._codecs[rank], x, this_round, check, captures=False)
 
         self._buffers.load(rank)
         with rank_step.compute(forward_of(0)) as computing:

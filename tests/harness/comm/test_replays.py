@@ -9,6 +9,7 @@ from replay_jobs import SIZES, STEPS, steps_of_rank
 
 from gradwire.codecs.native.loading import library
 from gradwire.harness.comm.transport.replay import SETTLING
+from gradwire.harness.comm.world.process_replays import end_process
 
 pytestmark = pytest.mark.skipif(library("emulated") is None, reason="the emulation of CUDA is not built")
 
@@ -60,3 +61,18 @@ def test_what_is_not_replayed(given: dict[str, bool], codec: str, workers: Worke
     arguments = (False, given.get("spans", False), given.get("moves", False))
     for _, _, count, said in workers(2)(steps_of_rank, codec, "rerun", *arguments):
         assert (count, said) == (0, [])
+
+
+def test_required_graphs_refuse_a_codec_that_allows_none(workers: Workers) -> None:
+    with pytest.raises(Exception, match="captured in a CUDA graph: codec=mxfp8 does not do the same"):
+        workers(2)(steps_of_rank, "mxfp8", "rerun", True)
+
+
+def test_a_replay_that_does_not_end_ends_the_process(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    ended = list[int]()
+    monkeypatch.setattr("os._exit", ended.append)
+    end_process(3, 120.0)
+    assert ended == [1]
+    assert "rank 3: a replayed round has not ended within 120 s" in caplog.text

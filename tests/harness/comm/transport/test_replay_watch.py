@@ -10,9 +10,9 @@ LONG_S = 60.0
 
 
 class Event:
-    """Ends when it is told to; `asked` is set once it was asked."""
+    """Ends when it is told to; `asked` is set whenever it is asked."""
 
-    def __init__(self, ended: bool) -> None:
+    def __init__(self, ended: bool = False) -> None:
         self.ended, self.asked = ended, threading.Event()
 
     def query(self) -> bool:
@@ -20,43 +20,58 @@ class Event:
         return self.ended
 
 
+class Told:
+    """What a watch calls: how often, and whether it has."""
+
+    def __init__(self) -> None:
+        self.count, self.called = 0, threading.Event()
+
+    def __call__(self) -> None:
+        self.count += 1
+        self.called.set()
+
+
 def test_a_replay_that_does_not_end_is_given_up_once() -> None:
-    given_up = list[int]()
-    told = threading.Event()
-
-    def give_up() -> None:
-        given_up.append(1)
-        told.set()
-
-    watch = ReplayWatch(0.01, give_up, poll_s=0.005)
-    for line in (0, 1):
-        watch.started(line, lambda: Event(ended=False))
-    assert told.wait(LONG_S)
+    told = Told()
+    watch = ReplayWatch(0.01, told, poll_s=0.005)
+    for communicator in (0, 1):
+        watch.started(communicator, Event())
+    assert told.called.wait(LONG_S)
     watch.close()
-    assert given_up == [1]
+    assert told.count == 1
 
 
-def test_a_replay_that_ends_makes_room_for_the_next_one() -> None:
-    given_up, events = list[int](), list[Event]()
+def test_one_that_follows_before_anybody_looks_is_given_up_too() -> None:
+    """Steps are shorter than the watch's pauses, and nothing starts after a replay that hangs."""
+    told, first = Told(), Event()
+    watch = ReplayWatch(0.5, told, poll_s=0.005)
+    for event in (first, Event(ended=True), Event(ended=True), Event()):
+        watch.started(0, event)
+    first.ended = True
+    assert told.called.wait(LONG_S)
+    watch.close()
+    assert told.count == 1
 
-    def record() -> Event:
-        events.append(Event(ended=False))
-        return events[-1]
 
-    watch = ReplayWatch(LONG_S, lambda: given_up.append(1), poll_s=0.005)
-    watch.started(0, record)
-    watch.started(0, record)  # the first one is looked after
-    watch.started(1, record)
-    assert len(events) == 2 and all(event.asked.wait(LONG_S) for event in events)
-    events[0].ended = True
+def test_replays_that_end_are_forgotten() -> None:
+    told, events = Told(), [Event() for _ in range(3)]
+    watch = ReplayWatch(LONG_S, told, poll_s=0.005)
+    for event in events:
+        watch.started(0, event)
+    assert events[0].asked.wait(LONG_S) and not events[2].asked.is_set()
+    for event in events:
+        event.ended = True
+    assert events[2].asked.wait(LONG_S) and not events[1].asked.is_set()
+    last = Event()
     for _ in range(1000):
-        watch.started(0, record)
-        if len(events) == 3:
+        if not watch._oldest:
             break
-        events[1].asked.clear()
-        assert events[1].asked.wait(LONG_S)
+        events[2].asked.clear()
+        threading.Event().wait(0.005)
+    watch.started(0, last)
+    assert last.asked.wait(LONG_S)
     watch.close()
-    assert len(events) == 3 and not given_up
+    assert told.count == 0
 
 
 def test_a_watch_that_saw_nothing_has_no_thread_to_end() -> None:
