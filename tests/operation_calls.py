@@ -188,8 +188,8 @@ def dynamiq(numel: int, dtype: torch.dtype) -> list[Arguments]:
         settings = (order, mean, numel, counts, kind, epsilons, message_format, rounding)
         x, message, passed = values(numel, dtype, 1), room(size), room(size)
         sums = values(total * 256, torch.float32, 4).view(-1, 256)
-        calls.append((x, None, None, message, None, None, *settings))
-        call("dynamiq_hop", *calls[-1])
+        call("dynamiq_hop", x, None, None, message, None, None, *settings)
+        calls.append((x, None, None, room(size), None, None, *settings))
         calls.append((x, None, message, passed, None, None, *settings))
         calls.append((None, sums, message, None, sums.clone(), None, *settings))
         calls.append((None, None, message, None, None, room(numel, dtype), *settings))
@@ -306,7 +306,7 @@ def statistics(numel: int, dtype: torch.dtype) -> dict[str, list[Arguments]]:
     order, means, counts = room(total, torch.int32), room(total, torch.float32), room(3 * 17, torch.int32)
     spare = [32 * -(-total // 3)] * 3
     return {
-        "super_group_statistics": [(x, mean.clone(), norm.clone())],
+        "super_group_statistics": [(x, *(room(total, torch.bfloat16) for _ in range(2)))],
         "dynamiq_plan": [(mean, norm, spare, order, means, counts.view(3, 17))],
         "block_energies": [(x, 256, room(total, torch.float64))],
         "sampled_histogram": [(x, 4, 7, torch.zeros(4097, dtype=torch.int64))],
