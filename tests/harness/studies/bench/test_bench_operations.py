@@ -12,6 +12,9 @@ from gradwire.harness.studies.bench.measure import DTYPES
 from gradwire.harness.studies.bench.operation import Operation, all_operations, chosen_operations
 from gradwire.harness.studies.bench.papers import PAIRS, RINGS
 
+MADE_ONCE = {"dynamiq_tables"}
+"""Operations of the host: what they make serves all later calls."""
+
 NAMES = [operation.name for operation in all_operations()]
 
 
@@ -20,7 +23,7 @@ def test_every_kernel_is_measured() -> None:
     if built is None:
         pytest.skip("the kernels for CPUs are not built")
     measured = {name for operation in all_operations() for name in operation.kernels}
-    assert measured == built.declarations.operations.keys()
+    assert measured == built.declarations.operations.keys() - MADE_ONCE
 
 
 def test_names_are_unique_and_begin_with_the_family() -> None:
