@@ -169,7 +169,9 @@ class DynamiQ(LossyHopCodec):
     def refuses_capture(self, layout: Layout) -> str | None:
         if self.exact_size:
             return "codec.exact_size=true has messages of another size in every step"
-        return without_kernels(layout.device) or (None if self._counts else "codec.allocation=exact sorts")
+        return without_kernels(layout.device) or (
+            None if self._counts else "codec.allocation=exact plans in PyTorch"
+        )
 
     def refuses_feedback(self, largest_sum: int, layout: Layout) -> str | None:
         """In a bucket of few super-groups some stay at the smallest width whatever they keep."""
