@@ -18,9 +18,8 @@ from gradwire.codecs.interface import Observation
 from gradwire.harness.comm.collective.arena import Arena
 from gradwire.harness.comm.collective.collectives import Fabric, ScheduledCollectives
 from gradwire.harness.comm.transport.channel import CollectiveTask, Traffic
-from gradwire.harness.comm.transport.communicators import communicators, private_group
 from gradwire.harness.comm.transport.pacer import PacedLink, Pacer
-from gradwire.harness.comm.transport.process import ProcessChannel
+from gradwire.harness.comm.transport.process import ProcessChannel, communicators, private_group
 from gradwire.harness.comm.transport.replay import Replays
 from gradwire.harness.comm.transport.thread import CommunicationThread, Turn
 from gradwire.harness.comm.world.claims import Unclaimed

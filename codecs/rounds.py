@@ -1,0 +1,113 @@
+"""What a round is about: the bucket, the step, the rank, and what is known of earlier steps."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from gradwire.codecs.arithmetic.random import Key, stream_key
+
+Decision = Mapping[str, float | Sequence[float]]
+"""What all ranks have decided for a step, by name: numbers, and lists of numbers. See `adaptation`."""
+
+
+class Observation(NamedTuple):
+    """What the clock said of one rank's step: the bytes it sent in one phase of one bucket, from the phase's
+    first message to its last, in seconds since the step began.
+
+    The phases are those that bytes are counted under, and `compute`: what was computed until the bucket was
+    ready. In a pipeline there is `backward`, too: the time that a micro-batch took backward through this
+    rank's stage; its `bucket` is the number of the micro-batch. Where passes go by blocks there are `forward`
+    and `backward` of each block, whose `bucket` is the block's number, and `step`, bucket −1: from the first
+    thing that the rank computed or waited for to the last.
+    """
+
+    bucket: int
+    phase: str
+    num_bytes: int
+    start: float
+    end: float
+
+
+@dataclass(frozen=True)
+class Layout:
+    """One bucket: which parameters lie where in the flat buffer. Frozen after warm-up.
+
+    `offsets` and `numel` count elements. `uid` identifies the bucket by its parameters' names and is
+    part of every random key, so randomness does not depend on the order in which buckets arrive.
+    """
+
+    names: tuple[str, ...]
+    shapes: tuple[tuple[int, ...], ...]
+    offsets: tuple[int, ...]
+    numel: int
+    dtype: torch.dtype = torch.float32
+    device: torch.device = field(default_factory=lambda: torch.device("cpu"))
+
+    @cached_property
+    def uid(self) -> int:
+        """31-bit hash of the parameter names."""
+        digest = hashlib.sha256("\n".join(self.names).encode()).digest()
+        return int.from_bytes(digest[:4], "little") & 0x7FFF_FFFF
+
+    @property
+    def key(self) -> str:
+        """The name of this bucket where a codec keeps state that belongs to a bucket, not to a parameter."""
+        return f"bucket-{self.uid:08x}"
+
+    @classmethod
+    def flat(cls, numel: int, name: str = "flat", device: torch.device | str = "cpu") -> Layout:
+        """The layout of one anonymous vector: what tests, replay and benchmarks synchronize."""
+        return cls((name,), ((numel,),), (0,), numel, device=torch.device(device))
+
+
+@dataclass(frozen=True)
+class Capture:
+    """A round that is captured: later steps replay what its step launches, on the same memory.
+
+    `key_place` (2,) int32, on the device, has the words of the key of the step that is replayed. What the
+    codec has made before and its kernels use goes into `kept`, which lives as long as the graph; what it
+    makes within the round lives as long by itself.
+    """
+
+    key_place: Tensor
+    kept: list[object] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Round:
+    """One synchronization of one bucket, the `bucket`-th of its step: a step's first one is 0.
+
+    `decision` is what a codec that `Adapts` follows in this step: the same on all ranks and in all buckets of
+    the step, and empty for every other codec. `stage` says which part of the model the ranks hold, the
+    so-many-eth of `stages` in the order of the layers, from 0 on.
+
+    `capture` is there if the round is captured in a CUDA graph: see `Codec.refuses_capture`.
+    """
+
+    step: int
+    layout: Layout
+    rank: int
+    size: int
+    seed: int
+    bucket: int = 0
+    decision: Decision = field(default_factory=dict, compare=False)
+    stage: int = 0
+    stages: int = 1
+    capture: Capture | None = field(default=None, compare=False)
+
+    @property
+    def key(self) -> Key:
+        """The key of the randomness that all ranks share in this round."""
+        return stream_key(self.seed, self.step, self.layout.uid)
+
+    @property
+    def key_place(self) -> Tensor | None:
+        """Where kernels read the words of the key, (2,) int32, in place of `key`; None: nowhere."""
+        return None if self.capture is None else self.capture.key_place
