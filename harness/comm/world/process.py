@@ -21,7 +21,7 @@ from gradwire.harness.comm.transport.channel import CollectiveTask, Traffic
 from gradwire.harness.comm.transport.pacer import PacedLink, Pacer
 from gradwire.harness.comm.transport.process import ProcessChannel, communicators, private_group
 from gradwire.harness.comm.transport.replay import Replays
-from gradwire.harness.comm.transport.thread import CommunicationThread, Turn
+from gradwire.harness.comm.transport.thread import CommunicationThread, Task, Turn
 from gradwire.harness.comm.world.claims import Unclaimed
 from gradwire.harness.comm.world.interface import Collective, Place, RankProgram, Result, StepEnd
 from gradwire.harness.comm.world.process_replays import ProcessReplays
@@ -136,10 +136,9 @@ class ProcessWorld:
             instead = partial(self._task, collective, 2 * number, thread, arena, future)
             task = self._replays.task(collective, 2 * number, index, arena, future, self._counted, instead)
             if task is not None:
-                if self._takes(future):
-                    thread.submit(task)
+                self._give(thread, future, lambda: task)
                 return
-        self._give(collective, 2 * number, thread, arena, future, log)
+        self._give(thread, future, partial(self._task, collective, 2 * number, thread, arena, future, log))
 
     def transfer(
         self,
@@ -161,30 +160,17 @@ class ProcessWorld:
             self._lines[line] = thread, count()
         thread, numbers = self._lines[line]
         log = self._log(TRANSFERS, coordinates, False, urgency)
-        self._give(collective, 2 * next(numbers) + 1, thread, str(line), future, log)
+        number = 2 * next(numbers) + 1
+        self._give(thread, future, partial(self._task, collective, number, thread, str(line), future, log))
 
-    def _give(
-        self,
-        collective: Collective[Result],
-        number: int,
-        thread: CommunicationThread,
-        arena: str,
-        future: Any,
-        log: TaskLog | None = None,
-        *,
-        recorded: bool = True,
-    ) -> None:
-        if self._takes(future):
-            thread.submit(self._task(collective, number, thread, arena, future, log, recorded=recorded))
-
-    def _takes(self, future: Any) -> bool:
-        """Whether collectives still run; if one has failed, so does `future`."""
+    def _give(self, thread: CommunicationThread, future: Any, make: Callable[[], Task]) -> None:
+        """Has the thread run what `make` gives; if a collective has failed, `future` fails with it."""
         if self.closed:
             raise RuntimeError("these ranks' connections have been closed")
         if self.error is not None:  # the other ranks will not take part any more
             future.set_exception(self.error)
-            return False
-        return True
+            return
+        thread.submit(make())
 
     def _task(
         self,
@@ -263,7 +249,9 @@ class ProcessWorld:
     def run(self, collectives: Mapping[int, Collective[Result]]) -> dict[int, Result]:
         future: Future[Result] = Future()
         number = 2 * next(self._numbers)
-        self._give(collectives[self.rank], number, self._control, "run", future, recorded=False)
+        own, thread = collectives[self.rank], self._control
+        make = partial(self._task, own, number, thread, "run", future, recorded=False)
+        self._give(thread, future, make)
         result = {self.rank: future.result()}
         if self._batched:  # the result was made on the communication stream
             torch.cuda.synchronize(self.device)
