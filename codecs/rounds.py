@@ -39,6 +39,7 @@ class Observation(NamedTuple):
 class Layout:
     """One bucket: which parameters lie where in the flat buffer. Frozen after warm-up.
 
+    A parameter's elements are in the order of its shape, row by row, whatever its strides in the model are.
     `offsets` and `numel` count elements. `uid` identifies the bucket by its parameters' names and is
     part of every random key, so randomness does not depend on the order in which buckets arrive.
     """

@@ -65,7 +65,10 @@ class BucketHook:
 
     def copies(self) -> list[MeasuredBucket]:
         """The buckets of a `measured` step with their means, at the end of its pass."""
-        return [MeasuredBucket(started.input, started.future.value()) for started in self._started]
+        return [
+            self.bucket_layouts.in_memory(layout).measured(started.input, started.future.value())
+            for layout, started in zip(self.layouts, self._started, strict=True)
+        ]
 
     def restart(self, step: int) -> None:
         """Makes the next pass step number `step`, whatever came before."""
@@ -157,8 +160,9 @@ class BucketHook:
     def _start(self, index: int, x: Tensor, layout: Layout) -> ProcessStarted[Tensor]:
         world = self.world
         this_round = Round(self.step, layout, world.rank, world.size, self._seed, index)
+        order = self.bucket_layouts.in_memory(layout)
         return self._rank_step.start(
-            lambda x: synchronization(self.codec, x, this_round, self._check_hashes),
+            lambda x: synchronization(self.codec, x, this_round, self._check_hashes, order=order),
             x,
             buffers=str(layout.uid),
             coordinates=layout.numel,

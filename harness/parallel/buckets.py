@@ -12,6 +12,7 @@ from torch import nn
 from torch._C._distributed_c10d import GradBucket
 
 from gradwire.codecs.interface import Layout
+from gradwire.harness.parallel.memory_order import MemoryOrder, permuted_strides
 
 WRAPPERS = ("_orig_mod.", "_checkpoint_wrapped_module.")
 """What torch.compile and activation checkpointing add to the names of the parameters they wrap."""
@@ -42,6 +43,8 @@ class BucketLayouts:
         self._names = {id(parameter): name for name, parameter in named.items()}
         self._shapes = {name: tuple(parameter.shape) for name, parameter in named.items()}
         self._dtypes = {name: parameter.dtype for name, parameter in named.items()}
+        strides = {name: permuted_strides(parameter) for name, parameter in named.items()}
+        self._permuted = {name: found for name, found in strides.items() if found is not None}
         self._known: dict[tuple[tuple[str, ...], torch.dtype], Layout] = {}
 
     def check(self, buckets: Sequence[tuple[str, ...]], device: torch.device) -> None:
@@ -60,7 +63,7 @@ class BucketLayouts:
 
     def of(self, bucket: GradBucket) -> Layout:
         """The bucket's layout: parameters lie one after another, in the order in which gradients get
-        ready."""
+        ready. `in_memory` tells how each of them lies."""
         names = tuple(self._names[id(parameter)] for parameter in bucket.parameters())
         layout = self.named(names, bucket.buffer().dtype, bucket.buffer().device)
         assert layout.numel == bucket.buffer().numel(), "a bucket has padding that its layout does not know"
@@ -79,6 +82,11 @@ class BucketLayouts:
                 raise ValueError(reason)
             self._known[key] = layout
         return self._known[key]
+
+    def in_memory(self, layout: Layout) -> MemoryOrder:
+        """How DistributedDataParallel lays out a bucket of this layout."""
+        own = {name: self._permuted[name] for name in layout.names if name in self._permuted}
+        return MemoryOrder(layout, own)
 
 
 def layout_hash(layouts: Sequence[Layout]) -> str:

@@ -155,7 +155,8 @@ class DataParallel(Replicas):
 
         def synchronize(layout: Layout, bucket: int, x: Tensor) -> Any:
             this_round = Round(step, layout, rank, self._world.size, self._setup.seed, bucket)
-            return synchronization(codec, x, this_round, self._setup.check_hashes)
+            order = self._layouts.in_memory(layout)
+            return synchronization(codec, x, this_round, self._setup.check_hashes, order=order)
 
         self._buffers.load(rank)
         with rank_step.compute(passes_until(0)) as computing:
@@ -183,10 +184,9 @@ class DataParallel(Replicas):
         return means
 
     def _set_gradients(self, layout: Layout, mean: Tensor) -> None:
-        for name, shape, offset in zip(layout.names, layout.shapes, layout.offsets, strict=True):
+        for name, own in self._layouts.in_memory(layout).views(mean):
             parameter = self._parameters[name]
             if name in self._used:
-                own = mean[offset : offset + parameter.numel()].view(shape)
                 if parameter.grad is None:  # another rank has used it
                     parameter.grad = own.clone()
                 else:
@@ -228,7 +228,9 @@ class DataParallel(Replicas):
         with rank_step.compute(UPDATE):
             norm = rank_step.replicated(update)
         pairs = zip(passed.buckets, means, strict=True) if measured else ()
-        copies = [MeasuredBucket(bucket.mean.input, mean) for bucket, mean in pairs]
+        copies = [
+            self._layouts.in_memory(bucket.layout).measured(bucket.mean.input, mean) for bucket, mean in pairs
+        ]
         return RankOutcome(loss, norm, copies)
 
     def gradient_error(self) -> GradientError:

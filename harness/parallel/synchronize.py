@@ -16,11 +16,18 @@ from gradwire.codecs.shards import Shard
 from gradwire.harness.comm.collective.collectives import ScheduledCollectives
 from gradwire.harness.comm.transport.replay import Capturable, Identity
 from gradwire.harness.comm.world.interface import Collective, RankProgram, RankStep
+from gradwire.harness.parallel.memory_order import MemoryOrder
 from gradwire.harness.timing.trace.step import MEASURE
 
 
 def synchronization(
-    codec: Codec, x: Tensor, this_round: Round, check_hashes: bool, *, captures: bool = True
+    codec: Codec,
+    x: Tensor,
+    this_round: Round,
+    check_hashes: bool,
+    *,
+    captures: bool = True,
+    order: MemoryOrder | None = None,
 ) -> Collective[Tensor]:
     """The coroutine that turns bucket `x` of `this_round.rank` into the mean over all ranks.
 
@@ -28,8 +35,10 @@ def synchronization(
     codec's result does not fit the bucket or, with `check_hashes`, differs between ranks. If it `captures`,
     and the codec allows it, later steps may replay what this one launches: the result is then in the same
     memory in each.
+
+    `order` says how `x`, and then the mean, lie in memory where that may not be the order of the layout.
     """
-    return Synchronization(codec, x, this_round, check_hashes, captures)
+    return Synchronization(codec, x, this_round, check_hashes, captures, order)
 
 
 @dataclass(frozen=True)
@@ -41,18 +50,21 @@ class Synchronization(Capturable):
     this_round: Round
     check_hashes: bool
     captures: bool
+    order: MemoryOrder | None
 
     async def __call__(self, comm: ScheduledCollectives) -> Tensor:
         x, this_round = self.x, self.this_round
         if this_round.size == 1:
             return x
+        if self.order is not None:
+            x = self.order.logical(x)
         mean = await self.codec.synchronize(x, this_round, comm)
         # A result of another length or dtype would be taken silently by DistributedDataParallel.
         if mean.shape != x.shape or mean.dtype != x.dtype:
             raise RuntimeError(f"codec returned {mean.dtype}{list(mean.shape)} for {x.dtype}{list(x.shape)}")
         if self.check_hashes:
             await compare_hashes(mean, f"step {this_round.step}", "gradients", comm)
-        return mean
+        return mean if self.order is None else self.order.in_memory(mean)
 
     @property
     def key(self) -> Key:
