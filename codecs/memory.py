@@ -35,7 +35,7 @@ class Blocks:
         """(num_bytes,) uint8, contents undefined; its storage cannot be resized."""
         block = self._find(num_bytes)
         if block is None:
-            block = torch.empty(num_bytes, dtype=torch.uint8)
+            block = torch.empty(num_bytes, dtype=torch.uint8, device="cpu")
         lent = block.numpy()  # lives as long as any tensor on it
         weakref.finalize(lent, self._give_back, block).atexit = False
         return torch.from_numpy(lent)

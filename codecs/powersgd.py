@@ -196,7 +196,7 @@ class PowerSGD(Codec):
         return {}
 
     def state_dict(self) -> dict[str, Tensor]:
-        ranks = {f"{RANK}{name}": torch.tensor(rank) for name, rank in self._ranks.items()}
+        ranks = {f"{RANK}{name}": torch.tensor(rank, device="cpu") for name, rank in self._ranks.items()}
         starts = {f"{START}{name}": start for name, start in self._starts.items()}
         errors = {f"{ERROR}{name}": error for name, error in self._errors.items()}
         return ranks | starts | errors | self._norms.state_dict()

@@ -287,8 +287,8 @@ class AQGB(Codec, Adapts):
         history = [last, self._ranks, *self._sent_in(last)] if last >= 0 else []
         sizes = [self._sizes[bucket] for bucket in sorted(self._sizes)]
         return self._profile.state_dict() | {
-            HISTORY: torch.tensor(history, dtype=torch.int64),
-            "sizes": torch.tensor(sizes, dtype=torch.int64),
+            HISTORY: torch.tensor(history, dtype=torch.int64, device="cpu"),
+            "sizes": torch.tensor(sizes, dtype=torch.int64, device="cpu"),
         }
 
     def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
@@ -306,7 +306,7 @@ class AQGB(Codec, Adapts):
 
 
 def _column(values: Sequence[float]) -> Tensor:
-    return torch.tensor(list(values), dtype=torch.float64)
+    return torch.tensor(list(values), dtype=torch.float64, device="cpu")
 
 
 def _number(decision: Decision, name: str, bucket: int, otherwise: float) -> float:

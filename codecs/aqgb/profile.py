@@ -69,7 +69,8 @@ class Profile:
     def state_dict(self) -> dict[str, Tensor]:
         values = (self.backward, self.forward, [self.rate], [self.arrival], [float(self.planned)])
         return {
-            name: torch.tensor(value, dtype=torch.float64) for name, value in zip(NAMES, values, strict=True)
+            name: torch.tensor(value, dtype=torch.float64, device="cpu")
+            for name, value in zip(NAMES, values, strict=True)
         }
 
     def load_state_dict(self, state: dict[str, Tensor]) -> None:

@@ -139,7 +139,7 @@ def _fast(patterns: Tensor, spare: Tensor, thresholds: Tensor, widths: Sequence[
 
 def _norms() -> Tensor:
     """The value of every non-negative bf16 pattern up to infinity: (0x7f81,) float32."""
-    patterns = torch.arange(BF16_INFINITY + 1, dtype=torch.int32)
+    patterns = torch.arange(BF16_INFINITY + 1, dtype=torch.int32, device="cpu")
     return patterns.to(torch.int16).view(torch.bfloat16).to(torch.float32)
 
 

@@ -88,8 +88,10 @@ class Arrangement:
         found = torch.empty_like(self.order, dtype=torch.int64)
         for rows, counts in zip(self.rows, self.counts, strict=True):
             descending = sorted(counts, reverse=True)
-            runs = torch.tensor([counts[width] for width in descending])
-            found[self.order[rows]] = torch.tensor(descending).repeat_interleave(runs).to(found.device)
+            runs = torch.tensor([counts[width] for width in descending], device="cpu")
+            found[self.order[rows]] = (
+                torch.tensor(descending, device="cpu").repeat_interleave(runs).to(found.device)
+            )
         return found
 
 

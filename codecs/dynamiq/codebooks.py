@@ -135,6 +135,6 @@ def _errors(book: Distinct, fewer: int) -> Tensor:
     """(v − q)(q′ − v) at every point on the side that has all levels, or one fewer: (points + 1,) float64."""
     powers = book.thresholds.double().cpu()[: book.thresholds.numel() - fewer]
     levels = (powers - 1) / (powers[-1] - 1)
-    fractions = torch.arange(_points(book.width) + 1, dtype=torch.float64) / _points(book.width)
+    fractions = torch.arange(_points(book.width) + 1, dtype=torch.float64, device="cpu") / _points(book.width)
     upper = torch.searchsorted(levels, fractions).clamp(min=1)
     return (fractions - levels[upper - 1]) * (levels[upper] - fractions)

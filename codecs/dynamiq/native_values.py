@@ -42,8 +42,8 @@ def value_tables(
         else:
             _fill(entry, values, 1, dither_range)
     flat = torch.frombuffer(bytearray(bytes(table)), dtype=torch.uint8)
-    all_costs = torch.cat(costs) if costs else torch.zeros(1, dtype=torch.int64)
-    tables = torch.zeros(library.constant("GRADWIRE_DYNAMIQ_TABLE_BYTES"), dtype=torch.uint8)
+    all_costs = torch.cat(costs) if costs else torch.zeros(1, dtype=torch.int64, device="cpu")
+    tables = torch.zeros(library.constant("GRADWIRE_DYNAMIQ_TABLE_BYTES"), dtype=torch.uint8, device="cpu")
     run(
         library,
         "dynamiq_tables",
@@ -59,11 +59,11 @@ def value_tables(
 def _fill(entry: Any, values: Values, books: int, dither_range: int) -> None:
     """The parameters and tables of one width, of each of `books` ε."""
     entry.largest = getattr(values, "largest", 1)
-    total = torch.tensor(dither_range, dtype=torch.float32)
+    total = torch.tensor(dither_range, dtype=torch.float32, device="cpu")
     for book in range(books):
         entry.span[book] = _number(values.span, book)
         entry.centre[book] = _number(values.centre, book)
-        step = torch.tensor(_number(values.step, book), dtype=torch.float32)
+        step = torch.tensor(_number(values.step, book), dtype=torch.float32, device="cpu")
         entry.unit[book] = float(step.div(total))
         if values.width < 16:
             _copy(values.decoded.cpu().chunk(books)[book], entry.decoded[book])

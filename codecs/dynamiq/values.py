@@ -126,7 +126,7 @@ class Uniform(Values):
 def uniform_values(device: torch.device, width: int = 16) -> Uniform:
     """The values of `width` ≥ 2 bits."""
     largest = (1 << (width - 1)) - 1
-    levels = (torch.arange(largest + 1, dtype=torch.float64) / largest).to(torch.float32)
+    levels = (torch.arange(largest + 1, dtype=torch.float64, device="cpu") / largest).to(torch.float32)
     decoded = torch.cat((levels, -levels)).to(device)
     return Uniform(width=width, span=float(largest), centre=0.5, step=1.0, decoded=decoded)
 
@@ -191,7 +191,7 @@ def geometric_powers(step: float, largest: int) -> list[float]:
 
 def levels_per_octave(step: float) -> float:
     """1/log₂ a, for estimates: its last bits decide nothing."""
-    return 1 / float(torch.tensor(1 + step, dtype=torch.float64).log2())
+    return 1 / float(torch.tensor(1 + step, dtype=torch.float64, device="cpu").log2())
 
 
 def geometric_values(width: int, epsilon: float, device: torch.device) -> Geometric:
@@ -199,10 +199,10 @@ def geometric_values(width: int, epsilon: float, device: torch.device) -> Geomet
     step = 1.0 if width == 2 else progression_step(epsilon)
     powers = geometric_powers(step, (1 << (width - 1)) - 1)
     span = powers[-1] - 1
-    values = torch.tensor([(power - 1) / span for power in powers], dtype=torch.float32)
+    values = torch.tensor([(power - 1) / span for power in powers], dtype=torch.float32, device="cpu")
     return Geometric(
         width=width,
-        span=torch.tensor(span, dtype=torch.float32).item(),
+        span=torch.tensor(span, dtype=torch.float32, device="cpu").item(),
         centre=1 + step / 2,
         step=step,
         decoded=torch.cat((values, -values)).to(device),
@@ -256,15 +256,15 @@ def distinct_values(width: int, epsilon: float, device: torch.device) -> Distinc
     positive = [(power - 1) / span for power in powers]
     negative = [(1 - power) / negative_span for power in powers[1:-1]]
     # By code: the levels 0 … N, the level P in the place of a negative zero, the negative levels.
-    values = torch.tensor(positive + negative, dtype=torch.float32)
+    values = torch.tensor(positive + negative, dtype=torch.float32, device="cpu")
     return Distinct(
         width=width,
-        span=torch.tensor(span, dtype=torch.float32).item(),
+        span=torch.tensor(span, dtype=torch.float32, device="cpu").item(),
         centre=1 + step / 2,
         step=step,
         decoded=values.to(device),
         thresholds=torch.tensor(powers, dtype=torch.float32, device=device),
         levels_per_octave=levels_per_octave(step),
         first=0,
-        negative_span=torch.tensor(negative_span / span, dtype=torch.float32).item(),
+        negative_span=torch.tensor(negative_span / span, dtype=torch.float32, device="cpu").item(),
     )

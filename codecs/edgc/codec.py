@@ -200,8 +200,8 @@ class EDGC(Codec, Adapts):
     def feedback(self) -> Feedback:
         """At the end of a window: rows, columns and number of the matrices of each shape, int64; sums of
         entropies and zeros by shape, and of times, float64. Nothing at the end of other steps."""
-        nothing = torch.zeros(0, dtype=torch.float64)
-        shapes = torch.tensor(self._samples.shapes() if self._is_due else [], dtype=torch.int64)
+        nothing = torch.zeros(0, dtype=torch.float64, device="cpu")
+        shapes = torch.tensor(self._samples.shapes() if self._is_due else [], dtype=torch.int64, device="cpu")
         totals = self._samples.totals() if self._is_due else nothing
         times = self._times_with_step() if self._is_due and self.traits.clock_driven else nothing
         return {
@@ -264,7 +264,7 @@ class EDGC(Codec, Adapts):
         return {**self._engine.skip_step(step), **self._plan.figures()}
 
     def state_dict(self) -> dict[str, Tensor]:
-        own = {WINDOWS: torch.tensor(self._windows), CLOCK: self._times.values}
+        own = {WINDOWS: torch.tensor(self._windows, device="cpu"), CLOCK: self._times.values}
         return self._engine.state_dict() | self._samples.state_dict() | own
 
     def load_state_dict(self, state: Mapping[str, Tensor]) -> None:

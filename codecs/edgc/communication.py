@@ -108,7 +108,7 @@ class Times:
     the window under way, and of the communication of steps that probe, by rank."""
 
     def __init__(self) -> None:
-        self.values = torch.zeros(2 + MOST_PROBES, 2, dtype=torch.float64)
+        self.values = torch.zeros(2 + MOST_PROBES, 2, dtype=torch.float64, device="cpu")
 
     def with_step(self, step: int, times: StepTimes, *, uncompressed: bool) -> Tensor:
         """`values` with those of one more step, (2 + probes, 2) float64."""
@@ -126,7 +126,7 @@ class Times:
 
 
 def _one(seconds: float) -> Tensor:
-    return torch.tensor([seconds, 1.0], dtype=torch.float64)
+    return torch.tensor([seconds, 1.0], dtype=torch.float64, device="cpu")
 
 
 def model_told(shapes: Sequence[Shape], values: Tensor, min_compression_rate: float) -> LineFit | None:

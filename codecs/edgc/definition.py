@@ -98,12 +98,12 @@ def add_histogram(x: Tensor, stride: int, seed: int, counts: Tensor) -> None:
 
 def lower_ends() -> Tensor:
     """The lower ends of the bins of finite positive values: float64 (2040,)."""
-    return (torch.arange(FINITE) << BIN_SHIFT).to(torch.int32).view(torch.float32).double()
+    return (torch.arange(FINITE, device="cpu") << BIN_SHIFT).to(torch.int32).view(torch.float32).double()
 
 
 def log2_widths() -> Tensor:
     """The base-2 logarithm of the width of the bins of finite positive values: float64 (2040,)."""
-    field = (torch.arange(FINITE) >> _MANTISSA_BITS).clamp(min=1)
+    field = (torch.arange(FINITE, device="cpu") >> _MANTISSA_BITS).clamp(min=1)
     return (field - (127 + _MANTISSA_BITS)).double()
 
 

@@ -45,7 +45,7 @@ def marchenko_pastur_cdf(eigenvalue: Tensor, rows: int, columns: int) -> Tensor:
 def eigenvalue_quantiles(rows: int, columns: int) -> Tensor:
     """The eigenvalues with shares (k − ½)/m, k = 1 … m, as typical ones of A·Aᵀ: (m,) float64, ascending."""
     m, n = _shape(rows, columns)
-    shares = (torch.arange(m, dtype=torch.float64) + 0.5) / m
+    shares = (torch.arange(m, dtype=torch.float64, device="cpu") + 0.5) / m
     below, above = torch.zeros_like(shares), torch.full_like(shares, math.pi / 2)
     for _ in range(_BISECTIONS):
         middle = (below + above) / 2
@@ -124,7 +124,7 @@ def _share(angle: Tensor, m: int, n: int) -> Tensor:
 @lru_cache(maxsize=256)
 def _errors(m: int, n: int, method: str, seed: int) -> Tensor:
     eigenvalues = _drawn_eigenvalues(m, n, seed) if method == "monte_carlo" else eigenvalue_quantiles(m, n)
-    smallest = torch.cat([torch.zeros(1, dtype=torch.float64), eigenvalues.cumsum(0)])
+    smallest = torch.cat([torch.zeros(1, dtype=torch.float64, device="cpu"), eigenvalues.cumsum(0)])
     return smallest.sqrt().flip(0)
 
 
@@ -132,7 +132,8 @@ def _drawn_eigenvalues(m: int, n: int, seed: int) -> Tensor:
     """m eigenvalues as Theorem 1 draws them: uniform probabilities looked up among random pairs."""
     generator = torch.Generator().manual_seed(seed)
     low, high = _support(m, n)
-    pairs = low + (high - low) * torch.rand(_PAIRS, dtype=torch.float64, generator=generator).sort().values
-    draws = torch.rand(m, dtype=torch.float64, generator=generator)
+    places = torch.rand(_PAIRS, dtype=torch.float64, generator=generator, device="cpu")
+    pairs = low + (high - low) * places.sort().values
+    draws = torch.rand(m, dtype=torch.float64, generator=generator, device="cpu")
     found = torch.searchsorted(marchenko_pastur_cdf(pairs, m, n), draws).clamp(max=_PAIRS - 1)
     return pairs[found].sort().values

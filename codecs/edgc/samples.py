@@ -77,7 +77,7 @@ class Samples:
     def totals(self) -> Tensor:
         """The four sums of each shape: (shapes, 4) float64."""
         numbers = {shape[:2]: number for number, shape in enumerate(self.shapes())}
-        totals = torch.zeros(len(numbers), 4, dtype=torch.float64)
+        totals = torch.zeros(len(numbers), 4, dtype=torch.float64, device="cpu")
         for row in self._rows.values():
             totals[numbers[_shape(row)]] += row[2:]
         return totals
@@ -118,7 +118,7 @@ def windows_told(stage: int, shapes: Sequence[Shape], totals: Tensor) -> list[Wi
 
 
 def _row(*numbers: float) -> Tensor:
-    return torch.tensor(numbers, dtype=torch.float64)
+    return torch.tensor(numbers, dtype=torch.float64, device="cpu")
 
 
 def _shape(row: Tensor) -> tuple[int, int]:

@@ -75,7 +75,7 @@ def worst_error(quantizer: LinearQuantizer) -> float:
 
 def worst_group(quantizer: LinearQuantizer) -> Tensor:
     """A group that meets `worst_error`, (group,) float32."""
-    found = torch.full((quantizer.group,), _worst_fraction(quantizer) / quantizer.format.peak)
+    found = torch.full((quantizer.group,), _worst_fraction(quantizer) / quantizer.format.peak, device="cpu")
     found[0] = 1.0
     return hadamard_(found.view(-1, BLOCK)).view(-1) if quantizer.hadamard else found
 

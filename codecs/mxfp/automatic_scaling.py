@@ -48,7 +48,7 @@ class CastCounts:
 
     def total(self) -> Tensor:
         """Saturated and all casts of the step so far, (2,) int64, without waiting for the device."""
-        counts = torch.zeros(2, dtype=torch.int64)
+        counts = torch.zeros(2, dtype=torch.int64, device="cpu")
         for each in self._rounds:
             counts = counts.to(each.saturated.device)
             counts[0] += each.saturated

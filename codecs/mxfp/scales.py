@@ -90,7 +90,7 @@ def _power_scale(shared: Tensor, rule: ScaleRule, element: ElementFormat) -> tup
     """1/X and X for X a power of two, by integer arithmetic on the bits of `shared` (float32)."""
     bits = shared.view(torch.int32)
     if rule == "e8m0_ceil":
-        largest = int(torch.tensor(element.maximum).view(torch.int32))
+        largest = int(torch.tensor(element.maximum, device="cpu").view(torch.int32))
         field = ((bits - largest + 0x7F_FFFF) >> 23) + 127
     else:
         half = 1 << (22 - element.mantissa_bits) if rule == "e8m0_even" else 0

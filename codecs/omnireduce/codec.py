@@ -197,7 +197,7 @@ class LocalK:
 
     def state_dict(self) -> dict[str, Tensor]:
         return {
-            f"{_PREFIX}{bucket}": torch.tensor(share, dtype=torch.float64)
+            f"{_PREFIX}{bucket}": torch.tensor(share, dtype=torch.float64, device="cpu")
             for bucket, share in self._shares.items()
         }
 

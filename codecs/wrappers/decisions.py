@@ -170,7 +170,7 @@ def _as_tensor(value: float | Sequence[float]) -> Tensor:
     """A decision's numbers, int64 if all of them are integers, else float64."""
     numbers = [value] if isinstance(value, int | float) else value
     whole = all(isinstance(number, int) for number in numbers)
-    return torch.tensor(value, dtype=torch.int64 if whole and numbers else torch.float64)
+    return torch.tensor(value, dtype=torch.int64 if whole and numbers else torch.float64, device="cpu")
 
 
 def with_decisions(codec: Codec, replayed: DecisionFile | None = None) -> Codec:

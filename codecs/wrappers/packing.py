@@ -13,7 +13,7 @@ from torch import Tensor
 
 def packed(parts: Sequence[Tensor]) -> Tensor:
     """(length,) uint8 on the CPU; empty for no parts."""
-    lengths = torch.tensor([part.numel() for part in parts], dtype=torch.int64)
+    lengths = torch.tensor([part.numel() for part in parts], dtype=torch.int64, device="cpu")
     return torch.cat([_bytes(lengths), *(_bytes(part.cpu()) for part in parts)])
 
 

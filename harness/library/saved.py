@@ -65,7 +65,7 @@ class SavedState:
             f"{_CODEC}{key}": value.detach().to("cpu", copy=True).contiguous()
             for key, value in self.codec.items()
         }
-        return {_STEP: torch.tensor(self.step), _ABOUT: text, **own}
+        return {_STEP: torch.tensor(self.step, device="cpu"), _ABOUT: text, **own}
 
     @classmethod
     def unpack(

@@ -40,7 +40,7 @@ class SavedShards:
         own |= {f"{_WHOLE}{number}": value for number, value in self.weights.items()}
         own |= {f"{_SENT}{number}": value for number, value in self.sent.items()}
         copies = {key: value.detach().to("cpu", copy=True).contiguous() for key, value in own.items()}
-        return {_STEP: torch.tensor(self.step), _ABOUT: text, **copies}
+        return {_STEP: torch.tensor(self.step, device="cpu"), _ABOUT: text, **copies}
 
     @classmethod
     def unpack(

@@ -46,4 +46,4 @@ def _batch_sums(
     start, stop = batch * micro_batch, min((batch + 1) * micro_batch, len(objective.data.held_out))
     if start >= stop:
         return (0.0,) * objective.num_sums
-    return objective.evaluate(model, torch.arange(start, stop), world.device)
+    return objective.evaluate(model, torch.arange(start, stop, device="cpu"), world.device)

@@ -109,7 +109,7 @@ class Updater:
         if norm is None:
             total = torch.nn.utils.clip_grad_norm_(self._parameters, limit)
         else:
-            total = torch.tensor(norm)
+            total = torch.tensor(norm, device="cpu")
             torch.nn.utils.clip_grads_with_norm_(self._parameters, limit, total)
         for group in self.optimizer.param_groups:
             group["lr"] = learning_rate

@@ -119,6 +119,23 @@ def test_saved_and_restored_state_goes_on_bit_for_bit(codec: str, options: dict[
         assert all(torch.equal(as_bytes(a), as_bytes(b)) for a, b in zip(got, wanted, strict=True))
 
 
+@every_codec
+def test_the_default_device_of_a_script_changes_nothing(codec: str, options: dict[str, Any]) -> None:
+    """Three steps, the last one from a saved state: nothing of ours is made where the script makes its
+    tensors."""
+    steps = [gradients(MODEL, 2, step) for step in range(3)]
+    plain = Cluster(2, "ring", codec, **options)
+    expected = [plain.one(xs, MODEL) for xs in steps]
+    with torch.device("meta"):
+        cluster = Cluster(2, "ring", codec, **options)
+        means = [cluster.one(xs, MODEL) for xs in steps[:2]]
+        for own in cluster.codecs:
+            own.load_state_dict({key: value.clone() for key, value in own.state_dict().items()})
+        means.append(cluster.one(steps[2], MODEL))
+    for mean, wanted in zip(means, expected, strict=True):
+        assert torch.equal(as_bytes(mean), as_bytes(wanted))
+
+
 def traits_of(codec: str, options: dict[str, Any]) -> Traits:
     return make_codec(codec, **options).traits
 

@@ -66,7 +66,7 @@ class DiskStore:
 
     def get(self, rank: int, bucket: int) -> Tensor:
         offset, dtype, device = self._places[rank, bucket]
-        found = torch.empty(self._sizes[rank, bucket], dtype=torch.uint8)
+        found = torch.empty(self._sizes[rank, bucket], dtype=torch.uint8, device="cpu")
         left = _memory(found)
         while left:
             read = os.preadv(self._file.fileno(), [left], offset)

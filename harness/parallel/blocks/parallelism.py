@@ -331,9 +331,9 @@ class Blocks(Replicas):
         self._pending.clear()
         self._to_apply.clear()
         for rank in self._codecs:
-            places: Any = read(_pending_part(rank)).get("places", torch.empty(0)).tolist()
+            places: Any = read(_pending_part(rank)).get("places", torch.empty(0, device="cpu")).tolist()
             started = {
-                number: self._world.resumed(rank, Place(*place), torch.empty(0))
+                number: self._world.resumed(rank, Place(*place), torch.empty(0, device="cpu"))
                 for number, place in enumerate(places)
                 if place[0] >= 0
             }

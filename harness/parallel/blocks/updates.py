@@ -78,4 +78,4 @@ class Pending:
     def places(self, blocks: int) -> Tensor:
         """(blocks, 2) int64: step and number of each block's collective, -1 where there is none."""
         places = [self.started[n].place if n in self.started else Place(-1, -1) for n in range(blocks)]
-        return torch.tensor([list(place) for place in places], dtype=torch.int64)
+        return torch.tensor([list(place) for place in places], dtype=torch.int64, device="cpu")

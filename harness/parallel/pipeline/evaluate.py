@@ -66,7 +66,7 @@ async def _batch_sums(
     if start >= stop:
         return zeros
     replica, device = comm.group("stage").in_phase(MEASURE), next(stage.parameters()).device
-    indices = torch.arange(start, stop)
+    indices = torch.arange(start, stop, device="cpu")
     batch = objective.batch(indices, split="held_out")
     hidden = None
     if not stage.is_first:

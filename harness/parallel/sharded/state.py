@@ -38,7 +38,7 @@ def sharded_state(
 
 
 def _tensors(own: ShardOptimizer, *, has_main: bool) -> Iterator[tuple[str, Tensor]]:
-    yield STEP, torch.tensor([own.num_steps])
+    yield STEP, torch.tensor([own.num_steps], device="cpu")
     for number in range(len(own.shards)):
         fields = own.moments(number) | ({MAIN: own.shards[number]} if has_main else {})
         for of, piece in own.pieces():
