@@ -36,7 +36,7 @@ from gradwire.codecs.linear.costs import quantizing, reducing
 from gradwire.codecs.linear.message import BITS, BLOCK, GROUPS, SCALES, ScaleType
 from gradwire.codecs.linear.quantizer import LinearQuantizer, LinearRounding, RoundingNoise
 from gradwire.codecs.shards import Shard
-from gradwire.codecs.traits import About, Traits
+from gradwire.codecs.traits import SCALED_FROM, About, Traits
 
 LevelName = Literal["local", "node"]
 
@@ -112,7 +112,9 @@ class AllToAll(Codec):
 
     def __post_init__(self) -> None:
         check_fields(type(self), vars(self), "codec")
-        self.traits = Traits(unbiased=self.rounding == "stochastic", worst_vnmse=0.1)
+        self.traits = Traits(
+            unbiased=self.rounding == "stochastic", smallest_magnitude=SCALED_FROM, worst_vnmse=0.1
+        )
 
     def supports(self, topology: str, size: int, layout: Layout) -> str | None:
         if topology not in TOPOLOGIES:

@@ -202,9 +202,10 @@ class Codec(ABC):
       have reduced, never from a rank's own gradient.
     - `x` is left as it was; the result has its shape and dtype. A bucket may have one coordinate.
     - A restored state continues bit for bit. After a skipped step it is what it was before the step.
-    - Zeros stay zeros, the relative error is the same at all magnitudes, a value that is not finite stays
-      visible on all ranks, and one round's vNMSE is below 0.95. A codec of which one of these is not true
-      declares that in its `traits`.
+    - Zeros stay zeros; the relative error is the same at all magnitudes, from a root mean square of 2⁻¹²⁴ to
+      one of 2¹¹⁶; a value that is not finite stays visible on all ranks, and so does what overflows beyond
+      that; one round's vNMSE is below 0.95. A codec of which one of these is not true, or which needs larger
+      gradients, declares that in its `traits`.
     """
 
     name: str

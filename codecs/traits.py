@@ -4,6 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+LARGEST_MAGNITUDE = 2.0**116
+"""The root mean square of gradients up to which the relative error is the same. Beyond it what a codec adds
+or multiplies may overflow float32: the mean then has values that are not finite, and steps can be skipped."""
+
+SCALED_FROM = 2.0**-96
+"""`Traits.smallest_magnitude` of codecs that take a group of coordinates with a scale below 2⁻¹⁰⁰ for zeros,
+so that normalizers and what undoes them are normal float32 numbers in every implementation. Of gradients of
+this magnitude such groups hold less than 1/256 of the energy."""
+
 
 @dataclass(frozen=True)
 class Traits:
@@ -29,7 +38,11 @@ class Traits:
     keeps_zeros: bool = True
     """A bucket of zeros on all ranks gives zeros."""
     follows_magnitude: bool = True
-    """The relative error is the same for gradients of any magnitude, from 2⁻⁸⁰ to 2¹⁰⁰ times the usual."""
+    """The relative error is the same for gradients of any magnitude, from `smallest_magnitude` to
+    `LARGEST_MAGNITUDE`."""
+    smallest_magnitude: float = 2.0**-124
+    """The root mean square of gradients from which on the relative error is the same. Smaller ones may become
+    zeros; those of float32 that are subnormal lose bits with any codec."""
     shows_nonfinite: bool = True
     """Where a coordinate of any rank is NaN or infinite, so is one of the mean: the step can be skipped."""
     worst_vnmse: float = 0.95

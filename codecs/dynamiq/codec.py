@@ -43,7 +43,7 @@ from gradwire.codecs.interface import Collectives, Layout, Op, Round, refused_dt
 from gradwire.codecs.native.call import readable
 from gradwire.codecs.native.choice import library_for, without_kernels
 from gradwire.codecs.shards import Shard
-from gradwire.codecs.traits import About, Traits
+from gradwire.codecs.traits import SCALED_FROM, About, Traits
 from gradwire.codecs.wrappers.feedback import feedback_diverges
 
 FOLLOWING = 16
@@ -157,7 +157,9 @@ class DynamiQ(LossyHopCodec):
         self._cut: dict[tuple[int, int], tuple[Chunks, float | None]] = {}
         self._values: dict[torch.device, Mapping[int, Values | Codebooks]] = {}
         self._pool: Pool[KeptRounds] = Pool()
-        self.traits = Traits(unbiased=self.rounding == "independent", worst_vnmse=0.15)
+        self.traits = Traits(
+            unbiased=self.rounding == "independent", smallest_magnitude=SCALED_FROM, worst_vnmse=0.15
+        )
 
     def supports(self, topology: str, size: int, layout: Layout) -> str | None:
         if size > MAX_WORKERS:

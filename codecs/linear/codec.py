@@ -19,7 +19,7 @@ from gradwire.codecs.linear.costs import adding, dequantizing, quantizing
 from gradwire.codecs.linear.message import BITS, GROUPS, SCALES, ScaleType
 from gradwire.codecs.linear.quantizer import LinearQuantizer, LinearRounding, RoundingNoise
 from gradwire.codecs.sums import SliceCodec, SliceCoder
-from gradwire.codecs.traits import About, Traits
+from gradwire.codecs.traits import SCALED_FROM, About, Traits
 from gradwire.codecs.wrappers.feedback import feedback_diverges
 
 
@@ -91,7 +91,9 @@ class Linear(SliceCodec):
 
     def __post_init__(self) -> None:
         check_fields(type(self), vars(self), "codec")
-        self.traits = Traits(unbiased=self.rounding == "stochastic", worst_vnmse=0.3)
+        self.traits = Traits(
+            unbiased=self.rounding == "stochastic", smallest_magnitude=SCALED_FROM, worst_vnmse=0.3
+        )
 
     def supports(self, topology: str, size: int, layout: Layout) -> str | None:
         return refused_dtype(self.name, layout)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
@@ -19,7 +20,7 @@ from gradwire.codecs.hop_codec import ReportsLosses
 from gradwire.codecs.interface import Codec
 from gradwire.codecs.plugins import allowed, load
 from gradwire.codecs.registry import codec_classes, make_codec
-from gradwire.codecs.traits import Traits
+from gradwire.codecs.traits import LARGEST_MAGNITUDE, Traits
 from gradwire.codecs.wrappers.wrapper import innermost
 from gradwire.harness.comm.topology.registry import TOPOLOGIES
 from gradwire.harness.comm.transport.local import Mailboxes
@@ -171,17 +172,30 @@ def test_the_result_has_the_gradients_dtype(codec: str, options: dict[str, Any],
 
 @every_codec
 def test_magnitudes_from_tiny_to_huge(codec: str, options: dict[str, Any]) -> None:
-    """The error relative to the gradient is nearly that at usual magnitudes, unless the codec declares that
-    it is not."""
-    xs = gradients(MODEL, 3)
+    """The error relative to the gradient is nearly that at usual magnitudes, down to the smallest that the
+    codec declares, where it declares one that is needed, or unless it declares that it is not at all. What
+    overflows beyond the largest can be seen."""
+    traits, xs = traits_of(codec, options), gradients(MODEL, 3)
     usual = vnmse(Cluster(3, "ring", codec, **options).one(xs, MODEL), xs)
+    magnitude = float(torch.stack(xs).square().mean().sqrt())
+
+    def larger_error(wanted: float, finite: bool = True) -> dict[float, float]:
+        """The error at a magnitude, if it is larger, or also if it is not finite."""
+        factor = 2.0 ** math.ceil(math.log2(wanted / magnitude))
+        scaled = [x * factor for x in xs]
+        mean = Cluster(3, "ring", codec, **options).one(scaled, MODEL)
+        error = vnmse(mean, scaled)
+        fits = error <= 1.2 * usual + 1e-6 or not (finite or mean.isfinite().all())
+        return {} if fits else {wanted: error}
+
     larger = {}
-    for exponent in (-80, -30, 30, 100):
-        scaled = [x * 2.0**exponent for x in xs]
-        error = vnmse(Cluster(3, "ring", codec, **options).one(scaled, MODEL), scaled)
-        if not error <= 1.2 * usual + 1e-6:
-            larger[exponent] = error
-    assert (not larger) == traits_of(codec, options).follows_magnitude, (usual, larger)
+    for wanted in (traits.smallest_magnitude, 2.0**-40, 2.0**20, LARGEST_MAGNITUDE):
+        larger |= larger_error(wanted)
+    assert (not larger) == traits.follows_magnitude, (usual, larger)
+    if traits.smallest_magnitude != Traits.smallest_magnitude:
+        assert larger_error(Traits.smallest_magnitude), "a declaration that is not needed"
+    if traits.follows_magnitude and traits.shows_nonfinite:
+        assert not larger_error(2.0**122.5, finite=False), "what overflows is hidden"
 
 
 @every_codec
