@@ -18,6 +18,8 @@ from gradwire.harness.comm.topology.registry import make_schedule
 from gradwire.harness.comm.transport.channel import CollectiveTask, Traffic
 from gradwire.harness.comm.transport.local import LocalChannel, Mailboxes, run_local
 from gradwire.harness.comm.transport.replay import Graph, ReplayedRound
+from gradwire.harness.parallel.memory_order import MemoryOrder
+from gradwire.harness.parallel.synchronize import synchronization
 
 SEED = 11
 
@@ -48,6 +50,7 @@ class Rounds:
         self.layout, self.size, self._topology = Layout.flat(numel, device=device), size, topology
         self._made = name, options
         self.codecs = self.new_codecs()
+        self.order: MemoryOrder | None = None
         self.xs = [torch.empty(numel, device=device) for _ in range(size)]
 
     def new_codecs(self) -> list[Codec]:
@@ -77,8 +80,8 @@ class Rounds:
             channel = LocalChannel(rank, self.size, 0, Traffic(), mailboxes)
             comm = ScheduledCollectives(channel, fabric, Arena(self.layout.device))
             this_round = Round(step, self.layout, rank, self.size, SEED, capture=capture)
-            coroutine = codec.synchronize(x, this_round, comm)
-            tasks.append(CollectiveTask(coroutine, partial(results.__setitem__, rank), fail))
+            round_of_rank = synchronization(codec, x, this_round, check_hashes=False, order=self.order)
+            tasks.append(CollectiveTask(round_of_rank(comm), partial(results.__setitem__, rank), fail))
         run_local(tasks, mailboxes, time.perf_counter)
         return [results[rank] for rank in range(self.size)]
 

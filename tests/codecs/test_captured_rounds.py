@@ -17,6 +17,7 @@ from gradwire.codecs.native.choice import using_kernels
 from gradwire.codecs.native.loading import library
 from gradwire.codecs.registry import codec_classes, make_codec
 from gradwire.harness.comm.transport.replay import ReplayedRound
+from gradwire.harness.parallel.memory_order import MemoryOrder
 from gradwire.harness.studies.bench.host import _Operations
 
 CPU, NUMEL = torch.device("cpu"), 3000
@@ -47,6 +48,22 @@ def test_replays_give_the_bytes_of_each_step(
         replayed.replay(rounds.key(step))
         for mean, wanted in zip(replayed.result, expected, strict=True):
             assert torch.equal(mean.view(torch.int32), wanted.view(torch.int32))
+
+
+def test_a_bucket_is_put_in_order_within_the_round() -> None:
+    """A parameter that lies in memory column after column, of which the codec sees the rows."""
+    columns = torch.arange(NUMEL).view(60, 50).t().reshape(-1)  # where the elements are by rows
+    rounds, plain = (Rounds("dynamiq", {}, 2, "ring", NUMEL, CPU) for _ in range(2))
+    matrix = Layout(("matrix",), ((50, 60),), (0,), NUMEL)
+    rounds.order = MemoryOrder(matrix, {"matrix": (1, 50)})
+    replayed = rounds.captured(EmulatedGraph())
+    for step in (2, 5):
+        rounds.fill(step)
+        for x, own in zip(plain.xs, rounds.xs, strict=True):
+            x.copy_(own[columns])
+        replayed.replay(rounds.key(step))
+        for mean, wanted in zip(replayed.result, plain.run(step, plain.new_codecs()), strict=True):
+            assert torch.equal(mean[columns], wanted)
 
 
 def test_other_rounds_leave_a_captured_one_alone() -> None:

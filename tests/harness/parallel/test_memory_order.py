@@ -61,7 +61,13 @@ def test_buckets_are_put_into_the_order_of_shapes_and_back() -> None:
 
 def test_runs_of_permuted_models_are_those_of_contiguous_ones(tmp_path: Path, workers: Workers) -> None:
     """Up to the rounding of products with transposed weights; and in both worlds bit for bit."""
-    settings = ("cluster.workers=2", "codec=powersgd", "model.dropout=0", "measure.save_gradients_at=[1]")
+    settings = (
+        "cluster.workers=2",
+        "codec=powersgd",
+        "model.dropout=0",
+        "measure.save_gradients_at=[1]",
+        "train.steps=2",
+    )
     virtual = tiny_run(*settings, "cluster=virtual")
     train_all_virtually(virtual, str(tmp_path / "plain"))
     train_permuted_virtually(virtual, tmp_path / "virtual")
