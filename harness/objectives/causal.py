@@ -7,7 +7,7 @@ from typing import Any
 from torch import Tensor
 
 from gradwire.harness.data.token_data import Split
-from gradwire.harness.objectives.interface import IGNORED, Batch, Key, TextObjective
+from gradwire.harness.objectives.interface import IGNORED, Batch, Key, TextObjective, loss_sums
 
 
 class Causal(TextObjective):
@@ -24,6 +24,11 @@ class Causal(TextObjective):
             labels[~counted[indices]] = IGNORED
         return {"input_ids": input_ids, "labels": labels}
 
+    def counted(self, indices: Tensor) -> Tensor | None:
+        """The tokens that count, without a row's first, which nothing predicts."""
+        counted = self.data.column("train", "counted")
+        return None if counted is None else counted[indices][:, 1:].sum(1)
+
     def sums(self, output: Any, batch: Batch, indices: Tensor) -> tuple[float, ...]:
         count = int((batch["labels"][:, 1:] != IGNORED).sum())
-        return float(output.loss.double()) * count, float(count)
+        return loss_sums(output.loss, count)

@@ -52,6 +52,11 @@ class Objective(ABC):
         every rank and new ones at every step. The held-out split ignores it: its batches never change.
         """
 
+    def counted(self, indices: Tensor) -> Tensor | None:
+        """How many labels the loss is on in each training row at `indices`, (rows,), whatever the key of
+        their batch; None if all rows have as many, as those with one label each do."""
+        return None
+
     @abstractmethod
     def sums(self, output: Any, batch: Batch, indices: Tensor) -> tuple[float, ...]:
         """What the held-out rows at `indices` add to the evaluation, from the model's `output` for `batch`.
@@ -91,6 +96,12 @@ class TextObjective(Objective):
     def metrics(self, sums: Sequence[float]) -> dict[str, float]:
         loss = mean_loss(sums)
         return {"loss": loss, "perplexity": perplexity(loss)}
+
+
+def loss_sums(loss: Tensor, count: int) -> tuple[float, float]:
+    """What a batch whose loss is a mean over `count` labels adds to the sum of the losses and their number:
+    nothing if there are none, whose mean is NaN."""
+    return (float(loss.double()) * count if count else 0.0), float(count)
 
 
 def mean_loss(sums: Sequence[float]) -> float:

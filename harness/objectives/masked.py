@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from gradwire.harness.data.token_data import Split, TokenData
-from gradwire.harness.objectives.interface import IGNORED, Batch, Key, TextObjective
+from gradwire.harness.objectives.interface import IGNORED, Batch, Key, TextObjective, loss_sums
 from gradwire.harness.runtime.seeding import derive_seed
 
 
@@ -25,9 +25,14 @@ class Masked(TextObjective):
         inputs, labels = zip(*masked, strict=True)
         return {"input_ids": torch.stack(inputs), "labels": torch.stack(labels)}
 
+    def counted(self, indices: Tensor) -> Tensor | None:
+        """The tokens that are hidden: fewer in a row with many special tokens."""
+        candidates = _may_be_chosen(self.data.train[indices], self.data).sum(1)
+        return torch.tensor([_num_chosen(own, self.data.mask_probability) for own in candidates.tolist()])
+
     def sums(self, output: Any, batch: Batch, indices: Tensor) -> tuple[float, ...]:
         count = int((batch["labels"] != IGNORED).sum())
-        return float(output.loss.double()) * count, float(count)
+        return loss_sums(output.loss, count)
 
 
 def mask_tokens(tokens: Tensor, data: TokenData, generator: torch.Generator) -> tuple[Tensor, Tensor]:
@@ -37,9 +42,8 @@ def mask_tokens(tokens: Tensor, data: TokenData, generator: torch.Generator) -> 
     over none would be NaN. Special tokens are never chosen. 80 % of the chosen tokens are replaced by the
     mask token, 10 % by a random token, and 10 % stay. All other labels are -100.
     """
-    special = torch.tensor(data.tokenizer.all_special_ids)
-    candidates = torch.nonzero(~torch.isin(tokens, special)).flatten()
-    num_chosen = min(len(candidates), max(1, round(data.mask_probability * len(candidates))))
+    candidates = torch.nonzero(_may_be_chosen(tokens, data)).flatten()
+    num_chosen = _num_chosen(len(candidates), data.mask_probability)
     chosen = candidates[torch.randperm(len(candidates), generator=generator)[:num_chosen]]
     labels = torch.full_like(tokens, IGNORED)
     labels[chosen] = tokens[chosen]
@@ -50,6 +54,16 @@ def mask_tokens(tokens: Tensor, data: TokenData, generator: torch.Generator) -> 
     inputs = tokens.clone()
     inputs[chosen] = torch.where(fate < 0.8, mask, torch.where(fate < 0.9, random_tokens, tokens[chosen]))
     return inputs, labels
+
+
+def _may_be_chosen(tokens: Tensor, data: TokenData) -> Tensor:
+    """Whether each token is no special one."""
+    return ~torch.isin(tokens, torch.tensor(data.tokenizer.all_special_ids))
+
+
+def _num_chosen(candidates: int, probability: float) -> int:
+    """How many tokens of a row are chosen."""
+    return min(candidates, max(1, round(probability * candidates)))
 
 
 def _mask_id(data: TokenData) -> int:

@@ -20,6 +20,18 @@ MicroBatches = Mapping[int, Sequence[Batch]]
 """Hosted rank -> its micro-batches of one step."""
 
 
+class WeightedBatch(dict[str, Tensor]):
+    """A batch that has more or fewer labels that count than the step's micro-batches have on average.
+
+    Its loss and gradient, means over its own labels, weigh so many times what those of any other `Batch` do:
+    see `passes.weighted`.
+    """
+
+    def __init__(self, batch: Batch, weight: float) -> None:
+        super().__init__(batch)
+        self.weight = weight
+
+
 ReadPart = Callable[[str], dict[str, Tensor]]
 """The tensors of one part of a checkpoint, on the device of the model; empty if it had none."""
 

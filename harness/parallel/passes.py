@@ -11,7 +11,7 @@ from accelerate import Accelerator
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
-from gradwire.harness.parallel.interface import Batch
+from gradwire.harness.parallel.interface import Batch, WeightedBatch
 from gradwire.harness.runtime.heartbeat import beat
 from gradwire.harness.runtime.seeding import derive_seed
 
@@ -24,12 +24,12 @@ def forward_backward(
     step: int,
     rank: int,
 ) -> Tensor:
-    """Accumulates the mean gradient of `batches`; of a model in DistributedDataParallel, buckets are
-    synchronized during the last backward.
+    """Accumulates the mean gradient of `batches` by their weights; of a model in DistributedDataParallel,
+    buckets are synchronized during the last backward.
 
     Random state is set anew before each micro-batch, so that dropout depends on (seed, step, micro-batch,
-    rank) alone. Returns the mean loss, a float64 scalar on the model's device: reading it here would make the
-    host wait for the device before the last buckets are sent.
+    rank) alone. Returns the mean loss by the same weights, a float64 scalar on the model's device: reading it
+    here would make the host wait for the device before the last buckets are sent.
     """
     without_synchronization = getattr(model, "no_sync", contextlib.nullcontext)
     total = torch.zeros((), dtype=torch.float64, device=accelerator.device)
@@ -38,10 +38,20 @@ def forward_backward(
         seed_dropout(derive_seed(seed, "dropout", step, index, rank), accelerator.device)
         last = index == len(batches) - 1
         with contextlib.nullcontext() if last else without_synchronization():
-            loss = model(**batch).loss / len(batches)
+            loss = weighted(model(**batch).loss, batch) / len(batches)
             accelerator.backward(loss)
         total += loss.detach()
     return total
+
+
+def weighted(loss: Tensor, batch: Batch) -> Tensor:
+    """What a micro-batch adds to the sum of which the step's loss is the mean. Every parallelism calls it on
+    the model's loss, before anything else is done with that."""
+    if not isinstance(batch, WeightedBatch):
+        return loss
+    if not batch.weight:  # no label counts: the loss is NaN, a mean over nothing
+        return loss.masked_fill(torch.ones_like(loss, dtype=torch.bool), 0.0)
+    return loss * batch.weight
 
 
 def seed_dropout(seed: int, device: torch.device) -> None:

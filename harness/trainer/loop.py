@@ -15,9 +15,8 @@ from gradwire.harness.checkpoint.folder import CheckpointReader
 from gradwire.harness.comm.mesh import Mesh
 from gradwire.harness.comm.nodes import num_nodes
 from gradwire.harness.comm.topology.registry import make_schedule
-from gradwire.harness.data.order import sample_indices
 from gradwire.harness.network.shaped.rate_changes import Tell, tell_nobody
-from gradwire.harness.parallel.interface import MicroBatches, StepOutcome
+from gradwire.harness.parallel.interface import StepOutcome
 from gradwire.harness.record.attempts import Attempts
 from gradwire.harness.record.identity import decided_about
 from gradwire.harness.record.writer import RunWriter
@@ -25,6 +24,7 @@ from gradwire.harness.runtime.heartbeat import COMPLETE, beat
 from gradwire.harness.timing.measure.clock import TrainingClock
 from gradwire.harness.timing.trace.step import COUNTED_PHASES, PHASES
 from gradwire.harness.timing.trace.writer import TraceWriter
+from gradwire.harness.trainer.batches import StepBatches
 from gradwire.harness.trainer.checkpoints import Checkpointer, bytes_by_phase
 from gradwire.harness.trainer.early_end import Divergence, StopBarrier, skipped_at_the_end
 from gradwire.harness.trainer.entropies import EntropyRecorder
@@ -78,8 +78,8 @@ class Trainer:
         every, rates = config.measure.entropy_every, config.measure.entropy_rates
         self._entropies = EntropyRecorder(parts.world, parts.parallelism, config.parallel.name, every, rates)
         self._objective = parts.objective
-        self._accumulation = train.accumulation or 1
-        per_step = parts.parallelism.replicas * train.micro_batch * self._accumulation
+        self._batches = StepBatches(parts.objective, parts.parallelism, parts.world, train, config.seed)
+        per_step = parts.parallelism.replicas * train.micro_batch * (train.accumulation or 1)
         sequences = len(self._data.train)
         self.steps = num_steps(train.steps, train.epochs, sequences, per_step)
         check_saved_steps("save_gradients_at", self._save_at, self.steps)
@@ -199,28 +199,7 @@ class Trainer:
     def _warm_up(self) -> None:
         """Makes discarded passes, at least as many as settle the buckets."""
         passes = max(self._parallelism.settling_passes, self._config.measure.warmup_steps)
-        self._parallelism.warm_up(self._batches(0), passes)
-
-    def _batches(self, step: int) -> MicroBatches:
-        device = self._world.device
-        return {
-            rank: [self._micro_batch(step, index, rank, device) for index in range(self._accumulation)]
-            for rank in self._world.ranks
-        }
-
-    def _micro_batch(self, step: int, index: int, rank: int, device: torch.device) -> dict[str, torch.Tensor]:
-        indices = sample_indices(
-            len(self._data.train),
-            self._seed,
-            step,
-            index,
-            self._parallelism.replica(rank),
-            world_size=self._parallelism.replicas,
-            micro_batch=self._train.micro_batch,
-            accumulation=self._accumulation,
-        )
-        batch = self._objective.batch(indices, key=(self._seed, step))
-        return {name: value.to(device, non_blocking=True) for name, value in batch.items()}
+        self._parallelism.warm_up(self._batches.of_step(0), passes)
 
     def _step(self, step: int) -> PendingStep:
         every, train = self._vnmse_every, self._train
@@ -242,7 +221,7 @@ class Trainer:
         recorder = self._world.recorders[self._world.ranks[0]]
         self._world.begin_step(self._clock.seconds)
         start = recorder.timestamp()
-        outcome = self._parallelism.step(step, self._batches(step), rate, measured)
+        outcome = self._parallelism.step(step, self._batches.of_step(step), rate, measured)
         windows = self._world.windows() or {rank: (start, recorder.timestamp()) for rank in self._world.ranks}
         if outcome.simulated_s is not None:
             self._clock.advance(outcome.simulated_s)

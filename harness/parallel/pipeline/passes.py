@@ -13,7 +13,7 @@ from gradwire.harness.comm.world.interface import RankStep, Started
 from gradwire.harness.models.stages import Stage
 from gradwire.harness.parallel.accumulation import Accumulation, Hooks
 from gradwire.harness.parallel.interface import Batch
-from gradwire.harness.parallel.passes import seed_dropout
+from gradwire.harness.parallel.passes import seed_dropout, weighted
 from gradwire.harness.parallel.pipeline.links import Links
 from gradwire.harness.parallel.pipeline.schedule import Action, Pass, destination, source
 from gradwire.harness.runtime.heartbeat import beat
@@ -55,7 +55,8 @@ class StagePasses:
         """What is still to be sent."""
         self._coming: dict[Pass, Started[Tensor]] = {}
         self.loss = torch.zeros((), dtype=torch.float64, device=accelerator.device)
-        """The mean loss of the micro-batches, () float64, in the last stage; 0 in the others."""
+        """The mean loss of the micro-batches by their weights, () float64, in the last stage; 0 in the
+        others."""
 
     async def run(self, actions: Sequence[Action], accumulation: Accumulation, hooks: Hooks) -> None:
         """Does a step's `actions`, and adds the gradients to `accumulation`."""
@@ -100,7 +101,7 @@ class StagePasses:
         seed_dropout(seed, self._accelerator.device)
         output: Any = self._forward(hidden, **self._batches[number])
         if self._stage.is_last:
-            loss = output.loss / len(self._batches)
+            loss = weighted(output.loss, self._batches[number]) / len(self._batches)
             self.loss += loss.detach()
             self._outputs[number] = loss
         else:

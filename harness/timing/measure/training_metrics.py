@@ -35,7 +35,12 @@ def _hiding(key: str, label: str, unit: str, meaning: str, **about: Any) -> Metr
 
 TRAINING = (
     Metric(
-        *("loss", "loss", "nats", "cross-entropy per predicted token or label, mean over the ranks' batches"),
+        *(
+            "loss",
+            "loss",
+            "nats",
+            "cross-entropy per predicted token or label, mean over all that count in the step",
+        ),
         places=STEP + EVALUATION,
         ranks="mean",
         better="lower",

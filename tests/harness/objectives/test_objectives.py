@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 
 import pytest
 import torch
 from objective_data import model_for
+from torch import Tensor
 
 from gradwire.harness.data.image_rows import ImageData
 from gradwire.harness.data.token_data import PreparedData, TokenData
 from gradwire.harness.models.families import FAMILIES, HEADS
 from gradwire.harness.models.vision import OBJECTIVE
-from gradwire.harness.objectives.interface import IGNORED
+from gradwire.harness.objectives.interface import IGNORED, Objective
 from gradwire.harness.objectives.registry import OBJECTIVES, make_objective
 from gradwire.harness.parallel.evaluate import evaluate
+from gradwire.harness.parallel.interface import WeightedBatch
+from gradwire.harness.parallel.passes import weighted
 from gradwire.harness.timing.measure.metrics import METRICS
 
 CPU = torch.device("cpu")
@@ -63,6 +67,51 @@ def test_any_number_of_ranks_gives_the_same_bits(name: str, data_for: Callable[[
     model = model_for(FAMILY[name], name, objective.data).train()
     found = [evaluate(model, objective, Ranks(size), 3) for size in (1, 2, 5, 40)]
     assert all(metrics == found[0] for metrics in found) and model.training
+
+
+def _labels(name: str, objective: Objective, indices: Tensor, step: int) -> list[int]:
+    """How many labels of each row the model's loss is on; a causal one shifts them."""
+    labels = objective.batch(indices, key=(0, step))["labels"]
+    if labels.dim() == 1:
+        return [1] * len(labels)
+    return [int(row[0 if FAMILY[name] == "bert" else 1 :].ne(IGNORED).sum()) for row in labels]
+
+
+@pytest.mark.parametrize("name", OBJECTIVES)
+def test_labels_that_count_are_those_of_any_batch(name: str, data_for: Callable[[str], TokenData]) -> None:
+    objective = make_objective(name, data_for(name))
+    rows = torch.arange(len(objective.data.train)).flip(0)
+    counted = objective.counted(rows)
+    for step in range(2):
+        found = _labels(name, objective, rows, step)
+        assert len(set(found)) == 1 if counted is None else found == counted.tolist()
+    assert (counted is None) == (name != "masked")
+
+
+def test_tokens_of_a_chat_count_but_a_rows_first(text_data: TokenData) -> None:
+    counted = torch.rand(text_data.train.shape, generator=torch.Generator().manual_seed(0)) < 0.3
+    counted[0], counted[1] = False, torch.arange(counted.shape[1]) == 0
+    chats = replace(text_data, columns={"train": {"counted": counted}})
+    objective, rows = make_objective("causal", chats), torch.arange(len(counted))
+    found = objective.counted(rows)
+    assert found is not None and found.tolist() == _labels("causal", objective, rows, 0)
+    assert found[:2].tolist() == [0, 0] and len(set(found.tolist())) > 3
+
+
+@pytest.mark.parametrize("name", ["causal", "masked"])
+def test_a_micro_batch_in_which_nothing_counts_adds_nothing(name: str, text_data: TokenData) -> None:
+    objective = make_objective(name, text_data)
+    model, batch = model_for(FAMILY[name], name, text_data), objective.batch(torch.arange(2), key=(0, 0))
+    batch["labels"].fill_(IGNORED)
+    output = model(**batch)
+    mean = output.loss
+    assert not mean.isfinite()
+    assert objective.sums(output, batch, torch.arange(2)) == (0.0, 0.0)
+    loss = weighted(mean, WeightedBatch(batch, 0.0))
+    loss.backward()
+    assert float(loss.detach()) == 0
+    gradients = [parameter.grad for parameter in model.parameters()]
+    assert all(gradient is not None and not gradient.any() for gradient in gradients)
 
 
 @pytest.mark.parametrize("name", ["choice", "classification"])
