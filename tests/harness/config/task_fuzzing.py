@@ -81,7 +81,7 @@ SUFFIXED = (
     "made_up.safetensors",
     "huge.safetensors",
 )
-"""The same as files of gradients, which have a suffix."""
+"""Some of them with the suffixes of files of gradients."""
 
 
 def make_places(folder: Path) -> None:

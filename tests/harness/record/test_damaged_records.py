@@ -25,6 +25,7 @@ from gradwire.harness.record.gradients import read_gradients
 from gradwire.harness.record.runs import load_run
 from gradwire.harness.record.seal import check_sealed_decisions, mark_done
 from gradwire.harness.record.timed_steps import recorded, timed_steps
+from gradwire.harness.report.tables import finished
 from gradwire.harness.studies.evolution.run import describe
 from gradwire.harness.studies.statistics.settings import StatisticsConfig
 from gradwire.harness.timing.simulate.codec_times import read_bench_times
@@ -55,7 +56,7 @@ def benched(run: Path) -> Any:
 
 
 def timed(run: Path) -> Any:
-    """Of a trace that has been cut the steps before count, and the damage is said."""
+    """The steps of a trace; raises ValueError where it is damaged after some of them."""
     if (damage := recorded(load_run(run)).damage) is not None:
         raise ValueError(damage)
     return list(timed_steps(run))
@@ -207,3 +208,13 @@ def test_a_file_of_decisions_has_a_longest_line_and_length(tmp_path: Path) -> No
     os.truncate(path, MOST_BYTES + 1)
     with pytest.raises(ValueError, match=f"at most {MOST_BYTES} are read"):
         read_decisions(str(path))
+
+
+def test_a_comparison_leaves_out_what_was_changed(whole: Path, tmp_path: Path) -> None:
+    folders = [tmp_path / "changed", tmp_path / "whole"]
+    for folder in folders:
+        shutil.copytree(whole, folder)
+    _digit(folders[0] / "summary.json", whole / "summary.json")
+    done, left_out = finished(folders)
+    assert done == folders[1:] and len(left_out) == 1
+    assert left_out[0].startswith("changed: left out, ") and "differs from its digest in DONE" in left_out[0]
