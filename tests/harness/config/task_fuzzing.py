@@ -12,7 +12,7 @@ from gradwire.codecs.fields import TEXT
 from gradwire.harness.config.tasks import TASKS
 
 TRAINING = (
-    ("codec=edgc", "parallel=pipeline", "parallel.stages=2", "cluster.workers=4"),
+    ("codec=edgc", "codec.window=50", "parallel=pipeline", "parallel.stages=2", "cluster.workers=4"),
     ("codec=aqgb", "topology=broadcast", "parallel=blocks", "cluster.workers=3"),
     ("codec=tfp", "topology=broadcast", "cluster=virtual", "network=simulated"),
     ("codec=all_to_all", "parallel=sharded", "cluster.workers=4"),
@@ -20,26 +20,33 @@ TRAINING = (
     ("codec=mxfp8", "network=shaped", "cluster.workers=2"),
     ("codec=dynamiq", "parallel=sharded", "tracking=wandb"),
 )
+ON_CLOCK = ("cluster=virtual", "network=simulated")
+PREDICTED = (
+    *("task=predict", "model=gpt_1_3b", "cluster=virtual", "cluster.workers=8"),
+    "predict.compute_tflops=100",
+)
 OTHERS = (
-    ("task=allreduce", "codec=edgc", "cluster=virtual", "network=simulated", "cluster.workers=4"),
+    ("task=allreduce", "codec=edgc", *ON_CLOCK, "cluster.workers=4", "allreduce.matrices=[[64,32],[7]]"),
     ("task=allreduce", "parallel=sharded", "codec=linear", "cluster.workers=2"),
-    ("task=predict", "model=gpt_1_3b", "parallel=pipeline", "codec=optimus_cc", "cluster=virtual"),
-    ("task=predict", "model=llama1b", "parallel=sharded", "codec=all_to_all", "cluster=virtual"),
-    ("task=simulate", "network=simulated"),
+    (*PREDICTED, "parallel=pipeline", "parallel.stages=4", "codec=optimus_cc"),
+    (*PREDICTED, "parallel=sharded", "codec=all_to_all"),
+    ("task=simulate", "network=simulated", "cluster.workers=16"),
     ("task=score", "checkpoint={folder}"),
     ("task=statistics", "gradients={gradients}"),
     ("task=replay", "gradients={gradients}", "codec=tfp"),
     ("task=bench",),
-    ("task=overhead",),
+    ("task=overhead", "size=tiny"),
     ("task=retime", "run={folder}", "network=simulated"),
     ("task=timeline", "run={folder}"),
     ("task=sync", "run={folder}"),
     ("task=plan",),
     ("task=doctor",),
 )
+"""Those whose folder is no run are refused, as most that people mistype are."""
+
 SWEEPS = (
     ("--multirun", "codec=tfp,qsgd", "cluster=virtual"),
-    ("--multirun", "task=simulate", "network=simulated"),
+    ("--multirun", "task=simulate", "network=simulated", "cluster.workers=16"),
     ("--multirun", "task=replay", "gradients={gradients}", "codec=bf16,mxfp8"),
 )
 
